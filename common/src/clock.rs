@@ -19,7 +19,7 @@ impl Timestamp {
 
     /// Parses a text such as `2026-11-20T11:36:23.000Z`; `None` if it is invalid.
     #[must_use]
-    pub fn of_rfc3339(text: &str) -> Option<Self> {
+    pub fn parse_rfc3339(text: &str) -> Option<Self> {
         text.parse::<jiff::Timestamp>().ok().map(|time| Self(time.as_millisecond()))
     }
 

@@ -29,7 +29,7 @@ pub fn is_plain(text: &str) -> bool {
 
 /// Decodes a header value as UTF-8 if it is valid UTF-8, else as ISO-8859-1.
 #[must_use]
-pub fn text_of(value: &[u8]) -> Cow<'_, str> {
+pub fn decode_text(value: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(value) {
         Ok(text) => Cow::Borrowed(text),
         Err(_) => Cow::Owned(value.iter().map(|&byte| char::from(byte)).collect()),
@@ -40,7 +40,7 @@ pub fn text_of(value: &[u8]) -> Cow<'_, str> {
 /// a value of plain ASCII is returned as it was sent.
 #[must_use]
 pub fn metadata_from_wire(value: &[u8]) -> String {
-    let text = text_of(value);
+    let text = decode_text(value);
     match decoded_words(&text) {
         Some(decoded) if !is_plain(&decoded) => decoded,
         _ => text.into_owned(),
@@ -86,10 +86,10 @@ pub fn percent_encoded(text: &str) -> Cow<'_, str> {
     if text.bytes().fold(true, |all, byte| all & is_kept(byte)) {
         return Cow::Borrowed(text);
     }
-    encoded_but(text, is_kept).into()
+    percent_encode_except(text, is_kept).into()
 }
 
-fn encoded_but(text: &str, is_kept: impl Fn(u8) -> bool) -> String {
+fn percent_encode_except(text: &str, is_kept: impl Fn(u8) -> bool) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     for byte in text.bytes() {
         if is_kept(byte) {
@@ -128,7 +128,7 @@ pub fn disposition(text: &str) -> String {
 
 /// Value of an extended parameter (RFC 8187): everything except `attr-char` is percent-encoded.
 fn extended(text: &str) -> String {
-    encoded_but(text, |byte| byte.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&byte))
+    percent_encode_except(text, |byte| byte.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&byte))
 }
 
 /// Parts of a value between semicolons, ignoring semicolons within quotes.
@@ -235,8 +235,8 @@ fn quoted_printable(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::{
-        WORD_BYTES_MAX, disposition, is_plain, latin1, metadata_from_wire, metadata_to_wire, percent_encoded,
-        text_of,
+        WORD_BYTES_MAX, decode_text, disposition, is_plain, latin1, metadata_from_wire, metadata_to_wire,
+        percent_encoded,
     };
     use proptest::prelude::any;
     use proptest::{prop_assert, prop_assert_eq, proptest};
@@ -310,7 +310,7 @@ mod tests {
     fn other_headers_are_latin_1_or_are_encoded() {
         assert_eq!(latin1("café").as_deref(), Some(&b"caf\xe9"[..]));
         assert_eq!(latin1("世"), None);
-        assert_eq!((text_of(b"caf\xe9"), text_of("café".as_bytes())), ("café".into(), "café".into()));
+        assert_eq!((decode_text(b"caf\xe9"), decode_text("café".as_bytes())), ("café".into(), "café".into()));
         assert_eq!(percent_encoded("text/x; n=世\n 100%"), "text/x; n=%E4%B8%96%0A 100%");
     }
 

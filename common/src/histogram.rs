@@ -19,12 +19,12 @@ pub const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
 
 /// A histogram of durations.
 #[derive(Debug, Default)]
-pub struct Histogram {
+pub struct DurationHistogram {
     buckets: [AtomicU64; BUCKETS],
     nanos: AtomicU64,
 }
 
-impl Histogram {
+impl DurationHistogram {
     /// Counts one duration.
     pub fn record(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -97,11 +97,11 @@ impl Durations {
 
 #[cfg(test)]
 mod tests {
-    use super::{BOUNDS_MICROS, Durations, Histogram};
+    use super::{BOUNDS_MICROS, DurationHistogram, Durations};
     use std::time::Duration;
 
     fn of(micros: &[u64]) -> Durations {
-        let histogram = Histogram::default();
+        let histogram = DurationHistogram::default();
         micros.iter().for_each(|&micros| histogram.record(Duration::from_micros(micros)));
         histogram.snapshot()
     }

@@ -136,7 +136,7 @@ impl Lineage {
     /// True if a segment whose header has this cluster and incarnation was written by this server or by a
     /// timeline that it descends from.
     #[must_use]
-    pub fn wrote(&self, cluster: ClusterId, incarnation: Incarnation) -> bool {
+    pub fn has_written(&self, cluster: ClusterId, incarnation: Incarnation) -> bool {
         cluster == self.own.cluster
             && (incarnation == self.own.incarnation || self.earlier.contains(&incarnation))
     }
@@ -182,8 +182,8 @@ mod tests {
         ] {
             assert_eq!(lineage.kinship(&found), kinship, "{found}");
         }
-        assert!(lineage.wrote(ClusterId(1), Incarnation(7)));
-        assert!(!lineage.wrote(ClusterId(1), Incarnation(8)));
-        assert!(!lineage.wrote(ClusterId(5), Incarnation(3)));
+        assert!(lineage.has_written(ClusterId(1), Incarnation(7)));
+        assert!(!lineage.has_written(ClusterId(1), Incarnation(8)));
+        assert!(!lineage.has_written(ClusterId(5), Incarnation(3)));
     }
 }

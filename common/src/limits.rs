@@ -88,12 +88,12 @@ pub const METRIC_BUCKETS_MAX: usize = 200;
 // Memory for requests (the setting `limits.memory_bytes` is its sum).
 
 /// Memory charged for a connection that executes a request: about 30 KiB of buffers and state, measured.
-pub const AWAKE_CONNECTION_BYTES: u64 = 32 * KIB;
+pub const ACTIVE_CONNECTION_BYTES: u64 = 32 * KIB;
 /// Largest body or response that the charge of its connection covers.
 pub const SMALL_BODY_BYTES: usize = 16 * KIB as usize;
 /// Maximum number of 64 KiB blocks that are reserved at once: for the largest document, encoded and decoded,
 /// and the connection's buffers of it meanwhile.
-pub const HELD_BLOCKS_MAX: u32 = (2 * XML_BODY_BYTES_MAX as u64 / BLOCK_BYTES) as u32 + 2;
+pub const RESERVED_BLOCKS_MAX: u32 = (2 * XML_BODY_BYTES_MAX as u64 / BLOCK_BYTES) as u32 + 2;
 /// Minimum memory of a server, even if the setting is lower.
 pub const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 /// Memory of the process besides all that is accounted. Measured in 256 MiB: 10 MiB when idle, and 45 MiB
@@ -104,7 +104,7 @@ pub const PROCESS_BYTES: u64 = 80 * MIB;
 /// one small buffer then takes up to 2 MiB: a server in 256 MiB took 232 MiB instead of 100 and was killed.
 pub const HUGE_PAGES_MEMORY_MIN: u64 = 2 * GIB;
 /// Memory of an idle connection: its task, its socket and its TLS state, measured.
-pub const RESTING_CONNECTION_BYTES: u64 = 7 * KIB;
+pub const IDLE_CONNECTION_BYTES: u64 = 7 * KIB;
 
 // Segments.
 
@@ -116,7 +116,7 @@ pub const BLOCK_BYTES: u64 = 64 * KIB;
 pub const RECORD_HEADER_BYTES: usize = 64;
 /// Bodies of at least this size, and uploads beyond their first part of this size, are written to dedicated
 /// segments, so that freeing them is an unlink.
-pub const OWN_SEGMENT_BYTES_MIN: u64 = 64 * MIB;
+pub const DEDICATED_SEGMENT_BYTES_MIN: u64 = 64 * MIB;
 
 // MD5 in lockstep.
 
@@ -141,14 +141,14 @@ pub const MOVED_QUEUE_BYTES_MAX: usize = 8 * MIB as usize;
 pub const LARGE_CHUNK_BYTES_MIN: usize = 256 * KIB as usize;
 /// Maximum number of dedicated segments that are open at once, each with its thread. A body for which none is
 /// free shares the segment of large chunks.
-pub const OWN_SEGMENTS_OPEN_MAX: usize = 16;
+pub const DEDICATED_SEGMENTS_OPEN_MAX: usize = 16;
 /// The same limit on the smallest machine.
-pub const OWN_SEGMENTS_OPEN_MIN: usize = 4;
+pub const DEDICATED_SEGMENTS_OPEN_MIN: usize = 4;
 /// Bytes of a body with a dedicated segment that are written to disk at a time, from a buffer that each such
 /// segment has while it is open.
 pub const DIRECT_BUFFER_BYTES: usize = 2 * MIB as usize;
 /// Seconds without appends after which a dedicated segment is sealed.
-pub const OWN_IDLE_SECS: u64 = 60;
+pub const DEDICATED_SEGMENT_IDLE_SECS: u64 = 60;
 /// Maximum number of records of one write call: each takes two of the 1,024 buffers that `pwritev` accepts.
 pub const WRITE_RECORDS_MAX: usize = 512;
 /// Bytes appended to an open segment before the catalogue records how much of it is on stable media. A start
@@ -161,23 +161,23 @@ pub const INLINE_READ_BYTES_MAX: u64 = 256 * KIB;
 /// Each read holds a thread of the blocking pool. Further ones wait in lanes. An NVMe disk reaches its best
 /// throughput with this many. When each request takes 16 ms, a slot becomes free every quarter of a
 /// millisecond.
-pub const DISK_PLACES: usize = 64;
+pub const DISK_SLOTS: usize = 64;
 /// Requested bytes up to which compressed blocks in the page cache are decompressed on the thread of their
 /// request: about 60 µs.
-pub const INLINE_UNPACK_BYTES_MAX: u64 = BLOCK_BYTES;
+pub const INLINE_DECOMPRESS_BYTES_MAX: u64 = BLOCK_BYTES;
 /// Disk slots that slow reads of one file may hold: a quarter, so that a file that never answers leaves three
 /// quarters to others.
-pub const FILE_SLOW_PLACES_MAX: usize = DISK_PLACES / 4;
+pub const FILE_SLOW_SLOTS_MAX: usize = DISK_SLOTS / 4;
 /// Maximum number of slow reads in flight of one file; further ones are not started. Each holds a thread of
 /// the blocking pool, which has 512.
-pub const FILE_SLOW_READS_MAX: usize = DISK_PLACES;
+pub const FILE_SLOW_READS_MAX: usize = DISK_SLOTS;
 /// Bytes of a compressed chunk that are read at a time. During decompression they are in memory twice;
 /// together with the data being sent they take no more than two pieces of uncompressed data. A request that
 /// was granted less memory has one block more while it holds a disk slot.
-pub const UNPACKED_PIECE_BYTES: u64 = 2 * BLOCK_BYTES;
+pub const DECOMPRESSED_PIECE_BYTES: u64 = 2 * BLOCK_BYTES;
 /// Maximum number of idle decompressors that are kept for reuse, about 160 KiB each: as many as a disk has
 /// slots.
-pub const UNPACKERS_KEPT_MAX: usize = DISK_PLACES;
+pub const IDLE_DECOMPRESSORS_MAX: usize = DISK_SLOTS;
 /// Segment files that are kept open for reading.
 pub const OPEN_FILES_MAX: usize = 512;
 /// Bytes between the key and the checksum table of a record, reserved for later encodings (stored block
@@ -185,9 +185,9 @@ pub const OPEN_FILES_MAX: usize = 512;
 pub const EXTRA_BYTES_MAX: usize = 1024;
 /// Time that a write waits for free disk space before its body is read. Together with the wait of a chunk
 /// below it stays under the ten seconds after which clients give up.
-pub const ROOM_WAIT_MS: u64 = 4000;
+pub const DISK_SPACE_WAIT_MS: u64 = 4000;
 /// Time that a chunk of a body waits for free disk space.
-pub const APPEND_ROOM_WAIT_MS: u64 = 3000;
+pub const APPEND_SPACE_WAIT_MS: u64 = 3000;
 /// Interval at which housekeeping checks free space and idle dedicated segments.
 pub const HOUSEKEEPING_MS: u64 = 1000;
 /// Dead chunks that the catalogue remembers for compaction, in 4 bytes each.
@@ -197,10 +197,10 @@ pub const MOVE_BATCH_BYTES_MAX: u64 = 4 * MIB;
 /// Chunks that compaction moves at once, each with a command in the catalogue's queue.
 pub const MOVE_BATCH_CHUNKS_MAX: usize = 128;
 /// Number of times that a request appends data again whose segment was fenced meanwhile.
-pub const APPEND_AGAIN_MAX: usize = 5;
+pub const APPEND_RETRIES_MAX: usize = 5;
 /// Number of times that a reader looks its body up again when a segment is gone. Each time the data was moved
 /// since the last lookup, and a move takes longer than a lookup.
-pub const LOOK_AGAIN_MAX: usize = 8;
+pub const LOOKUP_RETRIES_MAX: usize = 8;
 
 // Decision log.
 
@@ -208,7 +208,7 @@ pub const LOOK_AGAIN_MAX: usize = 8;
 /// keys and errors.
 pub const DECISIONS_MAX: usize = 4096;
 /// Bytes of error text kept per decision.
-pub const DECISION_WHY_BYTES_MAX: usize = 256;
+pub const DECISION_ERROR_BYTES_MAX: usize = 256;
 /// Length at which the decision file is rotated; one rotated file is kept. Lines are about 250 bytes.
 pub const DECISIONS_FILE_BYTES_MAX: u64 = 2 * MIB;
 
@@ -228,16 +228,16 @@ pub const JOBS_KEPT_MAX: usize = 20;
 /// Jobs that run on a node at once; further ones are queued.
 pub const JOBS_RUNNING_MAX: usize = 4;
 /// Objects that a node reads ahead at a time.
-pub const AHEAD_OBJECTS_MAX: usize = 64;
+pub const READ_AHEAD_OBJECTS_MAX: usize = 64;
 /// Large blocks whose memory is reserved for blocks that clients wait for, while others are read ahead or
 /// wait to be shared.
-pub const FETCH_BLOCKS_SPARE: usize = 12;
+pub const FETCH_BLOCKS_RESERVED: usize = 12;
 /// Recorded traces that are kept; starting another one deletes the oldest.
 pub const TRACES_MAX: usize = 16;
 /// Approximate bytes of one trace file.
 pub const TRACE_FILE_BYTES: u64 = 32 * MIB;
 /// Approximate bytes of one file of the access journal, which is replayed after a restart.
-pub const DIARY_FILE_BYTES: u64 = 2 * MIB;
+pub const ACCESS_JOURNAL_FILE_BYTES: u64 = 2 * MIB;
 /// Percentage of the space for clean copies that may be pinned: with more, evicting for new copies would
 /// thrash.
 pub const PINNED_PERCENT_MAX: u64 = 50;
@@ -263,14 +263,14 @@ pub const POLICY_FILE_BYTES_MAX: usize = MIB as usize;
 /// Bytes of all files of a version: four of the largest size. A hundred times the longest recipe.
 pub const POLICY_BYTES_MAX: usize = 4 * MIB as usize;
 /// Bytes of each text about a version: its author, its message, its changes, and a file's name.
-pub const POLICY_SAID_BYTES_MAX: usize = 1024;
+pub const POLICY_TEXT_BYTES_MAX: usize = 1024;
 /// Objects that one plan request reports, or visits, to determine the effects of a policy. Two policies of a
 /// hundred rules each take some seconds for this many.
 pub const PLAN_OBJECTS_MAX: usize = 10_000;
 /// Plans that wait to be continued; the oldest are dropped when there are more.
 pub const PLANS_MAX: usize = 8;
 /// Example objects in a plan for each rule and action.
-pub const PLAN_EXAMPLES: usize = 3;
+pub const PLAN_EXAMPLES_MAX: usize = 3;
 /// Keys on which one request tries a policy.
 pub const TRIED_KEYS_MAX: usize = 10_000;
 /// Keys that the response to such a request lists.
@@ -288,20 +288,20 @@ pub const ACCESS_PLAN_KEYS_MAX: u64 = 1 << 22;
 /// Objects that rules pin at once: 15 MB at some 150 bytes each.
 pub const RULE_PINS_MAX: usize = 100_000;
 /// Objects whose moves are requested in one pass; the others follow in the next.
-pub const ROUND_OBJECTS_MAX: usize = 100_000;
+pub const PASS_OBJECTS_MAX: usize = 100_000;
 /// Segments of one move requested by a rule.
-pub const ORDER_SEGMENTS_MAX: usize = 64;
+pub const MOVE_REQUEST_SEGMENTS_MAX: usize = 64;
 /// Objects whose copies are evicted in one pass.
-pub const ROUND_EVICTIONS_MAX: usize = 10_000;
+pub const PASS_EVICTIONS_MAX: usize = 10_000;
 /// Datasets and checkpoints that rules address as a whole.
 pub const AREAS_MAX: usize = 10_000;
 /// Maximum number of pending deletions of checkpoints.
-pub const DOOMED_MAX: usize = 1_000;
+pub const PENDING_DELETIONS_MAX: usize = 1_000;
 /// Runs for which the distance between checkpoints is remembered; for other runs, all checkpoints are kept
 /// where a rule keeps one in so many.
 pub const SPACINGS_MAX: usize = 10_000;
 /// Objects of checkpoints that are deleted in one pass.
-pub const ROUND_DELETIONS_MAX: usize = 1_000;
+pub const PASS_DELETIONS_MAX: usize = 1_000;
 /// Maximum number of small files of a folder that are read for names of checkpoints before a checkpoint is
 /// deleted. If there are more, no checkpoint that they may name is deleted.
 pub const NAMING_FILES_MAX: usize = 1_000;
@@ -328,7 +328,7 @@ pub const FETCH_BLOCKS_MAX: usize = 32;
 pub const FETCH_BLOCKS_MIN: usize = 8;
 /// Objects for which origins are queried at once. At 20 ms a round trip that is 12,800 small objects a
 /// second.
-pub const FETCH_CONTACTS_MAX: usize = 256;
+pub const ORIGIN_QUERIES_MAX: usize = 256;
 /// Minimum bytes a second that an origin must send while a request waits for it.
 pub const ORIGIN_RATE_MIN: u64 = KIB;
 /// Largest block that needs no memory beyond the slot of the request that queried its object.
@@ -367,12 +367,12 @@ pub const JOB_ROWS_MAX: usize = 512;
 
 const _: () = {
     assert!(CHUNK_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
-    assert!(OWN_SEGMENT_BYTES_MIN.is_multiple_of(CHUNK_BYTES_MAX));
+    assert!(DEDICATED_SEGMENT_BYTES_MIN.is_multiple_of(CHUNK_BYTES_MAX));
     assert!(COPY_BLOCK_BYTES.is_multiple_of(CHUNK_BYTES_MAX));
     assert!(PART_BYTES_MIN >= CHUNK_BYTES_MAX);
-    assert!(2 * JOB_BLOCKS_MAX <= FETCH_BLOCKS_MAX && 4 * JOB_OBJECTS_MAX <= FETCH_CONTACTS_MAX);
+    assert!(2 * JOB_BLOCKS_MAX <= FETCH_BLOCKS_MAX && 4 * JOB_OBJECTS_MAX <= ORIGIN_QUERIES_MAX);
     assert!(DELETE_OBJECTS_KEYS_MAX * KEY_LEN_MAX < XML_BODY_BYTES_MAX);
-    assert!(HELD_BLOCKS_MAX as u64 * BLOCK_BYTES <= MEMORY_BYTES_MIN / 4 * 3);
+    assert!(RESERVED_BLOCKS_MAX as u64 * BLOCK_BYTES <= MEMORY_BYTES_MIN / 4 * 3);
     assert!(INLINE_EXTENTS_MAX < EXTENT_PAGE_ENTRIES_MAX);
     assert!(SMALL_QUEUE_BYTES_MAX as u64 > 2 * CHUNK_BYTES_MAX);
     assert!(LARGE_QUEUE_BYTES_MAX as u64 > 2 * CHUNK_BYTES_MAX);
@@ -382,10 +382,10 @@ const _: () = {
     assert!(KEY_LEN_MAX <= u16::MAX as usize && EXTRA_BYTES_MAX <= u16::MAX as usize);
     assert!(2 * WRITE_RECORDS_MAX <= 1024);
     assert!(DIRECT_BUFFER_BYTES.is_multiple_of(64 * KIB as usize));
-    assert!(OWN_SEGMENTS_OPEN_MAX * DIRECT_BUFFER_BYTES <= 32 * MIB as usize);
+    assert!(DEDICATED_SEGMENTS_OPEN_MAX * DIRECT_BUFFER_BYTES <= 32 * MIB as usize);
     assert!(POLICY_FILES_KEPT_MAX <= POLICY_VERSIONS_MAX && POLICY_FILE_BYTES_MAX <= POLICY_BYTES_MAX);
     assert!(POLICY_BYTES_MAX < PROPOSE_BYTES_MAX);
-    assert!((4 + OWN_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
+    assert!((4 + DEDICATED_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
 };
 
 /// Longest name in a policy: of a rule, a template or a profile.

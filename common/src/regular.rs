@@ -37,9 +37,11 @@ pub fn open_with_flags(options: &mut OpenOptions, flags: OFlags, path: &Path) ->
     let file = match options.custom_flags(flags.bits().cast_signed()).open(path) {
         Ok(file) => file,
         // The operating system's own errors for pipes and directories are less specific.
-        Err(error) => return Err(found(path).and_then(|kind| not_regular(kind).err()).unwrap_or(error)),
+        Err(error) => {
+            return Err(file_type(path).and_then(|kind| require_regular(kind).err()).unwrap_or(error));
+        }
     };
-    not_regular(file.metadata()?.file_type())?;
+    require_regular(file.metadata()?.file_type())?;
     Ok(file)
 }
 
@@ -68,14 +70,14 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
 /// # Errors
 /// If it is something else or does not exist.
 pub fn check(path: &Path) -> io::Result<()> {
-    not_regular(std::fs::metadata(path)?.file_type())
+    require_regular(std::fs::metadata(path)?.file_type())
 }
 
-fn found(path: &Path) -> Option<FileType> {
+fn file_type(path: &Path) -> Option<FileType> {
     std::fs::metadata(path).ok().map(|found| found.file_type())
 }
 
-fn not_regular(kind: FileType) -> io::Result<()> {
+fn require_regular(kind: FileType) -> io::Result<()> {
     let what = match kind {
         kind if kind.is_file() => return Ok(()),
         kind if kind.is_dir() => "a directory",

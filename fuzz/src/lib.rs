@@ -16,7 +16,7 @@ pub mod config;
 #[path = "../../tiering/cache/src/writeback/record.rs"]
 pub mod write_back_record;
 
-pub mod onward;
+pub mod listing_token;
 
 mod input;
 mod log;

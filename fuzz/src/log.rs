@@ -38,16 +38,16 @@ pub fn commands(bytes: &[u8]) -> Result<(), FormatError> {
 /// Fails if the bytes are not both.
 pub fn vote_and_membership(bytes: &[u8]) -> Result<(), FormatError> {
     let vote = entry::decode_vote(bytes).map(|vote| entry::encode_vote(&vote));
-    let membership = entry::stored(&schema::decode(bytes)?)?;
-    let record = entry::stored_record(&membership);
-    assert_eq!(entry::stored(&record)?, membership);
+    let membership = entry::membership_of_record(&schema::decode(bytes)?)?;
+    let record = entry::record_of_membership(&membership);
+    assert_eq!(entry::membership_of_record(&record)?, membership);
     vote.map(drop)
 }
 
 /// Returns the offset at which the scan of a MANIFEST finds a torn end.
 #[must_use]
 pub fn torn_from(bytes: &[u8]) -> Option<usize> {
-    manifest::torn_from(bytes)
+    manifest::torn_record_offset(bytes)
 }
 
 /// Returns the offsets of the valid records of a write-ahead log, each with true if it is after a damaged
@@ -55,6 +55,6 @@ pub fn torn_from(bytes: &[u8]) -> Option<usize> {
 #[must_use]
 pub fn frames(bytes: &[u8]) -> (Vec<(usize, bool)>, Option<usize>) {
     let mut records = Vec::new();
-    let bad = wal_frames::each(bytes, &mut |at, _, behind| records.push((at, behind)));
+    let bad = wal_frames::for_each_record(bytes, &mut |at, _, behind| records.push((at, behind)));
     (records, bad)
 }

@@ -4,8 +4,8 @@
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderValue;
 use http::request::Parts;
-use mlgw_api::Role;
-use mlgw_auth::key::Key;
+use mlgw_api::AccessKeyRole;
+use mlgw_auth::key::SigningAccessKey;
 use mlgw_auth::principal::Principal;
 use mlgw_auth::{AuthRules, Authenticated, KeySource, authenticate};
 use mlgw_common::Secret;
@@ -28,16 +28,16 @@ const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495
 
 pub(crate) static RULES: LazyLock<AuthRules> = LazyLock::new(|| AuthRules::new("s3"));
 
-static KEY: LazyLock<Arc<Key>> = LazyLock::new(|| {
-    let principal = Principal::new(ACCESS_KEY, OWNER, Role::Write, &[], &[]).expect("no globs");
-    Arc::new(Key { principal: Arc::new(principal), secret: Secret::new(SECRET) })
+static KEY: LazyLock<Arc<SigningAccessKey>> = LazyLock::new(|| {
+    let principal = Principal::new(ACCESS_KEY, OWNER, AccessKeyRole::Write, &[], &[]).expect("no globs");
+    Arc::new(SigningAccessKey { principal: Arc::new(principal), secret: Secret::new(SECRET) })
 });
 
 /// Key source that contains [`ACCESS_KEY`] only.
 pub(crate) struct Keys;
 
 impl KeySource for Keys {
-    fn find(&self, access_key: &str) -> Option<Arc<Key>> {
+    fn find(&self, access_key: &str) -> Option<Arc<SigningAccessKey>> {
         (access_key == ACCESS_KEY).then(|| Arc::clone(&KEY))
     }
 }

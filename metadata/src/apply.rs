@@ -53,11 +53,11 @@ pub const fn seq_of(index: u64, position: usize) -> Seq {
 pub fn apply(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Result<Reply, Reject>, StoreError> {
     match change(view, command, seq) {
         Ok(reply) => {
-            view.keep();
+            view.keep_changes();
             Ok(Ok(reply))
         }
         Err(ApplyError::Reject(reject)) => {
-            view.take_back();
+            view.roll_back();
             Ok(Err(reject))
         }
         Err(ApplyError::Store(error)) => Err(error),
@@ -98,8 +98,8 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::CreateJob(command) => job::create(view, command),
         Change::StepJob(command) => job::step(view, command),
         Change::PutPolicy(command) => policy::put(view, command),
-        Change::SetBucketQuota(command) => quota::set_of_bucket(view, command),
-        Change::SetKeyQuota(command) => quota::set_of_key(view, command),
+        Change::SetBucketQuota(command) => quota::set_bucket_quota(view, command),
+        Change::SetKeyQuota(command) => quota::set_key_quota(view, command),
     }
 }
 

@@ -44,18 +44,18 @@ pub use options::{
     Durability, Fatal, NewBucket, OpenError, ProposeError, ReadError,
 };
 pub use pins::Pin;
-pub use reader::{Entry, ObjectScan, PageScan, PartScan, Reader, UploadScan};
+pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};
 pub use segments::{ChunkOwner, Reference};
 
-pub(crate) use inner::Inner;
+pub(crate) use inner::CatalogueInner;
 
 use crate::apply::written;
 use crate::copy::{Copier, CopyError};
-use crate::offline::{Referenced, bodies};
+use crate::offline::{ReferencedExtent, bodies};
 use crate::raft::group::Group;
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
-use crate::view::Rows;
+use crate::view::RowReader;
 use mlgw_common::limits::UPLOAD_KEY_BYTES;
 use mlgw_common::{BodyId, BucketId, BucketName, ObjectKey, PartNumber, SegmentId};
 use mlgw_formats::command::{Change, Command, PutUploadKey, Reply};
@@ -65,8 +65,8 @@ use mlgw_formats::schema::release::{Release, ReleaseScope};
 use mlgw_formats::schema::segment::SegmentSummary;
 use mlgw_formats::schema::usage::{bucket_row, segment_row};
 use mlgw_formats::schema::{
-    BadRecord, Binding, Bucket, BucketState, BucketUsage, Credential, ObjectVersion, Part, SegmentRecord,
-    SegmentUsage, Upload, decode, object, part, release, upload,
+    BadRecord, Binding, Bucket, BucketState, BucketUsage, Credential, ObjectVersion, PartRecord,
+    SegmentRecord, SegmentUsage, Upload, decode, object, part, release, upload,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ use std::sync::Arc;
 /// The catalogue. Clones share their state.
 #[derive(Clone)]
 pub struct Catalogue {
-    inner: Arc<Inner>,
+    inner: Arc<CatalogueInner>,
 }
 
 impl Catalogue {
@@ -156,9 +156,9 @@ impl Catalogue {
         }
         let ticket = cache.ticket(&row);
         let state = self.inner.state_of(bucket, key.as_bytes());
-        let Some(value) = state.pinned(&row)? else { return Ok(None) };
+        let Some(value) = state.get_pinned(&row)? else { return Ok(None) };
         let version = decode(&value).map_err(StoreError::from)?;
-        cache.keep(ticket, &row, &value);
+        cache.insert(ticket, &row, &value);
         Ok(Some(version))
     }
 
@@ -170,7 +170,7 @@ impl Catalogue {
 
     /// Prevents the map of a body from being freed until the pin is dropped. Take the pin before reading a
     /// body that has pages. Look the object up again if a page is missing even so, or if
-    /// [`Catalogue::is_given_up`] shows that the pin came too late.
+    /// [`Catalogue::is_being_released`] shows that the pin came too late.
     #[must_use]
     pub fn pin(&self, body: BodyId) -> Pin {
         Pin::new(Arc::clone(&self.inner.resident), body)
@@ -181,7 +181,12 @@ impl Catalogue {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn is_given_up(&self, bucket: BucketId, key: &ObjectKey, body: BodyId) -> Result<bool, ReadError> {
+    pub fn is_being_released(
+        &self,
+        bucket: BucketId,
+        key: &ObjectKey,
+        body: BodyId,
+    ) -> Result<bool, ReadError> {
         let state = self.inner.state_of(bucket, key.as_bytes());
         let waiting = read::<Release>(&state, &release::row(body))?;
         Ok(waiting.is_some_and(|release| release.scope == ReleaseScope::Whole as i32))
@@ -211,9 +216,9 @@ impl Catalogue {
         key: &ObjectKey,
         body: BodyId,
         number: PartNumber,
-    ) -> Result<Option<Part>, ReadError> {
+    ) -> Result<Option<PartRecord>, ReadError> {
         let state = self.inner.state_of(bucket, key.as_bytes());
-        let Some(mut found) = read::<Part>(&state, &part::row(body, number))? else { return Ok(None) };
+        let Some(mut found) = read::<PartRecord>(&state, &part::row(body, number))? else { return Ok(None) };
         if found.paged_extents > 0 {
             let reader = self.reader();
             for page in reader.part_pages(bucket, key, body, number, 0) {
@@ -357,7 +362,7 @@ impl Catalogue {
     /// Those of `each`, or if the store cannot be read.
     pub fn each_extent(
         &self,
-        each: &mut dyn FnMut(&Referenced<'_>) -> Result<(), StoreError>,
+        each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
     ) -> Result<(), ReadError> {
         let mut groups = self.inner.groups.iter();
         Ok(groups.try_for_each(|group| bodies::each_extent(&group.state(), each))?)
@@ -400,13 +405,13 @@ impl Catalogue {
 #[cfg(test)]
 impl Catalogue {
     /// Shared state, for tests.
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
+    pub(crate) fn inner(&self) -> &Arc<CatalogueInner> {
         &self.inner
     }
 }
 
 fn read<M: prost::Message + Default>(state: &StateDb, row: &[u8]) -> Result<Option<M>, ReadError> {
-    let value = state.pinned(row)?;
+    let value = state.get_pinned(row)?;
     Ok(value.map(|bytes| decode(&bytes)).transpose().map_err(StoreError::from)?)
 }
 

@@ -14,9 +14,9 @@ use crate::row_cache::RowCache;
 use crate::store::options;
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
-use crate::view::{Changes, Rows};
+use crate::view::{RowChanges, RowReader};
 use mlgw_common::{BodyId, BucketId, ObjectKey, SegmentId};
-use mlgw_formats::schema::copy::{self, Block, BlockName, Copy, CopySegment};
+use mlgw_formats::schema::copy::{self, BlockName, CopyBlockRecord, CopyRecord, CopySegment};
 use mlgw_formats::schema::meta::{Counter, MetaRow};
 use mlgw_formats::schema::{Extent, decode, encode};
 use mlgw_formats::store_files;
@@ -49,14 +49,14 @@ impl From<std::io::Error> for CleanIndexError {
     }
 }
 
-type Answer<T> = Result<T, CleanIndexError>;
+type CleanIndexResult<T> = Result<T, CleanIndexError>;
 
 /// The index.
 pub struct CleanIndex {
     store: StateDb,
     rows: RowCache,
-    bodies: Mutex<Ids>,
-    segments: Mutex<Ids>,
+    bodies: Mutex<IdRange>,
+    segments: Mutex<IdRange>,
 }
 
 impl CleanIndex {
@@ -64,7 +64,7 @@ impl CleanIndex {
     ///
     /// # Errors
     /// If the directory cannot be used.
-    pub fn open(dir: &Path, memory_bytes: usize) -> Answer<Self> {
+    pub fn open(dir: &Path, memory_bytes: usize) -> CleanIndexResult<Self> {
         let open = || {
             store_files::make_dir(dir)?;
             let cache = options::cache(memory_bytes / 4);
@@ -83,8 +83,8 @@ impl CleanIndex {
         Ok(Self {
             store,
             rows: RowCache::new(memory_bytes / 4 * 3),
-            bodies: Mutex::new(Ids::of(MetaRow::NextBody)),
-            segments: Mutex::new(Ids::of(MetaRow::NextSegment)),
+            bodies: Mutex::new(IdRange::new(MetaRow::NextBody)),
+            segments: Mutex::new(IdRange::new(MetaRow::NextSegment)),
         })
     }
 
@@ -92,15 +92,15 @@ impl CleanIndex {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn copy(&self, bucket: BucketId, key: &ObjectKey) -> Answer<Option<Copy>> {
+    pub fn copy(&self, bucket: BucketId, key: &ObjectKey) -> CleanIndexResult<Option<CopyRecord>> {
         let row = copy::row(bucket, key.as_bytes());
         if let Some(kept) = self.rows.get(&row) {
             return Ok(Some(decode(&kept).map_err(StoreError::from)?));
         }
         let ticket = self.rows.ticket(&row);
-        let Some(value) = self.store.pinned(&row)? else { return Ok(None) };
+        let Some(value) = self.store.get_pinned(&row)? else { return Ok(None) };
         let found = decode(&value).map_err(StoreError::from)?;
-        self.rows.keep(ticket, &row, &value);
+        self.rows.insert(ticket, &row, &value);
         Ok(Some(found))
     }
 
@@ -108,25 +108,25 @@ impl CleanIndex {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn peek(&self, bucket: BucketId, key: &ObjectKey) -> Answer<Option<Copy>> {
-        let value = self.store.pinned(&copy::row(bucket, key.as_bytes()))?;
+    pub fn peek(&self, bucket: BucketId, key: &ObjectKey) -> CleanIndexResult<Option<CopyRecord>> {
+        let value = self.store.get_pinned(&copy::row(bucket, key.as_bytes()))?;
         Ok(value.map(|value| decode(&value)).transpose().map_err(StoreError::from)?)
     }
 
     /// True if `key` was read recently, that is, its row is in memory.
     #[must_use]
     pub fn is_recent(&self, bucket: BucketId, key: &ObjectKey) -> bool {
-        self.rows.holds(&copy::row(bucket, key.as_bytes()))
+        self.rows.contains(&copy::row(bucket, key.as_bytes()))
     }
 
     /// Applies a batch of changes atomically.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn write(&self, batch: &CleanBatch) -> Answer<()> {
-        batch.copies().for_each(|row| self.rows.changing(row));
+    pub fn write(&self, batch: &CleanBatch) -> CleanIndexResult<()> {
+        batch.copies().for_each(|row| self.rows.begin_change(row));
         self.store.write(batch.changes())?;
-        batch.copies().for_each(|row| self.rows.changed(row));
+        batch.copies().for_each(|row| self.rows.end_change(row));
         Ok(())
     }
 
@@ -134,8 +134,8 @@ impl CleanIndex {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn name(&self, id: u64) -> Answer<Option<BlockName>> {
-        let value = self.store.pinned(&copy::name_row(id))?;
+    pub fn name(&self, id: u64) -> CleanIndexResult<Option<BlockName>> {
+        let value = self.store.get_pinned(&copy::name_row(id))?;
         Ok(value.map(|value| decode(&value)).transpose().map_err(StoreError::from)?)
     }
 
@@ -149,7 +149,7 @@ impl CleanIndex {
         prefix: &str,
         after: Option<&ObjectKey>,
         max: usize,
-    ) -> Answer<Vec<(ObjectKey, Copy)>> {
+    ) -> CleanIndexResult<Vec<(ObjectKey, CopyRecord)>> {
         let from = match after {
             Some(key) => [copy::row(bucket, key.as_bytes()), vec![0]].concat(),
             None => copy::row_from(bucket, prefix.as_bytes()),
@@ -170,16 +170,16 @@ impl CleanIndex {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn block(&self, body: BodyId, number: u64) -> Answer<Option<Vec<Extent>>> {
-        let Some(value) = self.store.pinned(&copy::block_row(body, number))? else { return Ok(None) };
-        Ok(Some(decode::<Block>(&value).map_err(StoreError::from)?.extents))
+    pub fn block(&self, body: BodyId, number: u64) -> CleanIndexResult<Option<Vec<Extent>>> {
+        let Some(value) = self.store.get_pinned(&copy::block_row(body, number))? else { return Ok(None) };
+        Ok(Some(decode::<CopyBlockRecord>(&value).map_err(StoreError::from)?.extents))
     }
 
     /// Numbers of the cached blocks of a body.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn blocks(&self, body: BodyId) -> Answer<Vec<u64>> {
+    pub fn blocks(&self, body: BodyId) -> CleanIndexResult<Vec<u64>> {
         let (first, end) = copy::block_rows(body);
         let rows = self.store.range(&first, &end, usize::MAX)?;
         rows.iter().map(|(row, _)| Ok(copy::block_of(row).map_err(StoreError::from)?.1)).collect()
@@ -189,11 +189,16 @@ impl CleanIndex {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn blocks_from(&self, body: BodyId, number: u64, max: usize) -> Answer<Vec<(u64, Vec<Extent>)>> {
+    pub fn blocks_from(
+        &self,
+        body: BodyId,
+        number: u64,
+        max: usize,
+    ) -> CleanIndexResult<Vec<(u64, Vec<Extent>)>> {
         let rows = self.store.range(&copy::block_row(body, number), &copy::block_rows(body).1, max)?;
         let block = |(row, value): &(Vec<u8>, Vec<u8>)| {
             let (_, number) = copy::block_of(row).map_err(StoreError::from)?;
-            Ok((number, decode::<Block>(value).map_err(StoreError::from)?.extents))
+            Ok((number, decode::<CopyBlockRecord>(value).map_err(StoreError::from)?.extents))
         };
         rows.iter().map(block).collect()
     }
@@ -206,7 +211,7 @@ impl CleanIndex {
         &self,
         after: Option<(BucketId, &ObjectKey)>,
         max: usize,
-    ) -> Answer<Vec<(BucketId, ObjectKey, Copy)>> {
+    ) -> CleanIndexResult<Vec<(BucketId, ObjectKey, CopyRecord)>> {
         use mlgw_formats::key::Family::Copy as Family;
         let from = match after {
             Some((bucket, key)) => [copy::row(bucket, key.as_bytes()), vec![0]].concat(),
@@ -224,7 +229,7 @@ impl CleanIndex {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn segments(&self) -> Answer<Vec<CopySegment>> {
+    pub fn segments(&self) -> CleanIndexResult<Vec<CopySegment>> {
         use mlgw_formats::key::Family::CopySegment as Family;
         let rows = self.store.range(&Family.start(), &Family.end(), usize::MAX)?;
         rows.iter().map(|(_, value)| Ok(decode(value).map_err(StoreError::from)?)).collect()
@@ -234,24 +239,24 @@ impl CleanIndex {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn put_segment(&self, segment: &CopySegment) -> Answer<()> {
+    pub fn put_segment(&self, segment: &CopySegment) -> CleanIndexResult<()> {
         let row = copy::segment_row(SegmentId(segment.id));
-        Ok(self.store.write(&Changes::from([(row, Some(encode(segment)))]))?)
+        Ok(self.store.write(&RowChanges::from([(row, Some(encode(segment)))]))?)
     }
 
     /// Removes the record of a segment of copies.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn remove_segment(&self, segment: SegmentId) -> Answer<()> {
-        Ok(self.store.write(&Changes::from([(copy::segment_row(segment), None)]))?)
+    pub fn remove_segment(&self, segment: SegmentId) -> CleanIndexResult<()> {
+        Ok(self.store.write(&RowChanges::from([(copy::segment_row(segment), None)]))?)
     }
 
     /// Allocates an id for a body of a copy; it is never allocated again.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn next_body(&self) -> Answer<BodyId> {
+    pub fn next_body(&self) -> CleanIndexResult<BodyId> {
         Ok(BodyId(CLEAN_BODY | self.bodies.lock().next(&self.store)?))
     }
 
@@ -259,7 +264,7 @@ impl CleanIndex {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn next_segment(&self) -> Answer<SegmentId> {
+    pub fn next_segment(&self) -> CleanIndexResult<SegmentId> {
         Ok(SegmentId(CLEAN_SEGMENT | self.segments.lock().next(&self.store)?))
     }
 
@@ -267,24 +272,24 @@ impl CleanIndex {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn flush(&self) -> Answer<()> {
+    pub fn flush(&self) -> CleanIndexResult<()> {
         Ok(self.store.flush()?)
     }
 }
 
 /// Ids that are allocated from a range reserved on disk.
-struct Ids {
+struct IdRange {
     row: MetaRow,
     next: u64,
     end: u64,
 }
 
-impl Ids {
-    fn of(row: MetaRow) -> Self {
+impl IdRange {
+    fn new(row: MetaRow) -> Self {
         Self { row, next: 0, end: 0 }
     }
 
-    fn next(&mut self, store: &StateDb) -> Answer<u64> {
+    fn next(&mut self, store: &StateDb) -> CleanIndexResult<u64> {
         if self.next == self.end {
             let row = self.row.row();
             let counter: Counter = match store.get(&row)? {
@@ -292,7 +297,7 @@ impl Ids {
                 None => Counter::default(),
             };
             (self.next, self.end) = (counter.next.max(1), counter.next.max(1) + IDS_RESERVED);
-            store.write(&Changes::from([(row, Some(encode(&Counter { next: self.end })))]))?;
+            store.write(&RowChanges::from([(row, Some(encode(&Counter { next: self.end })))]))?;
             store.flush()?;
         }
         self.next += 1;
@@ -305,7 +310,7 @@ mod tests {
     use super::{CLEAN_BODY, CleanBatch, CleanIndex};
     use crate::catalogue::testing::extent;
     use mlgw_common::{BucketId, ObjectKey, SegmentId};
-    use mlgw_formats::schema::{BlockName, Copy, CopySegment, ObjectVersion};
+    use mlgw_formats::schema::{BlockName, CopyRecord, CopySegment, ObjectVersion};
     use std::path::Path;
 
     const BUCKET: BucketId = BucketId(3);
@@ -318,9 +323,9 @@ mod tests {
         ObjectKey::from_bytes(text.as_bytes()).unwrap()
     }
 
-    fn copy(etag: &str) -> Copy {
+    fn copy(etag: &str) -> CopyRecord {
         let object = ObjectVersion { etag: etag.into(), ..ObjectVersion::default() };
-        Copy { object, validated_ms: 1, with_checksums: false, read_ms: 0 }
+        CopyRecord { object, validated_ms: 1, with_checksums: false, read_ms: 0 }
     }
 
     fn write(index: &CleanIndex, change: impl FnOnce(&mut CleanBatch)) {

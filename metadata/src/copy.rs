@@ -4,11 +4,11 @@
 //! written last, synced and renamed into place, so a copy without it is incomplete. The files are synced
 //! before it, so after a power loss a copy is complete or has no list. docs/FORMATS.md describes the list.
 
-use crate::offline::{Finding, Kind, Watch};
+use crate::offline::{CheckFinding, FindingKind, ProgressCallback};
 use mlgw_common::Timestamp;
 use mlgw_common::checksum::Crc32c;
 use mlgw_common::regular;
-use mlgw_formats::backup_contents::{Contents, Listed};
+use mlgw_formats::backup_contents::{BackupContents, BackupFileEntry};
 use mlgw_formats::store_files;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -52,9 +52,9 @@ impl CopyError {
 /// A copy in progress.
 pub struct Copier {
     dir: PathBuf,
-    files: BTreeMap<String, Listed>,
+    files: BTreeMap<String, BackupFileEntry>,
     /// An earlier copy on the same file system; unchanged files are linked from it.
-    earlier: Option<(PathBuf, Contents)>,
+    earlier: Option<(PathBuf, BackupContents)>,
     /// Bytes that were copied, not linked.
     pub copied_bytes: u64,
 }
@@ -65,7 +65,7 @@ impl Copier {
     ///
     /// # Errors
     /// If the directory cannot be created.
-    pub fn new(dir: &Path, earlier: Option<(PathBuf, Contents)>) -> Result<Self, CopyError> {
+    pub fn new(dir: &Path, earlier: Option<(PathBuf, BackupContents)>) -> Result<Self, CopyError> {
         store_files::make_dir(dir).map_err(CopyError::io(dir))?;
         Ok(Self { dir: dir.to_owned(), files: BTreeMap::new(), earlier, copied_bytes: 0 })
     }
@@ -78,7 +78,7 @@ impl Copier {
         let mut file = regular::open(from).map_err(CopyError::io(from))?;
         let metadata = file.metadata().map_err(CopyError::io(from))?;
         let source = format!("{}.{}.{}", metadata.ino(), metadata.mtime(), metadata.mtime_nsec());
-        let to = self.place(name)?;
+        let to = self.target_path(name)?;
         if let Some((dir, contents)) = &self.earlier
             && let Some(known) = contents.files.get(name)
             && known.source == source
@@ -103,11 +103,11 @@ impl Copier {
         name: &str,
         each: &mut dyn FnMut(u64),
     ) -> Result<(), CopyError> {
-        let to = self.place(name)?;
+        let to = self.target_path(name)?;
         self.write(file, bytes, &to, name, "-".to_owned(), each)
     }
 
-    fn place(&self, name: &str) -> Result<PathBuf, CopyError> {
+    fn target_path(&self, name: &str) -> Result<PathBuf, CopyError> {
         let to = self.dir.join(name);
         if let Some(parent) = to.parent() {
             store_files::make_dir(parent).map_err(CopyError::io(parent))?;
@@ -143,7 +143,7 @@ impl Copier {
         }
         out.sync_all().map_err(failed)?;
         self.copied_bytes += written;
-        self.files.insert(name.to_owned(), Listed { crc: crc.finish(), bytes: written, source });
+        self.files.insert(name.to_owned(), BackupFileEntry { crc: crc.finish(), bytes: written, source });
         Ok(())
     }
 
@@ -151,8 +151,8 @@ impl Copier {
     ///
     /// # Errors
     /// If the list cannot be written.
-    pub fn finish(self, now: Timestamp) -> Result<Contents, CopyError> {
-        let contents = Contents { written: now.to_string(), files: self.files };
+    pub fn finish(self, now: Timestamp) -> Result<BackupContents, CopyError> {
+        let contents = BackupContents { written: now.to_string(), files: self.files };
         let path = self.dir.join(CONTENTS);
         let new = self.dir.join(format!("{CONTENTS}.new"));
         let failed = |error| CopyError::io(&path)(error);
@@ -176,19 +176,19 @@ impl Copier {
 ///
 /// # Errors
 /// If there is none, or it is damaged or of a newer version.
-pub fn read_contents(dir: &Path) -> Result<Contents, CopyError> {
+pub fn read_contents(dir: &Path) -> Result<BackupContents, CopyError> {
     let path = dir.join(CONTENTS);
     let text = regular::read_to_string(&path).map_err(CopyError::io(&path))?;
-    Contents::decode(&text).map_err(|why| CopyError::Contents { path, why })
+    BackupContents::decode(&text).map_err(|why| CopyError::Contents { path, why })
 }
 
 /// Reads every file of the copy in `dir` whose path begins with `prefix` and compares it with the list.
 pub fn verify_contents(
-    contents: &Contents,
+    contents: &BackupContents,
     dir: &Path,
     prefix: &str,
-    findings: &mut Vec<Finding>,
-    watch: Watch<'_>,
+    findings: &mut Vec<CheckFinding>,
+    watch: ProgressCallback<'_>,
 ) {
     let (mut done, total) = (0, contents.bytes());
     for (name, listed) in contents.files.iter().filter(|(name, _)| name.starts_with(prefix)) {
@@ -202,7 +202,7 @@ pub fn verify_contents(
             Ok(_) => "it does not match its checksum".to_owned(),
             Err(error) => error.to_string(),
         };
-        findings.push(Finding::damage(Kind::Copy, path.display(), what));
+        findings.push(CheckFinding::damage(FindingKind::Copy, path.display(), what));
     }
 }
 
@@ -226,7 +226,7 @@ fn checksum(path: &Path, each: &mut dyn FnMut(u64)) -> io::Result<(u32, u64)> {
 #[cfg(test)]
 mod tests {
     use super::{CONTENTS, Copier, read_contents, verify_contents};
-    use crate::offline::unwatched;
+    use crate::offline::ignore_progress;
     use mlgw_common::Timestamp;
     use std::fs;
     use std::os::unix::fs::MetadataExt as _;
@@ -241,16 +241,16 @@ mod tests {
         let contents = copier.finish(Timestamp(0)).unwrap();
         assert_eq!(read_contents(&to).unwrap(), contents);
         let mut findings = Vec::new();
-        verify_contents(&contents, &to, "", &mut findings, &unwatched);
+        verify_contents(&contents, &to, "", &mut findings, &ignore_progress);
         assert_eq!(findings, []);
         let copied = to.join("deep/with space");
         let mut bytes = fs::read(&copied).unwrap();
         bytes[2 << 20] ^= 1;
         fs::write(&copied, bytes).unwrap();
-        verify_contents(&contents, &to, "deep/", &mut findings, &unwatched);
+        verify_contents(&contents, &to, "deep/", &mut findings, &ignore_progress);
         fs::remove_file(&copied).unwrap();
-        verify_contents(&contents, &to, "", &mut findings, &unwatched);
-        verify_contents(&contents, &to, "elsewhere/", &mut findings, &unwatched);
+        verify_contents(&contents, &to, "", &mut findings, &ignore_progress);
+        verify_contents(&contents, &to, "elsewhere/", &mut findings, &ignore_progress);
         assert_eq!(findings.len(), 2, "{findings:?}");
         let list = fs::read(to.join(CONTENTS)).unwrap();
         for at in 0..list.len() {

@@ -5,11 +5,11 @@
 //! checks decide with the same functions, so they and the start agree.
 
 use crate::catalogue::ReadError;
-use crate::offline::{Finding, Kind, reach};
+use crate::offline::{CheckFinding, FindingKind, reach};
 use crate::store::log_facts::{GroupFacts, LogFacts};
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
-use crate::view::Rows as _;
+use crate::view::RowReader as _;
 use mlgw_common::{ClusterId, Identity, Incarnation, Kinship, Lineage};
 use mlgw_formats::schema::meta::{MetaRow, Timeline};
 use std::fmt;
@@ -17,19 +17,19 @@ use std::path::Path;
 
 /// Conditions that a catalogue must meet to be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedServer {
     /// The server that the catalogue must belong to.
     pub lineage: Lineage,
     /// Minimum number of log entries over all groups: they were synced, so the log must not end before them.
     pub floor: u64,
 }
 
-impl Expected {
+impl ExpectedServer {
     /// The conditions for the catalogue in `dir`. `floor` is the highest floor that was found elsewhere.
     ///
     /// # Errors
     /// If the floor in `dir` cannot be read.
-    pub fn of(dir: &Path, lineage: Lineage, floor: u64) -> Result<Self, ReadError> {
+    pub fn read(dir: &Path, lineage: Lineage, floor: u64) -> Result<Self, ReadError> {
         let floor = floor.max(crate::store::floor::read(dir, lineage.own.incarnation)?);
         Ok(Self { lineage, floor })
     }
@@ -120,35 +120,35 @@ impl StateFacts {
 impl Mismatch {
     /// The kind of finding under which a check reports the mismatch.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> FindingKind {
         match self {
             Self::ForeignLog { .. }
             | Self::UnmarkedLog
             | Self::ForeignEntries(_)
             | Self::UnnamedEntries
             | Self::ForeignState(..)
-            | Self::UnmarkedState => Kind::Foreign,
-            Self::StaleState { .. } => Kind::StaleState,
-            Self::StaleLog { .. } => Kind::StaleLog,
-            Self::LostTail { .. } => Kind::LostTail,
+            | Self::UnmarkedState => FindingKind::Foreign,
+            Self::StaleState { .. } => FindingKind::StaleState,
+            Self::StaleLog { .. } => FindingKind::StaleLog,
+            Self::LostTail { .. } => FindingKind::LostTail,
         }
     }
 
     /// The mismatch as a finding of a check, at `place`.
-    pub(crate) fn finding(&self, place: impl fmt::Display) -> Finding {
-        Finding::damage(self.kind(), place, self)
+    pub(crate) fn finding(&self, place: impl fmt::Display) -> CheckFinding {
+        CheckFinding::damage(self.kind(), place, self)
     }
 }
 
 /// Checks that log and states are this server's and fit each other. `synced` is false if the log is not
 /// synced before a command is answered; a power loss may then leave a log that ends before the state.
 pub(crate) fn judge(
-    expected: &Expected,
+    expected: &ExpectedServer,
     log: &LogFacts,
     states: &[StateFacts],
     synced: bool,
 ) -> Result<(), Mismatch> {
-    let Expected { lineage, floor } = expected;
+    let ExpectedServer { lineage, floor } = expected;
     judge_writers(lineage, log)?;
     if log.identity.is_none() && !lineage.marking {
         // A log that lost a part may have lost its identity with it; the missing part is the better reason.
@@ -167,7 +167,7 @@ pub(crate) fn judge(
 
 /// Checks that every writer named in the log is this server, and that the log reaches the floor. For a log
 /// whose state is to be rebuilt.
-pub(crate) fn judge_log(expected: &Expected, log: &LogFacts) -> Result<(), Mismatch> {
+pub(crate) fn judge_log(expected: &ExpectedServer, log: &LogFacts) -> Result<(), Mismatch> {
     judge_writers(&expected.lineage, log)?;
     if log.identity.is_none() && !expected.lineage.marking {
         return Err(Mismatch::UnmarkedLog);
@@ -185,13 +185,15 @@ fn judge_writers(lineage: &Lineage, log: &LogFacts) -> Result<(), Mismatch> {
     }
     // Files of an earlier timeline may still exist, but the newest write must be this timeline's.
     if let Some(found) = log.writer {
-        admit(lineage, &of(found), || Mismatch::ForeignEntries(found))?;
+        check_kinship(lineage, &of(found), || Mismatch::ForeignEntries(found))?;
     }
     if log.writers.unnamed && !lineage.marking {
         return Err(Mismatch::UnnamedEntries);
     }
     match &log.identity {
-        Some(found) => admit(lineage, found, || Mismatch::ForeignLog { found: *found, own: lineage.own }),
+        Some(found) => {
+            check_kinship(lineage, found, || Mismatch::ForeignLog { found: *found, own: lineage.own })
+        }
         None => Ok(()),
     }
 }
@@ -206,16 +208,20 @@ pub(crate) fn judge_fit(log: &LogFacts, states: &[StateFacts], synced: bool) -> 
 /// ends.
 fn judge_timeline(lineage: &Lineage, state: &StateFacts) -> Result<(), Mismatch> {
     let Some(Timeline { cluster, incarnation }) = state.timeline else {
-        let may_lack_it = lineage.marking || state.reach == 0;
-        return if may_lack_it { Ok(()) } else { Err(Mismatch::UnmarkedState) };
+        let may_be_missing = lineage.marking || state.reach == 0;
+        return if may_be_missing { Ok(()) } else { Err(Mismatch::UnmarkedState) };
     };
     let (cluster, incarnation) = (ClusterId(cluster), Incarnation(incarnation));
     let found = Identity { cluster, node: lineage.own.node, incarnation };
-    admit(lineage, &found, || Mismatch::ForeignState(cluster, incarnation))
+    check_kinship(lineage, &found, || Mismatch::ForeignState(cluster, incarnation))
 }
 
 /// Accepts an earlier timeline only at the first start after a restore.
-fn admit(lineage: &Lineage, found: &Identity, refused: impl Fn() -> Mismatch) -> Result<(), Mismatch> {
+fn check_kinship(
+    lineage: &Lineage,
+    found: &Identity,
+    refused: impl Fn() -> Mismatch,
+) -> Result<(), Mismatch> {
     match lineage.kinship(found) {
         Kinship::Own => Ok(()),
         Kinship::Earlier if lineage.marking => Ok(()),

@@ -1,9 +1,10 @@
 //! The catalogue: the metadata of buckets, objects, uploads and segments, and the location of every object's
 //! bytes.
 //!
-//! Every change is a [`Command`] that is proposed to a Raft group and applied by a pure function ([`apply`])
-//! to an ordered map of rows ([`schema`]). The embedded default is one group with one voter and runs the same
-//! code as a cluster. Only the module `raft` uses openraft, and only the module `store` uses RocksDB.
+//! Every change is a [`Command`](mlgw_formats::command::Command) that is proposed to a Raft group and applied
+//! by a pure function ([`apply`]) to an ordered map of rows ([`schema`](mlgw_formats::schema)). The embedded
+//! default is one group with one voter and runs the same code as a cluster. Only the module `raft` uses
+//! openraft, and only the module `store` uses RocksDB.
 //!
 //! Invariant: a command that was answered is on stable media (unless the caller chose [`Durability::Os`]) and
 //! visible to every read that begins afterwards. After a power loss, [`Catalogue::open`] replays the synced
@@ -23,7 +24,7 @@ pub mod view;
 
 pub use catalogue::{
     Catalogue, CatalogueMetrics, CatalogueOptions, CheckpointOptions, ChunkOwner, Completed,
-    CreateBucketError, DeadSet, DeleteBucketError, Durability, Entry, Fatal, NewBucket, ObjectScan,
-    OpenError, PageScan, PartScan, Pin, ProposeError, ReadError, Reader, Reference, UploadScan,
+    CreateBucketError, DeadSet, DeleteBucketError, Durability, Fatal, NewBucket, ObjectScan, OpenError,
+    PageScan, PartScan, Pin, ProposeError, ReadError, Reader, Reference, StoredVersion, UploadScan,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};

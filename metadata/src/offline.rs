@@ -2,17 +2,17 @@
 //!
 //! [`Offline::open`] never writes to the directory that it is given. It works on a scratch copy, in which
 //! RocksDB's tables are links to the real ones and everything else is copied, and replays the log into that
-//! copy. So it gets the same state as a start of the server. Every problem becomes a [`Finding`]; the search
-//! continues as long as the stores can be read at all.
+//! copy. So it gets the same state as a start of the server. Every problem becomes a [`CheckFinding`]; the
+//! search continues as long as the stores can be read at all.
 //!
 //! A power loss leaves only the scratch copy in the directory for temporary files.
 
 pub(crate) mod bodies;
 mod finding;
 pub(crate) mod logs;
-mod mend;
 mod problem;
 mod rebuild;
+mod repair;
 #[cfg(test)]
 mod row_tests;
 mod rows;
@@ -21,19 +21,19 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
-pub use bodies::Referenced;
-pub use finding::{Finding, Kind, Severity, Watch, unwatched};
+pub use bodies::ReferencedExtent;
+pub use finding::{CheckFinding, FindingKind, ProgressCallback, Severity, ignore_progress};
 pub(crate) use logs::reach;
 pub use logs::{log_entries, log_identity};
-pub use mend::{mend_log, name_manifests, recount, remake_log};
 pub use rebuild::{
-    CheckpointDir, RebuildError, Rebuilt, WhichLog, check_checkpoint, copy_closed, foreign_checkpoint,
-    rebuild, remove_checkpoint,
+    CheckpointDir, RebuildError, RebuildLog, RebuildReport, check_checkpoint, copy_closed,
+    foreign_checkpoint, rebuild, remove_checkpoint,
 };
+pub use repair::{rebuild_log, recount, repair_current_files, repair_log};
 
-pub use tail::{Tail, begin_log_anew, lost_tail};
+pub use tail::{LogTail, check_tail, restart_log};
 
-use crate::identity::{Expected, Mismatch, StateFacts, judge};
+use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge};
 use crate::store::links;
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
@@ -48,7 +48,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// If a directory cannot be read.
-pub fn is_unborn(dir: &Path, checkpoints: &Path) -> std::io::Result<bool> {
+pub fn is_never_written(dir: &Path, checkpoints: &Path) -> std::io::Result<bool> {
     let log = dir.join("log");
     // An unreadable log may have entries.
     let entries = log.is_dir() && crate::store::wal::has_entries(&log).unwrap_or(true);
@@ -72,7 +72,7 @@ fn has_tables(dir: &Path) -> std::io::Result<bool> {
 
 /// Facts that a check of the rows collects.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct CatalogueFacts {
     /// Buckets by id.
     pub buckets: BTreeMap<u64, Bucket>,
     /// Access keys.
@@ -92,7 +92,7 @@ pub struct Known {
 }
 
 /// State of a group, on a scratch copy.
-struct Opened {
+struct ScratchState {
     state: StateDb,
     from: PathBuf,
     to: PathBuf,
@@ -100,18 +100,18 @@ struct Opened {
 
 /// A catalogue as a start of the server would find it.
 pub struct Offline {
-    states: Vec<Opened>,
+    states: Vec<ScratchState>,
     /// Facts from the rows.
-    pub known: Known,
+    pub facts: CatalogueFacts,
     /// Owns the scratch copy; dropped last.
     _scratch: Scratch,
 }
 
 /// Mismatch between the expected server and the log and states, if there is one.
 fn mismatch(
-    expected: &Expected,
+    expected: &ExpectedServer,
     log: &SavedLog,
-    states: &[(u32, Opened)],
+    states: &[(u32, ScratchState)],
 ) -> Result<Option<Mismatch>, StoreError> {
     let facts = log.facts(states.len() as u32)?;
     let states: Vec<_> =
@@ -140,9 +140,9 @@ impl Offline {
     pub fn open(
         dir: &Path,
         scratch: &Path,
-        expected: Option<&Expected>,
-        findings: &mut Vec<Finding>,
-        watch: Watch<'_>,
+        expected: Option<&ExpectedServer>,
+        findings: &mut Vec<CheckFinding>,
+        watch: ProgressCallback<'_>,
     ) -> Result<Option<Self>, StoreError> {
         let owner = Scratch(scratch.to_owned());
         let failed = |error: std::io::Error| StoreError(format!("{}: {error}", scratch.display()));
@@ -158,7 +158,7 @@ impl Offline {
             let to = scratch.join(format!("group-{group}"));
             links::link_store(&from, &to).map_err(failed)?;
             let Some(state) = stores::open_state(&from, &to, findings) else { return Ok(None) };
-            states.push((group, Opened { state, from, to }));
+            states.push((group, ScratchState { state, from, to }));
         }
         match expected.map(|expected| mismatch(expected, &log, &states)).transpose() {
             Ok(found) => {
@@ -176,9 +176,9 @@ impl Offline {
                 return Ok(None);
             }
         }
-        let states: Vec<Opened> = states.into_iter().map(|(_, opened)| opened).collect();
+        let states: Vec<ScratchState> = states.into_iter().map(|(_, opened)| opened).collect();
         let known = rows::check(&states, dir, findings, watch);
-        Ok(known.map(|known| Self { states, known, _scratch: owner }))
+        Ok(known.map(|known| Self { states, facts: known, _scratch: owner }))
     }
 
     /// Calls `each` with every referenced extent and its owner, in the order of buckets and keys.
@@ -187,7 +187,7 @@ impl Offline {
     /// Those of `each`, or if the store cannot be read.
     pub fn each_extent(
         &self,
-        each: &mut dyn FnMut(&Referenced<'_>) -> Result<(), StoreError>,
+        each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         self.states.iter().try_for_each(|opened| bodies::each_extent(&opened.state, each))
     }

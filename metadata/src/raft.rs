@@ -5,12 +5,12 @@
 //! entry stays in memory until it is applied, so applying it needs no decoding.
 
 pub(crate) mod group;
+mod limiter;
 pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod network;
 pub(crate) mod queue;
 pub(crate) mod replay;
-mod room;
 pub(crate) mod snapshot;
 #[cfg(test)]
 mod snapshot_tests;

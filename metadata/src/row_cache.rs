@@ -34,29 +34,29 @@ const SHARDS: usize = 64;
 /// Number of groups of rows for which changes are counted separately.
 const STRIPES: usize = 64;
 
-type Rows = Cache<Kept, Kept, Weigh>;
+type Rows = Cache<CachedRow, CachedRow, RowWeigher>;
 
 /// Rows in memory.
 pub(crate) struct RowCache {
     rows: Rows,
     hasher: DefaultHashBuilder,
-    stripes: [Mutex<Changes>; STRIPES],
+    stripes: [Mutex<ChangeCounters>; STRIPES],
     /// Number of lookups that did not find their row.
     misses: AtomicU64,
 }
 
 /// Change counters of a stripe's rows.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Changes {
+struct ChangeCounters {
     begun: u64,
     ended: u64,
 }
 
 /// Change counters of a row's stripe, taken before the store is read for the row.
 #[derive(Clone, Copy)]
-pub(crate) struct Ticket {
+pub(crate) struct RowReadTicket {
     stripe: usize,
-    changes: Changes,
+    changes: ChangeCounters,
 }
 
 impl RowCache {
@@ -69,7 +69,7 @@ impl RowCache {
             .weight_capacity(bytes as u64)
             .build()
             .expect("both capacities are set");
-        let rows = Cache::with_options(options, Weigh, hasher.clone(), DefaultLifecycle::default());
+        let rows = Cache::with_options(options, RowWeigher, hasher.clone(), DefaultLifecycle::default());
         Self {
             rows,
             hasher,
@@ -79,26 +79,26 @@ impl RowCache {
     }
 
     /// The value of `row`, if it is cached.
-    pub(crate) fn get(&self, row: &[u8]) -> Option<Kept> {
+    pub(crate) fn get(&self, row: &[u8]) -> Option<CachedRow> {
         self.rows.get(row)
     }
 
     /// True if the value of `row` is cached. Does not count as an access.
-    pub(crate) fn holds(&self, row: &[u8]) -> bool {
+    pub(crate) fn contains(&self, row: &[u8]) -> bool {
         self.rows.contains_key(row)
     }
 
     /// Takes a ticket before the store is read for `row`, which is not cached. Counts a miss.
-    pub(crate) fn ticket(&self, row: &[u8]) -> Ticket {
+    pub(crate) fn ticket(&self, row: &[u8]) -> RowReadTicket {
         self.misses.fetch_add(1, Ordering::Relaxed);
         let stripe = self.stripe(row);
-        Ticket { stripe, changes: *self.stripes[stripe].lock() }
+        RowReadTicket { stripe, changes: *self.stripes[stripe].lock() }
     }
 
     /// Inserts the value that the store had for `row`, unless a row of its stripe was changing, or has
     /// changed since the ticket was taken.
-    pub(crate) fn keep(&self, ticket: Ticket, row: &[u8], value: &[u8]) {
-        let kept = Kept::new(row, value);
+    pub(crate) fn insert(&self, ticket: RowReadTicket, row: &[u8], value: &[u8]) {
+        let kept = CachedRow::new(row, value);
         let changes = self.stripes[ticket.stripe].lock();
         if *changes == ticket.changes && changes.begun == changes.ended {
             self.rows.insert(kept.clone(), kept);
@@ -106,14 +106,14 @@ impl RowCache {
     }
 
     /// Removes a row that the store is about to change.
-    pub(crate) fn changing(&self, row: &[u8]) {
+    pub(crate) fn begin_change(&self, row: &[u8]) {
         self.stripes[self.stripe(row)].lock().begun += 1;
         self.rows.remove(row);
     }
 
     /// Records that the store has changed a row. If the change failed, this must not be called; then no row
     /// of the stripe is cached again.
-    pub(crate) fn changed(&self, row: &[u8]) {
+    pub(crate) fn end_change(&self, row: &[u8]) {
         self.stripes[self.stripe(row)].lock().ended += 1;
     }
 
@@ -145,9 +145,9 @@ impl RowCache {
 
 /// A row and its value in one allocation: the row's length (16 bits), the row, the value.
 #[derive(Clone)]
-pub(crate) struct Kept(Arc<[u8]>);
+pub(crate) struct CachedRow(Arc<[u8]>);
 
-impl Kept {
+impl CachedRow {
     fn new(row: &[u8], value: &[u8]) -> Self {
         let length = u16::try_from(row.len()).expect("keys of objects are at most 1,024 bytes");
         let mut bytes = Vec::with_capacity(2 + row.len() + value.len());
@@ -168,7 +168,7 @@ impl Kept {
 }
 
 /// Dereferences to the value.
-impl Deref for Kept {
+impl Deref for CachedRow {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -177,38 +177,38 @@ impl Deref for Kept {
 }
 
 /// The row, which is the key of the lookup.
-impl Borrow<[u8]> for Kept {
+impl Borrow<[u8]> for CachedRow {
     fn borrow(&self) -> &[u8] {
         self.row()
     }
 }
 
-impl Hash for Kept {
+impl Hash for CachedRow {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.row().hash(state);
     }
 }
 
-impl PartialEq for Kept {
+impl PartialEq for CachedRow {
     fn eq(&self, other: &Self) -> bool {
         self.row() == other.row()
     }
 }
 
-impl Eq for Kept {}
+impl Eq for CachedRow {}
 
 #[derive(Clone)]
-struct Weigh;
+struct RowWeigher;
 
-impl Weighter<Kept, Kept> for Weigh {
-    fn weight(&self, kept: &Kept, _: &Kept) -> u64 {
+impl Weighter<CachedRow, CachedRow> for RowWeigher {
+    fn weight(&self, kept: &CachedRow, _: &CachedRow) -> u64 {
         (kept.0.len() + OVERHEAD_BYTES) as u64
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Kept, RowCache};
+    use super::{CachedRow, RowCache};
 
     const MIB: usize = 1 << 20;
 
@@ -217,12 +217,12 @@ mod tests {
     }
 
     fn read(cache: &RowCache, row: &[u8], value: &[u8]) {
-        cache.keep(cache.ticket(row), row, value);
+        cache.insert(cache.ticket(row), row, value);
     }
 
     fn change(cache: &RowCache, row: &[u8]) {
-        cache.changing(row);
-        cache.changed(row);
+        cache.begin_change(row);
+        cache.end_change(row);
     }
 
     #[test]
@@ -249,22 +249,22 @@ mod tests {
         let cache = RowCache::new(MIB);
         let ticket = cache.ticket(b"a");
         change(&cache, b"a");
-        cache.keep(ticket, b"a", b"old");
+        cache.insert(ticket, b"a", b"old");
         assert_eq!(value_of(&cache, b"a"), None, "it changed meanwhile");
-        cache.changing(b"a");
+        cache.begin_change(b"a");
         read(&cache, b"a", b"old");
         assert_eq!(value_of(&cache, b"a"), None, "it is changing");
         let ticket = cache.ticket(b"a");
-        cache.changed(b"a");
-        cache.keep(ticket, b"a", b"old");
+        cache.end_change(b"a");
+        cache.insert(ticket, b"a", b"old");
         assert_eq!(value_of(&cache, b"a"), None, "it was changing when the store was asked");
         let ticket = cache.ticket(b"a");
         cache.clear();
-        cache.keep(ticket, b"a", b"old");
+        cache.insert(ticket, b"a", b"old");
         assert_eq!(value_of(&cache, b"a"), None, "everything was replaced meanwhile");
         let (ticket, other) = (cache.ticket(b"a"), other_stripe(&cache, b"a"));
-        cache.changing(&other);
-        cache.keep(ticket, b"a", b"new");
+        cache.begin_change(&other);
+        cache.insert(ticket, b"a", b"new");
         assert_eq!(
             value_of(&cache, b"a").as_deref(),
             Some(&b"new"[..]),
@@ -306,7 +306,7 @@ mod tests {
                             || {
                                 let ticket = cache.ticket(row);
                                 let value = store.load(SeqCst);
-                                cache.keep(ticket, row, &value.to_le_bytes());
+                                cache.insert(ticket, row, &value.to_le_bytes());
                                 value
                             },
                             |kept| number(&kept),
@@ -317,9 +317,9 @@ mod tests {
             }
             scope.spawn(|| {
                 for value in 1..=20_000 {
-                    cache.changing(row);
+                    cache.begin_change(row);
                     store.store(value, SeqCst);
-                    cache.changed(row);
+                    cache.end_change(row);
                 }
             });
         });
@@ -331,7 +331,7 @@ mod tests {
     fn rows_of_every_length_come_back_whole() {
         for length in [0, 1, 255, 256, 3_000] {
             let (row, value) = (vec![1; length], vec![2; length * 2]);
-            let kept = Kept::new(&row, &value);
+            let kept = CachedRow::new(&row, &value);
             assert_eq!((kept.row(), &kept[..]), (&row[..], &value[..]));
         }
     }

@@ -15,7 +15,7 @@ use std::ops::Bound;
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// An ordered map of rows.
-pub trait Rows {
+pub trait RowReader {
     /// The value at `key`.
     ///
     /// # Errors
@@ -30,13 +30,13 @@ pub trait Rows {
 }
 
 /// New value of a row; `None` deletes the row.
-pub type Change = Option<Vec<u8>>;
+pub type RowChange = Option<Vec<u8>>;
 
 /// A chunk that no record names any more: segment and offset.
-pub type Freed = (SegmentId, u64);
+pub type FreedChunk = (SegmentId, u64);
 
 /// Changed rows by key.
-pub type Changes = BTreeMap<Vec<u8>, Change>;
+pub type RowChanges = BTreeMap<Vec<u8>, RowChange>;
 
 /// Reason that a command was not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,39 +61,39 @@ impl<E: Into<StoreError>> From<E> for ApplyError {
 
 /// Rows overlaid with changes.
 pub struct View<'a> {
-    rows: &'a dyn Rows,
-    changes: Changes,
+    rows: &'a dyn RowReader,
+    changes: RowChanges,
     /// Changes of the current command with the previous change of each row, in order.
-    undo: Vec<(Vec<u8>, Option<Change>)>,
+    undo: Vec<(Vec<u8>, Option<RowChange>)>,
     /// Stored values of rows that many commands read.
-    often: BTreeMap<Vec<u8>, Change>,
+    stored_rows: BTreeMap<Vec<u8>, RowChange>,
     /// Chunks that are no longer named by a record, and how many of them belong to commands that were kept.
-    freed: Vec<Freed>,
+    freed: Vec<FreedChunk>,
     freed_kept: usize,
 }
 
 impl<'a> View<'a> {
     /// A view of `rows` without changes.
     #[must_use]
-    pub fn new(rows: &'a dyn Rows) -> Self {
+    pub fn new(rows: &'a dyn RowReader) -> Self {
         Self {
             rows,
-            changes: Changes::new(),
+            changes: RowChanges::new(),
             undo: Vec::new(),
-            often: BTreeMap::new(),
+            stored_rows: BTreeMap::new(),
             freed: Vec::new(),
             freed_kept: 0,
         }
     }
 
     /// Ends a command and keeps its changes.
-    pub fn keep(&mut self) {
+    pub fn keep_changes(&mut self) {
         self.undo.clear();
         self.freed_kept = self.freed.len();
     }
 
     /// Ends a command and rolls its changes back.
-    pub fn take_back(&mut self) {
+    pub fn roll_back(&mut self) {
         while let Some((key, before)) = self.undo.pop() {
             match before {
                 Some(change) => self.changes.insert(key, change),
@@ -104,7 +104,7 @@ impl<'a> View<'a> {
     }
 
     /// Records that no record names the chunk at `offset` of `segment` any more.
-    pub fn free(&mut self, segment: SegmentId, offset: u64) {
+    pub fn record_freed(&mut self, segment: SegmentId, offset: u64) {
         self.freed.push((segment, offset));
     }
 
@@ -122,7 +122,7 @@ impl<'a> View<'a> {
 
     /// The changes, and the chunks that they freed.
     #[must_use]
-    pub fn into_changes(self) -> (Changes, Vec<Freed>) {
+    pub fn into_changes(self) -> (RowChanges, Vec<FreedChunk>) {
         (self.changes, self.freed)
     }
 
@@ -141,12 +141,12 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// As [`View::get`].
-    pub fn get_often<M: Message + Default>(&mut self, key: &[u8]) -> Result<Option<M>, StoreError> {
+    pub fn get_cached<M: Message + Default>(&mut self, key: &[u8]) -> Result<Option<M>, StoreError> {
         if !self.changes.contains_key(key) {
-            if !self.often.contains_key(key) {
-                self.often.insert(key.to_vec(), self.rows.get(key)?);
+            if !self.stored_rows.contains_key(key) {
+                self.stored_rows.insert(key.to_vec(), self.rows.get(key)?);
             }
-            let stored = self.often.get(key).and_then(|row| row.as_deref());
+            let stored = self.stored_rows.get(key).and_then(|row| row.as_deref());
             return Ok(stored.map(schema::decode).transpose()?);
         }
         self.get(key)
@@ -173,7 +173,7 @@ impl<'a> View<'a> {
         self.set(key, None);
     }
 
-    fn set(&mut self, key: Vec<u8>, change: Change) {
+    fn set(&mut self, key: Vec<u8>, change: RowChange) {
         let before = self.changes.insert(key.clone(), change);
         self.undo.push((key, before));
     }
@@ -223,7 +223,7 @@ pub struct MemoryRows(pub BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl MemoryRows {
     /// Applies changes.
-    pub fn write(&mut self, changes: Changes) {
+    pub fn write(&mut self, changes: RowChanges) {
         for (key, change) in changes {
             match change {
                 Some(value) => self.0.insert(key, value),
@@ -233,7 +233,7 @@ impl MemoryRows {
     }
 }
 
-impl Rows for MemoryRows {
+impl RowReader for MemoryRows {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.0.get(key).cloned())
     }
@@ -249,7 +249,7 @@ impl Rows for MemoryRows {
 
 #[cfg(test)]
 mod tests {
-    use super::{MemoryRows, Rows, SegmentId, View};
+    use super::{MemoryRows, RowReader, SegmentId, View};
     use mlgw_formats::schema::meta::Counter;
     use proptest::prelude::prop;
     use proptest::{prop_assert_eq, proptest};
@@ -282,13 +282,13 @@ mod tests {
         let rows = MemoryRows::default();
         let mut view = View::new(&rows);
         view.put(vec![1], &Counter { next: 1 });
-        view.free(SegmentId(1), 64);
-        view.keep();
+        view.record_freed(SegmentId(1), 64);
+        view.keep_changes();
         view.put(vec![1], &Counter { next: 2 });
         view.put(vec![2], &Counter { next: 2 });
         view.delete(vec![1]);
-        view.free(SegmentId(1), 128);
-        view.take_back();
+        view.record_freed(SegmentId(1), 128);
+        view.roll_back();
         assert_eq!(view.get(&[1]), Ok(Some(Counter { next: 1 })));
         assert_eq!(view.has(&[2]), Ok(false));
         assert_eq!(view.len(), 1);
@@ -301,12 +301,12 @@ mod tests {
         let mut rows = MemoryRows::default();
         rows.0.insert(vec![1], mlgw_formats::schema::encode(&Counter { next: 1 }));
         let mut view = View::new(&rows);
-        assert_eq!((view.get_often(&[1]), view.get_often::<Counter>(&[2])), (Ok(stored(1)), Ok(None)));
-        view.keep();
+        assert_eq!((view.get_cached(&[1]), view.get_cached::<Counter>(&[2])), (Ok(stored(1)), Ok(None)));
+        view.keep_changes();
         view.put(vec![1], &Counter { next: 2 });
         view.put(vec![2], &Counter { next: 3 });
-        assert_eq!((view.get_often(&[1]), view.get_often(&[2])), (Ok(stored(2)), Ok(stored(3))));
-        view.take_back();
-        assert_eq!((view.get_often(&[1]), view.get_often::<Counter>(&[2])), (Ok(stored(1)), Ok(None)));
+        assert_eq!((view.get_cached(&[1]), view.get_cached(&[2])), (Ok(stored(2)), Ok(stored(3))));
+        view.roll_back();
+        assert_eq!((view.get_cached(&[1]), view.get_cached::<Counter>(&[2])), (Ok(stored(1)), Ok(None)));
     }
 }

@@ -4,21 +4,23 @@
 //! usage: goals [SEEDS] [FIRST-SEED]     8 seeds from 1 on by default
 
 use mlgw_policies::access::Op;
-use mlgw_policies::engine::{Ahead, Beyond, Engine, Options};
+use mlgw_policies::engine::{CacheEngine, Options, ReadAheadLimits, ReadAheadOrder};
+use mlgw_policies::rehearse::caller_plans::build_caller_plans;
 use mlgw_policies::rehearse::detection::Detection;
 use mlgw_policies::rehearse::labelled::Traffic;
-use mlgw_policies::rehearse::latency::{self, Setup, Waits};
+use mlgw_policies::rehearse::latency::{self, LatencyResult, LatencySetup};
 use mlgw_policies::rehearse::race::{Race, Racer, Score};
-use mlgw_policies::rehearse::reference::{EpochHazard, Told};
-use mlgw_policies::rehearse::telling::told;
-use mlgw_policies::rehearse::workload::{Order, Profile, Settings, Workload, workload};
+use mlgw_policies::rehearse::reference::{ClassAwareCache, EpochHazard};
+use mlgw_policies::rehearse::workload::{
+    DatasetOrder, GeneratedWorkload, Profile, WorkloadSettings, workload,
+};
 use std::ops::Range;
 use std::time::Instant;
 
 const BLOCK_BYTES: u32 = 8 << 20;
 const SHARES: [f64; 5] = [0.2, 0.35, 0.5, 0.65, 0.8];
 const OBJECTS: u32 = 2000;
-const SEEDS_TIMES: u64 = 8;
+const SEED_FACTOR: u64 = 8;
 /// Epochs of runs with several jobs. Only the second half is counted.
 const EPOCHS: u32 = 14;
 
@@ -34,7 +36,7 @@ fn main() {
     detected(&seeds);
     costs(&seeds);
     unordered(&seeds);
-    ahead(&seeds);
+    first_epoch_ahead(&seeds);
 }
 
 /// Prints a goal: `result` should be at least or at most `target`.
@@ -44,24 +46,24 @@ fn print(name: &str, result: f64, at_least: bool, target: f64, note: &str) {
     );
 }
 
-fn made(profile: Profile, settings: &Settings) -> Workload {
+fn generate(profile: Profile, settings: &WorkloadSettings) -> GeneratedWorkload {
     workload(profile, settings).expect("settings within their bounds")
 }
 
 /// First counted request: by epoch, or by number.
 #[derive(Clone, Copy)]
-enum From {
+enum CountedFrom {
     Epoch(u32),
     Request(usize),
 }
 
-fn race(profile: Profile, settings: &Settings, share: f64, from: From) -> Race {
-    let made = made(profile, settings);
+fn race(profile: Profile, settings: &WorkloadSettings, share: f64, from: CountedFrom) -> Race {
+    let made = generate(profile, settings);
     let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
     let requests = made.requests.enumerate().map(|(number, request)| {
         let counts = match from {
-            From::Epoch(epoch) => request.epoch >= epoch,
-            From::Request(first) => number >= first,
+            CountedFrom::Epoch(epoch) => request.epoch >= epoch,
+            CountedFrom::Request(first) => number >= first,
         };
         (request, counts)
     });
@@ -70,7 +72,7 @@ fn race(profile: Profile, settings: &Settings, share: f64, from: From) -> Race {
 
 /// Sums over seeds.
 #[derive(Default)]
-struct Sums {
+struct GoalSums {
     ours: f64,
     best: f64,
     lru: f64,
@@ -80,7 +82,7 @@ struct Sums {
     lru_written: f64,
 }
 
-impl Sums {
+impl GoalSums {
     fn add(&mut self, race: &Race, reference: f64) {
         let ratio = |racer| race.score(racer).byte_hit_ratio();
         let (ours, lru) = (race.score(Racer::Mlgw), race.score(Racer::Lru));
@@ -102,24 +104,24 @@ impl Sums {
 /// A single job reads each object once per epoch.
 fn one_job(seeds: &Range<u64>) {
     let orders = [
-        ("sequential", Order::Sequential),
-        ("shuffled", Order::Shuffled),
-        ("shard-shuffled", Order::ShardShuffled),
+        ("sequential", DatasetOrder::Sequential),
+        ("shuffled", DatasetOrder::Shuffled),
+        ("shard-shuffled", DatasetOrder::ShardShuffled),
     ];
     for (name, order) in orders {
         let mut worst = f64::INFINITY;
-        let mut all = Sums::default();
+        let mut all = GoalSums::default();
         for share in SHARES {
-            let mut sums = Sums::default();
+            let mut sums = GoalSums::default();
             for seed in seeds.clone() {
-                let settings = Settings {
+                let settings = WorkloadSettings {
                     seed,
                     order: Some(order),
                     epochs: Some(6),
                     objects: Some(OBJECTS),
-                    ..Settings::default()
+                    ..WorkloadSettings::default()
                 };
-                let race = race(Profile::Epochs, &settings, share, From::Epoch(2));
+                let race = race(Profile::Epochs, &settings, share, CountedFrom::Epoch(2));
                 sums.add(&race, 0.0);
                 all.add(&race, 0.0);
             }
@@ -134,21 +136,21 @@ fn one_job(seeds: &Range<u64>) {
 fn several_jobs(seeds: &Range<u64>) {
     for jobs in 2..=8 {
         for share in [0.2, 0.4] {
-            let mut sums = Sums::default();
+            let mut sums = GoalSums::default();
             // The distance between the jobs is random and determines how close a cache can come to the
             // optimum, so the run with a goal against the optimum takes more seeds.
-            let times = if jobs == 3 { SEEDS_TIMES } else { 1 };
+            let times = if jobs == 3 { SEED_FACTOR } else { 1 };
             for seed in seeds.start..seeds.start + (seeds.end - seeds.start) * times {
-                let settings = Settings {
+                let settings = WorkloadSettings {
                     seed,
                     workloads: Some(jobs),
                     epochs: Some(EPOCHS),
                     objects: Some(OBJECTS),
-                    ..Settings::default()
+                    ..WorkloadSettings::default()
                 };
                 let half = OBJECTS as usize * EPOCHS as usize * usize::from(jobs) / 2;
                 let reference = hazard(&settings, jobs, share, half);
-                sums.add(&race(Profile::KWorkloads, &settings, share, From::Request(half)), reference);
+                sums.add(&race(Profile::KWorkloads, &settings, share, CountedFrom::Request(half)), reference);
             }
             let name = format!("g2-{jobs}-jobs-{share}");
             if jobs == 3 {
@@ -175,22 +177,23 @@ fn planned(seeds: &Range<u64>) {
     for jobs in [1, 3] {
         let (mut worst, mut worst_share) = (f64::INFINITY, 0.0);
         for share in SHARES {
-            let mut sums = Sums::default();
+            let mut sums = GoalSums::default();
             for seed in seeds.clone() {
-                let settings = Settings {
+                let settings = WorkloadSettings {
                     seed,
                     workloads: Some(jobs),
                     epochs: Some(8),
                     objects: Some(OBJECTS),
-                    ..Settings::default()
+                    ..WorkloadSettings::default()
                 };
-                let made = || made(Profile::KWorkloads, &settings);
-                let plans = told(&made().scene, made().requests).expect("plans within their limits");
+                let made = || generate(Profile::KWorkloads, &settings);
+                let plans =
+                    build_caller_plans(&made().scene, made().requests).expect("plans within their limits");
                 let (workload, half) = (made(), OBJECTS as usize * 4 * usize::from(jobs));
                 let capacity = (workload.scene.keys.bytes() as f64 * share) as u64;
                 let requests =
                     workload.requests.enumerate().map(|(number, request)| (request, number >= half));
-                let race = Race::run_told(&workload.scene, &plans, requests, BLOCK_BYTES, capacity);
+                let race = Race::run_with_plans(&workload.scene, &plans, requests, BLOCK_BYTES, capacity);
                 sums.add(&race.expect("few plans"), 0.0);
             }
             if sums.ours / sums.best < worst {
@@ -203,8 +206,8 @@ fn planned(seeds: &Range<u64>) {
 }
 
 /// First epoch with an upstream of 20 ms: the share of requests that do not wait, and useless read-ahead.
-fn ahead(seeds: &Range<u64>) {
-    let setup = Setup {
+fn first_epoch_ahead(seeds: &Range<u64>) {
+    let setup = LatencySetup {
         latency_us: 20_000,
         bytes_per_us: 2500.0,
         work_us: 0.0,
@@ -212,12 +215,12 @@ fn ahead(seeds: &Range<u64>) {
         block_bytes: BLOCK_BYTES,
         capacity_bytes: 4 << 30,
         memory_bytes: 2 << 30,
-        ahead: Some(Ahead { blocks_max: 2048, bytes_max: 256 << 20, beyond: Beyond::Any }),
+        ahead: Some(ReadAheadLimits { blocks_max: 2048, bytes_max: 256 << 20, order: ReadAheadOrder::Any }),
     };
     let shards = [(Profile::Resnet50, 128), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)];
-    let orders = [Order::Sequential, Order::ShardShuffled];
-    let shuffled = [Order::Sequential, Order::ShardShuffled, Order::Shuffled];
-    for (name, orders, tells) in [
+    let orders = [DatasetOrder::Sequential, DatasetOrder::ShardShuffled];
+    let shuffled = [DatasetOrder::Sequential, DatasetOrder::ShardShuffled, DatasetOrder::Shuffled];
+    for (name, orders, has_plans) in [
         ("g6-in-order", &orders[..], false),
         ("g6-planned", &shuffled[..], true),
         ("g6-shuffled", &shuffled[2..], false),
@@ -227,19 +230,20 @@ fn ahead(seeds: &Range<u64>) {
             shards.iter().flat_map(|shard| orders.iter().map(move |order| (*shard, *order)))
         {
             for seed in seeds.clone() {
-                let settings = Settings {
+                let settings = WorkloadSettings {
                     seed,
                     order: Some(order),
                     objects: Some(objects),
                     epochs: Some(1),
-                    ..Settings::default()
+                    ..WorkloadSettings::default()
                 };
-                let waits = first_epoch(profile, &settings, &setup, tells);
+                let waits = first_epoch(profile, &settings, &setup, has_plans);
                 // Without a plan a shard is unknown before its first request. If shards are single objects of
                 // a folder, that is one request in a hundred.
-                let is_shard = profile == Profile::Resnet50 && !tells;
-                prompt = prompt.min(if is_shard { waits.prompt_within() } else { waits.prompt() });
-                wasted = wasted.max(waits.wasted());
+                let is_shard = profile == Profile::Resnet50 && !has_plans;
+                prompt =
+                    prompt.min(if is_shard { waits.prompt_share_within() } else { waits.prompt_share() });
+                wasted = wasted.max(waits.wasted_share());
             }
         }
         if name != "g6-shuffled" {
@@ -255,23 +259,28 @@ fn ahead(seeds: &Range<u64>) {
     }
 }
 
-fn first_epoch(profile: Profile, settings: &Settings, setup: &Setup, tells: bool) -> Waits {
-    let plans = if tells {
-        told(&made(profile, settings).scene, made(profile, settings).requests)
+fn first_epoch(
+    profile: Profile,
+    settings: &WorkloadSettings,
+    setup: &LatencySetup,
+    has_plans: bool,
+) -> LatencyResult {
+    let plans = if has_plans {
+        build_caller_plans(&generate(profile, settings).scene, generate(profile, settings).requests)
             .expect("plans within their limits")
     } else {
         Vec::new()
     };
-    let made = made(profile, settings);
+    let made = generate(profile, settings);
     latency::run(&made.scene, made.requests, &plans, setup).expect("few plans")
 }
 
 /// Returns the hit ratio of a cache that knows the readers and the length of an epoch.
-fn hazard(settings: &Settings, jobs: u16, share: f64, half: usize) -> f64 {
-    let mut told = EpochHazard::new(OBJECTS, usize::from(jobs), (f64::from(OBJECTS) * share) as u32);
+fn hazard(settings: &WorkloadSettings, jobs: u16, share: f64, half: usize) -> f64 {
+    let mut cache = EpochHazard::new(OBJECTS, usize::from(jobs), (f64::from(OBJECTS) * share) as u32);
     let (mut hits, mut reads) = (0_u32, 0_u32);
-    for (number, request) in made(Profile::KWorkloads, settings).requests.enumerate() {
-        let is_hit = told.access(usize::from(request.caller), request.key);
+    for (number, request) in generate(Profile::KWorkloads, settings).requests.enumerate() {
+        let is_hit = cache.access(usize::from(request.caller), request.key);
         hits += u32::from(is_hit && number >= half);
         reads += u32::from(number >= half);
     }
@@ -282,21 +291,22 @@ fn hazard(settings: &Settings, jobs: u16, share: f64, half: usize) -> f64 {
 fn mixes(seeds: &Range<u64>) {
     for (objects, trainers) in [(4000, 4), (2000, 3), (6000, 6)] {
         for share in [0.25, 0.5, 0.75, 1.25] {
-            let mut sums = Sums::default();
+            let mut sums = GoalSums::default();
             for seed in seeds.clone() {
-                let settings = Settings {
+                let settings = WorkloadSettings {
                     seed,
                     objects: Some(objects),
                     workloads: Some(trainers),
-                    ..Settings::default()
+                    ..WorkloadSettings::default()
                 };
-                let made = made(Profile::Mix, &settings);
+                let made = generate(Profile::Mix, &settings);
                 let capacity = (f64::from(objects) * share) as u64 * (1 << 20);
-                let mut told = Told::new(capacity);
+                let mut reference = ClassAwareCache::new(capacity);
                 let mut score = Score::default();
                 let scene = &made.scene;
                 let requests = made.requests.map(|request| {
-                    let is_hit = told.access(request.key, 1 << 20, scene.stream(&request).class(&request));
+                    let is_hit =
+                        reference.access(request.key, 1 << 20, scene.stream(&request).class(&request));
                     score.reads += u64::from(request.op == Op::Read);
                     score.hits += u64::from(is_hit && request.op == Op::Read);
                     (request, true)
@@ -315,16 +325,16 @@ fn mixes(seeds: &Range<u64>) {
 
 /// Detected read patterns of labelled traffic. No parameter was tuned on its seeds.
 fn detected(seeds: &Range<u64>) {
-    let found = Detection::of(999 + seeds.start..999 + seeds.end.max(seeds.start + 8));
+    let found = Detection::from_seeds(999 + seeds.start..999 + seeds.end.max(seeds.start + 8));
     let (mean, (pattern, score)) = found.f1_of_all();
-    let streams = found.told.len();
+    let streams = found.verdicts.len();
     let note = format!("F1 over eight patterns and {streams} streams; the worst is {pattern:?}, {score:.3}");
     print("g5-patterns", mean, true, 0.95, &note);
     let begins = found.missed.len();
     let note = format!(
         "of an epoch, the mean of {begins} begins; the median is {:.4}, the ninth decile {:.4}",
-        found.missed_by(0.5),
-        found.missed_by(0.9)
+        found.missed_quantile(0.5),
+        found.missed_quantile(0.9)
     );
     print("g5-begins-missed", found.missed_mean(), false, 0.02, &note);
     print(
@@ -348,7 +358,7 @@ fn costs(seeds: &Range<u64>) {
     for seed in seeds.clone() {
         let made = Traffic::new(seed).generate();
         let requests: Vec<_> = made.requests.collect();
-        let mut engine = Engine::new(options(1 << 18));
+        let mut engine = CacheEngine::new(options(1 << 18));
         let began = Instant::now();
         for request in &requests {
             let access = made.scene.access(request);
@@ -361,10 +371,14 @@ fn costs(seeds: &Range<u64>) {
     let note = format!("µs for each of {accesses} accesses, one block each");
     print("g5-time", seconds * 1e6 / accesses as f64, false, 1.0, &note);
     const MANY: u32 = 1 << 19;
-    let settings =
-        Settings { seed: seeds.start, objects: Some(MANY), epochs: Some(1), ..Settings::default() };
-    let mut engine = Engine::new(options(2 * MANY as usize));
-    let made = made(Profile::Epochs, &settings);
+    let settings = WorkloadSettings {
+        seed: seeds.start,
+        objects: Some(MANY),
+        epochs: Some(1),
+        ..WorkloadSettings::default()
+    };
+    let mut engine = CacheEngine::new(options(2 * MANY as usize));
+    let made = generate(Profile::Epochs, &settings);
     for request in made.requests {
         let access = made.scene.access(&request);
         let seen = engine.observe(&access);
@@ -383,9 +397,9 @@ fn unordered(seeds: &Range<u64>) {
             let difference = seeds.clone().map(|seed| {
                 let race = race(
                     Profile::Zipf,
-                    &Settings { seed, alpha, ..Settings::default() },
+                    &WorkloadSettings { seed, alpha, ..WorkloadSettings::default() },
                     share,
-                    From::Epoch(0),
+                    CountedFrom::Epoch(0),
                 );
                 let [ours, other] =
                     [Racer::Mlgw, Racer::S3Fifo].map(|racer| race.score(racer).byte_hit_ratio());

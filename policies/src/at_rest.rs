@@ -2,22 +2,22 @@
 //! evict, compress, delete.
 //!
 //! Pure. The owner of the objects scans them periodically, one pass at a time, and reports the due actions of
-//! each object ([`claims_of`]). An action on a whole dataset, checkpoint or prefix applies to all objects in
-//! it ([`Areas`]). [`Deeds`] are the resolved actions on one object: one answer per question, that of the
-//! strongest rule. [`Pins`] chooses which of the requested pins fit in the available room. [`Doomed`]
-//! schedules the deletion of checkpoints.
+//! each object ([`rule_matches`]). An action on a whole dataset, checkpoint or prefix applies to all objects
+//! in it ([`AreaRuleMatches`]). [`ResolvedActions`] are the resolved actions on one object: one answer per
+//! question, that of the strongest rule. [`PinSelection`] chooses which of the requested pins fit in the
+//! available room. [`PendingDeletions`] schedules the deletion of checkpoints.
 
 mod areas;
-mod deeds;
-mod doomed;
+mod pending_deletions;
 mod pins;
+mod resolved_actions;
 
-pub use areas::{Area, Areas};
-pub use deeds::{Compress, Deeds, Move, Pin};
-pub use doomed::{Doomed, Note, Superfluous};
-pub use pins::{Candidate, Pins, Unheld};
+pub use areas::{AreaRuleMatches, RuleArea};
+pub use pending_deletions::{ExpiredCheckpoint, PendingDeletion, PendingDeletions};
+pub use pins::{InactivePins, PinCandidate, PinSelection};
+pub use resolved_actions::{CompressAction, MoveAction, PinAction, ResolvedActions};
 
-use crate::language::{Action, ActionKind, Due, EffectiveRule, Program, Stance, Target, Wish};
+use crate::language::{Action, ActionKind, ActionRequest, DueAction, EffectiveRule, Program, Stance, Target};
 use std::sync::Arc;
 
 /// Name of the setting that no rule can override, used in place of a rule's id.
@@ -25,16 +25,16 @@ pub const CHECKPOINT_KEEP: &str = "checkpoint_keep";
 
 /// Rule (or setting) that an action comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct By {
+pub struct RuleSource {
     /// Position in order of priority; a smaller rank is stronger.
     pub rank: usize,
     /// The rule's id.
     pub rule: Arc<str>,
 }
 
-impl By {
+impl RuleSource {
     /// Returns the source for a rule of the program.
-    fn rule(program: &Program, rule: &EffectiveRule) -> Self {
+    fn of_rule(program: &Program, rule: &EffectiveRule) -> Self {
         let at = program.rules().iter().position(|other| std::ptr::eq(other, rule));
         Self { rank: at.unwrap_or(usize::MAX), rule: (*rule.rule.id).into() }
     }
@@ -48,11 +48,11 @@ impl By {
 
 /// An action that a rule requests.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
+pub struct RuleMatch {
     /// The rule.
-    pub by: By,
+    pub by: RuleSource,
     /// The requested action and its parameters.
-    pub wish: Wish,
+    pub request: ActionRequest,
 }
 
 /// True if an action applies to objects at rest.
@@ -71,9 +71,10 @@ pub const fn is_at_rest(kind: ActionKind) -> bool {
 }
 
 /// Returns the ids of rules that delete checkpoints and do not merely observe.
-pub fn deleting(program: &Program) -> impl Iterator<Item = &str> {
-    let deletes = |(action, wish): (&Action, &Wish)| {
-        action.stance == Some(Stance::Act) && matches!(wish, Wish::Retain(retain) if retain.delete)
+pub fn deleting_rules(program: &Program) -> impl Iterator<Item = &str> {
+    let deletes = |(action, request): (&Action, &ActionRequest)| {
+        action.stance == Some(Stance::Act)
+            && matches!(request, ActionRequest::Retain(retain) if retain.delete)
     };
     let rules = program.rules().iter().filter(move |rule| rule.actions().any(deletes));
     rules.map(|rule| &*rule.rule.id)
@@ -81,7 +82,7 @@ pub fn deleting(program: &Program) -> impl Iterator<Item = &str> {
 
 /// Kinds of objects at rest that a program acts on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scope {
+pub struct ProgramScope {
     /// True if a rule acts on objects other than checkpoints.
     pub objects: bool,
     /// True if a rule acts on checkpoints as a whole. Unpin does not count, because alone it releases
@@ -89,7 +90,7 @@ pub struct Scope {
     pub checkpoints: bool,
 }
 
-impl Scope {
+impl ProgramScope {
     /// Returns the scope of `program`.
     #[must_use]
     pub fn of(program: &Program) -> Self {
@@ -108,47 +109,47 @@ impl Scope {
 
 /// True if the due action is a pin on an object where the pin is not in force.
 #[must_use]
-pub fn is_unheld(unheld: &Unheld, bucket: u64, key: &str, due: &Due<'_>) -> bool {
-    matches!(due.wish, Wish::Pin { .. }) && unheld.contains(bucket, key, &due.rule.rule.id)
+pub fn is_inactive_pin(inactive: &InactivePins, bucket: u64, key: &str, due: &DueAction<'_>) -> bool {
+    matches!(due.request, ActionRequest::Pin { .. }) && inactive.contains(bucket, key, &due.rule.rule.id)
 }
 
 /// Returns the due actions of one object with their targets: the object or the area that contains it. Rules
 /// that only observe are left out.
-pub fn claims_of<'p>(
+pub fn rule_matches<'p>(
     program: &'p Program,
-    due: impl Iterator<Item = &'p Due<'p>>,
-) -> impl Iterator<Item = (&'p Target, Claim)> {
+    due: impl Iterator<Item = &'p DueAction<'p>>,
+) -> impl Iterator<Item = (&'p Target, RuleMatch)> {
     due.filter(|due| due.stance == Stance::Act)
-        .filter_map(|due| Some((&due.action.target, Claim::of(program, due)?)))
+        .filter_map(|due| Some((&due.action.target, RuleMatch::of(program, due)?)))
 }
 
-impl Claim {
+impl RuleMatch {
     /// Returns the due action if it applies to objects at rest, whatever its stance.
     #[must_use]
-    pub fn of(program: &Program, due: &Due<'_>) -> Option<Self> {
-        let claim = || Self { by: By::rule(program, due.rule), wish: due.wish.clone() };
-        is_at_rest(due.action.kind).then(claim)
+    pub fn of(program: &Program, due: &DueAction<'_>) -> Option<Self> {
+        let rule_match = || Self { by: RuleSource::of_rule(program, due.rule), request: due.request.clone() };
+        is_at_rest(due.action.kind).then(rule_match)
     }
 
     /// True if this rule match prevents a rule match of a weaker rule from being applied to the same object.
     #[must_use]
-    pub fn beats(&self, weaker: &Self) -> bool {
+    pub fn overrides(&self, weaker: &Self) -> bool {
         let aspect = |claim: &Self| claim.action().map(ActionKind::aspect);
         self.by.rank < weaker.by.rank
-            && (aspect(self) == aspect(weaker) || self.wish.contradicts(&weaker.wish))
+            && (aspect(self) == aspect(weaker) || self.request.contradicts(&weaker.request))
     }
 
     /// Returns the kind of action that is requested; `None` if it does not apply to objects at rest.
     #[must_use]
     pub const fn action(&self) -> Option<ActionKind> {
-        Some(match self.wish {
-            Wish::Promote { .. } => ActionKind::Promote,
-            Wish::Pin { .. } => ActionKind::Pin,
-            Wish::Unpin => ActionKind::Unpin,
-            Wish::Spill { .. } => ActionKind::Spill,
-            Wish::Evict { .. } => ActionKind::Evict,
-            Wish::Retain(_) => ActionKind::Retain,
-            Wish::Compress { .. } => ActionKind::Compress,
+        Some(match self.request {
+            ActionRequest::Promote { .. } => ActionKind::Promote,
+            ActionRequest::Pin { .. } => ActionKind::Pin,
+            ActionRequest::Unpin => ActionKind::Unpin,
+            ActionRequest::Spill { .. } => ActionKind::Spill,
+            ActionRequest::Evict { .. } => ActionKind::Evict,
+            ActionRequest::Retain(_) => ActionKind::Retain,
+            ActionRequest::Compress { .. } => ActionKind::Compress,
             _ => return None,
         })
     }
@@ -156,12 +157,14 @@ impl Claim {
 
 #[cfg(test)]
 mod tests {
-    use super::{Scope, claims_of, deleting};
-    use crate::language::{BuiltIn, FactList, Layers, NoFacts, PolicyFile, Program, Target, Wish, resolve};
+    use super::{ProgramScope, deleting_rules, rule_matches};
+    use crate::language::{
+        ActionRequest, BuiltInLayers, FactList, Layers, NoFacts, ParsedPolicy, Program, Target, resolve,
+    };
 
     fn program(rules: &str) -> Program {
-        let built_in = BuiltIn::load().unwrap();
-        let file = PolicyFile::parse("p.yaml", &format!("version: 1\nrules:\n{rules}")).unwrap();
+        let built_in = BuiltInLayers::load().unwrap();
+        let file = ParsedPolicy::parse("p.yaml", &format!("version: 1\nrules:\n{rules}")).unwrap();
         let custom = &[file];
         let layers =
             Layers { custom, frameworks: &[], environment: None, machine: &NoFacts, built_in: &built_in };
@@ -173,9 +176,13 @@ mod tests {
 
     #[test]
     fn observing_and_request_time_rules_need_no_scan_of_objects() {
-        let of = |rest: &str| Scope::of(&program(&format!("- {{id: a, {ALWAYS}, {rest}}}\n")));
-        let none = Scope { objects: false, checkpoints: true };
-        assert_eq!(Scope::of(&Program::built_in().unwrap()), none, "it pins the newest checkpoint");
+        let of = |rest: &str| ProgramScope::of(&program(&format!("- {{id: a, {ALWAYS}, {rest}}}\n")));
+        let none = ProgramScope { objects: false, checkpoints: true };
+        assert_eq!(
+            ProgramScope::of(&Program::compile_built_in().unwrap()),
+            none,
+            "it pins the newest checkpoint"
+        );
         assert_eq!(of("actions: [{type: cache}]"), none);
         assert_eq!(of("stance: observe, actions: [{type: spill}]"), none);
         assert_eq!(of("actions: [{type: unpin}]"), none);
@@ -191,7 +198,7 @@ mod tests {
              - {{id: says, {ALWAYS}, stance: observe, actions: [{{type: retain, parameters: {{delete: true}}}}]}}\n\
              - {{id: thins, {ALWAYS}, actions: [{{type: retain}}]}}\n"
         ));
-        assert_eq!(deleting(&program).collect::<Vec<_>>(), ["deletes"]);
+        assert_eq!(deleting_rules(&program).collect::<Vec<_>>(), ["deletes"]);
     }
 
     #[test]
@@ -202,10 +209,11 @@ mod tests {
         ));
         let facts = FactList::default();
         let resolved = resolve(program.due(&facts));
-        let claims: Vec<_> = claims_of(&program, resolved.done.iter()).collect();
-        let told: Vec<_> = claims.iter().map(|(target, claim)| (*target, &*claim.by.rule)).collect();
-        assert_eq!(told, [(&Target::Object, "high"), (&Target::Dataset, "low")]);
+        let claims: Vec<_> = rule_matches(&program, resolved.done.iter()).collect();
+        let rules_by_target: Vec<_> =
+            claims.iter().map(|(target, claim)| (*target, &*claim.by.rule)).collect();
+        assert_eq!(rules_by_target, [(&Target::Object, "high"), (&Target::Dataset, "low")]);
         assert!(claims[0].1.by.rank < claims[1].1.by.rank);
-        assert!(matches!(claims[0].1.wish, Wish::Promote { .. }));
+        assert!(matches!(claims[0].1.request, ActionRequest::Promote { .. }));
     }
 }

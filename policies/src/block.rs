@@ -16,12 +16,12 @@ pub const BLOCK_ID_SEED: u64 = 0x6D6C_6777;
 pub fn block_id(seed: u64, bucket: u64, key: &str, block: u64) -> u64 {
     let object = xxh3_64_with_seed(key.as_bytes(), seed ^ bucket.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     // Zero means "no id".
-    mixed(object ^ block.wrapping_mul(0xD6E8_FEB8_6659_FD93)).max(1)
+    mix_hash(object ^ block.wrapping_mul(0xD6E8_FEB8_6659_FD93)).max(1)
 }
 
 /// Returns the numbers of the blocks that a byte range touches.
 #[must_use]
-pub fn touched(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
+pub fn touched_blocks(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
     if range.is_empty() {
         return 0..0;
     }
@@ -29,20 +29,20 @@ pub fn touched(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
 }
 
 /// Mixes the bits of a combined hash (the finalizer of SplitMix64, Steele et al. 2014).
-pub(crate) fn mixed(mut hash: u64) -> u64 {
+pub(crate) fn mix_hash(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     hash = (hash ^ hash >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     hash ^ hash >> 31
 }
 
 /// Hasher of maps whose keys are hashes already.
-pub(crate) type Hashed = std::hash::BuildHasherDefault<AsItIs>;
+pub(crate) type BuildPassThroughHasher = std::hash::BuildHasherDefault<PassThroughHasher>;
 
 /// Hasher that passes 64-bit hashes through unchanged.
 #[derive(Default)]
-pub(crate) struct AsItIs(u64);
+pub(crate) struct PassThroughHasher(u64);
 
-impl std::hash::Hasher for AsItIs {
+impl std::hash::Hasher for PassThroughHasher {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -5,43 +5,43 @@
 //! which files belong together (`layout.rs`), and the file written last determines whether all are there
 //! (`group.rs`). The groups of one run form a series, ordered by the step number if the names have one, and
 //! by the time of the last write otherwise. Always: generation 0 is the newest complete group; a group is not
-//! complete while it is being written again; [`Checkpoints::retain`] never returns the last complete group,
-//! nor one that is being written.
+//! complete while it is being written again; [`CheckpointIndex::retain`] never returns the last complete
+//! group, nor one that is being written.
 //!
 //! Memory is bounded: beyond the limit, the groups with the oldest writes are forgotten, and for a single
 //! group above the limit the names of its files. Data lost in a crash is found again by listing; no stored
 //! byte depends on it.
 
-mod beside;
+mod checkpoint_facts;
+mod deletion_guard;
+mod expected_files;
 mod folder;
 mod group;
+mod incompleteness;
 mod kind;
-mod lack;
 mod layout;
 mod measure;
 mod mention;
-mod moment;
-mod must_stay;
-mod named;
 mod pointer;
 mod retain;
+mod siblings;
 mod spacing;
-mod standing;
 mod step;
+mod write_time;
 
+pub use checkpoint_facts::{CheckpointFacts, file_type_of, has_step};
+pub use deletion_guard::{DeletionChecks, DeletionGuard};
+pub use incompleteness::Incompleteness;
 pub use kind::model_file_kind;
-pub use lack::Lack;
 pub use layout::Layout;
-pub use mention::{MENTION_BYTES_MAX, Mentionable, Mentionables, folders_above};
-pub use moment::Moment;
-pub use must_stay::{Doubts, MustStay};
-pub use pointer::{folders_of_pointers, may_point, names, names_best};
-pub use retain::Keep;
-pub use spacing::Spacings;
-pub use standing::{Standing, file_type_of, has_step};
+pub use mention::{MENTION_BYTES_MAX, MentionTarget, MentionTargets, folders_above};
+pub use pointer::{folders_of_pointers, may_point, names_as_best, names_checkpoint};
+pub use retain::RetentionRule;
+pub use spacing::CheckpointSpacings;
+pub use write_time::WriteTime;
 
-use group::{Group, Habits};
-use standing::Trained;
+use checkpoint_facts::TrainingFolders;
+use group::{CheckpointGroup, SeriesHabits};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Limits of memory, and times.
@@ -86,8 +86,8 @@ pub struct Generation<'a> {
     pub id: GroupId,
     /// Bucket id.
     pub bucket: u64,
-    /// Common prefix of the keys of all its files. [`Checkpoints::prefix_of`] decides which keys belong to
-    /// it.
+    /// Common prefix of the keys of all its files. [`CheckpointIndex::prefix_of`] decides which keys belong
+    /// to it.
     pub prefix: &'a str,
     /// Folder of its run with the trailing slash; the beginning of the prefix.
     pub parent: &'a str,
@@ -99,16 +99,16 @@ pub struct Generation<'a> {
     pub generation: Option<u32>,
     /// Number of files.
     pub files: u32,
-    /// Number of files that are more than texts and descriptions ([`Checkpoints::is_tensor`]).
+    /// Number of files that are more than texts and descriptions ([`CheckpointIndex::is_tensor`]).
     pub tensors: u32,
     /// Bytes of all files.
     pub bytes: u64,
     /// Time of the first write of a file.
-    pub first: Moment,
+    pub first: WriteTime,
     /// Time of the last write of a file.
-    pub last: Moment,
+    pub last: WriteTime,
     /// Time of the last write of a required file; texts that are added later do not change it.
-    pub written: Moment,
+    pub written: WriteTime,
 }
 
 impl Generation<'_> {
@@ -137,70 +137,79 @@ struct Series {
     name: Box<str>,
     /// Length of the run's folder within the name.
     parent_length: usize,
-    groups: BTreeMap<Box<str>, Group>,
-    habits: Habits,
+    groups: BTreeMap<Box<str>, CheckpointGroup>,
+    habits: SeriesHabits,
     /// Smallest interval between two successive checkpoints.
     spacing: Option<u64>,
     /// True if a smaller interval may have been forgotten for lack of room.
-    is_spacing_unsure: bool,
+    is_spacing_uncertain: bool,
     /// Serial number of the checkpoint written last, and its step or time.
     newest: Option<(u32, u64)>,
 }
 
 /// Index of all checkpoints; see the module.
-pub struct Checkpoints {
+pub struct CheckpointIndex {
     limits: Limits,
     ids: HashMap<u64, HashMap<Box<str>, SeriesId>>,
     series: BTreeMap<SeriesId, Series>,
     /// Groups by the time of their last write.
-    ages: BTreeSet<(Moment, GroupId)>,
+    ages: BTreeSet<(WriteTime, GroupId)>,
     memory_bytes: usize,
     serials: u32,
-    trained: Trained,
+    training_folders: TrainingFolders,
     /// Time of the last search for groups that are no longer written.
-    settled_us: u64,
+    quiet_checked_us: u64,
 }
 
 /// Number of searches for quiet groups per quiet time.
-const LOOKS: u64 = 10;
+const QUIET_SEARCHES: u64 = 10;
 
-impl Checkpoints {
+impl CheckpointIndex {
     /// Returns an empty index.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let (ids, series, ages) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
-        let trained = Trained::default();
-        Self { limits, ids, series, ages, memory_bytes: 0, serials: 0, trained, settled_us: 0 }
+        let trained = TrainingFolders::default();
+        Self {
+            limits,
+            ids,
+            series,
+            ages,
+            memory_bytes: 0,
+            serials: 0,
+            training_folders: trained,
+            quiet_checked_us: 0,
+        }
     }
 
     /// Records that an object was written completely; a multipart upload when it is completed. Returns the
     /// checkpoint that it belongs to.
-    pub fn wrote(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
-        let id = self.listed(at_us, bucket, key, bytes)?;
-        self.series.get_mut(&id.series)?.note_spacing(id);
+    pub fn record_write(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
+        let id = self.record_listed(at_us, bucket, key, bytes)?;
+        self.series.get_mut(&id.series)?.record_spacing(id);
         Some(id)
     }
 
-    /// Like [`Checkpoints::stored`], for an object with a known write time but no sequence number.
-    pub fn listed(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
-        self.stored(Moment::at(at_us), bucket, key, bytes)
+    /// Like [`CheckpointIndex::record_stored`], for an object with a known write time but no sequence number.
+    pub fn record_listed(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
+        self.record_stored(WriteTime::at(at_us), bucket, key, bytes)
     }
 
     /// Records an object found by a listing, with the time of its write. Intervals between checkpoints found
     /// this way carry no information, since others between them may have been deleted.
-    pub fn stored(&mut self, at: Moment, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
-        let place = layout::place(key);
-        self.trained.note(bucket, key, place.as_ref());
-        let Some(place) = place else {
+    pub fn record_stored(&mut self, at: WriteTime, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
+        let parsed = layout::parse_key(key);
+        self.training_folders.record(bucket, key, parsed.as_ref());
+        let Some(place) = parsed else {
             if let Some(parent) = layout::pointer(key) {
-                self.point(at, bucket, parent);
+                self.record_pointer(at, bucket, parent);
             }
             return None;
         };
-        let id = self.series_of(bucket, &place);
+        let id = self.get_or_add_series(bucket, &place);
         let series = self.series.get_mut(&id)?;
         if !series.groups.contains_key(place.prefix) {
-            series.begin(Group::new(self.serials, &place, at), at);
+            series.begin_group(CheckpointGroup::new(self.serials, &place, at), at);
             self.serials += 1;
         }
         let group = series.groups.get_mut(place.prefix)?;
@@ -208,15 +217,16 @@ impl Checkpoints {
         let (before_at, before_bytes, before_files) = (group.last, group.memory_bytes(), group.files);
         let (is_new, was_pointed) = (before_files == 0, group.is_pointed());
         let before = group.size().filter(|_| !is_new);
-        group.wrote(&place, bytes, at, &series.habits);
+        group.record_write(&place, bytes, at, &series.habits);
         if was_pointed && !group.is_pointed() && group.files > before_files {
             // The pointer was written before the group was complete: its file count then does not apply to
             // others.
-            series.habits.pointed = series.habits.pointed.map(|it| group::Pointed { files: None, ..it });
+            series.habits.pointed =
+                series.habits.pointed.map(|it| group::PointerRecord { files: None, ..it });
         }
         series.habits.recount(before, group.size());
-        let is_marked = place.role == layout::Role::Last && place.layout != Layout::Safetensors;
-        series.habits.is_marked |= is_marked;
+        let is_marked = place.role == layout::FileRole::Last && place.layout != Layout::Safetensors;
+        series.habits.has_last_file |= is_marked;
         series.habits.is_of_trainer |= place.is_trainer_state();
         self.memory_bytes += group.memory_bytes() - if is_new { 0 } else { before_bytes };
         self.ages.remove(&(before_at, group_id));
@@ -227,8 +237,10 @@ impl Checkpoints {
 
     /// True if a key is relevant for checkpoints; other keys need not be reported.
     #[must_use]
-    pub fn may_have(key: &str) -> bool {
-        layout::place(key).is_some() || layout::pointer(key).is_some() || standing::is_state(key)
+    pub fn is_relevant(key: &str) -> bool {
+        layout::parse_key(key).is_some()
+            || layout::pointer(key).is_some()
+            || checkpoint_facts::is_training_state(key)
     }
 
     /// Returns the prefixes of checkpoints that a key can belong to by its name: that of its own checkpoint,
@@ -243,18 +255,18 @@ impl Checkpoints {
     /// Returns the prefix of the checkpoint that a key is a file of.
     #[must_use]
     pub fn prefix_of(key: &str) -> Option<&str> {
-        layout::place(key).map(|place| place.prefix)
+        layout::parse_key(key).map(|place| place.prefix)
     }
 
-    /// Like [`Checkpoints::listed`], but files that are known already are ignored, even if the listing has an
-    /// older time.
-    pub fn found(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) {
-        let group = layout::place(key).and_then(|place| {
+    /// Like [`CheckpointIndex::record_listed`], but files that are known already are ignored, even if the
+    /// listing has an older time.
+    pub fn record_if_unknown(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) {
+        let group = layout::parse_key(key).and_then(|place| {
             let series = self.series.get(&self.find(bucket, &place.series)?)?;
             Some(series.groups.get(place.prefix)?.has(place.rest))
         });
         if group != Some(true) {
-            self.listed(at_us, bucket, key, bytes);
+            self.record_listed(at_us, bucket, key, bytes);
         }
     }
 
@@ -273,14 +285,14 @@ impl Checkpoints {
     }
 
     /// Records that an object was deleted.
-    pub fn deleted(&mut self, bucket: u64, key: &str) {
-        self.trained.forget(bucket, key);
-        let Some(place) = layout::place(key) else { return };
-        let Some(id) = self.find(bucket, &place.series) else { return };
+    pub fn record_delete(&mut self, bucket: u64, key: &str) {
+        self.training_folders.forget(bucket, key);
+        let Some(parsed) = layout::parse_key(key) else { return };
+        let Some(id) = self.find(bucket, &parsed.series) else { return };
         let Some(series) = self.series.get_mut(&id) else { return };
-        let Some(group) = series.groups.get_mut(place.prefix) else { return };
+        let Some(group) = series.groups.get_mut(parsed.prefix) else { return };
         let (before, tensors) = (group.memory_bytes(), group.size());
-        group.deleted(&place);
+        group.record_delete(&parsed);
         series.habits.recount(tensors, group.size());
         self.memory_bytes = self.memory_bytes - before + group.memory_bytes();
         if group.files == 0 {
@@ -289,20 +301,20 @@ impl Checkpoints {
         }
     }
 
-    /// Calls [`Checkpoints::settle`] at suitable intervals; for callers that report the time often.
-    pub fn pass(&mut self, now_us: u64) {
-        if now_us.saturating_sub(self.settled_us) >= self.limits.quiet_us / LOOKS {
-            self.settle(now_us);
-            self.settled_us = now_us;
+    /// Calls [`CheckpointIndex::mark_quiet`] at suitable intervals; for callers that report the time often.
+    pub fn tick(&mut self, now_us: u64) {
+        if now_us.saturating_sub(self.quiet_checked_us) >= self.limits.quiet_us / QUIET_SEARCHES {
+            self.mark_quiet(now_us);
+            self.quiet_checked_us = now_us;
         }
     }
 
     /// Marks groups without recent writes as no longer written.
-    pub fn settle(&mut self, now_us: u64) {
+    pub fn mark_quiet(&mut self, now_us: u64) {
         let quiet_us = now_us.saturating_sub(self.limits.quiet_us);
         for group in self.series.values_mut().flat_map(|series| series.groups.values_mut()) {
             if now_us >= self.limits.quiet_us && group.written().at_us <= quiet_us {
-                group.settle();
+                group.mark_quiet();
             }
         }
     }
@@ -330,23 +342,23 @@ impl Checkpoints {
     /// Returns the checkpoint that a key belongs to, whether the key exists or not.
     #[must_use]
     pub fn group_of(&self, bucket: u64, key: &str) -> Option<Generation<'_>> {
-        self.group_at(bucket, &layout::place(key)?)
+        self.group_at(bucket, &layout::parse_key(key)?)
     }
 
-    fn group_at(&self, bucket: u64, place: &layout::Place<'_>) -> Option<Generation<'_>> {
-        let id = self.find(bucket, &place.series)?;
+    fn group_at(&self, bucket: u64, parsed: &layout::CheckpointKey<'_>) -> Option<Generation<'_>> {
+        let id = self.find(bucket, &parsed.series)?;
         let series = self.series.get(&id)?;
-        let group = series.groups.get(place.prefix)?;
+        let group = series.groups.get(parsed.prefix)?;
         Some(series.view(id, group, series.generation(group)))
     }
 
     /// Returns the facts that rules use about a key, whether it exists or not.
     #[must_use]
-    pub fn standing(&self, bucket: u64, key: &str) -> Standing {
-        let place = layout::place(key);
+    pub fn key_facts(&self, bucket: u64, key: &str) -> CheckpointFacts {
+        let place = layout::parse_key(key);
         let group = place.as_ref().and_then(|place| self.group_at(bucket, place));
-        let file_type = self.trained.file_type(bucket, key, place.as_ref());
-        Standing { generation: group.and_then(|one| one.generation), file_type }
+        let file_type = self.training_folders.file_type(bucket, key, place.as_ref());
+        CheckpointFacts { generation: group.and_then(|one| one.generation), file_type }
     }
 
     /// Returns a checkpoint, if it is remembered.
@@ -382,7 +394,7 @@ impl Checkpoints {
     /// Returns the files of a checkpoint: key after its prefix, bytes, and time of the write. `None` if they
     /// are not in memory; a listing of the prefix returns them then.
     #[must_use]
-    pub fn members(&self, id: GroupId) -> Option<impl Iterator<Item = (&str, u64, Moment)>> {
+    pub fn members(&self, id: GroupId) -> Option<impl Iterator<Item = (&str, u64, WriteTime)>> {
         let names = self.series.get(&id.series)?.find(id)?.names()?;
         Some(names.iter().map(|(rest, file)| (&**rest, file.bytes, file.at)))
     }
@@ -394,13 +406,13 @@ impl Checkpoints {
         let group = self.series.get(&id.series)?.find(id)?;
         let files = group.names().into_iter().flat_map(BTreeMap::keys);
         let mut names = std::iter::once(&group.prefix).chain(files);
-        names.find_map(|name| measure::measure_in(name, measure))
+        names.find_map(|name| measure::value_of_measure(name, measure))
     }
 
     /// True if a file of a checkpoint is more than a text or a description, by its key.
     #[must_use]
     pub fn is_tensor(key: &str) -> bool {
-        layout::place(key).is_some_and(|place| group::is_tensor(&place))
+        layout::parse_key(key).is_some_and(|place| group::is_tensor(&place))
     }
 
     /// Returns the checkpoints of a run that may be deleted, oldest first. `measure` returns the quality of a
@@ -409,21 +421,22 @@ impl Checkpoints {
     pub fn retain(
         &self,
         series: SeriesId,
-        keep: Keep,
+        keep: RetentionRule,
         measure: &dyn Fn(&Generation<'_>) -> Option<f64>,
     ) -> Vec<GroupId> {
         let generations = self.generations(series);
         // Everything stays if no interval is known.
-        let interval = |it: &Series| if it.is_spacing_unsure { Some(0) } else { it.spacing };
+        let interval = |it: &Series| if it.is_spacing_uncertain { Some(0) } else { it.spacing };
         let spacing = self.series.get(&series).and_then(interval);
-        let named = if keep.best == 0 { self.named_measures(&generations) } else { retain::Named::new() };
-        let goes = retain::may_go(&generations, keep, spacing, measure, named);
-        goes.into_iter().map(|at| generations[at].id).collect()
+        let named =
+            if keep.best == 0 { self.measures_in_names(&generations) } else { retain::MeasuresByName::new() };
+        let expired = retain::deletable(&generations, keep, spacing, measure, named);
+        expired.into_iter().map(|at| generations[at].id).collect()
     }
 
     /// Returns the measures in the names of checkpoints and their files.
-    fn named_measures(&self, generations: &[Generation<'_>]) -> retain::Named {
-        let mut named = retain::Named::new();
+    fn measures_in_names(&self, generations: &[Generation<'_>]) -> retain::MeasuresByName {
+        let mut named = retain::MeasuresByName::new();
         for (at, one) in generations.iter().enumerate() {
             let files = self.members(one.id).into_iter().flatten().map(|(rest, ..)| rest);
             for name in std::iter::once(&one.prefix[one.parent.len()..]).chain(files) {
@@ -446,17 +459,17 @@ impl Checkpoints {
         self.ids.get(&bucket)?.get(name).copied()
     }
 
-    fn series_of(&mut self, bucket: u64, place: &layout::Place<'_>) -> SeriesId {
-        if let Some(id) = self.find(bucket, &place.series) {
+    fn get_or_add_series(&mut self, bucket: u64, parsed: &layout::CheckpointKey<'_>) -> SeriesId {
+        if let Some(id) = self.find(bucket, &parsed.series) {
             return id;
         }
         let id = SeriesId(self.serials);
         self.serials += 1;
-        let name: Box<str> = place.series.as_str().into();
+        let name: Box<str> = parsed.series.as_str().into();
         self.memory_bytes += series_bytes(&name);
         self.ids.entry(bucket).or_default().insert(name.clone(), id);
-        let parent_length = place.parent.len();
-        let (groups, habits) = (BTreeMap::new(), Habits::default());
+        let parent_length = parsed.parent.len();
+        let (groups, habits) = (BTreeMap::new(), SeriesHabits::default());
         let series = Series {
             bucket,
             name,
@@ -464,7 +477,7 @@ impl Checkpoints {
             groups,
             habits,
             spacing: None,
-            is_spacing_unsure: false,
+            is_spacing_uncertain: false,
             newest: None,
         };
         self.series.insert(id, series);
@@ -472,14 +485,14 @@ impl Checkpoints {
     }
 
     /// Records that a pointer file declares the checkpoint beside it that was written last complete.
-    fn point(&mut self, at: Moment, bucket: u64, parent: &str) {
+    fn record_pointer(&mut self, at: WriteTime, bucket: u64, parent: &str) {
         let in_parent = |series: &&mut Series| series.bucket == bucket && series.parent() == parent;
         for series in self.series.values_mut().filter(in_parent) {
             let written =
-                series.groups.values_mut().filter(|it| it.layout.is_pointed() && it.written() <= at);
+                series.groups.values_mut().filter(|it| it.layout.has_pointer() && it.written() <= at);
             if let Some(group) = written.max_by_key(|group| (group.written(), group.step)) {
-                group.point_at(at);
-                series.habits.pointed = Some(group.pointed(at));
+                group.mark_pointed(at);
+                series.habits.pointed = Some(group.pointer_record(at));
             }
         }
     }
@@ -514,7 +527,7 @@ impl Series {
     }
 
     /// Adds a new checkpoint; earlier ones are no longer written.
-    fn begin(&mut self, group: Group, at: Moment) {
+    fn begin_group(&mut self, group: CheckpointGroup, at: WriteTime) {
         for other in self.groups.values_mut().filter(|other| other.written() <= at) {
             other.close();
         }
@@ -522,7 +535,7 @@ impl Series {
     }
 
     /// Records the interval between a checkpoint and the one written before it.
-    fn note_spacing(&mut self, id: GroupId) {
+    fn record_spacing(&mut self, id: GroupId) {
         if self.newest.is_some_and(|(serial, _)| serial == id.serial) {
             return;
         }
@@ -533,7 +546,7 @@ impl Series {
         self.newest = Some((id.serial, position));
     }
 
-    fn find(&self, id: GroupId) -> Option<&Group> {
+    fn find(&self, id: GroupId) -> Option<&CheckpointGroup> {
         self.groups.values().find(|group| group.serial == id.serial)
     }
 
@@ -547,14 +560,15 @@ impl Series {
     }
 
     /// Returns the number of newer complete checkpoints, if this one is complete.
-    fn generation(&self, group: &Group) -> Option<u32> {
-        let is_newer = |other: &&Group| order(other) > order(group) && other.is_complete(&self.habits);
+    fn generation(&self, group: &CheckpointGroup) -> Option<u32> {
+        let is_newer =
+            |other: &&CheckpointGroup| sort_key(other) > sort_key(group) && other.is_complete(&self.habits);
         group.is_complete(&self.habits).then(|| self.groups.values().filter(is_newer).count() as u32)
     }
 
     fn generations(&self, id: SeriesId) -> Vec<Generation<'_>> {
-        let mut groups: Vec<&Group> = self.groups.values().collect();
-        groups.sort_by_key(|group| order(group));
+        let mut groups: Vec<&CheckpointGroup> = self.groups.values().collect();
+        groups.sort_by_key(|group| sort_key(group));
         let mut newer = 0;
         let mut views: Vec<_> = groups
             .into_iter()
@@ -569,7 +583,12 @@ impl Series {
         views
     }
 
-    fn view<'a>(&self, series: SeriesId, group: &'a Group, generation: Option<u32>) -> Generation<'a> {
+    fn view<'a>(
+        &self,
+        series: SeriesId,
+        group: &'a CheckpointGroup,
+        generation: Option<u32>,
+    ) -> Generation<'a> {
         Generation {
             id: GroupId { series, serial: group.serial },
             bucket: self.bucket,
@@ -589,7 +608,7 @@ impl Series {
 }
 
 /// Returns the sort key: by step if there is one, otherwise by the last write.
-const fn order(group: &Group) -> (Option<u64>, Moment, u32) {
+const fn sort_key(group: &CheckpointGroup) -> (Option<u64>, WriteTime, u32) {
     (group.step, group.last, group.serial)
 }
 

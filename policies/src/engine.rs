@@ -13,8 +13,8 @@ mod hazard;
 mod index;
 mod job;
 mod keeping;
-mod known;
 mod list;
+mod lookup;
 mod names;
 mod order;
 mod pairs;
@@ -31,27 +31,27 @@ mod streams;
 mod table;
 mod worth;
 
-pub use ahead::{Ahead, Beyond, Next, Outcome};
-pub use keeping::Keeping;
-pub use known::KeptBlocks;
+pub use ahead::{ReadAheadLimits, ReadAheadOrder, ReadAheadOutcome, ReadAheadRange};
+pub use keeping::CachingRule;
+pub use lookup::KeptBlocks;
 pub use names::{DatasetId, DatasetName};
-pub use order::Order;
-pub use patterns::Pattern;
-pub use planned::{Followed, LISTS_MAX, PLANS_MAX, ReadyPlan, TooManyPlans, Who};
+pub use order::ReadOrder;
+pub use patterns::DatasetPattern;
+pub use planned::{LISTS_MAX, PLANS_MAX, PlanProgress, PlanReaders, ReadyPlan, TooManyPlans};
 
 use crate::access::{Access, Caller, Op};
-use ahead::Trails;
-use dataset::Dataset;
+use ahead::ReadAheadTrails;
+use dataset::TrackedDataset;
 use list::Lists;
-use names::Names;
+use names::DatasetNames;
 use planned::Plans;
 use pool::Pool;
-use recent::Recent;
-use run::Read;
-use shares::LeastKnown;
+use recent::LruQueue;
+use run::CountedRead;
+use shares::LowestGroup;
 use std::collections::BTreeMap;
-use streams::{Streams, Touch};
-use table::{DATASETS_MAX, Place, Slot, Table};
+use streams::{BlockTouch, Streams};
+use table::{BlockTable, DATASETS_MAX, EntryState, Slot};
 
 /// Limits of the engine.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ pub enum Advice {
 
 /// A block that is stored here, or is being fetched, without a read by a client.
 #[derive(Clone, Copy, Debug)]
-pub struct Unread<'a> {
+pub struct UnreadBlock<'a> {
     /// Bucket id.
     pub bucket: u64,
     /// Object key.
@@ -92,15 +92,15 @@ pub struct Unread<'a> {
 
 /// An observed access, the context of the reads of its blocks.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct ObservedAccess {
     now_us: u64,
     dataset: DatasetId,
     stream: u64,
     family: u64,
-    goes_on: bool,
+    is_sequential: bool,
 }
 
-impl Seen {
+impl ObservedAccess {
     /// Returns the same access with a block read at `at_us`, which is no earlier than the last access.
     #[must_use]
     pub const fn at(self, at_us: u64) -> Self {
@@ -113,24 +113,24 @@ impl Seen {
     }
 
     /// True if the read begins an object or continues where another read ended.
-    pub(crate) const fn goes_on(self) -> bool {
-        self.goes_on
+    pub(crate) const fn is_sequential(self) -> bool {
+        self.is_sequential
     }
 }
 
 /// Progress of a job through a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passes {
+pub struct PassProgress {
     /// Completed passes after which the job came back to the beginning.
-    pub whole: u32,
+    pub completed: u32,
     /// Passes that are over, including the current one once it has read as many blocks as the last completed
     /// pass.
     pub over: u32,
     /// Passes that counted at first but turned out not to be passes: the dataset was read repeatedly in no
     /// order during that time.
-    pub void: u32,
+    pub void_passes: u32,
     /// Start of the current pass, in microseconds.
-    pub began_us: u64,
+    pub started_us: u64,
     /// Blocks read in the last completed pass.
     pub blocks: u32,
     /// Known blocks of the dataset.
@@ -140,17 +140,17 @@ pub struct Passes {
 }
 
 /// Cache engine; see the module.
-pub struct Engine {
+pub struct CacheEngine {
     options: Options,
-    names: Names,
-    table: Table,
+    names: DatasetNames,
+    table: BlockTable,
     lists: Lists,
-    datasets: BTreeMap<u16, Dataset>,
+    datasets: BTreeMap<u16, TrackedDataset>,
     streams: Streams,
     pool: Pool,
-    recent: Recent,
+    recent: LruQueue,
     plans: Plans,
-    trails: Trails,
+    trails: ReadAheadTrails,
     /// Bytes of all kept blocks.
     kept_bytes: u64,
     /// Bytes of the pinned blocks, which are never evicted.
@@ -158,11 +158,11 @@ pub struct Engine {
     /// Longest period of the passes of any dataset, in microseconds.
     tempo_us: f64,
     accesses: u64,
-    least_known: Option<LeastKnown>,
+    least_known: Option<LowestGroup>,
     evicted: Vec<u64>,
 }
 
-impl Engine {
+impl CacheEngine {
     /// Returns an engine without any knowledge.
     #[must_use]
     pub fn new(options: Options) -> Self {
@@ -173,15 +173,15 @@ impl Engine {
     fn with_numbers(options: Options, numbers_max: usize) -> Self {
         let mut lists = Lists::default();
         Self {
-            names: Names::new(options.seed, numbers_max),
-            table: Table::new(options.blocks_max),
+            names: DatasetNames::new(options.seed, numbers_max),
+            table: BlockTable::new(options.blocks_max),
             pool: Pool::new(&mut lists),
-            recent: Recent::new(&mut lists),
+            recent: LruQueue::new(&mut lists),
             lists,
             datasets: BTreeMap::new(),
             streams: Streams::default(),
             plans: Plans::default(),
-            trails: Trails::default(),
+            trails: ReadAheadTrails::default(),
             kept_bytes: 0,
             pinned_bytes: 0,
             tempo_us: 0.0,
@@ -193,15 +193,15 @@ impl Engine {
     }
 
     /// Records an access.
-    pub fn observe(&mut self, access: &Access<'_>) -> Seen {
+    pub fn observe(&mut self, access: &Access<'_>) -> ObservedAccess {
         let now_us = access.at_us;
         let mut number = self.number_of(access.bucket, access.key);
         if let Some(last) = self.streams.switch(access.caller, self.names.id(number))
-            && let Some(last) = self.names.now(last)
-            && self.are_one(access.caller, last, number)
+            && let Some(last) = self.names.current_number(last)
+            && self.is_same_dataset(access.caller, last, number)
         {
             self.names.join(last, number);
-            self.take_united();
+            self.merge_united_datasets();
             number = last;
             self.streams.switch(access.caller, self.names.id(number));
         }
@@ -211,17 +211,17 @@ impl Engine {
             self.tempo_us = periods.fold(0.0, f64::max);
         }
         let Self { table, lists, datasets, streams, names, .. } = self;
-        let dataset = datasets.entry(number).or_insert_with(|| Dataset::new(number, lists));
+        let dataset = datasets.entry(number).or_insert_with(|| TrackedDataset::new(number, lists));
         dataset.last_us = now_us;
         let goes_on = match access.op {
-            Op::Read => streams.note_order(access, names.shape(number)),
+            Op::Read => streams.record_order(access, names.shape(number)),
             Op::Write | Op::Delete => true,
         };
         dataset.writes = dataset.writes.saturating_add(u32::from(access.op == Op::Write));
         let id = names.id(number);
-        let stream = streams.note(access, id);
-        let job = streams.job(stream).filter(|job| dataset.place(*job).is_some());
-        let job = job.or_else(|| dataset.job_of(table, lists, now_us, access.caller.family));
+        let stream = streams.record_access(access, id);
+        let job = streams.job(stream).filter(|job| dataset.job_index(*job).is_some());
+        let job = job.or_else(|| dataset.assign_job(table, lists, now_us, access.caller.family));
         streams.set_job(stream, job);
         if let Some(job) = job {
             dataset.jobs[job.place].last_us = now_us;
@@ -229,12 +229,12 @@ impl Engine {
         if !self.plans.is_idle() {
             self.follow_plans(access, number, job);
         }
-        Seen { now_us, dataset: id, stream, family: access.caller.family, goes_on }
+        ObservedAccess { now_us, dataset: id, stream, family: access.caller.family, is_sequential: goes_on }
     }
 
     /// True if a caller that reads `next` after `last` reads one dataset in several parts: the names are
     /// alike, and the caller has not come back to the beginning yet.
-    fn are_one(&self, caller: Caller, last: u16, next: u16) -> bool {
+    fn is_same_dataset(&self, caller: Caller, last: u16, next: u16) -> bool {
         if last == next || !self.names.are_alike(last, next) {
             return false;
         }
@@ -243,32 +243,38 @@ impl Engine {
         else {
             return false;
         };
-        let goes_on = dataset.place(job).is_some_and(|place| !dataset.jobs[place].is_proven());
-        goes_on
+        let is_unproven = dataset.job_index(job).is_some_and(|place| !dataset.jobs[place].is_proven());
+        is_unproven
             && self.datasets.get(&next).is_none_or(|dataset| dataset.jobs.iter().all(|job| !job.is_proven()))
     }
 
     /// Records a read of a block of an observed access and returns the advice on it.
-    pub fn read(&mut self, seen: Seen, access: &Access<'_>, block: u32) -> Advice {
-        self.read_to_keep(seen, access, block, false)
+    pub fn read(&mut self, seen: ObservedAccess, access: &Access<'_>, block: u32) -> Advice {
+        self.read_block(seen, access, block, false)
     }
 
     /// Does the same; with `is_recent` the block is kept by recency.
-    fn read_to_keep(&mut self, seen: Seen, access: &Access<'_>, block: u32, is_recent: bool) -> Advice {
-        let seen = self.now(seen, access);
+    fn read_block(
+        &mut self,
+        seen: ObservedAccess,
+        access: &Access<'_>,
+        block: u32,
+        is_recent: bool,
+    ) -> Advice {
+        let seen = self.refresh(seen, access);
         let id = self.names.block_id(access.bucket, access.key, block);
         if access.op == Op::Delete {
-            self.lost(id);
+            self.invalidate(id);
             return Advice::Bypass;
         }
         let first = u64::from(block) * self.options.block_bytes;
         let bytes = self.bytes_of(access.size, block);
         let Some(slot) = self.entry(id, seen.number(), bytes) else { return Advice::Bypass };
         if access.op == Op::Read {
-            self.note_read(seen, access, slot, first..first + bytes);
+            self.record_read(seen, access, slot, first..first + bytes);
         }
-        let due = self.due(seen.now_us, access.bucket, access.key);
-        if self.table[slot].place().is_kept() {
+        let due = self.plan_due(seen.now_us, access.bucket, access.key);
+        if self.table[slot].state().is_kept() {
             self.read_kept(seen.now_us, slot, is_recent);
             self.keep_by_plan(slot, due);
             return Advice::Kept;
@@ -277,36 +283,36 @@ impl Engine {
     }
 
     /// Records a read of a block that is not cacheable: updates statistics and returns no advice.
-    pub fn follow(&mut self, seen: Seen, access: &Access<'_>, block: u32) {
-        let seen = self.now(seen, access);
+    pub fn read_uncached(&mut self, seen: ObservedAccess, access: &Access<'_>, block: u32) {
+        let seen = self.refresh(seen, access);
         let id = self.names.block_id(access.bucket, access.key, block);
         let first = u64::from(block) * self.options.block_bytes;
         let bytes = self.bytes_of(access.size, block);
         if let Some(slot) = self.entry(id, seen.number(), bytes) {
-            self.note_read(seen, access, slot, first..first + bytes);
+            self.record_read(seen, access, slot, first..first + bytes);
         }
     }
 
     /// Records a block that is present without a read: it was kept before the engine started, or an order
     /// fetches it. Returns whether it is kept, which depends on the value of an unread block of its dataset.
     /// `at_us` is no earlier than the last access.
-    pub fn adopt(&mut self, at_us: u64, block: &Unread<'_>) -> Advice {
+    pub fn admit_unread(&mut self, at_us: u64, block: &UnreadBlock<'_>) -> Advice {
         let Some((slot, number)) = self.entry_of(block) else { return Advice::Bypass };
-        if self.table[slot].place().is_kept() {
+        if self.table[slot].state().is_kept() {
             return Advice::Kept;
         }
-        let due = self.due(at_us, block.bucket, block.key);
-        let is_recent = self.datasets.get(&number).is_some_and(|dataset| dataset.is_recent);
+        let due = self.plan_due(at_us, block.bucket, block.key);
+        let is_recent = self.datasets.get(&number).is_some_and(|dataset| dataset.is_kept_by_recency);
         let dataset = self.names.id(number);
-        let seen = Seen { now_us: at_us, dataset, stream: 0, family: 0, goes_on: true };
+        let seen = ObservedAccess { now_us: at_us, dataset, stream: 0, family: 0, is_sequential: true };
         self.admit(seen, slot, due, is_recent)
     }
 
     /// Returns the entry of a block and the number of its dataset.
-    fn entry_of(&mut self, block: &Unread<'_>) -> Option<(Slot, u16)> {
+    fn entry_of(&mut self, block: &UnreadBlock<'_>) -> Option<(Slot, u16)> {
         let number = self.number_of(block.bucket, block.key);
         let Self { lists, datasets, .. } = self;
-        datasets.entry(number).or_insert_with(|| Dataset::new(number, lists));
+        datasets.entry(number).or_insert_with(|| TrackedDataset::new(number, lists));
         let id = self.names.block_id(block.bucket, block.key, block.number);
         let bytes = self.bytes_of(block.size, block.number);
         Some((self.entry(id, number, bytes)?, number))
@@ -315,41 +321,41 @@ impl Engine {
     /// Returns the ids of the blocks that are kept, as far as the engine knows.
     pub fn kept_ids(&self) -> impl Iterator<Item = u64> + '_ {
         let slots = (0..self.table.end()).map(|slot| &self.table[slot]);
-        slots.filter(|entry| entry.place().is_kept()).map(|entry| entry.id)
+        slots.filter(|entry| entry.state().is_kept()).map(|entry| entry.id)
     }
 
     /// True if a block is kept, as far as the engine knows.
     #[must_use]
     pub fn is_kept(&self, id: u64) -> bool {
-        self.table.find(id).is_some_and(|slot| self.table[slot].place().is_kept())
+        self.table.find(id).is_some_and(|slot| self.table[slot].state().is_kept())
     }
 
     /// Records that a block is no longer kept for a reason other than eviction.
-    pub fn lost(&mut self, id: u64) {
-        let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].place().is_kept()) else {
+    pub fn invalidate(&mut self, id: u64) {
+        let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].state().is_kept()) else {
             return;
         };
-        self.leave(slot);
+        self.remove_from_queue(slot);
         self.kept_bytes -= self.table[slot].bytes();
     }
 
     /// Removes a kept block from its queue or group.
-    fn leave(&mut self, slot: Slot) {
+    fn remove_from_queue(&mut self, slot: Slot) {
         let Self { table, lists, datasets, pool, recent, plans, names, .. } = self;
-        match table[slot].place() {
-            Place::Group => {
+        match table[slot].state() {
+            EntryState::Group => {
                 if let Some(dataset) = datasets.get_mut(&names.root(table[slot].dataset())) {
                     dataset.leave_group(table, lists, slot);
                 }
             }
-            Place::Planned => plans.leave(table, slot),
-            Place::Recent | Place::Older | Place::Past => recent.leave(table, lists, slot),
+            EntryState::Planned => plans.leave(table, slot),
+            EntryState::Recent | EntryState::Older | EntryState::Evicted => recent.leave(table, lists, slot),
             _ => pool.leave(table, lists, slot),
         }
-        if table[slot].place() == Place::Pinned {
+        if table[slot].state() == EntryState::Pinned {
             self.pinned_bytes -= table[slot].bytes();
         }
-        table[slot].set_place(Place::Away);
+        table[slot].set_state(EntryState::NotKept);
     }
 
     /// Returns the id of a block, by which evicted and lost blocks are identified.
@@ -397,39 +403,39 @@ impl Engine {
 
     /// Returns the name of the dataset of an access.
     #[must_use]
-    pub fn dataset(&self, seen: Seen) -> &DatasetName {
+    pub fn dataset(&self, seen: ObservedAccess) -> &DatasetName {
         self.names.name(self.number(seen))
     }
 
     /// Returns the id of the dataset of an access. Datasets that turn out to be one share one id from then
     /// on.
     #[must_use]
-    pub fn dataset_id(&self, seen: Seen) -> DatasetId {
+    pub fn dataset_id(&self, seen: ObservedAccess) -> DatasetId {
         self.names.id(self.number(seen))
     }
 
     /// Returns the current id of a dataset; `id` itself if nothing is known of the dataset any more.
     #[must_use]
     pub fn dataset_now(&self, id: DatasetId) -> DatasetId {
-        self.names.now(id).map_or(id, |number| self.names.id(number))
+        self.names.current_number(id).map_or(id, |number| self.names.id(number))
     }
 
     /// Returns the index of the job of an access in its dataset.
-    fn place(&self, seen: Seen, dataset: &Dataset) -> Option<usize> {
-        let own = self.streams.job(seen.stream).and_then(|job| dataset.place(job));
-        own.or_else(|| dataset.together(seen.family))
+    fn job_index(&self, seen: ObservedAccess, dataset: &TrackedDataset) -> Option<usize> {
+        let own = self.streams.job(seen.stream).and_then(|job| dataset.job_index(job));
+        own.or_else(|| dataset.family_job(seen.family))
     }
 
     /// Returns the progress of the job of an access through its dataset.
     #[must_use]
-    pub fn passes(&self, seen: Seen) -> Option<Passes> {
+    pub fn passes(&self, seen: ObservedAccess) -> Option<PassProgress> {
         let dataset = self.datasets.get(&self.number(seen))?;
-        let job = &dataset.jobs[self.place(seen, dataset)?];
-        Some(Passes {
-            whole: job.passes,
+        let job = &dataset.jobs[self.job_index(seen, dataset)?];
+        Some(PassProgress {
+            completed: job.passes,
             over: job.passes_over(),
-            void: job.void,
-            began_us: job.started_us(),
+            void_passes: job.void_passes,
+            started_us: job.started_us(),
             blocks: job.blocks,
             known: dataset.known,
             read: job.reads,
@@ -441,21 +447,35 @@ impl Engine {
         self.evicted.drain(..)
     }
 
-    fn note_read(&mut self, seen: Seen, access: &Access<'_>, slot: Slot, bytes: std::ops::Range<u64>) {
+    fn record_read(
+        &mut self,
+        seen: ObservedAccess,
+        access: &Access<'_>,
+        slot: Slot,
+        bytes: std::ops::Range<u64>,
+    ) {
         let Self { table, lists, datasets, streams, .. } = self;
         let Some(dataset) = datasets.get_mut(&seen.number()) else { return };
-        let Some(touch) = streams.touch(seen.stream, access, slot, bytes, seen.goes_on) else { return };
-        let place = streams.job(seen.stream).and_then(|job| dataset.place(job));
-        let Some(first) = place.or_else(|| dataset.together(seen.family)) else { return };
+        let Some(touch) = streams.record_read(seen.stream, access, slot, bytes, seen.is_sequential) else {
+            return;
+        };
+        let place = streams.job(seen.stream).and_then(|job| dataset.job_index(job));
+        let Some(first) = place.or_else(|| dataset.family_job(seen.family)) else { return };
         let is_new = dataset.readers(&table[slot]) >> first & 1 == 0;
         let begins = match touch {
-            Touch::First { begins } => begins,
+            BlockTouch::First { begins } => begins,
             _ if is_new => false,
-            Touch::Within => return,
-            Touch::Again => return dataset.note_again(place, seen.family, seen.now_us),
+            BlockTouch::Within => return,
+            BlockTouch::Again => return dataset.record_repeat(place, seen.family, seen.now_us),
         };
         let passes = dataset.jobs[first].passes;
-        let read = Read { at_us: seen.now_us, slot, caller: seen.stream, begins, is_repeat: false };
+        let read = CountedRead {
+            at_us: seen.now_us,
+            slot,
+            caller: seen.stream,
+            begins_object: begins,
+            is_repeat: false,
+        };
         dataset.read(table, lists, place, seen.family, read);
         if is_new {
             streams.remember(seen.stream, slot, dataset.jobs[first].reads);
@@ -463,17 +483,17 @@ impl Engine {
         if dataset.jobs[first].passes > passes {
             dataset.set_released(false);
         }
-        if dataset.changes_class() {
+        if dataset.must_change_class() {
             self.change_class(seen.number());
         }
-        self.look_for_successor(seen);
+        self.release_predecessor(seen);
     }
 
     /// Releases the previous dataset of a caller that has moved on to a new dataset and has not come back to
     /// it.
-    fn look_for_successor(&mut self, seen: Seen) {
-        let Some((before, family)) = self.streams.before(seen.stream) else { return };
-        let Some(before) = self.names.now(before) else { return };
+    fn release_predecessor(&mut self, seen: ObservedAccess) {
+        let Some((before, family)) = self.streams.previous_dataset(seen.stream) else { return };
+        let Some(before) = self.names.current_number(before) else { return };
         let Some(next) = self.datasets.get(&seen.number()) else { return };
         let reads = next
             .jobs
@@ -498,26 +518,26 @@ impl Engine {
     /// Returns the entry of a block, creating one if there is none; `None` if the table is full.
     fn entry(&mut self, id: u64, dataset: u16, bytes: u64) -> Option<Slot> {
         if let Some(slot) = self.table.find(id) {
-            self.move_home(slot, dataset);
+            self.move_to_current_dataset(slot, dataset);
             return Some(slot);
         }
-        if self.table.is_full() && !self.forget_one() {
+        if self.table.is_full() && !self.forget_entry() {
             return None;
         }
-        let held = self.datasets.get_mut(&dataset)?;
-        held.known += 1;
+        let owner = self.datasets.get_mut(&dataset)?;
+        owner.known += 1;
         Some(self.table.insert(id, dataset, bytes))
     }
 
     /// Moves a block to the dataset to which its key belongs by now, after folders turned out to be one
     /// dataset.
-    fn move_home(&mut self, slot: Slot, dataset: u16) {
+    fn move_to_current_dataset(&mut self, slot: Slot, dataset: u16) {
         let before = self.names.root(self.table[slot].dataset());
         if before == dataset {
             return;
         }
         let Self { table, lists, datasets, .. } = self;
-        let is_grouped = table[slot].place() == Place::Group;
+        let is_grouped = table[slot].state() == EntryState::Group;
         if let Some(before) = datasets.get_mut(&before) {
             before.known -= 1;
             if is_grouped {
@@ -535,10 +555,10 @@ impl Engine {
         }
     }
 
-    fn forget_one(&mut self) -> bool {
+    fn forget_entry(&mut self) -> bool {
         for _ in 0..FORGET_LOOKS {
-            let Some(slot) = self.table.next_of_round() else { continue };
-            if self.table[slot].place().is_kept() {
+            let Some(slot) = self.table.advance_hand() else { continue };
+            if self.table[slot].state().is_kept() {
                 continue;
             }
             self.forget_ghost(slot);
@@ -555,18 +575,19 @@ impl Engine {
     /// Removes an unkept block from the queue that remembers it.
     fn forget_ghost(&mut self, slot: Slot) {
         let Self { table, lists, pool, recent, .. } = self;
-        match table[slot].place() {
-            Place::Ghost => pool.forget(table, lists, slot),
-            Place::Past => recent.leave(table, lists, slot),
+        match table[slot].state() {
+            EntryState::Ghost => pool.forget(table, lists, slot),
+            EntryState::Evicted => recent.leave(table, lists, slot),
             _ => {}
         }
     }
 
-    fn take_united(&mut self) {
+    fn merge_united_datasets(&mut self) {
         while let Some((whole, part)) = self.names.pop_united() {
             let Some(part) = self.datasets.remove(&part) else { continue };
-            let dataset = self.datasets.entry(whole).or_insert_with(|| Dataset::new(whole, &mut self.lists));
-            dataset.take_in(&mut self.table, &mut self.lists, part);
+            let dataset =
+                self.datasets.entry(whole).or_insert_with(|| TrackedDataset::new(whole, &mut self.lists));
+            dataset.absorb(&mut self.table, &mut self.lists, part);
         }
     }
 }
@@ -581,10 +602,10 @@ const SUCCESSOR_SHARE: u32 = 50;
 const FORGET_LOOKS: u32 = 64;
 
 #[cfg(test)]
-impl Engine {
+impl CacheEngine {
     /// Returns the weight of a read of the dataset of an access.
-    pub(crate) fn weight(&self, seen: Seen) -> Option<f64> {
-        self.datasets.get(&self.number(seen)).map(Dataset::weight)
+    pub(crate) fn weight(&self, seen: ObservedAccess) -> Option<f64> {
+        self.datasets.get(&self.number(seen)).map(TrackedDataset::weight)
     }
 
     /// Checks the invariants: every kept block is in exactly one list, the sums equal those of the blocks,
@@ -595,7 +616,7 @@ impl Engine {
         }
         self.check_numbers();
         self.recent.check(&self.table, &self.lists);
-        let kept = (0..self.table.end()).filter(|slot| self.table[*slot].place().is_kept());
+        let kept = (0..self.table.end()).filter(|slot| self.table[*slot].state().is_kept());
         assert_eq!(self.kept_bytes, kept.map(|slot| self.table[slot].bytes()).sum::<u64>());
         let grouped: u64 = self.datasets.values().map(|dataset| dataset.grouped_bytes).sum();
         let planned = self.plans.heap.check(&self.table);

@@ -7,18 +7,18 @@
 //! than its name.
 
 use crate::access::Access;
-use crate::checkpoints::{Checkpoints, Standing, model_file_kind};
-use crate::decider::Reads;
-use crate::engine::{Engine, Order, Pattern, Seen};
+use crate::checkpoints::{CheckpointFacts, CheckpointIndex, model_file_kind};
+use crate::engine::{CacheEngine, DatasetPattern, ObservedAccess, ReadOrder};
 use crate::file_types::file_type;
 use crate::language::{AccessPattern, Fact, Facts, FileType, Program, Property, Word, fact_of_key};
-use crate::workloads::{Role, Set, Workload, Workloads, framework_names, frameworks};
+use crate::policy_engine::ReadCounts;
+use crate::workloads::{DatasetRole, DatasetUse, TrackedWorkload, Workloads, framework_names, frameworks};
 use std::cell::OnceCell;
 use std::time::Duration;
 
 /// Properties of an object that only a server knows. The server also provides all properties of
 /// `system_context`.
-pub const OF_SERVER: [Property; 7] = [
+pub const SERVER_PROPERTIES: [Property; 7] = [
     Property::Bucket,
     Property::Tags,
     Property::Tag,
@@ -30,37 +30,37 @@ pub const OF_SERVER: [Property; 7] = [
 
 /// Facts about an object that follow from its key, independently of the reader.
 #[derive(Clone, Copy, Default)]
-pub struct OfKey<'a> {
+pub struct KeyContext<'a> {
     /// Id of the bucket.
     pub bucket: u64,
     /// Key of the object.
     pub key: &'a str,
     /// Known checkpoints; none if they are not tracked.
-    pub checkpoints: Option<&'a Checkpoints>,
+    pub checkpoints: Option<&'a CheckpointIndex>,
     /// Read counters of objects; none if reads are not counted.
-    pub(crate) reads: Option<&'a Reads>,
+    pub(crate) reads: Option<&'a ReadCounts>,
 }
 
-impl OfKey<'_> {
+impl KeyContext<'_> {
     /// Returns the checkpoint facts of the object.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.checkpoints.map(|known| known.standing(self.bucket, self.key)).unwrap_or_default()
+    pub fn checkpoint_facts(&self) -> CheckpointFacts {
+        self.checkpoints.map(|known| known.key_facts(self.bucket, self.key)).unwrap_or_default()
     }
 }
 
 /// Facts about an access.
 pub struct AccessFacts<'a> {
     access: &'a Access<'a>,
-    engine: &'a Engine,
-    seen: Seen,
+    engine: &'a CacheEngine,
+    seen: ObservedAccess,
     workloads: &'a Workloads,
-    workload: Option<&'a Workload>,
-    set: Option<&'a Set>,
-    of_key: OfKey<'a>,
+    workload: Option<&'a TrackedWorkload>,
+    set: Option<&'a DatasetUse>,
+    key_context: KeyContext<'a>,
     program: &'a Program,
-    rest: &'a dyn Facts,
-    standing: OnceCell<Standing>,
+    server_facts: &'a dyn Facts,
+    checkpoint_facts: OnceCell<CheckpointFacts>,
     file_type: OnceCell<FileType>,
     frameworks: OnceCell<Vec<&'a str>>,
 }
@@ -72,15 +72,15 @@ impl<'a> AccessFacts<'a> {
     #[must_use]
     pub fn new(
         access: &'a Access<'a>,
-        (engine, seen): (&'a Engine, Seen),
+        (engine, seen): (&'a CacheEngine, ObservedAccess),
         workloads: &'a Workloads,
-        of_key: OfKey<'a>,
+        key_context: KeyContext<'a>,
         program: &'a Program,
-        rest: &'a dyn Facts,
+        server_facts: &'a dyn Facts,
     ) -> Self {
         let workload = workloads.get(access.caller.family);
         let dataset = engine.dataset_id(seen);
-        let set = workload.and_then(|workload| workload.sets.iter().find(|set| set.dataset == dataset));
+        let set = workload.and_then(|workload| workload.datasets.iter().find(|set| set.dataset == dataset));
         Self {
             access,
             engine,
@@ -88,17 +88,17 @@ impl<'a> AccessFacts<'a> {
             workloads,
             workload,
             set,
-            of_key,
+            key_context,
             program,
-            rest,
-            standing: OnceCell::new(),
+            server_facts,
+            checkpoint_facts: OnceCell::new(),
             file_type: OnceCell::new(),
             frameworks: OnceCell::new(),
         }
     }
 
-    fn standing(&self) -> Standing {
-        *self.standing.get_or_init(|| self.of_key.standing())
+    fn checkpoint_facts(&self) -> CheckpointFacts {
+        *self.checkpoint_facts.get_or_init(|| self.key_context.checkpoint_facts())
     }
 
     fn file_type(&self) -> FileType {
@@ -108,32 +108,33 @@ impl<'a> AccessFacts<'a> {
             // This does not apply to a dataset that is a whole folder.
             let described = self.set.filter(|set| set.described().is_some() && !set.is_of_folder());
             let hinted = described.map_or_else(|| self.program.file_type(key), |set| set.file_type);
-            file_type(self.standing().file_type, hinted, key)
+            file_type(self.checkpoint_facts().file_type, hinted, key)
         })
     }
 
     fn frameworks(&self) -> &[&'a str] {
         self.frameworks.get_or_init(|| {
-            let of_agent = self.workload.filter(|_| self.set.is_some()).map_or(0, Workload::agent_frameworks);
+            let of_agent =
+                self.workload.filter(|_| self.set.is_some()).map_or(0, TrackedWorkload::agent_frameworks);
             let of_key = || frameworks(self.program, self.access.key, None);
-            let of_names = self.set.and_then(Set::described).unwrap_or_else(of_key);
+            let of_names = self.set.and_then(DatasetUse::described).unwrap_or_else(of_key);
             framework_names(self.program, of_agent | of_names).collect()
         })
     }
 
-    fn of_file(&self, property: Property) -> Option<Fact<'_>> {
+    fn file_fact(&self, property: Property) -> Option<Fact<'_>> {
         match property {
             Property::Size => Some(Fact::Bytes(self.access.size)),
             Property::Type => Some(Fact::Text(self.file_type().name())),
             Property::ModelFileKind => model_file_kind(self.access.key).map(|kind| Fact::Text(kind.name())),
             Property::CheckpointGeneration => {
-                self.standing().generation.map(|number| Fact::Number(number.into()))
+                self.checkpoint_facts().generation.map(|number| Fact::Number(number.into()))
             }
             _ => fact_of_key(self.access.key, property),
         }
     }
 
-    fn of_reads(&self, property: Property) -> Option<Fact<'_>> {
+    fn access_fact(&self, property: Property) -> Option<Fact<'_>> {
         let now_us = self.access.at_us;
         match property {
             Property::Pattern => Some(Fact::Text(self.pattern().name())),
@@ -147,7 +148,7 @@ impl<'a> AccessFacts<'a> {
             }
             Property::Reads => {
                 let id = self.engine.block_id(self.access.bucket, self.access.key, 0);
-                self.of_key.reads?.of(id).map(|reads| Fact::Number(reads as f64))
+                self.key_context.reads?.of(id).map(|reads| Fact::Number(reads as f64))
             }
             Property::Dataset => self.set.map(|set| Fact::Text(&set.name)),
             Property::Workloads => {
@@ -159,28 +160,30 @@ impl<'a> AccessFacts<'a> {
     }
 
     fn pattern(&self) -> AccessPattern {
-        if self.set.is_some_and(|set| set.role == Role::Validation) {
+        if self.set.is_some_and(|set| set.role == DatasetRole::Validation) {
             return AccessPattern::Validation;
         }
         let (engine, seen, now_us) = (self.engine, self.seen, self.access.at_us);
         let pattern =
             self.set.map_or_else(|| engine.pattern(seen, now_us), |set| set.pattern(engine, seen, now_us));
         match pattern {
-            Some(Pattern::Epochs(Order::Sequential)) => AccessPattern::Sequential,
+            Some(DatasetPattern::Epochs(ReadOrder::Sequential)) => AccessPattern::Sequential,
             // A shard that is read with a single request is in order within itself, too.
-            Some(Pattern::Epochs(Order::Shuffled)) if self.file_type() != FileType::Shard => {
+            Some(DatasetPattern::Epochs(ReadOrder::Shuffled)) if self.file_type() != FileType::Shard => {
                 AccessPattern::Shuffled
             }
-            Some(Pattern::Epochs(Order::Shuffled | Order::ShardShuffled)) => AccessPattern::ShardShuffled,
-            Some(Pattern::Epochs(Order::Ranged)) => AccessPattern::Ranged,
-            Some(Pattern::OnePass) => AccessPattern::OnePass,
-            Some(Pattern::Skewed) => self.pattern_without_order(),
+            Some(DatasetPattern::Epochs(ReadOrder::Shuffled | ReadOrder::ShardShuffled)) => {
+                AccessPattern::ShardShuffled
+            }
+            Some(DatasetPattern::Epochs(ReadOrder::Ranged)) => AccessPattern::Ranged,
+            Some(DatasetPattern::OnePass) => AccessPattern::OnePass,
+            Some(DatasetPattern::Skewed) => self.pattern_without_order(),
             // An object that was written but not read yet may be of any pattern that its name does not
             // exclude.
-            Some(Pattern::Checkpoint) if self.is_of_else() => AccessPattern::Unknown,
-            Some(Pattern::Checkpoint) => AccessPattern::Checkpoint,
-            Some(Pattern::Validation) => AccessPattern::Validation,
-            None if self.set.is_some_and(Set::is_in_groups) => AccessPattern::Batch,
+            Some(DatasetPattern::Checkpoint) if self.is_not_model_file() => AccessPattern::Unknown,
+            Some(DatasetPattern::Checkpoint) => AccessPattern::Checkpoint,
+            Some(DatasetPattern::Validation) => AccessPattern::Validation,
+            None if self.set.is_some_and(DatasetUse::is_in_groups) => AccessPattern::Batch,
             None => AccessPattern::Unknown,
         }
     }
@@ -196,11 +199,11 @@ impl<'a> AccessFacts<'a> {
     }
 
     /// True if the file type shows that the object is no part of a model.
-    fn is_of_else(&self) -> bool {
+    fn is_not_model_file(&self) -> bool {
         matches!(self.file_type(), FileType::Shard | FileType::Sample | FileType::Index)
     }
 
-    fn of_workload(&self, property: Property) -> Option<Fact<'_>> {
+    fn workload_fact(&self, property: Property) -> Option<Fact<'_>> {
         if property == Property::Framework {
             return Some(Fact::List(self.frameworks()));
         }
@@ -222,13 +225,15 @@ impl<'a> AccessFacts<'a> {
 impl Facts for AccessFacts<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
         // The workload knows its GPU count better than the server's operator.
-        let said = self.workload.filter(|_| property == Property::GpuCount);
-        let said = said.and_then(|workload| workload.identity.gpu_count);
-        let known = said.map(|count| Fact::Number(count.into())).or_else(|| self.rest.fact(property, name));
+        let reader = self.workload.filter(|_| property == Property::GpuCount);
+        let gpu_count = reader.and_then(|workload| workload.identity.gpu_count);
+        let known = gpu_count
+            .map(|count| Fact::Number(count.into()))
+            .or_else(|| self.server_facts.fact(property, name));
         known
-            .or_else(|| self.of_file(property))
-            .or_else(|| self.of_reads(property))
-            .or_else(|| self.of_workload(property))
+            .or_else(|| self.file_fact(property))
+            .or_else(|| self.access_fact(property))
+            .or_else(|| self.workload_fact(property))
     }
 }
 

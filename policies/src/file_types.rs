@@ -5,19 +5,20 @@
 //! file is `other`.
 
 use crate::checkpoints::{file_type_of, has_step, model_file_kind};
-use crate::key::{at_dot, name_of};
+use crate::key_parts::{name_of, split_at_last_dot};
 use crate::language::{FileType, ModelFileKind, Program};
 
 /// Extensions of files that hold one sample each.
-const SAMPLES: [&str; 32] = [
+const SAMPLE_EXTENSIONS: [&str; 32] = [
     "jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "jp2", "ppm", "pgm", "exr", "dcm", "nii",
     "wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "mp4", "avi", "mkv", "mov", "webm", "npy", "ply",
     "pcd", "las", "laz", "txt",
 ];
 /// Extensions of files that hold one sample each if their names are numbered, and a description otherwise.
-const NUMBERED_SAMPLES: [&str; 3] = ["json", "xml", "txt"];
+const NUMBERED_SAMPLE_EXTENSIONS: [&str; 3] = ["json", "xml", "txt"];
 /// Extensions of files that describe other files.
-const DESCRIPTIONS: [&str; 10] = ["json", "xml", "yaml", "yml", "toml", "ini", "cfg", "conf", "md", "rst"];
+const DESCRIPTION_EXTENSIONS: [&str; 10] =
+    ["json", "xml", "yaml", "yml", "toml", "ini", "cfg", "conf", "md", "rst"];
 /// Names of such files, up to the first dot.
 const DESCRIPTION_NAMES: [&str; 12] = [
     "_metadata",
@@ -34,10 +35,10 @@ const DESCRIPTION_NAMES: [&str; 12] = [
     "requirements",
 ];
 /// Extension and names (up to the first dot) of files that list the positions of samples.
-const INDEX_ENDING: &str = "idx";
+const INDEX_EXTENSION: &str = "idx";
 const INDEX_NAMES: [&str; 3] = ["index", "manifest", "filelist"];
 /// Extensions of compressed files; the extension before it counts.
-const PACKED: [&str; 5] = ["gz", "zst", "bz2", "xz", "lz4"];
+const COMPRESSED_EXTENSIONS: [&str; 5] = ["gz", "zst", "bz2", "xz", "lz4"];
 
 /// Returns the file type of a key, given its type by checkpoint layouts (`known`) and by plugins (`hinted`).
 #[must_use]
@@ -47,7 +48,7 @@ pub fn file_type(known: Option<FileType>, hinted: Option<FileType>, key: &str) -
         (Some(FileType::Model), Some(FileType::Checkpoint)) => FileType::Checkpoint,
         (Some(known), _) => known,
         (None, Some(hinted)) => hinted,
-        (None, None) => by_name(key),
+        (None, None) => file_type_by_name(key),
     }
 }
 
@@ -57,22 +58,22 @@ pub fn file_type_by_key(program: &Program, key: &str) -> FileType {
     file_type(file_type_of(key), program.file_type(key), key)
 }
 
-fn by_name(key: &str) -> FileType {
-    let (name, ending) = cut(name_of(key));
+fn file_type_by_name(key: &str) -> FileType {
+    let (name, extension) = split_name(name_of(key));
     let is_one = |words: &[&str], word: &str| words.iter().any(|one| word.eq_ignore_ascii_case(one));
     let stem = name.split('.').next().unwrap_or_default();
     let is_numbered = name.as_bytes().last().is_some_and(u8::is_ascii_digit);
-    let is_numbered_sample = is_numbered && is_one(&NUMBERED_SAMPLES, ending);
-    if ending.eq_ignore_ascii_case(INDEX_ENDING) || is_one(&INDEX_NAMES, stem) {
+    let is_numbered_sample = is_numbered && is_one(&NUMBERED_SAMPLE_EXTENSIONS, extension);
+    if extension.eq_ignore_ascii_case(INDEX_EXTENSION) || is_one(&INDEX_NAMES, stem) {
         return FileType::Index;
     }
     if is_numbered_sample {
         return FileType::Sample;
     }
-    if is_one(&DESCRIPTIONS, ending) || is_one(&DESCRIPTION_NAMES, stem) {
+    if is_one(&DESCRIPTION_EXTENSIONS, extension) || is_one(&DESCRIPTION_NAMES, stem) {
         return FileType::Metadata;
     }
-    if is_one(&SAMPLES, ending) {
+    if is_one(&SAMPLE_EXTENSIONS, extension) {
         return FileType::Sample;
     }
     match model_file_kind(key) {
@@ -85,9 +86,11 @@ fn by_name(key: &str) -> FileType {
 }
 
 /// Splits a name into stem and extension, without the extension of a compression format.
-fn cut(name: &str) -> (&str, &str) {
-    match at_dot(name) {
-        Some((stem, ending)) if PACKED.contains(&ending) && stem.contains('.') => cut(stem),
+fn split_name(name: &str) -> (&str, &str) {
+    match split_at_last_dot(name) {
+        Some((stem, ending)) if COMPRESSED_EXTENSIONS.contains(&ending) && stem.contains('.') => {
+            split_name(stem)
+        }
         Some((stem, ending)) if !stem.is_empty() => (stem, ending),
         _ => (name, ""),
     }
@@ -146,7 +149,7 @@ mod tests {
 
     #[test]
     fn names_say_what_kind_of_file_it_is_and_each_kind_is_said_of_some() {
-        let program = Program::built_in().unwrap();
+        let program = Program::compile_built_in().unwrap();
         for (key, file_type) in KEYS {
             assert_eq!(file_type_by_key(&program, key), file_type, "{key}");
         }

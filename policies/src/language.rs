@@ -8,18 +8,21 @@
 //! This module stores nothing: after a power loss a policy is parsed again from where it was applied.
 
 mod access_plan;
+mod action_request;
 mod actions;
 mod built_in;
 mod diagnostic;
+mod evaluation;
 mod facts;
 mod file;
+mod file_set;
 mod framework;
 pub mod limits;
 mod notes;
 mod offline;
 mod operators;
 mod pattern;
-mod printed;
+mod print_program;
 mod program;
 mod properties;
 mod reader;
@@ -28,37 +31,34 @@ mod resolve;
 mod rule;
 mod schema;
 mod settings;
-mod show;
+mod tables;
 mod template;
 mod tree;
 mod value;
-mod verdict;
-mod whole;
-mod wish;
 mod words;
 
 pub use access_plan::{PlanDocument, PlannedKeys};
+pub use action_request::{ActionRequest, PrefetchSource, RetentionRequest};
 pub use actions::{ActionKind, Aspect, Aspects, Parameter, ParameterRow};
-pub use built_in::{BuiltIn, DEFAULTS, FRAMEWORKS, recipes};
+pub use built_in::{BuiltInLayers, DEFAULTS, FRAMEWORKS, recipes};
 pub use diagnostic::{Diagnostic, Diagnostics};
-pub use facts::{Fact, FactList, Facts, NoFacts, TakenFacts, ToldFacts, fact_of_key};
-pub use file::{FrameworkSection, HardwareProfile, Overrides, PolicyFile, VERSION};
-pub use framework::{Detect, Framework, Hint, is_framework};
-pub use offline::{Judged, Judgement, KeyFacts, KnownOfKey};
-pub use operators::{Operator, Shape};
-pub use printed::printed;
-pub use program::{EffectiveRule, EffectiveSetting, Layer, Layers, Program, Settings, Source};
+pub use evaluation::{ConditionResult, DueAction, PolicyEvaluation, TriedRule};
+pub use facts::{Fact, FactList, FactSnapshot, FactView, Facts, NoFacts, fact_of_key};
+pub use file::{FrameworkSection, HardwareProfile, ParsedPolicy, SectionOverrides, VERSION};
+pub use file_set::{InvalidPolicyFiles, PolicyFileSet};
+pub use framework::{Framework, FrameworkEvidence, Hint, is_framework};
+pub use offline::{Judgement, KeyFacts, OfflineObject, RuleJudgement};
+pub use operators::{Operator, ValueForm};
+pub use program::{EffectiveRule, EffectiveSetting, Layer, LayerSource, Layers, Program, Settings};
 pub use properties::{ConditionType, PROPERTIES, Property, PropertyRow, properties_of};
 pub use recommendation::Recommendation;
-pub use resolve::{Lost, Resolved, Why, resolve};
-pub use rule::{Action, Condition, Line, Match, Rule, Target};
+pub use resolve::{ConflictResolution, DisplacedAction, DisplacementReason, resolve};
+pub use rule::{Action, Condition, Match, Rule, RuleLine, Target};
 pub use schema::{framework_schema, schema};
-pub use settings::{Given, SETTINGS, Setting, SettingRow};
-pub use template::{Template, TemplateParameter, Use};
-pub use value::{Kind, Value};
-pub use verdict::{Due, Seen, Tried, Verdict};
-pub use whole::{Texts, Wrong};
-pub use wish::{Next, Retain, Wish};
+pub use settings::{SETTINGS, Setting, SettingOverride, SettingRow};
+pub use tables::language_tables;
+pub use template::{Template, TemplateInstance, TemplateParameter};
+pub use value::{Value, ValueKind};
 pub use words::{
     AccessPattern, CachePolicy, Environment, Evaluation, FileType, Lane, ModelFileKind, Optimization, Phase,
     Priority, Stance, Strategy, Switch, Tier, Word,

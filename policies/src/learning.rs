@@ -5,22 +5,22 @@
 //! read-ahead blocks or unread copies make a bound more careful; readers that had to wait, or read bypassed
 //! blocks again, make it bolder. Always: a bound moves only on enough evidence that is newer than its last
 //! move, by at most the setting `learning_step_max` per day, and stays within its range. A changed rule or
-//! setting restarts its bound. The learned values ([`Learnt`]) are plain data: their history is kept by the
-//! component that stores them.
+//! setting restarts its bound. The learned values ([`LearnedBounds`]) are plain data: their history is kept
+//! by the component that stores them.
 
-use crate::engine::Outcome;
-use crate::language::{Program, Setting, Wish};
-use crate::outcomes::{Outcomes, Tally};
+use crate::engine::ReadAheadOutcome;
+use crate::language::{ActionRequest, Program, Setting};
+use crate::outcomes::{CopyOutcomes, CopyTally};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 /// Minimum blocks that count as evidence.
 const BLOCKS_MIN: u64 = 100;
 /// The depth is reduced above `WASTED_SHARE` of unused blocks, and increased above `LATE_SHARE` of late
-/// blocks if fewer than `HARDLY_SHARE` were unused.
+/// blocks if fewer than `LITTLE_WASTED_SHARE` were unused.
 const WASTED_SHARE: f64 = 0.10;
 const LATE_SHARE: f64 = 0.10;
-const HARDLY_SHARE: f64 = 0.05;
+const LITTLE_WASTED_SHARE: f64 = 0.05;
 /// The same for copies, which cost less than unused fetches.
 const UNREAD_SHARE: f64 = 0.5;
 const AGAIN_SHARE: f64 = 0.5;
@@ -33,11 +33,11 @@ const PREFETCH_DEPTH: u32 = 64;
 
 /// A bound that has moved.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bound {
+pub struct LearnedBound {
     /// Current value.
     pub value: f64,
     /// Written value it started from: if this changes, the bound starts again.
-    pub from: f64,
+    pub written: f64,
     /// Start of the day in which it last moved, in milliseconds since 1970.
     pub day_ms: i64,
     /// Value at the start of that day.
@@ -46,29 +46,29 @@ pub struct Bound {
 
 /// Learned values.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Learnt {
+pub struct LearnedBounds {
     /// Maximum blocks that are read ahead of one stream.
-    pub prefetch_depth: Option<Bound>,
+    pub prefetch_depth: Option<LearnedBound>,
     /// By id of a rule with `intelligent_cache`: number of reads from which it keeps a copy.
-    pub min_reads: BTreeMap<Box<str>, Bound>,
+    pub min_reads: BTreeMap<Box<str>, LearnedBound>,
 }
 
 /// Measurements since the start.
 #[derive(Clone, Copy)]
-pub struct Evidence<'a> {
+pub struct LearningEvidence<'a> {
     /// Time, in milliseconds since 1970.
     pub now_ms: i64,
-    /// Outcomes of read-ahead blocks, indexed by [`Outcome`].
+    /// Outcomes of read-ahead blocks, indexed by [`ReadAheadOutcome`].
     pub ahead: [u64; 5],
     /// Outcomes of copies.
-    pub outcomes: &'a Outcomes,
+    pub outcomes: &'a CopyOutcomes,
 }
 
 /// Result of a review.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lesson {
+pub struct LearningChange {
     /// All learned values, including the changes.
-    pub learnt: Learnt,
+    pub learnt: LearnedBounds,
     /// The bounds that moved, their old and new values and the evidence, in one sentence.
     pub changes: String,
 }
@@ -77,49 +77,49 @@ pub struct Lesson {
 #[derive(Debug, Default)]
 pub struct Learner {
     ahead: [u64; 5],
-    tallies: HashMap<Box<str>, Tally>,
+    tallies: HashMap<Box<str>, CopyTally>,
 }
 
 /// Direction in which a bound is to move, and the reason.
-struct Move {
+struct BoundMove {
     up: bool,
     why: String,
 }
 
 impl Learner {
     /// Reviews the measurements since the last review. Returns the changes to learn, if any.
-    pub fn review(&mut self, program: &Program, evidence: &Evidence<'_>) -> Option<Lesson> {
+    pub fn review(&mut self, program: &Program, evidence: &LearningEvidence<'_>) -> Option<LearningChange> {
         let (mut learnt, mut changes) = (program.learnt().clone(), String::new());
-        if let Some(found) = self.look_ahead(evidence) {
+        if let Some(found) = self.review_read_ahead(evidence) {
             let settings = program.settings();
             let range = settings.size(Setting::PrefetchDepthMin)..=settings.size(Setting::PrefetchDepthMax);
             let from = f64::from(settings.depth_within(PREFETCH_DEPTH));
-            let before = at_hand(learnt.prefetch_depth, from);
-            if let Some(bound) = moved(before, &found, step(program), range, evidence.now_ms) {
-                say(&mut changes, "prefetch_depth", before.value, bound.value, &found.why);
+            let before = bound_or_initial(learnt.prefetch_depth, from);
+            if let Some(bound) = moved_bound(before, &found, step(program), range, evidence.now_ms) {
+                describe_change(&mut changes, "prefetch_depth", before.value, bound.value, &found.why);
                 learnt.prefetch_depth = Some(bound);
             }
         }
-        for (rule, from) in rules(program) {
-            let Some(found) = self.look_at(rule, evidence) else { continue };
-            let before = at_hand(learnt.min_reads.get(rule).copied(), from);
+        for (rule, from) in rules_with_bounds(program) {
+            let Some(found) = self.review_rule(rule, evidence) else { continue };
+            let before = bound_or_initial(learnt.min_reads.get(rule).copied(), from);
             let range = 1.0..=from * TIMES_MAX;
-            if let Some(bound) = moved(before, &found, step(program), range, evidence.now_ms) {
+            if let Some(bound) = moved_bound(before, &found, step(program), range, evidence.now_ms) {
                 let what = format!("min_reads of rule {rule}");
-                say(&mut changes, &what, before.value, bound.value, &found.why);
+                describe_change(&mut changes, &what, before.value, bound.value, &found.why);
                 learnt.min_reads.insert(rule.into(), bound);
             }
         }
-        let known: Vec<&str> = rules(program).map(|(rule, _)| rule).collect();
+        let known: Vec<&str> = rules_with_bounds(program).map(|(rule, _)| rule).collect();
         learnt.min_reads.retain(|rule, _| known.contains(&&**rule));
-        (!changes.is_empty()).then_some(Lesson { learnt, changes })
+        (!changes.is_empty()).then_some(LearningChange { learnt, changes })
     }
 
-    fn look_ahead(&mut self, evidence: &Evidence<'_>) -> Option<Move> {
-        let of = |outcome: Outcome| evidence.ahead[outcome as usize] - self.ahead[outcome as usize];
-        let [used, late] = [Outcome::Used, Outcome::Late].map(of);
+    fn review_read_ahead(&mut self, evidence: &LearningEvidence<'_>) -> Option<BoundMove> {
+        let of = |outcome: ReadAheadOutcome| evidence.ahead[outcome as usize] - self.ahead[outcome as usize];
+        let [used, late] = [ReadAheadOutcome::Used, ReadAheadOutcome::Late].map(of);
         // A request for an absent key is waste as well.
-        let wasted = of(Outcome::Wasted) + of(Outcome::Absent);
+        let wasted = of(ReadAheadOutcome::Wasted) + of(ReadAheadOutcome::Absent);
         let all = used + late + wasted;
         if all < BLOCKS_MIN {
             return None;
@@ -128,15 +128,16 @@ impl Learner {
         let share = |part: u64| part as f64 / all as f64;
         if share(wasted) > WASTED_SHARE {
             let why = format!("of {all} blocks that were read ahead {wasted} were never asked for");
-            return Some(Move { up: false, why });
+            return Some(BoundMove { up: false, why });
         }
         let why = format!(
             "of {all} blocks that were read ahead {late} came late, and {wasted} were never asked for"
         );
-        (share(late) > LATE_SHARE && share(wasted) < HARDLY_SHARE).then_some(Move { up: true, why })
+        (share(late) > LATE_SHARE && share(wasted) < LITTLE_WASTED_SHARE)
+            .then_some(BoundMove { up: true, why })
     }
 
-    fn look_at(&mut self, rule: &str, evidence: &Evidence<'_>) -> Option<Move> {
+    fn review_rule(&mut self, rule: &str, evidence: &LearningEvidence<'_>) -> Option<BoundMove> {
         let (_, now) = evidence.outcomes.tallies().find(|(of, _)| *of == rule)?;
         let before = self.tallies.get(rule).copied().unwrap_or_default();
         let kept = now.kept.blocks - before.kept.blocks;
@@ -148,32 +149,32 @@ impl Learner {
         self.tallies.insert(rule.into(), *now);
         if wasted as f64 > UNREAD_SHARE * kept as f64 {
             let why = format!("of {kept} copies {wasted} went before anybody read them");
-            return Some(Move { up: true, why });
+            return Some(BoundMove { up: true, why });
         }
         let is_too_careful = again as f64 > AGAIN_SHARE * (kept + again) as f64;
         let why = format!(
             "{again} blocks were asked for again after they had passed by, and of {kept} copies {wasted} went unread"
         );
-        (is_too_careful && wasted as f64 <= FEW_SHARE * kept as f64).then_some(Move { up: false, why })
+        (is_too_careful && wasted as f64 <= FEW_SHARE * kept as f64).then_some(BoundMove { up: false, why })
     }
 }
 
 /// Returns the rules with a bound, and their written values.
-fn rules(program: &Program) -> impl Iterator<Item = (&str, f64)> {
-    let written = |wish: &Wish| match wish {
-        Wish::Copy { keep: true, min_reads, .. } if *min_reads > 1 => Some(f64::from(*min_reads)),
+fn rules_with_bounds(program: &Program) -> impl Iterator<Item = (&str, f64)> {
+    let written = |request: &ActionRequest| match request {
+        ActionRequest::Copy { keep: true, min_reads, .. } if *min_reads > 1 => Some(f64::from(*min_reads)),
         _ => None,
     };
     program.rules().iter().filter_map(move |rule| {
-        let found = rule.actions().find_map(|(_, wish)| written(wish))?;
+        let found = rule.actions().find_map(|(_, request)| written(request))?;
         Some((&*rule.rule.id, found))
     })
 }
 
 /// Returns a bound in its current or initial state.
-fn at_hand(bound: Option<Bound>, from: f64) -> Bound {
-    let holds = bound.filter(|bound| same(bound.from, from));
-    holds.unwrap_or(Bound { value: from, from, day_ms: i64::MIN, day_value: from })
+fn bound_or_initial(bound: Option<LearnedBound>, from: f64) -> LearnedBound {
+    let holds = bound.filter(|bound| same(bound.written, from));
+    holds.unwrap_or(LearnedBound { value: from, written: from, day_ms: i64::MIN, day_value: from })
 }
 
 fn step(program: &Program) -> f64 {
@@ -181,28 +182,28 @@ fn step(program: &Program) -> f64 {
 }
 
 /// Returns the bound after a move of half a day's step; `None` once the day's step is used up.
-fn moved(
-    before: Bound,
-    found: &Move,
+fn moved_bound(
+    before: LearnedBound,
+    found: &BoundMove,
     step: f64,
     range: std::ops::RangeInclusive<f64>,
     now_ms: i64,
-) -> Option<Bound> {
+) -> Option<LearnedBound> {
     let is_new_day = now_ms.saturating_sub(before.day_ms) >= DAY_MS;
     let (day_ms, day_value) =
         if is_new_day { (now_ms, before.value) } else { (before.day_ms, before.day_value) };
-    let wanted = before.value * if found.up { 1.0 + step / 2.0 } else { 1.0 - step / 2.0 };
-    let value = wanted
+    let target = before.value * if found.up { 1.0 + step / 2.0 } else { 1.0 - step / 2.0 };
+    let value = target
         .clamp(day_value * (1.0 - step), day_value * (1.0 + step))
         .clamp(*range.start(), range.end().max(*range.start()));
-    (!same(value, before.value)).then_some(Bound { value, from: before.from, day_ms, day_value })
+    (!same(value, before.value)).then_some(LearnedBound { value, written: before.written, day_ms, day_value })
 }
 
 fn same(one: f64, other: f64) -> bool {
     (one - other).abs() < 1e-6
 }
 
-fn say(changes: &mut String, what: &str, before: f64, after: f64, why: &str) {
+fn describe_change(changes: &mut String, what: &str, before: f64, after: f64, why: &str) {
     let between = if changes.is_empty() { "" } else { "; " };
     // Writing to a string does not fail.
     let _ = write!(changes, "{between}{what} {before:.2} -> {after:.2}, as {why}");
@@ -214,7 +215,7 @@ impl Program {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "settings bound it")]
     pub fn prefetch_depth(&self) -> u32 {
         let from = self.settings().depth_within(PREFETCH_DEPTH);
-        let bound = at_hand(self.learnt().prefetch_depth, f64::from(from));
+        let bound = bound_or_initial(self.learnt().prefetch_depth, f64::from(from));
         self.settings().depth_within(bound.value.round() as u32)
     }
 
@@ -223,16 +224,16 @@ impl Program {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "its range bounds it")]
     pub fn min_reads(&self, rule: &str, written: u32) -> u32 {
         let bound = self.learnt().min_reads.get(rule).copied();
-        at_hand(bound, f64::from(written)).value.round() as u32
+        bound_or_initial(bound, f64::from(written)).value.round() as u32
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Bound, DAY_MS, Evidence, Learner, Learnt};
+    use super::{DAY_MS, LearnedBound, LearnedBounds, Learner, LearningEvidence};
     use crate::engine::Advice::{Bypass, Keep};
-    use crate::language::{PolicyFile, Program};
-    use crate::outcomes::Outcomes;
+    use crate::language::{ParsedPolicy, Program};
+    use crate::outcomes::CopyOutcomes;
     use proptest::{collection::vec, prop_assert, proptest};
 
     const RULE: &str = "
@@ -244,16 +245,16 @@ rules:
 ";
 
     fn program(text: &str) -> Program {
-        Program::above_built_in(&[PolicyFile::parse("p.yaml", text).unwrap()]).unwrap()
+        Program::compile_above_built_in(&[ParsedPolicy::parse("p.yaml", text).unwrap()]).unwrap()
     }
 
-    fn evidence(now_ms: i64, ahead: [u64; 5], outcomes: &Outcomes) -> Evidence<'_> {
-        Evidence { now_ms, ahead, outcomes }
+    fn evidence(now_ms: i64, ahead: [u64; 5], outcomes: &CopyOutcomes) -> LearningEvidence<'_> {
+        LearningEvidence { now_ms, ahead, outcomes }
     }
 
     #[test]
     fn unused_read_ahead_reduces_the_depth_and_late_blocks_increase_it() {
-        let (program, outcomes) = (program("version: 1"), Outcomes::default());
+        let (program, outcomes) = (program("version: 1"), CopyOutcomes::default());
         let learnt = |ahead| Learner::default().review(&program, &evidence(0, ahead, &outcomes));
         assert_eq!(learnt([50, 0, 31, 9, 9]), None, "too little evidence");
         assert_eq!(learnt([500, 10, 20, 0, 0]), None, "all is well");
@@ -272,7 +273,7 @@ rules:
 
     #[test]
     fn the_same_evidence_counts_once() {
-        let (program, outcomes) = (program("version: 1"), Outcomes::default());
+        let (program, outcomes) = (program("version: 1"), CopyOutcomes::default());
         let mut learner = Learner::default();
         let mut review = |program: &Program, ahead| learner.review(program, &evidence(0, ahead, &outcomes));
         let first = review(&program, [0, 0, 200, 0, 0]).unwrap();
@@ -284,7 +285,7 @@ rules:
     #[test]
     fn unread_copies_make_a_rule_more_careful_and_repeated_reads_bolder() {
         let program = program(RULE);
-        let mut outcomes = Outcomes::default();
+        let mut outcomes = CopyOutcomes::default();
         let twice = outcomes.cause("twice");
         for id in 1..=200_u64 {
             outcomes.read(id, 10, Keep, twice);
@@ -296,7 +297,7 @@ rules:
             careful.changes,
             "min_reads of rule twice 2.00 -> 2.20, as of 200 copies 200 went before anybody read them"
         );
-        let mut outcomes = Outcomes::default();
+        let mut outcomes = CopyOutcomes::default();
         let twice = outcomes.cause("twice");
         for id in 1..=200_u64 {
             outcomes.read(id, 10, Bypass, twice);
@@ -308,8 +309,10 @@ rules:
 
     #[test]
     fn a_changed_rule_restarts_its_bound() {
-        let mut learnt = Learnt::default();
-        learnt.min_reads.insert("twice".into(), Bound { value: 3.4, from: 2.0, day_ms: 0, day_value: 3.0 });
+        let mut learnt = LearnedBounds::default();
+        learnt
+            .min_reads
+            .insert("twice".into(), LearnedBound { value: 3.4, written: 2.0, day_ms: 0, day_value: 3.0 });
         let held = program(RULE).with_learnt(learnt);
         assert_eq!(
             (held.min_reads("twice", 2), held.min_reads("twice", 5), held.min_reads("x", 2)),
@@ -322,21 +325,21 @@ rules:
         fn no_bound_moves_by_more_in_a_day_than_the_setting_says_or_out_of_its_range(
             steps in vec((0..DAY_MS / 2, proptest::bool::ANY), 1..60),
         ) {
-            let (mut program, outcomes) = (program("version: 1\nsettings: {prefetch_depth_min: 8}"), Outcomes::default());
+            let (mut program, outcomes) = (program("version: 1\nsettings: {prefetch_depth_min: 8}"), CopyOutcomes::default());
             let (mut learner, mut now_ms, mut ahead) = (Learner::default(), 0, [0; 5]);
-            let mut told: Vec<(i64, f64)> = vec![(0, 64.0)];
+            let mut values: Vec<(i64, f64)> = vec![(0, 64.0)];
             for (wait_ms, is_wasted) in steps {
                 now_ms += wait_ms;
                 ahead[if is_wasted { 2 } else { 1 }] += 200;
                 let Some(lesson) = learner.review(&program, &evidence(now_ms, ahead, &outcomes)) else { continue };
                 let value = lesson.learnt.prefetch_depth.unwrap().value;
                 prop_assert!((8.0..=64.0).contains(&value));
-                told.push((now_ms, value));
+                values.push((now_ms, value));
                 program = program.with_learnt(lesson.learnt);
                 let day = program.learnt().prefetch_depth.unwrap();
-                let since = told.iter().filter(|(at_ms, _)| *at_ms >= day.day_ms);
+                let since = values.iter().filter(|(at_ms, _)| *at_ms >= day.day_ms);
                 for (_, value) in since {
-                    prop_assert!((value / day.day_value - 1.0).abs() <= 0.2 + 1e-9, "{told:?}");
+                    prop_assert!((value / day.day_value - 1.0).abs() <= 0.2 + 1e-9, "{values:?}");
                 }
             }
         }

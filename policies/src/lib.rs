@@ -8,23 +8,26 @@ pub mod access;
 pub mod at_rest;
 mod block;
 pub mod checkpoints;
-mod decider;
+mod decision_fingerprint;
 pub mod engine;
 pub mod facts;
 mod file_types;
-mod fingerprint;
-mod key;
+mod key_parts;
 pub mod language;
 pub mod learning;
 pub mod outcomes;
 pub mod plan;
+mod policy_engine;
 pub mod rehearse;
 pub mod shadow;
 pub mod trace;
 pub mod workloads;
 
 pub use access::{Access, Caller, Op};
-pub use block::{BLOCK_ID_SEED, block_id, touched};
-pub use decider::{Decider, KNOWN_AT_REST, Prefetch, Rank, Ruling, Sharing, Watched, asked_at_rest};
+pub use block::{BLOCK_ID_SEED, block_id, touched_blocks};
+pub use decision_fingerprint::DecisionFingerprint;
 pub use file_types::{file_type, file_type_by_key};
-pub use fingerprint::Fingerprint;
+pub use policy_engine::{
+    PROPERTIES_AT_REST, PolicyEngine, PrefetchParameters, RequestRank, Ruling, TransferSharing,
+    WatchedPrefixes, properties_used_at_rest,
+};

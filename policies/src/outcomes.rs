@@ -6,7 +6,7 @@
 //! represent all blocks (spatially hashed sampling as in Waldspurger et al., "Efficient MRC Construction with
 //! SHARDS", FAST 2015). A crash loses the counts.
 
-use crate::block::Hashed;
+use crate::block::BuildPassThroughHasher;
 use crate::engine::Advice;
 use std::collections::HashMap;
 
@@ -17,18 +17,18 @@ const CAUSES_MAX: usize = 1 << 12;
 
 /// Cause of a copy: the engine or a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Cause(u16);
+pub struct CopyCause(u16);
 
 /// Number of blocks and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct BlockCount {
     /// Number of blocks.
     pub blocks: u64,
     /// Bytes of these blocks.
     pub bytes: u64,
 }
 
-impl Count {
+impl BlockCount {
     fn add(&mut self, blocks: u64, bytes: u32) {
         self.blocks += blocks;
         self.bytes += blocks * u64::from(bytes);
@@ -37,22 +37,22 @@ impl Count {
 
 /// Outcomes of the copies of one cause since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct CopyTally {
     /// Copies that were made.
-    pub kept: Count,
+    pub kept: BlockCount,
     /// Copies that were read again.
-    pub used: Count,
+    pub used: BlockCount,
     /// Copies that were evicted for lack of room before any read.
-    pub wasted: Count,
+    pub wasted: BlockCount,
     /// Copies that were evicted and requested afterwards.
-    pub missed: Count,
+    pub missed: BlockCount,
     /// Blocks that were bypassed and requested again.
-    pub passed_again: Count,
+    pub passed_again: BlockCount,
 }
 
 /// Last decision on a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum CopyState {
     Kept,
     Used,
     Evicted,
@@ -60,40 +60,40 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Fate {
-    cause: Cause,
-    state: State,
+struct TrackedCopy {
+    cause: CopyCause,
+    state: CopyState,
     bytes: u32,
 }
 
 /// Outcomes by cause; see the module.
 #[derive(Debug)]
-pub struct Outcomes {
+pub struct CopyOutcomes {
     /// Ids of rules; the first is the engine.
     causes: Vec<Box<str>>,
-    tallies: Vec<Tally>,
-    blocks: HashMap<u64, Fate, Hashed>,
+    tallies: Vec<CopyTally>,
+    blocks: HashMap<u64, TrackedCopy, BuildPassThroughHasher>,
     /// The sample contains one block in 2 to the power of this.
     shift: u32,
     blocks_max: usize,
 }
 
-impl Default for Outcomes {
+impl Default for CopyOutcomes {
     fn default() -> Self {
         Self::new(BLOCKS_MAX)
     }
 }
 
-impl Outcomes {
+impl CopyOutcomes {
     fn new(blocks_max: usize) -> Self {
-        let (causes, tallies) = (vec!["".into()], vec![Tally::default()]);
+        let (causes, tallies) = (vec!["".into()], vec![CopyTally::default()]);
         Self { causes, tallies, blocks: HashMap::default(), shift: 0, blocks_max }
     }
 
     /// Returns the cause that represents a rule.
-    pub fn cause(&mut self, rule: &str) -> Cause {
+    pub fn cause(&mut self, rule: &str) -> CopyCause {
         let known = self.causes.iter().position(|one| &**one == rule);
-        Cause(known.unwrap_or_else(|| self.add_cause(rule)) as u16)
+        CopyCause(known.unwrap_or_else(|| self.add_cause(rule)) as u16)
     }
 
     fn add_cause(&mut self, rule: &str) -> usize {
@@ -101,13 +101,13 @@ impl Outcomes {
             return 0;
         }
         self.causes.push(rule.into());
-        self.tallies.push(Tally::default());
+        self.tallies.push(CopyTally::default());
         self.causes.len() - 1
     }
 
     /// Records a read of a block of `bytes` bytes, and the advice that was given because of `cause`.
-    pub fn read(&mut self, id: u64, bytes: u32, advice: Advice, cause: Cause) {
-        if !self.samples(id) {
+    pub fn read(&mut self, id: u64, bytes: u32, advice: Advice, cause: CopyCause) {
+        if !self.is_sampled(id) {
             return;
         }
         let weight = 1 << self.shift;
@@ -115,13 +115,13 @@ impl Outcomes {
         if let Some(fate) = before {
             let tally = &mut self.tallies[fate.cause.0 as usize];
             match fate.state {
-                State::Kept if advice == Advice::Kept => {
+                CopyState::Kept if advice == Advice::Kept => {
                     tally.used.add(weight, fate.bytes);
-                    fate.state = State::Used;
+                    fate.state = CopyState::Used;
                 }
-                State::Evicted => tally.missed.add(weight, fate.bytes),
-                State::Passed => tally.passed_again.add(weight, fate.bytes),
-                State::Kept | State::Used => {}
+                CopyState::Evicted => tally.missed.add(weight, fate.bytes),
+                CopyState::Passed => tally.passed_again.add(weight, fate.bytes),
+                CopyState::Kept | CopyState::Used => {}
             }
             if advice == Advice::Kept {
                 return;
@@ -129,50 +129,50 @@ impl Outcomes {
         }
         let state = match advice {
             Advice::Kept => return,
-            Advice::Keep => State::Kept,
-            Advice::Bypass => State::Passed,
+            Advice::Keep => CopyState::Kept,
+            Advice::Bypass => CopyState::Passed,
         };
-        if state == State::Kept {
+        if state == CopyState::Kept {
             self.tallies[cause.0 as usize].kept.add(weight, bytes);
         }
         self.make_room();
-        if self.samples(id) {
-            self.blocks.insert(id, Fate { cause, state, bytes });
+        if self.is_sampled(id) {
+            self.blocks.insert(id, TrackedCopy { cause, state, bytes });
         }
     }
 
     /// True if the block is remembered.
     #[must_use]
-    pub fn knows(&self, id: u64) -> bool {
-        self.samples(id) && self.blocks.contains_key(&id)
+    pub fn is_tracked(&self, id: u64) -> bool {
+        self.is_sampled(id) && self.blocks.contains_key(&id)
     }
 
     /// Records that a block was evicted for lack of room.
     pub fn evicted(&mut self, id: u64) {
         let Some(fate) = self.blocks.get_mut(&id) else { return };
-        if fate.state == State::Kept {
+        if fate.state == CopyState::Kept {
             self.tallies[fate.cause.0 as usize].wasted.add(1 << self.shift, fate.bytes);
         }
-        fate.state = State::Evicted;
+        fate.state = CopyState::Evicted;
     }
 
     /// Records that a block disappeared without a decision.
-    pub fn lost(&mut self, id: u64) {
+    pub fn invalidate(&mut self, id: u64) {
         self.blocks.remove(&id);
     }
 
     /// Returns the outcomes of the copies of one cause.
     #[must_use]
-    pub fn tally(&self, cause: Cause) -> Tally {
+    pub fn tally(&self, cause: CopyCause) -> CopyTally {
         self.tallies[cause.0 as usize]
     }
 
     /// Returns the outcomes of all causes: rules by id, the engine as an empty string.
-    pub fn tallies(&self) -> impl Iterator<Item = (&str, &Tally)> {
+    pub fn tallies(&self) -> impl Iterator<Item = (&str, &CopyTally)> {
         self.causes.iter().map(|rule| &**rule).zip(&self.tallies)
     }
 
-    fn samples(&self, id: u64) -> bool {
+    fn is_sampled(&self, id: u64) -> bool {
         id & ((1 << self.shift) - 1) == 0
     }
 
@@ -181,7 +181,7 @@ impl Outcomes {
         if self.blocks.len() < self.blocks_max {
             return;
         }
-        self.blocks.retain(|_, fate| matches!(fate.state, State::Kept | State::Used));
+        self.blocks.retain(|_, fate| matches!(fate.state, CopyState::Kept | CopyState::Used));
         while self.blocks.len() > self.blocks_max / 4 * 3 {
             self.shift += 1;
             let mask = (1 << self.shift) - 1;
@@ -192,14 +192,14 @@ impl Outcomes {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cause, Count, Outcomes, Tally};
-    use crate::block::mixed;
+    use super::{BlockCount, CopyCause, CopyOutcomes, CopyTally};
+    use crate::block::mix_hash;
     use crate::engine::Advice::{self, Bypass, Keep, Kept};
 
-    const ENGINE: Cause = Cause(0);
+    const ENGINE: CopyCause = CopyCause(0);
 
-    fn tell(outcomes: &mut Outcomes, told: &[(u64, Option<Advice>)], cause: Cause) {
-        for (id, advice) in told {
+    fn record(outcomes: &mut CopyOutcomes, decisions: &[(u64, Option<Advice>)], cause: CopyCause) {
+        for (id, advice) in decisions {
             match advice {
                 Some(advice) => outcomes.read(*id, 10, *advice, cause),
                 None => outcomes.evicted(*id),
@@ -207,27 +207,27 @@ mod tests {
         }
     }
 
-    fn counts(tally: Tally) -> [u64; 5] {
-        let Tally { kept, used, wasted, missed, passed_again } = tally;
+    fn counts(tally: CopyTally) -> [u64; 5] {
+        let CopyTally { kept, used, wasted, missed, passed_again } = tally;
         assert!([kept, used, wasted, missed, passed_again].iter().all(|one| one.bytes == one.blocks * 10));
-        [kept, used, wasted, missed, passed_again].map(|Count { blocks, .. }| blocks)
+        [kept, used, wasted, missed, passed_again].map(|BlockCount { blocks, .. }| blocks)
     }
 
     #[test]
     fn each_copy_is_used_or_wasted_once_and_missed_when_requested_again() {
-        let mut outcomes = Outcomes::default();
-        tell(&mut outcomes, &[(1, Some(Keep)), (1, Some(Kept)), (1, Some(Kept)), (1, None)], ENGINE);
+        let mut outcomes = CopyOutcomes::default();
+        record(&mut outcomes, &[(1, Some(Keep)), (1, Some(Kept)), (1, Some(Kept)), (1, None)], ENGINE);
         assert_eq!(counts(outcomes.tally(ENGINE)), [1, 1, 0, 0, 0]);
-        tell(
+        record(
             &mut outcomes,
             &[(2, Some(Keep)), (2, None), (2, Some(Keep)), (2, None), (2, Some(Bypass))],
             ENGINE,
         );
         assert_eq!(counts(outcomes.tally(ENGINE)), [3, 1, 2, 2, 0]);
-        tell(&mut outcomes, &[(3, Some(Bypass)), (3, Some(Bypass)), (3, Some(Keep))], ENGINE);
+        record(&mut outcomes, &[(3, Some(Bypass)), (3, Some(Bypass)), (3, Some(Keep))], ENGINE);
         assert_eq!(counts(outcomes.tally(ENGINE)), [4, 1, 2, 2, 2]);
-        outcomes.lost(3);
-        tell(&mut outcomes, &[(3, Some(Keep)), (4, Some(Kept)), (5, None)], ENGINE);
+        outcomes.invalidate(3);
+        record(&mut outcomes, &[(3, Some(Keep)), (4, Some(Kept)), (5, None)], ENGINE);
         assert_eq!(
             counts(outcomes.tally(ENGINE)),
             [5, 1, 2, 2, 2],
@@ -237,25 +237,25 @@ mod tests {
 
     #[test]
     fn each_rule_has_its_own_outcomes() {
-        let mut outcomes = Outcomes::default();
+        let mut outcomes = CopyOutcomes::default();
         let (one, other) = (outcomes.cause("one"), outcomes.cause("other"));
         assert_eq!(outcomes.cause("one"), one);
-        tell(&mut outcomes, &[(1, Some(Keep))], one);
+        record(&mut outcomes, &[(1, Some(Keep))], one);
         // A read counts as use for the rule that kept the copy, whoever reads it.
-        tell(&mut outcomes, &[(2, Some(Keep)), (1, Some(Kept))], other);
-        let told: Vec<_> =
+        record(&mut outcomes, &[(2, Some(Keep)), (1, Some(Kept))], other);
+        let counts_by_rule: Vec<_> =
             outcomes.tallies().map(|(rule, tally)| (rule.to_owned(), counts(*tally))).collect();
         let expected = [("", [0; 5]), ("one", [1, 1, 0, 0, 0]), ("other", [1, 0, 0, 0, 0])];
-        assert_eq!(told, expected.map(|(rule, counts)| (rule.to_owned(), counts)));
+        assert_eq!(counts_by_rule, expected.map(|(rule, counts)| (rule.to_owned(), counts)));
     }
 
     #[test]
     fn a_sample_represents_all_blocks_within_the_limit() {
-        let mut outcomes = Outcomes::new(1 << 10);
+        let mut outcomes = CopyOutcomes::new(1 << 10);
         for block in 0..100_000_u64 {
-            outcomes.read(mixed(block), 10, Keep, ENGINE);
+            outcomes.read(mix_hash(block), 10, Keep, ENGINE);
             if block >= 10_000 {
-                outcomes.evicted(mixed(block - 10_000));
+                outcomes.evicted(mix_hash(block - 10_000));
             }
             assert!(outcomes.blocks.len() <= 1 << 10);
         }

@@ -11,13 +11,13 @@
 //! client follows it.
 
 mod keys;
-mod mersenne;
+mod mersenne_twister;
 mod stored;
 
-pub use keys::Keys;
-pub use stored::BadPlan;
+pub use keys::PlanKeys;
+pub use stored::StoredPlanError;
 
-use mersenne::Mersenne;
+use mersenne_twister::MersenneTwister;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -49,7 +49,7 @@ pub enum Sampler {
 
 /// Order in which the keys of a plan are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct PlanSchedule {
     /// Sampler of the order.
     pub sampler: Sampler,
     /// Seed of the sampler.
@@ -67,7 +67,7 @@ pub struct Reading {
     pub drop_last: bool,
 }
 
-impl Default for Reading {
+impl Default for PlanSchedule {
     fn default() -> Self {
         Self {
             sampler: Sampler::Sequential,
@@ -83,7 +83,7 @@ impl Default for Reading {
 
 /// Reason why a plan is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum WrongPlan {
+pub enum InvalidAccessPlan {
     /// More keys than [`KEYS_MAX`].
     #[error("the plan has more than {KEYS_MAX} keys")]
     TooManyKeys,
@@ -109,17 +109,17 @@ pub enum WrongPlan {
     },
     /// Several ranks with a sampler that does not support them.
     #[error("only the samplers sequential and torch_distributed deal keys out to ranks")]
-    Undealt,
+    RanksUnsupported,
 }
 
 /// An access plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    pub(crate) keys: Arc<Keys>,
+    pub(crate) keys: Arc<PlanKeys>,
     /// The list as numbers of keys, if a key is in it more than once; otherwise empty, because item and
     /// number are the same.
     list: Vec<u32>,
-    reading: Reading,
+    schedule: PlanSchedule,
 }
 
 impl Plan {
@@ -127,15 +127,18 @@ impl Plan {
     ///
     /// # Errors
     /// The plan exceeds a limit, is inconsistent, or reads nothing.
-    pub fn new<'a>(listed: impl IntoIterator<Item = &'a str>, reading: Reading) -> Result<Self, WrongPlan> {
+    pub fn new<'a>(
+        listed: impl IntoIterator<Item = &'a str>,
+        reading: PlanSchedule,
+    ) -> Result<Self, InvalidAccessPlan> {
         reading.check()?;
-        let (keys, list) = Keys::of(listed)?;
-        let plan = Self { keys: Arc::new(keys), list, reading };
-        if plan.length() == 0 { Err(WrongPlan::Empty) } else { Ok(plan) }
+        let (keys, list) = PlanKeys::from_list(listed)?;
+        let plan = Self { keys: Arc::new(keys), list, schedule: reading };
+        if plan.epoch_length() == 0 { Err(InvalidAccessPlan::Empty) } else { Ok(plan) }
     }
 
     /// Returns the same plan on a longer list of keys, in which its keys have the numbers `numbers`.
-    pub(crate) fn on(&self, keys: &Arc<Keys>, numbers: &[u32]) -> Self {
+    pub(crate) fn with_keys(&self, keys: &Arc<PlanKeys>, numbers: &[u32]) -> Self {
         let is_same = self.list.is_empty()
             && numbers.len() == keys.len() as usize
             && numbers.iter().enumerate().all(|(at, number)| at == *number as usize);
@@ -147,26 +150,26 @@ impl Plan {
                 .map(|item| numbers[self.list.get(item as usize).map_or(item, |key| *key) as usize])
                 .collect()
         };
-        Self { keys: Arc::clone(keys), list, reading: self.reading }
+        Self { keys: Arc::clone(keys), list, schedule: self.schedule }
     }
 
     /// Returns the keys, each once.
     #[must_use]
-    pub fn keys(&self) -> &Keys {
+    pub fn keys(&self) -> &PlanKeys {
         &self.keys
     }
 
     /// Returns the order in which the keys are read.
     #[must_use]
-    pub const fn reading(&self) -> Reading {
-        self.reading
+    pub const fn schedule(&self) -> PlanSchedule {
+        self.schedule
     }
 
     /// Returns the number of reads in an epoch.
     #[must_use]
-    pub fn length(&self) -> u32 {
-        let Reading { ranks, rank, .. } = self.reading;
-        let dealt = self.dealt();
+    pub fn epoch_length(&self) -> u32 {
+        let PlanSchedule { ranks, rank, .. } = self.schedule;
+        let dealt = self.dealt_items();
         if rank.is_some() { dealt / ranks } else { dealt }
     }
 
@@ -176,8 +179,8 @@ impl Plan {
     }
 
     /// Returns the number of items that all ranks together read in an epoch.
-    fn dealt(&self) -> u32 {
-        let Reading { ranks, drop_last, .. } = self.reading;
+    fn dealt_items(&self) -> u32 {
+        let PlanSchedule { ranks, drop_last, .. } = self.schedule;
         let items = self.items();
         if drop_last { items / ranks * ranks } else { items.div_ceil(ranks) * ranks }
     }
@@ -185,14 +188,14 @@ impl Plan {
     /// Returns the orders of the epochs, each as numbers of keys. Drawing a million keys takes some ten
     /// milliseconds.
     #[must_use]
-    pub fn epochs(&self) -> Epochs {
-        let mut epochs = Epochs {
-            generator: Mersenne::new(self.reading.seed),
+    pub fn epochs(&self) -> PlanEpochs {
+        let mut epochs = PlanEpochs {
+            generator: MersenneTwister::new(self.schedule.seed),
             plan: self.clone(),
-            next: self.reading.first_epoch,
+            next: self.schedule.first_epoch,
         };
-        if self.reading.sampler == Sampler::TorchRandom {
-            for _ in 0..self.reading.first_epoch {
+        if self.schedule.sampler == Sampler::TorchRandom {
+            for _ in 0..self.schedule.first_epoch {
                 epochs.torch_epoch();
             }
         }
@@ -217,36 +220,36 @@ impl Sampler {
     }
 }
 
-impl Reading {
-    pub(crate) fn check(&self) -> Result<(), WrongPlan> {
+impl PlanSchedule {
+    pub(crate) fn check(&self) -> Result<(), InvalidAccessPlan> {
         let last = self.first_epoch.saturating_add(self.epochs);
         if self.epochs == 0 || last > EPOCHS_MAX {
-            return Err(WrongPlan::Epochs(self.epochs));
+            return Err(InvalidAccessPlan::Epochs(self.epochs));
         }
         if !(1..=RANKS_MAX).contains(&self.ranks) {
-            return Err(WrongPlan::Ranks(self.ranks));
+            return Err(InvalidAccessPlan::Ranks(self.ranks));
         }
         if let Some(rank) = self.rank.filter(|rank| *rank >= self.ranks) {
-            return Err(WrongPlan::Rank { rank, ranks: self.ranks });
+            return Err(InvalidAccessPlan::Rank { rank, ranks: self.ranks });
         }
         let deals = matches!(self.sampler, Sampler::Sequential | Sampler::TorchDistributed);
-        if deals || self.ranks == 1 { Ok(()) } else { Err(WrongPlan::Undealt) }
+        if deals || self.ranks == 1 { Ok(()) } else { Err(InvalidAccessPlan::RanksUnsupported) }
     }
 }
 
 /// Iterator over the orders of epochs.
 #[derive(Clone, Debug)]
-pub struct Epochs {
+pub struct PlanEpochs {
     plan: Plan,
     /// Generator of [`Sampler::TorchRandom`], which is used for all epochs.
-    generator: Mersenne,
+    generator: MersenneTwister,
     next: u32,
 }
 
-impl Epochs {
+impl PlanEpochs {
     /// Returns the number of the next epoch.
     #[must_use]
-    pub const fn upcoming(&self) -> u32 {
+    pub const fn next_epoch(&self) -> u32 {
         self.next
     }
 
@@ -261,30 +264,30 @@ impl Epochs {
         order
     }
 
-    fn items(&mut self, epoch: u32) -> Vec<u32> {
-        let Reading { sampler, seed, .. } = self.plan.reading;
+    fn epoch_items(&mut self, epoch: u32) -> Vec<u32> {
+        let PlanSchedule { sampler, seed, .. } = self.plan.schedule;
         let seed = seed.wrapping_add(u64::from(epoch));
         let items = self.plan.items();
         match sampler {
             Sampler::Sequential => (0..items).collect(),
-            Sampler::TorchDistributed => Mersenne::new(seed).torch_permutation(items),
+            Sampler::TorchDistributed => MersenneTwister::new(seed).torch_permutation(items),
             Sampler::TorchRandom => self.torch_epoch(),
-            Sampler::NumpyPermutation => Mersenne::new(seed).numpy_permutation(items),
+            Sampler::NumpyPermutation => MersenneTwister::new(seed).numpy_permutation(items),
         }
     }
 }
 
-impl Iterator for Epochs {
+impl Iterator for PlanEpochs {
     type Item = Vec<u32>;
 
     fn next(&mut self) -> Option<Vec<u32>> {
-        let Reading { first_epoch, epochs, ranks, rank, .. } = self.plan.reading;
+        let PlanSchedule { first_epoch, epochs, ranks, rank, .. } = self.plan.schedule;
         if self.next >= first_epoch + epochs {
             return None;
         }
-        let items = self.items(self.next);
+        let items = self.epoch_items(self.next);
         self.next += 1;
-        let dealt = items.iter().cycle().take(self.plan.dealt() as usize);
+        let dealt = items.iter().cycle().take(self.plan.dealt_items() as usize);
         let read =
             dealt.skip(rank.unwrap_or(0) as usize).step_by(if rank.is_some() { ranks as usize } else { 1 });
         let key = |item: &u32| self.plan.list.get(*item as usize).copied().unwrap_or(*item);

@@ -6,6 +6,7 @@
 //! serving requests: the references are baselines, and the workloads are input for experiments.
 
 pub mod blocks;
+pub mod caller_plans;
 pub mod detection;
 pub mod labelled;
 pub mod latency;
@@ -13,7 +14,6 @@ pub(crate) mod naming;
 pub mod race;
 pub mod reference;
 pub mod scene;
-pub mod telling;
 pub mod workload;
 
 pub use naming::Naming;

@@ -7,9 +7,9 @@
 //! Simulations", ATC 2017). Always: at most [`BLOCKS_MAX`] blocks are remembered; if more are read, half of
 //! them leave the sample. A crash loses the counts.
 
-use crate::block::Hashed;
+use crate::block::BuildPassThroughHasher;
 use crate::engine::DatasetId;
-use crate::rehearse::reference::{Lru, NeverEvict, Reference as _, S3Fifo};
+use crate::rehearse::reference::{Lru, NeverEvict, ReferenceCache as _, S3Fifo};
 use std::collections::HashMap;
 
 /// Maximum blocks of the sample; about 90 bytes each.
@@ -19,11 +19,11 @@ const DATASETS_MAX: usize = 1 << 12;
 /// Number of sampled reads after which earlier counts weigh half.
 const HALF_READS: u32 = 1 << 17;
 /// A block that was not read for this many sampled reads per block of the sample is dropped first.
-const SILENT: u32 = 8;
+const SILENT_READS_PER_BLOCK: u32 = 8;
 
 /// Recent reads and hits in the sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Shadows {
+pub struct SimulatedHits {
     /// Bytes of the blocks that were read.
     pub bytes: f64,
     /// Bytes that were kept here.
@@ -36,7 +36,7 @@ pub struct Shadows {
     pub never_evict: f64,
 }
 
-impl Shadows {
+impl SimulatedHits {
     fn all(&mut self) -> [&mut f64; 5] {
         let Self { bytes, here, lru, s3_fifo, never_evict } = self;
         [bytes, here, lru, s3_fifo, never_evict]
@@ -62,28 +62,28 @@ impl Shadows {
 }
 
 #[derive(Clone, Copy)]
-struct Block {
+struct SampledBlock {
     number: u32,
     read_at: u32,
 }
 
 /// Simulated caches; see the module.
-pub struct Shadow {
+pub struct ShadowCaches {
     capacity_bytes: u64,
     shift: u32,
     blocks_max: usize,
-    blocks: HashMap<u64, Block, Hashed>,
+    blocks: HashMap<u64, SampledBlock, BuildPassThroughHasher>,
     free: Vec<u32>,
     reads: u32,
     lru: Lru,
     s3_fifo: S3Fifo,
     never_evict: NeverEvict,
-    datasets: HashMap<DatasetId, Shadows>,
+    datasets: HashMap<DatasetId, SimulatedHits>,
     /// Counts of datasets that are no longer distinguished.
-    others: Shadows,
+    others: SimulatedHits,
 }
 
-impl Shadow {
+impl ShadowCaches {
     /// Returns caches with the capacity of the engine.
     #[must_use]
     pub fn new(capacity_bytes: u64) -> Self {
@@ -102,7 +102,7 @@ impl Shadow {
             s3_fifo: S3Fifo::new(capacity_bytes),
             never_evict: NeverEvict::new(capacity_bytes),
             datasets: HashMap::new(),
-            others: Shadows::default(),
+            others: SimulatedHits::default(),
         }
     }
 
@@ -116,13 +116,13 @@ impl Shadow {
     }
 
     /// Records a read of a block of a dataset, and whether it was kept here.
-    pub fn read(&mut self, dataset: DatasetId, id: u64, bytes: u32, was_here: bool) {
-        if !self.samples(id) {
+    pub fn read(&mut self, dataset: DatasetId, id: u64, bytes: u32, was_kept: bool) {
+        if !self.is_sampled(id) {
             return;
         }
         if self.blocks.len() >= self.blocks_max && !self.blocks.contains_key(&id) {
             self.make_room();
-            if !self.samples(id) {
+            if !self.is_sampled(id) {
                 return;
             }
         }
@@ -130,12 +130,12 @@ impl Shadow {
         let (next, free) = (self.blocks.len() as u32, &mut self.free);
         let block = self.blocks.entry(id).or_insert_with(|| {
             // A free number: one that was given back, or the first that was never used.
-            Block { number: free.pop().unwrap_or(next), read_at: 0 }
+            SampledBlock { number: free.pop().unwrap_or(next), read_at: 0 }
         });
         block.read_at = self.reads;
         let number = block.number;
         let hits = [
-            was_here,
+            was_kept,
             self.lru.access(number, bytes, true),
             self.s3_fifo.access(number, bytes, true),
             self.never_evict.access(number, bytes, true),
@@ -146,7 +146,7 @@ impl Shadow {
         self.datasets.entry(dataset).or_default().add(bytes, hits);
         if self.reads.is_multiple_of(HALF_READS) {
             let all = self.datasets.values_mut().chain([&mut self.others]);
-            all.flat_map(Shadows::all).for_each(|sum| *sum /= 2.0);
+            all.flat_map(SimulatedHits::all).for_each(|sum| *sum /= 2.0);
         }
     }
 
@@ -158,13 +158,13 @@ impl Shadow {
     }
 
     /// Returns the recent counts by dataset, in bytes of the sample.
-    pub fn datasets(&self) -> impl Iterator<Item = (DatasetId, Shadows)> + '_ {
+    pub fn datasets(&self) -> impl Iterator<Item = (DatasetId, SimulatedHits)> + '_ {
         self.datasets.iter().map(|(number, counts)| (*number, *counts))
     }
 
     /// Returns the recent counts of all datasets together.
     #[must_use]
-    pub fn total(&self) -> Shadows {
+    pub fn total(&self) -> SimulatedHits {
         let mut total = self.others;
         self.datasets.values().for_each(|counts| total.join(*counts));
         total
@@ -172,7 +172,7 @@ impl Shadow {
 
     /// Merges the half of the datasets with the fewest recent reads.
     fn join_smallest(&mut self) {
-        let mut all: Vec<(DatasetId, Shadows)> = self.datasets().collect();
+        let mut all: Vec<(DatasetId, SimulatedHits)> = self.datasets().collect();
         all.sort_unstable_by(|(a, one), (b, other)| one.bytes.total_cmp(&other.bytes).then(a.cmp(b)));
         all.truncate(DATASETS_MAX / 2);
         for (dataset, counts) in all {
@@ -181,20 +181,20 @@ impl Shadow {
         }
     }
 
-    fn samples(&self, id: u64) -> bool {
+    fn is_sampled(&self, id: u64) -> bool {
         id & ((1 << self.shift) - 1) == 0
     }
 
     fn drop_number(&mut self, number: u32) {
-        self.lru.forget(number);
-        self.s3_fifo.forget(number);
-        self.never_evict.forget(number);
+        self.lru.invalidate(number);
+        self.s3_fifo.invalidate(number);
+        self.never_evict.invalidate(number);
         self.free.push(number);
     }
 
     /// Makes room: drops blocks without a recent read, and if that is not enough, halves the sample.
     fn make_room(&mut self) {
-        let (reads, silent) = (self.reads, SILENT.saturating_mul(self.blocks.len() as u32));
+        let (reads, silent) = (self.reads, SILENT_READS_PER_BLOCK.saturating_mul(self.blocks.len() as u32));
         self.drop_unless(|_, block| reads.wrapping_sub(block.read_at) <= silent);
         while self.blocks.len() > self.blocks_max / 4 * 3 {
             self.shift += 1;
@@ -204,34 +204,34 @@ impl Shadow {
         }
     }
 
-    fn drop_unless(&mut self, stays: impl Fn(u64, &Block) -> bool) {
+    fn drop_unless(&mut self, keep: impl Fn(u64, &SampledBlock) -> bool) {
         let gone: Vec<u64> =
-            self.blocks.iter().filter(|(id, block)| !stays(**id, block)).map(|(id, _)| *id).collect();
+            self.blocks.iter().filter(|(id, block)| !keep(**id, block)).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|id| self.forget(id));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DATASETS_MAX, DatasetId, Shadow};
-    use crate::block::mixed;
+    use super::{DATASETS_MAX, DatasetId, ShadowCaches};
+    use crate::block::mix_hash;
     use fastrand::Rng;
 
     const KIB: u32 = 1 << 10;
 
     /// Reads all blocks of a KiB each, in another order each time.
-    fn pass(shadow: &mut Shadow, number: u16, blocks: u64, seed: u64) {
+    fn pass(shadow: &mut ShadowCaches, number: u16, blocks: u64, seed: u64) {
         let mut order: Vec<u64> = (0..blocks).collect();
         Rng::with_seed(seed).shuffle(&mut order);
         for block in order {
-            shadow.read(DatasetId::first(number), mixed(block ^ u64::from(number) << 32), KIB, false);
+            shadow.read(DatasetId::first(number), mix_hash(block ^ u64::from(number) << 32), KIB, false);
         }
     }
 
     #[test]
     fn never_evict_hits_the_share_that_fits_and_lru_less_also_with_sampling() {
         for blocks_max in [1 << 15, 1 << 10] {
-            let mut shadow = Shadow::with_blocks(4000 << 10, blocks_max);
+            let mut shadow = ShadowCaches::with_blocks(4000 << 10, blocks_max);
             pass(&mut shadow, 1, 8000, 0);
             let first = shadow.total();
             for seed in 1..6 {
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn counts_are_per_dataset_and_silent_blocks_leave_before_the_sample_shrinks() {
-        let mut shadow = Shadow::with_blocks(1 << 30, 1 << 10);
+        let mut shadow = ShadowCaches::with_blocks(1 << 30, 1 << 10);
         pass(&mut shadow, 7, 300, 0);
         for seed in 0..60 {
             pass(&mut shadow, 8, 400, seed);
@@ -259,7 +259,7 @@ mod tests {
         for round in 0..20_u64 {
             pass(&mut shadow, 9, 20, round);
             (0..20).for_each(|block| {
-                shadow.read(DatasetId::first(10), mixed(block + round * 20 + (1 << 40)), KIB, true)
+                shadow.read(DatasetId::first(10), mix_hash(block + round * 20 + (1 << 40)), KIB, true)
             });
         }
         let mut datasets: Vec<DatasetId> = shadow.datasets().map(|(dataset, _)| dataset).collect();
@@ -274,7 +274,7 @@ mod tests {
     }
     #[test]
     fn the_smallest_of_many_datasets_are_merged_without_loss() {
-        let mut shadow = Shadow::with_blocks(1 << 30, 1 << 10);
+        let mut shadow = ShadowCaches::with_blocks(1 << 30, 1 << 10);
         let mut id = DatasetId::first(1);
         for round in 0..3 * DATASETS_MAX as u64 {
             shadow.read(DatasetId::first(2), 1, KIB, true);

@@ -2,8 +2,8 @@
 //!
 //! The reader returns exactly the events that were written, or an error that names the damaged block. This
 //! module reads and writes bytes in memory only. Reader and writer hold at most [`KEYS_MAX`] keys of
-//! [`TEXT_BYTES_MAX`] bytes in total. After a power loss, the data that the file system lost is missing,
-//! and so is the block that is torn at the end of the file.
+//! [`TEXT_BYTES_MAX`] bytes in total. After a power loss, the data that the file system lost is missing, and
+//! so is the block that is torn at the end of the file.
 //!
 //! # Format, version 1
 //!
@@ -45,11 +45,11 @@
 //! | `03` | 0: read, 1: write, 2: delete |
 //!
 //! For a caller without an earlier access, the key of the previous event counts as the key that it accessed
-//! last; for the very first event, an empty key of 0 bytes with number 0. A byte `03` alone is not an
-//! event: it resets the dictionary, so that all numbers are free again and only the time carries over. A
-//! file that ends within a block was torn there; the blocks before that point are valid.
+//! last; for the very first event, an empty key of 0 bytes with number 0. A byte `03` alone is not an event:
+//! it resets the dictionary, so that all numbers are free again and only the time carries over. A file that
+//! ends within a block was torn there; the blocks before that point are valid.
 
-mod book;
+mod dictionary;
 mod event;
 pub mod import;
 mod json_log;
@@ -58,9 +58,9 @@ mod s3_log;
 pub(crate) mod varint;
 mod writer;
 
-pub use reader::{End, TraceReader};
+pub use reader::{TraceEnd, TraceReader};
 use thiserror::Error;
-pub(crate) use writer::ByHash;
+pub(crate) use writer::NumbersByHash;
 pub use writer::TraceWriter;
 
 /// Magic number at the start of a trace.

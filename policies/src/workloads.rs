@@ -6,21 +6,21 @@
 //! each has a bounded size; those that have been idle longest are evicted. State lost in a crash is rebuilt
 //! from later requests; no stored data depends on it.
 
-mod loads;
-mod manner;
+mod dataset_use;
+mod evidence;
+mod model_loads;
+mod open_statistics;
 mod phase;
 mod rate;
-mod set;
-mod why;
 mod workload;
 
-pub use set::{Role, Set};
-pub use why::Why;
-pub use workload::Workload;
+pub use dataset_use::{DatasetRole, DatasetUse};
+pub use evidence::PhaseEvidence;
+pub use workload::TrackedWorkload;
 
 use crate::access::Access;
 use crate::checkpoints::GroupId;
-use crate::engine::{DatasetId, Engine, Seen};
+use crate::engine::{CacheEngine, DatasetId, ObservedAccess};
 use crate::language::{Phase, Program, Setting, Word as _};
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
@@ -30,21 +30,21 @@ const TEXT_BYTES_MAX: usize = 256;
 /// Maximum number of groups of similarly named workloads that train with one dataset; the next constant is
 /// the maximum number of workloads counted in each group.
 const TRIALS_MAX: usize = 1024;
-const ALIKE_MAX: usize = 32;
+const TRIAL_FAMILIES_MAX: usize = 32;
 /// Divisor of the number of workloads that are evicted at a time, so that the scan for the oldest does not
 /// run for every new workload.
-const FORGOTTEN_SHARE: usize = 16;
+const EVICTED_SHARE: usize = 16;
 
 /// Limits of the tracked workloads.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct WorkloadLimits {
     /// Maximum number of tracked workloads.
     pub workloads_max: usize,
     /// Time after which an idle workload no longer counts as active, in microseconds.
     pub idle_us: u64,
 }
 
-impl Default for Limits {
+impl Default for WorkloadLimits {
     /// A thousand workloads; ten minutes, as in the setting `workload_idle`.
     fn default() -> Self {
         Self { workloads_max: 1000, idle_us: 600_000_000 }
@@ -53,7 +53,7 @@ impl Default for Limits {
 
 /// Attributes that a workload announces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct WorkloadIdentity {
     /// Name: `x-mlgw-workload`, or the text after `workload/` in the user agent.
     pub name: Option<Box<str>>,
     /// User agent of its requests.
@@ -66,11 +66,11 @@ pub struct Identity {
 
 /// Context of an access.
 #[derive(Clone, Copy)]
-pub struct What<'a> {
+pub struct AccessContext<'a> {
     /// The engine that has observed the access.
-    pub engine: &'a Engine,
+    pub engine: &'a CacheEngine,
     /// Result of the observation.
-    pub seen: Seen,
+    pub seen: ObservedAccess,
     /// Policy program, whose plugins interpret names.
     pub program: &'a Program,
     /// Checkpoint that is written or read, if names identify it.
@@ -79,15 +79,15 @@ pub struct What<'a> {
     pub is_validation: bool,
 }
 
-impl What<'_> {
-    fn set_name(&self) -> Box<str> {
+impl AccessContext<'_> {
+    fn dataset_name(&self) -> Box<str> {
         let name = self.engine.dataset(self.seen);
         bounded(&format!("{}{}", name.folder, name.pattern))
     }
 
     /// Sets the file type and frameworks of a dataset from a key. One key is enough, because the names of a
     /// dataset differ in numbers only.
-    fn describe(&self, key: &str, set: &mut Set) {
+    fn describe(&self, key: &str, set: &mut DatasetUse) {
         set.describe(self.program, key);
         set.is_described = true;
     }
@@ -114,7 +114,7 @@ fn bounded(text: &str) -> Box<str> {
 
 /// Totals over all workloads (B6).
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Totals {
+pub struct WorkloadTrackerTotals {
     /// Number of tracked workloads.
     pub workloads: usize,
     /// Number of active workloads.
@@ -131,66 +131,66 @@ pub struct Totals {
 
 /// All tracked workloads.
 pub struct Workloads {
-    limits: Limits,
-    workloads: HashMap<u64, Workload>,
+    limits: WorkloadLimits,
+    workloads: HashMap<u64, TrackedWorkload>,
     /// Families that train with a dataset, by dataset and hash of their common name stem.
     trials: HashMap<(DatasetId, u64), Vec<u64>>,
     /// Epochs and batches of evicted workloads.
-    forgotten: (u64, u64),
+    evicted: (u64, u64),
 }
 
 impl Workloads {
     /// Creates an empty tracker.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
-        Self { limits, workloads: HashMap::new(), trials: HashMap::new(), forgotten: (0, 0) }
+    pub fn new(limits: WorkloadLimits) -> Self {
+        Self { limits, workloads: HashMap::new(), trials: HashMap::new(), evicted: (0, 0) }
     }
 
     /// Sets the announced attributes of a family; to be called once and at every change.
-    pub fn introduce(
+    pub fn set_identity(
         &mut self,
         now_us: u64,
         family: u64,
-        identity: Identity,
-        (engine, program): (&Engine, &Program),
+        identity: WorkloadIdentity,
+        (engine, program): (&CacheEngine, &Program),
     ) {
-        let Identity { name, user_agent, batch_size, gpu_count } = identity;
+        let WorkloadIdentity { name, user_agent, batch_size, gpu_count } = identity;
         let (name, user_agent) = (name.as_deref().map(bounded), user_agent.as_deref().map(bounded));
         let workload = self.workload(now_us, family, engine);
         workload.agent_frameworks = frameworks(program, "", user_agent.as_deref());
-        workload.identity = Identity { name, user_agent, batch_size, gpu_count };
+        workload.identity = WorkloadIdentity { name, user_agent, batch_size, gpu_count };
         workload.is_introduced = true;
     }
 
     /// True if the family is tracked and its attributes have been set.
     #[must_use]
-    pub fn knows(&self, family: u64) -> bool {
+    pub fn has_identity(&self, family: u64) -> bool {
         self.workloads.get(&family).is_some_and(|workload| workload.is_introduced)
     }
 
     /// Records an access that the engine has observed.
-    pub fn note(&mut self, access: &Access<'_>, what: &What<'_>) {
+    pub fn record(&mut self, access: &Access<'_>, what: &AccessContext<'_>) {
         let family = access.caller.family;
         let workload = self.workload(access.at_us, family, what.engine);
-        if let Some(dataset) = workload.note(access, what) {
-            self.note_trial(dataset, family);
+        if let Some(dataset) = workload.record(access, what) {
+            self.record_trial(dataset, family);
         }
     }
 
-    fn workload(&mut self, now_us: u64, family: u64, engine: &Engine) -> &mut Workload {
+    fn workload(&mut self, now_us: u64, family: u64, engine: &CacheEngine) -> &mut TrackedWorkload {
         if self.workloads.len() >= self.limits.workloads_max.max(1) && !self.workloads.contains_key(&family) {
-            self.forget_oldest(now_us, engine);
+            self.evict_oldest(now_us, engine);
         }
-        self.workloads.entry(family).or_insert_with(|| Workload::new(family, now_us))
+        self.workloads.entry(family).or_insert_with(|| TrackedWorkload::new(family, now_us))
     }
 
-    fn forget_oldest(&mut self, now_us: u64, engine: &Engine) {
+    fn evict_oldest(&mut self, now_us: u64, engine: &CacheEngine) {
         let mut ages: Vec<(u64, u64)> = self.workloads.iter().map(|(id, it)| (it.last_us, *id)).collect();
         ages.sort_unstable();
-        for (_, family) in ages.iter().take(1 + ages.len() / FORGOTTEN_SHARE) {
+        for (_, family) in ages.iter().take(1 + ages.len() / EVICTED_SHARE) {
             if let Some(gone) = self.workloads.remove(family) {
-                self.forgotten.0 += u64::from(gone.counted_now(engine, now_us));
-                self.forgotten.1 += gone.batches;
+                self.evicted.0 += u64::from(gone.counted_now(engine, now_us));
+                self.evicted.1 += gone.batches;
             }
         }
         let workloads = &self.workloads;
@@ -202,15 +202,15 @@ impl Workloads {
 
     /// Records that a family trains with a dataset. With enough other families of similar names, the
     /// workloads are a search.
-    fn note_trial(&mut self, dataset: DatasetId, family: u64) {
+    fn record_trial(&mut self, dataset: DatasetId, family: u64) {
         let name = self.workloads.get(&family).and_then(|workload| workload.identity.name.as_deref());
         let Some(stem) = name.map(stem_of).filter(|stem| !stem.is_empty()) else { return };
-        let place = (dataset, xxh3_64(stem.as_bytes()));
-        if self.trials.len() >= TRIALS_MAX && !self.trials.contains_key(&place) {
+        let trial_key = (dataset, xxh3_64(stem.as_bytes()));
+        if self.trials.len() >= TRIALS_MAX && !self.trials.contains_key(&trial_key) {
             self.trials.clear();
         }
-        let families = self.trials.entry(place).or_default();
-        if !families.contains(&family) && families.len() < ALIKE_MAX {
+        let families = self.trials.entry(trial_key).or_default();
+        if !families.contains(&family) && families.len() < TRIAL_FAMILIES_MAX {
             families.push(family);
         }
         let count = families.len() as u32;
@@ -223,24 +223,28 @@ impl Workloads {
 
     /// Returns the workload of a family.
     #[must_use]
-    pub fn get(&self, family: u64) -> Option<&Workload> {
+    pub fn get(&self, family: u64) -> Option<&TrackedWorkload> {
         self.workloads.get(&family)
     }
 
     /// All workloads, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &Workload> {
+    pub fn iter(&self) -> impl Iterator<Item = &TrackedWorkload> {
         self.workloads.values()
     }
 
     /// All workloads with their families, in no particular order.
-    pub fn families(&self) -> impl Iterator<Item = (u64, &Workload)> {
+    pub fn families(&self) -> impl Iterator<Item = (u64, &TrackedWorkload)> {
         self.workloads.iter().map(|(family, workload)| (*family, workload))
     }
 
     /// The tracked workload that has read a dataset last, with its family.
-    pub(crate) fn last_reader(&self, dataset: DatasetId, engine: &Engine) -> Option<(u64, &Workload)> {
-        let last_us = |workload: &Workload| {
-            let its = workload.sets.iter().filter(|set| engine.dataset_now(set.dataset) == dataset);
+    pub(crate) fn last_reader(
+        &self,
+        dataset: DatasetId,
+        engine: &CacheEngine,
+    ) -> Option<(u64, &TrackedWorkload)> {
+        let last_us = |workload: &TrackedWorkload| {
+            let its = workload.datasets.iter().filter(|set| engine.dataset_now(set.dataset) == dataset);
             its.map(|set| set.last_us).max()
         };
         let read = self.families().filter_map(|one| Some((last_us(one.1)?, one)));
@@ -249,7 +253,7 @@ impl Workloads {
 
     /// True if the workload has sent a request within the idle time.
     #[must_use]
-    pub const fn is_active(&self, workload: &Workload, now_us: u64) -> bool {
+    pub const fn is_active(&self, workload: &TrackedWorkload, now_us: u64) -> bool {
         now_us.saturating_sub(workload.last_us) <= self.limits.idle_us
     }
 
@@ -257,31 +261,32 @@ impl Workloads {
     #[must_use]
     pub fn readers(&self, dataset: DatasetId, now_us: u64) -> usize {
         let is_recent = |last_us: u64| now_us.saturating_sub(last_us) <= self.limits.idle_us;
-        let reads =
-            |it: &&Workload| it.sets.iter().any(|set| set.dataset == dataset && is_recent(set.last_us));
+        let reads = |it: &&TrackedWorkload| {
+            it.datasets.iter().any(|set| set.dataset == dataset && is_recent(set.last_us))
+        };
         self.iter().filter(reads).count()
     }
 
     /// Number of active callers of a workload.
     #[must_use]
-    pub fn workers(&self, workload: &Workload, now_us: u64) -> usize {
+    pub fn workers(&self, workload: &TrackedWorkload, now_us: u64) -> usize {
         workload.workers(now_us, self.limits.idle_us)
     }
 
     /// Totals at `now_us`, with `decisions` as the number of decisions. Epochs that were reported once stay
     /// counted, even if the engine discards their state.
-    pub fn totals(&mut self, engine: &Engine, now_us: u64, decisions: u64) -> Totals {
+    pub fn totals(&mut self, engine: &CacheEngine, now_us: u64, decisions: u64) -> WorkloadTrackerTotals {
         for workload in self.workloads.values_mut() {
-            workload.counted = workload.counted_now(engine, now_us);
+            workload.epochs_counted = workload.counted_now(engine, now_us);
         }
-        let epochs = self.iter().map(|it| u64::from(it.counted));
-        let active: Vec<&Workload> = self.iter().filter(|it| self.is_active(it, now_us)).collect();
+        let epochs = self.iter().map(|it| u64::from(it.epochs_counted));
+        let active: Vec<&TrackedWorkload> = self.iter().filter(|it| self.is_active(it, now_us)).collect();
         let in_phase = |phase: &Phase| active.iter().filter(|it| it.phase == Some(*phase)).count();
-        Totals {
+        WorkloadTrackerTotals {
             workloads: self.workloads.len(),
             active: active.len(),
-            epochs: self.forgotten.0 + epochs.sum::<u64>(),
-            batches: self.forgotten.1 + self.iter().map(|it| it.batches).sum::<u64>(),
+            epochs: self.evicted.0 + epochs.sum::<u64>(),
+            batches: self.evicted.1 + self.iter().map(|it| it.batches).sum::<u64>(),
             decisions,
             phases: Phase::ALL.iter().map(|phase| (*phase, in_phase(phase))).collect(),
         }
@@ -294,7 +299,7 @@ impl Workloads {
         for workload in self.workloads.values_mut() {
             let agent = workload.identity.user_agent.clone();
             workload.agent_frameworks = frameworks(program, "", agent.as_deref());
-            workload.sets.iter_mut().for_each(|set| set.program_changed(program));
+            workload.datasets.iter_mut().for_each(|set| set.program_changed(program));
         }
     }
 }

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::{History, Stored, Thing, Value};
-use crate::s3::{Client, Failure};
+use crate::history::{ExpectedBody, History, HistoryItem, ItemValue};
+use crate::s3::{CallFailure, S3TestClient};
 use crate::seed::Rng;
 
 mod uploads;
@@ -17,120 +17,123 @@ mod uploads;
 pub(crate) const BUCKET: &str = "crash-tests";
 
 /// The observed value of each item.
-pub(crate) type Found = BTreeMap<Thing, Value>;
+pub(crate) type ObservedValues = BTreeMap<HistoryItem, ItemValue>;
 
 /// Reads everything and returns the observed values.
 ///
 /// # Errors
 /// The broken promises, one line each.
 pub(crate) async fn check(
-    client: &Client,
+    client: &S3TestClient,
     history: &History,
     at: usize,
     rng: &mut Rng,
-) -> Result<Found, Vec<String>> {
-    let mut reader = Reader { client, history, at, rng, found: Found::new(), broken: Vec::new() };
-    if reader.bucket().await {
-        reader.objects().await;
-        reader.uploads().await;
-        reader.completes();
+) -> Result<ObservedValues, Vec<String>> {
+    let mut checker =
+        ServerChecker { client, history, at, rng, observed: ObservedValues::new(), violations: Vec::new() };
+    if checker.check_bucket().await {
+        checker.check_objects().await;
+        checker.check_uploads().await;
+        checker.check_completes();
     }
-    if reader.broken.is_empty() { Ok(reader.found) } else { Err(reader.broken) }
+    if checker.violations.is_empty() { Ok(checker.observed) } else { Err(checker.violations) }
 }
 
-struct Reader<'a> {
-    client: &'a Client,
+struct ServerChecker<'a> {
+    client: &'a S3TestClient,
     history: &'a History,
     at: usize,
     rng: &'a mut Rng,
-    found: Found,
-    broken: Vec<String>,
+    observed: ObservedValues,
+    violations: Vec<String>,
 }
 
-impl Reader<'_> {
+impl ServerChecker<'_> {
     /// Checks the bucket; true if it exists.
-    async fn bucket(&mut self) -> bool {
-        let allowed = self.history.allowed(&Thing::Bucket, self.at);
+    async fn check_bucket(&mut self) -> bool {
+        let allowed = self.history.allowed(&HistoryItem::Bucket, self.at);
         let value = match self.client.list(BUCKET, 1).await {
-            Ok(_) => Value::Present(None),
-            Err(failure) if failure.is_not_found() => Value::Absent,
+            Ok(_) => ItemValue::Present(None),
+            Err(failure) if failure.is_not_found() => ItemValue::Absent,
             Err(failure) => {
-                self.broken.push(format!("listing the bucket: {failure:?}"));
+                self.violations.push(format!("listing the bucket: {failure:?}"));
                 return false;
             }
         };
         if !allowed.contains(&value) {
-            self.broken.push(format!("the bucket is {value:?}, allowed is {allowed:?}"));
+            self.violations.push(format!("the bucket is {value:?}, allowed is {allowed:?}"));
         }
-        let there = value != Value::Absent;
-        self.found.insert(Thing::Bucket, value);
-        there
+        let exists = value != ItemValue::Absent;
+        self.observed.insert(HistoryItem::Bucket, value);
+        exists
     }
 
-    async fn objects(&mut self) {
+    async fn check_objects(&mut self) {
         let page_keys = *self.rng.pick(&[3, 10, 1000]);
         let listed = match self.client.list(BUCKET, page_keys).await {
             Ok(listed) => listed,
-            Err(failure) => return self.broken.push(format!("LIST by {page_keys}: {failure:?}")),
+            Err(failure) => return self.violations.push(format!("LIST by {page_keys}: {failure:?}")),
         };
         if !listed.is_sorted_by(|a, b| a.key < b.key) {
-            self.broken.push(format!("LIST is not in strict order: {listed:?}"));
+            self.violations.push(format!("LIST is not in strict order: {listed:?}"));
         }
         let mut rows: BTreeMap<String, (String, u64)> =
             listed.into_iter().map(|row| (row.key, (row.etag, row.size))).collect();
-        for thing in self.history.things(self.at) {
-            if let Thing::Object(key) = &thing {
+        for item in self.history.items(self.at) {
+            if let HistoryItem::Object(key) = &item {
                 let row = rows.remove(key);
-                self.object(key, row).await;
+                self.check_object(key, row).await;
             }
         }
         for key in rows.keys() {
-            self.broken.push(format!("LIST shows {key:?}, which nobody wrote by then"));
+            self.violations.push(format!("LIST shows {key:?}, which nobody wrote by then"));
         }
     }
 
-    async fn object(&mut self, key: &str, row: Option<(String, u64)>) {
-        let thing = Thing::Object(key.to_owned());
-        let allowed = self.history.allowed(&thing, self.at);
+    async fn check_object(&mut self, key: &str, row: Option<(String, u64)>) {
+        let item = HistoryItem::Object(key.to_owned());
+        let allowed = self.history.allowed(&item, self.at);
         let value = match self.client.get(BUCKET, key).await {
-            Ok(answer) => match matching(&allowed, &answer.etag(), &answer.body) {
-                Ok(stored) => Value::Present(Some(stored)),
-                Err(difference) => return self.broken.push(format!("GET {key:?}: {difference}")),
+            Ok(answer) => match find_matching_value(&allowed, &answer.etag(), &answer.body) {
+                Ok(stored) => ItemValue::Present(Some(stored)),
+                Err(difference) => return self.violations.push(format!("GET {key:?}: {difference}")),
             },
-            Err(failure) if failure.is_not_found() && allowed.contains(&Value::Absent) => Value::Absent,
+            Err(failure) if failure.is_not_found() && allowed.contains(&ItemValue::Absent) => {
+                ItemValue::Absent
+            }
             Err(failure) => {
-                let allowed = names(&allowed);
-                return self.broken.push(format!("GET {key:?}: {failure:?}, allowed is {allowed}"));
+                let allowed = describe_values(&allowed);
+                return self.violations.push(format!("GET {key:?}: {failure:?}, allowed is {allowed}"));
             }
         };
-        self.list_agrees(key, &value, row.as_ref());
-        if let Value::Present(Some(stored)) = &value
+        self.compare_with_list(key, &value, row.as_ref());
+        if let ItemValue::Present(Some(stored)) = &value
             && self.rng.chance(1, 4)
         {
-            self.head_and_range_agree(key, stored).await;
+            self.compare_head_and_range(key, stored).await;
         }
-        self.found.insert(thing, value);
+        self.observed.insert(item, value);
     }
 
-    fn list_agrees(&mut self, key: &str, value: &Value, row: Option<&(String, u64)>) {
+    fn compare_with_list(&mut self, key: &str, value: &ItemValue, row: Option<&(String, u64)>) {
         let expected = match value {
-            Value::Present(Some(stored)) => Some((stored.etag.clone(), stored.length())),
-            Value::Present(None) | Value::Absent => None,
+            ItemValue::Present(Some(stored)) => Some((stored.etag.clone(), stored.length())),
+            ItemValue::Present(None) | ItemValue::Absent => None,
         };
         if row != expected.as_ref() {
-            self.broken.push(format!("LIST shows {row:?} for {key:?}, GET {expected:?}"));
+            self.violations.push(format!("LIST shows {row:?} for {key:?}, GET {expected:?}"));
         }
     }
 
-    async fn head_and_range_agree(&mut self, key: &str, stored: &Stored) {
+    async fn compare_head_and_range(&mut self, key: &str, stored: &ExpectedBody) {
         match self.client.head(BUCKET, key).await {
             Ok(answer) => {
                 let length = answer.header("content-length").map(str::to_owned);
                 if answer.etag() != stored.etag || length != Some(stored.length().to_string()) {
-                    self.broken.push(format!("HEAD {key:?} differs: {:?}, {length:?}", answer.etag()));
+                    self.violations.push(format!("HEAD {key:?} differs: {:?}, {length:?}", answer.etag()));
                 }
             }
-            Err(failure) => self.broken.push(format!("HEAD {key:?}: {failure:?}")),
+            Err(failure) => self.violations.push(format!("HEAD {key:?}: {failure:?}")),
         }
         if stored.length() == 0 {
             return;
@@ -141,19 +144,19 @@ impl Reader<'_> {
             Ok(answer) => {
                 let range = usize::try_from(first).expect("fits")..=usize::try_from(last).expect("fits");
                 if answer.body != stored.bytes()[range] {
-                    self.broken.push(format!("bytes {first}-{last} of {key:?} differ from the whole"));
+                    self.violations.push(format!("bytes {first}-{last} of {key:?} differ from the whole"));
                 }
             }
-            Err(failure) => self.broken.push(format!("bytes {first}-{last} of {key:?}: {failure:?}")),
+            Err(failure) => self.violations.push(format!("bytes {first}-{last} of {key:?}: {failure:?}")),
         }
     }
 }
 
 /// Returns the allowed value that has this ETag and body.
-fn matching(allowed: &[Value], etag: &str, body: &[u8]) -> Result<Stored, String> {
+fn find_matching_value(allowed: &[ItemValue], etag: &str, body: &[u8]) -> Result<ExpectedBody, String> {
     let bodies = allowed.iter().filter_map(|value| match value {
-        Value::Present(Some(stored)) => Some(stored),
-        Value::Present(None) | Value::Absent => None,
+        ItemValue::Present(Some(stored)) => Some(stored),
+        ItemValue::Present(None) | ItemValue::Absent => None,
     });
     for stored in bodies {
         if stored.etag == etag {
@@ -164,16 +167,20 @@ fn matching(allowed: &[Value], etag: &str, body: &[u8]) -> Result<Stored, String
             };
         }
     }
-    let claimed = crate::content::Content::claimed_by(body);
-    Err(format!("ETag {etag}, {} bytes that claim {claimed:?}; allowed is {}", body.len(), names(allowed)))
+    let claimed = crate::content::TestContent::parse_identity(body);
+    Err(format!(
+        "ETag {etag}, {} bytes that claim {claimed:?}; allowed is {}",
+        body.len(),
+        describe_values(allowed)
+    ))
 }
 
 /// Values in short form, for a report.
-fn names(values: &[Value]) -> String {
-    let name = |value: &Value| match value {
-        Value::Absent => "absent".to_owned(),
-        Value::Present(None) => "present".to_owned(),
-        Value::Present(Some(stored)) => {
+fn describe_values(values: &[ItemValue]) -> String {
+    let name = |value: &ItemValue| match value {
+        ItemValue::Absent => "absent".to_owned(),
+        ItemValue::Present(None) => "present".to_owned(),
+        ItemValue::Present(Some(stored)) => {
             let pieces: Vec<String> = stored.pieces.iter().map(ToString::to_string).collect();
             format!("{} = {}", stored.etag, pieces.join(" + "))
         }
@@ -182,10 +189,10 @@ fn names(values: &[Value]) -> String {
 }
 
 /// A 404 for an upload is a valid response; any other failure is an error.
-fn presence<T>(result: &Result<T, Failure>) -> Result<Value, String> {
+fn presence<T>(result: &Result<T, CallFailure>) -> Result<ItemValue, String> {
     match result {
-        Ok(_) => Ok(Value::Present(None)),
-        Err(failure) if failure.is_not_found() => Ok(Value::Absent),
+        Ok(_) => Ok(ItemValue::Present(None)),
+        Err(failure) if failure.is_not_found() => Ok(ItemValue::Absent),
         Err(failure) => Err(format!("{failure:?}")),
     }
 }

@@ -6,47 +6,47 @@
 mod aws_sdk;
 mod object_store;
 
-use crate::content::Content;
-use crate::server::{Server, Setup};
+use crate::content::TestContent;
+use crate::server::{ServerProcess, ServerSetup};
 
 const MIB: usize = 1 << 20;
 
 /// Amount of data that one client stores and reads back.
 #[derive(Clone, Copy, Debug)]
-struct Load {
+struct ClientLoad {
     large_bytes: usize,
     small_objects: u64,
 }
 
-impl Load {
-    fn large(self) -> Content {
-        Content { id: 1, length: self.large_bytes }
+impl ClientLoad {
+    fn large(self) -> TestContent {
+        TestContent { id: 1, length: self.large_bytes }
     }
 
     /// Keys and bodies of many small objects: nested names, sizes from 0 bytes to some KiB.
-    fn small(self) -> impl Iterator<Item = (String, Content)> {
+    fn small(self) -> impl Iterator<Item = (String, TestContent)> {
         (0..self.small_objects).map(|number| {
             let length = usize::try_from(number * 37 % 4096).expect("small");
-            (format!("many/{}/object-{number:05}", number % 7), Content { id: 100 + number, length })
+            (format!("many/{}/object-{number:05}", number % 7), TestContent { id: 100 + number, length })
         })
     }
 }
 
 /// A running server and the address at which a client reaches it.
-struct Endpoint {
-    server: Server,
+struct ClientEndpoint {
+    server: ServerProcess,
     url: String,
     /// PEM of the certificate to trust; `None` over HTTP.
     certificate: Option<String>,
-    load: Load,
+    load: ClientLoad,
     _dir: tempfile::TempDir,
 }
 
-impl Endpoint {
+impl ClientEndpoint {
     fn http() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let server = Setup::new(dir.path().join("data")).start();
-        let load = Load { large_bytes: 64 * MIB, small_objects: 200 };
+        let server = ServerSetup::new(dir.path().join("data")).start();
+        let load = ClientLoad { large_bytes: 64 * MIB, small_objects: 200 };
         Self { url: format!("http://{}", server.s3), server, certificate: None, load, _dir: dir }
     }
 
@@ -57,11 +57,11 @@ impl Endpoint {
         let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
         std::fs::write(&certificate, made.cert.pem()).expect("written");
         std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
-        let server = Setup::new(dir.path().join("data"))
+        let server = ServerSetup::new(dir.path().join("data"))
             .with("tls.cert", certificate.display())
             .with("tls.key", key.display())
             .start();
-        let load = Load { large_bytes: 16 * MIB, small_objects: 20 };
+        let load = ClientLoad { large_bytes: 16 * MIB, small_objects: 20 };
         let certificate = Some(made.cert.pem());
         Self { url: format!("https://{}", server.s3), server, certificate, load, _dir: dir }
     }
@@ -72,7 +72,7 @@ impl Endpoint {
     }
 }
 
-fn assert_same(key: &str, expected: Content, body: &[u8]) {
+fn assert_same(key: &str, expected: TestContent, body: &[u8]) {
     if let Some(difference) = expected.difference(body) {
         panic!("{key}: {difference}");
     }

@@ -11,16 +11,16 @@ use md5::{Digest, Md5};
 use crate::seed::mix;
 
 /// Two bodies of at least this many bytes differ if their ids or lengths differ.
-pub(crate) const CLAIM_BYTES: usize = 16;
+pub(crate) const IDENTITY_BYTES: usize = 16;
 
 /// Identity of a body: the id of the write (key and version) that produced it, and its length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Content {
+pub(crate) struct TestContent {
     pub(crate) id: u64,
     pub(crate) length: usize,
 }
 
-impl Content {
+impl TestContent {
     pub(crate) fn bytes(self) -> Bytes {
         let mut out = Vec::with_capacity(self.length + 24);
         out.extend_from_slice(&self.id.to_le_bytes());
@@ -35,7 +35,7 @@ impl Content {
     }
 
     /// The content that a body claims to be; `None` for a body shorter than 16 bytes.
-    pub(crate) fn claimed_by(body: &[u8]) -> Option<Self> {
+    pub(crate) fn parse_identity(body: &[u8]) -> Option<Self> {
         let id = u64::from_le_bytes(body.get(..8)?.try_into().ok()?);
         let length = u64::from_le_bytes(body.get(8..16)?.try_into().ok()?);
         Some(Self { id, length: usize::try_from(length).ok()? })
@@ -52,7 +52,7 @@ impl Content {
         Some(format!(
             "expected {self}, found {} bytes that claim {:?}, first difference at {at:?}",
             body.len(),
-            Self::claimed_by(body)
+            Self::parse_identity(body)
         ))
     }
 
@@ -71,7 +71,7 @@ impl Content {
     }
 }
 
-impl fmt::Display for Content {
+impl fmt::Display for TestContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x} ({} bytes)", self.id, self.length)
     }
@@ -82,13 +82,13 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 mod tests {
-    use super::Content;
+    use super::TestContent;
 
     #[test]
     fn a_body_is_recognised_and_a_torn_body_is_detected() {
-        let content = Content { id: 42, length: 5000 };
+        let content = TestContent { id: 42, length: 5000 };
         let mut body = content.bytes().to_vec();
-        assert_eq!(Content::claimed_by(&body), Some(content));
+        assert_eq!(TestContent::parse_identity(&body), Some(content));
         assert_eq!(content.difference(&body), None);
         body[4000] ^= 1;
         assert!(content.difference(&body).expect("differs").contains("4000"));
@@ -97,8 +97,8 @@ mod tests {
     #[test]
     fn short_bodies_have_their_length() {
         for length in [0, 1, 7, 8, 15, 16, 17] {
-            assert_eq!(Content { id: 9, length }.bytes().len(), length);
+            assert_eq!(TestContent { id: 9, length }.bytes().len(), length);
         }
-        assert_eq!(Content { id: 9, length: 0 }.etag(), "d41d8cd98f00b204e9800998ecf8427e");
+        assert_eq!(TestContent { id: 9, length: 0 }.etag(), "d41d8cd98f00b204e9800998ecf8427e");
     }
 }

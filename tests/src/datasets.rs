@@ -9,8 +9,8 @@
 //! - `migrating`: remote-backed buckets that are moved to another upstream.
 
 mod controls;
+mod local;
 mod migrating;
-mod native;
 mod syncing;
 mod warming;
 
@@ -19,68 +19,68 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::content::Content;
+use crate::content::TestContent;
 use crate::proxy::{FaultProxy, Rule};
-use crate::s3::{Client, whole};
-use crate::server::{Server, Setup, runtime};
+use crate::s3::{S3TestClient, full_body};
+use crate::server::{ServerProcess, ServerSetup, runtime};
 
 /// Buckets at the origin. The second belongs to another upstream.
-const THERE: &str = "lake";
-const POND: &str = "pond";
+const ORIGIN_BUCKET: &str = "lake";
+const OTHER_ORIGIN_BUCKET: &str = "pond";
 /// The remote-backed bucket here, bound to the first.
-const HERE: &str = "bound";
+const BUCKET: &str = "bound";
 const MIB: usize = 1 << 20;
 
 /// An origin, a proxy in front of it, and a gateway with a bucket that is bound to it.
-struct Bench {
-    _room: tempfile::TempDir,
-    origin: Server,
+struct DatasetBench {
+    _dir: tempfile::TempDir,
+    origin: ServerProcess,
     proxy: FaultProxy,
-    setup: Setup,
-    gateway: Option<Server>,
+    setup: ServerSetup,
+    gateway: Option<ServerProcess>,
 }
 
-impl Bench {
+impl DatasetBench {
     fn new() -> Self {
-        Self::with(|setup| setup)
+        Self::with_setup(|setup| setup)
     }
 
     /// Starts the servers with changed settings of the gateway.
-    fn with(change: impl FnOnce(Setup) -> Setup) -> Self {
+    fn with_setup(change: impl FnOnce(ServerSetup) -> ServerSetup) -> Self {
         let room = tempfile::tempdir().expect("a directory");
-        let origin = Setup::new(room.path().join("origin")).start();
+        let origin = ServerSetup::new(room.path().join("origin")).start();
         let proxy = FaultProxy::start(origin.s3);
-        for bucket in [THERE, POND] {
+        for bucket in [ORIGIN_BUCKET, OTHER_ORIGIN_BUCKET] {
             runtime().block_on(origin.client().create_bucket(bucket)).expect("made");
         }
-        let mut setup = Setup::new(room.path().join("gateway"));
-        for (upstream, bucket) in [("far", THERE), ("near", POND)] {
+        let mut setup = ServerSetup::new(room.path().join("gateway"));
+        for (upstream, bucket) in [("far", ORIGIN_BUCKET), ("near", OTHER_ORIGIN_BUCKET)] {
             setup = setup.with_upstream(upstream, proxy.addr(), bucket, "30s");
         }
         let setup = change(setup);
         let gateway = Some(setup.start());
-        let bench = Self { _room: room, origin, proxy, setup, gateway };
-        bench.done(&["bucket", "bind", HERE, "--upstream", "far", "--ttl", "1h"]);
+        let bench = Self { _dir: room, origin, proxy, setup, gateway };
+        bench.run(&["bucket", "bind", BUCKET, "--upstream", "far", "--ttl", "1h"]);
         bench.proxy.clear_log();
         bench
     }
 
-    fn server(&self) -> &Server {
+    fn server(&self) -> &ServerProcess {
         self.gateway.as_ref().expect("it runs")
     }
 
-    fn here(&self) -> Client {
+    fn client(&self) -> S3TestClient {
         self.server().client()
     }
 
-    fn there(&self) -> Client {
+    fn origin_client(&self) -> S3TestClient {
         self.origin.client()
     }
 
     /// Puts an object at the origin.
     async fn put(&self, bucket: &str, key: &str, id: u64, length: usize) -> Bytes {
-        let bytes = Content { id, length }.bytes();
-        self.there().put(bucket, key, whole(bytes.clone())).await.expect("stored");
+        let bytes = TestContent { id, length }.bytes();
+        self.origin_client().put(bucket, key, full_body(bytes.clone())).await.expect("stored");
         bytes
     }
 
@@ -93,24 +93,24 @@ impl Bench {
     }
 
     /// Runs a command, which must succeed, and returns its output.
-    fn done(&self, words: &[&str]) -> Value {
+    fn run(&self, words: &[&str]) -> Value {
         let (said, status) = self.setup.command(&[&["--output", "json", "--yes"], words].concat());
         assert_eq!(status, Some(0), "{words:?}: {said}");
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words:?}: {error}: {said}"))
     }
 
     /// Runs a command, which must fail with this exit status and a message that contains `what`.
-    fn refused(&self, words: &[&str], status: i32, what: &str) {
+    fn assert_refused(&self, words: &[&str], status: i32, what: &str) {
         let (said, found) = self.setup.command(words);
         assert!(found == Some(status) && said.contains(what), "{words:?}: {found:?} {said}");
     }
 
     fn job(&self, id: u64) -> Value {
-        self.done(&["job", "show", &id.to_string()])
+        self.run(&["job", "show", &id.to_string()])
     }
 
     /// Returns the requests that contain `part` and reached the proxy since the last call.
-    fn asked(&self, part: &str) -> Vec<String> {
+    fn take_requests(&self, part: &str) -> Vec<String> {
         let lines = self.proxy.log();
         self.proxy.clear_log();
         let shown = lines.into_iter().map(|line| format!("{} {}", line.method, line.target));
@@ -124,7 +124,7 @@ fn id_of(job: &Value) -> u64 {
 }
 
 /// Waits until a condition holds.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..1500 {
         if is_so() {
             return;

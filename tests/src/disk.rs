@@ -2,7 +2,8 @@
 //!
 //! This is the *live* view (every change is visible immediately, as the page cache shows it); `power_cut`
 //! decides later, from the recording, which changes survive a power cut. One call can be made to fail once
-//! ([`Fault`]): a failed write changes nothing; a failed sync leaves the unsynced data permanently undecided.
+//! ([`DiskFault`]): a failed write changes nothing; a failed sync leaves the unsynced data permanently
+//! undecided.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::power_cut::Tree;
-use crate::recording::{Event, Ino, ROOT, Recording, Shape};
+use crate::power_cut::CrashTree;
+use crate::recording::{DiskEvent, Ino, InodeShape, ROOT, Recording};
 
 mod image;
 
@@ -22,37 +23,37 @@ pub(crate) type Errno = i32;
 
 /// The calls that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum DiskCall {
     Read,
     Write,
     Sync,
 }
 
 /// An EIO: the first `call` on a path that `matches`, after `skip` others.
-pub(crate) struct Fault {
-    pub(crate) call: Call,
+pub(crate) struct DiskFault {
+    pub(crate) call: DiskCall,
     pub(crate) matches: fn(&str) -> bool,
     pub(crate) skip: usize,
 }
 
 #[derive(Debug)]
-enum Body {
+enum NodeBody {
     File(FileImage),
     Directory(BTreeMap<Arc<str>, Ino>),
 }
 
 #[derive(Debug)]
-struct Node {
-    body: Body,
+struct DiskNode {
+    body: NodeBody,
     mode: u32,
     links: u32,
     /// Parent directory and name given to the inode last; other names of a hard link do not matter here.
-    home: (Ino, Arc<str>),
+    location: (Ino, Arc<str>),
 }
 
 /// The attributes that `stat` shows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attributes {
+pub(crate) struct InodeAttributes {
     pub(crate) ino: Ino,
     pub(crate) directory: bool,
     pub(crate) bytes: u64,
@@ -62,39 +63,46 @@ pub(crate) struct Attributes {
 
 /// The file system. One lock around it orders its events.
 pub(crate) struct Disk {
-    nodes: HashMap<Ino, Node>,
+    nodes: HashMap<Ino, DiskNode>,
     ino_next: Ino,
     recording: Recording,
-    fault: Option<Fault>,
+    fault: Option<DiskFault>,
     /// Duration of each read and each sync.
     delay: Duration,
     /// Paths of the calls that were failed, so that tests can check that their fault occurred.
-    failed: Vec<String>,
+    failed_paths: Vec<String>,
 }
 
 impl Disk {
     pub(crate) fn new() -> Self {
-        let root = Node {
-            body: Body::Directory(BTreeMap::new()),
+        let root = DiskNode {
+            body: NodeBody::Directory(BTreeMap::new()),
             mode: 0o755,
             links: 2,
-            home: (ROOT, Arc::from("")),
+            location: (ROOT, Arc::from("")),
         };
         let mut recording = Recording::default();
-        recording.shapes.insert(ROOT, Shape { directory: true, mode: 0o755 });
+        recording.shapes.insert(ROOT, InodeShape { directory: true, mode: 0o755 });
         let nodes = HashMap::from([(ROOT, root)]);
-        Self { nodes, ino_next: ROOT + 1, recording, fault: None, delay: Duration::ZERO, failed: Vec::new() }
+        Self {
+            nodes,
+            ino_next: ROOT + 1,
+            recording,
+            fault: None,
+            delay: Duration::ZERO,
+            failed_paths: Vec::new(),
+        }
     }
 
     /// A disk that contains all of `tree`, synced: the recording begins with the events that created it.
-    pub(crate) fn holding(tree: &Tree) -> Self {
+    pub(crate) fn from_tree(tree: &CrashTree) -> Self {
         let mut disk = Self::new();
         let mut copies = HashMap::from([(ROOT, ROOT)]);
         disk.copy(tree, ROOT, &mut copies).expect("an empty disk takes every tree");
         disk
     }
 
-    fn copy(&mut self, tree: &Tree, from: Ino, copies: &mut HashMap<Ino, Ino>) -> Result<(), Errno> {
+    fn copy(&mut self, tree: &CrashTree, from: Ino, copies: &mut HashMap<Ino, Ino>) -> Result<(), Errno> {
         let to = copies[&from];
         for (name, ino) in tree.directories.get(&from).into_iter().flatten() {
             if let Some(linked) = copies.get(ino) {
@@ -128,21 +136,21 @@ impl Disk {
         self.delay
     }
 
-    pub(crate) fn fail_once(&mut self, fault: Fault) {
+    pub(crate) fn fail_once(&mut self, fault: DiskFault) {
         self.fault = Some(fault);
     }
 
-    pub(crate) fn failed(&self) -> &[String] {
-        &self.failed
+    pub(crate) fn failed_paths(&self) -> &[String] {
+        &self.failed_paths
     }
 
-    pub(crate) fn attributes(&self, ino: Ino) -> Result<Attributes, Errno> {
+    pub(crate) fn attributes(&self, ino: Ino) -> Result<InodeAttributes, Errno> {
         let node = self.node(ino)?;
         let (directory, bytes) = match &node.body {
-            Body::File(image) => (false, image.bytes()),
-            Body::Directory(_) => (true, 4096),
+            NodeBody::File(image) => (false, image.bytes()),
+            NodeBody::Directory(_) => (true, 4096),
         };
-        Ok(Attributes { ino, directory, bytes, mode: node.mode, links: node.links })
+        Ok(InodeAttributes { ino, directory, bytes, mode: node.mode, links: node.links })
     }
 
     pub(crate) fn lookup(&self, dir: Ino, name: &str) -> Result<Ino, Errno> {
@@ -152,7 +160,7 @@ impl Disk {
     /// Entries of a directory: name, inode, and true if the entry is a directory.
     pub(crate) fn list(&self, dir: Ino) -> Result<Vec<(Arc<str>, Ino, bool)>, Errno> {
         let entry = |(name, ino): (&Arc<str>, &Ino)| {
-            let directory = matches!(self.nodes.get(ino).map(|n| &n.body), Some(Body::Directory(_)));
+            let directory = matches!(self.nodes.get(ino).map(|n| &n.body), Some(NodeBody::Directory(_)));
             (name.clone(), *ino, directory)
         };
         Ok(self.directory(dir)?.iter().map(entry).collect())
@@ -164,14 +172,14 @@ impl Disk {
         let mut at = ino;
         while at != ROOT {
             let Some(node) = self.nodes.get(&at) else { break };
-            parts.push(node.home.1.as_ref());
-            at = node.home.0;
+            parts.push(node.location.1.as_ref());
+            at = node.location.0;
         }
         parts.reverse();
         parts.join("/")
     }
 
-    pub(crate) fn create(&mut self, dir: Ino, name: &str, shape: Shape) -> Result<Ino, Errno> {
+    pub(crate) fn create(&mut self, dir: Ino, name: &str, shape: InodeShape) -> Result<Ino, Errno> {
         if self.directory(dir)?.contains_key(name) {
             return Err(libc::EEXIST);
         }
@@ -179,14 +187,14 @@ impl Disk {
         self.ino_next += 1;
         let name: Arc<str> = Arc::from(name);
         let (body, links) = if shape.directory {
-            (Body::Directory(BTreeMap::new()), 2)
+            (NodeBody::Directory(BTreeMap::new()), 2)
         } else {
-            (Body::File(FileImage::default()), 1)
+            (NodeBody::File(FileImage::default()), 1)
         };
-        self.nodes.insert(ino, Node { body, mode: shape.mode, links, home: (dir, name.clone()) });
+        self.nodes.insert(ino, DiskNode { body, mode: shape.mode, links, location: (dir, name.clone()) });
         self.directory_mut(dir)?.insert(name.clone(), ino);
         self.recording.shapes.insert(ino, shape);
-        self.recording.events.push(Event::Name { dir, name, ino });
+        self.recording.events.push(DiskEvent::AddName { dir, name, ino });
         Ok(ino)
     }
 
@@ -197,7 +205,7 @@ impl Disk {
         let name: Arc<str> = Arc::from(name);
         self.node_mut(ino)?.links += 1;
         self.directory_mut(dir)?.insert(name.clone(), ino);
-        self.recording.events.push(Event::Name { dir, name, ino });
+        self.recording.events.push(DiskEvent::AddName { dir, name, ino });
         Ok(())
     }
 
@@ -205,16 +213,16 @@ impl Disk {
     pub(crate) fn remove(&mut self, dir: Ino, name: &str, directory: bool) -> Result<(), Errno> {
         let ino = self.lookup(dir, name)?;
         match (&self.node(ino)?.body, directory) {
-            (Body::Directory(names), true) if names.is_empty() => {}
-            (Body::File(_), false) => {}
-            (Body::Directory(_), true) => return Err(libc::ENOTEMPTY),
-            (Body::Directory(_), false) => return Err(libc::EISDIR),
-            (Body::File(_), true) => return Err(libc::ENOTDIR),
+            (NodeBody::Directory(names), true) if names.is_empty() => {}
+            (NodeBody::File(_), false) => {}
+            (NodeBody::Directory(_), true) => return Err(libc::ENOTEMPTY),
+            (NodeBody::Directory(_), false) => return Err(libc::EISDIR),
+            (NodeBody::File(_), true) => return Err(libc::ENOTDIR),
         }
         self.directory_mut(dir)?.remove(name);
         let node = self.node_mut(ino)?;
         node.links = node.links.saturating_sub(1);
-        self.recording.events.push(Event::Unname { dir, name: Arc::from(name), ino });
+        self.recording.events.push(DiskEvent::RemoveName { dir, name: Arc::from(name), ino });
         Ok(())
     }
 
@@ -224,7 +232,7 @@ impl Disk {
             if replaced == ino {
                 return Ok(());
             }
-            if matches!(&self.node(replaced)?.body, Body::Directory(names) if !names.is_empty()) {
+            if matches!(&self.node(replaced)?.body, NodeBody::Directory(names) if !names.is_empty()) {
                 return Err(libc::ENOTEMPTY);
             }
             let node = self.node_mut(replaced)?;
@@ -233,9 +241,9 @@ impl Disk {
         let name: Arc<str> = Arc::from(to.1);
         self.directory_mut(from.0)?.remove(from.1);
         self.directory_mut(to.0)?.insert(name.clone(), ino);
-        self.node_mut(ino)?.home = (to.0, name.clone());
+        self.node_mut(ino)?.location = (to.0, name.clone());
         let from = (from.0, Arc::from(from.1));
-        self.recording.events.push(Event::Rename { from, to: (to.0, name), ino });
+        self.recording.events.push(DiskEvent::Rename { from, to: (to.0, name), ino });
         Ok(())
     }
 
@@ -248,20 +256,20 @@ impl Disk {
     }
 
     pub(crate) fn read(&mut self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
-        self.maybe_fail(Call::Read, ino)?;
+        self.maybe_fail(DiskCall::Read, ino)?;
         Ok(self.file(ino)?.read(offset, length))
     }
 
     pub(crate) fn write(&mut self, ino: Ino, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        self.maybe_fail(Call::Write, ino)?;
+        self.maybe_fail(DiskCall::Write, ino)?;
         self.file_mut(ino)?.write(offset, data);
-        self.recording.events.push(Event::Write { ino, offset, data: Bytes::copy_from_slice(data) });
+        self.recording.events.push(DiskEvent::Write { ino, offset, data: Bytes::copy_from_slice(data) });
         Ok(())
     }
 
     pub(crate) fn resize(&mut self, ino: Ino, bytes: u64) -> Result<(), Errno> {
         self.file_mut(ino)?.resize(bytes);
-        self.recording.events.push(Event::Resize { ino, bytes });
+        self.recording.events.push(DiskEvent::Resize { ino, bytes });
         Ok(())
     }
 
@@ -273,10 +281,10 @@ impl Disk {
         keep_size: bool,
         zero: bool,
     ) -> Result<(), Errno> {
-        self.maybe_fail(Call::Write, ino)?;
+        self.maybe_fail(DiskCall::Write, ino)?;
         if zero {
             self.file_mut(ino)?.zero(offset, bytes);
-            self.recording.events.push(Event::Zero { ino, offset, bytes });
+            self.recording.events.push(DiskEvent::Zero { ino, offset, bytes });
         }
         if !keep_size && self.file(ino)?.bytes() < offset + bytes {
             self.resize(ino, offset + bytes)?;
@@ -286,24 +294,24 @@ impl Disk {
 
     pub(crate) fn sync(&mut self, ino: Ino) -> Result<(), Errno> {
         self.file(ino)?;
-        if let Err(errno) = self.maybe_fail(Call::Sync, ino) {
-            self.recording.events.push(Event::SyncFailed { ino });
+        if let Err(errno) = self.maybe_fail(DiskCall::Sync, ino) {
+            self.recording.events.push(DiskEvent::SyncFailed { ino });
             return Err(errno);
         }
         let path = Arc::from(self.path(ino));
-        self.recording.events.push(Event::Sync { ino, path });
+        self.recording.events.push(DiskEvent::Sync { ino, path });
         Ok(())
     }
 
     pub(crate) fn sync_names(&mut self, dir: Ino) -> Result<(), Errno> {
         self.directory(dir)?;
-        self.maybe_fail(Call::Sync, dir)?;
+        self.maybe_fail(DiskCall::Sync, dir)?;
         let path = Arc::from(self.path(dir));
-        self.recording.events.push(Event::SyncNames { dir, path });
+        self.recording.events.push(DiskEvent::SyncNames { dir, path });
         Ok(())
     }
 
-    fn maybe_fail(&mut self, call: Call, ino: Ino) -> Result<(), Errno> {
+    fn maybe_fail(&mut self, call: DiskCall, ino: Ino) -> Result<(), Errno> {
         let Some(fault) = &self.fault else { return Ok(()) };
         if fault.call != call || !(fault.matches)(&self.path(ino)) {
             return Ok(());
@@ -316,45 +324,45 @@ impl Disk {
             }
             _ => {
                 self.fault = None;
-                self.failed.push(path);
+                self.failed_paths.push(path);
                 Err(libc::EIO)
             }
         }
     }
 
-    fn node(&self, ino: Ino) -> Result<&Node, Errno> {
+    fn node(&self, ino: Ino) -> Result<&DiskNode, Errno> {
         self.nodes.get(&ino).ok_or(libc::ENOENT)
     }
 
-    fn node_mut(&mut self, ino: Ino) -> Result<&mut Node, Errno> {
+    fn node_mut(&mut self, ino: Ino) -> Result<&mut DiskNode, Errno> {
         self.nodes.get_mut(&ino).ok_or(libc::ENOENT)
     }
 
     fn file(&self, ino: Ino) -> Result<&FileImage, Errno> {
         match &self.node(ino)?.body {
-            Body::File(image) => Ok(image),
-            Body::Directory(_) => Err(libc::EISDIR),
+            NodeBody::File(image) => Ok(image),
+            NodeBody::Directory(_) => Err(libc::EISDIR),
         }
     }
 
     fn file_mut(&mut self, ino: Ino) -> Result<&mut FileImage, Errno> {
         match &mut self.node_mut(ino)?.body {
-            Body::File(image) => Ok(image),
-            Body::Directory(_) => Err(libc::EISDIR),
+            NodeBody::File(image) => Ok(image),
+            NodeBody::Directory(_) => Err(libc::EISDIR),
         }
     }
 
     fn directory(&self, ino: Ino) -> Result<&BTreeMap<Arc<str>, Ino>, Errno> {
         match &self.node(ino)?.body {
-            Body::Directory(names) => Ok(names),
-            Body::File(_) => Err(libc::ENOTDIR),
+            NodeBody::Directory(names) => Ok(names),
+            NodeBody::File(_) => Err(libc::ENOTDIR),
         }
     }
 
     fn directory_mut(&mut self, ino: Ino) -> Result<&mut BTreeMap<Arc<str>, Ino>, Errno> {
         match &mut self.node_mut(ino)?.body {
-            Body::Directory(names) => Ok(names),
-            Body::File(_) => Err(libc::ENOTDIR),
+            NodeBody::Directory(names) => Ok(names),
+            NodeBody::File(_) => Err(libc::ENOTDIR),
         }
     }
 }

@@ -20,8 +20,6 @@
 //! Randomness comes from `seed` alone, and every test prints the seed it ran with.
 
 #[cfg(test)]
-mod bound;
-#[cfg(test)]
 mod check;
 #[cfg(test)]
 mod clients;
@@ -34,11 +32,11 @@ mod datasets;
 #[cfg(test)]
 mod disk;
 #[cfg(test)]
+mod faulty_origin;
+#[cfg(test)]
 mod history;
 #[cfg(test)]
 mod limits;
-#[cfg(test)]
-mod lying;
 #[cfg(test)]
 mod mount;
 #[cfg(test)]
@@ -52,6 +50,8 @@ pub mod proxy;
 mod raw;
 #[cfg(test)]
 mod recording;
+#[cfg(test)]
+mod remote_backed;
 #[cfg(test)]
 mod s3;
 #[cfg_attr(not(test), expect(dead_code, reason = "tests use all of it, the proxy's rules but the generator"))]

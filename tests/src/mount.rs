@@ -23,18 +23,18 @@ pub(crate) struct Mount {
 
 impl Mount {
     pub(crate) fn new() -> Self {
-        Self::of(Disk::new())
+        Self::of_disk(Disk::new())
     }
 
     /// Mounts a disk that may have content already.
-    pub(crate) fn of(disk: Disk) -> Self {
+    pub(crate) fn of_disk(disk: Disk) -> Self {
         let dir = tempfile::tempdir().expect("a mount point");
         let disk = Arc::new(Mutex::new(disk));
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("mlgw-recording".to_owned())];
         // No request waits for another request of ours, so two threads suffice for two cores.
         config.n_threads = Some(2);
-        let session = fuser::spawn_mount(calls::Calls::new(disk.clone()), dir.path(), &config)
+        let session = fuser::spawn_mount(calls::RecordingFilesystem::new(disk.clone()), dir.path(), &config)
             .expect("mounting needs /dev/fuse, and root or fusermount3 (package fuse3)");
         Self { disk, session: Some(session), dir }
     }

@@ -18,11 +18,11 @@ mod compressing;
 mod deleting;
 mod documented;
 mod examining;
-mod kitchen;
+mod policy_testbed;
 mod recipes;
 mod rehearsing;
 mod running;
-mod wide;
+mod wide_rules;
 mod workloads;
 
 use serde_json::Value;
@@ -30,21 +30,21 @@ use std::path::Path;
 use std::process::Command;
 
 /// Standard output, standard error and exit status of a command.
-struct Said {
-    out: String,
-    error: String,
+struct CommandOutput {
+    stdout: String,
+    stderr: String,
     status: i32,
 }
 
-impl Said {
+impl CommandOutput {
     /// Returns the output, parsed as JSON.
     fn document(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{}{}", self.out, self.error))
+        serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{}{}", self.stdout, self.stderr))
     }
 }
 
 /// Runs the binary in `dir`.
-fn mlgw(dir: &Path, words: &str) -> Said {
+fn mlgw(dir: &Path, words: &str) -> CommandOutput {
     let output = Command::new(crate::server::binary())
         .args(words.split(' '))
         .current_dir(dir)
@@ -53,10 +53,10 @@ fn mlgw(dir: &Path, words: &str) -> Said {
         .expect("the binary runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes text");
     let status = output.status.code().expect("it exits");
-    Said { out: text(output.stdout), error: text(output.stderr), status }
+    CommandOutput { stdout: text(output.stdout), stderr: text(output.stderr), status }
 }
 
-fn room() -> tempfile::TempDir {
+fn temp_dir() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
 }
 

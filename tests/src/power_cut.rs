@@ -15,13 +15,13 @@
 //!   directory (`names` gives the reason).
 //! - **Kind and permissions** of a file are durable with its name.
 //!
-//! A [`Cut`] (position, style, seed) determines a state completely. Any position is possible; often it is the
-//! moment when a client received its response, since a missing sync shows then.
+//! A [`PowerCut`] (position, style, seed) determines a state completely. Any position is possible; often it
+//! is the moment when a client received its response, since a missing sync shows then.
 
 use std::collections::HashMap;
 
 use crate::disk::FileImage;
-use crate::recording::{Event, Ino, Recording};
+use crate::recording::{DiskEvent, Ino, Recording};
 use crate::seed::Rng;
 
 mod files;
@@ -29,19 +29,19 @@ mod names;
 mod tests;
 mod tree;
 
-pub(crate) use tree::Tree;
+pub(crate) use tree::CrashTree;
 
 /// Treatment of unsynced changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum CutStyle {
     /// All of them are lost: the state that shows a missing sync most surely.
-    LoseAll,
+    DropAll,
     /// All of them reached the disk: the state that `kill -9` leaves.
     KeepAll,
     /// Data is kept, names are lost.
-    LoseNames,
+    DropNames,
     /// Names are kept, data is lost.
-    LoseData,
+    DropData,
     /// Each write and each name independently: kept, dropped or torn.
     Mixed,
     /// Every write is torn; each name is kept or lost independently.
@@ -50,68 +50,70 @@ pub(crate) enum Style {
     PerFile,
 }
 
-impl Style {
+impl CutStyle {
     const ALL: [Self; 7] = [
-        Self::LoseAll,
+        Self::DropAll,
         Self::KeepAll,
-        Self::LoseNames,
-        Self::LoseData,
+        Self::DropNames,
+        Self::DropData,
         Self::Mixed,
         Self::Torn,
         Self::PerFile,
     ];
 
-    /// Chooses a style. [`Self::LoseAll`] and [`Self::Mixed`] are chosen more often: they find the most.
+    /// Chooses a style. [`Self::DropAll`] and [`Self::Mixed`] are chosen more often: they find the most.
     pub(crate) fn choose(rng: &mut Rng) -> Self {
         match rng.below(10) {
-            0 | 1 => Self::LoseAll,
+            0 | 1 => Self::DropAll,
             2..=4 => Self::Mixed,
             5 => Self::PerFile,
             other => Self::ALL[usize::try_from(other).expect("small") % Self::ALL.len()],
         }
     }
 
-    fn of(self, seed: u64, ino: Ino) -> Self {
+    fn for_inode(self, seed: u64, ino: Ino) -> Self {
         if self == Self::PerFile { Self::ALL[Rng::new(seed).fork(ino).index(6)] } else { self }
     }
 }
 
 /// A power cut.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct PowerCut {
     /// Events before this position had happened.
     pub(crate) at: usize,
-    pub(crate) style: Style,
+    pub(crate) style: CutStyle,
     pub(crate) seed: u64,
 }
 
 /// Selects the syncs that have no effect, for the controls: by path (the root's is empty) and by kind (true
 /// for a sync of names).
-pub(crate) type Ignored = fn(path: &str, names: bool) -> bool;
+pub(crate) type IgnoredSyncs = fn(path: &str, names: bool) -> bool;
 
 /// Every sync counts.
-pub(crate) const NONE_IGNORED: Ignored = |_, _| false;
+pub(crate) const NO_SYNCS_IGNORED: IgnoredSyncs = |_, _| false;
 
 /// The state that `cut` leaves.
-pub(crate) fn leave(recording: &Recording, cut: Cut, ignored: Ignored) -> Tree {
-    let mut files: HashMap<Ino, files::Data> = HashMap::new();
-    let mut names = names::Names::default();
+pub(crate) fn crash_state(recording: &Recording, cut: PowerCut, ignored: IgnoredSyncs) -> CrashTree {
+    let mut files: HashMap<Ino, files::PendingFile> = HashMap::new();
+    let mut names = names::PendingNames::default();
     for event in &recording.events[..cut.at] {
         match event {
-            Event::Name { .. } | Event::Unname { .. } | Event::Rename { .. } => names.change(event),
-            Event::SyncNames { dir, path } if !ignored(path, true) => names.sync(*dir),
-            Event::Write { ino, .. } | Event::Resize { ino, .. } | Event::Zero { ino, .. } => {
-                files.entry(*ino).or_default().change(event);
+            DiskEvent::AddName { .. } | DiskEvent::RemoveName { .. } | DiskEvent::Rename { .. } => {
+                names.add_change(event)
             }
-            Event::Sync { ino, path } if !ignored(path, false) => files.entry(*ino).or_default().sync(),
-            Event::SyncFailed { ino } => files.entry(*ino).or_default().settle(cut, *ino),
-            Event::Sync { .. } | Event::SyncNames { .. } => {}
+            DiskEvent::SyncNames { dir, path } if !ignored(path, true) => names.sync(*dir),
+            DiskEvent::Write { ino, .. } | DiskEvent::Resize { ino, .. } | DiskEvent::Zero { ino, .. } => {
+                files.entry(*ino).or_default().add_change(event);
+            }
+            DiskEvent::Sync { ino, path } if !ignored(path, false) => files.entry(*ino).or_default().sync(),
+            DiskEvent::SyncFailed { ino } => files.entry(*ino).or_default().resolve_pending(cut, *ino),
+            DiskEvent::Sync { .. } | DiskEvent::SyncNames { .. } => {}
         }
     }
-    let settled = |(ino, mut data): (Ino, files::Data)| {
-        data.settle(cut, ino);
+    let resolved = |(ino, mut data): (Ino, files::PendingFile)| {
+        data.resolve_pending(cut, ino);
         (ino, data.into_durable())
     };
-    let files: HashMap<Ino, FileImage> = files.into_iter().map(settled).collect();
-    Tree { files, directories: names.settle(cut), shapes: recording.shapes.clone() }
+    let files: HashMap<Ino, FileImage> = files.into_iter().map(resolved).collect();
+    CrashTree { files, directories: names.resolve_pending(cut), shapes: recording.shapes.clone() }
 }

@@ -24,7 +24,6 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 mod answer;
-mod book;
 mod connection;
 mod control;
 mod framing;
@@ -36,31 +35,32 @@ mod shape;
 mod source;
 #[cfg(test)]
 mod tests;
+mod traffic;
 pub mod units;
 
-pub use book::{Counters, LogLine};
-pub use rule::{Fault, Rule, WrongRule};
-pub use shape::Shape;
+pub use rule::{Fault, Rule, RuleError};
+pub use shape::TrafficShape;
+pub use traffic::{Counters, LogLine};
 
-use book::Book;
 use connection::Connection;
 use rules::Rules;
 use shape::Shaper;
+use traffic::TrafficLog;
 
 /// The pause after a connection that could not be accepted: file descriptors have run out, which is
 /// temporary.
-const PAUSE: Duration = Duration::from_millis(10);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// State shared by all connections of a proxy.
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     origin: Mutex<SocketAddr>,
     rules: Mutex<Rules>,
     shaper: Shaper,
-    book: Arc<Book>,
+    traffic: Arc<TrafficLog>,
 }
 
-impl Shared {
+impl ProxyState {
     fn origin(&self) -> SocketAddr {
         *self.origin.lock().expect("no panic while held")
     }
@@ -74,7 +74,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct FaultProxy {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     runtime: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -98,11 +98,11 @@ impl FaultProxy {
         let listener = TcpListener::bind(listen)?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             origin: Mutex::new(origin),
             rules: Mutex::default(),
             shaper: Shaper::default(),
-            book: Arc::default(),
+            traffic: Arc::default(),
         });
         // One thread: it is fast enough for any rate of the loopback interface, and needs no wake-ups to hand
         // work over.
@@ -157,26 +157,26 @@ impl FaultProxy {
     }
 
     /// Changes the shape from now on, also for bodies that are being passed.
-    pub fn set_shape(&self, shape: Shape) {
+    pub fn set_shape(&self, shape: TrafficShape) {
         self.shared.shaper.set(shape);
     }
 
     /// Counters since the start or [`Self::clear_log`].
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.shared.book.counters()
+        self.shared.traffic.counters()
     }
 
     /// The log: a line for each request, in the order of arrival; the oldest lines are dropped when there are
     /// too many.
     #[must_use]
     pub fn log(&self) -> Vec<LogLine> {
-        self.shared.book.log()
+        self.shared.traffic.log()
     }
 
     /// Empties the log and resets the counters.
     pub fn clear_log(&self) {
-        self.shared.book.clear();
+        self.shared.traffic.clear();
     }
 }
 
@@ -190,15 +190,15 @@ impl Drop for FaultProxy {
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+async fn serve(listener: TcpListener, shared: Arc<ProxyState>) {
     let listener = tokio::net::TcpListener::from_std(listener).expect("a listener that does not block");
     loop {
         let Ok((client, _)) = listener.accept().await else {
-            sleep(PAUSE).await;
+            sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
         let is_refused = shared.rules().refuse_connection();
-        shared.book.connection(is_refused);
+        shared.traffic.connection(is_refused);
         if is_refused {
             continue;
         }

@@ -8,24 +8,24 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use crate::s3::{Body, Client, whole};
+use crate::s3::{ClientBody, S3TestClient, full_body};
 
 /// A request on a connection of its own, and its response.
-pub(crate) struct Exchange {
+pub(crate) struct RawExchange {
     reader: OwnedReadHalf,
     writer: OwnedWriteHalf,
 }
 
 /// A response: its status, its head and as much of the body as was read.
 #[derive(Debug)]
-pub(crate) struct RawAnswer {
+pub(crate) struct RawHttpResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
     /// Body bytes that arrived with the head.
     pub(crate) body: Vec<u8>,
 }
 
-impl RawAnswer {
+impl RawHttpResponse {
     /// The announced length of the body.
     pub(crate) fn content_length(&self) -> usize {
         let line = self.head.lines().find_map(|line| {
@@ -36,20 +36,20 @@ impl RawAnswer {
     }
 }
 
-impl Exchange {
+impl RawExchange {
     /// Connects and sends the head of a signed request that announces `length` body bytes.
     pub(crate) async fn begin(
-        client: &Client,
+        client: &S3TestClient,
         server: SocketAddr,
         method: Method,
         path: &str,
         length: u64,
     ) -> std::io::Result<Self> {
-        let request = client.request(method, path, &[("content-length", length.to_string())], whole(""));
+        let request = client.request(method, path, &[("content-length", length.to_string())], full_body(""));
         let stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
         let (reader, mut writer) = stream.into_split();
-        writer.write_all(head(&request).as_bytes()).await?;
+        writer.write_all(head_text(&request).as_bytes()).await?;
         Ok(Self { reader, writer })
     }
 
@@ -60,7 +60,7 @@ impl Exchange {
 
     /// Sends body bytes until all are sent, or until a response arrives first, as from a server that refuses
     /// the request.
-    pub(crate) async fn send_or_answer(&mut self, bytes: &[u8]) -> std::io::Result<Option<RawAnswer>> {
+    pub(crate) async fn send_or_answer(&mut self, bytes: &[u8]) -> std::io::Result<Option<RawHttpResponse>> {
         let Self { reader, writer } = self;
         tokio::select! {
             biased;
@@ -74,7 +74,7 @@ impl Exchange {
     }
 
     /// Waits for the head of the response.
-    pub(crate) async fn answer(&mut self) -> std::io::Result<RawAnswer> {
+    pub(crate) async fn answer(&mut self) -> std::io::Result<RawHttpResponse> {
         read_answer(&mut self.reader).await
     }
 
@@ -82,7 +82,7 @@ impl Exchange {
     pub(crate) async fn skip(&mut self, bytes: usize) -> std::io::Result<()> {
         let mut left = bytes;
         while left > 0 {
-            match self.sip(left).await? {
+            match self.read_some(left).await? {
                 0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
                 read => left -= read,
             }
@@ -91,13 +91,13 @@ impl Exchange {
     }
 
     /// Reads the available bytes, at most `bytes`, and drops them. Returns their number.
-    pub(crate) async fn sip(&mut self, bytes: usize) -> std::io::Result<usize> {
+    pub(crate) async fn read_some(&mut self, bytes: usize) -> std::io::Result<usize> {
         let mut drops = vec![0; bytes.min(64 << 10)];
         self.reader.read(&mut drops).await
     }
 
     /// Reads the rest of a response's body and returns the whole body.
-    pub(crate) async fn rest(&mut self, answer: &RawAnswer) -> std::io::Result<Vec<u8>> {
+    pub(crate) async fn read_rest(&mut self, answer: &RawHttpResponse) -> std::io::Result<Vec<u8>> {
         let mut body = answer.body.clone();
         let before = body.len();
         body.resize(answer.content_length(), 0);
@@ -107,7 +107,7 @@ impl Exchange {
 }
 
 /// The head of a request as it is sent.
-pub(crate) fn head(request: &Request<Body>) -> String {
+pub(crate) fn head_text(request: &Request<ClientBody>) -> String {
     let mut head = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri());
     for (name, value) in request.headers() {
         let value = value.to_str().expect("our own header");
@@ -116,7 +116,7 @@ pub(crate) fn head(request: &Request<Body>) -> String {
     head + "\r\n"
 }
 
-async fn read_answer(reader: &mut OwnedReadHalf) -> std::io::Result<RawAnswer> {
+async fn read_answer(reader: &mut OwnedReadHalf) -> std::io::Result<RawHttpResponse> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -132,5 +132,5 @@ async fn read_answer(reader: &mut OwnedReadHalf) -> std::io::Result<RawAnswer> {
     if status == 100 {
         return Box::pin(read_answer(reader)).await;
     }
-    Ok(RawAnswer { status, head, body: bytes[end + 4..].to_vec() })
+    Ok(RawHttpResponse { status, head, body: bytes[end + 4..].to_vec() })
 }

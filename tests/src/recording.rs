@@ -17,15 +17,15 @@ pub(crate) const ROOT: Ino = 1;
 
 /// A change or a sync. Reads are not recorded.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub(crate) enum DiskEvent {
     /// A new name: of a new file or directory, or a hard link.
-    Name {
+    AddName {
         dir: Ino,
         name: Arc<str>,
         ino: Ino,
     },
     /// A removed name (unlink or rmdir).
-    Unname {
+    RemoveName {
         dir: Ino,
         name: Arc<str>,
         ino: Ino,
@@ -70,7 +70,7 @@ pub(crate) enum Event {
 
 /// Kind and permissions of an inode. They are durable immediately: nothing in mlgw depends on them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct InodeShape {
     pub(crate) directory: bool,
     pub(crate) mode: u32,
 }
@@ -78,8 +78,8 @@ pub(crate) struct Shape {
 /// The events of one data directory, and the shapes of all inodes it ever held.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recording {
-    pub(crate) events: Vec<Event>,
-    pub(crate) shapes: HashMap<Ino, Shape>,
+    pub(crate) events: Vec<DiskEvent>,
+    pub(crate) shapes: HashMap<Ino, InodeShape>,
 }
 
 impl Recording {
@@ -91,29 +91,31 @@ impl Recording {
     /// The positions of the syncs for which `chosen` returns true. Its arguments are the path, and true for a
     /// sync of names.
     pub(crate) fn syncs(&self, chosen: impl Fn(&str, bool) -> bool) -> Vec<usize> {
-        let is_chosen = |event: &Event| match event {
-            Event::Sync { path, .. } => chosen(path, false),
-            Event::SyncNames { path, .. } => chosen(path, true),
+        let is_chosen = |event: &DiskEvent| match event {
+            DiskEvent::Sync { path, .. } => chosen(path, false),
+            DiskEvent::SyncNames { path, .. } => chosen(path, true),
             _ => false,
         };
         (0..self.events.len()).filter(|index| is_chosen(&self.events[*index])).collect()
     }
 
     /// Number of files created with this suffix, for progress lines.
-    pub(crate) fn made(&self, suffix: &str) -> usize {
-        let made = |event: &&Event| matches!(event, Event::Name { name, .. } if name.ends_with(suffix));
+    pub(crate) fn created_count(&self, suffix: &str) -> usize {
+        let made =
+            |event: &&DiskEvent| matches!(event, DiskEvent::AddName { name, .. } if name.ends_with(suffix));
         self.events.iter().filter(made).count()
     }
 
     /// Number of files with this suffix that were removed.
-    pub(crate) fn removed(&self, suffix: &str) -> usize {
-        let removed = |event: &&Event| matches!(event, Event::Unname { name, .. } if name.ends_with(suffix));
+    pub(crate) fn removed_count(&self, suffix: &str) -> usize {
+        let removed = |event: &&DiskEvent| matches!(event, DiskEvent::RemoveName { name, .. } if name.ends_with(suffix));
         self.events.iter().filter(removed).count()
     }
 
     /// Bytes written, for progress lines.
     pub(crate) fn written_bytes(&self) -> usize {
-        let length = |event: &Event| if let Event::Write { data, .. } = event { data.len() } else { 0 };
+        let length =
+            |event: &DiskEvent| if let DiskEvent::Write { data, .. } = event { data.len() } else { 0 };
         self.events.iter().map(length).sum()
     }
 }

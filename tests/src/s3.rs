@@ -23,29 +23,29 @@ mod calls;
 mod sign;
 mod xml;
 
-pub(crate) use calls::PartListed;
+pub(crate) use calls::ListedPartRow;
 pub(crate) use sign::encode;
 
 /// A request body.
-pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
+pub(crate) type ClientBody = UnsyncBoxBody<Bytes, io::Error>;
 
-type Sender = SendRequest<Body>;
+type RequestSender = SendRequest<ClientBody>;
 
 /// The reason for which a call failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CallFailure {
     /// The server responded with an error: the code determines if the request took effect.
     Refused { status: StatusCode, body: String },
     /// No complete response: the request may or may not have taken effect.
-    Lost(String),
+    NoResponse(String),
 }
 
-impl Failure {
+impl CallFailure {
     /// The status, if there was a response.
     pub(crate) const fn status(&self) -> Option<u16> {
         match self {
             Self::Refused { status, .. } => Some(status.as_u16()),
-            Self::Lost(_) => None,
+            Self::NoResponse(_) => None,
         }
     }
 
@@ -55,19 +55,19 @@ impl Failure {
 }
 
 /// A complete response.
-pub(crate) struct Answer {
+pub(crate) struct S3ClientResponse {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for S3ClientResponse {
     /// Formats without the body: a megabyte of it would hide everything else in a failure's report.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes with {:?}", self.body.len(), self.headers)
     }
 }
 
-impl Answer {
+impl S3ClientResponse {
     /// A header as text, which may be any valid UTF-8.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
@@ -81,58 +81,65 @@ impl Answer {
 
 /// A client of one server; cheap to clone. Connections are reused, with one request at a time on each.
 #[derive(Clone)]
-pub(crate) struct Client {
-    shared: Arc<Shared>,
+pub(crate) struct S3TestClient {
+    shared: Arc<ClientShared>,
 }
 
-struct Shared {
+struct ClientShared {
     server: SocketAddr,
     signer: sign::Signer,
-    idle: Mutex<Vec<Sender>>,
+    idle: Mutex<Vec<RequestSender>>,
     /// The address to connect from, for tests that depend on the source address.
-    from: Option<IpAddr>,
+    source_address: Option<IpAddr>,
 }
 
-impl Client {
+impl S3TestClient {
     pub(crate) fn new(server: SocketAddr, access_key: &str, secret_key: &str) -> Self {
-        Self::of_service("s3", server, access_key, secret_key)
+        Self::for_service("s3", server, access_key, secret_key)
     }
 
     /// A client of the admin API.
-    pub(crate) fn of_admin(server: SocketAddr, access_key: &str, secret_key: &str) -> Self {
-        Self::of_service("mlgw", server, access_key, secret_key)
+    pub(crate) fn admin(server: SocketAddr, access_key: &str, secret_key: &str) -> Self {
+        Self::for_service("mlgw", server, access_key, secret_key)
     }
 
-    fn of_service(service: &'static str, server: SocketAddr, access_key: &str, secret_key: &str) -> Self {
+    fn for_service(service: &'static str, server: SocketAddr, access_key: &str, secret_key: &str) -> Self {
         let signer = sign::Signer::new(service, access_key, secret_key);
-        Self { shared: Arc::new(Shared { server, signer, idle: Mutex::new(Vec::new()), from: None }) }
+        Self {
+            shared: Arc::new(ClientShared {
+                server,
+                signer,
+                idle: Mutex::new(Vec::new()),
+                source_address: None,
+            }),
+        }
     }
 
     /// Sends a request with a document to the admin API, and returns the document of the response.
     ///
     /// # Errors
-    /// As [`Client::call`].
-    pub(crate) async fn ask(
+    /// As [`S3TestClient::call`].
+    pub(crate) async fn call_admin(
         &self,
         method: Method,
         path: &str,
         document: &serde_json::Value,
-    ) -> Result<serde_json::Value, Failure> {
+    ) -> Result<serde_json::Value, CallFailure> {
         let text = if document.is_null() { String::new() } else { document.to_string() };
         let host = self.shared.server.to_string();
         let request = Request::builder().method(method).uri(path).header("host", host);
-        let mut request = request.body(whole(text.clone())).expect("our own request is well-formed");
+        let mut request = request.body(full_body(text.clone())).expect("our own request is well-formed");
         let signed = SignableBody::Bytes(text.as_bytes());
         self.shared.signer.sign_with(&mut request, self.shared.server, signed);
-        let answer = self.answered(request).await?;
-        serde_json::from_slice(&answer.body).map_err(|error| lost(&error))
+        let answer = self.send_and_read(request).await?;
+        serde_json::from_slice(&answer.body).map_err(|error| no_response(&error))
     }
 
     /// The same client with another source address of this machine.
     #[must_use]
-    pub(crate) fn with_address(self, from: IpAddr) -> Self {
+    pub(crate) fn with_source_address(self, from: IpAddr) -> Self {
         let shared = Arc::into_inner(self.shared).expect("a client that nobody shares yet");
-        Self { shared: Arc::new(Shared { from: Some(from), ..shared }) }
+        Self { shared: Arc::new(ClientShared { source_address: Some(from), ..shared }) }
     }
 
     /// A signed request for `path` (encoded, with its query).
@@ -141,8 +148,8 @@ impl Client {
         method: Method,
         path: &str,
         headers: &[(&'static str, String)],
-        body: Body,
-    ) -> Request<Body> {
+        body: ClientBody,
+    ) -> Request<ClientBody> {
         let mut request = Request::builder()
             .method(method.clone())
             .uri(path)
@@ -160,9 +167,12 @@ impl Client {
         request
     }
 
-    async fn exchange(&self, request: Request<Body>) -> Result<(http::Response<Incoming>, Sender), Failure> {
+    async fn exchange(
+        &self,
+        request: Request<ClientBody>,
+    ) -> Result<(http::Response<Incoming>, RequestSender), CallFailure> {
         let mut sender = self.connection().await?;
-        let response = sender.send_request(request).await.map_err(|error| lost(&error))?;
+        let response = sender.send_request(request).await.map_err(|error| no_response(&error))?;
         Ok((response, sender))
     }
 
@@ -175,25 +185,25 @@ impl Client {
         method: Method,
         path: &str,
         headers: &[(&'static str, String)],
-        body: Body,
-    ) -> Result<Answer, Failure> {
-        self.answered(self.request(method, path, headers, body)).await
+        body: ClientBody,
+    ) -> Result<S3ClientResponse, CallFailure> {
+        self.send_and_read(self.request(method, path, headers, body)).await
     }
 
-    async fn answered(&self, request: Request<Body>) -> Result<Answer, Failure> {
+    async fn send_and_read(&self, request: Request<ClientBody>) -> Result<S3ClientResponse, CallFailure> {
         let (response, sender) = self.exchange(request).await?;
         let (head, body) = response.into_parts();
-        let body = body.collect().await.map_err(|error| lost(&error))?.to_bytes();
+        let body = body.collect().await.map_err(|error| no_response(&error))?.to_bytes();
         self.shared.idle.lock().expect("no panic while held").push(sender);
         if head.status.is_success() {
-            return Ok(Answer { headers: head.headers, body });
+            return Ok(S3ClientResponse { headers: head.headers, body });
         }
         let body = String::from_utf8_lossy(&body).into_owned();
-        Err(Failure::Refused { status: head.status, body })
+        Err(CallFailure::Refused { status: head.status, body })
     }
 
     /// An idle connection that is still open, or a new one. On an error nothing was sent.
-    async fn connection(&self) -> Result<Sender, Failure> {
+    async fn connection(&self) -> Result<RequestSender, CallFailure> {
         loop {
             let idle = self.shared.idle.lock().expect("no panic while held").pop();
             let Some(mut sender) = idle else { break };
@@ -201,19 +211,21 @@ impl Client {
                 return Ok(sender);
             }
         }
-        let stream = self.connect().await.map_err(|error| lost(&error))?;
-        stream.set_nodelay(true).map_err(|error| lost(&error))?;
+        let stream = self.connect().await.map_err(|error| no_response(&error))?;
+        stream.set_nodelay(true).map_err(|error| no_response(&error))?;
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| lost(&error))?;
+            .map_err(|error| no_response(&error))?;
         tokio::spawn(connection);
         Ok(sender)
     }
 }
 
-impl Client {
+impl S3TestClient {
     async fn connect(&self) -> io::Result<TcpStream> {
-        let Some(from) = self.shared.from else { return TcpStream::connect(self.shared.server).await };
+        let Some(from) = self.shared.source_address else {
+            return TcpStream::connect(self.shared.server).await;
+        };
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::new(from, 0))?;
         socket.connect(self.shared.server).await
@@ -221,17 +233,17 @@ impl Client {
 }
 
 /// The whole chain of an error: hyper's own message rarely includes the error of the socket.
-fn lost(error: &dyn std::error::Error) -> Failure {
+fn no_response(error: &dyn std::error::Error) -> CallFailure {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         message = format!("{message}: {cause}");
         source = cause.source();
     }
-    Failure::Lost(message)
+    CallFailure::NoResponse(message)
 }
 
 /// A body of these bytes.
-pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
+pub(crate) fn full_body(bytes: impl Into<Bytes>) -> ClientBody {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }

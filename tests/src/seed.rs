@@ -50,7 +50,7 @@ pub(crate) const fn mix(value: u64) -> u64 {
 }
 
 /// A generator with the seed of the test: `MLGW_SEED` if set, otherwise the test's default. Prints the seed.
-pub(crate) fn announce(test: &str, default: u64) -> Rng {
+pub(crate) fn seeded_rng(test: &str, default: u64) -> Rng {
     let seed = setting("MLGW_SEED", default);
     eprintln!("{test}: seed {seed} (repeat with MLGW_SEED={seed})");
     Rng::new(seed)

@@ -16,26 +16,26 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Runtime;
 
-use crate::s3::Client;
+use crate::s3::S3TestClient;
 
 pub(crate) const ACCESS_KEY: &str = "MLGWTESTROOTKEY00001";
 pub(crate) const SECRET_KEY: &str = "mlgw-tests-root-secret-0123456789abcdefg";
 
 /// Longest wait for a start or a stop. Generous: it is reached only if something is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Polling interval.
-const GLANCE: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Placeholder address of a server that has not reported its addresses yet.
-const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const UNKNOWN_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Drops the files below this directory from the page cache.
-pub(crate) fn leave_page_cache(dir: &Path) {
+pub(crate) fn drop_page_cache(dir: &Path) {
     for entry in std::fs::read_dir(dir).expect("a directory") {
         let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))).expect("an entry");
         if kind.is_dir() {
-            leave_page_cache(&path);
+            drop_page_cache(&path);
         } else if kind.is_file() {
             let file = std::fs::File::open(&path).expect("opened");
             file.sync_all().expect("synced");
@@ -51,7 +51,7 @@ pub(crate) fn runtime() -> Runtime {
 
 /// The configuration and the environment of a server to start.
 #[derive(Clone, Debug)]
-pub(crate) struct Setup {
+pub(crate) struct ServerSetup {
     pub(crate) data_dir: PathBuf,
     settings: Vec<(String, String)>,
     /// Shell commands that run before the server replaces the shell: limits and cgroups.
@@ -67,7 +67,7 @@ pub(crate) struct StartFailure {
     pub(crate) log: String,
 }
 
-impl Setup {
+impl ServerSetup {
     pub(crate) fn new(data_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
@@ -100,7 +100,7 @@ impl Setup {
 
     /// Adds a shell command that runs in the server's process before the server.
     #[must_use]
-    pub(crate) fn prepared_by(mut self, command: &str) -> Self {
+    pub(crate) fn with_preparation(mut self, command: &str) -> Self {
         self.preparation.push_str(command);
         self.preparation.push_str("; ");
         self
@@ -108,7 +108,7 @@ impl Setup {
 
     /// Sets a command that runs the server in its own place and process.
     #[must_use]
-    pub(crate) fn launched_by(mut self, launcher: &str) -> Self {
+    pub(crate) fn with_launcher(mut self, launcher: &str) -> Self {
         launcher.clone_into(&mut self.launcher);
         self
     }
@@ -145,20 +145,20 @@ impl Setup {
     ///
     /// # Errors
     /// The server exited, or was not ready in time (and was killed).
-    pub(crate) fn try_start(&self) -> Result<Server, StartFailure> {
+    pub(crate) fn try_start(&self) -> Result<ServerProcess, StartFailure> {
         let mut server = self.spawn();
         server.wait_ready()?;
         Ok(server)
     }
 
     /// Starts the server; panics unless it becomes ready.
-    pub(crate) fn start(&self) -> Server {
+    pub(crate) fn start(&self) -> ServerProcess {
         self.try_start().unwrap_or_else(|failure| {
             panic!("the server did not start: {:?}\n{}", failure.status, failure.log)
         })
     }
 
-    fn spawn(&self) -> Server {
+    fn spawn(&self) -> ServerProcess {
         let log = tempfile::Builder::new().prefix("mlgw-log").tempfile().expect("a log file");
         let output = || Stdio::from(log.reopen().and_then(appending).expect("the log file"));
         let script = format!("{}exec {} \"$0\" \"$@\"", self.preparation, self.launcher);
@@ -179,7 +179,7 @@ impl Setup {
             .stderr(output())
             .spawn()
             .unwrap_or_else(|error| panic!("starting {}: {error}", binary().display()));
-        Server { child, s3: NOWHERE, admin: NOWHERE, log, exited: None }
+        ServerProcess { child, s3: UNKNOWN_ADDR, admin: UNKNOWN_ADDR, log, exited: None }
     }
 }
 
@@ -211,7 +211,7 @@ fn address_after(log: &str, words: &str) -> Option<SocketAddr> {
 }
 
 /// A running server.
-pub(crate) struct Server {
+pub(crate) struct ServerProcess {
     child: Child,
     pub(crate) s3: SocketAddr,
     pub(crate) admin: SocketAddr,
@@ -219,14 +219,14 @@ pub(crate) struct Server {
     exited: Option<ExitStatus>,
 }
 
-impl Server {
-    pub(crate) fn client(&self) -> Client {
-        Client::new(self.s3, ACCESS_KEY, SECRET_KEY)
+impl ServerProcess {
+    pub(crate) fn client(&self) -> S3TestClient {
+        S3TestClient::new(self.s3, ACCESS_KEY, SECRET_KEY)
     }
 
     /// A client of the admin API.
-    pub(crate) fn admin_client(&self) -> Client {
-        Client::of_admin(self.admin, ACCESS_KEY, SECRET_KEY)
+    pub(crate) fn admin_client(&self) -> S3TestClient {
+        S3TestClient::admin(self.admin, ACCESS_KEY, SECRET_KEY)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -242,21 +242,21 @@ impl Server {
         let start = Instant::now();
         while !self.is_ready() {
             let status = self.child.try_wait().expect("our child");
-            if status.is_some() || start.elapsed() > PATIENCE {
+            if status.is_some() || start.elapsed() > START_STOP_TIMEOUT {
                 self.kill();
                 return Err(StartFailure { status, log: self.log() });
             }
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
     fn is_ready(&mut self) -> bool {
         let log = self.log();
-        let said = (address_after(&log, " serves S3 at "), address_after(&log, ", its admin API at "));
-        let (Some(s3), Some(admin)) = said else { return false };
+        let addresses = (address_after(&log, " serves S3 at "), address_after(&log, ", its admin API at "));
+        let (Some(s3), Some(admin)) = addresses else { return false };
         (self.s3, self.admin) = (s3, admin);
-        answers_ready(admin)
+        is_ready_at(admin)
     }
 
     /// `kill -9`: the process has ended when this returns.
@@ -268,32 +268,32 @@ impl Server {
     }
 
     /// Sends SIGTERM and returns immediately.
-    pub(crate) fn ask_to_stop(&self) {
+    pub(crate) fn send_sigterm(&self) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).expect("our child");
     }
 
     /// Sends SIGTERM and expects exit status 0.
     pub(crate) fn stop(mut self) {
-        self.ask_to_stop();
+        self.send_sigterm();
         let status = self.wait_exit();
         assert_eq!(status.code(), Some(0), "SIGTERM ends in {status:?}\n{}", self.log());
     }
 
-    /// Waits for the server to exit; panics after [`PATIENCE`].
+    /// Waits for the server to exit; panics after [`START_STOP_TIMEOUT`].
     pub(crate) fn wait_exit(&mut self) -> ExitStatus {
-        self.exit_in_time().unwrap_or_else(|| panic!("the server does not end\n{}", self.log()))
+        self.try_wait_exit().unwrap_or_else(|| panic!("the server does not end\n{}", self.log()))
     }
 
     /// Waits for the server to exit; `None` if it does not exit in time.
-    pub(crate) fn exit_in_time(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn try_wait_exit(&mut self) -> Option<ExitStatus> {
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < START_STOP_TIMEOUT {
             if let Some(status) = self.child.try_wait().expect("our child") {
                 self.exited = Some(status);
                 return Some(status);
             }
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
         None
     }
@@ -308,7 +308,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         if thread::panicking() {
             eprintln!("--- the server's output ---\n{}---", self.log());
@@ -317,7 +317,7 @@ impl Drop for Server {
     }
 }
 
-fn answers_ready(admin: SocketAddr) -> bool {
+fn is_ready_at(admin: SocketAddr) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(admin)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;

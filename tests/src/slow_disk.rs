@@ -1,5 +1,5 @@
 //! A pass-through mount of a directory as a disk of one spindle: all calls go to the directory, and reads,
-//! writes and syncs take as long as on such a disk ([`Pace`]). A decorator for benchmarks of a slow tier,
+//! writes and syncs take as long as on such a disk ([`DiskPace`]). A decorator for benchmarks of a slow tier,
 //! also a program.
 //!
 //! Invariants: a request is answered no sooner than it is done below, so the file system below decides which
@@ -28,7 +28,7 @@ mod pace;
 #[cfg(test)]
 mod tests;
 
-pub use pace::Pace;
+pub use pace::DiskPace;
 
 /// The kernel's caching of file data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +51,13 @@ impl SlowDisk {
     /// # Errors
     /// Either path is not a directory, or mounting is not possible: it needs /dev/fuse, and root or
     /// fusermount3.
-    pub fn mount(backing: &Path, on: &Path, pace: Pace, caching: Caching) -> io::Result<Self> {
+    pub fn mount(backing: &Path, mount_point: &Path, pace: DiskPace, caching: Caching) -> io::Result<Self> {
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("mlgw-slow-disk".to_owned())];
         // One spindle; and consecutive requests stay in order.
         config.n_threads = Some(1);
-        let session = fuser::spawn_mount(calls::Calls::new(backing, pace, caching)?, on, &config)?;
+        let session =
+            fuser::spawn_mount(calls::SlowFilesystem::new(backing, pace, caching)?, mount_point, &config)?;
         Ok(Self { session })
     }
 

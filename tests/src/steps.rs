@@ -32,23 +32,23 @@ echo "===== $failed failed, $passed passed in 0.01s ====="
 "#;
 
 /// A copy of the runner with the stand-ins.
-struct Runner {
-    room: tempfile::TempDir,
+struct StepRunner {
+    temp_dir: tempfile::TempDir,
 }
 
 /// The output of a run, and its success.
-struct Ended {
+struct RunOutput {
     text: String,
     is_success: bool,
 }
 
-impl Ended {
+impl RunOutput {
     fn last_line(&self) -> &str {
         self.text.lines().last().unwrap_or_default()
     }
 }
 
-impl Runner {
+impl StepRunner {
     fn new() -> Self {
         let room = tempfile::tempdir().expect("made");
         let steps = room.path().join("tests/steps");
@@ -62,14 +62,14 @@ impl Runner {
             fs::write(steps.join(name), STEP).expect("written");
             fs::set_permissions(steps.join(name), fs::Permissions::from_mode(0o755)).expect("set");
         }
-        Self { room }
+        Self { temp_dir: room }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.room.path().join(name)
+        self.temp_dir.path().join(name)
     }
 
-    fn run(&self, variables: &[(&str, &str)]) -> Ended {
+    fn run(&self, variables: &[(&str, &str)]) -> RunOutput {
         let _ = fs::remove_file(self.path("state/runs"));
         let mut command = Command::new("bash");
         command.arg(self.path("tests/steps/run")).arg("check");
@@ -77,7 +77,7 @@ impl Runner {
         command.envs(variables.iter().copied());
         let ended = command.output().expect("run");
         let text = String::from_utf8(ended.stdout).expect("text");
-        Ended { text, is_success: ended.status.success() }
+        RunOutput { text, is_success: ended.status.success() }
     }
 
     /// Number of runs of a test.
@@ -89,7 +89,7 @@ impl Runner {
 
 #[test]
 fn a_test_that_fails_runs_once_more_and_is_flaky_or_fails_the_run() {
-    let runner = Runner::new();
+    let runner = StepRunner::new();
     for (fails, flaky, last, is_success) in [
         ("", &[][..], "4 passed, 0 failed", true),
         ("flaky one", &["    format  flaky one"], "4 passed, 0 failed", true),
@@ -111,7 +111,7 @@ fn a_test_that_fails_runs_once_more_and_is_flaky_or_fails_the_run() {
 
 #[test]
 fn a_step_that_fails_without_a_test_is_not_run_once_more() {
-    let runner = Runner::new();
+    let runner = StepRunner::new();
     for status in ["1", "2", "101", "124"] {
         let ended = runner.run(&[("BREAKS", status)]);
         assert_eq!((ended.last_line(), ended.is_success), ("1 passed, 1 failed", false), "{}", ended.text);
@@ -121,6 +121,6 @@ fn a_step_that_fails_without_a_test_is_not_run_once_more() {
 
 #[test]
 fn a_test_that_is_missing_from_the_second_run_has_not_passed() {
-    let ended = Runner::new().run(&[("FAILS", "flaky one"), ("SILENT", "yes")]);
+    let ended = StepRunner::new().run(&[("FAILS", "flaky one"), ("SILENT", "yes")]);
     assert_eq!((ended.last_line(), ended.is_success), ("3 passed, 1 failed", false), "{}", ended.text);
 }

@@ -17,7 +17,7 @@ mod directories;
 mod fixtures;
 mod scrubbing;
 
-pub(crate) use directories::copy;
+pub(crate) use directories::copy_directory;
 
 use crate::server::runtime;
 use serde_json::Value;
@@ -26,7 +26,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs a `store` verb of the binary.
-fn store(words: &[&str]) -> Output {
+fn run_store(words: &[&str]) -> Output {
     Command::new(crate::server::binary())
         .args(["store"])
         .args(words)
@@ -37,8 +37,8 @@ fn store(words: &[&str]) -> Output {
 }
 
 /// Runs a verb that prints a document; returns the document and the exit status.
-fn asked(words: &[&str]) -> (Value, i32) {
-    let output = store(&[words, &["--output", "json"]].concat());
+fn run_store_json(words: &[&str]) -> (Value, i32) {
+    let output = run_store(&[words, &["--output", "json"]].concat());
     let status = output.status.code().expect("it exits");
     let text = String::from_utf8_lossy(&output.stdout);
     let document = serde_json::from_str(&text)
@@ -55,14 +55,14 @@ fn damage_in(findings: &Value) -> Vec<String> {
 
 /// Runs a check; returns the kinds of damage found.
 pub(crate) fn check(dir: &Path) -> Vec<String> {
-    let (document, status) = asked(&["check", text(dir)]);
+    let (document, status) = run_store_json(&["check", path_text(dir)]);
     let damage = damage_in(&document["findings"]);
     assert_eq!(status, i32::from(!damage.is_empty()), "{document:#}");
     damage
 }
 
 /// Asserts that a check finds no damage in an undamaged directory.
-pub(crate) fn assert_sound(dir: &Path) {
+pub(crate) fn assert_undamaged(dir: &Path) {
     assert_eq!(check(dir), Vec::<String>::new(), "{}", dir.display());
 }
 
@@ -75,6 +75,6 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-fn text(path: &Path) -> &str {
+fn path_text(path: &Path) -> &str {
     path.to_str().expect("a path of ours")
 }

@@ -16,31 +16,31 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::content::Content;
-use crate::s3::{Client, whole};
+use crate::content::TestContent;
+use crate::s3::{S3TestClient, full_body};
 use crate::seed::Rng;
-use crate::server::{Server, Setup, runtime};
+use crate::server::{ServerProcess, ServerSetup, runtime};
 
 /// The bucket of these tests.
 const BUCKET: &str = "tiered";
 
 /// The expected objects by key.
-type Objects = BTreeMap<String, Bytes>;
+type TierObjects = BTreeMap<String, Bytes>;
 
 /// Puts objects of every size; the larger ones have several chunks.
-async fn put_some(client: &Client, random: &mut Rng, objects: &mut Objects) {
+async fn put_some(client: &S3TestClient, random: &mut Rng, objects: &mut TierObjects) {
     for n in 0..30 {
         let key = format!("object-{n}");
         let length = *random.pick(&[100, 5_000, 70_000, 400_000, 2_500_000]);
-        let bytes = Content { id: random.next(), length }.bytes();
-        client.put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
+        let bytes = TestContent { id: random.next(), length }.bytes();
+        client.put(BUCKET, &key, full_body(bytes.clone())).await.expect("stored");
         objects.insert(key, bytes);
     }
 }
 
 /// A server with some objects, whose segments are sealed because it was started twice.
-fn filled(setup: &Setup) -> (Server, Objects) {
-    let (server, mut objects) = (setup.start(), Objects::new());
+fn filled(setup: &ServerSetup) -> (ServerProcess, TierObjects) {
+    let (server, mut objects) = (setup.start(), TierObjects::new());
     runtime().block_on(async {
         server.client().create_bucket(BUCKET).await.expect("made");
         put_some(&server.client(), &mut Rng::new(7), &mut objects).await;
@@ -49,7 +49,7 @@ fn filled(setup: &Setup) -> (Server, Objects) {
     (setup.start(), objects)
 }
 
-async fn reads_back(client: &Client, objects: &Objects) {
+async fn assert_reads_back(client: &S3TestClient, objects: &TierObjects) {
     for (key, bytes) in objects {
         assert!(client.get(BUCKET, key).await.expect("read").body == *bytes, "{key}");
     }

@@ -11,17 +11,17 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::check::BUCKET;
-use crate::content::Content;
-use crate::history::{ActId, History, NOW, Stored, Thing, Value};
-use crate::s3::{Client, Failure, whole};
+use crate::content::TestContent;
+use crate::history::{ExpectedBody, History, HistoryItem, ItemValue, NOW, OperationId};
+use crate::s3::{CallFailure, S3TestClient, full_body};
 use crate::seed::Rng;
-use crate::server::Server;
+use crate::server::ServerProcess;
 
 mod upload;
 
 /// Amount of work, and sizes of the bodies.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct WorkloadPlan {
     /// Number of the round on one directory: part of every body's id, so that rounds have distinct bodies.
     pub(crate) round: u64,
     pub(crate) workers: u64,
@@ -39,22 +39,27 @@ pub(crate) const SIZES: &[u64] = &[1, 300, 5_000, 5_000, 70_000, 200_000, 2_500_
 /// The smallest part that may not be an upload's last.
 const PART_BYTES: usize = 5 << 20;
 
-const KEYS_OF_ITS_OWN: u64 = 5;
-const KEYS_SHARED: u64 = 3;
+const OWN_KEYS: u64 = 5;
+const SHARED_KEYS: u64 = 3;
 
 /// Creates the bucket and records it in the history.
-pub(crate) async fn create_bucket(client: &Client, history: &History) -> Result<(), Failure> {
-    let act = history.send(Thing::Bucket, Value::Present(None));
+pub(crate) async fn create_bucket(client: &S3TestClient, history: &History) -> Result<(), CallFailure> {
+    let act = history.send(HistoryItem::Bucket, ItemValue::Present(None));
     client.create_bucket(BUCKET).await?;
     history.acknowledge(act);
     Ok(())
 }
 
 /// Runs the plan. The first failure of each worker ends that worker and is returned.
-pub(crate) async fn run(client: &Client, history: &Arc<History>, plan: &Plan, rng: &Rng) -> Vec<Failure> {
+pub(crate) async fn run(
+    client: &S3TestClient,
+    history: &Arc<History>,
+    plan: &WorkloadPlan,
+    rng: &Rng,
+) -> Vec<CallFailure> {
     let stop = Arc::new(AtomicBool::new(false));
     let workers = (0..plan.workers).map(|number| {
-        let worker = Worker {
+        let worker = WorkloadWorker {
             client: client.clone(),
             history: history.clone(),
             plan: plan.clone(),
@@ -72,26 +77,26 @@ pub(crate) async fn run(client: &Client, history: &Arc<History>, plan: &Plan, rn
 /// The moment of a kill: after this many responses and then a short delay, in the middle of the server's
 /// work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kill {
+pub(crate) struct KillPoint {
     answers: usize,
-    moment: Duration,
+    delay: Duration,
 }
 
-impl Kill {
+impl KillPoint {
     pub(crate) fn choose(rng: &mut Rng, answers_max: u64) -> Self {
         let answers = usize::try_from(3 + rng.below(answers_max)).expect("small");
-        Self { answers, moment: Duration::from_micros(rng.below(4000)) }
+        Self { answers, delay: Duration::from_micros(rng.below(4000)) }
     }
 }
 
 /// Runs the plan until the server is killed; the plan must last longer than that. Returns the number of
 /// responses.
 pub(crate) async fn run_until_killed(
-    server: &mut Server,
+    server: &mut ServerProcess,
     history: &Arc<History>,
-    plan: &Plan,
+    plan: &WorkloadPlan,
     rng: &Rng,
-    kill: Kill,
+    kill: KillPoint,
 ) -> usize {
     let client = server.client();
     let mut answers = history.answers();
@@ -103,7 +108,7 @@ pub(crate) async fn run_until_killed(
         seen = answers.wait_for(|now| *now >= before + kill.answers) => drop(seen.expect("it stays")),
     }
     // The workers are separate tasks and continue meanwhile.
-    tokio::time::sleep(kill.moment).await;
+    tokio::time::sleep(kill.delay).await;
     server.kill();
     for failure in load.await {
         assert!(failure.status().is_none(), "refused under load: {failure:?}\n{}", server.log());
@@ -111,18 +116,18 @@ pub(crate) async fn run_until_killed(
     *history.answers().borrow() - before
 }
 
-struct Worker {
-    client: Client,
+struct WorkloadWorker {
+    client: S3TestClient,
     history: Arc<History>,
-    plan: Plan,
+    plan: WorkloadPlan,
     rng: Rng,
     number: u64,
     bodies: u64,
     stop: Arc<AtomicBool>,
 }
 
-impl Worker {
-    async fn run(mut self) -> Result<(), Failure> {
+impl WorkloadWorker {
+    async fn run(mut self) -> Result<(), CallFailure> {
         for _ in 0..self.plan.steps {
             if self.stop.load(Ordering::Relaxed) {
                 break;
@@ -136,7 +141,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn step(&mut self) -> Result<(), Failure> {
+    async fn step(&mut self) -> Result<(), CallFailure> {
         match self.rng.below(20) {
             0..=8 => self.put().await,
             9..=10 => self.delete().await,
@@ -149,64 +154,64 @@ impl Worker {
     fn own_key(&mut self) -> String {
         // Awkward on purpose: mlgw treats a key as bytes, never as a path.
         let shapes = ["plain", "a//b", "../up", "später", "with space+plus%", "trailing/"];
-        let which = self.rng.below(KEYS_OF_ITS_OWN);
+        let which = self.rng.below(OWN_KEYS);
         format!("w{}/{}", self.number, shapes[usize::try_from(which).expect("small") % shapes.len()])
     }
 
     fn any_key(&mut self) -> String {
-        if self.rng.chance(1, 5) { format!("shared/{}", self.rng.below(KEYS_SHARED)) } else { self.own_key() }
+        if self.rng.chance(1, 5) { format!("shared/{}", self.rng.below(SHARED_KEYS)) } else { self.own_key() }
     }
 
-    fn content(&mut self) -> Content {
+    fn content(&mut self) -> TestContent {
         let bound = *self.rng.pick(self.plan.sizes);
         let length = usize::try_from(self.rng.below(bound)).expect("fits");
         self.content_of(length)
     }
 
-    fn content_of(&mut self, length: usize) -> Content {
+    fn content_of(&mut self, length: usize) -> TestContent {
         self.bodies += 1;
-        Content { id: self.plan.round << 48 | self.number << 32 | self.bodies, length }
+        TestContent { id: self.plan.round << 48 | self.number << 32 | self.bodies, length }
     }
 
     /// The value of this worker's own key, known because no other worker writes it.
-    fn known(&self, key: &str) -> Option<Stored> {
-        match self.history.allowed(&Thing::Object(key.to_owned()), NOW).as_slice() {
-            [Value::Present(Some(stored))] => Some(stored.clone()),
+    fn own_value(&self, key: &str) -> Option<ExpectedBody> {
+        match self.history.allowed(&HistoryItem::Object(key.to_owned()), NOW).as_slice() {
+            [ItemValue::Present(Some(stored))] => Some(stored.clone()),
             _ => None,
         }
     }
 
-    fn send_object(&self, key: &str, value: Value) -> ActId {
-        self.history.send(Thing::Object(key.to_owned()), value)
+    fn send_object(&self, key: &str, value: ItemValue) -> OperationId {
+        self.history.send(HistoryItem::Object(key.to_owned()), value)
     }
 
-    async fn put(&mut self) -> Result<(), Failure> {
+    async fn put(&mut self) -> Result<(), CallFailure> {
         let (key, content) = (self.any_key(), self.content());
-        let stored = Stored::plain(content);
-        let act = self.send_object(&key, Value::Present(Some(stored.clone())));
-        let etag = self.client.put(BUCKET, &key, whole(content.bytes())).await?;
+        let stored = ExpectedBody::plain(content);
+        let act = self.send_object(&key, ItemValue::Present(Some(stored.clone())));
+        let etag = self.client.put(BUCKET, &key, full_body(content.bytes())).await?;
         self.history.acknowledge(act);
         assert_eq!(etag, stored.etag, "PUT {key:?} answers the MD5");
         Ok(())
     }
 
-    async fn delete(&mut self) -> Result<(), Failure> {
+    async fn delete(&mut self) -> Result<(), CallFailure> {
         let key = self.any_key();
-        let act = self.send_object(&key, Value::Absent);
+        let act = self.send_object(&key, ItemValue::Absent);
         self.client.delete(BUCKET, &key).await?;
         self.history.acknowledge(act);
         Ok(())
     }
 
-    async fn copy(&mut self) -> Result<(), Failure> {
+    async fn copy(&mut self) -> Result<(), CallFailure> {
         let (from, to) = (self.own_key(), self.any_key());
-        let Some(source) = self.known(&from).filter(|_| from != to) else { return Ok(()) };
+        let Some(source) = self.own_value(&from).filter(|_| from != to) else { return Ok(()) };
         // A copy of an upload's object is a plain object: its ETag is the MD5 of the whole.
         let copied = match source.pieces.as_slice() {
-            [only] => Stored::plain(*only),
+            [only] => ExpectedBody::plain(*only),
             _ => return Ok(()),
         };
-        let act = self.send_object(&to, Value::Present(Some(copied.clone())));
+        let act = self.send_object(&to, ItemValue::Present(Some(copied.clone())));
         let etag = self.client.copy(BUCKET, &from, &to).await?;
         self.history.acknowledge(act);
         assert_eq!(etag, copied.etag, "the copy of {from:?} has its bytes");
@@ -214,9 +219,9 @@ impl Worker {
     }
 
     /// Reads a key under load; the body must be whole.
-    async fn read(&mut self) -> Result<(), Failure> {
+    async fn read(&mut self) -> Result<(), CallFailure> {
         let key = self.own_key();
-        let known = self.known(&key);
+        let known = self.own_value(&key);
         match (self.client.get(BUCKET, &key).await, known) {
             (Ok(answer), Some(stored)) => {
                 assert_eq!(answer.etag(), stored.etag, "GET {key:?} finds what this worker wrote");

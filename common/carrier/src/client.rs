@@ -1,6 +1,7 @@
 //! The HTTP/1.1 client: a pool of connections, with or without TLS, direct or through a proxy.
 
 use crate::proxy::{Proxy, ProxyConnector};
+use crate::settings::{ClientSettings, SettingError};
 use crate::tls;
 use http::{Request, Response, header};
 use http_body::Body;
@@ -10,9 +11,7 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::error::Error;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Idle connections kept per host.
 const IDLE_MAX: usize = 256;
@@ -20,32 +19,6 @@ const IDLE_MAX: usize = 256;
 type BoxError = Box<dyn Error + Send + Sync>;
 type Direct = HttpsConnector<HttpConnector>;
 type Proxied = HttpsConnector<ProxyConnector<Direct>>;
-
-/// Settings of a client.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientSettings<'a> {
-    /// PEM file of the certificate authorities to trust instead of the machine's.
-    pub ca_file: Option<&'a Path>,
-    /// URL of an HTTP proxy, with user and password if it needs them. Metadata services of clouds are reached
-    /// directly.
-    pub proxy: Option<&'a str>,
-    /// True if some URLs are `https`. A machine without certificate authorities is an error then.
-    pub needs_tls: bool,
-    /// Time to connect, TLS included.
-    pub connect_timeout: Duration,
-    /// Time after which an idle connection is closed. Object stores close theirs after 20 s and more.
-    pub idle_timeout: Duration,
-}
-
-/// A setting that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{setting}: {problem}")]
-pub struct SettingError {
-    /// Name of the setting.
-    pub setting: &'static str,
-    /// The problem, and what to do about it. Contains no password.
-    pub problem: String,
-}
 
 /// A request that got no response.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +49,7 @@ where
     /// # Errors
     /// The file of authorities cannot be used, the machine has none, or the proxy is not a URL.
     pub fn new(settings: &ClientSettings<'_>) -> Result<Self, SettingError> {
-        let tls = tls::client_config(settings.ca_file, settings.needs_tls)?;
+        let tls = tls::client_config(settings)?;
         let mut http = HttpConnector::new();
         http.set_connect_timeout(Some(settings.connect_timeout));
         http.set_nodelay(true);
@@ -120,8 +93,8 @@ where
     }
 }
 
-/// Message of the innermost cause of an error. The outer ones name the layer of the client alone, or a URL whose
-/// query may hold a signature.
+/// Message of the innermost cause of an error. The outer ones name the layer of the client alone, or a URL
+/// whose query may hold a signature.
 #[must_use]
 pub fn innermost(error: &dyn Error) -> String {
     let mut innermost = error;

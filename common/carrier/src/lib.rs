@@ -6,6 +6,7 @@
 
 mod client;
 mod proxy;
+mod settings;
 mod sign;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ mod tls;
 
 pub use aws_credential_types::Credentials;
 pub use aws_sigv4::http_request::SignableBody;
-pub use client::{Client, ClientSettings, SendError, SettingError, innermost};
+pub use client::{Client, SendError, innermost};
 pub use hyper::body::Incoming;
+pub use settings::{ClientSettings, SettingError};
 pub use sign::{SignError, SigningScope, sign};

@@ -1,6 +1,6 @@
 //! Connections through an HTTP proxy: `https` URLs by a CONNECT tunnel, `http` URLs by forwarded requests.
 
-use crate::client::SettingError;
+use crate::settings::SettingError;
 use http::{HeaderValue, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::proxy::Tunnel;

@@ -29,8 +29,8 @@ pub struct SigningScope<'a> {
 #[error("a request cannot be signed: {0}")]
 pub struct SignError(String);
 
-/// Signs a request in place. `body` states what the signature covers of the body. URLs are signed as they are:
-/// percent-encoded once, with empty path segments.
+/// Signs a request in place. `body` states what the signature covers of the body. URLs are signed as they
+/// are: percent-encoded once, with empty path segments.
 ///
 /// # Errors
 /// A header or the URL has characters that cannot be signed.

@@ -11,7 +11,7 @@ const HEADER: &str = "mlgw-copy 1";
 
 /// Entry of one file in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct BackupFileEntry {
     /// CRC32C of the file's bytes.
     pub crc: u32,
     /// Length of the file in bytes.
@@ -23,19 +23,19 @@ pub struct Listed {
 
 /// The contents list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Contents {
+pub struct BackupContents {
     /// Time at which the backup was made, for display.
     pub written: String,
     /// The files, by their path in the backup.
-    pub files: BTreeMap<String, Listed>,
+    pub files: BTreeMap<String, BackupFileEntry>,
 }
 
-impl Contents {
+impl BackupContents {
     /// Returns the list as text.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = format!("{HEADER}\nwritten {}\n", self.written);
-        for (name, Listed { crc, bytes, source }) in &self.files {
+        for (name, BackupFileEntry { crc, bytes, source }) in &self.files {
             text += &format!("file {crc:08x} {bytes} {source} {name}\n");
         }
         let crc = crc32c(text.as_bytes());
@@ -77,7 +77,7 @@ impl Contents {
             if name.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
                 return Err(format!("the list of the copy names {name:?}, which is not within it"));
             }
-            contents.files.insert(name, Listed { crc, bytes, source });
+            contents.files.insert(name, BackupFileEntry { crc, bytes, source });
         }
         Ok(contents)
     }
@@ -91,7 +91,7 @@ impl Contents {
 
 #[cfg(test)]
 mod tests {
-    use super::{Contents, HEADER};
+    use super::{BackupContents, HEADER};
     use mlgw_common::checksum::crc32c;
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         {
             let text = format!("{HEADER}\nfile 00000000 0 - {name}\n");
             let text = format!("{text}end {:08x}\n", crc32c(text.as_bytes()));
-            assert_eq!(Contents::decode(&text).is_ok(), within, "{name}");
+            assert_eq!(BackupContents::decode(&text).is_ok(), within, "{name}");
         }
     }
 
@@ -110,7 +110,7 @@ mod tests {
         for listed in ["file 00000000 0 - a\r", "file 00000000 0 - a", "pile 00000000 0 - a\n"] {
             let text = format!("{HEADER}\n{listed}");
             let text = format!("{text}end {:08x}\n", crc32c(text.as_bytes()));
-            assert!(Contents::decode(&text).is_err(), "{listed:?}");
+            assert!(BackupContents::decode(&text).is_err(), "{listed:?}");
         }
     }
 }

@@ -18,7 +18,7 @@ pub use bucket::{
     ThawBucket,
 };
 pub use dataset::{
-    CancelJob, ClaimJob, CreateJob, DeleteDataset, EndJob, JobStep, NoteJob, PutDataset, StepJob,
+    CancelJob, ClaimJob, CreateJob, DeleteDataset, EndJob, JobStep, PutDataset, StepJob, UpdateJobProgress,
 };
 pub use object::{
     Conditions, DeleteObject, EtagCondition, ObjectChange, ObjectCommand, PutObject, Replace, SetTags,
@@ -26,7 +26,7 @@ pub use object::{
 };
 pub use policy::PutPolicy;
 pub use quota::{SetBucketQuota, SetKeyQuota};
-pub use reply::{QuotaOf, Reject, Reply, Written};
+pub use reply::{QuotaSubject, Reject, Reply, WrittenVersion};
 pub use segment::{
     CreateSegment, FenceSegment, MarkSegment, PlaceSegment, RelocateExtent, RemoveSegment, SealSegment,
 };

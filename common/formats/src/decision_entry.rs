@@ -2,23 +2,23 @@
 //!
 //! Invariant: counting on an entry never overflows, whatever was read from disk: sums saturate.
 
-use crate::decision_words::{Kind, Outcome, Place, Reason};
+use crate::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{BucketId, SegmentId};
-use mlgw_common::limits::DECISION_WHY_BYTES_MAX;
+use mlgw_common::limits::DECISION_ERROR_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Maximum bytes of a rule's id, as in the policy language.
 const RULE_BYTES_MAX: usize = mlgw_common::limits::POLICY_NAME_BYTES_MAX;
 /// Successful decisions that are alike within this time share one entry.
-const ALIKE_MS: i64 = 1000;
+const MERGE_MS: i64 = 1000;
 /// The same for decisions that did not succeed, because they are retried again and again.
-const ALIKE_REFUSED_MS: i64 = 60_000;
+const MERGE_FAILED_MS: i64 = 60_000;
 
 /// Subject of a decision.
 #[derive(Clone, Copy, Debug)]
-pub enum What<'a> {
+pub enum DecisionSubject<'a> {
     /// A segment of the hot tier, the cold tier or an upstream.
     Segment(SegmentId),
     /// An object of a bucket.
@@ -36,31 +36,31 @@ pub enum What<'a> {
 
 /// A decision that was made.
 #[derive(Clone, Copy, Debug)]
-pub struct Decided<'a> {
+pub struct PlacementDecision<'a> {
     /// The action.
-    pub kind: Kind,
+    pub kind: DecisionKind,
     /// Subject of the action.
-    pub what: What<'a>,
+    pub subject: DecisionSubject<'a>,
     /// Location before the action.
-    pub from: Place,
+    pub from: DecisionPlace,
     /// Intended location.
-    pub to: Place,
+    pub to: DecisionPlace,
     /// Bytes of the subject. If the action was done in part: the bytes that were moved.
     pub bytes: u64,
     /// Reason of the decision.
-    pub why: Why,
+    pub cause: DecisionCause,
     /// Outcome of the action.
-    pub outcome: Outcome,
+    pub outcome: DecisionOutcome,
 }
 
 /// Reason of a decision, with the job's number or the rule's name where one is the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Why {
+pub struct DecisionCause {
     /// The reason.
-    pub reason: Reason,
-    /// Number of the job, for [`Reason::Job`].
+    pub reason: DecisionReason,
+    /// Number of the job, for [`DecisionReason::Job`].
     pub job: Option<u64>,
-    /// Id of the rule, for [`Reason::Rule`].
+    /// Id of the rule, for [`DecisionReason::Rule`].
     pub rule: Option<RuleName>,
 }
 
@@ -96,29 +96,29 @@ impl fmt::Debug for RuleName {
     }
 }
 
-impl From<Reason> for Why {
-    fn from(reason: Reason) -> Self {
+impl From<DecisionReason> for DecisionCause {
+    fn from(reason: DecisionReason) -> Self {
         Self { reason, job: None, rule: None }
     }
 }
 
-impl Why {
+impl DecisionCause {
     /// Returns the reason for an action of job `id`.
     #[must_use]
     pub const fn job(id: u64) -> Self {
-        Self { reason: Reason::Job, job: Some(id), rule: None }
+        Self { reason: DecisionReason::Job, job: Some(id), rule: None }
     }
 
     /// Returns the reason for an action of the policy rule `id`.
     #[must_use]
     pub fn rule(id: &str) -> Self {
-        Self { reason: Reason::Rule, job: None, rule: Some(RuleName::new(id)) }
+        Self { reason: DecisionReason::Rule, job: None, rule: Some(RuleName::new(id)) }
     }
 }
 
 /// An entry of the decision log: one decision, or several that are alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct DecisionEntry {
     /// Sequence number; a later entry has a greater one.
     pub seq: u64,
     /// Time of the first decision of the entry, in milliseconds since 1970.
@@ -126,7 +126,7 @@ pub struct Entry {
     /// Time of the last decision of the entry, in milliseconds since 1970.
     pub until_ms: i64,
     /// The action.
-    pub kind: Kind,
+    pub kind: DecisionKind,
     /// The segment, if the subject is a segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment: Option<u64>,
@@ -139,13 +139,13 @@ pub struct Entry {
     /// Number of segments or objects; each attempt counts.
     pub count: u64,
     /// Location before the action.
-    pub from: Place,
+    pub from: DecisionPlace,
     /// Intended location.
-    pub to: Place,
+    pub to: DecisionPlace,
     /// Bytes of all decisions of the entry.
     pub bytes: u64,
     /// Reason of the decision.
-    pub reason: Reason,
+    pub reason: DecisionReason,
     /// Number of the job, if the reason is a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<u64>,
@@ -153,20 +153,20 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,
     /// Outcome of the action.
-    pub outcome: Outcome,
+    pub outcome: DecisionOutcome,
     /// Text of the last error; empty if there was none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
 }
 
-impl Entry {
-    /// Returns the entry of a decision that is made at `now`. [`Entry::add`] counts the decision.
+impl DecisionEntry {
+    /// Returns the entry of a decision that is made at `now`. [`DecisionEntry::add`] counts the decision.
     #[must_use]
-    pub fn begin(seq: u64, now: Timestamp, decided: &Decided<'_>) -> Self {
-        let (segment, bucket, key) = match decided.what {
-            What::Segment(segment) => (Some(segment.0), None, ""),
-            What::Object(bucket, key) => (None, Some(bucket.0), key),
-            What::Objects { bucket, prefix, .. } => (None, Some(bucket.0), prefix),
+    pub fn begin(seq: u64, now: Timestamp, decided: &PlacementDecision<'_>) -> Self {
+        let (segment, bucket, key) = match decided.subject {
+            DecisionSubject::Segment(segment) => (Some(segment.0), None, ""),
+            DecisionSubject::Object(bucket, key) => (None, Some(bucket.0), key),
+            DecisionSubject::Objects { bucket, prefix, .. } => (None, Some(bucket.0), prefix),
         };
         Self {
             seq,
@@ -180,39 +180,48 @@ impl Entry {
             from: decided.from,
             to: decided.to,
             bytes: 0,
-            reason: decided.why.reason,
-            job: decided.why.job,
-            rule: decided.why.rule.map_or_else(String::new, |rule| rule.as_str().to_owned()),
+            reason: decided.cause.reason,
+            job: decided.cause.job,
+            rule: decided.cause.rule.map_or_else(String::new, |rule| rule.as_str().to_owned()),
             outcome: decided.outcome,
             error: String::new(),
         }
     }
 
     /// True if a decision made at `now` belongs in this entry.
-    pub fn is_alike(&self, now: Timestamp, decided: &Decided<'_>) -> bool {
-        let (segment, bucket) = match decided.what {
-            What::Segment(segment) => (Some(segment.0), None),
-            What::Object(bucket, _) | What::Objects { bucket, .. } => (None, Some(bucket.0)),
+    pub fn can_merge(&self, now: Timestamp, decided: &PlacementDecision<'_>) -> bool {
+        let (segment, bucket) = match decided.subject {
+            DecisionSubject::Segment(segment) => (Some(segment.0), None),
+            DecisionSubject::Object(bucket, _) | DecisionSubject::Objects { bucket, .. } => {
+                (None, Some(bucket.0))
+            }
         };
-        let within = if self.outcome == Outcome::Done { ALIKE_MS } else { ALIKE_REFUSED_MS };
+        let within = if self.outcome == DecisionOutcome::Done { MERGE_MS } else { MERGE_FAILED_MS };
         (self.kind, self.from, self.to, self.reason, self.job, self.outcome)
-            == (decided.kind, decided.from, decided.to, decided.why.reason, decided.why.job, decided.outcome)
+            == (
+                decided.kind,
+                decided.from,
+                decided.to,
+                decided.cause.reason,
+                decided.cause.job,
+                decided.outcome,
+            )
             && (self.segment, self.bucket) == (segment, bucket)
-            && self.rule == decided.why.rule.as_ref().map_or("", RuleName::as_str)
+            && self.rule == decided.cause.rule.as_ref().map_or("", RuleName::as_str)
             && (0..within).contains(&now.as_millis().saturating_sub(self.at_ms))
     }
 
     /// Counts one more decision in this entry and records its error, if any.
-    pub fn add(&mut self, now: Timestamp, decided: &Decided<'_>, error: &str) {
-        let count = match decided.what {
-            What::Objects { count, .. } => count,
-            What::Segment(_) | What::Object(..) => 1,
+    pub fn add(&mut self, now: Timestamp, decided: &PlacementDecision<'_>, error: &str) {
+        let count = match decided.subject {
+            DecisionSubject::Objects { count, .. } => count,
+            DecisionSubject::Segment(_) | DecisionSubject::Object(..) => 1,
         };
         self.count = self.count.saturating_add(count);
         self.bytes = self.bytes.saturating_add(decided.bytes);
         self.until_ms = now.as_millis();
         if !error.is_empty() {
-            let end = error.floor_char_boundary(DECISION_WHY_BYTES_MAX);
+            let end = error.floor_char_boundary(DECISION_ERROR_BYTES_MAX);
             error[..end].clone_into(&mut self.error);
         }
     }
@@ -220,48 +229,49 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use super::{Decided, Entry, RuleName, What, Why};
-    use crate::decision_words::{Kind, Outcome, Place, Reason};
+    use super::{DecisionCause, DecisionEntry, DecisionSubject, PlacementDecision, RuleName};
+    use crate::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
     use mlgw_common::Timestamp;
     use mlgw_common::ids::SegmentId;
 
     #[test]
     fn counting_saturates_on_any_entry_read_from_disk() {
-        let decided = Decided {
-            kind: Kind::Spill,
-            what: What::Segment(SegmentId(1)),
-            from: Place::Hot,
-            to: Place::Cold,
+        let decided = PlacementDecision {
+            kind: DecisionKind::Spill,
+            subject: DecisionSubject::Segment(SegmentId(1)),
+            from: DecisionPlace::Hot,
+            to: DecisionPlace::Cold,
             bytes: 5,
-            why: Reason::Watermark.into(),
-            outcome: Outcome::Done,
+            cause: DecisionReason::Watermark.into(),
+            outcome: DecisionOutcome::Done,
         };
         let now = Timestamp(1_700_000_000_000);
         for at_ms in [i64::MIN, i64::MAX] {
-            let entry = Entry { at_ms, ..Entry::begin(1, now, &decided) };
-            assert!(!entry.is_alike(now, &decided), "{at_ms}");
+            let entry = DecisionEntry { at_ms, ..DecisionEntry::begin(1, now, &decided) };
+            assert!(!entry.can_merge(now, &decided), "{at_ms}");
         }
-        let mut entry = Entry { count: u64::MAX, bytes: u64::MAX, ..Entry::begin(1, now, &decided) };
-        assert!(entry.is_alike(now, &decided));
+        let mut entry =
+            DecisionEntry { count: u64::MAX, bytes: u64::MAX, ..DecisionEntry::begin(1, now, &decided) };
+        assert!(entry.can_merge(now, &decided));
         entry.add(now, &decided, "");
         assert_eq!((entry.count, entry.bytes), (u64::MAX, u64::MAX));
     }
 
     #[test]
     fn decisions_of_different_rules_have_separate_entries() {
-        let decided = |rule: &str| Decided {
-            kind: Kind::Evict,
-            what: What::Object(mlgw_common::ids::BucketId(1), "k"),
-            from: Place::Copies,
-            to: Place::Nowhere,
+        let decided = |rule: &str| PlacementDecision {
+            kind: DecisionKind::Evict,
+            subject: DecisionSubject::Object(mlgw_common::ids::BucketId(1), "k"),
+            from: DecisionPlace::Copies,
+            to: DecisionPlace::Nowhere,
             bytes: 5,
-            why: Why::rule(rule),
-            outcome: Outcome::Done,
+            cause: DecisionCause::rule(rule),
+            outcome: DecisionOutcome::Done,
         };
         let now = Timestamp(1_700_000_000_000);
-        let entry = Entry::begin(1, now, &decided("old-goes"));
-        assert_eq!((entry.rule.as_str(), entry.reason), ("old-goes", Reason::Rule));
-        assert!(entry.is_alike(now, &decided("old-goes")) && !entry.is_alike(now, &decided("new-goes")));
+        let entry = DecisionEntry::begin(1, now, &decided("old-goes"));
+        assert_eq!((entry.rule.as_str(), entry.reason), ("old-goes", DecisionReason::Rule));
+        assert!(entry.can_merge(now, &decided("old-goes")) && !entry.can_merge(now, &decided("new-goes")));
         let long = "ä".repeat(60);
         assert_eq!(RuleName::new(&long).as_str(), "ä".repeat(32));
     }

@@ -3,7 +3,7 @@
 //! Invariant: written entries read back unchanged. A file may contain anything: a line that does not parse is
 //! skipped, and a file with a line of a newer format is refused.
 
-use crate::decision_entry::Entry;
+use crate::decision_entry::DecisionEntry;
 use mlgw_common::limits::DECISIONS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,22 +15,22 @@ const SEQ_MAX: u64 = u64::MAX / 2;
 
 /// The part of a line that every version has.
 #[derive(Deserialize)]
-struct Format {
+struct DecisionLineFormat {
     v: u32,
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct DecisionLine<'a> {
     v: u32,
     #[serde(flatten)]
-    entry: &'a Entry,
+    entry: &'a DecisionEntry,
 }
 
 /// Encodes entries as lines.
-pub fn of(entries: &[Entry]) -> serde_json::Result<Vec<u8>> {
+pub fn encode_lines(entries: &[DecisionEntry]) -> serde_json::Result<Vec<u8>> {
     let mut lines = Vec::new();
     for entry in entries {
-        serde_json::to_writer(&mut lines, &Line { v: FORMAT, entry })?;
+        serde_json::to_writer(&mut lines, &DecisionLine { v: FORMAT, entry })?;
         lines.push(b'\n');
     }
     Ok(lines)
@@ -39,14 +39,14 @@ pub fn of(entries: &[Entry]) -> serde_json::Result<Vec<u8>> {
 /// Reads the entries of a file into `found`, which keeps the newest [`DECISIONS_MAX`]. Returns the number of
 /// skipped lines and the reason of the last, if lines were skipped. The error is the number of a newer
 /// format.
-pub fn read(text: &[u8], found: &mut BTreeMap<u64, Entry>) -> Result<Option<String>, u32> {
+pub fn read_lines(text: &[u8], found: &mut BTreeMap<u64, DecisionEntry>) -> Result<Option<String>, u32> {
     let mut passed_over = (0, String::new());
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        let format = serde_json::from_slice::<Format>(line).map_or(FORMAT, |format| format.v);
+        let format = serde_json::from_slice::<DecisionLineFormat>(line).map_or(FORMAT, |format| format.v);
         if format > FORMAT {
             return Err(format);
         }
-        match entry(line) {
+        match parse_entry(line) {
             Ok(entry) => drop(found.insert(entry.seq, entry)),
             Err(why) => passed_over = (passed_over.0 + 1, why),
         }
@@ -58,8 +58,8 @@ pub fn read(text: &[u8], found: &mut BTreeMap<u64, Entry>) -> Result<Option<Stri
     Ok((lines > 0).then(|| format!("{lines} lines; the last: {why}")))
 }
 
-fn entry(line: &[u8]) -> Result<Entry, String> {
-    let entry: Entry = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+fn parse_entry(line: &[u8]) -> Result<DecisionEntry, String> {
+    let entry: DecisionEntry = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     match entry.seq {
         0..=SEQ_MAX => Ok(entry),
         seq => Err(format!("nobody counts to {seq}")),
@@ -68,7 +68,7 @@ fn entry(line: &[u8]) -> Result<Entry, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::read_lines;
     use std::collections::BTreeMap;
 
     const LINE: &str = r#""at_ms":1,"until_ms":1,"kind":"spill","count":1,"from":"hot","to":"cold","bytes":1,"reason":"drain","outcome":"done"}"#;
@@ -78,7 +78,7 @@ mod tests {
         let text =
             [1, u64::MAX, u64::MAX / 2].map(|seq| format!("{{\"v\":1,\"seq\":{seq},{LINE}")).join("\n");
         let mut found = BTreeMap::new();
-        let passed_over = read(text.as_bytes(), &mut found).unwrap();
+        let passed_over = read_lines(text.as_bytes(), &mut found).unwrap();
         assert_eq!(found.into_keys().collect::<Vec<_>>(), [1, u64::MAX / 2]);
         assert!(passed_over.unwrap().contains("1 lines"), "and says so");
     }

@@ -33,7 +33,7 @@ macro_rules! words {
 
 words! {
     /// Action of a decision.
-    Kind {
+    DecisionKind {
         /// Move a segment with the only copy of its data to a slower tier.
         Spill = "spill",
         /// Move data to a faster tier.
@@ -63,7 +63,7 @@ words! {
 
 words! {
     /// Location of data.
-    Place {
+    DecisionPlace {
         /// Segments on the local disk.
         Hot = "hot",
         /// Segments on slower disks.
@@ -81,7 +81,7 @@ words! {
 
 words! {
     /// Reason of a decision.
-    Reason {
+    DecisionReason {
         /// A tier is above its watermark.
         Watermark = "watermark",
         /// An operator drains a tier.
@@ -89,7 +89,7 @@ words! {
         /// The dead share of a segment is large enough.
         Compaction = "compaction",
         /// An explicit request for the action.
-        Asked = "asked",
+        Requested = "asked",
         /// Writes are refused for lack of space, or soon will be.
         Pressure = "pressure",
         /// No record refers to the segment.
@@ -113,7 +113,7 @@ words! {
 
 words! {
     /// Outcome of an action.
-    Outcome {
+    DecisionOutcome {
         /// Done.
         Done = "done",
         /// Postponed: the target has no room.

@@ -246,13 +246,13 @@ impl<'a> KeyReader<'a> {
 
 /// Starts the key of (`family`, `bucket`, `key`): an object, or the prefix of its versions or uploads.
 #[must_use]
-pub fn named(family: Family, bucket: BucketId, key: &[u8]) -> KeyWriter {
+pub fn named_key(family: Family, bucket: BucketId, key: &[u8]) -> KeyWriter {
     KeyWriter::with_capacity(family, key.len() + 32).u64(bucket.0).name(key)
 }
 
 /// Returns the key of (`family`, `number`).
 #[must_use]
-pub fn numbered(family: Family, number: u64) -> Vec<u8> {
+pub fn number_key(family: Family, number: u64) -> Vec<u8> {
     KeyWriter::new(family).u64(number).finish()
 }
 
@@ -260,7 +260,7 @@ pub fn numbered(family: Family, number: u64) -> Vec<u8> {
 ///
 /// # Errors
 /// Returns [`BadKey`] if `key` has another form.
-pub fn number_of(family: Family, key: &[u8]) -> Result<u64, BadKey> {
+pub fn parse_number_key(family: Family, key: &[u8]) -> Result<u64, BadKey> {
     let mut fields = KeyReader::new(family, key)?;
     let number = fields.u64()?;
     fields.end()?;
@@ -269,7 +269,7 @@ pub fn number_of(family: Family, key: &[u8]) -> Result<u64, BadKey> {
 
 /// Starts the key of (`family`, `body`): the prefix of a body's extent pages or parts.
 #[must_use]
-pub fn of_body(family: Family, body: BodyId) -> KeyWriter {
+pub fn body_key(family: Family, body: BodyId) -> KeyWriter {
     KeyWriter::new(family).u64(body.0)
 }
 
@@ -289,7 +289,7 @@ pub fn after_prefix(mut prefix: Vec<u8>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BadKey, Family, KeyReader, KeyWriter, after_prefix, named};
+    use super::{BadKey, Family, KeyReader, KeyWriter, after_prefix, named_key};
     use mlgw_common::BucketId;
     use proptest::prelude::{Strategy, any, prop};
     use proptest::{prop_assert_eq, proptest};
@@ -303,7 +303,7 @@ mod tests {
     proptest! {
         #[test]
         fn byte_order_of_keys_is_order_of_names(a in name(), b in name(), x in any::<u64>(), y in any::<u64>()) {
-            let key = |n: &[u8], id| named(Family::Upload, BucketId(7), n).u64(id).finish();
+            let key = |n: &[u8], id| named_key(Family::Upload, BucketId(7), n).u64(id).finish();
             prop_assert_eq!(key(&a, x).cmp(&key(&b, y)), (a, x).cmp(&(b, y)));
         }
 
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn keys_have_these_bytes() {
-        let key = named(Family::Object, BucketId(2), b"a\0b").finish();
+        let key = named_key(Family::Object, BucketId(2), b"a\0b").finish();
         assert_eq!(key, [0x11, 0, 0, 0, 0, 0, 0, 0, 2, b'a', 0, 0xFF, b'b', 0, 1]);
     }
 

@@ -6,7 +6,7 @@
 
 use crate::format_error::FormatError;
 use crate::log_batch::Batch;
-use crate::log_types::{Entry, LogId, StoredMembership, Vote};
+use crate::log_types::{LogId, RaftLogEntry, StoredMembership, Vote};
 use crate::schema::meta::{LogPosition, Member, MembershipRecord, Voters};
 use crate::schema::{self, FORMAT};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const HEAD_BYTES: usize = 18;
 
 /// Returns the stored bytes of an entry.
-pub fn encode(entry: &Entry) -> Vec<u8> {
+pub fn encode(entry: &RaftLogEntry) -> Vec<u8> {
     let (kind, membership): (u8, _) = match &entry.payload {
         EntryPayload::Blank => (0, None),
         EntryPayload::Normal(_) => (1, None),
@@ -49,7 +49,7 @@ pub fn log_id(index: u64, bytes: &[u8]) -> Result<LogId, FormatError> {
 }
 
 /// Decodes the entry in `bytes`, whose key is `index`.
-pub fn decode(index: u64, bytes: Vec<u8>) -> Result<Entry, FormatError> {
+pub fn decode(index: u64, bytes: Vec<u8>) -> Result<RaftLogEntry, FormatError> {
     let log_id = log_id(index, &bytes)?;
     let kind = bytes[1];
     let payload = match kind {
@@ -61,16 +61,16 @@ pub fn decode(index: u64, bytes: Vec<u8>) -> Result<Entry, FormatError> {
         2 => EntryPayload::Membership(membership(&schema::decode(&bytes[HEAD_BYTES..])?)?.1),
         other => return Err(FormatError(format!("a log entry has kind {other}"))),
     };
-    Ok(Entry { log_id, payload })
+    Ok(RaftLogEntry { log_id, payload })
 }
 
 /// Returns a log id as a record.
-pub fn position(log_id: &LogId) -> LogPosition {
+pub fn log_position(log_id: &LogId) -> LogPosition {
     LogPosition { term: log_id.leader_id.term, node: log_id.leader_id.node_id, index: log_id.index }
 }
 
 /// Returns the log id in a record.
-pub fn log_id_of(position: &LogPosition) -> LogId {
+pub fn log_id_from_position(position: &LogPosition) -> LogId {
     LogId::new(LeaderId { term: position.term, node_id: position.node }, position.index)
 }
 
@@ -88,14 +88,14 @@ pub fn decode_vote(bytes: &[u8]) -> Result<Vote, FormatError> {
 }
 
 /// Returns a membership as a record.
-pub fn stored_record(stored: &StoredMembership) -> MembershipRecord {
+pub fn record_of_membership(stored: &StoredMembership) -> MembershipRecord {
     membership_record(stored.log_id(), stored.membership())
 }
 
 fn membership_record(log_id: &Option<LogId>, membership: &Membership<u64, BasicNode>) -> MembershipRecord {
     let voters = |set: &BTreeSet<u64>| Voters { nodes: set.iter().copied().collect() };
     MembershipRecord {
-        position: log_id.as_ref().map(position),
+        position: log_id.as_ref().map(log_position),
         configs: membership.get_joint_config().iter().map(voters).collect(),
         members: membership
             .nodes()
@@ -105,7 +105,7 @@ fn membership_record(log_id: &Option<LogId>, membership: &Membership<u64, BasicN
 }
 
 /// Returns the membership in a record.
-pub fn stored(record: &MembershipRecord) -> Result<StoredMembership, FormatError> {
+pub fn membership_of_record(record: &MembershipRecord) -> Result<StoredMembership, FormatError> {
     let (log_id, membership) = membership(record)?;
     Ok(StoredMembership::new(log_id, membership))
 }
@@ -119,5 +119,5 @@ fn membership(record: &MembershipRecord) -> Result<(Option<LogId>, Membership<u6
     } else {
         Membership::new(configs, nodes).map_err(|e| FormatError(e.to_string()))?
     };
-    Ok((record.position.as_ref().map(log_id_of), membership))
+    Ok((record.position.as_ref().map(log_id_from_position), membership))
 }

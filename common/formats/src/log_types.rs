@@ -6,9 +6,9 @@ use openraft::{BasicNode, OptionalSend, RaftTypeConfig};
 
 /// Marker type that carries mlgw's openraft configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Types;
+pub struct RaftTypes;
 
-impl RaftTypeConfig for Types {
+impl RaftTypeConfig for RaftTypes {
     type D = Batch;
     type R = Outcomes;
     type NodeId = u64;
@@ -20,7 +20,7 @@ impl RaftTypeConfig for Types {
     type Entry = openraft::Entry<LeaderId<u64, u64>, Self::Payload>;
     type AsyncRuntime = openraft::impls::TokioRuntime;
     type Responder<T>
-        = Route<T>
+        = OutcomeCallback<T>
     where
         T: OptionalSend + 'static;
     type Batch<T>
@@ -31,19 +31,19 @@ impl RaftTypeConfig for Types {
 }
 
 /// Position of a log entry: leader id and index.
-pub type LogId = openraft::alias::LogIdOf<Types>;
+pub type LogId = openraft::alias::LogIdOf<RaftTypes>;
 /// An entry of the Raft log.
-pub type Entry = <Types as RaftTypeConfig>::Entry;
+pub type RaftLogEntry = <RaftTypes as RaftTypeConfig>::Entry;
 /// A vote of a member.
-pub type Vote = <Types as RaftTypeConfig>::Vote;
+pub type Vote = <RaftTypes as RaftTypeConfig>::Vote;
 /// A membership and the id of the log entry that set it.
-pub type StoredMembership = openraft::alias::StoredMembershipOf<Types>;
+pub type StoredMembership = openraft::alias::StoredMembershipOf<RaftTypes>;
 /// Metadata of a snapshot: its last log id and membership.
-pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<Types>;
+pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<RaftTypes>;
 /// Callback that receives the outcome of a proposed entry, run on the thread that completes it.
-pub struct Route<T>(pub Box<dyn FnOnce(T) + Send>);
+pub struct OutcomeCallback<T>(pub Box<dyn FnOnce(T) + Send>);
 
-impl<T: OptionalSend + 'static> openraft::raft::responder::Responder<Types, T> for Route<T> {
+impl<T: OptionalSend + 'static> openraft::raft::responder::Responder<RaftTypes, T> for OutcomeCallback<T> {
     fn on_complete(self, result: T) {
         (self.0)(result);
     }

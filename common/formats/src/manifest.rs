@@ -9,7 +9,7 @@
 //! opens the file, and a power loss during the truncation leaves a file that is truncated again.
 
 use crate::store_files as files;
-use crate::wal_frames::{FIRST, Found, HEAD_BYTES, LAST, MIDDLE, WHOLE, frame_at, masked};
+use crate::wal_frames::{FIRST, HEAD_BYTES, LAST, MIDDLE, WHOLE, WalItem, frame_at, mask_crc};
 use mlgw_common::checksum::crc32c;
 use mlgw_common::regular;
 use std::fs::OpenOptions;
@@ -22,12 +22,12 @@ pub const SECTOR_BYTES: usize = 512;
 /// Bytes of the checksum at the beginning of a frame.
 const CRC_BYTES: usize = 4;
 /// Maximum zeros at a frame's end that are tested by brute force: 65,536 checksums of at most 32 KiB.
-const TRIED_MAX: usize = 2;
+const BRUTE_FORCE_BYTES_MAX: usize = 2;
 
 /// Truncates the torn end of the MANIFEST that RocksDB in `dir` would read, if there is one. A directory with
 /// another file type in the place of a regular file is refused first, because RocksDB would block on it.
-pub fn cut_torn_end(dir: &Path) -> io::Result<()> {
-    files::only_regular(dir)?;
+pub fn truncate_torn_end(dir: &Path) -> io::Result<()> {
+    files::check_regular_files(dir)?;
     let current = match regular::read_to_string(&dir.join("CURRENT")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
@@ -43,7 +43,7 @@ pub fn cut_torn_end(dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
     };
-    let Some(keep) = torn_from(&bytes) else { return Ok(()) };
+    let Some(keep) = torn_record_offset(&bytes) else { return Ok(()) };
     let cut = bytes.len() - keep;
     tracing::warn!(path = %path.display(), keep, cut, "power failed during an append: cut off what was never synced");
     let file = regular::open_with(OpenOptions::new().write(true), &path)?;
@@ -53,7 +53,7 @@ pub fn cut_torn_end(dir: &Path) -> io::Result<()> {
 
 /// Returns the offset of the first record that a power loss tore. Returns `None` if the file is whole, ends
 /// early (RocksDB treats that as its end) or is damaged in another way.
-pub fn torn_from(bytes: &[u8]) -> Option<usize> {
+pub fn torn_record_offset(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     let mut record = 0;
     let mut inside = false;
@@ -62,7 +62,7 @@ pub fn torn_from(bytes: &[u8]) -> Option<usize> {
             record = at;
         }
         at = match frame_at(bytes, at) {
-            Found::Frame { kind, end, .. } => {
+            WalItem::Frame { kind, end, .. } => {
                 inside = match (kind, inside) {
                     (WHOLE, false) | (LAST, true) => false,
                     (FIRST, false) | (MIDDLE, true) => true,
@@ -70,9 +70,9 @@ pub fn torn_from(bytes: &[u8]) -> Option<usize> {
                 };
                 end
             }
-            Found::Padding(next) => next,
-            Found::Bad(place) => return has_lost_piece(bytes, at, &place).then_some(record),
-            Found::End => return None,
+            WalItem::Padding(next) => next,
+            WalItem::Bad(place) => return has_lost_sector(bytes, at, &place).then_some(record),
+            WalItem::End => return None,
         };
     }
 }
@@ -81,7 +81,7 @@ pub fn torn_from(bytes: &[u8]) -> Option<usize> {
 /// later append may have reached the disk where this one did not). Intact data may contain a few zeros next
 /// to corruption elsewhere, so a single short piece counts as lost only if the frame can verify with other
 /// bytes in the place of the zeros.
-fn has_lost_piece(bytes: &[u8], from: usize, place: &Range<usize>) -> bool {
+fn has_lost_sector(bytes: &[u8], from: usize, place: &Range<usize>) -> bool {
     let is_zero = |piece: &Range<usize>, min: usize| {
         let piece = bytes.get(piece.start..piece.end.min(bytes.len()));
         piece.is_some_and(|piece| piece.len() >= min && piece.iter().all(|byte| *byte == 0))
@@ -96,14 +96,14 @@ fn has_lost_piece(bytes: &[u8], from: usize, place: &Range<usize>) -> bool {
     };
     let lost: Vec<_> = sectors.filter(lost).collect();
     match lost.as_slice() {
-        [piece] => could_be_lost(bytes, place, piece.start..piece.end.min(bytes.len())),
+        [piece] => is_possibly_lost(bytes, place, piece.start..piece.end.min(bytes.len())),
         lost => !lost.is_empty(),
     }
 }
 
 /// True if the frame at `place` can verify with other bytes in the place of the zeros of `piece` and all
 /// other bytes as they are. Also true if the piece is too long to be tested.
-fn could_be_lost(bytes: &[u8], place: &Range<usize>, piece: Range<usize>) -> bool {
+fn is_possibly_lost(bytes: &[u8], place: &Range<usize>, piece: Range<usize>) -> bool {
     let payload = place.start + HEAD_BYTES;
     // No frame has a header of zeros: all of it was lost, and the frame's end is unknown.
     if bytes.get(place.start..payload).is_some_and(|head| head.iter().all(|byte| *byte == 0)) {
@@ -113,13 +113,13 @@ fn could_be_lost(bytes: &[u8], place: &Range<usize>, piece: Range<usize>) -> boo
     let Some(covered) = bytes.get(payload - 1..place.end) else { return false };
     let stored = &bytes[place.start..place.start + CRC_BYTES];
     let matches = |crc: u32, but: &Range<usize>| {
-        let other = (place.start..).zip(masked(crc).to_le_bytes()).zip(stored);
+        let other = (place.start..).zip(mask_crc(crc).to_le_bytes()).zip(stored);
         other.into_iter().all(|((at, byte), stored)| byte == *stored || but.contains(&at))
     };
     if piece.end < place.start + CRC_BYTES {
         return matches(crc32c(covered), &piece);
     }
-    if piece.len() > TRIED_MAX || piece.end != place.end || piece.start < payload {
+    if piece.len() > BRUTE_FORCE_BYTES_MAX || piece.end != place.end || piece.start < payload {
         return true;
     }
     let mut tried = covered.to_vec();

@@ -25,9 +25,9 @@ pub mod usage;
 pub mod version;
 
 pub use bucket::{BindMode, Binding, Bucket, BucketState, LockDefault, LockMode, Mirror, Versioning};
-pub use copy::{BlockName, Copy, CopySegment};
+pub use copy::{BlockName, CopyRecord, CopySegment};
 pub use credential::{Credential, Role};
-pub use dataset::{Dataset, Found, Schedule, Source};
+pub use dataset::{Dataset, DatasetSize, ImportSource, Schedule};
 pub use extent::{Encoding, Extent, ExtentPage, PartRange};
 pub use fence::FencedRange;
 pub use job::{Job, JobCursor, JobKind, JobOrder, JobParams, JobProgress, JobState, MigrateTo};
@@ -36,7 +36,7 @@ pub use object::{
     Checksum, ChecksumAlgorithm, ChecksumKind, ChecksumNames, EncryptionEnvelope, EtagKind, Imported,
     ObjectSummary, ObjectVersion, Pair, Retention,
 };
-pub use part::Part;
+pub use part::PartRecord;
 pub use partition::Partition;
 pub use policy::{LearntBound, PolicyFile, PolicyFiles, PolicyKind, PolicyVersion};
 pub use quota::{Excess, Measure, Payer, Quota};

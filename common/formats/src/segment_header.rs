@@ -81,8 +81,8 @@ pub enum HeaderFault {
 impl SegmentHeader {
     /// Returns the header of a newly created segment, written by `owner`.
     #[must_use]
-    pub fn of(minted: &NewSegment, class: SegmentClass, owner: &Identity) -> Self {
-        let NewSegment { id, seed, created } = *minted;
+    pub fn of(new: &NewSegment, class: SegmentClass, owner: &Identity) -> Self {
+        let NewSegment { id, seed, created } = *new;
         let stamped = seed.stamp.0 != 0;
         let cluster = if stamped { owner.cluster } else { ClusterId(0) };
         let incarnation = if stamped { owner.incarnation } else { Incarnation(0) };
@@ -91,7 +91,7 @@ impl SegmentHeader {
 
     /// True if the header belongs to segment `id`, whose record has this seed and creation time.
     #[must_use]
-    pub fn is_of(&self, id: SegmentId, seed: SegmentSeed, created: Option<Timestamp>) -> bool {
+    pub fn is_header_of(&self, id: SegmentId, seed: SegmentSeed, created: Option<Timestamp>) -> bool {
         let Some(created) = created else { return (self.id, self.seed) == (id, seed) };
         let later_ms = self.created.0.saturating_sub(created.0);
         let in_time = match self.seed.stamp.0 {
@@ -104,7 +104,7 @@ impl SegmentHeader {
     /// True if the header alone does not prove that a file of version 1 belongs to a record with this
     /// creation time.
     #[must_use]
-    pub fn is_doubtful(&self, created: Timestamp) -> bool {
+    pub fn is_inconclusive(&self, created: Timestamp) -> bool {
         self.seed.stamp.0 == 0 && self.created.0.saturating_sub(created.0) > UNSTAMPED_SURE_MS_MAX
     }
 
@@ -226,7 +226,7 @@ mod tests {
         let SegmentHeader { id, seed, created, .. } = golden_2();
         let at = |ms: i64| Some(Timestamp(created.0 + ms));
         let other = SegmentSeed { stamp: SegmentStamp(9), ..seed };
-        assert!(golden_2().is_of(id, seed, at(0)));
+        assert!(golden_2().is_header_of(id, seed, at(0)));
         for (id, seed, created) in [
             (SegmentId(1), seed, at(0)),
             (id, other, at(0)),
@@ -234,15 +234,15 @@ mod tests {
             (id, seed, at(-1)),
             (id, SegmentSeed::unstamped(seed.generation), at(0)),
         ] {
-            assert!(!golden_2().is_of(id, seed, created), "{id} {seed:?} {created:?}");
+            assert!(!golden_2().is_header_of(id, seed, created), "{id} {seed:?} {created:?}");
         }
         // Version 1 has only the creation time, which was read from the clock twice.
         let seed = golden().seed;
         for (record_ms, same) in [(0, true), (-60_000, true), (1_000, true), (-60_001, false), (1_001, false)]
         {
-            assert_eq!(golden().is_of(id, seed, at(record_ms)), same, "{record_ms}");
+            assert_eq!(golden().is_header_of(id, seed, at(record_ms)), same, "{record_ms}");
         }
-        assert!(golden().is_of(id, seed, None) && !golden().is_of(id, other, None));
+        assert!(golden().is_header_of(id, seed, None) && !golden().is_header_of(id, other, None));
     }
 
     proptest! {
@@ -259,7 +259,7 @@ mod tests {
             };
             let header = SegmentHeader::of(&minted, class, &owner);
             prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
-            prop_assert!(header.is_of(minted.id, seed, Some(minted.created)));
+            prop_assert!(header.is_header_of(minted.id, seed, Some(minted.created)));
         }
 
         #[test]

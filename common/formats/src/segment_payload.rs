@@ -6,7 +6,7 @@
 use crate::schema::Encoding;
 use bytes::Bytes;
 
-use crate::segment_record::Head;
+use crate::segment_record::RecordHead;
 
 /// Bytes of a chunk as they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Payload {
     }
 
     /// Returns the payload of a record with the header `head` and the stored bytes `stored`.
-    pub fn of(head: &Head<'_>, stored: Bytes) -> Self {
+    pub fn from_record(head: &RecordHead<'_>, stored: Bytes) -> Self {
         let (encoding, logical_bytes) = (head.encoding, head.logical_bytes);
         Self { stored, encoding, extra: Bytes::copy_from_slice(head.extra), logical_bytes }
     }

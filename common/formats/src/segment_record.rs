@@ -44,7 +44,7 @@ const _: () = assert!(HEAD_FIXED_BYTES + CRC_BYTES == RECORD_HEADER_BYTES);
 
 /// Location of a record's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordAddress {
     /// The segment.
     pub segment: SegmentId,
     /// Seed of the segment's checksums.
@@ -53,7 +53,7 @@ pub struct Place {
     pub offset: u64,
 }
 
-impl Place {
+impl RecordAddress {
     const fn identity(self, body: BodyId, into: u64) -> BlockIdentity {
         BlockIdentity { segment: self.segment, seed: self.seed, body, offset: self.offset.wrapping_add(into) }
     }
@@ -61,7 +61,7 @@ impl Place {
 
 /// Owner of a chunk's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct RecordOwner {
     /// The bucket.
     pub bucket: BucketId,
     /// The object's key, for salvage.
@@ -109,9 +109,9 @@ impl RecordFault {
 
 /// Head of an intact record. It borrows the bytes that it was decoded from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head<'a> {
+pub struct RecordHead<'a> {
     /// Location of the record.
-    pub place: Place,
+    pub address: RecordAddress,
     /// The bucket.
     pub bucket: BucketId,
     /// The body.
@@ -151,8 +151,8 @@ pub const fn head_bytes(key_bytes: usize, payload: &Payload) -> usize {
 /// # Panics
 /// Panics if the payload is empty or longer than a chunk; callers split data into chunks.
 pub fn encode_head(
-    place: Place,
-    owner: &Owner,
+    place: RecordAddress,
+    owner: &RecordOwner,
     payload: &Payload,
     floor: Option<u64>,
     out: &mut Vec<u8>,
@@ -183,7 +183,7 @@ pub fn encode_head(
         out.extend_from_slice(&floor.to_le_bytes());
     }
     for index in 0..payload.logical_bytes.div_ceil(BLOCK) {
-        let block = block_at(payload.encoding, &payload.extra, payload.stored.len(), index);
+        let block = block_range(payload.encoding, &payload.extra, payload.stored.len(), index);
         let identity = place.identity(owner.body, (head_bytes + block.start) as u64);
         out.extend_from_slice(&identity.crc32c(&payload.stored[block]).to_le_bytes());
     }
@@ -200,10 +200,10 @@ pub fn encode_head(
 /// Returns [`RecordFault::Short`], [`RecordFault::Magic`] or [`RecordFault::Length`].
 pub fn peek_lengths(bytes: &[u8]) -> Result<(usize, usize), RecordFault> {
     let fixed = bytes.first_chunk::<HEAD_FIXED_BYTES>().ok_or(RecordFault::Short)?;
-    Lengths::read(fixed).map(|lengths| (lengths.head, lengths.stored))
+    RecordLengths::read(fixed).map(|lengths| (lengths.head, lengths.stored))
 }
 
-struct Lengths {
+struct RecordLengths {
     key: usize,
     extra: usize,
     stored: usize,
@@ -211,7 +211,7 @@ struct Lengths {
     head: usize,
 }
 
-impl Lengths {
+impl RecordLengths {
     fn read(fixed: &[u8; HEAD_FIXED_BYTES]) -> Result<Self, RecordFault> {
         if fixed[MAGIC_AT..MAGIC_AT + 4] != MAGIC {
             return Err(RecordFault::Magic);
@@ -238,8 +238,8 @@ impl Lengths {
                 let blocks = self.logical.div_ceil(BLOCK);
                 let logical = |index: usize| BLOCK.min(self.logical - index * BLOCK);
                 extra.len() == blocks * LENGTH_BYTES
-                    && (0..blocks).all(|index| (1..=logical(index)).contains(&length_of(extra, index)))
-                    && (0..blocks).map(|index| length_of(extra, index)).sum::<usize>() == self.stored
+                    && (0..blocks).all(|index| (1..=logical(index)).contains(&stored_length(extra, index)))
+                    && (0..blocks).map(|index| stored_length(extra, index)).sum::<usize>() == self.stored
             }
         };
         if possible { Ok(()) } else { Err(RecordFault::Length) }
@@ -247,31 +247,31 @@ impl Lengths {
 }
 
 /// Returns the stored length of block `index` from the extra bytes; 0 if they do not contain it.
-fn length_of(extra: &[u8], index: usize) -> usize {
+fn stored_length(extra: &[u8], index: usize) -> usize {
     let bytes = extra.get(index * LENGTH_BYTES..).and_then(|rest| rest.first_chunk());
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
 }
 
 /// Returns the range of block `index` in a payload of `stored` bytes.
-fn block_at(encoding: Encoding, extra: &[u8], stored: usize, index: usize) -> Range<usize> {
+fn block_range(encoding: Encoding, extra: &[u8], stored: usize, index: usize) -> Range<usize> {
     match encoding {
         Encoding::Raw => index * BLOCK..stored.min((index + 1) * BLOCK),
         Encoding::Zstd => {
-            let start = (0..index).map(|before| length_of(extra, before)).sum();
-            start..start + length_of(extra, index)
+            let start = (0..index).map(|before| stored_length(extra, before)).sum();
+            start..start + stored_length(extra, index)
         }
     }
 }
 
-impl<'a> Head<'a> {
+impl<'a> RecordHead<'a> {
     /// Decodes and verifies the head of the record at `place`. `bytes` begins with the head and may be
     /// longer.
     ///
     /// # Errors
     /// Names the first defect of the bytes.
-    pub fn decode(place: Place, bytes: &'a [u8]) -> Result<Self, RecordFault> {
+    pub fn decode(place: RecordAddress, bytes: &'a [u8]) -> Result<Self, RecordFault> {
         let fixed = bytes.first_chunk::<HEAD_FIXED_BYTES>().ok_or(RecordFault::Short)?;
-        let lengths = Lengths::read(fixed)?;
+        let lengths = RecordLengths::read(fixed)?;
         let head = bytes.get(..lengths.head).ok_or(RecordFault::Short)?;
         let body = BodyId(u64_at(fixed, 36));
         if place.identity(body, 0).crc32c(&head[CRC_BYTES..]) != u32_at(fixed, 0) {
@@ -295,7 +295,7 @@ impl<'a> Head<'a> {
         };
         lengths.check_blocks(encoding, extra)?;
         Ok(Self {
-            place,
+            address: place,
             bucket: BucketId(u64_at(fixed, 28)),
             body,
             part: PartNumber::new(part.into()),
@@ -314,8 +314,8 @@ impl<'a> Head<'a> {
 
     /// Returns the owner of the chunk, or `None` if the key is not a valid object key.
     #[must_use]
-    pub fn owner(&self) -> Option<Owner> {
-        Some(Owner {
+    pub fn owner(&self) -> Option<RecordOwner> {
+        Some(RecordOwner {
             bucket: self.bucket,
             key: ObjectKey::from_bytes(self.key).ok()?,
             body: self.body,
@@ -334,23 +334,24 @@ impl<'a> Head<'a> {
     /// Returns the range of block `index` in the stored payload.
     #[must_use]
     pub fn block(&self, index: usize) -> Range<usize> {
-        block_at(self.encoding, self.extra, self.stored_bytes, index)
+        block_range(self.encoding, self.extra, self.stored_bytes, index)
     }
 
     /// True if `stored` are exactly the bytes of block `index`.
     #[must_use]
-    pub fn verifies(&self, index: usize, stored: &[u8]) -> bool {
+    pub fn is_block_intact(&self, index: usize, stored: &[u8]) -> bool {
         let Some(crc) = self.table.chunks_exact(CRC_BYTES).nth(index) else { return false };
         let block = self.block(index);
-        let identity = self.place.identity(self.body, (self.head_bytes + block.start) as u64);
+        let identity = self.address.identity(self.body, (self.head_bytes + block.start) as u64);
         stored.len() == block.len() && identity.crc32c(stored).to_le_bytes() == *crc
     }
 
     /// Returns the first block of `payload` (the whole stored payload) that does not verify.
     #[must_use]
     pub fn bad_block(&self, payload: &[u8]) -> Option<usize> {
-        (0..self.blocks())
-            .find(|&index| !payload.get(self.block(index)).is_some_and(|block| self.verifies(index, block)))
+        (0..self.blocks()).find(|&index| {
+            !payload.get(self.block(index)).is_some_and(|block| self.is_block_intact(index, block))
+        })
     }
 }
 

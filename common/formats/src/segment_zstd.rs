@@ -7,7 +7,7 @@
 
 use crate::schema::Encoding;
 use bytes::Bytes;
-use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, UNPACKERS_KEPT_MAX};
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, IDLE_DECOMPRESSORS_MAX};
 use parking_lot::Mutex;
 use zstd_safe::{CCtx, DCtx};
 
@@ -50,15 +50,15 @@ pub fn compress(chunk: &[u8], level: u32) -> Option<Payload> {
 }
 
 /// A zstd decompression context from a pool: creating one takes longer than decompressing a small block.
-pub struct Unpacker(Option<DCtx<'static>>);
+pub struct BlockDecompressor(Option<DCtx<'static>>);
 
-static KEPT: Mutex<Vec<DCtx<'static>>> = Mutex::new(Vec::new());
+static CONTEXT_POOL: Mutex<Vec<DCtx<'static>>> = Mutex::new(Vec::new());
 
-impl Unpacker {
+impl BlockDecompressor {
     /// Takes a context from the pool, or creates one.
     #[must_use]
     pub fn take() -> Self {
-        let kept = KEPT.lock().pop();
+        let kept = CONTEXT_POOL.lock().pop();
         Self(kept.or_else(DCtx::try_create))
     }
 
@@ -66,7 +66,7 @@ impl Unpacker {
     ///
     /// # Errors
     /// Returns [`Undecodable`] if `stored` does not decode to exactly `out.len()` bytes.
-    pub fn unpack(&mut self, stored: &[u8], out: &mut [u8]) -> Result<(), Undecodable> {
+    pub fn decompress(&mut self, stored: &[u8], out: &mut [u8]) -> Result<(), Undecodable> {
         if stored.len() == out.len() {
             out.copy_from_slice(stored);
             return Ok(());
@@ -79,10 +79,10 @@ impl Unpacker {
     }
 }
 
-impl Drop for Unpacker {
+impl Drop for BlockDecompressor {
     fn drop(&mut self) {
-        let mut kept = KEPT.lock();
-        if kept.len() < UNPACKERS_KEPT_MAX {
+        let mut kept = CONTEXT_POOL.lock();
+        if kept.len() < IDLE_DECOMPRESSORS_MAX {
             kept.extend(self.0.take());
         }
     }
@@ -90,7 +90,7 @@ impl Drop for Unpacker {
 
 #[cfg(test)]
 mod tests {
-    use super::{BLOCK, Payload, Undecodable, Unpacker, compress};
+    use super::{BLOCK, BlockDecompressor, Payload, Undecodable, compress};
     use mlgw_common::limits::CHUNK_BYTES_MAX;
     use proptest::prelude::*;
 
@@ -122,10 +122,10 @@ mod tests {
     }
 
     /// Returns the decompressed bytes of a chunk.
-    fn unpacked(payload: &Payload) -> Result<Vec<u8>, Undecodable> {
+    fn decompress_chunk(payload: &Payload) -> Result<Vec<u8>, Undecodable> {
         let (mut out, mut at) = (vec![0; payload.logical_bytes()], 0);
         for (block, length) in out.chunks_mut(BLOCK).zip(lengths(payload)) {
-            Unpacker::take().unpack(&payload.stored[at..at + length], block)?;
+            BlockDecompressor::take().decompress(&payload.stored[at..at + length], block)?;
             at += length;
         }
         assert_eq!(at, payload.stored_bytes());
@@ -145,7 +145,7 @@ mod tests {
         let payload = compress(&chunk, 3).unwrap();
         let lengths = lengths(&payload);
         assert!(lengths[0] == BLOCK && lengths[1] < BLOCK / 2 && lengths[2] == 100, "{lengths:?}");
-        assert_eq!(unpacked(&payload), Ok(chunk));
+        assert_eq!(decompress_chunk(&payload), Ok(chunk));
     }
 
     #[test]
@@ -159,17 +159,24 @@ mod tests {
         let payload = compress(&text_of(1, 10_000), 3).unwrap();
         for length in [0, 1, 9_999, 10_001, BLOCK] {
             assert_eq!(
-                Unpacker::take().unpack(&payload.stored, &mut vec![0; length]),
+                BlockDecompressor::take().decompress(&payload.stored, &mut vec![0; length]),
                 Err(Undecodable),
                 "{length}"
             );
         }
         let twice = [&payload.stored[..], &payload.stored[..]].concat();
-        assert_eq!(Unpacker::take().unpack(&twice, &mut [0; 20_000]), Err(Undecodable), "two frames");
-        assert_eq!(Unpacker::take().unpack(&payload.stored[1..], &mut [0; 10_000]), Err(Undecodable));
+        assert_eq!(
+            BlockDecompressor::take().decompress(&twice, &mut [0; 20_000]),
+            Err(Undecodable),
+            "two frames"
+        );
+        assert_eq!(
+            BlockDecompressor::take().decompress(&payload.stored[1..], &mut [0; 10_000]),
+            Err(Undecodable)
+        );
         // zstd 0.7 wrote frames with this magic number.
         let older = [&[0x27, 0xb5, 0x2f, 0xfd], &payload.stored[4..]].concat();
-        assert_eq!(Unpacker::take().unpack(&older, &mut [0; 10_000]), Err(Undecodable));
+        assert_eq!(BlockDecompressor::take().decompress(&older, &mut [0; 10_000]), Err(Undecodable));
     }
 
     proptest! {
@@ -185,7 +192,7 @@ mod tests {
             chunk.truncate(CHUNK_BYTES_MAX as usize);
             if let Some(payload) = compress(&chunk, level) {
                 prop_assert!(payload.stored_bytes() < chunk.len());
-                prop_assert!(unpacked(&payload) == Ok(chunk));
+                prop_assert!(decompress_chunk(&payload) == Ok(chunk));
             }
         }
 
@@ -197,7 +204,7 @@ mod tests {
                 stored[..4].copy_from_slice(&super::MAGIC);
             }
             let mut out = vec![0; length];
-            if Unpacker::take().unpack(&stored, &mut out).is_ok() && stored.len() == length {
+            if BlockDecompressor::take().decompress(&stored, &mut out).is_ok() && stored.len() == length {
                 prop_assert_eq!(out, stored);
             }
         }

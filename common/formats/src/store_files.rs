@@ -62,7 +62,7 @@ pub fn remove_dir(dir: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// Names the first entry that is not a regular file, or the reason why the directory cannot be read.
-pub fn only_regular(dir: &Path) -> io::Result<()> {
+pub fn check_regular_files(dir: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,

@@ -25,7 +25,7 @@ pub const MIDDLE: u8 = 3;
 pub const LAST: u8 = 4;
 
 /// Content of a frame file at one offset.
-pub(crate) enum Found<'b> {
+pub(crate) enum WalItem<'b> {
     /// A frame that verifies; the next item begins at its end.
     Frame {
         /// Type of the frame.
@@ -44,74 +44,74 @@ pub(crate) enum Found<'b> {
 }
 
 /// Returns the item that begins at byte `at` of a file.
-pub(crate) fn frame_at(bytes: &[u8], at: usize) -> Found<'_> {
+pub(crate) fn frame_at(bytes: &[u8], at: usize) -> WalItem<'_> {
     let block_end = (at / BLOCK_BYTES + 1) * BLOCK_BYTES;
     if block_end - at < HEAD_BYTES {
-        return if block_end < bytes.len() { Found::Padding(block_end) } else { Found::End };
+        return if block_end < bytes.len() { WalItem::Padding(block_end) } else { WalItem::End };
     }
     let Some([c0, c1, c2, c3, l0, l1, kind]) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else {
-        return Found::End;
+        return WalItem::End;
     };
     let from = at + HEAD_BYTES;
     let end = from + usize::from(u16::from_le_bytes([*l0, *l1]));
     let stored = u32::from_le_bytes([*c0, *c1, *c2, *c3]);
     match (bytes.get(from - 1..end), bytes.get(from..end)) {
-        (Some(covered), Some(payload)) if end <= block_end && masked(crc32c(covered)) == stored => {
-            Found::Frame { kind: *kind, payload, end }
+        (Some(covered), Some(payload)) if end <= block_end && mask_crc(crc32c(covered)) == stored => {
+            WalItem::Frame { kind: *kind, payload, end }
         }
-        _ => Found::Bad(at..end.min(block_end)),
+        _ => WalItem::Bad(at..end.min(block_end)),
     }
 }
 
 /// Applies RocksDB's mask, so that a checksum over data that contains checksums is not degenerate.
-pub fn masked(crc: u32) -> u32 {
+pub fn mask_crc(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 /// Records of a frame file and the position of its first defect.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Frames {
+pub struct WalRecords {
     /// Records that verify, each with its offset in the file.
     pub records: Vec<(usize, Vec<u8>)>,
     /// Offset of the first frame that does not verify.
-    pub bad_at: Option<usize>,
+    pub first_defect: Option<usize>,
 }
 
-impl Frames {
+impl WalRecords {
     /// Returns the first record behind the first frame that does not verify.
-    pub fn after_bad(&self) -> Option<&(usize, Vec<u8>)> {
-        let bad = self.bad_at?;
+    pub fn first_record_after_defect(&self) -> Option<&(usize, Vec<u8>)> {
+        let bad = self.first_defect?;
         self.records.iter().find(|(at, _)| *at > bad)
     }
 }
 
 /// Reads all records of a file into memory.
-pub fn read(bytes: &[u8]) -> Frames {
+pub fn read_records(bytes: &[u8]) -> WalRecords {
     let mut records = Vec::new();
-    let bad_at = each(bytes, &mut |at, record, _| records.push((at, record.to_vec())));
-    Frames { records, bad_at }
+    let bad_at = for_each_record(bytes, &mut |at, record, _| records.push((at, record.to_vec())));
+    WalRecords { records, first_defect: bad_at }
 }
 
 /// Calls `each` for every record of a file that verifies, with its offset, its bytes, and true if it is
 /// behind a frame that does not verify. Returns the offset of the first such frame.
-pub fn each(bytes: &[u8], each: &mut dyn FnMut(usize, &[u8], bool)) -> Option<usize> {
+pub fn for_each_record(bytes: &[u8], each: &mut dyn FnMut(usize, &[u8], bool)) -> Option<usize> {
     let mut bad_at = None;
     let mut partial: Option<(usize, Vec<u8>)> = None;
     let mut at = 0;
     loop {
         let (kind, payload, end) = match frame_at(bytes, at) {
-            Found::Frame { kind, payload, end } => (kind, payload, end),
-            Found::Padding(next) => {
+            WalItem::Frame { kind, payload, end } => (kind, payload, end),
+            WalItem::Padding(next) => {
                 at = next;
                 continue;
             }
-            Found::Bad(_) => {
+            WalItem::Bad(_) => {
                 bad_at.get_or_insert(at);
                 partial = None;
                 at += 1;
                 continue;
             }
-            Found::End => break,
+            WalItem::End => break,
         };
         let unfinished = partial.take();
         if let (WHOLE | FIRST, Some((from, _))) = (kind, &unfinished) {

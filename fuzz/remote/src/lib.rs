@@ -6,7 +6,7 @@
 pub mod upstream {
     mod settings;
 
-    pub use settings::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
+    pub use settings::{BucketAddressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
 }
 
 #[path = "../../../tiering/remote/src/origin"]
@@ -28,8 +28,8 @@ pub mod origin {
         pub mod answers {
             use super::{chunked, head, refusal, results, xml};
             use crate::origin::{
-                Body, ListLine, ListPage, ListQuery, Made, OriginError, PartPage, Trailer, UploadPage,
-                UploadsQuery, retry,
+                ChecksumTrailer, ListLine, ListPage, ListQuery, OriginBody, OriginCopyReceipt, OriginError,
+                PartPage, UploadPage, UploadsQuery, retry,
             };
             use crate::upstream::EtagTrust;
             use http::{HeaderMap, StatusCode};
@@ -41,7 +41,7 @@ pub mod origin {
 
             /// Decodes a page of keys.
             pub fn list(document: &[u8], query: &ListQuery) -> Result<ListPage> {
-                xml::page(document)?.within(query)
+                xml::parse_list_page(document)?.within(query)
             }
 
             /// Removes a prefix from the name of a line.
@@ -60,8 +60,8 @@ pub mod origin {
             }
 
             /// Decodes the result of a copy or of a completed upload.
-            pub fn made(document: &[u8]) -> Result<Made> {
-                results::made(document)
+            pub fn made(document: &[u8]) -> Result<OriginCopyReceipt> {
+                results::parse_copy_receipt(document)
             }
 
             /// Decodes the id of a created upload.
@@ -81,7 +81,7 @@ pub mod origin {
 
             /// Decodes the description of an object, and the range of the bytes that follow.
             pub fn described(status: StatusCode, headers: &HeaderMap) -> Result<(ObjectVersion, Range<u64>)> {
-                head::described(status, headers, EtagTrust::Auto)
+                head::object_and_range(status, headers, EtagTrust::Auto)
             }
 
             /// Returns an ETag without its quotes.
@@ -93,34 +93,35 @@ pub mod origin {
             /// Returns the headers of a response that are passed on to clients.
             #[must_use]
             pub fn known(headers: &HeaderMap) -> HeaderMap {
-                head::known(headers)
+                head::client_headers(headers)
             }
 
             /// Returns the error that an unsuccessful response means.
             #[must_use]
             pub fn refusal(status: StatusCode, headers: &HeaderMap, document: &[u8]) -> OriginError {
-                refusal::refusal(status, headers, document)
+                refusal::error_of_response(status, headers, document)
             }
 
             /// Returns the time to wait before the next attempt, if there is to be one.
             #[must_use]
             pub fn wait(error: &OriginError, failures: u32) -> Option<Duration> {
-                retry::wait(error, failures, 1.0)
+                retry::backoff(error, failures, 1.0)
             }
 
             /// Returns the length of a framed body, and the body.
             #[must_use]
-            pub fn framed(bytes: u64, pieces: Body, trailer: Trailer) -> (u64, Body) {
-                (chunked::length(bytes, &trailer), chunked::framed(bytes, pieces, trailer))
+            pub fn framed(bytes: u64, pieces: OriginBody, trailer: ChecksumTrailer) -> (u64, OriginBody) {
+                (chunked::framed_length(bytes, &trailer), chunked::framed(bytes, pieces, trailer))
             }
         }
     }
 
     pub use error::OriginError;
     pub use etag::{Etag, md5_of};
-    pub use read::{Body, GetQuery, Got, ListLine, ListPage, ListQuery, Part};
+    pub use read::{GetQuery, ListLine, ListPage, ListQuery, ObjectPart, OriginBody, OriginObject};
     pub use write::{
-        Begun, Content, Document, Made, PartLine, PartPage, Streamed, Trailer, UploadLine, UploadOf,
-        UploadPage, UploadsQuery, Written,
+        ChecksumTrailer, CreatedOriginUpload, OriginContent, OriginCopyReceipt, OriginDocument,
+        OriginUploadRef, OriginWriteReceipt, PartLine, PartPage, Streamed, UploadLine, UploadPage,
+        UploadsQuery,
     };
 }

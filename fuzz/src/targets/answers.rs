@@ -3,7 +3,7 @@
 //! body that is framed for an origin can be decoded here.
 
 use crate::input::{Input, run as wait};
-use crate::onward as bound;
+use crate::listing_token;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use bytes::Bytes;
@@ -11,14 +11,16 @@ use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use mlgw_auth::Payload;
-use mlgw_body::{Body, Terms};
+use mlgw_auth::BodyRequirement;
+use mlgw_body::{BodyTerms, RequestBody};
 use mlgw_common::Timestamp;
 use mlgw_common::header_text::metadata_to_wire;
 use mlgw_formats::checksum::Algorithm;
 use mlgw_formats::schema::{Binding, ChecksumAlgorithm, ChecksumKind, EtagKind, ObjectVersion, Pair};
 use mlgw_remote::origin::s3::answers;
-use mlgw_remote::origin::{ListLine, ListPage, ListQuery, Made, OriginError, Trailer, UploadsQuery};
+use mlgw_remote::origin::{
+    ChecksumTrailer, ListLine, ListPage, ListQuery, OriginCopyReceipt, OriginError, UploadsQuery,
+};
 use mlgw_wire::xml::Xml;
 use std::convert::Infallible;
 use std::time::{Duration, UNIX_EPOCH};
@@ -152,7 +154,7 @@ fn results(document: &[u8]) {
 }
 
 /// Checks that the result of a copy is passed on without loss.
-fn copied(made: &Made) {
+fn copied(made: &OriginCopyReceipt) {
     quotes(&made.etag);
     if is_printable(&made.etag) && made.checksums.iter().all(|checksum| is_printable(&checksum.value)) {
         let mut out = Xml::new("CopyObjectResult");
@@ -238,14 +240,14 @@ fn framing(mut input: Input<'_>) {
         _ => came.len().saturating_sub(by),
     };
     let sent = &came[..said.min(came.len())];
-    let checksum = BASE64.encode(Algorithm::Crc32.of(sent));
+    let checksum = BASE64.encode(Algorithm::Crc32.digest(sent));
     let (tell, value) = tokio::sync::oneshot::channel();
     tell.send(checksum.clone()).expect("it is waited for");
     let name = HeaderName::from_static("x-amz-checksum-crc32");
     let pieces: Vec<_> =
         input.pieces(step).into_iter().map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
     let pieces = futures_util::stream::iter(pieces).boxed();
-    let trailer = Trailer { name, value_bytes: checksum.len(), value };
+    let trailer = ChecksumTrailer { name, value_bytes: checksum.len(), value };
     let (length, framed) = answers::framed(said as u64, pieces, trailer);
     let framed: Vec<Bytes> = wait(framed.map(|piece| piece.expect("all came")).collect());
     let framed = framed.concat();
@@ -261,7 +263,8 @@ fn unframed(bytes: usize, framed: &[u8]) -> Option<Vec<u8>> {
     let head = head.body(()).expect("our own head").into_parts().0;
     let frame = Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(framed)));
     let stream = StreamBody::new(futures_util::stream::iter([frame]));
-    let mut body = Body::new(stream, &head, Payload::UnsignedTrailer, Terms::object(None)).ok()?;
+    let mut body =
+        RequestBody::new(stream, &head, BodyRequirement::UnsignedTrailer, BodyTerms::object(None)).ok()?;
     wait(async {
         let mut bytes = Vec::new();
         while let Some(more) = body.next().await.ok()? {
@@ -284,14 +287,14 @@ fn tokens(mut input: Input<'_>) {
     let (last, behind) = match kind % 3 {
         0 => (None, String::new()),
         1 => (Some(ListLine::Object(name.clone(), Box::default())), name),
-        _ => (Some(ListLine::Group(name.clone())), bound::behind_group(&name)),
+        _ => (Some(ListLine::Group(name.clone())), listing_token::end_of_group(&name)),
     };
-    let text = bound::onward(last.as_ref(), &token, &here);
-    assert_eq!(bound::open(&text, &here, &after), (String::new(), Some(token)));
+    let text = listing_token::token_after(last.as_ref(), &token, &here);
+    assert_eq!(listing_token::decode_token(&text, &here, &after), (String::new(), Some(token)));
     if (&here.upstream, &here.prefix) != (&there.upstream, &there.prefix) {
-        assert_eq!(bound::open(&text, &there, &after), (behind, None));
+        assert_eq!(listing_token::decode_token(&text, &there, &after), (behind, None));
     }
     let any = String::from_utf8_lossy(input.0);
-    let (start_after, token) = bound::open(&any, &here, &after);
+    let (start_after, token) = listing_token::decode_token(&any, &here, &after);
     assert!(token.is_none() || start_after.is_empty(), "one or the other");
 }

@@ -5,8 +5,8 @@ use crate::input::{Input, run as wait};
 use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::StreamBody;
-use mlgw_auth::Payload;
-use mlgw_body::{Body, Terms};
+use mlgw_auth::BodyRequirement;
+use mlgw_body::{BodyTerms, RequestBody};
 use std::convert::Infallible;
 
 /// The input: the size of the pieces and the terms, then the head, then the body.
@@ -19,10 +19,13 @@ pub fn run(data: &[u8]) {
         head.version = http::Version::HTTP_2;
     }
     let (terms, payload) = match kind % 4 {
-        0 => (Terms::object(None), Payload::Unsigned),
-        1 => (Terms::object(Some(mlgw_formats::checksum::Algorithm::Crc64Nvme)), Payload::UnsignedTrailer),
-        2 => (Terms::document(1000), Payload::Unsigned),
-        _ => (Terms::document(1000), Payload::Sha256([7; 32])),
+        0 => (BodyTerms::object(None), BodyRequirement::Unsigned),
+        1 => (
+            BodyTerms::object(Some(mlgw_formats::checksum::Algorithm::Crc64Nvme)),
+            BodyRequirement::UnsignedTrailer,
+        ),
+        2 => (BodyTerms::document(1000), BodyRequirement::Unsigned),
+        _ => (BodyTerms::document(1000), BodyRequirement::Sha256([7; 32])),
     };
     let sent = input.0;
     let pieces = input
@@ -30,7 +33,7 @@ pub fn run(data: &[u8]) {
         .into_iter()
         .map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(piece))));
     let stream = futures_util::stream::iter(pieces.collect::<Vec<_>>());
-    let Ok(mut body) = Body::new(StreamBody::new(stream), &head, payload, terms) else { return };
+    let Ok(mut body) = RequestBody::new(StreamBody::new(stream), &head, payload, terms) else { return };
     let read = wait(async {
         let mut bytes = Vec::new();
         while let Some(more) = body.next().await? {
@@ -44,6 +47,6 @@ pub fn run(data: &[u8]) {
     let digests = body.finish();
     assert_eq!((digests.bytes, digests.declared), (read.len() as u64, declared));
     for (algorithm, value) in &digests.checksums {
-        assert_eq!(*value, algorithm.of(&read));
+        assert_eq!(*value, algorithm.digest(&read));
     }
 }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http_body::Frame;
 use http_body_util::StreamBody;
-use mlgw_auth::Payload;
-use mlgw_body::{Body, Terms};
+use mlgw_auth::BodyRequirement;
+use mlgw_body::{BodyTerms, RequestBody};
 use mlgw_wire::error::S3Error;
 use std::convert::Infallible;
 
@@ -30,10 +30,10 @@ fn head(length: usize, trailer: bool) -> Parts {
     head.body(()).expect("our own head").into_parts().0
 }
 
-fn read(head: &Parts, payload: Payload, pieces: &[&[u8]]) -> Result<Vec<u8>, S3Error> {
+fn read(head: &Parts, payload: BodyRequirement, pieces: &[&[u8]]) -> Result<Vec<u8>, S3Error> {
     let pieces = pieces.iter().map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(piece))));
     let stream = futures_util::stream::iter(pieces.collect::<Vec<_>>());
-    let mut body = Body::new(StreamBody::new(stream), head, payload, Terms::object(None))?;
+    let mut body = RequestBody::new(StreamBody::new(stream), head, payload, BodyTerms::object(None))?;
     wait(async {
         let mut bytes = Vec::new();
         while let Some(more) = body.next().await? {
@@ -48,8 +48,8 @@ fn read(head: &Parts, payload: Payload, pieces: &[&[u8]]) -> Result<Vec<u8>, S3E
 fn any_bytes(kind: u8, step: u8, mut input: Input<'_>) {
     let length = usize::from(input.u16());
     let head = head(length, kind & 2 != 0);
-    let whole = read(&head, Payload::UnsignedTrailer, &[input.0]);
-    let cut = read(&head, Payload::UnsignedTrailer, &input.pieces(step));
+    let whole = read(&head, BodyRequirement::UnsignedTrailer, &[input.0]);
+    let cut = read(&head, BodyRequirement::UnsignedTrailer, &input.pieces(step));
     assert_eq!(whole.is_ok(), cut.is_ok());
     if let (Ok(whole), Ok(cut)) = (whole, cut) {
         assert_eq!((whole.len(), &whole), (length, &cut));
@@ -75,7 +75,7 @@ fn signed_bytes(kind: u8, step: u8, mut input: Input<'_>) {
         wire.extend_from_slice(if chunk.is_empty() { b"" } else { b"\r\n" });
     }
     if trailer {
-        let value = mlgw_formats::checksum::Algorithm::Crc32.of(&body);
+        let value = mlgw_formats::checksum::Algorithm::Crc32.digest(&body);
         let value = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, value);
         let signature = trailer_signature(&signature, &format!("{CHECKSUM}:{value}\n"));
         wire.extend_from_slice(

@@ -4,7 +4,7 @@
 use std::path::{Component, Path};
 
 use mlgw_common::checksum::crc32c;
-use mlgw_formats::backup_contents::Contents;
+use mlgw_formats::backup_contents::BackupContents;
 
 /// Decodes the text unchanged, and with its last line corrected.
 pub fn run(data: &[u8]) {
@@ -15,9 +15,9 @@ pub fn run(data: &[u8]) {
 }
 
 fn check(text: &str) {
-    let Ok(contents) = Contents::decode(text) else { return };
+    let Ok(contents) = BackupContents::decode(text) else { return };
     for name in contents.files.keys() {
         assert!(Path::new(name).components().all(|part| matches!(part, Component::Normal(_))), "{name}");
     }
-    assert_eq!(Contents::decode(&contents.encode()), Ok(contents));
+    assert_eq!(BackupContents::decode(&contents.encode()), Ok(contents));
 }

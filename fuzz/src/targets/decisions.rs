@@ -3,27 +3,27 @@
 
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{BucketId, SegmentId};
-use mlgw_common::limits::{DECISION_WHY_BYTES_MAX, DECISIONS_MAX};
-use mlgw_formats::decision_entry::{Decided, Entry, What, Why};
+use mlgw_common::limits::{DECISION_ERROR_BYTES_MAX, DECISIONS_MAX};
+use mlgw_formats::decision_entry::{DecisionCause, DecisionEntry, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_lines;
 use std::collections::BTreeMap;
 
 /// Returns the entries of a file, and the reason why lines were skipped, if any.
-fn read(text: &[u8]) -> Result<(BTreeMap<u64, Entry>, Option<String>), u32> {
+fn read(text: &[u8]) -> Result<(BTreeMap<u64, DecisionEntry>, Option<String>), u32> {
     let mut found = BTreeMap::new();
-    let passed_over = decision_lines::read(text, &mut found)?;
+    let passed_over = decision_lines::read_lines(text, &mut found)?;
     Ok((found, passed_over))
 }
 
 /// Encodes entries as lines.
-fn write(entries: &[Entry]) -> Vec<u8> {
-    decision_lines::of(entries).expect("numbers and text")
+fn write(entries: &[DecisionEntry]) -> Vec<u8> {
+    decision_lines::encode_lines(entries).expect("numbers and text")
 }
 
 /// Counts a decision made at `now` in the entry and returns true, if the entry is of the same kind of
 /// decision.
-fn count_on(entry: &mut Entry, now: Timestamp, decided: &Decided<'_>, error: &str) -> bool {
-    let is_alike = entry.is_alike(now, decided);
+fn count_on(entry: &mut DecisionEntry, now: Timestamp, decided: &PlacementDecision<'_>, error: &str) -> bool {
+    let is_alike = entry.can_merge(now, decided);
     if is_alike {
         entry.add(now, decided, error);
     }
@@ -38,7 +38,7 @@ pub fn run(data: &[u8]) {
         found.last_key_value().is_none_or(|(seq, _)| seq.checked_mul(2).is_some()),
         "there is a next one"
     );
-    let mut entries: Vec<Entry> = found.values().cloned().collect();
+    let mut entries: Vec<DecisionEntry> = found.values().cloned().collect();
     let written = write(&entries);
     assert_eq!(read(&written), Ok((found, None)));
     // The last line of each number is valid, and a torn line is skipped.
@@ -52,27 +52,27 @@ pub fn run(data: &[u8]) {
 }
 
 /// Counts the same decision once more, at several times.
-fn more_of(entry: &mut Entry) {
+fn more_of(entry: &mut DecisionEntry) {
     let key = entry.key.clone();
     let what = match (entry.segment, entry.bucket) {
-        (Some(segment), _) => What::Segment(SegmentId(segment)),
+        (Some(segment), _) => DecisionSubject::Segment(SegmentId(segment)),
         (None, bucket) => {
-            What::Objects { bucket: BucketId(bucket.unwrap_or_default()), count: 2, prefix: &key }
+            DecisionSubject::Objects { bucket: BucketId(bucket.unwrap_or_default()), count: 2, prefix: &key }
         }
     };
-    let decided = Decided {
+    let decided = PlacementDecision {
         kind: entry.kind,
-        what,
+        subject: what,
         from: entry.from,
         to: entry.to,
         bytes: 3,
-        why: Why { reason: entry.reason, job: entry.job, ..Why::rule(&entry.rule) },
+        cause: DecisionCause { reason: entry.reason, job: entry.job, ..DecisionCause::rule(&entry.rule) },
         outcome: entry.outcome,
     };
     for now in [entry.at_ms, entry.at_ms.saturating_add(999), i64::MIN, 0, i64::MAX] {
         let before = (entry.count, entry.bytes);
         let counted = count_on(entry, Timestamp(now), &decided, &key);
         assert!(!counted || before <= (entry.count, entry.bytes));
-        assert!(!counted || key.is_empty() || entry.error.len() <= DECISION_WHY_BYTES_MAX);
+        assert!(!counted || key.is_empty() || entry.error.len() <= DECISION_ERROR_BYTES_MAX);
     }
 }

@@ -5,7 +5,7 @@ use crate::input::Input;
 use crate::signing::{ACCESS_KEY, DATE, Keys, NOW, RULES, SCOPE, sign};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use mlgw_auth::post::{Fields, verify};
+use mlgw_auth::post::{FormFields, verify};
 
 /// The input: lines `name:value` of further fields, a blank line, the JSON of the policy.
 pub fn run(data: &[u8]) {
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
 }
 
 fn check(fields: &[(String, String)]) -> bool {
-    let Ok(fields) = Fields::new(fields) else { return false };
+    let Ok(fields) = FormFields::new(fields) else { return false };
     verify(&fields, "bucket", &Keys, NOW, &RULES).is_ok_and(|grant| {
         assert!(grant.principal.is_some());
         true

@@ -3,8 +3,8 @@
 
 use mlgw_formats::schema::{
     self, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, Mirror, Node, ObjectSummary,
-    ObjectVersion, Part, Partition, Payer, PolicyFiles, PolicyVersion, Release, SegmentRecord, SegmentUsage,
-    Upload,
+    ObjectVersion, PartRecord, Partition, Payer, PolicyFiles, PolicyVersion, Release, SegmentRecord,
+    SegmentUsage, Upload,
 };
 
 /// The first byte selects the family.
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
         4 => same::<Node>(bytes),
         5 => same::<ObjectVersion>(bytes),
         6 => same::<ObjectSummary>(bytes),
-        7 => same::<Part>(bytes),
+        7 => same::<PartRecord>(bytes),
         8 => same::<Partition>(bytes),
         9 => same::<Release>(bytes),
         10 => same::<SegmentRecord>(bytes),

@@ -5,17 +5,17 @@
 use crate::input::Input;
 use http::request::Parts;
 use mlgw_common::ObjectKey;
-use mlgw_wire::copy_source::{Source, source_range};
+use mlgw_wire::copy_source::{CopySource, source_range};
 use mlgw_wire::headers::{check_headers, hoist};
-use mlgw_wire::operation::{Operation, Shape, check_query};
+use mlgw_wire::operation::{Operation, RequestView, check_query};
 use mlgw_wire::query::Query;
 use mlgw_wire::range;
-use mlgw_wire::target::Target;
+use mlgw_wire::target::RequestTarget;
 
 /// The parts of a request that determine its operation.
 struct Seen<'a>(&'a Parts, &'a Query<'a>);
 
-impl Shape for Seen<'_> {
+impl RequestView for Seen<'_> {
     fn query(&self, name: &str) -> Option<&str> {
         self.1.raw(name)
     }
@@ -37,16 +37,16 @@ pub fn run(data: &[u8]) {
     let size = u64::from(input.u16());
     let Some(mut head) = input.head() else { return };
     let domains = ["localhost".to_owned(), "s3.example.com".to_owned()];
-    let Ok(target) = Target::of(&head, &domains) else { return };
+    let Ok(target) = RequestTarget::parse(&head, &domains) else { return };
     if let Some(key) = &target.key {
         assert_eq!(ObjectKey::new(key.as_str()).as_ref(), Ok(key));
     }
     let query = head.uri.query().unwrap_or_default().to_owned();
     let query = Query::parse(&query);
     for name in ["prefix", "max-keys", "partNumber", "uploadId", "continuation-token", "versionId"] {
-        let _ = (query.get(name), query.get_filled(name), query.number(name));
+        let _ = (query.get(name), query.get_non_empty(name), query.number(name));
     }
-    let operation = Operation::of(&head.method, target.level(), &Seen(&head, &query));
+    let operation = Operation::select(&head.method, target.level(), &Seen(&head, &query));
     if check_query(&head.method, target.level(), operation, &query).is_ok() && is_plain_write(operation) {
         for name in ["acl", "tagging", "restore", "annotation", "uploads", "policy", "versioning"] {
             assert!(!query.has(name), "{operation:?} with ?{name}");
@@ -60,7 +60,7 @@ pub fn run(data: &[u8]) {
     if let Some(Ok(range)) = text("x-amz-copy-source-range").map(|range| source_range(range, size)) {
         assert!(range.start < range.end && range.end <= size);
     }
-    if let Some(Ok(source)) = text("x-amz-copy-source").map(Source::parse) {
+    if let Some(Ok(source)) = text("x-amz-copy-source").map(CopySource::parse) {
         assert_eq!(ObjectKey::new(source.key.as_str()), Ok(source.key));
     }
     let _ = hoist(&mut head.headers, &query);

@@ -2,10 +2,11 @@
 //! policy, or to errors with positions in the text; a compiled policy is printed as a policy that compiles
 //! to the same.
 
-use mlgw_policies::language::{BuiltIn, Framework, Layers, NoFacts, PolicyFile, Program};
+use mlgw_policies::language::{BuiltInLayers, Framework, Layers, NoFacts, ParsedPolicy, Program};
 use std::sync::LazyLock;
 
-static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| BuiltIn::load().expect("what is built in is right"));
+static BUILT_IN: LazyLock<BuiltInLayers> =
+    LazyLock::new(|| BuiltInLayers::load().expect("what is built in is right"));
 
 /// The input: the text of a file.
 pub fn run(data: &[u8]) {
@@ -23,7 +24,7 @@ pub fn run(data: &[u8]) {
 }
 
 fn compiled(text: &str, lines: usize) -> Option<Program> {
-    let file = match PolicyFile::parse("policy", text) {
+    let file = match ParsedPolicy::parse("policy", text) {
         Ok(file) => file,
         Err(wrong) => {
             assert!(!wrong.to_string().is_empty() && lines > 0);

@@ -5,10 +5,10 @@
 use mlgw_common::checksum::{BlockIdentity, crc32c};
 use mlgw_common::ids::{BodyId, Generation, SegmentId, SegmentSeed, SegmentStamp};
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use mlgw_formats::segment_record::{HEAD_FIXED_BYTES, Head, Place, peek_lengths};
+use mlgw_formats::segment_record::{HEAD_FIXED_BYTES, RecordAddress, RecordHead, peek_lengths};
 
 const SEED: SegmentSeed = SegmentSeed { generation: Generation(1), stamp: SegmentStamp(9) };
-const PLACE: Place = Place { segment: SegmentId(3), seed: SEED, offset: 64 };
+const PLACE: RecordAddress = RecordAddress { segment: SegmentId(3), seed: SEED, offset: 64 };
 
 /// The first byte selects header or record.
 pub fn run(data: &[u8]) {
@@ -29,24 +29,24 @@ fn header(bytes: &[u8]) {
 }
 
 fn identity(body: BodyId, into: usize) -> BlockIdentity {
-    let Place { segment, seed, offset } = PLACE;
+    let RecordAddress { segment, seed, offset } = PLACE;
     BlockIdentity { segment, seed, body, offset: offset + into as u64 }
 }
 
 fn record(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     let Ok((head_bytes, stored_bytes)) = peek_lengths(&bytes) else {
-        assert!(Head::decode(PLACE, &bytes).is_err());
+        assert!(RecordHead::decode(PLACE, &bytes).is_err());
         return;
     };
     if bytes.len() < head_bytes {
-        assert!(Head::decode(PLACE, &bytes).is_err());
+        assert!(RecordHead::decode(PLACE, &bytes).is_err());
         return;
     }
     let body = BodyId(u64::from_le_bytes(bytes[36..44].try_into().expect("eight bytes")));
     let crc = identity(body, 0).crc32c(&bytes[4..head_bytes]).to_le_bytes();
     bytes[..4].copy_from_slice(&crc);
-    let Ok(head) = Head::decode(PLACE, &bytes) else { return };
+    let Ok(head) = RecordHead::decode(PLACE, &bytes) else { return };
     assert_eq!((head.head_bytes, head.stored_bytes, head.body), (head_bytes, stored_bytes, body));
     let mut end = 0;
     for index in 0..head.blocks() {
@@ -54,11 +54,11 @@ fn record(bytes: &[u8]) {
         end = head.block(index).end;
     }
     assert_eq!(end, stored_bytes);
-    assert!(!head.verifies(head.blocks(), &[]));
+    assert!(!head.is_block_intact(head.blocks(), &[]));
     let _ = head.bad_block(&bytes[head_bytes..]);
     for at in 0..HEAD_FIXED_BYTES {
         let mut changed = bytes.clone();
         changed[at] ^= 1;
-        assert!(Head::decode(PLACE, &changed).is_err(), "byte {at} was changed");
+        assert!(RecordHead::decode(PLACE, &changed).is_err(), "byte {at} was changed");
     }
 }

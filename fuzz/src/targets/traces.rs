@@ -3,7 +3,7 @@
 
 use crate::input::Input;
 use mlgw_policies::Access;
-use mlgw_policies::trace::import::{Log, LogImport};
+use mlgw_policies::trace::import::{LogFormat, LogImport};
 use mlgw_policies::trace::{TraceReader, TraceWriter};
 
 /// The input: a line with the format (`trace`, `s3`, anything else for mlgw's own log), then the data.
@@ -11,8 +11,8 @@ pub fn run(data: &[u8]) {
     let mut input = Input(data);
     match input.line() {
         b"trace" => trace(input.0),
-        b"s3" => log(Log::S3, input.0),
-        _ => log(Log::Own, input.0),
+        b"s3" => log(LogFormat::S3, input.0),
+        _ => log(LogFormat::Own, input.0),
     }
 }
 
@@ -39,7 +39,7 @@ fn trace(data: &[u8]) {
     assert_eq!(read, count);
 }
 
-fn log(log: Log, data: &[u8]) {
+fn log(log: LogFormat, data: &[u8]) {
     let mut import = LogImport::new(log);
     for line in String::from_utf8_lossy(data).lines() {
         import.line(line);

@@ -2,19 +2,19 @@
 //! object store.
 
 use super::buckets::{bucket_name, find, info};
-use super::change::{Asked, Changed, json, parse};
-use super::extract::Path;
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::extract::AdminPath;
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use mlgw_api::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
+use mlgw_api::{BindRequest, BindingInfo, RefreshRequest, RefreshResult};
 use mlgw_background::jobs::dataset_of_bucket;
-use mlgw_cache::bound::BoundBucket;
-use mlgw_config::Value as _;
+use mlgw_cache::remote_backed::CachedBucket;
+use mlgw_config::SettingType as _;
 use mlgw_formats::schema::{BindMode, Binding, Bucket};
 use mlgw_metadata::{DeleteBucketError, NewBucket};
 use mlgw_remote::origin::{ListQuery, OriginError};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Converts a binding to its API type.
-pub(super) fn tell_binding(binding: &Binding) -> BindingInfo {
+pub(super) fn binding_info(binding: &Binding) -> BindingInfo {
     BindingInfo {
         upstream: binding.upstream.clone(),
         prefix: binding.prefix.clone(),
@@ -66,37 +66,37 @@ fn parse_binding(request: &BindRequest) -> Result<Binding, ApiError> {
 
 pub(super) async fn bind(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: BindRequest = parse(&body)?;
-    let asked = Asked { action: "bucket.bind", resource: name.clone(), status: StatusCode::CREATED };
+    let asked = AuditedAction { action: "bucket.bind", resource: name.clone(), status: StatusCode::CREATED };
     let binding_to = Arc::clone(&admin);
     let work = async move {
         let name = bucket_name(&name)?;
         let binding = parse_binding(&request)?;
-        binding_to.try_origin(&binding).await?;
+        binding_to.check_origin(&binding).await?;
         let region = binding_to.loaded.load().config.s3.region.clone();
         let resource = name.as_str().to_owned();
         let new = NewBucket { name, owner: OWNER.to_owned(), region, binding: Some(binding) };
         let catalogue = &binding_to.stored.catalogue;
         let bucket = catalogue.create_bucket(new).await.map_err(S3Error::from)?;
         let after = json(&info(catalogue, &bucket)?)?;
-        Ok(Changed { resource, before: Value::Null, after, answer: None })
+        Ok(AuditedChange { resource, before: Value::Null, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn unbind(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked { action: "bucket.unbind", resource: name.clone(), status: StatusCode::OK };
+    let asked = AuditedAction { action: "bucket.unbind", resource: name.clone(), status: StatusCode::OK };
     let unbinding = Arc::clone(&admin);
     let work = async move {
-        let bound = unbinding.bound_bucket(&name);
+        let bound = unbinding.remote_backed_bucket(&name);
         let found = find(&unbinding.stored.catalogue, &name)?;
         if found.binding.is_none() {
             return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
@@ -117,42 +117,45 @@ pub(super) async fn unbind(
         if let Ok(bound) = bound {
             tokio::task::spawn_blocking(move || bound.forget());
         }
-        Ok(Changed { resource: name, before: json(&found)?, after: Value::Null, answer: None })
+        Ok(AuditedChange { resource: name, before: json(&found)?, after: Value::Null, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn refresh(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: RefreshRequest = if body.is_empty() { RefreshRequest::default() } else { parse(&body)? };
-    let asked = Asked { action: "bucket.refresh", resource: name.clone(), status: StatusCode::OK };
-    let bound = admin.bound_bucket(&name)?;
+    let asked = AuditedAction { action: "bucket.refresh", resource: name.clone(), status: StatusCode::OK };
+    let bound = admin.remote_backed_bucket(&name)?;
     let work = async move {
         let refreshed = tokio::task::spawn_blocking(move || bound.refresh(&request.prefix)).await;
         let objects = refreshed.map_err(|stopped| S3Error::internal(stopped.to_string()))?;
-        let after = json(&Refreshed { objects })?;
-        Ok(Changed { resource: name, before: Value::Null, after, answer: None })
+        let after = json(&RefreshResult { objects })?;
+        Ok(AuditedChange { resource: name, before: Value::Null, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 impl Admin {
-    pub(super) fn bound_bucket(&self, name: &str) -> Result<BoundBucket, ApiError> {
+    pub(super) fn remote_backed_bucket(&self, name: &str) -> Result<CachedBucket, ApiError> {
         let bucket = self.stored.catalogue.bucket(name);
         let bucket = bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let Some(binding) = &bucket.binding else {
             return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
         };
-        self.stored.bound.bucket(&bucket, binding).ok_or_else(|| self.no_such_upstream(&binding.upstream))
+        self.stored
+            .remote_backed
+            .bucket(&bucket, binding)
+            .ok_or_else(|| self.no_such_upstream(&binding.upstream))
     }
 
     /// Lists one key of the origin, so that a binding that cannot work is refused.
-    async fn try_origin(&self, binding: &Binding) -> Result<(), ApiError> {
-        let bound = self.stored.bound.bucket(&Bucket::default(), binding);
+    async fn check_origin(&self, binding: &Binding) -> Result<(), ApiError> {
+        let bound = self.stored.remote_backed.bucket(&Bucket::default(), binding);
         let bound = bound.ok_or_else(|| self.no_such_upstream(&binding.upstream))?;
         let query = ListQuery { max_keys: 1, ..ListQuery::default() };
         bound.list(query).await.map(drop).map_err(|error| {
@@ -171,7 +174,7 @@ impl Admin {
     }
 
     pub(super) fn no_such_upstream(&self, name: &str) -> ApiError {
-        let known = self.stored.bound.upstreams();
+        let known = self.stored.remote_backed.upstreams();
         let there_are =
             if known.is_empty() { "there is none".to_owned() } else { format!("there are {known:?}") };
         ApiError::invalid(format!(

@@ -1,9 +1,9 @@
 //! `/v1/buckets`: buckets and their contents.
 
-use super::bindings::tell_binding;
-use super::change::{Asked, Changed, json, parse};
-use super::extract::{Path, Query};
-use super::signed::Caller;
+use super::bindings::binding_info;
+use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::extract::{AdminPath, AdminQuery};
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{BucketInfo, BucketPage, NewBucketRequest, QuotaRequest};
 use mlgw_common::{BucketName, Timestamp};
-use mlgw_credentials::quota::{parse_request, tell_quota, tell_used};
+use mlgw_credentials::quota::{parse_request, quota_info, used_info};
 use mlgw_formats::schema::Bucket;
 use mlgw_metadata::{Catalogue, NewBucket};
 use mlgw_wire::access::OWNER;
@@ -34,7 +34,7 @@ pub(super) struct PageQuery {
 
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
-    Query(page): Query<PageQuery>,
+    AdminQuery(page): AdminQuery<PageQuery>,
 ) -> Result<Json<BucketPage>, ApiError> {
     let max = page.max.unwrap_or(PAGE_BUCKETS_MAX).clamp(1, PAGE_BUCKETS_MAX);
     let found = admin.stored.catalogue.buckets(None, page.after.as_deref(), max);
@@ -46,19 +46,22 @@ pub(super) async fn list(
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(name): Path<String>,
+    AdminPath(name): AdminPath<String>,
 ) -> Result<Json<BucketInfo>, ApiError> {
     Ok(Json(find(&admin.stored.catalogue, &name)?))
 }
 
 pub(super) async fn create(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<AdminCaller>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: NewBucketRequest = parse(&body)?;
-    let asked =
-        Asked { action: "bucket.create", resource: request.name.clone(), status: StatusCode::CREATED };
+    let asked = AuditedAction {
+        action: "bucket.create",
+        resource: request.name.clone(),
+        status: StatusCode::CREATED,
+    };
     let region = request.region.unwrap_or_else(|| admin.loaded.load().config.s3.region.clone());
     let catalogue = admin.stored.catalogue.clone();
     let work = async move {
@@ -66,17 +69,17 @@ pub(super) async fn create(
         let new = NewBucket { name, owner: OWNER.to_owned(), region, binding: None };
         let bucket = catalogue.create_bucket(new).await.map_err(S3Error::from)?;
         let after = json(&info(&catalogue, &bucket)?)?;
-        Ok(Changed { resource: request.name, before: Value::Null, after, answer: None })
+        Ok(AuditedChange { resource: request.name, before: Value::Null, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn delete(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked { action: "bucket.delete", resource: name.clone(), status: StatusCode::OK };
+    let asked = AuditedAction { action: "bucket.delete", resource: name.clone(), status: StatusCode::OK };
     let catalogue = admin.stored.catalogue.clone();
     let work = async move {
         let found = find(&catalogue, &name)?;
@@ -86,26 +89,26 @@ pub(super) async fn delete(
         }
         let before = json(&found)?;
         catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(S3Error::from)?;
-        Ok(Changed { resource: name, before, after: Value::Null, answer: None })
+        Ok(AuditedChange { resource: name, before, after: Value::Null, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn change_quota(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: QuotaRequest = parse(&body)?;
     let change = parse_request(&request).map_err(ApiError::invalid)?;
-    let asked = Asked { action: "bucket.quota", resource: name.clone(), status: StatusCode::OK };
+    let asked = AuditedAction { action: "bucket.quota", resource: name.clone(), status: StatusCode::OK };
     let catalogue = admin.stored.catalogue.clone();
     let work = async move {
         let changed = catalogue.change_bucket_quota(&name, |quota| change.apply(quota)).await;
         let (before, after) = changed.map_err(S3Error::from)?;
         let (before, after) = (json(&info(&catalogue, &before)?)?, json(&info(&catalogue, &after)?)?);
-        Ok(Changed { resource: name, before, after, answer: None })
+        Ok(AuditedChange { resource: name, before, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
@@ -133,8 +136,8 @@ pub(super) fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo,
         bytes: usage.bytes,
         uploads: usage.uploads,
         upload_bytes: usage.upload_bytes,
-        binding: bucket.binding.as_ref().map(tell_binding),
-        quota: tell_quota(bucket.quota),
-        used: tell_used(&usage),
+        binding: bucket.binding.as_ref().map(binding_info),
+        quota: quota_info(bucket.quota),
+        used: used_info(&usage),
     })
 }

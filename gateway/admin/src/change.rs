@@ -1,13 +1,13 @@
 //! Changes of state: each runs to completion even if the caller disconnects, and is recorded in the audit
 //! log.
 
-use super::signed::Caller;
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::body::Bytes;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
-use mlgw_telemetry::audit::Line;
+use mlgw_telemetry::audit::AuditLine;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 /// Result of a change.
-pub(super) struct Changed {
+pub(super) struct AuditedChange {
     /// Resource that was changed.
     pub(super) resource: String,
     /// State of the resource before the change.
@@ -27,7 +27,7 @@ pub(super) struct Changed {
 }
 
 /// Audit log fields known before a change runs, and the status of its success.
-pub(super) struct Asked {
+pub(super) struct AuditedAction {
     pub(super) action: &'static str,
     /// Resource to be changed, if the caller named it.
     pub(super) resource: String,
@@ -40,32 +40,37 @@ impl Admin {
     /// may remain without its line.
     pub(super) async fn change<F>(
         self: &Arc<Self>,
-        caller: Caller,
-        asked: Asked,
+        caller: AdminCaller,
+        action: AuditedAction,
         work: F,
     ) -> Result<Response, ApiError>
     where
-        F: Future<Output = Result<Changed, ApiError>> + Send + 'static,
+        F: Future<Output = Result<AuditedChange, ApiError>> + Send + 'static,
     {
         let admin = Arc::clone(self);
-        let done = tokio::spawn(async move { admin.change_and_write(caller, asked, work).await }).await;
+        let done = tokio::spawn(async move { admin.change_and_write(caller, action, work).await }).await;
         done.unwrap_or_else(|error| {
             tracing::error!(%error, "a change came to grief");
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "The change failed."))
         })
     }
 
-    async fn change_and_write<F>(&self, caller: Caller, asked: Asked, work: F) -> Result<Response, ApiError>
+    async fn change_and_write<F>(
+        &self,
+        caller: AdminCaller,
+        action: AuditedAction,
+        work: F,
+    ) -> Result<Response, ApiError>
     where
-        F: Future<Output = Result<Changed, ApiError>>,
+        F: Future<Output = Result<AuditedChange, ApiError>>,
     {
         let outcome = work.await;
-        let mut line = Line {
+        let mut line = AuditLine {
             time: self.clock.now().to_string(),
             who: caller.access_key,
             from: caller.from,
-            action: asked.action.to_owned(),
-            resource: asked.resource,
+            action: action.action.to_owned(),
+            resource: action.resource,
             before: Value::Null,
             after: Value::Null,
             outcome: "done".to_owned(),
@@ -79,17 +84,17 @@ impl Admin {
             Err(error) => line.outcome = format!("refused: {}: {}", error.code, error.message),
         }
         if let Err(error) = self.audit.write(line).await {
-            tracing::error!(%error, action = asked.action, "the audit log cannot be written");
+            tracing::error!(%error, action = action.action, "the audit log cannot be written");
             let message = "The change may have been made, but the audit log could not be written.";
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "AuditFailed", message));
         }
         outcome.map(|changed| {
-            let told = changed.answer.unwrap_or(if changed.after.is_null() {
+            let answer = changed.answer.unwrap_or(if changed.after.is_null() {
                 changed.before
             } else {
                 changed.after
             });
-            (asked.status, Json(told)).into_response()
+            (action.status, Json(answer)).into_response()
         })
     }
 }

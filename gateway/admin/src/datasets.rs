@@ -1,9 +1,9 @@
 //! `/v1/datasets`: named subsets of a bucket, the tiers of their bytes, and their scheduled jobs.
 
-use super::change::{Asked, Changed, json, parse};
-use super::extract::Path;
-use super::jobs::{params_of, refused};
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::extract::AdminPath;
+use super::jobs::{catalogue_refusal, checked_params};
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -14,13 +14,13 @@ use mlgw_api::{
     DatasetInfo, DatasetList, JobRequest, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo,
     ScheduleRequest, SourceInfo,
 };
-use mlgw_background::jobs::cron::Times;
+use mlgw_background::jobs::cron::CronSchedule;
 use mlgw_background::jobs::residency::Residency;
-use mlgw_background::jobs::{is_shown, kind_name, kind_of};
+use mlgw_background::jobs::{is_user_dataset, kind_name, kind_of};
 use mlgw_common::ByteSize;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{DATASET_NAME_LEN_MAX, KEY_LEN_MAX, SLICES_MAX, SOURCES_MAX};
-use mlgw_formats::schema::{Dataset, Schedule, Source};
+use mlgw_formats::schema::{Dataset, ImportSource, Schedule};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DatasetList> {
     let known = admin.jobs.residencies();
     let nothing = Residency::default();
     let datasets = admin.stored.catalogue.datasets();
-    let shown = datasets.iter().filter(|dataset| is_shown(dataset));
+    let shown = datasets.iter().filter(|dataset| is_user_dataset(dataset));
     let info = |dataset: &Arc<Dataset>| {
         admin.dataset_info(dataset, known.get(&dataset.name).map_or(&nothing, |known| known))
     };
@@ -37,7 +37,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DatasetList> {
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(name): Path<String>,
+    AdminPath(name): AdminPath<String>,
 ) -> Result<Json<DatasetInfo>, ApiError> {
     let dataset = admin.dataset(&name)?;
     let residency = admin.jobs.residency(&dataset).await;
@@ -46,43 +46,53 @@ pub(super) async fn show(
 
 pub(super) async fn create(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<AdminCaller>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let new: NewDataset = parse(&body)?;
-    let asked = Asked { action: "dataset.create", resource: new.name.clone(), status: StatusCode::CREATED };
+    let asked =
+        AuditedAction { action: "dataset.create", resource: new.name.clone(), status: StatusCode::CREATED };
     let shared = Arc::clone(&admin);
     let work = async move {
         let resource = new.name.clone();
         let dataset = shared.new_dataset(new)?;
-        let put =
-            shared.stored.catalogue.put_dataset(dataset).await.map_err(|error| refused(error, &resource))?;
+        let put = shared
+            .stored
+            .catalogue
+            .put_dataset(dataset)
+            .await
+            .map_err(|error| catalogue_refusal(error, &resource))?;
         let after = json(&shared.counted_info(&put))?;
-        Ok(Changed { resource, before: Value::Null, after, answer: None })
+        Ok(AuditedChange { resource, before: Value::Null, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn delete(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked { action: "dataset.delete", resource: name.clone(), status: StatusCode::OK };
+    let asked = AuditedAction { action: "dataset.delete", resource: name.clone(), status: StatusCode::OK };
     let shared = Arc::clone(&admin);
     let work = async move {
         let dataset = shared.dataset(&name)?;
         let before = json(&shared.counted_info(&dataset))?;
-        shared.stored.catalogue.delete_dataset(&name).await.map_err(|error| refused(error, &name))?;
-        Ok(Changed { resource: name, before, after: Value::Null, answer: None })
+        shared
+            .stored
+            .catalogue
+            .delete_dataset(&name)
+            .await
+            .map_err(|error| catalogue_refusal(error, &name))?;
+        Ok(AuditedChange { resource: name, before, after: Value::Null, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn pin(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: PinRequest = if body.is_empty() { PinRequest::default() } else { parse(&body)? };
@@ -96,8 +106,8 @@ pub(super) async fn pin(
 
 pub(super) async fn unpin(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
 ) -> Result<Response, ApiError> {
     let change = |dataset: &Dataset| Ok(Dataset { pin_bytes_max: None, ..dataset.clone() });
     admin.change_dataset(caller, "dataset.unpin", name, change).await
@@ -105,14 +115,14 @@ pub(super) async fn unpin(
 
 pub(super) async fn schedule(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path((name, kind)): Path<(String, String)>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath((name, kind)): AdminPath<(String, String)>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: ScheduleRequest = parse(&body)?;
     let shared = Arc::clone(&admin);
     let change = move |dataset: &Dataset| {
-        Times::parse(&request.cron).map_err(ApiError::invalid)?;
+        CronSchedule::parse(&request.cron).map_err(ApiError::invalid)?;
         let of_job = JobRequest {
             kind: kind.clone(),
             older_than: request.older_than.clone(),
@@ -120,7 +130,7 @@ pub(super) async fn schedule(
             prefix: request.prefix.clone(),
             order: request.order.clone(),
         };
-        let (kind, params) = params_of(&of_job, dataset, &shared)?;
+        let (kind, params) = checked_params(&of_job, dataset, &shared)?;
         let after_ms = shared.clock.now().as_millis();
         let mut schedules = dataset.schedules.clone();
         schedules.retain(|schedule| schedule.kind != kind as i32);
@@ -133,8 +143,8 @@ pub(super) async fn schedule(
 
 pub(super) async fn unschedule(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path((name, kind)): Path<(String, String)>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath((name, kind)): AdminPath<(String, String)>,
 ) -> Result<Response, ApiError> {
     let change = move |dataset: &Dataset| {
         let mut schedules = dataset.schedules.clone();
@@ -152,28 +162,32 @@ impl Admin {
     /// Changes a dataset by compare-and-set.
     async fn change_dataset(
         self: &Arc<Self>,
-        caller: Caller,
+        caller: AdminCaller,
         action: &'static str,
         name: String,
         change: impl FnOnce(&Dataset) -> Result<Dataset, ApiError> + Send + 'static,
     ) -> Result<Response, ApiError> {
-        let asked = Asked { action, resource: name.clone(), status: StatusCode::OK };
+        let asked = AuditedAction { action, resource: name.clone(), status: StatusCode::OK };
         let admin = Arc::clone(self);
         let work = async move {
             let dataset = admin.dataset(&name)?;
             let before = json(&admin.counted_info(&dataset))?;
             let changed = change(&dataset)?;
-            let put =
-                admin.stored.catalogue.put_dataset(changed).await.map_err(|error| refused(error, &name))?;
+            let put = admin
+                .stored
+                .catalogue
+                .put_dataset(changed)
+                .await
+                .map_err(|error| catalogue_refusal(error, &name))?;
             admin.jobs.set_pins();
             let after = json(&admin.counted_info(&put))?;
-            Ok(Changed { resource: name, before, after, answer: None })
+            Ok(AuditedChange { resource: name, before, after, answer: None })
         };
         self.change(caller, asked, work).await
     }
 
     pub(super) fn dataset(&self, name: &str) -> Result<Arc<Dataset>, ApiError> {
-        self.stored.catalogue.dataset(name).filter(|dataset| is_shown(dataset)).ok_or_else(|| {
+        self.stored.catalogue.dataset(name).filter(|dataset| is_user_dataset(dataset)).ok_or_else(|| {
             let why = format!("There is no dataset {name:?}; `mlgw dataset list` shows those there are.");
             ApiError::new(StatusCode::NOT_FOUND, "NoSuchDataset", why)
         })
@@ -186,7 +200,7 @@ impl Admin {
     }
 
     fn dataset_info(&self, dataset: &Dataset, residency: &Residency) -> DatasetInfo {
-        let source = |source: &Source| SourceInfo {
+        let source = |source: &ImportSource| SourceInfo {
             upstream: source.upstream.clone(),
             prefix: source.prefix.clone(),
             into: source.into.clone(),
@@ -210,7 +224,7 @@ impl Admin {
             cached_bytes: residency.cached_bytes(),
             space_left_bytes: residency.room_bytes,
             pinned_bytes_max: dataset.pin_bytes_max,
-            residency: residency.here.iter().map(here).collect(),
+            residency: residency.bytes_here.iter().map(here).collect(),
             counted: is_counted.then(|| residency.counted.to_string()),
             schedules: dataset.schedules.iter().map(schedule_info).collect(),
             job: self.stored.catalogue.job(dataset.active_job).map(|job| self.job_info(&job)),
@@ -240,14 +254,18 @@ impl Admin {
         Ok(Dataset { name: new.name, bucket: new.bucket, slices, sources, created_ms, ..Dataset::default() })
     }
 
-    fn checked_sources(&self, sources: Vec<SourceInfo>, slices: &[String]) -> Result<Vec<Source>, ApiError> {
+    fn checked_sources(
+        &self,
+        sources: Vec<SourceInfo>,
+        slices: &[String],
+    ) -> Result<Vec<ImportSource>, ApiError> {
         if sources.len() > SOURCES_MAX {
             return Err(ApiError::invalid(format!("A dataset has at most {SOURCES_MAX} sources.")));
         }
-        let mut checked: Vec<Source> = Vec::new();
+        let mut checked: Vec<ImportSource> = Vec::new();
         for SourceInfo { upstream, prefix, into } in sources {
-            if self.stored.bound.origin(&upstream).is_none() {
-                let known = self.stored.bound.upstreams();
+            if self.stored.remote_backed.origin(&upstream).is_none() {
+                let known = self.stored.remote_backed.upstreams();
                 let why = format!(
                     "There is no upstream {upstream:?} of kind s3 in the configuration: there are {known:?}."
                 );
@@ -269,7 +287,7 @@ impl Admin {
                     format!("The source {upstream:?} would import into {into:?}, which is in no slice.");
                 return Err(ApiError::invalid(why));
             }
-            checked.push(Source { upstream, prefix, into });
+            checked.push(ImportSource { upstream, prefix, into });
         }
         Ok(checked)
     }
@@ -277,8 +295,11 @@ impl Admin {
     /// Returns the maximum number of bytes that a pin may keep.
     fn pin_bytes(&self, dataset: &Dataset, request: &PinRequest) -> Result<u64, ApiError> {
         let bucket = self.stored.catalogue.bucket(&dataset.bucket);
-        let copies =
-            self.stored.bound.copies().filter(|_| bucket.is_some_and(|bucket| bucket.binding.is_some()));
+        let copies = self
+            .stored
+            .remote_backed
+            .copies()
+            .filter(|_| bucket.is_some_and(|bucket| bucket.binding.is_some()));
         let copies = copies.ok_or_else(|| {
             let why = format!(
                 "The bucket {:?} is not bound: its objects are the truth, which is never evicted.",
@@ -312,7 +333,8 @@ impl Admin {
 }
 
 fn schedule_info(schedule: &Schedule) -> ScheduleInfo {
-    let next = Times::parse(&schedule.cron).ok().and_then(|times| times.after(Timestamp(schedule.after_ms)));
+    let next =
+        CronSchedule::parse(&schedule.cron).ok().and_then(|times| times.after(Timestamp(schedule.after_ms)));
     ScheduleInfo {
         kind: kind_name(schedule.kind()).to_owned(),
         cron: schedule.cron.clone(),

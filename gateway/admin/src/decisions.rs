@@ -1,6 +1,6 @@
 //! `/v1/decisions`: recent moves, retentions and evictions, with their reasons.
 
-use super::extract::Query;
+use super::extract::AdminQuery;
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::extract::State;
@@ -8,15 +8,15 @@ use http::StatusCode;
 use mlgw_api::{DecisionInfo, DecisionList};
 use mlgw_common::limits::DECISIONS_MAX;
 use mlgw_common::{BucketId, Timestamp};
-use mlgw_formats::decision_entry::Entry;
-use mlgw_formats::decision_words::Kind;
-use mlgw_segments::decisions::Wanted;
+use mlgw_formats::decision_entry::DecisionEntry;
+use mlgw_formats::decision_words::DecisionKind;
+use mlgw_segments::decisions::DecisionFilter;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Number of decisions listed by default.
-const SHOWN: usize = 100;
+const DECISIONS_SHOWN: usize = 100;
 
 /// Query parameters: filter of decisions.
 #[derive(Debug, Deserialize)]
@@ -29,22 +29,24 @@ pub(super) struct DecisionQuery {
 
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
-    Query(query): Query<DecisionQuery>,
+    AdminQuery(query): AdminQuery<DecisionQuery>,
 ) -> Result<Json<DecisionList>, ApiError> {
-    let limit = query.limit.unwrap_or(SHOWN);
+    let limit = query.limit.unwrap_or(DECISIONS_SHOWN);
     if !(1..=DECISIONS_MAX).contains(&limit) {
         return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {DECISIONS_MAX}.")));
     }
     let kind = query.kind.as_deref().map(kind_of).transpose()?;
     let bucket = query.bucket.as_deref().map(|name| admin.bucket_id(name)).transpose()?;
     let names = admin.bucket_names();
-    let found = admin.decisions.list(Wanted { limit, kind, bucket });
-    Ok(Json(DecisionList { decisions: found.into_iter().map(|entry| told(entry, &names)).collect() }))
+    let found = admin.decisions.list(DecisionFilter { limit, kind, bucket });
+    Ok(Json(DecisionList {
+        decisions: found.into_iter().map(|entry| decision_info(entry, &names)).collect(),
+    }))
 }
 
-fn kind_of(word: &str) -> Result<Kind, ApiError> {
-    let all = || Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
-    Kind::of(word).ok_or_else(|| {
+fn kind_of(word: &str) -> Result<DecisionKind, ApiError> {
+    let all = || DecisionKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+    DecisionKind::of(word).ok_or_else(|| {
         ApiError::invalid(format!("There is no kind of decision {word:?}; there are {}.", all()))
     })
 }
@@ -57,7 +59,7 @@ impl Admin {
     }
 }
 
-fn told(entry: Entry, names: &BTreeMap<u64, String>) -> DecisionInfo {
+fn decision_info(entry: DecisionEntry, names: &BTreeMap<u64, String>) -> DecisionInfo {
     let name = |id: u64| names.get(&id).cloned().unwrap_or_else(|| format!("#{id}"));
     DecisionInfo {
         seq: entry.seq,

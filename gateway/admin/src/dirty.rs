@@ -1,22 +1,22 @@
 //! `/v1/buckets/{bucket}/dirty` and `…/discard`: writes of write-back buckets that have not reached their
 //! origin yet.
 
-use super::change::{Asked, Changed, json};
-use super::extract::Path;
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json};
+use super::extract::AdminPath;
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
-use mlgw_api::{DirtyInfo, Discarded};
-use mlgw_cache::writeback::{Dirty, Queue};
+use mlgw_api::{DirtyInfo, DiscardResult};
+use mlgw_cache::writeback::{DirtySummary, WriteBackQueue};
 use mlgw_common::Timestamp;
 use mlgw_wire::error::{Code, S3Error};
 use serde_json::Value;
 use std::sync::Arc;
 
-fn dirty_info(dirty: Dirty) -> DirtyInfo {
+fn dirty_info(dirty: DirtySummary) -> DirtyInfo {
     DirtyInfo {
         writes: dirty.writes,
         bytes: dirty.bytes,
@@ -31,30 +31,30 @@ fn dirty_info(dirty: Dirty) -> DirtyInfo {
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(name): Path<String>,
+    AdminPath(name): AdminPath<String>,
 ) -> Result<Json<DirtyInfo>, ApiError> {
     Ok(Json(dirty_info(admin.dirty_of(&name)?.dirty())))
 }
 
 pub(super) async fn discard(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked { action: "bucket.discard", resource: name.clone(), status: StatusCode::OK };
+    let asked = AuditedAction { action: "bucket.discard", resource: name.clone(), status: StatusCode::OK };
     let queue = admin.dirty_of(&name)?;
     let discarding = Arc::clone(&admin);
     let work = async move {
         let before = json(&dirty_info(queue.dirty()))?;
         let writes = discarding.writeback.discard(&queue).await.map_err(S3Error::from)?;
-        let after = json(&Discarded { writes })?;
-        Ok(Changed { resource: name, before, after, answer: None::<Value> })
+        let after = json(&DiscardResult { writes })?;
+        Ok(AuditedChange { resource: name, before, after, answer: None::<Value> })
     };
     admin.change(caller, asked, work).await
 }
 
 impl Admin {
-    fn dirty_of(&self, name: &str) -> Result<Arc<Queue>, ApiError> {
+    fn dirty_of(&self, name: &str) -> Result<Arc<WriteBackQueue>, ApiError> {
         let bucket = self.stored.catalogue.bucket(name).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let queue = self.writeback.queue(&bucket).map_err(S3Error::from)?;
         queue.ok_or_else(|| ApiError::invalid(format!("The bucket {name:?} is not bound write-back.")))

@@ -1,10 +1,10 @@
 //! `/v1/tiers/{tier}/drain`: moves all segments out of a tier, and reports the progress of moves between
 //! tiers.
 
-use super::change::{Asked, Changed, json};
-use super::extract::Path;
-use super::signed::Caller;
-use super::tiers::known;
+use super::change::{AuditedAction, AuditedChange, json};
+use super::extract::AdminPath;
+use super::signed::AdminCaller;
+use super::tiers::check_segment_tier;
 use super::{Admin, ApiError};
 use axum::extract::State;
 use axum::response::Response;
@@ -12,26 +12,26 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::MovesInfo;
 use mlgw_api::tier_names::{COLD, HOT, UPSTREAM};
-use mlgw_segments::hot::Order;
+use mlgw_segments::hot::PlacingOrder;
 use std::sync::Arc;
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(tier): Path<String>,
+    AdminPath(tier): AdminPath<String>,
 ) -> Result<Json<MovesInfo>, ApiError> {
-    known(&admin, &tier)?;
+    check_segment_tier(&admin, &tier)?;
     Ok(Json(admin.moves()))
 }
 
 pub(super) async fn begin(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(tier): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(tier): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked { action: "tier.drain", resource: tier.clone(), status: StatusCode::ACCEPTED };
+    let asked = AuditedAction { action: "tier.drain", resource: tier.clone(), status: StatusCode::ACCEPTED };
     let asking = Arc::clone(&admin);
     let work = async move {
-        known(&asking, &tier)?;
+        check_segment_tier(&asking, &tier)?;
         if tier == HOT && !asking.has_cold_tier() && !asking.spills_to_upstream() {
             let why = format!(
                 "There is no tier below {HOT}: it has nowhere to go. Name directories in cold.dirs, or an upstream in cold.upstream."
@@ -40,13 +40,13 @@ pub(super) async fn begin(
         }
         let before = asking.moves();
         let order = match tier.as_str() {
-            COLD => Order::DrainCold,
-            UPSTREAM => Order::DrainUpstream,
-            _ => Order::DrainHot,
+            COLD => PlacingOrder::DrainCold,
+            UPSTREAM => PlacingOrder::DrainUpstream,
+            _ => PlacingOrder::DrainHot,
         };
         let until_orders = Some(asking.stored.tiers.hot.order(order));
         let after = json(&MovesInfo { until_orders, ..before.clone() })?;
-        Ok(Changed { resource: tier, before: json(&before)?, after, answer: None })
+        Ok(AuditedChange { resource: tier, before: json(&before)?, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }

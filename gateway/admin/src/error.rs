@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{Method, StatusCode, Uri, header};
-use mlgw_api::ErrorDocument;
+use mlgw_api::AdminErrorBody;
 use mlgw_credentials::ChangeKeyError;
 use mlgw_wire::error::S3Error;
 
@@ -34,7 +34,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let document = ErrorDocument { code: self.code.to_owned(), message: self.message };
+        let document = AdminErrorBody { code: self.code.to_owned(), message: self.message };
         let mut response = (self.status, Json(document)).into_response();
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
@@ -72,7 +72,7 @@ impl From<ChangeKeyError> for ApiError {
 }
 
 /// Returns the error for a request other than a probe on a connection reserved for probes.
-pub(super) fn only_probes() -> ApiError {
+pub(super) fn probes_only_error() -> ApiError {
     let message = "This listener has as many connections as it may; only probes are answered.";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", message)
 }

@@ -4,14 +4,14 @@
 //! bucket; the largest [`METRIC_BUCKETS_MAX`] buckets have their own series, the others are summed up.
 
 use super::Admin;
-use mlgw_cache::bound::CacheState;
 use mlgw_cache::copies::Copies;
+use mlgw_cache::remote_backed::CacheState;
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_formats::schema::{BucketUsage, Measure};
 use mlgw_metadata::ReadError;
-use mlgw_remote::upstream::Ownership;
-use mlgw_telemetry::exposition::{Family, Value};
-use mlgw_telemetry::process::Process;
+use mlgw_remote::upstream::PrefixOwnership;
+use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
+use mlgw_telemetry::process::ProcessUsage;
 use mlgw_telemetry::table::{
     BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, COMPRESSION_BYTES, COMPRESSION_CHUNKS, CONNECTIONS_LIMIT,
     COPY_ANSWERS, COPY_BYTES, CORRUPT_BLOCKS, CPU, DIRTY_BYTES, DIRTY_OLDEST, DISK_PLACES, DISK_WAITING,
@@ -28,12 +28,12 @@ impl Admin {
     ///
     /// # Errors
     /// If the catalogue cannot be read.
-    pub(super) fn families(&self) -> Result<Vec<Family>, ReadError> {
+    pub(super) fn families(&self) -> Result<Vec<MetricFamily>, ReadError> {
         let mut families = self.metrics.families();
-        families.push(Family::single(CONNECTIONS_LIMIT, level(self.connections_max)));
+        families.push(MetricFamily::single(CONNECTIONS_LIMIT, level(self.connections_max)));
         families.extend(self.io_families());
         families.extend(self.tier_families()?);
-        families.extend(self.bound_families());
+        families.extend(self.remote_backed_families());
         families.extend(self.upstream_families());
         families.extend(self.usage_families()?);
         families.extend(self.quota_families()?);
@@ -47,180 +47,182 @@ impl Admin {
     }
 
     /// Returns syncs and queue waits of catalogue and tiers.
-    fn io_families(&self) -> Vec<Family> {
+    fn io_families(&self) -> Vec<MetricFamily> {
         let (catalogue, hot) = (self.stored.catalogue.metrics(), self.stored.tiers.hot.metrics());
-        let (mut syncs, mut durations) = (Family::new(SYNC), Family::new(SYNC_DURATION));
+        let (mut syncs, mut durations) = (MetricFamily::new(SYNC), MetricFamily::new(SYNC_DURATION));
         for (file, of_file) in std::iter::once(("log", catalogue.log_syncs)).chain(hot.syncs) {
-            syncs.push(&[file], Value::Count(of_file.count()));
-            durations.push(&[file], Value::Durations(of_file));
+            syncs.push(&[file], MetricValue::Count(of_file.count()));
+            durations.push(&[file], MetricValue::Durations(of_file));
         }
-        let waits = Family::new(QUEUE_WAIT)
-            .with(&["append"], Value::Durations(hot.append_wait))
-            .with(&["commit"], Value::Durations(catalogue.commit_wait))
-            .with(&["disk_read"], Value::Durations(hot.disk_read_wait));
+        let waits = MetricFamily::new(QUEUE_WAIT)
+            .with(&["append"], MetricValue::Durations(hot.append_wait))
+            .with(&["commit"], MetricValue::Durations(catalogue.commit_wait))
+            .with(&["disk_read"], MetricValue::Durations(hot.disk_read_wait));
         let mut families = vec![syncs, durations];
         families.extend(self.lane_families(waits));
         families
     }
 
-    fn tier_families(&self) -> Result<Vec<Family>, ReadError> {
+    fn tier_families(&self) -> Result<Vec<MetricFamily>, ReadError> {
         let upstream_bytes = self.upstream_bytes()?;
         let (memory, hot) = (self.stored.tiers.memory.metrics(), self.stored.tiers.hot.metrics());
         let (compaction, placing) = (self.stored.tiers.hot.compaction(), self.stored.tiers.hot.placing());
-        let copies = self.stored.bound.copies().map(Copies::metrics).unwrap_or_default();
+        let copies = self.stored.remote_backed.copies().map(Copies::metrics).unwrap_or_default();
         let capacity = self.loaded.load().config.hot_capacity_bytes(&self.machine);
-        let reads = Family::new(TIER_READS)
-            .with(&["memory", "hit"], Value::Count(memory.hits))
-            .with(&["memory", "miss"], Value::Count(memory.misses))
-            .with(&["hot", "cached"], Value::Count(hot.reads_inline))
-            .with(&["hot", "disk"], Value::Count(hot.reads_disk))
-            .with(&["hot", "error"], Value::Count(hot.read_errors))
-            .with(&["upstream", "range"], Value::Count(hot.reads_away));
+        let reads = MetricFamily::new(TIER_READS)
+            .with(&["memory", "hit"], MetricValue::Count(memory.hits))
+            .with(&["memory", "miss"], MetricValue::Count(memory.misses))
+            .with(&["hot", "cached"], MetricValue::Count(hot.reads_inline))
+            .with(&["hot", "disk"], MetricValue::Count(hot.reads_disk))
+            .with(&["hot", "error"], MetricValue::Count(hot.read_errors))
+            .with(&["upstream", "range"], MetricValue::Count(hot.remote_reads));
         Ok(vec![
-            Family::single(CORRUPT_BLOCKS, Value::Count(hot.corrupt_blocks)),
-            Family::new(QUARANTINED).with(&["hot"], level(self.scrub.quarantined())),
-            Family::new(TIER_USED)
+            MetricFamily::single(CORRUPT_BLOCKS, MetricValue::Count(hot.corrupt_blocks)),
+            MetricFamily::new(QUARANTINED).with(&["hot"], level(self.scrub.quarantined_blocks())),
+            MetricFamily::new(TIER_USED)
                 .with(&["memory"], level(memory.used_bytes))
                 .with(&["hot"], level(hot.used_bytes))
                 .with(&["cold"], level(hot.cold_used_bytes))
                 .with(&["upstream"], level(upstream_bytes))
                 .with(&["copies"], level(copies.used_bytes)),
-            Family::new(TIER_LIMIT)
+            MetricFamily::new(TIER_LIMIT)
                 .with(&["memory"], level(memory.limit_bytes))
                 .with(&["hot"], level(capacity))
                 .with(&["cold"], level(hot.cold_used_bytes + hot.cold_room_bytes))
                 .with(&["copies"], level(copies.limit_bytes)),
-            Family::new(TIER_ROOM).with(&["hot"], level(hot.room_bytes)),
+            MetricFamily::new(TIER_ROOM).with(&["hot"], level(hot.room_bytes)),
             reads,
-            Family::new(TIER_READ_BYTES)
-                .with(&["memory"], Value::Count(memory.read_bytes))
-                .with(&["hot"], Value::Count(hot.read_bytes)),
-            Family::new(TIER_WRITTEN_BYTES).with(&["hot"], Value::Count(hot.appended_bytes)),
+            MetricFamily::new(TIER_READ_BYTES)
+                .with(&["memory"], MetricValue::Count(memory.read_bytes))
+                .with(&["hot"], MetricValue::Count(hot.read_bytes)),
+            MetricFamily::new(TIER_WRITTEN_BYTES).with(&["hot"], MetricValue::Count(hot.appended_bytes)),
             self.moved_family(),
             self.compressed_bytes_family(),
             self.compressed_chunks_family(),
             self.flash_family(),
             self.flash_left_family(),
-            Family::single(UPSTREAM_LEFTOVERS, level(placing.leftover_objects)),
+            MetricFamily::single(UPSTREAM_LEFTOVERS, level(placing.leftover_objects)),
             self.not_owned_family(),
-            Family::new(FREED_BYTES).with(&["hot"], Value::Count(compaction.freed_bytes)),
-            Family::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
+            MetricFamily::new(FREED_BYTES).with(&["hot"], MetricValue::Count(compaction.freed_bytes)),
+            MetricFamily::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
         ])
     }
 
     /// Returns the lanes of the disks; their waits are added to those of other queues.
-    fn lane_families(&self, mut waits: Family) -> [Family; 3] {
+    fn lane_families(&self, mut waits: MetricFamily) -> [MetricFamily; 3] {
         let queues = self.stored.tiers.hot.queues();
         let (hot, cold) = (queues.hot.metrics(), queues.cold.metrics());
-        let mut waiting = Family::new(DISK_WAITING);
+        let mut waiting = MetricFamily::new(DISK_WAITING);
         for ((lane, of_hot, mut took), (_, of_cold, more)) in hot.lanes.into_iter().zip(cold.lanes) {
             took.add(&more);
-            waits.push(&[lane], Value::Durations(took));
+            waits.push(&[lane], MetricValue::Durations(took));
             waiting.push(&[lane], level(of_hot + of_cold));
         }
-        let taken =
-            Family::new(DISK_PLACES).with(&["hot"], level(hot.taken)).with(&["cold"], level(cold.taken));
+        let taken = MetricFamily::new(DISK_PLACES)
+            .with(&["hot"], level(hot.slots_in_use))
+            .with(&["cold"], level(cold.slots_in_use));
         [waits, taken, waiting]
     }
 
-    fn compressed_bytes_family(&self) -> Family {
+    fn compressed_bytes_family(&self) -> MetricFamily {
         let compressed = self.compressor.metrics();
-        Family::new(COMPRESSION_BYTES)
-            .with(&["logical"], Value::Count(compressed.logical_bytes))
-            .with(&["stored"], Value::Count(compressed.stored_bytes))
+        MetricFamily::new(COMPRESSION_BYTES)
+            .with(&["logical"], MetricValue::Count(compressed.logical_bytes))
+            .with(&["stored"], MetricValue::Count(compressed.stored_bytes))
     }
 
-    fn compressed_chunks_family(&self) -> Family {
+    fn compressed_chunks_family(&self) -> MetricFamily {
         let compressed = self.compressor.metrics();
-        Family::new(COMPRESSION_CHUNKS)
-            .with(&["compressed"], Value::Count(compressed.compressed))
-            .with(&["incompressible"], Value::Count(compressed.incompressible))
-            .with(&["no_memory"], Value::Count(compressed.no_memory))
+        MetricFamily::new(COMPRESSION_CHUNKS)
+            .with(&["compressed"], MetricValue::Count(compressed.compressed))
+            .with(&["incompressible"], MetricValue::Count(compressed.incompressible))
+            .with(&["no_memory"], MetricValue::Count(compressed.no_memory))
     }
 
     /// Returns the bytes written to flash, by cause.
-    fn flash_family(&self) -> Family {
-        let mut written = Family::new(FLASH_WRITTEN);
+    fn flash_family(&self) -> MetricFamily {
+        let mut written = MetricFamily::new(FLASH_WRITTEN);
         for (cause, bytes) in self.stored.tiers.hot.flash().written() {
-            written.push(&[cause.name()], Value::Count(bytes));
+            written.push(&[cause.name()], MetricValue::Count(bytes));
         }
         written
     }
 
-    fn flash_left_family(&self) -> Family {
-        match self.stored.tiers.hot.flash().left_bytes() {
-            Some(bytes) => Family::single(FLASH_LEFT, Value::Level(bytes)),
-            None => Family::new(FLASH_LEFT),
+    fn flash_left_family(&self) -> MetricFamily {
+        match self.stored.tiers.hot.flash().remaining_bytes() {
+            Some(bytes) => MetricFamily::single(FLASH_LEFT, MetricValue::Level(bytes)),
+            None => MetricFamily::new(FLASH_LEFT),
         }
     }
 
     /// Returns the moved bytes, by the reasons in the decision log.
-    fn moved_family(&self) -> Family {
-        let mut moved = Family::new(MOVED_BYTES);
-        for ((from, to, reason), bytes) in self.decisions.moved() {
-            moved.push(&[from.name(), to.name(), reason.name()], Value::Count(bytes));
+    fn moved_family(&self) -> MetricFamily {
+        let mut moved = MetricFamily::new(MOVED_BYTES);
+        for ((from, to, reason), bytes) in self.decisions.moved_bytes() {
+            moved.push(&[from.name(), to.name(), reason.name()], MetricValue::Count(bytes));
         }
         moved
     }
 
     /// Returns the upstreams whose marks were compared.
-    fn not_owned_family(&self) -> Family {
-        let mut family = Family::new(UPSTREAM_NOT_OWNED);
+    fn not_owned_family(&self) -> MetricFamily {
+        let mut family = MetricFamily::new(UPSTREAM_NOT_OWNED);
         for (name, upstream) in &*self.upstreams {
             match upstream.ownership() {
-                None | Some(Ownership::Unchecked { why: None }) => {}
-                Some(ownership) => family.push(&[name], level(u64::from(ownership != Ownership::Own))),
+                None | Some(PrefixOwnership::Unchecked { why: None }) => {}
+                Some(ownership) => family.push(&[name], level(u64::from(ownership != PrefixOwnership::Own))),
             }
         }
         family
     }
 
     /// Returns the requests to upstreams, with their durations and bytes.
-    fn upstream_families(&self) -> [Family; 3] {
-        let (mut requests, mut bytes) = (Family::new(UPSTREAM_REQUESTS), Family::new(UPSTREAM_BYTES));
-        let mut seconds = Family::new(UPSTREAM_SECONDS);
-        for (upstream, asked) in self.stored.bound.origin_metrics() {
+    fn upstream_families(&self) -> [MetricFamily; 3] {
+        let (mut requests, mut bytes) =
+            (MetricFamily::new(UPSTREAM_REQUESTS), MetricFamily::new(UPSTREAM_BYTES));
+        let mut seconds = MetricFamily::new(UPSTREAM_SECONDS);
+        for (upstream, asked) in self.stored.remote_backed.origin_metrics() {
             for ((operation, status), count) in asked.requests {
-                requests.push(&[upstream, operation, status], Value::Count(count));
+                requests.push(&[upstream, operation, status], MetricValue::Count(count));
             }
-            for (operation, took) in asked.took {
-                seconds.push(&[upstream, operation], Value::Durations(took));
+            for (operation, took) in asked.durations {
+                seconds.push(&[upstream, operation], MetricValue::Durations(took));
             }
-            bytes.push(&[upstream, "get"], Value::Count(asked.received_bytes));
-            bytes.push(&[upstream, "put"], Value::Count(asked.sent_bytes));
+            bytes.push(&[upstream, "get"], MetricValue::Count(asked.received_bytes));
+            bytes.push(&[upstream, "put"], MetricValue::Count(asked.sent_bytes));
         }
         for (upstream, asked) in self.upstreams.iter().map(|(name, upstream)| (name, upstream.metrics())) {
             for (op, outcome, count) in asked.requests.into_iter().filter(|(_, _, count)| *count > 0) {
                 let operation = format!("segment_{}", op.name());
-                requests.push(&[upstream, &operation, outcome.name()], Value::Count(count));
+                requests.push(&[upstream, &operation, outcome.name()], MetricValue::Count(count));
             }
-            for (op, took) in asked.took.into_iter().filter(|(_, took)| took.count() > 0) {
-                seconds.push(&[upstream, &format!("segment_{}", op.name())], Value::Durations(took));
+            for (op, took) in asked.durations.into_iter().filter(|(_, took)| took.count() > 0) {
+                seconds.push(&[upstream, &format!("segment_{}", op.name())], MetricValue::Durations(took));
             }
-            bytes.push(&[upstream, "segment_read"], Value::Count(asked.received_bytes));
-            bytes.push(&[upstream, "segment_write"], Value::Count(asked.sent_bytes));
+            bytes.push(&[upstream, "segment_read"], MetricValue::Count(asked.received_bytes));
+            bytes.push(&[upstream, "segment_write"], MetricValue::Count(asked.sent_bytes));
         }
         [requests, seconds, bytes]
     }
 
     /// Returns the metrics of remote-backed buckets.
-    fn bound_families(&self) -> Vec<Family> {
-        let copies = self.stored.bound.copies().map(Copies::metrics).unwrap_or_default();
-        let mut answers = Family::new(COPY_ANSWERS);
-        for (state, count) in self.stored.bound.answers() {
+    fn remote_backed_families(&self) -> Vec<MetricFamily> {
+        let copies = self.stored.remote_backed.copies().map(Copies::metrics).unwrap_or_default();
+        let mut answers = MetricFamily::new(COPY_ANSWERS);
+        for (state, count) in self.stored.remote_backed.answers() {
             let result = match state {
                 CacheState::Hit => "hit",
                 CacheState::Shared => "shared",
                 CacheState::Miss => "miss",
                 CacheState::Stale => "stale",
             };
-            answers.push(&[result], Value::Count(count));
+            answers.push(&[result], MetricValue::Count(count));
         }
-        let kept = Family::new(COPY_BYTES)
-            .with(&["kept"], Value::Count(copies.kept_bytes))
-            .with(&["evicted"], Value::Count(copies.evicted_bytes))
-            .with(&["cleaned"], Value::Count(copies.cleaned_bytes))
-            .with(&["refused"], Value::Count(copies.refused_bytes));
+        let kept = MetricFamily::new(COPY_BYTES)
+            .with(&["kept"], MetricValue::Count(copies.kept_bytes))
+            .with(&["evicted"], MetricValue::Count(copies.evicted_bytes))
+            .with(&["cleaned"], MetricValue::Count(copies.moved_by_cleaning_bytes))
+            .with(&["refused"], MetricValue::Count(copies.refused_bytes));
         let dirty = self.writeback.dirty();
         let oldest_ms = dirty.iter().filter_map(|dirty| dirty.oldest_ms).min();
         let oldest_ms =
@@ -228,84 +230,84 @@ impl Admin {
         vec![
             answers,
             kept,
-            Family::single(DIRTY_BYTES, level(dirty.iter().map(|dirty| dirty.bytes).sum())),
-            Family::single(DIRTY_OLDEST, level(u64::try_from(oldest_ms / 1000).unwrap_or(0))),
+            MetricFamily::single(DIRTY_BYTES, level(dirty.iter().map(|dirty| dirty.bytes).sum())),
+            MetricFamily::single(DIRTY_OLDEST, level(u64::try_from(oldest_ms / 1000).unwrap_or(0))),
         ]
     }
 
-    fn usage_families(&self) -> Result<Vec<Family>, ReadError> {
+    fn usage_families(&self) -> Result<Vec<MetricFamily>, ReadError> {
         let usages = self.bucket_usages()?;
         let all: u64 = usages.iter().map(|(_, usage)| usage.objects).sum();
-        let (mut objects, mut bytes) = (Family::new(BUCKET_OBJECTS), Family::new(BUCKET_BYTES));
+        let (mut objects, mut bytes) = (MetricFamily::new(BUCKET_OBJECTS), MetricFamily::new(BUCKET_BYTES));
         for (bucket, usage) in largest(usages) {
             objects.push(&[&bucket], level(usage.objects));
             bytes.push(&[&bucket], level(usage.bytes));
         }
         Ok(vec![
-            Family::new(TIER_OBJECTS)
+            MetricFamily::new(TIER_OBJECTS)
                 .with(&["memory"], level(self.stored.tiers.memory.metrics().chunks))
                 .with(&["hot"], level(all)),
             objects,
             bytes,
-            Family::single(GARBAGE, level(self.garbage_bytes()?)),
+            MetricFamily::single(GARBAGE, level(self.garbage_bytes()?)),
         ])
     }
 
     /// Returns limits and usage of the buckets with quotas.
-    fn quota_families(&self) -> Result<Vec<Family>, ReadError> {
+    fn quota_families(&self) -> Result<Vec<MetricFamily>, ReadError> {
         let mut limited = Vec::new();
         for bucket in self.stored.catalogue.buckets(None, None, usize::MAX) {
             if let Some(quota) = bucket.quota {
                 limited.push((self.stored.catalogue.usage(bucket.bucket_id())?, quota, bucket));
             }
         }
-        limited.sort_by_key(|(usage, _, _)| std::cmp::Reverse(Measure::Bytes.of(usage)));
+        limited.sort_by_key(|(usage, _, _)| std::cmp::Reverse(Measure::Bytes.amount_in(usage)));
         let mut families = Vec::new();
         for (measure, of_limit, of_used) in [
             (Measure::Bytes, QUOTA_BYTES, QUOTA_USED_BYTES),
             (Measure::Objects, QUOTA_OBJECTS, QUOTA_USED_OBJECTS),
         ] {
-            let (mut limits, mut used) = (Family::new(of_limit), Family::new(of_used));
+            let (mut limits, mut used) = (MetricFamily::new(of_limit), MetricFamily::new(of_used));
             let of_measure = limited
                 .iter()
                 .filter_map(|(usage, quota, bucket)| Some((usage, quota.limit(measure)?, bucket)));
             for (usage, limit, bucket) in of_measure.take(METRIC_BUCKETS_MAX) {
                 limits.push(&[&bucket.name], level(limit));
-                used.push(&[&bucket.name], level(measure.of(usage)));
+                used.push(&[&bucket.name], level(measure.amount_in(usage)));
             }
             families.extend([limits, used]);
         }
         Ok(families)
     }
 
-    fn catalogue_families(&self) -> Vec<Family> {
+    fn catalogue_families(&self) -> Vec<MetricFamily> {
         let catalogue = self.stored.catalogue.metrics();
         let log_limit = self.loaded.load().config.catalogue_log_bytes_max(&self.machine);
         vec![
-            Family::single(RAFT_ENTRIES, Value::Count(catalogue.entries_applied)),
-            Family::new(RAFT_COMMANDS)
-                .with(&["applied"], Value::Count(catalogue.commands_applied))
-                .with(&["rejected"], Value::Count(catalogue.commands_rejected)),
-            Family::single(RAFT_QUEUED, level(catalogue.queued)),
-            Family::single(RAFT_LOG, level(catalogue.log_bytes)),
-            Family::single(RAFT_LOG_LIMIT, level(log_limit)),
-            Family::single(RAFT_SNAPSHOTS, Value::Count(catalogue.snapshots)),
-            Family::single(OBJECT_CACHE, level(catalogue.object_cache_bytes)),
-            Family::single(OBJECT_CACHE_MISSES, Value::Count(catalogue.object_misses)),
-            Family::new(JOB_WAITING).with(&["release"], level(catalogue.releases_waiting)),
+            MetricFamily::single(RAFT_ENTRIES, MetricValue::Count(catalogue.entries_applied)),
+            MetricFamily::new(RAFT_COMMANDS)
+                .with(&["applied"], MetricValue::Count(catalogue.commands_applied))
+                .with(&["rejected"], MetricValue::Count(catalogue.commands_rejected)),
+            MetricFamily::single(RAFT_QUEUED, level(catalogue.queued)),
+            MetricFamily::single(RAFT_LOG, level(catalogue.log_bytes)),
+            MetricFamily::single(RAFT_LOG_LIMIT, level(log_limit)),
+            MetricFamily::single(RAFT_SNAPSHOTS, MetricValue::Count(catalogue.snapshots)),
+            MetricFamily::single(OBJECT_CACHE, level(catalogue.object_cache_bytes)),
+            MetricFamily::single(OBJECT_CACHE_MISSES, MetricValue::Count(catalogue.object_misses)),
+            MetricFamily::new(JOB_WAITING).with(&["release"], level(catalogue.releases_waiting)),
         ]
     }
 
-    fn process_families(&self) -> Vec<Family> {
-        let process = Process::now();
+    fn process_families(&self) -> Vec<MetricFamily> {
+        let process = ProcessUsage::now();
         let started = self.started.as_millis() as f64 / 1e3;
         vec![
-            Family::new(BUILD_INFO).with(&[env!("CARGO_PKG_VERSION")], Value::Level(1)),
-            Family::single(START_TIME, Value::Seconds(started)),
-            Family::single(CPU, Value::Seconds(process.cpu_seconds)),
-            Family::single(RESIDENT, level(process.resident_bytes)),
-            Family::single(OPEN_FILES, level(process.open_files)),
-            Family::single(OPEN_FILES_LIMIT, level(process.open_files_max)),
+            MetricFamily::new(BUILD_INFO).with(&[env!("CARGO_PKG_VERSION")], MetricValue::Level(1)),
+            MetricFamily::single(START_TIME, MetricValue::Seconds(started)),
+            MetricFamily::single(CPU, MetricValue::Seconds(process.cpu_seconds)),
+            MetricFamily::single(RESIDENT, level(process.resident_bytes)),
+            MetricFamily::single(OPEN_FILES, level(process.open_files)),
+            MetricFamily::single(OPEN_FILES_LIMIT, level(process.open_files_max)),
         ]
     }
 
@@ -330,8 +332,8 @@ impl Admin {
     }
 }
 
-fn level(value: u64) -> Value {
-    Value::Level(i64::try_from(value).unwrap_or(i64::MAX))
+fn level(value: u64) -> MetricValue {
+    MetricValue::Level(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 /// Label of the sum of all buckets without a series of their own.

@@ -3,10 +3,10 @@
 //! Pure: the same status gives the same findings. Each rule has an alert of the same meaning in
 //! deploy/prometheus/alerts.yml; a status covers the last minute, an alert a longer period.
 
-use mlgw_api::{Finding, Health, Status, TierStatus};
+use mlgw_api::{Health, HealthFinding, Status, TierStatus};
 use mlgw_common::ByteSize;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, GIB, PROPOSE_QUEUE_MAX};
-use mlgw_remote::upstream::Ownership;
+use mlgw_remote::upstream::PrefixOwnership;
 use mlgw_segments::hot::Upstreams;
 use std::time::Duration;
 
@@ -22,28 +22,28 @@ const CONNECTIONS_SHARE_MAX: f64 = 0.9;
 /// Limit of the 99th percentile of sync durations: ten times that of a slow disk.
 const SYNC_P99_MAX: Duration = Duration::from_millis(250);
 
-fn finding(severity: Health, what: String, advice: &str) -> Finding {
-    Finding { severity, what, advice: advice.to_owned() }
+fn finding(severity: Health, what: String, advice: &str) -> HealthFinding {
+    HealthFinding { severity, what, advice: advice.to_owned() }
 }
 
 /// Returns all findings, worst first.
 #[must_use]
-pub(super) fn findings(status: &Status) -> Vec<Finding> {
+pub(super) fn findings(status: &Status) -> Vec<HealthFinding> {
     let mut found = Vec::new();
     if status.state != "ready" {
         let what = "The server is stopping and takes no new requests.".to_owned();
         found.push(finding(Health::Warning, what, "Wait until it has ended, then start it again."));
     }
-    of_tiers(status, &mut found);
-    of_requests(status, &mut found);
-    of_catalogue(status, &mut found);
-    of_policy(status, &mut found);
+    add_tier_findings(status, &mut found);
+    add_request_findings(status, &mut found);
+    add_catalogue_findings(status, &mut found);
+    add_policy_findings(status, &mut found);
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
 }
 
-fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
-    for tier in status.tiers.iter().filter(|tier| tier.holds_the_truth()) {
+fn add_tier_findings(status: &Status, found: &mut Vec<HealthFinding>) {
+    for tier in status.tiers.iter().filter(|tier| tier.is_authoritative()) {
         let name = &tier.tier;
         if tier.quarantined_blocks > 0 {
             found.push(finding(
@@ -54,8 +54,8 @@ fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
                 ),
             ));
         }
-        if tier.has_an_end() {
-            of_room(tier, found);
+        if tier.can_be_full() {
+            add_room_finding(tier, found);
         }
         let share = GARBAGE_SHARE_MAX * tier.used_bytes as f64;
         if tier.garbage_bytes >= GARBAGE_BYTES_MIN && tier.garbage_bytes as f64 > share {
@@ -70,22 +70,26 @@ fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
 }
 
 /// Returns a finding for each upstream whose mark is not this server's.
-pub(super) fn of_upstreams(upstreams: &Upstreams) -> Vec<Finding> {
-    let found = upstreams
-        .iter()
-        .filter_map(|(name, upstream)| of_upstream(name, &upstream.ownership()?, upstream.owner_advice()));
+pub(super) fn upstream_findings(upstreams: &Upstreams) -> Vec<HealthFinding> {
+    let found = upstreams.iter().filter_map(|(name, upstream)| {
+        upstream_finding(name, &upstream.ownership()?, upstream.owner_advice())
+    });
     found.collect()
 }
 
 /// Returns the finding for an upstream. The mark of an upstream without spilled segments is never compared,
 /// which is no finding.
-fn of_upstream(name: &str, ownership: &Ownership, advice: Option<String>) -> Option<Finding> {
-    let advice = advice.filter(|_| *ownership != Ownership::Unchecked { why: None })?;
+fn upstream_finding(
+    name: &str,
+    ownership: &PrefixOwnership,
+    advice: Option<String>,
+) -> Option<HealthFinding> {
+    let advice = advice.filter(|_| *ownership != PrefixOwnership::Unchecked { why: None })?;
     let what = format!("Nothing is deleted in upstream {name}: its mark is {}.", ownership.name());
     Some(finding(Health::Warning, what, &format!("In upstream {name}: {advice}.")))
 }
 
-fn of_room(tier: &TierStatus, found: &mut Vec<Finding>) {
+fn add_room_finding(tier: &TierStatus, found: &mut Vec<HealthFinding>) {
     let name = &tier.tier;
     let room = ByteSize(tier.room_bytes).human();
     let (what, more) = match &**name {
@@ -107,7 +111,7 @@ fn of_room(tier: &TierStatus, found: &mut Vec<Finding>) {
     }
 }
 
-fn of_policy(status: &Status, found: &mut Vec<Finding>) {
+fn add_policy_findings(status: &Status, found: &mut Vec<HealthFinding>) {
     if let Some(why) = &status.policy.fault {
         found.push(finding(
             Health::Warning,
@@ -128,7 +132,7 @@ fn of_policy(status: &Status, found: &mut Vec<Finding>) {
     }
 }
 
-fn of_requests(status: &Status, found: &mut Vec<Finding>) {
+fn add_request_findings(status: &Status, found: &mut Vec<HealthFinding>) {
     let recent = &status.recent;
     let errors: u64 = recent.operations.iter().map(|operation| operation.errors).sum();
     if errors > 0 {
@@ -166,7 +170,7 @@ fn advice_on_shortage(reason: &str) -> &'static str {
     }
 }
 
-fn of_catalogue(status: &Status, found: &mut Vec<Finding>) {
+fn add_catalogue_findings(status: &Status, found: &mut Vec<HealthFinding>) {
     let catalogue = &status.catalogue;
     if catalogue.log_bytes > 2 * catalogue.log_bytes_max {
         let (bytes, max) = (ByteSize(catalogue.log_bytes).human(), ByteSize(catalogue.log_bytes_max).human());
@@ -195,7 +199,7 @@ fn of_catalogue(status: &Status, found: &mut Vec<Finding>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ownership, findings, of_upstream};
+    use super::{PrefixOwnership, findings, upstream_finding};
     use mlgw_api::{Health, Status, TierStatus};
     use mlgw_testing::sample_status::healthy;
 
@@ -242,10 +246,10 @@ mod tests {
     #[test]
     fn an_upstream_is_a_finding_when_its_mark_was_compared_and_is_not_ours() {
         let advice = || Some("adopt it".to_owned());
-        assert_eq!(of_upstream("lake", &Ownership::Unchecked { why: None }, advice()), None);
-        assert_eq!(of_upstream("lake", &Ownership::Own, None), None);
-        for ownership in [Ownership::Missing, Ownership::Unchecked { why: Some("away".into()) }] {
-            let found = of_upstream("lake", &ownership, advice()).unwrap();
+        assert_eq!(upstream_finding("lake", &PrefixOwnership::Unchecked { why: None }, advice()), None);
+        assert_eq!(upstream_finding("lake", &PrefixOwnership::Own, None), None);
+        for ownership in [PrefixOwnership::Missing, PrefixOwnership::Unchecked { why: Some("away".into()) }] {
+            let found = upstream_finding("lake", &ownership, advice()).unwrap();
             assert!(found.what.contains("lake") && found.what.contains(ownership.name()), "{found:?}");
             assert_eq!(found.advice, "In upstream lake: adopt it.");
         }

@@ -1,8 +1,8 @@
 //! `/v1/jobs` and `/v1/datasets/{dataset}/jobs`: current and past jobs on datasets.
 
-use super::change::{Asked, Changed, json, parse};
-use super::extract::{Path, Query};
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::extract::{AdminPath, AdminQuery};
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use mlgw_api::{JobInfo, JobList, JobRequest, MigrateRequest};
 use mlgw_background::jobs::{KINDS, ORDERS, kind_name, kind_of, order_name, order_of, state_name};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::KEY_LEN_MAX;
-use mlgw_config::Value as _;
+use mlgw_config::SettingType as _;
 use mlgw_formats::command::Reject;
 use mlgw_formats::command::{CancelJob, CreateJob, JobStep, StepJob};
 use mlgw_formats::schema::{Dataset, Job, JobKind, JobOrder, JobParams};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of jobs listed: the newest.
-const SHOWN_MAX: usize = 1000;
+const JOBS_SHOWN_MAX: usize = 1000;
 
 /// Query parameters: filter of jobs.
 #[derive(Debug, Deserialize)]
@@ -37,20 +37,29 @@ pub(super) struct JobQuery {
     active: bool,
 }
 
-pub(super) async fn list(State(admin): State<Arc<Admin>>, Query(query): Query<JobQuery>) -> Json<JobList> {
+pub(super) async fn list(
+    State(admin): State<Arc<Admin>>,
+    AdminQuery(query): AdminQuery<JobQuery>,
+) -> Json<JobList> {
     let jobs = admin.stored.catalogue.jobs();
     let is_wanted = |job: &&Arc<Job>| {
         let is_of_dataset = query.dataset.as_ref().is_none_or(|dataset| *dataset == job.dataset);
         is_of_dataset && !(query.active && job.has_ended())
     };
     Json(JobList {
-        jobs: jobs.iter().rev().filter(is_wanted).take(SHOWN_MAX).map(|job| admin.job_info(job)).collect(),
+        jobs: jobs
+            .iter()
+            .rev()
+            .filter(is_wanted)
+            .take(JOBS_SHOWN_MAX)
+            .map(|job| admin.job_info(job))
+            .collect(),
     })
 }
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(id): Path<String>,
+    AdminPath(id): AdminPath<String>,
 ) -> Result<Json<JobInfo>, ApiError> {
     let job = admin.job(&id)?;
     Ok(Json(admin.job_info(&job)))
@@ -58,17 +67,17 @@ pub(super) async fn show(
 
 pub(super) async fn create(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: JobRequest = parse(&body)?;
-    let asked = Asked { action: "job.create", resource: name.clone(), status: StatusCode::ACCEPTED };
+    let asked = AuditedAction { action: "job.create", resource: name.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let requested_by = caller.access_key.clone();
     let work = async move {
         let dataset = shared.dataset(&name)?;
-        let (kind, params) = params_of(&request, &dataset, &shared)?;
+        let (kind, params) = checked_params(&request, &dataset, &shared)?;
         let new = CreateJob {
             dataset: name.clone(),
             kind: kind as i32,
@@ -78,19 +87,19 @@ pub(super) async fn create(
             is_scheduled: false,
         };
         let made = shared.stored.catalogue.create_job(new).await;
-        let job = made.map_err(|error| shared.busy(error, &name))?;
+        let job = made.map_err(|error| shared.job_refusal(error, &name))?;
         let after = json(&shared.job_info(&job))?;
-        Ok(Changed { resource: name, before: Value::Null, after, answer: None })
+        Ok(AuditedChange { resource: name, before: Value::Null, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn cancel(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(id): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked { action: "job.cancel", resource: id.clone(), status: StatusCode::ACCEPTED };
+    let asked = AuditedAction { action: "job.cancel", resource: id.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let work = async move {
         let job = shared.job(&id)?;
@@ -109,10 +118,10 @@ pub(super) async fn cancel(
                 let why = format!("The job {id} is {state} already.");
                 ApiError::new(StatusCode::CONFLICT, "JobEnded", why)
             }
-            error => refused(error, &id),
+            error => catalogue_refusal(error, &id),
         })?;
         let after = json(&shared.job_info(&job))?;
-        Ok(Changed { resource: id, before, after, answer: None })
+        Ok(AuditedChange { resource: id, before, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
@@ -128,7 +137,7 @@ impl Admin {
 
     /// Converts a job to its API type.
     pub(super) fn job_info(&self, job: &Job) -> JobInfo {
-        let (job, pace) = self.jobs.look_at(job);
+        let (job, pace) = self.jobs.current_state(job);
         let time = |ms: i64| (ms != 0).then(|| Timestamp(ms).to_string());
         let progress = job.progress;
         let order = (job.kind() == JobKind::Warm).then(|| order_name(job.params.order()).to_owned());
@@ -164,9 +173,9 @@ impl Admin {
     }
 
     /// Returns the error for a refused job, which names the job that is running.
-    pub(super) fn busy(&self, error: ProposeError, dataset: &str) -> ApiError {
+    pub(super) fn job_refusal(&self, error: ProposeError, dataset: &str) -> ApiError {
         let ProposeError::Rejected(Reject::DatasetBusy { job }) = error else {
-            return refused(error, dataset);
+            return catalogue_refusal(error, dataset);
         };
         let what = self.stored.catalogue.job(job).map_or("a job", |job| kind_name(job.kind()));
         let why = format!(
@@ -178,7 +187,7 @@ impl Admin {
 }
 
 /// Validates a job request for a dataset. Returns its kind and parameters.
-pub(super) fn params_of(
+pub(super) fn checked_params(
     request: &JobRequest,
     dataset: &Dataset,
     admin: &Admin,
@@ -238,7 +247,7 @@ pub(super) fn params_of(
 }
 
 /// Converts a refusal by the catalogue to an API error; `name` is the dataset or job concerned.
-pub(super) fn refused(error: ProposeError, name: &str) -> ApiError {
+pub(super) fn catalogue_refusal(error: ProposeError, name: &str) -> ApiError {
     let ProposeError::Rejected(reject) = &error else { return S3Error::from(error).into() };
     let conflict = |code, why: String| ApiError::new(StatusCode::CONFLICT, code, why);
     match reject {

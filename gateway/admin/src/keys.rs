@@ -1,8 +1,8 @@
 //! `/v1/access/keys`: access keys with their roles and scopes.
 
-use super::change::{Asked, Changed, json, parse};
-use super::extract::Path;
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::extract::AdminPath;
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -20,7 +20,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<KeyList
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(access_key): Path<String>,
+    AdminPath(access_key): AdminPath<String>,
 ) -> Result<Json<KeyInfo>, ApiError> {
     let found = admin.keyring.show(&access_key)?;
     found.map(Json).ok_or_else(|| ChangeKeyError::NoSuchKey(access_key).into())
@@ -28,49 +28,51 @@ pub(super) async fn show(
 
 pub(super) async fn create(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<AdminCaller>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let new: NewKey = parse(&body)?;
     let resource = new.access_key.clone().unwrap_or_default();
-    let asked = Asked { action: "access.key.create", resource, status: StatusCode::CREATED };
+    let asked = AuditedAction { action: "access.key.create", resource, status: StatusCode::CREATED };
     let keyring = admin.keyring.clone();
     let work = async move {
         let (key, secret) = keyring.create(new).await?;
         let after = json(&key)?;
         let resource = key.access_key.clone();
         let answer = json(&CreatedKey { secret_access_key: secret.expose().to_owned(), key })?;
-        Ok(Changed { resource, before: Value::Null, after, answer: Some(answer) })
+        Ok(AuditedChange { resource, before: Value::Null, after, answer: Some(answer) })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn update(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(access_key): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(access_key): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let change: KeyChange = parse(&body)?;
-    let asked = Asked { action: "access.key.update", resource: access_key.clone(), status: StatusCode::OK };
+    let asked =
+        AuditedAction { action: "access.key.update", resource: access_key.clone(), status: StatusCode::OK };
     let keyring = admin.keyring.clone();
     let work = async move {
         let (before, after) = keyring.update(&access_key, change).await?;
-        Ok(Changed { resource: access_key, before: json(&before)?, after: json(&after)?, answer: None })
+        Ok(AuditedChange { resource: access_key, before: json(&before)?, after: json(&after)?, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn delete(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(access_key): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(access_key): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked { action: "access.key.delete", resource: access_key.clone(), status: StatusCode::OK };
+    let asked =
+        AuditedAction { action: "access.key.delete", resource: access_key.clone(), status: StatusCode::OK };
     let keyring = admin.keyring.clone();
     let work = async move {
         let before = keyring.delete(&access_key).await?;
-        Ok(Changed { resource: access_key, before: json(&before)?, after: Value::Null, answer: None })
+        Ok(AuditedChange { resource: access_key, before: json(&before)?, after: Value::Null, answer: None })
     };
     admin.change(caller, asked, work).await
 }

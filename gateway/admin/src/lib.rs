@@ -6,7 +6,6 @@
 //! describes the whole API and is served at `/v1/openapi.json`; tests compare it with the code.
 
 mod bindings;
-mod bound_object;
 mod buckets;
 mod change;
 mod dataset_figures;
@@ -30,6 +29,7 @@ mod policy_outcomes;
 mod policy_plan;
 mod policy_trials;
 mod probes;
+mod remote_backed_object;
 mod settings;
 mod signed;
 mod status;
@@ -53,22 +53,22 @@ use mlgw_auth::AuthRules;
 use mlgw_background::access_plans::AccessPlans;
 use mlgw_background::access_traces::AccessTraces;
 use mlgw_background::jobs::Jobs;
-use mlgw_background::reconciler::Standing;
+use mlgw_background::reconciler::RetentionState;
 use mlgw_background::stored_objects::StoredObjects;
-use mlgw_cache::policy::Keeper;
+use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_cache::writeback::WriteBack;
 use mlgw_common::{Clock, Timestamp};
-use mlgw_config::{Loaded, Machine};
+use mlgw_config::{LoadedConfig, MachineSizes};
 use mlgw_credentials::Keyring;
 use mlgw_listener::Peer;
-use mlgw_listener::pace::Incoming;
+use mlgw_listener::pace::PacedRequestBody;
 use mlgw_objects::compressor::Compressor;
 use mlgw_policy_runtime::Policies;
 use mlgw_segments::decisions::Decisions;
 use mlgw_segments::hot::{Scrub, Upstreams};
-use mlgw_telemetry::Metrics;
+use mlgw_telemetry::GatewayMetrics;
 use mlgw_telemetry::audit::AuditLog;
-use mlgw_telemetry::recent::Recent;
+use mlgw_telemetry::recent::RecentCounters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Mutex;
@@ -95,17 +95,17 @@ pub struct Admin {
     /// Maximum number of open S3 connections.
     pub connections_max: u64,
     /// Metrics of the server.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<GatewayMetrics>,
     /// Metrics of the last minute.
-    pub recent: Recent,
+    pub recent: RecentCounters,
     /// Audit log of all changes.
     pub audit: Arc<AuditLog>,
     /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Configuration and the source of each setting.
-    pub loaded: ArcSwap<Loaded>,
+    pub loaded: ArcSwap<LoadedConfig>,
     /// Resources of the machine.
-    pub machine: Machine,
+    pub machine: MachineSizes,
     /// Name of this node.
     pub node: String,
     /// URL of the S3 endpoint.
@@ -121,11 +121,11 @@ pub struct Admin {
     /// Scrub, which verifies stored data.
     pub scrub: Arc<Scrub>,
     /// Pending deletions, and the actions of rules on objects at rest.
-    pub standing: Arc<Standing>,
+    pub retention: Arc<RetentionState>,
     /// Dry runs of other policies that are in progress.
     pub policy_plans: PolicyPlans,
     /// Driver of the policy engine.
-    pub keeper: Keeper,
+    pub policy_driver: PolicyDriver,
     /// Recorder of the accesses that the policy engine receives.
     pub traces: AccessTraces,
     /// Access plans: reads that clients announce in advance.
@@ -240,7 +240,7 @@ pub const PROBES: &[&str] = &["/healthz", "/readyz", "/metrics"];
 
 /// Routes that a listener of the admin API serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum ServedRoutes {
     /// `/v1` and the probes.
     All,
     /// `/v1` alone; another listener serves the probes.
@@ -250,14 +250,14 @@ pub enum Served {
 }
 
 /// Returns the router of a listener.
-pub fn router(admin: &Arc<Admin>, served: Served) -> Router {
-    let signed = axum::middleware::from_fn_with_state(Arc::clone(admin), signed::require);
+pub fn router(admin: &Arc<Admin>, served: ServedRoutes) -> Router {
+    let signed = axum::middleware::from_fn_with_state(Arc::clone(admin), signed::require_admin_signature);
     // The maximum length of a body depends on the route, and is checked before the body is read.
     let api = api().layer(axum::extract::DefaultBodyLimit::disable()).layer(signed);
     let routes = match served {
-        Served::All => api.merge(probes::routes()),
-        Served::Api => api,
-        Served::Probes => probes::routes(),
+        ServedRoutes::All => api.merge(probes::routes()),
+        ServedRoutes::Api => api,
+        ServedRoutes::Probes => probes::routes(),
     };
     routes
         .fallback(error::no_such_route)
@@ -266,20 +266,20 @@ pub fn router(admin: &Arc<Admin>, served: Served) -> Router {
 }
 
 /// Handles one request. A connection beyond the limit may send probes only and is closed after the answer.
-pub async fn handle(router: Router, request: Request<Incoming>, peer: Peer) -> Response {
-    let (is_spare, version) = (peer.is_spare, request.version());
-    if is_spare && !PROBES.contains(&request.uri().path()) {
-        return last(error::only_probes().into_response(), version);
+pub async fn handle(router: Router, request: Request<PacedRequestBody>, peer: Peer) -> Response {
+    let (is_probe_only, version) = (peer.is_probe_only, request.version());
+    if is_probe_only && !PROBES.contains(&request.uri().path()) {
+        return with_connection_close(error::probes_only_error().into_response(), version);
     }
     let mut request = request.map(axum::body::Body::new);
     request.extensions_mut().insert(peer);
     let answer = router.oneshot(request).await.unwrap_or_else(|never| match never {});
-    if is_spare { last(answer, version) } else { answer }
+    if is_probe_only { with_connection_close(answer, version) } else { answer }
 }
 
 /// Marks an answer as the last one of its connection, so that the connections reserved for probes become free
 /// again. HTTP/2 has no such header; there the connection is closed soon after it becomes idle.
-fn last(mut answer: Response, version: Version) -> Response {
+fn with_connection_close(mut answer: Response, version: Version) -> Response {
     if version <= Version::HTTP_11 {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

@@ -1,9 +1,9 @@
 //! `/v1/buckets/{bucket}/migration`: moves a remote-backed bucket to another upstream, as a job.
 
-use super::change::{Asked, Changed, json, parse};
-use super::extract::Path;
-use super::jobs::refused;
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::extract::AdminPath;
+use super::jobs::catalogue_refusal;
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::Extension;
 use axum::body::Bytes;
@@ -22,12 +22,13 @@ use std::sync::Arc;
 
 pub(super) async fn begin(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: MigrateRequest = parse(&body)?;
-    let asked = Asked { action: "bucket.migrate", resource: name.clone(), status: StatusCode::ACCEPTED };
+    let asked =
+        AuditedAction { action: "bucket.migrate", resource: name.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let requested_by = caller.access_key.clone();
     let work = async move {
@@ -35,15 +36,15 @@ pub(super) async fn begin(
         let to = MigrateTo { upstream: request.upstream, prefix: request.prefix };
         shared.check_migration(&bucket, &to).await?;
         let dataset = dataset_of_bucket(&name);
-        let stands_for = Dataset {
+        let bucket_dataset = Dataset {
             name: dataset.clone(),
             bucket: name.clone(),
             created_ms: shared.clock.now().as_millis(),
             ..Dataset::default()
         };
-        match shared.stored.catalogue.put_dataset(stands_for).await {
+        match shared.stored.catalogue.put_dataset(bucket_dataset).await {
             Ok(_) | Err(ProposeError::Rejected(Reject::DatasetExists)) => {}
-            Err(error) => return Err(refused(error, &dataset)),
+            Err(error) => return Err(catalogue_refusal(error, &dataset)),
         }
         let new = CreateJob {
             dataset: dataset.clone(),
@@ -54,9 +55,9 @@ pub(super) async fn begin(
             is_scheduled: false,
         };
         let made = shared.stored.catalogue.create_job(new).await;
-        let job = made.map_err(|error| shared.busy(error, &dataset))?;
+        let job = made.map_err(|error| shared.job_refusal(error, &dataset))?;
         let after = json(&shared.job_info(&job))?;
-        Ok(Changed { resource: name, before: Value::Null, after, answer: None })
+        Ok(AuditedChange { resource: name, before: Value::Null, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
@@ -70,11 +71,14 @@ impl Admin {
             return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
         };
         check_apart(name, binding, to)?;
-        let origin =
-            self.stored.bound.origin(&to.upstream).ok_or_else(|| self.no_such_upstream(&to.upstream))?;
+        let origin = self
+            .stored
+            .remote_backed
+            .origin(&to.upstream)
+            .ok_or_else(|| self.no_such_upstream(&to.upstream))?;
         let is_empty = is_nothing_there(&*origin, &to.prefix).await;
         let is_empty = is_empty.map_err(|error| self.upstream_failed(&to.upstream, &error))?;
-        if !is_empty && !self.was_begun(name, to) {
+        if !is_empty && !self.has_unfinished_migration(name, to) {
             return conflict(
                 "NotEmpty",
                 format!(
@@ -99,7 +103,7 @@ impl Admin {
 
     /// Returns true if the last migration of the bucket had the same target and is not done: objects at the
     /// target are then leftovers of it.
-    fn was_begun(&self, bucket: &str, to: &MigrateTo) -> bool {
+    fn has_unfinished_migration(&self, bucket: &str, to: &MigrateTo) -> bool {
         let dataset = dataset_of_bucket(bucket);
         let is_one = |job: &&Arc<Job>| job.dataset == dataset && job.kind() == JobKind::Migrate;
         let jobs = self.stored.catalogue.jobs();

@@ -1,10 +1,10 @@
 //! `/v1/buckets/{bucket}/object?key=…`: one object and the location of its bytes.
 
-use super::extract::{Path, Query};
+use super::extract::{AdminPath, AdminQuery};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::extract::State;
-use mlgw_api::{ExtentInfo, InTier, ObjectInfo};
+use mlgw_api::{ExtentInfo, ObjectInfo, ObjectTierInfo};
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_formats::schema::segment::SegmentState;
 use mlgw_formats::schema::{Encoding, Extent};
@@ -24,10 +24,10 @@ pub(super) struct KeyQuery {
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(bucket): Path<String>,
-    Query(query): Query<KeyQuery>,
+    AdminPath(bucket): AdminPath<String>,
+    AdminQuery(query): AdminQuery<KeyQuery>,
 ) -> Result<Json<ObjectInfo>, ApiError> {
-    if let Some(found) = admin.find_bound(&bucket, &query.key).await? {
+    if let Some(found) = admin.find_remote_backed(&bucket, &query.key).await? {
         return Ok(Json(found));
     }
     // The extent map of a large object takes many reads, which would block an async worker thread too long.
@@ -41,7 +41,7 @@ pub(super) fn find(catalogue: &Catalogue, bucket: &str, key: &str) -> Result<Obj
     let object = catalogue.object(found.bucket_id(), &name)?.filter(|object| !object.delete_marker);
     let object = object.ok_or_else(|| S3Error::new(Code::NoSuchKey))?;
     let extents = extents(catalogue, found.bucket_id(), &name, &object)?;
-    let extents = infos(catalogue, &extents);
+    let extents = extent_infos(catalogue, &extents);
     Ok(ObjectInfo {
         bucket: bucket.to_owned(),
         key: key.to_owned(),
@@ -51,7 +51,7 @@ pub(super) fn find(catalogue: &Catalogue, bucket: &str, key: &str) -> Result<Obj
         storage_class: object.storage_class.clone(),
         body_id: object.body_id,
         parts: object.part_count,
-        tiers: sums(&extents),
+        tiers: tier_totals(&extents),
         whole: extents.iter().map(|extent| extent.bytes).sum::<u64>() == object.size,
         extents,
         origin: None,
@@ -70,7 +70,7 @@ pub(super) fn encoding_of(extent: &Extent) -> String {
     known.map_or_else(|_| format!("unknown ({})", extent.encoding), |known| known.name().to_owned())
 }
 
-fn infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
+fn extent_infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
     let mut first = 0;
     let info = |extent: &Extent| {
         let segment = catalogue.segment(extent.segment_id());
@@ -105,14 +105,14 @@ fn tier_name(tier: Option<u32>) -> String {
     }
 }
 
-pub(super) fn sums(extents: &[ExtentInfo]) -> Vec<InTier> {
+pub(super) fn tier_totals(extents: &[ExtentInfo]) -> Vec<ObjectTierInfo> {
     let mut tiers: BTreeMap<&str, Vec<&ExtentInfo>> = BTreeMap::new();
     extents.iter().for_each(|extent| tiers.entry(&extent.tier).or_default().push(extent));
     let sum = |(tier, extents): (&str, Vec<&ExtentInfo>)| {
         let mut segments: Vec<u64> = extents.iter().map(|extent| extent.segment).collect();
         segments.sort_unstable();
         segments.dedup();
-        InTier {
+        ObjectTierInfo {
             tier: tier.to_owned(),
             bytes: extents.iter().map(|extent| extent.bytes).sum(),
             stored_bytes: extents.iter().map(|extent| extent.stored_bytes).sum(),

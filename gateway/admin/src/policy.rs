@@ -1,8 +1,8 @@
 //! `/v1/policy…`: shows, applies, rolls back and freezes the running policy.
 
-use super::change::{Asked, Changed, json, parse};
-use super::extract::Query;
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::extract::AdminQuery;
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -14,16 +14,16 @@ use mlgw_api::{
     PolicyVersionInfo, RollbackRequest,
 };
 use mlgw_common::Timestamp;
-use mlgw_common::limits::{POLICY_BYTES_MAX, POLICY_FILES_MAX, POLICY_SAID_BYTES_MAX, POLICY_VERSIONS_MAX};
+use mlgw_common::limits::{POLICY_BYTES_MAX, POLICY_FILES_MAX, POLICY_TEXT_BYTES_MAX, POLICY_VERSIONS_MAX};
 use mlgw_formats::schema::{PolicyFile, PolicyKind, PolicyVersion};
 use mlgw_policies::language::Word as _;
-use mlgw_policy_runtime::{By, Changed as Done, Files, PolicyError};
+use mlgw_policy_runtime::{AppliedPolicyChange as Done, ChangeAuthor, PolicyError, PolicyFilesUpdate};
 use mlgw_wire::error::S3Error;
 use serde::Deserialize;
 use std::sync::Arc;
 
 /// Number of versions listed by default.
-const SHOWN: usize = 100;
+const VERSIONS_SHOWN: usize = 100;
 
 /// Query parameters: maximum number of versions.
 #[derive(Debug, Deserialize)]
@@ -33,7 +33,7 @@ pub(super) struct HistoryQuery {
 }
 
 /// Converts a version of the policy to its API type.
-fn tell_version(version: &PolicyVersion) -> PolicyVersionInfo {
+fn version_info(version: &PolicyVersion) -> PolicyVersionInfo {
     let kind = PolicyKind::try_from(version.kind).unwrap_or(PolicyKind::Apply);
     PolicyVersionInfo {
         version: version.number,
@@ -67,9 +67,9 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<PolicyInfo> {
     };
     let [(_, rules_act), (_, rules_observe)] = admin.policies.rules_by_stance();
     Json(PolicyInfo {
-        version: running.version.as_deref().map(tell_version),
+        version: running.version.as_deref().map(version_info),
         learning: *admin.policies.learning().borrow(),
-        environment: admin.policies.place().environment.map(|one| one.name().to_owned()),
+        environment: admin.policies.server().environment.map(|one| one.name().to_owned()),
         files: texts(&running.files.custom),
         frameworks: texts(&running.files.frameworks),
         rules_act,
@@ -92,51 +92,52 @@ pub(super) async fn effective(State(admin): State<Arc<Admin>>) -> Json<Effective
 
 pub(super) async fn history(
     State(admin): State<Arc<Admin>>,
-    Query(query): Query<HistoryQuery>,
+    AdminQuery(query): AdminQuery<HistoryQuery>,
 ) -> Result<Json<PolicyHistory>, ApiError> {
-    let limit = query.limit.unwrap_or(SHOWN);
+    let limit = query.limit.unwrap_or(VERSIONS_SHOWN);
     if !(1..=POLICY_VERSIONS_MAX).contains(&limit) {
         return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {POLICY_VERSIONS_MAX}.")));
     }
     let versions = admin.stored.catalogue.policies();
     let newest = versions.iter().rev().take(limit);
-    Ok(Json(PolicyHistory { versions: newest.map(|version| tell_version(version)).collect() }))
+    Ok(Json(PolicyHistory { versions: newest.map(|version| version_info(version)).collect() }))
 }
 
 pub(super) async fn apply(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<AdminCaller>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: ApplyRequest = parse(&body)?;
-    let by = by(&caller, request.if_version, request.message)?;
-    let files = files(request.files, request.frameworks)?;
+    let by = change_author(&caller, request.if_version, request.message)?;
+    let files = checked_files(request.files, request.frameworks)?;
     let policies = Arc::clone(&admin.policies);
     let work = async move {
         let done = policies.apply(files, by).await;
         if matches!(done, Err(PolicyError::Wrong(_))) {
             policies.count_refusal();
         }
-        changed(&done.map_err(refused)?)
+        policy_change(&done.map_err(policy_refusal)?)
     };
-    admin.change(caller, asked("policy.apply"), work).await
+    admin.change(caller, policy_action("policy.apply"), work).await
 }
 
 pub(super) async fn roll_back(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<AdminCaller>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: RollbackRequest = parse(&body)?;
-    let by = by(&caller, request.if_version, request.message)?;
+    let by = change_author(&caller, request.if_version, request.message)?;
     let policies = Arc::clone(&admin.policies);
-    let work = async move { changed(&policies.roll_back(request.version, by).await.map_err(refused)?) };
-    admin.change(caller, asked("policy.rollback"), work).await
+    let work =
+        async move { policy_change(&policies.roll_back(request.version, by).await.map_err(policy_refusal)?) };
+    admin.change(caller, policy_action("policy.rollback"), work).await
 }
 
 pub(super) async fn freeze(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<AdminCaller>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     set_frozen(&admin, caller, &body, true).await
@@ -144,7 +145,7 @@ pub(super) async fn freeze(
 
 pub(super) async fn unfreeze(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<AdminCaller>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     set_frozen(&admin, caller, &body, false).await
@@ -152,36 +153,40 @@ pub(super) async fn unfreeze(
 
 async fn set_frozen(
     admin: &Arc<Admin>,
-    caller: Caller,
+    caller: AdminCaller,
     body: &Bytes,
     is_frozen: bool,
 ) -> Result<Response, ApiError> {
     let request: FreezeRequest = parse(body)?;
-    let by = by(&caller, request.if_version, request.message)?;
+    let by = change_author(&caller, request.if_version, request.message)?;
     let policies = Arc::clone(&admin.policies);
     let action = if is_frozen { "policy.freeze" } else { "policy.unfreeze" };
-    let work = async move { changed(&policies.freeze(is_frozen, by).await.map_err(refused)?) };
-    admin.change(caller, asked(action), work).await
+    let work = async move { policy_change(&policies.freeze(is_frozen, by).await.map_err(policy_refusal)?) };
+    admin.change(caller, policy_action(action), work).await
 }
 
-fn asked(action: &'static str) -> Asked {
-    Asked { action, resource: "policy".to_owned(), status: StatusCode::OK }
+fn policy_action(action: &'static str) -> AuditedAction {
+    AuditedAction { action, resource: "policy".to_owned(), status: StatusCode::OK }
 }
 
-fn by(caller: &Caller, if_version: Option<u64>, message: String) -> Result<By, ApiError> {
-    if message.len() > POLICY_SAID_BYTES_MAX {
+fn change_author(
+    caller: &AdminCaller,
+    if_version: Option<u64>,
+    message: String,
+) -> Result<ChangeAuthor, ApiError> {
+    if message.len() > POLICY_TEXT_BYTES_MAX {
         let why =
-            format!("The message has {} bytes, and at most {POLICY_SAID_BYTES_MAX} are kept.", message.len());
+            format!("The message has {} bytes, and at most {POLICY_TEXT_BYTES_MAX} are kept.", message.len());
         return Err(ApiError::invalid(why));
     }
-    Ok(By { who: caller.access_key.clone(), message, if_version })
+    Ok(ChangeAuthor { who: caller.access_key.clone(), message, if_version })
 }
 
 /// Converts the files of a request and checks their limits.
-pub(super) fn files(
+pub(super) fn checked_files(
     custom: Option<Vec<PolicyText>>,
     frameworks: Option<Vec<PolicyText>>,
-) -> Result<Files, ApiError> {
+) -> Result<PolicyFilesUpdate, ApiError> {
     let too =
         |what: String, most: usize| Err(ApiError::invalid(format!("{what}, and at most {most} are taken.")));
     for (what, files) in [("policies", &custom), ("plugins", &frameworks)] {
@@ -195,22 +200,22 @@ pub(super) fn files(
     if bytes > POLICY_BYTES_MAX {
         return too(format!("The files have {bytes} bytes"), POLICY_BYTES_MAX);
     }
-    if let Some(long) = all().map(|file| file.name.len()).find(|length| *length > POLICY_SAID_BYTES_MAX) {
-        return too(format!("A file's name has {long} bytes"), POLICY_SAID_BYTES_MAX);
+    if let Some(long) = all().map(|file| file.name.len()).find(|length| *length > POLICY_TEXT_BYTES_MAX) {
+        return too(format!("A file's name has {long} bytes"), POLICY_TEXT_BYTES_MAX);
     }
     let texts = |files: Vec<PolicyText>| {
         files.into_iter().map(|PolicyText { name, text }| PolicyFile { name, text }).collect()
     };
-    Ok(Files { custom: custom.map(texts), frameworks: frameworks.map(texts) })
+    Ok(PolicyFilesUpdate { custom: custom.map(texts), frameworks: frameworks.map(texts) })
 }
 
-fn changed(done: &Done) -> Result<Changed, ApiError> {
-    let info = |version: &Option<Arc<PolicyVersion>>| version.as_deref().map(tell_version);
+fn policy_change(done: &Done) -> Result<AuditedChange, ApiError> {
+    let info = |version: &Option<Arc<PolicyVersion>>| version.as_deref().map(version_info);
     let number = |version: &Option<Arc<PolicyVersion>>| version.as_ref().map(|version| version.number);
     let (before, after) = (info(&done.before), info(&done.after));
     let answer =
         PolicyChange { changed: number(&done.before) != number(&done.after), version: after.clone() };
-    Ok(Changed {
+    Ok(AuditedChange {
         resource: "policy".to_owned(),
         before: json(&before)?,
         after: json(&after)?,
@@ -219,11 +224,11 @@ fn changed(done: &Done) -> Result<Changed, ApiError> {
 }
 
 /// Converts a policy error to an API error.
-pub(super) fn refused(error: PolicyError) -> ApiError {
+pub(super) fn policy_refusal(error: PolicyError) -> ApiError {
     let message = error.to_string();
-    let said = |status, code| ApiError::new(status, code, message.clone());
+    let error_with = |status, code| ApiError::new(status, code, message.clone());
     match error {
-        PolicyError::Wrong(_) => said(StatusCode::UNPROCESSABLE_ENTITY, "InvalidPolicy"),
+        PolicyError::Wrong(_) => error_with(StatusCode::UNPROCESSABLE_ENTITY, "InvalidPolicy"),
         PolicyError::Changed { newest } => ApiError::new(
             StatusCode::CONFLICT,
             "PolicyChanged",
@@ -248,6 +253,6 @@ pub(super) fn refused(error: PolicyError) -> ApiError {
         ),
         PolicyError::Propose(error) => S3Error::from(error).into(),
         PolicyError::Read(error) => S3Error::from(error).into(),
-        PolicyError::Internal(_) => said(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+        PolicyError::Internal(_) => error_with(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
     }
 }

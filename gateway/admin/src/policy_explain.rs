@@ -1,22 +1,22 @@
 //! `/v1/policy/explain?bucket=…&key=…`: the verdicts of the running policy on one object, with their reasons.
 
-use super::extract::Query;
+use super::extract::AdminQuery;
 use super::objects::{find, object_key};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::extract::State;
 use mlgw_api::{
-    ActionInfo, BelongingInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction, ObjectInfo,
-    RecommendationInfo, RuleTried,
+    ActionInfo, CachedBlocksInfo, ConditionResultInfo, Explanation, FactInfo, ObjectInfo, OverriddenAction,
+    RecommendationInfo, RuleEvaluationInfo, ScopedActionInfo,
 };
-use mlgw_config::Value as _;
+use mlgw_config::SettingType as _;
 use mlgw_formats::schema::ObjectVersion;
-use mlgw_policies::KNOWN_AT_REST;
-use mlgw_policies::at_rest::{Area, Claim, Unheld, is_unheld};
-use mlgw_policies::engine::{KeptBlocks, Unread};
+use mlgw_policies::PROPERTIES_AT_REST;
+use mlgw_policies::at_rest::{InactivePins, RuleArea, RuleMatch, is_inactive_pin};
+use mlgw_policies::engine::{KeptBlocks, UnreadBlock};
 use mlgw_policies::language::{
-    CachePolicy, Due, Facts, Lost, PROPERTIES, Program, Property, Recommendation, Seen, Tried, Wish,
-    Word as _, resolve,
+    ActionRequest, CachePolicy, ConditionResult, DisplacedAction, DueAction, Facts, PROPERTIES, Program,
+    Property, Recommendation, TriedRule, Word as _, resolve,
 };
 use mlgw_policy_runtime::facts::{ObjectFacts, dataset_of};
 use mlgw_wire::error::{Code, S3Error};
@@ -28,8 +28,8 @@ use std::time::Duration;
 const KEPT_BLOCKS_MAX: u32 = 10_000;
 
 /// Converts the number of kept blocks to its API type.
-fn tell_kept(KeptBlocks { blocks, kept, pinned, planned }: KeptBlocks) -> KeptInfo {
-    KeptInfo { blocks, kept, pinned, planned }
+fn cached_blocks_info(KeptBlocks { blocks, kept, pinned, planned }: KeptBlocks) -> CachedBlocksInfo {
+    CachedBlocksInfo { blocks, kept, pinned, planned }
 }
 
 /// Query parameters: bucket and key of the object.
@@ -42,9 +42,9 @@ pub(super) struct ObjectQuery {
 
 pub(super) async fn explain(
     State(admin): State<Arc<Admin>>,
-    Query(query): Query<ObjectQuery>,
+    AdminQuery(query): AdminQuery<ObjectQuery>,
 ) -> Result<Json<Explanation>, ApiError> {
-    let found = admin.find_bound(&query.bucket, &query.key).await?;
+    let found = admin.find_remote_backed(&query.bucket, &query.key).await?;
     let explained = tokio::task::spawn_blocking(move || admin.explain(found, &query)).await;
     Ok(Json(explained.map_err(S3Error::internal)??))
 }
@@ -66,33 +66,36 @@ impl Admin {
                 (shown, object.ok_or_else(|| S3Error::new(Code::NoSuchKey))?)
             }
         };
-        let known = self.stored.known(&bucket, &key, &object)?;
+        let known = self.stored.object_facts(&bucket, &key, &object)?;
         let running = self.policies.running();
         let system = self.policies.system();
-        let unread = Unread { bucket: bucket.id, key: key.as_str(), size: object.size, number: 0 };
-        let (areas, unheld) = (self.standing.areas(), self.standing.unheld());
-        let (kept, taken) = self.keeper.ask(|decider, now_us| {
-            let kept = bucket.binding.is_some().then(|| tell_kept(decider.kept_of(&unread, KEPT_BLOCKS_MAX)));
-            (kept, decider.facts_of(now_us, &unread, &KNOWN_AT_REST))
+        let unread = UnreadBlock { bucket: bucket.id, key: key.as_str(), size: object.size, number: 0 };
+        let (areas, unheld) = (self.retention.areas(), self.retention.inactive_pins());
+        let (kept, taken) = self.policy_driver.with_engine(|decider, now_us| {
+            let kept = bucket
+                .binding
+                .is_some()
+                .then(|| cached_blocks_info(decider.kept_blocks(&unread, KEPT_BLOCKS_MAX)));
+            (kept, decider.facts_of(now_us, &unread, &PROPERTIES_AT_REST))
         });
-        let access = taken.tell();
+        let access = taken.view();
         let dataset = dataset_of(&access);
-        let said = areas.of(bucket.id, key.as_str(), dataset.as_deref());
-        let belonging = said.filter_map(|(area, claim)| belonging(area, claim)).collect();
+        let matches = areas.of(bucket.id, key.as_str(), dataset.as_deref());
+        let belonging = matches.filter_map(|(area, claim)| scoped_action(area, claim)).collect();
         let now = self.clock.now();
         let mut facts = ObjectFacts::new(&running.program, &known, &system, now);
         facts.access = Some(&access);
-        let at_rest = AtRest {
+        let at_rest = DueContext {
             bucket: bucket.id,
             key: key.as_str(),
             is_own: bucket.binding.is_none(),
             idle: known.idle(None, &access, now),
             reads: access.fact(Property::Reads, "").and_then(|reads| reads.size()).unwrap_or(0.0),
-            unheld: &unheld,
+            inactive_pins: &unheld,
         };
         let deletion = self.deletion_of(bucket.id, key.as_str());
-        let told = explained((&running.program, running.number()), &facts, shown, &at_rest);
-        Ok(Explanation { kept, belonging, deletion, ..told })
+        let explanation = explained((&running.program, running.number()), &facts, shown, &at_rest);
+        Ok(Explanation { kept, belonging, deletion, ..explanation })
     }
 
     /// Returns the record of an object of a remote-backed bucket: that of its clean copy, or else as much as
@@ -103,31 +106,31 @@ impl Admin {
         bucket: mlgw_common::BucketId,
         key: &mlgw_common::ObjectKey,
     ) -> ObjectVersion {
-        let copy = self.stored.bound.copies().and_then(|copies| copies.find(bucket, key));
+        let copy = self.stored.remote_backed.copies().and_then(|copies| copies.find(bucket, key));
         let copy = copy.filter(|copy| copy.object.size == shown.size).map(|copy| copy.object);
         copy.unwrap_or_else(|| ObjectVersion { size: shown.size, ..ObjectVersion::default() })
     }
 }
 
 /// State of an object that determines if a due action is carried out now.
-struct AtRest<'a> {
+struct DueContext<'a> {
     bucket: u64,
     key: &'a str,
     is_own: bool,
     idle: Duration,
     reads: f64,
-    unheld: &'a Unheld,
+    inactive_pins: &'a InactivePins,
 }
 
-impl AtRest<'_> {
-    fn is_unheld(&self, due: &Due<'_>) -> bool {
-        is_unheld(self.unheld, self.bucket, self.key, due)
+impl DueContext<'_> {
+    fn is_inactive_pin(&self, due: &DueAction<'_>) -> bool {
+        is_inactive_pin(self.inactive_pins, self.bucket, self.key, due)
     }
 
     /// Returns the number of reads from which a copy is kept, if the object has not reached it.
-    fn waits_for_reads(&self, due: &Due<'_>) -> Option<u32> {
-        match due.wish {
-            Wish::Copy { min_reads, keep: true, .. } if self.reads + 1.0 < f64::from(*min_reads) => {
+    fn reads_required(&self, due: &DueAction<'_>) -> Option<u32> {
+        match due.request {
+            ActionRequest::Copy { min_reads, keep: true, .. } if self.reads + 1.0 < f64::from(*min_reads) => {
                 Some(*min_reads)
             }
             _ => None,
@@ -135,20 +138,20 @@ impl AtRest<'_> {
     }
 
     /// Returns the reason why an action is not carried out now, or an empty string.
-    fn note(&self, due: &Due<'_>) -> String {
-        let after = match due.wish {
-            Wish::Spill { after, .. } | Wish::Evict { after } => *after,
+    fn reason_not_done(&self, due: &DueAction<'_>) -> String {
+        let after = match due.request {
+            ActionRequest::Spill { after, .. } | ActionRequest::Evict { after } => *after,
             _ => Duration::ZERO,
         };
-        if !due.action.kind.is_done_in(self.is_own) {
+        if !due.action.kind.is_applicable_to(self.is_own) {
             let buckets = if self.is_own { "our own" } else { "bound" };
             return format!("does nothing in {buckets} buckets");
         }
-        if self.is_unheld(due) {
-            let is_over = self.unheld.is_over(self.bucket, self.key, &due.rule.rule.id);
+        if self.is_inactive_pin(due) {
+            let is_over = self.inactive_pins.is_expired(self.bucket, self.key, &due.rule.rule.id);
             return if is_over { "its time is over" } else { "there is no room for it" }.to_owned();
         }
-        if let Some(reads) = self.waits_for_reads(due) {
+        if let Some(reads) = self.reads_required(due) {
             return format!("from read {reads} on");
         }
         if self.idle < after {
@@ -162,15 +165,16 @@ fn explained(
     (program, version): (&Program, u64),
     facts: &dyn Facts,
     object: ObjectInfo,
-    at_rest: &AtRest<'_>,
+    at_rest: &DueContext<'_>,
 ) -> Explanation {
     let verdict = program.evaluate(facts);
     // As in the reconciler's pass: an inactive pin does not override weaker actions.
-    let (unheld, due): (Vec<_>, Vec<_>) = verdict.due.iter().copied().partition(|due| at_rest.is_unheld(due));
+    let (unheld, due): (Vec<_>, Vec<_>) =
+        verdict.due.iter().copied().partition(|due| at_rest.is_inactive_pin(due));
     let resolved = resolve(due.into_iter());
-    let action = |due: &Due<'_>| action(due, at_rest.note(due));
+    let action = |due: &DueAction<'_>| action(due, at_rest.reason_not_done(due));
     let mut recommended = program.recommend(&verdict, None);
-    if resolved.done.iter().any(|due| at_rest.waits_for_reads(due).is_some()) {
+    if resolved.done.iter().any(|due| at_rest.reads_required(due).is_some()) {
         (recommended.cache, recommended.cache_policy) = (false, CachePolicy::None);
     }
     Explanation {
@@ -178,10 +182,10 @@ fn explained(
         kept: None,
         version,
         facts: known_facts(facts),
-        rules: verdict.tried.iter().map(tried).collect(),
+        rules: verdict.tried.iter().map(rule_evaluation).collect(),
         due: resolved.done.iter().chain(&unheld).map(action).collect(),
         observed: resolved.observed.iter().map(action).collect(),
-        lost: resolved.lost.iter().map(lost).collect(),
+        lost: resolved.displaced.iter().map(overridden_action).collect(),
         belonging: Vec::new(),
         deletion: None,
         recommendation: recommendation(&recommended),
@@ -197,20 +201,20 @@ fn known_facts(facts: &dyn Facts) -> Vec<FactInfo> {
     known.collect()
 }
 
-fn tried(one: &Tried<'_>) -> RuleTried {
-    let seen = |seen: &Seen<'_>| ConditionSeen { held: seen.held, says: seen.sentence() };
-    RuleTried {
+fn rule_evaluation(one: &TriedRule<'_>) -> RuleEvaluationInfo {
+    let seen = |seen: &ConditionResult<'_>| ConditionResultInfo { held: seen.held, says: seen.sentence() };
+    RuleEvaluationInfo {
         rule: one.rule.rule.id.to_string(),
         priority: one.rule.rule.priority,
         from: one.rule.source.to_string(),
-        applies: one.applies,
+        applies: one.is_applicable,
         matched: one.matched,
         score: one.score,
         conditions: one.conditions.iter().map(seen).collect(),
     }
 }
 
-fn action(due: &Due<'_>, note: String) -> ActionInfo {
+fn action(due: &DueAction<'_>, note: String) -> ActionInfo {
     ActionInfo {
         action: due.action.kind.to_string(),
         target: due.action.target.to_string(),
@@ -219,18 +223,18 @@ fn action(due: &Due<'_>, note: String) -> ActionInfo {
     }
 }
 
-fn belonging(area: &Area, claim: &Claim) -> Option<BelongingInfo> {
+fn scoped_action(area: &RuleArea, claim: &RuleMatch) -> Option<ScopedActionInfo> {
     let (action, rule) = (claim.action()?.to_string(), claim.by.rule.to_string());
-    Some(BelongingInfo { action, rule, of: area.to_string() })
+    Some(ScopedActionInfo { action, rule, of: area.to_string() })
 }
 
-fn lost(lost: &Lost<'_>) -> LostAction {
-    LostAction {
+fn overridden_action(lost: &DisplacedAction<'_>) -> OverriddenAction {
+    OverriddenAction {
         action: lost.due.action.kind.to_string(),
         rule: lost.due.rule.rule.id.to_string(),
-        to_action: lost.to.action.kind.to_string(),
-        to_rule: lost.to.rule.rule.id.to_string(),
-        why: lost.why.name().to_owned(),
+        to_action: lost.stronger.action.kind.to_string(),
+        to_rule: lost.stronger.rule.rule.id.to_string(),
+        why: lost.reason.name().to_owned(),
     }
 }
 

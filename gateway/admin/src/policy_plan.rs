@@ -6,25 +6,30 @@
 //! Nothing is changed. A client whose dry run was dropped starts it again.
 
 use super::change::parse;
-use super::policy::{files, refused};
+use super::policy::{checked_files, policy_refusal};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use mlgw_api::{
-    DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, SettingPlanned, SuperfluousInfo,
+    ExpiredCheckpointInfo, PendingDeletionInfo, PlanExample, PlanPage, PlanRequest, PlannedActionInfo,
+    PlannedSettingInfo, UndeterminedRule,
 };
-use mlgw_background::policy_plan::{Deed, Extent, Plan, Subject};
-use mlgw_background::reconciler::groups::{Finding, Member, Spare, moment_of, own_buckets};
-use mlgw_background::reconciler::pointed::{Endangered, Named, named};
-use mlgw_background::stored_objects::{Behind, Looked};
+use mlgw_background::policy_plan::{AffectedObjects, PlannedAction, PolicyDryRun, Subject};
+use mlgw_background::reconciler::groups::{
+    CheckpointExpiry, CheckpointScan, ContainingCheckpoint, moment_of, own_buckets,
+};
+use mlgw_background::reconciler::references::{
+    EndangeredCheckpoints, ReferencedCheckpoints, find_references,
+};
+use mlgw_background::stored_objects::{ScanPosition, VisitedObject};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{PLAN_OBJECTS_MAX, PLANS_MAX};
 use mlgw_metadata::ReadError;
-use mlgw_policies::at_rest::{Note, deleting};
-use mlgw_policies::checkpoints::{Checkpoints, Generation, GroupId, Limits, MustStay};
-use mlgw_policies::engine::Unread;
+use mlgw_policies::at_rest::{PendingDeletion, deleting_rules};
+use mlgw_policies::checkpoints::{CheckpointIndex, DeletionGuard, Generation, GroupId, Limits};
+use mlgw_policies::engine::UnreadBlock;
 use mlgw_policies::language::{ActionKind, Facts, Program, Property, Word as _};
 use mlgw_policy_runtime::PolicyError;
 use mlgw_policy_runtime::SystemFacts;
@@ -37,41 +42,41 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// Time without a request after which a dry run is dropped.
-const REMEMBERED: Duration = Duration::from_mins(10);
+const IDLE_MAX: Duration = Duration::from_mins(10);
 
 /// Dry runs in progress: at most [`PLANS_MAX`], the oldest is dropped for a new one.
 #[derive(Default)]
-pub struct PolicyPlans(Mutex<Held>);
+pub struct PolicyPlans(Mutex<DryRunTable>);
 
 #[derive(Default)]
-struct Held {
+struct DryRunTable {
     last: u64,
-    runs: VecDeque<(u64, Instant, Arc<Mutex<Run>>)>,
+    runs: VecDeque<(u64, Instant, Arc<Mutex<DryRunProgress>>)>,
 }
 
 /// A dry run and its progress.
-struct Run {
-    plan: Plan,
+struct DryRunProgress {
+    plan: PolicyDryRun,
     version: u64,
     /// Scan for the checkpoints of own buckets, which is the first pass; `None` once complete. Checkpoints
     /// are found in the catalogue, exactly as a pass of the reconciler finds them: deletions are based on
     /// nothing else.
-    finding: Option<Finding>,
-    own: Checkpoints,
+    checkpoint_scan: Option<CheckpointScan>,
+    own_checkpoints: CheckpointIndex,
     /// Start of the scan: a checkpoint that was not quiet at this time does not count as quiet.
     began: Timestamp,
     /// True in the second pass, which evaluates rules that apply to more than one object. The next field
     /// counts the objects of that pass.
-    hearing: bool,
-    heard: u64,
-    from: Option<Behind>,
+    is_collecting: bool,
+    collected_objects: u64,
+    from: Option<ScanPosition>,
 }
 
 impl PolicyPlans {
     /// Stores a dry run. Returns the number by which it is continued.
-    fn put(&self, run: Run) -> u64 {
+    fn put(&self, run: DryRunProgress) -> u64 {
         let mut held = self.0.lock();
-        held.runs.retain(|(_, used, _)| used.elapsed() < REMEMBERED);
+        held.runs.retain(|(_, used, _)| used.elapsed() < IDLE_MAX);
         if held.runs.len() >= PLANS_MAX {
             held.runs.pop_front();
         }
@@ -81,7 +86,7 @@ impl PolicyPlans {
         number
     }
 
-    fn find(&self, number: u64) -> Result<Arc<Mutex<Run>>, ApiError> {
+    fn find(&self, number: u64) -> Result<Arc<Mutex<DryRunProgress>>, ApiError> {
         let mut held = self.0.lock();
         let found = held.runs.iter_mut().find(|(of, ..)| *of == number).map(|(_, used, run)| {
             *used = Instant::now();
@@ -111,7 +116,7 @@ impl Admin {
     fn plan(&self, request: PlanRequest, limit: usize) -> Result<PlanPage, ApiError> {
         let Some(number) = request.plan else {
             let mut run = self.begin_plan(request)?;
-            let page = self.go_on(&mut run, limit)?;
+            let page = self.advance(&mut run, limit)?;
             return Ok(match page {
                 Ok(last) => last,
                 Err(page) => PlanPage { next: Some(self.policy_plans.put(run)), ..page },
@@ -129,7 +134,7 @@ impl Admin {
             self.policy_plans.forget(number);
             return Err(ApiError::invalid("The policy was changed meanwhile; begin the plan anew."));
         }
-        Ok(match self.go_on(&mut run, limit)? {
+        Ok(match self.advance(&mut run, limit)? {
             Ok(last) => {
                 self.policy_plans.forget(number);
                 last
@@ -138,125 +143,144 @@ impl Admin {
         })
     }
 
-    fn begin_plan(&self, request: PlanRequest) -> Result<Run, ApiError> {
-        let files = files(request.files, request.frameworks)?;
-        let other = self.policies.compile(files).map_err(|wrong| refused(PolicyError::Wrong(wrong)))?;
+    fn begin_plan(&self, request: PlanRequest) -> Result<DryRunProgress, ApiError> {
+        let files = checked_files(request.files, request.frameworks)?;
+        let other =
+            self.policies.compile(files).map_err(|wrong| policy_refusal(PolicyError::Wrong(wrong)))?;
         let running = self.policies.running();
-        let below = self.stored.tiers.hot.has_below();
-        let plan = Plan::new(Arc::clone(&running.program), Arc::new(other), below);
-        let (own, began) = (Checkpoints::new(Limits::default()), self.clock.now());
-        let (version, finding) = (running.number(), Some(Finding::new()));
-        Ok(Run { plan, version, finding, own, began, hearing: true, heard: 0, from: None })
+        let below = self.stored.tiers.hot.lower_tiers();
+        let plan = PolicyDryRun::new(Arc::clone(&running.program), Arc::new(other), below);
+        let (own, began) = (CheckpointIndex::new(Limits::default()), self.clock.now());
+        let (version, finding) = (running.number(), Some(CheckpointScan::new()));
+        Ok(DryRunProgress {
+            plan,
+            version,
+            checkpoint_scan: finding,
+            own_checkpoints: own,
+            began,
+            is_collecting: true,
+            collected_objects: 0,
+            from: None,
+        })
     }
 
     /// Visits at most `limit` more objects. Returns `Ok` with the complete result, or `Err` with the result
     /// so far.
-    fn go_on(&self, run: &mut Run, limit: usize) -> Result<Result<PlanPage, PlanPage>, ApiError> {
-        let (system, now, asked) = (self.policies.system(), self.clock.now(), run.plan.asked());
+    fn advance(
+        &self,
+        run: &mut DryRunProgress,
+        limit: usize,
+    ) -> Result<Result<PlanPage, PlanPage>, ApiError> {
+        let (system, now, asked) = (self.policies.system(), self.clock.now(), run.plan.asked_properties());
         let (from, mut reached) = (run.from.take(), None);
         let next = self.stored.each_object(from.as_ref(), limit, &mut |looked| {
-            match &mut run.finding {
-                Some(finding) => find(finding, &looked),
-                None => self.plan_for(run, &looked, (&system, now, &asked))?,
+            match &mut run.checkpoint_scan {
+                Some(finding) => add_to_scan(finding, &looked),
+                None => self.evaluate_object(run, &looked, (&system, now, &asked))?,
             }
             reached = Some((looked.bucket.name.clone(), looked.key.clone()));
             Ok(())
         });
         // After an error the dry run resumes behind the last visited object, so that no object counts twice.
-        let reached = reached.map(|(bucket, key)| Behind { bucket, key: Some(key) });
+        let reached = reached.map(|(bucket, key)| ScanPosition { bucket, key: Some(key) });
         run.from = match &next {
             Ok(next) => next.clone(),
             Err(_) => reached.or(from),
         };
         let is_over = next.map_err(S3Error::from)?.is_none();
-        if let Some(finding) = run.finding.take() {
+        if let Some(finding) = run.checkpoint_scan.take() {
             if !is_over {
-                run.finding = Some(finding);
+                run.checkpoint_scan = Some(finding);
                 return Ok(Err(run.page()));
             }
-            self.found(run, finding);
-            return self.go_on(run, limit);
+            self.finish_checkpoint_scan(run, finding);
+            return self.advance(run, limit);
         }
-        let was_heard = run.hearing;
-        run.hearing &= !is_over;
-        if !is_over || was_heard {
+        let was_collecting = run.is_collecting;
+        run.is_collecting &= !is_over;
+        if !is_over || was_collecting {
             return Ok(Err(run.page()));
         }
-        let [running, other] = run.plan.spare(&run.own);
+        let [running, other] = run.plan.expired_checkpoints(&run.own_checkpoints);
         Ok(Ok(PlanPage {
             deletions: self.deletions(run, &running),
-            superfluous: self.superfluous(run, running, other),
-            impossible: self.impossible(run.plan.programs().1).into_iter().chain(run.plan.idle()).collect(),
+            expired: self.expired_checkpoints(run, running, other),
+            impossible: self
+                .impossible(run.plan.programs().1)
+                .into_iter()
+                .chain(run.plan.ineffective_actions())
+                .collect(),
             ..run.page()
         }))
     }
 
     /// Finishes the first pass: all checkpoints of own buckets are known.
-    fn found(&self, run: &mut Run, finding: Finding) {
-        run.own = finding.end(run.began.as_millis());
-        run.own.recall(&self.standing.spacings());
+    fn finish_checkpoint_scan(&self, run: &mut DryRunProgress, finding: CheckpointScan) {
+        run.own_checkpoints = finding.finish(run.began.as_millis());
+        run.own_checkpoints.restore_spacings(&self.retention.spacings());
         let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
         let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
-        run.plan.hear_newest(&run.own, |_| true);
-        self.keeper.ask(|decider, _| {
-            run.plan.hear_newest(&decider.checkpoints, |bucket| !ours.contains(&bucket));
+        run.plan.pin_newest_checkpoints(&run.own_checkpoints, |_| true);
+        self.policy_driver.with_engine(|decider, _| {
+            run.plan.pin_newest_checkpoints(&decider.checkpoints, |bucket| !ours.contains(&bucket));
         });
     }
 
     /// Evaluates one object: in the second pass rules for more than one object, in the last pass all rules.
-    fn plan_for(
+    fn evaluate_object(
         &self,
-        run: &mut Run,
-        looked: &Looked<'_>,
+        run: &mut DryRunProgress,
+        looked: &VisitedObject<'_>,
         (system, now, asked): (&SystemFacts, Timestamp, &[Property]),
     ) -> Result<(), ReadError> {
         let (bucket, key) = (looked.bucket.id, looked.key.as_str());
-        let object = &self.stored.known(looked.bucket, looked.key, looked.object)?;
-        let unread = Unread { bucket, key, size: object.size, number: 0 };
+        let object = &self.stored.object_facts(looked.bucket, looked.key, looked.object)?;
+        let unread = UnreadBlock { bucket, key, size: object.size, number: 0 };
         // The policy engine is released before rules are evaluated, so that reads and writes do not wait.
         let is_own = looked.bucket.binding.is_none();
-        let known = |of: &Checkpoints| {
-            (of.group_of(bucket, key).as_ref().map(Member::from), of.standing(bucket, key))
+        let known = |of: &CheckpointIndex| {
+            (of.group_of(bucket, key).as_ref().map(ContainingCheckpoint::from), of.key_facts(bucket, key))
         };
-        let (taken, heard) = self.keeper.ask(|decider, now_us| {
-            let heard = (!is_own).then(|| known(&decider.checkpoints));
-            (decider.facts_of(now_us, &unread, asked), heard)
+        let (taken, tracked) = self.policy_driver.with_engine(|decider, now_us| {
+            let observed = (!is_own).then(|| known(&decider.checkpoints));
+            (decider.facts_of(now_us, &unread, asked), observed)
         });
-        let (member, standing) = heard.unwrap_or_else(|| known(&run.own));
-        let access = taken.tell();
+        let (member, standing) = tracked.unwrap_or_else(|| known(&run.own_checkpoints));
+        let access = taken.view();
         let idle = object.idle(looked.read, &access, now);
         let (member, access) = (member.as_ref(), Some(&access as &dyn Facts));
-        let of = Subject { bucket, is_own, object, member, standing, access, idle, system, now };
-        if run.hearing {
-            run.heard += 1;
-            run.plan.hear(&of);
+        let of =
+            Subject { bucket, is_own, object, member, checkpoint_facts: standing, access, idle, system, now };
+        if run.is_collecting {
+            run.collected_objects += 1;
+            run.plan.collect_matches(&of);
         } else {
-            run.plan.look(&of);
+            run.plan.compare(&of);
         }
         Ok(())
     }
 }
 
 /// Records an object that may belong to a checkpoint of an own bucket.
-fn find(finding: &mut Finding, looked: &Looked<'_>) {
+fn add_to_scan(finding: &mut CheckpointScan, looked: &VisitedObject<'_>) {
     if looked.bucket.binding.is_none() {
-        finding.look(looked.bucket.id, looked.key.as_str(), moment_of(looked.object), looked.object.size);
+        finding.visit(looked.bucket.id, looked.key.as_str(), moment_of(looked.object), looked.object.size);
     }
 }
 
-impl Run {
+impl DryRunProgress {
     /// Returns the result so far.
     fn page(&self) -> PlanPage {
-        let asks = |(rule, asks)| NotJudged { rule, asks };
+        let asks = |(rule, asks)| UndeterminedRule { rule, asks };
         let (running, other) = self.plan.programs();
         PlanPage {
             version: self.version,
             objects: self.plan.objects,
             changed: self.plan.changed,
-            deeds: self.plan.deeds.clone().into_iter().map(told).collect(),
-            settings: settings_changed(running, other).into_iter().map(planned).collect(),
+            actions: self.plan.actions.clone().into_iter().map(planned_action_info).collect(),
+            settings: settings_changed(running, other).into_iter().map(planned_setting_info).collect(),
             not_judged: self.plan.not_judged().into_iter().map(asks).collect(),
-            heard: self.heard,
+            collected: self.collected_objects,
             ..PlanPage::default()
         }
     }
@@ -265,46 +289,57 @@ impl Run {
 impl Admin {
     /// Returns the checkpoints that the other policy would expire and the running one does not expire in the
     /// same way.
-    fn superfluous(&self, run: &Run, running: Vec<Spare>, other: Vec<Spare>) -> Vec<SuperfluousInfo> {
+    fn expired_checkpoints(
+        &self,
+        run: &DryRunProgress,
+        running: Vec<CheckpointExpiry>,
+        other: Vec<CheckpointExpiry>,
+    ) -> Vec<ExpiredCheckpointInfo> {
         let names = self.bucket_names();
-        let told = |Spare { is_deleted, of, .. }: Spare| SuperfluousInfo {
-            stays: (is_deleted && !of.stays.is_empty()).then(|| MustStay::all(&of.stays)),
-            objects: format!("s3://{}/{}", names.get(&of.bucket).map_or("", String::as_str), of.prefix),
-            rule: of.rule,
-            is_deleted,
-            grace_seconds: if is_deleted { of.grace.as_secs() } else { 0 },
-            files: of.files,
-            bytes: of.bytes,
-        };
-        let way = |one: &SuperfluousInfo| {
+        let expired_info =
+            |CheckpointExpiry { is_deleted, checkpoint: of, .. }: CheckpointExpiry| ExpiredCheckpointInfo {
+                stays: (is_deleted && !of.guards.is_empty()).then(|| DeletionGuard::reasons(&of.guards)),
+                objects: format!("s3://{}/{}", names.get(&of.bucket).map_or("", String::as_str), of.prefix),
+                rule: of.rule,
+                is_deleted,
+                grace_seconds: if is_deleted { of.grace.as_secs() } else { 0 },
+                files: of.files,
+                bytes: of.bytes,
+            };
+        let way = |one: &ExpiredCheckpointInfo| {
             (one.objects.clone(), one.is_deleted, one.grace_seconds, one.stays.is_some())
         };
-        let named = self.named(&run.own, &other);
-        let now: BTreeSet<_> = running.into_iter().map(|one| way(&told(one))).collect();
+        let named = self.referenced(&run.own_checkpoints, &other);
+        let now: BTreeSet<_> = running.into_iter().map(|one| way(&expired_info(one))).collect();
         let new = other.into_iter().map(|one| {
-            let named = named.why(one.of.bucket, &one.of.prefix).filter(|_| one.is_deleted);
+            let named =
+                named.reason(one.checkpoint.bucket, &one.checkpoint.prefix).filter(|_| one.is_deleted);
             let named = named.map(str::to_owned);
-            (told(one), named)
+            (expired_info(one), named)
         });
         let new = new.filter(|(one, _)| !now.contains(&way(one)));
-        new.map(|(one, named)| SuperfluousInfo { stays: both(one.stays, named), ..one }).collect()
+        new.map(|(one, named)| ExpiredCheckpointInfo { stays: join_reasons(one.stays, named), ..one })
+            .collect()
     }
 
     /// Returns the checkpoints to be deleted that small files refer to.
-    fn named(&self, own: &Checkpoints, spare: &[Spare]) -> Named {
-        let deleted = || spare.iter().filter(|one| one.is_deleted);
+    fn referenced(&self, own: &CheckpointIndex, expired: &[CheckpointExpiry]) -> ReferencedCheckpoints {
+        let deleted = || expired.iter().filter(|one| one.is_deleted);
         let ids: Vec<GroupId> = deleted().map(|one| one.id).collect();
-        let goes: BTreeSet<_> = deleted().filter(|one| one.of.stays.is_empty()).map(|one| one.id).collect();
+        let goes: BTreeSet<_> =
+            deleted().filter(|one| one.checkpoint.guards.is_empty()).map(|one| one.id).collect();
         // This runs on a blocking thread, on which no other task depends.
-        Handle::current()
-            .block_on(named(&self.stored, &Endangered::of(own, &ids, |one| goes.contains(&one.id))))
+        Handle::current().block_on(find_references(
+            &self.stored,
+            &EndangeredCheckpoints::of(own, &ids, |one| goes.contains(&one.id)),
+        ))
     }
 
     /// Returns the requests of rules that a server with this configuration cannot carry out.
     fn impossible(&self, other: &Program) -> Vec<String> {
-        let (has_cold, has_upstream) = self.stored.tiers.hot.has_below();
+        let (has_cold, has_upstream) = self.stored.tiers.hot.lower_tiers();
         let mut impossible = Vec::new();
-        if other.acts(ActionKind::Spill) && !has_cold && !has_upstream {
+        if other.has_acting(ActionKind::Spill) && !has_cold && !has_upstream {
             impossible.push(
                 "Nothing is spilled: there is no tier below the hot one (cold.dirs, cold.upstream)."
                     .to_owned(),
@@ -316,46 +351,49 @@ impl Admin {
     /// Returns the pending deletions by rules of the running policy, no matter whether the engine knows their
     /// checkpoints: the reconciler's next pass visits all stored objects and cancels deletions that no rule
     /// demands any more.
-    fn deletions(&self, run: &Run, running: &[Spare]) -> Vec<DeletionInfo> {
-        let rules: BTreeSet<&str> = deleting(run.plan.programs().0).collect();
-        let doubted = running.iter().filter(|one| one.is_deleted && !one.of.stays.is_empty());
-        let doubted: BTreeMap<_, _> =
-            doubted.map(|one| ((one.of.bucket, one.of.prefix.as_str()), &one.of.stays)).collect();
-        let (names, named) = (self.bucket_names(), self.named(&run.own, running));
-        let told = |note: Note| {
-            let doubts =
-                doubted.get(&(note.bucket, note.prefix.as_str())).map(|doubts| MustStay::all(doubts));
-            let now = both(doubts, named.why(note.bucket, &note.prefix).map(str::to_owned));
+    fn deletions(&self, run: &DryRunProgress, running: &[CheckpointExpiry]) -> Vec<PendingDeletionInfo> {
+        let rules: BTreeSet<&str> = deleting_rules(run.plan.programs().0).collect();
+        let doubted = running.iter().filter(|one| one.is_deleted && !one.checkpoint.guards.is_empty());
+        let doubted: BTreeMap<_, _> = doubted
+            .map(|one| ((one.checkpoint.bucket, one.checkpoint.prefix.as_str()), &one.checkpoint.guards))
+            .collect();
+        let (names, named) = (self.bucket_names(), self.referenced(&run.own_checkpoints, running));
+        let deletion_info = |note: PendingDeletion| {
+            let doubts = doubted
+                .get(&(note.bucket, note.prefix.as_str()))
+                .map(|doubts| DeletionGuard::reasons(doubts));
+            let now = join_reasons(doubts, named.reason(note.bucket, &note.prefix).map(str::to_owned));
             self.deletion(names.get(&note.bucket).map_or("", String::as_str), note, now)
         };
-        let notes = self.standing.notes().into_iter().filter(|note| rules.contains(note.rule.as_str()));
-        notes.map(told).collect()
+        let notes =
+            self.retention.pending_deletions().into_iter().filter(|note| rules.contains(note.rule.as_str()));
+        notes.map(deletion_info).collect()
     }
 
     /// Returns the pending deletion of the checkpoint that contains an object, if any.
-    pub(super) fn deletion_of(&self, bucket: u64, key: &str) -> Option<DeletionInfo> {
-        let prefix = Checkpoints::prefix_of(key)?;
-        let notes = self.standing.notes();
+    pub(super) fn deletion_of(&self, bucket: u64, key: &str) -> Option<PendingDeletionInfo> {
+        let prefix = CheckpointIndex::prefix_of(key)?;
+        let notes = self.retention.pending_deletions();
         let note = notes.iter().find(|one| one.bucket == bucket && one.prefix == prefix)?.clone();
         let goes = |one: &Generation<'_>| {
             notes.iter().any(|note| note.bucket == one.bucket && note.prefix == one.prefix)
         };
-        let endangered = self.keeper.ask(|decider, _| {
+        let endangered = self.policy_driver.with_engine(|decider, _| {
             let id = decider.checkpoints.group_of(bucket, key).map(|one| one.id);
-            Endangered::of(&decider.checkpoints, id.as_slice(), goes)
+            EndangeredCheckpoints::of(&decider.checkpoints, id.as_slice(), goes)
         });
-        let named = Handle::current().block_on(named(&self.stored, &endangered));
-        let now = named.why(bucket, prefix).map(str::to_owned);
+        let named = Handle::current().block_on(find_references(&self.stored, &endangered));
+        let now = named.reason(bucket, prefix).map(str::to_owned);
         Some(self.deletion(self.bucket_names().get(&bucket).map_or("", String::as_str), note, now))
     }
 
     /// Converts a pending deletion to its API type; `now` is the guard that would prevent it now.
-    fn deletion(&self, bucket: &str, note: Note, now: Option<String>) -> DeletionInfo {
-        DeletionInfo {
+    fn deletion(&self, bucket: &str, note: PendingDeletion, now: Option<String>) -> PendingDeletionInfo {
+        PendingDeletionInfo {
             objects: format!("s3://{bucket}/{}", note.prefix),
-            stays: now.or_else(|| self.standing.stays(note.bucket, &note.prefix)),
+            stays: now.or_else(|| self.retention.guard(note.bucket, &note.prefix)),
             rule: note.rule,
-            noted: Timestamp(note.noted_ms).to_string(),
+            since: Timestamp(note.recorded_ms).to_string(),
             due: Timestamp(note.due_ms).to_string(),
             files: note.files,
             bytes: note.bytes,
@@ -364,22 +402,22 @@ impl Admin {
 }
 
 /// Joins two reasons into one clause.
-fn both(one: Option<String>, other: Option<String>) -> Option<String> {
+fn join_reasons(one: Option<String>, other: Option<String>) -> Option<String> {
     let all: Vec<String> = one.into_iter().chain(other).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-fn planned(SettingChanged { word, before, after }: SettingChanged) -> SettingPlanned {
-    SettingPlanned { setting: word, before, after }
+fn planned_setting_info(SettingChanged { word, before, after }: SettingChanged) -> PlannedSettingInfo {
+    PlannedSettingInfo { setting: word, before, after }
 }
 
-fn told((deed, extent): (Deed, Extent)) -> DeedInfo {
+fn planned_action_info((action, extent): (PlannedAction, AffectedObjects)) -> PlannedActionInfo {
     let example = |(object, reason)| PlanExample { object, reason };
-    DeedInfo {
-        change: if deed.stops { "stops" } else { "starts" }.to_owned(),
-        stance: deed.stance.name().to_owned(),
-        action: deed.action,
-        rule: deed.rule,
+    PlannedActionInfo {
+        change: if action.stops { "stops" } else { "starts" }.to_owned(),
+        stance: action.stance.name().to_owned(),
+        action: action.action,
+        rule: action.rule,
         objects: extent.objects,
         bytes: extent.bytes,
         moved_bytes: extent.moved_bytes,

@@ -2,28 +2,30 @@
 //! read-only.
 
 use super::change::parse;
-use super::extract::Query;
-use super::policy::{files, refused};
+use super::extract::AdminQuery;
+use super::policy::{checked_files, policy_refusal};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use http::StatusCode;
-use mlgw_api::{Examined, SimulateRequest, Simulated, TestRequest, ValidateRequest, Validated};
+use mlgw_api::{
+    PolicyTestResult, SimulateRequest, SimulationRow, TestRequest, ValidateRequest, ValidationResult,
+};
 use mlgw_common::limits::{
     SIMULATED_BLOCKS_MAX, SIMULATED_CACHES_MAX, SIMULATED_READS_MAX, TRIED_KEYS_MAX, TRIED_KEYS_SHOWN_MAX,
 };
 use mlgw_lab::rehearsal::RehearsalError;
-use mlgw_lab::rehearsal::examine::{begin, key_of_line, try_key};
+use mlgw_lab::rehearsal::examine::{empty_answer, key_of_line, try_key};
 use mlgw_lab::rehearsal::scenario::Scenario;
 use mlgw_lab::rehearsal::simulate::{Simulation, parse_order, racer, racers};
 use mlgw_lab::rehearsal::sizes::{DEFAULT_CACHES, block_bytes};
 use mlgw_lab::rehearsal::validate::validate as validated;
 use mlgw_policies::language::{
-    Environment, KnownOfKey, Program, Word as _, framework_schema, schema as policy_schema,
+    Environment, OfflineObject, Program, Word as _, framework_schema, schema as policy_schema,
 };
-use mlgw_policies::rehearse::workload::{Profile, Settings, objects_times_epochs};
-use mlgw_policy_runtime::{Files, PolicyError};
+use mlgw_policies::rehearse::workload::{Profile, WorkloadSettings, objects_times_epochs};
+use mlgw_policy_runtime::{PolicyError, PolicyFilesUpdate};
 use mlgw_wire::error::S3Error;
 use serde::Deserialize;
 use serde_json::Value;
@@ -47,7 +49,7 @@ impl From<RehearsalError> for ApiError {
     fn from(error: RehearsalError) -> Self {
         let message = format!("{error}.");
         match error {
-            RehearsalError::Asked(_) => Self::invalid(message),
+            RehearsalError::InvalidRequest(_) => Self::invalid(message),
             RehearsalError::Trace(_) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "TraceUnreadable", message)
             }
@@ -58,45 +60,48 @@ impl From<RehearsalError> for ApiError {
     }
 }
 
-pub(super) async fn schema(Query(query): Query<SchemaQuery>) -> Json<Value> {
+pub(super) async fn schema(AdminQuery(query): AdminQuery<SchemaQuery>) -> Json<Value> {
     Json(if query.framework { framework_schema() } else { policy_schema() })
 }
 
 pub(super) async fn validate(
     State(admin): State<Arc<Admin>>,
     body: Bytes,
-) -> Result<Json<Vec<Validated>>, ApiError> {
+) -> Result<Json<Vec<ValidationResult>>, ApiError> {
     let request: ValidateRequest = parse(&body)?;
-    away(move || admin.validate(request)).await
+    run_blocking(move || admin.validate(request)).await
 }
 
-pub(super) async fn test(State(admin): State<Arc<Admin>>, body: Bytes) -> Result<Json<Examined>, ApiError> {
+pub(super) async fn test(
+    State(admin): State<Arc<Admin>>,
+    body: Bytes,
+) -> Result<Json<PolicyTestResult>, ApiError> {
     let request: TestRequest = parse(&body)?;
-    away(move || admin.test(request)).await
+    run_blocking(move || admin.test(request)).await
 }
 
 pub(super) async fn simulate(
     State(admin): State<Arc<Admin>>,
     body: Bytes,
-) -> Result<Json<Vec<Simulated>>, ApiError> {
+) -> Result<Json<Vec<SimulationRow>>, ApiError> {
     let request: SimulateRequest = parse(&body)?;
-    let waiting = Waiting::default();
-    let is_over = Arc::clone(&waiting.0);
-    away(move || admin.simulate(request, &is_over)).await
+    let cancel_guard = CancelOnDrop::default();
+    let is_cancelled = Arc::clone(&cancel_guard.0);
+    run_blocking(move || admin.simulate(request, &is_cancelled)).await
 }
 
 /// Sets a flag when dropped, so that the simulation stops once its client has disconnected.
 #[derive(Default)]
-struct Waiting(Arc<AtomicBool>);
+struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Drop for Waiting {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Relaxed);
     }
 }
 
 /// Runs blocking work on another thread and returns its result as JSON.
-async fn away<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<Json<T>, ApiError> {
     Ok(Json(tokio::task::spawn_blocking(work).await.map_err(S3Error::internal)??))
@@ -109,37 +114,42 @@ fn environment(word: Option<&str>) -> Result<Option<Environment>, ApiError> {
             Environment::WORDS.join(", ")
         ))
     };
-    word.map(|word| Environment::of(word).ok_or_else(|| unknown(word))).transpose()
+    word.map(|word| Environment::from_word(word).ok_or_else(|| unknown(word))).transpose()
 }
 
 /// Returns the error for an invalid value of a field.
-fn wrong(field: &str, value: &str, why: impl std::fmt::Display) -> ApiError {
+fn invalid_field(field: &str, value: &str, why: impl std::fmt::Display) -> ApiError {
     ApiError::invalid(format!("{field} is {value:?}: {why}."))
 }
 
 impl Admin {
-    fn validate(&self, request: ValidateRequest) -> Result<Vec<Validated>, ApiError> {
-        let Files { custom, frameworks } = files(Some(request.files), request.frameworks)?;
+    fn validate(&self, request: ValidateRequest) -> Result<Vec<ValidationResult>, ApiError> {
+        let PolicyFilesUpdate { custom, frameworks } =
+            checked_files(Some(request.files), request.frameworks)?;
         let (texts, given) = (custom.unwrap_or_default(), frameworks.is_some());
         let plugins = frameworks.unwrap_or_else(|| self.policies.running().files.frameworks.clone());
         if texts.is_empty() && !given {
             return Err(ApiError::invalid("There is nothing to validate: give files or frameworks."));
         }
-        let mut told = validated(&texts, &plugins).map_err(S3Error::internal)?;
+        let mut results = validated(&texts, &plugins).map_err(S3Error::internal)?;
         if !given {
-            told.truncate(texts.len());
+            results.truncate(texts.len());
         }
-        Ok(told)
+        Ok(results)
     }
 
     /// Compiles files for `environment`, or else for the server's own environment.
-    fn program(&self, files: Files, environment: Option<Environment>) -> Result<Program, ApiError> {
-        let environment = environment.or(self.policies.place().environment);
+    fn program(
+        &self,
+        files: PolicyFilesUpdate,
+        environment: Option<Environment>,
+    ) -> Result<Program, ApiError> {
+        let environment = environment.or(self.policies.server().environment);
         let compiled = self.policies.compile_in(environment, files);
-        compiled.map_err(|wrong| refused(PolicyError::Wrong(wrong)))
+        compiled.map_err(|wrong| policy_refusal(PolicyError::Wrong(wrong)))
     }
 
-    fn test(&self, request: TestRequest) -> Result<Examined, ApiError> {
+    fn test(&self, request: TestRequest) -> Result<PolicyTestResult, ApiError> {
         let (count, limit) = (request.keys.len(), request.limit.unwrap_or(KEYS_SHOWN));
         if !(1..=TRIED_KEYS_MAX).contains(&count) {
             return Err(ApiError::invalid(format!("There are {count} keys, not 1 to {TRIED_KEYS_MAX}.")));
@@ -147,24 +157,29 @@ impl Admin {
         if !(1..=TRIED_KEYS_SHOWN_MAX).contains(&limit) {
             return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {TRIED_KEYS_SHOWN_MAX}.")));
         }
-        let environment = environment(request.environment.as_deref())?.or(self.policies.place().environment);
-        let program = self.program(files(request.files, request.frameworks)?, environment)?;
-        let mut examined = begin(&program);
+        let environment = environment(request.environment.as_deref())?.or(self.policies.server().environment);
+        let program = self.program(checked_files(request.files, request.frameworks)?, environment)?;
+        let mut examined = empty_answer(&program);
         for line in &request.keys {
-            let known = key_of_line(line).ok_or_else(|| wrong("keys", line, "it is no key"))?;
-            try_key(&mut examined, &program, KnownOfKey { environment, ..known }, limit);
+            let known = key_of_line(line).ok_or_else(|| invalid_field("keys", line, "it is no key"))?;
+            try_key(&mut examined, &program, OfflineObject { environment, ..known }, limit);
         }
         Ok(examined)
     }
 
-    fn simulate(&self, request: SimulateRequest, is_over: &AtomicBool) -> Result<Vec<Simulated>, ApiError> {
+    fn simulate(
+        &self,
+        request: SimulateRequest,
+        is_cancelled: &AtomicBool,
+    ) -> Result<Vec<SimulationRow>, ApiError> {
         let busy = || {
             let message = "A simulation is running, and there is one at a time; ask again when it has ended.";
             ApiError::new(StatusCode::CONFLICT, "SimulationRunning", message)
         };
         let _turn = self.simulating.try_lock().map_err(|_| busy())?;
         let simulation = self.simulation(request)?;
-        Ok(simulation.run(&|_| if is_over.load(Relaxed) { Err(RehearsalError::Stopped) } else { Ok(()) })?)
+        Ok(simulation
+            .run(&|_| if is_cancelled.load(Relaxed) { Err(RehearsalError::Stopped) } else { Ok(()) })?)
     }
 
     fn simulation(&self, request: SimulateRequest) -> Result<Simulation, ApiError> {
@@ -176,10 +191,10 @@ impl Admin {
                 "There are {count} caches, not 1 to {SIMULATED_CACHES_MAX}."
             )));
         }
-        let cache = |text: &String| text.parse().map_err(|why: String| wrong("cache", text, why));
+        let cache = |text: &String| text.parse().map_err(|why: String| invalid_field("cache", text, why));
         let block = request.block.as_deref().unwrap_or(BLOCK);
         let asked = request.policies.as_deref().unwrap_or_default().iter();
-        let asked = asked.map(|name| racer(name).map_err(|why| wrong("policies", name, why)));
+        let asked = asked.map(|name| racer(name).map_err(|why| invalid_field("policies", name, why)));
         let from_epoch = request.from_epoch.unwrap_or(1);
         if from_epoch == 0 {
             return Err(ApiError::invalid("from_epoch is 0, and the first is 1."));
@@ -187,23 +202,23 @@ impl Admin {
         Ok(Simulation {
             scenario: self.scenario(&request)?,
             caches: caches.iter().map(cache).collect::<Result<_, _>>()?,
-            block_bytes: block_bytes(block).map_err(|why| wrong("block", block, why))?,
+            block_bytes: block_bytes(block).map_err(|why| invalid_field("block", block, why))?,
             racers: racers(&asked.collect::<Result<Vec<_>, _>>()?),
             from_epoch,
             plans: request.plans,
             blocks_max: SIMULATED_BLOCKS_MAX,
-            program: self.heeded(request)?,
+            program: self.simulated_program(request)?,
         })
     }
 
     /// Returns the rules for a simulation: those of the request's files, merged above the running ones; if
     /// the request has none, the running rules for a trace and no rules for a profile.
-    fn heeded(&self, request: SimulateRequest) -> Result<Option<Arc<Program>>, ApiError> {
+    fn simulated_program(&self, request: SimulateRequest) -> Result<Option<Arc<Program>>, ApiError> {
         let environment = environment(request.environment.as_deref())?;
         if request.files.is_none() && request.frameworks.is_none() && environment.is_none() {
             return Ok(request.trace.map(|_| Arc::clone(&self.policies.running().program)));
         }
-        let files = files(request.files, request.frameworks)?;
+        let files = checked_files(request.files, request.frameworks)?;
         Ok(Some(Arc::new(self.program(files, environment)?)))
     }
 
@@ -219,9 +234,16 @@ impl Admin {
                 "workloads, seed, epochs, order, objects, from_epoch and plans are of a profile, and a trace is given.",
             )),
             (None, Some(name)) => {
-                let profile: Profile = name.parse().map_err(|why| wrong("profile", name, why))?;
+                let profile: Profile = name.parse().map_err(|why| invalid_field("profile", name, why))?;
                 let (seed, order) = (seed.unwrap_or(1), order.map(parse_order));
-                let settings = Settings { seed, workloads, epochs, order, objects, ..Settings::default() };
+                let settings = WorkloadSettings {
+                    seed,
+                    workloads,
+                    epochs,
+                    order,
+                    objects,
+                    ..WorkloadSettings::default()
+                };
                 let reads = objects_times_epochs(profile, &settings);
                 if reads > SIMULATED_READS_MAX {
                     return Err(ApiError::invalid(format!(

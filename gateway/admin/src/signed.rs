@@ -6,11 +6,11 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{Method, StatusCode};
-use mlgw_auth::{Payload, authenticate};
+use mlgw_auth::{BodyRequirement, authenticate};
 use mlgw_common::limits::POLICY_BYTES_MAX;
 use mlgw_listener::Peer;
 use mlgw_policies::language::limits::PLAN_TEXT_BYTES_MAX;
-use mlgw_wire::access::Action;
+use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::query::Query;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
@@ -24,25 +24,25 @@ const PLAN_BODY_BYTES_MAX: usize = PLAN_TEXT_BYTES_MAX + PLAN_TEXT_BYTES_MAX / 8
 
 /// Access key and address of the sender of a request, for the audit log.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
+pub(super) struct AdminCaller {
     pub(super) access_key: String,
     pub(super) from: String,
 }
 
-/// Refuses requests without a valid signature; adds the [`Caller`] to the others.
-pub(super) async fn require(
+/// Refuses requests without a valid signature; adds the [`AdminCaller`] to the others.
+pub(super) async fn require_admin_signature(
     State(admin): State<Arc<Admin>>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
     let (mut head, body) = request.into_parts();
     let query = Query::parse(head.uri.query().unwrap_or_default());
-    let who = authenticate(&head, &query, &admin.keyring, admin.clock.now(), &admin.rules)?;
+    let authenticated = authenticate(&head, &query, &admin.keyring, admin.clock.now(), &admin.rules)?;
     let denied = |message| ApiError::new(StatusCode::FORBIDDEN, "AccessDenied", message);
-    let principal = who.principal.ok_or_else(|| {
+    let principal = authenticated.principal.ok_or_else(|| {
         denied("The request is not signed. Sign it with SigV4 for the service mlgw, as `mlgw` commands do.")
     })?;
-    if !principal.allows(Action::Admin, None, None) {
+    if !principal.allows(RequiredPermission::Admin, None, None) {
         return Err(denied("The admin API needs a key with the role admin that no glob narrows."));
     }
     let (path, is_put) = (head.uri.path(), head.method == Method::PUT);
@@ -57,20 +57,20 @@ pub(super) async fn require(
         let message = format!("The body could not be read, or has more than {bytes_max} bytes.");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge", message)
     })?;
-    check_payload(&who.payload, &body)?;
+    check_payload(&authenticated.payload, &body)?;
     let from = head.extensions.get::<Peer>().map(|peer| peer.address.to_string()).unwrap_or_default();
-    head.extensions.insert(Caller { access_key: principal.access_key.clone(), from });
+    head.extensions.insert(AdminCaller { access_key: principal.access_key.clone(), from });
     Ok(next.run(Request::from_parts(head, Body::from(body))).await)
 }
 
-fn check_payload(payload: &Payload, body: &Bytes) -> Result<(), ApiError> {
+fn check_payload(payload: &BodyRequirement, body: &Bytes) -> Result<(), ApiError> {
     match payload {
-        Payload::Sha256(signed) if *signed == <[u8; 32]>::from(Sha256::digest(body)) => Ok(()),
-        Payload::Sha256(_) => {
+        BodyRequirement::Sha256(signed) if *signed == <[u8; 32]>::from(Sha256::digest(body)) => Ok(()),
+        BodyRequirement::Sha256(_) => {
             Err(ApiError::invalid("The body is not the one that was signed in x-amz-content-sha256."))
         }
-        Payload::Unsigned if body.is_empty() => Ok(()),
-        Payload::Unsigned | Payload::SignedChunks(..) | Payload::UnsignedTrailer => {
+        BodyRequirement::Unsigned if body.is_empty() => Ok(()),
+        BodyRequirement::Unsigned | BodyRequirement::SignedChunks(..) | BodyRequirement::UnsignedTrailer => {
             Err(ApiError::invalid("Sign the body: x-amz-content-sha256 must be its SHA-256."))
         }
     }

@@ -1,7 +1,7 @@
 //! `/v1/status`: the status of the server in one document.
 
 use super::Admin;
-use super::health::{findings, of_upstreams};
+use super::health::{findings, upstream_findings};
 use axum::Json;
 use axum::extract::State;
 use mlgw_api::tier_names::{COLD, HOT, MEMORY, UPSTREAM};
@@ -10,16 +10,16 @@ use mlgw_api::{
     Status, SyncStatus, TierStatus,
 };
 use mlgw_common::histogram::Durations;
-use mlgw_objects::Shortage as Kind;
-use mlgw_telemetry::Done;
-use mlgw_telemetry::process::Process;
-use mlgw_telemetry::recent::{Growth, Sample};
+use mlgw_objects::ResourceShortage as Kind;
+use mlgw_telemetry::OperationTotals;
+use mlgw_telemetry::process::ProcessUsage;
+use mlgw_telemetry::recent::{CounterGrowth, CounterSnapshot};
 use mlgw_wire::error::S3Error;
 use mlgw_wire::operation::Operation;
 use std::sync::Arc;
 
 /// Converts the totals of an operation to their API type.
-fn tell_operation(operation: Operation, done: &Done) -> OperationStatus {
+fn operation_status(operation: Operation, done: &OperationTotals) -> OperationStatus {
     OperationStatus {
         operation: operation.name().to_owned(),
         requests: done.requests,
@@ -38,8 +38,8 @@ fn quantile(durations: &Durations, quantile: f64) -> Option<f64> {
 }
 
 /// Converts the activity of the last minute to its API type.
-fn tell_recent(growth: &Growth) -> RecentStatus {
-    let operations = growth.done.iter().map(|(operation, done)| tell_operation(*operation, done));
+fn recent_status(growth: &CounterGrowth) -> RecentStatus {
+    let operations = growth.totals.iter().map(|(operation, done)| operation_status(*operation, done));
     let throttled = Kind::ALL.iter().zip(growth.shortages);
     let throttled = throttled.map(|(kind, count)| Shortage { reason: kind.name().to_owned(), count });
     RecentStatus {
@@ -51,8 +51,8 @@ fn tell_recent(growth: &Growth) -> RecentStatus {
     }
 }
 
-fn process_status(process: Process) -> ProcessStatus {
-    let Process { cpu_seconds, resident_bytes, open_files, open_files_max } = process;
+fn process_status(process: ProcessUsage) -> ProcessStatus {
+    let ProcessUsage { cpu_seconds, resident_bytes, open_files, open_files_max } = process;
     ProcessStatus { cpu_seconds, resident_bytes, open_files, open_files_max }
 }
 
@@ -67,10 +67,10 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Result<Json<Status>
 impl Admin {
     /// Returns the current counters.
     #[must_use]
-    pub fn sample(&self) -> Sample {
+    pub fn sample(&self) -> CounterSnapshot {
         let mut syncs = self.stored.catalogue.metrics().log_syncs;
         self.stored.tiers.hot.metrics().syncs.iter().for_each(|(_, durations)| syncs.add(durations));
-        Sample::take(&self.metrics, syncs)
+        CounterSnapshot::take(&self.metrics, syncs)
     }
 
     fn status(&self) -> Result<Status, mlgw_metadata::ReadError> {
@@ -86,9 +86,9 @@ impl Admin {
             started: self.started.to_string(),
             uptime_seconds: u64::try_from(age_ms / 1000).unwrap_or(0),
             data_dir: config.data_dir.display().to_string(),
-            durability: mlgw_config::Value::to_text(&config.durability),
+            durability: mlgw_config::SettingType::to_text(&config.durability),
             s3: self.s3_status(),
-            recent: tell_recent(&self.recent.until(&self.sample())),
+            recent: recent_status(&self.recent.growth_until(&self.sample())),
             catalogue: self.catalogue_status(),
             tiers: self.tier_statuses()?,
             syncs: self.sync_status(),
@@ -97,23 +97,23 @@ impl Admin {
                 waiting: self.stored.catalogue.metrics().releases_waiting,
             }],
             policy: self.policy_status(),
-            process: process_status(Process::now()),
+            process: process_status(ProcessUsage::now()),
         };
         status.findings = findings(&status);
-        status.findings.extend(of_upstreams(&self.upstreams));
+        status.findings.extend(upstream_findings(&self.upstreams));
         status.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         status.health = status.findings.first().map_or(Health::Ok, |worst| worst.severity);
         Ok(status)
     }
 
     fn s3_status(&self) -> S3Status {
-        let done = self.metrics.done();
+        let done = self.metrics.totals();
         S3Status {
             endpoint: self.endpoint.clone(),
             connections: u64::try_from(self.metrics.open_connections()).unwrap_or(0),
             connections_limit: self.connections_max,
             inflight_requests: u64::try_from(self.metrics.inflight_requests()).unwrap_or(0),
-            operations: done.iter().map(|(operation, done)| tell_operation(*operation, done)).collect(),
+            operations: done.iter().map(|(operation, done)| operation_status(*operation, done)).collect(),
         }
     }
 
@@ -198,7 +198,7 @@ impl Admin {
             used_bytes: figures.used_bytes,
             room_bytes: figures.room_bytes,
             garbage_bytes: self.garbage_bytes()?,
-            quarantined_blocks: self.scrub.quarantined(),
+            quarantined_blocks: self.scrub.quarantined_blocks(),
         })
     }
 

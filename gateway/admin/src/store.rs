@@ -3,8 +3,8 @@
 //! At most one backup runs at a time. It continues if its caller disconnects; its state can be requested at
 //! any time. A backup that is interrupted by the end of the server has no file list and is not valid.
 
-use super::change::{Asked, Changed, json, parse};
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{BackupStatus, NewBackup};
-use mlgw_store::{Place, backup_serving};
+use mlgw_store::{StoreLocation, backup_serving};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -27,16 +27,16 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<BackupStatus> 
 
 pub(super) async fn start(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<AdminCaller>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let NewBackup { out, leave_upstreams } = parse(&body)?;
-    let asked = Asked { action: "store.backup", resource: out.clone(), status: StatusCode::ACCEPTED };
+    let asked = AuditedAction { action: "store.backup", resource: out.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let work = async move {
         shared.start_backup(&out, leave_upstreams)?;
         let after = json(&shared.backup_status())?;
-        Ok(Changed { resource: out, before: Value::Null, after, answer: None })
+        Ok(AuditedChange { resource: out, before: Value::Null, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
@@ -69,7 +69,7 @@ impl Admin {
     }
 
     async fn make_backup(&self, out: PathBuf, leave_upstreams: bool) {
-        let source = Place::of(&self.loaded.load().config);
+        let source = StoreLocation::of(&self.loaded.load().config);
         let shared = Arc::clone(&self.backups);
         let watch = move |stage: &'static str, done, total| {
             let mut status = shared.lock();

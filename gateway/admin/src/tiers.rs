@@ -1,8 +1,8 @@
 //! `/v1/tiers`: the tiers, results and start of scrubs, progress and start of compaction.
 
-use super::change::{Asked, Changed, json, parse};
-use super::extract::Path;
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::extract::AdminPath;
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -30,69 +30,70 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<TierLis
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(tier): Path<String>,
+    AdminPath(tier): AdminPath<String>,
 ) -> Result<Json<TierDetail>, ApiError> {
     if tier == MEMORY {
         return Ok(Json(admin.memory_tier()));
     }
-    known(&admin, &tier)?;
+    check_segment_tier(&admin, &tier)?;
     Ok(Json(admin.segment_tier(&tier)?))
 }
 
 pub(super) async fn scrub(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(tier): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(tier): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked { action: "tier.scrub", resource: tier.clone(), status: StatusCode::ACCEPTED };
+    let asked = AuditedAction { action: "tier.scrub", resource: tier.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let work = async move {
-        known(&shared, &tier)?;
+        check_segment_tier(&shared, &tier)?;
         if tier == UPSTREAM {
             let why = "What is in upstreams is verified when it is read; `mlgw upstream check` asks whether they answer.";
             return Err(ApiError::invalid(why.to_owned()));
         }
-        shared.scrub.begin();
+        shared.scrub.start_pass();
         let answer = json(&shared.segment_tier(&tier)?)?;
-        Ok(Changed { resource: tier, before: Value::Null, after: Value::Null, answer: Some(answer) })
+        Ok(AuditedChange { resource: tier, before: Value::Null, after: Value::Null, answer: Some(answer) })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn compaction(
     State(admin): State<Arc<Admin>>,
-    Path(tier): Path<String>,
+    AdminPath(tier): AdminPath<String>,
 ) -> Result<Json<CompactionInfo>, ApiError> {
-    known(&admin, &tier)?;
+    check_segment_tier(&admin, &tier)?;
     Ok(Json(compaction_of(&admin, tier)))
 }
 
 pub(super) async fn compact(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(tier): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(tier): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    known(&admin, &tier)?;
+    check_segment_tier(&admin, &tier)?;
     let request = if body.is_empty() { CompactRequest::default() } else { parse(&body)? };
     let dead_percent =
         request.dead_percent.unwrap_or_else(|| admin.loaded.load().config.hot.compact_dead_percent);
     if !(1..=100).contains(&dead_percent) {
         return Err(ApiError::invalid(format!("dead_percent is {dead_percent}, not 1 to 100.")));
     }
-    let asked = Asked { action: "tier.compact", resource: tier.clone(), status: StatusCode::ACCEPTED };
+    let asked =
+        AuditedAction { action: "tier.compact", resource: tier.clone(), status: StatusCode::ACCEPTED };
     let asking = Arc::clone(&admin);
     let work = async move {
         let before = compaction_of(&asking, tier.clone());
         let until_rounds = Some(asking.stored.tiers.hot.compact(dead_percent));
         let after = json(&CompactionInfo { until_rounds, ..before.clone() })?;
-        Ok(Changed { resource: tier, before: json(&before)?, after, answer: None })
+        Ok(AuditedChange { resource: tier, before: json(&before)?, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 /// Checks that a tier exists and consists of segments, so that it can be scrubbed, compacted and drained.
-pub(super) fn known(admin: &Admin, tier: &str) -> Result<(), ApiError> {
+pub(super) fn check_segment_tier(admin: &Admin, tier: &str) -> Result<(), ApiError> {
     match tier {
         HOT => Ok(()),
         COLD if admin.has_cold_tier() => Ok(()),
@@ -139,12 +140,12 @@ impl Admin {
             COLD => 1,
             _ => 0,
         };
-        let those = || segments.iter().filter(|segment| segment.summary().tier == number);
-        let here: BTreeSet<u64> = those().map(|segment| segment.id).collect();
+        let in_tier = || segments.iter().filter(|segment| segment.summary().tier == number);
+        let here: BTreeSet<u64> = in_tier().map(|segment| segment.id).collect();
         let bad: Vec<_> = status.bad.iter().filter(|bad| here.contains(&bad.segment)).cloned().collect();
         let (used_bytes, capacity_bytes) = match tier {
             COLD => (hot.cold_used_bytes, hot.cold_used_bytes + hot.cold_room_bytes),
-            UPSTREAM => (those().map(|segment| segment.length).sum(), 0),
+            UPSTREAM => (in_tier().map(|segment| segment.length).sum(), 0),
             _ => (hot.used_bytes, self.loaded.load().config.hot_capacity_bytes(&self.machine)),
         };
         let at = |ms| Timestamp(ms).to_string();
@@ -165,7 +166,7 @@ impl Admin {
                 ended: (status.passes > 0).then(|| at(status.ended_ms)),
                 compared_objects: status.compared_objects,
             }),
-            bad: bad.into_iter().map(|bad| told(bad, &names)).collect(),
+            bad: bad.into_iter().map(|bad| bad_range_info(bad, &names)).collect(),
             ..TierDetail::default()
         })
     }
@@ -181,12 +182,12 @@ fn compaction_of(admin: &Admin, tier: String) -> CompactionInfo {
         freed_segments: status.freed_segments,
         held_back_segments: status.held_back_segments,
         draining_segments: status.draining_segments,
-        rounds: status.rounds,
+        rounds: status.passes,
         until_rounds: None,
     }
 }
 
-fn told(bad: BadBlock, names: &BTreeMap<u64, String>) -> BadRange {
+fn bad_range_info(bad: BadBlock, names: &BTreeMap<u64, String>) -> BadRange {
     let BadBlock { segment, offset, bucket, key, part, first, last, what, .. } = bad;
     let bucket = names.get(&bucket).cloned().unwrap_or_else(|| format!("#{bucket}"));
     BadRange { bucket, key, part: (part > 0).then_some(part), first, last, segment, offset, what }

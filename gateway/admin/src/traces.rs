@@ -1,8 +1,8 @@
 //! `/v1/traces`: access traces, recorded to rehearse policies on them.
 
-use super::change::{Asked, Changed, json, parse};
-use super::extract::Path;
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::extract::AdminPath;
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -10,69 +10,69 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::{StatusCode, header};
 use mlgw_api::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
-use mlgw_background::access_traces::{TRACE_BYTES, Trace, TraceError};
+use mlgw_background::access_traces::{AccessTraceError, TRACE_BYTES, Trace};
 use serde_json::Value;
 use std::sync::Arc;
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<TraceList>, ApiError> {
-    let traces = away(&admin, |admin| admin.traces.list()).await?;
-    Ok(Json(TraceList { traces: traces.into_iter().map(told).collect() }))
+    let traces = run_blocking(&admin, |admin| admin.traces.list()).await?;
+    Ok(Json(TraceList { traces: traces.into_iter().map(trace_info).collect() }))
 }
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(trace): Path<String>,
+    AdminPath(trace): AdminPath<String>,
 ) -> Result<Json<TraceInfo>, ApiError> {
-    Ok(Json(told(away(&admin, move |admin| admin.traces.show(&trace)).await?)))
+    Ok(Json(trace_info(run_blocking(&admin, move |admin| admin.traces.show(&trace)).await?)))
 }
 
 pub(super) async fn file(
     State(admin): State<Arc<Admin>>,
-    Path((trace, number)): Path<(String, u64)>,
+    AdminPath((trace, number)): AdminPath<(String, u64)>,
 ) -> Result<Response, ApiError> {
-    let bytes = away(&admin, move |admin| admin.traces.read(&trace, number)).await?;
+    let bytes = run_blocking(&admin, move |admin| admin.traces.read(&trace, number)).await?;
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
 }
 
 pub(super) async fn start(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<AdminCaller>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let NewTrace { name, bytes_max } = parse(&body)?;
-    let asked = Asked { action: "trace.start", resource: name.clone(), status: StatusCode::CREATED };
+    let asked = AuditedAction { action: "trace.start", resource: name.clone(), status: StatusCode::CREATED };
     let asking = Arc::clone(&admin);
     let work = async move {
         let bytes_max = bytes_max.unwrap_or(TRACE_BYTES);
         let started = {
             let name = name.clone();
-            away(&asking, move |admin| admin.traces.start(&name, bytes_max)).await?
+            run_blocking(&asking, move |admin| admin.traces.start(&name, bytes_max)).await?
         };
         let (trace, removed) = started;
-        let after = json(&TraceInfo { removed, ..told(trace) })?;
-        Ok(Changed { resource: name, before: Value::Null, after, answer: None })
+        let after = json(&TraceInfo { removed, ..trace_info(trace) })?;
+        Ok(AuditedChange { resource: name, before: Value::Null, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn stop(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<AdminCaller>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked { action: "trace.stop", resource: String::new(), status: StatusCode::OK };
+    let asked = AuditedAction { action: "trace.stop", resource: String::new(), status: StatusCode::OK };
     let asking = Arc::clone(&admin);
     let work = async move {
-        let trace = told(away(&asking, |admin| admin.traces.stop()).await?);
+        let trace = trace_info(run_blocking(&asking, |admin| admin.traces.stop()).await?);
         let resource = trace.name.clone();
-        Ok(Changed { resource, before: Value::Null, after: json(&trace)?, answer: None })
+        Ok(AuditedChange { resource, before: Value::Null, after: json(&trace)?, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 /// Runs work that waits for the disk on a blocking thread.
-async fn away<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     admin: &Arc<Admin>,
-    work: impl FnOnce(&Admin) -> Result<T, TraceError> + Send + 'static,
+    work: impl FnOnce(&Admin) -> Result<T, AccessTraceError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let admin = Arc::clone(admin);
     let done = tokio::task::spawn_blocking(move || work(&admin)).await;
@@ -80,23 +80,25 @@ async fn away<T: Send + 'static>(
     Ok(done.map_err(|error| failed(error.to_string()))??)
 }
 
-impl From<TraceError> for ApiError {
-    fn from(error: TraceError) -> Self {
+impl From<AccessTraceError> for ApiError {
+    fn from(error: AccessTraceError) -> Self {
         let message = format!("{error}.");
         match error {
-            TraceError::BadName(_) | TraceError::TooSmall(_) => Self::invalid(message),
-            TraceError::Exists(_) => Self::new(StatusCode::CONFLICT, "TraceExists", message),
-            TraceError::Busy(_) => Self::new(StatusCode::CONFLICT, "TraceRunning", message),
-            TraceError::Idle => Self::new(StatusCode::CONFLICT, "NoTraceRunning", message),
-            TraceError::NoSuchTrace(_) | TraceError::NoSuchFile(..) => {
+            AccessTraceError::BadName(_) | AccessTraceError::TooSmall(_) => Self::invalid(message),
+            AccessTraceError::Exists(_) => Self::new(StatusCode::CONFLICT, "TraceExists", message),
+            AccessTraceError::Busy(_) => Self::new(StatusCode::CONFLICT, "TraceRunning", message),
+            AccessTraceError::Idle => Self::new(StatusCode::CONFLICT, "NoTraceRunning", message),
+            AccessTraceError::NoSuchTrace(_) | AccessTraceError::NoSuchFile(..) => {
                 Self::new(StatusCode::NOT_FOUND, "NoSuchTrace", message)
             }
-            TraceError::Io(..) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message),
+            AccessTraceError::Io(..) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+            }
         }
     }
 }
 
-fn told(trace: Trace) -> TraceInfo {
+fn trace_info(trace: Trace) -> TraceInfo {
     let Trace { name, files, recording, recorded } = trace;
     TraceInfo {
         name,

@@ -1,8 +1,8 @@
 //! `/v1/upstreams`: the configured upstreams and checks of their capabilities.
 
-use super::change::{Asked, Changed, json};
-use super::extract::Path;
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json};
+use super::extract::AdminPath;
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::extract::State;
 use axum::response::Response;
@@ -10,14 +10,14 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList};
 use mlgw_common::hide_url_secrets;
-use mlgw_config::Value as _;
+use mlgw_config::SettingType as _;
 use mlgw_formats::schema::SegmentRecord;
-use mlgw_remote::upstream::{CheckStep, Ownership, Upstream, UpstreamError, UpstreamSettings};
+use mlgw_remote::upstream::{CheckStep, PrefixOwnership, Upstream, UpstreamError, UpstreamSettings};
 use mlgw_segments::hot::UPSTREAM_TIER;
 use std::sync::Arc;
 
 /// Converts a step of a check to its API type.
-fn tell_step(step: CheckStep) -> CheckInfo {
+fn check_info(step: CheckStep) -> CheckInfo {
     CheckInfo {
         step: step.verb.name().to_owned(),
         fault: step.fault,
@@ -33,7 +33,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<Upstrea
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(name): Path<String>,
+    AdminPath(name): AdminPath<String>,
 ) -> Result<Json<UpstreamInfo>, ApiError> {
     Ok(Json(admin.upstream_by_name(&name)?))
 }
@@ -42,22 +42,22 @@ pub(super) async fn show(
 /// prefix, and every other server that used the prefix stops deleting there.
 pub(super) async fn adopt(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(name): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked { action: "upstream.adopt", resource: name.clone(), status: StatusCode::OK };
+    let asked = AuditedAction { action: "upstream.adopt", resource: name.clone(), status: StatusCode::OK };
     let asking = Arc::clone(&admin);
     let work = async move {
         let upstream = asking.upstreams.get(&name).ok_or_else(|| no_such_upstream(&name))?;
         let before = json(&asking.upstream_by_name(&name)?)?;
-        upstream.adopt().await.map_err(|error| not_adopted(&error))?;
+        upstream.adopt().await.map_err(|error| adopt_error(&error))?;
         let after = json(&asking.upstream_by_name(&name)?)?;
-        Ok(Changed { resource: name, before, after, answer: None })
+        Ok(AuditedChange { resource: name, before, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
-fn not_adopted(error: &UpstreamError) -> ApiError {
+fn adopt_error(error: &UpstreamError) -> ApiError {
     let (status, code) = match error {
         UpstreamError::NotOwner { .. } => (StatusCode::CONFLICT, "ForeignUpstream"),
         _ => (StatusCode::BAD_GATEWAY, "UpstreamFailed"),
@@ -69,10 +69,10 @@ fn not_adopted(error: &UpstreamError) -> ApiError {
 /// changes, so the audit log gets no line.
 pub(super) async fn check(
     State(admin): State<Arc<Admin>>,
-    Path(name): Path<String>,
+    AdminPath(name): AdminPath<String>,
 ) -> Result<Json<Vec<CheckInfo>>, ApiError> {
     let upstream = admin.upstreams.get(&name).ok_or_else(|| no_such_upstream(&name))?;
-    Ok(Json(upstream.check().await.into_iter().map(tell_step).collect()))
+    Ok(Json(upstream.check().await.into_iter().map(check_info).collect()))
 }
 
 fn no_such_upstream(name: &str) -> ApiError {
@@ -97,7 +97,7 @@ impl Admin {
         };
         let upstream = self.upstreams.get(&settings.name);
         let ownership = upstream.and_then(Upstream::ownership);
-        let unchecked = || Ownership::Unchecked { why: None };
+        let unchecked = || PrefixOwnership::Unchecked { why: None };
         Ok(UpstreamInfo {
             name: settings.name.clone(),
             kind: settings.kind.to_text(),
@@ -114,7 +114,7 @@ impl Admin {
             segments: segments.len() as u64,
             segment_bytes: segments.iter().map(|segment| segment.length).sum(),
             owner: ownership.clone().unwrap_or_else(unchecked).name().to_owned(),
-            marked_by: ownership.as_ref().and_then(Ownership::other).map(|of| of.to_string()),
+            marked_by: ownership.as_ref().and_then(PrefixOwnership::other).map(|of| of.to_string()),
             advice: upstream.filter(|_| ownership != Some(unchecked())).and_then(Upstream::owner_advice),
             conditions: upstream.and_then(Upstream::honours_conditions),
         })

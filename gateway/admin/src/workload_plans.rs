@@ -3,9 +3,9 @@
 //! The prefix in a plan is expanded to its keys when the plan is stored: they are listed in the catalogue or
 //! at the origin.
 
-use super::change::{Asked, Changed, json, parse};
-use super::extract::Path;
-use super::signed::Caller;
+use super::change::{AuditedAction, AuditedChange, json, parse};
+use super::extract::AdminPath;
+use super::signed::AdminCaller;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -13,11 +13,11 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
-use mlgw_background::access_plans::{About, AccessPlan, AccessPlanError, check};
-use mlgw_cache::bound::BoundBucket;
+use mlgw_background::access_plans::{AccessPlan, AccessPlanError, AccessPlanOwner, check};
+use mlgw_cache::remote_backed::CachedBucket;
 use mlgw_formats::schema::Bucket;
 use mlgw_policies::language::{PlanDocument, PlannedKeys};
-use mlgw_policies::plan::{KEYS_MAX, Plan, Reading, TEXT_BYTES_MAX, WrongPlan};
+use mlgw_policies::plan::{InvalidAccessPlan, KEYS_MAX, Plan, PlanSchedule, TEXT_BYTES_MAX};
 use mlgw_remote::origin::{ListLine, ListQuery};
 use mlgw_wire::error::{Code, S3Error};
 use serde_json::Value;
@@ -32,64 +32,72 @@ const PAGE_KEYS: usize = 1000;
 pub(crate) const LISTING_MAX: Duration = Duration::from_secs(540);
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<AccessPlanList>, ApiError> {
-    let plans = away(&admin, |admin| Ok(admin.plans.list())).await?;
-    Ok(Json(AccessPlanList { plans: plans.into_iter().map(told).collect() }))
+    let plans = run_blocking(&admin, |admin| Ok(admin.plans.list())).await?;
+    Ok(Json(AccessPlanList { plans: plans.into_iter().map(access_plan_info).collect() }))
 }
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(plan): Path<String>,
+    AdminPath(plan): AdminPath<String>,
 ) -> Result<Json<AccessPlanInfo>, ApiError> {
-    Ok(Json(told(away(&admin, move |admin| admin.plans.show(&plan)).await?)))
+    Ok(Json(access_plan_info(run_blocking(&admin, move |admin| admin.plans.show(&plan)).await?)))
 }
 
 pub(super) async fn put(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(id): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let new: NewAccessPlan = parse(&body)?;
     drop(body);
-    check(&id).map_err(refused)?;
-    let asked = Asked { action: "workload.plan.put", resource: id.clone(), status: StatusCode::OK };
+    check(&id).map_err(plan_refusal)?;
+    let asked = AuditedAction { action: "workload.plan.put", resource: id.clone(), status: StatusCode::OK };
     let asking = Arc::clone(&admin);
     let work = async move {
-        let (about, plan) = asking.planned(new).await?;
+        let (about, plan) = asking.parse_plan(new).await?;
         let putting = id.clone();
-        let (before, after) = away(&asking, move |admin| admin.plans.put(&putting, about, plan)).await?;
-        let before = before.map(told);
-        Ok(Changed { resource: id, before: json(&before)?, after: json(&told(after))?, answer: None })
+        let (before, after) =
+            run_blocking(&asking, move |admin| admin.plans.put(&putting, about, plan)).await?;
+        let before = before.map(access_plan_info);
+        Ok(AuditedChange {
+            resource: id,
+            before: json(&before)?,
+            after: json(&access_plan_info(after))?,
+            answer: None,
+        })
     };
     admin.change(caller, asked, work).await
 }
 
 pub(super) async fn delete(
     State(admin): State<Arc<Admin>>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    Extension(caller): Extension<AdminCaller>,
+    AdminPath(id): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked { action: "workload.plan.delete", resource: id.clone(), status: StatusCode::OK };
+    let asked =
+        AuditedAction { action: "workload.plan.delete", resource: id.clone(), status: StatusCode::OK };
     let asking = Arc::clone(&admin);
     let work = async move {
         let deleting = id.clone();
-        let before = told(away(&asking, move |admin| admin.plans.delete(&deleting)).await?);
-        Ok(Changed { resource: id, before: json(&before)?, after: Value::Null, answer: None })
+        let before =
+            access_plan_info(run_blocking(&asking, move |admin| admin.plans.delete(&deleting)).await?);
+        Ok(AuditedChange { resource: id, before: json(&before)?, after: Value::Null, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
 /// Runs work that waits for the disk on a blocking thread.
-async fn away<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     admin: &Arc<Admin>,
     work: impl FnOnce(&Admin) -> Result<T, AccessPlanError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let admin = Arc::clone(admin);
     let done = tokio::task::spawn_blocking(move || work(&admin)).await;
-    done.map_err(S3Error::internal)?.map_err(refused)
+    done.map_err(S3Error::internal)?.map_err(plan_refusal)
 }
 
-fn refused(error: AccessPlanError) -> ApiError {
+fn plan_refusal(error: AccessPlanError) -> ApiError {
     let message = format!("{error}.");
     match error {
         AccessPlanError::BadId(_) | AccessPlanError::BadWorkload(_) => ApiError::invalid(message),
@@ -101,10 +109,10 @@ fn refused(error: AccessPlanError) -> ApiError {
     }
 }
 
-fn told(plan: AccessPlan) -> AccessPlanInfo {
+fn access_plan_info(plan: AccessPlan) -> AccessPlanInfo {
     let put = plan.put().to_string();
     let AccessPlan { id, about, reading, keys, followed, workloads } = plan;
-    let Reading { sampler, seed, first_epoch, epochs, ranks, rank, drop_last } = reading;
+    let PlanSchedule { sampler, seed, first_epoch, epochs, ranks, rank, drop_last } = reading;
     AccessPlanInfo {
         id,
         workload: about.workload,
@@ -126,30 +134,31 @@ fn told(plan: AccessPlan) -> AccessPlanInfo {
     }
 }
 
-fn wrong(message: String) -> ApiError {
+fn invalid_plan(message: String) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "InvalidPlan", message)
 }
 
 impl Admin {
     /// Parses a plan document and expands its prefix. Returns the plan and its owner.
-    async fn planned(self: &Arc<Self>, new: NewAccessPlan) -> Result<(About, Plan), ApiError> {
+    async fn parse_plan(self: &Arc<Self>, new: NewAccessPlan) -> Result<(AccessPlanOwner, Plan), ApiError> {
         let NewAccessPlan { workload, name, text } = new;
         let file = name.clone();
         let parsed = tokio::task::spawn_blocking(move || PlanDocument::parse(&file, &text)).await;
         let document = parsed
             .map_err(S3Error::internal)?
-            .map_err(|diagnostics| wrong(format!("{name} is wrong:\n{diagnostics}")))?;
+            .map_err(|diagnostics| invalid_plan(format!("{name} is wrong:\n{diagnostics}")))?;
         let bucket = self.stored.catalogue.bucket(&document.bucket);
         let bucket = bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
-        let about = About { workload, bucket: bucket.name.clone(), bucket_id: bucket.id, put_ms: 0 };
-        let reading = document.reading;
+        let about =
+            AccessPlanOwner { workload, bucket: bucket.name.clone(), bucket_id: bucket.id, put_ms: 0 };
+        let reading = document.schedule;
         let keys = match document.keys {
             PlannedKeys::Listed(keys) => keys,
             PlannedKeys::Prefix(prefix) => self.keys_of(&bucket, &prefix).await?,
         };
         let made = tokio::task::spawn_blocking(move || Plan::new(keys.iter().map(|key| &**key), reading));
         let plan = made.await.map_err(S3Error::internal)?;
-        Ok((about, plan.map_err(|why| wrong(format!("{name} is wrong: {why}")))?))
+        Ok((about, plan.map_err(|why| invalid_plan(format!("{name} is wrong: {why}")))?))
     }
 
     /// Lists the keys of a bucket with a prefix, in byte order.
@@ -158,9 +167,9 @@ impl Admin {
         bucket: &Arc<Bucket>,
         prefix: &str,
     ) -> Result<Vec<Box<str>>, ApiError> {
-        let mut found = Found { keys: Vec::new(), bytes: 0, until: Instant::now() + LISTING_MAX };
+        let mut found = PlanKeyListing { keys: Vec::new(), bytes: 0, until: Instant::now() + LISTING_MAX };
         let found = if bucket.binding.is_some() {
-            let bound = self.bound_bucket(&bucket.name)?;
+            let bound = self.remote_backed_bucket(&bucket.name)?;
             self.list_origin(&bound, prefix, &mut found).await?;
             found
         } else {
@@ -176,9 +185,9 @@ impl Admin {
 
     async fn list_origin(
         &self,
-        bound: &BoundBucket,
+        bound: &CachedBucket,
         prefix: &str,
-        found: &mut Found,
+        found: &mut PlanKeyListing,
     ) -> Result<(), ApiError> {
         let mut query = ListQuery { prefix: prefix.to_owned(), max_keys: PAGE_KEYS, ..ListQuery::default() };
         loop {
@@ -186,16 +195,16 @@ impl Admin {
             let page = page.map_err(|error| self.upstream_failed(bound.upstream(), &error))?;
             for line in page.lines {
                 if let ListLine::Object(key, _) = line {
-                    found.take(&key)?;
+                    found.add(&key)?;
                 }
             }
             let Some(token) = page.next else { return Ok(()) };
             query.token = Some(token);
-            found.look_at_the_clock()?;
+            found.check_time()?;
         }
     }
 
-    fn list_own(&self, bucket: &Bucket, prefix: &str, found: &mut Found) -> Result<(), ApiError> {
+    fn list_own(&self, bucket: &Bucket, prefix: &str, found: &mut PlanKeyListing) -> Result<(), ApiError> {
         let reader = self.stored.catalogue.reader();
         let from = if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(prefix.as_bytes()) };
         for (number, row) in reader.scan(bucket.bucket_id(), from).enumerate() {
@@ -204,10 +213,10 @@ impl Admin {
                 break;
             }
             if !entry.version().map_err(S3Error::from)?.delete_marker {
-                found.take(key.as_str())?;
+                found.add(key.as_str())?;
             }
             if number % PAGE_KEYS == 0 {
-                found.look_at_the_clock()?;
+                found.check_time()?;
             }
         }
         Ok(())
@@ -215,27 +224,29 @@ impl Admin {
 }
 
 /// Keys listed so far, with their limits.
-struct Found {
+struct PlanKeyListing {
     keys: Vec<Box<str>>,
     bytes: usize,
     until: Instant,
 }
 
-impl Found {
-    fn take(&mut self, key: &str) -> Result<(), ApiError> {
-        let too = |why: WrongPlan| Err(wrong(format!("What the prefix stands for is too much: {why}.")));
+impl PlanKeyListing {
+    fn add(&mut self, key: &str) -> Result<(), ApiError> {
+        let too = |why: InvalidAccessPlan| {
+            Err(invalid_plan(format!("What the prefix stands for is too much: {why}.")))
+        };
         if self.keys.len() == KEYS_MAX {
-            return too(WrongPlan::TooManyKeys);
+            return too(InvalidAccessPlan::TooManyKeys);
         }
         self.bytes += key.len();
         if self.bytes > TEXT_BYTES_MAX {
-            return too(WrongPlan::TooLong);
+            return too(InvalidAccessPlan::TooLong);
         }
         self.keys.push(key.into());
         Ok(())
     }
 
-    fn look_at_the_clock(&self) -> Result<(), ApiError> {
+    fn check_time(&self) -> Result<(), ApiError> {
         if Instant::now() < self.until {
             return Ok(());
         }
@@ -250,19 +261,19 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
-    use super::Found;
+    use super::PlanKeyListing;
     use mlgw_policies::plan::{KEYS_MAX, TEXT_BYTES_MAX};
     use std::time::{Duration, Instant};
 
     #[test]
     fn a_listing_ends_at_limits_and_in_time() {
-        let mut found = Found { keys: Vec::new(), bytes: 0, until: Instant::now() };
-        assert_eq!(found.look_at_the_clock().unwrap_err().code, "ListingTooSlow");
+        let mut found = PlanKeyListing { keys: Vec::new(), bytes: 0, until: Instant::now() };
+        assert_eq!(found.check_time().unwrap_err().code, "ListingTooSlow");
         found.until = Instant::now() + Duration::from_secs(3600);
-        assert!(found.look_at_the_clock().is_ok() && found.take("a").is_ok());
+        assert!(found.check_time().is_ok() && found.add("a").is_ok());
         found.keys.resize(KEYS_MAX, "".into());
-        assert!(found.take("a").unwrap_err().message.contains("more than"));
+        assert!(found.add("a").unwrap_err().message.contains("more than"));
         (found.keys, found.bytes) = (Vec::new(), TEXT_BYTES_MAX);
-        assert!(found.take("a").unwrap_err().message.contains("bytes"));
+        assert!(found.add("a").unwrap_err().message.contains("bytes"));
     }
 }

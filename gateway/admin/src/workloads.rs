@@ -2,7 +2,7 @@
 //!
 //! The data is what the policy engine has inferred from requests since the server started, and nothing else.
 
-use super::extract::{Path, Query};
+use super::extract::{AdminPath, AdminQuery};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::extract::State;
@@ -10,17 +10,17 @@ use http::StatusCode;
 use mlgw_api::{PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::WORKLOADS_SHOWN_MAX;
-use mlgw_policies::Decider;
+use mlgw_policies::PolicyEngine;
 use mlgw_policies::language::{Phase, Word as _};
-use mlgw_policies::workloads::{Set, Totals, Workload, framework_names};
-use mlgw_telemetry::exposition::{Family, Value};
+use mlgw_policies::workloads::{DatasetUse, TrackedWorkload, WorkloadTrackerTotals, framework_names};
+use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{WORKLOAD_BATCHES, WORKLOAD_EPOCHS, WORKLOADS};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Number of workloads listed by default.
-const SHOWN: usize = 100;
+const WORKLOADS_SHOWN: usize = 100;
 /// Phase of workloads whose phase is not known yet.
 const NO_PHASE: &str = "unknown";
 
@@ -32,8 +32,8 @@ pub(super) struct WorkloadQuery {
 }
 
 /// Data about a workload, copied while the policy engine is locked and accesses wait.
-struct Taken {
-    workload: Workload,
+struct WorkloadSnapshot {
+    workload: TrackedWorkload,
     now_us: u64,
     is_active: bool,
     workers: usize,
@@ -45,49 +45,50 @@ struct Taken {
 
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
-    Query(query): Query<WorkloadQuery>,
+    AdminQuery(query): AdminQuery<WorkloadQuery>,
 ) -> Result<Json<WorkloadList>, ApiError> {
-    let limit = query.limit.unwrap_or(SHOWN);
+    let limit = query.limit.unwrap_or(WORKLOADS_SHOWN);
     if !(1..=WORKLOADS_SHOWN_MAX).contains(&limit) {
         return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {WORKLOADS_SHOWN_MAX}.")));
     }
-    let (taken, totals) = admin.keeper.ask(|decider, now_us| {
+    let (taken, totals) = admin.policy_driver.with_engine(|decider, now_us| {
         let newest = newest(decider, |_| true);
-        let taken: Vec<_> = newest.into_iter().take(limit).map(|one| take(decider, one, now_us)).collect();
+        let taken: Vec<_> =
+            newest.into_iter().take(limit).map(|one| snapshot(decider, one, now_us)).collect();
         (taken, decider.workloads.totals(&decider.engine, now_us, 0))
     });
     let names = admin.bucket_names();
-    let workloads = taken.into_iter().map(|one| admin.told(one, &names)).collect();
+    let workloads = taken.into_iter().map(|one| admin.workload_info(one, &names)).collect();
     Ok(Json(WorkloadList { workloads, totals: admin.totals(totals) }))
 }
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
-    Path(workload): Path<String>,
+    AdminPath(workload): AdminPath<String>,
 ) -> Result<Json<WorkloadInfo>, ApiError> {
-    let taken = admin.keeper.ask(|decider, now_us| {
+    let taken = admin.policy_driver.with_engine(|decider, now_us| {
         let by_id = newest(decider, |it| *it.id == *workload);
         let by_name = || newest(decider, |it| it.identity.name.as_deref() == Some(&workload));
         let found = by_id.first().copied().or_else(|| by_name().first().copied());
-        found.map(|one| take(decider, one, now_us))
+        found.map(|one| snapshot(decider, one, now_us))
     });
     let none = || {
         let why = format!("There is no workload {workload:?}, or it is not remembered any more.");
         ApiError::new(StatusCode::NOT_FOUND, "NoSuchWorkload", why)
     };
     let names = admin.bucket_names();
-    Ok(Json(admin.told(taken.ok_or_else(none)?, &names)))
+    Ok(Json(admin.workload_info(taken.ok_or_else(none)?, &names)))
 }
 
 /// Returns the workloads that match a predicate, the most recently active first.
-fn newest(decider: &Decider, is_so: impl Fn(&Workload) -> bool) -> Vec<&Workload> {
-    let mut found: Vec<&Workload> = decider.workloads.iter().filter(|it| is_so(it)).collect();
+fn newest(decider: &PolicyEngine, is_match: impl Fn(&TrackedWorkload) -> bool) -> Vec<&TrackedWorkload> {
+    let mut found: Vec<&TrackedWorkload> = decider.workloads.iter().filter(|it| is_match(it)).collect();
     found.sort_by(|a, b| b.last_us.cmp(&a.last_us).then_with(|| a.id.cmp(&b.id)));
     found
 }
 
-fn take(decider: &Decider, workload: &Workload, now_us: u64) -> Taken {
-    let set = |set: &Set| {
+fn snapshot(decider: &PolicyEngine, workload: &TrackedWorkload, now_us: u64) -> WorkloadSnapshot {
+    let set = |set: &DatasetUse| {
         let name = decider.engine.dataset_name(set.dataset);
         name.map_or_else(
             // The engine has forgotten a dataset without recent reads; the workload still has its name.
@@ -96,13 +97,13 @@ fn take(decider: &Decider, workload: &Workload, now_us: u64) -> Taken {
         )
     };
     let checkpoint = workload.saved.and_then(|group| decider.checkpoints.group(group));
-    Taken {
+    WorkloadSnapshot {
         is_active: decider.workloads.is_active(workload, now_us),
         workers: decider.workloads.workers(workload, now_us),
-        sets: workload.sets.iter().map(set).collect(),
+        sets: workload.datasets.iter().map(set).collect(),
         checkpoint: checkpoint.map(|group| (group.bucket, group.prefix.to_owned())),
         frameworks: framework_names(decider.program(), workload.frameworks()).map(str::to_owned).collect(),
-        workload: workload.caught_up(&decider.engine, now_us),
+        workload: workload.with_current_epochs(&decider.engine, now_us),
         now_us,
     }
 }
@@ -116,16 +117,16 @@ impl Admin {
 
     /// Converts a time of the engine to text.
     fn time(&self, us: u64) -> String {
-        let ms = self.keeper.began_ms().saturating_add(us / 1000);
+        let ms = self.policy_driver.began_ms().saturating_add(us / 1000);
         Timestamp(i64::try_from(ms).unwrap_or(i64::MAX)).to_string()
     }
 
-    fn told(&self, taken: Taken, names: &BTreeMap<u64, String>) -> WorkloadInfo {
-        let Taken { workload, now_us, is_active, workers, sets, checkpoint, frameworks } = taken;
+    fn workload_info(&self, taken: WorkloadSnapshot, names: &BTreeMap<u64, String>) -> WorkloadInfo {
+        let WorkloadSnapshot { workload, now_us, is_active, workers, sets, checkpoint, frameworks } = taken;
         let bucket = |id: u64| names.get(&id).cloned().unwrap_or_else(|| format!("#{id}"));
-        let mut datasets: Vec<(&Set, (u64, String))> = workload.sets.iter().zip(sets).collect();
+        let mut datasets: Vec<(&DatasetUse, (u64, String))> = workload.datasets.iter().zip(sets).collect();
         datasets.sort_by(|(a, _), (b, _)| (a.role.name(), b.reads).cmp(&(b.role.name(), a.reads)));
-        let dataset = |(set, (id, keys)): (&Set, (u64, String))| WorkloadDataset {
+        let dataset = |(set, (id, keys)): (&DatasetUse, (u64, String))| WorkloadDataset {
             role: set.role.name().to_owned(),
             bucket: bucket(id),
             keys,
@@ -141,7 +142,7 @@ impl Admin {
             active: is_active,
             phase: workload.phase.map(|phase| phase.name().to_owned()),
             treatment: self.treatment(workload.phase),
-            since: self.time(workload.since_us),
+            since: self.time(workload.phase_since_us),
             evidence: workload.evidence(),
             started: self.time(workload.first_us),
             last_access: self.time(workload.last_us),
@@ -172,8 +173,8 @@ impl Admin {
         }
     }
 
-    fn totals(&self, totals: Totals) -> WorkloadTotals {
-        let said = self.keeper.metrics();
+    fn totals(&self, totals: WorkloadTrackerTotals) -> WorkloadTotals {
+        let metrics = self.policy_driver.metrics();
         let in_phases: usize = totals.phases.iter().map(|(_, count)| count).sum();
         let count =
             |phase: &str, count: usize| PhaseCount { phase: phase.to_owned(), workloads: count as u64 };
@@ -185,20 +186,22 @@ impl Admin {
             active: totals.active as u64,
             epochs: totals.epochs,
             batches: totals.batches,
-            decisions: said.kept + said.bypassed + said.evicted,
+            decisions: metrics.kept + metrics.bypassed + metrics.evicted,
             phases,
         }
     }
 
-    pub(super) fn workload_families(&self) -> Vec<Family> {
-        let totals = self.keeper.ask(|decider, now_us| decider.workloads.totals(&decider.engine, now_us, 0));
+    pub(super) fn workload_families(&self) -> Vec<MetricFamily> {
+        let totals = self
+            .policy_driver
+            .with_engine(|decider, now_us| decider.workloads.totals(&decider.engine, now_us, 0));
         let totals = self.totals(totals);
-        let mut count = Family::new(WORKLOADS);
+        let mut count = MetricFamily::new(WORKLOADS);
         for PhaseCount { phase, workloads } in &totals.phases {
-            count.push(&[phase], Value::Level(i64::try_from(*workloads).unwrap_or(i64::MAX)));
+            count.push(&[phase], MetricValue::Level(i64::try_from(*workloads).unwrap_or(i64::MAX)));
         }
-        let epochs = Family::single(WORKLOAD_EPOCHS, Value::Count(totals.epochs));
-        vec![count, epochs, Family::single(WORKLOAD_BATCHES, Value::Count(totals.batches))]
+        let epochs = MetricFamily::single(WORKLOAD_EPOCHS, MetricValue::Count(totals.epochs));
+        vec![count, epochs, MetricFamily::single(WORKLOAD_BATCHES, MetricValue::Count(totals.batches))]
     }
 }
 

@@ -46,7 +46,7 @@ pub struct RefreshRequest {
 
 /// Result of a refresh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refreshed {
+pub struct RefreshResult {
     /// Objects about which anything was cached.
     pub objects: u64,
 }

@@ -30,7 +30,7 @@ pub struct DirtyInfo {
 
 /// Result of discarding dirty writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Discarded {
+pub struct DiscardResult {
     /// Number of discarded writes.
     pub writes: u64,
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// JSON body of a refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorDocument {
+pub struct AdminErrorBody {
     /// Error code, stable for programs.
     pub code: String,
     /// Message for people.

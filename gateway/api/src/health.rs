@@ -31,7 +31,7 @@ impl Health {
 
 /// A problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct HealthFinding {
     /// Severity of the problem.
     pub severity: Health,
     /// Description of the problem.

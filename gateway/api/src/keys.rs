@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Permissions of a key; each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum AccessKeyRole {
     /// Read objects and list.
     Read,
     /// Write and delete objects.
@@ -24,7 +24,7 @@ pub struct KeyInfo {
     /// Access key id.
     pub access_key: String,
     /// Role of the key.
-    pub role: Role,
+    pub role: AccessKeyRole,
     /// Globs of the buckets to which the key is restricted.
     pub buckets: Vec<String>,
     /// Globs of the object keys to which the key is restricted.
@@ -52,7 +52,7 @@ pub struct NewKey {
     /// Secret access key.
     pub secret_access_key: Option<String>,
     /// Role of the key; `read` if absent.
-    pub role: Option<Role>,
+    pub role: Option<AccessKeyRole>,
     /// Globs of the buckets to which the key is restricted.
     pub buckets: Vec<String>,
     /// Globs of the object keys to which the key is restricted.
@@ -68,7 +68,7 @@ pub struct NewKey {
 #[serde(deny_unknown_fields, default)]
 pub struct KeyChange {
     /// Role of the key.
-    pub role: Option<Role>,
+    pub role: Option<AccessKeyRole>,
     /// Globs of the buckets to which the key is restricted.
     pub buckets: Option<Vec<String>>,
     /// Globs of the object keys to which the key is restricted.
@@ -84,7 +84,7 @@ pub struct KeyChange {
 impl KeyChange {
     /// Returns true if the request changes the quota alone.
     #[must_use]
-    pub fn is_of_quota_only(&self) -> bool {
+    pub fn is_quota_only(&self) -> bool {
         let others = (&self.role, &self.buckets, &self.prefixes, &self.description, &self.disabled);
         matches!(others, (None, None, None, None, None))
     }

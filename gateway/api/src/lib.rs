@@ -35,37 +35,38 @@ mod workload_plans;
 mod workloads;
 
 pub use admin_file::{ADMIN_FILE, AdminFile};
-pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
+pub use bindings::{BindRequest, BindingInfo, RefreshRequest, RefreshResult};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
 pub use datasets::{
     DatasetInfo, DatasetList, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo, ScheduleRequest,
     SourceInfo,
 };
 pub use decisions::{DecisionInfo, DecisionList};
-pub use dirty::{DirtyInfo, Discarded};
+pub use dirty::{DirtyInfo, DiscardResult};
 pub use drain::MovesInfo;
-pub use error::ErrorDocument;
-pub use health::{Finding, Health};
+pub use error::AdminErrorBody;
+pub use health::{Health, HealthFinding};
 pub use jobs::{JobInfo, JobList, JobRequest};
-pub use keys::{CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, Role};
+pub use keys::{AccessKeyRole, CreatedKey, KeyChange, KeyInfo, KeyList, NewKey};
 pub use migrations::MigrateRequest;
-pub use objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
+pub use objects::{ExtentInfo, ObjectInfo, ObjectTierInfo, OriginObjectInfo};
 pub use policy::{
     ApplyRequest, EffectivePolicy, FreezeRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
     PolicyVersionInfo, RollbackRequest,
 };
 pub use policy_explain::{
-    ActionInfo, BelongingInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction,
-    RecommendationInfo, RuleTried,
+    ActionInfo, CachedBlocksInfo, ConditionResultInfo, Explanation, FactInfo, OverriddenAction,
+    RecommendationInfo, RuleEvaluationInfo, ScopedActionInfo,
 };
 pub use policy_figures::PolicyStatus;
-pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
+pub use policy_outcomes::{DatasetOutcomes, PolicyOutcomes, ReadAheadOutcomes, RuleOutcomes};
 pub use policy_plan::{
-    DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, SettingPlanned, SuperfluousInfo,
+    ExpiredCheckpointInfo, PendingDeletionInfo, PlanExample, PlanPage, PlanRequest, PlannedActionInfo,
+    PlannedSettingInfo, UndeterminedRule,
 };
 pub use policy_trials::{
-    DiagnosticInfo, Examined, KeyExamined, OrderWord, RuleExamined, RuleMatched, RuleOpen, SimulateRequest,
-    Simulated, TestRequest, ValidateRequest, Validated,
+    DiagnosticInfo, EpochOrderName, KeyTestResult, PolicyTestResult, RuleTestResult, SimulateRequest,
+    SimulationRow, TestRequest, TestedRuleMatch, UndecidedRuleMatch, ValidateRequest, ValidationResult,
 };
 pub use quota::{QuotaInfo, QuotaRequest, UsedInfo};
 pub use settings::{SettingInfo, SettingList};

@@ -25,7 +25,7 @@ pub struct ObjectInfo {
     /// Number of parts of a multipart upload; else 0.
     pub parts: u32,
     /// Totals by tier.
-    pub tiers: Vec<InTier>,
+    pub tiers: Vec<ObjectTierInfo>,
     /// Location of each extent.
     pub extents: Vec<ExtentInfo>,
     /// True if `extents` cover the whole object. A very large object has more extents than are shown, and of
@@ -33,12 +33,12 @@ pub struct ObjectInfo {
     pub whole: bool,
     /// Object at the origin; remote-backed buckets only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<AtOrigin>,
+    pub origin: Option<OriginObjectInfo>,
 }
 
 /// An object of a remote-backed bucket as known at its origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AtOrigin {
+pub struct OriginObjectInfo {
     /// Name of the upstream.
     pub upstream: String,
     /// Key at the origin.
@@ -55,7 +55,7 @@ pub struct AtOrigin {
 
 /// Part of an object that one tier holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InTier {
+pub struct ObjectTierInfo {
     /// Name of the tier.
     pub tier: String,
     /// Bytes of the object.

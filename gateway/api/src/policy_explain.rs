@@ -3,7 +3,7 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
-use crate::{DeletionInfo, ObjectInfo};
+use crate::{ObjectInfo, PendingDeletionInfo};
 use serde::{Deserialize, Serialize};
 
 /// Verdicts of the running policy on one object, with their reasons.
@@ -12,24 +12,24 @@ pub struct Explanation {
     /// The object and the location of its bytes.
     pub object: ObjectInfo,
     /// Blocks kept as clean copies; remote-backed buckets only.
-    pub kept: Option<KeptInfo>,
+    pub kept: Option<CachedBlocksInfo>,
     /// Version of the running policy; 0 if none was ever applied.
     pub version: u64,
     /// Known facts, in the order of the language's tables.
     pub facts: Vec<FactInfo>,
     /// Rules, in the order of their evaluation.
-    pub rules: Vec<RuleTried>,
+    pub rules: Vec<RuleEvaluationInfo>,
     /// Actions due: at most one for each question.
     pub due: Vec<ActionInfo>,
     /// Actions that observe-only rules would request.
     pub observed: Vec<ActionInfo>,
     /// Actions overridden by stronger rules.
-    pub lost: Vec<LostAction>,
+    pub lost: Vec<OverriddenAction>,
     /// Actions of rules on the dataset, checkpoint or prefix of the object, as found in the last pass over
     /// all objects, no matter which object they matched.
-    pub belonging: Vec<BelongingInfo>,
+    pub belonging: Vec<ScopedActionInfo>,
     /// Pending deletion of the checkpoint that the object is part of.
-    pub deletion: Option<DeletionInfo>,
+    pub deletion: Option<PendingDeletionInfo>,
     /// Recommended treatment of the object.
     pub recommendation: RecommendationInfo,
     /// Reason, in one sentence.
@@ -38,7 +38,7 @@ pub struct Explanation {
 
 /// Blocks of an object that are kept as clean copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptInfo {
+pub struct CachedBlocksInfo {
     /// Blocks of the object, at most 10,000.
     pub blocks: u32,
     /// Blocks that are kept.
@@ -60,7 +60,7 @@ pub struct FactInfo {
 
 /// Evaluation of one rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RuleTried {
+pub struct RuleEvaluationInfo {
     /// Name of the rule.
     pub rule: String,
     /// Priority of the rule.
@@ -74,12 +74,12 @@ pub struct RuleTried {
     /// Share of the conditions that held, by weight, 0 to 1.
     pub score: f64,
     /// Conditions, with the facts they were evaluated on.
-    pub conditions: Vec<ConditionSeen>,
+    pub conditions: Vec<ConditionResultInfo>,
 }
 
 /// Evaluation of one condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConditionSeen {
+pub struct ConditionResultInfo {
     /// True if the condition held.
     pub held: bool,
     /// Text of the condition, with the fact in brackets.
@@ -101,7 +101,7 @@ pub struct ActionInfo {
 
 /// Action of a rule on a dataset, a checkpoint or a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BelongingInfo {
+pub struct ScopedActionInfo {
     /// Name of the action.
     pub action: String,
     /// Name of the rule or of the setting.
@@ -112,7 +112,7 @@ pub struct BelongingInfo {
 
 /// Action overridden by a stronger one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LostAction {
+pub struct OverriddenAction {
     /// Name of the overridden action.
     pub action: String,
     /// Name of its rule.

@@ -11,7 +11,7 @@ pub struct PolicyOutcomes {
     /// Outcomes by rule that requested the copies; the engine first.
     pub rules: Vec<RuleOutcomes>,
     /// Outcomes of read-ahead.
-    pub ahead: AheadOutcomes,
+    pub ahead: ReadAheadOutcomes,
     /// Datasets with the most bytes read recently.
     pub datasets: Vec<DatasetOutcomes>,
 }
@@ -35,7 +35,7 @@ pub struct RuleOutcomes {
 
 /// Outcomes of read-ahead, in blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AheadOutcomes {
+pub struct ReadAheadOutcomes {
     /// Present when requested.
     pub used: u64,
     /// Requested while being fetched.

@@ -34,27 +34,27 @@ pub struct PlanPage {
     /// Objects for which anything differs.
     pub changed: u64,
     /// Differences by rule and action.
-    pub deeds: Vec<DeedInfo>,
+    pub actions: Vec<PlannedActionInfo>,
     /// Settings that differ.
-    pub settings: Vec<SettingPlanned>,
+    pub settings: Vec<PlannedSettingInfo>,
     /// New or changed rules that depend on access patterns and matched no object.
-    pub not_judged: Vec<NotJudged>,
+    pub not_judged: Vec<UndeterminedRule>,
     /// Checkpoints that the running policy deletes; last page only.
-    pub deletions: Vec<DeletionInfo>,
+    pub deletions: Vec<PendingDeletionInfo>,
     /// Checkpoints that the running policy retains and the other one would not; last page only.
-    pub superfluous: Vec<SuperfluousInfo>,
+    pub expired: Vec<ExpiredCheckpointInfo>,
     /// Requests of the other policy that this server cannot carry out; last page only.
     pub impossible: Vec<String>,
     /// Objects on which rules were evaluated in the first pass, because rules may apply to more than one
     /// object.
-    pub heard: u64,
+    pub collected: u64,
     /// Id for the next request; absent when all objects were visited.
     pub next: Option<u64>,
 }
 
 /// A setting that differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SettingPlanned {
+pub struct PlannedSettingInfo {
     /// Name of the setting.
     pub setting: String,
     /// Current value; absent if it is inherited from the enclosing setting.
@@ -65,7 +65,7 @@ pub struct SettingPlanned {
 
 /// Actions that one rule starts or stops under the other files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeedInfo {
+pub struct PlannedActionInfo {
     /// `starts` or `stops`.
     pub change: String,
     /// `act` or `observe`.
@@ -86,13 +86,13 @@ pub struct DeedInfo {
 
 /// A checkpoint with a pending deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeletionInfo {
+pub struct PendingDeletionInfo {
     /// Common prefix of its keys.
     pub objects: String,
     /// Name of the rule.
     pub rule: String,
     /// Time since which the deletion is pending.
-    pub noted: String,
+    pub since: String,
     /// Time of the deletion, unless the checkpoint is read or written before, or the policy changes.
     pub due: String,
     /// Guard that prevents the deletion now, or that prevented it when it was due.
@@ -105,7 +105,7 @@ pub struct DeletionInfo {
 
 /// A checkpoint that another policy would not retain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct SuperfluousInfo {
+pub struct ExpiredCheckpointInfo {
     /// Prefix of the checkpoint.
     pub objects: String,
     /// Retention rule that keeps other checkpoints.
@@ -133,7 +133,7 @@ pub struct PlanExample {
 
 /// A rule that cannot be evaluated on the facts known now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotJudged {
+pub struct UndeterminedRule {
     /// Name of the rule.
     pub rule: String,
     /// Unknown properties that the rule depends on.

@@ -63,7 +63,7 @@ pub struct SimulateRequest {
     /// Epochs of each job.
     pub epochs: Option<u32>,
     /// Order of each job's epochs.
-    pub order: Option<OrderWord>,
+    pub order: Option<EpochOrderName>,
     /// Objects of the dataset.
     pub objects: Option<u32>,
     /// Sizes of the cache: shares such as `.35`, or bytes such as `10GiB`; at most 16.
@@ -81,7 +81,7 @@ pub struct SimulateRequest {
 /// Order of each job's epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum OrderWord {
+pub enum EpochOrderName {
     /// Order of the keys.
     Sequential,
     /// A new random order in each epoch.
@@ -92,7 +92,7 @@ pub enum OrderWord {
 
 /// Row of a simulation's result. Its fields are a stable interface for programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Simulated {
+pub struct SimulationRow {
     /// Profile, or name of the trace.
     pub profile: String,
     /// Seed of the generator; 0 for a trace.
@@ -117,7 +117,7 @@ pub struct Simulated {
 
 /// Validation result of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Validated {
+pub struct ValidationResult {
     /// Name of the file, as given in the request.
     pub file: String,
     /// `policy` or `framework`.
@@ -157,18 +157,18 @@ pub struct DiagnosticInfo {
 
 /// Result of testing rules on keys.
 #[derive(Debug, Serialize)]
-pub struct Examined {
+pub struct PolicyTestResult {
     /// Number of keys tested.
     pub tried: u64,
     /// Results of the first keys.
-    pub keys: Vec<KeyExamined>,
+    pub keys: Vec<KeyTestResult>,
     /// Results of each rule, in the order of evaluation.
-    pub rules: Vec<RuleExamined>,
+    pub rules: Vec<RuleTestResult>,
 }
 
 /// Result of one key.
 #[derive(Debug, Serialize)]
-pub struct KeyExamined {
+pub struct KeyTestResult {
     /// Key that was tested.
     pub key: String,
     /// Bucket of the key, if given.
@@ -178,14 +178,14 @@ pub struct KeyExamined {
     /// Frameworks that the key indicates.
     pub frameworks: Vec<String>,
     /// Rules that match regardless of unknown facts.
-    pub matched: Vec<RuleMatched>,
+    pub matched: Vec<TestedRuleMatch>,
     /// Rules that match depending on unknown facts.
-    pub open: Vec<RuleOpen>,
+    pub open: Vec<UndecidedRuleMatch>,
 }
 
 /// A rule that matches.
 #[derive(Debug, Serialize)]
-pub struct RuleMatched {
+pub struct TestedRuleMatch {
     /// Name of the rule.
     pub rule: String,
     /// Actions, with their targets and stances.
@@ -194,7 +194,7 @@ pub struct RuleMatched {
 
 /// A rule that matches depending on unknown facts.
 #[derive(Debug, Serialize)]
-pub struct RuleOpen {
+pub struct UndecidedRuleMatch {
     /// Name of the rule.
     pub rule: String,
     /// Properties that the rule depends on and that are unknown for a bare key.
@@ -203,7 +203,7 @@ pub struct RuleOpen {
 
 /// Result of one rule.
 #[derive(Debug, Serialize)]
-pub struct RuleExamined {
+pub struct RuleTestResult {
     /// Name of the rule.
     pub rule: String,
     /// File and line of the definition.
@@ -220,11 +220,11 @@ pub struct RuleExamined {
 
 #[cfg(test)]
 mod tests {
-    use super::{OrderWord, Simulated};
+    use super::{EpochOrderName, SimulationRow};
 
     #[test]
     fn fields_for_programs_are_a_promise() {
-        let row = Simulated {
+        let row = SimulationRow {
             profile: "epochs".to_owned(),
             seed: 3,
             cache_fraction: 0.5,
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn an_order_is_a_word_with_hyphens() {
-        let order: OrderWord = serde_json::from_str("\"shard-shuffled\"").unwrap();
-        assert_eq!(order, OrderWord::ShardShuffled);
+        let order: EpochOrderName = serde_json::from_str("\"shard-shuffled\"").unwrap();
+        assert_eq!(order, EpochOrderName::ShardShuffled);
     }
 }

@@ -4,7 +4,7 @@
 //! no effect.
 
 use crate::tier_names::{MEMORY, UPSTREAM};
-use crate::{Finding, Health, PolicyStatus};
+use crate::{Health, HealthFinding, PolicyStatus};
 use serde::{Deserialize, Serialize};
 
 /// Status of the server.
@@ -19,7 +19,7 @@ pub struct Status {
     /// Severity of the worst finding.
     pub health: Health,
     /// Findings with advice, worst first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<HealthFinding>,
     /// Start time of the server.
     pub started: String,
     /// Seconds since the start.
@@ -155,14 +155,14 @@ impl TierStatus {
     /// Returns true if the tier may hold the only copy of an object. Such a tier must not be full, whereas a
     /// tier of copies always is.
     #[must_use]
-    pub fn holds_the_truth(&self) -> bool {
+    pub fn is_authoritative(&self) -> bool {
         self.tier != MEMORY
     }
 
     /// Returns true if the tier can become full. The upstream cannot: it is an object store without a known
     /// bound.
     #[must_use]
-    pub fn has_an_end(&self) -> bool {
+    pub fn can_be_full(&self) -> bool {
         self.tier != UPSTREAM
     }
 }

@@ -4,11 +4,11 @@
 //! match is checked again over the path decoded and encoded in SigV4's form, which names the same key. Valid
 //! signatures do not pay for the second check.
 
-use super::scope::Scope;
+use super::scope::CredentialScope;
 use super::signing_key::SigningKey;
 use super::time::AmzDate;
-use super::{Request, mismatch, percent};
-use crate::key::Key;
+use super::{AuthRequest, mismatch, percent};
+use crate::key::SigningAccessKey;
 use http::{HeaderMap, HeaderName};
 use mlgw_common::hex;
 use mlgw_common::limits::REQUEST_HEADERS_MAX;
@@ -19,8 +19,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Components of a signature, as the client sent them.
-pub(super) struct Claim<'a> {
-    pub(super) scope: Scope<'a>,
+pub(super) struct SignatureClaim<'a> {
+    pub(super) scope: CredentialScope<'a>,
     pub(super) date: AmzDate,
     /// Names of the signed headers, lower-case, separated by `;`.
     pub(super) signed_headers: &'a str,
@@ -31,9 +31,9 @@ pub(super) struct Claim<'a> {
 
 /// Verifies the claim's signature and returns the signing key, for chunk signatures.
 pub(super) fn verify(
-    request: &Request<'_>,
-    claim: &Claim<'_>,
-    key: &Arc<Key>,
+    request: &AuthRequest<'_>,
+    claim: &SignatureClaim<'_>,
+    key: &Arc<SigningAccessKey>,
 ) -> Result<Arc<SigningKey>, S3Error> {
     check_headers_signed(request, claim.signed_headers)?;
     let kept = request.rules.keys.get(&claim.scope, key);
@@ -43,27 +43,27 @@ pub(super) fn verify(
     let mut canonical = Vec::with_capacity(1024);
     let path = request.head.uri.path();
     write(request, claim, path, &mut canonical);
-    if !claim.fits(&signing, &canonical) {
+    if !claim.is_signed_by(&signing, &canonical) {
         let other = percent::path(path);
         let mut again = Vec::new();
         write(request, claim, &other, &mut again);
-        if other == path || !claim.fits(&signing, &again) {
+        if other == path || !claim.is_signed_by(&signing, &again) {
             return Err(claim.mismatch(&canonical));
         }
     }
     if new {
-        request.rules.keys.keep(&claim.scope, key, &signing);
+        request.rules.keys.insert(&claim.scope, key, &signing);
     }
     Ok(signing)
 }
 
-impl Claim<'_> {
+impl SignatureClaim<'_> {
     /// Returns the parts of the string to sign, except the hash at its end.
     fn preamble(&self) -> [&[u8]; 5] {
         ["AWS4-HMAC-SHA256\n", self.date.as_str(), "\n", self.scope.text, "\n"].map(str::as_bytes)
     }
 
-    fn fits(&self, signing: &SigningKey, canonical: &[u8]) -> bool {
+    fn is_signed_by(&self, signing: &SigningKey, canonical: &[u8]) -> bool {
         let hash = hex::encode(&Sha256::digest(canonical).into());
         let [a, b, c, d, e] = self.preamble();
         let right = hex::encode(&signing.sign(&[a, b, c, d, e, &hash]));
@@ -80,7 +80,7 @@ impl Claim<'_> {
 
 /// Checks that the host and all headers with an effect in S3 are signed. Otherwise a copied signature could
 /// be reused for a different request.
-fn check_headers_signed(request: &Request<'_>, signed_headers: &str) -> Result<(), S3Error> {
+fn check_headers_signed(request: &AuthRequest<'_>, signed_headers: &str) -> Result<(), S3Error> {
     let mut seen: Vec<&str> = signed_headers.split(';').collect();
     // Clients sort them. A search among a thousand unsorted names would be quadratic.
     if !seen.is_sorted() {
@@ -101,7 +101,7 @@ fn check_headers_signed(request: &Request<'_>, signed_headers: &str) -> Result<(
         .field("HeadersNotSigned", missing.join(", ")))
 }
 
-fn write(request: &Request<'_>, claim: &Claim<'_>, path: &str, out: &mut Vec<u8>) {
+fn write(request: &AuthRequest<'_>, claim: &SignatureClaim<'_>, path: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(request.head.method.as_str().as_bytes());
     out.push(b'\n');
     out.extend_from_slice(path.as_bytes());

@@ -26,7 +26,7 @@ pub struct ChunkSigner {
 
 impl ChunkSigner {
     /// Starts a chain with the signature of a request that was verified with `key`.
-    pub(super) fn new(key: Arc<SigningKey>, claim: &super::canonical::Claim<'_>) -> Self {
+    pub(super) fn new(key: Arc<SigningKey>, claim: &super::canonical::SignatureClaim<'_>) -> Self {
         let Ok(previous) = claim.signature.as_bytes().try_into() else {
             unreachable!("a signature that was verified has 64 digits");
         };

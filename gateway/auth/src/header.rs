@@ -1,10 +1,10 @@
 //! SigV4 in the `Authorization` header.
 
-use super::canonical::{self, Claim};
-use super::payload::{self, Declared};
-use super::scope::Scope;
+use super::canonical::{self, SignatureClaim};
+use super::payload::{self, ContentSha256};
+use super::scope::CredentialScope;
 use super::time::{self, AmzDate};
-use super::{Authenticated, ChunkSigner, Request, header_str};
+use super::{AuthRequest, Authenticated, ChunkSigner, header_str};
 use http::HeaderValue;
 use http::header::DATE;
 use mlgw_wire::error::{Code, S3Error};
@@ -21,12 +21,12 @@ struct Components<'a> {
 }
 
 /// Verifies a request with this `Authorization` header.
-pub(super) fn verify(request: &Request<'_>, value: &HeaderValue) -> Result<Authenticated, S3Error> {
+pub(super) fn verify(request: &AuthRequest<'_>, value: &HeaderValue) -> Result<Authenticated, S3Error> {
     let value = value.to_str().map_err(|_| malformed("it is not ASCII."))?;
     let components = Components::parse(value)?;
-    let scope = Scope::parse(components.credential, request.rules).map_err(|e| e.in_header())?;
+    let scope = CredentialScope::parse(components.credential, request.rules).map_err(|e| e.in_header())?;
     let date = date(request)?;
-    if !scope.is_of(&date) {
+    if !scope.has_day_of(&date) {
         return Err(malformed("Invalid credential date. Date is not the same as X-Amz-Date."));
     }
     check_skew(request, &date)?;
@@ -34,10 +34,10 @@ pub(super) fn verify(request: &Request<'_>, value: &HeaderValue) -> Result<Authe
         S3Error::new(Code::InvalidRequest)
             .message("Missing required header for this request: x-amz-content-sha256")
     })?;
-    let declared = Declared::parse(payload)?;
+    let declared = ContentSha256::parse(payload)?;
     let key = request.key(scope.access_key)?;
     let Components { signed_headers, signature, .. } = components;
-    let claim = Claim { scope, date, signed_headers, payload, signature };
+    let claim = SignatureClaim { scope, date, signed_headers, payload, signature };
     let signing = canonical::verify(request, &claim, &key)?;
     let payload = declared.signed(|| ChunkSigner::new(signing, &claim));
     Ok(Authenticated { principal: Some(Arc::clone(&key.principal)), payload })
@@ -72,14 +72,14 @@ impl<'a> Components<'a> {
 fn check_algorithm(algorithm: &str, value: &str) -> Result<(), S3Error> {
     match algorithm {
         ALGORITHM => Ok(()),
-        "AWS" => Err(v4_only()),
+        "AWS" => Err(sigv4_required()),
         _ if algorithm.starts_with("AWS4-ECDSA-") => Err(S3Error::not_implemented(algorithm)),
         _ => Err(S3Error::invalid_argument("Unsupported Authorization Type", "Authorization", value)),
     }
 }
 
 /// Returns the error for SigV2 where it is not accepted.
-pub(super) fn v4_only() -> S3Error {
+pub(super) fn sigv4_required() -> S3Error {
     S3Error::new(Code::InvalidRequest).message(
         "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
     )
@@ -90,7 +90,7 @@ fn malformed(clause: &str) -> S3Error {
         .message(format!("The authorization header is malformed; {clause}"))
 }
 
-fn date(request: &Request<'_>) -> Result<AmzDate, S3Error> {
+fn date(request: &AuthRequest<'_>) -> Result<AmzDate, S3Error> {
     let headers = &request.head.headers;
     let date = match header_str(headers, "x-amz-date")? {
         Some(value) => AmzDate::parse(value).or_else(|| AmzDate::parse_http(value)),
@@ -102,7 +102,7 @@ fn date(request: &Request<'_>) -> Result<AmzDate, S3Error> {
     })
 }
 
-fn check_skew(request: &Request<'_>, date: &AmzDate) -> Result<(), S3Error> {
+fn check_skew(request: &AuthRequest<'_>, date: &AmzDate) -> Result<(), S3Error> {
     let now = request.now.as_secs();
     let skew_max = request.rules.skew_secs;
     if now.abs_diff(date.secs) <= skew_max.unsigned_abs() {
@@ -110,7 +110,7 @@ fn check_skew(request: &Request<'_>, date: &AmzDate) -> Result<(), S3Error> {
     }
     Err(S3Error::new(Code::RequestTimeTooSkewed)
         .field("RequestTime", date.as_str())
-        .field("ServerTime", time::show(now))
+        .field("ServerTime", time::format_secs(now))
         .field("MaxAllowedSkewMilliseconds", (skew_max * 1000).to_string()))
 }
 

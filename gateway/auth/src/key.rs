@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// An access key that may sign requests.
 #[derive(Clone, Debug)]
-pub struct Key {
+pub struct SigningAccessKey {
     /// Owner and permissions of the key.
     pub principal: Arc<Principal>,
     /// Secret that signs requests.

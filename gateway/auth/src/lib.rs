@@ -5,9 +5,9 @@
 //! for a day, region and service are cached) and compared in constant time. The signature covers the request
 //! as it was sent; its bucket and key are parsed elsewhere.
 //!
-//! No body is read here: a signature covers the body by its hash, and [`Payload`] gives [`mlgw_body`] the
-//! values to verify. The module is pure: time and keys are arguments, and it holds no state that a power loss
-//! could lose.
+//! No body is read here: a signature covers the body by its hash, and [`BodyRequirement`] gives `mlgw-body`
+//! the values to verify. The module is pure: time and keys are arguments, and it holds no state that a power
+//! loss could lose.
 
 mod canonical;
 mod chunks;
@@ -28,9 +28,9 @@ mod time;
 pub(crate) mod tests;
 
 pub use chunks::ChunkSigner;
-pub use payload::Payload;
+pub use payload::BodyRequirement;
 
-use crate::key::Key;
+use crate::key::SigningAccessKey;
 use crate::principal::Principal;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST};
@@ -48,7 +48,7 @@ pub const SKEW_SECS_MAX: i64 = 15 * 60;
 /// Lookup of access keys.
 pub trait KeySource {
     /// Returns the key with this access key id, unless it does not exist or is disabled.
-    fn find(&self, access_key: &str) -> Option<Arc<Key>>;
+    fn find(&self, access_key: &str) -> Option<Arc<SigningAccessKey>>;
 }
 
 /// Rules by which signatures are verified. Clones share the cache of signing keys.
@@ -88,7 +88,7 @@ pub struct Authenticated {
     /// The signer; `None` for an anonymous request.
     pub principal: Option<Arc<Principal>>,
     /// Requirements on the body.
-    pub payload: Payload,
+    pub payload: BodyRequirement,
 }
 
 /// Verifies the signature of the request with this head and parsed query, and returns its signer.
@@ -102,7 +102,7 @@ pub fn authenticate(
     now: Timestamp,
     rules: &AuthRules,
 ) -> Result<Authenticated, S3Error> {
-    let request = Request { head, query, keys, now, rules };
+    let request = AuthRequest { head, query, keys, now, rules };
     let v4 = request.query.has("X-Amz-Algorithm") || request.query.has("X-Amz-Signature");
     let v2 = !v4 && (request.query.has("Signature") || request.query.has("AWSAccessKeyId"));
     match head.headers.get(AUTHORIZATION) {
@@ -120,7 +120,7 @@ pub fn authenticate(
 }
 
 /// Inputs of the verification, common to all forms of signature.
-struct Request<'a> {
+struct AuthRequest<'a> {
     head: &'a Parts,
     query: &'a Query<'a>,
     keys: &'a dyn KeySource,
@@ -128,13 +128,13 @@ struct Request<'a> {
     rules: &'a AuthRules,
 }
 
-impl<'a> Request<'a> {
+impl<'a> AuthRequest<'a> {
     /// Returns the decoded value of a parameter of the query.
     fn parameter(&self, name: &str) -> Option<Cow<'a, str>> {
         self.query.raw(name).map(percent::decode_text)
     }
 
-    fn key(&self, access_key: &str) -> Result<Arc<Key>, S3Error> {
+    fn key(&self, access_key: &str) -> Result<Arc<SigningAccessKey>, S3Error> {
         find_key(self.keys, access_key)
     }
 
@@ -145,15 +145,15 @@ impl<'a> Request<'a> {
     }
 }
 
-fn find_key(keys: &dyn KeySource, access_key: &str) -> Result<Arc<Key>, S3Error> {
+fn find_key(keys: &dyn KeySource, access_key: &str) -> Result<Arc<SigningAccessKey>, S3Error> {
     let unknown = || S3Error::new(Code::InvalidAccessKeyId).field("AWSAccessKeyId", access_key);
     keys.find(access_key).ok_or_else(unknown)
 }
 
 fn anonymous(head: &Parts) -> Result<Authenticated, S3Error> {
     let payload = match header_str(&head.headers, payload::HEADER)? {
-        Some(value) => payload::Declared::parse(value)?.unsigned()?,
-        None => Payload::Unsigned,
+        Some(value) => payload::ContentSha256::parse(value)?.unsigned()?,
+        None => BodyRequirement::Unsigned,
     };
     Ok(Authenticated { principal: None, payload })
 }

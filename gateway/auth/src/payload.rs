@@ -12,7 +12,7 @@ pub(super) const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
 /// Requirements of a signature on the body.
 #[derive(Debug)]
-pub enum Payload {
+pub enum BodyRequirement {
     /// No requirements.
     Unsigned,
     /// The body has this SHA-256.
@@ -25,14 +25,14 @@ pub enum Payload {
 
 /// Parsed value of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Declared {
+pub(super) enum ContentSha256 {
     Unsigned,
     Sha256([u8; 32]),
     SignedChunks { trailer: bool },
     UnsignedTrailer,
 }
 
-impl Declared {
+impl ContentSha256 {
     /// Parses the header's value.
     pub(super) fn parse(value: &str) -> Result<Self, S3Error> {
         match value {
@@ -55,11 +55,11 @@ impl Declared {
     }
 
     /// Returns the requirements of a request whose signature, if any, cannot sign chunks.
-    pub(super) fn unsigned(self) -> Result<Payload, S3Error> {
+    pub(super) fn unsigned(self) -> Result<BodyRequirement, S3Error> {
         match self {
-            Self::Unsigned => Ok(Payload::Unsigned),
-            Self::Sha256(hash) => Ok(Payload::Sha256(hash)),
-            Self::UnsignedTrailer => Ok(Payload::UnsignedTrailer),
+            Self::Unsigned => Ok(BodyRequirement::Unsigned),
+            Self::Sha256(hash) => Ok(BodyRequirement::Sha256(hash)),
+            Self::UnsignedTrailer => Ok(BodyRequirement::UnsignedTrailer),
             Self::SignedChunks { .. } => Err(S3Error::new(Code::InvalidRequest).message(
                 "Requests without a SigV4 signature don't support this x-amz-content-sha256 value. Please \
                  use UNSIGNED-PAYLOAD or STREAMING-UNSIGNED-PAYLOAD-TRAILER.",
@@ -69,12 +69,12 @@ impl Declared {
 
     /// Returns the requirements of a request with a SigV4 signature; `signer` starts the chain of chunk
     /// signatures.
-    pub(super) fn signed(self, signer: impl FnOnce() -> ChunkSigner) -> Payload {
+    pub(super) fn signed(self, signer: impl FnOnce() -> ChunkSigner) -> BodyRequirement {
         match self {
-            Self::Unsigned => Payload::Unsigned,
-            Self::Sha256(hash) => Payload::Sha256(hash),
-            Self::UnsignedTrailer => Payload::UnsignedTrailer,
-            Self::SignedChunks { trailer } => Payload::SignedChunks(signer(), trailer),
+            Self::Unsigned => BodyRequirement::Unsigned,
+            Self::Sha256(hash) => BodyRequirement::Sha256(hash),
+            Self::UnsignedTrailer => BodyRequirement::UnsignedTrailer,
+            Self::SignedChunks { trailer } => BodyRequirement::SignedChunks(signer(), trailer),
         }
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! The input is the fields before the file; `${filename}` has been replaced in them. The signature covers the
 //! policy, and the policy must cover every field, so no field of a form is trusted unchecked. The length of
-//! the file is only known at its end: the caller enforces [`Grant::length`].
+//! the file is only known at its end: the caller enforces [`FormGrant::length`].
 
 mod policy;
 
-use super::scope::Scope;
+use super::scope::CredentialScope;
 use super::signing_key::SigningKey;
 use super::time::AmzDate;
 use super::{AuthRules, KeySource, find_key, header, mismatch, no_session_tokens, sigv2};
@@ -16,13 +16,13 @@ use base64::prelude::BASE64_STANDARD;
 use mlgw_common::Timestamp;
 use mlgw_common::hex;
 use mlgw_wire::error::{Code, S3Error};
-use policy::Policy;
+use policy::PostPolicy;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Permission that a form has.
 #[derive(Debug)]
-pub struct Grant {
+pub struct FormGrant {
     /// The signer of the policy; `None` for a form without one.
     pub principal: Option<Arc<Principal>>,
     /// Lengths of the file that the policy allows, in bytes.
@@ -31,9 +31,9 @@ pub struct Grant {
 
 /// Fields of a form before its file. Names are as sent and compared without regard to case.
 #[derive(Clone, Copy, Debug)]
-pub struct Fields<'a>(&'a [(String, String)]);
+pub struct FormFields<'a>(&'a [(String, String)]);
 
-impl<'a> Fields<'a> {
+impl<'a> FormFields<'a> {
     /// Checks that no field is repeated, so that the checked value is the one that is used.
     ///
     /// # Errors
@@ -69,16 +69,16 @@ impl<'a> Fields<'a> {
 /// # Errors
 /// AWS's code for the defect of the signature or of the policy, or for the violated condition.
 pub fn verify(
-    fields: &Fields<'_>,
+    fields: &FormFields<'_>,
     bucket: &str,
     keys: &dyn KeySource,
     now: Timestamp,
     rules: &AuthRules,
-) -> Result<Grant, S3Error> {
+) -> Result<FormGrant, S3Error> {
     let v4 = fields.get("x-amz-algorithm").is_some() || fields.get("x-amz-signature").is_some();
     let v2 = fields.get("AWSAccessKeyId").is_some() || fields.get("signature").is_some();
     if !v4 && !v2 && fields.get("policy").is_none() {
-        return Ok(Grant { principal: None, length: 0..=u64::MAX });
+        return Ok(FormGrant { principal: None, length: 0..=u64::MAX });
     }
     let encoded = fields.required("policy")?;
     let principal =
@@ -86,12 +86,12 @@ pub fn verify(
     if fields.get("x-amz-security-token").is_some() {
         return Err(no_session_tokens());
     }
-    let length = Policy::parse(encoded)?.check(fields, bucket, now)?;
-    Ok(Grant { principal: Some(principal), length })
+    let length = PostPolicy::parse(encoded)?.check(fields, bucket, now)?;
+    Ok(FormGrant { principal: Some(principal), length })
 }
 
 fn verify_v4(
-    fields: &Fields<'_>,
+    fields: &FormFields<'_>,
     policy: &str,
     keys: &dyn KeySource,
     rules: &AuthRules,
@@ -102,9 +102,9 @@ fn verify_v4(
         return Err(S3Error::invalid_argument(text, "x-amz-algorithm", algorithm));
     }
     let credential = fields.required("x-amz-credential")?;
-    let scope = Scope::parse(credential, rules).map_err(|e| e.in_form(credential))?;
+    let scope = CredentialScope::parse(credential, rules).map_err(|e| e.in_form(credential))?;
     let date = fields.required("x-amz-date")?;
-    if !AmzDate::parse(date).is_some_and(|date| scope.is_of(&date)) {
+    if !AmzDate::parse(date).is_some_and(|date| scope.has_day_of(&date)) {
         let text = "X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\" and of the \
                     credential's date";
         return Err(S3Error::invalid_argument(text, "x-amz-date", date));
@@ -120,13 +120,13 @@ fn verify_v4(
 }
 
 fn verify_v2(
-    fields: &Fields<'_>,
+    fields: &FormFields<'_>,
     policy: &str,
     keys: &dyn KeySource,
     rules: &AuthRules,
 ) -> Result<Arc<Principal>, S3Error> {
     if !rules.sigv2 {
-        return Err(header::v4_only());
+        return Err(header::sigv4_required());
     }
     let access_key = fields.required("AWSAccessKeyId")?;
     let signature = fields.required("signature")?;

@@ -6,8 +6,8 @@
 //! unrestricted key, because an administrator can create further keys.
 
 use globset::{GlobBuilder, GlobMatcher};
-use mlgw_api::Role;
-use mlgw_wire::access::Action;
+use mlgw_api::AccessKeyRole;
+use mlgw_wire::access::RequiredPermission;
 
 /// A glob is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,9 +25,9 @@ pub struct Principal {
     /// Owner id, as shown in responses.
     pub owner: String,
     /// Role of the access key.
-    pub role: Role,
+    pub role: AccessKeyRole,
     /// True if written data is charged to the access key.
-    pays: bool,
+    is_charged: bool,
     buckets: Globs,
     prefixes: Globs,
 }
@@ -40,7 +40,7 @@ impl Principal {
     pub fn new(
         access_key: &str,
         owner: &str,
-        role: Role,
+        role: AccessKeyRole,
         buckets: &[String],
         prefixes: &[String],
     ) -> Result<Self, BadGlob> {
@@ -49,7 +49,7 @@ impl Principal {
             access_key: access_key.to_owned(),
             owner: owner.to_owned(),
             role,
-            pays: true,
+            is_charged: true,
             buckets: Globs::new(buckets)?,
             prefixes: Globs::new(&begins)?,
         })
@@ -57,12 +57,12 @@ impl Principal {
 
     /// Returns an unrestricted principal that is not charged for written data: the root key.
     #[must_use]
-    pub fn everywhere(access_key: &str, owner: &str, role: Role) -> Self {
+    pub fn unrestricted(access_key: &str, owner: &str, role: AccessKeyRole) -> Self {
         Self {
             access_key: access_key.to_owned(),
             owner: owner.to_owned(),
             role,
-            pays: false,
+            is_charged: false,
             buckets: Globs::default(),
             prefixes: Globs::default(),
         }
@@ -71,14 +71,16 @@ impl Principal {
     /// Returns the access key that written data is charged to; empty if none.
     #[must_use]
     pub fn payer(&self) -> &str {
-        if self.pays { &self.access_key } else { "" }
+        if self.is_charged { &self.access_key } else { "" }
     }
 
     /// True if the principal may perform `action` on the bucket and key.
     #[must_use]
-    pub fn allows(&self, action: Action, bucket: Option<&str>, key: Option<&str>) -> bool {
+    pub fn allows(&self, action: RequiredPermission, bucket: Option<&str>, key: Option<&str>) -> bool {
         let narrowed = !self.buckets.0.is_empty() || !self.prefixes.0.is_empty();
-        if self.role < action.role() || (action == Action::Admin && bucket.is_none() && narrowed) {
+        if self.role < action.min_role()
+            || (action == RequiredPermission::Admin && bucket.is_none() && narrowed)
+        {
             return false;
         }
         bucket.is_none_or(|bucket| self.buckets.cover(bucket))
@@ -108,9 +110,9 @@ impl Globs {
 
 #[cfg(test)]
 mod tests {
-    use super::{Action, Principal, Role};
+    use super::{AccessKeyRole, Principal, RequiredPermission};
 
-    fn narrowed(role: Role, buckets: &[&str], prefixes: &[&str]) -> Principal {
+    fn narrowed(role: AccessKeyRole, buckets: &[&str], prefixes: &[&str]) -> Principal {
         let owned = |globs: &[&str]| globs.iter().map(|&g| g.to_owned()).collect::<Vec<_>>();
         Principal::new("AK", "o", role, &owned(buckets), &owned(prefixes)).unwrap()
     }
@@ -118,13 +120,19 @@ mod tests {
     #[test]
     fn a_role_includes_the_lesser_roles() {
         for (role, allowed) in [
-            (Role::Read, [true, true, false, false]),
-            (Role::Write, [true, true, true, false]),
-            (Role::Admin, [true, true, true, true]),
+            (AccessKeyRole::Read, [true, true, false, false]),
+            (AccessKeyRole::Write, [true, true, true, false]),
+            (AccessKeyRole::Admin, [true, true, true, true]),
         ] {
-            let principal = Principal::everywhere("AK", "o", role);
-            for (action, allowed) in
-                [Action::Read, Action::List, Action::Write, Action::Admin].into_iter().zip(allowed)
+            let principal = Principal::unrestricted("AK", "o", role);
+            for (action, allowed) in [
+                RequiredPermission::Read,
+                RequiredPermission::List,
+                RequiredPermission::Write,
+                RequiredPermission::Admin,
+            ]
+            .into_iter()
+            .zip(allowed)
             {
                 assert_eq!(principal.allows(action, Some("b"), Some("k")), allowed, "{role:?} {action:?}");
             }
@@ -133,16 +141,20 @@ mod tests {
 
     #[test]
     fn globs_of_buckets_restrict_a_principal() {
-        let principal = narrowed(Role::Admin, &["team-*", "shared"], &[]);
+        let principal = narrowed(AccessKeyRole::Admin, &["team-*", "shared"], &[]);
         for (bucket, allowed) in [("team-a", true), ("shared", true), ("shared2", false), ("other", false)] {
-            assert_eq!(principal.allows(Action::Write, Some(bucket), Some("k")), allowed, "{bucket}");
-            assert_eq!(principal.allows(Action::Admin, Some(bucket), None), allowed, "{bucket}");
+            assert_eq!(
+                principal.allows(RequiredPermission::Write, Some(bucket), Some("k")),
+                allowed,
+                "{bucket}"
+            );
+            assert_eq!(principal.allows(RequiredPermission::Admin, Some(bucket), None), allowed, "{bucket}");
         }
     }
 
     #[test]
     fn globs_of_keys_cover_keys_that_begin_with_a_match() {
-        let principal = narrowed(Role::Read, &[], &["data/", "runs/*/log"]);
+        let principal = narrowed(AccessKeyRole::Read, &[], &["data/", "runs/*/log"]);
         for (key, allowed) in [
             ("data/", true),
             ("data/a/b//c/", true),
@@ -153,23 +165,34 @@ mod tests {
             ("runs/7", false),
             ("", false),
         ] {
-            assert_eq!(principal.allows(Action::Read, Some("b"), Some(key)), allowed, "{key:?}");
+            assert_eq!(principal.allows(RequiredPermission::Read, Some("b"), Some(key)), allowed, "{key:?}");
         }
-        assert!(principal.allows(Action::List, Some("b"), None), "a bucket can be looked at");
-        assert!(!principal.allows(Action::List, Some("b"), Some("da")), "but not listed beyond its globs");
+        assert!(principal.allows(RequiredPermission::List, Some("b"), None), "a bucket can be looked at");
+        assert!(
+            !principal.allows(RequiredPermission::List, Some("b"), Some("da")),
+            "but not listed beyond its globs"
+        );
     }
 
     #[test]
     fn only_an_unrestricted_key_may_administer_the_server() {
-        assert!(Principal::everywhere("AK", "o", Role::Admin).allows(Action::Admin, None, None));
-        assert!(!narrowed(Role::Admin, &["*"], &[]).allows(Action::Admin, None, None));
-        assert!(!narrowed(Role::Admin, &[], &["*"]).allows(Action::Admin, None, None));
-        assert!(!Principal::everywhere("AK", "o", Role::Write).allows(Action::Admin, None, None));
+        assert!(Principal::unrestricted("AK", "o", AccessKeyRole::Admin).allows(
+            RequiredPermission::Admin,
+            None,
+            None
+        ));
+        assert!(!narrowed(AccessKeyRole::Admin, &["*"], &[]).allows(RequiredPermission::Admin, None, None));
+        assert!(!narrowed(AccessKeyRole::Admin, &[], &["*"]).allows(RequiredPermission::Admin, None, None));
+        assert!(!Principal::unrestricted("AK", "o", AccessKeyRole::Write).allows(
+            RequiredPermission::Admin,
+            None,
+            None
+        ));
     }
 
     #[test]
     fn a_broken_glob_is_refused_by_name() {
-        let refused = Principal::new("AK", "o", Role::Read, &["a[".to_owned()], &[]).unwrap_err();
+        let refused = Principal::new("AK", "o", AccessKeyRole::Read, &["a[".to_owned()], &[]).unwrap_err();
         assert!(refused.to_string().contains("\"a[\""), "{refused}");
     }
 }

@@ -9,7 +9,7 @@ const TERMINAL: &str = "aws4_request";
 
 /// A parsed credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Scope<'a> {
+pub(super) struct CredentialScope<'a> {
     /// The whole credential, under which signing keys are cached.
     pub(super) credential: &'a str,
     pub(super) access_key: &'a str,
@@ -35,7 +35,7 @@ pub(super) enum ScopeError {
     Terminal(String),
 }
 
-impl<'a> Scope<'a> {
+impl<'a> CredentialScope<'a> {
     /// Parses `credential` and checks it against `rules`. The access key may contain slashes.
     pub(super) fn parse(credential: &'a str, rules: &AuthRules) -> Result<Self, ScopeError> {
         let mut access_key = credential;
@@ -65,7 +65,7 @@ impl<'a> Scope<'a> {
     }
 
     /// True if the scope is for the day on which the request was signed.
-    pub(super) fn is_of(&self, date: &AmzDate) -> bool {
+    pub(super) fn has_day_of(&self, date: &AmzDate) -> bool {
         self.day == date.day()
     }
 }
@@ -77,7 +77,7 @@ fn split_last(text: &str) -> Option<(&str, &str)> {
 }
 
 impl ScopeError {
-    fn answer(self, code: Code, prefix: &str) -> S3Error {
+    fn into_s3_error(self, code: Code, prefix: &str) -> S3Error {
         let error = S3Error::new(code).message(format!("{prefix}{self}"));
         match self {
             // Clients retry with the region in this field.
@@ -87,11 +87,14 @@ impl ScopeError {
     }
 
     pub(super) fn in_header(self) -> S3Error {
-        self.answer(Code::AuthorizationHeaderMalformed, "The authorization header is malformed; ")
+        self.into_s3_error(Code::AuthorizationHeaderMalformed, "The authorization header is malformed; ")
     }
 
     pub(super) fn in_query(self) -> S3Error {
-        self.answer(Code::AuthorizationQueryParametersError, "Error parsing the X-Amz-Credential parameter; ")
+        self.into_s3_error(
+            Code::AuthorizationQueryParametersError,
+            "Error parsing the X-Amz-Credential parameter; ",
+        )
     }
 
     pub(super) fn in_form(self, credential: &str) -> S3Error {
@@ -101,14 +104,14 @@ impl ScopeError {
 
 #[cfg(test)]
 mod tests {
-    use super::{Scope, ScopeError};
+    use super::{CredentialScope, ScopeError};
     use crate::AuthRules;
     use mlgw_wire::error::Code;
 
     #[test]
     fn a_credential_is_read_from_its_end() {
         let rules = AuthRules::new("s3");
-        let scope = Scope::parse("A/K=/20130524/eu-north-9/s3/aws4_request", &rules).unwrap();
+        let scope = CredentialScope::parse("A/K=/20130524/eu-north-9/s3/aws4_request", &rules).unwrap();
         assert_eq!((scope.access_key, scope.day, scope.region), ("A/K=", "20130524", "eu-north-9"));
         assert_eq!(scope.text, "20130524/eu-north-9/s3/aws4_request");
     }
@@ -128,7 +131,7 @@ mod tests {
             ("AK/20130524/us-east-1/ec2/aws4_request", "incorrect service \"ec2\""),
             ("AK/20130524/us-east-1/s3/aws5_request", "incorrect terminal \"aws5_request\""),
         ] {
-            let error = Scope::parse(credential, &rules).unwrap_err();
+            let error = CredentialScope::parse(credential, &rules).unwrap_err();
             assert!(error.to_string().contains(clause), "{credential}: {error}");
         }
     }

@@ -1,12 +1,12 @@
 //! Signing keys: derived from a secret for one day, region and service, and cached.
 //!
 //! Deriving a key takes four HMACs, more than verifying with it. A cached key is looked up by the whole
-//! credential and belongs to one [`Key`] in memory: after a change of the secret there is another `Key`, and
-//! the cached key of the old one is not used again. Only keys that verified a signature are cached, so that
-//! unauthenticated clients cannot displace the keys of others.
+//! credential and belongs to one [`SigningAccessKey`] in memory: after a change of the secret there is
+//! another `SigningAccessKey`, and the cached key of the old one is not used again. Only keys that verified a
+//! signature are cached, so that unauthenticated clients cannot displace the keys of others.
 
-use super::scope::Scope;
-use crate::key::Key;
+use super::scope::CredentialScope;
+use crate::key::SigningAccessKey;
 use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::RwLock;
 use sha2::Sha256;
@@ -16,14 +16,14 @@ use std::sync::{Arc, Weak};
 
 /// Maximum number of cached keys: half a megabyte at about 400 bytes each. A server sees a few per access key
 /// and day.
-const KEPT_MAX: usize = 1024;
+const CACHED_KEYS_MAX: usize = 1024;
 
 /// An HMAC-SHA256 keyed for one scope.
 pub(super) struct SigningKey(Hmac<Sha256>);
 
 impl SigningKey {
     /// Derives the key of `scope` from `secret`.
-    pub(super) fn derive(secret: &[u8], scope: &Scope<'_>) -> Self {
+    pub(super) fn derive(secret: &[u8], scope: &CredentialScope<'_>) -> Self {
         let mut first = Vec::with_capacity(4 + secret.len());
         first.extend_from_slice(b"AWS4");
         first.extend_from_slice(secret);
@@ -64,31 +64,40 @@ fn hmac_sha256(key: &[u8], data: &[u8]) -> [u8; 32] {
 
 /// Cache of recently used signing keys.
 #[derive(Default)]
-pub(super) struct SigningKeys(RwLock<HashMap<Box<str>, Kept>>);
+pub(super) struct SigningKeys(RwLock<HashMap<Box<str>, CachedSigningKey>>);
 
-struct Kept {
+struct CachedSigningKey {
     /// Key that the signing key was derived from. The weak reference prevents reuse of its address by another
-    /// `Key`.
-    of: Weak<Key>,
+    /// `SigningAccessKey`.
+    key: Weak<SigningAccessKey>,
     signing: Arc<SigningKey>,
 }
 
 impl SigningKeys {
     /// Returns the cached key of this credential, if it was derived from exactly this `key`.
-    pub(super) fn get(&self, scope: &Scope<'_>, key: &Arc<Key>) -> Option<Arc<SigningKey>> {
+    pub(super) fn get(
+        &self,
+        scope: &CredentialScope<'_>,
+        key: &Arc<SigningAccessKey>,
+    ) -> Option<Arc<SigningKey>> {
         let kept = self.0.read();
         let kept = kept.get(scope.credential)?;
-        std::ptr::eq(kept.of.as_ptr(), Arc::as_ptr(key)).then(|| Arc::clone(&kept.signing))
+        std::ptr::eq(kept.key.as_ptr(), Arc::as_ptr(key)).then(|| Arc::clone(&kept.signing))
     }
 
     /// Caches a key that has verified a signature.
-    pub(super) fn keep(&self, scope: &Scope<'_>, key: &Arc<Key>, signing: &Arc<SigningKey>) {
+    pub(super) fn insert(
+        &self,
+        scope: &CredentialScope<'_>,
+        key: &Arc<SigningAccessKey>,
+        signing: &Arc<SigningKey>,
+    ) {
         let mut kept = self.0.write();
-        if kept.len() >= KEPT_MAX {
+        if kept.len() >= CACHED_KEYS_MAX {
             // Most entries are of past days; those in use are derived again at four HMACs each.
             kept.clear();
         }
-        let entry = Kept { of: Arc::downgrade(key), signing: Arc::clone(signing) };
+        let entry = CachedSigningKey { key: Arc::downgrade(key), signing: Arc::clone(signing) };
         kept.insert(scope.credential.into(), entry);
     }
 }

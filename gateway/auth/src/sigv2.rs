@@ -3,11 +3,11 @@
 //! Only such URLs and POST forms are accepted. The `Authorization` header of SigV2 is refused, as AWS does in
 //! every region created since 2014. A setting disables SigV2 completely.
 
-use super::header::v4_only;
-use super::payload::{self, Declared};
+use super::header::sigv4_required;
+use super::payload::{self, ContentSha256};
 use super::percent;
-use super::{Authenticated, Payload, Request, header_str, mismatch, no_session_tokens, time};
-use crate::key::Key;
+use super::{AuthRequest, Authenticated, BodyRequirement, header_str, mismatch, no_session_tokens, time};
+use crate::key::SigningAccessKey;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -65,9 +65,9 @@ const SIGNED_PARAMETERS: &[&str] = &[
 ];
 
 /// Verifies a request with a SigV2 query.
-pub(super) fn verify(request: &Request<'_>) -> Result<Authenticated, S3Error> {
+pub(super) fn verify(request: &AuthRequest<'_>) -> Result<Authenticated, S3Error> {
     if !request.rules.sigv2 {
-        return Err(v4_only());
+        return Err(sigv4_required());
     }
     for name in ["AWSAccessKeyId", "Expires", "Signature"] {
         if request.query.iter().filter(|(given, _)| *given == name).count() > 1 {
@@ -95,13 +95,13 @@ pub(super) fn verify(request: &Request<'_>) -> Result<Authenticated, S3Error> {
         return Err(mismatch(&access_key, &signature, likeliest.as_bytes()));
     }
     let payload = match header_str(&request.head.headers, payload::HEADER)? {
-        Some(value) => Declared::parse(value)?.unsigned()?,
-        None => Payload::Unsigned,
+        Some(value) => ContentSha256::parse(value)?.unsigned()?,
+        None => BodyRequirement::Unsigned,
     };
     Ok(Authenticated { principal: Some(Arc::clone(&key.principal)), payload })
 }
 
-fn check_expiry(request: &Request<'_>, expires: &str) -> Result<(), S3Error> {
+fn check_expiry(request: &AuthRequest<'_>, expires: &str) -> Result<(), S3Error> {
     let denied = S3Error::new(Code::AccessDenied);
     let Ok(end) = expires.parse::<i64>() else {
         return Err(denied.message(format!("Invalid date (should be seconds since epoch): {expires}")));
@@ -110,14 +110,14 @@ fn check_expiry(request: &Request<'_>, expires: &str) -> Result<(), S3Error> {
     if now > end {
         return Err(denied
             .message("Request has expired")
-            .field("Expires", time::show(end))
-            .field("ServerTime", time::show(now)));
+            .field("Expires", time::format_secs(end))
+            .field("ServerTime", time::format_secs(now)));
     }
     Ok(())
 }
 
 /// True if `signature` (base64) is that of `key` over `text`.
-pub(super) fn matches(key: &Key, text: &str, signature: &str) -> bool {
+pub(super) fn matches(key: &SigningAccessKey, text: &str, signature: &str) -> bool {
     let Ok(mut mac) = Hmac::<Sha1>::new_from_slice(key.secret.expose().as_bytes()) else {
         unreachable!("HMAC takes keys of any length");
     };
@@ -127,7 +127,7 @@ pub(super) fn matches(key: &Key, text: &str, signature: &str) -> bool {
 }
 
 /// Returns the `x-amz-*` headers, including those that botocore moves into the query when it presigns.
-fn amz_headers(request: &Request<'_>) -> BTreeMap<String, String> {
+fn amz_headers(request: &AuthRequest<'_>) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in request.query.iter() {
         let lower = name.to_ascii_lowercase();
@@ -144,7 +144,7 @@ fn amz_headers(request: &Request<'_>) -> BTreeMap<String, String> {
 }
 
 fn string_to_sign(
-    request: &Request<'_>,
+    request: &AuthRequest<'_>,
     expires: &str,
     headers: &BTreeMap<String, String>,
     resource: &str,
@@ -164,7 +164,7 @@ fn string_to_sign(
     text
 }
 
-fn append_parameters(request: &Request<'_>, text: &mut String) {
+fn append_parameters(request: &AuthRequest<'_>, text: &mut String) {
     let decoded = request.query.iter().map(|(name, value)| (name, percent::decode_text(value)));
     let mut signed: Vec<(&str, Cow<'_, str>)> =
         decoded.filter(|(name, _)| SIGNED_PARAMETERS.contains(name)).collect();
@@ -181,7 +181,7 @@ fn append_parameters(request: &Request<'_>, text: &mut String) {
 /// Returns the resources that a client may have signed, the likeliest first: with the bucket in the host
 /// name, below one of the configured domains; the path as it is; and the path with a trailing slash, as
 /// botocore signs a bucket.
-fn resources<'a>(request: &Request<'a>) -> impl Iterator<Item = String> + use<'a> {
+fn resources<'a>(request: &AuthRequest<'a>) -> impl Iterator<Item = String> + use<'a> {
     let path = request.head.uri.path();
     let host = std::str::from_utf8(request.host()).unwrap_or_default();
     let of_host = bucket_of_host(host, &request.rules.domains).map(|bucket| format!("/{bucket}{path}"));

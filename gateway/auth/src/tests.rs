@@ -7,10 +7,10 @@ mod signer;
 mod sigv2;
 
 use super::{AuthRules, Authenticated, KeySource};
-use crate::key::Key;
+use crate::key::SigningAccessKey;
 use crate::principal::Principal;
 use http::request::Parts;
-use mlgw_api::Role;
+use mlgw_api::AccessKeyRole;
 use mlgw_common::Secret;
 use mlgw_common::Timestamp;
 use mlgw_testing::signer::{ACCESS_KEY, NOW, SECRET};
@@ -19,17 +19,17 @@ use mlgw_wire::query::Query;
 use std::sync::Arc;
 
 /// A key source with one key.
-pub(crate) struct OneKey(Arc<Key>);
+pub(crate) struct OneKey(Arc<SigningAccessKey>);
 
 impl OneKey {
     pub(crate) fn with_secret(secret: &str) -> Self {
-        let principal = Arc::new(Principal::everywhere(ACCESS_KEY, "owner", Role::Admin));
-        Self(Arc::new(Key { principal, secret: Secret::new(secret) }))
+        let principal = Arc::new(Principal::unrestricted(ACCESS_KEY, "owner", AccessKeyRole::Admin));
+        Self(Arc::new(SigningAccessKey { principal, secret: Secret::new(secret) }))
     }
 }
 
 impl KeySource for OneKey {
-    fn find(&self, access_key: &str) -> Option<Arc<Key>> {
+    fn find(&self, access_key: &str) -> Option<Arc<SigningAccessKey>> {
         (access_key == ACCESS_KEY).then(|| Arc::clone(&self.0))
     }
 }

@@ -52,7 +52,7 @@ impl AmzDate {
 }
 
 /// Returns `secs` in the form of error documents.
-pub(super) fn show(secs: i64) -> String {
+pub(super) fn format_secs(secs: i64) -> String {
     Timestamp::from_secs(secs).to_string()
 }
 

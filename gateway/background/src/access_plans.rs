@@ -9,16 +9,16 @@
 
 mod file;
 
-pub use file::About;
+pub use file::AccessPlanOwner;
 
-use mlgw_cache::policy::Keeper;
+use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
 use mlgw_common::private_file;
 use mlgw_common::regular;
 use mlgw_common::{Clock, Lineage, Timestamp};
 use mlgw_policies::BLOCK_ID_SEED;
-use mlgw_policies::engine::{Followed, PLANS_MAX, ReadyPlan, TooManyPlans, Who};
-use mlgw_policies::plan::{Plan, Reading};
+use mlgw_policies::engine::{PLANS_MAX, PlanProgress, PlanReaders, ReadyPlan, TooManyPlans};
+use mlgw_policies::plan::{Plan, PlanSchedule};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -35,26 +35,26 @@ const EXTENSION: &str = "plan";
 pub struct AccessPlans {
     dir: PathBuf,
     lineage: Lineage,
-    keeper: Keeper,
+    policy_driver: PolicyDriver,
     clock: Arc<dyn Clock>,
-    held: Mutex<Held>,
+    table: Mutex<AccessPlanTable>,
     /// Serializes requests that parse a document and list its keys: both may be large.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Held {
-    plans: BTreeMap<String, Given>,
+struct AccessPlanTable {
+    plans: BTreeMap<String, ActiveAccessPlan>,
     /// Number of the next plan.
     number: u64,
 }
 
 /// A plan that the engine has.
 #[derive(Clone)]
-struct Given {
+struct ActiveAccessPlan {
     number: u64,
-    about: About,
-    reading: Reading,
+    about: AccessPlanOwner,
+    reading: PlanSchedule,
     keys: u32,
 }
 
@@ -64,13 +64,13 @@ pub struct AccessPlan {
     /// Id of the plan.
     pub id: String,
     /// Workload and bucket of the plan.
-    pub about: About,
+    pub about: AccessPlanOwner,
     /// Order in which the keys are read.
-    pub reading: Reading,
+    pub reading: PlanSchedule,
     /// Number of keys.
     pub keys: u32,
     /// Progress of the workloads, if the engine follows the plan.
-    pub followed: Option<Followed>,
+    pub followed: Option<PlanProgress>,
     /// Ids of the known workloads with the plan's name.
     pub workloads: Vec<String>,
 }
@@ -112,15 +112,15 @@ impl AccessPlans {
     pub fn open(
         data_dir: &Path,
         lineage: Lineage,
-        keeper: Keeper,
+        policy_driver: PolicyDriver,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, AccessPlanError> {
         let (dir, held, turn) = (data_dir.join("plans"), Mutex::default(), tokio::sync::Mutex::default());
-        let plans = Self { dir, lineage, keeper, clock, held, turn };
+        let plans = Self { dir, lineage, policy_driver, clock, table: held, turn };
         let ids = plans.ids().map_err(|error| plans.failed(error))?;
-        let mut held = plans.held.lock();
+        let mut held = plans.table.lock();
         for id in ids {
-            if let Err(why) = plans.take_up(&mut held, &id) {
+            if let Err(why) = plans.load(&mut held, &id) {
                 tracing::error!(plan = id, why, "an access plan is passed over; put it again");
             }
         }
@@ -140,26 +140,26 @@ impl AccessPlans {
     pub fn put(
         &self,
         id: &str,
-        about: About,
+        about: AccessPlanOwner,
         plan: Plan,
     ) -> Result<(Option<AccessPlan>, AccessPlan), AccessPlanError> {
         check(id)?;
         if !(1..=WORKLOAD_BYTES_MAX).contains(&about.workload.len()) {
             return Err(AccessPlanError::BadWorkload(about.workload.len()));
         }
-        let about = About { put_ms: self.clock.now().as_millis(), ..about };
-        let bytes = file::written(&self.lineage.own, &about, &plan);
-        let mut held = self.held.lock();
-        let before = held.plans.get(id).map(|given| self.told(id, given));
-        self.give(&mut held, id, about, plan)?;
+        let about = AccessPlanOwner { put_ms: self.clock.now().as_millis(), ..about };
+        let bytes = file::serialize(&self.lineage.own, &about, &plan);
+        let mut held = self.table.lock();
+        let before = held.plans.get(id).map(|given| self.describe(id, given));
+        self.activate(&mut held, id, about, plan)?;
         if let Err(error) = self.write(id, &bytes) {
             // The previous plan remains in force, if it is on disk.
-            self.forget(&mut held, id);
-            let _ = self.take_up(&mut held, id);
+            self.deactivate(&mut held, id);
+            let _ = self.load(&mut held, id);
             return Err(self.failed(error));
         }
         let given = held.plans.get(id).ok_or_else(|| AccessPlanError::NoSuchPlan(id.to_owned()))?;
-        Ok((before, self.told(id, given)))
+        Ok((before, self.describe(id, given)))
     }
 
     /// Deletes a plan and returns it. Blocks.
@@ -167,12 +167,12 @@ impl AccessPlans {
     /// # Errors
     /// If no plan has this id; I/O errors.
     pub fn delete(&self, id: &str) -> Result<AccessPlan, AccessPlanError> {
-        let mut held = self.held.lock();
+        let mut held = self.table.lock();
         let given = held.plans.get(id).ok_or_else(|| AccessPlanError::NoSuchPlan(id.to_owned()))?;
-        let before = self.told(id, given);
+        let before = self.describe(id, given);
         let removed = fs::remove_file(self.path(id)).and_then(|()| File::open(&self.dir)?.sync_all());
         removed.map_err(|error| self.failed(error))?;
-        self.forget(&mut held, id);
+        self.deactivate(&mut held, id);
         Ok(before)
     }
 
@@ -180,8 +180,8 @@ impl AccessPlans {
     #[must_use]
     pub fn list(&self) -> Vec<AccessPlan> {
         let given: Vec<_> =
-            self.held.lock().plans.iter().map(|(id, given)| (id.clone(), given.clone())).collect();
-        given.iter().map(|(id, given)| self.told(id, given)).collect()
+            self.table.lock().plans.iter().map(|(id, given)| (id.clone(), given.clone())).collect();
+        given.iter().map(|(id, given)| self.describe(id, given)).collect()
     }
 
     /// Returns one plan.
@@ -189,42 +189,48 @@ impl AccessPlans {
     /// # Errors
     /// If no plan has this id.
     pub fn show(&self, id: &str) -> Result<AccessPlan, AccessPlanError> {
-        let given = self.held.lock().plans.get(id).cloned();
-        given.map(|given| self.told(id, &given)).ok_or_else(|| AccessPlanError::NoSuchPlan(id.to_owned()))
+        let given = self.table.lock().plans.get(id).cloned();
+        given.map(|given| self.describe(id, &given)).ok_or_else(|| AccessPlanError::NoSuchPlan(id.to_owned()))
     }
 
-    fn told(&self, id: &str, given: &Given) -> AccessPlan {
-        let Given { number, about, reading, keys } = given.clone();
-        let (followed, workloads) = self.keeper.ask(|decider, _| {
+    fn describe(&self, id: &str, given: &ActiveAccessPlan) -> AccessPlan {
+        let ActiveAccessPlan { number, about, reading, keys } = given.clone();
+        let (followed, workloads) = self.policy_driver.with_engine(|decider, _| {
             let its =
                 decider.workloads.iter().filter(|it| it.identity.name.as_deref() == Some(&about.workload));
-            (decider.engine.plan(number), its.map(|it| it.id.to_string()).collect())
+            (decider.engine.plan_progress(number), its.map(|it| it.id.to_string()).collect())
         });
         AccessPlan { id: id.to_owned(), about, reading, keys, followed, workloads }
     }
 
     /// Passes a plan to the engine, in place of the one with its id.
-    fn give(&self, held: &mut Held, id: &str, about: About, plan: Plan) -> Result<(), AccessPlanError> {
+    fn activate(
+        &self,
+        held: &mut AccessPlanTable,
+        id: &str,
+        about: AccessPlanOwner,
+        plan: Plan,
+    ) -> Result<(), AccessPlanError> {
         let others = || held.plans.iter().filter(|(other, _)| *other != id);
         if others().count() >= PLANS_MAX {
             return Err(AccessPlanError::TooMany);
         }
-        let (reading, keys) = (plan.reading(), plan.keys().len());
+        let (reading, keys) = (plan.schedule(), plan.keys().len());
         let all = others().map(|(_, given)| u64::from(given.keys)).sum::<u64>() + u64::from(keys);
         if all > ACCESS_PLAN_KEYS_MAX {
             return Err(AccessPlanError::TooManyKeys(all));
         }
         let number = held.plans.get(id).map_or(held.number, |given| given.number);
-        let ready = ReadyPlan::new(BLOCK_ID_SEED, number, Who::Families, about.bucket_id, plan);
-        self.keeper.ask(|decider, _| decider.put_plan(number, &about.workload, ready))?;
+        let ready = ReadyPlan::new(BLOCK_ID_SEED, number, PlanReaders::Families, about.bucket_id, plan);
+        self.policy_driver.with_engine(|decider, _| decider.put_plan(number, &about.workload, ready))?;
         held.number = held.number.max(number + 1);
-        held.plans.insert(id.to_owned(), Given { number, about, reading, keys });
+        held.plans.insert(id.to_owned(), ActiveAccessPlan { number, about, reading, keys });
         Ok(())
     }
 
-    fn forget(&self, held: &mut Held, id: &str) {
+    fn deactivate(&self, held: &mut AccessPlanTable, id: &str) {
         if let Some(given) = held.plans.remove(id) {
-            self.keeper.ask(|decider, _| decider.drop_plan(given.number));
+            self.policy_driver.with_engine(|decider, _| decider.drop_plan(given.number));
         }
     }
 
@@ -232,10 +238,10 @@ impl AccessPlans {
     ///
     /// # Errors
     /// A description of the fault.
-    fn take_up(&self, held: &mut Held, id: &str) -> Result<(), String> {
+    fn load(&self, held: &mut AccessPlanTable, id: &str) -> Result<(), String> {
         let bytes = regular::read(&self.path(id)).map_err(|error| error.to_string())?;
-        let (about, plan) = file::read(&self.lineage, &bytes).map_err(|error| error.to_string())?;
-        self.give(held, id, about, plan).map_err(|error| error.to_string())
+        let (about, plan) = file::parse(&self.lineage, &bytes).map_err(|error| error.to_string())?;
+        self.activate(held, id, about, plan).map_err(|error| error.to_string())
     }
 
     fn write(&self, id: &str, bytes: &[u8]) -> io::Result<()> {
@@ -293,28 +299,29 @@ pub fn check(id: &str) -> Result<(), AccessPlanError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{About, AccessPlanError, AccessPlans, WORKLOAD_BYTES_MAX};
-    use mlgw_cache::policy::Keeper;
+    use super::{AccessPlanError, AccessPlanOwner, AccessPlans, WORKLOAD_BYTES_MAX};
+    use mlgw_cache::policy_driver::PolicyDriver;
     use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
     use mlgw_common::{Lineage, SystemClock};
     use mlgw_policies::engine::PLANS_MAX;
     use mlgw_policies::language::Program;
-    use mlgw_policies::plan::{Plan, Reading};
+    use mlgw_policies::plan::{Plan, PlanSchedule};
     use std::fs;
     use std::path::Path;
     use std::sync::Arc;
 
     fn plans(dir: &Path) -> AccessPlans {
-        let keeper = Keeper::new(1 << 16, Arc::new(Program::built_in().unwrap()), &SystemClock);
-        AccessPlans::open(dir, Lineage::default(), keeper, Arc::new(SystemClock)).unwrap()
+        let policy_driver =
+            PolicyDriver::new(1 << 16, Arc::new(Program::compile_built_in().unwrap()), &SystemClock);
+        AccessPlans::open(dir, Lineage::default(), policy_driver, Arc::new(SystemClock)).unwrap()
     }
 
-    fn about(workload: &str) -> About {
-        About { workload: workload.into(), bucket: "lake".into(), bucket_id: 1, put_ms: 0 }
+    fn about(workload: &str) -> AccessPlanOwner {
+        AccessPlanOwner { workload: workload.into(), bucket: "lake".into(), bucket_id: 1, put_ms: 0 }
     }
 
     fn plan(keys: &[&str]) -> Plan {
-        Plan::new(keys.iter().copied(), Reading::default()).unwrap()
+        Plan::new(keys.iter().copied(), PlanSchedule::default()).unwrap()
     }
 
     #[test]
@@ -373,7 +380,7 @@ mod tests {
         here.put("p3", about("resnet"), plan(&["a", "b"])).unwrap();
         assert_eq!(plans(room.path()).list(), here.list());
         let large: Vec<String> = (0..ACCESS_PLAN_KEYS_MAX / 2).map(|n| n.to_string()).collect();
-        let large = || Plan::new(large.iter().map(String::as_str), Reading::default()).unwrap();
+        let large = || Plan::new(large.iter().map(String::as_str), PlanSchedule::default()).unwrap();
         here.put("p4", about("resnet"), large()).unwrap();
         let put = here.put("p5", about("resnet"), large());
         assert!(matches!(put, Err(AccessPlanError::TooManyKeys(keys)) if keys > ACCESS_PLAN_KEYS_MAX));

@@ -7,8 +7,8 @@
 //! server. A power loss destroys what was not on disk yet, and a torn block at the end of the last file.
 
 use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
-use mlgw_cache::policy::Keeper;
-use mlgw_cache::policy::Recorded;
+use mlgw_cache::policy_driver::PolicyDriver;
+use mlgw_cache::policy_driver::TraceRecordingSummary;
 use mlgw_common::limits::{MIB, TRACE_FILE_BYTES, TRACES_MAX};
 use mlgw_common::regular;
 use mlgw_common::{Clock, Timestamp};
@@ -28,12 +28,12 @@ const NAME_BYTES_MAX: usize = 64;
 /// Access traces of a server.
 pub struct AccessTraces {
     dir: PathBuf,
-    keeper: Keeper,
+    policy_driver: PolicyDriver,
     clock: Arc<dyn Clock>,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<TraceRecording>>,
 }
 
-struct Running {
+struct TraceRecording {
     name: String,
     since: Timestamp,
     bytes_max: u64,
@@ -50,12 +50,12 @@ pub struct Trace {
     /// Start of the recording and its limit in bytes, while the trace is being recorded.
     pub recording: Option<(Timestamp, u64)>,
     /// Counters of the recording, while it runs or when it has just ended.
-    pub recorded: Option<Recorded>,
+    pub recorded: Option<TraceRecordingSummary>,
 }
 
 /// Error of an operation on traces.
 #[derive(Debug, thiserror::Error)]
-pub enum TraceError {
+pub enum AccessTraceError {
     /// The name is malformed.
     #[error("{0:?} is no name of a trace: 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit")]
     BadName(String),
@@ -85,27 +85,27 @@ pub enum TraceError {
 impl AccessTraces {
     /// Creates the recorder for the accesses of this policy driver.
     #[must_use]
-    pub fn new(data_dir: &Path, keeper: Keeper, clock: Arc<dyn Clock>) -> Self {
-        Self { dir: data_dir.join("traces"), keeper, clock, running: Mutex::default() }
+    pub fn new(data_dir: &Path, policy_driver: PolicyDriver, clock: Arc<dyn Clock>) -> Self {
+        Self { dir: data_dir.join("traces"), policy_driver, clock, running: Mutex::default() }
     }
 
     /// Starts a recording. Returns the trace, and the names of old traces that were removed to keep their
     /// number limited. Blocks.
     ///
     /// # Errors
-    /// See [`TraceError`]; then nothing is recorded.
-    pub fn start(&self, name: &str, bytes_max: u64) -> Result<(Trace, Vec<String>), TraceError> {
+    /// See [`AccessTraceError`]; then nothing is recorded.
+    pub fn start(&self, name: &str, bytes_max: u64) -> Result<(Trace, Vec<String>), AccessTraceError> {
         check(name)?;
         if bytes_max < BYTES_MIN {
-            return Err(TraceError::TooSmall(bytes_max));
+            return Err(AccessTraceError::TooSmall(bytes_max));
         }
         let mut running = self.running.lock();
         if let Some(running) = &*running {
-            return Err(TraceError::Busy(running.name.clone()));
+            return Err(AccessTraceError::Busy(running.name.clone()));
         }
         let dir = self.dir.join(name);
         if dir.exists() {
-            return Err(TraceError::Exists(name.to_owned()));
+            return Err(AccessTraceError::Exists(name.to_owned()));
         }
         let gone = self.make_room().map_err(|error| self.failed(error))?;
         fs::create_dir_all(&dir).map_err(|error| self.failed(error))?;
@@ -115,11 +115,11 @@ impl AccessTraces {
             thread::Builder::new().name("trace".into()).spawn(move || write(&dir, 0, files_max, &taken));
         let writer = writer.map_err(|error| self.failed(error))?;
         let sink = move |piece| pieces.try_send(piece).is_ok();
-        if !self.keeper.record(TRACE_FILE_BYTES, Box::new(sink)) {
-            return Err(TraceError::Busy("another".to_owned()));
+        if !self.policy_driver.start_recording(TRACE_FILE_BYTES, Box::new(sink)) {
+            return Err(AccessTraceError::Busy("another".to_owned()));
         }
         let since = self.clock.now();
-        *running = Some(Running { name: name.to_owned(), since, bytes_max, writer });
+        *running = Some(TraceRecording { name: name.to_owned(), since, bytes_max, writer });
         let recording = Some((since, bytes_max));
         Ok((Trace { name: name.to_owned(), recording, ..Trace::default() }, gone))
     }
@@ -128,10 +128,10 @@ impl AccessTraces {
     ///
     /// # Errors
     /// If no recording runs, or a write failed; the part on disk remains valid.
-    pub fn stop(&self) -> Result<Trace, TraceError> {
+    pub fn stop(&self) -> Result<Trace, AccessTraceError> {
         let mut running = self.running.lock();
-        let Running { name, writer, .. } = running.take().ok_or(TraceError::Idle)?;
-        let recorded = self.keeper.end_recording();
+        let TraceRecording { name, writer, .. } = running.take().ok_or(AccessTraceError::Idle)?;
+        let recorded = self.policy_driver.end_recording();
         let written = writer.join().unwrap_or_else(|_| Err(io::Error::other("its writer came to grief")));
         written.map_err(|error| self.failed(error))?;
         drop(running);
@@ -142,7 +142,7 @@ impl AccessTraces {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn list(&self) -> Result<Vec<Trace>, TraceError> {
+    pub fn list(&self) -> Result<Vec<Trace>, AccessTraceError> {
         let names = self.names().map_err(|error| self.failed(error))?;
         names.iter().map(|(_, name)| self.show(name)).collect()
     }
@@ -151,18 +151,18 @@ impl AccessTraces {
     ///
     /// # Errors
     /// If no trace has this name; I/O errors.
-    pub fn show(&self, name: &str) -> Result<Trace, TraceError> {
+    pub fn show(&self, name: &str) -> Result<Trace, AccessTraceError> {
         check(name)?;
         let files = match files(&self.dir.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(TraceError::NoSuchTrace(name.to_owned()));
+                return Err(AccessTraceError::NoSuchTrace(name.to_owned()));
             }
             files => files.map_err(|error| self.failed(error))?,
         };
         let running = self.running.lock();
         let running = running.as_ref().filter(|running| running.name == name);
         let recording = running.map(|running| (running.since, running.bytes_max));
-        let recorded = recording.and_then(|_| self.keeper.recorded());
+        let recorded = recording.and_then(|_| self.policy_driver.recorded());
         Ok(Trace { name: name.to_owned(), files, recording, recorded })
     }
 
@@ -170,11 +170,11 @@ impl AccessTraces {
     ///
     /// # Errors
     /// If the file does not exist; I/O errors.
-    pub fn read(&self, name: &str, number: u64) -> Result<Vec<u8>, TraceError> {
+    pub fn read(&self, name: &str, number: u64) -> Result<Vec<u8>, AccessTraceError> {
         check(name)?;
         match regular::read(&self.dir.join(name).join(file_name(number))) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(TraceError::NoSuchFile(name.to_owned(), number))
+                Err(AccessTraceError::NoSuchFile(name.to_owned(), number))
             }
             bytes => bytes.map_err(|error| self.failed(error)),
         }
@@ -184,10 +184,10 @@ impl AccessTraces {
     ///
     /// # Errors
     /// If no trace has this name, or it is being recorded; I/O errors.
-    pub fn paths(&self, name: &str) -> Result<Vec<PathBuf>, TraceError> {
+    pub fn paths(&self, name: &str) -> Result<Vec<PathBuf>, AccessTraceError> {
         let trace = self.show(name)?;
         if trace.recording.is_some() {
-            return Err(TraceError::Busy(trace.name));
+            return Err(AccessTraceError::Busy(trace.name));
         }
         let dir = self.dir.join(name);
         Ok(trace.files.iter().map(|(number, _)| dir.join(file_name(*number))).collect())
@@ -223,25 +223,25 @@ impl AccessTraces {
         Ok(names)
     }
 
-    fn failed(&self, error: io::Error) -> TraceError {
-        TraceError::Io(self.dir.display().to_string(), error)
+    fn failed(&self, error: io::Error) -> AccessTraceError {
+        AccessTraceError::Io(self.dir.display().to_string(), error)
     }
 }
 
-fn check(name: &str) -> Result<(), TraceError> {
+fn check(name: &str) -> Result<(), AccessTraceError> {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let begins = name.bytes().next().is_some_and(is_plain);
     let rest = name.bytes().all(|byte| is_plain(byte) || byte == b'-' || byte == b'_');
     let is_one = begins && rest && name.len() <= NAME_BYTES_MAX;
-    if is_one { Ok(()) } else { Err(TraceError::BadName(name.to_owned())) }
+    if is_one { Ok(()) } else { Err(AccessTraceError::BadName(name.to_owned())) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{AccessTraces, BYTES_MIN, TraceError};
+    use super::{AccessTraceError, AccessTraces, BYTES_MIN};
     use crate::trace_files::write;
-    use mlgw_cache::policy::Keeper;
-    use mlgw_cache::policy::{Asking, Piece, Request};
+    use mlgw_cache::policy_driver::PolicyDriver;
+    use mlgw_cache::policy_driver::{ObservedRequest, PolicyRequestContext, RecordedTracePiece};
     use mlgw_common::limits::TRACES_MAX;
     use mlgw_common::{BucketId, ObjectKey, SystemClock};
     use mlgw_policies::trace::TraceReader;
@@ -253,36 +253,37 @@ mod tests {
     fn traces(dir: &std::path::Path) -> AccessTraces {
         AccessTraces::new(
             dir,
-            Keeper::new(
+            PolicyDriver::new(
                 1 << 16,
-                Arc::new(mlgw_policies::language::Program::built_in().unwrap()),
+                Arc::new(mlgw_policies::language::Program::compile_built_in().unwrap()),
                 &SystemClock,
             ),
             Arc::new(SystemClock),
         )
     }
 
-    fn note(traces: &AccessTraces, name: &str) {
+    fn record_read(traces: &AccessTraces, name: &str) {
         let key = ObjectKey::new(name).unwrap();
-        let asking = Asking::plain(Caller { id: 1, family: 2 });
-        traces
-            .keeper
-            .note(&Request { asking, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 }, 0..10);
+        let asking = PolicyRequestContext::of_caller(Caller { id: 1, family: 2 });
+        traces.policy_driver.record_access(
+            &ObservedRequest { context: asking, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 },
+            0..10,
+        );
     }
 
     #[test]
     fn accesses_between_start_and_stop_are_recorded() {
         let room = tempfile::tempdir().unwrap();
         let traces = traces(room.path());
-        note(&traces, "before");
+        record_read(&traces, "before");
         traces.start("one", BYTES_MIN).unwrap();
-        assert!(matches!(traces.start("two", BYTES_MIN), Err(TraceError::Busy(name)) if name == "one"));
-        note(&traces, "a");
-        note(&traces, "b");
+        assert!(matches!(traces.start("two", BYTES_MIN), Err(AccessTraceError::Busy(name)) if name == "one"));
+        record_read(&traces, "a");
+        record_read(&traces, "b");
         assert_eq!(traces.show("one").unwrap().recorded.unwrap().accesses, 2);
-        assert!(matches!(traces.paths("one"), Err(TraceError::Busy(_))), "its files come and go");
+        assert!(matches!(traces.paths("one"), Err(AccessTraceError::Busy(_))), "its files come and go");
         let stopped = traces.stop().unwrap();
-        note(&traces, "behind");
+        record_read(&traces, "behind");
         assert_eq!(
             (stopped.recorded.unwrap().accesses, stopped.recording, stopped.files.len()),
             (2, None, 1)
@@ -295,10 +296,10 @@ mod tests {
         }
         assert_eq!(keys, ["a", "b"]);
         assert_eq!(traces.paths("one").unwrap(), [room.path().join("traces/one/000001.mlgwtrace")]);
-        assert!(matches!(traces.start("one", BYTES_MIN), Err(TraceError::Exists(_))));
-        assert!(matches!(traces.stop(), Err(TraceError::Idle)));
-        assert!(matches!(traces.read("one", 2), Err(TraceError::NoSuchFile(_, 2))));
-        assert!(matches!(traces.show("none"), Err(TraceError::NoSuchTrace(_))));
+        assert!(matches!(traces.start("one", BYTES_MIN), Err(AccessTraceError::Exists(_))));
+        assert!(matches!(traces.stop(), Err(AccessTraceError::Idle)));
+        assert!(matches!(traces.read("one", 2), Err(AccessTraceError::NoSuchFile(_, 2))));
+        assert!(matches!(traces.show("none"), Err(AccessTraceError::NoSuchTrace(_))));
     }
 
     #[test]
@@ -306,10 +307,10 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let traces = traces(room.path());
         for name in ["", "..", "a/b", "A", "-a", &"a".repeat(65), "a.b"] {
-            assert!(matches!(traces.start(name, BYTES_MIN), Err(TraceError::BadName(_))), "{name}");
-            assert!(matches!(traces.read(name, 1), Err(TraceError::BadName(_))), "{name}");
+            assert!(matches!(traces.start(name, BYTES_MIN), Err(AccessTraceError::BadName(_))), "{name}");
+            assert!(matches!(traces.read(name, 1), Err(AccessTraceError::BadName(_))), "{name}");
         }
-        assert!(matches!(traces.start("a", BYTES_MIN - 1), Err(TraceError::TooSmall(_))));
+        assert!(matches!(traces.start("a", BYTES_MIN - 1), Err(AccessTraceError::TooSmall(_))));
         assert!(traces.list().unwrap().is_empty());
     }
 
@@ -318,8 +319,8 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let (pieces, taken) = channel();
         for byte in 0..5 {
-            pieces.send(Piece::File).unwrap();
-            pieces.send(Piece::Bytes(vec![byte; 3])).unwrap();
+            pieces.send(RecordedTracePiece::File).unwrap();
+            pieces.send(RecordedTracePiece::Bytes(vec![byte; 3])).unwrap();
         }
         drop(pieces);
         let dir = room.path().join("traces/a");

@@ -12,33 +12,33 @@ mod clear;
 pub mod cron;
 mod import;
 mod listing;
-mod live;
 mod migrate;
 mod promote;
 pub mod residency;
 mod runner;
+mod running_job;
 mod shuffle;
 mod sync;
 mod warm;
 
-pub use live::Pace;
 pub use migrate::is_empty as is_nothing_there;
+pub use running_job::JobPace;
 
-use live::Live;
-use mlgw_cache::bound::Bound;
 use mlgw_cache::copies::PinnedCopies;
+use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_cache::writeback::WriteBack;
 use mlgw_common::Clock;
 use mlgw_common::limits::{JOB_BLOCKS_MAX, MIB};
-use mlgw_formats::schema::{Dataset, Found, Job, JobKind, JobOrder, JobState};
+use mlgw_formats::schema::{Dataset, DatasetSize, Job, JobKind, JobOrder, JobState};
 use mlgw_metadata::Catalogue;
-use mlgw_objects::Objects;
-use mlgw_objects::memory::Memory;
+use mlgw_objects::ObjectLayer;
+use mlgw_objects::memory::RequestMemory;
 use mlgw_policy_runtime::Policies;
 use mlgw_segments::decisions::Decisions;
 use mlgw_segments::tiers::Tiers;
 use parking_lot::Mutex;
 use residency::Residency;
+use running_job::RunningJob;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -53,29 +53,29 @@ const IMPORT_MEMORY_BYTES: u64 = 64 * MIB;
 pub struct Jobs {
     catalogue: Catalogue,
     tiers: Tiers,
-    bound: Bound,
+    bound: RemoteBackedBuckets,
     decisions: Decisions,
     clock: Arc<dyn Clock>,
     /// Name of this node, reported with the location of data.
     node: String,
     /// Jobs that are running here.
-    live: Mutex<BTreeMap<u64, Arc<Live>>>,
+    live: Mutex<BTreeMap<u64, Arc<RunningJob>>>,
     counts: Mutex<BTreeMap<(JobKind, JobState), u64>>,
-    moved: Mutex<BTreeMap<JobKind, Moved>>,
+    moved: Mutex<BTreeMap<JobKind, JobMoveTotals>>,
     residency: Mutex<BTreeMap<String, Arc<Residency>>>,
     pins: Mutex<Vec<PinnedCopies>>,
     /// Copies that rules pin.
     rule_pins: Mutex<Vec<PinnedCopies>>,
     /// Permits for the blocks that jobs have in flight.
     blocks: Arc<Semaphore>,
-    memory: Memory,
+    memory: RequestMemory,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
 /// Objects and bytes that jobs of one kind have moved since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct JobMoveTotals {
     /// Number of objects.
     pub objects: u64,
     /// Bytes of these objects.
@@ -84,7 +84,7 @@ pub struct Moved {
 
 /// Reason why a job stopped before it was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Stop {
+enum JobStop {
     /// The job failed, with the cause.
     Failed(String),
     /// The job was cancelled.
@@ -97,7 +97,7 @@ enum Stop {
 #[derive(Clone)]
 pub struct JobContext {
     /// Object layer, which stores the objects that a sync imports.
-    pub objects: Arc<Objects>,
+    pub objects: Arc<ObjectLayer>,
     /// Running policy, which selects imported objects for compression.
     pub policies: Arc<Policies>,
     /// Writes that have not reached their origin, which a migration waits for.
@@ -105,16 +105,16 @@ pub struct JobContext {
 }
 
 /// A running job and its dependencies.
-struct Work {
+struct JobRun {
     jobs: Arc<Jobs>,
     context: JobContext,
     dataset: Arc<Dataset>,
     job: Job,
-    live: Arc<Live>,
+    live: Arc<RunningJob>,
 }
 
 /// Result of a job: totals of the dataset if the job visited all of it.
-type Outcome = Result<Option<Found>, Stop>;
+type JobOutcome = Result<Option<DatasetSize>, JobStop>;
 
 impl Jobs {
     /// Creates the job runner; no job is running yet.
@@ -122,7 +122,7 @@ impl Jobs {
     pub fn new(
         catalogue: Catalogue,
         tiers: Tiers,
-        bound: Bound,
+        bound: RemoteBackedBuckets,
         decisions: Decisions,
         clock: Arc<dyn Clock>,
         node: String,
@@ -141,7 +141,7 @@ impl Jobs {
             pins: Mutex::default(),
             rule_pins: Mutex::default(),
             blocks: Arc::new(Semaphore::new(JOB_BLOCKS_MAX)),
-            memory: Memory::new(IMPORT_MEMORY_BYTES, 100, None),
+            memory: RequestMemory::new(IMPORT_MEMORY_BYTES, 100, None),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         })
@@ -149,10 +149,10 @@ impl Jobs {
 
     /// Returns the record of a job with its current progress, and its speed if it runs here.
     #[must_use]
-    pub fn look_at(&self, job: &Job) -> (Job, Option<Pace>) {
+    pub fn current_state(&self, job: &Job) -> (Job, Option<JobPace>) {
         match self.live.lock().get(&job.id) {
             Some(live) if !job.has_ended() => {
-                (Job { progress: live.shown(), ..job.clone() }, Some(live.pace()))
+                (Job { progress: live.shown_progress(), ..job.clone() }, Some(live.pace()))
             }
             _ => (job.clone(), None),
         }
@@ -166,7 +166,7 @@ impl Jobs {
 
     /// Returns what jobs have moved since the start, by kind.
     #[must_use]
-    pub fn moved(&self) -> BTreeMap<JobKind, Moved> {
+    pub fn moved(&self) -> BTreeMap<JobKind, JobMoveTotals> {
         let mut moved = self.moved.lock().clone();
         for live in self.live.lock().values() {
             let (objects, bytes) = live.moved();
@@ -227,18 +227,18 @@ pub const ORDERS: [JobOrder; 3] = [JobOrder::Sequential, JobOrder::Shuffled, Job
 
 /// Prefix of the names of internal datasets, which represent a whole bucket for jobs on buckets. Names of
 /// other datasets never begin with it.
-const OF_BUCKET: &str = "bucket:";
+const BUCKET_DATASET_PREFIX: &str = "bucket:";
 
 /// Returns the name of the internal dataset that represents a bucket.
 #[must_use]
 pub fn dataset_of_bucket(bucket: &str) -> String {
-    format!("{OF_BUCKET}{bucket}")
+    format!("{BUCKET_DATASET_PREFIX}{bucket}")
 }
 
 /// Returns true if a dataset was created by a user, and not internally for a bucket.
 #[must_use]
-pub fn is_shown(dataset: &Dataset) -> bool {
-    !dataset.name.starts_with(OF_BUCKET)
+pub fn is_user_dataset(dataset: &Dataset) -> bool {
+    !dataset.name.starts_with(BUCKET_DATASET_PREFIX)
 }
 
 /// Returns the name of a state.
@@ -254,7 +254,7 @@ pub const fn state_name(state: JobState) -> &'static str {
 }
 
 /// Returns the prefixes that a job covers: the slices of the dataset, restricted to the prefix of the job.
-fn parts(dataset: &Dataset, prefix: &str) -> Vec<String> {
+fn covered_prefixes(dataset: &Dataset, prefix: &str) -> Vec<String> {
     let whole = [String::new()];
     let slices = if dataset.slices.is_empty() { &whole[..] } else { &dataset.slices };
     let narrowed = slices.iter().filter_map(|slice| {
@@ -269,14 +269,14 @@ fn parts(dataset: &Dataset, prefix: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KINDS, kind_name, kind_of, parts};
+    use super::{KINDS, covered_prefixes, kind_name, kind_of};
     use mlgw_formats::schema::Dataset;
 
     #[test]
     fn a_job_covers_its_slices_restricted_to_its_prefix() {
         let of = |slices: &[&str], prefix: &str| {
             let slices = slices.iter().map(|&slice| slice.to_owned()).collect();
-            parts(&Dataset { slices, ..Dataset::default() }, prefix)
+            covered_prefixes(&Dataset { slices, ..Dataset::default() }, prefix)
         };
         assert_eq!(of(&[], ""), [""]);
         assert_eq!(of(&[], "a/"), ["a/"]);

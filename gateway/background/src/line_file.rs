@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 /// Format of a line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct LineFormat {
     /// First word of the line.
     pub(crate) magic: &'static str,
     /// Version that this program writes.
@@ -27,7 +27,7 @@ pub(crate) struct Kind {
 
 /// Reason why a line is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadLine {
+pub(crate) enum LineFileError {
     /// The content differs from what was written.
     #[error("the file is damaged")]
     Damaged,
@@ -42,9 +42,9 @@ pub(crate) enum BadLine {
     Unowned,
 }
 
-impl Kind {
+impl LineFormat {
     /// Serializes `what` as a line of this owner.
-    pub(crate) fn line(self, owner: &Identity, what: &impl Serialize) -> Vec<u8> {
+    pub(crate) fn to_line(self, owner: &Identity, what: &impl Serialize) -> Vec<u8> {
         let json = serde_json::to_string(what).unwrap_or_default();
         let text = format!("{owner} {json}");
         format!("{} {} {owner} {} {json}\n", self.magic, self.version, crc(&text)).into_bytes()
@@ -58,61 +58,61 @@ impl Kind {
         self,
         lineage: &Lineage,
         bytes: &'b [u8],
-    ) -> Result<(T, &'b [u8]), BadLine> {
-        let end = bytes.iter().position(|byte| *byte == b'\n').ok_or(BadLine::Damaged)?;
-        let line = std::str::from_utf8(&bytes[..end]).map_err(|_| BadLine::Damaged)?;
+    ) -> Result<(T, &'b [u8]), LineFileError> {
+        let end = bytes.iter().position(|byte| *byte == b'\n').ok_or(LineFileError::Damaged)?;
+        let line = std::str::from_utf8(&bytes[..end]).map_err(|_| LineFileError::Damaged)?;
         let mut words = line.splitn(3, ' ');
-        let mut word = || words.next().ok_or(BadLine::Damaged);
+        let mut word = || words.next().ok_or(LineFileError::Damaged);
         if word()? != self.magic {
-            return Err(BadLine::Damaged);
+            return Err(LineFileError::Damaged);
         }
         let version = word()?;
         let rest = word()?;
         let json = if version == self.version {
-            owned(lineage, rest)?
+            verify_owned(lineage, rest)?
         } else if self.without_owner.contains(&version) {
-            unowned(lineage, rest)?
+            verify_unowned(lineage, rest)?
         } else {
-            return Err(BadLine::Version(version.to_owned()));
+            return Err(LineFileError::Version(version.to_owned()));
         };
-        let what = serde_json::from_str(json).map_err(|_| BadLine::Damaged)?;
+        let what = serde_json::from_str(json).map_err(|_| LineFileError::Damaged)?;
         Ok((what, &bytes[end + 1..]))
     }
 
     /// Parses a file that consists of one line.
     ///
     /// # Errors
-    /// As [`Kind::read`].
-    pub(crate) fn read_alone<T: DeserializeOwned>(
+    /// As [`LineFormat::read`].
+    pub(crate) fn read_single_line<T: DeserializeOwned>(
         self,
         lineage: &Lineage,
         bytes: &[u8],
-    ) -> Result<T, BadLine> {
+    ) -> Result<T, LineFileError> {
         match self.read(lineage, bytes)? {
             (what, []) => Ok(what),
-            _ => Err(BadLine::Damaged),
+            _ => Err(LineFileError::Damaged),
         }
     }
 }
 
 /// Verifies `OWNER CRC JSON` and returns the JSON.
-fn owned<'t>(lineage: &Lineage, text: &'t str) -> Result<&'t str, BadLine> {
-    let (owner, text) = text.split_once(' ').ok_or(BadLine::Damaged)?;
-    let (sum, json) = text.split_once(' ').ok_or(BadLine::Damaged)?;
+fn verify_owned<'t>(lineage: &Lineage, text: &'t str) -> Result<&'t str, LineFileError> {
+    let (owner, text) = text.split_once(' ').ok_or(LineFileError::Damaged)?;
+    let (sum, json) = text.split_once(' ').ok_or(LineFileError::Damaged)?;
     if sum != crc(&format!("{owner} {json}")) {
-        return Err(BadLine::Damaged);
+        return Err(LineFileError::Damaged);
     }
-    let owner: Identity = owner.parse().map_err(|_| BadLine::Damaged)?;
-    if owner == lineage.own { Ok(json) } else { Err(BadLine::Foreign(owner)) }
+    let owner: Identity = owner.parse().map_err(|_| LineFileError::Damaged)?;
+    if owner == lineage.own { Ok(json) } else { Err(LineFileError::Foreign(owner)) }
 }
 
 /// Verifies `CRC JSON` and returns the JSON.
-fn unowned<'t>(lineage: &Lineage, text: &'t str) -> Result<&'t str, BadLine> {
-    let (sum, json) = text.split_once(' ').ok_or(BadLine::Damaged)?;
+fn verify_unowned<'t>(lineage: &Lineage, text: &'t str) -> Result<&'t str, LineFileError> {
+    let (sum, json) = text.split_once(' ').ok_or(LineFileError::Damaged)?;
     if sum != crc(json) {
-        return Err(BadLine::Damaged);
+        return Err(LineFileError::Damaged);
     }
-    if lineage.earlier.is_empty() { Ok(json) } else { Err(BadLine::Unowned) }
+    if lineage.earlier.is_empty() { Ok(json) } else { Err(LineFileError::Unowned) }
 }
 
 fn crc(text: &str) -> String {
@@ -121,10 +121,10 @@ fn crc(text: &str) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{BadLine, Kind};
+    use super::{LineFileError, LineFormat};
     use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 
-    const KIND: Kind = Kind { magic: "mlgw-test", version: "3", without_owner: &["2"] };
+    const KIND: LineFormat = LineFormat { magic: "mlgw-test", version: "3", without_owner: &["2"] };
 
     /// Returns the lineage of a server without earlier timelines, and the lineage after a restore.
     pub(crate) fn lineages() -> (Lineage, Lineage) {
@@ -137,7 +137,7 @@ pub(crate) mod tests {
     #[test]
     fn a_line_reads_back_as_written_and_damage_is_detected() {
         let (lineage, _) = lineages();
-        let mut bytes = KIND.line(&lineage.own, &("ä\n", 7));
+        let mut bytes = KIND.to_line(&lineage.own, &("ä\n", 7));
         bytes.extend_from_slice(b"rest\n");
         assert_eq!(KIND.read(&lineage, &bytes), Ok((("ä\n".to_owned(), 7), &b"rest\n"[..])));
         let line = bytes.len() - 5;
@@ -147,22 +147,28 @@ pub(crate) mod tests {
             assert!(KIND.read::<(String, i32)>(&lineage, &damaged).is_err(), "byte {at}");
             assert!(KIND.read::<(String, i32)>(&lineage, &bytes[..at]).is_err(), "cut at {at}");
         }
-        assert_eq!(KIND.read_alone::<(String, i32)>(&lineage, &bytes), Err(BadLine::Damaged));
-        assert_eq!(KIND.read_alone(&lineage, &bytes[..line]), Ok(("ä\n".to_owned(), 7)));
-        let newer = Kind { version: "4", ..KIND }.line(&lineage.own, &7);
-        assert_eq!(KIND.read_alone::<i32>(&lineage, &newer), Err(BadLine::Version("4".to_owned())));
+        assert_eq!(KIND.read_single_line::<(String, i32)>(&lineage, &bytes), Err(LineFileError::Damaged));
+        assert_eq!(KIND.read_single_line(&lineage, &bytes[..line]), Ok(("ä\n".to_owned(), 7)));
+        let newer = LineFormat { version: "4", ..KIND }.to_line(&lineage.own, &7);
+        assert_eq!(
+            KIND.read_single_line::<i32>(&lineage, &newer),
+            Err(LineFileError::Version("4".to_owned()))
+        );
     }
 
     #[test]
     fn only_the_present_timeline_is_read() {
         let (first, restored) = lineages();
-        let bytes = KIND.line(&first.own, &7);
-        assert_eq!(KIND.read_alone(&first, &bytes), Ok(7));
-        assert_eq!(KIND.read_alone::<i32>(&restored, &bytes), Err(BadLine::Foreign(first.own)));
+        let bytes = KIND.to_line(&first.own, &7);
+        assert_eq!(KIND.read_single_line(&first, &bytes), Ok(7));
+        assert_eq!(KIND.read_single_line::<i32>(&restored, &bytes), Err(LineFileError::Foreign(first.own)));
         let older = b"mlgw-test 2 b6547e0b 7\n";
         assert_eq!(super::crc("7"), "b6547e0b");
-        assert_eq!(KIND.read_alone(&first, older), Ok(7));
-        assert_eq!(KIND.read_alone::<i32>(&restored, older), Err(BadLine::Unowned));
-        assert_eq!(KIND.read_alone::<i32>(&first, b"mlgw-test 2 b6547e0c 7\n"), Err(BadLine::Damaged));
+        assert_eq!(KIND.read_single_line(&first, older), Ok(7));
+        assert_eq!(KIND.read_single_line::<i32>(&restored, older), Err(LineFileError::Unowned));
+        assert_eq!(
+            KIND.read_single_line::<i32>(&first, b"mlgw-test 2 b6547e0c 7\n"),
+            Err(LineFileError::Damaged)
+        );
     }
 }

@@ -2,28 +2,34 @@
 //!
 //! Pure. Rules are evaluated as in the reconciler's pass: on the facts known now about each object, at rest
 //! and from access tracking. Rules that apply to a whole dataset, checkpoint or prefix are collected first
-//! ([`Plan::hear`]) and then applied to all members ([`Plan::look`]). A rule that depends on access patterns
-//! and matches no object is reported ([`Plan::not_judged`]), because its facts may not be known yet.
+//! ([`PolicyDryRun::collect_matches`]) and then applied to all members ([`PolicyDryRun::compare`]). A rule
+//! that depends on access patterns and matches no object is reported ([`PolicyDryRun::not_judged`]), because
+//! its facts may not be known yet.
 
-use crate::reconciler::groups::{InCheckpoint, Member, Retained, Spare, Wide, checkpoint_keep, pin_newest};
-use mlgw_common::Timestamp;
-use mlgw_common::limits::PLAN_EXAMPLES;
-use mlgw_policies::asked_at_rest;
-use mlgw_policies::at_rest::{Area, Areas, By, Claim, Deeds, Move, is_at_rest};
-use mlgw_policies::checkpoints::{Checkpoints, Standing};
-use mlgw_policies::language::{
-    ActionKind, ConditionType, Due, EffectiveRule, Facts, Program, Property, Resolved, Stance, Target, Tier,
-    Wish, Word as _, resolve,
+use crate::reconciler::groups::{
+    CheckpointExpiry, ContainingCheckpoint, FactsWithCheckpoint, RetentionMatches, ScopedRuleMatches,
+    checkpoint_keep, pin_newest,
 };
+use mlgw_common::Timestamp;
+use mlgw_common::limits::PLAN_EXAMPLES_MAX;
+use mlgw_policies::at_rest::{
+    AreaRuleMatches, MoveAction, ResolvedActions, RuleArea, RuleMatch, RuleSource, is_at_rest,
+};
+use mlgw_policies::checkpoints::{CheckpointFacts, CheckpointIndex};
+use mlgw_policies::language::{
+    ActionKind, ActionRequest, ConditionType, ConflictResolution, DueAction, EffectiveRule, Facts, Program,
+    Property, Stance, Target, Tier, Word as _, resolve,
+};
+use mlgw_policies::properties_used_at_rest;
 use mlgw_policy_runtime::facts::{KnownObject, ObjectFacts, dataset_of};
-use mlgw_policy_runtime::place::SystemFacts;
+use mlgw_policy_runtime::server_facts::SystemFacts;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Action that a policy starts or stops by one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Deed {
+pub struct PlannedAction {
     /// True if the running policy takes the action and the other one would not.
     pub stops: bool,
     /// Stance of the rule: acts or only observes.
@@ -36,7 +42,7 @@ pub struct Deed {
 
 /// Objects affected by an action.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Extent {
+pub struct AffectedObjects {
     /// Number of objects.
     pub objects: u64,
     /// Bytes of these objects.
@@ -57,9 +63,9 @@ pub struct Subject<'a> {
     /// Facts about the object at rest.
     pub object: &'a KnownObject,
     /// Checkpoint that contains the object.
-    pub member: Option<&'a Member>,
+    pub member: Option<&'a ContainingCheckpoint>,
     /// Facts that follow from its checkpoint.
-    pub standing: Standing,
+    pub checkpoint_facts: CheckpointFacts,
     /// Facts from access tracking.
     pub access: Option<&'a dyn Facts>,
     /// Time since the last read.
@@ -71,62 +77,62 @@ pub struct Subject<'a> {
 }
 
 /// A policy, and its rules on more than one object.
-struct Side {
+struct ComparedPolicy {
     program: Arc<Program>,
-    done: Areas,
-    observed: Areas,
-    retained: Retained,
+    done: AreaRuleMatches,
+    observed: AreaRuleMatches,
+    retained: RetentionMatches,
 }
 
 /// Verdict of a policy on one object.
-struct Said {
+struct ObjectVerdict {
     stance: Stance,
     action: ActionKind,
     target: Target,
-    wish: Wish,
+    request: ActionRequest,
     /// Rank of the rule, if it is a rule, and its id.
     rule: (Option<usize>, Arc<str>),
     /// Scope of the verdict, if that is more than the object.
-    area: Option<Area>,
+    area: Option<RuleArea>,
 }
 
 /// Comparison of two policies.
-pub struct Plan {
-    running: Side,
-    other: Side,
+pub struct PolicyDryRun {
+    running: ComparedPolicy,
+    other: ComparedPolicy,
     /// Objects compared.
     pub objects: u64,
     /// Objects for which anything differs.
     pub changed: u64,
     /// Differences by rule and action: at most as many as both policies have actions.
-    pub deeds: BTreeMap<Deed, Extent>,
+    pub actions: BTreeMap<PlannedAction, AffectedObjects>,
     /// Rules of the other policy that matched an object.
     matched: BTreeSet<Arc<str>>,
     /// Actions of the other policy alone that are not supported in own buckets, or in remote-backed ones:
     /// rule, action, true for own buckets; and the number of objects.
-    idle: BTreeMap<(Arc<str>, &'static str, bool), u64>,
+    ineffective: BTreeMap<(Arc<str>, &'static str, bool), u64>,
     /// Presence of a cold tier, and of an upstream that takes segments.
     below: (bool, bool),
 }
 
-impl Plan {
+impl PolicyDryRun {
     /// Starts to compare the running policy with another one.
     #[must_use]
     pub fn new(running: Arc<Program>, other: Arc<Program>, below: (bool, bool)) -> Self {
-        let side = |program| Side {
+        let side = |program| ComparedPolicy {
             program,
-            done: Areas::default(),
-            observed: Areas::default(),
-            retained: Retained::default(),
+            done: AreaRuleMatches::default(),
+            observed: AreaRuleMatches::default(),
+            retained: RetentionMatches::default(),
         };
         Self {
             running: side(running),
             other: side(other),
             objects: 0,
             changed: 0,
-            deeds: BTreeMap::new(),
+            actions: BTreeMap::new(),
             matched: BTreeSet::new(),
-            idle: BTreeMap::new(),
+            ineffective: BTreeMap::new(),
             below,
         }
     }
@@ -139,70 +145,70 @@ impl Plan {
 
     /// Returns the properties of access tracking that either policy depends on.
     #[must_use]
-    pub fn asked(&self) -> Vec<Property> {
+    pub fn asked_properties(&self) -> Vec<Property> {
         let (running, other) = self.programs();
-        let asked: BTreeSet<_> = [running, other].into_iter().flat_map(asked_at_rest).collect();
+        let asked: BTreeSet<_> = [running, other].into_iter().flat_map(properties_used_at_rest).collect();
         asked.into_iter().collect()
     }
 
     /// Returns the actions of the other policy that have no effect, in a sentence each.
     #[must_use]
-    pub fn idle(&self) -> Vec<String> {
+    pub fn ineffective_actions(&self) -> Vec<String> {
         let sentence = |((rule, action, is_own), objects): (&(Arc<str>, &str, bool), &u64)| {
             let buckets = if *is_own { "our own" } else { "bound" };
             format!(
                 "{action} of rule {rule} does nothing with objects of {buckets} buckets, {objects} of which it matches."
             )
         };
-        self.idle.iter().map(sentence).collect()
+        self.ineffective.iter().map(sentence).collect()
     }
 
     /// Returns the checkpoints that each policy expires, the running one first. Valid once all objects were
     /// collected.
-    pub fn spare(&self, of: &Checkpoints) -> [Vec<Spare>; 2] {
+    pub fn expired_checkpoints(&self, of: &CheckpointIndex) -> [Vec<CheckpointExpiry>; 2] {
         [&self.running, &self.other].map(|side| {
-            let wide = Wide { areas: &side.done, is_over: &|_, _, _| false };
-            side.retained.spare(of, &wide)
+            let wide = ScopedRuleMatches { areas: &side.done, is_over: &|_, _, _| false };
+            side.retained.expired(of, &wide)
         })
     }
 
     /// Pins the newest complete checkpoints of some buckets, as either policy does by default.
-    pub fn hear_newest(&mut self, of: &Checkpoints, is_meant: impl Fn(u64) -> bool) {
+    pub fn pin_newest_checkpoints(&mut self, of: &CheckpointIndex, is_meant: impl Fn(u64) -> bool) {
         for side in [&mut self.running, &mut self.other] {
             pin_newest(of, checkpoint_keep(&side.program), &is_meant, &mut side.done);
         }
     }
 
     /// Collects the rules on the dataset, checkpoint or prefix of an object.
-    pub fn hear(&mut self, of: &Subject<'_>) {
-        [&mut self.running, &mut self.other].into_iter().for_each(|side| side.hear(of));
+    pub fn collect_matches(&mut self, of: &Subject<'_>) {
+        [&mut self.running, &mut self.other].into_iter().for_each(|side| side.collect_matches(of));
     }
 
     /// Compares the verdicts on one object.
-    pub fn look(&mut self, of: &Subject<'_>) {
+    pub fn compare(&mut self, of: &Subject<'_>) {
         self.objects += 1;
-        let (mut old, mut new) = (self.running.say(of), self.other.say(of));
+        let (mut old, mut new) = (self.running.verdicts(of), self.other.verdicts(of));
         self.matched.extend(new.iter().map(|said| Arc::clone(&said.rule.1)));
-        let is_done = |one: &Said| one.action.is_done_in(of.is_own);
-        for said in new.iter().filter(|one| one.acts() && !is_done(one)) {
+        let is_done = |one: &ObjectVerdict| one.action.is_applicable_to(of.is_own);
+        for said in new.iter().filter(|one| one.is_acting() && !is_done(one)) {
             if !old.iter().any(|other| said.is_same(other)) {
                 let name = (Arc::clone(&said.rule.1), said.action.name(), of.is_own);
-                *self.idle.entry(name).or_default() += 1;
+                *self.ineffective.entry(name).or_default() += 1;
             }
         }
         [&mut old, &mut new].into_iter().for_each(|said| said.retain(is_done));
         let mut is_other = false;
         for (mine, theirs, stops) in [(&new, &old, false), (&old, &new, true)] {
-            let deeds = acting(mine, of.idle);
+            let resolved = resolve_acting(mine, of.idle);
             for said in mine.iter().filter(|one| !theirs.iter().any(|other| one.is_same(other))) {
                 is_other = true;
                 let side = if stops { &self.running } else { &self.other };
-                let extent = self.deeds.entry(said.deed(stops)).or_default();
+                let extent = self.actions.entry(said.planned_action(stops)).or_default();
                 extent.objects += 1;
                 extent.bytes += of.object.size;
-                let moves = said.moves(&deeds, of, self.below);
+                let moves = said.is_moving(&resolved, of, self.below);
                 extent.moved_bytes += if moves { of.object.size } else { 0 };
-                if extent.examples.len() < PLAN_EXAMPLES {
+                if extent.examples.len() < PLAN_EXAMPLES_MAX {
                     let name = format!("s3://{}/{}", of.object.bucket, of.object.key);
                     extent.examples.push((name, side.reason(said, of)));
                 }
@@ -220,30 +226,30 @@ impl Plan {
     }
 }
 
-impl Side {
+impl ComparedPolicy {
     /// Calls `ask` with the facts about an object.
-    fn with<T>(&self, of: &Subject<'_>, ask: impl FnOnce(&dyn Facts) -> T) -> T {
+    fn with_facts<T>(&self, of: &Subject<'_>, ask: impl FnOnce(&dyn Facts) -> T) -> T {
         let mut rest = ObjectFacts::new(&self.program, of.object, of.system, of.now);
         rest.access = of.access;
-        ask(&InCheckpoint { standing: of.standing, rest: &rest })
+        ask(&FactsWithCheckpoint { checkpoint_facts: of.checkpoint_facts, rest: &rest })
     }
 
-    fn hear(&mut self, of: &Subject<'_>) {
-        let mut heard = Vec::new();
-        self.with(of, |facts| {
+    fn collect_matches(&mut self, of: &Subject<'_>) {
+        let mut matches = Vec::new();
+        self.with_facts(of, |facts| {
             let resolved = resolve(self.program.due(facts));
-            let claims = due(&resolved).filter_map(|due| Some((due, Claim::of(&self.program, due)?)));
-            heard.extend(
+            let claims = due(&resolved).filter_map(|due| Some((due, RuleMatch::of(&self.program, due)?)));
+            matches.extend(
                 claims.map(|(due, claim)| (due.stance, due.action.target.clone(), of.area(due), claim)),
             );
         });
         let member = of.member.filter(|_| of.is_own);
         if let (Some(one), Some(dataset)) = (member, of.dataset()) {
-            self.retained.hear_dataset(one, &dataset);
+            self.retained.add_dataset(one, &dataset);
         }
-        for (stance, target, area, claim) in heard {
+        for (stance, target, area, claim) in matches {
             if let (Some(one), Stance::Act) = (member, stance) {
-                self.retained.hear(&self.program, (one, of.object), (&target, &claim));
+                self.retained.add_match(&self.program, (one, of.object), (&target, &claim));
             }
             if let Some(area) = area {
                 let areas = if stance == Stance::Act { &mut self.done } else { &mut self.observed };
@@ -254,30 +260,31 @@ impl Side {
 
     /// Returns the verdicts on an object, on itself and on its areas, without those overridden by stronger
     /// ones.
-    fn say(&self, of: &Subject<'_>) -> Vec<Said> {
-        let is_wide = |due: &Due<'_>| {
+    fn verdicts(&self, of: &Subject<'_>) -> Vec<ObjectVerdict> {
+        let is_wide = |due: &DueAction<'_>| {
             let areas = if due.stance == Stance::Act { &self.done } else { &self.observed };
-            let said = || Some((of.area(due)?, Claim::of(&self.program, due)?));
+            let said = || Some((of.area(due)?, RuleMatch::of(&self.program, due)?));
             // A pin without room remains a verdict on the object. A prefix names its scope itself.
             matches!(due.action.target, Target::Prefix(_))
                 || said().is_some_and(|(area, claim)| areas.has(&area, &claim))
         };
-        let mut said = self.with(of, |facts| {
+        let mut verdicts = self.with_facts(of, |facts| {
             let resolved = resolve(self.program.due(facts));
             let narrow = due(&resolved).filter(|due| !is_wide(due));
-            narrow.map(|due| Said::of(&self.program, due)).collect::<Vec<_>>()
+            narrow.map(|due| ObjectVerdict::from_due(&self.program, due)).collect::<Vec<_>>()
         });
         let dataset = of.dataset();
         for (stance, areas) in [(Stance::Act, &self.done), (Stance::Observe, &self.observed)] {
             let wide = areas.of(of.bucket, &of.object.key, dataset.as_deref());
-            said.extend(wide.filter_map(|(area, claim)| Said::wide(stance, area, claim)));
+            verdicts.extend(wide.filter_map(|(area, claim)| ObjectVerdict::from_area(stance, area, claim)));
         }
-        unbeaten(said)
+        without_overridden(verdicts)
     }
 
-    fn reason(&self, said: &Said, of: &Subject<'_>) -> String {
+    fn reason(&self, said: &ObjectVerdict, of: &Subject<'_>) -> String {
         let rule = said.rule.0.and_then(|rank| self.program.rules().get(rank));
-        let own = rule.and_then(|rule| self.with(of, |facts| self.program.evaluate(facts).reason_of(rule)));
+        let own =
+            rule.and_then(|rule| self.with_facts(of, |facts| self.program.evaluate(facts).reason_of(rule)));
         own.unwrap_or_else(|| {
             let area = said.area.as_ref().map_or_else(String::new, |area| format!(" of {area}"));
             match rule {
@@ -297,78 +304,81 @@ impl Subject<'_> {
 
     /// Returns the area that an action applies to, if that is known to be more than the object. Retention
     /// rules select among checkpoints on their own.
-    fn area(&self, due: &Due<'_>) -> Option<Area> {
+    fn area(&self, due: &DueAction<'_>) -> Option<RuleArea> {
         let (target, kind) = (&due.action.target, due.action.kind);
         if *target == Target::Object || kind == ActionKind::Retain || !is_at_rest(kind) {
             return None;
         }
-        Area::of(target, self.bucket, self.dataset().as_deref(), self.member.map(|one| &*one.prefix))
+        RuleArea::of(target, self.bucket, self.dataset().as_deref(), self.member.map(|one| &*one.prefix))
     }
 }
 
-fn due<'r, 'p>(resolved: &'r Resolved<'p>) -> impl Iterator<Item = &'r Due<'p>> {
+fn due<'r, 'p>(resolved: &'r ConflictResolution<'p>) -> impl Iterator<Item = &'r DueAction<'p>> {
     resolved.done.iter().chain(&resolved.observed)
 }
 
 /// Removes verdicts that stronger ones override.
-fn unbeaten(said: Vec<Said>) -> Vec<Said> {
-    let mut claims: Vec<_> = said.iter().filter_map(|one| one.claim().filter(|_| one.acts())).collect();
+fn without_overridden(said: Vec<ObjectVerdict>) -> Vec<ObjectVerdict> {
+    let mut claims: Vec<_> =
+        said.iter().filter_map(|one| one.rule_match().filter(|_| one.is_acting())).collect();
     claims.sort_by_key(|claim| claim.by.rank);
-    let mut done: Vec<Claim> = Vec::new();
+    let mut done: Vec<RuleMatch> = Vec::new();
     for claim in claims {
-        if !done.iter().any(|stronger| stronger.beats(&claim)) {
+        if !done.iter().any(|stronger| stronger.overrides(&claim)) {
             done.push(claim);
         }
     }
-    let is_done = |one: &Said| !one.acts() || one.claim().is_none_or(|claim| done.contains(&claim));
+    let is_done =
+        |one: &ObjectVerdict| !one.is_acting() || one.rule_match().is_none_or(|claim| done.contains(&claim));
     said.into_iter().filter(is_done).collect()
 }
 
 /// Resolves the acting verdicts on an object.
-fn acting(said: &[Said], idle: Duration) -> Deeds {
-    let claims: Vec<_> = said.iter().filter(|one| one.acts()).filter_map(Said::claim).collect();
-    Deeds::of(claims.iter(), idle, |_| false)
+fn resolve_acting(said: &[ObjectVerdict], idle: Duration) -> ResolvedActions {
+    let claims: Vec<_> =
+        said.iter().filter(|one| one.is_acting()).filter_map(ObjectVerdict::rule_match).collect();
+    ResolvedActions::of(claims.iter(), idle, |_| false)
 }
 
-impl Said {
-    fn of(program: &Program, due: &Due<'_>) -> Self {
+impl ObjectVerdict {
+    fn from_due(program: &Program, due: &DueAction<'_>) -> Self {
         let rank = program.rules().iter().position(|rule| std::ptr::eq(rule, due.rule));
         Self {
             stance: due.stance,
             action: due.action.kind,
             target: due.action.target.clone(),
-            wish: due.wish.clone(),
+            request: due.request.clone(),
             rule: (rank, (*due.rule.rule.id).into()),
             area: None,
         }
     }
 
-    fn wide(stance: Stance, area: &Area, claim: &Claim) -> Option<Self> {
+    fn from_area(stance: Stance, area: &RuleArea, claim: &RuleMatch) -> Option<Self> {
         Some(Self {
             stance,
             action: claim.action()?,
             target: area.target(),
-            wish: claim.wish.clone(),
+            request: claim.request.clone(),
             rule: (Some(claim.by.rank), Arc::clone(&claim.by.rule)),
             area: Some(area.clone()),
         })
     }
 
-    fn acts(&self) -> bool {
+    fn is_acting(&self) -> bool {
         self.stance == Stance::Act
     }
 
-    fn claim(&self) -> Option<Claim> {
-        let by = By { rank: self.rule.0?, rule: Arc::clone(&self.rule.1) };
-        is_at_rest(self.action).then(|| Claim { by, wish: self.wish.clone() })
+    fn rule_match(&self) -> Option<RuleMatch> {
+        let by = RuleSource { rank: self.rule.0?, rule: Arc::clone(&self.rule.1) };
+        is_at_rest(self.action).then(|| RuleMatch { by, request: self.request.clone() })
     }
 
-    fn deed(&self, stops: bool) -> Deed {
+    fn planned_action(&self, stops: bool) -> PlannedAction {
         let target = match &self.target {
             Target::Object => String::new(),
             other => format!(" {other}"),
         };
-        Deed {
+        PlannedAction {
             stops,
             stance: self.stance,
             action: format!("{}{target}", self.action),
@@ -378,20 +388,30 @@ impl Said {
 
     /// Returns true if both have the same effect, no matter which rule demands it.
     fn is_same(&self, other: &Self) -> bool {
-        (self.action, &self.target, self.stance, &self.wish)
-            == (other.action, &other.target, other.stance, &other.wish)
+        (self.action, &self.target, self.stance, &self.request)
+            == (other.action, &other.target, other.stance, &other.request)
     }
 
     /// Returns true if the verdict moves the object's bytes now, given the resolved actions on the object. An
     /// observe-only verdict is resolved as if it were the only one.
-    fn moves(&self, deeds: &Deeds, of: &Subject<'_>, (has_cold, has_upstream): (bool, bool)) -> bool {
-        let alone = || Deeds::of(self.claim().iter(), of.idle, |_| false).tier;
-        let (tier, deed) = (of.object.tier, if self.acts() { deeds.tier.clone() } else { alone() });
-        match (deed, &self.wish, tier) {
-            (Some(Move::Up(by)), Wish::Promote { .. }, Some(Tier::Cold | Tier::Upstream)) => {
-                by.rule == self.rule.1
-            }
-            (Some(Move::Down { by, upstream }), Wish::Spill { .. }, Some(tier)) if by.rule == self.rule.1 => {
+    fn is_moving(
+        &self,
+        resolved: &ResolvedActions,
+        of: &Subject<'_>,
+        (has_cold, has_upstream): (bool, bool),
+    ) -> bool {
+        let alone = || ResolvedActions::of(self.rule_match().iter(), of.idle, |_| false).tier;
+        let (tier, tier_move) =
+            (of.object.tier, if self.is_acting() { resolved.tier.clone() } else { alone() });
+        match (tier_move, &self.request, tier) {
+            (
+                Some(MoveAction::Promote(by)),
+                ActionRequest::Promote { .. },
+                Some(Tier::Cold | Tier::Upstream),
+            ) => by.rule == self.rule.1,
+            (Some(MoveAction::Spill { by, upstream }), ActionRequest::Spill { .. }, Some(tier))
+                if by.rule == self.rule.1 =>
+            {
                 match tier {
                     Tier::Hot | Tier::Memory => has_cold || has_upstream,
                     Tier::Cold => upstream && has_upstream,
@@ -408,7 +428,7 @@ impl Said {
 fn not_judged(running: &Program, other: &Program) -> Vec<(String, Vec<String>)> {
     let asks = |rule: &EffectiveRule| {
         let conditions = rule.rule.conditions.iter().filter(|one| {
-            matches!(one.of, ConditionType::AccessPattern | ConditionType::WorkloadContext)
+            matches!(one.condition_type, ConditionType::AccessPattern | ConditionType::WorkloadContext)
                 && one.property != Property::Framework
         });
         let words: BTreeSet<_> = conditions.map(mlgw_policies::language::Condition::word).collect();
@@ -422,35 +442,35 @@ fn not_judged(running: &Program, other: &Program) -> Vec<(String, Vec<String>)> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Member, Plan, Subject};
+    use super::{ContainingCheckpoint, PolicyDryRun, Subject};
     use mlgw_common::Timestamp;
-    use mlgw_policies::checkpoints::{Checkpoints, Limits, Standing};
-    use mlgw_policies::language::{Fact, FactList, FileType, PolicyFile, Program, Property, Stance, Tier};
+    use mlgw_policies::checkpoints::{CheckpointFacts, CheckpointIndex, Limits};
+    use mlgw_policies::language::{Fact, FactList, FileType, ParsedPolicy, Program, Property, Stance, Tier};
     use mlgw_policy_runtime::facts::KnownObject;
-    use mlgw_policy_runtime::place::SystemFacts;
+    use mlgw_policy_runtime::server_facts::SystemFacts;
     use std::sync::Arc;
     use std::time::Duration;
 
     fn program(text: &str) -> Arc<Program> {
-        let file = PolicyFile::parse("p.yaml", text).unwrap();
-        Arc::new(Program::above_built_in(&[file]).unwrap())
+        let file = ParsedPolicy::parse("p.yaml", text).unwrap();
+        Arc::new(Program::compile_above_built_in(&[file]).unwrap())
     }
 
-    fn plan(running: &str, other: &str) -> Plan {
-        Plan::new(program(running), program(other), (true, false))
+    fn plan(running: &str, other: &str) -> PolicyDryRun {
+        PolicyDryRun::new(program(running), program(other), (true, false))
     }
 
     const IDLE: Duration = Duration::from_secs(100);
 
     fn subject<'a>(object: &'a KnownObject, system: &'a SystemFacts) -> Subject<'a> {
         let now = Timestamp(0);
-        let standing = Standing::default();
+        let standing = CheckpointFacts::default();
         Subject {
             bucket: 1,
             is_own: true,
             object,
             member: None,
-            standing,
+            checkpoint_facts: standing,
             access: None,
             idle: IDLE,
             system,
@@ -459,32 +479,38 @@ mod tests {
     }
 
     /// Returns the checkpoint of a key: its folder.
-    fn member(key: &str) -> Option<Member> {
+    fn member(key: &str) -> Option<ContainingCheckpoint> {
         let (folder, _) = key.rsplit_once('/')?;
-        let mut checkpoints = Checkpoints::new(Limits::default());
-        let series = checkpoints.wrote(0, 1, "run/step-1/.metadata", 1).unwrap().series();
-        Some(Member { bucket: 1, prefix: format!("{folder}/"), series })
+        let mut checkpoints = CheckpointIndex::new(Limits::default());
+        let series = checkpoints.record_write(0, 1, "run/step-1/.metadata", 1).unwrap().series();
+        Some(ContainingCheckpoint { bucket: 1, prefix: format!("{folder}/"), series })
     }
 
     /// Collects all objects, then compares each one, as a dry run does.
-    fn look(plan: &mut Plan, objects: &[(&str, Tier, Option<u32>)]) {
+    fn compare_all(plan: &mut PolicyDryRun, objects: &[(&str, Tier, Option<u32>)]) {
         let system = SystemFacts::default();
         for is_heard in [false, true] {
             for (key, tier, generation) in objects {
                 let object = object(key, *tier);
                 let member = member(key);
                 let file_type = member.as_ref().map(|_| FileType::Checkpoint);
-                let standing = Standing { generation: *generation, file_type };
-                let of = Subject { member: member.as_ref(), standing, ..subject(&object, &system) };
-                if is_heard { plan.look(&of) } else { plan.hear(&of) }
+                let standing = CheckpointFacts { generation: *generation, file_type };
+                let of = Subject {
+                    member: member.as_ref(),
+                    checkpoint_facts: standing,
+                    ..subject(&object, &system)
+                };
+                if is_heard { plan.compare(&of) } else { plan.collect_matches(&of) }
             }
         }
     }
 
     /// Returns rule, action, true if it stops, number of objects, and bytes to move.
-    fn told(plan: &Plan) -> Vec<(&str, &str, bool, u64, u64)> {
-        let row = |(deed, of): (&'_ super::Deed, &super::Extent)| (deed.stops, of.objects, of.moved_bytes);
-        let rows = plan.deeds.iter().map(|(deed, of)| {
+    fn action_rows(plan: &PolicyDryRun) -> Vec<(&str, &str, bool, u64, u64)> {
+        let row = |(deed, of): (&'_ super::PlannedAction, &super::AffectedObjects)| {
+            (deed.stops, of.objects, of.moved_bytes)
+        };
+        let rows = plan.actions.iter().map(|(deed, of)| {
             let (stops, objects, moved_bytes) = row((deed, of));
             (deed.rule.as_str(), deed.action.as_str(), stops, objects, moved_bytes)
         });
@@ -520,12 +546,12 @@ rules:
     fn started_and_stopped_actions_are_counted_with_the_bytes_that_move() {
         let mut plan = plan(OLD, NEW);
         let objects = [("1.new", Tier::Hot), ("2.new", Tier::Cold), ("3.old", Tier::Hot), ("4", Tier::Hot)];
-        look(&mut plan, &objects.map(|(key, tier)| (key, tier, None)));
+        compare_all(&mut plan, &objects.map(|(key, tier)| (key, tier, None)));
         assert_eq!((plan.objects, plan.changed), (4, 3));
         let expected =
             [("pins", "pin", true, 1, 0), ("says", "unpin", false, 2, 0), ("ups", "promote", false, 2, 10)];
-        assert_eq!(told(&plan), expected);
-        let (deed, of) = plan.deeds.iter().find(|(deed, _)| deed.rule == "ups").unwrap();
+        assert_eq!(action_rows(&plan), expected);
+        let (deed, of) = plan.actions.iter().find(|(deed, _)| deed.rule == "ups").unwrap();
         assert_eq!((of.examples[0].0.as_str(), deed.stance), ("s3://b/1.new", Stance::Act));
         assert!(
             of.examples[0].1.starts_with("promote because rule ups (priority 0, p.yaml:4) matched"),
@@ -536,8 +562,8 @@ rules:
     #[test]
     fn the_same_policy_changes_nothing() {
         let mut plan = plan(OLD, OLD);
-        look(&mut plan, &[("3.old", Tier::Hot, None)]);
-        assert_eq!((plan.changed, plan.deeds.len()), (0, 0));
+        compare_all(&mut plan, &[("3.old", Tier::Hot, None)]);
+        assert_eq!((plan.changed, plan.actions.len()), (0, 0));
     }
 
     const OLD_ONES: &str = "
@@ -551,8 +577,8 @@ rules:
     #[test]
     fn generations_are_known_and_nothing_moves_without_a_lower_tier() {
         for (below, moved_bytes) in [((false, false), 0), ((true, false), 10), ((false, true), 10)] {
-            let mut plan = Plan { below, ..plan("version: 1", OLD_ONES) };
-            look(
+            let mut plan = PolicyDryRun { below, ..plan("version: 1", OLD_ONES) };
+            compare_all(
                 &mut plan,
                 &[
                     ("a", Tier::Hot, None),
@@ -561,7 +587,7 @@ rules:
                     ("s-3/d", Tier::Hot, Some(1)),
                 ],
             );
-            assert_eq!(told(&plan), [("old-ones", "spill", false, 1, moved_bytes)]);
+            assert_eq!(action_rows(&plan), [("old-ones", "spill", false, 1, moved_bytes)]);
             assert_eq!(plan.not_judged(), []);
         }
     }
@@ -580,7 +606,7 @@ rules:
 ";
         let mut plan = plan("version: 1", wide);
         let hot = |key| (key, Tier::Hot, None);
-        look(
+        compare_all(
             &mut plan,
             &[hot("step-1/a"), hot("step-1/b.json"), hot("logs/0"), hot("step-2/a"), hot("late")],
         );
@@ -589,8 +615,8 @@ rules:
             ("by-one", "spill prefix:logs/", false, 1, 10),
             ("late", "spill", false, 1, 0),
         ];
-        assert_eq!(told(&plan), expected, "and who waits moves nothing yet");
-        let (_, of) = plan.deeds.iter().find(|(deed, _)| deed.action.starts_with("pin")).unwrap();
+        assert_eq!(action_rows(&plan), expected, "and who waits moves nothing yet");
+        let (_, of) = plan.actions.iter().find(|(deed, _)| deed.action.starts_with("pin")).unwrap();
         let expected = "pin because rule by-one matched another object of checkpoint step-1/";
         assert_eq!(of.examples[0], ("s3://b/step-1/a".to_owned(), expected.to_owned()));
         assert_eq!(plan.changed, 4);
@@ -602,8 +628,8 @@ rules:
         assert_eq!(plan.not_judged(), [("busy".to_owned(), vec!["reads".to_owned()])]);
         let (object, system) = (object("x", Tier::Hot), SystemFacts::default());
         let access = FactList(vec![(Property::Reads, "", Fact::Number(4.0))]);
-        plan.look(&Subject { access: Some(&access), ..subject(&object, &system) });
-        assert_eq!((plan.not_judged(), told(&plan)), (vec![], vec![("busy", "pin", false, 1, 0)]));
+        plan.compare(&Subject { access: Some(&access), ..subject(&object, &system) });
+        assert_eq!((plan.not_judged(), action_rows(&plan)), (vec![], vec![("busy", "pin", false, 1, 0)]));
         assert_eq!(super::not_judged(&program(NEW), &program(NEW)), []);
     }
 }

@@ -8,12 +8,12 @@
 use md5::{Digest as _, Md5};
 use mlgw_common::hex;
 use mlgw_common::{BucketId, ObjectKey};
-use mlgw_formats::checksum::{self, Algorithm, Running};
+use mlgw_formats::checksum::{self, Algorithm, ChecksumHasher};
 use mlgw_formats::schema::{ChecksumKind, ObjectVersion};
 use mlgw_metadata::Catalogue;
 use mlgw_objects::reader::{BodyReader, part_ranges};
 use mlgw_segments::fair::Lane;
-use mlgw_segments::hot::{Compared, Proofs};
+use mlgw_segments::hot::{ObjectComparison, ObjectVerifier};
 use mlgw_segments::tiers::Tiers;
 use std::collections::VecDeque;
 use tokio::runtime::Handle;
@@ -32,18 +32,18 @@ impl StoredProofs {
         Self { catalogue, tiers, runtime: Handle::current() }
     }
 
-    async fn comparing(
+    async fn compare_object(
         &self,
         bucket: BucketId,
         key: &ObjectKey,
         object: &ObjectVersion,
         may_read: &(dyn Fn(u64) -> bool + Sync),
-    ) -> Compared {
+    ) -> ObjectComparison {
         let parts = || part_ranges(&self.catalogue, bucket, key, object).ok();
         let sizes = || Some(parts()?.into_iter().map(|part| part.bytes).collect());
         let mut comparisons = comparisons(object, sizes);
         if comparisons.is_empty() {
-            return Compared::Nothing;
+            return ObjectComparison::Nothing;
         }
         let range = 0..object.size;
         let mut reader =
@@ -54,40 +54,41 @@ impl StoredProofs {
                 Ok(Some(bytes)) => {
                     comparisons.iter_mut().for_each(|comparison| comparison.update(&bytes));
                     if !may_read(bytes.len() as u64) {
-                        return Compared::Stopped;
+                        return ObjectComparison::Stopped;
                     }
                 }
                 Ok(None) => break,
                 // Deleted meanwhile, damaged, or in an upstream: outside the scope of this comparison.
-                Err(_) => return Compared::Nothing,
+                Err(_) => return ObjectComparison::Nothing,
             }
         }
         let wrong = comparisons.into_iter().find_map(Comparison::finish);
-        wrong.map_or(Compared::Right, Compared::Wrong)
+        wrong.map_or(ObjectComparison::Right, ObjectComparison::Wrong)
     }
 }
 
-impl Proofs for StoredProofs {
+impl ObjectVerifier for StoredProofs {
     fn compare(
         &self,
         bucket: BucketId,
         key: &ObjectKey,
         object: &ObjectVersion,
         may_read: &(dyn Fn(u64) -> bool + Sync),
-    ) -> Compared {
-        self.runtime.block_on(self.comparing(bucket, key, object, may_read))
+    ) -> ObjectComparison {
+        self.runtime.block_on(self.compare_object(bucket, key, object, may_read))
     }
 }
 
 /// A running digest.
-enum Sum {
+enum RunningDigest {
     Md5(Md5),
-    Checksum(Box<Running>),
+    Checksum(Box<ChecksumHasher>),
 }
 
-impl Sum {
+impl RunningDigest {
     fn of(algorithm: Option<Algorithm>) -> Self {
-        algorithm.map_or_else(|| Self::Md5(Md5::new()), |of| Self::Checksum(Box::new(Running::new(of))))
+        algorithm
+            .map_or_else(|| Self::Md5(Md5::new()), |of| Self::Checksum(Box::new(ChecksumHasher::new(of))))
     }
 
     fn update(&mut self, bytes: &[u8]) {
@@ -110,19 +111,25 @@ struct Comparison {
     /// Checksum algorithm; `None` for MD5, as in ETags.
     algorithm: Option<Algorithm>,
     expected: Vec<u8>,
-    sum: Sum,
+    sum: RunningDigest,
     /// Remaining bytes of each part, if the value is a digest of the parts' digests.
     parts: VecDeque<u64>,
-    of_parts: Option<Sum>,
+    of_parts: Option<RunningDigest>,
 }
 
 impl Comparison {
     fn whole(algorithm: Option<Algorithm>, expected: Vec<u8>) -> Self {
-        Self { algorithm, expected, sum: Sum::of(algorithm), parts: VecDeque::new(), of_parts: None }
+        Self {
+            algorithm,
+            expected,
+            sum: RunningDigest::of(algorithm),
+            parts: VecDeque::new(),
+            of_parts: None,
+        }
     }
 
     fn of_parts(algorithm: Option<Algorithm>, expected: Vec<u8>, sizes: Vec<u64>) -> Self {
-        let of_parts = Some(Sum::of(algorithm));
+        let of_parts = Some(RunningDigest::of(algorithm));
         let mut comparison = Self { parts: sizes.into(), of_parts, ..Self::whole(algorithm, expected) };
         comparison.end_parts();
         comparison
@@ -146,7 +153,7 @@ impl Comparison {
     fn end_parts(&mut self) {
         while self.parts.front() == Some(&0) {
             self.parts.pop_front();
-            let part = std::mem::replace(&mut self.sum, Sum::of(self.algorithm));
+            let part = std::mem::replace(&mut self.sum, RunningDigest::of(self.algorithm));
             if let Some(of_parts) = &mut self.of_parts {
                 of_parts.update(&part.finish());
             }
@@ -170,7 +177,8 @@ fn comparisons(object: &ObjectVersion, sizes: impl Fn() -> Option<Vec<u64>>) -> 
         return Vec::new();
     }
     let of_checksum = |checksum: &mlgw_formats::schema::Checksum| {
-        let (algorithm, value) = (checksum::algorithm(checksum.algorithm()), checksum.value.clone());
+        let (algorithm, value) =
+            (checksum::algorithm_from_stored(checksum.algorithm()), checksum.value.clone());
         match checksum.kind() {
             ChecksumKind::FullObject => Some(Comparison::whole(Some(algorithm), value)),
             ChecksumKind::Composite => Some(Comparison::of_parts(Some(algorithm), value, sizes()?)),
@@ -238,8 +246,8 @@ mod tests {
             (ChecksumAlgorithm::Crc64Nvme, Algorithm::Crc64Nvme),
             (ChecksumAlgorithm::Sha256, Algorithm::Sha256),
         ] {
-            objects.push(with(ChecksumKind::FullObject, stored, algorithm.of(BYTES)));
-            objects.push(with(ChecksumKind::Composite, stored, of_parts(|part| algorithm.of(part))));
+            objects.push(with(ChecksumKind::FullObject, stored, algorithm.digest(BYTES)));
+            objects.push(with(ChecksumKind::Composite, stored, of_parts(|part| algorithm.digest(part))));
         }
         objects
     }

@@ -1,13 +1,13 @@
 //! Reconciler: carries out what rules demand of objects at rest, in periodic passes over all of them.
 //!
-//! - [`walk`]: evaluation of rules on each object, a page at a time;
+//! - [`scan`]: evaluation of rules on each object, a page at a time;
 //! - [`groups`]: checkpoints of own buckets, and their retention;
-//! - [`found`], [`segments`]: the actions that result, and orders by segment;
+//! - [`scan_result`], [`segments`]: the actions that result, and orders by segment;
 //! - [`effects`]: pins, moves and evictions;
 //! - [`compressing`]: compression of stored objects;
-//! - [`deleting`], [`pointed`]: deletion of expired checkpoints after their grace period, unless a file
+//! - [`deleting`], [`references`]: deletion of expired checkpoints after their grace period, unless a file
 //!   refers to them;
-//! - [`standing`]: state that other components read.
+//! - [`retention_state`]: state that other components read.
 //!
 //! A pass begins when the policy changes, when a checkpoint becomes complete, and every `policy.look_every`.
 //! At most one pass runs at a time. Each pass decides anew from the stored objects and the running policy, so
@@ -19,47 +19,47 @@
 mod compressing;
 mod deleting;
 mod effects;
-mod found;
 pub mod groups;
-pub mod pointed;
+pub mod references;
+pub mod retention_state;
+mod scan;
+mod scan_result;
 mod segments;
-pub mod standing;
-mod walk;
 
-pub use deleting::watch_doomed;
-pub use standing::Standing;
+pub use deleting::watch_pending_deletions;
+pub use retention_state::RetentionState;
 
 use crate::jobs::Jobs;
 use crate::stored_objects::StoredObjects;
-use compressing::Tried;
-use effects::Pinned;
-use mlgw_cache::policy::Keeper;
+use compressing::CompressionMemory;
+use effects::PinnedNames;
+use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_common::Clock;
-use mlgw_objects::Objects;
+use mlgw_objects::ObjectLayer;
 use mlgw_objects::compressor::Compressor;
-use mlgw_policies::at_rest::{Areas, Pins, Scope, Unheld};
-use mlgw_policies::checkpoints::{Checkpoints, Limits};
+use mlgw_policies::at_rest::{AreaRuleMatches, InactivePins, PinSelection, ProgramScope};
+use mlgw_policies::checkpoints::{CheckpointIndex, Limits};
 use mlgw_policies::language::Program;
 use mlgw_policy_runtime::Policies;
 use mlgw_segments::decisions::Decisions;
 use mlgw_telemetry::audit::AuditLog;
 use parking_lot::Mutex;
+use scan::PassEnd;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use walk::Ended;
 
 /// Pause before the next pass if a pass has left work.
-const AGAIN_AFTER: Duration = Duration::from_millis(200);
+const NEXT_PASS_PAUSE: Duration = Duration::from_millis(200);
 /// Maximum number of passes after that short pause in a row.
-const AGAIN_MAX: u32 = 10;
+const IMMEDIATE_PASSES_MAX: u32 = 10;
 /// Interval, in passes, at which all objects are visited for checkpoints even if the engine observed none:
 /// the engine does not observe objects imported by jobs.
-const ROUNDS_BETWEEN_LOOKS: u64 = 60;
+const PASSES_BETWEEN_SCANS: u64 = 60;
 /// Interval at which the completion of checkpoints is polled.
-const GLANCE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Dependencies of the reconciler.
 #[derive(Clone)]
@@ -71,9 +71,9 @@ pub struct ReconcilerContext {
     /// Jobs, which carry out pins and promotions of copies.
     pub jobs: Arc<Jobs>,
     /// Driver of the policy engine, which tracks checkpoints while they are written.
-    pub keeper: Keeper,
+    pub policy_driver: PolicyDriver,
     /// State that other components read: pins, pending deletions, counts.
-    pub standing: Arc<Standing>,
+    pub retention: Arc<RetentionState>,
     /// Log of placement decisions.
     pub decisions: Decisions,
     /// Compressor of stored bodies.
@@ -87,44 +87,44 @@ pub struct ReconcilerContext {
 }
 
 /// The reconciler; see the module documentation.
-pub struct Acting {
+pub struct PolicyReconciler {
     context: ReconcilerContext,
-    objects: Arc<Objects>,
+    objects: Arc<ObjectLayer>,
     every: Duration,
-    tried: Mutex<Tried>,
+    compression_memory: Mutex<CompressionMemory>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
 /// State carried from one pass to the next.
 #[derive(Default)]
-struct State {
+struct ReconcilerPassState {
     program: Option<Arc<Program>>,
-    areas: Arc<Areas>,
-    own_pins: Pins,
-    copy_pins: Pins,
-    pinned: Pinned,
+    areas: Arc<AreaRuleMatches>,
+    own_pins: PinSelection,
+    copy_pins: PinSelection,
+    pinned: PinnedNames,
     /// Times of recent orders that create small segments.
-    loose: VecDeque<Instant>,
-    rounds: u64,
+    small_orders: VecDeque<Instant>,
+    passes: u64,
     /// True if the last scan of own buckets found checkpoints; `None` before the first scan.
     has_checkpoints: Option<bool>,
 }
 
-impl State {
+impl ReconcilerPassState {
     /// Returns the inactive pins.
-    fn unheld(&self, now_ms: i64) -> Unheld {
-        self.own_pins.unheld(now_ms).with(self.copy_pins.unheld(now_ms))
+    fn inactive_pins(&self, now_ms: i64) -> InactivePins {
+        self.own_pins.inactive(now_ms).union(self.copy_pins.inactive(now_ms))
     }
 }
 
-impl Acting {
-    /// Starts the reconciler, until [`Acting::stop`].
+impl PolicyReconciler {
+    /// Starts the reconciler, until [`PolicyReconciler::stop`].
     #[must_use]
-    pub fn start(context: ReconcilerContext, objects: Arc<Objects>, every: Duration) -> Arc<Self> {
+    pub fn start(context: ReconcilerContext, objects: Arc<ObjectLayer>, every: Duration) -> Arc<Self> {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let tried = Mutex::default();
-        let acting = Arc::new(Self { context, objects, every, tried, stop, tasks });
+        let acting = Arc::new(Self { context, objects, every, compression_memory: tried, stop, tasks });
         acting.tasks.spawn(Arc::clone(&acting).run());
         acting
     }
@@ -137,16 +137,17 @@ impl Acting {
     }
 
     async fn run(self: Arc<Self>) {
-        let (mut programs, mut state, mut agains) = (self.context.policies.program(), State::default(), 0);
+        let (mut programs, mut state, mut agains) =
+            (self.context.policies.program(), ReconcilerPassState::default(), 0);
         loop {
             let program = Arc::clone(&programs.borrow_and_update());
             let completions = self.completions();
-            let is_again = match self.round(program, &mut state).await {
-                Ok(is_again) => is_again && agains < AGAIN_MAX,
-                Err(Ended::Stopping) => return,
+            let is_again = match self.run_pass(program, &mut state).await {
+                Ok(is_again) => is_again && agains < IMMEDIATE_PASSES_MAX,
+                Err(PassEnd::Stopping) => return,
                 // The next pass follows immediately, because the change is awaited below.
-                Err(Ended::Changed) => false,
-                Err(Ended::Failed(error)) => {
+                Err(PassEnd::Changed) => false,
+                Err(PassEnd::Failed(error)) => {
                     tracing::warn!(
                         error,
                         "what rules say of objects at rest was not done; it is tried again"
@@ -159,18 +160,18 @@ impl Acting {
                 () = self.stop.cancelled() => return,
                 changed = programs.changed() => if changed.is_err() { return },
                 () = self.completed_since(completions) => {}
-                () = tokio::time::sleep(if is_again { AGAIN_AFTER } else { self.every }) => {}
+                () = tokio::time::sleep(if is_again { NEXT_PASS_PAUSE } else { self.every }) => {}
             }
         }
     }
 
     fn completions(&self) -> (usize, u64) {
-        self.context.keeper.ask(|decider, _| decider.checkpoints.completions())
+        self.context.policy_driver.with_engine(|decider, _| decider.checkpoints.completions())
     }
 
     async fn completed_since(&self, before: (usize, u64)) {
         loop {
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             if self.completions() != before {
                 return;
             }
@@ -178,28 +179,35 @@ impl Acting {
     }
 
     /// Runs one pass. Returns true if there is more work to do immediately.
-    async fn round(self: &Arc<Self>, program: Arc<Program>, state: &mut State) -> Result<bool, Ended> {
+    async fn run_pass(
+        self: &Arc<Self>,
+        program: Arc<Program>,
+        state: &mut ReconcilerPassState,
+    ) -> Result<bool, PassEnd> {
         if !state.program.as_ref().is_some_and(|known| Arc::ptr_eq(known, &program)) {
             state.areas = Arc::default();
-            self.context.standing.set_areas(Arc::default());
-            *self.tried.lock() = Tried::default();
+            self.context.retention.set_areas(Arc::default());
+            *self.compression_memory.lock() = CompressionMemory::default();
             state.program = Some(Arc::clone(&program));
         }
-        let heard = self.context.keeper.ask(|decider, _| decider.checkpoints.series().next().is_some());
-        let scope = Scope::of(&program);
-        let mut own = Checkpoints::new(Limits::default());
-        let is_time = state.rounds.is_multiple_of(ROUNDS_BETWEEN_LOOKS);
-        state.rounds += 1;
-        if heard || is_time || scope.objects || state.has_checkpoints.unwrap_or(true) {
+        let has_observed = self
+            .context
+            .policy_driver
+            .with_engine(|decider, _| decider.checkpoints.series().next().is_some());
+        let scope = ProgramScope::of(&program);
+        let mut own = CheckpointIndex::new(Limits::default());
+        let is_time = state.passes.is_multiple_of(PASSES_BETWEEN_SCANS);
+        state.passes += 1;
+        if has_observed || is_time || scope.objects || state.has_checkpoints.unwrap_or(true) {
             own = self.find_checkpoints(&program).await?;
             state.has_checkpoints = Some(own.series().next().is_some());
         }
-        if !scope.objects && !heard && state.has_checkpoints == Some(false) {
-            return self.do_nothing(state).await.map(|()| false);
+        if !scope.objects && !has_observed && state.has_checkpoints == Some(false) {
+            return self.clear_effects(state).await.map(|()| false);
         }
         let now_ms = self.context.clock.now().as_millis();
-        let before = (Arc::clone(&state.areas), state.unheld(now_ms));
-        let (walk, found) = self.find(program, own, before).await?;
+        let before = (Arc::clone(&state.areas), state.inactive_pins(now_ms));
+        let (walk, found) = self.scan_objects(program, own, before).await?;
         self.carry_out(&walk, found, state).await
     }
 }

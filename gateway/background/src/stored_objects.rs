@@ -2,7 +2,7 @@
 //!
 //! Nothing here writes, so a power failure has no effect.
 
-use mlgw_cache::bound::Bound as RemoteBacked;
+use mlgw_cache::remote_backed::RemoteBackedBuckets as RemoteBacked;
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
 use mlgw_formats::schema::{Bucket, Extent, ObjectVersion, Pair};
 use mlgw_metadata::{Catalogue, ReadError};
@@ -17,7 +17,7 @@ const COPIES_READ: usize = 1000;
 
 /// An object visited by a scan.
 #[derive(Clone, Copy)]
-pub struct Looked<'a> {
+pub struct VisitedObject<'a> {
     /// Bucket of the object.
     pub bucket: &'a Bucket,
     /// Key of the object.
@@ -30,7 +30,7 @@ pub struct Looked<'a> {
 
 /// Position of a scan over all objects: behind a key of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Behind {
+pub struct ScanPosition {
     /// Name of the bucket.
     pub bucket: String,
     /// Last visited key; `None` for the position before the first key.
@@ -45,7 +45,7 @@ pub struct StoredObjects {
     /// Tiers of the objects in own buckets.
     pub tiers: Tiers,
     /// Remote-backed buckets and the copies of their objects.
-    pub bound: RemoteBacked,
+    pub remote_backed: RemoteBacked,
 }
 
 impl StoredObjects {
@@ -53,7 +53,7 @@ impl StoredObjects {
     ///
     /// # Errors
     /// If the catalogue cannot be read.
-    pub fn known(
+    pub fn object_facts(
         &self,
         bucket: &Bucket,
         key: &ObjectKey,
@@ -84,7 +84,7 @@ impl StoredObjects {
         key: &ObjectKey,
         object: &ObjectVersion,
     ) -> Result<Option<Tier>, ReadError> {
-        if self.tiers.memory.holds(object.body(), 0) {
+        if self.tiers.memory.contains(object.body(), 0) {
             return Ok(Some(Tier::Memory));
         }
         let first = match object.extents.first() {
@@ -160,10 +160,10 @@ impl StoredObjects {
     /// If the catalogue cannot be read.
     pub fn each_object(
         &self,
-        from: Option<&Behind>,
+        from: Option<&ScanPosition>,
         most: usize,
-        each: &mut dyn FnMut(Looked<'_>) -> Result<(), ReadError>,
-    ) -> Result<Option<Behind>, ReadError> {
+        each: &mut dyn FnMut(VisitedObject<'_>) -> Result<(), ReadError>,
+    ) -> Result<Option<ScanPosition>, ReadError> {
         let mut left = most;
         for bucket in self.catalogue.buckets(None, None, usize::MAX) {
             let behind = match from {
@@ -172,14 +172,14 @@ impl StoredObjects {
                 _ => None,
             };
             if left == 0 {
-                return Ok(Some(Behind { bucket: bucket.name.clone(), key: None }));
+                return Ok(Some(ScanPosition { bucket: bucket.name.clone(), key: None }));
             }
             let last = match bucket.binding {
                 None => self.each_own(&bucket, behind, &mut left, each)?,
                 Some(_) => self.each_copy(&bucket, behind, &mut left, each)?,
             };
             if left == 0 {
-                return Ok(Some(Behind { bucket: bucket.name.clone(), key: last }));
+                return Ok(Some(ScanPosition { bucket: bucket.name.clone(), key: last }));
             }
         }
         Ok(None)
@@ -190,7 +190,7 @@ impl StoredObjects {
         bucket: &Bucket,
         behind: Option<ObjectKey>,
         left: &mut usize,
-        each: &mut dyn FnMut(Looked<'_>) -> Result<(), ReadError>,
+        each: &mut dyn FnMut(VisitedObject<'_>) -> Result<(), ReadError>,
     ) -> Result<Option<ObjectKey>, ReadError> {
         let reader = self.catalogue.reader();
         let from = behind.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_bytes()));
@@ -199,7 +199,7 @@ impl StoredObjects {
             let (key, entry) = found?;
             let object = entry.version()?;
             if !object.delete_marker {
-                each(Looked { bucket, key: &key, object: &object, read: None })?;
+                each(VisitedObject { bucket, key: &key, object: &object, read: None })?;
             }
             *left -= 1;
             last = Some(key);
@@ -212,9 +212,9 @@ impl StoredObjects {
         bucket: &Bucket,
         behind: Option<ObjectKey>,
         left: &mut usize,
-        each: &mut dyn FnMut(Looked<'_>) -> Result<(), ReadError>,
+        each: &mut dyn FnMut(VisitedObject<'_>) -> Result<(), ReadError>,
     ) -> Result<Option<ObjectKey>, ReadError> {
-        let Some(copies) = self.bound.copies() else { return Ok(None) };
+        let Some(copies) = self.remote_backed.copies() else { return Ok(None) };
         let mut last = behind;
         while *left > 0 {
             let page = copies.list(bucket.bucket_id(), "", last.as_ref(), (*left).min(COPIES_READ));
@@ -223,7 +223,7 @@ impl StoredObjects {
             }
             for (key, copy) in page {
                 let read = (copy.read_ms > 0).then_some(Timestamp(copy.read_ms));
-                each(Looked { bucket, key: &key, object: &copy.object, read })?;
+                each(VisitedObject { bucket, key: &key, object: &copy.object, read })?;
                 *left -= 1;
                 last = Some(key);
             }

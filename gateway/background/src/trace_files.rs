@@ -3,7 +3,7 @@
 //! The directory keeps a limited number of files, the newest ones. A power loss destroys what was not on disk
 //! yet, and a torn block at the end of the last file.
 
-use mlgw_cache::policy::Piece;
+use mlgw_cache::policy_driver::RecordedTracePiece;
 use mlgw_common::regular;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -36,11 +36,16 @@ pub(crate) fn files(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
 
 /// Writes pieces until the channel closes, into files numbered from `after` + 1. Removes the oldest files
 /// when there are more than `files_max`.
-pub(crate) fn write(dir: &Path, after: u64, files_max: u64, pieces: &Receiver<Piece>) -> io::Result<()> {
+pub(crate) fn write(
+    dir: &Path,
+    after: u64,
+    files_max: u64,
+    pieces: &Receiver<RecordedTracePiece>,
+) -> io::Result<()> {
     let (mut file, mut number): (Option<File>, u64) = (None, after);
     for piece in pieces {
         match (piece, &mut file) {
-            (Piece::File, last) => {
+            (RecordedTracePiece::File, last) => {
                 if let Some(last) = last {
                     last.sync_data()?;
                 }
@@ -52,8 +57,8 @@ pub(crate) fn write(dir: &Path, after: u64, files_max: u64, pieces: &Receiver<Pi
                     }
                 }
             }
-            (Piece::Bytes(bytes), Some(file)) => file.write_all(&bytes)?,
-            (Piece::Bytes(_), None) => {}
+            (RecordedTracePiece::Bytes(bytes), Some(file)) => file.write_all(&bytes)?,
+            (RecordedTracePiece::Bytes(_), None) => {}
         }
     }
     file.map_or(Ok(()), |file| file.sync_data())?;

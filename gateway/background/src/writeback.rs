@@ -5,16 +5,16 @@
 //! learned. The record of a write is removed only after the origin has confirmed the write. After a power
 //! failure every write with a record is looked up at its origin again.
 
-mod doubt;
 mod judge;
 mod orphans;
 mod parts;
 mod persist;
+mod resend_schedule;
 
-pub(crate) use persist::prove;
+pub(crate) use persist::add_digests;
 
 use mlgw_cache::writeback::record::Timelines;
-use mlgw_cache::writeback::{NewQueues, WriteBack};
+use mlgw_cache::writeback::{NewWriteBackQueues, WriteBack};
 use mlgw_metadata::Catalogue;
 use mlgw_segments::decisions::Decisions;
 use mlgw_segments::tiers::Tiers;
@@ -36,10 +36,10 @@ pub struct SenderContext {
 
 /// Sender of a node, running until [`Sender::stop`].
 pub struct Sender {
-    inner: Arc<Inner>,
+    inner: Arc<WriteBackSender>,
 }
 
-struct Inner {
+struct WriteBackSender {
     writeback: WriteBack,
     timelines: Arc<Timelines>,
     catalogue: Catalogue,
@@ -52,11 +52,12 @@ struct Inner {
 impl Sender {
     /// Starts sending. Must be called within a tokio runtime.
     #[must_use]
-    pub fn start(context: SenderContext, mut queues: NewQueues) -> Self {
+    pub fn start(context: SenderContext, mut queues: NewWriteBackQueues) -> Self {
         let SenderContext { writeback, catalogue, tiers, decisions } = context;
         let (timelines, stop) = (Arc::clone(writeback.timelines()), CancellationToken::new());
         let tasks = TaskTracker::new();
-        let inner = Arc::new(Inner { writeback, timelines, catalogue, tiers, decisions, stop, tasks });
+        let inner =
+            Arc::new(WriteBackSender { writeback, timelines, catalogue, tiers, decisions, stop, tasks });
         let (sender, stop) = (Arc::clone(&inner), inner.stop.clone());
         inner.tasks.spawn(async move {
             while let Some(Some(queue)) = stop.run_until_cancelled(queues.recv()).await {

@@ -6,7 +6,7 @@
 //! its end, and a body whose end was not reached is never used. A chunk of any size is therefore not buffered
 //! here.
 
-use super::trailer::{Trailer, Trailers};
+use super::trailer::{BodyTrailer, Trailers};
 use bytes::{Buf, Bytes};
 use mlgw_auth::ChunkSigner;
 use mlgw_common::limits::CHUNK_LINE_BYTES_MAX;
@@ -17,17 +17,17 @@ use std::collections::VecDeque;
 /// Decoder of one body.
 pub struct ChunkDecoder {
     input: Bytes,
-    state: State,
+    state: ChunkDecoderState,
     /// Decoded bytes that the head declared and no chunk header has announced yet.
     unannounced: u64,
     /// A line whose end has not arrived yet; after the last chunk, the trailers.
     line: Vec<u8>,
-    signed: Option<Signed>,
+    signed: Option<ChunkSignatureState>,
     ready: VecDeque<Bytes>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkDecoderState {
     /// In the line that begins a chunk.
     Line,
     /// In a chunk; the number of bytes that are left of it.
@@ -38,7 +38,7 @@ enum State {
     Trailer,
 }
 
-struct Signed {
+struct ChunkSignatureState {
     signer: ChunkSigner,
     trailer: bool,
     /// Signature of the current chunk.
@@ -48,7 +48,7 @@ struct Signed {
 
 /// Parsed line that begins a chunk.
 #[derive(Debug, PartialEq, Eq)]
-struct Head<'a> {
+struct ChunkHeader<'a> {
     bytes: u64,
     signature: Option<&'a [u8]>,
 }
@@ -64,12 +64,15 @@ impl ChunkDecoder {
     /// signed if `trailer` is true.
     #[must_use]
     pub fn signed(bytes: u64, signer: ChunkSigner, trailer: bool) -> Self {
-        Self::new(bytes, Some(Signed { signer, trailer, signature: Vec::new(), sha256: Sha256::new() }))
+        Self::new(
+            bytes,
+            Some(ChunkSignatureState { signer, trailer, signature: Vec::new(), sha256: Sha256::new() }),
+        )
     }
 
-    fn new(unannounced: u64, signed: Option<Signed>) -> Self {
+    fn new(unannounced: u64, signed: Option<ChunkSignatureState>) -> Self {
         let (line, ready) = (Vec::new(), VecDeque::new());
-        Self { input: Bytes::new(), state: State::Line, unannounced, line, signed, ready }
+        Self { input: Bytes::new(), state: ChunkDecoderState::Line, unannounced, line, signed, ready }
     }
 
     /// Adds the next piece of the body. To be called only after [`ChunkDecoder::next`] has returned `None`.
@@ -93,10 +96,10 @@ impl ChunkDecoder {
                 return Ok(None);
             }
             match self.state {
-                State::Line => self.read_line()?,
-                State::Data(left) => self.read_data(left)?,
-                State::DataEnd(left) => self.read_data_end(left)?,
-                State::Trailer => self.read_trailer()?,
+                ChunkDecoderState::Line => self.read_line()?,
+                ChunkDecoderState::Data(left) => self.read_data(left)?,
+                ChunkDecoderState::DataEnd(left) => self.read_data_end(left)?,
+                ChunkDecoderState::Trailer => self.read_trailer()?,
             }
         }
     }
@@ -105,9 +108,9 @@ impl ChunkDecoder {
     ///
     /// # Errors
     /// Returns an error if the framing is not at its end, or if the trailers are malformed or wrongly signed.
-    pub fn end(&mut self) -> Result<Vec<Trailer>, S3Error> {
+    pub fn end(&mut self) -> Result<Vec<BodyTrailer>, S3Error> {
         assert!(self.input.is_empty() && self.ready.is_empty(), "a body ends when all of it was read");
-        if self.state != State::Trailer {
+        if self.state != ChunkDecoderState::Trailer {
             return Err(incomplete());
         }
         let trailers = Trailers::parse(&self.line)?;
@@ -137,28 +140,28 @@ impl ChunkDecoder {
             return Ok(());
         }
         let line = std::mem::take(&mut self.line);
-        self.begin_chunk(&Head::parse(&line)?)?;
+        self.begin_chunk(&ChunkHeader::parse(&line)?)?;
         // Keeps the line's allocation for the next line.
         self.line = line;
         self.line.clear();
         Ok(())
     }
 
-    fn begin_chunk(&mut self, head: &Head<'_>) -> Result<(), S3Error> {
+    fn begin_chunk(&mut self, head: &ChunkHeader<'_>) -> Result<(), S3Error> {
         self.unannounced = self.unannounced.checked_sub(head.bytes).ok_or_else(incomplete)?;
         if let Some(signed) = &mut self.signed {
             signed.signature.clear();
             signed.signature.extend_from_slice(head.signature.ok_or_else(incomplete)?);
         }
         if head.bytes > 0 {
-            self.state = State::Data(head.bytes);
+            self.state = ChunkDecoderState::Data(head.bytes);
             return Ok(());
         }
         if self.unannounced > 0 {
             return Err(incomplete());
         }
         self.end_chunk()?;
-        self.state = State::Trailer;
+        self.state = ChunkDecoderState::Trailer;
         Ok(())
     }
 
@@ -171,10 +174,10 @@ impl ChunkDecoder {
         }
         self.ready.push_back(data);
         if left > 0 {
-            self.state = State::Data(left);
+            self.state = ChunkDecoderState::Data(left);
             return Ok(());
         }
-        self.state = State::DataEnd(2);
+        self.state = ChunkDecoderState::DataEnd(2);
         self.end_chunk()
     }
 
@@ -190,7 +193,7 @@ impl ChunkDecoder {
         if self.input.get_u8() != expected {
             return Err(incomplete());
         }
-        self.state = if left == 2 { State::DataEnd(1) } else { State::Line };
+        self.state = if left == 2 { ChunkDecoderState::DataEnd(1) } else { ChunkDecoderState::Line };
         Ok(())
     }
 
@@ -204,7 +207,7 @@ impl ChunkDecoder {
     }
 }
 
-impl<'a> Head<'a> {
+impl<'a> ChunkHeader<'a> {
     /// Parses a line with its CR LF: a size in hexadecimal, and extensions. All extensions except the
     /// signature are ignored.
     fn parse(line: &'a [u8]) -> Result<Self, S3Error> {
@@ -232,7 +235,7 @@ fn incomplete() -> S3Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{ChunkDecoder, Head};
+    use super::{ChunkDecoder, ChunkHeader};
     use bytes::Bytes;
     use mlgw_common::limits::CHUNK_LINE_BYTES_MAX;
     use mlgw_wire::error::{Code, S3Error};
@@ -257,18 +260,18 @@ mod tests {
 
     #[test]
     fn the_line_of_a_chunk() {
-        let plain = |bytes| Ok(Head { bytes, signature: None });
-        assert_eq!(Head::parse(b"0\r\n"), plain(0));
-        assert_eq!(Head::parse(b"00fF\r\n"), plain(255));
-        assert_eq!(Head::parse(b"a;name=value;flag\r\n"), plain(10));
+        let plain = |bytes| Ok(ChunkHeader { bytes, signature: None });
+        assert_eq!(ChunkHeader::parse(b"0\r\n"), plain(0));
+        assert_eq!(ChunkHeader::parse(b"00fF\r\n"), plain(255));
+        assert_eq!(ChunkHeader::parse(b"a;name=value;flag\r\n"), plain(10));
         assert_eq!(
-            Head::parse(b"1;x=y;chunk-signature=ab\r\n"),
-            Ok(Head { bytes: 1, signature: Some(b"ab") })
+            ChunkHeader::parse(b"1;x=y;chunk-signature=ab\r\n"),
+            Ok(ChunkHeader { bytes: 1, signature: Some(b"ab") })
         );
         for bad in
             [&b"\r\n"[..], b"a\n", b"a", b"x\r\n", b"-1\r\n", b"+1\r\n", b" 1\r\n", b"11111111111111111\r\n"]
         {
-            assert_eq!(Head::parse(bad).unwrap_err().code(), Code::IncompleteBody, "{bad:?}");
+            assert_eq!(ChunkHeader::parse(bad).unwrap_err().code(), Code::IncompleteBody, "{bad:?}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Checksums that a head declares for its body, and the errors if they do not match.
 
-use super::trailer::Trailer;
+use super::trailer::BodyTrailer;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderValue};
@@ -11,16 +11,16 @@ use mlgw_wire::error::{Code, S3Error};
 const PREFIX: &str = "x-amz-checksum-";
 
 /// A checksum that a client computed.
-pub(super) type Expected = (Algorithm, Vec<u8>);
+pub(super) type ExpectedChecksum = (Algorithm, Vec<u8>);
 
 /// Checksums in the headers of a request.
 #[derive(Debug, Default)]
-pub(super) struct Declared {
+pub(super) struct DeclaredChecksums {
     pub(super) md5: Option<[u8; 16]>,
     /// Checksum in a header.
-    pub(super) checksum: Option<Expected>,
+    pub(super) checksum: Option<ExpectedChecksum>,
     /// Algorithm of a checksum that follows as a trailer.
-    promised: Option<Algorithm>,
+    trailer_algorithm: Option<Algorithm>,
 }
 
 /// Returns the checksum algorithm that a request declares for its body, in a header or as a trailer.
@@ -28,15 +28,15 @@ pub(super) struct Declared {
 /// # Errors
 /// Returns an error if the headers contradict each other or name an algorithm unknown to S3.
 pub fn declared_algorithm(headers: &HeaderMap) -> Result<Option<Algorithm>, S3Error> {
-    Declared::checksums(headers).map(|declared| declared.algorithm())
+    DeclaredChecksums::checksums(headers).map(|declared| declared.algorithm())
 }
 
-impl Declared {
+impl DeclaredChecksums {
     /// Parses the headers. `checksums` is true if the checksum headers describe this body, `chunked` if the
     /// body can have trailers.
-    pub(super) fn of(headers: &HeaderMap, checksums: bool, chunked: bool) -> Result<Self, S3Error> {
+    pub(super) fn parse(headers: &HeaderMap, checksums: bool, chunked: bool) -> Result<Self, S3Error> {
         let mut declared = if checksums { Self::checksums(headers)? } else { Self::default() };
-        if declared.promised.is_some() && !chunked {
+        if declared.trailer_algorithm.is_some() && !chunked {
             return Err(invalid("The x-amz-trailer header needs a body with trailers."));
         }
         declared.md5 = headers.get("content-md5").map(content_md5).transpose()?;
@@ -45,18 +45,18 @@ impl Declared {
 
     fn checksums(headers: &HeaderMap) -> Result<Self, S3Error> {
         let checksum = header_checksum(headers)?;
-        let promised = promised_trailer(headers)?;
+        let promised = declared_trailer(headers)?;
         if checksum.is_some() && promised.is_some() {
-            return Err(several());
+            return Err(multiple_checksums());
         }
-        let declared = Self { md5: None, checksum, promised };
+        let declared = Self { md5: None, checksum, trailer_algorithm: promised };
         declared.check_sdk_algorithm(headers)?;
         Ok(declared)
     }
 
     /// Returns the declared algorithm, of a header or a trailer.
     pub(super) fn algorithm(&self) -> Option<Algorithm> {
-        self.promised.or(self.checksum.as_ref().map(|(algorithm, _)| *algorithm))
+        self.trailer_algorithm.or(self.checksum.as_ref().map(|(algorithm, _)| *algorithm))
     }
 
     fn check_sdk_algorithm(&self, headers: &HeaderMap) -> Result<(), S3Error> {
@@ -73,9 +73,9 @@ impl Declared {
     }
 
     /// Returns the checksum in the trailers, which must be the declared one.
-    pub(super) fn trailer(&self, trailers: &[Trailer]) -> Result<Option<Expected>, S3Error> {
+    pub(super) fn trailer(&self, trailers: &[BodyTrailer]) -> Result<Option<ExpectedChecksum>, S3Error> {
         let malformed = || S3Error::new(Code::MalformedTrailerError);
-        match (self.promised, trailers) {
+        match (self.trailer_algorithm, trailers) {
             (None, []) => Ok(None),
             (Some(algorithm), [only]) if only.name == algorithm.header() => {
                 let value = decode(algorithm, only.value.as_bytes());
@@ -108,7 +108,7 @@ pub(super) fn check_sha256(expected: Option<[u8; 32]>, found: Option<[u8; 32]>) 
         .field("S3ComputedContentSHA256", hex::text(&found.unwrap_or_default())))
 }
 
-pub(super) fn check_checksum(expected: &Expected, found: &[Expected]) -> Result<(), S3Error> {
+pub(super) fn check_checksum(expected: &ExpectedChecksum, found: &[ExpectedChecksum]) -> Result<(), S3Error> {
     let (algorithm, _) = expected;
     assert!(found.iter().any(|(a, _)| a == algorithm), "a declared checksum is computed");
     if found.contains(expected) {
@@ -128,7 +128,7 @@ fn content_md5(value: &HeaderValue) -> Result<[u8; 16], S3Error> {
     })
 }
 
-fn header_checksum(headers: &HeaderMap) -> Result<Option<Expected>, S3Error> {
+fn header_checksum(headers: &HeaderMap) -> Result<Option<ExpectedChecksum>, S3Error> {
     let mut found = None;
     for (name, value) in headers {
         let name = name.as_str();
@@ -140,20 +140,20 @@ fn header_checksum(headers: &HeaderMap) -> Result<Option<Expected>, S3Error> {
         let value = decode(algorithm, value.as_bytes())
             .ok_or_else(|| invalid(format!("Value for {name} header is invalid.")))?;
         if found.replace((algorithm, value)).is_some() {
-            return Err(several());
+            return Err(multiple_checksums());
         }
     }
     Ok(found)
 }
 
-fn promised_trailer(headers: &HeaderMap) -> Result<Option<Algorithm>, S3Error> {
+fn declared_trailer(headers: &HeaderMap) -> Result<Option<Algorithm>, S3Error> {
     let mut found = None;
     for value in headers.get_all("x-amz-trailer") {
         for name in value.to_str().unwrap_or("?").split(',').map(str::trim) {
             let algorithm = Algorithm::from_header(name)
                 .ok_or_else(|| invalid("The value specified in the x-amz-trailer header is not supported"))?;
             if found.replace(algorithm).is_some() {
-                return Err(several());
+                return Err(multiple_checksums());
             }
         }
     }
@@ -164,7 +164,7 @@ fn decode(algorithm: Algorithm, text: &[u8]) -> Option<Vec<u8>> {
     BASE64_STANDARD.decode(text).ok().filter(|value| value.len() == algorithm.value_bytes())
 }
 
-fn several() -> S3Error {
+fn multiple_checksums() -> S3Error {
     invalid("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")
 }
 

@@ -26,7 +26,7 @@ const FIELDS_MAX: usize = 100;
 const BYTES_BEFORE_FILE_MAX: usize = 2 * POST_FORM_BYTES_MAX + BLOCK_BYTES as usize;
 
 /// Maximum number of polls by the parser beyond that size: a few for each field that it has already buffered.
-const LOOKS_MAX: usize = 10 * FIELDS_MAX;
+const POLLS_MAX: usize = 10 * FIELDS_MAX;
 
 /// Placeholder in the key for the name of the file.
 const FILE_NAME: &str = "${filename}";
@@ -61,7 +61,7 @@ impl Form {
         let limits = SizeLimit::new().for_field("file", u64::MAX).per_field(POST_FORM_BYTES_MAX as u64);
         let constraints = Constraints::new().size_limit(limits);
         let file_begun = Arc::<AtomicBool>::default();
-        let pieces = bounded(one_by_one(body), Arc::clone(&file_begun));
+        let pieces = bounded(paced(body), Arc::clone(&file_begun));
         let parts = Multipart::with_constraints(pieces, boundary, constraints);
         Ok(Self { parts, fields: Vec::new(), file_begun })
     }
@@ -76,7 +76,7 @@ impl Form {
             let name = field.name().unwrap_or_default().to_owned();
             if name.eq_ignore_ascii_case("file") {
                 self.file_begun.store(true, Relaxed);
-                self.fill_in(field.file_name().unwrap_or_default())?;
+                self.insert_file_name(field.file_name().unwrap_or_default())?;
                 return Ok(FormFile(field));
             }
             let value = field.text().await.map_err(malformed)?;
@@ -93,18 +93,18 @@ impl Form {
     /// Returns the fields that were read.
     ///
     /// # Errors
-    /// Same as [`post::Fields::new`].
-    pub fn fields(&self) -> Result<post::Fields<'_>, S3Error> {
-        post::Fields::new(&self.fields)
+    /// Same as [`post::FormFields::new`].
+    pub fn fields(&self) -> Result<post::FormFields<'_>, S3Error> {
+        post::FormFields::new(&self.fields)
     }
 
-    fn fill_in(&mut self, file_name: &str) -> Result<(), S3Error> {
+    fn insert_file_name(&mut self, file_name: &str) -> Result<(), S3Error> {
         // Browsers may send a whole path as the name of a file.
         let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default();
-        let asks = |(field, value): &&mut (String, String)| {
+        let has_placeholder = |(field, value): &&mut (String, String)| {
             field.eq_ignore_ascii_case("key") && value.contains(FILE_NAME)
         };
-        for (_, key) in self.fields.iter_mut().filter(asks) {
+        for (_, key) in self.fields.iter_mut().filter(has_placeholder) {
             if name.len() > KEY_LEN_MAX {
                 return Err(S3Error::new(Code::KeyTooLongError));
             }
@@ -138,7 +138,7 @@ impl FormFile {
     /// Returns the file's bytes as a stream.
     pub fn frames(self) -> impl Stream<Item = Result<Frame<Bytes>, S3Error>> + Send + 'static {
         self.0.into_stream().map_ok(Frame::data).map_err(|error| match error {
-            multer::Error::StreamReadFailed(cause) => broken_off(cause),
+            multer::Error::StreamReadFailed(cause) => body_read_error(cause),
             error => S3Error::new(Code::IncompleteBody).caused_by(error),
         })
     }
@@ -146,7 +146,7 @@ impl FormFile {
 
 /// Returns the pieces of a body, at most one for every second poll: the form's parser takes all pieces that
 /// are ready, which would be unbounded otherwise.
-fn one_by_one<B>(mut body: B) -> impl Stream<Item = Result<Bytes, S3Error>> + Send + 'static
+fn paced<B>(mut body: B) -> impl Stream<Item = Result<Bytes, S3Error>> + Send + 'static
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     S3Error: From<B::Error>,
@@ -180,7 +180,7 @@ fn bounded(
         let begun = file_begun.load(Relaxed);
         if !begun && bytes > BYTES_BEFORE_FILE_MAX {
             looks += 1;
-            if looks > LOOKS_MAX {
+            if looks > POLLS_MAX {
                 return Poll::Ready(Some(Err(S3Error::new(Code::MaxPostPreDataLengthExceeded))));
             }
             cx.waker().wake_by_ref();
@@ -199,12 +199,12 @@ fn malformed(error: multer::Error) -> S3Error {
         multer::Error::FieldSizeExceeded { .. } | multer::Error::StreamSizeExceeded { .. } => {
             S3Error::new(Code::MaxPostPreDataLengthExceeded)
         }
-        multer::Error::StreamReadFailed(cause) => broken_off(cause),
+        multer::Error::StreamReadFailed(cause) => body_read_error(cause),
         error => S3Error::new(Code::MalformedPOSTRequest).caused_by(error),
     }
 }
 
-fn broken_off(cause: Box<dyn std::error::Error + Send + Sync>) -> S3Error {
+fn body_read_error(cause: Box<dyn std::error::Error + Send + Sync>) -> S3Error {
     match cause.downcast::<S3Error>() {
         Ok(error) => *error,
         Err(cause) => S3Error::new(Code::IncompleteBody).caused_by(cause),

@@ -1,28 +1,28 @@
 //! Hashes of a body, computed in a single pass and each of them once.
 
 use md5::Md5;
-use mlgw_formats::checksum::{Algorithm, Running};
+use mlgw_formats::checksum::{Algorithm, ChecksumHasher};
 use sha2::{Digest, Sha256};
 
 /// Hashes that are being computed.
 #[derive(Default)]
-pub(super) struct Hashes {
+pub(super) struct BodyHasher {
     md5: Option<Md5>,
     /// Serves both as the signed payload hash and as the SHA256 checksum.
     sha256: Option<Sha256>,
     sha256_is_checksum: bool,
-    checksums: Vec<Running>,
+    checksums: Vec<ChecksumHasher>,
 }
 
 /// Hashes of a whole body.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct BodyHashes {
     pub(super) md5: Option<[u8; 16]>,
     pub(super) sha256: Option<[u8; 32]>,
     pub(super) checksums: Vec<(Algorithm, Vec<u8>)>,
 }
 
-impl Hashes {
+impl BodyHasher {
     pub(super) fn new(md5: bool, sha256: bool, checksums: [Option<Algorithm>; 2]) -> Self {
         let mut hashes = Self {
             md5: md5.then(Md5::new),
@@ -35,7 +35,7 @@ impl Hashes {
                 hashes.sha256.get_or_insert_with(Sha256::new);
                 hashes.sha256_is_checksum = true;
             } else if hashes.checksums.iter().all(|running| running.algorithm() != algorithm) {
-                hashes.checksums.push(Running::new(algorithm));
+                hashes.checksums.push(ChecksumHasher::new(algorithm));
             }
         }
         hashes
@@ -53,13 +53,13 @@ impl Hashes {
         }
     }
 
-    pub(super) fn finish(self) -> Found {
+    pub(super) fn finish(self) -> BodyHashes {
         let sha256: Option<[u8; 32]> = self.sha256.map(|sha| sha.finalize().into());
         let mut checksums: Vec<_> =
             self.checksums.into_iter().map(|running| (running.algorithm(), running.finish())).collect();
         if let Some(hash) = sha256.filter(|_| self.sha256_is_checksum) {
             checksums.push((Algorithm::Sha256, hash.to_vec()));
         }
-        Found { md5: self.md5.map(|md5| md5.finalize().into()), sha256, checksums }
+        BodyHashes { md5: self.md5.map(|md5| md5.finalize().into()), sha256, checksums }
     }
 }

@@ -1,11 +1,11 @@
 //! Decoding and verification of request bodies against the promises of their heads.
 //!
-//! [`Body::next`] returns the bytes of the object, decoded from any framing, without copies where the framing
-//! allows it. They are hashed once, as they pass; only the MD5 of a small or a long body is left to the code
-//! that stores it and is verified with [`BodyMd5::settle`]. The end of the body is reported only after its
-//! length, signatures and checksums have been verified. Invariant: **code that commits only after `None`
-//! never stores a body other than the one that the client sent**. Until then bytes may be stored, but no
-//! record may refer to them.
+//! [`RequestBody::next`] returns the bytes of the object, decoded from any framing, without copies where the
+//! framing allows it. They are hashed once, as they pass; only the MD5 of a small or a long body is left to
+//! the code that stores it and is verified with [`BodyMd5::verify`]. The end of the body is reported only
+//! after its length, signatures and checksums have been verified. Invariant: **code that commits only after
+//! `None` never stores a body other than the one that the client sent**. Until then bytes may be stored, but
+//! no record may refer to them.
 //!
 //! No input is trusted before it is counted: lengths are checked against their limits by the head alone, and
 //! framing lines and buffered data have limits of their own.
@@ -25,12 +25,12 @@ use mlgw_formats::checksum::Algorithm;
 
 use bytes::{Bytes, BytesMut};
 use chunked::ChunkDecoder;
-use declared::Declared;
-use hashes::Hashes;
+use declared::DeclaredChecksums;
+use hashes::BodyHasher;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Version};
-use mlgw_auth::Payload;
+use mlgw_auth::BodyRequirement;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX, SMALL_BODY_BYTES};
 use mlgw_wire::error::{Code, S3Error};
 use std::future::poll_fn;
@@ -40,11 +40,11 @@ use std::pin::Pin;
 /// Lengths of bodies whose MD5 is computed while they are read. Such a body is too long to be hashed in one
 /// step at its end, and it is a single chunk, so there are no further chunks to hash in a batch with others.
 /// The MD5 of all other bodies may be computed separately.
-const MD5_IN_PASSING: RangeInclusive<u64> = SMALL_BODY_BYTES as u64 + 1..=CHUNK_BYTES_MAX;
+const INLINE_MD5_LENGTHS: RangeInclusive<u64> = SMALL_BODY_BYTES as u64 + 1..=CHUNK_BYTES_MAX;
 
 /// Requirements of an operation on its body.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct BodyTerms {
     /// Maximum decoded bytes.
     pub bytes_max: u64,
     /// Error for a longer body.
@@ -55,17 +55,17 @@ pub struct Terms {
     /// True if the MD5 is required (as the ETag of an object or part).
     pub md5: bool,
     /// True if the MD5 may be computed separately, by the code that stores the body.
-    pub md5_apart: bool,
+    pub allows_separate_md5: bool,
     /// True if `x-amz-checksum-*` headers describe this body. Those of CompleteMultipartUpload describe the
     /// object.
     pub checksum_headers: bool,
     /// A checksum that is computed in addition to the client's.
-    pub also: Option<Algorithm>,
+    pub extra_checksum: Option<Algorithm>,
     /// Checksum that is computed if the client declares none.
-    pub otherwise: Option<Algorithm>,
+    pub default_checksum: Option<Algorithm>,
 }
 
-impl Terms {
+impl BodyTerms {
     /// Returns the terms for the bytes of an object or part.
     #[must_use]
     pub const fn object(also: Option<Algorithm>) -> Self {
@@ -74,10 +74,10 @@ impl Terms {
             too_large: Code::EntityTooLarge,
             length_required: true,
             md5: true,
-            md5_apart: true,
+            allows_separate_md5: true,
             checksum_headers: true,
-            also,
-            otherwise: None,
+            extra_checksum: also,
+            default_checksum: None,
         }
     }
 
@@ -89,10 +89,10 @@ impl Terms {
             too_large: Code::MaxMessageLengthExceeded,
             length_required: false,
             md5: false,
-            md5_apart: false,
+            allows_separate_md5: false,
             checksum_headers: true,
-            also: None,
-            otherwise: None,
+            extra_checksum: None,
+            default_checksum: None,
         }
     }
 }
@@ -123,11 +123,11 @@ impl Digests {
 pub enum BodyMd5 {
     /// Not required and not computed.
     #[default]
-    Spared,
+    NotComputed,
     /// Computed while the body was read, and equal to the client's value if there is one.
-    InPassing([u8; 16]),
+    InlineMd5([u8; 16]),
     /// To be computed by the code that stores the body, and to be compared with the client's value.
-    Apart {
+    SeparateMd5 {
         /// MD5 in the client's `Content-MD5` header.
         declared: Option<[u8; 16]>,
     },
@@ -142,12 +142,14 @@ impl BodyMd5 {
     ///
     /// # Panics
     /// Panics if the MD5 was to be computed separately and is `None`.
-    pub fn settle(self, apart: Option<[u8; 16]>) -> Result<Option<[u8; 16]>, S3Error> {
+    pub fn verify(self, separate: Option<[u8; 16]>) -> Result<Option<[u8; 16]>, S3Error> {
         match self {
-            Self::Spared => Ok(None),
-            Self::InPassing(md5) => Ok(Some(md5)),
-            Self::Apart { declared } => {
-                let Some(found) = apart else { panic!("the MD5 of this body is computed by who stores it") };
+            Self::NotComputed => Ok(None),
+            Self::InlineMd5(md5) => Ok(Some(md5)),
+            Self::SeparateMd5 { declared } => {
+                let Some(found) = separate else {
+                    panic!("the MD5 of this body is computed by who stores it")
+                };
                 declared::check_md5(declared, found)?;
                 Ok(Some(found))
             }
@@ -156,27 +158,27 @@ impl BodyMd5 {
 }
 
 /// Body of an incoming request.
-pub struct Body<B> {
+pub struct RequestBody<B> {
     incoming: B,
-    framing: Framing,
+    framing: BodyFraming,
     /// Length that the head declares.
     length: Option<u64>,
     bytes: u64,
-    terms: Terms,
+    terms: BodyTerms,
     sha256: Option<[u8; 32]>,
-    declared: Declared,
-    md5_apart: bool,
-    hashes: Hashes,
+    declared: DeclaredChecksums,
+    has_separate_md5: bool,
+    hashes: BodyHasher,
     /// Set once the whole body has been verified.
     digests: Option<Digests>,
 }
 
-enum Framing {
+enum BodyFraming {
     Identity,
     Chunked(Box<ChunkDecoder>),
 }
 
-impl<B> Body<B>
+impl<B> RequestBody<B>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     S3Error: From<B::Error>,
@@ -185,15 +187,20 @@ where
     ///
     /// # Errors
     /// Returns an error if the head contradicts itself or declares more than `terms` allow.
-    pub fn new(incoming: B, head: &Parts, payload: Payload, terms: Terms) -> Result<Self, S3Error> {
+    pub fn new(
+        incoming: B,
+        head: &Parts,
+        payload: BodyRequirement,
+        terms: BodyTerms,
+    ) -> Result<Self, S3Error> {
         let headers = &head.headers;
         if terms.length_required && !is_framed(head) {
             // The following bytes may belong to the body and not to the next request.
             let close = HeaderValue::from_static("close");
             return Err(S3Error::new(Code::MissingContentLength).header(CONNECTION, close));
         }
-        let chunked = matches!(payload, Payload::SignedChunks(..) | Payload::UnsignedTrailer);
-        let declared = Declared::of(headers, terms.checksum_headers, chunked)?;
+        let chunked = matches!(payload, BodyRequirement::SignedChunks(..) | BodyRequirement::UnsignedTrailer);
+        let declared = DeclaredChecksums::parse(headers, terms.checksum_headers, chunked)?;
         let length = if chunked { Some(decoded_length(headers)?) } else { plain_length(headers, &incoming) };
         match length {
             // An HTTP/2 body ends with its stream, so it is complete without a length.
@@ -203,29 +210,40 @@ where
             Some(bytes) if bytes > terms.bytes_max => return Err(too_large(&terms, bytes)),
             _ => {}
         }
-        let sha256 = if let Payload::Sha256(hash) = &payload { Some(*hash) } else { None };
+        let sha256 = if let BodyRequirement::Sha256(hash) = &payload { Some(*hash) } else { None };
         let framing = match (payload, length) {
-            (Payload::SignedChunks(signer, trailer), Some(bytes)) => {
-                Framing::Chunked(Box::new(ChunkDecoder::signed(bytes, signer, trailer)))
+            (BodyRequirement::SignedChunks(signer, trailer), Some(bytes)) => {
+                BodyFraming::Chunked(Box::new(ChunkDecoder::signed(bytes, signer, trailer)))
             }
-            (Payload::UnsignedTrailer, Some(bytes)) => {
-                Framing::Chunked(Box::new(ChunkDecoder::unsigned(bytes)))
+            (BodyRequirement::UnsignedTrailer, Some(bytes)) => {
+                BodyFraming::Chunked(Box::new(ChunkDecoder::unsigned(bytes)))
             }
-            _ => Framing::Identity,
+            _ => BodyFraming::Identity,
         };
-        let wanted = terms.md5 || declared.md5.is_some();
-        let in_passing = length.is_some_and(|bytes| MD5_IN_PASSING.contains(&bytes));
-        let md5_apart = wanted && terms.md5_apart && !in_passing;
-        let checksums = [declared.algorithm().or(terms.otherwise), terms.also];
-        let hashes = Hashes::new(wanted && !md5_apart, sha256.is_some(), checksums);
+        let is_md5_needed = terms.md5 || declared.md5.is_some();
+        let is_inline = length.is_some_and(|bytes| INLINE_MD5_LENGTHS.contains(&bytes));
+        let md5_apart = is_md5_needed && terms.allows_separate_md5 && !is_inline;
+        let checksums = [declared.algorithm().or(terms.default_checksum), terms.extra_checksum];
+        let hashes = BodyHasher::new(is_md5_needed && !md5_apart, sha256.is_some(), checksums);
         let (bytes, digests) = (0, None);
-        Ok(Self { incoming, framing, length, bytes, terms, sha256, declared, md5_apart, hashes, digests })
+        Ok(Self {
+            incoming,
+            framing,
+            length,
+            bytes,
+            terms,
+            sha256,
+            declared,
+            has_separate_md5: md5_apart,
+            hashes,
+            digests,
+        })
     }
 
-    /// True if the code that stores this body must compute its MD5, for [`BodyMd5::settle`].
+    /// True if the code that stores this body must compute its MD5, for [`BodyMd5::verify`].
     #[must_use]
-    pub fn wants_md5_apart(&self) -> bool {
-        self.md5_apart
+    pub fn has_separate_md5(&self) -> bool {
+        self.has_separate_md5
     }
 
     /// Returns the length in decoded bytes that the head declares.
@@ -250,7 +268,7 @@ where
             if self.digests.is_some() {
                 return Ok(None);
             }
-            if let Framing::Chunked(decoder) = &mut self.framing
+            if let BodyFraming::Chunked(decoder) = &mut self.framing
                 && let Some(data) = decoder.next()?
             {
                 return self.count(data).map(Some);
@@ -259,7 +277,7 @@ where
                 Some(Ok(frame)) => {
                     // HTTP trailers are ignored: S3's trailers are within the body.
                     let Ok(data) = frame.into_data() else { continue };
-                    if let Framing::Chunked(decoder) = &mut self.framing {
+                    if let BodyFraming::Chunked(decoder) = &mut self.framing {
                         decoder.feed(data);
                     } else if !data.is_empty() {
                         return self.count(data).map(Some);
@@ -271,7 +289,7 @@ where
         }
     }
 
-    /// Returns length and hashes of the body. To be called after [`Body::next`] has returned `None`.
+    /// Returns length and hashes of the body. To be called after [`RequestBody::next`] has returned `None`.
     ///
     /// # Panics
     /// Panics if the end of the body was not reached, because the body is not verified before.
@@ -296,8 +314,8 @@ where
     /// Verifies at the end of the body what can only be verified there.
     fn verify(&mut self) -> Result<Digests, S3Error> {
         let trailers = match &mut self.framing {
-            Framing::Identity => Vec::new(),
-            Framing::Chunked(decoder) => decoder.end()?,
+            BodyFraming::Identity => Vec::new(),
+            BodyFraming::Chunked(decoder) => decoder.end()?,
         };
         if self.length.is_some_and(|length| self.bytes != length) {
             return Err(S3Error::new(Code::IncompleteBody));
@@ -308,10 +326,10 @@ where
         let md5 = match found.md5 {
             Some(found) => {
                 declared::check_md5(self.declared.md5, found)?;
-                BodyMd5::InPassing(found)
+                BodyMd5::InlineMd5(found)
             }
-            None if self.md5_apart => BodyMd5::Apart { declared: self.declared.md5 },
-            None => BodyMd5::Spared,
+            None if self.has_separate_md5 => BodyMd5::SeparateMd5 { declared: self.declared.md5 },
+            None => BodyMd5::NotComputed,
         };
         let declared = self.declared.algorithm();
         for expected in self.declared.checksum.iter().chain(trailer.iter()) {
@@ -324,16 +342,16 @@ where
 /// Reads a whole small body. Its length is bounded by its terms.
 ///
 /// # Errors
-/// Same as [`Body::next`].
+/// Same as [`RequestBody::next`].
 ///
 /// # Panics
 /// Panics if its MD5 is to be computed separately.
-pub async fn read_all<B>(mut body: Body<B>) -> Result<Bytes, S3Error>
+pub async fn read_all<B>(mut body: RequestBody<B>) -> Result<Bytes, S3Error>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     S3Error: From<B::Error>,
 {
-    assert!(!body.wants_md5_apart(), "nobody would check it");
+    assert!(!body.has_separate_md5(), "nobody would check it");
     let Some(first) = body.next().await? else { return Ok(Bytes::new()) };
     let Some(second) = body.next().await? else { return Ok(first) };
     let mut all = BytesMut::from(&first[..]);
@@ -369,7 +387,7 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-fn too_large(terms: &Terms, bytes: u64) -> S3Error {
+fn too_large(terms: &BodyTerms, bytes: u64) -> S3Error {
     S3Error::new(terms.too_large)
         .field("ProposedSize", bytes.to_string())
         .field("MaxSizeAllowed", terms.bytes_max.to_string())

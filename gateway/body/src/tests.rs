@@ -3,15 +3,15 @@
 mod chunked;
 mod plain;
 
-use super::{Body, Digests, Terms};
+use super::{BodyTerms, Digests, RequestBody};
 use bytes::Bytes;
 use http::request::Parts;
 use http_body::Frame;
 use http_body_util::StreamBody;
-use mlgw_api::Role;
-use mlgw_auth::key::Key;
+use mlgw_api::AccessKeyRole;
+use mlgw_auth::key::SigningAccessKey;
 use mlgw_auth::principal::Principal;
-use mlgw_auth::{AuthRules, Authenticated, KeySource, Payload, authenticate};
+use mlgw_auth::{AuthRules, Authenticated, BodyRequirement, KeySource, authenticate};
 use mlgw_common::Secret;
 use mlgw_testing::signer::{ACCESS_KEY, NOW, SECRET};
 use mlgw_wire::error::S3Error;
@@ -28,9 +28,10 @@ fn head(headers: &[(&str, &str)]) -> Parts {
 struct OneKey;
 
 impl KeySource for OneKey {
-    fn find(&self, access_key: &str) -> Option<Arc<Key>> {
-        let principal = Arc::new(Principal::everywhere(ACCESS_KEY, "owner", Role::Admin));
-        (access_key == ACCESS_KEY).then(|| Arc::new(Key { principal, secret: Secret::new(SECRET) }))
+    fn find(&self, access_key: &str) -> Option<Arc<SigningAccessKey>> {
+        let principal = Arc::new(Principal::unrestricted(ACCESS_KEY, "owner", AccessKeyRole::Admin));
+        (access_key == ACCESS_KEY)
+            .then(|| Arc::new(SigningAccessKey { principal, secret: Secret::new(SECRET) }))
     }
 }
 
@@ -44,13 +45,13 @@ fn verify(head: &Parts) -> Result<Authenticated, S3Error> {
 async fn read(
     pieces: &[&[u8]],
     head: &Parts,
-    payload: Payload,
-    terms: Terms,
+    payload: BodyRequirement,
+    terms: BodyTerms,
 ) -> Result<(Vec<u8>, Digests), S3Error> {
     let frames = pieces.iter().map(|piece| Bytes::copy_from_slice(piece));
     let frames = frames.map(|piece| Ok::<_, Infallible>(Frame::data(piece))).collect::<Vec<_>>();
     let stream = futures_util::stream::iter(frames);
-    let mut body = Body::new(StreamBody::new(stream), head, payload, terms)?;
+    let mut body = RequestBody::new(StreamBody::new(stream), head, payload, terms)?;
     let mut bytes = Vec::new();
     while let Some(more) = body.next().await? {
         assert!(!more.is_empty(), "only bytes come out");

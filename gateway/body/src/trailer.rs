@@ -7,7 +7,7 @@ const SIGNATURE: &str = "x-amz-trailer-signature";
 
 /// A trailer; the name is in lower case, the value trimmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trailer {
+pub struct BodyTrailer {
     /// The name.
     pub name: String,
     /// The value.
@@ -17,7 +17,7 @@ pub struct Trailer {
 /// All trailers of a body, with their signature.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Trailers {
-    pub(super) lines: Vec<Trailer>,
+    pub(super) lines: Vec<BodyTrailer>,
     pub(super) signature: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Trailers {
             if name == SIGNATURE {
                 trailers.signature = Some(value);
             } else {
-                trailers.lines.push(Trailer { name, value });
+                trailers.lines.push(BodyTrailer { name, value });
             }
         }
         if ended { Ok(trailers) } else { Err(incomplete()) }
@@ -58,12 +58,12 @@ impl Trailers {
 
 #[cfg(test)]
 mod tests {
-    use super::{Trailer, Trailers};
+    use super::{BodyTrailer, Trailers};
     use mlgw_wire::error::Code;
 
     #[test]
     fn sections_of_all_clients_are_read() {
-        let line = Trailer { name: "x-amz-checksum-crc32".to_owned(), value: "AAAAAA==".to_owned() };
+        let line = BodyTrailer { name: "x-amz-checksum-crc32".to_owned(), value: "AAAAAA==".to_owned() };
         for (section, signature) in [
             ("x-amz-checksum-crc32:AAAAAA==\r\n\r\n", None),
             ("X-Amz-Checksum-Crc32: AAAAAA== \r\n\r\n", None),

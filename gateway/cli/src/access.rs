@@ -6,7 +6,7 @@ use super::quota::describe;
 use super::{CliError, Global, discover};
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
-use mlgw_api::{CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, QuotaRequest, Role, UsedInfo};
+use mlgw_api::{AccessKeyRole, CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, QuotaRequest, UsedInfo};
 use mlgw_common::ByteSize;
 
 #[derive(Debug, Subcommand)]
@@ -115,7 +115,7 @@ pub(super) enum RoleArg {
     Admin,
 }
 
-impl From<RoleArg> for Role {
+impl From<RoleArg> for AccessKeyRole {
     fn from(role: RoleArg) -> Self {
         match role {
             RoleArg::Read => Self::Read,
@@ -169,7 +169,7 @@ pub(super) async fn run(command: AccessCommand, global: &Global, out: Out) -> Re
 fn change(args: UpdateArgs) -> Result<KeyChange, CliError> {
     let cleared = |all: bool, globs: Option<Vec<String>>| if all { Some(Vec::new()) } else { globs };
     let change = KeyChange {
-        role: args.role.map(Role::from),
+        role: args.role.map(AccessKeyRole::from),
         buckets: cleared(args.all_buckets, args.buckets),
         prefixes: cleared(args.all_prefixes, args.prefixes),
         description: args.description,
@@ -193,11 +193,11 @@ fn path(access_key: &str) -> String {
     format!("/v1/access/keys/{}", super::path_segment(access_key))
 }
 
-fn role_name(role: Role) -> &'static str {
+fn role_name(role: AccessKeyRole) -> &'static str {
     match role {
-        Role::Read => "read",
-        Role::Write => "write",
-        Role::Admin => "admin",
+        AccessKeyRole::Read => "read",
+        AccessKeyRole::Write => "write",
+        AccessKeyRole::Admin => "admin",
     }
 }
 

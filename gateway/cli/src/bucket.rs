@@ -7,8 +7,8 @@ use super::{CliError, Global, discover, job, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{
-    BindRequest, BucketInfo, BucketPage, DirtyInfo, Discarded, JobInfo, MigrateRequest, NewBucketRequest,
-    QuotaRequest, RefreshRequest, Refreshed,
+    BindRequest, BucketInfo, BucketPage, DirtyInfo, DiscardResult, JobInfo, MigrateRequest, NewBucketRequest,
+    QuotaRequest, RefreshRequest, RefreshResult,
 };
 use mlgw_common::ByteSize;
 use std::time::Duration;
@@ -159,18 +159,18 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
         BucketCommand::Refresh { bucket, prefix } => {
             let refresh = format!("{}/refresh", path(&bucket));
             let request = RefreshRequest { prefix };
-            let done: Refreshed = client.call(Method::POST, &refresh, Some(&request)).await?;
+            let done: RefreshResult = client.call(Method::POST, &refresh, Some(&request)).await?;
             out.done(&done, &format!("The origin is asked anew for {} objects.", done.objects))
         }
     }
 }
 
 /// Interval between checks whether a bucket is clean.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Polls in a row without a confirmation by the origin after which the wait ends: 10 s, in which the write
 /// is tried three times.
-const STUCK_LOOKS: u32 = 50;
+const STUCK_POLLS_MAX: u32 = 50;
 
 /// Returns the message about an origin that does not confirm writes.
 fn unconfirmed(bucket: &str, left: &DirtyInfo) -> String {
@@ -192,9 +192,9 @@ async fn flush(
     out: Out,
 ) -> Result<(), CliError> {
     let dirty = format!("{}/dirty", path(bucket));
-    let mut said = None;
+    let mut printed = None;
     let mut discarded = 0;
-    let mut stuck_looks = 0;
+    let mut stuck_polls = 0;
     loop {
         let left: DirtyInfo = client.get(&dirty).await?;
         if left.writes == 0 {
@@ -216,24 +216,24 @@ async fn flush(
                 )));
             }
             confirm(&format!("Give up {} writes to {bucket}?", left.foreign_writes), global.yes)?;
-            let done: Discarded =
+            let done: DiscardResult =
                 client.call(Method::POST, &format!("{}/discard", path(bucket)), None::<&()>).await?;
             discarded += done.writes;
             continue;
         }
         // A single poll may fall between two tries of a write that is about to succeed.
-        stuck_looks = if left.stuck { stuck_looks + 1 } else { 0 };
-        if stuck_looks == STUCK_LOOKS {
+        stuck_polls = if left.stuck { stuck_polls + 1 } else { 0 };
+        if stuck_polls == STUCK_POLLS_MAX {
             out.document(&left, |_| String::new())?;
             return Err(CliError::Failed(unconfirmed(bucket, &left)));
         }
         let now = (left.writes, left.trouble.clone());
-        if said.as_ref() != Some(&now) && !global.quiet {
+        if printed.as_ref() != Some(&now) && !global.quiet {
             let trouble = left.trouble.map(|trouble| format!("; {trouble}")).unwrap_or_default();
             eprintln!("{} writes, {} left{trouble}", left.writes, ByteSize(left.bytes).human());
-            said = Some(now);
+            printed = Some(now);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -1,11 +1,11 @@
 //! Speaks to the admin API: signs a request, sends it, takes the answer apart.
 
 use super::CliError;
-pub use super::discover::Target;
+pub use super::discover::ServerTarget;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
-use mlgw_api::{ErrorDocument, SERVICE};
+use mlgw_api::{AdminErrorBody, SERVICE};
 use mlgw_carrier::{ClientSettings, Credentials, SendError, SignableBody, SigningScope};
 use mlgw_common::{Clock as _, SystemClock, Timestamp};
 use serde::Serialize;
@@ -23,7 +23,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A client of one server.
 #[derive(Clone, Debug)]
 pub struct Client {
-    target: Target,
+    target: ServerTarget,
     patience: Duration,
     http: mlgw_carrier::Client<Full<Bytes>>,
 }
@@ -33,7 +33,7 @@ impl Client {
     ///
     /// # Errors
     /// When the endpoint is no URL that can be talked to.
-    pub fn new(target: Target) -> Result<Self, CliError> {
+    pub fn new(target: ServerTarget) -> Result<Self, CliError> {
         let scheme =
             target.endpoint.parse::<http::Uri>().ok().and_then(|uri| uri.scheme_str().map(str::to_owned));
         match scheme.as_deref() {
@@ -130,7 +130,7 @@ impl Client {
 
 /// What the server said, under the status for what it means.
 fn refusal(status: StatusCode, body: &[u8]) -> CliError {
-    let said = serde_json::from_slice::<ErrorDocument>(body);
+    let said = serde_json::from_slice::<AdminErrorBody>(body);
     // What a file says is wrong, as commands without a server say it.
     if let (StatusCode::UNPROCESSABLE_ENTITY, Ok(said)) = (status, &said) {
         return CliError::Failed(said.message.clone());
@@ -149,7 +149,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> CliError {
 /// # Errors
 /// When it cannot be a request at all.
 pub fn signed(
-    target: &Target,
+    target: &ServerTarget,
     now: Timestamp,
     method: Method,
     url: &str,
@@ -167,13 +167,13 @@ pub fn signed(
 
 #[cfg(test)]
 mod tests {
-    use super::{Client, Target, refusal};
+    use super::{Client, ServerTarget, refusal};
     use crate::CliError;
     use http::StatusCode;
     use mlgw_common::Secret;
 
-    fn target(endpoint: &str) -> Target {
-        Target { endpoint: endpoint.into(), access_key: "AK".into(), secret: Secret::new("secret") }
+    fn target(endpoint: &str) -> ServerTarget {
+        ServerTarget { endpoint: endpoint.into(), access_key: "AK".into(), secret: Secret::new("secret") }
     }
 
     #[tokio::test]

@@ -44,7 +44,7 @@ pub enum DatasetCommand {
     /// Import new and changed objects from its sources.
     Sync {
         #[command(flatten)]
-        job: Begin,
+        job: JobStartArgs,
         /// Delete imported objects that no longer exist at their source.
         #[arg(long)]
         delete: bool,
@@ -52,7 +52,7 @@ pub enum DatasetCommand {
     /// Fetch ahead of use: copies of a remote-backed bucket, or segments of a native one into the hot tier.
     Warm {
         #[command(flatten)]
-        job: Begin,
+        job: JobStartArgs,
         /// Only keys with this prefix.
         #[arg(long, default_value = "")]
         prefix: String,
@@ -64,7 +64,7 @@ pub enum DatasetCommand {
     /// Evict copies that were not read recently.
     Evict {
         #[command(flatten)]
-        job: Begin,
+        job: JobStartArgs,
         /// Minimum time since the last read, such as 7d.
         #[arg(long, value_name = "AGE")]
         older_than: String,
@@ -75,7 +75,7 @@ pub enum DatasetCommand {
     /// Evict all of its copies. Objects at the origin are kept.
     Clear {
         #[command(flatten)]
-        job: Begin,
+        job: JobStartArgs,
         /// Only keys with this prefix.
         #[arg(long, default_value = "")]
         prefix: String,
@@ -97,7 +97,7 @@ pub enum DatasetCommand {
 
 /// Dataset and time of a job.
 #[derive(Clone, Debug, Args)]
-pub struct Begin {
+pub struct JobStartArgs {
     /// Name of the dataset.
     dataset: String,
     /// Schedule instead of running now: a cron expression in UTC, five fields or six with seconds; `off`
@@ -168,7 +168,7 @@ pub(super) async fn run(command: DatasetCommand, global: &Global, out: Out) -> R
 }
 
 /// Begins a job, or sets or removes its schedule.
-async fn begin(client: &Client, begin: &Begin, request: JobRequest, out: Out) -> Result<(), CliError> {
+async fn begin(client: &Client, begin: &JobStartArgs, request: JobRequest, out: Out) -> Result<(), CliError> {
     let (dataset, kind) = (&begin.dataset, request.kind.clone());
     if let Some(cron) = &begin.schedule {
         let schedule = format!("{}/schedules/{kind}", path(dataset));
@@ -259,7 +259,7 @@ fn show(dataset: &DatasetInfo) -> String {
             dataset.pinned_bytes_max.map_or_else(|| "no".to_owned(), |b| format!("up to {}", size(b))),
         ),
         ("schedules", joined(dataset.schedules.iter().map(schedule).collect(), "none")),
-        ("job", dataset.job.as_ref().map_or_else(|| "none".to_owned(), job::in_short)),
+        ("job", dataset.job.as_ref().map_or_else(|| "none".to_owned(), job::progress_line)),
     ]);
     let row = |of: &ResidencyInfo| vec![of.node.clone(), of.tier.clone(), size(of.bytes)];
     let rows: Vec<_> = dataset.residency.iter().map(row).collect();

@@ -6,12 +6,12 @@
 use super::{CliError, Global};
 use mlgw_api::{ADMIN_FILE, AdminFile};
 use mlgw_common::Secret;
-use mlgw_config::{Loaded, Sources};
+use mlgw_config::{ConfigSources, LoadedConfig};
 use std::path::{Path, PathBuf};
 
 /// Address of a server and the key for requests to it.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct ServerTarget {
     /// URL of the admin API.
     pub endpoint: String,
     /// Access key id.
@@ -21,15 +21,17 @@ pub struct Target {
 }
 
 /// Returns the server that the command addresses.
-pub(super) fn target(global: &Global) -> Result<Target, CliError> {
+pub(super) fn target(global: &Global) -> Result<ServerTarget, CliError> {
     let aws = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let keys = aws("AWS_ACCESS_KEY_ID").zip(aws("AWS_SECRET_ACCESS_KEY"));
     match (&global.endpoint, keys) {
         (Some(endpoint), Some((access_key, secret))) => {
-            Ok(Target { endpoint: endpoint.clone(), access_key, secret: Secret::new(secret) })
+            Ok(ServerTarget { endpoint: endpoint.clone(), access_key, secret: Secret::new(secret) })
         }
         (Some(endpoint), None) => match read(&data_dir()?) {
-            Ok(file) if file.endpoint.trim_end_matches('/') == endpoint.trim_end_matches('/') => Ok(of(file)),
+            Ok(file) if file.endpoint.trim_end_matches('/') == endpoint.trim_end_matches('/') => {
+                Ok(from_admin_file(file))
+            }
             _ => Err(CliError::Usage(format!(
                 "no key for {endpoint}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key with the role admin"
             ))),
@@ -43,18 +45,18 @@ pub(super) fn target(global: &Global) -> Result<Target, CliError> {
                     dir.display()
                 ))
             })?;
-            Ok(of(file))
+            Ok(from_admin_file(file))
         }
     }
 }
 
 /// Returns the server that uses the data directory `dir`.
-pub fn server_of(dir: &Path) -> Result<Target, CliError> {
-    read(dir).map(of).map_err(CliError::Unreachable)
+pub fn server_of(dir: &Path) -> Result<ServerTarget, CliError> {
+    read(dir).map(from_admin_file).map_err(CliError::Unreachable)
 }
 
-fn of(file: AdminFile) -> Target {
-    Target {
+fn from_admin_file(file: AdminFile) -> ServerTarget {
+    ServerTarget {
         endpoint: file.endpoint,
         access_key: file.access_key_id,
         secret: Secret::new(file.secret_access_key),
@@ -63,7 +65,8 @@ fn of(file: AdminFile) -> Target {
 
 fn data_dir() -> Result<PathBuf, CliError> {
     let file = std::env::var_os("MLGW_CONFIG").map(PathBuf::from);
-    let loaded = Loaded::load(&Sources::of_process(file)).map_err(|e| CliError::Usage(e.to_string()))?;
+    let loaded =
+        LoadedConfig::load(&ConfigSources::from_process(file)).map_err(|e| CliError::Usage(e.to_string()))?;
     Ok(loaded.config.data_dir)
 }
 

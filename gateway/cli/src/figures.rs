@@ -95,7 +95,7 @@ pub(super) fn syncs(syncs: &[SyncStatus]) -> String {
 
 /// Returns the findings and the advice for each.
 pub(super) fn findings(status: &Status) -> Vec<String> {
-    let finding = |finding: &mlgw_api::Finding| {
+    let finding = |finding: &mlgw_api::HealthFinding| {
         let severity = finding.severity.name().to_uppercase();
         [format!("{severity}  {}", finding.what), format!("          {}", finding.advice)]
     };

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::output::{Out, columns, pairs};
-use super::progress::{Progress, duration};
+use super::progress::{CommandProgress, duration};
 use super::{CliError, Global, discover, path_segment};
 use clap::Subcommand;
 use http::Method;
@@ -11,7 +11,7 @@ use mlgw_common::ByteSize;
 use std::time::Duration;
 
 /// Interval between requests for the state of an awaited job.
-const GLANCE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
@@ -61,10 +61,10 @@ pub(super) async fn run(command: JobCommand, global: &Global, out: Out) -> Resul
 
 /// Waits for a job's end, and shows its progress meanwhile.
 pub(super) async fn wait(client: &Client, mut job: JobInfo, out: Out) -> Result<(), CliError> {
-    let progress = Progress::new(out.quiet);
+    let progress = CommandProgress::new(out.quiet);
     while matches!(job.state.as_str(), "queued" | "running") {
-        progress.line(|| in_short(&job));
-        tokio::time::sleep(GLANCE).await;
+        progress.line(|| progress_line(&job));
+        tokio::time::sleep(POLL_INTERVAL).await;
         job = client.get(&path(job.id)).await?;
     }
     progress.done();
@@ -84,7 +84,7 @@ fn path(id: u64) -> String {
 }
 
 /// Formats the progress of a job in one line.
-pub(super) fn in_short(job: &JobInfo) -> String {
+pub(super) fn progress_line(job: &JobInfo) -> String {
     let size = |bytes: u64| ByteSize(bytes).human();
     let at_least = if job.counted { "" } else { "at least " };
     let rate = job.bytes_per_second.map(|rate| format!(", {}/s", size(rate))).unwrap_or_default();
@@ -145,7 +145,7 @@ fn show(job: &JobInfo) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::in_short;
+    use super::progress_line;
     use mlgw_api::JobInfo;
 
     pub(crate) fn a_job() -> JobInfo {
@@ -166,12 +166,12 @@ pub(super) mod tests {
     fn a_line_has_the_progress_the_rate_and_the_remaining_time() {
         let job = a_job();
         assert_eq!(
-            in_short(&job),
+            progress_line(&job),
             "warm 7 (running): 3 of at least 10 objects, 3.0 MiB of at least 10.0 MiB"
         );
         let counted = JobInfo { counted: true, bytes_per_second: Some(1 << 20), eta_seconds: Some(7), ..job };
         assert_eq!(
-            in_short(&counted),
+            progress_line(&counted),
             "warm 7 (running): 3 of 10 objects, 3.0 MiB of 10.0 MiB, 1.0 MiB/s, 7 s left"
         );
     }

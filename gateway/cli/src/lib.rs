@@ -66,7 +66,7 @@ pub enum ClientCommand {
     Bucket(bucket::BucketCommand),
     /// Objects and the location of their bytes.
     #[command(subcommand)]
-    Object(object::ObjectCommand),
+    Object(object::ObjectSubcommand),
     /// Tiers: location of data, integrity, and reclaimed space.
     #[command(subcommand)]
     Tier(tier::TierCommand),
@@ -105,18 +105,18 @@ impl ClientCommand {
     /// The error of the command, for people.
     pub fn run(self, global: &Global, out: Out) -> Result<(), CliError> {
         match self {
-            Self::Access(command) => talk(access::run(command, global, out)),
-            Self::Bucket(command) => talk(bucket::run(command, global, out)),
-            Self::Object(command) => talk(object::run(command, global, out)),
-            Self::Status { metrics } => talk(status::run(metrics, global, out)),
-            Self::Top(args) => talk(top::run(args, global, out)),
-            Self::Tier(command) => talk(tier::run(command, global, out)),
-            Self::Dataset(command) => talk(dataset::run(command, global, out)),
-            Self::Job(command) => talk(job::run(command, global, out)),
+            Self::Access(command) => run_async(access::run(command, global, out)),
+            Self::Bucket(command) => run_async(bucket::run(command, global, out)),
+            Self::Object(command) => run_async(object::run(command, global, out)),
+            Self::Status { metrics } => run_async(status::run(metrics, global, out)),
+            Self::Top(args) => run_async(top::run(args, global, out)),
+            Self::Tier(command) => run_async(tier::run(command, global, out)),
+            Self::Dataset(command) => run_async(dataset::run(command, global, out)),
+            Self::Job(command) => run_async(job::run(command, global, out)),
             Self::Policy(command) => policy::run(command, global, out),
-            Self::Workload(command) => talk(workload::run(command, global, out)),
+            Self::Workload(command) => run_async(workload::run(command, global, out)),
             Self::Trace(command) => trace::run(command, global, out),
-            Self::Upstream(command) => talk(upstream::run(command, global, out)),
+            Self::Upstream(command) => run_async(upstream::run(command, global, out)),
         }
     }
 }
@@ -160,7 +160,7 @@ impl CliError {
 }
 
 /// Runs a command that uses a server, on one thread.
-pub fn talk<T>(command: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+pub fn run_async<T>(command: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|e| CliError::Failed(format!("the runtime does not start: {e}")))?.block_on(command)
 }

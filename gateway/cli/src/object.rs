@@ -4,43 +4,43 @@ use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::{CliError, Global, discover, path_segment};
 use clap::Subcommand;
-use mlgw_api::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
+use mlgw_api::{ExtentInfo, ObjectInfo, ObjectTierInfo, OriginObjectInfo};
 use mlgw_common::ByteSize;
 
 /// Maximum number of extents in a table. `--output json` has all.
 const EXTENTS_SHOWN: usize = 20;
 
 #[derive(Debug, Subcommand)]
-pub enum ObjectCommand {
+pub enum ObjectSubcommand {
     /// Show an object and the location of its bytes.
     Show {
         /// The object.
-        #[arg(value_name = "s3://BUCKET/KEY", value_parser = location)]
-        object: Location,
+        #[arg(value_name = "s3://BUCKET/KEY", value_parser = parse_object_uri)]
+        object: ObjectUri,
     },
 }
 
 /// An object's bucket and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Location {
+pub struct ObjectUri {
     pub(super) bucket: String,
     pub(super) key: String,
 }
 
 /// Parses an object in the form `s3://BUCKET/KEY`.
-pub(super) fn location(text: &str) -> Result<Location, String> {
+pub(super) fn parse_object_uri(text: &str) -> Result<ObjectUri, String> {
     let named = text.strip_prefix("s3://").and_then(|path| path.split_once('/'));
     match named {
         Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => {
-            Ok(Location { bucket: bucket.to_owned(), key: key.to_owned() })
+            Ok(ObjectUri { bucket: bucket.to_owned(), key: key.to_owned() })
         }
         _ => Err("an object is written s3://BUCKET/KEY".to_owned()),
     }
 }
 
-pub(super) async fn run(command: ObjectCommand, global: &Global, out: Out) -> Result<(), CliError> {
+pub(super) async fn run(command: ObjectSubcommand, global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
-    let ObjectCommand::Show { object: Location { bucket, key } } = command;
+    let ObjectSubcommand::Show { object: ObjectUri { bucket, key } } = command;
     let path = format!("/v1/buckets/{}/object?key={}", path_segment(&bucket), path_segment(&key));
     out.document(&client.get::<ObjectInfo>(&path).await?, show)
 }
@@ -57,7 +57,7 @@ fn show(object: &ObjectInfo) -> String {
         ("body", object.body_id.to_string()),
     ]);
     let origin = object.origin.as_ref().map_or_else(String::new, |origin| pairs(&origin_facts(origin)));
-    let tier = |tier: &InTier| {
+    let tier = |tier: &ObjectTierInfo| {
         vec![tier.tier.clone(), size(tier.bytes), size(tier.stored_bytes), tier.segments.to_string()]
     };
     let tiers: Vec<_> = object.tiers.iter().map(tier).collect();
@@ -88,7 +88,7 @@ fn show(object: &ObjectInfo) -> String {
     format!("{facts}{origin}\n{tiers}\n{extents}{more}")
 }
 
-fn origin_facts(origin: &AtOrigin) -> Vec<(&'static str, String)> {
+fn origin_facts(origin: &OriginObjectInfo) -> Vec<(&'static str, String)> {
     let state = match (origin.dirty, origin.contested) {
         (false, _) => "clean: the origin has it",
         (true, false) => "dirty: written here, and not at the origin yet",
@@ -109,15 +109,15 @@ fn origin_facts(origin: &AtOrigin) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Location, location};
+    use super::{ObjectUri, parse_object_uri};
 
     #[test]
     fn an_object_is_a_bucket_and_a_key_of_any_form() {
-        let named = |bucket: &str, key: &str| Ok(Location { bucket: bucket.into(), key: key.into() });
-        assert_eq!(location("s3://b/k"), named("b", "k"));
-        assert_eq!(location("s3://b//k/ ?#/"), named("b", "/k/ ?#/"));
+        let named = |bucket: &str, key: &str| Ok(ObjectUri { bucket: bucket.into(), key: key.into() });
+        assert_eq!(parse_object_uri("s3://b/k"), named("b", "k"));
+        assert_eq!(parse_object_uri("s3://b//k/ ?#/"), named("b", "/k/ ?#/"));
         for wrong in ["b/k", "s3://b", "s3://b/", "s3:///k", "http://b/k"] {
-            assert!(location(wrong).is_err(), "{wrong}");
+            assert!(parse_object_uri(wrong).is_err(), "{wrong}");
         }
     }
 }

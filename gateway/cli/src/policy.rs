@@ -16,9 +16,9 @@ mod simulate;
 mod text;
 mod validate;
 
-use super::object::{Location, location};
+use super::object::{ObjectUri, parse_object_uri};
 use super::output::Out;
-use super::{CliError, Global, talk};
+use super::{CliError, Global, run_async};
 use clap::Subcommand;
 use mlgw_policies::language;
 pub(super) use text::{read, unreadable};
@@ -62,8 +62,8 @@ pub enum PolicyCommand {
     /// Explain the decisions on an object: each rule with its inputs, due actions, and reasons.
     Explain {
         /// The object.
-        #[arg(value_name = "s3://BUCKET/KEY", value_parser = location)]
-        object: Location,
+        #[arg(value_name = "s3://BUCKET/KEY", value_parser = parse_object_uri)]
+        object: ObjectUri,
     },
     /// Show the outcomes of decisions, by rule and by dataset, compared with other caches.
     Outcomes,
@@ -80,16 +80,16 @@ pub(super) fn run(command: PolicyCommand, global: &Global, out: Out) -> Result<(
         PolicyCommand::Validate(args) => validate::run(&args, out),
         PolicyCommand::Test(args) => examine::run(&args, out),
         PolicyCommand::Simulate(args) => simulate::run(&args, out),
-        PolicyCommand::Plan(args) => talk(plan::run(args, global, out)),
-        PolicyCommand::Apply(args) => talk(apply::run(args, global, out)),
-        PolicyCommand::Show { effective } => talk(history::show(effective, global, out)),
-        PolicyCommand::History { limit } => talk(history::list(limit, global, out)),
-        PolicyCommand::Rollback(args) => talk(apply::roll_back(args, global, out)),
-        PolicyCommand::Freeze(args) => talk(apply::freeze(args, "freeze", global, out)),
-        PolicyCommand::Unfreeze(args) => talk(apply::freeze(args, "unfreeze", global, out)),
-        PolicyCommand::Explain { object } => talk(explain::run(&object, global, out)),
-        PolicyCommand::Outcomes => talk(outcomes::run(global, out)),
-        PolicyCommand::Decisions(args) => talk(decisions::run(args, global, out)),
+        PolicyCommand::Plan(args) => run_async(plan::run(args, global, out)),
+        PolicyCommand::Apply(args) => run_async(apply::run(args, global, out)),
+        PolicyCommand::Show { effective } => run_async(history::show(effective, global, out)),
+        PolicyCommand::History { limit } => run_async(history::list(limit, global, out)),
+        PolicyCommand::Rollback(args) => run_async(apply::roll_back(args, global, out)),
+        PolicyCommand::Freeze(args) => run_async(apply::freeze(args, "freeze", global, out)),
+        PolicyCommand::Unfreeze(args) => run_async(apply::freeze(args, "unfreeze", global, out)),
+        PolicyCommand::Explain { object } => run_async(explain::run(&object, global, out)),
+        PolicyCommand::Outcomes => run_async(outcomes::run(global, out)),
+        PolicyCommand::Decisions(args) => run_async(decisions::run(args, global, out)),
     }
 }
 
@@ -100,6 +100,6 @@ mod tests {
 
     #[test]
     fn the_tables_of_the_language_are_documented() {
-        assert_section_is("docs/POLICIES.md", "tables", language::printed().trim());
+        assert_section_is("docs/POLICIES.md", "tables", language::language_tables().trim());
     }
 }

@@ -12,51 +12,51 @@ const TERMINAL_EVERY: Duration = Duration::from_millis(200);
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Prints the progress of one command.
-pub struct Progress {
+pub struct CommandProgress {
     quiet: bool,
     terminal: bool,
-    state: RefCell<State>,
+    state: RefCell<ProgressState>,
 }
 
-struct State {
+struct ProgressState {
     stage: &'static str,
     begun: Instant,
-    said: Option<Instant>,
+    last_printed: Option<Instant>,
 }
 
-impl Progress {
+impl CommandProgress {
     /// Returns the progress of one command. It prints nothing if `quiet` is true.
     #[must_use]
     pub fn new(quiet: bool) -> Self {
-        let state = State { stage: "", begun: Instant::now(), said: None };
+        let state = ProgressState { stage: "", begun: Instant::now(), last_printed: None };
         Self { quiet, terminal: io::stderr().is_terminal(), state: RefCell::new(state) }
     }
 
     /// Reports that `done` of `total` are complete. A total of 0 is unknown.
     pub fn step(&self, stage: &'static str, done: u64, total: u64) {
         let line = |elapsed| line(stage, done, total, elapsed);
-        self.say(stage, line);
+        self.print(stage, line);
     }
 
     /// Reports progress as a text.
     pub(super) fn line(&self, line: impl FnOnce() -> String) {
-        self.say("", |_| line());
+        self.print("", |_| line());
     }
 
-    fn say(&self, stage: &'static str, line: impl FnOnce(Duration) -> String) {
+    fn print(&self, stage: &'static str, line: impl FnOnce(Duration) -> String) {
         if self.quiet {
             return;
         }
         let mut state = self.state.borrow_mut();
         let now = Instant::now();
         if state.stage != stage {
-            *state = State { stage, begun: now, said: None };
+            *state = ProgressState { stage, begun: now, last_printed: None };
         }
         let every = if self.terminal { TERMINAL_EVERY } else { LINE_EVERY };
-        if now.duration_since(state.said.unwrap_or(state.begun)) < every {
+        if now.duration_since(state.last_printed.unwrap_or(state.begun)) < every {
             return;
         }
-        state.said = Some(now);
+        state.last_printed = Some(now);
         let line = line(now.duration_since(state.begun));
         // A closed terminal does not stop the work.
         let _ = if self.terminal {
@@ -68,7 +68,7 @@ impl Progress {
 
     /// Clears the line on the terminal.
     pub fn done(&self) {
-        if self.terminal && self.state.borrow().said.is_some() {
+        if self.terminal && self.state.borrow().last_printed.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }

@@ -15,7 +15,7 @@ pub(super) async fn run(metrics: bool, global: &Global, out: Out) -> Result<(), 
             Some(endpoint) => endpoint,
             None => target.endpoint.clone(),
         };
-        let client = Client::new(discover::Target { endpoint, ..target })?;
+        let client = Client::new(discover::ServerTarget { endpoint, ..target })?;
         let text = client.send(Method::GET, "/metrics", None::<&()>).await?;
         return out.text(&String::from_utf8_lossy(&text));
     }
@@ -126,7 +126,7 @@ fn policy(policy: &mlgw_api::PolicyStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::show;
-    use mlgw_api::{Finding, Health};
+    use mlgw_api::{Health, HealthFinding};
     use mlgw_testing::sample_status::healthy;
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
     fn findings_come_first_with_advice() {
         let mut status = healthy();
         status.health = Health::Critical;
-        status.findings = vec![Finding {
+        status.findings = vec![HealthFinding {
             severity: Health::Critical,
             what: "The hot tier is full.".into(),
             advice: "Delete objects.".into(),

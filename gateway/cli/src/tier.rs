@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::output::{Out, columns, pairs};
-use super::progress::Progress;
+use super::progress::CommandProgress;
 use super::{CliError, Global, discover, path_segment};
 use clap::Subcommand;
 use http::Method;
@@ -11,7 +11,7 @@ use mlgw_common::ByteSize;
 use std::time::Duration;
 
 /// Interval between requests for the state of awaited work.
-const GLANCE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 const COMPACTION: &str = "/v1/tiers/hot/compaction";
 
@@ -71,10 +71,10 @@ async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
         let next = format!("Scrubbing {tier}; `mlgw tier show {tier}` says how far it is.");
         return out.done(&found, &next);
     }
-    let progress = Progress::new(out.quiet);
+    let progress = CommandProgress::new(out.quiet);
     while let Some(scrub) = found.scrub.as_ref().filter(|scrub| scrub.running) {
         progress.step("scrubbing", scrub.read_bytes, scrub.total_bytes);
-        tokio::time::sleep(GLANCE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         found = client.get(&path(tier)).await?;
     }
     progress.done();
@@ -89,21 +89,21 @@ async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
 
 async fn drain(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), CliError> {
     let drain = format!("{}/drain", path(tier));
-    let asked: MovesInfo = client.call(Method::POST, &drain, None::<&()>).await?;
+    let before: MovesInfo = client.call(Method::POST, &drain, None::<&()>).await?;
     if !wait {
-        return out.done(&asked, &format!("Draining {tier}; `mlgw tier list` shows what is left."));
+        return out.done(&before, &format!("Draining {tier}; `mlgw tier list` shows what is left."));
     }
-    let progress = Progress::new(out.quiet);
-    let mut now = asked.clone();
-    while now.orders_done < asked.until_orders.unwrap_or(0) {
-        let moved = moved_bytes(&now) - moved_bytes(&asked);
+    let progress = CommandProgress::new(out.quiet);
+    let mut now = before.clone();
+    while now.orders_done < before.until_orders.unwrap_or(0) {
+        let moved = moved_bytes(&now) - moved_bytes(&before);
         progress.step("moving", moved, moved + now.waiting_bytes);
-        tokio::time::sleep(GLANCE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         now = client.get(&drain).await?;
     }
     progress.done();
-    out.document(&now, |now| drained(&asked, now))?;
-    match now.failed - asked.failed {
+    out.document(&now, |now| drained(&before, now))?;
+    match now.failed - before.failed {
         0 => Ok(()),
         failed => Err(CliError::Failed(format!(
             "segments that could not be moved: {failed}; the server's log says why, and they are where they were"
@@ -124,21 +124,21 @@ fn drained(before: &MovesInfo, after: &MovesInfo) -> String {
 
 async fn compact(client: &Client, dead_percent: Option<u64>, wait: bool, out: Out) -> Result<(), CliError> {
     let request = CompactRequest { dead_percent };
-    let asked: CompactionInfo = client.call(Method::POST, COMPACTION, Some(&request)).await?;
+    let before: CompactionInfo = client.call(Method::POST, COMPACTION, Some(&request)).await?;
     if !wait {
-        return out.done(&asked, "Compaction was asked for; `mlgw status` shows what is left.");
+        return out.done(&before, "Compaction was asked for; `mlgw status` shows what is left.");
     }
-    let progress = Progress::new(out.quiet);
-    let mut now = asked.clone();
-    while now.rounds < asked.until_rounds.unwrap_or(0) {
+    let progress = CommandProgress::new(out.quiet);
+    let mut now = before.clone();
+    while now.rounds < before.until_rounds.unwrap_or(0) {
         // Progress relative to the garbage that was known at the beginning.
-        let freed = now.freed_bytes.saturating_sub(asked.freed_bytes);
-        progress.step("freeing", freed.min(asked.garbage_bytes), asked.garbage_bytes);
-        tokio::time::sleep(GLANCE).await;
+        let freed = now.freed_bytes.saturating_sub(before.freed_bytes);
+        progress.step("freeing", freed.min(before.garbage_bytes), before.garbage_bytes);
+        tokio::time::sleep(POLL_INTERVAL).await;
         now = client.get(COMPACTION).await?;
     }
     progress.done();
-    out.document(&now, |now| compacted(&asked, now))
+    out.document(&now, |now| compacted(&before, now))
 }
 
 fn bad_blocks(count: usize) -> String {
@@ -170,7 +170,7 @@ fn capacity(tier: &TierInfo) -> String {
 
 fn show(tier: &TierDetail) -> String {
     let Some(scrub) = &tier.scrub else {
-        return if tier.hits.is_some() { show_copies(tier) } else { show_away(tier) };
+        return if tier.hits.is_some() { show_copies(tier) } else { show_remote(tier) };
     };
     let state = if scrub.running {
         let (read, total) = (ByteSize(scrub.read_bytes).human(), ByteSize(scrub.total_bytes).human());
@@ -208,7 +208,7 @@ fn show(tier: &TierDetail) -> String {
 }
 
 /// Formats the remote tier.
-fn show_away(tier: &TierDetail) -> String {
+fn show_remote(tier: &TierDetail) -> String {
     let used = ByteSize(tier.info.used_bytes).human();
     pairs(&[
         ("tier", tier.info.tier.clone()),

@@ -14,7 +14,7 @@ use clap::Args;
 use mlgw_api::{JobInfo, JobList, Status};
 use std::io::IsTerminal as _;
 use std::time::Duration;
-use terminal::{Event, Terminal};
+use terminal::{Terminal, TerminalEvent};
 use tokio::time::Instant;
 
 #[derive(Debug, Args)]
@@ -34,18 +34,18 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 pub(super) async fn run(args: TopArgs, global: &Global, out: Out) -> Result<(), CliError> {
-    let mut looks = Looks::new(Client::new(discover::target(global)?)?, &args);
+    let mut poller = StatusPoller::new(Client::new(discover::target(global)?)?, &args);
     if out.form == OutputForm::Json {
-        return looks.lines(|look| serde_json::to_string(&look.now).unwrap_or_default() + "\n", out).await;
+        return poller.lines(|look| serde_json::to_string(&look.now).unwrap_or_default() + "\n", out).await;
     }
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        return looks.pages(Terminal::open()?).await;
+        return poller.pages(Terminal::open()?).await;
     }
-    looks.lines(page::line, out).await
+    poller.lines(page::line, out).await
 }
 
 /// A status, the one before it, and the jobs.
-struct Look {
+struct StatusPair {
     now: Status,
     before: Option<(Status, Duration)>,
     /// Jobs that have not ended, the newest first.
@@ -53,26 +53,26 @@ struct Look {
 }
 
 /// Requests the status of a server repeatedly.
-struct Looks {
+struct StatusPoller {
     client: Client,
     interval: Duration,
     left: Option<u64>,
     last: Option<(Status, Instant)>,
 }
 
-impl Looks {
+impl StatusPoller {
     fn new(client: Client, args: &TopArgs) -> Self {
         Self { client, interval: Duration::from_secs_f64(args.interval), left: args.count, last: None }
     }
 
-    async fn look(&mut self) -> Result<Look, CliError> {
+    async fn poll(&mut self) -> Result<StatusPair, CliError> {
         let now: Status = self.client.get("/v1/status").await?;
         let JobList { jobs } = self.client.get("/v1/jobs?active=true").await?;
         let at = Instant::now();
         let before = self.last.replace((now.clone(), at));
         // Counters of another process cannot be compared.
         let before = before.filter(|(before, _)| before.started == now.started);
-        Ok(Look { now, before: before.map(|(before, then)| (before, at - then)), jobs })
+        Ok(StatusPair { now, before: before.map(|(before, then)| (before, at - then)), jobs })
     }
 
     /// Counts a refresh. Returns true if it was the last one.
@@ -82,9 +82,9 @@ impl Looks {
     }
 
     /// Prints one line per refresh. The first error ends the command, because no one watches it.
-    async fn lines(&mut self, line: impl Fn(&Look) -> String, out: Out) -> Result<(), CliError> {
+    async fn lines(&mut self, line: impl Fn(&StatusPair) -> String, out: Out) -> Result<(), CliError> {
         loop {
-            let look = self.look().await?;
+            let look = self.poll().await?;
             out.text(&line(&look))?;
             if self.was_last() {
                 return Ok(());
@@ -97,7 +97,7 @@ impl Looks {
     async fn pages(&mut self, mut terminal: Terminal) -> Result<(), CliError> {
         loop {
             let shown = tokio::select! {
-                shown = self.look() => shown,
+                shown = self.poll() => shown,
                 () = terminal.quit() => return Ok(()),
             };
             let next = Instant::now() + self.interval;
@@ -107,9 +107,9 @@ impl Looks {
                     Err(error) => page::unreachable(error, width, height),
                 })?;
                 match terminal.event(next).await {
-                    Event::Quit => return Ok(()),
-                    Event::Resized => {}
-                    Event::Due => break,
+                    TerminalEvent::Quit => return Ok(()),
+                    TerminalEvent::Resized => {}
+                    TerminalEvent::Due => break,
                 }
             }
             if self.was_last() {

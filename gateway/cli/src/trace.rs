@@ -8,10 +8,10 @@ mod served;
 use super::CliError;
 use super::output::Out;
 use super::policy::unreadable;
-use super::progress::Progress;
-use super::{Global, talk};
+use super::progress::CommandProgress;
+use super::{Global, run_async};
 use clap::{Subcommand, ValueEnum};
-use mlgw_policies::trace::import::{Log, LogImport, Report};
+use mlgw_policies::trace::import::{ImportReport, LogFormat, LogImport};
 use mlgw_policies::trace::{TraceError, TraceReader, TraceWriter};
 use serde::Serialize;
 use std::fs::{self, File};
@@ -62,12 +62,12 @@ struct ImportedLogs {
     late: u64,
     /// Accesses with keys that the trace format cannot contain.
     refused: u64,
-    first_bad: Vec<Bad>,
+    first_bad: Vec<BadLogLine>,
 }
 
 /// A line that cannot be parsed.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Bad {
+struct BadLogLine {
     log: String,
     line: u64,
     what: String,
@@ -76,20 +76,20 @@ struct Bad {
 pub(super) fn run(command: TraceCommand, global: &Global, out: Out) -> Result<(), CliError> {
     match command {
         TraceCommand::Import { from, logs, to } => run_import(from, &logs, &to, out),
-        TraceCommand::Start(args) => talk(served::start(args, global, out)),
-        TraceCommand::Stop => talk(served::stop(global, out)),
-        TraceCommand::List => talk(served::list(global, out)),
-        TraceCommand::Export(args) => talk(served::export(args, global, out)),
+        TraceCommand::Start(args) => run_async(served::start(args, global, out)),
+        TraceCommand::Stop => run_async(served::stop(global, out)),
+        TraceCommand::List => run_async(served::list(global, out)),
+        TraceCommand::Export(args) => run_async(served::export(args, global, out)),
     }
 }
 
 fn run_import(from: LogWord, logs: &[PathBuf], to: &Path, out: Out) -> Result<(), CliError> {
     let log = match from {
-        LogWord::S3 => Log::S3,
-        LogWord::Own => Log::Own,
+        LogWord::S3 => LogFormat::S3,
+        LogWord::Own => LogFormat::Own,
     };
-    take_care(to)?;
-    let progress = Progress::new(out.quiet);
+    check_destination(to)?;
+    let progress = CommandProgress::new(out.quiet);
     let imported = import(log, logs, to, &progress);
     progress.done();
     let imported = imported?;
@@ -107,7 +107,7 @@ fn run_import(from: LogWord, logs: &[PathBuf], to: &Path, out: Out) -> Result<()
 
 /// Refuses to overwrite a file that is not a trace. Such a file is probably a log, with the destination
 /// omitted.
-fn take_care(to: &Path) -> Result<(), CliError> {
+fn check_destination(to: &Path) -> Result<(), CliError> {
     let Ok(file) = File::open(to) else { return Ok(()) };
     let mut begin = Vec::new();
     file.take(HEADER_BYTES).read_to_end(&mut begin).map_err(|error| unreadable(to, &error))?;
@@ -132,12 +132,17 @@ fn sentence(imported: &ImportedLogs) -> String {
     )
 }
 
-fn import(log: Log, logs: &[PathBuf], to: &Path, progress: &Progress) -> Result<ImportedLogs, CliError> {
+fn import(
+    log: LogFormat,
+    logs: &[PathBuf],
+    to: &Path,
+    progress: &CommandProgress,
+) -> Result<ImportedLogs, CliError> {
     let failed = |error: io::Error| CliError::Failed(format!("{}: {error}", to.display()));
-    let beside = beside(to);
+    let beside = partial_path(to);
     let file = File::create(&beside).map_err(failed)?;
     let mut making =
-        Making { import: LogImport::new(log), file, writer: None, ready: Vec::new(), counts: (0, 0, 0) };
+        TraceImport { import: LogImport::new(log), file, writer: None, ready: Vec::new(), counts: (0, 0, 0) };
     let made = making.read_all(logs, progress).and_then(|begins| {
         making.file.sync_all().map_err(failed)?;
         Ok(begins)
@@ -148,10 +153,11 @@ fn import(log: Log, logs: &[PathBuf], to: &Path, progress: &Progress) -> Result<
         _ => fs::rename(&beside, to).map_err(failed).map(|()| begins),
     });
     let begins = kept.inspect_err(|_| drop(fs::remove_file(&beside)))?;
-    let Report { lines, passed_over, bad, late, first_bad, .. } = making.import.report().clone();
+    let ImportReport { lines, skipped: passed_over, bad, late, first_bad, .. } =
+        making.import.report().clone();
     let place = |(line, what): (u64, mlgw_policies::trace::import::BadLine)| {
         let at = begins.partition_point(|begin| *begin < line).saturating_sub(1);
-        Bad { log: logs[at].display().to_string(), line: line - begins[at], what: what.to_string() }
+        BadLogLine { log: logs[at].display().to_string(), line: line - begins[at], what: what.to_string() }
     };
     let first_bad = first_bad.into_iter().map(place).collect();
     let file = to.display().to_string();
@@ -159,14 +165,14 @@ fn import(log: Log, logs: &[PathBuf], to: &Path, progress: &Progress) -> Result<
 }
 
 /// Returns the path of a trace while it is incomplete.
-fn beside(to: &Path) -> PathBuf {
+fn partial_path(to: &Path) -> PathBuf {
     let mut name = to.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     to.with_file_name(name)
 }
 
 /// A trace that is being written.
-struct Making {
+struct TraceImport {
     import: LogImport,
     file: File,
     writer: Option<TraceWriter>,
@@ -176,9 +182,9 @@ struct Making {
     counts: (u64, u64, u64),
 }
 
-impl Making {
+impl TraceImport {
     /// Reads all logs. Returns the number of lines before each of them.
-    fn read_all(&mut self, logs: &[PathBuf], progress: &Progress) -> Result<Vec<u64>, CliError> {
+    fn read_all(&mut self, logs: &[PathBuf], progress: &CommandProgress) -> Result<Vec<u64>, CliError> {
         let (mut begins, mut lines) = (Vec::new(), 0);
         for path in logs {
             begins.push(lines);
@@ -238,8 +244,8 @@ impl Making {
 
 #[cfg(test)]
 mod tests {
-    use super::{Progress, import};
-    use mlgw_policies::trace::import::Log;
+    use super::{CommandProgress, import};
+    use mlgw_policies::trace::import::LogFormat;
     use std::fs;
 
     fn line(second: u32, key: &str) -> String {
@@ -256,7 +262,7 @@ mod tests {
         fs::write(&logs[0], line(1, "a") + &line(2, "b")).unwrap();
         fs::write(&logs[1], line(3, "a") + "nonsense\n").unwrap();
         let to = room.path().join("trace");
-        let imported = import(Log::S3, &logs, &to, &Progress::new(true)).unwrap();
+        let imported = import(LogFormat::S3, &logs, &to, &CommandProgress::new(true)).unwrap();
         assert_eq!((imported.lines, imported.accesses, imported.bad), (4, 3, 1));
         assert_eq!(imported.first_bad[0].log, logs[1].display().to_string());
         assert_eq!(imported.first_bad[0].line, 2);
@@ -269,7 +275,8 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let log = [room.path().join("log")];
         fs::write(&log[0], "nonsense\n").unwrap();
-        let imported = import(Log::Own, &log, &room.path().join("trace"), &Progress::new(true)).unwrap();
+        let imported =
+            import(LogFormat::Own, &log, &room.path().join("trace"), &CommandProgress::new(true)).unwrap();
         assert_eq!((imported.accesses, imported.bad), (0, 1));
         assert_eq!(fs::read_dir(room.path()).unwrap().count(), 1);
     }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Time limit of the upload of a plan. The server reports errors earlier.
-const PUT_PATIENCE: Duration = Duration::from_secs(600);
+const PUT_TIMEOUT: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Subcommand)]
 pub enum WorkloadCommand {
@@ -82,7 +82,7 @@ async fn run_plan(command: PlanCommand, client: Client, global: &Global, out: Ou
         PlanCommand::Put { file, workload, id } => {
             let id = id.unwrap_or_else(|| workload.clone());
             let new = NewAccessPlan { workload, name: file.display().to_string(), text: read(&file)? };
-            let client = client.with_patience(PUT_PATIENCE);
+            let client = client.with_patience(PUT_TIMEOUT);
             let plan: AccessPlanInfo = client.call(Method::PUT, &path(&id), Some(&new)).await?;
             let (keys, name) = (plan.keys, &plan.workload);
             out.done(
@@ -206,7 +206,7 @@ fn list_plans(list: &AccessPlanList) -> String {
             plan.keys.to_string(),
             plan.sampler.clone(),
             if plan.trusted { "yes" } else { "no" }.to_owned(),
-            how_far(plan),
+            plan_progress(plan),
         ]
     };
     let rows: Vec<_> = list.plans.iter().map(row).collect();
@@ -214,7 +214,7 @@ fn list_plans(list: &AccessPlanList) -> String {
 }
 
 /// Formats the current epoch of a plan, and how much of it was read.
-fn how_far(plan: &AccessPlanInfo) -> String {
+fn plan_progress(plan: &AccessPlanInfo) -> String {
     let last = plan.first_epoch + plan.epochs - 1;
     format!("{} of {}..{last}, {} of {} reads", plan.epoch, plan.first_epoch, plan.read, plan.reads)
 }
@@ -238,13 +238,13 @@ fn show_plan(plan: &AccessPlanInfo) -> String {
             if plan.trusted { "yes" } else { "no: they do not read what it says, or not for long" }
                 .to_owned(),
         ),
-        ("epoch", how_far(plan)),
+        ("epoch", plan_progress(plan)),
     ])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{checkpoints, how_far};
+    use super::{checkpoints, plan_progress};
     use mlgw_api::{AccessPlanInfo, WorkloadInfo};
 
     #[test]
@@ -265,6 +265,6 @@ mod tests {
             reads: 9,
             ..AccessPlanInfo::default()
         };
-        assert_eq!(how_far(&plan), "4 of 3..12, 5 of 9 reads");
+        assert_eq!(plan_progress(&plan), "4 of 3..12, 5 of 9 reads");
     }
 }

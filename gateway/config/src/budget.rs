@@ -8,12 +8,12 @@
 //!
 //! Pure: the same configuration on the same machine gives the same division.
 
-use super::{Config, Machine};
+use super::{Config, MachineSizes};
 use mlgw_common::ByteSize;
 use mlgw_common::limits::{
-    COPY_BLOCK_BYTES, DIRECT_BUFFER_BYTES, FETCH_BLOCKS_MAX, FETCH_BLOCKS_MIN, LOG_MEMTABLE_BYTES,
-    MEMORY_BYTES_MIN, MIB, MOVE_BATCH_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, OWN_SEGMENTS_OPEN_MAX,
-    OWN_SEGMENTS_OPEN_MIN, PROCESS_BYTES, PROPOSE_BYTES_MAX, RESTING_CONNECTION_BYTES,
+    COPY_BLOCK_BYTES, DEDICATED_SEGMENTS_OPEN_MAX, DEDICATED_SEGMENTS_OPEN_MIN, DIRECT_BUFFER_BYTES,
+    FETCH_BLOCKS_MAX, FETCH_BLOCKS_MIN, IDLE_CONNECTION_BYTES, LOG_MEMTABLE_BYTES, MEMORY_BYTES_MIN, MIB,
+    MOVE_BATCH_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, PROCESS_BYTES, PROPOSE_BYTES_MAX,
 };
 use mlgw_remote::upstream::UpstreamKind;
 
@@ -62,7 +62,7 @@ impl MemoryBudget {
 impl Config {
     /// Returns the memory for everything except requests.
     #[must_use]
-    pub fn memory_budget(&self, machine: &Machine) -> MemoryBudget {
+    pub fn memory_budget(&self, machine: &MachineSizes) -> MemoryBudget {
         let cache = self.catalogue_cache_bytes(machine);
         let commands = 2 * PROPOSE_BYTES_MAX as u64;
         let memtables = 2 * self.memtable_bytes(machine) + 2 * LOG_MEMTABLE_BYTES as u64;
@@ -77,7 +77,7 @@ impl Config {
             memory_tier: self.memory_capacity_bytes(machine),
             writers: own_segments + moving,
             fetches: if has_origins { blocks } else { 0 },
-            connections: self.connections_max(machine) * RESTING_CONNECTION_BYTES,
+            connections: self.connections_max(machine) * IDLE_CONNECTION_BYTES,
         }
     }
 
@@ -85,14 +85,14 @@ impl Config {
     ///
     /// # Errors
     /// Returns the least memory that this configuration needs.
-    pub fn check_memory(&self, machine: &Machine) -> Result<(), TooLittleMemory> {
+    pub fn check_memory(&self, machine: &MachineSizes) -> Result<(), TooLittleMemory> {
         let has = machine.memory_bytes;
-        if self.is_enough(machine) {
+        if self.has_enough_memory(machine) {
             return Ok(());
         }
-        let of = |bytes| Machine { memory_bytes: bytes, ..*machine };
+        let of = |bytes| MachineSizes { memory_bytes: bytes, ..*machine };
         let mut larger = (has / MIB + 1..1 << 30).map(|mib| mib * MIB);
-        let least = larger.find(|bytes| self.is_enough(&of(*bytes))).unwrap_or(u64::MAX);
+        let least = larger.find(|bytes| self.has_enough_memory(&of(*bytes))).unwrap_or(u64::MAX);
         let budget = self.memory_budget(&of(least));
         let human = |bytes: u64| ByteSize(bytes).human();
         let parts = [
@@ -110,46 +110,48 @@ impl Config {
         Err(TooLittleMemory { has: human(has), least: human(least), parts })
     }
 
-    fn is_enough(&self, machine: &Machine) -> bool {
+    fn has_enough_memory(&self, machine: &MachineSizes) -> bool {
         self.memory_budget(machine).sum() + MEMORY_BYTES_MIN <= machine.memory_bytes
     }
 
     /// Returns the memory that requests in flight may hold: a third of the total, or what is left.
     #[must_use]
-    pub fn memory_bytes(&self, machine: &Machine) -> u64 {
+    pub fn memory_bytes(&self, machine: &MachineSizes) -> u64 {
         let auto = (machine.memory_bytes / 3).min(self.left_to_requests(machine).max(MEMORY_BYTES_MIN));
         self.limits.memory_bytes.or_else(|| ByteSize(auto)).0
     }
 
     /// Returns the memory that is left for requests.
     #[must_use]
-    pub fn left_to_requests(&self, machine: &Machine) -> u64 {
+    pub fn left_to_requests(&self, machine: &MachineSizes) -> u64 {
         machine.memory_bytes.saturating_sub(self.memory_budget(machine).sum())
     }
 
     /// Returns the number of idle S3 connections for which there is memory, at most the configured limit.
     #[must_use]
-    pub fn connections_max(&self, machine: &Machine) -> u64 {
+    pub fn connections_max(&self, machine: &MachineSizes) -> u64 {
         let share = machine.memory_bytes.saturating_sub(CONNECTIONS_FROM_BYTES) / CONNECTIONS_PART;
-        self.limits.connections.min((share / RESTING_CONNECTION_BYTES).max(CONNECTIONS_MIN))
+        self.limits.connections.min((share / IDLE_CONNECTION_BYTES).max(CONNECTIONS_MIN))
     }
 
     /// Returns the size of one of the two memtables of the catalogue's state.
     #[must_use]
-    pub fn memtable_bytes(&self, machine: &Machine) -> u64 {
+    pub fn memtable_bytes(&self, machine: &MachineSizes) -> u64 {
         (machine.memory_bytes / 32).clamp(8 * MIB, 32 * MIB)
     }
 
     /// Returns the maximum number of bodies that may write to a segment of their own at the same time.
     #[must_use]
-    pub fn own_segments_max(&self, machine: &Machine) -> usize {
+    pub fn own_segments_max(&self, machine: &MachineSizes) -> usize {
         let share = machine.memory_bytes / 32 / DIRECT_BUFFER_BYTES as u64;
-        usize::try_from(share).unwrap_or(usize::MAX).clamp(OWN_SEGMENTS_OPEN_MIN, OWN_SEGMENTS_OPEN_MAX)
+        usize::try_from(share)
+            .unwrap_or(usize::MAX)
+            .clamp(DEDICATED_SEGMENTS_OPEN_MIN, DEDICATED_SEGMENTS_OPEN_MAX)
     }
 
     /// Returns the maximum number of origin blocks that are fetched at the same time.
     #[must_use]
-    pub fn fetch_blocks_max(&self, machine: &Machine) -> usize {
+    pub fn fetch_blocks_max(&self, machine: &MachineSizes) -> usize {
         let share = machine.memory_bytes / 4 / COPY_BLOCK_BYTES;
         usize::try_from(share).unwrap_or(usize::MAX).clamp(FETCH_BLOCKS_MIN, FETCH_BLOCKS_MAX)
     }
@@ -157,21 +159,21 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, Machine, MemoryBudget};
-    use crate::{Loaded, Sources};
+    use super::{Config, MachineSizes, MemoryBudget};
+    use crate::{ConfigSources, LoadedConfig};
     use mlgw_common::limits::{GIB, MEMORY_BYTES_MIN, MIB};
     use proptest::prelude::*;
 
     fn config(settings: &[(&'static str, &str)]) -> Config {
         let flags = settings.iter().map(|(key, value)| (*key, "--test", (*value).to_owned())).collect();
-        Loaded::load(&Sources { flags, ..Sources::default() }).unwrap().config
+        LoadedConfig::load(&ConfigSources { flags, ..ConfigSources::default() }).unwrap().config
     }
 
-    const fn machine(memory_bytes: u64) -> Machine {
-        Machine { memory_bytes, disk_bytes: Some(100 * GIB) }
+    const fn machine(memory_bytes: u64) -> MachineSizes {
+        MachineSizes { memory_bytes, disk_bytes: Some(100 * GIB) }
     }
 
-    fn all(config: &Config, machine: &Machine) -> u64 {
+    fn all(config: &Config, machine: &MachineSizes) -> u64 {
         let budget: MemoryBudget = config.memory_budget(machine);
         budget.sum() + config.memory_bytes(machine)
     }

@@ -1,11 +1,11 @@
 //! The environment layer: `MLGW_SECTION__KEY`, and `MLGW_KEY` for a setting without a section.
 
 use super::error::did_you_mean;
-use super::upstreams::GivenUpstreams;
-use super::{Finding, Given, Origin, SETTINGS};
+use super::upstreams::UpstreamSections;
+use super::{ConfigFinding, SETTINGS, SettingOrigin, SettingValue};
 
 /// Variables of mlgw that are not settings.
-const OTHERS: [&str; 4] =
+const NON_SETTINGS: [&str; 4] =
     ["MLGW_ROOT_ACCESS_KEY_ID", "MLGW_ROOT_SECRET_ACCESS_KEY", "MLGW_ADMIN_ENDPOINT", "MLGW_CONFIG"];
 
 /// Adds the values in `variables` to `given`, and their errors to `findings`.
@@ -15,31 +15,31 @@ const OTHERS: [&str; 4] =
 /// setting.
 pub(super) fn read(
     variables: &[(String, String)],
-    given: &mut Vec<Given>,
-    upstreams: &mut GivenUpstreams,
-    findings: &mut Vec<Finding>,
+    given: &mut Vec<SettingValue>,
+    upstreams: &mut UpstreamSections,
+    findings: &mut Vec<ConfigFinding>,
 ) {
     for (name, text) in variables.iter().filter(|(name, _)| name.starts_with("MLGW_")) {
-        let origin = Origin::Environment(name.clone());
+        let origin = SettingOrigin::Environment(name.clone());
         if let Some(index) = SETTINGS.iter().position(|setting| setting.variable() == *name) {
-            given.push(Given { index, text: text.clone(), origin });
-        } else if let Some((upstream, setting)) = of_upstream(name) {
-            findings.extend(upstreams.give(&upstream, &setting, text.clone(), origin));
-        } else if name.contains("__") || is_a_slip(name) {
+            given.push(SettingValue { index, text: text.clone(), origin });
+        } else if let Some((upstream, setting)) = upstream_setting(name) {
+            findings.extend(upstreams.add(&upstream, &setting, text.clone(), origin));
+        } else if name.contains("__") || is_likely_typo(name) {
             let names = SETTINGS.iter().map(super::Setting::variable);
             let reason = format!("no such setting{}", did_you_mean(name, names));
-            findings.push(Finding { origin, reason });
+            findings.push(ConfigFinding { origin, reason });
         }
     }
 }
 
 /// Returns the upstream and its setting that a variable names, in capitals and with `_` for `-`.
-fn of_upstream(name: &str) -> Option<(String, String)> {
+fn upstream_setting(name: &str) -> Option<(String, String)> {
     let (upstream, setting) = name.strip_prefix("MLGW_UPSTREAM__")?.split_once("__")?;
     Some((upstream.to_lowercase().replace('_', "-"), setting.to_lowercase()))
 }
 
-fn is_a_slip(name: &str) -> bool {
+fn is_likely_typo(name: &str) -> bool {
     let plain = SETTINGS.iter().filter(|s| s.section().is_none()).map(super::Setting::variable);
-    !OTHERS.contains(&name) && plain.into_iter().any(|right| strsim::osa_distance(name, &right) <= 2)
+    !NON_SETTINGS.contains(&name) && plain.into_iter().any(|right| strsim::osa_distance(name, &right) <= 2)
 }

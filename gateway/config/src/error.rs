@@ -1,18 +1,18 @@
 //! Errors of a configuration: findings with their place, their reason and a suggested fix.
 
-use super::{Origin, SETTINGS};
+use super::{SETTINGS, SettingOrigin};
 use std::fmt;
 
 /// A defect of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct ConfigFinding {
     /// Place of the defect.
-    pub origin: Origin,
+    pub origin: SettingOrigin,
     /// Description of the defect and, if there is one, the fix.
     pub reason: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for ConfigFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.origin, self.reason)
     }
@@ -20,7 +20,7 @@ impl fmt::Display for Finding {
 
 /// A configuration was refused; lists all findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError(pub Vec<Finding>);
+pub struct ConfigError(pub Vec<ConfigFinding>);
 
 impl std::error::Error for ConfigError {}
 
@@ -50,7 +50,7 @@ pub(super) fn did_you_mean(name: &str, candidates: impl Iterator<Item = String>)
     candidates
         .map(|candidate| (score(&candidate), candidate))
         .max_by(|a, b| a.0.total_cmp(&b.0))
-        .filter(|(score, _)| *score >= NEAR)
+        .filter(|(score, _)| *score >= SIMILARITY_MIN)
         .map_or_else(
             || "; `mlgw config example` lists all settings".to_owned(),
             |(_, near)| format!("; did you mean '{near}'?"),
@@ -58,4 +58,4 @@ pub(super) fn did_you_mean(name: &str, candidates: impl Iterator<Item = String>)
 }
 
 /// Minimum Jaro-Winkler similarity of a suggestion: one or two typing errors in a word.
-const NEAR: f64 = 0.8;
+const SIMILARITY_MIN: f64 = 0.8;

@@ -1,8 +1,8 @@
 //! The TOML layer: values with their line numbers.
 
 use super::error::unknown_setting;
-use super::upstreams::GivenUpstreams;
-use super::{Finding, Given, Origin, SECTIONS, SETTINGS};
+use super::upstreams::UpstreamSections;
+use super::{ConfigFinding, SECTIONS, SETTINGS, SettingOrigin, SettingValue};
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
@@ -14,13 +14,15 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Adds the values in the file at `path` to `given`, and its errors to `findings`.
 pub(super) fn read(
     path: &Path,
-    given: &mut Vec<Given>,
-    upstreams: &mut GivenUpstreams,
-    findings: &mut Vec<Finding>,
+    given: &mut Vec<SettingValue>,
+    upstreams: &mut UpstreamSections,
+    findings: &mut Vec<ConfigFinding>,
 ) {
     match text_of(path) {
-        Ok(text) => Reader { path, text: &text, given, upstreams, findings }.read(),
-        Err(reason) => findings.push(Finding { origin: Origin::File(path.to_owned(), 1), reason }),
+        Ok(text) => TomlConfigReader { path, text: &text, given, upstreams, findings }.read(),
+        Err(reason) => {
+            findings.push(ConfigFinding { origin: SettingOrigin::File(path.to_owned(), 1), reason })
+        }
     }
 }
 
@@ -32,15 +34,15 @@ fn text_of(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))
 }
 
-struct Reader<'a> {
+struct TomlConfigReader<'a> {
     path: &'a Path,
     text: &'a str,
-    given: &'a mut Vec<Given>,
-    upstreams: &'a mut GivenUpstreams,
-    findings: &'a mut Vec<Finding>,
+    given: &'a mut Vec<SettingValue>,
+    upstreams: &'a mut UpstreamSections,
+    findings: &'a mut Vec<ConfigFinding>,
 }
 
-impl Reader<'_> {
+impl TomlConfigReader<'_> {
     fn read(&mut self) {
         match DeTable::parse(self.text) {
             Ok(table) => self.table(None, table.get_ref()),
@@ -98,11 +100,11 @@ impl Reader<'_> {
             let origin = self.origin(value.span());
             let name = name.get_ref();
             let wrong = match plain_text(value.get_ref()) {
-                Some(text) => self.upstreams.give(upstream, name, text, origin),
+                Some(text) => self.upstreams.add(upstream, name, text, origin),
                 None => {
                     let reason =
                         format!("wrong type for 'upstream.{upstream}.{name}': expected a plain value");
-                    Some(Finding { origin, reason })
+                    Some(ConfigFinding { origin, reason })
                 }
             };
             self.findings.extend(wrong);
@@ -122,23 +124,23 @@ impl Reader<'_> {
     fn value(&mut self, index: usize, value: &Spanned<DeValue<'_>>) {
         let origin = self.origin(value.span());
         match plain_text(value.get_ref()) {
-            Some(text) => self.given.push(Given { index, text, origin }),
+            Some(text) => self.given.push(SettingValue { index, text, origin }),
             None => {
                 let setting = &SETTINGS[index];
                 let reason = format!("wrong type for '{}': expected {}", setting.key, setting.expects);
-                self.findings.push(Finding { origin, reason });
+                self.findings.push(ConfigFinding { origin, reason });
             }
         }
     }
 
     fn finding(&mut self, at: Range<usize>, reason: String) {
         let origin = self.origin(at);
-        self.findings.push(Finding { origin, reason });
+        self.findings.push(ConfigFinding { origin, reason });
     }
 
-    fn origin(&self, at: Range<usize>) -> Origin {
+    fn origin(&self, at: Range<usize>) -> SettingOrigin {
         let before = self.text.get(..at.start).unwrap_or(self.text);
-        Origin::File(self.path.to_owned(), 1 + before.matches('\n').count())
+        SettingOrigin::File(self.path.to_owned(), 1 + before.matches('\n').count())
     }
 }
 

@@ -16,30 +16,30 @@ mod upstreams;
 mod value;
 
 pub use budget::{MemoryBudget, TooLittleMemory};
-pub use error::{ConfigError, Finding};
-pub use machine::Machine;
+pub use error::{ConfigError, ConfigFinding};
+pub use machine::MachineSizes;
 use mlgw_common::ByteSize;
 pub use report::{documentation, example, list_settings, show};
 pub use table::{
     AccessLogSection, Admin, Audit, BoundSection, CatalogueSection, Config, Hot, LanesSection, Limits, Log,
     MetricsSection, PolicySection, S3, SECTIONS, SETTINGS, Setting, Tls, TracesSection,
 };
-pub use upstreams::{UPSTREAM_SETTINGS, Upstream};
+pub use upstreams::{UPSTREAM_SETTINGS, UpstreamSection};
 pub use value::{
-    Address, Auto, CredentialKind, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
+    Address, Auto, CredentialKind, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, SettingType,
 };
 
 use mlgw_common::hide_url_secrets;
-use mlgw_wire::lanes::Lanes;
+use mlgw_wire::lanes::WorkloadLanes;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use table::Texts;
-use upstreams::GivenUpstreams;
+use table::SettingTexts;
+use upstreams::UpstreamSections;
 
 /// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     /// Default in the table.
     BuiltIn,
     /// A line of a TOML file.
@@ -50,7 +50,7 @@ pub enum Origin {
     Flag(&'static str),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn => f.write_str("built-in"),
@@ -63,16 +63,16 @@ impl fmt::Display for Origin {
 
 /// A value in text form, with its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct SettingValue {
     /// Index of the setting in [`SETTINGS`].
     index: usize,
     text: String,
-    origin: Origin,
+    origin: SettingOrigin,
 }
 
 /// Inputs of the configuration besides the built-in values.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     /// The TOML file, if any.
     pub file: Option<PathBuf>,
     /// Environment variables; those that do not begin with `MLGW_` are ignored.
@@ -81,10 +81,10 @@ pub struct Sources {
     pub flags: Vec<(&'static str, &'static str, String)>,
 }
 
-impl Sources {
+impl ConfigSources {
     /// Returns the file and the variables of this process, without flags.
     #[must_use]
-    pub fn of_process(file: Option<PathBuf>) -> Self {
+    pub fn from_process(file: Option<PathBuf>) -> Self {
         let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
         let environment = std::env::vars_os().map(|(k, v)| (text(k), text(v))).collect();
         Self { file, environment, flags: Vec::new() }
@@ -93,26 +93,26 @@ impl Sources {
 
 /// A complete configuration with the origins of its values.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The typed values.
     pub config: Config,
     /// Texts of the values, in the order of [`SETTINGS`].
     texts: Vec<String>,
     /// Origins of the values, in the order of [`SETTINGS`].
-    origins: Vec<Origin>,
+    origins: Vec<SettingOrigin>,
     /// Sections of the upstreams.
-    upstreams: Vec<Upstream>,
+    upstreams: Vec<UpstreamSection>,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Reads and merges the four layers.
     ///
     /// # Errors
     /// Lists all findings in all layers.
-    pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
+    pub fn load(sources: &ConfigSources) -> Result<Self, ConfigError> {
         let mut findings = Vec::new();
         let mut given = Vec::new();
-        let mut upstreams = GivenUpstreams::default();
+        let mut upstreams = UpstreamSections::default();
         if let Some(path) = &sources.file {
             file::read(path, &mut given, &mut upstreams, &mut findings);
         }
@@ -120,9 +120,13 @@ impl Loaded {
         for (key, flag, text) in &sources.flags {
             let index = SETTINGS.iter().position(|setting| setting.key == *key);
             assert!(index.is_some(), "flag {flag} sets {key}, which the table does not have");
-            given.extend(index.map(|index| Given { index, text: text.clone(), origin: Origin::Flag(flag) }));
+            given.extend(index.map(|index| SettingValue {
+                index,
+                text: text.clone(),
+                origin: SettingOrigin::Flag(flag),
+            }));
         }
-        findings.extend(given.iter().filter_map(wrong_value));
+        findings.extend(given.iter().filter_map(check_value));
         if findings.is_empty() { Self::merge(given, upstreams.merge()?) } else { Err(ConfigError(findings)) }
     }
 
@@ -131,58 +135,58 @@ impl Loaded {
     /// # Errors
     /// Lists all findings in the file.
     pub fn check(path: &Path) -> Result<(), ConfigError> {
-        Self::load(&Sources { file: Some(path.to_owned()), ..Sources::default() }).map(|_| ())
+        Self::load(&ConfigSources { file: Some(path.to_owned()), ..ConfigSources::default() }).map(|_| ())
     }
 
-    fn merge(given: Vec<Given>, upstreams: Vec<Upstream>) -> Result<Self, ConfigError> {
+    fn merge(given: Vec<SettingValue>, upstreams: Vec<UpstreamSection>) -> Result<Self, ConfigError> {
         let mut texts: Vec<String> = SETTINGS.iter().map(|s| s.default.to_owned()).collect();
-        let mut origins = vec![Origin::BuiltIn; SETTINGS.len()];
-        for Given { index, text, origin } in given {
+        let mut origins = vec![SettingOrigin::BuiltIn; SETTINGS.len()];
+        for SettingValue { index, text, origin } in given {
             texts[index] = text;
             origins[index] = origin;
         }
-        let mut config = Config::from_texts(Texts::new(&texts))
-            .map_err(|reason| ConfigError(vec![Finding { origin: Origin::BuiltIn, reason }]))?;
+        let mut config = Config::from_texts(SettingTexts::new(&texts))
+            .map_err(|reason| ConfigError(vec![ConfigFinding { origin: SettingOrigin::BuiltIn, reason }]))?;
         config.upstreams = upstreams.iter().map(|upstream| upstream.settings.clone()).collect();
         let loaded = Self { config, texts, origins, upstreams };
-        let findings: Vec<Finding> = loaded
+        let findings: Vec<ConfigFinding> = loaded
             .config
             .contradictions()
             .into_iter()
-            .map(|(key, reason)| Finding { origin: loaded.origin(key).clone(), reason })
+            .map(|(key, reason)| ConfigFinding { origin: loaded.origin(key).clone(), reason })
             .collect();
         if findings.is_empty() { Ok(loaded) } else { Err(ConfigError(findings)) }
     }
 
     /// Returns the origin of the value of the setting `key`.
     #[must_use]
-    pub fn origin(&self, key: &str) -> &Origin {
+    pub fn origin(&self, key: &str) -> &SettingOrigin {
         let index = SETTINGS.iter().position(|setting| setting.key == key);
-        index.map_or(&Origin::BuiltIn, |index| &self.origins[index])
+        index.map_or(&SettingOrigin::BuiltIn, |index| &self.origins[index])
     }
 
     /// Iterates over the settings with their values in TOML form and the origins.
-    pub fn values(&self) -> impl Iterator<Item = (&'static Setting, String, &Origin)> {
+    pub fn values(&self) -> impl Iterator<Item = (&'static Setting, String, &SettingOrigin)> {
         SETTINGS.iter().zip(&self.texts).zip(&self.origins).map(|((setting, text), origin)| {
             let value = (setting.check)(text).unwrap_or_else(|_| text.clone());
             (setting, value, origin)
         })
     }
 
-    /// Same as [`Loaded::values`], for the sections of upstreams. Secrets are hidden.
-    pub fn upstream_values(&self) -> impl Iterator<Item = (String, String, &Origin)> {
-        self.upstreams.iter().flat_map(Upstream::values)
+    /// Same as [`LoadedConfig::values`], for the sections of upstreams. Secrets are hidden.
+    pub fn upstream_values(&self) -> impl Iterator<Item = (String, String, &SettingOrigin)> {
+        self.upstreams.iter().flat_map(UpstreamSection::values)
     }
 
     /// Returns this configuration with the values of `newer` for the settings that can change at run time.
     #[must_use]
-    pub fn with_live_of(&self, newer: &Self) -> Self {
+    pub fn with_live_settings_of(&self, newer: &Self) -> Self {
         let mut adopted = self.clone();
         for (at, _) in SETTINGS.iter().enumerate().filter(|(_, setting)| setting.live) {
             adopted.texts[at].clone_from(&newer.texts[at]);
             adopted.origins[at].clone_from(&newer.origins[at]);
         }
-        if let Ok(config) = Config::from_texts(Texts::new(&adopted.texts)) {
+        if let Ok(config) = Config::from_texts(SettingTexts::new(&adopted.texts)) {
             let upstreams = std::mem::take(&mut adopted.config.upstreams);
             adopted.config = Config { upstreams, ..config };
         }
@@ -199,24 +203,63 @@ impl Loaded {
     }
 }
 
-fn wrong_value(given: &Given) -> Option<Finding> {
+fn check_value(given: &SettingValue) -> Option<ConfigFinding> {
     let setting = &SETTINGS[given.index];
     let why = (setting.check)(&given.text).err()?;
     let text = hide_url_secrets(&given.text);
     let reason = format!("wrong value {text:?} for '{}': {why}; expected {}", setting.key, setting.expects);
-    Some(Finding { origin: given.origin.clone(), reason })
+    Some(ConfigFinding { origin: given.origin.clone(), reason })
 }
+
+/// A setting at fault, and the reason.
+type Contradiction = (&'static str, String);
 
 impl Config {
     /// Returns combinations of values that are inconsistent, and values out of range, with the key that is at
     /// fault.
-    fn contradictions(&self) -> Vec<(&'static str, String)> {
-        let mut found = Vec::new();
+    fn contradictions(&self) -> Vec<Contradiction> {
+        let mut found = self.contradictions_of_tiers();
         match (&self.tls.cert, &self.tls.key) {
             (Some(_), None) => found.push(("tls.cert", "'tls.cert' needs 'tls.key'".to_owned())),
             (None, Some(_)) => found.push(("tls.key", "'tls.key' needs 'tls.cert'".to_owned())),
             _ => {}
         }
+        if self.policy.look_every < Duration::from_secs(1) {
+            found.push(("policy.look_every", "'policy.look_every' is at least 1s".to_owned()));
+        }
+        let counts = [
+            ("limits.connections", self.limits.connections),
+            ("audit.files_max", self.audit.files_max),
+            ("access_log.files_max", self.access_log.files_max),
+        ];
+        for (key, value) in counts {
+            if value == 0 {
+                found.push((key, format!("'{key}' is at least 1")));
+            }
+        }
+        if let Err(why) = WorkloadLanes::new(&self.lanes.inference) {
+            found.push(("lanes.inference", format!("'lanes.inference': {why}")));
+        }
+        if let Some(endpoint) = &self.traces.endpoint
+            && !endpoint.starts_with("http://")
+        {
+            let endpoint = hide_url_secrets(endpoint);
+            let reason = format!(
+                "'traces.endpoint' is {endpoint:?}, not a URL that begins with http://; \
+                 a collector beside the server takes traces without TLS and passes them on"
+            );
+            found.push(("traces.endpoint", reason));
+        }
+        if !(1..=100).contains(&self.limits.client_memory_percent) {
+            let reason = "'limits.client_memory_percent' is 1 to 100".to_owned();
+            found.push(("limits.client_memory_percent", reason));
+        }
+        found
+    }
+
+    /// Contradictions in the settings of the hot and the cold tier.
+    fn contradictions_of_tiers(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
         let segment = self.hot.segment_bytes;
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment) {
             let reason =
@@ -256,36 +299,6 @@ impl Config {
         if self.cold.move_bytes_per_second < COMPACT_RATE_MIN {
             let reason = format!("'cold.move_bytes_per_second' is at least {COMPACT_RATE_MIN}");
             found.push(("cold.move_bytes_per_second", reason));
-        }
-        if self.policy.look_every < Duration::from_secs(1) {
-            found.push(("policy.look_every", "'policy.look_every' is at least 1s".to_owned()));
-        }
-        let counts = [
-            ("limits.connections", self.limits.connections),
-            ("audit.files_max", self.audit.files_max),
-            ("access_log.files_max", self.access_log.files_max),
-        ];
-        for (key, value) in counts {
-            if value == 0 {
-                found.push((key, format!("'{key}' is at least 1")));
-            }
-        }
-        if let Err(why) = Lanes::new(&self.lanes.inference) {
-            found.push(("lanes.inference", format!("'lanes.inference': {why}")));
-        }
-        if let Some(endpoint) = &self.traces.endpoint
-            && !endpoint.starts_with("http://")
-        {
-            let endpoint = hide_url_secrets(endpoint);
-            let reason = format!(
-                "'traces.endpoint' is {endpoint:?}, not a URL that begins with http://; \
-                 a collector beside the server takes traces without TLS and passes them on"
-            );
-            found.push(("traces.endpoint", reason));
-        }
-        if !(1..=100).contains(&self.limits.client_memory_percent) {
-            let reason = "'limits.client_memory_percent' is 1 to 100".to_owned();
-            found.push(("limits.client_memory_percent", reason));
         }
         found
     }

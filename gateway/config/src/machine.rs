@@ -3,13 +3,13 @@
 //! Memory is the least of RAM and of every cgroup limit above this process (v2 and v1), because a process is
 //! killed at the lowest of them.
 
-use super::{Config, Loaded};
+use super::{Config, LoadedConfig};
 use mlgw_common::limits::{GIB, MIB};
 use std::path::{Path, PathBuf};
 
 /// Sizes of this machine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineSizes {
     /// RAM or the lowest cgroup limit.
     pub memory_bytes: u64,
     /// Size of the file system of the segments; `None` if it is unknown.
@@ -19,10 +19,10 @@ pub struct Machine {
 /// Assumed memory if the system reports none.
 const MEMORY_BYTES_UNKNOWN: u64 = GIB;
 
-impl Machine {
+impl MachineSizes {
     /// Queries the system; the disk is that of `dir`, or of the nearest parent of it that exists.
     #[must_use]
-    pub fn of(dir: &Path) -> Self {
+    pub fn detect(dir: &Path) -> Self {
         let disk = dir.ancestors().find_map(|dir| {
             let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
             rustix::fs::statvfs(dir).ok()
@@ -34,14 +34,14 @@ impl Machine {
 impl Config {
     /// Returns the maximum bytes of the memory tier.
     #[must_use]
-    pub fn memory_capacity_bytes(&self, machine: &Machine) -> u64 {
+    pub fn memory_capacity_bytes(&self, machine: &MachineSizes) -> u64 {
         let auto = (machine.memory_bytes / 10).min(4 * GIB);
         self.memory.capacity.or_else(|| super::ByteSize(auto)).0
     }
 
     /// Returns the maximum bytes of the hot tier's segments.
     #[must_use]
-    pub fn hot_capacity_bytes(&self, machine: &Machine) -> u64 {
+    pub fn hot_capacity_bytes(&self, machine: &MachineSizes) -> u64 {
         let disk = machine.disk_bytes.unwrap_or(0);
         let auto = (disk / 10 * 9).saturating_sub(if disk > 100 * GIB { 10 * GIB } else { 0 });
         self.hot.capacity.or_else(|| super::ByteSize(auto)).0
@@ -49,13 +49,13 @@ impl Config {
 
     /// Returns the maximum bytes of the clean copies of remote-backed buckets.
     #[must_use]
-    pub fn copies_capacity_bytes(&self, machine: &Machine) -> u64 {
+    pub fn copies_capacity_bytes(&self, machine: &MachineSizes) -> u64 {
         self.bound.capacity.or_else(|| super::ByteSize(self.hot_capacity_bytes(machine) / 2)).0
     }
 
     /// Returns the maximum bytes of write-back data that are not at their origins yet.
     #[must_use]
-    pub fn dirty_bytes_max(&self, machine: &Machine) -> u64 {
+    pub fn dirty_bytes_max(&self, machine: &MachineSizes) -> u64 {
         let auto = (self.hot_capacity_bytes(machine) / 10).min(64 * GIB);
         self.bound.dirty_bytes_max.or_else(|| super::ByteSize(auto)).0
     }
@@ -64,7 +64,7 @@ impl Config {
     /// a small capacity. Otherwise compaction would have no room for the live data of a segment, and data in
     /// open segments could not be spilled.
     #[must_use]
-    pub fn hot_segment_bytes(&self, machine: &Machine) -> u64 {
+    pub fn hot_segment_bytes(&self, machine: &MachineSizes) -> u64 {
         let disk = machine.disk_bytes.unwrap_or(u64::MAX);
         let super::ByteSize(capacity) = self.hot.capacity.or_else(|| super::ByteSize(u64::MAX));
         self.hot.segment_bytes.0.min((disk.min(capacity) / 64).max(MIB))
@@ -73,7 +73,7 @@ impl Config {
     /// Returns the free bytes that segments leave to the catalogue, whose log must grow for a delete on a
     /// full disk.
     #[must_use]
-    pub fn hot_reserve_bytes(&self, machine: &Machine) -> u64 {
+    pub fn hot_reserve_bytes(&self, machine: &MachineSizes) -> u64 {
         let auto = (machine.disk_bytes.unwrap_or(0) / 16).clamp(32 * MIB, GIB);
         self.hot.reserve_bytes.or_else(|| super::ByteSize(auto)).0
     }
@@ -81,23 +81,23 @@ impl Config {
     /// Returns the log bytes after which the catalogue flushes, at most half of the smallest reserve. The
     /// catalogue's files take up to twice that: writes during a purge, and the write-ahead log.
     #[must_use]
-    pub fn catalogue_log_bytes_max(&self, machine: &Machine) -> u64 {
+    pub fn catalogue_log_bytes_max(&self, machine: &MachineSizes) -> u64 {
         let auto = (machine.disk_bytes.unwrap_or(0) / 16).clamp(8 * MIB, 128 * MIB);
         self.catalogue.log_bytes_max.or_else(|| super::ByteSize(auto)).0
     }
 
     /// Returns the memory of the catalogue's caches in bytes.
     #[must_use]
-    pub fn catalogue_cache_bytes(&self, machine: &Machine) -> u64 {
+    pub fn catalogue_cache_bytes(&self, machine: &MachineSizes) -> u64 {
         let auto = (machine.memory_bytes / 16).clamp(16 * MIB, GIB);
         self.catalogue.cache_bytes.or_else(|| super::ByteSize(auto)).0
     }
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Returns the value of the setting `key` on `machine` if it is `auto`.
     #[must_use]
-    pub fn derived(&self, key: &str, machine: &Machine) -> Option<u64> {
+    pub fn derived(&self, key: &str, machine: &MachineSizes) -> Option<u64> {
         let config = &self.config;
         let auto = self.values().any(|(setting, value, _)| setting.key == key && value == "\"auto\"");
         match key {
@@ -153,15 +153,15 @@ fn limit_bytes(file: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Machine, limit_files, ram_bytes};
-    use crate::{Loaded, Sources};
+    use super::{MachineSizes, limit_files, ram_bytes};
+    use crate::{ConfigSources, LoadedConfig};
     use mlgw_common::limits::{GIB, MIB};
 
     #[test]
     fn hot_capacity_is_nine_tenths_less_ten_gib_on_a_large_disk() {
-        let loaded = Loaded::load(&Sources::default()).unwrap();
+        let loaded = LoadedConfig::load(&ConfigSources::default()).unwrap();
         let on = |disk| {
-            let machine = Machine { memory_bytes: GIB, disk_bytes: Some(disk) };
+            let machine = MachineSizes { memory_bytes: GIB, disk_bytes: Some(disk) };
             loaded.config.hot_capacity_bytes(&machine)
         };
         assert_eq!(on(100 * GIB), 100 * GIB / 10 * 9);
@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn a_small_machine_keeps_its_memory_and_its_disk() {
-        let loaded = Loaded::load(&Sources::default()).unwrap();
-        let machine = Machine { memory_bytes: 512 * MIB, disk_bytes: Some(256 * MIB) };
+        let loaded = LoadedConfig::load(&ConfigSources::default()).unwrap();
+        let machine = MachineSizes { memory_bytes: 512 * MIB, disk_bytes: Some(256 * MIB) };
         assert_eq!(loaded.config.hot_reserve_bytes(&machine), 32 * MIB);
         assert_eq!(loaded.config.hot_segment_bytes(&machine), 4 * MIB);
-        let large = Machine { disk_bytes: Some(1000 * GIB), ..machine };
+        let large = MachineSizes { disk_bytes: Some(1000 * GIB), ..machine };
         assert_eq!(loaded.config.hot_segment_bytes(&large), 256 * MIB);
         let mut small = loaded.config.clone();
         small.hot.capacity = super::super::Auto::Is(super::super::ByteSize(640 * MIB));
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(loaded.derived("catalogue.cache_bytes", &machine), Some(32 * MIB));
         assert!(loaded.config.memory_bytes(&machine) < 200 * MIB);
         assert!(loaded.config.memory_capacity_bytes(&machine) < 52 * MIB);
-        let large = Machine { memory_bytes: 1000 * GIB, ..machine };
+        let large = MachineSizes { memory_bytes: 1000 * GIB, ..machine };
         assert_eq!(loaded.derived("memory.capacity", &large), Some(4 * GIB));
         assert_eq!(loaded.derived("s3.listen", &machine), None);
     }

@@ -1,7 +1,7 @@
 //! Text output of the table: the current values, an example file, the documentation.
 
-use super::upstreams::name_of;
-use super::{Loaded, Machine, SECTIONS, SETTINGS, Setting, UPSTREAM_SETTINGS};
+use super::upstreams::setting_name;
+use super::{LoadedConfig, MachineSizes, SECTIONS, SETTINGS, Setting, UPSTREAM_SETTINGS};
 use mlgw_api::{SettingInfo, SettingList};
 use mlgw_common::ByteSize;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ const UPSTREAM_DOC: &str =
 
 /// Returns all values with their origins, aligned; `auto` values with their derived values on `machine`.
 #[must_use]
-pub fn show(loaded: &Loaded, machine: &Machine) -> String {
+pub fn show(loaded: &LoadedConfig, machine: &MachineSizes) -> String {
     let rows: Vec<_> = loaded
         .values()
         .map(|(setting, value, origin)| (format!("{} = {value}", setting.key), setting.key, origin))
@@ -33,7 +33,7 @@ pub fn show(loaded: &Loaded, machine: &Machine) -> String {
 
 /// Returns all settings of `loaded` on `machine`, for the admin API.
 #[must_use]
-pub fn list_settings(loaded: &Loaded, machine: &Machine) -> SettingList {
+pub fn list_settings(loaded: &LoadedConfig, machine: &MachineSizes) -> SettingList {
     let settings = loaded.values().map(|(setting, value, origin)| SettingInfo {
         key: setting.key.to_owned(),
         value,
@@ -65,7 +65,7 @@ pub fn example() -> String {
     }
     let _ = write!(out, "\n# {UPSTREAM_DOC}\n#[upstream.NAME]\n");
     for setting in UPSTREAM_SETTINGS {
-        let _ = write!(out, "\n#{}\n#{} = {}\n", setting.doc, name_of(setting), default_of(setting));
+        let _ = write!(out, "\n#{}\n#{} = {}\n", setting.doc, setting_name(setting), default_of(setting));
     }
     out
 }

@@ -4,7 +4,7 @@
 //! The typed [`Config`], `mlgw config show`, `check` and `example`, the environment variables and
 //! docs/CONFIGURATION.md are all generated from it, so they cannot disagree.
 
-use super::value::{Address, Auto, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value};
+use super::value::{Address, Auto, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, SettingType};
 use mlgw_common::ByteSize;
 use mlgw_policies::language::Environment;
 use mlgw_remote::upstream::UpstreamSettings;
@@ -49,22 +49,22 @@ impl Setting {
 }
 
 /// Iterator over the texts of the settings, in the order of the table, from which [`Config`] is built.
-pub(super) struct Texts<'a> {
+pub(super) struct SettingTexts<'a> {
     texts: std::slice::Iter<'a, String>,
 }
 
-impl<'a> Texts<'a> {
+impl<'a> SettingTexts<'a> {
     pub(super) fn new(texts: &'a [String]) -> Self {
         Self { texts: texts.iter() }
     }
 
-    pub(super) fn next<T: Value>(&mut self) -> Result<T, String> {
+    pub(super) fn next<T: SettingType>(&mut self) -> Result<T, String> {
         T::from_text(self.texts.next().map_or("", String::as_str))
     }
 }
 
 /// Validates a text as a `T` and returns the value in TOML form.
-pub(super) fn check<T: Value>(text: &str) -> Result<String, String> {
+pub(super) fn check<T: SettingType>(text: &str) -> Result<String, String> {
     T::from_text(text).map(|value| value.to_toml())
 }
 
@@ -110,7 +110,7 @@ macro_rules! settings {
                 key: stringify!($top),
                 doc: concat!($($top_doc),+),
                 default: $top_default,
-                expects: <$top_type as Value>::EXPECTS,
+                expects: <$top_type as SettingType>::EXPECTS,
                 live: live!($top_when),
                 check: check::<$top_type>,
             },)*
@@ -118,7 +118,7 @@ macro_rules! settings {
                 key: concat!(stringify!($section), ".", stringify!($name)),
                 doc: concat!($($doc),+),
                 default: $default,
-                expects: <$type as Value>::EXPECTS,
+                expects: <$type as SettingType>::EXPECTS,
                 live: live!($when),
                 check: check::<$type>,
             },)*)*
@@ -129,7 +129,7 @@ macro_rules! settings {
             &[$((stringify!($section), concat!($($section_doc),+)),)*];
 
         impl Config {
-            pub(super) fn from_texts(mut texts: Texts<'_>) -> Result<Self, String> {
+            pub(super) fn from_texts(mut texts: SettingTexts<'_>) -> Result<Self, String> {
                 Ok(Self {
                     $($top: texts.next()?,)*
                     $($section: $Section { $($name: texts.next()?,)* },)*

@@ -1,6 +1,6 @@
 //! Tests of the layers, their precedence and refused values.
 
-use super::{Durability, Loaded, Machine, SETTINGS, Sources, documentation, example, show};
+use super::{ConfigSources, Durability, LoadedConfig, MachineSizes, SETTINGS, documentation, example, show};
 use mlgw_testing::printed::assert_file_is;
 use std::io::Write as _;
 
@@ -10,11 +10,11 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn load(text: &str, environment: &[(&str, &str)]) -> Result<Loaded, String> {
+fn load(text: &str, environment: &[(&str, &str)]) -> Result<LoadedConfig, String> {
     let file = file(text);
     let environment = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let sources = Sources { file: Some(file.path().to_owned()), environment, flags: Vec::new() };
-    Loaded::load(&sources).map_err(|e| e.to_string().replace(&*file.path().to_string_lossy(), "F"))
+    let sources = ConfigSources { file: Some(file.path().to_owned()), environment, flags: Vec::new() };
+    LoadedConfig::load(&sources).map_err(|e| e.to_string().replace(&*file.path().to_string_lossy(), "F"))
 }
 
 #[test]
@@ -22,14 +22,14 @@ fn every_default_is_a_value_of_its_own_type() {
     for setting in SETTINGS {
         assert!((setting.check)(setting.default).is_ok(), "{}", setting.key);
     }
-    assert!(Loaded::load(&Sources::default()).is_ok());
+    assert!(LoadedConfig::load(&ConfigSources::default()).is_ok());
 }
 
 #[test]
 fn stronger_layers_win_and_are_reported_as_origin() {
     let text = "durability = \"os\"\n\n[s3]\nlisten = \"0.0.0.0:1\"\nregion = \"x\"\nsigv2 = false\n";
     let file = file(text);
-    let sources = Sources {
+    let sources = ConfigSources {
         file: Some(file.path().to_owned()),
         environment: vec![
             ("MLGW_S3__LISTEN".into(), "0.0.0.0:2".into()),
@@ -37,12 +37,12 @@ fn stronger_layers_win_and_are_reported_as_origin() {
         ],
         flags: vec![("s3.listen", "--listen", "0.0.0.0:3".into())],
     };
-    let loaded = Loaded::load(&sources).unwrap();
+    let loaded = LoadedConfig::load(&sources).unwrap();
     assert_eq!(loaded.config.durability, Durability::Os);
     assert_eq!(loaded.config.s3.listen.port, 3);
     assert_eq!(loaded.config.s3.region, "y");
     assert!(!loaded.config.s3.sigv2);
-    let shown = show(&loaded, &Machine { memory_bytes: 3 << 20, disk_bytes: None });
+    let shown = show(&loaded, &MachineSizes { memory_bytes: 3 << 20, disk_bytes: None });
     for (key, origin) in [
         ("s3.listen = \"0.0.0.0:3\"", "# flag --listen"),
         ("s3.region = \"y\"", "# environment MLGW_S3__REGION"),
@@ -61,7 +61,7 @@ fn passwords_in_urls_are_never_displayed() {
                 bucket = \"b\"\nendpoint = \"https://u:hunter4@h\"\nproxy = \"http://u:hunter5@p:3128\"\n";
     let loaded = load(text, &[]).unwrap();
     assert_eq!(loaded.config.upstreams[0].proxy.as_deref(), Some("http://u:hunter5@p:3128"), "used as it is");
-    let shown = show(&loaded, &Machine { memory_bytes: 3 << 20, disk_bytes: None });
+    let shown = show(&loaded, &MachineSizes { memory_bytes: 3 << 20, disk_bytes: None });
     for line in [
         "traces.endpoint = \"http://u:…@c:4318/v1/traces?…\"",
         "upstream.lake.endpoint = \"https://u:…@h\"",
@@ -139,8 +139,8 @@ fn unknown_variables_are_refused_but_not_those_of_others() {
 
 #[test]
 fn a_missing_file_is_refused_by_name() {
-    let sources = Sources { file: Some("/nonexistent/mlgw.toml".into()), ..Sources::default() };
-    let refused = Loaded::load(&sources).unwrap_err().to_string();
+    let sources = ConfigSources { file: Some("/nonexistent/mlgw.toml".into()), ..ConfigSources::default() };
+    let refused = LoadedConfig::load(&sources).unwrap_err().to_string();
     assert!(refused.starts_with("/nonexistent/mlgw.toml:1: cannot be read: "), "{refused}");
 }
 
@@ -157,16 +157,16 @@ fn a_reload_reports_settings_that_need_a_restart() {
     let old = load("", &[]).unwrap();
     let new = load("durability = \"os\"\n[log]\nlevel = \"debug\"", &[]).unwrap();
     assert_eq!(old.needs_restart(&new), ["durability"]);
-    let adopted = old.with_live_of(&new);
+    let adopted = old.with_live_settings_of(&new);
     assert_eq!(adopted.config.durability, Durability::Full);
     assert_eq!(adopted.config.log.level, super::LogLevel::Debug);
-    assert_eq!(*adopted.origin("durability"), super::Origin::BuiltIn);
-    assert!(matches!(adopted.origin("log.level"), super::Origin::File(_, 3)));
+    assert_eq!(*adopted.origin("durability"), super::SettingOrigin::BuiltIn);
+    assert!(matches!(adopted.origin("log.level"), super::SettingOrigin::File(_, 3)));
 }
 
 #[test]
 fn the_example_sets_nothing_until_uncommented_and_is_then_the_defaults() {
-    let defaults = Loaded::load(&Sources::default()).unwrap().config;
+    let defaults = LoadedConfig::load(&ConfigSources::default()).unwrap().config;
     assert_eq!(load(&example(), &[]).unwrap().config, defaults);
     let uncommented: String = example()
         .lines()

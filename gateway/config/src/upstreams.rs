@@ -1,12 +1,12 @@
 //! Sections `[upstream.NAME]`: one for each other object store, all with the same settings.
 
 use super::error::did_you_mean;
-use super::table::{Setting, Texts, check};
-use super::value::{CredentialKind, Value};
-use super::{ConfigError, Finding, Origin};
+use super::table::{Setting, SettingTexts, check};
+use super::value::{CredentialKind, SettingType};
+use super::{ConfigError, ConfigFinding, SettingOrigin};
 use mlgw_common::ByteSize;
 use mlgw_common::Secret;
-use mlgw_remote::upstream::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
+use mlgw_remote::upstream::{BucketAddressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,13 +20,13 @@ macro_rules! blocks {
             key: concat!("upstream.NAME.", stringify!($name)),
             doc: concat!($($doc),+),
             default: $default,
-            expects: <$type as Value>::EXPECTS,
+            expects: <$type as SettingType>::EXPECTS,
             live: false,
             check: check::<$type>,
         },)*];
 
         impl $Block {
-            fn from_texts(mut texts: Texts<'_>) -> Result<Self, String> {
+            fn from_texts(mut texts: SettingTexts<'_>) -> Result<Self, String> {
                 Ok(Self { $($name: texts.next()?,)* })
             }
         }
@@ -45,7 +45,7 @@ blocks! { Block, UPSTREAM_SETTINGS {
     /// Region; unset is us-east-1 for kind `s3`. Kinds `gcs`, `azure`, `webhdfs` and `fs` have none.
     region: Option<String> = "";
     /// Place of the bucket in the URL: path or host; `auto` is the path if `endpoint` is set.
-    addressing: Addressing = "auto";
+    addressing: BucketAddressing = "auto";
     /// Source of credentials: `static` for this section, `env` for the vendor's variables, `file` for a file
     /// in the vendor's format, `chain` for the sources of AWS' tools, `none`. Unset is `chain` for kind `s3`,
     /// `none` for `fs` and `webhdfs`, `env` for the others.
@@ -84,42 +84,42 @@ blocks! { Block, UPSTREAM_SETTINGS {
 
 /// A value of a section.
 #[derive(Clone, Debug)]
-struct Given {
+struct UpstreamSettingValue {
     /// Index of the setting in [`UPSTREAM_SETTINGS`].
     index: usize,
     text: String,
-    origin: Origin,
+    origin: SettingOrigin,
 }
 
 /// Values of the sections, weakest first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct GivenUpstreams(BTreeMap<String, Vec<Given>>);
+pub(super) struct UpstreamSections(BTreeMap<String, Vec<UpstreamSettingValue>>);
 
-impl GivenUpstreams {
+impl UpstreamSections {
     /// Adds a value of `[upstream.name]`. Returns a finding if the name, the setting or the value is invalid.
-    pub(super) fn give(
+    pub(super) fn add(
         &mut self,
         name: &str,
         setting: &str,
         text: String,
-        origin: Origin,
-    ) -> Option<Finding> {
+        origin: SettingOrigin,
+    ) -> Option<ConfigFinding> {
         if let Err(reason) = check_name(name) {
-            return Some(Finding { origin, reason });
+            return Some(ConfigFinding { origin, reason });
         }
-        let Some(index) = UPSTREAM_SETTINGS.iter().position(|known| name_of(known) == setting) else {
-            let names = UPSTREAM_SETTINGS.iter().map(|known| name_of(known).to_owned());
+        let Some(index) = UPSTREAM_SETTINGS.iter().position(|known| setting_name(known) == setting) else {
+            let names = UPSTREAM_SETTINGS.iter().map(|known| setting_name(known).to_owned());
             let reason =
                 format!("unknown setting 'upstream.{name}.{setting}'{}", did_you_mean(setting, names));
-            return Some(Finding { origin, reason });
+            return Some(ConfigFinding { origin, reason });
         };
         let known = &UPSTREAM_SETTINGS[index];
         if let Err(why) = (known.check)(&text) {
             let expects = known.expects;
             let reason = format!("wrong value for 'upstream.{name}.{setting}': {why}; expected {expects}");
-            return Some(Finding { origin, reason });
+            return Some(ConfigFinding { origin, reason });
         }
-        self.0.entry(name.to_owned()).or_default().push(Given { index, text, origin });
+        self.0.entry(name.to_owned()).or_default().push(UpstreamSettingValue { index, text, origin });
         None
     }
 
@@ -127,19 +127,19 @@ impl GivenUpstreams {
     ///
     /// # Errors
     /// Lists all sections with missing or inconsistent settings.
-    pub(super) fn merge(self) -> Result<Vec<Upstream>, ConfigError> {
+    pub(super) fn merge(self) -> Result<Vec<UpstreamSection>, ConfigError> {
         let mut findings = Vec::new();
         let mut merged = Vec::new();
         for (name, given) in self.0 {
             let mut texts: Vec<String> = UPSTREAM_SETTINGS.iter().map(|s| s.default.to_owned()).collect();
-            let mut origins = vec![Origin::BuiltIn; texts.len()];
-            let begun = given.first().map_or(Origin::BuiltIn, |given| given.origin.clone());
-            for Given { index, text, origin } in given {
+            let mut origins = vec![SettingOrigin::BuiltIn; texts.len()];
+            let begun = given.first().map_or(SettingOrigin::BuiltIn, |given| given.origin.clone());
+            for UpstreamSettingValue { index, text, origin } in given {
                 (texts[index], origins[index]) = (text, origin);
             }
-            match Block::from_texts(Texts::new(&texts)).and_then(|block| block.settings(&name)) {
-                Ok(settings) => merged.push(Upstream { settings, texts, origins }),
-                Err(reason) => findings.push(Finding { origin: begun, reason }),
+            match Block::from_texts(SettingTexts::new(&texts)).and_then(|block| block.settings(&name)) {
+                Ok(settings) => merged.push(UpstreamSection { settings, texts, origins }),
+                Err(reason) => findings.push(ConfigFinding { origin: begun, reason }),
             }
         }
         if findings.is_empty() { Ok(merged) } else { Err(ConfigError(findings)) }
@@ -148,16 +148,16 @@ impl GivenUpstreams {
 
 /// A section with the origins of its values.
 #[derive(Clone, Debug)]
-pub struct Upstream {
+pub struct UpstreamSection {
     /// Typed settings of the section.
     pub settings: UpstreamSettings,
     texts: Vec<String>,
-    origins: Vec<Origin>,
+    origins: Vec<SettingOrigin>,
 }
 
-impl Upstream {
+impl UpstreamSection {
     /// Iterates over the keys with their values in TOML form (secrets are hidden) and the origins.
-    pub(super) fn values(&self) -> impl Iterator<Item = (String, String, &Origin)> {
+    pub(super) fn values(&self) -> impl Iterator<Item = (String, String, &SettingOrigin)> {
         UPSTREAM_SETTINGS.iter().zip(&self.texts).zip(&self.origins).map(|((setting, text), origin)| {
             let key = setting.key.replacen("NAME", &self.settings.name, 1);
             (key, (setting.check)(text).unwrap_or_default(), origin)
@@ -166,7 +166,7 @@ impl Upstream {
 }
 
 /// Returns a setting's name within its section.
-pub(super) fn name_of(setting: &Setting) -> &'static str {
+pub(super) fn setting_name(setting: &Setting) -> &'static str {
     setting.key.rsplit('.').next().unwrap_or_default()
 }
 
@@ -179,7 +179,7 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// Returns the default source of credentials of a kind.
-fn usual_credentials(kind: UpstreamKind) -> CredentialKind {
+fn default_credentials(kind: UpstreamKind) -> CredentialKind {
     match kind {
         UpstreamKind::S3 => CredentialKind::Chain,
         UpstreamKind::Fs | UpstreamKind::WebHdfs => CredentialKind::None,
@@ -191,7 +191,7 @@ fn usual_credentials(kind: UpstreamKind) -> CredentialKind {
     }
 }
 
-fn usual_region(kind: UpstreamKind) -> &'static str {
+fn default_region(kind: UpstreamKind) -> &'static str {
     if kind == UpstreamKind::S3 { "us-east-1" } else { "" }
 }
 
@@ -205,7 +205,7 @@ impl Block {
             return Err(format!("{} is more than 0s", key("timeout")));
         }
         let kind = self.kind;
-        let credentials = match self.credentials.unwrap_or_else(|| usual_credentials(kind)) {
+        let credentials = match self.credentials.unwrap_or_else(|| default_credentials(kind)) {
             CredentialKind::Static => match (self.access_key, self.secret_key) {
                 (Some(access_key), Some(secret)) => {
                     CredentialSource::Static { access_key, secret, session_token: self.session_token }
@@ -233,7 +233,7 @@ impl Block {
             endpoint: self.endpoint,
             bucket,
             prefix: self.prefix.unwrap_or_default(),
-            region: self.region.unwrap_or_else(|| usual_region(kind).to_owned()),
+            region: self.region.unwrap_or_else(|| default_region(kind).to_owned()),
             addressing: self.addressing,
             credentials,
             ca_file: self.ca_file,

@@ -1,19 +1,19 @@
 //! Types of settings, each with one text form.
 //!
 //! TOML, the environment, flags and built-in defaults are all converted to text and parsed by
-//! [`Value::from_text`], so a value has the same meaning in every layer. Invariant: `from_text` of a value's
-//! `to_text` returns the value.
+//! [`SettingType::from_text`], so a value has the same meaning in every layer. Invariant: `from_text` of a
+//! value's `to_text` returns the value.
 
 use mlgw_common::bytes::number_and_unit;
 use mlgw_common::{ByteSize, Secret, hide_url_secrets};
 use mlgw_policies::language::Environment;
-use mlgw_remote::upstream::{Addressing, EtagTrust, UpstreamKind};
+use mlgw_remote::upstream::{BucketAddressing, EtagTrust, UpstreamKind};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// A type of settings.
-pub trait Value: Sized {
+pub trait SettingType: Sized {
     /// Description of valid values, for error messages.
     const EXPECTS: &'static str;
 
@@ -37,7 +37,7 @@ pub(crate) fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-impl Value for ByteSize {
+impl SettingType for ByteSize {
     const EXPECTS: &'static str = ByteSize::EXPECTS;
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -52,7 +52,7 @@ impl Value for ByteSize {
 const DURATION_UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-impl Value for Duration {
+impl SettingType for Duration {
     const EXPECTS: &'static str = "a duration such as \"30s\", \"500ms\" or \"5m\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -75,7 +75,7 @@ impl Value for Duration {
     }
 }
 
-impl Value for u64 {
+impl SettingType for u64 {
     const EXPECTS: &'static str = "a whole number";
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -94,7 +94,7 @@ impl Value for u64 {
     }
 }
 
-impl Value for bool {
+impl SettingType for bool {
     const EXPECTS: &'static str = "true or false";
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -110,7 +110,7 @@ impl Value for bool {
     }
 }
 
-impl Value for String {
+impl SettingType for String {
     const EXPECTS: &'static str = "a text";
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -125,7 +125,7 @@ impl Value for String {
     }
 }
 
-impl Value for PathBuf {
+impl SettingType for PathBuf {
     const EXPECTS: &'static str = "a path";
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -138,7 +138,7 @@ impl Value for PathBuf {
 }
 
 /// A list of texts, separated by commas outside TOML.
-impl Value for Vec<String> {
+impl SettingType for Vec<String> {
     const EXPECTS: &'static str = "a list such as [\"a\", \"b\"], or \"a,b\" in the environment";
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -156,7 +156,7 @@ impl Value for Vec<String> {
 }
 
 /// A list of paths, in the same form as a list of texts.
-impl Value for Vec<PathBuf> {
+impl SettingType for Vec<PathBuf> {
     const EXPECTS: &'static str = Vec::<String>::EXPECTS;
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -173,7 +173,7 @@ impl Value for Vec<PathBuf> {
 }
 
 fn texts(paths: &[PathBuf]) -> Vec<String> {
-    paths.iter().map(Value::to_text).collect()
+    paths.iter().map(SettingType::to_text).collect()
 }
 
 /// Address of a listener: `HOST:PORT`; the host is a name or an IP address.
@@ -195,7 +195,7 @@ impl fmt::Display for Address {
     }
 }
 
-impl Value for Address {
+impl SettingType for Address {
     const EXPECTS: &'static str = "HOST:PORT such as \"127.0.0.1:9000\" or \"[::]:9000\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -217,7 +217,7 @@ impl Value for Address {
 }
 
 /// The empty text is an unset value.
-impl<T: Value> Value for Option<T> {
+impl<T: SettingType> SettingType for Option<T> {
     const EXPECTS: &'static str = T::EXPECTS;
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -225,11 +225,11 @@ impl<T: Value> Value for Option<T> {
     }
 
     fn to_text(&self) -> String {
-        self.as_ref().map(Value::to_text).unwrap_or_default()
+        self.as_ref().map(SettingType::to_text).unwrap_or_default()
     }
 
     fn to_toml(&self) -> String {
-        self.as_ref().map_or_else(|| quoted(""), Value::to_toml)
+        self.as_ref().map_or_else(|| quoted(""), SettingType::to_toml)
     }
 }
 
@@ -252,7 +252,7 @@ impl<T: Copy> Auto<T> {
     }
 }
 
-impl<T: Value> Value for Auto<T> {
+impl<T: SettingType> SettingType for Auto<T> {
     const EXPECTS: &'static str = T::EXPECTS;
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -275,7 +275,7 @@ impl<T: Value> Value for Auto<T> {
 }
 
 /// Never displayed.
-impl Value for Secret {
+impl SettingType for Secret {
     const EXPECTS: &'static str = "a secret";
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -291,10 +291,10 @@ impl Value for Secret {
     }
 }
 
-/// Implements [`Value`] for an enumeration of another crate.
+/// Implements [`SettingType`] for an enumeration of another crate.
 macro_rules! choices_of {
     ($name:ident { $($item:ident = $text:literal,)* } $expects:literal) => {
-        impl Value for $name {
+        impl SettingType for $name {
             const EXPECTS: &'static str = $expects;
 
             fn from_text(text: &str) -> Result<Self, String> {
@@ -326,7 +326,7 @@ choices_of! {
 }
 
 choices_of! {
-    Addressing { Auto = "auto", Path = "path", Virtual = "virtual", }
+    BucketAddressing { Auto = "auto", Path = "path", Virtual = "virtual", }
     "\"auto\", \"path\" or \"virtual\""
 }
 
@@ -434,7 +434,7 @@ choices! {
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Auto, ByteSize, Value};
+    use super::{Address, Auto, ByteSize, SettingType};
     use proptest::prelude::*;
     use std::time::Duration;
 

@@ -7,10 +7,10 @@
 //! at every start.
 
 use super::sealer::{Sealer, SealerError};
-use crate::quota::{QuotaChange, parse_request, tell_quota, tell_used};
-use mlgw_api::{KeyChange, KeyInfo, NewKey, QuotaInfo, Role};
+use crate::quota::{QuotaChange, parse_request, quota_info, used_info};
+use mlgw_api::{AccessKeyRole, KeyChange, KeyInfo, NewKey, QuotaInfo};
 use mlgw_auth::KeySource;
-use mlgw_auth::key::Key;
+use mlgw_auth::key::SigningAccessKey;
 use mlgw_auth::principal::{BadGlob, Principal};
 use mlgw_common::Secret;
 use mlgw_common::random;
@@ -52,7 +52,7 @@ pub enum OpenKeyringError {
     Sealer(#[from] SealerError),
     /// The root credentials of the environment are not valid.
     #[error("MLGW_ROOT_ACCESS_KEY_ID or MLGW_ROOT_SECRET_ACCESS_KEY: {0}")]
-    Given(String),
+    InvalidKey(String),
     /// The root credentials could not be stored.
     #[error("the root credentials cannot be kept: {0}")]
     Propose(#[from] ProposeError),
@@ -93,24 +93,24 @@ impl From<BadGlob> for ChangeKeyError {
 /// All access keys. Clones share them.
 #[derive(Clone)]
 pub struct Keyring {
-    inner: Arc<Inner>,
+    inner: Arc<KeyringState>,
 }
 
-struct Inner {
+struct KeyringState {
     catalogue: Catalogue,
     sealer: Sealer,
     clock: Arc<dyn Clock>,
-    root: Arc<Key>,
-    local: Arc<Key>,
-    opened: RwLock<HashMap<String, Opened>>,
+    root: Arc<SigningAccessKey>,
+    local: Arc<SigningAccessKey>,
+    opened: RwLock<HashMap<String, OpenedKey>>,
     /// Held while a key is checked and then changed.
     changing: Mutex<()>,
 }
 
 /// A key and the record that it was opened from.
-struct Opened {
+struct OpenedKey {
     record: Arc<Credential>,
-    key: Arc<Key>,
+    key: Arc<SigningAccessKey>,
 }
 
 impl Keyring {
@@ -131,30 +131,30 @@ impl Keyring {
         };
         let root = match (given, kept) {
             (Some(given), kept) => {
-                check_access_key(&given.access_key).map_err(OpenKeyringError::Given)?;
-                check_secret(given.secret.expose()).map_err(OpenKeyringError::Given)?;
+                check_access_key(&given.access_key).map_err(OpenKeyringError::InvalidKey)?;
+                check_secret(given.secret.expose()).map_err(OpenKeyringError::InvalidKey)?;
                 let same = |kept: &RootCredentials| {
                     kept.access_key == given.access_key && kept.secret.expose() == given.secret.expose()
                 };
                 if !kept.as_ref().is_some_and(same) {
-                    keep_root(&catalogue, &sealer, clock.now(), &given).await?;
+                    store_root(&catalogue, &sealer, clock.now(), &given).await?;
                 }
                 given
             }
             (None, Some(kept)) => kept,
             (None, None) => {
-                let made = RootCredentials { access_key: made_access_key()?, secret: made_secret()? };
-                keep_root(&catalogue, &sealer, clock.now(), &made).await?;
+                let made = RootCredentials { access_key: generate_access_key()?, secret: generate_secret()? };
+                store_root(&catalogue, &sealer, clock.now(), &made).await?;
                 made
             }
         };
-        let local = format!("mlgw-local-{}", made_access_key()?);
-        let inner = Inner {
+        let local = format!("mlgw-local-{}", generate_access_key()?);
+        let inner = KeyringState {
             catalogue,
             sealer,
             clock,
             root: Arc::new(admin_key(&root.access_key, root.secret)),
-            local: Arc::new(admin_key(&local, made_secret()?)),
+            local: Arc::new(admin_key(&local, generate_secret()?)),
             opened: RwLock::default(),
             changing: Mutex::default(),
         };
@@ -163,13 +163,13 @@ impl Keyring {
 
     /// Returns the root's key.
     #[must_use]
-    pub fn root(&self) -> &Arc<Key> {
+    pub fn root(&self) -> &Arc<SigningAccessKey> {
         &self.inner.root
     }
 
     /// Returns the key for commands on this host.
     #[must_use]
-    pub fn local(&self) -> &Arc<Key> {
+    pub fn local(&self) -> &Arc<SigningAccessKey> {
         &self.inner.local
     }
 
@@ -206,8 +206,8 @@ impl Keyring {
     /// # Errors
     /// See [`ChangeKeyError`].
     pub async fn create(&self, new: NewKey) -> Result<(KeyInfo, Secret), ChangeKeyError> {
-        let access_key = new.access_key.map_or_else(made_access_key, Ok)?;
-        let secret = new.secret_access_key.map_or_else(made_secret, |secret| Ok(Secret::new(secret)))?;
+        let access_key = new.access_key.map_or_else(generate_access_key, Ok)?;
+        let secret = new.secret_access_key.map_or_else(generate_secret, |secret| Ok(Secret::new(secret)))?;
         check_access_key(&access_key).map_err(ChangeKeyError::Invalid)?;
         check_secret(secret.expose()).map_err(ChangeKeyError::Invalid)?;
         let quota = parse_request(&new.quota).map_err(ChangeKeyError::Invalid)?;
@@ -217,7 +217,7 @@ impl Keyring {
         }
         let record = Credential {
             secret_sealed: self.inner.sealer.seal(&access_key, secret.expose())?,
-            role: stored_role(new.role.unwrap_or(Role::Read)) as i32,
+            role: stored_role(new.role.unwrap_or(AccessKeyRole::Read)) as i32,
             buckets: new.buckets,
             prefixes: new.prefixes,
             owner: OWNER.to_owned(),
@@ -230,7 +230,7 @@ impl Keyring {
         let access_key = record.access_key.clone();
         self.put(record).await?;
         // No client has its secret yet.
-        Ok((self.limit(&access_key, quota).await?, secret))
+        Ok((self.change_quota(&access_key, quota).await?, secret))
     }
 
     /// Changes a key and returns it before and after the change.
@@ -245,9 +245,9 @@ impl Keyring {
         let quota = parse_request(&change.quota).map_err(ChangeKeyError::Invalid)?;
         let _changing = self.inner.changing.lock().await;
         let before = self.changeable(access_key)?;
-        let told = self.info(&before)?;
-        if change.is_of_quota_only() {
-            return Ok((told, self.limit(access_key, quota).await?));
+        let before_change = self.info(&before)?;
+        if change.is_quota_only() {
+            return Ok((before_change, self.change_quota(access_key, quota).await?));
         }
         let mut record = (*before).clone();
         if let Some(role) = change.role {
@@ -258,7 +258,7 @@ impl Keyring {
         record.description = change.description.unwrap_or(record.description);
         record.disabled = change.disabled.unwrap_or(record.disabled);
         self.put(record).await?;
-        Ok((told, self.limit(access_key, quota).await?))
+        Ok((before_change, self.change_quota(access_key, quota).await?))
     }
 
     /// Deletes a key and returns it as it was.
@@ -298,8 +298,8 @@ impl Keyring {
     }
 
     /// Changes the quota of a key, if there is a change, and returns the key after it.
-    async fn limit(&self, access_key: &str, quota: QuotaChange) -> Result<KeyInfo, ChangeKeyError> {
-        if !quota.is_nothing() {
+    async fn change_quota(&self, access_key: &str, quota: QuotaChange) -> Result<KeyInfo, ChangeKeyError> {
+        if !quota.is_empty() {
             self.inner.catalogue.change_key_quota(access_key, |before| quota.apply(before)).await?;
         }
         let record = self.record(access_key);
@@ -310,15 +310,15 @@ impl Keyring {
         let usage = self.inner.catalogue.payer_usage(&record.access_key)?;
         Ok(KeyInfo {
             access_key: record.access_key.clone(),
-            role: told_role(record),
+            role: api_role(record),
             buckets: record.buckets.clone(),
             prefixes: record.prefixes.clone(),
             description: record.description.clone(),
             created: Some(Timestamp(record.created_ms).to_string()),
             disabled: record.disabled,
             root: false,
-            quota: tell_quota(record.quota),
-            used: Some(tell_used(&usage)),
+            quota: quota_info(record.quota),
+            used: Some(used_info(&usage)),
         })
     }
 
@@ -329,7 +329,7 @@ impl Keyring {
     fn root_info(&self) -> KeyInfo {
         KeyInfo {
             access_key: self.inner.root.principal.access_key.clone(),
-            role: Role::Admin,
+            role: AccessKeyRole::Admin,
             buckets: Vec::new(),
             prefixes: Vec::new(),
             description: "root".to_owned(),
@@ -341,17 +341,17 @@ impl Keyring {
         }
     }
 
-    fn open_record(&self, record: &Credential) -> Result<Key, ChangeKeyError> {
+    fn open_record(&self, record: &Credential) -> Result<SigningAccessKey, ChangeKeyError> {
         let secret = self.inner.sealer.open_secret(&record.access_key, &record.secret_sealed)?;
-        let role = told_role(record);
+        let role = api_role(record);
         let principal =
             Principal::new(&record.access_key, &record.owner, role, &record.buckets, &record.prefixes)?;
-        Ok(Key { principal: Arc::new(principal), secret: secret.into() })
+        Ok(SigningAccessKey { principal: Arc::new(principal), secret: secret.into() })
     }
 }
 
 impl KeySource for Keyring {
-    fn find(&self, access_key: &str) -> Option<Arc<Key>> {
+    fn find(&self, access_key: &str) -> Option<Arc<SigningAccessKey>> {
         let inner = &self.inner;
         if let Some(key) =
             [&inner.root, &inner.local].into_iter().find(|k| k.principal.access_key == access_key)
@@ -367,7 +367,7 @@ impl KeySource for Keyring {
         match self.open_record(&record) {
             Ok(key) => {
                 let key = Arc::new(key);
-                let opened = Opened { record, key: Arc::clone(&key) };
+                let opened = OpenedKey { record, key: Arc::clone(&key) };
                 inner.opened.write().insert(access_key.to_owned(), opened);
                 Some(key)
             }
@@ -379,8 +379,11 @@ impl KeySource for Keyring {
     }
 }
 
-fn admin_key(access_key: &str, secret: Secret) -> Key {
-    Key { principal: Arc::new(Principal::everywhere(access_key, OWNER, Role::Admin)), secret }
+fn admin_key(access_key: &str, secret: Secret) -> SigningAccessKey {
+    SigningAccessKey {
+        principal: Arc::new(Principal::unrestricted(access_key, OWNER, AccessKeyRole::Admin)),
+        secret,
+    }
 }
 
 fn open_root(sealer: &Sealer, record: &Credential) -> Result<RootCredentials, SealerError> {
@@ -391,7 +394,7 @@ fn open_root(sealer: &Sealer, record: &Credential) -> Result<RootCredentials, Se
     Ok(RootCredentials { access_key: access_key.to_owned(), secret: Secret::new(secret) })
 }
 
-async fn keep_root(
+async fn store_root(
     catalogue: &Catalogue,
     sealer: &Sealer,
     now: Timestamp,
@@ -401,7 +404,7 @@ async fn keep_root(
     let credential = Credential {
         access_key: ROOT_RECORD.to_owned(),
         secret_sealed: sealer.seal(ROOT_RECORD, &both)?,
-        role: stored_role(Role::Admin) as i32,
+        role: stored_role(AccessKeyRole::Admin) as i32,
         owner: OWNER.to_owned(),
         description: "root".to_owned(),
         created_ms: now.as_millis(),
@@ -411,19 +414,19 @@ async fn keep_root(
     Ok(())
 }
 
-const fn stored_role(role: Role) -> schema::Role {
+const fn stored_role(role: AccessKeyRole) -> schema::Role {
     match role {
-        Role::Read => schema::Role::Read,
-        Role::Write => schema::Role::Write,
-        Role::Admin => schema::Role::Admin,
+        AccessKeyRole::Read => schema::Role::Read,
+        AccessKeyRole::Write => schema::Role::Write,
+        AccessKeyRole::Admin => schema::Role::Admin,
     }
 }
 
-fn told_role(record: &Credential) -> Role {
+fn api_role(record: &Credential) -> AccessKeyRole {
     match record.role() {
-        schema::Role::Read => Role::Read,
-        schema::Role::Write => Role::Write,
-        schema::Role::Admin => Role::Admin,
+        schema::Role::Read => AccessKeyRole::Read,
+        schema::Role::Write => AccessKeyRole::Write,
+        schema::Role::Admin => AccessKeyRole::Admin,
     }
 }
 
@@ -439,7 +442,7 @@ fn check_record(record: &Credential) -> Result<(), ChangeKeyError> {
     if record.description.len() > DESCRIPTION_BYTES_MAX {
         return invalid(format!("a description has at most {DESCRIPTION_BYTES_MAX} bytes"));
     }
-    Principal::new("", "", Role::Read, &record.buckets, &record.prefixes)?;
+    Principal::new("", "", AccessKeyRole::Read, &record.buckets, &record.prefixes)?;
     Ok(())
 }
 
@@ -460,14 +463,14 @@ fn check_secret(secret: &str) -> Result<(), String> {
 }
 
 /// Generates an access key id like AWS's: 20 capitals and digits, about 100 bits.
-fn made_access_key() -> Result<String, SealerError> {
+fn generate_access_key() -> Result<String, SealerError> {
     const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let random: [u8; 20] = random()?;
     Ok(random.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
 }
 
 /// Generates a secret of 40 characters that need no quotes in any shell, about 200 bits.
-fn made_secret() -> Result<Secret, SealerError> {
+fn generate_secret() -> Result<Secret, SealerError> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnopqrstuvwxyzACDEFGH";
     let random = Zeroizing::new(random::<40>()?);
     Ok(Secret::new(random.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect::<String>()))

@@ -9,7 +9,7 @@ pub mod keyring;
 pub mod quota;
 pub mod sealer;
 
-pub use key::Key;
+pub use key::SigningAccessKey;
 pub use keyring::{ChangeKeyError, Keyring, OpenKeyringError, RootCredentials};
 use mlgw_auth::key;
 use mlgw_auth::principal;

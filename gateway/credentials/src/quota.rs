@@ -40,7 +40,7 @@ pub fn parse_request(request: &QuotaRequest) -> Result<QuotaChange, String> {
 impl QuotaChange {
     /// Returns true if it changes nothing.
     #[must_use]
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
@@ -53,15 +53,15 @@ impl QuotaChange {
 
 /// Converts a quota to the form of the admin API.
 #[must_use]
-pub fn tell_quota(quota: Option<Quota>) -> QuotaInfo {
+pub fn quota_info(quota: Option<Quota>) -> QuotaInfo {
     let Quota { bytes, objects } = quota.unwrap_or_default();
     QuotaInfo { bytes, objects }
 }
 
 /// Converts the usage that counts against a quota to the form of the admin API.
 #[must_use]
-pub fn tell_used(usage: &BucketUsage) -> UsedInfo {
-    UsedInfo { bytes: Measure::Bytes.of(usage), objects: Measure::Objects.of(usage) }
+pub fn used_info(usage: &BucketUsage) -> UsedInfo {
+    UsedInfo { bytes: Measure::Bytes.amount_in(usage), objects: Measure::Objects.amount_in(usage) }
 }
 
 #[cfg(test)]
@@ -86,8 +86,8 @@ mod tests {
         ] {
             assert_eq!(parsed(bytes, objects).unwrap().apply(before), after);
         }
-        assert!(parsed(None, None).unwrap().is_nothing());
-        assert!(!parsed(Some("none"), None).unwrap().is_nothing());
+        assert!(parsed(None, None).unwrap().is_empty());
+        assert!(!parsed(Some("none"), None).unwrap().is_empty());
     }
 
     #[test]

@@ -5,15 +5,15 @@
 //! again when the next byte arrives. An active connection takes a slot of the memory for connections. When
 //! others wait for a slot, it becomes idle as soon as it can.
 
-use super::framing::{Framed, Uncertain};
-use super::interim::{Interim, WithInterim};
+use super::framing::{AmbiguousFraming, FramedConnection};
+use super::interim::{InterimRequest, WithInterim};
 use super::linger::linger;
-use super::pace::Incoming;
+use super::pace::PacedRequestBody;
 use super::refusal;
-use super::room::Seat;
+use super::room::ConnectionState;
 use super::scratch::read_some;
-use super::unread::{Finishing, Framing, Next, RestSlot, settle};
-use super::watch::{Flying, InFlight, Patience, Watched};
+use super::unread::{AnswerAction, DelayedAnswer, RequestFraming, UnreadBodySlot, finish_answer};
+use super::watch::{ClientTimeouts, InFlight, TrackedBody, WatchedConnection};
 use super::withheld::{Withheld, Withholding};
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT};
@@ -24,11 +24,11 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use mlgw_common::limits::{
-    AWAKE_CONNECTION_BYTES, BLOCK_BYTES, MIB, REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX, SMALL_BODY_BYTES,
+    ACTIVE_CONNECTION_BYTES, BLOCK_BYTES, MIB, REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX, SMALL_BODY_BYTES,
 };
 use mlgw_objects::memory::{Account, ActiveSlot, MemoryGrant, UnverifiedSlot};
 use mlgw_wire::error::{Code, S3Error};
-use mlgw_wire::headers::too_large;
+use mlgw_wire::headers::head_too_large;
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::{Future, poll_fn};
@@ -42,9 +42,9 @@ use tokio_util::sync::CancellationToken;
 /// First bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of an incomplete head that an idle connection buffers. Few heads are longer.
-const RESTING_HEAD_BYTES_MAX: usize = 8 << 10;
+const IDLE_HEAD_BYTES_MAX: usize = 8 << 10;
 /// Silence after which a connection becomes idle. Clients with work send their next request sooner.
-const REST_AFTER: Duration = Duration::from_secs(1);
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Time that a connection lingers after the server stops.
 const DRAIN_LINGER: Duration = Duration::from_secs(1);
 /// Interval of pings to a silent HTTP/2 client, and the time limit of each answer.
@@ -65,7 +65,7 @@ const _: () = assert!(
 );
 
 /// Limits of the memory of an HTTP/2 connection.
-struct Multiplexing {
+struct Http2Limits {
     /// Requests at a time.
     streams: u32,
     /// Bytes of bodies in flight to the server, over all requests. 1 MiB fills 1 GB/s at a round trip of 1
@@ -78,21 +78,21 @@ struct Multiplexing {
 }
 
 /// Limits with plenty of memory.
-const WIDE: Multiplexing =
-    Multiplexing { streams: 128, window_bytes: MIB as u32, send_bytes: 128 << 10, blocks: 48 };
+const WIDE: Http2Limits =
+    Http2Limits { streams: 128, window_bytes: MIB as u32, send_bytes: 128 << 10, blocks: 48 };
 /// Limits with little memory.
-const NARROW: Multiplexing =
-    Multiplexing { streams: 16, window_bytes: BLOCK_BYTES as u32, send_bytes: 16 << 10, blocks: 5 };
+const NARROW: Http2Limits =
+    Http2Limits { streams: 16, window_bytes: BLOCK_BYTES as u32, send_bytes: 16 << 10, blocks: 5 };
 
 /// Limits with no memory beyond the slot of an active connection.
-const SINGLE: Multiplexing =
-    Multiplexing { streams: 1, window_bytes: 16 << 10, send_bytes: 16 << 10, blocks: 0 };
+const SINGLE: Http2Limits =
+    Http2Limits { streams: 1, window_bytes: 16 << 10, send_bytes: 16 << 10, blocks: 0 };
 
-impl Multiplexing {
+impl Http2Limits {
     /// Returns true if the charge covers the window and a small answer to each request.
     const fn is_covered(&self) -> bool {
         let answers = self.streams as u64 * SMALL_BODY_BYTES as u64;
-        let charged = AWAKE_CONNECTION_BYTES + self.blocks as u64 * BLOCK_BYTES;
+        let charged = ACTIVE_CONNECTION_BYTES + self.blocks as u64 * BLOCK_BYTES;
         self.window_bytes as u64 + answers <= charged
     }
 }
@@ -101,51 +101,51 @@ const _: () = assert!(WIDE.is_covered() && NARROW.is_covered() && SINGLE.is_cove
 
 /// Serves connections. Clones share the HTTP settings.
 #[derive(Clone)]
-pub struct Server {
+pub struct HttpServer {
     http1: Arc<http1::Builder>,
     /// Settings for a connection whose head is too large for `http1`.
-    wide: Arc<http1::Builder>,
+    large_head: Arc<http1::Builder>,
     /// Time limits of clients.
-    pub patience: Patience,
+    pub timeouts: ClientTimeouts,
 }
 
-type Io<I> = Watched<Withholding<WithInterim<I>>>;
+type ConnectionIo<I> = WatchedConnection<Withholding<WithInterim<I>>>;
 
 /// Future of the answer to one request, polled by hyper. The handler's future is kilobytes large, so it is
 /// boxed when it is created and never moved.
-struct Answering<F, B> {
+struct PendingAnswer<F, B> {
     answer: Pin<Box<F>>,
     in_flight: Option<InFlight>,
-    interim: Option<Interim>,
-    framing: Framing,
+    interim: Option<InterimRequest>,
+    framing: RequestFraming,
     is_head: bool,
     /// Slot for the handler's unread body, and the account of a connection that may wait for it.
-    rest: Option<(RestSlot<body::Incoming>, Account, Arc<Seat>)>,
+    unread: Option<(UnreadBodySlot<body::Incoming>, Account, Arc<ConnectionState>)>,
     /// An answer that waits for the unread body.
-    finishing: Option<Box<Finishing<body::Incoming, B>>>,
+    delayed: Option<Box<DelayedAnswer<body::Incoming, B>>>,
 }
 
-impl<F: Future<Output = Response<B>>, B: Body + Unpin> Future for Answering<F, B> {
-    type Output = Result<Response<Flying<B>>, Infallible>;
+impl<F: Future<Output = Response<B>>, B: Body + Unpin> Future for PendingAnswer<F, B> {
+    type Output = Result<Response<TrackedBody<B>>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let version = self.framing.version;
-        if let Some(finishing) = &mut self.finishing {
+        if let Some(finishing) = &mut self.delayed {
             let answer = ready!(finishing.poll(version, cx));
-            self.finishing = None;
+            self.delayed = None;
             return self.finish(answer);
         }
         let answer = ready!(self.answer.as_mut().poll(cx));
         if let Some(interim) = self.interim.take().filter(|_| answer.status().is_success()) {
-            interim.owe();
+            interim.request();
         }
-        let Some((rest, account, seat)) = self.rest.take() else { return self.finish(answer) };
-        match settle(&rest, self.framing, (&seat, account.memory()), answer) {
-            Next::Send(answer) => self.finish(answer),
-            Next::Wait(mut finishing) => {
+        let Some((rest, account, seat)) = self.unread.take() else { return self.finish(answer) };
+        match finish_answer(&rest, self.framing, (&seat, account.memory()), answer) {
+            AnswerAction::Send(answer) => self.finish(answer),
+            AnswerAction::Wait(mut finishing) => {
                 let polled = finishing.poll(version, cx);
                 if polled.is_pending() {
-                    self.finishing = Some(finishing);
+                    self.delayed = Some(finishing);
                 }
                 self.finish(ready!(polled))
             }
@@ -153,36 +153,40 @@ impl<F: Future<Output = Response<B>>, B: Body + Unpin> Future for Answering<F, B
     }
 }
 
-impl<F, B: Body> Answering<F, B> {
-    fn finish(&mut self, answer: Response<B>) -> Poll<Result<Response<Flying<B>>, Infallible>> {
+impl<F, B: Body> PendingAnswer<F, B> {
+    fn finish(&mut self, answer: Response<B>) -> Poll<Result<Response<TrackedBody<B>>, Infallible>> {
         // An answer is taken once.
         let Some(in_flight) = self.in_flight.take() else { return Poll::Pending };
         if self.framing.version <= Version::HTTP_11 && (self.framing.closes || is_close(answer.headers())) {
-            in_flight.is_last();
+            in_flight.mark_last();
         }
-        Poll::Ready(Ok(on_the_wire(answer, self.is_head, in_flight)))
+        Poll::Ready(Ok(wire_answer(answer, self.is_head, in_flight)))
     }
 }
 
 /// Returns the answer as it is sent. The answer to a HEAD, and those of some statuses, have no body in any
 /// version of HTTP. All others carry the length of their body if it is known, also if it is 0. hyper ensures
 /// both in HTTP/1.1 only. The answer to a HEAD carries the length that the body of a GET would have.
-fn on_the_wire<B: Body>(mut answer: Response<B>, is_head: bool, in_flight: InFlight) -> Response<Flying<B>> {
+fn wire_answer<B: Body>(
+    mut answer: Response<B>,
+    is_head: bool,
+    in_flight: InFlight,
+) -> Response<TrackedBody<B>> {
     let is_bare = matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if is_bare {
-        return answer.map(|_| Flying::new(None, in_flight));
+        return answer.map(|_| TrackedBody::new(None, in_flight));
     }
     let length = answer.body().size_hint().exact();
     // An empty body of a HEAD's answer was left out, so its length is not known.
     if let Some(bytes) = length.filter(|bytes| if is_head { *bytes > 0 } else { *bytes == 0 }) {
         answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(bytes));
     }
-    answer.map(|body| Flying::new((!is_head).then_some(body), in_flight))
+    answer.map(|body| TrackedBody::new((!is_head).then_some(body), in_flight))
 }
 
 /// Classification of the first bytes of the next request of an idle connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Beginning {
+enum RequestStart {
     /// Few enough bytes that the connection may stay idle.
     Short,
     /// A whole head, or bytes that cannot be a head.
@@ -193,7 +197,7 @@ enum Beginning {
     Multiplexed,
 }
 
-impl Beginning {
+impl RequestStart {
     /// Classifies `bytes`. Empty lines before a head belong to it, as hyper skips them.
     fn of(bytes: &[u8]) -> Self {
         if bytes.starts_with(PREFACE) {
@@ -206,7 +210,7 @@ impl Beginning {
             Self::Short
         } else if is_nonsense || ends(b"\n\r\n") || ends(b"\n\n") {
             Self::Head
-        } else if bytes.len() >= RESTING_HEAD_BYTES_MAX {
+        } else if bytes.len() >= IDLE_HEAD_BYTES_MAX {
             Self::Long
         } else {
             Self::Short
@@ -215,42 +219,42 @@ impl Beginning {
 }
 
 /// State of a connection besides its bytes.
-struct Line {
-    seat: Arc<Seat>,
-    interim: Interim,
+struct ConnectionContext {
+    state: Arc<ConnectionState>,
+    interim: InterimRequest,
     withheld: Withheld,
     account: Account,
     stop: CancellationToken,
-    patience: Patience,
+    timeouts: ClientTimeouts,
 }
 
 /// Outcome of the active phase of a connection.
-enum Ended<I> {
+enum ActivePhaseEnd<I> {
     /// The connection is closed.
     Closed,
     /// The connection is idle. Its client may send more later.
-    Rests(Io<I>),
+    Idle(ConnectionIo<I>),
     /// hyper refused a head. The bytes that hyper has read of it are put back.
-    Refused(Io<I>, S3Error),
+    Refused(ConnectionIo<I>, S3Error),
     /// The server has ended the connection. The client may not have read the last answer yet.
-    Lingers(Io<I>),
+    Lingering(ConnectionIo<I>),
 }
 
-impl Server {
+impl HttpServer {
     /// Returns a server with these time limits for clients.
     #[must_use]
-    pub fn new(patience: Patience) -> Self {
+    pub fn new(timeouts: ClientTimeouts) -> Self {
         // By default hyper takes at most 100 header lines. Any explicit limit costs every request 2,000
         // instructions, and a larger limit more, so it is set only on connections that need it.
         let mut wide = http1_builder();
         wide.max_headers(WIDE_HEAD_LINES).max_buf_size(WIDE_HEAD_BYTES);
-        Self { http1: Arc::new(http1_builder()), wide: Arc::new(wide), patience }
+        Self { http1: Arc::new(http1_builder()), large_head: Arc::new(wide), timeouts }
     }
 
     /// Returns the same server with other time limits for clients.
     #[must_use]
-    pub fn with(&self, patience: Patience) -> Self {
-        Self { http1: Arc::clone(&self.http1), wide: Arc::clone(&self.wide), patience }
+    pub fn with_timeouts(&self, timeouts: ClientTimeouts) -> Self {
+        Self { http1: Arc::clone(&self.http1), large_head: Arc::clone(&self.large_head), timeouts }
     }
 
     /// Serves one connection to its end, within the memory of `account`. After `stop` is cancelled, the
@@ -259,61 +263,62 @@ impl Server {
     pub async fn serve<I, H, F, B>(
         &self,
         io: I,
-        seat: Arc<Seat>,
+        state: Arc<ConnectionState>,
         account: Account,
         stop: CancellationToken,
         handler: H,
     ) where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
+        H: Fn(Request<PacedRequestBody>) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        let (interim, withheld) = (Interim::default(), Withheld::default());
+        let (interim, withheld) = (InterimRequest::default(), Withheld::default());
         let io = Withholding::new(WithInterim::new(io, interim.clone()), withheld.clone());
-        let mut io = Watched::new(io, Arc::clone(&seat.activity));
-        let line = Line { seat, interim, withheld, account, stop, patience: self.patience };
+        let mut io = WatchedConnection::new(io, Arc::clone(&state.activity));
+        let context = ConnectionContext { state, interim, withheld, account, stop, timeouts: self.timeouts };
         // Memory for a head that is too large for most connections.
-        let mut wide: Option<MemoryGrant> = None;
-        while let Some(first) = line.first_bytes(&mut io).await {
-            let kind = Beginning::of(&first);
+        let mut large_head_memory: Option<MemoryGrant> = None;
+        while let Some(first) = context.first_bytes(&mut io).await {
+            let kind = RequestStart::of(&first);
             io.put_back(&first);
             drop(first);
             let place = tokio::select! {
-                place = line.place(kind) => place,
+                place = context.acquire_slots(kind) => place,
                 // Its request was not read yet.
-                () = line.seat.give_up.cancelled() => return,
+                () = context.state.room_needed.cancelled() => return,
             };
             // Both futures are boxed, so that an idle connection reserves no space for them.
             let ended = match place {
-                Ok(place) if kind == Beginning::Multiplexed => {
-                    Box::pin(line.multiplexed(io, place, handler.clone())).await
+                Ok(place) if kind == RequestStart::Multiplexed => {
+                    Box::pin(context.serve_http2(io, place, handler.clone())).await
                 }
                 Ok(place) => {
-                    let http = if wide.is_some() { &self.wide } else { &self.http1 };
-                    Box::pin(line.one_by_one(http, io, place, &handler)).await
+                    let http = if large_head_memory.is_some() { &self.large_head } else { &self.http1 };
+                    Box::pin(context.serve_http1(http, io, place, &handler)).await
                 }
                 Err(error) => {
-                    if kind != Beginning::Multiplexed {
-                        Box::pin(refusal::say(io, error, refusal::PATIENCE)).await;
+                    if kind != RequestStart::Multiplexed {
+                        Box::pin(refusal::send(io, error, refusal::REFUSAL_TIMEOUT)).await;
                     }
                     return;
                 }
             };
             match ended {
-                Ended::Rests(resting) => (io, wide) = (resting, None),
-                Ended::Refused(refused, error) => {
-                    let is_larger = error.code() == Code::RequestHeaderSectionTooLarge && wide.is_none();
-                    match line.account.try_reserve(WIDE_HEAD_BLOCKS).filter(|_| is_larger) {
-                        Some(held) => (io, wide) = (refused, Some(held)),
+                ActivePhaseEnd::Idle(resting) => (io, large_head_memory) = (resting, None),
+                ActivePhaseEnd::Refused(refused, error) => {
+                    let is_larger =
+                        error.code() == Code::RequestHeaderSectionTooLarge && large_head_memory.is_none();
+                    match context.account.try_reserve(WIDE_HEAD_BLOCKS).filter(|_| is_larger) {
+                        Some(held) => (io, large_head_memory) = (refused, Some(held)),
                         None => {
                             let error = if is_larger { S3Error::new(Code::SlowDown) } else { error };
-                            return Box::pin(refusal::say(refused, error, refusal::PATIENCE)).await;
+                            return Box::pin(refusal::send(refused, error, refusal::REFUSAL_TIMEOUT)).await;
                         }
                     }
                 }
-                Ended::Lingers(ending) => return Box::pin(line.linger(ending)).await,
-                Ended::Closed => return,
+                ActivePhaseEnd::Lingering(ending) => return Box::pin(context.linger(ending)).await,
+                ActivePhaseEnd::Closed => return,
             }
         }
     }
@@ -333,24 +338,24 @@ fn http1_builder() -> http1::Builder {
     http1
 }
 
-impl Line {
-    /// Waits for the head of the next request, for [`RESTING_HEAD_BYTES_MAX`] of it, or for the preface of
+impl ConnectionContext {
+    /// Waits for the head of the next request, for [`IDLE_HEAD_BYTES_MAX`] of it, or for the preface of
     /// HTTP/2. Returns `None` if the connection ends instead.
-    async fn first_bytes<I>(&self, io: &mut Io<I>) -> Option<Vec<u8>>
+    async fn first_bytes<I>(&self, io: &mut ConnectionIo<I>) -> Option<Vec<u8>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
         let mut bytes = Vec::new();
-        let mut looks = tokio::time::interval(self.patience.look_every());
-        while Beginning::of(&bytes) == Beginning::Short {
-            let room = RESTING_HEAD_BYTES_MAX - bytes.len();
+        let mut looks = tokio::time::interval(self.timeouts.check_interval());
+        while RequestStart::of(&bytes) == RequestStart::Short {
+            let room = IDLE_HEAD_BYTES_MAX - bytes.len();
             tokio::select! {
                 read = read_some(io, room, |more| bytes.extend_from_slice(more)) => match read {
                     Ok(0) | Err(_) => return None,
                     Ok(_) => {}
                 },
                 () = self.stop.cancelled() => return None,
-                () = self.seat.give_up.cancelled() => return None,
+                () = self.state.room_needed.cancelled() => return None,
                 _ = looks.tick() => if self.is_overdue() {
                     return None;
                 }
@@ -360,33 +365,37 @@ impl Line {
     }
 
     /// Acquires the slots for a request with this beginning.
-    async fn place(&self, beginning: Beginning) -> Result<(ActiveSlot, Option<UnverifiedSlot>), S3Error> {
-        let unproven = (beginning == Beginning::Long).then(|| self.account.unverified_slot()).transpose()?;
+    async fn acquire_slots(
+        &self,
+        beginning: RequestStart,
+    ) -> Result<(ActiveSlot, Option<UnverifiedSlot>), S3Error> {
+        let unproven =
+            (beginning == RequestStart::Long).then(|| self.account.unverified_slot()).transpose()?;
         Ok((self.account.activate().await?, unproven))
     }
 
-    /// Serves HTTP/1.1 until no request has arrived for [`REST_AFTER`].
-    async fn one_by_one<I, H, F, B>(
+    /// Serves HTTP/1.1 until no request has arrived for [`IDLE_AFTER`].
+    async fn serve_http1<I, H, F, B>(
         &self,
         http: &http1::Builder,
-        io: Io<I>,
+        io: ConnectionIo<I>,
         _place: (ActiveSlot, Option<UnverifiedSlot>),
         handler: &H,
-    ) -> Ended<I>
+    ) -> ActivePhaseEnd<I>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
+        H: Fn(Request<PacedRequestBody>) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        let service = service_fn(self.answering(handler.clone()));
-        let mut connection = http.serve_connection(TokioIo::new(Framed::new(io)), service);
-        let mut looks = tokio::time::interval(self.patience.look_every().min(REST_AFTER));
+        let service = service_fn(self.request_service(handler.clone()));
+        let mut connection = http.serve_connection(TokioIo::new(FramedConnection::new(io)), service);
+        let mut looks = tokio::time::interval(self.timeouts.check_interval().min(IDLE_AFTER));
         let (mut stopping, mut kept) = (false, false);
         loop {
             let at_work = poll_fn(|cx| match self.poll(&mut connection, cx) {
                 Poll::Ready(over) => Poll::Ready(Some(over)),
-                Poll::Pending if self.is_in_the_way() => Poll::Ready(None),
+                Poll::Pending if self.must_yield_slot() => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             });
             let rests = tokio::select! {
@@ -404,25 +413,25 @@ impl Line {
                     Pin::new(&mut connection).graceful_shutdown();
                     false
                 }
-                () = self.seat.give_up.cancelled(), if !kept => {
-                    kept = self.seat.activity.has_request();
+                () = self.state.room_needed.cancelled(), if !kept => {
+                    kept = self.state.activity.has_request();
                     if !kept {
-                        return Ended::Closed;
+                        return ActivePhaseEnd::Closed;
                     }
                     false
                 }
                 _ = looks.tick() => {
                     if self.is_overdue() {
-                        return Ended::Closed;
+                        return ActivePhaseEnd::Closed;
                     }
-                    self.is_done() && self.rests()
+                    self.is_done() && self.has_been_quiet()
                 }
             };
             if rests && !stopping {
                 let parts = connection.into_parts();
                 let (mut io, _) = parts.io.into_inner().into_parts();
                 io.put_back(&parts.read_buf);
-                return Ended::Rests(io);
+                return ActivePhaseEnd::Idle(io);
             }
         }
     }
@@ -431,26 +440,26 @@ impl Line {
     async fn ended<I: AsyncRead + AsyncWrite + Unpin>(
         &self,
         over: hyper::Result<()>,
-        mut io: Io<I>,
+        mut io: ConnectionIo<I>,
         read: &[u8],
-        uncertain: Option<Uncertain>,
-    ) -> Ended<I> {
+        uncertain: Option<AmbiguousFraming>,
+    ) -> ActivePhaseEnd<I> {
         let refused = over.err().filter(|error| error.is_parse() && self.withheld.take_refusal());
         match (uncertain, refused) {
             (Some(uncertain), _) => {
-                Box::pin(refusal::say(io, uncertain.refusal(), refusal::PATIENCE)).await;
-                Ended::Closed
+                Box::pin(refusal::send(io, uncertain.refusal(), refusal::REFUSAL_TIMEOUT)).await;
+                ActivePhaseEnd::Closed
             }
             (None, Some(error)) => {
                 io.put_back(read);
-                Ended::Refused(io, refusal_of(&error))
+                ActivePhaseEnd::Refused(io, refusal_of(&error))
             }
             (None, None) => {
                 if self.withheld.release() {
                     // A client that does not accept a few hundred bytes within a second is considered gone.
-                    let _ = tokio::time::timeout(REST_AFTER, io.flush()).await;
+                    let _ = tokio::time::timeout(IDLE_AFTER, io.flush()).await;
                 }
-                if io.has_ended() { Ended::Closed } else { Ended::Lingers(io) }
+                if io.has_ended() { ActivePhaseEnd::Closed } else { ActivePhaseEnd::Lingering(io) }
             }
         }
     }
@@ -469,94 +478,94 @@ impl Line {
     }
 
     /// Serves HTTP/2 to the end of the connection.
-    async fn multiplexed<I, H, F, B>(
+    async fn serve_http2<I, H, F, B>(
         &self,
-        io: Io<I>,
+        io: ConnectionIo<I>,
         _place: (ActiveSlot, Option<UnverifiedSlot>),
         handler: H,
-    ) -> Ended<I>
+    ) -> ActivePhaseEnd<I>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
+        H: Fn(Request<PacedRequestBody>) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        self.seat.activity.multiplexes();
-        let (width, _held) = self.width();
+        self.state.activity.set_http2();
+        let (limits, _held) = self.http2_limits();
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
-            .max_concurrent_streams(width.streams)
-            .initial_stream_window_size(width.window_bytes)
-            .initial_connection_window_size(width.window_bytes)
-            .max_send_buf_size(width.send_bytes)
+            .max_concurrent_streams(limits.streams)
+            .initial_stream_window_size(limits.window_bytes)
+            .initial_connection_window_size(limits.window_bytes)
+            .max_send_buf_size(limits.send_bytes)
             .max_header_list_size(HEADER_LIST_BYTES)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_EVERY);
-        let service = service_fn(self.answering(handler));
+        let service = service_fn(self.request_service(handler));
         let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
-        let mut looks = tokio::time::interval(self.patience.look_every().min(REST_AFTER));
+        let mut looks = tokio::time::interval(self.timeouts.check_interval().min(IDLE_AFTER));
         let (mut stopping, mut kept) = (false, false);
         loop {
             tokio::select! {
-                _ = connection.as_mut() => return Ended::Closed,
+                _ = connection.as_mut() => return ActivePhaseEnd::Closed,
                 () = self.stop.cancelled(), if !stopping => {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = self.seat.give_up.cancelled(), if !kept => {
-                    kept = self.seat.activity.has_request();
+                () = self.state.room_needed.cancelled(), if !kept => {
+                    kept = self.state.activity.has_request();
                     if !kept {
-                        return Ended::Closed;
+                        return ActivePhaseEnd::Closed;
                     }
                 }
                 // The connection is idle and occupies a slot that others wait for.
-                _ = looks.tick() => if self.is_overdue() || self.is_in_the_way() && self.rests() {
-                    return Ended::Closed;
+                _ = looks.tick() => if self.is_overdue() || self.must_yield_slot() && self.has_been_quiet() {
+                    return ActivePhaseEnd::Closed;
                 }
             }
         }
     }
 
     /// Returns the limits of an HTTP/2 connection, with the memory for them.
-    fn width(&self) -> (&'static Multiplexing, Option<MemoryGrant>) {
-        let held = |width: &'static Multiplexing| Some((width, self.account.try_reserve(width.blocks)?));
+    fn http2_limits(&self) -> (&'static Http2Limits, Option<MemoryGrant>) {
+        let held = |width: &'static Http2Limits| Some((width, self.account.try_reserve(width.blocks)?));
         let granted = held(&WIDE).or_else(|| held(&NARROW));
         granted.map_or((&SINGLE, None), |(width, held)| (width, Some(held)))
     }
 
     /// Passes requests to `handler` and attaches the watch to their bodies and answers.
-    fn answering<H, F, B>(
+    fn request_service<H, F, B>(
         &self,
         handler: H,
-    ) -> impl Fn(Request<body::Incoming>) -> Answering<F, B> + use<H, F, B>
+    ) -> impl Fn(Request<body::Incoming>) -> PendingAnswer<F, B> + use<H, F, B>
     where
-        H: Fn(Request<Incoming>) -> F,
+        H: Fn(Request<PacedRequestBody>) -> F,
         F: Future<Output = Response<B>>,
     {
-        let (seat, interim, pace) = (Arc::clone(&self.seat), self.interim.clone(), self.patience.pace);
+        let (seat, interim, pace) = (Arc::clone(&self.state), self.interim.clone(), self.timeouts.min_rate);
         let account = self.account.clone();
         move |request| {
             let in_flight = Some(seat.activity.request());
-            let framing = Framing {
+            let framing = RequestFraming {
                 version: request.version(),
                 expects: expects_continue(&request),
-                closes: closes(&request),
+                closes: is_last_request(&request),
             };
-            let interim = expects_in_vain(&request, framing).then(|| interim.clone());
+            let interim = expects_continue_without_body(&request, framing).then(|| interim.clone());
             let is_head = request.method() == Method::HEAD;
             let (head, body) = request.into_parts();
-            let (body, rest) = Incoming::new(body, pace, || seat.activity.request());
+            let (body, rest) = PacedRequestBody::new(body, pace, || seat.activity.request());
             let answer = Box::pin(handler(Request::from_parts(head, body)));
             let rest = rest.map(|rest| (rest, account.clone(), Arc::clone(&seat)));
-            Answering { answer, in_flight, interim, framing, is_head, rest, finishing: None }
+            PendingAnswer { answer, in_flight, interim, framing, is_head, unread: rest, delayed: None }
         }
     }
 
     /// Waits until the client has read its last answer, within time limits.
-    async fn linger<I: AsyncRead + AsyncWrite + Unpin>(&self, io: Io<I>) {
+    async fn linger<I: AsyncRead + AsyncWrite + Unpin>(&self, io: ConnectionIo<I>) {
         tokio::select! {
             () = linger(io) => {}
-            () = self.seat.give_up.cancelled() => {}
+            () = self.state.room_needed.cancelled() => {}
             () = async {
                 self.stop.cancelled().await;
                 tokio::time::sleep(DRAIN_LINGER).await;
@@ -566,23 +575,23 @@ impl Line {
 
     /// Returns true if every answer is sent, no further bytes have arrived, and another request may follow.
     fn is_done(&self) -> bool {
-        !self.seat.activity.ends() && self.seat.activity.is_quiet() && self.interim.is_flushed()
+        !self.state.activity.is_ending() && self.state.activity.is_quiet() && self.interim.is_flushed()
     }
 
-    fn rests(&self) -> bool {
-        self.seat.activity.quiet_for().is_some_and(|quiet| quiet >= REST_AFTER)
+    fn has_been_quiet(&self) -> bool {
+        self.state.activity.quiet_for().is_some_and(|quiet| quiet >= IDLE_AFTER)
     }
 
     /// Returns true if the connection has no request in flight while others wait for its slot. A part of the
     /// next head is kept when the connection becomes idle.
-    fn is_in_the_way(&self) -> bool {
-        let activity = &self.seat.activity;
-        let is_idle = activity.owes_nothing() && !activity.ends();
+    fn must_yield_slot(&self) -> bool {
+        let activity = &self.state.activity;
+        let is_idle = activity.has_no_pending_answer() && !activity.is_ending();
         self.account.memory().is_short() && is_idle && self.interim.is_flushed()
     }
 
     fn is_overdue(&self) -> bool {
-        let overdue = self.seat.activity.overdue(&self.patience);
+        let overdue = self.state.activity.overdue(&self.timeouts);
         if let Some(overdue) = overdue {
             tracing::debug!(?overdue, "a connection is closed");
         }
@@ -593,7 +602,7 @@ impl Line {
 /// Returns the answer to a head that hyper refuses.
 fn refusal_of(error: &hyper::Error) -> S3Error {
     match error.is_parse_too_large() {
-        true => too_large(),
+        true => head_too_large(),
         false => {
             S3Error::new(Code::InvalidRequest).message("The head of the request is not well-formed HTTP.")
         }
@@ -601,7 +610,7 @@ fn refusal_of(error: &hyper::Error) -> S3Error {
 }
 
 /// Returns true if the client sends no request after this one.
-fn closes(request: &Request<body::Incoming>) -> bool {
+fn is_last_request(request: &Request<body::Incoming>) -> bool {
     request.version() <= Version::HTTP_10 || is_close(request.headers())
 }
 
@@ -617,7 +626,7 @@ fn expects_continue(request: &Request<body::Incoming>) -> bool {
 }
 
 /// Returns true if the client expects `100 Continue` for a body that has no bytes.
-fn expects_in_vain(request: &Request<body::Incoming>, framing: Framing) -> bool {
+fn expects_continue_without_body(request: &Request<body::Incoming>, framing: RequestFraming) -> bool {
     framing.expects && framing.version == Version::HTTP_11 && request.body().is_end_stream()
 }
 

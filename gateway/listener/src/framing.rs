@@ -20,7 +20,7 @@ const LINE_KEPT_BYTES: usize = 128;
 
 /// The reason why the end of a request is ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Uncertain {
+pub(super) enum AmbiguousFraming {
     /// A line ends with LF alone.
     BareLineFeed,
     /// The length is given twice, or is not a number.
@@ -31,7 +31,7 @@ pub(super) enum Uncertain {
     Chunk,
 }
 
-impl Uncertain {
+impl AmbiguousFraming {
     /// Returns the answer to a request with such a head.
     pub(super) fn refusal(self) -> S3Error {
         S3Error::new(Code::BadRequest).message(match self {
@@ -45,7 +45,7 @@ impl Uncertain {
 
 /// Position of the next byte in the requests of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum FramingPosition {
     /// Before a request line, or in it.
     RequestLine,
     /// In the header lines.
@@ -64,8 +64,8 @@ enum Place {
 
 /// Tracks the framing of the requests on one connection. A pure state machine.
 #[derive(Debug)]
-pub(super) struct Framing {
-    place: Place,
+pub(super) struct FramingScanner {
+    position: FramingPosition,
     /// The beginning of a line whose end has not arrived yet.
     line: Vec<u8>,
     /// Length of that line so far.
@@ -76,10 +76,10 @@ pub(super) struct Framing {
     chunked: bool,
 }
 
-impl Framing {
+impl FramingScanner {
     pub(super) const fn new() -> Self {
         Self {
-            place: Place::RequestLine,
+            position: FramingPosition::RequestLine,
             line: Vec::new(),
             line_bytes: 0,
             carriage_return: false,
@@ -90,47 +90,57 @@ impl Framing {
 
     /// Returns true if the next byte belongs to a request's head.
     const fn is_in_head(&self) -> bool {
-        matches!(self.place, Place::RequestLine | Place::Header)
+        matches!(self.position, FramingPosition::RequestLine | FramingPosition::Header)
     }
 
     /// Advances over `bytes`.
     ///
     /// # Errors
     /// The reason, and the number of bytes before the ambiguous line. Those may be passed on.
-    pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<(), (usize, Uncertain)> {
+    pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<(), (usize, AmbiguousFraming)> {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];
-            at += match self.place {
-                Place::Body(left) => self.skip(left, rest, Place::RequestLine, Place::Body),
-                Place::Chunk(left) => self.skip(left, rest, Place::ChunkEnd, Place::Chunk),
+            at += match self.position {
+                FramingPosition::Body(left) => {
+                    self.skip(left, rest, FramingPosition::RequestLine, FramingPosition::Body)
+                }
+                FramingPosition::Chunk(left) => {
+                    self.skip(left, rest, FramingPosition::ChunkEnd, FramingPosition::Chunk)
+                }
                 _ => self.line(rest).map_err(|uncertain| (at, uncertain))?,
             };
         }
         Ok(())
     }
 
-    fn skip(&mut self, left: u64, rest: &[u8], then: Place, still: fn(u64) -> Place) -> usize {
+    fn skip(
+        &mut self,
+        left: u64,
+        rest: &[u8],
+        then: FramingPosition,
+        still: fn(u64) -> FramingPosition,
+    ) -> usize {
         let taken = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
         let left = left - taken as u64;
-        self.place = if left == 0 { then } else { still(left) };
+        self.position = if left == 0 { then } else { still(left) };
         taken
     }
 
     /// Consumes a line, or the part of it that has arrived. Returns the number of bytes consumed.
-    fn line(&mut self, rest: &[u8]) -> Result<usize, Uncertain> {
+    fn line(&mut self, rest: &[u8]) -> Result<usize, AmbiguousFraming> {
         let Some(end) = memchr(b'\n', rest) else {
             self.keep(rest);
             return Ok(rest.len());
         };
         let (piece, taken) = (&rest[..end], end + 1);
         let whole = if self.line_bytes == 0 {
-            let text = piece.strip_suffix(b"\r").ok_or_else(|| self.bare())?;
+            let text = piece.strip_suffix(b"\r").ok_or_else(|| self.bare_line_feed())?;
             self.end_line(text)
         } else {
             self.keep(piece);
             if !self.carriage_return {
-                return Err(self.bare());
+                return Err(self.bare_line_feed());
             }
             let mut line = std::mem::take(&mut self.line);
             // Only the beginning of a long line was kept, without its CR.
@@ -146,8 +156,8 @@ impl Framing {
         whole.map(|()| taken)
     }
 
-    fn bare(&self) -> Uncertain {
-        if self.is_in_head() { Uncertain::BareLineFeed } else { Uncertain::Chunk }
+    fn bare_line_feed(&self) -> AmbiguousFraming {
+        if self.is_in_head() { AmbiguousFraming::BareLineFeed } else { AmbiguousFraming::Chunk }
     }
 
     /// Keeps a piece of a line, up to [`LINE_KEPT_BYTES`] of the line.
@@ -161,46 +171,48 @@ impl Framing {
     }
 
     /// Handles a complete line, given without its end.
-    fn end_line(&mut self, line: &[u8]) -> Result<(), Uncertain> {
-        match self.place {
+    fn end_line(&mut self, line: &[u8]) -> Result<(), AmbiguousFraming> {
+        match self.position {
             // Clients may send an empty line before a request.
-            Place::RequestLine if line.is_empty() => {}
-            Place::RequestLine => {
+            FramingPosition::RequestLine if line.is_empty() => {}
+            FramingPosition::RequestLine => {
                 (self.length, self.chunked) = (None, false);
-                self.place = Place::Header;
+                self.position = FramingPosition::Header;
             }
-            Place::Header if line.is_empty() => self.end_head(),
-            Place::Header => self.header(line)?,
-            Place::ChunkLine => self.place = chunk(line).ok_or(Uncertain::Chunk)?,
-            Place::ChunkEnd if line.is_empty() => self.place = Place::ChunkLine,
-            Place::ChunkEnd => return Err(Uncertain::Chunk),
-            Place::Trailer if line.is_empty() => self.place = Place::RequestLine,
-            Place::Trailer | Place::Body(_) | Place::Chunk(_) => {}
+            FramingPosition::Header if line.is_empty() => self.end_head(),
+            FramingPosition::Header => self.header(line)?,
+            FramingPosition::ChunkLine => {
+                self.position = position_after_chunk_line(line).ok_or(AmbiguousFraming::Chunk)?
+            }
+            FramingPosition::ChunkEnd if line.is_empty() => self.position = FramingPosition::ChunkLine,
+            FramingPosition::ChunkEnd => return Err(AmbiguousFraming::Chunk),
+            FramingPosition::Trailer if line.is_empty() => self.position = FramingPosition::RequestLine,
+            FramingPosition::Trailer | FramingPosition::Body(_) | FramingPosition::Chunk(_) => {}
         }
         Ok(())
     }
 
     fn end_head(&mut self) {
-        self.place = match self.length {
-            _ if self.chunked => Place::ChunkLine,
-            Some(length) if length > 0 => Place::Body(length),
-            _ => Place::RequestLine,
+        self.position = match self.length {
+            _ if self.chunked => FramingPosition::ChunkLine,
+            Some(length) if length > 0 => FramingPosition::Body(length),
+            _ => FramingPosition::RequestLine,
         };
     }
 
-    fn header(&mut self, line: &[u8]) -> Result<(), Uncertain> {
+    fn header(&mut self, line: &[u8]) -> Result<(), AmbiguousFraming> {
         let Some(colon) = memchr(b':', line) else { return Ok(()) };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
-            let length = number(value).filter(|_| self.length.is_none()).ok_or(Uncertain::Length)?;
+            let length = number(value).filter(|_| self.length.is_none()).ok_or(AmbiguousFraming::Length)?;
             self.length = Some(length);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
-                return Err(Uncertain::Coding);
+                return Err(AmbiguousFraming::Coding);
             }
             self.chunked = true;
         }
-        if self.chunked && self.length.is_some() { Err(Uncertain::Coding) } else { Ok(()) }
+        if self.chunked && self.length.is_some() { Err(AmbiguousFraming::Coding) } else { Ok(()) }
     }
 }
 
@@ -211,44 +223,44 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// Parses the line that begins a chunk. Returns the position after it.
-fn chunk(line: &[u8]) -> Option<Place> {
+fn position_after_chunk_line(line: &[u8]) -> Option<FramingPosition> {
     let size = line.split(|b| *b == b';').next()?.trim_ascii_end();
     let digits = std::str::from_utf8(size).ok().filter(|size| size.bytes().all(|b| b.is_ascii_hexdigit()))?;
     match u64::from_str_radix(digits, 16).ok()? {
-        0 => Some(Place::Trailer),
-        bytes => Some(Place::Chunk(bytes)),
+        0 => Some(FramingPosition::Trailer),
+        bytes => Some(FramingPosition::Chunk(bytes)),
     }
 }
 
 /// A connection whose framing is scanned.
 #[derive(Debug)]
-pub(super) struct Framed<I> {
+pub(super) struct FramedConnection<I> {
     inner: I,
-    framing: Framing,
-    uncertain: Option<Uncertain>,
+    framing: FramingScanner,
+    ambiguity: Option<AmbiguousFraming>,
 }
 
-impl<I> Framed<I> {
+impl<I> FramedConnection<I> {
     /// Scans the requests of `inner`, which starts before a request.
     pub(super) const fn new(inner: I) -> Self {
-        Self { inner, framing: Framing::new(), uncertain: None }
+        Self { inner, framing: FramingScanner::new(), ambiguity: None }
     }
 
     /// Returns the connection, and the reason of an ambiguous head on it.
-    pub(super) fn into_parts(self) -> (I, Option<Uncertain>) {
+    pub(super) fn into_parts(self) -> (I, Option<AmbiguousFraming>) {
         let refused = self.refused();
         (self.inner, refused)
     }
 
-    fn refused(&self) -> Option<Uncertain> {
-        self.uncertain.filter(|_| self.framing.is_in_head())
+    fn refused(&self) -> Option<AmbiguousFraming> {
+        self.ambiguity.filter(|_| self.framing.is_in_head())
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Framed<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for FramedConnection<I> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let Some(uncertain) = this.uncertain {
+        if let Some(uncertain) = this.ambiguity {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, format!("{uncertain:?}"))));
         }
         let before = buf.filled().len();
@@ -256,7 +268,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Framed<I> {
         let Err((certain, uncertain)) = this.framing.scan(&buf.filled()[before..]) else {
             return Poll::Ready(Ok(()));
         };
-        this.uncertain = Some(uncertain);
+        this.ambiguity = Some(uncertain);
         buf.set_filled(before + certain);
         if certain == 0 {
             // Zero bytes would signal the end of the connection.
@@ -266,7 +278,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Framed<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Framed<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for FramedConnection<I> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().inner).poll_write(cx, bytes)
     }

@@ -18,28 +18,28 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Requests the interim answer of one connection. Clones share the request.
 #[derive(Clone, Debug, Default)]
-pub struct Interim(Arc<Flags>);
+pub struct InterimRequest(Arc<Flags>);
 
 #[derive(Debug, Default)]
 struct Flags {
     /// True if bytes were written since the last flush. hyper may have more of the same answer buffered.
     unflushed: AtomicBool,
     /// True if the interim answer is due before the next bytes.
-    owed: AtomicBool,
+    is_due: AtomicBool,
 }
 
-impl Interim {
+impl InterimRequest {
     /// Marks the next bytes written as the final answer of a request that is owed an interim one.
-    pub fn owe(&self) {
+    pub fn request(&self) {
         if !self.0.unflushed.load(Relaxed) {
-            self.0.owed.store(true, Relaxed);
+            self.0.is_due.store(true, Relaxed);
         }
     }
 
     /// Returns true if all written bytes were flushed and no interim answer is due.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
-        !self.0.unflushed.load(Relaxed) && !self.0.owed.load(Relaxed)
+        !self.0.unflushed.load(Relaxed) && !self.0.is_due.load(Relaxed)
     }
 }
 
@@ -47,28 +47,28 @@ impl Interim {
 #[derive(Debug)]
 pub struct WithInterim<I> {
     inner: I,
-    interim: Interim,
+    interim: InterimRequest,
     /// Remaining bytes of an interim answer.
-    rest: &'static [u8],
+    remaining: &'static [u8],
 }
 
 impl<I: AsyncWrite + Unpin> WithInterim<I> {
     /// Wraps `inner` and inserts the answers that `interim` requests.
-    pub const fn new(inner: I, interim: Interim) -> Self {
-        Self { inner, interim, rest: &[] }
+    pub const fn new(inner: I, interim: InterimRequest) -> Self {
+        Self { inner, interim, remaining: &[] }
     }
 
     /// Writes the interim answer if it is due, and records that other bytes follow.
-    fn poll_owed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.interim.0.owed.swap(false, Relaxed) {
-            self.rest = CONTINUE;
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.interim.0.is_due.swap(false, Relaxed) {
+            self.remaining = CONTINUE;
         }
-        while !self.rest.is_empty() {
-            let written = ready!(Pin::new(&mut self.inner).poll_write(cx, self.rest))?;
+        while !self.remaining.is_empty() {
+            let written = ready!(Pin::new(&mut self.inner).poll_write(cx, self.remaining))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.rest = &self.rest[written..];
+            self.remaining = &self.remaining[written..];
         }
         self.interim.0.unflushed.store(true, Relaxed);
         Poll::Ready(Ok(()))
@@ -84,7 +84,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for WithInterim<I> {
 impl<I: AsyncWrite + Unpin> AsyncWrite for WithInterim<I> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        ready!(this.poll_owed(cx))?;
+        ready!(this.poll_interim(cx))?;
         Pin::new(&mut this.inner).poll_write(cx, bytes)
     }
 
@@ -94,7 +94,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for WithInterim<I> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        ready!(this.poll_owed(cx))?;
+        ready!(this.poll_interim(cx))?;
         Pin::new(&mut this.inner).poll_write_vectored(cx, slices)
     }
 
@@ -116,15 +116,15 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for WithInterim<I> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTINUE, Interim, WithInterim};
+    use super::{CONTINUE, InterimRequest, WithInterim};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[tokio::test]
     async fn the_interim_answer_precedes_the_final_answer_if_writes_are_short() {
         let (mut client, server) = tokio::io::duplex(3);
-        let interim = Interim::default();
+        let interim = InterimRequest::default();
         let mut connection = WithInterim::new(server, interim.clone());
-        interim.owe();
+        interim.request();
         let writing = tokio::spawn(async move { connection.write_all(b"final").await });
         let mut got = String::new();
         client.read_to_string(&mut got).await.unwrap();
@@ -135,10 +135,10 @@ mod tests {
     #[tokio::test]
     async fn the_interim_answer_is_never_written_within_another_answer() {
         let (mut client, server) = tokio::io::duplex(64);
-        let interim = Interim::default();
+        let interim = InterimRequest::default();
         let mut connection = WithInterim::new(server, interim.clone());
         connection.write_all(b"one, fir").await.unwrap();
-        interim.owe();
+        interim.request();
         connection.write_all(b"st half; ").await.unwrap();
         connection.flush().await.unwrap();
         connection.write_all(b"two").await.unwrap();

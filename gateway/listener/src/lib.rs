@@ -19,18 +19,18 @@ pub mod unread;
 pub mod watch;
 pub mod withheld;
 
-use crate::connection::Server;
-use crate::pace::Incoming;
-use crate::room::{Crowd, Seat};
+use crate::connection::HttpServer;
+use crate::pace::PacedRequestBody;
+use crate::room::{ConnectionRegistry, ConnectionState};
 use crate::tls::Certificate;
-use crate::watch::Patience;
+use crate::watch::ClientTimeouts;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use mlgw_config::Address;
-use mlgw_objects::Shortage;
-use mlgw_objects::memory::{Account, Memory};
-use mlgw_telemetry::Metrics;
+use mlgw_objects::ResourceShortage;
+use mlgw_objects::memory::{Account, RequestMemory};
+use mlgw_telemetry::GatewayMetrics;
 use mlgw_wire::error::{Code, S3Error};
 use std::error::Error;
 use std::future::Future;
@@ -132,11 +132,11 @@ pub struct Peer {
     /// Memory account of its connection.
     pub account: Account,
     /// True if its connection has a reserved slot, in which only probes are answered.
-    pub is_spare: bool,
+    pub is_probe_only: bool,
 }
 
 /// A listener with its limits and the server of its connections.
-pub struct Door {
+pub struct ConnectionListener {
     /// The listener.
     pub listener: TcpListener,
     /// Certificate for HTTPS. `None` for HTTP.
@@ -146,15 +146,15 @@ pub struct Door {
     /// True if idle connections are closed to make room for others.
     pub makes_room: bool,
     /// Reserved slots for probes, beyond `connections_max`.
-    pub spare: Option<Spare>,
+    pub probe_slots: Option<ProbeSlots>,
     /// Maximum number of connections being refused at a time.
     pub refusals_max: usize,
     /// Serves the connections.
-    pub server: Server,
+    pub server: HttpServer,
     /// Memory of the connections.
-    pub memory: Memory,
+    pub memory: RequestMemory,
     /// Counts the connections, if they are counted.
-    pub metrics: Option<Arc<Metrics>>,
+    pub metrics: Option<Arc<GatewayMetrics>>,
     /// Stops accepting, and then ends each connection after its requests.
     pub stop: CancellationToken,
     /// Tasks of the connections.
@@ -162,38 +162,40 @@ pub struct Door {
 }
 
 /// Reserved slots for probes.
-pub struct Spare {
+pub struct ProbeSlots {
     /// Number of slots.
     pub connections_max: usize,
     /// Time limits of their clients.
-    pub patience: Patience,
+    pub timeouts: ClientTimeouts,
     /// Memory of their connections.
-    pub memory: Memory,
+    pub memory: RequestMemory,
 }
 
 /// The free slots of a listener.
 #[derive(Clone)]
-struct Places {
+struct ListenerSlots {
     open: Arc<Semaphore>,
-    spare: Arc<Semaphore>,
+    probes: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
-    crowd: Option<Arc<Crowd>>,
+    registry: Option<Arc<ConnectionRegistry>>,
 }
 
-impl Door {
+impl ConnectionListener {
     /// Accepts connections until `stop` is cancelled.
     pub async fn accept<H, F, B>(self, handler: H)
     where
-        H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
+        H: Fn(Request<PacedRequestBody>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        let spare = self.spare.as_ref().map_or(0, |spare| spare.connections_max);
-        let places = Places {
+        let probe_slots = self.probe_slots.as_ref().map_or(0, |slots| slots.connections_max);
+        let slots = ListenerSlots {
             open: Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS))),
-            spare: Arc::new(Semaphore::new(spare)),
+            probes: Arc::new(Semaphore::new(probe_slots)),
             refusals: Arc::new(Semaphore::new(self.refusals_max)),
-            crowd: self.makes_room.then(|| Arc::new(Crowd::new(self.connections_max.saturating_add(spare)))),
+            registry: self
+                .makes_room
+                .then(|| Arc::new(ConnectionRegistry::new(self.connections_max.saturating_add(probe_slots)))),
         };
         loop {
             let accepted = tokio::select! {
@@ -201,7 +203,7 @@ impl Door {
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, address)) => self.place(&places, stream, address, &handler).await,
+                Ok((stream, address)) => self.admit(&slots, stream, address, &handler).await,
                 Err(error) => accept_failed(&error).await,
             }
         }
@@ -209,72 +211,80 @@ impl Door {
 
     /// Assigns a slot to a connection, or refuses it. Without a free slot it waits up to [`REFUSAL_GRACE`]
     /// for a refusal slot, so that a burst is not cut off before idle connections have made room for it.
-    async fn place<H, F, B>(&self, places: &Places, stream: TcpStream, address: SocketAddr, handler: &H)
-    where
-        H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
+    async fn admit<H, F, B>(
+        &self,
+        places: &ListenerSlots,
+        stream: TcpStream,
+        address: SocketAddr,
+        handler: &H,
+    ) where
+        H: Fn(Request<PacedRequestBody>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        let arrived = self.arrived(stream, address);
-        let (count, handler) = (self.metrics.as_ref().map(Metrics::connection), handler.clone());
-        let Places { open, crowd, .. } = places.clone();
+        let arrived = self.accepted(stream, address);
+        let (count, handler) = (self.metrics.as_ref().map(GatewayMetrics::connection), handler.clone());
+        let ListenerSlots { open, registry: crowd, .. } = places.clone();
         if let Ok(permit) = open.clone().try_acquire_owned() {
             self.tasks.spawn(async move {
-                crowd.iter().for_each(|crowd| crowd.enter(&arrived.seat));
-                arrived.converse(handler).await;
+                crowd.iter().for_each(|crowd| crowd.add(&arrived.state));
+                arrived.serve(handler).await;
                 drop((permit, count));
             });
             return;
         }
-        let mut made = crowd.as_ref().is_some_and(|crowd| crowd.make_room());
-        let Some(refusing) = soon(places.refusals.clone()).await else { return };
-        let spare = self.spare.as_ref().map(|spare| (self.server.with(spare.patience), spare.memory.clone()));
-        let (spares, metrics) = (places.spare.clone(), self.metrics.clone());
+        let mut has_made_room = crowd.as_ref().is_some_and(|crowd| crowd.make_room());
+        let Some(refusing) = acquire_soon(places.refusals.clone()).await else { return };
+        let probe_server = self
+            .probe_slots
+            .as_ref()
+            .map(|slots| (self.server.with_timeouts(slots.timeouts), slots.memory.clone()));
+        let (spares, metrics) = (places.probes.clone(), self.metrics.clone());
         let is_crowded = places.refusals.available_permits() < self.refusals_max / 2;
         self.tasks.spawn(async move {
             // Kept until the task ends, because an open connection is counted.
             let _count = count;
             let room = async {
                 // A connection that has no answer yet may become idle a moment later.
-                while let Some(crowd) = crowd.as_ref().filter(|_| !made) {
+                while let Some(crowd) = crowd.as_ref().filter(|_| !has_made_room) {
                     tokio::time::sleep(ROOM_PAUSE).await;
-                    made = crowd.make_room();
+                    has_made_room = crowd.make_room();
                 }
                 std::future::pending().await
             };
             let open = tokio::select! {
-                permit = soon(open) => permit,
+                permit = acquire_soon(open) => permit,
                 never = room => never,
             };
             let (arrived, _permit) = if let Some(permit) = open {
                 (arrived, permit)
-            } else if let Some((server, memory)) = spare
-                && let Some(permit) = soon(spares).await
+            } else if let Some((server, memory)) = probe_server
+                && let Some(permit) = acquire_soon(spares).await
             {
-                (arrived.spare(server, &memory), permit)
+                (arrived.in_probe_slot(server, &memory), permit)
             } else {
                 return refuse(arrived.stream, arrived.certificate, metrics.as_deref(), is_crowded).await;
             };
             drop(refusing);
-            crowd.iter().for_each(|crowd| crowd.enter(&arrived.seat));
-            arrived.converse(handler).await;
+            crowd.iter().for_each(|crowd| crowd.add(&arrived.state));
+            arrived.serve(handler).await;
         });
     }
 
-    fn arrived(&self, stream: TcpStream, address: SocketAddr) -> Arrived {
-        Arrived {
+    fn accepted(&self, stream: TcpStream, address: SocketAddr) -> AcceptedConnection {
+        AcceptedConnection {
             stream,
             certificate: self.certificate.clone(),
             server: self.server.clone(),
             stop: self.stop.clone(),
-            peer: Peer { address, account: self.memory.account(address.ip()), is_spare: false },
-            seat: Seat::new(),
+            peer: Peer { address, account: self.memory.account(address.ip()), is_probe_only: false },
+            state: ConnectionState::new(),
         }
     }
 }
 
 /// Acquires a slot that is free within [`REFUSAL_GRACE`].
-async fn soon(places: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+async fn acquire_soon(places: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
     timeout(REFUSAL_GRACE, places.acquire_owned()).await.ok()?.ok()
 }
 
@@ -289,31 +299,31 @@ async fn accept_failed(error: &io::Error) {
 }
 
 /// An accepted connection with the state needed to serve it.
-struct Arrived {
+struct AcceptedConnection {
     stream: TcpStream,
     certificate: Option<Certificate>,
-    server: Server,
+    server: HttpServer,
     stop: CancellationToken,
     peer: Peer,
-    seat: Arc<Seat>,
+    state: Arc<ConnectionState>,
 }
 
-impl Arrived {
+impl AcceptedConnection {
     /// Returns the same connection in a reserved slot for probes.
-    fn spare(mut self, server: Server, memory: &Memory) -> Self {
+    fn in_probe_slot(mut self, server: HttpServer, memory: &RequestMemory) -> Self {
         self.peer.account = memory.account(self.peer.address.ip());
-        self.peer.is_spare = true;
+        self.peer.is_probe_only = true;
         self.server = server;
         self
     }
 
-    async fn converse<H, F, B>(self, handler: H)
+    async fn serve<H, F, B>(self, handler: H)
     where
-        H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
+        H: Fn(Request<PacedRequestBody>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        let Self { stream, certificate, server, stop, peer, seat } = self;
+        let Self { stream, certificate, server, stop, peer, state: seat } = self;
         // Answers are written whole, so a delay to collect more bytes would only cost time.
         let _ = stream.set_nodelay(true);
         let account = peer.account.clone();
@@ -321,10 +331,10 @@ impl Arrived {
         let Some(certificate) = certificate else {
             return server.serve(stream, seat, account, stop, handler).await;
         };
-        let handshake = timeout(server.patience.head, certificate.acceptor().accept(stream));
+        let handshake = timeout(server.timeouts.head, certificate.acceptor().accept(stream));
         let encrypted = tokio::select! {
             () = stop.cancelled() => return,
-            () = seat.give_up.cancelled() => return,
+            () = seat.room_needed.cancelled() => return,
             encrypted = handshake => encrypted,
         };
         if let Ok(Ok(encrypted)) = encrypted {
@@ -336,15 +346,15 @@ impl Arrived {
 async fn refuse(
     stream: TcpStream,
     certificate: Option<Certificate>,
-    metrics: Option<&Metrics>,
+    metrics: Option<&GatewayMetrics>,
     is_crowded: bool,
 ) {
-    metrics.into_iter().for_each(|metrics| metrics.objects.throttle(Shortage::Connections));
+    metrics.into_iter().for_each(|metrics| metrics.objects.throttle(ResourceShortage::Connections));
     let error = S3Error::new(Code::SlowDown).message("The server has as many connections as it may.");
-    let patience = if is_crowded { refusal::IN_A_CROWD } else { refusal::PATIENCE };
-    let Some(certificate) = certificate else { return refusal::say(stream, error, patience).await };
+    let patience = if is_crowded { refusal::CROWDED_REFUSAL_TIMEOUT } else { refusal::REFUSAL_TIMEOUT };
+    let Some(certificate) = certificate else { return refusal::send(stream, error, patience).await };
     if let Ok(Ok(encrypted)) = timeout(patience, certificate.acceptor().accept(stream)).await {
-        refusal::say(encrypted, error, patience).await;
+        refusal::send(encrypted, error, patience).await;
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! A body that is dropped before its end is handed back to its connection ([`super::unread`]).
 
-use super::unread::{Rest, RestSlot};
+use super::unread::{UnreadBody, UnreadBodySlot};
 use super::watch::InFlight;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -20,14 +20,14 @@ use tokio::time::Sleep;
 
 /// Minimum rate of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct MinimumTransferRate {
     /// Duration of waiting over which the rate is measured.
     pub window: Duration,
     /// Mean bytes per second in a window.
     pub rate_min: u64,
 }
 
-impl Pace {
+impl MinimumTransferRate {
     /// Returns the bytes that must arrive in a window, at least 1.
     #[must_use]
     pub fn bytes_min(&self) -> u64 {
@@ -58,22 +58,22 @@ impl From<BodyFault> for S3Error {
 
 /// A request's body. Its request counts as in flight until the body is dropped.
 #[derive(Debug)]
-pub struct Incoming<B = hyper::body::Incoming> {
+pub struct PacedRequestBody<B = hyper::body::Incoming> {
     /// `None` after the body was handed back.
     body: Option<B>,
-    meter: Meter,
+    meter: RateMeter,
     /// True if the body was polled. On HTTP/1.1 the first poll sends `100 Continue`.
-    asked: bool,
-    end: End,
+    was_polled: bool,
+    end: BodyProgress,
     /// Slot for the unread remainder. `None` for a body without bytes.
-    rest: Option<RestSlot<B>>,
+    unread: Option<UnreadBodySlot<B>>,
     /// Request in flight. `None` for a body without bytes.
     request: Option<InFlight>,
 }
 
 /// Progress of reading a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum BodyProgress {
     /// More bytes may arrive.
     Open,
     /// The body was read to its end.
@@ -83,39 +83,53 @@ enum End {
 }
 
 #[derive(Debug)]
-struct Meter {
-    pace: Pace,
+struct RateMeter {
+    min_rate: MinimumTransferRate,
     waited: Duration,
     bytes: u64,
     since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl<B: Body> Incoming<B> {
+impl<B: Body> PacedRequestBody<B> {
     /// Applies a minimum rate to `body`. The second value receives the unread remainder when the body is
     /// dropped. It is `None` for a body without bytes.
-    pub fn new(body: B, pace: Pace, request: impl FnOnce() -> InFlight) -> (Self, Option<RestSlot<B>>) {
+    pub fn new(
+        body: B,
+        min_rate: MinimumTransferRate,
+        request: impl FnOnce() -> InFlight,
+    ) -> (Self, Option<UnreadBodySlot<B>>) {
         let (request, rest) = match body.is_end_stream() {
             true => (None, None),
-            false => (Some(request()), Some(RestSlot::new())),
+            false => (Some(request()), Some(UnreadBodySlot::new())),
         };
-        let meter = Meter { pace, waited: Duration::ZERO, bytes: 0, since: None, timer: None };
-        (Self { body: Some(body), meter, asked: false, end: End::Open, rest: rest.clone(), request }, rest)
+        let meter = RateMeter { min_rate, waited: Duration::ZERO, bytes: 0, since: None, timer: None };
+        (
+            Self {
+                body: Some(body),
+                meter,
+                was_polled: false,
+                end: BodyProgress::Open,
+                unread: rest.clone(),
+                request,
+            },
+            rest,
+        )
     }
 }
 
-impl<B> Drop for Incoming<B> {
+impl<B> Drop for PacedRequestBody<B> {
     fn drop(&mut self) {
-        let (Some(slot), Some(body)) = (self.rest.take(), self.body.take()) else { return };
-        if self.end != End::Whole {
-            let failed = self.end == End::Failed;
-            slot.put(Rest { body, asked: self.asked, failed, _request: self.request.take() });
+        let (Some(slot), Some(body)) = (self.unread.take(), self.body.take()) else { return };
+        if self.end != BodyProgress::Whole {
+            let failed = self.end == BodyProgress::Failed;
+            slot.put(UnreadBody { body, was_polled: self.was_polled, failed, _request: self.request.take() });
         }
     }
 }
 
-impl Meter {
-    fn came(&mut self, bytes: usize) {
+impl RateMeter {
+    fn record_bytes(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if let Some(since) = self.since.take() {
             self.waited += since.elapsed();
@@ -123,24 +137,24 @@ impl Meter {
     }
 
     /// Records that the server waits for the client, from now on if it did not before.
-    fn waits(&mut self) {
+    fn record_wait(&mut self) {
         let now = Instant::now();
         self.waited += self.since.map_or(Duration::ZERO, |since| now - since);
         self.since = Some(now);
     }
 
     /// Returns ready when a window of waiting has passed with too few bytes.
-    fn poll_in_vain(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            self.waits();
-            if self.waited >= self.pace.window {
-                if self.bytes < self.pace.bytes_min() {
+            self.record_wait();
+            if self.waited >= self.min_rate.window {
+                if self.bytes < self.min_rate.bytes_min() {
                     return Poll::Ready(());
                 }
                 (self.waited, self.bytes) = (Duration::ZERO, 0);
             }
             // Armed once and not for every wait. A timer that fires early is armed again.
-            let left = self.pace.window - self.waited;
+            let left = self.min_rate.window - self.waited;
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(left)));
             ready!(timer.as_mut().poll(cx));
             self.timer = None;
@@ -148,7 +162,7 @@ impl Meter {
     }
 }
 
-impl<B> Body for Incoming<B>
+impl<B> Body for PacedRequestBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     BodyFault: From<B::Error>,
@@ -162,22 +176,22 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         let this = self.get_mut();
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        this.asked = true;
+        this.was_polled = true;
         match Pin::new(body).poll_frame(cx) {
             Poll::Ready(frame) => {
                 let bytes =
                     frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
-                this.meter.came(bytes);
+                this.meter.record_bytes(bytes);
                 this.end = match &frame {
-                    Some(Ok(_)) => End::Open,
-                    Some(Err(_)) => End::Failed,
-                    None => End::Whole,
+                    Some(Ok(_)) => BodyProgress::Open,
+                    Some(Err(_)) => BodyProgress::Failed,
+                    None => BodyProgress::Whole,
                 };
                 Poll::Ready(frame.map(|frame| frame.map_err(BodyFault::from)))
             }
             Poll::Pending => {
-                ready!(this.meter.poll_in_vain(cx));
-                this.end = End::Failed;
+                ready!(this.meter.poll_too_slow(cx));
+                this.end = BodyProgress::Failed;
                 Poll::Ready(Some(Err(BodyFault::TooSlow)))
             }
         }
@@ -194,7 +208,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::{BodyFault, Incoming, Pace};
+    use super::{BodyFault, MinimumTransferRate, PacedRequestBody};
     use crate::watch::Activity;
     use bytes::Bytes;
     use http_body::Frame;
@@ -205,11 +219,13 @@ mod tests {
     type Sender = mpsc::Sender<Result<Frame<Bytes>, BodyFault>>;
 
     /// Returns a body whose pieces arrive through a channel.
-    fn body(pace: Pace) -> (Sender, Incoming<impl http_body::Body<Data = Bytes, Error = BodyFault> + Unpin>) {
+    fn body(
+        pace: MinimumTransferRate,
+    ) -> (Sender, PacedRequestBody<impl http_body::Body<Data = Bytes, Error = BodyFault> + Unpin>) {
         let (sender, mut pieces) = mpsc::channel(1);
         let stream = futures_util::stream::poll_fn(move |cx| pieces.poll_recv(cx));
         let activity = Activity::new();
-        (sender, Incoming::new(StreamBody::new(stream), pace, || activity.request()).0)
+        (sender, PacedRequestBody::new(StreamBody::new(stream), pace, || activity.request()).0)
     }
 
     fn piece(bytes: usize) -> Result<Frame<Bytes>, BodyFault> {
@@ -218,20 +234,22 @@ mod tests {
 
     #[test]
     fn a_window_requires_its_share_of_bytes_and_at_least_one() {
-        let of = |millis, rate_min| Pace { window: Duration::from_millis(millis), rate_min }.bytes_min();
+        let of = |millis, rate_min| {
+            MinimumTransferRate { window: Duration::from_millis(millis), rate_min }.bytes_min()
+        };
         assert_eq!((of(60_000, 1024), of(500, 1000), of(60_000, 0)), (61_440, 500, 1));
     }
 
     #[tokio::test]
     async fn a_client_that_sends_nothing_is_cut_off() {
-        let (_sender, mut body) = body(Pace { window: Duration::from_millis(5), rate_min: 0 });
+        let (_sender, mut body) = body(MinimumTransferRate { window: Duration::from_millis(5), rate_min: 0 });
         assert!(matches!(body.frame().await, Some(Err(BodyFault::TooSlow))));
     }
 
     /// Returns the error of a body after a whole window of waiting in which `bytes` arrived.
     async fn after_a_window(rate_min: u64, bytes: usize) -> Option<BodyFault> {
         let window = Duration::from_secs(3600);
-        let (sender, mut body) = body(Pace { window, rate_min });
+        let (sender, mut body) = body(MinimumTransferRate { window, rate_min });
         sender.send(piece(bytes)).await.unwrap();
         assert!(matches!(body.frame().await, Some(Ok(_))));
         body.meter.waited = window;
@@ -251,7 +269,7 @@ mod tests {
 
     #[tokio::test]
     async fn time_in_which_the_server_does_not_read_does_not_count() {
-        let (sender, mut body) = body(Pace { window: Duration::from_millis(20), rate_min: 1 });
+        let (sender, mut body) = body(MinimumTransferRate { window: Duration::from_millis(20), rate_min: 1 });
         sender.send(piece(1)).await.unwrap();
         assert!(matches!(body.frame().await, Some(Ok(_))));
         // The server is busy for longer than a window.

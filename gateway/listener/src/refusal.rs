@@ -10,12 +10,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
 /// Time limit of the TLS handshake and of reading the answer, for a refused client.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same limit while so many connections are refused that others would not be answered.
-pub(super) const IN_A_CROWD: Duration = Duration::from_millis(100);
+pub(super) const CROWDED_REFUSAL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Answers with `error` in HTTP/1.1 and closes.
-pub(super) async fn say(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error, patience: Duration) {
+pub(super) async fn send(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error, patience: Duration) {
     // The outcome is ignored: a client that does not read its answer is closed anyway.
     let _ = tokio::time::timeout(patience, answer(io, &error)).await;
 }

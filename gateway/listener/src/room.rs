@@ -17,82 +17,85 @@ use tokio_util::sync::CancellationToken;
 
 /// State of an open connection that the listener uses to make room.
 #[derive(Debug)]
-pub struct Seat {
+pub struct ConnectionState {
     /// Activity of the connection.
     pub activity: Arc<Activity>,
     /// Cancelled when the connection must close to make room.
-    pub give_up: CancellationToken,
+    pub room_needed: CancellationToken,
 }
 
-impl Seat {
+impl ConnectionState {
     /// Returns the state of a connection that opens now.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { activity: Activity::new(), give_up: CancellationToken::new() })
+        Arc::new(Self { activity: Activity::new(), room_needed: CancellationToken::new() })
     }
 }
 
 /// The connections of a listener, in the order of their arrival.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct ConnectionRegistry {
     /// Number of entries beyond which those of closed connections are removed.
     entries_max: usize,
-    seats: Mutex<Seats>,
+    lists: Mutex<ConnectionLists>,
 }
 
 #[derive(Debug, Default)]
-struct Seats {
+struct ConnectionLists {
     /// Connections that had no request when they were last checked.
-    unused: VecDeque<Weak<Seat>>,
+    unused: VecDeque<Weak<ConnectionState>>,
     /// Connections that had a request.
-    used: VecDeque<Weak<Seat>>,
+    used: VecDeque<Weak<ConnectionState>>,
 }
 
-impl Crowd {
+impl ConnectionRegistry {
     pub(super) fn new(connections_max: usize) -> Self {
-        Self { entries_max: connections_max.saturating_mul(2).max(16), seats: Mutex::default() }
+        Self { entries_max: connections_max.saturating_mul(2).max(16), lists: Mutex::default() }
     }
 
     /// Adds a connection.
-    pub(super) fn enter(&self, seat: &Arc<Seat>) {
-        let mut seats = self.seats.lock();
+    pub(super) fn add(&self, connection: &Arc<ConnectionState>) {
+        let mut seats = self.lists.lock();
         if seats.unused.len() + seats.used.len() >= self.entries_max {
-            seats.tidy();
+            seats.remove_closed();
         }
-        seats.unused.push_back(Arc::downgrade(seat));
+        seats.unused.push_back(Arc::downgrade(connection));
     }
 
     /// Closes one connection to make room. Returns false if all connections are busy.
     pub(super) fn make_room(&self) -> bool {
-        let mut seats = self.seats.lock();
+        let mut seats = self.lists.lock();
         while let Some(entry) = seats.unused.pop_front() {
             match entry.upgrade() {
-                Some(seat) if !seat.activity.was_used() => {
-                    seat.give_up.cancel();
+                Some(seat) if !seat.activity.had_request() => {
+                    seat.room_needed.cancel();
                     return true;
                 }
-                _ => seats.sort_in(entry),
+                _ => seats.reclassify(entry),
             }
         }
         seats.used.retain(|entry| entry.strong_count() > 0);
-        let spare = |seat: &Arc<Seat>| seat.activity.spare_for().filter(|_| !seat.give_up.is_cancelled());
+        let removable_for = |seat: &Arc<ConnectionState>| {
+            seat.activity.removable_for().filter(|_| !seat.room_needed.is_cancelled())
+        };
         // Of equals the last one is taken: the oldest.
         let used = seats.used.iter().rev().filter_map(Weak::upgrade);
-        let longest = used.filter_map(|seat| Some((spare(&seat)?, seat))).max_by_key(|(spare, _)| *spare);
-        longest.inspect(|(_, seat)| seat.give_up.cancel()).is_some()
+        let longest =
+            used.filter_map(|seat| Some((removable_for(&seat)?, seat))).max_by_key(|(priority, _)| *priority);
+        longest.inspect(|(_, seat)| seat.room_needed.cancel()).is_some()
     }
 }
 
-impl Seats {
+impl ConnectionLists {
     /// Removes entries of connections that are closed.
-    fn tidy(&mut self) {
+    fn remove_closed(&mut self) {
         let unused = std::mem::take(&mut self.unused);
-        unused.into_iter().for_each(|entry| self.sort_in(entry));
+        unused.into_iter().for_each(|entry| self.reclassify(entry));
         self.used.retain(|entry| entry.strong_count() > 0);
     }
 
-    fn sort_in(&mut self, entry: Weak<Seat>) {
-        match entry.upgrade().map(|seat| seat.activity.was_used()) {
+    fn reclassify(&mut self, entry: Weak<ConnectionState>) {
+        match entry.upgrade().map(|seat| seat.activity.had_request()) {
             Some(false) => self.unused.push_back(entry),
             Some(true) => self.used.push_back(entry),
             None => {}
@@ -102,18 +105,19 @@ impl Seats {
 
 #[cfg(test)]
 mod tests {
-    use super::{Crowd, Seat};
+    use super::{ConnectionRegistry, ConnectionState};
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    fn crowd_of(count: usize) -> (Crowd, Vec<Arc<Seat>>) {
-        let (crowd, seats) = (Crowd::new(count), (0..count).map(|_| Seat::new()).collect::<Vec<_>>());
-        seats.iter().for_each(|seat| crowd.enter(seat));
+    fn crowd_of(count: usize) -> (ConnectionRegistry, Vec<Arc<ConnectionState>>) {
+        let (crowd, seats) =
+            (ConnectionRegistry::new(count), (0..count).map(|_| ConnectionState::new()).collect::<Vec<_>>());
+        seats.iter().for_each(|seat| crowd.add(seat));
         (crowd, seats)
     }
 
-    fn closed(seats: &[Arc<Seat>]) -> Vec<usize> {
-        (0..seats.len()).filter(|number| seats[*number].give_up.is_cancelled()).collect()
+    fn closed(seats: &[Arc<ConnectionState>]) -> Vec<usize> {
+        (0..seats.len()).filter(|number| seats[*number].room_needed.is_cancelled()).collect()
     }
 
     #[test]
@@ -143,7 +147,7 @@ mod tests {
     fn an_answer_that_waits_for_an_unneeded_body_makes_room_last() {
         let (crowd, seats) = crowd_of(3);
         let _working: Vec<_> = seats.iter().take(2).map(|seat| seat.activity.request()).collect();
-        seats[0].activity.finishes(true);
+        seats[0].activity.set_awaits_body(true);
         drop(seats[2].activity.request());
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(crowd.make_room());
@@ -159,22 +163,22 @@ mod tests {
         fn entries_are_bounded_and_room_is_made_while_a_connection_is_idle(
             steps in prop::collection::vec((0_u8..4, 0_usize..8), 1..400),
         ) {
-            let (crowd, mut open) = (Crowd::new(8), Vec::<Arc<Seat>>::new());
+            let (crowd, mut open) = (ConnectionRegistry::new(8), Vec::<Arc<ConnectionState>>::new());
             for (step, number) in steps {
                 match step {
                     0 if open.len() < 8 => {
-                        open.push(Seat::new());
-                        crowd.enter(open.last().unwrap());
+                        open.push(ConnectionState::new());
+                        crowd.add(open.last().unwrap());
                     }
                     1 if number < open.len() => drop(open.remove(number)),
                     2 if number < open.len() => drop(open[number].activity.request()),
                     3 => {
                         prop_assert_eq!(crowd.make_room(), !open.is_empty());
-                        open.retain(|seat| !seat.give_up.is_cancelled());
+                        open.retain(|seat| !seat.room_needed.is_cancelled());
                     }
                     _ => {}
                 }
-                let seats = crowd.seats.lock();
+                let seats = crowd.lists.lock();
                 prop_assert!(seats.unused.len() + seats.used.len() <= 17);
             }
         }

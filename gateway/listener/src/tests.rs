@@ -3,18 +3,18 @@
 mod room;
 mod unread;
 
-use super::{Door, Peer, Spare, bind};
-use crate::connection::Server;
-use crate::pace::{Incoming, Pace};
-use crate::watch::Patience;
+use super::{ConnectionListener, Peer, ProbeSlots, bind};
+use crate::connection::HttpServer;
+use crate::pace::{MinimumTransferRate, PacedRequestBody};
+use crate::watch::ClientTimeouts;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use mlgw_config::{Address, Value as _};
-use mlgw_objects::memory::Memory;
+use mlgw_config::{Address, SettingType as _};
+use mlgw_objects::memory::RequestMemory;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ use tokio_util::task::TaskTracker;
 /// Pieces of 64 KiB of the answer to `/large`, more than the system's buffers take.
 const LARGE_PIECES: usize = 1024;
 const LONG: Duration = Duration::from_secs(60);
-const PATIENT: Patience = Patience { head: LONG, idle: LONG, pace: Pace { window: LONG, rate_min: 0 } };
+const PATIENT: ClientTimeouts =
+    ClientTimeouts { head: LONG, idle: LONG, min_rate: MinimumTransferRate { window: LONG, rate_min: 0 } };
 
 struct Running {
     address: SocketAddr,
@@ -44,36 +45,36 @@ struct Running {
     accepting: tokio::task::JoinHandle<()>,
 }
 
-async fn start(connections_max: usize, patience: Patience) -> Running {
-    start_with(connections_max, patience, Memory::new(0, 100, None)).await
+async fn start(connections_max: usize, patience: ClientTimeouts) -> Running {
+    start_with(connections_max, patience, RequestMemory::new(0, 100, None)).await
 }
 
-async fn start_with(connections_max: usize, patience: Patience, memory: Memory) -> Running {
+async fn start_with(connections_max: usize, patience: ClientTimeouts, memory: RequestMemory) -> Running {
     start_as(connections_max, patience, memory, false, 0).await
 }
 
 async fn start_as(
     connections_max: usize,
-    patience: Patience,
-    memory: Memory,
+    patience: ClientTimeouts,
+    memory: RequestMemory,
     makes_room: bool,
-    spare: usize,
+    probe_slots: usize,
 ) -> Running {
     let listener = bind("s3.listen", &Address::from_text("127.0.0.1:0").unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, tasks, go_on) = (CancellationToken::new(), TaskTracker::new(), Arc::new(Semaphore::new(0)));
-    let door = Door {
+    let listener = ConnectionListener {
         listener,
         certificate: None,
         connections_max,
         makes_room,
-        spare: (spare > 0).then(|| Spare {
-            connections_max: spare,
-            patience,
-            memory: Memory::new(0, 100, None),
+        probe_slots: (probe_slots > 0).then(|| ProbeSlots {
+            connections_max: probe_slots,
+            timeouts: patience,
+            memory: RequestMemory::new(0, 100, None),
         }),
         refusals_max: 256,
-        server: Server::new(patience),
+        server: HttpServer::new(patience),
         memory,
         metrics: None,
         stop: stop.clone(),
@@ -82,25 +83,26 @@ async fn start_as(
     let (gate, handed_out) = (go_on.clone(), Arc::<AtomicUsize>::default());
     let (begun, count) = (Arc::<AtomicUsize>::default(), handed_out.clone());
     let begins = begun.clone();
-    let accepting = tokio::spawn(door.accept(move |request: http::Request<Incoming>, peer: Peer| {
-        let (gate, handed_out, begins) = (gate.clone(), count.clone(), begins.clone());
-        async move {
-            if request.uri().path().starts_with("/wait") {
-                begins.fetch_add(1, Relaxed);
-                gate.acquire().await.unwrap().forget();
+    let accepting =
+        tokio::spawn(listener.accept(move |request: http::Request<PacedRequestBody>, peer: Peer| {
+            let (gate, handed_out, begins) = (gate.clone(), count.clone(), begins.clone());
+            async move {
+                if request.uri().path().starts_with("/wait") {
+                    begins.fetch_add(1, Relaxed);
+                    gate.acquire().await.unwrap().forget();
+                }
+                match request.uri().path() {
+                    _ if peer.is_probe_only => return refused("/spare"),
+                    "/large" => return Response::new(large(handed_out).boxed_unsync()),
+                    path @ ("/refuse" | "/bare") => return refused(path),
+                    "/wait/refuse" => return refused("/refuse"),
+                    _ => {}
+                }
+                let read = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
+                let text = read.unwrap_or_else(|fault| Bytes::from(fault.to_string()));
+                Response::new(Full::new(text).boxed_unsync())
             }
-            match request.uri().path() {
-                _ if peer.is_spare => return refused("/spare"),
-                "/large" => return Response::new(large(handed_out).boxed_unsync()),
-                path @ ("/refuse" | "/bare") => return refused(path),
-                "/wait/refuse" => return refused("/refuse"),
-                _ => {}
-            }
-            let read = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
-            let said = read.unwrap_or_else(|fault| Bytes::from(fault.to_string()));
-            Response::new(Full::new(said).boxed_unsync())
-        }
-    }));
+        }));
     Running { address, stop, tasks, go_on, begun, handed_out, accepting }
 }
 
@@ -180,9 +182,9 @@ async fn a_drain_answers_requests_in_flight_and_accepts_no_new_ones() {
 async fn a_client_that_is_slow_in_any_way_is_closed() {
     let short = Duration::from_millis(1);
     for (patience, text) in [
-        (Patience { idle: short, ..PATIENT }, ""),
-        (Patience { head: short, ..PATIENT }, "GET / HT"),
-        (Patience { head: short, ..PATIENT }, "PRI * HTTP"),
+        (ClientTimeouts { idle: short, ..PATIENT }, ""),
+        (ClientTimeouts { head: short, ..PATIENT }, "GET / HT"),
+        (ClientTimeouts { head: short, ..PATIENT }, "PRI * HTTP"),
     ] {
         let server = start(10, patience).await;
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -195,8 +197,10 @@ async fn a_client_that_is_slow_in_any_way_is_closed() {
 const TOO_SLOW: &str = "the client sends its body too slowly";
 
 /// Limits with a body window of one millisecond.
-const HURRIED: Patience =
-    Patience { pace: Pace { window: Duration::from_millis(1), rate_min: u64::MAX }, ..PATIENT };
+const HURRIED: ClientTimeouts = ClientTimeouts {
+    min_rate: MinimumTransferRate { window: Duration::from_millis(1), rate_min: u64::MAX },
+    ..PATIENT
+};
 
 #[tokio::test]
 async fn a_body_that_does_not_arrive_is_answered_with_a_timeout() {
@@ -244,7 +248,7 @@ async fn an_answer_on_http2_that_its_client_does_not_read_closes_the_connection(
 
 #[tokio::test]
 async fn connections_take_turns_if_there_is_one_active_slot() {
-    let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
+    let server = start_with(10, PATIENT, RequestMemory::new(0, 1, None)).await;
     let mut first = TcpStream::connect(server.address).await.unwrap();
     let mut second = TcpStream::connect(server.address).await.unwrap();
     for _ in 0..2 {
@@ -257,7 +261,7 @@ async fn connections_take_turns_if_there_is_one_active_slot() {
 
 #[tokio::test]
 async fn bytes_of_the_next_request_before_an_idle_phase_are_not_lost() {
-    let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
+    let server = start_with(10, PATIENT, RequestMemory::new(0, 1, None)).await;
     let mut first = TcpStream::connect(server.address).await.unwrap();
     send(&mut first, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nokPUT / HTTP/1.1\r\nho").await;
     assert!(read_until(&mut first, "\r\n\r\nok").await.starts_with("HTTP/1.1 200"));
@@ -272,7 +276,7 @@ async fn bytes_of_the_next_request_before_an_idle_phase_are_not_lost() {
 
 #[tokio::test]
 async fn the_remainder_of_a_refused_body_is_not_parsed_as_a_request_while_others_wait_for_memory() {
-    let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
+    let server = start_with(10, PATIENT, RequestMemory::new(0, 1, None)).await;
     let mut first = TcpStream::connect(server.address).await.unwrap();
     send(&mut first, "PUT /wait/refuse HTTP/1.1\r\nhost: h\r\ncontent-length: 1000\r\n\r\n").await;
     while server.begun.load(Relaxed) == 0 {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio_rustls::TlsAcceptor;
 
 /// Interval between checks of the files.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Error of a certificate and key that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +76,7 @@ impl Certificate {
     /// Reloads changed files until the task is dropped.
     pub async fn watch(self) {
         let mut known = self.stamps();
-        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut looks = tokio::time::interval(CHECK_INTERVAL);
         loop {
             looks.tick().await;
             let now = self.stamps();

@@ -13,14 +13,14 @@
 //! The remainder is taken over when the handler drops its body, however the handler stores it, so the rule
 //! holds for every request of every listener. All state is in memory and empty after a restart.
 
-use super::room::Seat;
+use super::room::ConnectionState;
 use super::watch::InFlight;
 use bytes::Bytes;
 use http::{HeaderValue, Response, Version, header};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use mlgw_common::limits::UNREAD_BODY_BYTES_MAX;
-use mlgw_objects::memory::Memory;
+use mlgw_objects::memory::RequestMemory;
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
@@ -34,21 +34,21 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 /// trip.
 const UNREAD_BODY_WAIT: Duration = Duration::from_secs(1);
 /// Interval between checks whether others wait for the memory of the connection.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Time that the remainder of an HTTP/2 request is read after its answer.
 const STREAM_LINGER: Duration = Duration::from_secs(5);
 
 /// Receives the remainder of one body.
 #[derive(Debug)]
-pub struct RestSlot<B>(Arc<Mutex<Option<Rest<B>>>>);
+pub struct UnreadBodySlot<B>(Arc<Mutex<Option<UnreadBody<B>>>>);
 
-impl<B> Clone for RestSlot<B> {
+impl<B> Clone for UnreadBodySlot<B> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<B> RestSlot<B> {
+impl<B> UnreadBodySlot<B> {
     /// Returns an empty slot.
     #[must_use]
     pub fn new() -> Self {
@@ -56,12 +56,12 @@ impl<B> RestSlot<B> {
     }
 
     /// Stores a remainder in the slot.
-    pub fn put(&self, rest: Rest<B>) {
+    pub fn put(&self, rest: UnreadBody<B>) {
         *self.0.lock() = Some(rest);
     }
 }
 
-impl<B> Default for RestSlot<B> {
+impl<B> Default for UnreadBodySlot<B> {
     fn default() -> Self {
         Self::new()
     }
@@ -69,10 +69,10 @@ impl<B> Default for RestSlot<B> {
 
 /// The remainder of a body. Its request is in flight until it is dropped.
 #[derive(Debug)]
-pub struct Rest<B> {
+pub struct UnreadBody<B> {
     pub(super) body: B,
     /// True if the body was polled at all.
-    pub(super) asked: bool,
+    pub(super) was_polled: bool,
     /// True if reading it has failed.
     pub(super) failed: bool,
     pub(super) _request: Option<InFlight>,
@@ -80,7 +80,7 @@ pub struct Rest<B> {
 
 /// The properties of a request that decide about its remainder.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Framing {
+pub(super) struct RequestFraming {
     /// HTTP version of the request.
     pub(super) version: Version,
     /// True if the client waits for `100 Continue` before it sends its body.
@@ -91,55 +91,65 @@ pub(super) struct Framing {
 
 /// The treatment of a remainder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Plan {
+enum UnreadBodyPlan {
     /// The remainder is read before the answer is sent.
     Read,
     /// The answer is sent immediately, and no request follows it on its connection or stream.
     Leave,
 }
 /// Decides about a remainder of `left` bytes, if known.
-fn plan(expects: bool, asked: bool, failed: bool, left: Option<u64>, is_short: bool) -> Plan {
+fn plan_unread(
+    expects: bool,
+    asked: bool,
+    failed: bool,
+    left: Option<u64>,
+    is_short: bool,
+) -> UnreadBodyPlan {
     let may_never_come = expects && !asked;
     let is_small = left.is_none_or(|bytes| bytes <= UNREAD_BODY_BYTES_MAX);
-    if failed || may_never_come || is_short || !is_small { Plan::Leave } else { Plan::Read }
+    if failed || may_never_come || is_short || !is_small {
+        UnreadBodyPlan::Leave
+    } else {
+        UnreadBodyPlan::Read
+    }
 }
 
 /// An answer that waits for the remainder of its request's body. It stops waiting when its connection must
 /// make room.
-pub(super) struct Finishing<B, R> {
+pub(super) struct DelayedAnswer<B, R> {
     /// `None` after the answer was returned.
     answer: Option<Response<R>>,
-    rest: Option<Rest<B>>,
+    unread: Option<UnreadBody<B>>,
     bytes: u64,
     until: Instant,
-    look: Pin<Box<Sleep>>,
-    memory: Memory,
-    give_up: Pin<Box<WaitForCancellationFutureOwned>>,
-    seat: Arc<Seat>,
+    next_check: Pin<Box<Sleep>>,
+    memory: RequestMemory,
+    room_needed: Pin<Box<WaitForCancellationFutureOwned>>,
+    state: Arc<ConnectionState>,
 }
 
-impl<B, R> Drop for Finishing<B, R> {
+impl<B, R> Drop for DelayedAnswer<B, R> {
     fn drop(&mut self) {
-        self.seat.activity.finishes(false);
+        self.state.activity.set_awaits_body(false);
     }
 }
 
 /// Next action for an answer.
-pub(super) enum Next<B, R> {
+pub(super) enum AnswerAction<B, R> {
     /// Send the answer.
     Send(Response<R>),
     /// Send the answer after the remainder was read.
-    Wait(Box<Finishing<B, R>>),
+    Wait(Box<DelayedAnswer<B, R>>),
 }
 
 /// Decides how to send `answer` after the handler has answered, given the unread body in `slot`. While others
 /// wait for `memory`, which the connection occupies, the answer does not wait.
-pub(super) fn settle<B, R>(
-    slot: &RestSlot<B>,
-    framing: Framing,
-    (seat, memory): (&Arc<Seat>, &Memory),
+pub(super) fn finish_answer<B, R>(
+    slot: &UnreadBodySlot<B>,
+    framing: RequestFraming,
+    (state, memory): (&Arc<ConnectionState>, &RequestMemory),
     answer: Response<R>,
-) -> Next<B, R>
+) -> AnswerAction<B, R>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
@@ -147,52 +157,56 @@ where
     let Some(rest) = rest else {
         // Read to its end, or kept by a task that outlives the handler, whose end is unknown.
         let is_kept = Arc::strong_count(&slot.0) > 1;
-        return Next::Send(if is_kept { closing(answer, framing.version) } else { answer });
+        return AnswerAction::Send(if is_kept {
+            with_connection_close(answer, framing.version)
+        } else {
+            answer
+        });
     };
     if rest.body.is_end_stream() && !rest.failed {
-        return Next::Send(answer);
+        return AnswerAction::Send(answer);
     }
     let expects = framing.expects && framing.version == Version::HTTP_11;
     // An answer that closes the connection is followed by no request, so it need not wait.
     let closes = answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
     let left = rest.body.size_hint().exact();
-    match plan(expects, rest.asked, rest.failed, left, memory.is_short() || closes) {
-        Plan::Leave => Next::Send(leave(answer, rest, framing.version)),
-        Plan::Read => {
-            seat.activity.finishes(true);
-            Next::Wait(Box::new(Finishing {
+    match plan_unread(expects, rest.was_polled, rest.failed, left, memory.is_short() || closes) {
+        UnreadBodyPlan::Leave => AnswerAction::Send(answer_before_unread(answer, rest, framing.version)),
+        UnreadBodyPlan::Read => {
+            state.activity.set_awaits_body(true);
+            AnswerAction::Wait(Box::new(DelayedAnswer {
                 answer: Some(answer),
-                rest: Some(rest),
+                unread: Some(rest),
                 bytes: 0,
                 until: Instant::now() + UNREAD_BODY_WAIT,
-                look: Box::pin(sleep(LOOK_EVERY)),
+                next_check: Box::pin(sleep(CHECK_INTERVAL)),
                 memory: memory.clone(),
-                give_up: Box::pin(seat.give_up.clone().cancelled_owned()),
-                seat: Arc::clone(seat),
+                room_needed: Box::pin(state.room_needed.clone().cancelled_owned()),
+                state: Arc::clone(state),
             }))
         }
     }
 }
 
-impl<B, R> Finishing<B, R>
+impl<B, R> DelayedAnswer<B, R>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
     /// Returns the answer after the remainder was read or abandoned.
     pub(super) fn poll(&mut self, version: Version, cx: &mut Context<'_>) -> Poll<Response<R>> {
         let whole = ready!(self.poll_rest(cx));
-        let (answer, rest) = (self.answer.take(), self.rest.take());
+        let (answer, rest) = (self.answer.take(), self.unread.take());
         // An answer is taken once.
         let Some(answer) = answer else { return Poll::Pending };
         Poll::Ready(match rest {
-            Some(rest) if !whole => leave(answer, rest, version),
+            Some(rest) if !whole => answer_before_unread(answer, rest, version),
             _ => answer,
         })
     }
 
     /// Returns true if the remainder was read to its end.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let Some(rest) = &mut self.rest else { return Poll::Ready(true) };
+        let Some(rest) = &mut self.unread else { return Poll::Ready(true) };
         loop {
             match Pin::new(&mut rest.body).poll_frame(cx) {
                 Poll::Ready(None) => return Poll::Ready(true),
@@ -206,13 +220,13 @@ where
                         return Poll::Ready(true);
                     }
                 }
-                Poll::Pending if self.give_up.as_mut().poll(cx).is_ready() => return Poll::Ready(false),
+                Poll::Pending if self.room_needed.as_mut().poll(cx).is_ready() => return Poll::Ready(false),
                 Poll::Pending => {
-                    ready!(self.look.as_mut().poll(cx));
+                    ready!(self.next_check.as_mut().poll(cx));
                     if Instant::now() >= self.until || self.memory.is_short() {
                         return Poll::Ready(false);
                     }
-                    self.look.as_mut().reset(Instant::now() + LOOK_EVERY);
+                    self.next_check.as_mut().reset(Instant::now() + CHECK_INTERVAL);
                 }
             }
         }
@@ -220,7 +234,7 @@ where
 }
 
 /// Returns the answer for a remainder that is not awaited.
-fn leave<B, R>(answer: Response<R>, rest: Rest<B>, version: Version) -> Response<R>
+fn answer_before_unread<B, R>(answer: Response<R>, rest: UnreadBody<B>, version: Version) -> Response<R>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
@@ -231,11 +245,11 @@ where
         }));
         return answer;
     }
-    closing(answer, version)
+    with_connection_close(answer, version)
 }
 
 /// Returns the answer with `Connection: close`, unless it is HTTP/2.
-fn closing<R>(mut answer: Response<R>, version: Version) -> Response<R> {
+fn with_connection_close<R>(mut answer: Response<R>, version: Version) -> Response<R> {
     if version <= Version::HTTP_11 {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

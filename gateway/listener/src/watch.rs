@@ -6,7 +6,7 @@
 //! a request that takes long because of the server is never cut. On HTTP/2 a client may stop reading one
 //! answer while others proceed, so each answer is also watched separately.
 
-use super::pace::Pace;
+use super::pace::MinimumTransferRate;
 use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -20,20 +20,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Time limits of clients.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct ClientTimeouts {
     /// Time from the first byte of a request to the end of its head.
     pub head: Duration,
     /// Time without any request.
     pub idle: Duration,
     /// Minimum rate of sending a body or reading an answer.
-    pub pace: Pace,
+    pub min_rate: MinimumTransferRate,
 }
 
-impl Patience {
+impl ClientTimeouts {
     /// Returns the interval between checks: at most a quarter of the smallest limit, within 50 ms and 5 s.
     #[must_use]
-    pub fn look_every(&self) -> Duration {
-        let least = self.head.min(self.idle).min(self.pace.window);
+    pub fn check_interval(&self) -> Duration {
+        let least = self.head.min(self.idle).min(self.min_rate.window);
         (least / 4).clamp(Duration::from_millis(50), Duration::from_secs(5))
     }
 }
@@ -55,12 +55,12 @@ pub struct Activity {
     opened: Instant,
     in_flight: AtomicUsize,
     /// True if a complete head was ever received.
-    used: AtomicBool,
+    had_request: AtomicBool,
     /// True if an answer waits for the remainder of its request's body.
-    finishing: AtomicBool,
+    awaits_body: AtomicBool,
     /// True if an answer was the last one of the connection.
-    ends: AtomicBool,
-    multiplexed: AtomicBool,
+    is_ending: AtomicBool,
+    is_http2: AtomicBool,
     last_ms: AtomicU64,
     head_since_ms: AtomicU64,
     write_waits_since_ms: AtomicU64,
@@ -68,12 +68,12 @@ pub struct Activity {
     write_waited_ms: AtomicU64,
     written_bytes: AtomicU64,
     /// The answers of an HTTP/2 connection that are being sent.
-    streams: Mutex<Vec<Weak<Sending>>>,
+    streams: Mutex<Vec<Weak<StreamProgress>>>,
 }
 
 /// An answer on an HTTP/2 connection.
 #[derive(Debug, Default)]
-struct Sending {
+struct StreamProgress {
     /// Time since which its client has not taken the bytes handed out. 0 while the client waits for the
     /// server.
     since_ms: AtomicU64,
@@ -87,10 +87,10 @@ impl Activity {
         Arc::new(Self {
             opened: Instant::now(),
             in_flight: AtomicUsize::new(0),
-            used: AtomicBool::new(false),
-            finishing: AtomicBool::new(false),
-            ends: AtomicBool::new(false),
-            multiplexed: AtomicBool::new(false),
+            had_request: AtomicBool::new(false),
+            awaits_body: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            is_http2: AtomicBool::new(false),
             last_ms: AtomicU64::new(1),
             head_since_ms: AtomicU64::new(0),
             write_waits_since_ms: AtomicU64::new(0),
@@ -101,8 +101,8 @@ impl Activity {
     }
 
     /// Marks the connection as HTTP/2, with many requests at a time.
-    pub fn multiplexes(&self) {
-        self.multiplexed.store(true, Relaxed);
+    pub fn set_http2(&self) {
+        self.is_http2.store(true, Relaxed);
         self.head_since_ms.store(0, Relaxed);
     }
 
@@ -114,34 +114,34 @@ impl Activity {
     #[must_use]
     pub fn request(self: &Arc<Self>) -> InFlight {
         self.head_since_ms.store(0, Relaxed);
-        self.used.store(true, Relaxed);
+        self.had_request.store(true, Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         InFlight(Arc::clone(self))
     }
 
     /// Returns true if a complete head was ever received.
     #[must_use]
-    pub fn was_used(&self) -> bool {
-        self.used.load(Relaxed)
+    pub fn had_request(&self) -> bool {
+        self.had_request.load(Relaxed)
     }
 
     /// Records if an answer waits for the remainder of its request's body.
-    pub fn finishes(&self, waits: bool) {
-        self.finishing.store(waits, Relaxed);
+    pub fn set_awaits_body(&self, waits: bool) {
+        self.awaits_body.store(waits, Relaxed);
     }
 
     /// Returns true if the connection ends with an answer that was begun. No request follows it, and further
     /// bytes are not the beginning of one.
     #[must_use]
-    pub fn ends(&self) -> bool {
-        self.ends.load(Relaxed)
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Relaxed)
     }
 
     /// Returns the time for which closing the connection would have lost no request. It is `None` unless the
     /// connection is idle or its answer waits for the remainder of an unneeded body.
     #[must_use]
-    pub fn spare_for(&self) -> Option<Duration> {
-        self.quiet_for().or_else(|| self.finishing.load(Relaxed).then_some(Duration::ZERO))
+    pub fn removable_for(&self) -> Option<Duration> {
+        self.quiet_for().or_else(|| self.awaits_body.load(Relaxed).then_some(Duration::ZERO))
     }
 
     /// Returns true if a request is in flight.
@@ -161,7 +161,7 @@ impl Activity {
     /// Returns true if no request is in flight and no answer is being sent. A part of the next head may have
     /// arrived.
     #[must_use]
-    pub fn owes_nothing(&self) -> bool {
+    pub fn has_no_pending_answer(&self) -> bool {
         self.in_flight.load(Relaxed) == 0 && self.write_waits_since_ms.load(Relaxed) == 0
     }
 
@@ -174,25 +174,27 @@ impl Activity {
 
     /// Returns the time limit that the client has exceeded, if any.
     #[must_use]
-    pub fn overdue(&self, patience: &Patience) -> Option<Overdue> {
+    pub fn overdue(&self, timeouts: &ClientTimeouts) -> Option<Overdue> {
         let now = self.now_ms();
         let over = |since: u64, limit: Duration| {
             since != 0 && Duration::from_millis(now.saturating_sub(since)) > limit
         };
-        if self.takes_too_slowly(now, &patience.pace) || self.holds_one_back(now, &patience.pace) {
+        if self.is_read_too_slowly(now, &timeouts.min_rate)
+            || self.has_stalled_stream(now, &timeouts.min_rate)
+        {
             return Some(Overdue::Answer);
         }
         if self.in_flight.load(Relaxed) > 0 || self.write_waits_since_ms.load(Relaxed) != 0 {
             return None;
         }
-        if over(self.head_since_ms.load(Relaxed), patience.head) {
+        if over(self.head_since_ms.load(Relaxed), timeouts.head) {
             return Some(Overdue::Head);
         }
-        over(self.last_ms.load(Relaxed), patience.idle).then_some(Overdue::Idle)
+        over(self.last_ms.load(Relaxed), timeouts.idle).then_some(Overdue::Idle)
     }
 
     /// Returns true if the connection's bytes were taken too slowly, at the end of a window of waiting.
-    fn takes_too_slowly(&self, now: u64, pace: &Pace) -> bool {
+    fn is_read_too_slowly(&self, now: u64, pace: &MinimumTransferRate) -> bool {
         let since = self.write_waits_since_ms.load(Relaxed);
         let waiting = if since == 0 { 0 } else { now.saturating_sub(since) };
         let waited = Duration::from_millis(self.write_waited_ms.load(Relaxed) + waiting);
@@ -210,10 +212,10 @@ impl Activity {
     }
 
     /// Returns true if an HTTP/2 answer was not read for a window plus the time that its bytes may take.
-    fn holds_one_back(&self, now: u64, pace: &Pace) -> bool {
+    fn has_stalled_stream(&self, now: u64, pace: &MinimumTransferRate) -> bool {
         let mut streams = self.streams.lock();
         streams.retain(|sending| sending.strong_count() > 0);
-        let held_back = |sending: Arc<Sending>| {
+        let held_back = |sending: Arc<StreamProgress>| {
             let since = sending.since_ms.load(Relaxed);
             let bytes = sending.bytes.load(Relaxed);
             let allowed = pace.window + Duration::from_secs(bytes / pace.rate_min.max(1));
@@ -222,13 +224,13 @@ impl Activity {
         streams.iter().filter_map(Weak::upgrade).any(held_back)
     }
 
-    fn read(&self, bytes: usize) {
-        if bytes > 0 && self.in_flight.load(Relaxed) == 0 && !self.multiplexed.load(Relaxed) {
+    fn record_read(&self, bytes: usize) {
+        if bytes > 0 && self.in_flight.load(Relaxed) == 0 && !self.is_http2.load(Relaxed) {
             let _ = self.head_since_ms.compare_exchange(0, self.now_ms(), Relaxed, Relaxed);
         }
     }
 
-    fn wrote(&self, bytes: usize) {
+    fn record_write(&self, bytes: usize) {
         let since = self.write_waits_since_ms.load(Relaxed);
         if since != 0 {
             self.write_waited_ms.fetch_add(self.now_ms().saturating_sub(since), Relaxed);
@@ -239,7 +241,7 @@ impl Activity {
         }
     }
 
-    fn write_waits(&self) {
+    fn record_write_wait(&self) {
         if self.write_waits_since_ms.load(Relaxed) == 0 {
             self.write_waits_since_ms.store(self.now_ms(), Relaxed);
         }
@@ -252,8 +254,8 @@ pub struct InFlight(Arc<Activity>);
 
 impl InFlight {
     /// Records that the connection ends with the answer to this request.
-    pub fn is_last(&self) {
-        self.0.ends.store(true, Relaxed);
+    pub fn mark_last(&self) {
+        self.0.is_ending.store(true, Relaxed);
     }
 }
 
@@ -266,19 +268,19 @@ impl Drop for InFlight {
 
 /// A connection that records its activity.
 #[derive(Debug)]
-pub struct Watched<I> {
+pub struct WatchedConnection<I> {
     inner: I,
     activity: Arc<Activity>,
     /// Bytes that were put back and are read again.
-    again: Bytes,
+    pushed_back: Bytes,
     /// True if the client has closed its side.
     ended: bool,
 }
 
-impl<I> Watched<I> {
+impl<I> WatchedConnection<I> {
     /// Records the activity of `inner`.
     pub const fn new(inner: I, activity: Arc<Activity>) -> Self {
-        Self { inner, activity, again: Bytes::new(), ended: false }
+        Self { inner, activity, pushed_back: Bytes::new(), ended: false }
     }
 
     /// Returns true if the client has closed its side, or the connection broke.
@@ -289,37 +291,37 @@ impl<I> Watched<I> {
     /// Puts back `bytes`, the last that were read, to be read again.
     pub fn put_back(&mut self, bytes: &[u8]) {
         // A copy, because a slice would keep its whole buffer alive.
-        self.again = [bytes, &self.again].concat().into();
+        self.pushed_back = [bytes, &self.pushed_back].concat().into();
     }
 
     fn after_write(&self, polled: &Poll<io::Result<usize>>) {
         match polled {
-            Poll::Ready(written) => self.activity.wrote(*written.as_ref().unwrap_or(&0)),
-            Poll::Pending => self.activity.write_waits(),
+            Poll::Ready(written) => self.activity.record_write(*written.as_ref().unwrap_or(&0)),
+            Poll::Pending => self.activity.record_write_wait(),
         }
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for WatchedConnection<I> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.again.is_empty() {
-            let bytes = this.again.len().min(buf.remaining());
-            buf.put_slice(&this.again[..bytes]);
-            this.again = Bytes::copy_from_slice(&this.again[bytes..]);
-            this.activity.read(bytes);
+        if !this.pushed_back.is_empty() {
+            let bytes = this.pushed_back.len().min(buf.remaining());
+            buf.put_slice(&this.pushed_back[..bytes]);
+            this.pushed_back = Bytes::copy_from_slice(&this.pushed_back[bytes..]);
+            this.activity.record_read(bytes);
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.inner).poll_read(cx, buf);
         let read = buf.filled().len() - before;
         this.ended = matches!(polled, Poll::Ready(_)) && read == 0 && buf.remaining() > 0;
-        this.activity.read(read);
+        this.activity.record_read(read);
         polled
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for WatchedConnection<I> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.inner).poll_write(cx, bytes);
@@ -353,18 +355,18 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
 
 /// The body of an answer. Its request is in flight until the body is dropped.
 #[derive(Debug)]
-pub struct Flying<B> {
+pub struct TrackedBody<B> {
     /// `None` for an answer without a body on the wire.
     body: Option<B>,
     request: InFlight,
     /// State of the answer on an HTTP/2 connection.
-    sending: Option<Arc<Sending>>,
+    sending: Option<Arc<StreamProgress>>,
 }
 
-impl<B> Flying<B> {
+impl<B> TrackedBody<B> {
     /// Ties the request to the body of its answer, if there is one.
     pub fn new(body: Option<B>, request: InFlight) -> Self {
-        let sending = request.0.multiplexed.load(Relaxed).then(Arc::<Sending>::default);
+        let sending = request.0.is_http2.load(Relaxed).then(Arc::<StreamProgress>::default);
         if let Some(sending) = &sending {
             request.0.streams.lock().push(Arc::downgrade(sending));
         }
@@ -372,7 +374,7 @@ impl<B> Flying<B> {
     }
 }
 
-impl<B: Body + Unpin> Body for Flying<B> {
+impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -405,7 +407,7 @@ impl<B: Body + Unpin> Body for Flying<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Activity, Flying, Overdue, Pace, Patience, Watched};
+    use super::{Activity, ClientTimeouts, MinimumTransferRate, Overdue, TrackedBody, WatchedConnection};
     use bytes::Bytes;
     use http_body_util::{BodyExt as _, Full};
     use std::sync::Arc;
@@ -414,10 +416,10 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     /// Limits of zero: any wait is overdue after a millisecond.
-    const NONE: Patience = Patience {
+    const NONE: ClientTimeouts = ClientTimeouts {
         head: Duration::ZERO,
         idle: Duration::ZERO,
-        pace: Pace { window: Duration::ZERO, rate_min: 0 },
+        min_rate: MinimumTransferRate { window: Duration::ZERO, rate_min: 0 },
     };
     const LONG: Duration = Duration::from_secs(3600);
 
@@ -433,7 +435,7 @@ mod tests {
         let activity = Activity::new();
         age(&activity);
         assert_eq!(activity.overdue(&NONE), Some(Overdue::Idle));
-        assert_eq!(activity.overdue(&Patience { idle: LONG, ..NONE }), None);
+        assert_eq!(activity.overdue(&ClientTimeouts { idle: LONG, ..NONE }), None);
         assert!(activity.quiet_for().is_some_and(|quiet| quiet >= Duration::from_millis(2)));
     }
 
@@ -441,14 +443,14 @@ mod tests {
     async fn a_head_counts_from_its_first_byte_to_its_end() {
         let (mut client, server) = tokio::io::duplex(64);
         let activity = Activity::new();
-        let mut watched = Watched::new(server, activity.clone());
+        let mut watched = WatchedConnection::new(server, activity.clone());
         client.write_all(b"GET").await.unwrap();
         let mut bytes = [0; 3];
         watched.read_exact(&mut bytes).await.unwrap();
         assert!(!activity.is_quiet());
         activity.head_since_ms.store(1, Relaxed);
         age(&activity);
-        let patience = Patience { idle: LONG, ..NONE };
+        let patience = ClientTimeouts { idle: LONG, ..NONE };
         assert_eq!(activity.overdue(&patience), Some(Overdue::Head));
         let _request = activity.request();
         assert_eq!(activity.overdue(&patience), None);
@@ -458,8 +460,8 @@ mod tests {
     async fn http2_keep_alive_frames_count_neither_as_a_head_nor_as_a_request() {
         let (mut client, server) = tokio::io::duplex(64);
         let activity = Activity::new();
-        activity.multiplexes();
-        let mut watched = Watched::new(server, activity.clone());
+        activity.set_http2();
+        let mut watched = WatchedConnection::new(server, activity.clone());
         client.write_all(b"PING").await.unwrap();
         let mut bytes = [0; 4];
         watched.read_exact(&mut bytes).await.unwrap();
@@ -469,10 +471,10 @@ mod tests {
 
     /// Returns a connection whose client does not read, with an answer that waits since its first
     /// millisecond.
-    async fn stuck() -> (DuplexStream, Arc<Activity>, Watched<DuplexStream>) {
+    async fn stuck() -> (DuplexStream, Arc<Activity>, WatchedConnection<DuplexStream>) {
         let (client, server) = tokio::io::duplex(4);
         let activity = Activity::new();
-        let mut watched = Watched::new(server, activity.clone());
+        let mut watched = WatchedConnection::new(server, activity.clone());
         tokio::select! {
             biased;
             _ = watched.write_all(b"more than fits") => panic!("it does not fit"),
@@ -500,21 +502,24 @@ mod tests {
             assert_eq!(watched.write(b"the").await.unwrap(), 3);
             // The answer has waited for all of a window of one second.
             activity.write_waited_ms.store(1001, Relaxed);
-            let pace = Pace { window: Duration::from_secs(1), rate_min };
-            assert_eq!(activity.overdue(&Patience { head: LONG, idle: LONG, pace }), verdict);
+            let min_rate = MinimumTransferRate { window: Duration::from_secs(1), rate_min };
+            assert_eq!(activity.overdue(&ClientTimeouts { head: LONG, idle: LONG, min_rate }), verdict);
         }
     }
 
     #[tokio::test]
     async fn one_answer_of_many_that_is_held_back_is_overdue_once_it_was_handed_out() {
         let activity = Activity::new();
-        activity.multiplexes();
-        let mut answer = Flying::new(Some(Full::new(Bytes::from_static(b"answer"))), activity.request());
+        activity.set_http2();
+        let mut answer = TrackedBody::new(Some(Full::new(Bytes::from_static(b"answer"))), activity.request());
         age(&activity);
         assert_eq!(activity.overdue(&NONE), None, "nothing was handed out");
         assert!(answer.frame().await.is_some());
         answer.sending.as_ref().unwrap().since_ms.store(1, Relaxed);
-        let in_seconds = |rate_min| Patience { pace: Pace { window: Duration::ZERO, rate_min }, ..NONE };
+        let in_seconds = |rate_min| ClientTimeouts {
+            min_rate: MinimumTransferRate { window: Duration::ZERO, rate_min },
+            ..NONE
+        };
         assert_eq!(activity.overdue(&in_seconds(1)), None, "its bytes may take six seconds");
         assert_eq!(activity.overdue(&in_seconds(1000)), Some(Overdue::Answer));
         drop(answer);

@@ -30,10 +30,10 @@ const RELEASED: u8 = 2;
 
 /// The withheld bytes of one connection. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Withheld(Arc<Shared>);
+pub struct Withheld(Arc<WithheldState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct WithheldState {
     state: AtomicU8,
     bytes: Mutex<Vec<u8>>,
 }
@@ -55,7 +55,7 @@ impl Withheld {
         was_held
     }
 
-    fn is(&self, state: u8) -> bool {
+    fn has_state(&self, state: u8) -> bool {
         self.0.state.load(Relaxed) == state
     }
 
@@ -83,7 +83,7 @@ impl<I: AsyncWrite + Unpin> Withholding<I> {
 
     /// Writes withheld bytes that were released, or that are followed by more and hence are no refusal.
     fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.withheld.is(NOTHING) {
+        if self.withheld.has_state(NOTHING) {
             return Poll::Ready(Ok(()));
         }
         let mut bytes = self.withheld.0.bytes.lock();
@@ -106,7 +106,7 @@ impl<I: AsyncWrite + Unpin> Withholding<I> {
             && bytes.starts_with(BEGIN)
             && bytes.ends_with(END)
             && bytes.windows(WITHIN.len()).any(|within| within == WITHIN)
-            && self.withheld.is(NOTHING)
+            && self.withheld.has_state(NOTHING)
     }
 }
 
@@ -150,7 +150,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Withholding<I> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.withheld.is(HELD) {
+        if this.withheld.has_state(HELD) {
             return Poll::Ready(Ok(()));
         }
         ready!(this.poll_released(cx))?;
@@ -162,7 +162,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Withholding<I> {
     /// answer that replaces the refusal must still be sent.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.withheld.is(HELD) {
+        if this.withheld.has_state(HELD) {
             return Poll::Ready(Ok(()));
         }
         ready!(this.poll_released(cx))?;

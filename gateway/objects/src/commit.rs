@@ -4,23 +4,23 @@
 //! its bytes, or fails. If power fails before the catalogue has synced, the change did not happen.
 
 use crate::stages::stage;
-use crate::{Objects, Shortage};
-use mlgw_common::limits::APPEND_AGAIN_MAX;
+use crate::{ObjectLayer, ResourceShortage};
+use mlgw_common::limits::APPEND_RETRIES_MAX;
 use mlgw_common::{BodyId, ObjectKey, Timestamp};
 use mlgw_formats::command::{Change, Command, ObjectChange, Reject, Reply};
 use mlgw_formats::schema::{Bucket, Extent};
 use mlgw_metadata::ProposeError;
-use mlgw_segments::hot::Hold;
+use mlgw_segments::hot::SegmentHold;
 use std::sync::Arc;
 
-impl Objects {
+impl ObjectLayer {
     /// Proposes a change of one key. When this function returns `Ok`, the change is durable and visible. If a
     /// segment was fenced meanwhile, its bytes are appended to another segment and the change is proposed
     /// again with the new extents.
     ///
     /// # Errors
-    /// Those of the catalogue; [`ProposeError::Overloaded`] when an append or [`APPEND_AGAIN_MAX`] proposals
-    /// failed.
+    /// Those of the catalogue; [`ProposeError::Overloaded`] when an append or [`APPEND_RETRIES_MAX`]
+    /// proposals failed.
     pub async fn propose_object(
         &self,
         bucket: &Bucket,
@@ -30,12 +30,12 @@ impl Objects {
     ) -> Result<Reply, ProposeError> {
         let mut command = Arc::new(Command::object(bucket, key, now, change));
         let mut holds = Vec::new();
-        for _ in 0..APPEND_AGAIN_MAX {
+        for _ in 0..APPEND_RETRIES_MAX {
             match stage("commit", self.catalogue.propose(Arc::clone(&command))).await {
                 Err(ProposeError::Rejected(Reject::SegmentFenced { segment })) => {
-                    let mut mended = Command::clone(&command);
-                    self.append_again(&mut mended, segment, &mut holds).await?;
-                    command = Arc::new(mended);
+                    let mut repaired = Command::clone(&command);
+                    self.append_again(&mut repaired, segment, &mut holds).await?;
+                    command = Arc::new(repaired);
                 }
                 Err(ProposeError::Overloaded) => break,
                 Err(ProposeError::Rejected(why @ Reject::QuotaExceeded { .. })) => {
@@ -47,7 +47,7 @@ impl Objects {
                 outcome => return outcome,
             }
         }
-        self.metrics.throttle(Shortage::Queue);
+        self.metrics.throttle(ResourceShortage::Queue);
         Err(ProposeError::Overloaded)
     }
 
@@ -57,13 +57,13 @@ impl Objects {
         &self,
         command: &mut Command,
         segment: u64,
-        holds: &mut Vec<Hold>,
+        holds: &mut Vec<SegmentHold>,
     ) -> Result<(), ProposeError> {
         let (body, extents) = new_extents(command).ok_or(ProposeError::Overloaded)?;
         tracing::debug!(segment, %body, "appending again what a fence refused");
         for extent in extents.into_iter().filter(|extent| extent.segment == segment) {
             let appended =
-                self.tiers.hot.append_again(extent, body).await.map_err(|_| ProposeError::Overloaded)?;
+                self.tiers.hot.append_fenced(extent, body).await.map_err(|_| ProposeError::Overloaded)?;
             *extent = appended.extent;
             holds.push(appended.hold);
         }

@@ -18,12 +18,12 @@ use tokio::sync::Semaphore;
 pub struct Compressor {
     /// Permits, one for each chunk in progress. A chunk takes its memory and the state of zstd, 3 MiB at
     /// most.
-    places: Arc<Semaphore>,
-    counts: Counts,
+    permits: Arc<Semaphore>,
+    counts: CompressionCounters,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct CompressionCounters {
     logical_bytes: AtomicU64,
     stored_bytes: AtomicU64,
     compressed: AtomicU64,
@@ -33,14 +33,14 @@ struct Counts {
 
 /// The settings for one chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct How {
+pub struct ChunkCompression {
     /// The effort, 1 to 19.
     pub level: u32,
     /// The minimum ratio. Below it the chunk is stored uncompressed. At 1 any gain is enough.
     pub ratio_min: f64,
 }
 
-impl How {
+impl ChunkCompression {
     /// Returns the settings for a chunk of a body. The first chunk decides for the whole body, so it must
     /// reach the ratio of the rule. For the others any gain is enough.
     #[must_use]
@@ -59,7 +59,7 @@ pub struct Compression {
 }
 
 /// A compressed chunk with the memory that it takes.
-pub struct Packed {
+pub struct CompressedChunk {
     /// The bytes to store.
     pub payload: Payload,
     /// Memory of the bytes until they are stored.
@@ -73,7 +73,7 @@ fn ratio(payload: &Payload) -> f64 {
 
 /// Totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Compressed {
+pub struct CompressorTotals {
     /// Bytes of chunks that became smaller, before compression.
     pub logical_bytes: u64,
     /// Bytes of the same chunks after compression.
@@ -97,23 +97,28 @@ impl Compressor {
     /// Returns a compressor for a number of chunks at a time, at least one.
     #[must_use]
     pub fn new(places: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(places.max(1))), counts: Counts::default() }
+        Self { permits: Arc::new(Semaphore::new(places.max(1))), counts: CompressionCounters::default() }
     }
 
     /// Returns `chunk` compressed, or `None` if it misses the ratio or no memory is free for it.
-    pub async fn compress(&self, chunk: &Bytes, how: How, memory: &Account) -> Option<Packed> {
-        let payload = self.compress_unheld(chunk, how).await?;
+    pub async fn compress(
+        &self,
+        chunk: &Bytes,
+        how: ChunkCompression,
+        memory: &Account,
+    ) -> Option<CompressedChunk> {
+        let payload = self.compress_unaccounted(chunk, how).await?;
         let Some(held) = memory.try_reserve(blocks_of(payload.stored_bytes() as u64)) else {
             self.counts.no_memory.fetch_add(1, Relaxed);
             return None;
         };
-        Some(Packed { payload, memory: held })
+        Some(CompressedChunk { payload, memory: held })
     }
 
     /// Compresses a chunk like [`Compressor::compress`], for a caller with one chunk at a time and no
     /// account.
-    pub async fn compress_unheld(&self, chunk: &Bytes, how: How) -> Option<Payload> {
-        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+    pub async fn compress_unaccounted(&self, chunk: &Bytes, how: ChunkCompression) -> Option<Payload> {
+        let place = Arc::clone(&self.permits).acquire_owned().await.ok()?;
         let bytes = chunk.clone();
         let compressed = tokio::task::spawn_blocking(move || {
             let compressed = compress(&bytes, how.level);
@@ -129,7 +134,7 @@ impl Compressor {
     }
 
     /// Counts a chunk that is stored compressed.
-    pub fn stored(&self, payload: &Payload) {
+    pub fn count_stored(&self, payload: &Payload) {
         self.counts.logical_bytes.fetch_add(payload.logical_bytes() as u64, Relaxed);
         self.counts.stored_bytes.fetch_add(payload.stored_bytes() as u64, Relaxed);
         self.counts.compressed.fetch_add(1, Relaxed);
@@ -137,9 +142,10 @@ impl Compressor {
 
     /// Returns the totals.
     #[must_use]
-    pub fn metrics(&self) -> Compressed {
-        let Counts { logical_bytes, stored_bytes, compressed, incompressible, no_memory } = &self.counts;
-        Compressed {
+    pub fn metrics(&self) -> CompressorTotals {
+        let CompressionCounters { logical_bytes, stored_bytes, compressed, incompressible, no_memory } =
+            &self.counts;
+        CompressorTotals {
             logical_bytes: logical_bytes.load(Relaxed),
             stored_bytes: stored_bytes.load(Relaxed),
             compressed: compressed.load(Relaxed),
@@ -151,23 +157,23 @@ impl Compressor {
 
 #[cfg(test)]
 mod tests {
-    use super::{Compressed, Compressor, How, ratio};
-    use crate::memory::Memory;
+    use super::{ChunkCompression, Compressor, CompressorTotals, ratio};
+    use crate::memory::RequestMemory;
     use bytes::Bytes;
     use mlgw_common::limits::CHUNK_BYTES_MAX;
     use std::net::Ipv4Addr;
 
     #[tokio::test]
     async fn a_chunk_is_compressed_within_granted_memory_or_stored_uncompressed() {
-        let (compressor, memory) = (Compressor::new(2), Memory::new(0, 100, None));
+        let (compressor, memory) = (Compressor::new(2), RequestMemory::new(0, 100, None));
         let (account, other) =
             (memory.account(Ipv4Addr::LOCALHOST.into()), memory.account([10, 0, 0, 1].into()));
-        let how = How::of(3, 1.5, true);
+        let how = ChunkCompression::of(3, 1.5, true);
         let text = Bytes::from(b"the same again and again, ".repeat(40_000));
         assert!(text.len() as u64 <= CHUNK_BYTES_MAX);
         let packed = compressor.compress(&text, how, &account).await.unwrap();
         assert!(ratio(&packed.payload) > 100.0 && packed.memory.blocks() == 1, "{:?}", packed.payload);
-        compressor.stored(&packed.payload);
+        compressor.count_stored(&packed.payload);
         drop(packed);
         let taken: Vec<_> = [&account, &other]
             .into_iter()
@@ -180,7 +186,7 @@ mod tests {
         drop(taken);
         assert!(compressor.compress(&Bytes::from_static(b"q"), how, &account).await.is_none());
         let metrics = compressor.metrics();
-        let expected = Compressed {
+        let expected = CompressorTotals {
             logical_bytes: text.len() as u64,
             stored_bytes: metrics.stored_bytes,
             compressed: 1,

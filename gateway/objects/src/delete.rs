@@ -2,17 +2,17 @@
 //!
 //! A delete is durable when it returns. A delete of a key without an object succeeds.
 
-use crate::{ObjectError, Objects};
+use crate::{ObjectError, ObjectLayer};
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_formats::command::{Conditions, DeleteObject, ObjectChange, Reject};
 use mlgw_formats::schema::Bucket;
 use mlgw_metadata::ProposeError;
 
-impl Objects {
+impl ObjectLayer {
     /// Deletes the object of `key` if `conditions` hold.
     ///
     /// # Errors
-    /// [`Reject::PreconditionFailed`]; those of [`Objects::propose_object`].
+    /// [`Reject::PreconditionFailed`]; those of [`ObjectLayer::propose_object`].
     pub async fn delete(
         &self,
         bucket: &Bucket,

@@ -14,7 +14,7 @@ use std::fmt;
 pub enum ObjectError {
     /// The server is short of something. The same request may succeed in a moment.
     #[error("{0}")]
-    Short(Shortage),
+    Short(ResourceShortage),
     /// The disks have no room, and none is being made.
     #[error("the disks have no room")]
     NoRoom,
@@ -62,7 +62,7 @@ fn rejection(reject: &Reject) -> String {
 
 /// Resource that the server is short of. The order is that of the labels of `mlgw_throttled_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shortage {
+pub enum ResourceShortage {
     /// Connections.
     Connections,
     /// Room for writes that have not reached their origin.
@@ -75,7 +75,7 @@ pub enum Shortage {
     Queue,
 }
 
-impl Shortage {
+impl ResourceShortage {
     /// All shortages, in the order of their declaration.
     pub const ALL: [Self; 5] = [Self::Connections, Self::Dirty, Self::Disk, Self::Memory, Self::Queue];
 
@@ -92,7 +92,7 @@ impl Shortage {
     }
 }
 
-impl fmt::Display for Shortage {
+impl fmt::Display for ResourceShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the server is short of: {}", self.name())
     }
@@ -106,8 +106,8 @@ impl ObjectError {
     }
 }
 
-impl From<Shortage> for ObjectError {
-    fn from(shortage: Shortage) -> Self {
+impl From<ResourceShortage> for ObjectError {
+    fn from(shortage: ResourceShortage) -> Self {
         Self::Short(shortage)
     }
 }
@@ -116,7 +116,7 @@ impl From<ProposeError> for ObjectError {
     fn from(error: ProposeError) -> Self {
         match error {
             ProposeError::Rejected(reject) => Self::Rejected(reject),
-            ProposeError::Overloaded => Self::Short(Shortage::Queue),
+            ProposeError::Overloaded => Self::Short(ResourceShortage::Queue),
             ProposeError::Stopping => Self::Stopping,
         }
     }

@@ -5,9 +5,9 @@
 //! appended. If a rule selects the object, the chunk is compressed before the append ([`packing`]).
 //!
 //! Always: memory is reserved before it is used. A body is admitted before any of it is read. It then has
-//! enough memory to finish, or it fails with [`Shortage::Memory`]. It takes more memory where more is free.
-//! Where none is free it appends smaller chunks, one at a time. The server therefore stays within its limit
-//! and no admitted body is stuck.
+//! enough memory to finish, or it fails with [`ResourceShortage::Memory`]. It takes more memory where more is
+//! free. Where none is free it appends smaller chunks, one at a time. The server therefore stays within its
+//! limit and no admitted body is stuck.
 //!
 //! If power fails or the body is abandoned, its bytes are in segments without a reference. Compaction frees
 //! them.
@@ -17,18 +17,18 @@ mod packing;
 use crate::compressor::Compression;
 use crate::md5_lanes::{Md5Hasher, Md5Stream, PendingMd5, Stopped};
 use crate::memory::{Account, MemoryGrant};
-use crate::put::Target;
+use crate::put::BodyTarget;
 use crate::stages::stage;
-use crate::{ObjectError, Objects, Shortage};
+use crate::{ObjectError, ObjectLayer, ResourceShortage};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::future::join;
 use futures_util::stream::FuturesOrdered;
 use md5::{Digest, Md5};
-use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, OWN_SEGMENT_BYTES_MIN, SMALL_BODY_BYTES};
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, DEDICATED_SEGMENT_BYTES_MIN, SMALL_BODY_BYTES};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_formats::schema::Extent;
-use mlgw_segments::hot::{AppendError, Appended, Chunk, Hold, Placement};
+use mlgw_segments::hot::{AppendError, AppendedChunk, Chunk, Placement, SegmentHold};
 use packing::Packing;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
@@ -56,25 +56,25 @@ pub(crate) struct Destination {
 impl Destination {
     /// Returns the destination of `body` at `target`.
     #[must_use]
-    pub(crate) fn of(target: Target<'_>, body: BodyId) -> Self {
-        let Target { bucket, key, part } = target;
+    pub(crate) fn of(target: BodyTarget<'_>, body: BodyId) -> Self {
+        let BodyTarget { bucket, key, part } = target;
         Self { bucket: bucket.bucket_id(), key: key.clone(), body, part: part.map(|(_, number)| number) }
     }
 }
 
 /// Chunks that are durable in segments, in the order of the body.
 #[derive(Default)]
-pub(crate) struct Durable {
+pub(crate) struct DurableChunks {
     /// Extents of the chunks.
     pub(crate) extents: Vec<Extent>,
     /// Holds that keep the segments until the catalogue has recorded the chunks.
-    pub(crate) holds: Vec<Hold>,
+    pub(crate) holds: Vec<SegmentHold>,
     /// The MD5 of the body, if it was requested.
     pub(crate) md5: Option<[u8; 16]>,
 }
 
-impl Durable {
-    fn push(&mut self, appended: Appended) {
+impl DurableChunks {
+    fn push(&mut self, appended: AppendedChunk) {
         let held = self.holds.last().is_some_and(|last| last.segment() == appended.hold.segment());
         if !held {
             self.holds.push(appended.hold);
@@ -85,7 +85,7 @@ impl Durable {
 
 /// A body that is being stored.
 pub(crate) struct Ingest {
-    objects: Arc<Objects>,
+    objects: Arc<ObjectLayer>,
     memory: Account,
     destination: Destination,
     placement: Placement,
@@ -96,14 +96,14 @@ pub(crate) struct Ingest {
     /// small body is covered by the slot of its connection.
     _admitted: Option<MemoryGrant>,
     /// Memory for further blocks of the buffer.
-    more: Option<MemoryGrant>,
+    extra_blocks: Option<MemoryGrant>,
     /// Chunks that are being appended and hashed, in the order of the body. They are tasks, so that they
     /// proceed while the ingest waits for the client.
-    in_flight: FuturesOrdered<JoinHandle<Result<Appended, ObjectError>>>,
-    md5: WantedMd5,
-    stored: Durable,
+    in_flight: FuturesOrdered<JoinHandle<Result<AppendedChunk, ObjectError>>>,
+    md5: IngestMd5,
+    stored: DurableChunks,
     /// Chunks that have completed.
-    settled: u64,
+    finished: u64,
     appended_bytes: u64,
     expected_bytes: Option<u64>,
     /// The settings of compression, until the first chunk misses the ratio of the rule.
@@ -111,7 +111,7 @@ pub(crate) struct Ingest {
 }
 
 /// The state of the MD5 of a body.
-enum WantedMd5 {
+enum IngestMd5 {
     /// Not requested.
     No,
     /// No chunk was hashed yet. The MD5 of a body of one chunk is computed at its end. A small body is hashed
@@ -121,7 +121,7 @@ enum WantedMd5 {
     InLockstep(Md5Stream),
 }
 
-impl WantedMd5 {
+impl IngestMd5 {
     /// Returns the stream for a chunk that is not the last, or `None` if no MD5 was requested.
     fn stream(&mut self, hasher: &Md5Hasher) -> Option<&mut Md5Stream> {
         if matches!(self, Self::OfOneChunk) {
@@ -134,25 +134,25 @@ impl WantedMd5 {
     }
 
     /// Returns the MD5, given the last chunk.
-    async fn finish(self, hasher: &Md5Hasher, last: Bytes) -> Result<FoundMd5, Stopped> {
+    async fn finish(self, hasher: &Md5Hasher, last: Bytes) -> Result<IngestDigest, Stopped> {
         Ok(match self {
-            Self::No => FoundMd5::No,
-            Self::OfOneChunk if last.len() <= SMALL_BODY_BYTES => FoundMd5::Soon(hasher.submit(last)),
-            Self::OfOneChunk => FoundMd5::Now(Md5::digest(&last).into()),
-            Self::InLockstep(stream) => FoundMd5::Now(stream.finish(last).await?),
+            Self::No => IngestDigest::No,
+            Self::OfOneChunk if last.len() <= SMALL_BODY_BYTES => IngestDigest::Soon(hasher.submit(last)),
+            Self::OfOneChunk => IngestDigest::Now(Md5::digest(&last).into()),
+            Self::InLockstep(stream) => IngestDigest::Now(stream.finish(last).await?),
         })
     }
 }
 
 /// The MD5 of a complete body.
-enum FoundMd5 {
+enum IngestDigest {
     No,
     Now([u8; 16]),
     /// Computed when the digest is requested, together with other bodies that are pending by then.
     Soon(PendingMd5),
 }
 
-impl FoundMd5 {
+impl IngestDigest {
     fn digest(self) -> Option<[u8; 16]> {
         match self {
             Self::No => None,
@@ -167,9 +167,9 @@ impl Ingest {
     /// is computed.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when no memory becomes free within the time limit.
+    /// [`ResourceShortage::Memory`] when no memory becomes free within the time limit.
     pub(crate) async fn begin(
-        objects: &Arc<Objects>,
+        objects: &Arc<ObjectLayer>,
         memory: &Account,
         destination: Destination,
         expected_bytes: Option<u64>,
@@ -183,10 +183,10 @@ impl Ingest {
         };
         let md5 = match md5 {
             true if expected_bytes.is_some_and(|bytes| bytes > CHUNK_BYTES_MAX) => {
-                WantedMd5::InLockstep(objects.hasher.open())
+                IngestMd5::InLockstep(objects.hasher.open())
             }
-            true => WantedMd5::OfOneChunk,
-            false => WantedMd5::No,
+            true => IngestMd5::OfOneChunk,
+            false => IngestMd5::No,
         };
         Ok(Self {
             objects: objects.clone(),
@@ -196,11 +196,11 @@ impl Ingest {
             whole: None,
             buffer: BytesMut::new(),
             _admitted: admitted,
-            more: None,
+            extra_blocks: None,
             in_flight: FuturesOrdered::new(),
             md5,
-            stored: Durable::default(),
-            settled: 0,
+            stored: DurableChunks::default(),
+            finished: 0,
             appended_bytes: 0,
             expected_bytes,
             compression: None,
@@ -216,7 +216,7 @@ impl Ingest {
     /// Appends the next bytes of the body to the buffer and flushes full chunks.
     ///
     /// # Errors
-    /// [`ObjectError::NoRoom`]; [`Shortage::Disk`] while room is being made.
+    /// [`ObjectError::NoRoom`]; [`ResourceShortage::Disk`] while room is being made.
     pub(crate) async fn push(&mut self, mut bytes: Bytes) -> Result<(), ObjectError> {
         assert!(self.whole.is_none() || bytes.is_empty(), "more than was expected");
         let is_whole = self.expected_bytes == Some(bytes.len() as u64);
@@ -243,9 +243,9 @@ impl Ingest {
     ///
     /// # Errors
     /// Those of [`Ingest::push`].
-    pub(crate) async fn finish(mut self) -> Result<Durable, ObjectError> {
+    pub(crate) async fn finish(mut self) -> Result<DurableChunks, ObjectError> {
         let (last, _memory) = self.take_chunk().unzip();
-        let hashed = last.as_ref().filter(|_| !matches!(self.md5, WantedMd5::No));
+        let hashed = last.as_ref().filter(|_| !matches!(self.md5, IngestMd5::No));
         let hashed = hashed.map(|chunk| chunk.data.stored().clone()).unwrap_or_default();
         let packing = self.packing();
         // The last chunk needs no task, because no other work is left.
@@ -257,18 +257,18 @@ impl Ingest {
             };
             stage("append", self.objects.tiers.hot.append(chunk)).await.map(Some)
         };
-        let md5 = std::mem::replace(&mut self.md5, WantedMd5::No).finish(&self.objects.hasher, hashed);
+        let md5 = std::mem::replace(&mut self.md5, IngestMd5::No).finish(&self.objects.hasher, hashed);
         let (last, md5) = join(append, md5).await;
         let last = last.map_err(|error| self.objects.append_failed(error))?;
         self.stored.md5 = md5.map_err(hashing_stopped)?.digest();
         while !self.in_flight.is_empty() {
-            self.settle_one().await?;
+            self.finish_one().await?;
         }
         if let Some(last) = last {
             self.stored.push(last);
         }
         if self.placement == Placement::Own && self.destination.part.is_none() {
-            self.objects.tiers.hot.finish_own(self.destination.body);
+            self.objects.tiers.hot.seal_own(self.destination.body);
         }
         Ok(self.stored)
     }
@@ -287,24 +287,25 @@ impl Ingest {
 
     /// Returns the size that the buffer may have with the reserved memory.
     fn granted_bytes(&self) -> usize {
-        (1 + self.more.as_ref().map_or(0, MemoryGrant::blocks)) * BLOCK_BYTES as usize
+        (1 + self.extra_blocks.as_ref().map_or(0, MemoryGrant::blocks)) * BLOCK_BYTES as usize
     }
 
     /// Makes room in the buffer: reserves more memory, or appends what is buffered.
     async fn make_room(&mut self) -> Result<(), ObjectError> {
         let granted_bytes = self.granted_bytes() as u64;
         let left = self.expected_bytes.map(|all| all.saturating_sub(self.appended_bytes + granted_bytes));
-        let granted =
-            wishes(granted_bytes, left).into_iter().find_map(|blocks| self.memory.try_reserve(blocks));
-        match (granted, &mut self.more) {
+        let granted = block_counts_to_try(granted_bytes, left)
+            .into_iter()
+            .find_map(|blocks| self.memory.try_reserve(blocks));
+        match (granted, &mut self.extra_blocks) {
             (Some(blocks), Some(more)) => more.merge(blocks),
             (Some(blocks), none) => *none = Some(blocks),
             (None, _) => {
-                self.memory.throttled();
+                self.memory.count_throttled();
                 self.flush().await?;
                 // The reserved block is free again when no chunk is in flight.
                 while !self.in_flight.is_empty() {
-                    self.settle_one().await?;
+                    self.finish_one().await?;
                 }
             }
         }
@@ -314,7 +315,7 @@ impl Ingest {
     /// Appends the buffered chunk in a task.
     async fn flush(&mut self) -> Result<(), ObjectError> {
         if self.in_flight.len() == IN_FLIGHT_MAX {
-            self.settle_one().await?;
+            self.finish_one().await?;
         }
         let Some((mut chunk, memory)) = self.take_chunk() else { return Ok(()) };
         let hashed = self.hash(chunk.data.stored());
@@ -362,12 +363,12 @@ impl Ingest {
     }
 
     /// Waits for the oldest chunk in flight.
-    async fn settle_one(&mut self) -> Result<(), ObjectError> {
-        if let WantedMd5::InLockstep(stream) = &self.md5 {
-            stream.expedite(self.settled + 1);
+    async fn finish_one(&mut self) -> Result<(), ObjectError> {
+        if let IngestMd5::InLockstep(stream) = &self.md5 {
+            stream.expedite(self.finished + 1);
         }
         let Some(appended) = stage("append", self.in_flight.next()).await else { return Ok(()) };
-        self.settled += 1;
+        self.finished += 1;
         self.stored.push(appended.map_err(|_| ObjectError::internal("an append panicked"))??);
         Ok(())
     }
@@ -388,28 +389,28 @@ impl Ingest {
             data: data.into(),
         };
         self.appended_bytes += chunk.data.logical_bytes() as u64;
-        Some((chunk, self.more.take()))
+        Some((chunk, self.extra_blocks.take()))
     }
 }
 
 /// Returns the numbers of blocks that a buffer of `granted_bytes` tries to add, best first. The first
 /// completes the chunk or the `left` bytes of the body, so bytes are copied once. If `left` is not known, it
 /// doubles the buffer, so bytes are copied about twice. The last is one block.
-fn wishes(granted_bytes: u64, left: Option<u64>) -> [u32; 3] {
+fn block_counts_to_try(granted_bytes: u64, left: Option<u64>) -> [u32; 3] {
     let lacks = CHUNK_BYTES_MAX - granted_bytes;
     let blocks = |bytes: u64| bytes.min(lacks).div_ceil(BLOCK_BYTES).max(1) as u32;
     [blocks(left.unwrap_or(granted_bytes)), blocks(granted_bytes), 1]
 }
 
 /// Returns the placement of a body. A large body gets its own segment, and so do the parts of an upload
-/// beyond [`OWN_SEGMENT_BYTES_MIN`]. The offset of a part is known only when the upload is completed. Parts
-/// have one size, so the end of a part is estimated as number times size.
+/// beyond [`DEDICATED_SEGMENT_BYTES_MIN`]. The offset of a part is known only when the upload is completed.
+/// Parts have one size, so the end of a part is estimated as number times size.
 fn placement(part: Option<PartNumber>, expected_bytes: Option<u64>) -> Placement {
     let bytes = expected_bytes.unwrap_or(0);
     let end = part.map_or(bytes, |part| u64::from(part.get()).saturating_mul(bytes));
     let beyond = match part {
-        Some(_) => end > OWN_SEGMENT_BYTES_MIN,
-        None => end >= OWN_SEGMENT_BYTES_MIN,
+        Some(_) => end > DEDICATED_SEGMENT_BYTES_MIN,
+        None => end >= DEDICATED_SEGMENT_BYTES_MIN,
     };
     if beyond { Placement::Own } else { Placement::Shared }
 }
@@ -418,24 +419,24 @@ fn hashing_stopped(_: Stopped) -> ObjectError {
     ObjectError::Stopping
 }
 
-impl Objects {
+impl ObjectLayer {
     /// Waits until the disks have room for `bytes` more.
     ///
     /// # Errors
-    /// [`ObjectError::NoRoom`], or [`Shortage::Disk`] while room is being made.
+    /// [`ObjectError::NoRoom`], or [`ResourceShortage::Disk`] while room is being made.
     pub async fn room_for(&self, bytes: u64) -> Result<(), ObjectError> {
-        self.tiers.hot.room_for(bytes).await.map_err(|error| self.append_failed(error))
+        self.tiers.hot.wait_for_body_room(bytes).await.map_err(|error| self.append_failed(error))
     }
 
     fn append_failed(&self, error: AppendError) -> ObjectError {
         match error {
             AppendError::Full => {
-                self.metrics.throttle(Shortage::Disk);
+                self.metrics.throttle(ResourceShortage::Disk);
                 ObjectError::NoRoom
             }
             AppendError::NoRoomYet => {
-                self.metrics.throttle(Shortage::Disk);
-                Shortage::Disk.into()
+                self.metrics.throttle(ResourceShortage::Disk);
+                ResourceShortage::Disk.into()
             }
             AppendError::Stopping => ObjectError::Stopping,
             error => ObjectError::internal(format!("bytes could not be stored: {error}")),

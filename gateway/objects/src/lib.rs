@@ -26,7 +26,7 @@ pub mod read;
 pub mod reader;
 pub mod stages;
 
-pub use error::{ObjectError, Shortage};
+pub use error::{ObjectError, ResourceShortage};
 pub use ingest::CONNECTION_BLOCKS;
 pub use metrics::ObjectMetrics;
 
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// Operations on the objects of a store, with the handles that they use.
-pub struct Objects {
+pub struct ObjectLayer {
     /// Records of buckets, objects and uploads.
     pub catalogue: Catalogue,
     /// Segments and the memory tier.
@@ -54,7 +54,7 @@ pub struct Objects {
     pub metrics: Arc<ObjectMetrics>,
 }
 
-impl Objects {
+impl ObjectLayer {
     /// Returns the objects of `catalogue` with their bytes in `tiers`. Must be called within a tokio runtime,
     /// on which MD5s are computed.
     #[must_use]

@@ -3,10 +3,10 @@
 //! A page reads the catalogue in one scan. A common prefix costs one seek, regardless of the number of keys
 //! under it. A page is read from one snapshot. The next page may see a different state.
 
-use crate::{ObjectError, Objects};
+use crate::{ObjectError, ObjectLayer};
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_formats::schema::ObjectSummary;
-use mlgw_metadata::Entry;
+use mlgw_metadata::StoredVersion;
 use std::borrow::Cow;
 use std::ops::Bound;
 
@@ -32,7 +32,7 @@ impl Selection<'_> {
     }
 
     /// Returns the start of the page that follows `after`, or `None` if no key can follow.
-    fn begin(&self, after: &str) -> Option<Bound<Vec<u8>>> {
+    fn page_start(&self, after: &str) -> Option<Bound<Vec<u8>>> {
         let is_group = self.common_prefix(after).is_some_and(|group| group == after);
         if is_group && after.starts_with(&*self.prefix) {
             return after_prefix(after).map(Bound::Included);
@@ -43,24 +43,24 @@ impl Selection<'_> {
         Some(Bound::Included(self.prefix.as_bytes().to_vec()))
     }
 
-    fn item(&self, key: &ObjectKey, entry: &Entry) -> Result<Option<Item>, ObjectError> {
+    fn item(&self, key: &ObjectKey, entry: &StoredVersion) -> Result<Option<ListedItem>, ObjectError> {
         if let Some(group) = self.common_prefix(key.as_str()) {
-            return Ok(Some(Item::CommonPrefix(group.to_owned())));
+            return Ok(Some(ListedItem::CommonPrefix(group.to_owned())));
         }
         let summary = entry.summary()?;
-        Ok((!summary.delete_marker).then(|| Item::Object(key.clone(), summary)))
+        Ok((!summary.delete_marker).then(|| ListedItem::Object(key.clone(), summary)))
     }
 }
 
 /// Item of a page.
-pub enum Item {
+pub enum ListedItem {
     /// An object.
     Object(ObjectKey, ObjectSummary),
     /// A group of keys that begin with this string.
     CommonPrefix(String),
 }
 
-impl Item {
+impl ListedItem {
     /// Returns the key, or the common prefix.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -75,7 +75,7 @@ impl Item {
 #[derive(Default)]
 pub struct Page {
     /// Its items, in byte order of their names.
-    pub items: Vec<Item>,
+    pub items: Vec<ListedItem>,
     /// True if another page follows.
     pub truncated: bool,
 }
@@ -94,7 +94,7 @@ pub fn after_prefix(prefix: &str) -> Option<Vec<u8>> {
     None
 }
 
-impl Objects {
+impl ObjectLayer {
     /// Returns the page of `bucket` that follows `after` in byte order. If `after` is a common prefix, the
     /// page begins after its whole group.
     ///
@@ -111,7 +111,7 @@ impl Objects {
             return Ok(page);
         }
         let prefix = &*selection.prefix;
-        let Some(begin) = selection.begin(after) else { return Ok(page) };
+        let Some(begin) = selection.page_start(after) else { return Ok(page) };
         let reader = self.catalogue.reader();
         let mut scan = reader.scan(bucket, begin.as_ref().map(Vec::as_slice));
         while let Some((key, entry)) = scan.next().transpose()? {
@@ -123,7 +123,7 @@ impl Objects {
                 page.truncated = true;
                 break;
             }
-            if let Item::CommonPrefix(group) = &item {
+            if let ListedItem::CommonPrefix(group) = &item {
                 match after_prefix(group) {
                     Some(next) => scan.seek(Bound::Included(&next)),
                     None => break,
@@ -159,10 +159,10 @@ mod tests {
 
     #[test]
     fn a_page_begins_behind_a_whole_group_or_a_key() {
-        assert_eq!(selection("", "/").begin("a/"), Some(Bound::Included(b"a0".to_vec())));
-        assert_eq!(selection("", "/").begin("a/b"), Some(Bound::Excluded(b"a/b".to_vec())));
-        assert_eq!(selection("p", "/").begin(""), Some(Bound::Included(b"p".to_vec())));
-        assert_eq!(selection("p", "/").begin("a"), Some(Bound::Included(b"p".to_vec())));
+        assert_eq!(selection("", "/").page_start("a/"), Some(Bound::Included(b"a0".to_vec())));
+        assert_eq!(selection("", "/").page_start("a/b"), Some(Bound::Excluded(b"a/b".to_vec())));
+        assert_eq!(selection("p", "/").page_start(""), Some(Bound::Included(b"p".to_vec())));
+        assert_eq!(selection("p", "/").page_start("a"), Some(Bound::Included(b"p".to_vec())));
     }
 
     #[test]

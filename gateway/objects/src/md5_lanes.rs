@@ -21,7 +21,7 @@ mod tests;
 use bytes::Bytes;
 use fearless_simd::Level;
 use parking_lot::Mutex;
-use schedule::{Schedule, StreamId};
+use schedule::{LaneSchedule, StreamId};
 use small::PendingBodies;
 pub use small::PendingMd5;
 use state::{Md5State, update_all};
@@ -35,9 +35,9 @@ const PROCESSORS_PER_WORKER: usize = 4;
 
 /// The hasher of a server. Clones share its streams and workers.
 #[derive(Clone)]
-pub struct Md5Hasher(Arc<Shared>);
+pub struct Md5Hasher(Arc<HasherState>);
 
-struct Shared {
+struct HasherState {
     runtime: Handle,
     level: Level,
     workers_max: usize,
@@ -46,13 +46,13 @@ struct Shared {
 }
 
 struct Work {
-    schedule: Schedule<Chunk>,
+    schedule: LaneSchedule<HashChunk>,
     /// Token of which each worker keeps a clone. A worker that panics also drops its clone.
     seats: Arc<()>,
 }
 
 /// A chunk of a stream.
-struct Chunk {
+struct HashChunk {
     md5: Arc<Mutex<Md5State>>,
     bytes: Bytes,
     /// Notifies the pusher that the chunk is hashed.
@@ -70,8 +70,8 @@ impl Md5Hasher {
     pub fn new(runtime: Handle) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let workers_max = (processors / PROCESSORS_PER_WORKER).max(1);
-        let work = Mutex::new(Work { schedule: Schedule::new(), seats: Arc::default() });
-        Self(Arc::new(Shared {
+        let work = Mutex::new(Work { schedule: LaneSchedule::new(), seats: Arc::default() });
+        Self(Arc::new(HasherState {
             runtime,
             level: Level::new(),
             workers_max,
@@ -90,7 +90,7 @@ impl Md5Hasher {
 
 /// The MD5 of a body that arrives in chunks.
 pub struct Md5Stream {
-    shared: Arc<Shared>,
+    shared: Arc<HasherState>,
     id: StreamId,
     md5: Arc<Mutex<Md5State>>,
     pushed: u64,
@@ -102,7 +102,7 @@ impl Md5Stream {
     pub fn push(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Stopped>> + use<> {
         let (hashed, waits) = oneshot::channel();
         let length = bytes.len();
-        let chunk = Chunk { md5: Arc::clone(&self.md5), bytes, hashed };
+        let chunk = HashChunk { md5: Arc::clone(&self.md5), bytes, hashed };
         self.pushed += 1;
         self.shared.change(|schedule| schedule.push(self.id, length, chunk));
         async { waits.await.map_err(|_| Stopped) }
@@ -139,9 +139,9 @@ impl Drop for Md5Stream {
     }
 }
 
-impl Shared {
+impl HasherState {
     /// Changes the schedule, and starts a batch if one is due.
-    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut Schedule<Chunk>) -> T) -> T {
+    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut LaneSchedule<HashChunk>) -> T) -> T {
         let mut work = self.work.lock();
         let changed = change(&mut work.schedule);
         // One of the references belongs to the work itself.
@@ -157,7 +157,7 @@ impl Shared {
     }
 
     /// Computes this batch and all that become due meanwhile.
-    fn compute(&self, mut batch: Vec<(StreamId, Chunk)>, seat: Arc<()>) {
+    fn compute(&self, mut batch: Vec<(StreamId, HashChunk)>, seat: Arc<()>) {
         loop {
             {
                 let mut md5s: Vec<_> = batch.iter().map(|(_, chunk)| chunk.md5.lock()).collect();

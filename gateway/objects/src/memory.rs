@@ -11,14 +11,14 @@
 //! can be unverified, in total and for each client. Further requests are refused immediately. Incomplete
 //! requests of one address therefore leave three quarters of its slots to its signed requests.
 //!
-//! A request that finds no memory waits for five seconds and then fails with [`Shortage::Memory`]. A grant is
-//! always enough to finish, so no admitted request is stuck. All state is in memory and empty after a
-//! restart.
+//! A request that finds no memory waits for five seconds and then fails with [`ResourceShortage::Memory`]. A
+//! grant is always enough to finish, so no admitted request is stuck. All state is in memory and empty after
+//! a restart.
 
-use crate::{ObjectMetrics, Shortage};
+use crate::{ObjectMetrics, ResourceShortage};
 use bytes::Bytes;
 use mlgw_common::limits::{
-    AWAKE_CONNECTION_BYTES, BLOCK_BYTES, HELD_BLOCKS_MAX, MEMORY_BYTES_MIN, POST_FORM_BYTES_MAX,
+    ACTIVE_CONNECTION_BYTES, BLOCK_BYTES, MEMORY_BYTES_MIN, POST_FORM_BYTES_MAX, RESERVED_BLOCKS_MAX,
     SMALL_BODY_BYTES,
 };
 use parking_lot::Mutex;
@@ -43,18 +43,18 @@ const FORM_BLOCKS: u32 = (2 * POST_FORM_BYTES_MAX as u64 + BLOCK_BYTES).div_ceil
 
 /// The memory of a server. Clones share the pools.
 #[derive(Clone)]
-pub struct Memory(Arc<Shared>);
+pub struct RequestMemory(Arc<RequestMemoryPools>);
 
-struct Shared {
+struct RequestMemoryPools {
     /// Active connections.
-    connections: Pool,
+    connections: ClientLimitedPool,
     /// Active connections with a request that is incomplete and not verified yet.
-    unverified: Pool,
+    unverified: ClientLimitedPool,
     /// Blocks of bodies and answers.
-    bodies: Pool,
+    bodies: ClientLimitedPool,
     body_blocks: usize,
     connection_blocks_max: usize,
-    clients: Mutex<HashMap<IpAddr, Weak<Client>>>,
+    clients: Mutex<HashMap<IpAddr, Weak<ClientReservations>>>,
     /// Connections that wait for a slot.
     waiting: AtomicUsize,
     wait: Duration,
@@ -62,12 +62,12 @@ struct Shared {
 }
 
 /// A pool, and the number of its permits that one client may reserve.
-struct Pool {
+struct ClientLimitedPool {
     all: Arc<Semaphore>,
     client_max: usize,
 }
 
-impl Pool {
+impl ClientLimitedPool {
     fn new(places: u64, percent: u64, least: usize) -> Self {
         let places = usize::try_from(places).unwrap_or(usize::MAX).clamp(least, Semaphore::MAX_PERMITS);
         let part = usize::try_from(percent).unwrap_or(100).min(100);
@@ -84,15 +84,15 @@ impl Pool {
 }
 
 /// Reservations of all connections from one address.
-struct Client {
+struct ClientReservations {
     address: IpAddr,
-    shared: Weak<Shared>,
+    shared: Weak<RequestMemoryPools>,
     connections: Arc<Semaphore>,
     unverified: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
 }
 
-impl Drop for Client {
+impl Drop for ClientReservations {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         let mut clients = shared.clients.lock();
@@ -103,7 +103,7 @@ impl Drop for Client {
     }
 }
 
-impl Memory {
+impl RequestMemory {
     /// Returns a memory of `bytes`. One client address reserves at most `client_percent` of it. The memory is
     /// never smaller than [`MEMORY_BYTES_MIN`], which fits the largest document.
     #[must_use]
@@ -118,11 +118,12 @@ impl Memory {
         metrics: Option<Arc<ObjectMetrics>>,
     ) -> Self {
         let bytes = bytes.max(MEMORY_BYTES_MIN);
-        let bodies = Pool::new(bytes / 4 * 3 / BLOCK_BYTES, client_percent, HELD_BLOCKS_MAX as usize);
+        let bodies =
+            ClientLimitedPool::new(bytes / 4 * 3 / BLOCK_BYTES, client_percent, RESERVED_BLOCKS_MAX as usize);
         let body_blocks = bodies.all.available_permits();
-        let connection_blocks_max = (body_blocks / CONNECTION_PARTS).max(HELD_BLOCKS_MAX as usize);
-        let connections = Pool::new(bytes / 4 / AWAKE_CONNECTION_BYTES, client_percent, 1);
-        Self(Arc::new(Shared {
+        let connection_blocks_max = (body_blocks / CONNECTION_PARTS).max(RESERVED_BLOCKS_MAX as usize);
+        let connections = ClientLimitedPool::new(bytes / 4 / ACTIVE_CONNECTION_BYTES, client_percent, 1);
+        Self(Arc::new(RequestMemoryPools {
             unverified: connections.part(UNVERIFIED_PART),
             connections,
             bodies,
@@ -142,7 +143,7 @@ impl Memory {
         let mut clients = shared.clients.lock();
         let known = clients.get(&address).and_then(Weak::upgrade);
         let client = known.unwrap_or_else(|| {
-            let client = Arc::new(Client {
+            let client = Arc::new(ClientReservations {
                 address,
                 shared: Arc::downgrade(shared),
                 connections: Arc::new(Semaphore::new(shared.connections.client_max)),
@@ -154,7 +155,7 @@ impl Memory {
         });
         drop(clients);
         let blocks = Arc::new(Semaphore::new(shared.connection_blocks_max));
-        Account(Arc::new(Connection { memory: self.clone(), client, blocks }))
+        Account(Arc::new(ConnectionReservations { memory: self.clone(), client, blocks }))
     }
 
     /// Returns true if connections wait for a slot.
@@ -163,18 +164,18 @@ impl Memory {
         self.0.waiting.load(Relaxed) > 0
     }
 
-    fn throttled(&self) {
-        self.0.metrics.iter().for_each(|metrics| metrics.throttle(Shortage::Memory));
+    fn count_throttled(&self) {
+        self.0.metrics.iter().for_each(|metrics| metrics.throttle(ResourceShortage::Memory));
     }
 }
 
 /// The reservations of one connection. Clones share them.
 #[derive(Clone)]
-pub struct Account(Arc<Connection>);
+pub struct Account(Arc<ConnectionReservations>);
 
-struct Connection {
-    memory: Memory,
-    client: Arc<Client>,
+struct ConnectionReservations {
+    memory: RequestMemory,
+    client: Arc<ClientReservations>,
     blocks: Arc<Semaphore>,
 }
 
@@ -188,12 +189,12 @@ impl Account {
 
 /// The slot of an active connection, until it is dropped.
 pub struct ActiveSlot {
-    _places: [OwnedSemaphorePermit; 2],
+    _permits: [OwnedSemaphorePermit; 2],
 }
 
 /// The slot of a request that is not verified yet, until it is dropped.
 pub struct UnverifiedSlot {
-    _turns: [OwnedSemaphorePermit; 2],
+    _permits: [OwnedSemaphorePermit; 2],
 }
 
 /// Reserved blocks of memory, until it is dropped.
@@ -203,32 +204,32 @@ pub struct MemoryGrant {
     all: OwnedSemaphorePermit,
 }
 
-fn short<E>(_: E) -> Shortage {
-    Shortage::Memory
+fn short<E>(_: E) -> ResourceShortage {
+    ResourceShortage::Memory
 }
 
 impl Account {
     /// Returns the memory of the server.
     #[must_use]
-    pub fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &RequestMemory {
         &self.0.memory
     }
 
     /// Waits for a slot for this connection.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when no slot becomes free within the time limit.
-    pub async fn activate(&self) -> Result<ActiveSlot, Shortage> {
+    /// [`ResourceShortage::Memory`] when no slot becomes free within the time limit.
+    pub async fn activate(&self) -> Result<ActiveSlot, ResourceShortage> {
         let (client, all) = (&self.0.client.connections, &self.0.memory.0.connections.all);
         if let (Ok(client), Ok(all)) = (client.clone().try_acquire_owned(), all.clone().try_acquire_owned()) {
-            return Ok(ActiveSlot { _places: [client, all] });
+            return Ok(ActiveSlot { _permits: [client, all] });
         }
-        self.0.memory.throttled();
-        let _waiting = Waiting::new(&self.0.memory.0.waiting);
+        self.0.memory.count_throttled();
+        let _waiting = SlotWaiter::new(&self.0.memory.0.waiting);
         let both = async {
             let client = client.clone().acquire_owned().await.map_err(short)?;
             let all = all.clone().acquire_owned().await.map_err(short)?;
-            Ok(ActiveSlot { _places: [client, all] })
+            Ok(ActiveSlot { _permits: [client, all] })
         };
         timeout(self.0.memory.0.wait, both).await.map_err(short)?
     }
@@ -237,14 +238,14 @@ impl Account {
     /// requests must not delay complete ones.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when all are taken.
-    pub fn unverified_slot(&self) -> Result<UnverifiedSlot, Shortage> {
+    /// [`ResourceShortage::Memory`] when all are taken.
+    pub fn unverified_slot(&self) -> Result<UnverifiedSlot, ResourceShortage> {
         let (client, all) = (&self.0.client.unverified, &self.0.memory.0.unverified.all);
         match (client.clone().try_acquire_owned(), all.clone().try_acquire_owned()) {
-            (Ok(client), Ok(all)) => Ok(UnverifiedSlot { _turns: [client, all] }),
+            (Ok(client), Ok(all)) => Ok(UnverifiedSlot { _permits: [client, all] }),
             _ => {
-                self.throttled();
-                Err(Shortage::Memory)
+                self.count_throttled();
+                Err(ResourceShortage::Memory)
             }
         }
     }
@@ -252,12 +253,12 @@ impl Account {
     /// Takes an unverified slot for a form, and reserves the memory for the fields before its file.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when no slot or no memory is free.
-    pub fn reserve_form(&self) -> Result<(UnverifiedSlot, MemoryGrant), Shortage> {
+    /// [`ResourceShortage::Memory`] when no slot or no memory is free.
+    pub fn reserve_form(&self) -> Result<(UnverifiedSlot, MemoryGrant), ResourceShortage> {
         let turn = self.unverified_slot()?;
         let held = self.try_reserve(FORM_BLOCKS).ok_or_else(|| {
-            self.throttled();
-            Shortage::Memory
+            self.count_throttled();
+            ResourceShortage::Memory
         })?;
         Ok((turn, held))
     }
@@ -276,13 +277,13 @@ impl Account {
     /// Waits for `blocks` and reserves them.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when the blocks do not become free within the time limit.
-    pub async fn reserve(&self, blocks: u32) -> Result<MemoryGrant, Shortage> {
-        assert!(blocks <= HELD_BLOCKS_MAX, "what is asked for at once must fit into the least memory");
+    /// [`ResourceShortage::Memory`] when the blocks do not become free within the time limit.
+    pub async fn reserve(&self, blocks: u32) -> Result<MemoryGrant, ResourceShortage> {
+        assert!(blocks <= RESERVED_BLOCKS_MAX, "what is asked for at once must fit into the least memory");
         if let Some(held) = self.try_reserve(blocks) {
             return Ok(held);
         }
-        self.throttled();
+        self.count_throttled();
         let all = async {
             let of = |semaphore: &Arc<Semaphore>| semaphore.clone().acquire_many_owned(blocks);
             let connection = of(&self.0.blocks).await.map_err(short)?;
@@ -297,8 +298,8 @@ impl Account {
     /// requests get some. Waits until they are free.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when the blocks do not become free within the time limit.
-    pub async fn reserve_some(&self, many: u32, few: u32) -> Result<MemoryGrant, Shortage> {
+    /// [`ResourceShortage::Memory`] when the blocks do not become free within the time limit.
+    pub async fn reserve_some(&self, many: u32, few: u32) -> Result<MemoryGrant, ResourceShortage> {
         self.reserve(if self.has_plenty() { many } else { few }).await
     }
 
@@ -315,22 +316,22 @@ impl Account {
     /// answer is already in memory.
     ///
     /// # Errors
-    /// [`Shortage::Memory`] when the memory is not free.
-    pub fn cover(&self, answer: Bytes) -> Result<Bytes, Shortage> {
+    /// [`ResourceShortage::Memory`] when the memory is not free.
+    pub fn cover(&self, answer: Bytes) -> Result<Bytes, ResourceShortage> {
         if answer.len() <= SMALL_BODY_BYTES {
             return Ok(answer);
         }
-        let held = self.try_reserve(blocks_of(answer.len() as u64).min(HELD_BLOCKS_MAX));
+        let held = self.try_reserve(blocks_of(answer.len() as u64).min(RESERVED_BLOCKS_MAX));
         let held = held.ok_or_else(|| {
-            self.throttled();
-            Shortage::Memory
+            self.count_throttled();
+            ResourceShortage::Memory
         })?;
         Ok(Arc::new(held).attached_to(answer))
     }
 
     /// Counts a request that had to wait, or got less memory than it requested.
-    pub fn throttled(&self) {
-        self.0.memory.throttled();
+    pub fn count_throttled(&self) {
+        self.0.memory.count_throttled();
     }
 }
 
@@ -374,16 +375,16 @@ impl AsRef<[u8]> for WithGrant {
 }
 
 /// Increments a count of waiting connections until it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct SlotWaiter<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
+impl<'a> SlotWaiter<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for SlotWaiter<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }

@@ -4,24 +4,24 @@
 //! Completing an upload writes one record and an index of the parts, and reads no bytes. After a power
 //! failure an upload is either unchanged or complete.
 
-use crate::put::{STORAGE_CLASS, Stored, Target, condition_name, lost_race};
-use crate::quota::Writer;
-use crate::{ObjectError, Objects, etag};
+use crate::put::{BodyTarget, STORAGE_CLASS, UncommittedBody, condition_name, lost_race};
+use crate::quota::WriteAttribution;
+use crate::{ObjectError, ObjectLayer, etag};
 use crc_fast::CrcAlgorithm;
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
-use mlgw_formats::checksum::{self, Algorithm, stored};
+use mlgw_formats::checksum::{self, Algorithm, stored_checksum};
 use mlgw_formats::command::{
     AbortUpload, CompleteUpload, Conditions, CreateUpload, NamedPart, ObjectChange, PutPart, Reject, Reply,
 };
 use mlgw_formats::schema::{
-    Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Pair, Part, Upload,
+    Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Pair, PartRecord, Upload,
 };
 use mlgw_metadata::ProposeError;
 use std::sync::Arc;
 
 /// An upload by its bucket, the key of its record and the body that it becomes.
 #[derive(Clone)]
-pub struct UploadKey {
+pub struct UploadHandle {
     /// The bucket.
     pub bucket: Arc<Bucket>,
     /// The key of its record. In a bucket with write-back, clients use a different key.
@@ -30,11 +30,11 @@ pub struct UploadKey {
     pub body: BodyId,
 }
 
-impl UploadKey {
+impl UploadHandle {
     /// Returns part `number` as the target of a new body.
     #[must_use]
-    pub fn part(&self, number: PartNumber) -> Target<'_> {
-        Target { bucket: &self.bucket, key: &self.key, part: Some((self.body, number)) }
+    pub fn part(&self, number: PartNumber) -> BodyTarget<'_> {
+        BodyTarget { bucket: &self.bucket, key: &self.key, part: Some((self.body, number)) }
     }
 }
 
@@ -49,9 +49,11 @@ pub struct Completion {
 impl Completion {
     /// Returns the completion of `parts`. `checksum` was derived from the checksums of the parts.
     #[must_use]
-    pub fn new(parts: &[(PartNumber, Part)], checksum: Option<Checksum>) -> Self {
-        let named =
-            |(number, part): &(PartNumber, Part)| NamedPart { number: number.get().into(), seq: part.seq };
+    pub fn new(parts: &[(PartNumber, PartRecord)], checksum: Option<Checksum>) -> Self {
+        let named = |(number, part): &(PartNumber, PartRecord)| NamedPart {
+            number: number.get().into(),
+            seq: part.seq,
+        };
         let etags = parts.iter().map(|(_, part)| part.etag.as_str());
         Self {
             parts: parts.iter().map(named).collect(),
@@ -72,12 +74,12 @@ fn count(parts: usize) -> u32 {
     u32::try_from(parts).unwrap_or(u32::MAX)
 }
 
-impl Objects {
+impl ObjectLayer {
     /// Returns the record of an upload.
     ///
     /// # Errors
     /// [`ObjectError::NoSuchUpload`].
-    pub fn upload(&self, of: &UploadKey) -> Result<Upload, ObjectError> {
+    pub fn upload(&self, of: &UploadHandle) -> Result<Upload, ObjectError> {
         let upload = self.catalogue.upload(of.bucket.bucket_id(), &of.key, of.body)?;
         upload.ok_or(ObjectError::NoSuchUpload(of.body))
     }
@@ -85,12 +87,12 @@ impl Objects {
     /// Creates the upload `of`. Its object will have the description in `upload`.
     ///
     /// # Errors
-    /// [`ObjectError::NoRoom`]; [`Reject::QuotaExceeded`]; those of [`Objects::propose_object`].
+    /// [`ObjectError::NoRoom`]; [`Reject::QuotaExceeded`]; those of [`ObjectLayer::propose_object`].
     pub async fn create_upload(
         &self,
-        of: &UploadKey,
+        of: &UploadHandle,
         upload: Upload,
-        writer: Writer,
+        writer: WriteAttribution,
         checksum: Option<(Algorithm, ChecksumKind)>,
         now: Timestamp,
     ) -> Result<(), ObjectError> {
@@ -115,17 +117,23 @@ impl Objects {
     /// Makes `stored` part `number` of an upload.
     ///
     /// # Errors
-    /// [`Reject::NoSuchUpload`] when the upload has ended; those of [`Objects::propose_object`].
+    /// [`Reject::NoSuchUpload`] when the upload has ended; those of [`ObjectLayer::propose_object`].
     pub async fn put_part(
         &self,
-        of: &UploadKey,
+        of: &UploadHandle,
         number: PartNumber,
         now: Timestamp,
-        stored: Stored,
+        stored: UncommittedBody,
     ) -> Result<(), ObjectError> {
-        let Stored { bytes, etag, checksums, extents, holds: _holds, body: _ } = stored;
-        let part =
-            Part { size: bytes, etag, modified_ms: now.as_millis(), checksums, extents, ..Part::default() };
+        let UncommittedBody { bytes, etag, checksums, extents, holds: _holds, body: _ } = stored;
+        let part = PartRecord {
+            size: bytes,
+            etag,
+            modified_ms: now.as_millis(),
+            checksums,
+            extents,
+            ..PartRecord::default()
+        };
         let change =
             ObjectChange::PutPart(PutPart { body_id: of.body.get(), number: number.get().into(), part });
         self.propose_object(&of.bucket, &of.key, now, change).await?;
@@ -135,11 +143,11 @@ impl Objects {
     /// Aborts an upload and frees its parts.
     ///
     /// # Errors
-    /// [`Reject::NoSuchUpload`]; those of [`Objects::propose_object`].
-    pub async fn abort_upload(&self, of: &UploadKey, now: Timestamp) -> Result<(), ObjectError> {
+    /// [`Reject::NoSuchUpload`]; those of [`ObjectLayer::propose_object`].
+    pub async fn abort_upload(&self, of: &UploadHandle, now: Timestamp) -> Result<(), ObjectError> {
         let change = ObjectChange::AbortUpload(AbortUpload { body_id: of.body.get() });
         self.propose_object(&of.bucket, &of.key, now, change).await?;
-        self.tiers.hot.finish_own(of.body);
+        self.tiers.hot.seal_own(of.body);
         Ok(())
     }
 
@@ -147,10 +155,11 @@ impl Objects {
     /// fields of the object, and its sequence number in the order of versions.
     ///
     /// # Errors
-    /// [`Reject::InvalidPart`] when a part was replaced since it was read; those of [`Objects::put_version`].
+    /// [`Reject::InvalidPart`] when a part was replaced since it was read; those of
+    /// [`ObjectLayer::put_version`].
     pub async fn complete_upload(
         &self,
-        of: &UploadKey,
+        of: &UploadHandle,
         completion: Completion,
         conditions: Conditions,
         headers: Vec<Pair>,
@@ -196,25 +205,26 @@ impl Objects {
 pub fn combine(
     algorithm: Algorithm,
     kind: ChecksumKind,
-    parts: &[(PartNumber, Part)],
+    parts: &[(PartNumber, PartRecord)],
 ) -> Result<Option<Checksum>, ObjectError> {
     let mut values = Vec::with_capacity(parts.len());
     for (_, part) in parts {
-        let found = part.checksums.iter().find(|one| checksum::algorithm(one.algorithm()) == algorithm);
+        let found =
+            part.checksums.iter().find(|one| checksum::algorithm_from_stored(one.algorithm()) == algorithm);
         let Some(checksum) = found else { return Ok(None) };
         values.push((checksum.value.as_slice(), part.size));
     }
     let value = match kind {
         ChecksumKind::Composite => {
             let all: Vec<u8> = values.iter().flat_map(|(value, _)| value.iter().copied()).collect();
-            Some(algorithm.of(&all))
+            Some(algorithm.digest(&all))
         }
         // A hash of the whole cannot be derived from the hashes of its parts.
         ChecksumKind::FullObject if !algorithm.is_crc() => return Ok(None),
         ChecksumKind::FullObject => crc_of_all(algorithm, &values),
     };
     let value = value.ok_or_else(|| ObjectError::internal("a part's checksum has the wrong length"))?;
-    Ok(Some(stored(algorithm, kind, value)))
+    Ok(Some(stored_checksum(algorithm, kind, value)))
 }
 
 /// Combines CRCs of consecutive pieces into the CRC of the whole.
@@ -248,9 +258,9 @@ mod tests {
     fn crcs_of_parts_make_the_crc_of_the_whole() {
         let (a, b) = (b"the first part, ".as_slice(), b"and the second".as_slice());
         for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme] {
-            let (of_a, of_b) = (algorithm.of(a), algorithm.of(b));
+            let (of_a, of_b) = (algorithm.digest(a), algorithm.digest(b));
             let whole = crc_of_all(algorithm, &[(&of_a, a.len() as u64), (&of_b, b.len() as u64)]);
-            assert_eq!(whole, Some(algorithm.of(&[a, b].concat())), "{algorithm:?}");
+            assert_eq!(whole, Some(algorithm.digest(&[a, b].concat())), "{algorithm:?}");
             assert_eq!(crc_of_all(algorithm, &[(&[1, 2], 2)]), None);
         }
     }

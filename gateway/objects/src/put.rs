@@ -1,22 +1,22 @@
 //! Stores new bodies and records them in the catalogue.
 //!
 //! The order is fixed. First the bytes become durable in a segment, then the catalogue records them and
-//! syncs, and then [`Objects::put_version`] returns. A source that fails, a refused condition or a power
+//! syncs, and then [`ObjectLayer::put_version`] returns. A source that fails, a refused condition or a power
 //! failure leaves the namespace unchanged. Compaction frees bytes that no record refers to.
 
 use crate::compressor::Compression;
-use crate::ingest::{Destination, Durable, Ingest};
+use crate::ingest::{Destination, DurableChunks, Ingest};
 use crate::memory::Account;
-use crate::quota::Writer;
-use crate::{ObjectError, Objects, etag};
+use crate::quota::WriteAttribution;
+use crate::{ObjectError, ObjectLayer, etag};
 use bytes::Bytes;
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
-use mlgw_formats::checksum::{Algorithm, stored};
+use mlgw_formats::checksum::{Algorithm, stored_checksum};
 use mlgw_formats::command::{Conditions, ObjectChange, PutObject, Reject, Reply};
 use mlgw_formats::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion, Pair};
 use mlgw_metadata::ProposeError;
-use mlgw_segments::hot::Hold;
+use mlgw_segments::hot::SegmentHold;
 use std::sync::Arc;
 
 /// The only storage class.
@@ -34,7 +34,7 @@ pub struct Description {
 }
 
 /// A body that is durable in segments and not yet recorded in the catalogue.
-pub struct Stored {
+pub struct UncommittedBody {
     /// Its id.
     pub body: BodyId,
     /// Its length.
@@ -46,12 +46,12 @@ pub struct Stored {
     /// Extents that hold its bytes.
     pub extents: Vec<Extent>,
     /// Holds that keep its segments until the catalogue has recorded or refused the body.
-    pub holds: Vec<Hold>,
+    pub holds: Vec<SegmentHold>,
 }
 
 /// Destination of a new body.
 #[derive(Clone, Copy)]
-pub struct Target<'a> {
+pub struct BodyTarget<'a> {
     /// The bucket.
     pub bucket: &'a Bucket,
     /// The key.
@@ -61,30 +61,30 @@ pub struct Target<'a> {
 }
 
 /// A source of the bytes of a new body, in order.
-pub trait Source {
+pub trait PutSource {
     /// Error of the source or of the object layer.
     type Error: From<ObjectError>;
 
     /// Returns the length in bytes if it is known before the first byte is read.
     fn length(&self) -> Option<u64>;
 
-    /// Returns true if [`Objects::store`] must compute the MD5.
-    fn wants_md5(&self) -> bool;
+    /// Returns true if [`ObjectLayer::store`] must compute the MD5.
+    fn needs_md5(&self) -> bool;
 
     /// Returns the next bytes, or `None` after the last.
     fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, Self::Error>> + Send;
 
-    /// Returns the digests of the whole body. `md5` is its MD5 if [`Source::wants_md5`] is true. Called after
-    /// the last byte.
+    /// Returns the digests of the whole body. `md5` is its MD5 if [`PutSource::needs_md5`] is true. Called
+    /// after the last byte.
     ///
     /// # Errors
     /// When the bytes differ from the declared length or digests.
-    fn finish(self, md5: Option<[u8; 16]>) -> Result<Sums, Self::Error>;
+    fn finish(self, md5: Option<[u8; 16]>) -> Result<BodyDigests, Self::Error>;
 }
 
 /// Digests of a whole body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct BodyDigests {
     /// Its length.
     pub bytes: u64,
     /// Its MD5, if the ETag is the MD5.
@@ -93,10 +93,10 @@ pub struct Sums {
     pub checksums: Vec<(Algorithm, Vec<u8>)>,
 }
 
-impl Stored {
+impl UncommittedBody {
     /// Returns the record of the version that this body becomes, without its extents.
     #[must_use]
-    pub fn object(&self, description: Description, writer: Writer, now_ms: i64) -> ObjectVersion {
+    pub fn object(&self, description: Description, writer: WriteAttribution, now_ms: i64) -> ObjectVersion {
         ObjectVersion {
             body_id: self.body.get(),
             size: self.bytes,
@@ -149,7 +149,7 @@ pub fn condition_name(conditions: &Conditions) -> &'static str {
     if conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" }
 }
 
-impl Objects {
+impl ObjectLayer {
     /// Returns the body id of the upload of `part`, or a new body id if `part` is `None`.
     ///
     /// # Errors
@@ -164,35 +164,35 @@ impl Objects {
     /// Reads `source` to its end and stores it, compressed if `compression` is given.
     ///
     /// # Errors
-    /// Those of the source; [`ObjectError::NoRoom`]; [`crate::Shortage`] of memory or disk.
-    pub async fn store<S: Source>(
+    /// Those of the source; [`ObjectError::NoRoom`]; [`crate::ResourceShortage`] of memory or disk.
+    pub async fn store<S: PutSource>(
         self: &Arc<Self>,
         memory: &Account,
-        target: Target<'_>,
+        target: BodyTarget<'_>,
         mut source: S,
         compression: Option<Compression>,
-    ) -> Result<Stored, S::Error> {
+    ) -> Result<UncommittedBody, S::Error> {
         let length = source.length();
         self.room_for(length.unwrap_or(0)).await?;
         let body = self.body_of(target.part).await?;
         let ingest =
-            Ingest::begin(self, memory, Destination::of(target, body), length, source.wants_md5()).await?;
+            Ingest::begin(self, memory, Destination::of(target, body), length, source.needs_md5()).await?;
         let mut ingest = ingest.compressed(compression);
         while let Some(bytes) = source.next().await? {
             ingest.push(bytes).await?;
         }
         // The source may still fail after it gets the MD5. Until then no record refers to the bytes.
-        let Durable { extents, holds, md5 } = ingest.finish().await?;
-        let Sums { bytes, md5, checksums } = source.finish(md5)?;
-        let of_whole = |(algorithm, value)| stored(algorithm, ChecksumKind::FullObject, value);
+        let DurableChunks { extents, holds, md5 } = ingest.finish().await?;
+        let BodyDigests { bytes, md5, checksums } = source.finish(md5)?;
+        let of_whole = |(algorithm, value)| stored_checksum(algorithm, ChecksumKind::FullObject, value);
         let checksums = checksums.into_iter().map(of_whole).collect();
-        Ok(Stored { body, bytes, etag: etag::of_body(md5)?, checksums, extents, holds })
+        Ok(UncommittedBody { body, bytes, etag: etag::of_body(md5)?, checksums, extents, holds })
     }
 
     /// Makes `object` the current version of its key. Returns its sequence number in the order of versions.
     ///
     /// # Errors
-    /// [`ObjectError::LostRace`]; those of [`Objects::propose_object`].
+    /// [`ObjectError::LostRace`]; those of [`ObjectLayer::propose_object`].
     pub async fn put_version(
         &self,
         bucket: &Bucket,
@@ -204,10 +204,10 @@ impl Objects {
         self.propose_put(bucket, key, put_of(object, extents, conditions)).await
     }
 
-    /// Proposes a prepared put, otherwise like [`Objects::put_version`].
+    /// Proposes a prepared put, otherwise like [`ObjectLayer::put_version`].
     ///
     /// # Errors
-    /// Those of [`Objects::put_version`].
+    /// Those of [`ObjectLayer::put_version`].
     pub async fn propose_put(
         &self,
         bucket: &Bucket,

@@ -4,16 +4,16 @@
 //! length before its body is sent. It costs nothing for writes without a quota. It only reads, so a power
 //! failure changes nothing.
 
-use crate::{ObjectError, Objects};
+use crate::{ObjectError, ObjectLayer};
 use mlgw_common::bytes::human;
 use mlgw_common::{ObjectKey, PartNumber};
-use mlgw_formats::command::{QuotaOf, Reject};
+use mlgw_formats::command::{QuotaSubject, Reject};
 use mlgw_formats::schema::{self, Bucket, BucketUsage, Excess, Measure, ObjectVersion, Quota};
 use mlgw_metadata::ReadError;
 
 /// The owner and the payer of a new object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Writer {
+pub struct WriteAttribution {
     /// Owner id.
     pub owner: String,
     /// The access key that the object counts against, or an empty string for none.
@@ -21,16 +21,16 @@ pub struct Writer {
 }
 
 /// The quotas that a write is checked against.
-struct Look<'a> {
+struct QuotaCheck<'a> {
     bucket: &'a Bucket,
     payer: &'a str,
     of_bucket: Option<Quota>,
     of_key: Option<Quota>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> QuotaCheck<'a> {
     /// Returns `None` when no quota is set for the write.
-    fn new(objects: &Objects, bucket: &'a Bucket, payer: &'a str) -> Option<Self> {
+    fn new(objects: &ObjectLayer, bucket: &'a Bucket, payer: &'a str) -> Option<Self> {
         let of_key = match payer {
             "" => None,
             payer => objects.catalogue.credential(payer).and_then(|key| key.quota),
@@ -42,7 +42,7 @@ impl<'a> Look<'a> {
     /// Refuses a write that replaces `gone`, paid by `was_paid_by`, with `come` if a quota would be exceeded.
     fn check(
         &self,
-        objects: &Objects,
+        objects: &ObjectLayer,
         come: BucketUsage,
         gone: BucketUsage,
         was_paid_by: &str,
@@ -51,11 +51,11 @@ impl<'a> Look<'a> {
         let catalogue = &objects.catalogue;
         let used_of_bucket = || catalogue.usage(self.bucket.bucket_id());
         let mut excess =
-            excess(self.of_bucket, used_of_bucket, come, gone)?.map(|excess| (QuotaOf::Bucket, excess));
+            excess(self.of_bucket, used_of_bucket, come, gone)?.map(|excess| (QuotaSubject::Bucket, excess));
         if excess.is_none() {
             let used_of_key = || catalogue.payer_usage(self.payer);
             let of_key = self::excess(self.of_key, used_of_key, come, gone_of_key)?;
-            excess = of_key.map(|excess| (QuotaOf::Key(self.payer.to_owned()), excess));
+            excess = of_key.map(|excess| (QuotaSubject::Key(self.payer.to_owned()), excess));
         }
         let Some((of, excess)) = excess else { return Ok(()) };
         objects.metrics.refuse_by_quota(&of);
@@ -78,15 +78,15 @@ fn excess(
     Ok(quota.excess(&before, &after.without(&gone).unwrap_or(after)))
 }
 
-fn held(version: &ObjectVersion) -> BucketUsage {
-    of_object(version.size)
+fn version_usage(version: &ObjectVersion) -> BucketUsage {
+    object_usage(version.size)
 }
 
-fn of_object(bytes: u64) -> BucketUsage {
+fn object_usage(bytes: u64) -> BucketUsage {
     BucketUsage { objects: 1, versions: 1, bytes, ..BucketUsage::default() }
 }
 
-impl Objects {
+impl ObjectLayer {
     /// Refuses an object of `bytes`, if known, that would exceed a quota once it is written.
     ///
     /// # Errors
@@ -98,12 +98,12 @@ impl Objects {
         payer: &str,
         bytes: Option<u64>,
     ) -> Result<(), ObjectError> {
-        let Some(look) = Look::new(self, bucket, payer) else { return Ok(()) };
+        let Some(look) = QuotaCheck::new(self, bucket, payer) else { return Ok(()) };
         let there = self.current(bucket.bucket_id(), key)?;
-        let gone = there.as_ref().map(held).unwrap_or_default();
+        let gone = there.as_ref().map(version_usage).unwrap_or_default();
         look.check(
             self,
-            of_object(bytes.unwrap_or(0)),
+            object_usage(bytes.unwrap_or(0)),
             gone,
             there.as_ref().map_or("", |version| &version.payer),
         )
@@ -119,10 +119,10 @@ impl Objects {
         key: &ObjectKey,
         payer: &str,
     ) -> Result<(), ObjectError> {
-        let Some(look) = Look::new(self, bucket, payer) else { return Ok(()) };
+        let Some(look) = QuotaCheck::new(self, bucket, payer) else { return Ok(()) };
         let there = self.current(bucket.bucket_id(), key)?;
-        let gone = there.as_ref().map(|_| of_object(0)).unwrap_or_default();
-        look.check(self, of_object(0), gone, there.as_ref().map_or("", |version| &version.payer))
+        let gone = there.as_ref().map(|_| object_usage(0)).unwrap_or_default();
+        look.check(self, object_usage(0), gone, there.as_ref().map_or("", |version| &version.payer))
     }
 
     /// Refuses a part of `bytes`, if known, that would exceed a quota once it is written.
@@ -137,7 +137,7 @@ impl Objects {
         number: PartNumber,
         bytes: Option<u64>,
     ) -> Result<(), ObjectError> {
-        let Some(look) = Look::new(self, bucket, &upload.payer) else { return Ok(()) };
+        let Some(look) = QuotaCheck::new(self, bucket, &upload.payer) else { return Ok(()) };
         let there = self.catalogue.part(bucket.bucket_id(), key, upload.body(), number)?;
         let of_part = |bytes| BucketUsage { upload_bytes: bytes, ..BucketUsage::default() };
         let gone = there.map(|part| of_part(part.size)).unwrap_or_default();
@@ -147,15 +147,15 @@ impl Objects {
 
 /// Returns the text of a refusal: the quota, its usage, and a remedy.
 #[must_use]
-pub fn refusal(of: &QuotaOf, excess: Excess) -> String {
+pub fn refusal(of: &QuotaSubject, excess: Excess) -> String {
     let Excess { measure, limit, used } = excess;
     let amount = |amount| match measure {
         Measure::Bytes => format!("{amount} bytes ({})", human(amount)),
         Measure::Objects => format!("{amount} objects"),
     };
     let whose = match of {
-        QuotaOf::Bucket => "The bucket's quota".to_owned(),
-        QuotaOf::Key(access_key) => format!("The quota of the access key {access_key}"),
+        QuotaSubject::Bucket => "The bucket's quota".to_owned(),
+        QuotaSubject::Key(access_key) => format!("The quota of the access key {access_key}"),
     };
     format!(
         "{whose} is {}, and {} are used: this would go beyond it. Delete objects or abort uploads, or ask for \

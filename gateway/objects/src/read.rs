@@ -4,7 +4,7 @@
 
 use crate::memory::{Account, MemoryGrant, blocks_of};
 use crate::reader::{BodyReader, PIECE_BYTES, part_ranges};
-use crate::{ObjectError, Objects};
+use crate::{ObjectError, ObjectLayer};
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_common::{BucketId, ObjectKey, PartNumber};
 use mlgw_formats::schema::{Bucket, Checksum, ObjectVersion, PartRange};
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// An object with its bucket and key.
-pub struct Found {
+pub struct FoundObject {
     /// The bucket.
     pub bucket: Arc<Bucket>,
     /// The key.
@@ -22,9 +22,9 @@ pub struct Found {
 }
 
 /// The range of a part in its object, and the checksums of the part.
-pub type Part = (Range<u64>, Vec<Checksum>);
+pub type PartDescription = (Range<u64>, Vec<Checksum>);
 
-impl Objects {
+impl ObjectLayer {
     /// Returns the current version of a key, unless it is a delete marker.
     ///
     /// # Errors
@@ -37,22 +37,22 @@ impl Objects {
     ///
     /// # Errors
     /// [`ObjectError::NoSuchKey`].
-    pub fn find(&self, bucket: Arc<Bucket>, key: &ObjectKey) -> Result<Found, ObjectError> {
+    pub fn find(&self, bucket: Arc<Bucket>, key: &ObjectKey) -> Result<FoundObject, ObjectError> {
         let object = self.current(bucket.bucket_id(), key)?;
         let object = object.ok_or_else(|| ObjectError::NoSuchKey(key.clone()))?;
-        Ok(Found { bucket, key: key.clone(), object })
+        Ok(FoundObject { bucket, key: key.clone(), object })
     }
 }
 
-impl Found {
+impl FoundObject {
     /// Returns a reader of `range` and the memory for its pieces: the one that is being sent and the next.
     /// Pieces are smaller when memory is short. A range of at most [`SMALL_BODY_BYTES`] needs no grant.
     ///
     /// # Errors
-    /// [`crate::Shortage::Memory`] when no memory becomes free within the time limit.
+    /// [`crate::ResourceShortage::Memory`] when no memory becomes free within the time limit.
     pub async fn reader(
         &self,
-        objects: &Objects,
+        objects: &ObjectLayer,
         memory: &Account,
         range: Range<u64>,
     ) -> Result<(BodyReader, Option<Arc<MemoryGrant>>), ObjectError> {
@@ -72,7 +72,7 @@ impl Found {
     ///
     /// # Errors
     /// Those of the catalogue.
-    pub fn part(&self, objects: &Objects, at: usize) -> Result<Option<Part>, ObjectError> {
+    pub fn part(&self, objects: &ObjectLayer, at: usize) -> Result<Option<PartDescription>, ObjectError> {
         // Part numbers may have gaps. A client counts the parts of the object, as at AWS.
         let parts = self.part_ranges(objects)?;
         let Some(part) = parts.get(at) else { return Ok(None) };
@@ -87,7 +87,7 @@ impl Found {
     ///
     /// # Errors
     /// Those of the catalogue.
-    pub fn part_ranges(&self, objects: &Objects) -> Result<Vec<PartRange>, ObjectError> {
+    pub fn part_ranges(&self, objects: &ObjectLayer) -> Result<Vec<PartRange>, ObjectError> {
         Ok(part_ranges(&objects.catalogue, self.bucket.bucket_id(), &self.key, &self.object)?)
     }
 }

@@ -10,11 +10,11 @@
 
 use crate::ObjectError;
 use bytes::Bytes;
-use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, LOOK_AGAIN_MAX, UNPACKED_PIECE_BYTES};
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, DECOMPRESSED_PIECE_BYTES, LOOKUP_RETRIES_MAX};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_formats::schema::{Encoding, Extent, ExtentPage, ObjectVersion, PartRange};
 use mlgw_metadata::{Catalogue, Pin};
-use mlgw_segments::fair::Turn;
+use mlgw_segments::fair::ServiceClass;
 use mlgw_segments::hot::SegmentPin;
 use mlgw_segments::tiers::Tiers;
 use std::collections::VecDeque;
@@ -30,23 +30,23 @@ const _: () = assert!(PIECE_BYTES <= CHUNK_BYTES_MAX);
 
 /// Error of reading a body.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum BodyReadError {
     /// The catalogue cannot be read.
     #[error("the catalogue cannot be read: {0}")]
     Catalogue(#[from] mlgw_metadata::ReadError),
     /// The bytes cannot be read, or do not verify.
     #[error("the bytes of the object cannot be read: {0}")]
-    Segment(#[from] mlgw_segments::hot::ReadError),
+    Segment(#[from] mlgw_segments::hot::SegmentReadError),
     /// No extent contains this byte of the body. The object was replaced during the read, or the catalogue is
     /// damaged.
     #[error("no extent holds byte {0} of the body")]
     Missing(u64),
 }
 
-impl From<ReadError> for ObjectError {
-    fn from(error: ReadError) -> Self {
+impl From<BodyReadError> for ObjectError {
+    fn from(error: BodyReadError) -> Self {
         match &error {
-            ReadError::Segment(mlgw_segments::hot::ReadError::Unreachable { .. }) => {
+            BodyReadError::Segment(mlgw_segments::hot::SegmentReadError::Unreachable { .. }) => {
                 Self::Unreachable(error.to_string())
             }
             _ => Self::Unreadable(error.to_string()),
@@ -69,11 +69,11 @@ pub struct BodyReader {
     /// Pin of the map of a body with many extents. It lasts until the read ends.
     map: Option<Pin>,
     /// True if the map was pinned before it was removed.
-    is_sure: bool,
+    is_map_checked: bool,
     /// Pins of the segments of a body whose record has all its extents. The bytes of a longer body are found
     /// through its map after compaction moves them.
     segments: Option<SegmentPin>,
-    turn: Turn,
+    turn: ServiceClass,
     /// True if only local disks are read.
     from_disks: bool,
 }
@@ -101,9 +101,9 @@ impl BodyReader {
             end: range.end,
             piece_bytes: PIECE_BYTES,
             map: object.is_paged().then(|| catalogue.pin(object.body())),
-            is_sure: false,
+            is_map_checked: false,
             segments: None,
-            turn: Turn::default(),
+            turn: ServiceClass::default(),
             from_disks: false,
         };
         reader.queue(0, object.extents.iter().cloned());
@@ -125,7 +125,7 @@ impl BodyReader {
     }
 
     /// Sets the lane and priority of further reads in the queue of the disk.
-    pub fn set_turn(&mut self, turn: impl Into<Turn>) {
+    pub fn set_turn(&mut self, turn: impl Into<ServiceClass>) {
         self.turn = turn.into();
     }
 
@@ -133,24 +133,24 @@ impl BodyReader {
     ///
     /// # Errors
     /// When the bytes cannot be read or do not verify.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
+    pub async fn next(&mut self) -> Result<Option<Bytes>, BodyReadError> {
         if self.at == self.end {
             return Ok(None);
         }
-        for _ in 0..LOOK_AGAIN_MAX {
+        for _ in 0..LOOKUP_RETRIES_MAX {
             if self.extents.is_empty() {
-                self.fetch()?;
+                self.load_page()?;
             }
-            let (first, extent, piece) = self.piece().ok_or(ReadError::Missing(self.at))?;
+            let (first, extent, piece) = self.piece().ok_or(BodyReadError::Missing(self.at))?;
             let next = self.at + (piece.end - piece.start);
             if next < self.end && !self.pin_segments() {
-                self.look_again()?;
+                self.reload_extents()?;
                 continue;
             }
-            self.look_ahead(&extent, &piece);
+            self.read_ahead(&extent, &piece);
             let bytes = match self.read(&extent, first, piece.clone()).await {
-                Err(mlgw_segments::hot::ReadError::Gone { .. }) => {
-                    self.look_again()?;
+                Err(mlgw_segments::hot::SegmentReadError::Gone { .. }) => {
+                    self.reload_extents()?;
                     continue;
                 }
                 read => read?,
@@ -162,7 +162,7 @@ impl BodyReader {
             }
             return Ok(Some(bytes));
         }
-        Err(ReadError::Missing(self.at))
+        Err(BodyReadError::Missing(self.at))
     }
 
     async fn read(
@@ -170,13 +170,13 @@ impl BodyReader {
         extent: &Extent,
         first: u64,
         piece: Range<u64>,
-    ) -> Result<Bytes, mlgw_segments::hot::ReadError> {
+    ) -> Result<Bytes, mlgw_segments::hot::SegmentReadError> {
         if !self.from_disks {
             return self.tiers.read(extent, self.body, first, piece, self.turn).await;
         }
         let segment = extent.segment_id();
-        if self.tiers.hot.is_far(segment) {
-            return Err(mlgw_segments::hot::ReadError::Gone { segment });
+        if self.tiers.hot.is_remote(segment) {
+            return Err(mlgw_segments::hot::SegmentReadError::Gone { segment });
         }
         self.tiers.hot.read(extent, self.body, piece, self.turn).await
     }
@@ -187,7 +187,7 @@ impl BodyReader {
         let from = self.at - first;
         let piece_bytes = match extent.encoding() {
             Encoding::Raw => self.piece_bytes,
-            Encoding::Zstd => self.piece_bytes.min(UNPACKED_PIECE_BYTES),
+            Encoding::Zstd => self.piece_bytes.min(DECOMPRESSED_PIECE_BYTES),
         };
         // Pieces end at block boundaries, so that no block is read and verified twice.
         let border = (from / piece_bytes + 1) * piece_bytes;
@@ -196,11 +196,11 @@ impl BodyReader {
     }
 
     /// Starts to fetch the next extents if `extent` is in a slow tier. Does so once per extent.
-    fn look_ahead(&self, extent: &Extent, piece: &Range<u64>) {
+    fn read_ahead(&self, extent: &Extent, piece: &Range<u64>) {
         let begins = piece.start == 0 && self.extents.len() > 1;
-        if begins && self.tiers.hot.is_far(extent.segment_id()) {
+        if begins && self.tiers.hot.is_remote(extent.segment_id()) {
             let next = self.extents.iter().skip(1).take(AHEAD_EXTENTS).map(|(_, extent)| extent);
-            self.tiers.hot.will_read(next);
+            self.tiers.hot.read_ahead(next);
         }
     }
 
@@ -215,36 +215,37 @@ impl BodyReader {
     }
 
     /// Reads the record of the body again after its bytes were moved or replaced.
-    fn look_again(&mut self) -> Result<(), ReadError> {
+    fn reload_extents(&mut self) -> Result<(), BodyReadError> {
         self.extents.clear();
         self.segments = None;
         if self.map.is_some() {
             return Ok(());
         }
         let object = self.catalogue.object(self.bucket, &self.key)?;
-        let object = object.filter(|object| object.body() == self.body).ok_or(ReadError::Missing(self.at))?;
+        let object =
+            object.filter(|object| object.body() == self.body).ok_or(BodyReadError::Missing(self.at))?;
         self.queue(0, object.extents.into_iter());
         Ok(())
     }
 
     /// Reads the page that contains the byte at `self.at`.
-    fn fetch(&mut self) -> Result<(), ReadError> {
+    fn load_page(&mut self) -> Result<(), BodyReadError> {
         // A body that was current when its map was pinned stays readable to its end. Without this check the
         // first page could be the remainder of a body that is being removed.
-        if !self.is_sure && self.catalogue.is_given_up(self.bucket, &self.key, self.body)? {
-            return Err(ReadError::Missing(self.at));
+        if !self.is_map_checked && self.catalogue.is_being_released(self.bucket, &self.key, self.body)? {
+            return Err(BodyReadError::Missing(self.at));
         }
-        self.is_sure = true;
+        self.is_map_checked = true;
         let reader = self.catalogue.reader();
         let page = reader.extent_pages(self.bucket, &self.key, self.body, self.at).next().transpose()?;
-        let (first, page) = page.ok_or(ReadError::Missing(self.at))?;
+        let (first, page) = page.ok_or(BodyReadError::Missing(self.at))?;
         if page.parts.is_empty() {
             self.queue(first, page.extents.into_iter());
             return Ok(());
         }
-        let (first, number) = part_at(first, &page, self.at).ok_or(ReadError::Missing(self.at))?;
+        let (first, number) = part_at(first, &page, self.at).ok_or(BodyReadError::Missing(self.at))?;
         let part = self.catalogue.part(self.bucket, &self.key, self.body, number)?;
-        let part = part.ok_or(ReadError::Missing(self.at))?;
+        let part = part.ok_or(BodyReadError::Missing(self.at))?;
         self.queue(first, part.extents.into_iter());
         Ok(())
     }
@@ -281,7 +282,7 @@ pub fn part_ranges(
     bucket: BucketId,
     key: &ObjectKey,
     object: &ObjectVersion,
-) -> Result<Vec<PartRange>, ReadError> {
+) -> Result<Vec<PartRange>, BodyReadError> {
     let reader = catalogue.reader();
     let mut parts: Vec<PartRange> = Vec::new();
     for page in reader.extent_pages(bucket, key, BodyId(object.body_id), 0) {

@@ -33,29 +33,29 @@ pub struct Stage {
 #[derive(Debug)]
 pub struct Stages {
     started: Instant,
-    noted: Mutex<Vec<Stage>>,
+    recorded: Mutex<Vec<Stage>>,
 }
 
 impl Stages {
     /// Returns the stages of a request that started at `started`.
     #[must_use]
     pub const fn new(started: Instant) -> Self {
-        Self { started, noted: Mutex::new(Vec::new()) }
+        Self { started, recorded: Mutex::new(Vec::new()) }
     }
 
     /// Records a stage that began at `begun` and ends now.
     pub fn push(&self, name: &'static str, begun: Instant) {
-        let mut noted = self.noted.lock();
-        if noted.len() < STAGES_MAX {
+        let mut recorded = self.recorded.lock();
+        if recorded.len() < STAGES_MAX {
             let begin = begun.saturating_duration_since(self.started);
-            noted.push(Stage { name, begin, end: self.started.elapsed() });
+            recorded.push(Stage { name, begin, end: self.started.elapsed() });
         }
     }
 
     /// Returns the recorded stages in the order of their ends.
     #[must_use]
     pub fn all(&self) -> Vec<Stage> {
-        self.noted.lock().clone()
+        self.recorded.lock().clone()
     }
 }
 
@@ -79,7 +79,7 @@ pub fn stage<F: Future>(name: &'static str, work: F) -> impl Future<Output = F::
 }
 
 /// Runs synchronous `work` as a stage of the current request, like [`stage`].
-pub fn stage_at_once<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
+pub fn stage_sync<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     let begun = begin();
     let done = work();
     end(name, begun);
@@ -100,7 +100,7 @@ fn end(name: &'static str, begun: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{STAGES_MAX, Stages, follow, stage, stage_at_once};
+    use super::{STAGES_MAX, Stages, follow, stage, stage_sync};
     use std::pin::pin;
     use std::sync::Arc;
     use std::time::Instant;
@@ -110,15 +110,15 @@ mod tests {
         assert_eq!(stage("lost", async { 1 }).await, 1);
         let stages = Arc::new(Stages::new(Instant::now()));
         let work = || async {
-            stage_at_once("authenticate", || ());
+            stage_sync("authenticate", || ());
             stage("read", tokio::task::yield_now()).await;
         };
         follow(None, pin!(work())).await;
         assert_eq!(stages.all(), []);
         follow(Some(Arc::clone(&stages)), pin!(work())).await;
-        let noted = stages.all();
-        assert_eq!(noted.iter().map(|stage| stage.name).collect::<Vec<_>>(), ["authenticate", "read"]);
-        assert!(noted.iter().all(|stage| stage.begin <= stage.end));
+        let recorded = stages.all();
+        assert_eq!(recorded.iter().map(|stage| stage.name).collect::<Vec<_>>(), ["authenticate", "read"]);
+        assert!(recorded.iter().all(|stage| stage.begin <= stage.end));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use mlgw_cli::output::Out;
 use mlgw_cli::{CliError, ConfigFile};
-use mlgw_config::{Loaded, Machine, Sources, example, list_settings, show};
+use mlgw_config::{ConfigSources, LoadedConfig, MachineSizes, example, list_settings, show};
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
@@ -22,14 +22,14 @@ pub(super) enum ConfigCommand {
 pub(super) fn run(command: ConfigCommand, out: Out) -> Result<(), CliError> {
     match command {
         ConfigCommand::Show(ConfigFile { config }) => {
-            let loaded =
-                Loaded::load(&Sources::of_process(config)).map_err(|e| CliError::Usage(e.to_string()))?;
-            let machine = Machine::of(&loaded.config.segments_dir());
+            let loaded = LoadedConfig::load(&ConfigSources::from_process(config))
+                .map_err(|e| CliError::Usage(e.to_string()))?;
+            let machine = MachineSizes::detect(&loaded.config.segments_dir());
             let document = list_settings(&loaded, &machine);
             out.document(&document, |_| show(&loaded, &machine))
         }
         ConfigCommand::Check { file } => {
-            Loaded::check(&file).map_err(|e| CliError::Failed(e.to_string()))?;
+            LoadedConfig::check(&file).map_err(|e| CliError::Failed(e.to_string()))?;
             let sentence = format!("{} is right.", file.display());
             out.done(&serde_json::json!({ "file": file, "findings": [] }), &sentence)
         }

@@ -18,11 +18,11 @@ pub struct Cli {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
-    command: Command,
+    command: ProgramCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum ProgramCommand {
     /// Serve S3.
     Serve(serve::ServeArgs),
     /// Settings: show the effective values, check a file, print an example file.
@@ -57,15 +57,15 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), CliError> {
     let out = Out { form: cli.global.output, quiet: cli.global.quiet };
     match cli.command {
-        Command::Serve(args) => serve::run(args),
-        Command::Config(command) => config::run(command, out),
-        Command::Client(command) => command.run(&cli.global, out),
-        Command::Store(command) => store::run(command, out),
-        Command::Version => {
+        ProgramCommand::Serve(args) => serve::run(args),
+        ProgramCommand::Config(command) => config::run(command, out),
+        ProgramCommand::Client(command) => command.run(&cli.global, out),
+        ProgramCommand::Store(command) => store::run(command, out),
+        ProgramCommand::Version => {
             let version = env!("CARGO_PKG_VERSION");
             out.document(&serde_json::json!({ "version": version }), |_| format!("mlgw {version}\n"))
         }
-        Command::Completions { shell } => {
+        ProgramCommand::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mlgw", &mut script);
             out.text(&String::from_utf8_lossy(&script))
@@ -75,7 +75,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cli, Command};
+    use super::{Cli, ProgramCommand};
     use clap::{CommandFactory as _, Parser as _};
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn flags_of_serve_become_the_strongest_layer() {
         let cli = Cli::try_parse_from(["mlgw", "serve", "--listen", "h:7", "--log-format", "json"]).unwrap();
-        let Command::Serve(args) = cli.command else { panic!("serve") };
+        let ProgramCommand::Serve(args) = cli.command else { panic!("serve") };
         let flags = args.flags();
         assert_eq!(flags[0], ("s3.listen", "--listen", "h:7".to_owned()));
         assert_eq!(flags[1], ("log.format", "--log-format", "json".to_owned()));

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use mlgw_cli::{CliError, ConfigFile};
-use mlgw_config::{Loaded, Sources};
+use mlgw_config::{ConfigSources, LoadedConfig};
 use mlgw_server::ServeError;
 
 #[derive(Debug, Args)]
@@ -44,8 +44,8 @@ impl ServeArgs {
 
 pub(super) fn run(args: ServeArgs) -> Result<(), CliError> {
     let flags = args.flags();
-    let sources = Sources { flags, ..Sources::of_process(args.file.config) };
-    let loaded = Loaded::load(&sources).map_err(|e| CliError::Usage(e.to_string()))?;
+    let sources = ConfigSources { flags, ..ConfigSources::from_process(args.file.config) };
+    let loaded = LoadedConfig::load(&sources).map_err(|e| CliError::Usage(e.to_string()))?;
     mlgw_server::run(loaded, sources).map_err(|error| match error {
         ServeError::DataDir(mlgw_store::data_dir::DataDirError::InUse { .. }) => {
             CliError::Refused(error.to_string())

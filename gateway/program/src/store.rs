@@ -5,15 +5,15 @@ use http::Method;
 use mlgw_api::{BackupStatus, NewBackup};
 use mlgw_cli::client::Client;
 use mlgw_cli::output::{Out, columns};
-use mlgw_cli::progress::Progress;
+use mlgw_cli::progress::CommandProgress;
 use mlgw_cli::{CliError, ConfigFile, discover};
 use mlgw_common::ByteSize;
 use mlgw_common::SystemClock;
-use mlgw_config::{Config, Loaded, Sources};
-use mlgw_metadata::offline::{Finding, Kind, Severity, WhichLog};
-use mlgw_segments::hot::{Adopted, Salvage, Salvaged};
+use mlgw_config::{Config, ConfigSources, LoadedConfig};
+use mlgw_metadata::offline::{CheckFinding, FindingKind, RebuildLog, Severity};
+use mlgw_segments::hot::{AdoptedDirectory, SalvageReport, SalvagedBody};
 use mlgw_store::data_dir::DataDirError;
-use mlgw_store::{BackedUp, Checked, LostTail, Place, StoreVerbError};
+use mlgw_store::{BackedUp, Checked, LostTail, StoreLocation, StoreVerbError};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,11 +22,11 @@ use std::time::Duration;
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
     /// Find damaged, missing and stale data. Writes nothing.
-    Check(PlaceArgs),
+    Check(DataDirArgs),
     /// Repair the damage that can be repaired. Referenced data is never dropped.
     Repair {
         #[command(flatten)]
-        place: PlaceArgs,
+        place: DataDirArgs,
         /// Verify this directory of segments, and mark it as this server's if all of its segments are.
         #[arg(long, value_name = "DIR", conflicts_with = "accept_lost_tail")]
         adopt: Option<PathBuf>,
@@ -37,18 +37,18 @@ pub(super) enum StoreCommand {
     /// Rebuild the catalogue's state from its newest checkpoint and the log.
     Rebuild {
         #[command(flatten)]
-        place: PlaceArgs,
+        place: DataDirArgs,
         /// Use the log of the checkpoint as well, because the catalogue's own log is lost. Changes after
         /// the checkpoint are lost with it.
         #[arg(long)]
         without_log: bool,
     },
     /// List the objects that can be recovered from segments alone, without a catalogue. Writes nothing.
-    Salvage(PlaceArgs),
+    Salvage(DataDirArgs),
     /// Back up a data directory, also while a server uses it.
     Backup {
         #[command(flatten)]
-        place: PlaceArgs,
+        place: DataDirArgs,
         /// Destination directory, empty or absent.
         out: PathBuf,
         /// Leave data in upstreams: the backup then needs the upstreams in their present state.
@@ -61,13 +61,13 @@ pub(super) enum StoreCommand {
         #[arg(value_name = "IN")]
         from: PathBuf,
         #[command(flatten)]
-        place: PlaceArgs,
+        place: DataDirArgs,
     },
 }
 
 /// Arguments that select a data directory.
 #[derive(Debug, Args)]
-pub(super) struct PlaceArgs {
+pub(super) struct DataDirArgs {
     /// The data directory.
     #[arg(value_name = "D")]
     dir: PathBuf,
@@ -75,38 +75,38 @@ pub(super) struct PlaceArgs {
     file: ConfigFile,
 }
 
-impl PlaceArgs {
+impl DataDirArgs {
     /// Returns the locations of this data directory, by the configuration.
-    fn place(&self) -> Result<Place, CliError> {
-        let loaded = Loaded::load(&Sources::of_process(self.file.config.clone()));
+    fn location(&self) -> Result<StoreLocation, CliError> {
+        let loaded = LoadedConfig::load(&ConfigSources::from_process(self.file.config.clone()));
         let config = loaded.map_err(|error| CliError::Usage(error.to_string()))?.config;
-        Ok(Place::of(&Config { data_dir: self.dir.clone(), ..config }))
+        Ok(StoreLocation::of(&Config { data_dir: self.dir.clone(), ..config }))
     }
 }
 
 pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
-    let progress = Progress::new(out.quiet);
+    let progress = CommandProgress::new(out.quiet);
     let watch = |stage, done, total| progress.step(stage, done, total);
     match command {
         StoreCommand::Check(place) => {
-            let checked = mlgw_store::check(&place.place()?, &watch);
+            let checked = mlgw_store::check(&place.location()?, &watch);
             progress.done();
             let checked = checked.map_err(failure)?;
-            out.document(&checked, shown)?;
-            left(&checked, &place.dir, Some("mlgw store repair"))
+            out.document(&checked, check_summary)?;
+            remaining_damage(&checked, &place.dir, Some("mlgw store repair"))
         }
         StoreCommand::Repair { place, adopt: Some(dir), .. } => {
-            let adopted = mlgw_store::adopt(&place.place()?, &dir, &watch);
+            let adopted = mlgw_store::adopt(&place.location()?, &dir, &watch);
             progress.done();
-            adopted_dir(&dir, &adopted.map_err(failure)?, out)
+            show_adopted(&dir, &adopted.map_err(failure)?, out)
         }
         StoreCommand::Repair { place, accept_lost_tail: true, .. } => {
-            let lost = mlgw_store::accept_lost_tail(&place.place()?, &watch);
+            let lost = mlgw_store::accept_lost_tail(&place.location()?, &watch);
             progress.done();
-            accepted(&lost.map_err(failure)?, out)
+            show_lost_tail(&lost.map_err(failure)?, out)
         }
         StoreCommand::Repair { place, .. } => {
-            let repaired = mlgw_store::repair(&place.place()?, &SystemClock, &watch);
+            let repaired = mlgw_store::repair(&place.location()?, &SystemClock, &watch);
             progress.done();
             let repaired = repaired.map_err(failure)?;
             out.document(&repaired, |repaired| {
@@ -114,22 +114,22 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
                 let failed: String = repaired.failed.iter().map(|line| format!("failed  {line}\n")).collect();
                 let nothing =
                     if mended.is_empty() && repaired.left.damaged() > 0 { "mended  nothing\n" } else { "" };
-                mended + nothing + &failed + &shown(&repaired.left)
+                mended + nothing + &failed + &check_summary(&repaired.left)
             })?;
-            left(&repaired.left, &place.dir, None)
+            remaining_damage(&repaired.left, &place.dir, None)
         }
         StoreCommand::Rebuild { place, without_log } => rebuild(&place, without_log, &progress, out),
         StoreCommand::Salvage(place) => {
-            let found = mlgw_store::salvage(&place.place()?, &watch);
+            let found = mlgw_store::salvage(&place.location()?, &watch);
             progress.done();
             let found = found.map_err(failure)?;
-            out.document(&document(&found), |_| listed(&found))
+            out.document(&salvage_document(&found), |_| salvage_table(&found))
         }
         StoreCommand::Backup { place, out: to, leave_upstreams } => {
-            let source = place.place()?;
+            let source = place.location()?;
             let made = match mlgw_store::backup_closed(&source, &to, leave_upstreams, &SystemClock, &watch) {
                 Err(StoreVerbError::DataDir(DataDirError::InUse { .. })) => {
-                    mlgw_cli::talk(ask_server(&place.dir, &to, leave_upstreams, &progress))?
+                    mlgw_cli::run_async(ask_server(&place.dir, &to, leave_upstreams, &progress))?
                 }
                 made => made.map_err(failure)?,
             };
@@ -137,7 +137,7 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             copied(&made, &format!("Backed up {} to {}", place.dir.display(), to.display()), out)
         }
         StoreCommand::Restore { from, place } => {
-            let made = mlgw_store::restore(&from, &place.dir, place.place()?.segments.hot(), &watch);
+            let made = mlgw_store::restore(&from, &place.dir, place.location()?.segments.hot(), &watch);
             progress.done();
             let done = format!("Restored {} from {}", place.dir.display(), from.display());
             copied(&made.map_err(failure)?, &done, out)
@@ -147,67 +147,71 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
 
 /// Returns an error if the check found damage. It states the next steps: a repair, if `repair` is given and
 /// can repair some of it, and remedies for the rest.
-fn left(checked: &Checked, dir: &Path, repair: Option<&str>) -> Result<(), CliError> {
-    let kinds: BTreeSet<Kind> = checked.findings.iter().filter(|f| f.is_damage()).map(|f| f.kind).collect();
+fn remaining_damage(checked: &Checked, dir: &Path, repair: Option<&str>) -> Result<(), CliError> {
+    let kinds: BTreeSet<FindingKind> =
+        checked.findings.iter().filter(|f| f.is_damage()).map(|f| f.kind).collect();
     if kinds.is_empty() {
         return Ok(());
     }
     let dir = dir.display();
-    let mut said = format!("{dir} is damaged");
-    let lost: BTreeSet<&str> = kinds.iter().filter_map(|kind| without_repair(*kind)).collect();
-    if let Some(repair) = repair.filter(|_| kinds.iter().any(|kind| without_repair(*kind).is_none())) {
-        said += &format!("\n  `{repair} {dir}` mends what can be mended");
+    let mut message = format!("{dir} is damaged");
+    let lost: BTreeSet<&str> = kinds.iter().filter_map(|kind| remedy(*kind)).collect();
+    if let Some(repair) = repair.filter(|_| kinds.iter().any(|kind| remedy(*kind).is_none())) {
+        message += &format!("\n  `{repair} {dir}` mends what can be mended");
     }
     for next in &lost {
-        said += &format!("\n  {next}");
+        message += &format!("\n  {next}");
     }
-    Err(CliError::Failed(said + "\n  docs/OPERATIONS.md says more: \"Check, scrub, repair\""))
+    Err(CliError::Failed(message + "\n  docs/OPERATIONS.md says more: \"Check, scrub, repair\""))
 }
 
 /// Returns the remedy for damage that a repair cannot fix, or `None` if a repair fixes it.
-fn without_repair(kind: Kind) -> Option<&'static str> {
+fn remedy(kind: FindingKind) -> Option<&'static str> {
     match kind {
-        Kind::Block | Kind::RecordHead | Kind::SegmentShort | Kind::SegmentMissing => Some(
+        FindingKind::Block
+        | FindingKind::RecordHead
+        | FindingKind::SegmentShort
+        | FindingKind::SegmentMissing => Some(
             "bytes of the objects named above are lost: write them again or delete them; the rest can be served",
         ),
-        Kind::Log => Some(
+        FindingKind::Log => Some(
             "what was written last is damaged: `mlgw store rebuild --without-log` goes back to the newest checkpoint",
         ),
-        Kind::StaleLog => Some(
+        FindingKind::StaleLog => Some(
             "the log ends too early, and its own files may have the rest: `mlgw store repair`, or put back the right one",
         ),
-        Kind::StaleCatalogue => {
+        FindingKind::StaleCatalogue => {
             Some("files of different times were mixed: put back the right ones, or restore a backup")
         }
-        Kind::Foreign => Some(
+        FindingKind::Foreign => Some(
             "what is named above belongs to another server or another timeline: put back this server's own; \
              a directory of segments of its own is marked by `mlgw store repair --adopt DIR`",
         ),
-        Kind::LostTail => Some(
+        FindingKind::LostTail => Some(
             "put back the log that belongs here; `mlgw store repair --accept-lost-tail` lists what is missing \
              and goes on without it",
         ),
-        Kind::SecretsKey | Kind::SealedSecret => {
+        FindingKind::SecretsKey | FindingKind::SealedSecret => {
             Some("put back the secrets.key that belongs here, or make access keys anew")
         }
-        Kind::NodeDescription
-        | Kind::OwnFile
-        | Kind::Store
-        | Kind::Current
-        | Kind::Manifest
-        | Kind::Table
-        | Kind::StaleState
-        | Kind::Row
-        | Kind::Counter
-        | Kind::SegmentHeader
-        | Kind::SegmentAway
-        | Kind::Stray
-        | Kind::Copy => None,
+        FindingKind::NodeDescription
+        | FindingKind::OwnFile
+        | FindingKind::Store
+        | FindingKind::Current
+        | FindingKind::Manifest
+        | FindingKind::Table
+        | FindingKind::StaleState
+        | FindingKind::Row
+        | FindingKind::Counter
+        | FindingKind::SegmentHeader
+        | FindingKind::RemoteSegment
+        | FindingKind::Stray
+        | FindingKind::Copy => None,
     }
 }
 
 /// Shows the result of adopting a directory of segments.
-fn adopted_dir(dir: &Path, adopted: &Adopted, out: Out) -> Result<(), CliError> {
+fn show_adopted(dir: &Path, adopted: &AdoptedDirectory, out: Out) -> Result<(), CliError> {
     let missing: Vec<u64> = adopted.missing.iter().map(|id| id.0).collect();
     let document = json!({
         "verified": adopted.verified, "unknown": adopted.unknown, "missing": missing,
@@ -224,7 +228,7 @@ fn adopted_dir(dir: &Path, adopted: &Adopted, out: Out) -> Result<(), CliError> 
 }
 
 /// Shows the loss from continuing without the end of the log.
-fn accepted(lost: &LostTail, out: Out) -> Result<(), CliError> {
+fn show_lost_tail(lost: &LostTail, out: Out) -> Result<(), CliError> {
     let keys: Vec<Value> = lost.keys.iter().map(|(id, key)| json!({ "bucket_id": id, "key": key })).collect();
     out.document(&json!({ "entries": lost.entries, "keys": keys }), |_| {
         let keys: String =
@@ -237,11 +241,16 @@ fn accepted(lost: &LostTail, out: Out) -> Result<(), CliError> {
     })
 }
 
-fn rebuild(place: &PlaceArgs, without_log: bool, progress: &Progress, out: Out) -> Result<(), CliError> {
+fn rebuild(
+    place: &DataDirArgs,
+    without_log: bool,
+    progress: &CommandProgress,
+    out: Out,
+) -> Result<(), CliError> {
     let watch = |stage, done, total| progress.step(stage, done, total);
-    let which = if without_log { WhichLog::Checkpoint } else { WhichLog::Own };
+    let which = if without_log { RebuildLog::Checkpoint } else { RebuildLog::Own };
     let mut unusable = Vec::new();
-    let rebuilt = mlgw_store::rebuild(&place.place()?, which, &mut unusable, &watch);
+    let rebuilt = mlgw_store::rebuild(&place.location()?, which, &mut unusable, &watch);
     progress.done();
     eprint!("{}", findings(&unusable));
     let rebuilt = rebuilt.map_err(failure)?;
@@ -250,7 +259,7 @@ fn rebuild(place: &PlaceArgs, without_log: bool, progress: &Progress, out: Out) 
         "written": rebuilt.written,
         "entries": rebuilt.entries,
         "rows": rebuilt.rows,
-        "aside": rebuilt.aside.display().to_string(),
+        "aside": rebuilt.old_state_dir.display().to_string(),
     });
     let sentence = format!(
         "Rebuilt {} rows from {} ({}) and {} log entries after it. What was there is in {}.",
@@ -258,7 +267,7 @@ fn rebuild(place: &PlaceArgs, without_log: bool, progress: &Progress, out: Out) 
         rebuilt.checkpoint.display(),
         rebuilt.written,
         rebuilt.entries,
-        rebuilt.aside.display()
+        rebuilt.old_state_dir.display()
     );
     out.done(&document, &sentence)
 }
@@ -272,16 +281,16 @@ async fn ask_server(
     dir: &Path,
     to: &Path,
     leave_upstreams: bool,
-    progress: &Progress,
+    progress: &CommandProgress,
 ) -> Result<BackedUp, CliError> {
-    const GLANCE: Duration = Duration::from_millis(200);
+    const POLL_INTERVAL: Duration = Duration::from_millis(200);
     let client = Client::new(discover::server_of(dir)?)?;
     let to = std::path::absolute(to).map_err(|e| CliError::Usage(format!("{}: {e}", to.display())))?;
     let new = NewBackup { out: to.display().to_string(), leave_upstreams };
     let mut status: BackupStatus = client.call(Method::POST, "/v1/store/backup", Some(&new)).await?;
     while status.state == "running" {
         progress.step("copying", status.done_bytes, status.total_bytes);
-        tokio::time::sleep(GLANCE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         status = client.get("/v1/store/backup").await?;
     }
     match status.error {
@@ -301,7 +310,7 @@ fn failure(error: StoreVerbError) -> CliError {
     }
 }
 
-fn shown(checked: &Checked) -> String {
+fn check_summary(checked: &Checked) -> String {
     let looked_at = match checked.rows {
         0 => "there is no catalogue that can be read, so nothing else was looked at".to_owned(),
         rows => format!(
@@ -320,9 +329,9 @@ fn shown(checked: &Checked) -> String {
 const SHOWN_MAX: usize = 20;
 
 /// Returns a line for each finding, and one with the number of those of a kind beyond [`SHOWN_MAX`].
-fn findings(findings: &[Finding]) -> String {
+fn findings(findings: &[CheckFinding]) -> String {
     let mut text = String::new();
-    let mut counts = BTreeMap::<Kind, usize>::new();
+    let mut counts = BTreeMap::<FindingKind, usize>::new();
     for finding in findings {
         let count = counts.entry(finding.kind).or_default();
         *count += 1;
@@ -336,17 +345,17 @@ fn findings(findings: &[Finding]) -> String {
     text
 }
 
-fn line(Finding { severity, kind, place, what }: &Finding) -> String {
+fn line(CheckFinding { severity, kind, place, what }: &CheckFinding) -> String {
     let severity = match severity {
         Severity::Damage => "damage",
-        Severity::Note => "note",
+        Severity::Info => "note",
     };
     format!("{severity:6}  {kind}  {place}: {what}\n")
 }
 
 /// Returns the result of a salvage as JSON.
-fn document(found: &Salvage) -> Value {
-    let body = |body: &Salvaged| {
+fn salvage_document(found: &SalvageReport) -> Value {
+    let body = |body: &SalvagedBody| {
         json!({
             "bucket_id": body.bucket,
             "key": body.key,
@@ -371,8 +380,8 @@ fn document(found: &Salvage) -> Value {
 const UNKNOWN: &str = "names of buckets; whether an object was deleted, overwritten or acknowledged; its whole length; \
                        headers, metadata, tags and ETag";
 
-fn listed(found: &Salvage) -> String {
-    let row = |body: &Salvaged| {
+fn salvage_table(found: &SalvageReport) -> String {
+    let row = |body: &SalvagedBody| {
         let part = if body.part == 0 { String::new() } else { body.part.to_string() };
         let gaps = if body.contiguous { "" } else { "with gaps" };
         vec![
@@ -402,13 +411,14 @@ fn listed(found: &Salvage) -> String {
 #[cfg(test)]
 mod tests {
     use super::{SHOWN_MAX, findings};
-    use mlgw_metadata::offline::{Finding, Kind};
+    use mlgw_metadata::offline::{CheckFinding, FindingKind};
 
     #[test]
     fn findings_of_a_kind_beyond_the_limit_are_counted_and_other_kinds_stay_visible() {
-        let lost = |n: usize| Finding::damage(Kind::SegmentMissing, format!("s3://b/{n}"), "lost");
-        let mut found: Vec<Finding> = (0..SHOWN_MAX + 7).map(lost).collect();
-        found.push(Finding::note(Kind::Stray, "notes.txt", "no file of a segment"));
+        let lost =
+            |n: usize| CheckFinding::damage(FindingKind::SegmentMissing, format!("s3://b/{n}"), "lost");
+        let mut found: Vec<CheckFinding> = (0..SHOWN_MAX + 7).map(lost).collect();
+        found.push(CheckFinding::note(FindingKind::Stray, "notes.txt", "no file of a segment"));
         let shown = findings(&found);
         assert_eq!(shown.lines().count(), SHOWN_MAX + 2, "{shown}");
         assert!(shown.contains("segment-missing  and 7 more"), "{shown}");

@@ -1,9 +1,9 @@
 //! GetObjectAttributes.
 
 use super::Gateway;
-use super::get::find;
+use super::get::find_object;
 use super::object_headers::http_date;
-use super::request::Request;
+use super::request::AuthenticatedRequest;
 use super::response::{S3Result, xml};
 use http::header;
 use mlgw_common::limits::PAGE_KEYS_MAX;
@@ -11,25 +11,25 @@ use mlgw_common::{BodyId, PartNumber, Timestamp};
 use mlgw_formats::checksum;
 use mlgw_formats::schema::Checksum;
 use mlgw_objects::put::STORAGE_CLASS;
-use mlgw_objects::read::Found;
+use mlgw_objects::read::FoundObject;
 use mlgw_wire::checksums;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::xml::Xml;
 use std::sync::Arc;
 
 /// Values that `x-amz-object-attributes` may have.
-const KNOWN: [&str; 5] = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
+const ATTRIBUTE_NAMES: [&str; 5] = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
 
 /// GetObjectAttributes.
 ///
 /// # Errors
 /// Those of S3.
-pub fn get_object_attributes(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let asked = asked(request)?;
-    let found = find(gateway, request)?;
+pub fn get_object_attributes(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
+    let asked = requested_attributes(request)?;
+    let found = find_object(gateway, request)?;
     let object = &found.object;
     let mut out = Xml::new("GetObjectAttributesResponse");
-    for name in KNOWN.iter().filter(|name| asked.contains(name)) {
+    for name in ATTRIBUTE_NAMES.iter().filter(|name| asked.contains(name)) {
         match *name {
             "ETag" => drop(out.text("ETag", &object.etag)),
             "Checksum" if !object.checksums.is_empty() => {
@@ -53,12 +53,12 @@ pub fn get_object_attributes(gateway: &Arc<Gateway>, request: &Request<'_>) -> S
 }
 
 /// Returns the requested attributes, from one header line or several.
-fn asked<'a>(request: &'a Request<'_>) -> Result<Vec<&'a str>, S3Error> {
+fn requested_attributes<'a>(request: &'a AuthenticatedRequest<'_>) -> Result<Vec<&'a str>, S3Error> {
     let lines = request.head.headers.get_all("x-amz-object-attributes").iter();
     let text: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
     let names = text.iter().flat_map(|line| line.split(',')).map(str::trim).filter(|name| !name.is_empty());
     let names: Vec<&str> = names.collect();
-    if names.is_empty() || names.iter().any(|name| !KNOWN.contains(name)) {
+    if names.is_empty() || names.iter().any(|name| !ATTRIBUTE_NAMES.contains(name)) {
         let why = "Invalid attribute name specified.";
         return Err(S3Error::new(Code::InvalidArgument)
             .message(why)
@@ -69,12 +69,12 @@ fn asked<'a>(request: &'a Request<'_>) -> Result<Vec<&'a str>, S3Error> {
 
 fn write_checksums(out: &mut Xml, checksums: &[Checksum], part_count: u32) {
     for checksum in checksums {
-        let algorithm = checksum::algorithm(checksum.algorithm());
-        out.text(checksums::element(algorithm), &checksums::text(checksum, part_count));
+        let algorithm = checksum::algorithm_from_stored(checksum.algorithm());
+        out.text(checksums::xml_element(algorithm), &checksums::wire_value(checksum, part_count));
     }
 }
 
-fn number(request: &Request<'_>, name: &'static str, default: usize) -> Result<usize, S3Error> {
+fn number(request: &AuthenticatedRequest<'_>, name: &'static str, default: usize) -> Result<usize, S3Error> {
     let Some(text) = request.header(name)? else { return Ok(default) };
     text.trim()
         .parse()
@@ -85,8 +85,8 @@ fn number(request: &Request<'_>, name: &'static str, default: usize) -> Result<u
 fn write_parts(
     out: &mut Xml,
     gateway: &Gateway,
-    request: &Request<'_>,
-    found: &Found,
+    request: &AuthenticatedRequest<'_>,
+    found: &FoundObject,
 ) -> Result<(), S3Error> {
     let max = number(request, "x-amz-max-parts", PAGE_KEYS_MAX)?.min(PAGE_KEYS_MAX);
     let after = number(request, "x-amz-part-number-marker", 0)?;

@@ -1,14 +1,14 @@
 //! ListBuckets, CreateBucket, HeadBucket, DeleteBucket, GetBucketLocation.
 
 use super::list::write_owner;
-use super::request::Request;
+use super::request::AuthenticatedRequest;
 use super::response::{S3Result, empty, xml};
-use super::{Gateway, Upload, document};
+use super::{Gateway, IncomingBody, document};
 use http::{StatusCode, header};
 use mlgw_common::{BucketName, Timestamp};
 use mlgw_formats::schema::Bucket;
 use mlgw_metadata::{CreateBucketError, NewBucket};
-use mlgw_wire::access::Action;
+use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::elements::CreateDocument;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::values::header_value;
@@ -16,20 +16,21 @@ use mlgw_wire::xml::{Xml, parse};
 use std::sync::Arc;
 
 /// The region whose buckets have an empty location.
-const NAMELESS_REGION: &str = "us-east-1";
+const DEFAULT_REGION: &str = "us-east-1";
 
 /// ListBuckets: the buckets that the caller may list.
 ///
 /// # Errors
 /// Those of S3.
-pub fn list(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+pub fn list(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     let prefix = request.query.get("prefix")?.unwrap_or_default();
     let after = request.query.get("continuation-token")?.unwrap_or_default();
     let max = request.query.number("max-buckets")?.unwrap_or(u64::MAX).max(1);
     let max = usize::try_from(max).unwrap_or(usize::MAX);
     let buckets = gateway.objects.catalogue.buckets(None, Some(&after), usize::MAX);
     let mut seen = buckets.iter().filter(|bucket| {
-        bucket.name.starts_with(&*prefix) && request.principal.allows(Action::List, Some(&bucket.name), None)
+        bucket.name.starts_with(&*prefix)
+            && request.principal.allows(RequiredPermission::List, Some(&bucket.name), None)
     });
     let page: Vec<_> = seen.by_ref().take(max).collect();
     let truncated = seen.next().is_some();
@@ -54,10 +55,14 @@ pub fn list(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 ///
 /// # Errors
 /// Those of S3.
-pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
+pub async fn create(
+    gateway: &Arc<Gateway>,
+    request: &AuthenticatedRequest<'_>,
+    upload: IncomingBody<'_>,
+) -> S3Result {
     let name = BucketName::new(request.bucket())
         .map_err(|why| S3Error::new(Code::InvalidBucketName).message(why.to_string()))?;
-    let document = document::read(request, upload, document::TERMS).await?;
+    let document = document::read(request, upload, document::DOCUMENT_TERMS).await?;
     let asked = match document.iter().all(u8::is_ascii_whitespace) {
         true => None,
         false => parse::<CreateDocument>(&document)?.location.filter(|location| !location.is_empty()),
@@ -71,7 +76,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Uploa
     let location = format!("/{}", new.name);
     let region = new.region.clone();
     match gateway.objects.catalogue.create_bucket(new).await {
-        Err(CreateBucketError::Exists(bucket)) if is_same(gateway, request, &bucket, &region) => {}
+        Err(CreateBucketError::Exists(bucket)) if is_repeated_create(gateway, request, &bucket, &region) => {}
         created => drop(created?),
     }
     let mut response = empty(StatusCode::OK);
@@ -81,22 +86,31 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Uploa
 
 /// True if the owner repeats the request for an existing bucket in us-east-1. AWS answers 200 there and
 /// changes nothing.
-fn is_same(gateway: &Gateway, request: &Request<'_>, existing: &Bucket, asked_region: &str) -> bool {
+fn is_repeated_create(
+    gateway: &Gateway,
+    request: &AuthenticatedRequest<'_>,
+    existing: &Bucket,
+    asked_region: &str,
+) -> bool {
     existing.owner == request.principal.owner
         && existing.binding.is_none()
-        && region(gateway, &existing.region) == NAMELESS_REGION
-        && asked_region == NAMELESS_REGION
+        && region(gateway, &existing.region) == DEFAULT_REGION
+        && asked_region == DEFAULT_REGION
 }
 
 /// Returns the refusal of a CreateBucket whose headers request a feature that is not offered. It is
 /// `BucketAlreadyExists` if the caller already has the bucket and requests another ACL, ownership or lock.
-pub(super) fn refused_again(gateway: &Gateway, request: &Request<'_>, error: S3Error) -> S3Error {
+pub(super) fn recreate_error(
+    gateway: &Gateway,
+    request: &AuthenticatedRequest<'_>,
+    error: S3Error,
+) -> S3Error {
     let header = error.get("Header").unwrap_or_default();
     let of_bucket = header.starts_with("x-amz-grant-")
         || ["x-amz-acl", "x-amz-object-ownership", "x-amz-bucket-object-lock-enabled"].contains(&header);
     let name = request.bucket();
     if of_bucket
-        && request.principal.allows(Action::Admin, Some(name), None)
+        && request.principal.allows(RequiredPermission::Admin, Some(name), None)
         && gateway.objects.bucket(name).is_ok()
     {
         return S3Error::new(Code::BucketAlreadyExists).field("BucketName", name);
@@ -108,7 +122,7 @@ pub(super) fn refused_again(gateway: &Gateway, request: &Request<'_>, error: S3E
 ///
 /// # Errors
 /// `NoSuchBucket`.
-pub fn head(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+pub fn head(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     let bucket = gateway.objects.bucket(request.bucket())?;
     let mut response = empty(StatusCode::OK);
     let region = header_value(region(gateway, &bucket.region));
@@ -120,7 +134,7 @@ pub fn head(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 ///
 /// # Errors
 /// `NoSuchBucket`, `BucketNotEmpty`.
-pub async fn delete(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+pub async fn delete(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
     let name = BucketName::new(&bucket.name).map_err(S3Error::internal)?;
     gateway.objects.catalogue.delete_bucket(&name).await?;
@@ -131,11 +145,11 @@ pub async fn delete(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 ///
 /// # Errors
 /// `NoSuchBucket`.
-pub fn location(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+pub fn location(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     let bucket = gateway.objects.bucket(request.bucket())?;
     let region = region(gateway, &bucket.region);
     let mut out = Xml::new("LocationConstraint");
-    if region != NAMELESS_REGION {
+    if region != DEFAULT_REGION {
         out.content(region);
     }
     Ok(xml(out.finish("LocationConstraint")))

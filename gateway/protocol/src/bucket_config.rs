@@ -4,12 +4,12 @@
 //! Clients query many of them at start and rely on exactly these answers.
 
 use super::Gateway;
-use super::get::find;
+use super::get::find_object;
 use super::list::write_owner;
-use super::request::Request;
+use super::request::AuthenticatedRequest;
 use super::response::{S3Result, xml};
 use mlgw_wire::error::{Code, S3Error};
-use mlgw_wire::operation::{Level, Operation};
+use mlgw_wire::operation::{Operation, ResourceLevel};
 use mlgw_wire::xml::Xml;
 use std::sync::Arc;
 
@@ -17,11 +17,15 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// `NoSuchBucket`, `NoSuchKey`, and the error that AWS returns for the absent configuration.
-pub fn absent(gateway: &Arc<Gateway>, request: &Request<'_>, operation: Operation) -> S3Result {
+pub fn absent_configuration(
+    gateway: &Arc<Gateway>,
+    request: &AuthenticatedRequest<'_>,
+    operation: Operation,
+) -> S3Result {
     use Operation as O;
     let owner = match request.target.level() {
-        Level::Object if gateway.objects.bucket(request.bucket())?.binding.is_none() => {
-            find(gateway, request)?.object.owner
+        ResourceLevel::Object if gateway.objects.bucket(request.bucket())?.binding.is_none() => {
+            find_object(gateway, request)?.object.owner
         }
         _ => gateway.objects.bucket(request.bucket())?.owner.clone(),
     };
@@ -45,7 +49,7 @@ pub fn absent(gateway: &Arc<Gateway>, request: &Request<'_>, operation: Operatio
         O::GetBucketWebsite => missing(Code::NoSuchWebsiteConfiguration),
         O::GetBucketReplication => missing(Code::ReplicationConfigurationNotFoundError),
         O::GetBucketOwnershipControls => Ok(xml(owner_enforced())),
-        O::GetPublicAccessBlock => Ok(xml(nothing_public())),
+        O::GetPublicAccessBlock => Ok(xml(public_access_block())),
         O::GetObjectLockConfiguration => missing(Code::ObjectLockConfigurationNotFoundError),
         O::GetObjectRetention | O::GetObjectLegalHold => {
             let why = "Bucket is missing Object Lock Configuration";
@@ -64,7 +68,7 @@ fn owner_enforced() -> String {
 
 /// Returns AWS's default for a new bucket, which holds for every bucket here: unsigned requests are
 /// refused.
-fn nothing_public() -> String {
+fn public_access_block() -> String {
     let mut out = Xml::new("PublicAccessBlockConfiguration");
     for tag in ["BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets"] {
         out.value(tag, true);

@@ -4,7 +4,7 @@
 //! The conditions of a write are also checked before its body is read, so that a client need not send
 //! gigabytes to be refused. Only the catalogue's result is final.
 
-use super::request::Request;
+use super::request::AuthenticatedRequest;
 use http::{HeaderMap, HeaderName, header};
 use mlgw_common::Timestamp;
 use mlgw_formats::command::{Conditions, EtagCondition};
@@ -20,7 +20,7 @@ pub struct ReadConditions {
 }
 
 /// The conditions of GET and HEAD.
-pub static OF_READS: ReadConditions = ReadConditions {
+pub static READ_CONDITIONS: ReadConditions = ReadConditions {
     if_match: header::IF_MATCH,
     if_none_match: header::IF_NONE_MATCH,
     if_modified_since: header::IF_MODIFIED_SINCE,
@@ -28,7 +28,7 @@ pub static OF_READS: ReadConditions = ReadConditions {
 };
 
 /// The conditions on the source of a copy.
-pub static OF_COPY_SOURCE: ReadConditions = ReadConditions {
+pub static COPY_SOURCE_CONDITIONS: ReadConditions = ReadConditions {
     if_match: HeaderName::from_static("x-amz-copy-source-if-match"),
     if_none_match: HeaderName::from_static("x-amz-copy-source-if-none-match"),
     if_modified_since: HeaderName::from_static("x-amz-copy-source-if-modified-since"),
@@ -37,7 +37,7 @@ pub static OF_COPY_SOURCE: ReadConditions = ReadConditions {
 
 /// Result of the conditions of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ReadConditionResult {
     /// The object is to be sent.
     Send,
     /// The client's copy is up to date.
@@ -49,26 +49,28 @@ pub enum Verdict {
 impl ReadConditions {
     /// Evaluates the conditions in the order of RFC 9110 section 13.2.2.
     #[must_use]
-    pub fn check(&self, headers: &HeaderMap, etag: &str, modified: Timestamp) -> Verdict {
+    pub fn check(&self, headers: &HeaderMap, etag: &str, modified: Timestamp) -> ReadConditionResult {
         let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         // HTTP dates have a resolution of one second.
         let modified_secs = modified.as_secs();
-        match (text(&self.if_match), text(&self.if_unmodified_since).and_then(date)) {
-            (Some(wanted), _) if !names(wanted, etag) => return Verdict::Failed("If-Match"),
-            (None, Some(since)) if modified_secs > since => return Verdict::Failed("If-Unmodified-Since"),
+        match (text(&self.if_match), text(&self.if_unmodified_since).and_then(parse_date)) {
+            (Some(wanted), _) if !has_etag(wanted, etag) => return ReadConditionResult::Failed("If-Match"),
+            (None, Some(since)) if modified_secs > since => {
+                return ReadConditionResult::Failed("If-Unmodified-Since");
+            }
             _ => {}
         }
-        match (text(&self.if_none_match), text(&self.if_modified_since).and_then(date)) {
-            (Some(unwanted), _) if names(unwanted, etag) => Verdict::NotModified,
-            (None, Some(since)) if modified_secs <= since => Verdict::NotModified,
-            _ => Verdict::Send,
+        match (text(&self.if_none_match), text(&self.if_modified_since).and_then(parse_date)) {
+            (Some(unwanted), _) if has_etag(unwanted, etag) => ReadConditionResult::NotModified,
+            (None, Some(since)) if modified_secs <= since => ReadConditionResult::NotModified,
+            _ => ReadConditionResult::Send,
         }
     }
 }
 
 /// True if a header's list of ETags contains `etag`, quoted or not, weak or strong, or is `*`.
 #[must_use]
-pub fn names(header: &str, etag: &str) -> bool {
+pub fn has_etag(header: &str, etag: &str) -> bool {
     header.split(',').map(unquote).any(|one| one == "*" || one == etag)
 }
 
@@ -80,7 +82,7 @@ pub fn unquote(etag: &str) -> &str {
 }
 
 /// Parses an HTTP date to seconds since the Unix epoch. A malformed date counts as absent.
-fn date(text: &str) -> Option<i64> {
+fn parse_date(text: &str) -> Option<i64> {
     let time = httpdate::parse_http_date(text).ok()?;
     let secs = time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
     i64::try_from(secs).ok()
@@ -91,15 +93,15 @@ fn date(text: &str) -> Option<i64> {
 ///
 /// # Errors
 /// `InvalidArgument` if a header is not UTF-8.
-pub fn of_write(request: &Request<'_>) -> Result<Conditions, S3Error> {
-    let if_match = request.header(header::IF_MATCH.as_str())?.map(etags);
-    let if_none_match = request.header(header::IF_NONE_MATCH.as_str())?.map(etags);
+pub fn write_conditions(request: &AuthenticatedRequest<'_>) -> Result<Conditions, S3Error> {
+    let if_match = request.header(header::IF_MATCH.as_str())?.map(parse_etags);
+    let if_none_match = request.header(header::IF_NONE_MATCH.as_str())?.map(parse_etags);
     Ok(Conditions { if_match, if_none_match, ..Conditions::default() })
 }
 
 /// Parses a header's list of ETags.
 #[must_use]
-pub fn etags(header: &str) -> EtagCondition {
+pub fn parse_etags(header: &str) -> EtagCondition {
     match unquote(header) {
         "*" => EtagCondition::any(),
         _ => EtagCondition::one_of(header.split(',').map(|etag| unquote(etag).to_owned()).collect()),
@@ -128,39 +130,45 @@ pub fn check_write(conditions: &Conditions, current: Option<&ObjectVersion>) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::{OF_READS, Verdict};
+    use super::{READ_CONDITIONS, ReadConditionResult};
     use http::HeaderMap;
     use mlgw_common::Timestamp;
 
     const MODIFIED: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
     const BEFORE: &str = "Tue, 14 Nov 2023 22:13:19 GMT";
 
-    fn check(headers: &[(&'static str, &str)]) -> Verdict {
+    fn check(headers: &[(&'static str, &str)]) -> ReadConditionResult {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, value.parse().unwrap());
         }
-        OF_READS.check(&map, "abc", Timestamp(1_700_000_000_999))
+        READ_CONDITIONS.check(&map, "abc", Timestamp(1_700_000_000_999))
     }
 
     #[test]
     fn etags_match_quoted_or_not_and_in_lists() {
         for same in ["abc", "\"abc\"", "W/\"abc\"", "\"x\", \"abc\"", "*"] {
-            assert_eq!(check(&[("if-match", same)]), Verdict::Send, "{same}");
-            assert_eq!(check(&[("if-none-match", same)]), Verdict::NotModified, "{same}");
+            assert_eq!(check(&[("if-match", same)]), ReadConditionResult::Send, "{same}");
+            assert_eq!(check(&[("if-none-match", same)]), ReadConditionResult::NotModified, "{same}");
         }
-        assert_eq!(check(&[("if-match", "\"x\"")]), Verdict::Failed("If-Match"));
-        assert_eq!(check(&[("if-none-match", "\"x\"")]), Verdict::Send);
+        assert_eq!(check(&[("if-match", "\"x\"")]), ReadConditionResult::Failed("If-Match"));
+        assert_eq!(check(&[("if-none-match", "\"x\"")]), ReadConditionResult::Send);
     }
 
     #[test]
     fn dates_have_whole_seconds_and_yield_to_etags() {
-        assert_eq!(check(&[("if-modified-since", MODIFIED)]), Verdict::NotModified);
-        assert_eq!(check(&[("if-modified-since", BEFORE)]), Verdict::Send);
-        assert_eq!(check(&[("if-unmodified-since", MODIFIED)]), Verdict::Send);
-        assert_eq!(check(&[("if-unmodified-since", BEFORE)]), Verdict::Failed("If-Unmodified-Since"));
-        assert_eq!(check(&[("if-match", "abc"), ("if-unmodified-since", BEFORE)]), Verdict::Send);
-        assert_eq!(check(&[("if-none-match", "x"), ("if-modified-since", MODIFIED)]), Verdict::Send);
-        assert_eq!(check(&[("if-modified-since", "yesterday")]), Verdict::Send);
+        assert_eq!(check(&[("if-modified-since", MODIFIED)]), ReadConditionResult::NotModified);
+        assert_eq!(check(&[("if-modified-since", BEFORE)]), ReadConditionResult::Send);
+        assert_eq!(check(&[("if-unmodified-since", MODIFIED)]), ReadConditionResult::Send);
+        assert_eq!(
+            check(&[("if-unmodified-since", BEFORE)]),
+            ReadConditionResult::Failed("If-Unmodified-Since")
+        );
+        assert_eq!(check(&[("if-match", "abc"), ("if-unmodified-since", BEFORE)]), ReadConditionResult::Send);
+        assert_eq!(
+            check(&[("if-none-match", "x"), ("if-modified-since", MODIFIED)]),
+            ReadConditionResult::Send
+        );
+        assert_eq!(check(&[("if-modified-since", "yesterday")]), ReadConditionResult::Send);
     }
 }

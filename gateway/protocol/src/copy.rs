@@ -5,10 +5,10 @@
 //! early and keeps the connection alive.
 
 use super::conditions;
-use super::copied::{Copied, CopiedReader};
-use super::multipart::{asked_checksum, checksum_of_parts, find_upload, named, part_number};
+use super::copied_object::{CopiedObject, CopiedObjectReader};
+use super::multipart::{checksum_of_parts, find_upload, named_upload, part_number, requested_checksum};
 use super::object_headers::{self, WEBSITE_REDIRECT};
-use super::request::Request;
+use super::request::AuthenticatedRequest;
 use super::response::{S3Result, xml};
 use super::tagging::update;
 use super::{Gateway, keep_alive};
@@ -17,14 +17,14 @@ use bytes::Bytes;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PUT_BYTES_MAX;
 use mlgw_formats::checksum::Algorithm;
-use mlgw_formats::checksum::{self, Running};
+use mlgw_formats::checksum::{self, ChecksumHasher};
 use mlgw_formats::command::update_object::Update;
 use mlgw_formats::command::{Replace, SetTags};
 use mlgw_formats::schema::{Checksum, ChecksumKind, Pair, Upload};
 use mlgw_objects::memory::{Account, MemoryGrant};
-use mlgw_objects::multipart::UploadKey;
-use mlgw_objects::put::{Description, STORAGE_CLASS, Source, Sums, Target};
-use mlgw_objects::read::Found;
+use mlgw_objects::multipart::UploadHandle;
+use mlgw_objects::put::{BodyDigests, BodyTarget, Description, PutSource, STORAGE_CLASS};
+use mlgw_objects::read::FoundObject;
 use mlgw_wire::checksums;
 use mlgw_wire::copy_source::{self, source_range};
 use mlgw_wire::error::{Code, S3Error};
@@ -35,13 +35,13 @@ use std::sync::Arc;
 /// Parses the source of a copy.
 ///
 /// # Errors
-/// Those of [`copy_source::Source::parse`].
-pub(super) fn source(request: &Request<'_>) -> Result<copy_source::Source, S3Error> {
-    copy_source::Source::parse(request.header("x-amz-copy-source")?.unwrap_or_default())
+/// Those of [`copy_source::CopySource::parse`].
+pub(super) fn parse_source(request: &AuthenticatedRequest<'_>) -> Result<copy_source::CopySource, S3Error> {
+    copy_source::CopySource::parse(request.header("x-amz-copy-source")?.unwrap_or_default())
 }
 
 /// True if a directive header is `REPLACE`.
-pub(super) fn replaces(request: &Request<'_>, name: &'static str) -> Result<bool, S3Error> {
+pub(super) fn is_replace(request: &AuthenticatedRequest<'_>, name: &'static str) -> Result<bool, S3Error> {
     match request.header(name)? {
         None | Some("COPY") => Ok(false),
         Some("REPLACE") => Ok(true),
@@ -53,37 +53,37 @@ pub(super) fn replaces(request: &Request<'_>, name: &'static str) -> Result<bool
 ///
 /// # Errors
 /// Those of S3.
-pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+pub async fn copy_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
     let key = request.key()?.clone();
-    let from = Copied::find(gateway, request, source(request)?).await?;
+    let from = CopiedObject::find(gateway, request, parse_source(request)?).await?;
     let (replaces_metadata, replaces_tags) =
-        (replaces(request, "x-amz-metadata-directive")?, replaces(request, "x-amz-tagging-directive")?);
-    let given = object_headers::description(request)?;
-    let asked = asked_checksum(request)?.map(|(algorithm, _)| algorithm);
+        (is_replace(request, "x-amz-metadata-directive")?, is_replace(request, "x-amz-tagging-directive")?);
+    let given = object_headers::parse_description(request)?;
+    let asked = requested_checksum(request)?.map(|(algorithm, _)| algorithm);
     let from = match from {
         // A copy that gets another checksum must be read and written again.
-        Copied::Ours(from)
+        CopiedObject::Local(from)
             if from.bucket.id == bucket.id
                 && from.key == key
-                && (asked.is_none() || checksum_of_copy(&from.object.checksums, asked).0.is_some()) =>
+                && (asked.is_none() || copy_checksum(&from.object.checksums, asked).0.is_some()) =>
         {
-            return onto_itself(gateway, request, *from, given, replaces_metadata, replaces_tags).await;
+            return replace_metadata(gateway, request, *from, given, replaces_metadata, replaces_tags).await;
         }
         from => from,
     };
-    check_size(&from)?;
-    let description = described(&from, given, replaces_metadata, replaces_tags).await?;
-    let conditions = conditions::of_write(request)?;
+    check_copy_size(&from)?;
+    let description = describe_copy(&from, given, replaces_metadata, replaces_tags).await?;
+    let conditions = conditions::write_conditions(request)?;
     conditions::check_write(&conditions, gateway.objects.current(bucket.bucket_id(), &key)?.as_ref())?;
     let (gateway, memory) = (gateway.clone(), request.memory.clone());
     let (owner, now) = (writer(&request.principal), request.now);
     gateway.objects.check_quota(&bucket, &key, &owner.payer, Some(from.object().size))?;
     let compression = gateway.compression(request, &bucket, &key, Some(from.object().size), &description);
-    let (kept, computed) = checksum_of_copy(&from.object().checksums, asked);
-    keep_alive::answer(async move {
+    let (kept, computed) = copy_checksum(&from.object().checksums, asked);
+    keep_alive::respond(async move {
         let range = 0..from.object().size;
-        let target = Target { bucket: &bucket, key: &key, part: None };
+        let target = BodyTarget { bucket: &bucket, key: &key, part: None };
         let body = CopyBody::open(&gateway, &memory, from, range, computed).await?;
         let mut stored = gateway.objects.store(&memory, target, body, compression).await?;
         stored.checksums.extend(kept);
@@ -97,11 +97,12 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
 
 /// Returns the checksum of a copy, which covers the whole object: either the source's checksum, or the
 /// algorithm by which to compute it. The algorithm is the requested one, else the source's.
-fn checksum_of_copy(source: &[Checksum], asked: Option<Algorithm>) -> (Option<Checksum>, Option<Algorithm>) {
-    let of_source = source.first().map(|checksum| checksum::algorithm(checksum.algorithm()));
-    let algorithm = asked.or(of_source).unwrap_or(checksum::DEFAULT);
+fn copy_checksum(source: &[Checksum], asked: Option<Algorithm>) -> (Option<Checksum>, Option<Algorithm>) {
+    let of_source = source.first().map(|checksum| checksum::algorithm_from_stored(checksum.algorithm()));
+    let algorithm = asked.or(of_source).unwrap_or(checksum::DEFAULT_ALGORITHM);
     let holds = |one: &&Checksum| {
-        one.kind() == ChecksumKind::FullObject && checksum::algorithm(one.algorithm()) == algorithm
+        one.kind() == ChecksumKind::FullObject
+            && checksum::algorithm_from_stored(one.algorithm()) == algorithm
     };
     match source.iter().find(holds) {
         Some(kept) => (Some(kept.clone()), None),
@@ -110,7 +111,7 @@ fn checksum_of_copy(source: &[Checksum], asked: Option<Algorithm>) -> (Option<Ch
 }
 
 /// Refuses a copy that is larger than the limit of a PUT.
-pub(super) fn check_size(from: &Copied) -> Result<(), S3Error> {
+pub(super) fn check_copy_size(from: &CopiedObject) -> Result<(), S3Error> {
     if from.object().size <= PUT_BYTES_MAX {
         return Ok(());
     }
@@ -120,8 +121,8 @@ pub(super) fn check_size(from: &Copied) -> Result<(), S3Error> {
 }
 
 /// Returns the description of a copy: the source's, with the parts that the request replaces.
-pub(super) async fn described(
-    from: &Copied,
+pub(super) async fn describe_copy(
+    from: &CopiedObject,
     given: Description,
     replaces_metadata: bool,
     replaces_tags: bool,
@@ -150,10 +151,10 @@ fn kept_headers(source: &[Pair], given: Vec<Pair>) -> Vec<Pair> {
 }
 
 /// Copies an object onto itself: new metadata, the same body.
-async fn onto_itself(
+async fn replace_metadata(
     gateway: &Gateway,
-    request: &Request<'_>,
-    from: Found,
+    request: &AuthenticatedRequest<'_>,
+    from: FoundObject,
     given: Description,
     replaces_metadata: bool,
     replaces_tags: bool,
@@ -190,8 +191,8 @@ async fn onto_itself(
 ///
 /// # Errors
 /// Those of S3.
-pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let named = named(gateway, request)?;
+pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
+    let named = named_upload(gateway, request)?;
     let record = find_upload(gateway, &named)?;
     upload_part_copy_of(gateway, request, named, &record).await
 }
@@ -202,19 +203,19 @@ pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> 
 /// Those of S3.
 pub(super) async fn upload_part_copy_of(
     gateway: &Arc<Gateway>,
-    request: &Request<'_>,
-    named: UploadKey,
+    request: &AuthenticatedRequest<'_>,
+    named: UploadHandle,
     record: &Upload,
 ) -> S3Result {
     let number = part_number(request)?;
     let asked = checksum_of_parts(&named.bucket, record);
-    let from = Copied::find(gateway, request, source(request)?).await?;
+    let from = CopiedObject::find(gateway, request, parse_source(request)?).await?;
     let range = part_range(request, &from)?;
     let bytes = range.end - range.start;
     gateway.objects.check_quota_of_part(&named.bucket, &named.key, record, number, Some(bytes))?;
     let compression = gateway.part_compression(request, &named.bucket, record)?;
     let (gateway, memory, now) = (gateway.clone(), request.memory.clone(), request.now);
-    keep_alive::answer(async move {
+    keep_alive::respond(async move {
         let body = CopyBody::open(&gateway, &memory, from, range, asked).await?;
         let stored = gateway.objects.store(&memory, named.part(number), body, compression).await?;
         let result = copy_result("CopyPartResult", &stored.etag, (&stored.checksums, 0), now);
@@ -225,7 +226,10 @@ pub(super) async fn upload_part_copy_of(
 }
 
 /// Returns the range of the source that a part copies.
-pub(super) fn part_range(request: &Request<'_>, from: &Copied) -> Result<Range<u64>, S3Error> {
+pub(super) fn part_range(
+    request: &AuthenticatedRequest<'_>,
+    from: &CopiedObject,
+) -> Result<Range<u64>, S3Error> {
     let size = from.object().size;
     let range = match request.header("x-amz-copy-source-range")? {
         Some(header) => source_range(header, size)?,
@@ -239,11 +243,11 @@ pub(super) fn part_range(request: &Request<'_>, from: &Copied) -> Result<Range<u
 
 /// Body of a copy, as a source of the object layer.
 struct CopyBody {
-    reader: CopiedReader,
+    reader: CopiedObjectReader,
     _memory: Option<Arc<MemoryGrant>>,
     bytes: u64,
     wants_md5: bool,
-    checksum: Option<Running>,
+    checksum: Option<ChecksumHasher>,
 }
 
 impl CopyBody {
@@ -251,25 +255,25 @@ impl CopyBody {
     async fn open(
         gateway: &Gateway,
         memory: &Account,
-        from: Copied,
+        from: CopiedObject,
         range: Range<u64>,
         computed: Option<Algorithm>,
     ) -> Result<Self, S3Error> {
         let bytes = range.end - range.start;
         let (reader, held) = from.read(gateway, memory, range).await?;
-        let (wants_md5, checksum) = (gateway.objects.md5_etags, computed.map(Running::new));
+        let (wants_md5, checksum) = (gateway.objects.md5_etags, computed.map(ChecksumHasher::new));
         Ok(Self { reader, _memory: held, bytes, wants_md5, checksum })
     }
 }
 
-impl Source for CopyBody {
+impl PutSource for CopyBody {
     type Error = S3Error;
 
     fn length(&self) -> Option<u64> {
         Some(self.bytes)
     }
 
-    fn wants_md5(&self) -> bool {
+    fn needs_md5(&self) -> bool {
         self.wants_md5
     }
 
@@ -281,9 +285,9 @@ impl Source for CopyBody {
         Ok(piece)
     }
 
-    fn finish(self, md5: Option<[u8; 16]>) -> Result<Sums, S3Error> {
+    fn finish(self, md5: Option<[u8; 16]>) -> Result<BodyDigests, S3Error> {
         let checksum = self.checksum.map(|running| (running.algorithm(), running.finish()));
-        Ok(Sums { bytes: self.bytes, md5, checksums: checksum.into_iter().collect() })
+        Ok(BodyDigests { bytes: self.bytes, md5, checksums: checksum.into_iter().collect() })
     }
 }
 
@@ -291,8 +295,8 @@ fn copy_result(root: &str, etag: &str, (of_copy, part_count): (&[Checksum], u32)
     let mut out = Xml::new(root);
     out.time("LastModified", now).etag(etag);
     for checksum in of_copy {
-        let algorithm = checksum::algorithm(checksum.algorithm());
-        out.text(checksums::element(algorithm), &checksums::text(checksum, part_count));
+        let algorithm = checksum::algorithm_from_stored(checksum.algorithm());
+        out.text(checksums::xml_element(algorithm), &checksums::wire_value(checksum, part_count));
         // The checksum of a part always covers the whole part, so its type is not written.
         if root == "CopyObjectResult" {
             out.text("ChecksumType", checksums::kind_name(checksum.kind()));
@@ -303,28 +307,29 @@ fn copy_result(root: &str, etag: &str, (of_copy, part_count): (&[Checksum], u32)
 
 #[cfg(test)]
 mod tests {
-    use super::{Algorithm, Checksum, ChecksumKind, Pair, checksum_of_copy, kept_headers};
-    use mlgw_formats::checksum::stored;
+    use super::{Algorithm, Checksum, ChecksumKind, Pair, copy_checksum, kept_headers};
+    use mlgw_formats::checksum::stored_checksum;
 
     #[test]
     fn a_copy_has_a_checksum_of_the_whole_by_the_algorithm_of_its_source() {
-        let of = |algorithm: Algorithm, kind| stored(algorithm, kind, vec![1; algorithm.value_bytes()]);
+        let of =
+            |algorithm: Algorithm, kind| stored_checksum(algorithm, kind, vec![1; algorithm.value_bytes()]);
         for algorithm in Algorithm::ALL.iter().copied() {
             let full: Vec<Checksum> = vec![of(algorithm, ChecksumKind::FullObject)];
             assert_eq!(
-                checksum_of_copy(&full, None),
+                copy_checksum(&full, None),
                 (Some(full[0].clone()), None),
                 "it holds for the copy, too"
             );
-            assert_eq!(checksum_of_copy(&full, Some(algorithm)), (Some(full[0].clone()), None));
+            assert_eq!(copy_checksum(&full, Some(algorithm)), (Some(full[0].clone()), None));
             let of_parts = [of(algorithm, ChecksumKind::Composite)];
-            assert_eq!(checksum_of_copy(&of_parts, None), (None, Some(algorithm)), "a copy has no parts");
+            assert_eq!(copy_checksum(&of_parts, None), (None, Some(algorithm)), "a copy has no parts");
             for asked in Algorithm::ALL.iter().copied().filter(|asked| *asked != algorithm) {
-                assert_eq!(checksum_of_copy(&full, Some(asked)), (None, Some(asked)));
+                assert_eq!(copy_checksum(&full, Some(asked)), (None, Some(asked)));
             }
         }
-        assert_eq!(checksum_of_copy(&[], None), (None, Some(Algorithm::Crc64Nvme)));
-        assert_eq!(checksum_of_copy(&[], Some(Algorithm::Sha1)), (None, Some(Algorithm::Sha1)));
+        assert_eq!(copy_checksum(&[], None), (None, Some(Algorithm::Crc64Nvme)));
+        assert_eq!(copy_checksum(&[], Some(Algorithm::Sha1)), (None, Some(Algorithm::Sha1)));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use mlgw_testing::printed::assert_file_is;
 use mlgw_wire::headers;
 use mlgw_wire::operation::{Operation, Support};
 
-fn operations(is_wanted: fn(Support) -> bool) -> String {
-    let named = Operation::ALL.iter().filter(|op| is_wanted(op.support()) && **op != Operation::Unknown);
+fn operations(is_included: fn(Support) -> bool) -> String {
+    let named = Operation::ALL.iter().filter(|op| is_included(op.support()) && **op != Operation::Unknown);
     named.map(|op| op.name()).collect::<Vec<_>>().join(", ")
 }
 
@@ -14,7 +14,7 @@ fn operations(is_wanted: fn(Support) -> bool) -> String {
 const COLUMNS: usize = 110;
 
 /// Wraps `text` to lines of at most [`COLUMNS`]; a longer word gets a line of its own.
-fn wrapped(text: &str) -> String {
+fn wrap(text: &str) -> String {
     let (mut page, mut column) = (String::new(), 0);
     for word in text.split(' ') {
         if column > 0 && column + 1 + word.len() > COLUMNS {
@@ -44,7 +44,7 @@ fn page() -> String {
         format!("Answered `NotImplemented`, by name: {}.", operations(|support| support == Support::None)),
         "## Request headers".to_owned(),
     ];
-    let prose: String = paragraphs.iter().map(|paragraph| wrapped(paragraph) + "\n\n").collect();
+    let prose: String = paragraphs.iter().map(|paragraph| wrap(paragraph) + "\n\n").collect();
     format!("# The S3 API, operation by operation and header by header\n\n{prose}{}", headers::markdown())
 }
 

@@ -5,23 +5,23 @@
 //! large body the first piece is read before the head is sent.
 
 use super::Gateway;
-use super::conditions::{OF_READS, Verdict};
-use super::noted;
-use super::object_headers::{describe, http_date, override_headers};
-use super::request::Request;
+use super::access_hooks;
+use super::conditions::{READ_CONDITIONS, ReadConditionResult};
+use super::object_headers::{http_date, override_headers, write_description};
+use super::request::AuthenticatedRequest;
 use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::Timestamp;
-use mlgw_common::limits::{LOOK_AGAIN_MAX, PART_NUMBER_MAX};
+use mlgw_common::limits::{LOOKUP_RETRIES_MAX, PART_NUMBER_MAX};
 use mlgw_formats::schema::{Checksum, ObjectVersion};
 use mlgw_objects::ObjectError;
 use mlgw_objects::memory::MemoryGrant;
-use mlgw_objects::read::{Found, Part};
-use mlgw_objects::reader::{BodyReader, ReadError};
+use mlgw_objects::read::{FoundObject, PartDescription};
+use mlgw_objects::reader::{BodyReadError, BodyReader};
 use mlgw_objects::stages::stage;
-use mlgw_segments::fair::Turn;
+use mlgw_segments::fair::ServiceClass;
 use mlgw_wire::checksums;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::target::check_version;
@@ -33,12 +33,12 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Those of S3.
-pub async fn get_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    for _ in 1..LOOK_AGAIN_MAX {
+pub async fn get_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
+    for _ in 1..LOOKUP_RETRIES_MAX {
         match get_once(gateway, request).await {
             // The object was replaced and freed between the read of its record and the first read of its
             // bytes.
-            Err(GetError::Read(ReadError::Missing(_))) => {}
+            Err(GetError::Read(BodyReadError::Missing(_))) => {}
             done => return Ok(done?),
         }
     }
@@ -48,7 +48,7 @@ pub async fn get_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resu
 /// Errors of a GET.
 pub(super) enum GetError {
     Answer(S3Error),
-    Read(ReadError),
+    Read(BodyReadError),
 }
 
 impl From<ObjectError> for GetError {
@@ -72,31 +72,34 @@ impl From<GetError> for S3Error {
     }
 }
 
-async fn get_once(gateway: &Arc<Gateway>, request: &Request<'_>) -> Result<S3Response, GetError> {
-    let found = find(gateway, request)?;
+async fn get_once(
+    gateway: &Arc<Gateway>,
+    request: &AuthenticatedRequest<'_>,
+) -> Result<S3Response, GetError> {
+    let found = find_object(gateway, request)?;
     answer_get(gateway, request, &found).await
 }
 
 /// Answers a GET of an object that was found.
 pub(super) async fn answer_get(
     gateway: &Arc<Gateway>,
-    request: &Request<'_>,
-    found: &Found,
+    request: &AuthenticatedRequest<'_>,
+    found: &FoundObject,
 ) -> Result<S3Response, GetError> {
-    let mut answer = match answer_head(request, &found.object, &|at| Ok(found.part(&gateway.objects, at)?))? {
+    let mut answer = match build_head(request, &found.object, &|at| Ok(found.part(&gateway.objects, at)?))? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
     override_headers(request, answer.response.headers_mut())?;
     let length = answer.range.end - answer.range.start;
-    let ruled = noted::read(gateway, request, found, answer.range.clone());
+    let ruled = access_hooks::record_read(gateway, request, found, answer.range.clone());
     let (mut reader, memory) = found.reader(&gateway.objects, request.memory, answer.range).await?;
-    let lane = gateway.lanes.of_read(&request.head.headers, &request.principal.access_key);
-    reader.set_turn(Turn::from(lane).ruled(ruled));
+    let lane = gateway.lanes.lane_of_read(&request.head.headers, &request.principal.access_key);
+    reader.set_turn(ServiceClass::from(lane).with_rule_rank(ruled));
     let first = stage("read", reader.next()).await.map_err(GetError::Read)?;
     let Some(first) = first else { return Ok(answer.response) };
     let whole = first.len() as u64 == length;
-    let first = attached(first, &memory);
+    let first = with_memory_grant(first, &memory);
     *answer.response.body_mut() = if whole {
         ResponseBody::full(first)
     } else {
@@ -109,13 +112,17 @@ pub(super) async fn answer_get(
 ///
 /// # Errors
 /// Those of S3.
-pub fn head_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    answer_head_request(gateway, request, &find(gateway, request)?)
+pub fn head_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
+    answer_head_request(gateway, request, &find_object(gateway, request)?)
 }
 
 /// Answers a HEAD of an object that was found.
-pub(super) fn answer_head_request(gateway: &Gateway, request: &Request<'_>, found: &Found) -> S3Result {
-    let mut answer = match answer_head(request, &found.object, &|at| Ok(found.part(&gateway.objects, at)?))? {
+pub(super) fn answer_head_request(
+    gateway: &Gateway,
+    request: &AuthenticatedRequest<'_>,
+    found: &FoundObject,
+) -> S3Result {
+    let mut answer = match build_head(request, &found.object, &|at| Ok(found.part(&gateway.objects, at)?))? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
@@ -127,7 +134,7 @@ pub(super) fn answer_head_request(gateway: &Gateway, request: &Request<'_>, foun
 }
 
 /// Returns a piece that holds its memory grant until the connection has written it.
-pub(super) fn attached(piece: Bytes, memory: &Option<Arc<MemoryGrant>>) -> Bytes {
+pub(super) fn with_memory_grant(piece: Bytes, memory: &Option<Arc<MemoryGrant>>) -> Bytes {
     match memory {
         Some(memory) => memory.attached_to(piece),
         None => piece,
@@ -141,7 +148,7 @@ fn pieces(
 ) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
     stream::try_unfold((reader, memory), |(mut reader, memory)| async {
         match reader.next().await {
-            Ok(Some(bytes)) => Ok(Some((attached(bytes, &memory), (reader, memory)))),
+            Ok(Some(bytes)) => Ok(Some((with_memory_grant(bytes, &memory), (reader, memory)))),
             Ok(None) => Ok(None),
             Err(error) => {
                 tracing::warn!(%error, "a download was cut off");
@@ -155,7 +162,10 @@ fn pieces(
 ///
 /// # Errors
 /// `NoSuchBucket`, `NoSuchKey`, `NoSuchVersion`.
-pub(super) fn find(gateway: &Gateway, request: &Request<'_>) -> Result<Found, S3Error> {
+pub(super) fn find_object(
+    gateway: &Gateway,
+    request: &AuthenticatedRequest<'_>,
+) -> Result<FoundObject, S3Error> {
     let bucket = gateway.bucket(request.bucket())?;
     let key = request.key()?;
     check_version(request.query.raw("versionId"))?;
@@ -163,45 +173,45 @@ pub(super) fn find(gateway: &Gateway, request: &Request<'_>) -> Result<Found, S3
 }
 
 /// Head of a response and the range of the bytes of its body.
-pub(super) struct Answer {
+pub(super) struct ObjectResponseHead {
     pub(super) response: S3Response,
     pub(super) range: Range<u64>,
 }
 
 /// Finds a part of a multipart object by its index, from 0.
-pub(super) type FindPart<'a> = &'a dyn Fn(usize) -> Result<Option<Part>, S3Error>;
+pub(super) type FindPart<'a> = &'a dyn Fn(usize) -> Result<Option<PartDescription>, S3Error>;
 
 /// Evaluates the conditions, then the range or part, then builds the headers. The inner error is
 /// `304 Not Modified`.
-pub(super) fn answer_head(
-    request: &Request<'_>,
+pub(super) fn build_head(
+    request: &AuthenticatedRequest<'_>,
     object: &ObjectVersion,
     part: FindPart<'_>,
-) -> Result<Result<Answer, S3Response>, S3Error> {
-    match OF_READS.check(&request.head.headers, &object.etag, Timestamp(object.modified_ms)) {
-        Verdict::Send => {}
-        Verdict::Failed(condition) => return Err(S3Error::precondition_failed(condition)),
-        Verdict::NotModified => {
+) -> Result<Result<ObjectResponseHead, S3Response>, S3Error> {
+    match READ_CONDITIONS.check(&request.head.headers, &object.etag, Timestamp(object.modified_ms)) {
+        ReadConditionResult::Send => {}
+        ReadConditionResult::Failed(condition) => return Err(S3Error::precondition_failed(condition)),
+        ReadConditionResult::NotModified => {
             let mut response = empty(StatusCode::NOT_MODIFIED);
-            describe(object, response.headers_mut());
+            write_description(object, response.headers_mut());
             return Ok(Err(response));
         }
     }
-    let asked = asked_range(request, object, part)?;
+    let asked = requested_bytes(request, object, part)?;
     let wants_checksums =
         request.head.headers.get("x-amz-checksum-mode").is_some_and(|mode| mode == "ENABLED");
     let mut response = empty(StatusCode::OK);
     let headers = response.headers_mut();
-    describe(object, headers);
+    write_description(object, headers);
     // A checksum of the whole object must not accompany a part of it: clients would compare them.
     match &asked {
-        Asked::Whole if wants_checksums => checksums::describe(object, headers),
-        Asked::Part(_, part) if wants_checksums => checksums::describe_part(object, part, headers),
+        RequestedBytes::Whole if wants_checksums => checksums::describe(object, headers),
+        RequestedBytes::Part(_, part) if wants_checksums => checksums::describe_part(object, part, headers),
         _ => {}
     }
     let range = asked.range(object.size);
     // An empty part has no bytes for Content-Range to name.
-    if !matches!(asked, Asked::Whole) && !range.is_empty() {
+    if !matches!(asked, RequestedBytes::Whole) && !range.is_empty() {
         let text = format!("bytes {}-{}/{}", range.start, range.end - 1, object.size);
         headers.insert(header::CONTENT_RANGE, header_value(&text));
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
@@ -209,18 +219,18 @@ pub(super) fn answer_head(
     if request.query.raw("partNumber").is_some() && object.part_count > 0 {
         response.headers_mut().insert("x-amz-mp-parts-count", HeaderValue::from(object.part_count));
     }
-    Ok(Ok(Answer { response, range }))
+    Ok(Ok(ObjectResponseHead { response, range }))
 }
 
 /// Requested part of an object.
-enum Asked {
+enum RequestedBytes {
     Whole,
     Range(Range<u64>),
     /// A part, with its checksums.
     Part(Range<u64>, Vec<Checksum>),
 }
 
-impl Asked {
+impl RequestedBytes {
     fn range(&self, size: u64) -> Range<u64> {
         match self {
             Self::Whole => 0..size,
@@ -230,21 +240,25 @@ impl Asked {
 }
 
 /// Returns the bytes that `Range` or `partNumber` requests.
-fn asked_range(request: &Request<'_>, object: &ObjectVersion, part: FindPart<'_>) -> Result<Asked, S3Error> {
-    let range = request.header("range")?.filter(|_| is_same_object(request, object));
+fn requested_bytes(
+    request: &AuthenticatedRequest<'_>,
+    object: &ObjectVersion,
+    part: FindPart<'_>,
+) -> Result<RequestedBytes, S3Error> {
+    let range = request.header("range")?.filter(|_| is_if_range_met(request, object));
     let Some(number) = part_number(request)? else {
         let range = range.map(|range| mlgw_wire::range::parse(range, object.size)).transpose()?;
-        return Ok(range.flatten().map_or(Asked::Whole, Asked::Range));
+        return Ok(range.flatten().map_or(RequestedBytes::Whole, RequestedBytes::Range));
     };
     if range.is_some() {
         let why = "Cannot specify both Range header and partNumber query parameter";
         return Err(S3Error::new(Code::InvalidRequest).message(why));
     }
-    asked_part(object, number, part)
+    requested_part(object, number, part)
 }
 
 /// True if the object is the one that `If-Range` names, so that the range may be sent.
-fn is_same_object(request: &Request<'_>, object: &ObjectVersion) -> bool {
+fn is_if_range_met(request: &AuthenticatedRequest<'_>, object: &ObjectVersion) -> bool {
     let Some(value) = request.head.headers.get(header::IF_RANGE) else { return true };
     let strong = format!("\"{}\"", object.etag);
     *value == *strong || *value == http_date(Timestamp(object.modified_ms))
@@ -254,7 +268,7 @@ fn is_same_object(request: &Request<'_>, object: &ObjectVersion) -> bool {
 ///
 /// # Errors
 /// `InvalidArgument` if the number is out of range.
-pub(super) fn part_number(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
+pub(super) fn part_number(request: &AuthenticatedRequest<'_>) -> Result<Option<u64>, S3Error> {
     let number = request.query.number("partNumber")?;
     if number.is_some_and(|number| number == 0 || number > u64::from(PART_NUMBER_MAX)) {
         let why = "Part number must be an integer between 1 and 10000, inclusive";
@@ -265,7 +279,11 @@ pub(super) fn part_number(request: &Request<'_>) -> Result<Option<u64>, S3Error>
 }
 
 /// Returns part `number` of an object. An object that was uploaded by one PUT has one part.
-fn asked_part(object: &ObjectVersion, number: u64, part: FindPart<'_>) -> Result<Asked, S3Error> {
+fn requested_part(
+    object: &ObjectVersion,
+    number: u64,
+    part: FindPart<'_>,
+) -> Result<RequestedBytes, S3Error> {
     let invalid = || {
         S3Error::new(Code::InvalidPartNumber)
             .field("PartNumberRequested", number.to_string())
@@ -276,5 +294,5 @@ fn asked_part(object: &ObjectVersion, number: u64, part: FindPart<'_>) -> Result
         0 => (at == 0).then(|| (0..object.size, object.checksums.clone())),
         _ => part(at)?,
     };
-    found.map(|(range, checksums)| Asked::Part(range, checksums)).ok_or_else(invalid)
+    found.map(|(range, checksums)| RequestedBytes::Part(range, checksums)).ok_or_else(invalid)
 }

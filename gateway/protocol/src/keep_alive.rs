@@ -18,28 +18,29 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// Timing of a response: when to stop waiting for the real status, and the interval of blanks afterwards.
 #[derive(Clone, Copy)]
-struct Pace {
+struct KeepAliveTiming {
     /// Time to wait for the real status.
-    patience: Duration,
+    status_timeout: Duration,
     /// Interval between blanks after that.
-    blank_every: Duration,
+    blank_interval: Duration,
 }
 
 /// Clients and load balancers close a connection after 30 s or more without a byte.
-const PACE: Pace = Pace { patience: Duration::from_secs(5), blank_every: Duration::from_secs(5) };
+const TIMING: KeepAliveTiming =
+    KeepAliveTiming { status_timeout: Duration::from_secs(5), blank_interval: Duration::from_secs(5) };
 
-type Work = AbortOnDropHandle<Result<Done, S3Error>>;
+type LongOperationTask = AbortOnDropHandle<Result<LongOperationResult, S3Error>>;
 
 /// Result of a long operation.
 #[derive(Default)]
-pub struct Done {
+pub struct LongOperationResult {
     /// Document of the response.
     pub document: String,
     /// Headers that are sent if the result is known before the response has begun.
     pub headers: HeaderMap,
 }
 
-impl From<String> for Done {
+impl From<String> for LongOperationResult {
     fn from(document: String) -> Self {
         Self { document, ..Self::default() }
     }
@@ -49,43 +50,45 @@ impl From<String> for Done {
 ///
 /// # Errors
 /// Those of `work`, if they occur before the response has begun.
-pub async fn answer<D>(work: impl Future<Output = Result<D, S3Error>> + Send + 'static) -> S3Result
+pub async fn respond<D>(work: impl Future<Output = Result<D, S3Error>> + Send + 'static) -> S3Result
 where
-    D: Into<Done>,
+    D: Into<LongOperationResult>,
 {
-    answer_at(PACE, async { work.await.map(Into::into) }).await
+    respond_with(TIMING, async { work.await.map(Into::into) }).await
 }
 
-async fn answer_at(
-    pace: Pace,
-    work: impl Future<Output = Result<Done, S3Error>> + Send + 'static,
+async fn respond_with(
+    pace: KeepAliveTiming,
+    work: impl Future<Output = Result<LongOperationResult, S3Error>> + Send + 'static,
 ) -> S3Result {
     let mut work = AbortOnDropHandle::new(tokio::spawn(work));
-    match timeout(pace.patience, &mut work).await {
+    match timeout(pace.status_timeout, &mut work).await {
         Ok(joined) => {
-            let Done { document, headers } = outcome(joined)?;
+            let LongOperationResult { document, headers } = outcome(joined)?;
             let mut response = xml(document);
             response.headers_mut().extend(headers);
             Ok(response)
         }
-        Err(_) => Ok(kept_alive(work, pace.blank_every)),
+        Err(_) => Ok(keep_alive_response(work, pace.blank_interval)),
     }
 }
 
-fn outcome(joined: Result<Result<Done, S3Error>, tokio::task::JoinError>) -> Result<Done, S3Error> {
+fn outcome(
+    joined: Result<Result<LongOperationResult, S3Error>, tokio::task::JoinError>,
+) -> Result<LongOperationResult, S3Error> {
     joined.unwrap_or_else(|error| {
         tracing::error!(%error, "an operation came to grief");
         Err(S3Error::new(mlgw_wire::error::Code::InternalError))
     })
 }
 
-fn kept_alive(work: Work, blank_every: Duration) -> S3Response {
+fn keep_alive_response(work: LongOperationTask, blank_every: Duration) -> S3Response {
     let mut blanks = interval(blank_every);
     blanks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let prolog = stream::once(async { Ok(Bytes::from_static(PROLOG.as_bytes())) });
     let rest = stream::unfold(Some((work, blanks)), |state| async {
         let (work, blanks) = state?;
-        Some(blank_or_document(work, blanks).await)
+        Some(next_piece(work, blanks).await)
     });
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
@@ -93,10 +96,10 @@ fn kept_alive(work: Work, blank_every: Duration) -> S3Response {
     response
 }
 
-type Step = (Result<Bytes, BodyError>, Option<(Work, Interval)>);
+type KeepAliveStep = (Result<Bytes, BodyError>, Option<(LongOperationTask, Interval)>);
 
 /// Returns the next blank, or the document (without its prolog, which was sent) as the last piece.
-async fn blank_or_document(mut work: Work, mut blanks: Interval) -> Step {
+async fn next_piece(mut work: LongOperationTask, mut blanks: Interval) -> KeepAliveStep {
     tokio::select! {
         joined = &mut work => {
             let done = outcome(joined).map(|done| done.document);
@@ -110,27 +113,28 @@ async fn blank_or_document(mut work: Work, mut blanks: Interval) -> Step {
 
 #[cfg(test)]
 mod tests {
-    use super::{PROLOG, Pace, answer, answer_at};
+    use super::{KeepAliveTiming, PROLOG, respond, respond_with};
     use http::StatusCode;
     use http_body_util::BodyExt;
     use mlgw_wire::error::{Code, S3Error};
     use std::time::Duration;
     use tokio::sync::oneshot;
 
-    const IMPATIENT: Pace = Pace { patience: Duration::ZERO, blank_every: Duration::from_millis(1) };
+    const IMMEDIATE: KeepAliveTiming =
+        KeepAliveTiming { status_timeout: Duration::ZERO, blank_interval: Duration::from_millis(1) };
 
     #[tokio::test]
     async fn quick_work_answers_with_its_own_status() {
-        let response = answer(async { Ok(format!("{PROLOG}<A/>")) }).await.unwrap();
+        let response = respond(async { Ok(format!("{PROLOG}<A/>")) }).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        let error = answer(async { Err::<String, _>(S3Error::new(Code::NoSuchKey)) }).await;
+        let error = respond(async { Err::<String, _>(S3Error::new(Code::NoSuchKey)) }).await;
         assert!(error.is_err());
     }
 
     /// Returns the whole body of a response whose work ends with `result` only after a blank was sent.
-    async fn late(result: Result<String, S3Error>) -> String {
+    async fn late_response(result: Result<String, S3Error>) -> String {
         let (go, gone) = oneshot::channel();
-        let response = answer_at(IMPATIENT, async move {
+        let response = respond_with(IMMEDIATE, async move {
             gone.await.unwrap();
             result.map(Into::into)
         });
@@ -147,14 +151,14 @@ mod tests {
 
     #[tokio::test]
     async fn long_work_is_kept_alive_and_ends_with_one_document() {
-        let text = late(Ok(format!("{PROLOG}<A/>"))).await;
+        let text = late_response(Ok(format!("{PROLOG}<A/>"))).await;
         assert!(text.starts_with(PROLOG) && text.ends_with(" <A/>"), "{text:?}");
         assert_eq!(text.matches("<?xml").count(), 1);
     }
 
     #[tokio::test]
     async fn a_late_error_is_a_document_after_status_200() {
-        let text = late(Err(S3Error::new(Code::InternalError))).await;
+        let text = late_response(Err(S3Error::new(Code::InternalError))).await;
         assert!(text.ends_with("</Error>"), "{text:?}");
     }
 }

@@ -5,12 +5,12 @@
 //! the handler in the module of the operation's family. Only caches outlive a request here, so nothing is
 //! lost at a power failure. A success is returned only after the catalogue has acknowledged the change.
 
+mod access_hooks;
 pub mod attributes;
-pub mod bound;
 pub mod bucket;
 pub mod bucket_config;
 pub mod conditions;
-pub(crate) mod copied;
+pub(crate) mod copied_object;
 pub mod copy;
 pub mod delete;
 pub mod document;
@@ -19,11 +19,11 @@ pub mod keep_alive;
 pub mod list;
 mod list_versions;
 pub mod multipart;
-mod noted;
 pub mod object_headers;
-mod observed;
+mod observed_response;
 pub mod post_object;
 pub mod put;
+pub mod remote_backed;
 pub mod request;
 pub mod response;
 pub mod tagging;
@@ -36,38 +36,38 @@ mod documentation;
 use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, header};
-use lanes::Lanes;
+use lanes::WorkloadLanes;
 use mlgw_auth::principal::Principal;
-use mlgw_auth::{AuthRules, Payload, authenticate};
-use mlgw_body::Terms;
-use mlgw_cache::bound::Bound;
-use mlgw_cache::policy::Keeper;
+use mlgw_auth::{AuthRules, BodyRequirement, authenticate};
+use mlgw_body::BodyTerms;
+use mlgw_cache::policy_driver::PolicyDriver;
+use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_cache::writeback::WriteBack;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_credentials::Keyring;
-use mlgw_formats::checksum::{Algorithm, DEFAULT};
+use mlgw_formats::checksum::{Algorithm, DEFAULT_ALGORITHM};
 use mlgw_formats::schema::Bucket;
 use mlgw_listener::Peer;
-use mlgw_listener::pace::Incoming;
-use mlgw_objects::Objects;
+use mlgw_listener::pace::PacedRequestBody;
+use mlgw_objects::ObjectLayer;
 use mlgw_objects::memory::Account;
-use mlgw_objects::stages::{follow, stage_at_once};
+use mlgw_objects::stages::{follow, stage_sync};
 use mlgw_policy_runtime::Policies;
-use mlgw_telemetry::Metrics;
-use mlgw_telemetry::observed::{Arrival, Failure, Observed};
+use mlgw_telemetry::GatewayMetrics;
+use mlgw_telemetry::observed::{Arrival, Observed, RequestFailure};
 use mlgw_wire::error;
 use mlgw_wire::headers;
 use mlgw_wire::lanes;
 use mlgw_wire::operation;
 use mlgw_wire::target;
 use mlgw_wire::values;
-use operation::{Level, Operation, Support, Supported};
-use request::{Query, Request, Target};
+use operation::{Operation, ResourceLevel, Support, Supported};
+use request::{AuthenticatedRequest, Query, RequestTarget};
 use response::{S3Response, S3Result};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use target::RequestShape;
+use target::HttpRequestView;
 use upload_ids::UploadIds;
 
 /// Settings of the protocol.
@@ -84,12 +84,12 @@ pub struct S3Config {
 /// Handles that operations use.
 pub struct Gateway {
     /// The object layer.
-    pub objects: Arc<Objects>,
+    pub objects: Arc<ObjectLayer>,
     /// The remote-backed buckets.
-    pub bound: Bound,
+    pub remote_backed: RemoteBackedBuckets,
     /// The cache policy driver, which records every access and decides which blocks of remote-backed
     /// buckets are kept.
-    pub keeper: Keeper,
+    pub policy_driver: PolicyDriver,
     /// The policies in force.
     pub policies: Arc<Policies>,
     /// Queues of writes that are not yet at their origins.
@@ -101,9 +101,9 @@ pub struct Gateway {
     /// The protocol's settings.
     pub config: S3Config,
     /// Lanes: shares of the disks by class of traffic.
-    pub lanes: Lanes,
+    pub lanes: WorkloadLanes,
     /// Metrics of requests.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<GatewayMetrics>,
     /// The source of the current time.
     pub clock: Arc<dyn Clock>,
     /// Number of the next request of this process.
@@ -111,14 +111,18 @@ pub struct Gateway {
 }
 
 /// Answers one request.
-pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, peer: Peer) -> S3Response {
+pub async fn handle(
+    gateway: Arc<Gateway>,
+    request: http::Request<PacedRequestBody>,
+    peer: Peer,
+) -> S3Response {
     let (mut head, incoming) = request.into_parts();
     let mut incoming = Some(incoming);
     let now = gateway.clock.now();
     let number = gateway.requests.fetch_add(1, Ordering::Relaxed);
     let id = request_id(now, number);
     let mut observed = gateway.metrics.begin();
-    observed.note(Arrival { number, id: &id, time: now, peer: peer.address }, &head);
+    observed.record_arrival(Arrival { number, id: &id, time: now, peer: peer.address }, &head);
     let answered = {
         let stages = observed.stages();
         let answer = pin!(answer(&gateway, &peer.account, &mut head, &mut incoming, now, &mut observed));
@@ -127,7 +131,7 @@ pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, pee
     let mut response = match answered {
         Ok(response) => response,
         Err(error) => {
-            observed.note_failure(Failure { code: error.code(), short_of: error.shortage() });
+            observed.record_failure(RequestFailure { code: error.code(), shortage: error.shortage() });
             if let Some(cause) = error.cause() {
                 log_cause(&error, cause, &id);
             }
@@ -137,7 +141,7 @@ pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, pee
     let headers = response.headers_mut();
     headers.insert("x-amz-request-id", values::header_value(&id));
     headers.insert(header::SERVER, HeaderValue::from_static("mlgw"));
-    observed::end(observed, &head, &mut response);
+    observed_response::observe_response(observed, &head, &mut response);
     response
 }
 
@@ -161,63 +165,71 @@ async fn answer(
     gateway: &Arc<Gateway>,
     memory: &Account,
     head: &mut Parts,
-    incoming: &mut Option<Incoming>,
+    incoming: &mut Option<PacedRequestBody>,
     now: Timestamp,
     observed: &mut Observed,
 ) -> S3Result {
     headers::check_size(head)?;
-    let target = Target::of(head, &gateway.config.domains)?;
+    let target = RequestTarget::parse(head, &gateway.config.domains)?;
     let query = Query::parse(head.uri.query().unwrap_or_default());
-    observed.operation = RequestShape(head, &query).operation(target.level());
-    if unsigned::takes(head, &target, &query) {
+    observed.operation = HttpRequestView(head, &query).operation(target.level());
+    if unsigned::is_unsigned_call(head, &target, &query) {
         return Box::pin(unsigned::answer(head, &query, incoming)).await;
     }
     if observed.operation == Operation::PostObject {
-        RequestShape(head, &query).check_query(Level::Bucket, Operation::PostObject)?;
+        HttpRequestView(head, &query).check_query(ResourceLevel::Bucket, Operation::PostObject)?;
         headers::check_headers(&head.headers, Operation::PostObject)?;
-        let incoming = incoming.take().ok_or_else(no_body)?;
+        let incoming = incoming.take().ok_or_else(body_already_taken)?;
         return Box::pin(post_object::post_object(gateway, memory, head, &target, incoming, now)).await;
     }
     let verify = || authenticate(head, &query, &gateway.keyring, now, &gateway.config.rules);
-    let who = stage_at_once("authenticate", verify)?;
-    let principal = who.principal.ok_or_else(|| unsigned::denied(gateway, &target))?;
-    observed.note_caller(&principal.access_key, target.bucket.as_deref());
+    let authenticated = stage_sync("authenticate", verify)?;
+    let principal = authenticated.principal.ok_or_else(|| unsigned::denied(gateway, &target))?;
+    observed.record_caller(&principal.access_key, target.bucket.as_deref());
     // Not earlier: a signature covers the query as it was sent.
     if headers::hoist(&mut head.headers, &query)? {
-        observed.operation = RequestShape(head, &query).operation(target.level());
+        observed.operation = HttpRequestView(head, &query).operation(target.level());
     }
     let operation = observed.operation;
-    RequestShape(head, &query).check_query(target.level(), operation)?;
-    let request = Request { head, target: &target, query: &query, principal, memory, now };
+    HttpRequestView(head, &query).check_query(target.level(), operation)?;
+    let request = AuthenticatedRequest { head, target: &target, query: &query, principal, memory, now };
     check_headers(gateway, &request, operation)?;
     authorize(&request, operation)?;
-    let incoming = incoming.as_mut().ok_or_else(no_body)?;
-    let answered = dispatch(gateway, operation, &request, Upload { incoming, payload: who.payload }).await;
+    let incoming = incoming.as_mut().ok_or_else(body_already_taken)?;
+    let answered =
+        dispatch(gateway, operation, &request, IncomingBody { incoming, payload: authenticated.payload })
+            .await;
     if answered.is_ok() {
-        noted::changed(gateway, operation, &request);
+        access_hooks::record_change(gateway, operation, &request);
     }
     answered
 }
 
 /// Checks that every header is supported, so that none is silently ignored.
-fn check_headers(gateway: &Gateway, request: &Request<'_>, operation: Operation) -> Result<(), S3Error> {
+fn check_headers(
+    gateway: &Gateway,
+    request: &AuthenticatedRequest<'_>,
+    operation: Operation,
+) -> Result<(), S3Error> {
     let headers = &request.head.headers;
-    if headers.contains_key("x-amz-storage-class") && bound::is_written_through(gateway, request.target) {
+    if headers.contains_key("x-amz-storage-class")
+        && remote_backed::is_written_through(gateway, request.target)
+    {
         return headers::check_headers_for_origin(headers, operation);
     }
     let checked = headers::check_headers(headers, operation);
     match operation {
-        Operation::CreateBucket => checked.map_err(|error| bucket::refused_again(gateway, request, error)),
+        Operation::CreateBucket => checked.map_err(|error| bucket::recreate_error(gateway, request, error)),
         _ => checked,
     }
 }
 
-fn no_body() -> S3Error {
+fn body_already_taken() -> S3Error {
     S3Error::internal("the request's body was taken twice")
 }
 
 /// Checks that the caller may perform `operation` on the request's target.
-fn authorize(request: &Request<'_>, operation: Operation) -> Result<(), S3Error> {
+fn authorize(request: &AuthenticatedRequest<'_>, operation: Operation) -> Result<(), S3Error> {
     use Operation as O;
     let key = match operation {
         // DeleteObjects is authorized key by key; ListBuckets shows the buckets that the caller may list.
@@ -237,11 +249,11 @@ fn authorize(request: &Request<'_>, operation: Operation) -> Result<(), S3Error>
 async fn dispatch(
     gateway: &Arc<Gateway>,
     operation: Operation,
-    request: &Request<'_>,
-    body: Upload<'_>,
+    request: &AuthenticatedRequest<'_>,
+    body: IncomingBody<'_>,
 ) -> S3Result {
-    if let Some(bucket) = bound::of_request(gateway, request)? {
-        return Box::pin(bound::dispatch(gateway, operation, request, body, bucket)).await;
+    if let Some(bucket) = remote_backed::find_for_request(gateway, request)? {
+        return Box::pin(remote_backed::dispatch(gateway, operation, request, body, bucket)).await;
     }
     match operation.support() {
         Support::Full(Supported::GetObject) => get::get_object(gateway, request).await,
@@ -249,7 +261,7 @@ async fn dispatch(
         // The future of the other operations takes tens of kilobytes. It is boxed, so it is moved once; a
         // GET does not pay.
         Support::Full(other) => Box::pin(dispatch_supported(gateway, other, request, body)).await,
-        Support::Absent => bucket_config::absent(gateway, request, operation),
+        Support::Absent => bucket_config::absent_configuration(gateway, request, operation),
         Support::None => Err(S3Error::not_implemented(operation.name())),
     }
 }
@@ -258,8 +270,8 @@ async fn dispatch(
 async fn dispatch_supported(
     gateway: &Arc<Gateway>,
     operation: Supported,
-    request: &Request<'_>,
-    body: Upload<'_>,
+    request: &AuthenticatedRequest<'_>,
+    body: IncomingBody<'_>,
 ) -> S3Result {
     use Supported as S;
     match operation {
@@ -295,11 +307,11 @@ async fn dispatch_supported(
 }
 
 /// Body of a request, not yet decoded.
-pub struct Upload<'a> {
+pub struct IncomingBody<'a> {
     /// Bytes as they arrive on the connection.
-    pub incoming: &'a mut Incoming,
+    pub incoming: &'a mut PacedRequestBody,
     /// Payload rules that the signature sets.
-    pub payload: Payload,
+    pub payload: BodyRequirement,
 }
 
 impl Gateway {
@@ -312,22 +324,22 @@ impl Gateway {
         let bucket = self.objects.bucket(name)?;
         match &bucket.binding {
             None => Ok(bucket),
-            Some(binding) => Err(bound::not_offered(name, binding, "this")),
+            Some(binding) => Err(remote_backed::not_offered(name, binding, "this")),
         }
     }
 
     /// Returns the terms for the body of an object or part; `also` is a checksum to compute in addition.
-    fn body_terms(&self, also: Option<Algorithm>) -> Terms {
-        Terms { md5: self.objects.md5_etags, ..Terms::object(also) }
+    fn body_terms(&self, also: Option<Algorithm>) -> BodyTerms {
+        BodyTerms { md5: self.objects.md5_etags, ..BodyTerms::object(also) }
     }
 
     /// Returns the terms for a body that becomes an object of a bucket that is stored here.
-    fn new_object_terms(&self) -> Terms {
-        Terms { otherwise: Some(DEFAULT), ..self.body_terms(None) }
+    fn new_object_terms(&self) -> BodyTerms {
+        BodyTerms { default_checksum: Some(DEFAULT_ALGORITHM), ..self.body_terms(None) }
     }
 }
 
 /// True if `principal` may read the source of a copy.
-pub(crate) fn may_read(principal: &Principal, bucket: &str, key: &str) -> bool {
-    principal.allows(mlgw_wire::access::Action::Read, Some(bucket), Some(key))
+pub(crate) fn can_read(principal: &Principal, bucket: &str, key: &str) -> bool {
+    principal.allows(mlgw_wire::access::RequiredPermission::Read, Some(bucket), Some(key))
 }

@@ -4,7 +4,7 @@
 //! last name of its page.
 
 use super::Gateway;
-use super::request::Request;
+use super::request::AuthenticatedRequest;
 use super::response::{S3Result, long_xml};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as TOKEN;
@@ -12,7 +12,7 @@ use mlgw_common::Timestamp;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_formats::checksum;
 use mlgw_formats::schema::ObjectSummary;
-use mlgw_objects::list::{Item, Page, Selection};
+use mlgw_objects::list::{ListedItem, Page, Selection};
 use mlgw_objects::put::STORAGE_CLASS;
 use mlgw_wire::checksums;
 use mlgw_wire::error::{Code, S3Error};
@@ -22,24 +22,24 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Characters that `encoding-type=url` leaves unescaped, as AWS does.
-const URL_KEEPS: &AsciiSet =
+const URL_ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/').remove(b'*');
 
 /// Parameters of a listing, for both versions of the operation.
 #[derive(Default)]
-pub(super) struct Listing<'a> {
+pub(super) struct ListingParameters<'a> {
     /// Selection of keys.
     pub(super) keys: Selection<'a>,
     /// True if keys are percent-encoded in the answer.
     pub(super) url_encoded: bool,
 }
 
-impl<'a> Listing<'a> {
+impl<'a> ListingParameters<'a> {
     /// Parses the parameters that all listings share; `max` is the name of the page limit's parameter.
     ///
     /// # Errors
     /// `InvalidArgument`.
-    pub(super) fn of(request: &Request<'a>, max: &'static str) -> Result<Self, S3Error> {
+    pub(super) fn parse(request: &AuthenticatedRequest<'a>, max: &'static str) -> Result<Self, S3Error> {
         let asked = request.query.number(max)?.unwrap_or(PAGE_KEYS_MAX as u64);
         let url_encoded = match request.query.raw("encoding-type") {
             None | Some("") => false,
@@ -51,21 +51,21 @@ impl<'a> Listing<'a> {
         };
         let keys = Selection {
             prefix: request.query.get("prefix")?.unwrap_or_default(),
-            delimiter: request.query.get_filled("delimiter")?,
+            delimiter: request.query.get_non_empty("delimiter")?,
             max_keys: usize::try_from(asked).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX),
         };
         Ok(Self { keys, url_encoded })
     }
 
     /// Returns a key as it appears in the answer.
-    pub(super) fn show<'k>(&self, key: &'k str) -> Cow<'k, str> {
-        if self.url_encoded { utf8_percent_encode(key, URL_KEEPS).into() } else { Cow::Borrowed(key) }
+    pub(super) fn encode_name<'k>(&self, key: &'k str) -> Cow<'k, str> {
+        if self.url_encoded { utf8_percent_encode(key, URL_ESCAPED).into() } else { Cow::Borrowed(key) }
     }
 
     /// Writes the elements that repeat parameters of the request, except the prefix.
-    pub(super) fn echo(&self, out: &mut Xml) {
+    pub(super) fn write_parameters(&self, out: &mut Xml) {
         if let Some(delimiter) = &self.keys.delimiter {
-            out.text("Delimiter", &self.show(delimiter));
+            out.text("Delimiter", &self.encode_name(delimiter));
         }
         if self.url_encoded {
             out.text("EncodingType", "url");
@@ -73,12 +73,16 @@ impl<'a> Listing<'a> {
     }
 }
 
-fn write_items(out: &mut Xml, listing: &Listing<'_>, page: &Page, owner: bool) {
+fn write_items(out: &mut Xml, listing: &ListingParameters<'_>, page: &Page, owner: bool) {
     for item in &page.items {
         match item {
-            Item::Object(key, summary) => write_object(out, &listing.show(key.as_str()), summary, owner),
-            Item::CommonPrefix(group) => {
-                out.open("CommonPrefixes").text("Prefix", &listing.show(group)).close("CommonPrefixes");
+            ListedItem::Object(key, summary) => {
+                write_object(out, &listing.encode_name(key.as_str()), summary, owner)
+            }
+            ListedItem::CommonPrefix(group) => {
+                out.open("CommonPrefixes")
+                    .text("Prefix", &listing.encode_name(group))
+                    .close("CommonPrefixes");
             }
         }
     }
@@ -94,7 +98,7 @@ fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: bool) {
 pub(super) fn write_details(out: &mut Xml, object: &ObjectSummary, owner: bool) {
     out.time("LastModified", Timestamp(object.modified_ms)).etag(&object.etag);
     for checksum in &object.checksums {
-        let algorithm = checksum::algorithm(checksum.algorithm()).name();
+        let algorithm = checksum::algorithm_from_stored(checksum.algorithm()).name();
         let kind = checksums::kind_name(checksum.kind());
         out.raw(&["<ChecksumAlgorithm>", algorithm, "</ChecksumAlgorithm>"]);
         out.raw(&["<ChecksumType>", kind, "</ChecksumType>"]);
@@ -116,24 +120,24 @@ pub(super) fn write_owner(out: &mut Xml, tag: &str, id: &str) {
 ///
 /// # Errors
 /// Those of S3.
-pub fn list_objects(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+pub fn list_objects(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let listing = Listing::of(request, "max-keys")?;
+    let listing = ListingParameters::parse(request, "max-keys")?;
     let marker = request.query.get("marker")?.unwrap_or_default();
     let page = gateway.objects.list(bucket.bucket_id(), &listing.keys, &marker)?;
     long_xml(request.memory, write_v1(&bucket.name, &listing, &marker, &page))
 }
 
 /// Returns a page as the document of ListObjects.
-pub(super) fn write_v1(bucket: &str, listing: &Listing<'_>, marker: &str, page: &Page) -> String {
+pub(super) fn write_v1(bucket: &str, listing: &ListingParameters<'_>, marker: &str, page: &Page) -> String {
     let mut out = Xml::new("ListBucketResult");
-    out.text("Name", bucket).text("Prefix", &listing.show(&listing.keys.prefix));
-    listing.echo(&mut out);
-    out.text("Marker", &listing.show(marker)).value("MaxKeys", listing.keys.max_keys);
+    out.text("Name", bucket).text("Prefix", &listing.encode_name(&listing.keys.prefix));
+    listing.write_parameters(&mut out);
+    out.text("Marker", &listing.encode_name(marker)).value("MaxKeys", listing.keys.max_keys);
     out.value("IsTruncated", page.truncated);
     // AWS returns NextMarker only with a delimiter. Without one, the last key is the next marker.
     if let (true, true, Some(last)) = (page.truncated, listing.keys.delimiter.is_some(), page.items.last()) {
-        out.text("NextMarker", &listing.show(last.name()));
+        out.text("NextMarker", &listing.encode_name(last.name()));
     }
     write_items(&mut out, listing, page, true);
     out.finish("ListBucketResult")
@@ -143,24 +147,24 @@ pub(super) fn write_v1(bucket: &str, listing: &Listing<'_>, marker: &str, page: 
 ///
 /// # Errors
 /// Those of S3.
-pub fn list_objects_v2(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+pub fn list_objects_v2(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let listing = Listing::of(request, "max-keys")?;
+    let listing = ListingParameters::parse(request, "max-keys")?;
     let start_after = request.query.get("start-after")?;
-    let after = match request.query.get_filled("continuation-token")? {
-        Some(token) => Cow::Owned(open_token(&token)?),
+    let after = match request.query.get_non_empty("continuation-token")? {
+        Some(token) => Cow::Owned(decode_token(&token)?),
         None => start_after.unwrap_or_default(),
     };
     let page = gateway.objects.list(bucket.bucket_id(), &listing.keys, &after)?;
-    let next = page.items.last().filter(|_| page.truncated).map(|last| token(last.name()));
+    let next = page.items.last().filter(|_| page.truncated).map(|last| encode_token(last.name()));
     long_xml(request.memory, write_v2(request, &bucket.name, &listing, &page, next.as_deref())?)
 }
 
 /// Returns a page as the document of ListObjectsV2; `next` is the token of the following page.
 pub(super) fn write_v2(
-    request: &Request<'_>,
+    request: &AuthenticatedRequest<'_>,
     bucket: &str,
-    listing: &Listing<'_>,
+    listing: &ListingParameters<'_>,
     page: &Page,
     next: Option<&str>,
 ) -> Result<String, S3Error> {
@@ -168,10 +172,10 @@ pub(super) fn write_v2(
     let token = request.query.get("continuation-token")?;
     let fetch_owner = request.query.raw("fetch-owner") == Some("true");
     let mut out = Xml::new("ListBucketResult");
-    out.text("Name", bucket).text("Prefix", &listing.show(&listing.keys.prefix));
-    listing.echo(&mut out);
+    out.text("Name", bucket).text("Prefix", &listing.encode_name(&listing.keys.prefix));
+    listing.write_parameters(&mut out);
     out.value("MaxKeys", listing.keys.max_keys).value("KeyCount", page.items.len());
-    out.optional("StartAfter", start_after.as_deref().map(|s| listing.show(s)).as_deref());
+    out.optional("StartAfter", start_after.as_deref().map(|s| listing.encode_name(s)).as_deref());
     out.optional("ContinuationToken", token.as_deref());
     out.value("IsTruncated", page.truncated);
     out.optional("NextContinuationToken", next);
@@ -180,12 +184,12 @@ pub(super) fn write_v2(
 }
 
 /// Returns the continuation token that encodes `text`, here the last name of the preceding page.
-pub(super) fn token(text: &str) -> String {
+pub(super) fn encode_token(text: &str) -> String {
     TOKEN.encode(text)
 }
 
 /// Decodes a continuation token.
-pub(super) fn open_token(token: &str) -> Result<String, S3Error> {
+pub(super) fn decode_token(token: &str) -> Result<String, S3Error> {
     let name = TOKEN.decode(token).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     name.filter(|name| !name.is_empty()).ok_or_else(|| {
         S3Error::new(Code::InvalidArgument)
@@ -196,11 +200,11 @@ pub(super) fn open_token(token: &str) -> Result<String, S3Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::Listing;
+    use super::ListingParameters;
 
     #[test]
     fn url_encoding_keeps_slashes() {
-        let listing = Listing { url_encoded: true, ..Listing::default() };
-        assert_eq!(listing.show("a b/ü+%\n"), "a%20b/%C3%BC%2B%25%0A");
+        let listing = ListingParameters { url_encoded: true, ..ListingParameters::default() };
+        assert_eq!(listing.encode_name("a b/ü+%\n"), "a%20b/%C3%BC%2B%25%0A");
     }
 }

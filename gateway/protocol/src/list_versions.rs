@@ -4,10 +4,10 @@
 //! Tools use this listing to empty buckets. The page is that of [`super::list`], in another document.
 
 use super::Gateway;
-use super::list::{Listing, write_details};
-use super::request::Request;
+use super::list::{ListingParameters, write_details};
+use super::request::AuthenticatedRequest;
 use super::response::{S3Result, long_xml};
-use mlgw_objects::list::{Item, Page};
+use mlgw_objects::list::{ListedItem, Page};
 use mlgw_wire::error::S3Error;
 use mlgw_wire::xml::Xml;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ const VERSION_ID: &str = "null";
 ///
 /// # Errors
 /// Those of S3.
-pub(super) fn list_object_versions(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+pub(super) fn list_object_versions(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let listing = Listing::of(request, "max-keys")?;
+    let listing = ListingParameters::parse(request, "max-keys")?;
     let key_marker = request.query.get("key-marker")?.unwrap_or_default();
     let version_marker = request.query.get("version-id-marker")?;
     check_version_marker(version_marker.as_deref(), &key_marker)?;
@@ -44,32 +44,34 @@ fn check_version_marker(marker: Option<&str>, key_marker: &str) -> Result<(), S3
 
 fn document(
     bucket: &str,
-    listing: &Listing<'_>,
+    listing: &ListingParameters<'_>,
     (key_marker, version_marker): (&str, &str),
     page: &Page,
 ) -> String {
     let mut out = Xml::new("ListVersionsResult");
-    out.text("Name", bucket).text("Prefix", &listing.show(&listing.keys.prefix));
-    out.text("KeyMarker", &listing.show(key_marker)).text("VersionIdMarker", version_marker);
+    out.text("Name", bucket).text("Prefix", &listing.encode_name(&listing.keys.prefix));
+    out.text("KeyMarker", &listing.encode_name(key_marker)).text("VersionIdMarker", version_marker);
     if let (true, Some(last)) = (page.truncated, page.items.last()) {
-        out.text("NextKeyMarker", &listing.show(last.name()));
-        if matches!(last, Item::Object(..)) {
+        out.text("NextKeyMarker", &listing.encode_name(last.name()));
+        if matches!(last, ListedItem::Object(..)) {
             out.text("NextVersionIdMarker", VERSION_ID);
         }
     }
     out.value("MaxKeys", listing.keys.max_keys);
-    listing.echo(&mut out);
+    listing.write_parameters(&mut out);
     out.value("IsTruncated", page.truncated);
     for item in &page.items {
         match item {
-            Item::Object(key, summary) => {
-                out.open("Version").text("Key", &listing.show(key.as_str()));
+            ListedItem::Object(key, summary) => {
+                out.open("Version").text("Key", &listing.encode_name(key.as_str()));
                 out.text("VersionId", VERSION_ID).value("IsLatest", true);
                 write_details(&mut out, summary, true);
                 out.close("Version");
             }
-            Item::CommonPrefix(group) => {
-                out.open("CommonPrefixes").text("Prefix", &listing.show(group)).close("CommonPrefixes");
+            ListedItem::CommonPrefix(group) => {
+                out.open("CommonPrefixes")
+                    .text("Prefix", &listing.encode_name(group))
+                    .close("CommonPrefixes");
             }
         }
     }

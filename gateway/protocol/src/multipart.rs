@@ -7,19 +7,19 @@
 
 use super::list::write_owner;
 use super::object_headers;
-use super::request::Request;
+use super::request::AuthenticatedRequest;
 use super::response::{S3Result, empty, long_xml, xml};
-use super::{Gateway, Upload};
+use super::{Gateway, IncomingBody};
 use crate::put::{BodySource, writer};
 use http::{HeaderValue, StatusCode, header};
-use mlgw_body::Body;
+use mlgw_body::RequestBody;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{PartNumber, Timestamp};
 use mlgw_formats::checksum;
 use mlgw_formats::checksum::Algorithm;
-use mlgw_formats::schema::{self, Bucket, ChecksumKind, Part};
+use mlgw_formats::schema::{self, Bucket, ChecksumKind, PartRecord};
 use mlgw_objects::ObjectError;
-use mlgw_objects::multipart::UploadKey;
+use mlgw_objects::multipart::UploadHandle;
 use mlgw_objects::put::{Description, STORAGE_CLASS};
 use mlgw_wire::checksums;
 use mlgw_wire::error::{Code, S3Error};
@@ -31,32 +31,32 @@ mod complete;
 mod uploads;
 
 pub use complete::complete;
-pub(super) use complete::{completion, read_document, result};
+pub(super) use complete::{completion, read_document, result_document};
 pub use uploads::list_uploads;
-pub(super) use uploads::{Markers, UploadPage, show_uploads};
+pub(super) use uploads::{MultipartUploadPage, UploadMarkers, uploads_response};
 
 /// CreateMultipartUpload.
 ///
 /// # Errors
 /// Those of S3.
-pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+pub async fn create(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
     let body = gateway.objects.catalogue.body_id().await?;
-    let named = UploadKey { bucket, key: request.key()?.clone(), body };
-    create_as(gateway, request, &named, object_headers::description(request)?).await
+    let named = UploadHandle { bucket, key: request.key()?.clone(), body };
+    create_named(gateway, request, &named, object_headers::parse_description(request)?).await
 }
 
 /// Starts the upload `named` for an object whose key clients see as the request's key.
 ///
 /// # Errors
 /// Those of S3.
-pub(super) async fn create_as(
+pub(super) async fn create_named(
     gateway: &Gateway,
-    request: &Request<'_>,
-    named: &UploadKey,
+    request: &AuthenticatedRequest<'_>,
+    named: &UploadHandle,
     description: Description,
 ) -> S3Result {
-    let checksum = asked_checksum(request)?;
+    let checksum = requested_checksum(request)?;
     let Description { headers, metadata, tags } = description;
     let upload = schema::Upload { headers, metadata, tags, ..schema::Upload::default() };
     let writer = writer(&request.principal);
@@ -74,7 +74,9 @@ pub(super) async fn create_as(
 }
 
 /// Parses the algorithm and kind that `x-amz-checksum-algorithm` and `-type` request.
-pub(super) fn asked_checksum(request: &Request<'_>) -> Result<Option<(Algorithm, ChecksumKind)>, S3Error> {
+pub(super) fn requested_checksum(
+    request: &AuthenticatedRequest<'_>,
+) -> Result<Option<(Algorithm, ChecksumKind)>, S3Error> {
     let kind = request.header("x-amz-checksum-type")?.map(str::to_ascii_uppercase);
     let Some(name) = request.header("x-amz-checksum-algorithm")? else {
         return match kind {
@@ -106,18 +108,21 @@ fn invalid_request(why: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
 ///
 /// # Errors
 /// `NoSuchBucket`; `NoSuchUpload` for an id that this server never issued.
-pub(super) fn named(gateway: &Gateway, request: &Request<'_>) -> Result<UploadKey, S3Error> {
+pub(super) fn named_upload(
+    gateway: &Gateway,
+    request: &AuthenticatedRequest<'_>,
+) -> Result<UploadHandle, S3Error> {
     let id = request.query.raw("uploadId").unwrap_or_default();
     let body = gateway.upload_ids.body(id).ok_or_else(|| no_such_upload(id))?;
     let bucket = gateway.bucket(request.bucket())?;
-    Ok(UploadKey { bucket, key: request.key()?.clone(), body })
+    Ok(UploadHandle { bucket, key: request.key()?.clone(), body })
 }
 
 /// Returns the record of an upload.
 ///
 /// # Errors
 /// `NoSuchUpload`.
-pub(super) fn find_upload(gateway: &Gateway, named: &UploadKey) -> Result<schema::Upload, S3Error> {
+pub(super) fn find_upload(gateway: &Gateway, named: &UploadHandle) -> Result<schema::Upload, S3Error> {
     gateway.objects.upload(named).map_err(|error| match error {
         ObjectError::NoSuchUpload(body) => no_such_upload(&gateway.upload_ids.id(body)),
         error => error.into(),
@@ -132,7 +137,7 @@ fn no_such_upload(id: &str) -> S3Error {
 ///
 /// # Errors
 /// `InvalidArgument`.
-pub(super) fn part_number(request: &Request<'_>) -> Result<PartNumber, S3Error> {
+pub(super) fn part_number(request: &AuthenticatedRequest<'_>) -> Result<PartNumber, S3Error> {
     let text = request.query.raw("partNumber").unwrap_or_default();
     let number = text.parse().ok().and_then(PartNumber::new);
     number.ok_or_else(|| {
@@ -145,8 +150,12 @@ pub(super) fn part_number(request: &Request<'_>) -> Result<PartNumber, S3Error> 
 ///
 /// # Errors
 /// Those of S3.
-pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
-    let named = self::named(gateway, request)?;
+pub async fn upload_part(
+    gateway: &Arc<Gateway>,
+    request: &AuthenticatedRequest<'_>,
+    upload: IncomingBody<'_>,
+) -> S3Result {
+    let named = self::named_upload(gateway, request)?;
     let record = find_upload(gateway, &named)?;
     upload_part_of(gateway, request, upload, &named, &record).await
 }
@@ -157,17 +166,21 @@ pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: 
 /// Those of S3.
 pub(super) async fn upload_part_of(
     gateway: &Arc<Gateway>,
-    request: &Request<'_>,
-    upload: Upload<'_>,
-    named: &UploadKey,
+    request: &AuthenticatedRequest<'_>,
+    upload: IncomingBody<'_>,
+    named: &UploadHandle,
     record: &schema::Upload,
 ) -> S3Result {
     let number = part_number(request)?;
     let kept = checksum_of_parts(&named.bucket, record);
-    let body =
-        BodySource(Body::new(upload.incoming, request.head, upload.payload, gateway.body_terms(kept))?);
+    let body = BodySource(RequestBody::new(
+        upload.incoming,
+        request.head,
+        upload.payload,
+        gateway.body_terms(kept),
+    )?);
     let declared = body.0.declared_algorithm();
-    checksums::check_part(checksum::of_upload(record), declared)?;
+    checksums::check_part(checksum::upload_checksum_type(record), declared)?;
     gateway.objects.check_quota_of_part(
         &named.bucket,
         &named.key,
@@ -180,7 +193,7 @@ pub(super) async fn upload_part_of(
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::ETAG, etag_value(&stored.etag));
     if let Some(shown) = declared.or(kept) {
-        checksums::echo_only(shown, &stored.checksums, response.headers_mut());
+        checksums::add_header_of(shown, &stored.checksums, response.headers_mut());
     }
     gateway.objects.put_part(named, number, request.now, stored).await?;
     Ok(response)
@@ -190,23 +203,23 @@ pub(super) async fn upload_part_of(
 /// An upload to a bucket in write-back mode is completed at its origin, which computes its own checksum if
 /// the client requests none.
 pub(super) fn checksum_of_parts(bucket: &Bucket, record: &schema::Upload) -> Option<Algorithm> {
-    let asked = checksum::of_upload(record).map(|(algorithm, _)| algorithm);
-    asked.or_else(|| bucket.binding.is_none().then_some(checksum::DEFAULT))
+    let asked = checksum::upload_checksum_type(record).map(|(algorithm, _)| algorithm);
+    asked.or_else(|| bucket.binding.is_none().then_some(checksum::DEFAULT_ALGORITHM))
 }
 
 /// AbortMultipartUpload.
 ///
 /// # Errors
 /// Those of S3.
-pub async fn abort(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    abort_of(gateway, request.now, &self::named(gateway, request)?).await
+pub async fn abort(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
+    abort_of(gateway, request.now, &self::named_upload(gateway, request)?).await
 }
 
 /// AbortMultipartUpload of the upload `named`.
 ///
 /// # Errors
 /// Those of S3.
-pub(super) async fn abort_of(gateway: &Gateway, now: Timestamp, named: &UploadKey) -> S3Result {
+pub(super) async fn abort_of(gateway: &Gateway, now: Timestamp, named: &UploadHandle) -> S3Result {
     gateway.objects.abort_upload(named, now).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
@@ -215,8 +228,8 @@ pub(super) async fn abort_of(gateway: &Gateway, now: Timestamp, named: &UploadKe
 ///
 /// # Errors
 /// Those of S3.
-pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let named = self::named(gateway, request)?;
+pub fn list_parts(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
+    let named = self::named_upload(gateway, request)?;
     let upload = find_upload(gateway, &named)?;
     list_parts_of(gateway, request, &named, &upload)
 }
@@ -227,8 +240,8 @@ pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 /// Those of S3.
 pub(super) fn list_parts_of(
     gateway: &Gateway,
-    request: &Request<'_>,
-    named: &UploadKey,
+    request: &AuthenticatedRequest<'_>,
+    named: &UploadHandle,
     upload: &schema::Upload,
 ) -> S3Result {
     let after = request.query.number("part-number-marker")?.unwrap_or(0);
@@ -261,17 +274,17 @@ pub(super) fn list_parts_of(
 
 /// Writes the checksum that the upload was created with.
 fn write_checksum(out: &mut Xml, upload: &schema::Upload) {
-    if let Some((algorithm, kind)) = checksum::of_upload(upload) {
+    if let Some((algorithm, kind)) = checksum::upload_checksum_type(upload) {
         out.text("ChecksumAlgorithm", algorithm.name()).text("ChecksumType", checksums::kind_name(kind));
     }
 }
 
-fn write_part(out: &mut Xml, number: PartNumber, part: &Part) {
+fn write_part(out: &mut Xml, number: PartNumber, part: &PartRecord) {
     out.open("Part").value("PartNumber", number);
     out.time("LastModified", Timestamp(part.modified_ms)).etag(&part.etag).value("Size", part.size);
     for checksum in &part.checksums {
-        let algorithm = checksum::algorithm(checksum.algorithm());
-        out.text(checksums::element(algorithm), &checksums::text(checksum, 0));
+        let algorithm = checksum::algorithm_from_stored(checksum.algorithm());
+        out.text(checksums::xml_element(algorithm), &checksums::wire_value(checksum, 0));
     }
     out.close("Part");
 }

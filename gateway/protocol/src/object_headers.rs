@@ -3,21 +3,21 @@
 //! Stored system headers keep their values as sent. Names of user metadata are in lower case, because HTTP
 //! header names have no case and clients compare them in lower case.
 
-use super::request::Request;
+use super::request::AuthenticatedRequest;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use mlgw_body::encoding::stored_content_encoding;
 use mlgw_common::Timestamp;
-use mlgw_common::header_text::{latin1, metadata_from_wire, text_of};
+use mlgw_common::header_text::{decode_text, latin1, metadata_from_wire};
 use mlgw_common::limits::USER_METADATA_BYTES_MAX;
 use mlgw_formats::schema::{EtagKind, ObjectVersion, Pair};
 use mlgw_objects::put::Description;
 use mlgw_wire::error::{Code, S3Error};
-use mlgw_wire::tags::tags_of_query;
+use mlgw_wire::tags::parse_tags_query;
 use mlgw_wire::values::{etag_value, header_value, metadata_value, stored_value};
 
 /// System headers that are stored with the object and returned with it, each with the query parameter that
 /// overrides it on a signed GET.
-pub static STORED: [(HeaderName, &str); 7] = [
+pub static STORED_HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_TYPE, "response-content-type"),
     (header::CONTENT_ENCODING, "response-content-encoding"),
     (header::CONTENT_LANGUAGE, "response-content-language"),
@@ -36,8 +36,8 @@ const DEFAULT_TYPE: &str = "binary/octet-stream";
 ///
 /// # Errors
 /// `MetadataTooLarge`, `InvalidTag`, or `InvalidArgument` for a stored header that is not ISO-8859-1.
-pub fn description(request: &Request<'_>) -> Result<Description, S3Error> {
-    let tags = request.header("x-amz-tagging")?.map(tags_of_query).transpose()?.unwrap_or_default();
+pub fn parse_description(request: &AuthenticatedRequest<'_>) -> Result<Description, S3Error> {
+    let tags = request.header("x-amz-tagging")?.map(parse_tags_query).transpose()?.unwrap_or_default();
     Ok(Description {
         headers: stored_headers(&request.head.headers)?,
         metadata: user_metadata(&request.head.headers)?,
@@ -47,7 +47,7 @@ pub fn description(request: &Request<'_>) -> Result<Description, S3Error> {
 
 fn stored_headers(headers: &HeaderMap) -> Result<Vec<Pair>, S3Error> {
     let mut stored = Vec::new();
-    for (name, _) in STORED.iter().filter(|(name, _)| *name != header::CONTENT_ENCODING) {
+    for (name, _) in STORED_HEADERS.iter().filter(|(name, _)| *name != header::CONTENT_ENCODING) {
         let Some(value) = headers.get(name) else { continue };
         stored.push(Pair { name: name.as_str().to_owned(), value: latin1_text(name, value.as_bytes())? });
     }
@@ -88,7 +88,7 @@ pub fn check_metadata(metadata: &[Pair]) -> Result<(), S3Error> {
 
 /// Returns the text of a stored header. A response must be able to carry it as ISO-8859-1.
 fn latin1_text(name: &HeaderName, value: &[u8]) -> Result<String, S3Error> {
-    let text = text_of(value);
+    let text = decode_text(value);
     match latin1(&text) {
         Some(_) => Ok(text.into_owned()),
         None => Err(not_latin1(name.as_str(), &text)),
@@ -101,7 +101,7 @@ fn not_latin1(name: &str, value: &str) -> S3Error {
 }
 
 /// Writes the description of `object` to `headers`: everything except length, range and checksums.
-pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
+pub fn write_description(object: &ObjectVersion, headers: &mut HeaderMap) {
     headers.insert(header::LAST_MODIFIED, http_date(Timestamp(object.modified_ms)));
     headers.insert(header::ETAG, etag_of(object));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
@@ -135,8 +135,8 @@ fn etag_of(object: &ObjectVersion) -> HeaderValue {
 ///
 /// # Errors
 /// `InvalidArgument` if a value is not valid in a header.
-pub fn override_headers(request: &Request<'_>, headers: &mut HeaderMap) -> Result<(), S3Error> {
-    for (name, parameter) in STORED.iter().filter(|(_, parameter)| !parameter.is_empty()) {
+pub fn override_headers(request: &AuthenticatedRequest<'_>, headers: &mut HeaderMap) -> Result<(), S3Error> {
+    for (name, parameter) in STORED_HEADERS.iter().filter(|(_, parameter)| !parameter.is_empty()) {
         let Some(value) = request.query.get(parameter)? else { continue };
         let bytes = latin1(&value).ok_or_else(|| not_latin1(parameter, &value))?;
         let value = HeaderValue::from_bytes(&bytes)

@@ -5,23 +5,23 @@
 //! of a PUT.
 
 use super::object_headers;
-use super::request::{Query, Request, Target};
+use super::request::{AuthenticatedRequest, Query, RequestTarget};
 use super::response::{S3Response, S3Result, empty, xml};
-use super::{Gateway, bound, conditions, unsigned};
+use super::{Gateway, conditions, remote_backed, unsigned};
 use crate::put::{BodySource, writer};
 use http::request::Parts;
 use http::{StatusCode, header};
 use http_body_util::StreamBody;
-use mlgw_auth::{Payload, post};
+use mlgw_auth::{BodyRequirement, post};
 use mlgw_body::form::Form;
-use mlgw_body::{Body, Terms};
+use mlgw_body::{BodyTerms, RequestBody};
 use mlgw_common::limits::PUT_BYTES_MAX;
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_formats::command::Conditions;
-use mlgw_listener::pace::Incoming;
+use mlgw_listener::pace::PacedRequestBody;
 use mlgw_objects::memory::Account;
-use mlgw_objects::put::Target as Place;
-use mlgw_wire::access::Action;
+use mlgw_objects::put::BodyTarget;
+use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::elements::TaggingDocument;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::headers::check_headers;
@@ -40,8 +40,8 @@ pub async fn post_object(
     gateway: &Arc<Gateway>,
     memory: &Account,
     head: &Parts,
-    target: &Target,
-    incoming: Incoming,
+    target: &RequestTarget,
+    incoming: PacedRequestBody,
     now: Timestamp,
 ) -> S3Result {
     let name = target.bucket.as_deref().unwrap_or_default();
@@ -54,34 +54,35 @@ pub async fn post_object(
     let principal = grant.principal.ok_or_else(|| unsigned::denied(gateway, target))?;
     drop(unproven);
     let key = key(&fields)?;
-    if !principal.allows(Action::Write, Some(name), Some(key.as_str())) {
+    if !principal.allows(RequiredPermission::Write, Some(name), Some(key.as_str())) {
         return Err(S3Error::new(Code::AccessDenied));
     }
     // Not earlier, so that a form without a signature cannot discover names of buckets or upstreams.
     let bucket = gateway.objects.bucket(name)?;
     if let Some(binding) = &bucket.binding {
-        return Err(bound::not_offered(&bucket.name, binding, "PostObject"));
+        return Err(remote_backed::not_offered(&bucket.name, binding, "PostObject"));
     }
     let head = form.as_head();
     check_headers(&head.headers, Operation::PostObject)?;
-    let request = Request { head: &head, target, query: &Query::default(), principal, memory, now };
-    let mut description = object_headers::description(&request)?;
+    let request =
+        AuthenticatedRequest { head: &head, target, query: &Query::default(), principal, memory, now };
+    let mut description = object_headers::parse_description(&request)?;
     if let Some(document) = fields.get("tagging") {
         description.tags = TaggingDocument::tags(document.as_bytes())?;
         check_tags(&description.tags)?;
     }
-    let conditions: Conditions = conditions::of_write(&request)?;
-    let terms = Terms {
+    let conditions: Conditions = conditions::write_conditions(&request)?;
+    let terms = BodyTerms {
         bytes_max: (*grant.length.end()).min(PUT_BYTES_MAX),
         length_required: false,
         ..gateway.new_object_terms()
     };
     let file = StreamBody::new(Box::pin(file.frames()));
-    let body = BodySource(Body::new(file, &head, Payload::Unsigned, terms)?);
+    let body = BodySource(RequestBody::new(file, &head, BodyRequirement::Unsigned, terms)?);
     let (objects, length) = (&gateway.objects, body.0.decoded_length());
     objects.check_quota(&bucket, &key, request.principal.payer(), length)?;
     let compression = gateway.compression(&request, &bucket, &key, length, &description);
-    let place = Place { bucket: &bucket, key: &key, part: None };
+    let place = BodyTarget { bucket: &bucket, key: &key, part: None };
     let stored = objects.store(memory, place, body, compression).await?;
     if stored.bytes < *grant.length.start() {
         return Err(S3Error::new(Code::EntityTooSmall)
@@ -94,7 +95,7 @@ pub async fn post_object(
     Ok(answer(&fields, &bucket.name, &key, &etag))
 }
 
-fn key(fields: &post::Fields<'_>) -> Result<ObjectKey, S3Error> {
+fn key(fields: &post::FormFields<'_>) -> Result<ObjectKey, S3Error> {
     let key = fields.get("key").unwrap_or_default();
     ObjectKey::new(key).map_err(|_| match key.is_empty() {
         true => {
@@ -107,7 +108,7 @@ fn key(fields: &post::Fields<'_>) -> Result<ObjectKey, S3Error> {
 }
 
 /// Returns the response that the form requests: a redirection, or a status.
-fn answer(fields: &post::Fields<'_>, bucket: &str, key: &ObjectKey, etag: &str) -> S3Response {
+fn answer(fields: &post::FormFields<'_>, bucket: &str, key: &ObjectKey, etag: &str) -> S3Response {
     let show = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let redirect = fields.get("success_action_redirect").or_else(|| fields.get("redirect"));
     if let Some(url) = redirect.filter(|url| !url.is_empty()) {

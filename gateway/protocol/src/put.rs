@@ -5,19 +5,19 @@
 
 use super::conditions;
 use super::object_headers;
-use super::request::Request;
+use super::request::AuthenticatedRequest;
 use super::response::{S3Response, S3Result, empty};
-use super::{Gateway, Upload as Sent};
+use super::{Gateway, IncomingBody as Sent};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use mlgw_auth::principal::Principal;
-use mlgw_body::{Body, Digests};
+use mlgw_body::{Digests, RequestBody};
 use mlgw_common::ObjectKey;
 use mlgw_formats::command::Conditions;
 use mlgw_formats::schema::{Bucket, ObjectVersion, Upload};
 use mlgw_objects::compressor::Compression;
-use mlgw_objects::put::{Description, Source, Sums, Target};
-use mlgw_objects::quota::Writer;
+use mlgw_objects::put::{BodyDigests, BodyTarget, Description, PutSource};
+use mlgw_objects::quota::WriteAttribution;
 use mlgw_policy_runtime::compression::NewObject;
 use mlgw_wire::checksums;
 use mlgw_wire::error::S3Error;
@@ -29,29 +29,37 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Those of S3.
-pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Sent<'_>) -> S3Result {
+pub async fn put_object(
+    gateway: &Arc<Gateway>,
+    request: &AuthenticatedRequest<'_>,
+    upload: Sent<'_>,
+) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
     let key = request.key()?;
-    let conditions = conditions::of_write(request)?;
-    let description = object_headers::description(request)?;
+    let conditions = conditions::write_conditions(request)?;
+    let description = object_headers::parse_description(request)?;
     let terms = gateway.new_object_terms();
-    let body = BodySource(Body::new(upload.incoming, request.head, upload.payload, terms)?);
+    let body = BodySource(RequestBody::new(upload.incoming, request.head, upload.payload, terms)?);
     let (objects, length) = (&gateway.objects, body.0.decoded_length());
     if conditions != Conditions::default() {
         conditions::check_write(&conditions, objects.current(bucket.bucket_id(), key)?.as_ref())?;
     }
     objects.check_quota(&bucket, key, request.principal.payer(), length)?;
     let compression = gateway.compression(request, &bucket, key, length, &description);
-    let target = Target { bucket: &bucket, key, part: None };
+    let target = BodyTarget { bucket: &bucket, key, part: None };
     let stored = objects.store(request.memory, target, body, compression).await?;
     let object = stored.object(description, writer(&request.principal), request.now.as_millis());
-    let answer = put_answer(&object);
+    let answer = put_response(&object);
     objects.put_version(&bucket, key, object, stored.extents, conditions).await?;
     Ok(answer)
 }
 
 /// Returns the description of a new object for rules, except its size, metadata and tags.
-pub(super) fn sent_by<'a>(headers: &'a HeaderMap, bucket: &'a Bucket, key: &'a ObjectKey) -> NewObject<'a> {
+pub(super) fn new_object_facts<'a>(
+    headers: &'a HeaderMap,
+    bucket: &'a Bucket,
+    key: &'a ObjectKey,
+) -> NewObject<'a> {
     NewObject {
         bucket: &bucket.name,
         key,
@@ -67,39 +75,43 @@ impl Gateway {
     /// Returns the compression of the body of an object of this size and description, if any.
     pub(super) fn compression(
         &self,
-        request: &Request<'_>,
+        request: &AuthenticatedRequest<'_>,
         bucket: &Bucket,
         key: &ObjectKey,
         size: Option<u64>,
         description: &Description,
     ) -> Option<Compression> {
         let Description { metadata, tags, .. } = description;
-        let sent_by = || sent_by(&request.head.headers, bucket, key);
+        let sent_by = || new_object_facts(&request.head.headers, bucket, key);
         self.policies.compression(|| NewObject { size, metadata, tags, ..sent_by() })
     }
 
     /// Returns the compression of a part of `upload`, if any. The size of the object is not known yet.
     pub(super) fn part_compression(
         &self,
-        request: &Request<'_>,
+        request: &AuthenticatedRequest<'_>,
         bucket: &Bucket,
         upload: &Upload,
     ) -> Result<Option<Compression>, S3Error> {
         let (key, headers) = (request.key()?, &request.head.headers);
         let Upload { metadata, tags, .. } = upload;
-        Ok(self.policies.compression(|| NewObject { metadata, tags, ..sent_by(headers, bucket, key) }))
+        Ok(self.policies.compression(|| NewObject {
+            metadata,
+            tags,
+            ..new_object_facts(headers, bucket, key)
+        }))
     }
 }
 
 /// Returns the writer to whose quota an object of `principal` is charged.
-pub(crate) fn writer(principal: &Principal) -> Writer {
-    Writer { owner: principal.owner.clone(), payer: principal.payer().to_owned() }
+pub(crate) fn writer(principal: &Principal) -> WriteAttribution {
+    WriteAttribution { owner: principal.owner.clone(), payer: principal.payer().to_owned() }
 }
 
 /// Body of a request as the source of an object's bytes.
-pub(crate) struct BodySource<B>(pub(crate) Body<B>);
+pub(crate) struct BodySource<B>(pub(crate) RequestBody<B>);
 
-impl<B> Source for BodySource<B>
+impl<B> PutSource for BodySource<B>
 where
     B: http_body::Body<Data = Bytes> + Unpin + Send,
     S3Error: From<B::Error>,
@@ -110,22 +122,22 @@ where
         self.0.decoded_length()
     }
 
-    fn wants_md5(&self) -> bool {
-        self.0.wants_md5_apart()
+    fn needs_md5(&self) -> bool {
+        self.0.has_separate_md5()
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
         self.0.next().await
     }
 
-    fn finish(self, md5: Option<[u8; 16]>) -> Result<Sums, S3Error> {
+    fn finish(self, md5: Option<[u8; 16]>) -> Result<BodyDigests, S3Error> {
         let Digests { bytes, md5: own, checksums, .. } = self.0.finish();
-        Ok(Sums { bytes, md5: own.settle(md5)?, checksums })
+        Ok(BodyDigests { bytes, md5: own.verify(md5)?, checksums })
     }
 }
 
 /// Returns the response to a PUT of `object`.
-pub(super) fn put_answer(object: &ObjectVersion) -> S3Response {
+pub(super) fn put_response(object: &ObjectVersion) -> S3Response {
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::ETAG, etag_value(&object.etag));
     checksums::describe(object, response.headers_mut());

@@ -1,6 +1,6 @@
 //! An authenticated request, as operations receive it.
 
-pub use mlgw_wire::target::{Query, Target};
+pub use mlgw_wire::target::{Query, RequestTarget};
 
 use http::request::Parts;
 use mlgw_auth::principal::Principal;
@@ -10,11 +10,11 @@ use mlgw_wire::error::{Code, S3Error};
 use std::sync::Arc;
 
 /// An authenticated request with its operation's target and query.
-pub struct Request<'a> {
+pub struct AuthenticatedRequest<'a> {
     /// Method, target and headers as sent.
     pub head: &'a Parts,
     /// Bucket and key.
-    pub target: &'a Target,
+    pub target: &'a RequestTarget,
     /// Parameters of the query.
     pub query: &'a Query<'a>,
     /// The caller.
@@ -25,7 +25,7 @@ pub struct Request<'a> {
     pub now: Timestamp,
 }
 
-impl Request<'_> {
+impl AuthenticatedRequest<'_> {
     /// Returns the value of a header as text, or `None` if it is absent.
     ///
     /// # Errors

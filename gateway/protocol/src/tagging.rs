@@ -2,16 +2,16 @@
 //!
 //! Tags belong to a version. Changing them keeps its body, ETag and modification time.
 
-use super::get::find;
-use super::request::Request;
+use super::get::find_object;
+use super::request::AuthenticatedRequest;
 use super::response::{S3Result, empty, xml};
-use super::{Gateway, Upload, document};
+use super::{Gateway, IncomingBody, document};
 use http::StatusCode;
 use mlgw_formats::command::update_object::Update;
 use mlgw_formats::command::{Conditions, ObjectChange, Reject, SetTags, UpdateObject};
 use mlgw_formats::schema::Pair;
 use mlgw_metadata::ProposeError;
-use mlgw_objects::read::Found;
+use mlgw_objects::read::FoundObject;
 use mlgw_wire::elements::TaggingDocument;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::xml::Xml;
@@ -21,12 +21,12 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Those of S3.
-pub fn get(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    Ok(xml(document_of(&find(gateway, request)?.object.tags)))
+pub fn get(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
+    Ok(xml(tagging_document(&find_object(gateway, request)?.object.tags)))
 }
 
 /// Returns the document that lists `tags`.
-pub(super) fn document_of(tags: &[Pair]) -> String {
+pub(super) fn tagging_document(tags: &[Pair]) -> String {
     let mut out = Xml::new("Tagging");
     out.open("TagSet");
     let mut tags: Vec<&Pair> = tags.iter().collect();
@@ -42,8 +42,12 @@ pub(super) fn document_of(tags: &[Pair]) -> String {
 ///
 /// # Errors
 /// Those of S3.
-pub async fn put(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
-    let tags = TaggingDocument::tags(&document::read(request, upload, document::TERMS).await?)?;
+pub async fn put(
+    gateway: &Arc<Gateway>,
+    request: &AuthenticatedRequest<'_>,
+    upload: IncomingBody<'_>,
+) -> S3Result {
+    let tags = TaggingDocument::tags(&document::read(request, upload, document::DOCUMENT_TERMS).await?)?;
     set(gateway, request, tags).await?;
     Ok(empty(StatusCode::OK))
 }
@@ -52,13 +56,13 @@ pub async fn put(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'
 ///
 /// # Errors
 /// Those of S3.
-pub async fn delete(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+pub async fn delete(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     set(gateway, request, Vec::new()).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-async fn set(gateway: &Gateway, request: &Request<'_>, tags: Vec<Pair>) -> Result<(), S3Error> {
-    let found = find(gateway, request)?;
+async fn set(gateway: &Gateway, request: &AuthenticatedRequest<'_>, tags: Vec<Pair>) -> Result<(), S3Error> {
+    let found = find_object(gateway, request)?;
     update(gateway, request, &found, Update::SetTags(SetTags { tags })).await
 }
 
@@ -66,11 +70,11 @@ async fn set(gateway: &Gateway, request: &Request<'_>, tags: Vec<Pair>) -> Resul
 ///
 /// # Errors
 /// `OperationAborted` if the version was replaced meanwhile; errors of
-/// [`mlgw_objects::Objects::propose_object`].
+/// [`mlgw_objects::ObjectLayer::propose_object`].
 pub(super) async fn update(
     gateway: &Gateway,
-    request: &Request<'_>,
-    found: &Found,
+    request: &AuthenticatedRequest<'_>,
+    found: &FoundObject,
     update: Update,
 ) -> Result<(), S3Error> {
     let change = ObjectChange::Update(UpdateObject {

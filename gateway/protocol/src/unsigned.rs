@@ -4,15 +4,15 @@
 //! service. No answer depends on which buckets exist, so a client without a key cannot discover names.
 
 use super::Gateway;
-use super::request::{Query, Target};
+use super::request::{Query, RequestTarget};
 use super::response::{S3Response, S3Result, xml};
 use http::request::Parts;
 use http::{HeaderName, Method, StatusCode, header};
-use mlgw_auth::Payload;
-use mlgw_body::{Body, Terms, read_all};
-use mlgw_listener::pace::Incoming;
+use mlgw_auth::BodyRequirement;
+use mlgw_body::{BodyTerms, RequestBody, read_all};
+use mlgw_listener::pace::PacedRequestBody;
 use mlgw_wire::error::{Code, S3Error};
-use mlgw_wire::operation::Level;
+use mlgw_wire::operation::ResourceLevel;
 use mlgw_wire::values::header_value;
 use mlgw_wire::xml::Xml;
 use percent_encoding::percent_decode_str;
@@ -26,25 +26,30 @@ const CALL_NAME_MAX: usize = 64;
 const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 
 /// True if a request is a preflight or a call of another service.
-pub(super) fn takes(head: &Parts, target: &Target, query: &Query<'_>) -> bool {
-    head.method == Method::OPTIONS || (target.level() == Level::Service && calls_another_service(head, query))
+pub(super) fn is_unsigned_call(head: &Parts, target: &RequestTarget, query: &Query<'_>) -> bool {
+    head.method == Method::OPTIONS
+        || (target.level() == ResourceLevel::Service && is_other_service_call(head, query))
 }
 
-/// Answers a request for which [`takes`] is true.
+/// Answers a request for which [`is_unsigned_call`] is true.
 ///
 /// # Errors
 /// Always `AccessForbidden` or `BadRequest` for a preflight; `NotImplemented` for a call without a valid
 /// name.
-pub(super) async fn answer(head: &Parts, query: &Query<'_>, incoming: &mut Option<Incoming>) -> S3Result {
+pub(super) async fn answer(
+    head: &Parts,
+    query: &Query<'_>,
+    incoming: &mut Option<PacedRequestBody>,
+) -> S3Result {
     if head.method == Method::OPTIONS {
         return Err(preflight(head));
     }
-    named_call(head, query, incoming).await
+    refuse_call(head, query, incoming).await
 }
 
 /// Returns `AccessDenied` for a request without a signature. The response names the region, because clients
 /// discover it this way.
-pub(super) fn denied(gateway: &Gateway, target: &Target) -> S3Error {
+pub(super) fn denied(gateway: &Gateway, target: &RequestTarget) -> S3Error {
     let error = S3Error::new(Code::AccessDenied);
     match target.bucket {
         Some(_) => error.header(BUCKET_REGION, header_value(&gateway.config.region)),
@@ -66,7 +71,7 @@ fn preflight(head: &Parts) -> S3Error {
 }
 
 /// True if a request without a bucket has the form of AWS's query protocol, which IAM and STS use.
-fn calls_another_service(head: &Parts, query: &Query<'_>) -> bool {
+fn is_other_service_call(head: &Parts, query: &Query<'_>) -> bool {
     let content_type = head.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
     let form = b"application/x-www-form-urlencoded";
     let is_form = content_type
@@ -76,14 +81,14 @@ fn calls_another_service(head: &Parts, query: &Query<'_>) -> bool {
 }
 
 /// Refuses a call and names it in the answer.
-async fn named_call(head: &Parts, query: &Query<'_>, incoming: &mut Option<Incoming>) -> S3Result {
+async fn refuse_call(head: &Parts, query: &Query<'_>, incoming: &mut Option<PacedRequestBody>) -> S3Result {
     let unnamed = || S3Error::not_implemented("IAM and STS");
     if let Some(action) = query.raw("Action") {
         return action_name(action).map(|name| not_implemented(&name)).ok_or_else(unnamed);
     }
     let incoming = incoming.as_mut().ok_or_else(unnamed)?;
-    let terms = Terms::document(CALL_BYTES_MAX);
-    let body = read_all(Body::new(incoming, head, Payload::Unsigned, terms)?).await?;
+    let terms = BodyTerms::document(CALL_BYTES_MAX);
+    let body = read_all(RequestBody::new(incoming, head, BodyRequirement::Unsigned, terms)?).await?;
     let text = std::str::from_utf8(&body).map_err(|_| unnamed())?;
     let form = Query::parse(text.trim_end());
     form.raw("Action").and_then(action_name).map(|name| not_implemented(&name)).ok_or_else(unnamed)
@@ -111,7 +116,7 @@ fn not_implemented(name: &str) -> S3Response {
 
 #[cfg(test)]
 mod tests {
-    use super::{action_name, calls_another_service, preflight};
+    use super::{action_name, is_other_service_call, preflight};
     use http::request::Parts;
     use mlgw_wire::error::Code;
     use mlgw_wire::query::Query;
@@ -148,7 +153,7 @@ mod tests {
             ("POST", &[("content-type", "multipart/form-data; boundary=a")], "", false),
             ("GET", &[], "action=x", false),
         ] {
-            let found = calls_another_service(&head(method, headers), &Query::parse(query));
+            let found = is_other_service_call(&head(method, headers), &Query::parse(query));
             assert_eq!(found, is, "{method} {headers:?} ?{query}");
         }
     }

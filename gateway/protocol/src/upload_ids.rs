@@ -19,17 +19,17 @@ use mlgw_formats::schema::meta::UploadKey;
 use mlgw_metadata::Catalogue;
 
 /// First letter of an id. No number begins with it in any notation.
-const LETTER: char = 'u';
+const ID_PREFIX: char = 'u';
 const BLOCK_BYTES: usize = 16;
 /// Digits of an id from before there was a key.
-const OLD_DIGITS: usize = 16;
+const UNENCRYPTED_DIGITS: usize = 16;
 
 /// Translates between body ids and upload ids.
 #[derive(Clone)]
 pub struct UploadIds {
     cipher: Aes128,
     /// First body id that is encrypted.
-    bodies_from: u64,
+    first_encrypted: u64,
 }
 
 impl UploadIds {
@@ -42,18 +42,18 @@ impl UploadIds {
         let store = |error: &dyn std::fmt::Display| mlgw_metadata::OpenError::Store(error.to_string());
         let candidate = random::<UPLOAD_KEY_BYTES>().map_err(|error| store(&error))?;
         let key = catalogue.upload_key(candidate).await?;
-        Self::with(&key).ok_or_else(|| store(&"the key of upload ids has another length"))
+        Self::from_key(&key).ok_or_else(|| store(&"the key of upload ids has another length"))
     }
 
-    fn with(key: &UploadKey) -> Option<Self> {
+    fn from_key(key: &UploadKey) -> Option<Self> {
         let cipher = Aes128::new_from_slice(&key.key).ok()?;
-        Some(Self { cipher, bodies_from: key.bodies_from })
+        Some(Self { cipher, first_encrypted: key.bodies_from })
     }
 
     /// Returns the upload id of a body.
     #[must_use]
     pub fn id(&self, body: BodyId) -> String {
-        if body.get() < self.bodies_from {
+        if body.get() < self.first_encrypted {
             return format!("{:016x}", body.get());
         }
         let mut block = [0; BLOCK_BYTES];
@@ -61,7 +61,7 @@ impl UploadIds {
         let mut block = block.into();
         self.cipher.encrypt_block(&mut block);
         let mut id = String::with_capacity(1 + 2 * BLOCK_BYTES);
-        id.push(LETTER);
+        id.push(ID_PREFIX);
         id.push_str(&hex::text(&block));
         id
     }
@@ -69,9 +69,9 @@ impl UploadIds {
     /// Returns the body of an upload id, or `None` for an id that was never issued.
     #[must_use]
     pub fn body(&self, id: &str) -> Option<BodyId> {
-        let body = match id.strip_prefix(LETTER) {
+        let body = match id.strip_prefix(ID_PREFIX) {
             Some(digits) => self.decrypted(digits)?,
-            None if id.len() == OLD_DIGITS => BodyId(u64::from_str_radix(id, 16).ok()?),
+            None if id.len() == UNENCRYPTED_DIGITS => BodyId(u64::from_str_radix(id, 16).ok()?),
             None => return None,
         };
         // Each id has one form only.
@@ -95,7 +95,7 @@ pub(crate) mod tests {
 
     /// Returns the ids of a catalogue whose key was created when `bodies_from` was the next body id.
     pub(crate) fn ids(key: u8, bodies_from: u64) -> UploadIds {
-        UploadIds::with(&UploadKey { key: vec![key; 16], bodies_from }).unwrap()
+        UploadIds::from_key(&UploadKey { key: vec![key; 16], bodies_from }).unwrap()
     }
 
     proptest! {

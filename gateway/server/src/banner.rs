@@ -2,19 +2,19 @@
 //! root secret is included only if `s3.print_credentials` allows it, because a service manager's log must not
 //! contain it.
 
-use super::bring_up::Engine;
+use super::bring_up::ServerEngine;
 use super::files::FileBudget;
-use mlgw_auth::key::Key;
+use mlgw_auth::key::SigningAccessKey;
 use mlgw_common::ByteSize;
-use mlgw_config::{Address, Config, PrintCredentials, Value as _};
+use mlgw_config::{Address, Config, PrintCredentials, SettingType as _};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 
 /// Returns the URL under which a listener is reached from this host.
 #[must_use]
-pub(super) fn url(tls: bool, asked: &Address, port: u16) -> String {
+pub(super) fn url(tls: bool, configured: &Address, port: u16) -> String {
     let scheme = if tls { "https" } else { "http" };
-    let host = match asked.host.as_str() {
+    let host = match configured.host.as_str() {
         // A certificate names hosts, hardly ever this address.
         "0.0.0.0" | "::" if tls => "localhost",
         "0.0.0.0" => "127.0.0.1",
@@ -25,7 +25,7 @@ pub(super) fn url(tls: bool, asked: &Address, port: u16) -> String {
 }
 
 /// Prints the banner.
-pub(super) fn print(config: &Config, engine: &Engine, endpoint: &str, admin: &str) {
+pub(super) fn print(config: &Config, engine: &ServerEngine, endpoint: &str, admin: &str) {
     let with_keys = match config.s3.print_credentials {
         PrintCredentials::Always => true,
         PrintCredentials::Never => false,
@@ -62,7 +62,7 @@ fn connections(configured: u64, files: &FileBudget) -> String {
 }
 
 /// Returns lines for a shell and for Python that can be pasted unchanged.
-fn usage(endpoint: &str, region: &str, root: &Key) -> String {
+fn usage(endpoint: &str, region: &str, root: &SigningAccessKey) -> String {
     let (access_key, secret) = (&root.principal.access_key, root.secret.expose());
     let mut out = format!(
         "\nexport AWS_ENDPOINT_URL={endpoint}\n\
@@ -100,11 +100,11 @@ fn python_text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{FileBudget, connections, python_text, shell_word, url, usage};
-    use mlgw_api::Role;
-    use mlgw_auth::key::Key;
+    use mlgw_api::AccessKeyRole;
+    use mlgw_auth::key::SigningAccessKey;
     use mlgw_auth::principal::Principal;
     use mlgw_common::Secret;
-    use mlgw_config::{Address, Value as _};
+    use mlgw_config::{Address, SettingType as _};
     use mlgw_wire::access::OWNER;
     use std::sync::Arc;
 
@@ -137,8 +137,8 @@ mod tests {
         assert_eq!(shell_word("abc+/="), "abc+/=");
         assert_eq!(shell_word("a'b$c"), "'a'\\''b$c'");
         assert_eq!(python_text("a\"b\\"), "\"a\\\"b\\\\\"");
-        let principal = Principal::everywhere("AK", OWNER, Role::Admin);
-        let root = Key { principal: Arc::new(principal), secret: Secret::new("it's") };
+        let principal = Principal::unrestricted("AK", OWNER, AccessKeyRole::Admin);
+        let root = SigningAccessKey { principal: Arc::new(principal), secret: Secret::new("it's") };
         let usage = usage("http://h:1", "us-east-1", &root);
         assert!(usage.contains("\nexport AWS_ENDPOINT_URL=http://h:1\nexport AWS_ACCESS_KEY_ID=AK\n"));
         assert!(usage.contains("\nexport AWS_SECRET_ACCESS_KEY='it'\\''s'\n"), "{usage}");

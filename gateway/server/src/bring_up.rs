@@ -6,37 +6,37 @@
 use super::ServeError;
 use super::files::FileBudget;
 use super::object_keys::ObjectKeys;
-use mlgw_background::diary::Diary;
+use mlgw_background::access_journal::AccessJournal;
 use mlgw_background::proofs::StoredProofs;
-use mlgw_background::reconciler::{Standing, watch_doomed};
+use mlgw_background::reconciler::{RetentionState, watch_pending_deletions};
 use mlgw_background::writeback::{Sender, SenderContext};
-use mlgw_cache::bound::{Bound, Freshness};
 use mlgw_cache::copies::{Copies, CopiesOptions};
-use mlgw_cache::policy::Keeper;
-use mlgw_cache::writeback::{Means, WriteBack};
+use mlgw_cache::policy_driver::PolicyDriver;
+use mlgw_cache::remote_backed::{Freshness, RemoteBackedBuckets};
+use mlgw_cache::writeback::{WriteBack, WriteBackParts};
 use mlgw_common::ByteSize;
 use mlgw_common::Secret;
 use mlgw_common::limits::HUGE_PAGES_MEMORY_MIN;
 use mlgw_common::{Clock, Lineage, NodeId, SystemClock};
-use mlgw_config::{Config, Durability, EtagKind, Machine};
+use mlgw_config::{Config, Durability, EtagKind, MachineSizes};
 use mlgw_credentials::{Keyring, RootCredentials, Sealer};
-use mlgw_metadata::identity::Expected;
+use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
-use mlgw_objects::Objects;
-use mlgw_policy_runtime::{self, Policies, Watched, learning, system};
+use mlgw_objects::ObjectLayer;
+use mlgw_policy_runtime::{self, Policies, WatchedPolicyFiles, learning, system};
 use mlgw_protocol::upload_ids::UploadIds;
 use mlgw_remote::origin::Origin;
 use mlgw_remote::origin::s3::S3Origin;
 use mlgw_remote::upstream::{Upstream, UpstreamKind, UpstreamSettings};
 use mlgw_segments::decisions::Decisions;
-use mlgw_segments::flash::Flash;
-use mlgw_segments::hot::{AwayOptions, Scrub, ScrubOptions, Upstreams, floor_in};
+use mlgw_segments::flash::FlashBudget;
 use mlgw_segments::hot::{CompactionSettings, HotOptions, HotTier, PlacingSettings};
+use mlgw_segments::hot::{RemoteTierOptions, Scrub, ScrubOptions, Upstreams, log_floor};
 use mlgw_segments::memory::MemoryTier;
 use mlgw_segments::tiers::Tiers;
 use mlgw_store::data_dir::{self, DataDir};
 use mlgw_store::start_reserve;
-use mlgw_store::{Place, checkpoint_dir};
+use mlgw_store::{StoreLocation, checkpoint_dir};
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
@@ -45,38 +45,39 @@ use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Interval between scrub scans. Reading a catalogue of ten million objects takes ten seconds of one core.
-const SCRUB_WALK_EVERY: Duration = Duration::from_secs(60);
+const SCRUB_SCAN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The open parts of a server that requests use.
-pub(super) struct Engine {
+pub(super) struct ServerEngine {
     pub(super) dir: DataDir,
     _start_reserve: AbortOnDropHandle<()>,
     /// Locks of segment directories outside the data directory, which has its own lock.
     _segments: Vec<File>,
-    pub(super) machine: Machine,
+    pub(super) machine: MachineSizes,
     pub(super) files: FileBudget,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) catalogue: Catalogue,
     pub(super) tiers: Tiers,
-    pub(super) bound: Bound,
-    pub(super) keeper: Keeper,
-    pub(super) standing: Arc<Standing>,
-    diary: Diary,
+    pub(super) remote_backed: RemoteBackedBuckets,
+    pub(super) policy_driver: PolicyDriver,
+    pub(super) retention: Arc<RetentionState>,
+    access_journal: AccessJournal,
     pub(super) writeback: WriteBack,
     sender: Sender,
     pub(super) upstreams: Upstreams,
     pub(super) decisions: Decisions,
     pub(super) policies: Arc<Policies>,
-    pub(super) objects: Arc<Objects>,
+    pub(super) objects: Arc<ObjectLayer>,
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
     pub(super) upload_ids: UploadIds,
 }
 
-impl Engine {
+impl ServerEngine {
     pub(super) async fn open(config: &Config, files: FileBudget) -> Result<Self, ServeError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let Ground { mut dir, sealer, segments, machine, files } = Ground::take(config, files, &*clock)?;
+        let StartResources { mut dir, sealer, segments, machine, files } =
+            StartResources::take(config, files, &*clock)?;
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
         // Opened first, because it records which body ids were assigned before there was a key.
         let upload_ids = UploadIds::open(&catalogue).await?;
@@ -87,39 +88,36 @@ impl Engine {
         options.own_segments_max = config.own_segments_max(&machine);
         options.decisions = decisions.clone();
         options.flash = flash(config, &dir, &clock)?;
-        options.away = Some(away(config, &dir, &sealer, &upstreams));
+        options.remote_tier = Some(remote_tier_options(config, &dir, &sealer, &upstreams));
         let hot = HotTier::open(options, catalogue.clone()).await?;
         // The log, the state and the directories now carry the identity.
-        dir.marked()?;
+        dir.finish_marking()?;
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
         let scrub = Arc::new(scrub(config, &dir, &clock, &catalogue, &tiers)?);
         let policies = policies(config, &machine, &clock, &catalogue).await?;
-        let Learned { keeper, standing, diary } = Learned::open(config, &dir, &machine, &policies, &*clock)?;
-        let bound =
-            bound(config, dir.lineage(), (&machine, files), &tiers, &upstreams, &decisions, &keeper).await?;
+        let PolicyStatistics { policy_driver, retention, access_journal } =
+            PolicyStatistics::open(config, &dir, &machine, &policies, &*clock)?;
+        let sizes = (&machine, files);
+        let remote_backed =
+            open_remote_backed(config, dir.lineage(), sizes, &tiers, &upstreams, &decisions, &policy_driver)
+                .await?;
         let md5_etags = config.s3.etag == EtagKind::Md5;
-        let objects = Arc::new(Objects::new(catalogue.clone(), tiers.clone(), md5_etags));
+        let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), md5_etags));
         let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
-        tokio::spawn(learning::run(policy(), keeper.clone(), Arc::clone(&clock), every));
-        tokio::spawn(system::run(policy(), tiers.clone(), bound.clone(), Arc::clone(&clock)));
-        let means = Means {
+        tokio::spawn(learning::run(policy(), policy_driver.clone(), Arc::clone(&clock), every));
+        tokio::spawn(system::run(policy(), tiers.clone(), remote_backed.clone(), Arc::clone(&clock)));
+        let parts = WriteBackParts {
             catalogue: catalogue.clone(),
-            bound: bound.clone(),
+            remote_backed: remote_backed.clone(),
             clock: clock.clone(),
             bytes_max: config.dirty_bytes_max(&machine),
             budgets: persist_budgets(config),
         };
-        let (writeback, new_queues) = WriteBack::open(means).map_err(unread)?;
-        let sending = SenderContext {
-            writeback: writeback.clone(),
-            catalogue: catalogue.clone(),
-            tiers: tiers.clone(),
-            decisions: decisions.clone(),
-        };
-        let sender = Sender::start(sending, new_queues);
-        let kept_bytes = config.hot_reserve_bytes(&machine);
-        let reserve = tokio::spawn(start_reserve::keep(dir.path().to_owned(), kept_bytes));
-        let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
+        let (writeback, sender) = start_write_back(parts, &tiers, &decisions)?;
+        let reserve_bytes = config.hot_reserve_bytes(&machine);
+        let reserve = tokio::spawn(start_reserve::maintain(dir.path().to_owned(), reserve_bytes));
+        let keyring =
+            Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), root_from_environment()?).await?;
         Ok(Self {
             dir,
             _start_reserve: AbortOnDropHandle::new(reserve),
@@ -129,10 +127,10 @@ impl Engine {
             clock,
             catalogue,
             tiers,
-            bound,
-            keeper,
-            standing: Arc::new(standing),
-            diary,
+            remote_backed,
+            policy_driver,
+            retention: Arc::new(retention),
+            access_journal,
             writeback,
             sender,
             upstreams,
@@ -149,13 +147,13 @@ impl Engine {
     pub(super) async fn close(self) {
         self.scrub.stop();
         self.sender.stop().await;
-        if let Some(copies) = self.bound.copies() {
+        if let Some(copies) = self.remote_backed.copies() {
             copies.shutdown().await;
         }
-        self.diary.close();
+        self.access_journal.close();
         let flash = self.tiers.hot.flash().clone();
         self.tiers.hot.shutdown().await;
-        flash.keep();
+        flash.save();
         self.catalogue.shutdown().await;
         self.decisions.write();
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
@@ -163,32 +161,36 @@ impl Engine {
 }
 
 /// The locked directories and the machine of a start, checked before any file in them is opened.
-struct Ground {
+struct StartResources {
     dir: DataDir,
     sealer: Sealer,
     /// Locks of the directories of segments outside of the data directory.
     segments: Vec<File>,
-    machine: Machine,
+    machine: MachineSizes,
     files: FileBudget,
 }
 
-impl Ground {
+impl StartResources {
     fn take(config: &Config, files: FileBudget, clock: &dyn Clock) -> Result<Self, ServeError> {
         let (dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
-        if let Some(unfit) = mlgw_store::unfit(dir.path()).into_iter().next() {
+        if let Some(unfit) = mlgw_store::unfit_files(dir.path()).into_iter().next() {
             return Err(ServeError::Unfit(unfit));
         }
-        let hot = config.hot.dir.as_deref().map(data_dir::take).transpose()?;
-        let cold =
-            config.cold.dirs.iter().map(|dir| data_dir::take_existing(dir)).collect::<Result<Vec<_>, _>>()?;
+        let hot = config.hot.dir.as_deref().map(data_dir::lock_segment_dir).transpose()?;
+        let cold = config
+            .cold
+            .dirs
+            .iter()
+            .map(|dir| data_dir::lock_existing_segment_dir(dir))
+            .collect::<Result<Vec<_>, _>>()?;
         let segments = hot.into_iter().chain(cold).collect();
-        let machine = Machine::of(&config.segments_dir());
+        let machine = MachineSizes::detect(&config.segments_dir());
         check_memory(config, &machine)?;
         disable_huge_pages_where_memory_is_small(&machine);
         let files =
             FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
         if !config.catalogue.checkpoint_interval.is_zero() {
-            let place = Place::of(config);
+            let place = StoreLocation::of(config);
             checkpoint_dir::admit(&place.checkpoints, &dir.lineage(), place.has_run())?;
         }
         Ok(Self { dir, sealer, segments, machine, files })
@@ -196,36 +198,43 @@ impl Ground {
 }
 
 /// Statistics of reads, and the decisions that rules have made by them.
-struct Learned {
-    keeper: Keeper,
-    standing: Standing,
-    diary: Diary,
+struct PolicyStatistics {
+    policy_driver: PolicyDriver,
+    retention: RetentionState,
+    access_journal: AccessJournal,
 }
 
-impl Learned {
+impl PolicyStatistics {
     fn open(
         config: &Config,
         dir: &DataDir,
-        machine: &Machine,
+        machine: &MachineSizes,
         policies: &Policies,
         clock: &dyn Clock,
     ) -> Result<Self, ServeError> {
         let program = policies.program();
-        let keeper = Keeper::new(keeper_blocks_max(machine), Arc::clone(&program.borrow()), clock);
-        keeper.follow(program);
+        let policy_driver =
+            PolicyDriver::new(policy_driver_blocks_max(machine), Arc::clone(&program.borrow()), clock);
+        policy_driver.follow_programs(program);
         // Reads of checkpoints with a pending deletion are recorded from now on.
-        let standing = Standing::open(dir.path(), dir.lineage());
-        let standing = standing.map_err(super::io_error("the deletions that wait"))?;
-        watch_doomed(&standing, &keeper, &[]);
-        let diary = Diary::open(dir.path(), keeper.clone(), config.policy.remember_bytes.0);
-        let diary = diary.map_err(super::io_error("diary"))?;
-        Ok(Self { keeper, standing, diary })
+        let retention = RetentionState::open(dir.path(), dir.lineage());
+        let retention = retention.map_err(super::io_error("the deletions that wait"))?;
+        watch_pending_deletions(&retention, &policy_driver, &[]);
+        let access_journal =
+            AccessJournal::open(dir.path(), policy_driver.clone(), config.policy.remember_bytes.0);
+        let access_journal = access_journal.map_err(super::io_error("diary"))?;
+        Ok(Self { policy_driver, retention, access_journal: access_journal })
     }
 }
 
 /// Returns the locations of segments besides the disks of this machine.
-fn away(config: &Config, dir: &DataDir, sealer: &Sealer, upstreams: &Upstreams) -> AwayOptions {
-    AwayOptions {
+fn remote_tier_options(
+    config: &Config,
+    dir: &DataDir,
+    sealer: &Sealer,
+    upstreams: &Upstreams,
+) -> RemoteTierOptions {
+    RemoteTierOptions {
         upstreams: upstreams.clone(),
         spill_to: config.cold.upstream.clone(),
         keys: Arc::new(ObjectKeys(sealer.clone())),
@@ -234,7 +243,7 @@ fn away(config: &Config, dir: &DataDir, sealer: &Sealer, upstreams: &Upstreams) 
 }
 
 /// Refuses a configuration that cannot work, and warns of one that may make the kernel kill the process.
-fn check_memory(config: &Config, machine: &Machine) -> Result<(), ServeError> {
+fn check_memory(config: &Config, machine: &MachineSizes) -> Result<(), ServeError> {
     config.check_memory(machine)?;
     let (requests, left) = (config.memory_bytes(machine), config.left_to_requests(machine));
     if requests > left {
@@ -250,7 +259,7 @@ fn check_memory(config: &Config, machine: &Machine) -> Result<(), ServeError> {
 
 /// Disables huge pages on a small machine. The heap grows in pages of 4 KiB from then on. Existing pages
 /// stay.
-fn disable_huge_pages_where_memory_is_small(machine: &Machine) {
+fn disable_huge_pages_where_memory_is_small(machine: &MachineSizes) {
     if machine.memory_bytes < HUGE_PAGES_MEMORY_MIN
         && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
     {
@@ -267,10 +276,10 @@ fn scrub(
     tiers: &Tiers,
 ) -> Result<Scrub, ServeError> {
     let options = ScrubOptions {
-        segments: Place::of(config).segments,
+        segments: StoreLocation::of(config).segments,
         state: dir.path().join("scrub.json"),
         bytes_per_second: config.hot.scrub_bytes_per_second.0,
-        walk_every: SCRUB_WALK_EVERY,
+        search_interval: SCRUB_SCAN_INTERVAL,
         clock: Arc::clone(clock),
         proofs: Some(Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone()))),
     };
@@ -278,9 +287,9 @@ fn scrub(
 }
 
 /// Opens the accounting and budget of writes to the disk of the hot tier.
-fn flash(config: &Config, dir: &DataDir, clock: &Arc<dyn Clock>) -> Result<Flash, ServeError> {
+fn flash(config: &Config, dir: &DataDir, clock: &Arc<dyn Clock>) -> Result<FlashBudget, ServeError> {
     let path = dir.path().join("flash.json");
-    let opened = Flash::open(path.clone(), config.hot.flash_bytes_per_day.0, Arc::clone(clock));
+    let opened = FlashBudget::open(path.clone(), config.hot.flash_bytes_per_day.0, Arc::clone(clock));
     opened.map_err(super::io_error(path.display().to_string()))
 }
 
@@ -297,15 +306,15 @@ fn upstreams(config: &Config, dir: &DataDir) -> Result<Upstreams, ServeError> {
 
 /// Opens the origins of remote-backed buckets and the copies of their objects. Returns an empty value if no
 /// upstream is configured.
-async fn bound(
+async fn open_remote_backed(
     config: &Config,
     lineage: Lineage,
-    (machine, files): (&Machine, FileBudget),
+    (machine, files): (&MachineSizes, FileBudget),
     tiers: &Tiers,
     upstreams: &Upstreams,
     decisions: &Decisions,
-    keeper: &Keeper,
-) -> Result<Bound, ServeError> {
+    policy_driver: &PolicyDriver,
+) -> Result<RemoteBackedBuckets, ServeError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut origins = HashMap::new();
     for settings in config.upstreams.iter().filter(|upstream| upstream.kind == UpstreamKind::S3) {
@@ -315,7 +324,7 @@ async fn bound(
         origins.insert(settings.name.clone(), Arc::new(origin) as Arc<dyn Origin>);
     }
     if origins.is_empty() {
-        return Ok(Bound::default());
+        return Ok(RemoteBackedBuckets::default());
     }
     let options = CopiesOptions {
         dir: config.copies_dir(),
@@ -331,17 +340,18 @@ async fn bound(
         queues: tiers.hot.queues().clone(),
         flash: tiers.hot.flash().clone(),
         open_files_max: files.segment_files,
-        lost: Some(keeper.books()),
+        listener: Some(policy_driver.lost_block_listener()),
     };
     let copies = Copies::open(options, tiers.memory.clone()).await?;
-    keeper.start(&copies);
-    let bound = Bound::new(origins, copies, Some(keeper.clone()), freshness_of(config), clock);
-    bound.limit_fetches(config.fetch_blocks_max(machine));
-    Ok(bound)
+    policy_driver.start(&copies);
+    let remote_backed =
+        RemoteBackedBuckets::new(origins, copies, Some(policy_driver.clone()), freshness_of(config), clock);
+    remote_backed.limit_fetches(config.fetch_blocks_max(machine));
+    Ok(remote_backed)
 }
 
 /// Returns the number of blocks that the policy engine tracks: one per cent of the memory, at 32 bytes each.
-fn keeper_blocks_max(machine: &Machine) -> usize {
+fn policy_driver_blocks_max(machine: &MachineSizes) -> usize {
     let blocks = machine.memory_bytes / 100 / 32;
     usize::try_from(blocks).unwrap_or(usize::MAX).clamp(1 << 16, 1 << 24)
 }
@@ -349,17 +359,17 @@ fn keeper_blocks_max(machine: &Machine) -> usize {
 /// Opens the running policy, including watched files.
 async fn policies(
     config: &Config,
-    machine: &Machine,
+    machine: &MachineSizes,
     clock: &Arc<dyn Clock>,
     catalogue: &Catalogue,
 ) -> Result<Arc<Policies>, ServeError> {
-    let place = mlgw_policy_runtime::Place {
+    let place = mlgw_policy_runtime::ServerProfile {
         environment: config.policy.environment,
         gpu_count: (config.policy.gpu_count > 0).then_some(config.policy.gpu_count),
         memory_bytes: machine.memory_bytes,
     };
     let (files, frameworks) = (config.policy.files.clone(), config.policy.frameworks.clone());
-    let watched = Watched { files, frameworks };
+    let watched = WatchedPolicyFiles { files, frameworks };
     Ok(Policies::open(catalogue.clone(), Arc::clone(clock), place, watched).await?)
 }
 
@@ -368,7 +378,20 @@ fn persist_budgets(config: &Config) -> HashMap<String, u64> {
     config.upstreams.iter().map(|of| (of.name.clone(), of.persist_bytes_per_second)).collect()
 }
 
-fn unread(error: mlgw_metadata::ReadError) -> ServeError {
+/// Opens the queues of dirty writes and starts the task that sends them to the origins.
+fn start_write_back(
+    parts: WriteBackParts,
+    tiers: &Tiers,
+    decisions: &Decisions,
+) -> Result<(WriteBack, Sender), ServeError> {
+    let catalogue = parts.catalogue.clone();
+    let (writeback, new_queues) = WriteBack::open(parts).map_err(write_back_error)?;
+    let (tiers, decisions) = (tiers.clone(), decisions.clone());
+    let context = SenderContext { writeback: writeback.clone(), catalogue, tiers, decisions };
+    Ok((writeback, Sender::start(context, new_queues)))
+}
+
+fn write_back_error(error: mlgw_metadata::ReadError) -> ServeError {
     super::io_error("what is written back")(std::io::Error::other(error))
 }
 
@@ -384,7 +407,7 @@ pub(super) fn freshness_of(config: &Config) -> Freshness {
 fn catalogue_options(
     config: &Config,
     dir: &DataDir,
-    machine: &Machine,
+    machine: &MachineSizes,
     clock: &Arc<dyn Clock>,
 ) -> Result<CatalogueOptions, ServeError> {
     let mut options = CatalogueOptions::new(dir.path().join("catalogue"), Arc::clone(clock));
@@ -403,15 +426,15 @@ fn catalogue_options(
 }
 
 /// Returns the server that `catalogue` must belong to, and the minimum position of its log.
-fn expected(config: &Config, dir: &DataDir, catalogue: &Path) -> Result<Expected, ServeError> {
-    let (segments, lineage) = (Place::of(config).segments, dir.lineage());
-    let floor = floor_in(&segments, lineage.own.incarnation)
+fn expected(config: &Config, dir: &DataDir, catalogue: &Path) -> Result<ExpectedServer, ServeError> {
+    let (segments, lineage) = (StoreLocation::of(config).segments, dir.lineage());
+    let floor = log_floor(&segments, lineage.own.incarnation)
         .map_err(super::io_error(segments.hot().display().to_string()))?;
-    Expected::of(catalogue, lineage, floor)
+    ExpectedServer::read(catalogue, lineage, floor)
         .map_err(|error| super::io_error("the floor of the log")(std::io::Error::other(error)))
 }
 
-fn hot_options(config: &Config, dir: &DataDir, machine: &Machine, clock: &Arc<dyn Clock>) -> HotOptions {
+fn hot_options(config: &Config, dir: &DataDir, machine: &MachineSizes, clock: &Arc<dyn Clock>) -> HotOptions {
     let disk_bytes = machine.disk_bytes.unwrap_or(0);
     let mut options = HotOptions::new(config.segments_dir(), disk_bytes, Arc::clone(clock));
     options.durability = match config.durability {
@@ -431,14 +454,14 @@ fn hot_options(config: &Config, dir: &DataDir, machine: &Machine, clock: &Arc<dy
 }
 
 /// Returns the root credentials of the environment. Both variables must be set, or neither.
-fn given_root() -> Result<Option<RootCredentials>, ServeError> {
+fn root_from_environment() -> Result<Option<RootCredentials>, ServeError> {
     let given = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     match (given("MLGW_ROOT_ACCESS_KEY_ID"), given("MLGW_ROOT_SECRET_ACCESS_KEY")) {
         (Some(access_key), Some(secret)) => {
             Ok(Some(RootCredentials { access_key, secret: Secret::new(secret) }))
         }
         (None, None) => Ok(None),
-        _ => Err(ServeError::HalfARoot),
+        _ => Err(ServeError::IncompleteRootCredentials),
     }
 }
 

@@ -15,40 +15,40 @@ pub mod notify;
 mod object_keys;
 
 use arc_swap::ArcSwap;
-use bring_up::Engine;
-use connection::Server;
+use bring_up::ServerEngine;
+use connection::HttpServer;
 use data_dir::DataDirError;
 use files::{FileBudget, TooFewFiles};
 use logging::LogControl;
-use mlgw_admin::{Admin, Served};
+use mlgw_admin::{Admin, ServedRoutes};
 use mlgw_api::{ADMIN_FILE, AdminFile};
 use mlgw_auth::AuthRules;
 use mlgw_background::access_plans::AccessPlans;
 use mlgw_background::access_traces::AccessTraces;
 use mlgw_background::jobs::{JobContext, Jobs};
-use mlgw_background::reconciler::{Acting, ReconcilerContext};
+use mlgw_background::reconciler::{PolicyReconciler, ReconcilerContext};
 use mlgw_background::stored_objects::StoredObjects;
 use mlgw_common::histogram::Durations;
-use mlgw_common::limits::AWAKE_CONNECTION_BYTES;
+use mlgw_common::limits::ACTIVE_CONNECTION_BYTES;
 use mlgw_common::private_file;
-use mlgw_config::{Config, Loaded, Sources, TooLittleMemory};
+use mlgw_config::{Config, ConfigSources, LoadedConfig, TooLittleMemory};
 use mlgw_credentials::OpenKeyringError;
 use mlgw_listener::connection;
 use mlgw_listener::pace;
 use mlgw_listener::tls;
 use mlgw_listener::watch;
-use mlgw_listener::{BindError, Door, Spare, bind};
-use mlgw_objects::memory::Memory;
-use mlgw_policy_runtime::{PolicyError, watched};
+use mlgw_listener::{BindError, ConnectionListener, ProbeSlots, bind};
+use mlgw_objects::memory::RequestMemory;
+use mlgw_policy_runtime::{PolicyError, watched_files};
 use mlgw_protocol::{Gateway, S3Config};
 use mlgw_store::data_dir;
-use mlgw_telemetry::Metrics;
+use mlgw_telemetry::GatewayMetrics;
 use mlgw_telemetry::access_log::AccessLog;
 use mlgw_telemetry::audit::AuditLog;
-use mlgw_telemetry::recent::{self, Recent, Sample};
+use mlgw_telemetry::recent::{self, CounterSnapshot, RecentCounters};
 use mlgw_telemetry::traces::Traces;
-use mlgw_wire::lanes::Lanes;
-use pace::Pace;
+use mlgw_wire::lanes::WorkloadLanes;
+use pace::MinimumTransferRate;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,14 +59,14 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
-use watch::Patience;
+use watch::ClientTimeouts;
 
 /// Time limit of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Memory of each listener except that of S3: a slot for every connection.
-const ADMIN_MEMORY_BYTES: u64 = 4 * 256 * AWAKE_CONNECTION_BYTES;
+const ADMIN_MEMORY_BYTES: u64 = 4 * 256 * ACTIVE_CONNECTION_BYTES;
 /// Time that the exit waits for threads that wait for a disk, after all parts are closed.
-const THREADS_PATIENCE: Duration = Duration::from_secs(5);
+const THREADS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit of admin requests in flight after S3 is drained.
 const ADMIN_DRAIN: Duration = Duration::from_secs(5);
 
@@ -78,7 +78,7 @@ pub enum ServeError {
     DataDir(#[from] DataDirError),
     /// A file of the data directory is of another type, or a newer version wrote it.
     #[error("{0}; run `mlgw store check` on the data directory")]
-    Unfit(mlgw_store::Unfit),
+    Unfit(mlgw_store::UnfitFile),
     /// The catalogue did not open.
     #[error("the catalogue does not open: {0}; run `mlgw store check` on the data directory")]
     Catalogue(#[from] mlgw_metadata::OpenError),
@@ -87,13 +87,13 @@ pub enum ServeError {
     Checkpoints(#[from] mlgw_store::checkpoint_dir::CheckpointDirError),
     /// The hot tier did not open.
     #[error("the hot tier does not open: {0}")]
-    Hot(#[from] mlgw_segments::hot::OpenError),
+    Hot(#[from] mlgw_segments::hot::HotOpenError),
     /// The copies of remote-backed buckets did not open.
     #[error("copies of bound buckets do not open: {0}; they may be removed, and are fetched again")]
     Copies(#[from] mlgw_cache::copies::OpenCopiesError),
     /// The log of decisions cannot be read.
     #[error("the log of decisions does not open: {0}; it may be removed")]
-    Decisions(#[from] mlgw_segments::decisions::KeepError),
+    Decisions(#[from] mlgw_segments::decisions::DecisionFileError),
     /// An upstream is configured wrongly.
     #[error("{0}")]
     Upstream(String),
@@ -102,7 +102,7 @@ pub enum ServeError {
     Keyring(#[from] OpenKeyringError),
     /// Only one of the two root variables is set.
     #[error("set both MLGW_ROOT_ACCESS_KEY_ID and MLGW_ROOT_SECRET_ACCESS_KEY, or neither")]
-    HalfARoot,
+    IncompleteRootCredentials,
     /// A listener did not open.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -137,7 +137,7 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
 ///
 /// # Errors
 /// When the server does not start.
-pub fn run(loaded: Loaded, sources: Sources) -> Result<(), ServeError> {
+pub fn run(loaded: LoadedConfig, sources: ConfigSources) -> Result<(), ServeError> {
     let config = &loaded.config;
     let log = logging::start(config.log.format, config.log.level)
         .map_err(|error| io_error("the log does not start")(io::Error::other(error)))?;
@@ -146,35 +146,35 @@ pub fn run(loaded: Loaded, sources: Sources) -> Result<(), ServeError> {
     let runtime = runtime.map_err(io_error("the runtime does not start"))?;
     let served = runtime.block_on(serve(loaded, sources, log, files));
     // A thread that waits for a disk that never answers is abandoned.
-    runtime.shutdown_timeout(THREADS_PATIENCE);
+    runtime.shutdown_timeout(THREADS_TIMEOUT);
     served
 }
 
 async fn serve(
-    loaded: Loaded,
-    sources: Sources,
+    loaded: LoadedConfig,
+    sources: ConfigSources,
     log: LogControl,
     files: FileBudget,
 ) -> Result<(), ServeError> {
     let mut signals = Signals::install().map_err(io_error("signals"))?;
     let engine = tokio::select! {
-        engine = Engine::open(&loaded.config, files) => engine?,
+        engine = ServerEngine::open(&loaded.config, files) => engine?,
         // No request is served yet, so a start can be interrupted at any point without loss.
         () = signals.stop() => return Ok(()),
     };
-    let running = match Running::start(&engine, loaded).await {
+    let running = match RunningServer::start(&engine, loaded).await {
         Ok(running) => running,
         Err(error) => {
             engine.close().await;
             return Err(error);
         }
     };
-    notify::notify(notify::State::Ready);
+    notify::notify(notify::ServiceState::Ready);
     let _report = AbortOnDropHandle::new(tokio::spawn(log.clone().report_left_out()));
-    while signals.next().await == Asked::Reload {
+    while signals.next().await == SignalAction::Reload {
         running.reload(&sources, &log);
     }
-    notify::notify(notify::State::Stopping);
+    notify::notify(notify::ServiceState::Stopping);
     running.drain(&mut signals).await;
     engine.close().await;
     Ok(())
@@ -182,7 +182,7 @@ async fn serve(
 
 /// Action requested by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum SignalAction {
     Stop,
     Reload,
 }
@@ -205,21 +205,21 @@ impl Signals {
 
     /// Waits for a signal to stop.
     async fn stop(&mut self) {
-        while self.next().await != Asked::Stop {}
+        while self.next().await != SignalAction::Stop {}
     }
 
     /// Waits for any handled signal.
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.terminate.recv() => Asked::Stop,
-            _ = self.interrupt.recv() => Asked::Stop,
-            _ = self.hangup.recv() => Asked::Reload,
+            _ = self.terminate.recv() => SignalAction::Stop,
+            _ = self.interrupt.recv() => SignalAction::Stop,
+            _ = self.hangup.recv() => SignalAction::Reload,
         }
     }
 }
 
 /// A running server.
-struct Running {
+struct RunningServer {
     admin: Arc<Admin>,
     admin_file: PathBuf,
     certificate: Option<Certificate>,
@@ -227,20 +227,20 @@ struct Running {
     _policy_watch: AbortOnDropHandle<()>,
     _samples: AbortOnDropHandle<()>,
     jobs: Arc<Jobs>,
-    acting: Arc<Acting>,
-    s3: Closing,
-    side: Closing,
+    reconciler: Arc<PolicyReconciler>,
+    s3: ListenerGroup,
+    side: ListenerGroup,
     drain_timeout: Duration,
 }
 
 /// Stops the connections of a group of listeners.
 #[derive(Default)]
-struct Closing {
+struct ListenerGroup {
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-impl Closing {
+impl ListenerGroup {
     /// Stops accepting, then waits for the connections. Returns false if some remain after `patience`.
     async fn close(&self, patience: Duration) -> bool {
         self.stop.cancel();
@@ -249,26 +249,26 @@ impl Closing {
     }
 }
 
-impl Running {
+impl RunningServer {
     /// Opens the listeners. `admin.json` and the banner are written before the first connection is accepted,
     /// so they are available to a client that sees `/readyz`.
-    async fn start(engine: &Engine, loaded: Loaded) -> Result<Self, ServeError> {
+    async fn start(engine: &ServerEngine, loaded: LoadedConfig) -> Result<Self, ServeError> {
         let config = loaded.config.clone();
-        let bound = Bound::open(&config).await?;
-        let admin_file = write_admin_file(engine, &bound.admin_url)?;
+        let listeners = BoundListeners::open(&config).await?;
+        let admin_file = write_admin_file(engine, &listeners.admin_url)?;
         let metrics = Arc::new(metrics_of(engine, &config)?);
         let jobs = jobs_of(engine);
-        let admin = Arc::new(admin_of(engine, loaded, &metrics, &jobs, bound.endpoint.clone())?);
+        let admin = Arc::new(admin_of(engine, loaded, &metrics, &jobs, listeners.endpoint.clone())?);
         let samples = AbortOnDropHandle::new(tokio::spawn(keep_samples(Arc::clone(&admin))));
-        banner::print(&config, engine, &bound.endpoint, &bound.admin_url);
+        banner::print(&config, engine, &listeners.endpoint, &listeners.admin_url);
         tracing::info!(
-            endpoint = %bound.endpoint, admin = %bound.admin_url, node = %engine.dir.node().node, "serving"
+            endpoint = %listeners.endpoint, admin = %listeners.admin_url, node = %engine.dir.node().node, "serving"
         );
-        let certificate = bound.certificate.clone();
+        let certificate = listeners.certificate.clone();
         let watch = certificate.clone().map(|c| AbortOnDropHandle::new(tokio::spawn(c.watch())));
-        let looking = watched::keep_looking(Arc::clone(&engine.policies));
-        let policy_watch = AbortOnDropHandle::new(tokio::spawn(looking));
-        let (s3, side) = (Closing::default(), Closing::default());
+        let watching = watched_files::watch(Arc::clone(&engine.policies));
+        let policy_watch = AbortOnDropHandle::new(tokio::spawn(watching));
+        let (s3, side) = (ListenerGroup::default(), ListenerGroup::default());
         let gateway = Arc::new(gateway_of(engine, &config, &metrics));
         jobs.start(JobContext {
             objects: Arc::clone(&engine.objects),
@@ -276,8 +276,9 @@ impl Running {
             writeback: engine.writeback.clone(),
         });
         let objects = Arc::clone(&engine.objects);
-        let acting = Acting::start(reconciler_context(&admin), objects, config.policy.look_every);
-        bound.accept(&admin, gateway, &config, engine.files, (&s3, &side));
+        let reconciler =
+            PolicyReconciler::start(reconciler_context(&admin), objects, config.policy.look_every);
+        listeners.accept(&admin, gateway, &config, engine.files, (&s3, &side));
         let drain_timeout = config.drain_timeout;
         Ok(Self {
             admin,
@@ -287,7 +288,7 @@ impl Running {
             _policy_watch: policy_watch,
             _samples: samples,
             jobs,
-            acting,
+            reconciler,
             s3,
             side,
             drain_timeout,
@@ -295,8 +296,8 @@ impl Running {
     }
 
     /// Applies the settings that SIGHUP can change. An invalid configuration is refused as a whole.
-    fn reload(&self, sources: &Sources, log: &LogControl) {
-        let newer = match Loaded::load(sources) {
+    fn reload(&self, sources: &ConfigSources, log: &LogControl) {
+        let newer = match LoadedConfig::load(sources) {
             Ok(newer) => newer,
             Err(error) => {
                 tracing::error!(%error, "the new configuration is refused; the old one stays");
@@ -305,14 +306,14 @@ impl Running {
         };
         let current = self.admin.loaded.load();
         let needs_restart = current.needs_restart(&newer);
-        let adopted = current.with_live_of(&newer);
+        let adopted = current.with_live_settings_of(&newer);
         log.set_level(adopted.config.log.level);
         self.admin.metrics.slow_log.set_threshold(adopted.config.log.slow_request_ms);
         self.admin.metrics.access_log.set_one_in(adopted.config.access_log.one_in);
         self.admin.stored.tiers.hot.set_compaction(bring_up::compaction_of(&adopted.config));
         self.admin.stored.tiers.hot.set_placing(bring_up::placing_of(&adopted.config));
         self.admin.stored.tiers.hot.flash().set_budget(adopted.config.hot.flash_bytes_per_day.0);
-        self.admin.stored.bound.set_freshness(bring_up::freshness_of(&adopted.config));
+        self.admin.stored.remote_backed.set_freshness(bring_up::freshness_of(&adopted.config));
         self.admin.loaded.store(Arc::new(adopted));
         if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {
             tracing::error!(%error, "the certificate is refused; the old one stays");
@@ -333,7 +334,7 @@ impl Running {
             let inflight = self.admin.metrics.inflight_requests();
             tracing::warn!(inflight, "requests are cut off");
         }
-        self.acting.stop().await;
+        self.reconciler.stop().await;
         self.jobs.stop().await;
         self.side.close(ADMIN_DRAIN).await;
         if let Some(traces) = &self.admin.metrics.traces {
@@ -346,7 +347,7 @@ impl Running {
 }
 
 /// The listeners, open but not accepting yet.
-struct Bound {
+struct BoundListeners {
     s3: TcpListener,
     admin: TcpListener,
     metrics: Option<TcpListener>,
@@ -355,7 +356,7 @@ struct Bound {
     admin_url: String,
 }
 
-impl Bound {
+impl BoundListeners {
     async fn open(config: &Config) -> Result<Self, ServeError> {
         let certificate = match (&config.tls.cert, &config.tls.key) {
             (Some(cert), Some(key)) => Some(Certificate::load(cert, key)?),
@@ -383,63 +384,66 @@ impl Bound {
         gateway: Arc<Gateway>,
         config: &Config,
         files: FileBudget,
-        (s3, side): (&Closing, &Closing),
+        (s3, side): (&ListenerGroup, &ListenerGroup),
     ) {
-        let server = Server::new(patience_of(config));
+        let server = HttpServer::new(timeouts_of(config));
         let memory_bytes = config.memory_bytes(&admin.machine);
         let percent = config.limits.client_memory_percent;
-        let door = Door {
+        let s3_listener = ConnectionListener {
             listener: self.s3,
             certificate: self.certificate,
             connections_max: usize::try_from(files.connections).unwrap_or(usize::MAX),
             makes_room: false,
-            spare: None,
+            probe_slots: None,
             refusals_max: files.refusals,
             server: server.clone(),
-            memory: Memory::new(memory_bytes, percent, Some(Arc::clone(&admin.metrics.objects))),
+            memory: RequestMemory::new(memory_bytes, percent, Some(Arc::clone(&admin.metrics.objects))),
             metrics: Some(Arc::clone(&admin.metrics)),
             stop: s3.stop.clone(),
             tasks: s3.tasks.clone(),
         };
         s3.tasks.spawn(
-            door.accept(move |request, peer| mlgw_protocol::handle(Arc::clone(&gateway), request, peer)),
+            s3_listener
+                .accept(move |request, peer| mlgw_protocol::handle(Arc::clone(&gateway), request, peer)),
         );
-        let served = if self.metrics.is_some() { Served::Api } else { Served::All };
-        let side_doors = [Some((self.admin, served)), self.metrics.map(|l| (l, Served::Probes))];
-        for (listener, served) in side_doors.into_iter().flatten() {
-            let door = Door {
+        let served = if self.metrics.is_some() { ServedRoutes::Api } else { ServedRoutes::All };
+        let side_listeners = [Some((self.admin, served)), self.metrics.map(|l| (l, ServedRoutes::Probes))];
+        for (listener, served) in side_listeners.into_iter().flatten() {
+            let side_listener = ConnectionListener {
                 listener,
                 certificate: None,
                 connections_max: files.side_connections,
                 makes_room: true,
-                spare: (served != Served::Api).then(|| spare_places(files.probe_connections, &server)),
+                probe_slots: (served != ServedRoutes::Api)
+                    .then(|| probe_slots(files.probe_connections, &server)),
                 refusals_max: files.side_refusals,
                 server: server.clone(),
-                memory: Memory::new(ADMIN_MEMORY_BYTES, percent, None),
+                memory: RequestMemory::new(ADMIN_MEMORY_BYTES, percent, None),
                 metrics: None,
                 stop: side.stop.clone(),
                 tasks: side.tasks.clone(),
             };
             let router = mlgw_admin::router(admin, served);
-            side.tasks
-                .spawn(door.accept(move |request, peer| mlgw_admin::handle(router.clone(), request, peer)));
+            side.tasks.spawn(
+                side_listener.accept(move |request, peer| mlgw_admin::handle(router.clone(), request, peer)),
+            );
         }
     }
 }
 
 /// Returns the reserved slots for probes. A probe is short, and its memory is separate from other requests.
-fn spare_places(connections_max: usize, server: &Server) -> Spare {
-    let pace = Pace { window: PROBE_TIMEOUT, ..server.patience.pace };
-    let patience = Patience {
-        head: server.patience.head.min(PROBE_TIMEOUT),
-        idle: server.patience.idle.min(PROBE_TIMEOUT),
-        pace,
+fn probe_slots(connections_max: usize, server: &HttpServer) -> ProbeSlots {
+    let pace = MinimumTransferRate { window: PROBE_TIMEOUT, ..server.timeouts.min_rate };
+    let patience = ClientTimeouts {
+        head: server.timeouts.head.min(PROBE_TIMEOUT),
+        idle: server.timeouts.idle.min(PROBE_TIMEOUT),
+        min_rate: pace,
     };
-    Spare { connections_max, patience, memory: Memory::new(0, 100, None) }
+    ProbeSlots { connections_max, timeouts: patience, memory: RequestMemory::new(0, 100, None) }
 }
 
-fn metrics_of(engine: &Engine, config: &Config) -> Result<Metrics, ServeError> {
-    let mut metrics = Metrics::new(config.log.slow_request_ms);
+fn metrics_of(engine: &ServerEngine, config: &Config) -> Result<GatewayMetrics, ServeError> {
+    let mut metrics = GatewayMetrics::new(config.log.slow_request_ms);
     metrics.objects = Arc::clone(&engine.objects.metrics);
     metrics.access_log = AccessLog::start(&config.access_log_dir(), &config.access_log)
         .map_err(io_error("the access log's thread"))?;
@@ -451,11 +455,11 @@ fn metrics_of(engine: &Engine, config: &Config) -> Result<Metrics, ServeError> {
     Ok(metrics)
 }
 
-fn jobs_of(engine: &Engine) -> Arc<Jobs> {
+fn jobs_of(engine: &ServerEngine) -> Arc<Jobs> {
     Jobs::new(
         engine.catalogue.clone(),
         engine.tiers.clone(),
-        engine.bound.clone(),
+        engine.remote_backed.clone(),
         engine.decisions.clone(),
         Arc::clone(&engine.clock),
         engine.dir.node().node.to_string(),
@@ -465,15 +469,15 @@ fn jobs_of(engine: &Engine) -> Arc<Jobs> {
 /// Periodically stores snapshots of the counters. Never returns.
 async fn keep_samples(admin: Arc<Admin>) {
     loop {
-        tokio::time::sleep(recent::EVERY).await;
-        admin.recent.keep(admin.sample());
+        tokio::time::sleep(recent::SNAPSHOT_INTERVAL).await;
+        admin.recent.push(admin.sample());
     }
 }
 
 fn admin_of(
-    engine: &Engine,
-    loaded: Loaded,
-    metrics: &Arc<Metrics>,
+    engine: &ServerEngine,
+    loaded: LoadedConfig,
+    metrics: &Arc<GatewayMetrics>,
     jobs: &Arc<Jobs>,
     endpoint: String,
 ) -> Result<Admin, ServeError> {
@@ -484,7 +488,7 @@ fn admin_of(
         stored: StoredObjects {
             catalogue: engine.catalogue.clone(),
             tiers: engine.tiers.clone(),
-            bound: engine.bound.clone(),
+            remote_backed: engine.remote_backed.clone(),
         },
         writeback: engine.writeback.clone(),
         upstreams: Arc::clone(&engine.upstreams),
@@ -494,7 +498,7 @@ fn admin_of(
         jobs: Arc::clone(jobs),
         keyring: engine.keyring.clone(),
         metrics: Arc::clone(metrics),
-        recent: Recent::new(Sample::take(metrics, Durations::default())),
+        recent: RecentCounters::new(CounterSnapshot::take(metrics, Durations::default())),
         audit: Arc::new(audit),
         clock: Arc::clone(&engine.clock),
         loaded: ArcSwap::from_pointee(loaded),
@@ -509,9 +513,9 @@ fn admin_of(
         scrub: Arc::clone(&engine.scrub),
         plans: plans_of(engine)?,
         policy_plans: mlgw_admin::PolicyPlans::default(),
-        standing: Arc::clone(&engine.standing),
-        keeper: engine.keeper.clone(),
-        traces: AccessTraces::new(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock)),
+        retention: Arc::clone(&engine.retention),
+        policy_driver: engine.policy_driver.clone(),
+        traces: AccessTraces::new(engine.dir.path(), engine.policy_driver.clone(), Arc::clone(&engine.clock)),
         simulating: tokio::sync::Mutex::default(),
     })
 }
@@ -522,8 +526,8 @@ fn reconciler_context(admin: &Admin) -> ReconcilerContext {
         stored: admin.stored.clone(),
         policies: Arc::clone(&admin.policies),
         jobs: Arc::clone(&admin.jobs),
-        keeper: admin.keeper.clone(),
-        standing: Arc::clone(&admin.standing),
+        policy_driver: admin.policy_driver.clone(),
+        retention: Arc::clone(&admin.retention),
         decisions: admin.decisions.clone(),
         compressor: Arc::clone(&admin.compressor),
         audit: Arc::clone(&admin.audit),
@@ -532,13 +536,13 @@ fn reconciler_context(admin: &Admin) -> ReconcilerContext {
     }
 }
 
-fn plans_of(engine: &Engine) -> Result<AccessPlans, ServeError> {
-    let (keeper, clock) = (engine.keeper.clone(), Arc::clone(&engine.clock));
-    let plans = AccessPlans::open(engine.dir.path(), engine.dir.lineage(), keeper, clock);
+fn plans_of(engine: &ServerEngine) -> Result<AccessPlans, ServeError> {
+    let (policy_driver, clock) = (engine.policy_driver.clone(), Arc::clone(&engine.clock));
+    let plans = AccessPlans::open(engine.dir.path(), engine.dir.lineage(), policy_driver, clock);
     plans.map_err(|error| io_error("the access plans")(io::Error::other(error)))
 }
 
-fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gateway {
+fn gateway_of(engine: &ServerEngine, config: &Config, metrics: &Arc<GatewayMetrics>) -> Gateway {
     let mut domains = config.s3.domains.clone();
     let host = &config.s3.listen.host;
     if host.parse::<std::net::IpAddr>().is_err() && !domains.contains(host) {
@@ -550,8 +554,8 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
     rules.domains.clone_from(&domains);
     Gateway {
         objects: Arc::clone(&engine.objects),
-        bound: engine.bound.clone(),
-        keeper: engine.keeper.clone(),
+        remote_backed: engine.remote_backed.clone(),
+        policy_driver: engine.policy_driver.clone(),
         policies: Arc::clone(&engine.policies),
         writeback: engine.writeback.clone(),
         keyring: engine.keyring.clone(),
@@ -565,21 +569,24 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
 }
 
 /// Returns the lanes of the configuration. Invalid globs were refused when the configuration was loaded.
-fn lanes_of(config: &Config) -> Lanes {
-    Lanes::new(&config.lanes.inference).unwrap_or_default()
+fn lanes_of(config: &Config) -> WorkloadLanes {
+    WorkloadLanes::new(&config.lanes.inference).unwrap_or_default()
 }
 
-fn patience_of(config: &Config) -> Patience {
-    Patience {
+fn timeouts_of(config: &Config) -> ClientTimeouts {
+    ClientTimeouts {
         head: config.limits.request_head_timeout,
         idle: config.limits.idle_timeout,
-        pace: Pace { window: config.limits.body_timeout, rate_min: config.limits.body_rate_min.0 },
+        min_rate: MinimumTransferRate {
+            window: config.limits.body_timeout,
+            rate_min: config.limits.body_rate_min.0,
+        },
     }
 }
 
 /// Writes the address of the server and the local key for commands on this host. The key ends with the
 /// server.
-fn write_admin_file(engine: &Engine, endpoint: &str) -> Result<PathBuf, ServeError> {
+fn write_admin_file(engine: &ServerEngine, endpoint: &str) -> Result<PathBuf, ServeError> {
     let local = engine.keyring.local();
     let file = AdminFile {
         endpoint: endpoint.to_owned(),

@@ -5,7 +5,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// State of the server reported to systemd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ServiceState {
     /// Requests are served.
     Ready,
     /// The server is stopping.
@@ -13,7 +13,7 @@ pub enum State {
 }
 
 /// Sends the state to the service manager, if there is one.
-pub fn notify(state: State) {
+pub fn notify(state: ServiceState) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let socket = socket.to_string_lossy();
     if let Err(error) = send(&socket, state) {
@@ -21,21 +21,21 @@ pub fn notify(state: State) {
     }
 }
 
-fn send(socket: &str, state: State) -> std::io::Result<()> {
+fn send(socket: &str, state: ServiceState) -> std::io::Result<()> {
     let address = match socket.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(socket)?,
     };
     let text = match state {
-        State::Ready => "READY=1",
-        State::Stopping => "STOPPING=1",
+        ServiceState::Ready => "READY=1",
+        ServiceState::Stopping => "STOPPING=1",
     };
     UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address).map(|_| ())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{State, send};
+    use super::{ServiceState, send};
     use std::os::unix::net::UnixDatagram;
 
     #[test]
@@ -43,9 +43,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
-        send(path.to_str().unwrap(), State::Ready).unwrap();
-        let mut heard = [0; 16];
-        let length = manager.recv(&mut heard).unwrap();
-        assert_eq!(&heard[..length], b"READY=1");
+        send(path.to_str().unwrap(), ServiceState::Ready).unwrap();
+        let mut received = [0; 16];
+        let length = manager.recv(&mut received).unwrap();
+        assert_eq!(&received[..length], b"READY=1");
     }
 }

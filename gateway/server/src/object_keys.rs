@@ -52,7 +52,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let sealer = Sealer::open(dir.path(), true).unwrap();
         let keys = ObjectKeys(sealer.clone());
-        let key = ReplicaKey::fresh().unwrap();
+        let key = ReplicaKey::new_random().unwrap();
         let sealed = keys.seal(SegmentId(7), &key).unwrap();
         assert_eq!(keys.open(SegmentId(7), &sealed).unwrap(), key);
         assert!(keys.open(SegmentId(8), &sealed).is_err());

@@ -7,7 +7,7 @@
 //! copied. If there is any, the backup fails unless the caller requests one that refers to the upstream. The
 //! list of contents is written last. A copy without the list is no backup.
 
-use super::{Place, StoreVerbError};
+use super::{StoreLocation, StoreVerbError};
 use crate::data_dir::DataDir;
 use crate::node_file::NODE_FILE;
 use mlgw_common::regular;
@@ -15,7 +15,7 @@ use mlgw_common::{Clock, SegmentId};
 use mlgw_credentials::sealer;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::copy::{Copier, CopyError};
-use mlgw_metadata::offline::{Offline, Watch, copy_closed, unwatched};
+use mlgw_metadata::offline::{Offline, ProgressCallback, copy_closed, ignore_progress};
 use mlgw_segments::hot::HotTier;
 use mlgw_segments::hot::{UPSTREAM_TIER, segment_of_file_name};
 use serde::{Deserialize, Serialize};
@@ -41,18 +41,18 @@ pub struct BackedUp {
 /// # Errors
 /// When a server uses it, when `out` is not empty, or when a file cannot be read or written.
 pub fn backup_closed(
-    source: &Place,
+    source: &StoreLocation,
     out: &Path,
     leave_upstreams: bool,
     clock: &dyn Clock,
-    watch: Watch<'_>,
+    watch: ProgressCallback<'_>,
 ) -> Result<BackedUp, StoreVerbError> {
     let _held = DataDir::hold(&source.dir)?;
-    empty(out)?;
+    require_empty(out)?;
     let mut copier = Copier::new(out, None)?;
     let segments = open_segments(source)?;
     copy_closed(&source.catalogue(), &mut copier, CATALOGUE)?;
-    let segments = known_to(out, segments, leave_upstreams)?;
+    let segments = segments_to_copy(out, segments, leave_upstreams)?;
     add_segments(&mut copier, segments, watch)?;
     finish(copier, source, clock)
 }
@@ -63,7 +63,7 @@ pub fn backup_closed(
 /// # Errors
 /// When `out` is not empty, or when a file cannot be read or written.
 pub async fn backup_serving(
-    source: &Place,
+    source: &StoreLocation,
     out: &Path,
     leave_upstreams: bool,
     catalogue: &Catalogue,
@@ -71,21 +71,21 @@ pub async fn backup_serving(
     clock: &dyn Clock,
     watch: impl Fn(&'static str, u64, u64) + Send + 'static,
 ) -> Result<BackedUp, StoreVerbError> {
-    empty(out)?;
-    let kept = hot.keep_all();
+    require_empty(out)?;
+    let kept = hot.pin_all();
     let mut copier = catalogue.copy_into(Copier::new(out, None)?, CATALOGUE).await?;
     let segments = open_segments(source)?;
     drop(kept);
     let out_dir = out.to_owned();
     let copied = tokio::task::spawn_blocking(move || {
-        let segments = known_to(&out_dir, segments, leave_upstreams)?;
+        let segments = segments_to_copy(&out_dir, segments, leave_upstreams)?;
         Ok::<_, StoreVerbError>(add_segments(&mut copier, segments, &watch).map(|()| copier)?)
     });
     let copier = copied.await.map_err(|stopped| StoreVerbError::Catalogue(stopped.to_string()))??;
     finish(copier, source, clock)
 }
 
-pub(super) fn empty(out: &Path) -> Result<(), StoreVerbError> {
+pub(super) fn require_empty(out: &Path) -> Result<(), StoreVerbError> {
     match std::fs::read_dir(out) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
@@ -97,7 +97,7 @@ pub(super) fn empty(out: &Path) -> Result<(), StoreVerbError> {
 }
 
 /// Opens every segment of all tiers. An open file can be removed, but its bytes stay readable.
-fn open_segments(source: &Place) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
+fn open_segments(source: &StoreLocation) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
     let mut open = BTreeMap::new();
     for dir in source.segments.all() {
         open_segments_of(dir, &mut open)?;
@@ -123,7 +123,7 @@ fn open_segments_of(dir: &Path, open: &mut BTreeMap<SegmentId, File>) -> Result<
 fn add_segments(
     copier: &mut Copier,
     segments: BTreeMap<SegmentId, File>,
-    watch: Watch<'_>,
+    watch: ProgressCallback<'_>,
 ) -> Result<(), CopyError> {
     let total = segments.values().filter_map(|file| file.metadata().ok()).map(|found| found.len()).sum();
     let mut done = 0;
@@ -139,7 +139,7 @@ fn add_segments(
 
 /// Returns the segments that the copied catalogue knows. Each referenced segment must exist, or may stay in
 /// its upstream.
-fn known_to(
+fn segments_to_copy(
     out: &Path,
     mut segments: BTreeMap<SegmentId, File>,
     leave_upstreams: bool,
@@ -147,30 +147,30 @@ fn known_to(
     let mut findings = Vec::new();
     // In the copy itself, because a server may have no other writable directory.
     let scratch = out.join("proving");
-    let catalogue = Offline::open(&out.join(CATALOGUE), &scratch, None, &mut findings, &unwatched)
+    let catalogue = Offline::open(&out.join(CATALOGUE), &scratch, None, &mut findings, &ignore_progress)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     if let Some(damage) = findings.iter().find(|finding| finding.is_damage()) {
         return Err(StoreVerbError::Catalogue(format!("{}: {}", damage.place, damage.what)));
     }
     let Some(catalogue) = catalogue else { return Ok(BTreeMap::new()) };
-    let known = &catalogue.known.segments;
-    let referred = catalogue.known.usage.keys().map(|id| SegmentId(*id));
-    let mut away = 0;
+    let known = &catalogue.facts.segments;
+    let referred = catalogue.facts.usage.keys().map(|id| SegmentId(*id));
+    let mut in_upstreams = 0;
     for missing in referred.filter(|id| !segments.contains_key(id)) {
         if known.get(&missing.0).is_none_or(|record| record.summary().tier != UPSTREAM_TIER) {
             return Err(StoreVerbError::SegmentMissing(missing));
         }
-        away += 1;
+        in_upstreams += 1;
     }
-    if away > 0 && !leave_upstreams {
-        return Err(StoreVerbError::InUpstreams(away));
+    if in_upstreams > 0 && !leave_upstreams {
+        return Err(StoreVerbError::InUpstreams(in_upstreams));
     }
     segments.retain(|id, _| known.contains_key(&id.0));
     Ok(segments)
 }
 
 /// Copies the small files, then writes the list of contents.
-fn finish(mut copier: Copier, source: &Place, clock: &dyn Clock) -> Result<BackedUp, StoreVerbError> {
+fn finish(mut copier: Copier, source: &StoreLocation, clock: &dyn Clock) -> Result<BackedUp, StoreVerbError> {
     for name in [NODE_FILE, sealer::FILE_NAME] {
         let path = source.dir.join(name);
         if path.exists() {

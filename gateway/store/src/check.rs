@@ -1,11 +1,11 @@
 //! The verb `mlgw store check`: verifies that a data directory is complete and undamaged.
 
-use super::{Place, StoreVerbError, checkpoint_dir, expected, scratch, unfit};
+use super::{StoreLocation, StoreVerbError, checkpoint_dir, expected, scratch, unfit_files};
 use crate::data_dir::{DataDir, DataDirError};
-use crate::node_file::{NODE_FILE, Node};
+use crate::node_file::{NODE_FILE, NodeDescription};
 use mlgw_credentials::{Sealer, SealerError};
-use mlgw_metadata::identity::Expected;
-use mlgw_metadata::offline::{self, Finding, Kind, Offline, Watch, check_checkpoint};
+use mlgw_metadata::identity::ExpectedServer;
+use mlgw_metadata::offline::{self, CheckFinding, FindingKind, Offline, ProgressCallback, check_checkpoint};
 use mlgw_segments::hot::{check_marks, check_segments, segment_of_file_name};
 use serde::Serialize;
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::path::Path;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Checked {
     /// Damage, and notes.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CheckFinding>,
     /// Rows of the catalogue.
     pub rows: u64,
     /// Objects.
@@ -38,7 +38,7 @@ impl Checked {
 /// # Errors
 /// When a server uses it, when it is of a newer format or no data directory, or when the scratch copy cannot
 /// be written.
-pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError> {
+pub fn check(place: &StoreLocation, watch: ProgressCallback<'_>) -> Result<Checked, StoreVerbError> {
     let (dir, segments) = (&place.dir, &place.segments);
     let _held = DataDir::hold(dir)?;
     if !dir.join(NODE_FILE).exists() && !place.catalogue().exists() {
@@ -48,26 +48,30 @@ pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError>
     let findings = &mut checked.findings;
     let node = description(dir, findings)?;
     let sealer = sealer(dir, findings);
-    for unfit in unfit(dir) {
-        findings.push(Finding::damage(Kind::OwnFile, unfit.path.display(), unfit.source));
+    for unfit in unfit_files(dir) {
+        findings.push(CheckFinding::damage(FindingKind::OwnFile, unfit.path.display(), unfit.source));
     }
     if is_unborn(place)? {
         let what = "its first start was cut short before anything was written; a start makes it anew";
-        findings.push(Finding::note(Kind::Store, dir.display(), what));
+        findings.push(CheckFinding::note(FindingKind::Store, dir.display(), what));
         return Ok(checked);
     }
     let expected = match expected(place, node.as_ref()) {
         Err(StoreVerbError::Floor(what)) => {
-            findings.push(Finding::damage(Kind::OwnFile, place.catalogue().join("floor").display(), what));
+            findings.push(CheckFinding::damage(
+                FindingKind::OwnFile,
+                place.catalogue().join("floor").display(),
+                what,
+            ));
             return Ok(checked);
         }
         expected => expected?,
     };
     let lineage = expected.as_ref().map(|expected| &expected.lineage);
     if let Some(lineage) = lineage
-        && let Err(error) = checkpoint_dir::judge(&place.checkpoints, lineage, place.has_run())
+        && let Err(error) = checkpoint_dir::is_own(&place.checkpoints, lineage, place.has_run())
     {
-        findings.push(Finding::damage(Kind::Foreign, place.checkpoints.display(), error));
+        findings.push(CheckFinding::damage(FindingKind::Foreign, place.checkpoints.display(), error));
     }
     check_checkpoint(checkpoint_dir::described(&place.checkpoints, lineage), lineage, findings, watch);
     let catalogue = Offline::open(&place.catalogue(), &scratch()?, expected.as_ref(), findings, watch)
@@ -76,27 +80,31 @@ pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError>
     if let Some(sealer) = sealer {
         secrets(&sealer, &catalogue, findings);
     }
-    if let Some(Expected { lineage, .. }) = &expected {
+    if let Some(ExpectedServer { lineage, .. }) = &expected {
         check_marks(segments, &catalogue, lineage, findings);
     }
     check_segments(segments, &catalogue, findings, watch).map_err(StoreVerbError::io(segments.hot()))?;
-    checked.rows = catalogue.known.rows;
-    checked.objects = catalogue.known.objects;
-    checked.segments = catalogue.known.segments.len() as u64;
-    checked.bytes = catalogue.known.usage.values().map(|usage| usage.bytes).sum();
+    checked.rows = catalogue.facts.rows;
+    checked.objects = catalogue.facts.objects;
+    checked.segments = catalogue.facts.segments.len() as u64;
+    checked.bytes = catalogue.facts.usage.values().map(|usage| usage.bytes).sum();
     Ok(checked)
 }
 
-fn is_unborn(place: &Place) -> Result<bool, StoreVerbError> {
+fn is_unborn(place: &StoreLocation) -> Result<bool, StoreVerbError> {
     let catalogue = place.catalogue();
-    let unborn = offline::is_unborn(&catalogue, &place.checkpoints).map_err(StoreVerbError::io(catalogue))?;
+    let unborn =
+        offline::is_never_written(&catalogue, &place.checkpoints).map_err(StoreVerbError::io(catalogue))?;
     let files = place.segments.all().flat_map(std::fs::read_dir).flatten().flatten();
     let mut names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
     Ok(unborn && !names.any(|name| segment_of_file_name(&name).is_some()))
 }
 
 /// Reads the description. A newer format ends the check, because this version might report false damage.
-fn description(dir: &Path, findings: &mut Vec<Finding>) -> Result<Option<Node>, StoreVerbError> {
+fn description(
+    dir: &Path,
+    findings: &mut Vec<CheckFinding>,
+) -> Result<Option<NodeDescription>, StoreVerbError> {
     let path = dir.join(NODE_FILE);
     let what = match DataDir::description(dir) {
         Ok(Some(node)) => return Ok(Some(node)),
@@ -104,28 +112,28 @@ fn description(dir: &Path, findings: &mut Vec<Finding>) -> Result<Option<Node>, 
         Err(newer @ DataDirError::Newer { .. }) => return Err(newer.into()),
         Err(error) => error.to_string(),
     };
-    findings.push(Finding::damage(Kind::NodeDescription, path.display(), what));
+    findings.push(CheckFinding::damage(FindingKind::NodeDescription, path.display(), what));
     Ok(None)
 }
 
-fn sealer(dir: &Path, findings: &mut Vec<Finding>) -> Option<Sealer> {
+fn sealer(dir: &Path, findings: &mut Vec<CheckFinding>) -> Option<Sealer> {
     match Sealer::open(dir, false) {
         Ok(sealer) => Some(sealer),
         Err(error) => {
             let path = dir.join(mlgw_credentials::sealer::FILE_NAME);
-            findings.push(Finding::damage(Kind::SecretsKey, path.display(), error));
+            findings.push(CheckFinding::damage(FindingKind::SecretsKey, path.display(), error));
             None
         }
     }
 }
 
 /// Opens every secret, because a readable key file may still belong to another directory.
-fn secrets(sealer: &Sealer, catalogue: &Offline, findings: &mut Vec<Finding>) {
-    for credential in &catalogue.known.credentials {
+fn secrets(sealer: &Sealer, catalogue: &Offline, findings: &mut Vec<CheckFinding>) {
+    for credential in &catalogue.facts.credentials {
         let opened = sealer.open_secret(&credential.access_key, &credential.secret_sealed);
         if let Err(error @ SealerError::DoesNotOpen { .. }) = opened {
             let place = format!("access key {}", credential.access_key);
-            findings.push(Finding::damage(Kind::SealedSecret, place, error));
+            findings.push(CheckFinding::damage(FindingKind::SealedSecret, place, error));
         }
     }
 }

@@ -43,7 +43,7 @@ pub enum CheckpointDirError {
 ///
 /// # Errors
 /// When the directory belongs to another server or cannot be read.
-pub fn judge(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<bool, CheckpointDirError> {
+pub fn is_own(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<bool, CheckpointDirError> {
     let foreign = |why: String| CheckpointDirError::Foreign { dir: dir.to_owned(), why };
     match read_mark(dir) {
         Ok(Some(found)) if lineage.kinship(&found) == Kinship::Own => return Ok(true),
@@ -74,7 +74,7 @@ pub fn described<'p>(dir: &'p Path, lineage: Option<&Lineage>) -> CheckpointDir<
 /// # Errors
 /// When the directory belongs to another server, or the mark cannot be written.
 pub fn admit(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<(), CheckpointDirError> {
-    if judge(dir, lineage, has_run)? {
+    if is_own(dir, lineage, has_run)? {
         return Ok(());
     }
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);

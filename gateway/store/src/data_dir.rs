@@ -15,7 +15,7 @@
 //! catalogue. After a power failure, a directory without `node.json` therefore contains no data, and one with
 //! `node.json` has the key.
 
-use super::node_file::{FORMAT, NODE_FILE, Node};
+use super::node_file::{FORMAT, NODE_FILE, NodeDescription};
 use super::start_reserve;
 use mlgw_common::limits::INCARNATIONS_MAX;
 use mlgw_common::{Lineage, Timestamp, regular};
@@ -78,7 +78,7 @@ pub enum DataDirError {
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    node: Node,
+    node: NodeDescription,
     _lock: File,
 }
 
@@ -89,19 +89,19 @@ impl DataDir {
     /// See [`DataDirError`].
     pub fn open(path: &Path, now: Timestamp) -> Result<(Self, Sealer), DataDirError> {
         let io = |path: &Path, source| DataDirError::Io { path: path.to_owned(), source };
-        make(path).map_err(|source| io(path, source))?;
+        create_dir_synced(path).map_err(|source| io(path, source))?;
         let lock = lock(path)?;
         start_reserve::take_if_short(path);
-        say_who(&lock);
+        write_process_id(&lock);
         let node_path = path.join(NODE_FILE);
-        let node = Node::read(path)?;
+        let node = NodeDescription::read(path)?;
         if node.is_none() && path.join("catalogue").exists() {
             let reason = "it is missing, though there is a catalogue".to_owned();
             return Err(DataDirError::Damaged { path: node_path, reason });
         }
         let sealer = Sealer::open(path, node.is_none())?;
         let described = node.clone();
-        let node = node.map_or_else(|| Node::first(now), Node::upgraded)?;
+        let node = node.map_or_else(|| NodeDescription::first(now), NodeDescription::upgraded)?;
         if described.as_ref() != Some(&node) {
             node.write(path)?;
         }
@@ -127,8 +127,8 @@ impl DataDir {
     ///
     /// # Errors
     /// When it is of a newer format, damaged or unreadable.
-    pub fn description(path: &Path) -> Result<Option<Node>, DataDirError> {
-        Node::read(path)
+    pub fn description(path: &Path) -> Result<Option<NodeDescription>, DataDirError> {
+        NodeDescription::read(path)
     }
 
     /// Returns the identity of its server, and the timelines that it descends from.
@@ -141,9 +141,9 @@ impl DataDir {
     ///
     /// # Errors
     /// When the description cannot be written. The next start marks again.
-    pub fn marked(&mut self) -> Result<(), DataDirError> {
+    pub fn finish_marking(&mut self) -> Result<(), DataDirError> {
         if self.node.marking {
-            let node = Node { marking: false, ..self.node.clone() };
+            let node = NodeDescription { marking: false, ..self.node.clone() };
             node.write(&self.path)?;
             self.node = node;
         }
@@ -158,7 +158,7 @@ impl DataDir {
 
     /// Returns the contents of `node.json`.
     #[must_use]
-    pub const fn node(&self) -> &Node {
+    pub const fn node(&self) -> &NodeDescription {
         &self.node
     }
 }
@@ -174,9 +174,9 @@ fn lock(dir: &Path) -> Result<File, DataDirError> {
 
 /// Writes the id of this process into the lock file. It is informational: the kernel holds the lock, also on
 /// a full disk.
-fn say_who(mut lock: &File) {
-    let said = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-    if let Err(error) = said {
+fn write_process_id(mut lock: &File) {
+    let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+    if let Err(error) = written {
         tracing::warn!(%error, "the lock does not say which process has it");
     }
 }
@@ -200,9 +200,9 @@ fn take_lock(mut file: File, dir: &Path, path: &Path) -> Result<File, DataDirErr
 ///
 /// # Errors
 /// See [`DataDirError`].
-pub fn take(dir: &Path) -> Result<File, DataDirError> {
+pub fn lock_segment_dir(dir: &Path) -> Result<File, DataDirError> {
     let io = |source| DataDirError::Io { path: dir.to_owned(), source };
-    make(dir).map_err(io)?;
+    create_dir_synced(dir).map_err(io)?;
     let taken = File::open(dir).map_err(io)?;
     match flock(&taken, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(taken),
@@ -217,17 +217,17 @@ pub fn take(dir: &Path) -> Result<File, DataDirError> {
 /// missing mount would be on another disk.
 ///
 /// # Errors
-/// Those of [`take`], and when the directory does not exist.
-pub fn take_existing(dir: &Path) -> Result<File, DataDirError> {
+/// Those of [`lock_segment_dir`], and when the directory does not exist.
+pub fn lock_existing_segment_dir(dir: &Path) -> Result<File, DataDirError> {
     if dir.is_dir() {
-        return take(dir);
+        return lock_segment_dir(dir);
     }
     let source = io::Error::new(io::ErrorKind::NotFound, "no such directory: make it, or mount its disk");
     Err(DataDirError::Io { path: dir.to_owned(), source })
 }
 
 /// Creates a directory and its parents, each entry synced, accessible by its owner only.
-fn make(dir: &Path) -> io::Result<()> {
+fn create_dir_synced(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
@@ -235,7 +235,7 @@ fn make(dir: &Path) -> io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    make(parent)?;
+    create_dir_synced(parent)?;
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -245,7 +245,7 @@ fn make(dir: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DataDir, DataDirError, take};
+    use super::{DataDir, DataDirError, lock_segment_dir};
     use mlgw_common::Timestamp;
     use std::os::unix::fs::MetadataExt as _;
 
@@ -268,10 +268,10 @@ mod tests {
     fn a_segment_directory_elsewhere_is_locked_by_one_server() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("segments");
-        let taken = take(&path).unwrap();
-        assert!(matches!(take(&path), Err(DataDirError::InUse { .. })));
+        let taken = lock_segment_dir(&path).unwrap();
+        assert!(matches!(lock_segment_dir(&path), Err(DataDirError::InUse { .. })));
         drop(taken);
-        assert!(take(&path).is_ok());
+        assert!(lock_segment_dir(&path).is_ok());
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
     }
 

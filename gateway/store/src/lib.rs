@@ -19,17 +19,17 @@ pub use backup::{BackedUp, backup_closed, backup_serving};
 pub use check::{Checked, check};
 pub use repair::{Repaired, repair};
 pub use restore::restore;
-pub use small_files::{Unfit, unfit};
+pub use small_files::{UnfitFile, unfit_files};
 pub use timeline::{LostTail, accept_lost_tail, adopt};
 
 use crate::data_dir::{DataDir, DataDirError};
-use crate::node_file::Node;
+use crate::node_file::NodeDescription;
 use mlgw_common::SegmentId;
 use mlgw_config::Config;
 use mlgw_metadata::copy::CopyError;
-use mlgw_metadata::identity::Expected;
-use mlgw_metadata::offline::{self, Finding, RebuildError, Rebuilt, Watch, WhichLog};
-use mlgw_segments::hot::{Salvage, SegmentDirs, floor_in};
+use mlgw_metadata::identity::ExpectedServer;
+use mlgw_metadata::offline::{self, CheckFinding, ProgressCallback, RebuildError, RebuildLog, RebuildReport};
+use mlgw_segments::hot::{SalvageReport, SegmentDirs, log_floor};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Locations of the parts of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct StoreLocation {
     /// The data directory.
     pub dir: PathBuf,
     /// Its segments.
@@ -47,7 +47,7 @@ pub struct Place {
     pub checkpoints: PathBuf,
 }
 
-impl Place {
+impl StoreLocation {
     /// Returns the locations for a server with this configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
@@ -130,18 +130,18 @@ impl StoreVerbError {
 /// # Errors
 /// When a server uses the directory, or the state cannot be rebuilt. No file was changed then.
 pub fn rebuild(
-    place: &Place,
-    log: WhichLog,
-    unusable: &mut Vec<Finding>,
-    watch: Watch<'_>,
-) -> Result<Rebuilt, StoreVerbError> {
+    place: &StoreLocation,
+    log: RebuildLog,
+    unusable: &mut Vec<CheckFinding>,
+    watch: ProgressCallback<'_>,
+) -> Result<RebuildReport, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
     let node = DataDir::description(&place.dir)?;
     let expected = expected(place, node.as_ref())?;
     let lineage = expected.as_ref().map(|expected| &expected.lineage);
     let (dir, checkpoints) = (place.catalogue(), checkpoint_dir::described(&place.checkpoints, lineage));
     let rebuilt = offline::rebuild(&dir, checkpoints, log, expected.as_ref(), &scratch()?, unusable, watch)?;
-    node.map_or(Ok(()), |node| timeline::begin(place, node))?;
+    node.map_or(Ok(()), |node| timeline::begin_timeline(place, node))?;
     Ok(rebuilt)
 }
 
@@ -149,7 +149,7 @@ pub fn rebuild(
 ///
 /// # Errors
 /// When a server uses the directory, it is of a newer format, or the segments cannot be listed.
-pub fn salvage(place: &Place, watch: Watch<'_>) -> Result<Salvage, StoreVerbError> {
+pub fn salvage(place: &StoreLocation, watch: ProgressCallback<'_>) -> Result<SalvageReport, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
     // Segments are salvaged also if the description is damaged.
     if let Err(newer @ DataDirError::Newer { .. }) = DataDir::description(&place.dir) {
@@ -160,11 +160,14 @@ pub fn salvage(place: &Place, watch: Watch<'_>) -> Result<Salvage, StoreVerbErro
 
 /// Returns the identity and floor that the catalogue must agree with, or `None` if its server has no
 /// identity.
-fn expected(place: &Place, node: Option<&Node>) -> Result<Option<Expected>, StoreVerbError> {
-    let Some(lineage) = node.and_then(Node::lineage) else { return Ok(None) };
+fn expected(
+    place: &StoreLocation,
+    node: Option<&NodeDescription>,
+) -> Result<Option<ExpectedServer>, StoreVerbError> {
+    let Some(lineage) = node.and_then(NodeDescription::lineage) else { return Ok(None) };
     let hot = StoreVerbError::io(place.segments.hot());
-    let floor = floor_in(&place.segments, lineage.own.incarnation).map_err(hot)?;
-    let expected = Expected::of(&place.catalogue(), lineage, floor);
+    let floor = log_floor(&place.segments, lineage.own.incarnation).map_err(hot)?;
+    let expected = ExpectedServer::read(&place.catalogue(), lineage, floor);
     expected.map(Some).map_err(|error| StoreVerbError::Floor(error.to_string()))
 }
 

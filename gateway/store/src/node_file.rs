@@ -24,7 +24,7 @@ pub const NODE_FILE: &str = "node.json";
 
 /// Contents of `node.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub struct NodeDescription {
     /// Format of all files in the directory.
     pub format: u32,
     /// The cluster. 0 in a directory of format 1.
@@ -45,7 +45,7 @@ pub struct Node {
     pub created: String,
 }
 
-impl Node {
+impl NodeDescription {
     /// Returns a new server's description.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ fn random_id() -> Result<u64, SealerError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{NODE_FILE, Node};
+    use super::{NODE_FILE, NodeDescription};
     use mlgw_common::{Kinship, Timestamp};
 
     #[test]
@@ -173,18 +173,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = r#"{"format":1,"node":"00ff00ff00ff00ff","created":"2026-11-20T00:00:00.000Z"}"#;
         std::fs::write(dir.path().join(NODE_FILE), text).unwrap();
-        let old = Node::read(dir.path()).unwrap().unwrap();
+        let old = NodeDescription::read(dir.path()).unwrap().unwrap();
         assert_eq!(old.lineage(), None);
         let new = old.clone().upgraded().unwrap();
         new.write(dir.path()).unwrap();
-        assert_eq!(Node::read(dir.path()).unwrap().as_ref(), Some(&new));
+        assert_eq!(NodeDescription::read(dir.path()).unwrap().as_ref(), Some(&new));
         assert_eq!((new.node, &new.created, new.marking), (old.node, &old.created, true));
         assert_eq!(new.clone().upgraded().unwrap(), new, "a second upgrade changes nothing");
     }
 
     #[test]
     fn a_restored_directory_descends_from_the_one_that_was_backed_up() {
-        let original = Node { marking: false, ..Node::first(Timestamp(0)).unwrap() };
+        let original = NodeDescription { marking: false, ..NodeDescription::first(Timestamp(0)).unwrap() };
         let restored = original.clone().next_incarnation().unwrap();
         let (parent, child) = (original.lineage().unwrap(), restored.lineage().unwrap());
         assert_eq!(child.kinship(&parent.own), Kinship::Earlier);
@@ -204,7 +204,7 @@ mod tests {
             r#"{"format":2,"cluster":"1","node":"00ff00ff00ff00ff","incarnation":"2","created":""}"#,
         ] {
             std::fs::write(dir.path().join(NODE_FILE), text).unwrap();
-            assert!(Node::read(dir.path()).is_err(), "{text}");
+            assert!(NodeDescription::read(dir.path()).is_err(), "{text}");
         }
     }
 }

@@ -4,12 +4,12 @@
 //! after a power failure the directory is unchanged or better, and running the verb again continues.
 
 use super::small_files::set_aside;
-use super::{Checked, Place, StoreVerbError, check, scratch};
+use super::{Checked, StoreLocation, StoreVerbError, check, scratch};
 use crate::data_dir::{DataDir, DataDirError};
-use crate::node_file::{NODE_FILE, Node};
+use crate::node_file::{NODE_FILE, NodeDescription};
 use mlgw_common::Clock;
-use mlgw_metadata::offline::{self, Finding, Kind, Watch, WhichLog};
-use mlgw_segments::hot::{mend_headers, put_names_right, read_mark};
+use mlgw_metadata::offline::{self, CheckFinding, FindingKind, ProgressCallback, RebuildLog};
+use mlgw_segments::hot::{read_mark, repair_headers, repair_names};
 use serde::Serialize;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -28,62 +28,67 @@ pub struct Repaired {
 ///
 /// # Errors
 /// Those of [`check`](super::check()).
-pub fn repair(place: &Place, clock: &dyn Clock, watch: Watch<'_>) -> Result<Repaired, StoreVerbError> {
-    let mut done = Done::default();
+pub fn repair(
+    place: &StoreLocation,
+    clock: &dyn Clock,
+    watch: ProgressCallback<'_>,
+) -> Result<Repaired, StoreVerbError> {
+    let mut done = RepairLog::default();
     let mut left = check(place, watch)?;
     // A repair can reveal damage that was hidden by it: a catalogue that did not open hides segments.
-    for mend in [small_files, catalogue, files_of_segments] {
+    for repair in [repair_small_files, repair_catalogue, repair_segment_files] {
         if left.damaged() == 0 {
             break;
         }
-        let before = done.mended.len();
-        mend(place, &left.findings, clock, &mut done, watch)?;
-        if done.mended.len() > before {
+        let before = done.repaired.len();
+        repair(place, &left.findings, clock, &mut done, watch)?;
+        if done.repaired.len() > before {
             left = check(place, watch)?;
         }
     }
-    Ok(Repaired { mended: done.mended, failed: done.failed, left })
+    Ok(Repaired { mended: done.repaired, failed: done.failed, left })
 }
 
 #[derive(Default)]
-struct Done {
-    mended: Vec<String>,
+struct RepairLog {
+    repaired: Vec<String>,
     failed: Vec<String>,
 }
 
-fn found(findings: &[Finding], kinds: &[Kind]) -> bool {
+fn has_damage(findings: &[CheckFinding], kinds: &[FindingKind]) -> bool {
     findings.iter().any(|finding| finding.is_damage() && kinds.contains(&finding.kind))
 }
 
 /// Repairs small files, `node.json`, the permissions of the key, and an unusable checkpoint.
-fn small_files(
-    place: &Place,
-    findings: &[Finding],
+fn repair_small_files(
+    place: &StoreLocation,
+    findings: &[CheckFinding],
     clock: &dyn Clock,
-    done: &mut Done,
-    _: Watch<'_>,
+    done: &mut RepairLog,
+    _: ProgressCallback<'_>,
 ) -> Result<(), StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
-    if found(findings, &[Kind::OwnFile]) {
-        done.mended.extend(set_aside(&place.dir)?);
+    if has_damage(findings, &[FindingKind::OwnFile]) {
+        done.repaired.extend(set_aside(&place.dir)?);
     }
     // All other files were read in this version's format, so the directory has that format.
-    let sound =
-        findings.iter().all(|f| !f.is_damage() || matches!(f.kind, Kind::NodeDescription | Kind::Copy));
-    if found(findings, &[Kind::NodeDescription]) && sound {
-        done.mended.push(describe_again(place, clock)?);
+    let sound = findings
+        .iter()
+        .all(|f| !f.is_damage() || matches!(f.kind, FindingKind::NodeDescription | FindingKind::Copy));
+    if has_damage(findings, &[FindingKind::NodeDescription]) && sound {
+        done.repaired.push(restore_description(place, clock)?);
     }
-    if found(findings, &[Kind::Copy]) {
+    if has_damage(findings, &[FindingKind::Copy]) {
         let io = StoreVerbError::io(&place.checkpoints);
-        done.mended.extend(offline::remove_checkpoint(&place.checkpoints).map_err(io)?);
+        done.repaired.extend(offline::remove_checkpoint(&place.checkpoints).map_err(io)?);
     }
     let key = place.dir.join(mlgw_credentials::sealer::FILE_NAME);
-    if found(findings, &[Kind::SecretsKey]) && key.exists() {
+    if has_damage(findings, &[FindingKind::SecretsKey]) && key.exists() {
         let private = std::fs::Permissions::from_mode(0o600);
         let open = std::fs::metadata(&key).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
         if open {
             std::fs::set_permissions(&key, private).map_err(StoreVerbError::io(&key))?;
-            done.mended.push(format!("{} is readable by its owner only again", key.display()));
+            done.repaired.push(format!("{} is readable by its owner only again", key.display()));
         }
     }
     Ok(())
@@ -91,7 +96,7 @@ fn small_files(
 
 /// Writes the description of a directory that lost it. The identity is taken from the log or from the mark of
 /// the hot directory. If neither has one, the server gets a new identity.
-fn describe_again(place: &Place, clock: &dyn Clock) -> Result<String, StoreVerbError> {
+fn restore_description(place: &StoreLocation, clock: &dyn Clock) -> Result<String, StoreVerbError> {
     let path = place.dir.join(NODE_FILE);
     // The log is in the directory itself, while hot.dir may be configured wrongly.
     let in_log = offline::log_identity(&place.catalogue(), &scratch()?);
@@ -106,9 +111,12 @@ fn describe_again(place: &Place, clock: &dyn Clock) -> Result<String, StoreVerbE
     let known = in_log.or(marked);
     let (node, whence) = match known {
         Some(identity) => {
-            (Node::of_identity(identity, clock.now()), "with the identity of its segments or log")
+            (NodeDescription::of_identity(identity, clock.now()), "with the identity of its segments or log")
         }
-        None => (Node::first(clock.now()).map_err(DataDirError::from)?, "with a new name for this node"),
+        None => (
+            NodeDescription::first(clock.now()).map_err(DataDirError::from)?,
+            "with a new name for this node",
+        ),
     };
     node.write(&place.dir)?;
     Ok(format!("{} was written anew, {whence}", path.display()))
@@ -117,54 +125,54 @@ fn describe_again(place: &Place, clock: &dyn Clock) -> Result<String, StoreVerbE
 /// Repairs the catalogue's stores. The log is rewritten if its damaged part has no entry. Counters are
 /// recounted. `CURRENT` is restored from the newest readable MANIFEST. All other damage is repaired by a
 /// rebuild from the newest checkpoint and the log.
-fn catalogue(
-    place: &Place,
-    findings: &[Finding],
+fn repair_catalogue(
+    place: &StoreLocation,
+    findings: &[CheckFinding],
     _: &dyn Clock,
-    done: &mut Done,
-    watch: Watch<'_>,
+    done: &mut RepairLog,
+    watch: ProgressCallback<'_>,
 ) -> Result<(), StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
     let dir = place.catalogue();
     let failed = |error: mlgw_metadata::store_error::StoreError| StoreVerbError::Catalogue(error.0);
-    if found(findings, &[Kind::Current]) {
-        done.mended.extend(offline::name_manifests(&dir).map_err(StoreVerbError::io(&dir))?);
+    if has_damage(findings, &[FindingKind::Current]) {
+        done.repaired.extend(offline::repair_current_files(&dir).map_err(StoreVerbError::io(&dir))?);
         return Ok(());
     }
-    if found(findings, &[Kind::Log]) && dir.join("log").is_dir() {
-        match offline::mend_log(&dir, &scratch()?) {
-            Ok(mended) => done.mended.extend(mended),
+    if has_damage(findings, &[FindingKind::Log]) && dir.join("log").is_dir() {
+        match offline::repair_log(&dir, &scratch()?) {
+            Ok(mended) => done.repaired.extend(mended),
             Err(error) => done.failed.push(format!("the log was not mended: {error}")),
         }
         return Ok(());
     }
-    if found(findings, &[Kind::StaleLog, Kind::LostTail]) {
-        match offline::remake_log(&dir, &scratch()?) {
-            Ok(mended) => done.mended.push(mended),
+    if has_damage(findings, &[FindingKind::StaleLog, FindingKind::LostTail]) {
+        match offline::rebuild_log(&dir, &scratch()?) {
+            Ok(mended) => done.repaired.push(mended),
             Err(error) => done.failed.push(format!("the log was not made anew: {error}")),
         }
         return Ok(());
     }
-    if found(findings, &[Kind::Counter]) && !found(findings, STATE_KINDS) {
-        done.mended.extend(offline::recount(&dir).map_err(failed)?);
+    if has_damage(findings, &[FindingKind::Counter]) && !has_damage(findings, STATE_KINDS) {
+        done.repaired.extend(offline::recount(&dir).map_err(failed)?);
         return Ok(());
     }
-    if !found(findings, STATE_KINDS) {
+    if !has_damage(findings, STATE_KINDS) {
         return Ok(());
     }
     let node = DataDir::description(&place.dir).ok().flatten();
     let expected = super::expected(place, node.as_ref())?;
     let lineage = expected.as_ref().map(|expected| &expected.lineage);
     let checkpoints = super::checkpoint_dir::described(&place.checkpoints, lineage);
-    let own = WhichLog::Own;
+    let own = RebuildLog::Own;
     let rebuilt =
         offline::rebuild(&dir, checkpoints, own, expected.as_ref(), &scratch()?, &mut Vec::new(), watch);
     match rebuilt {
-        Ok(rebuilt) => done.mended.push(format!(
+        Ok(rebuilt) => done.repaired.push(format!(
             "the catalogue's state was rebuilt from {} and {} log entries; the old one is in {}",
             rebuilt.checkpoint.display(),
             rebuilt.entries,
-            rebuilt.aside.display()
+            rebuilt.old_state_dir.display()
         )),
         Err(error) => done.failed.push(format!("the catalogue's state was not rebuilt: {error}")),
     }
@@ -172,17 +180,23 @@ fn catalogue(
 }
 
 /// Damage that a rebuild of the state repairs.
-const STATE_KINDS: &[Kind] = &[Kind::Store, Kind::Manifest, Kind::Table, Kind::StaleState, Kind::Row];
+const STATE_KINDS: &[FindingKind] = &[
+    FindingKind::Store,
+    FindingKind::Manifest,
+    FindingKind::Table,
+    FindingKind::StaleState,
+    FindingKind::Row,
+];
 
 /// Repairs segments with exchanged names, and headers.
-fn files_of_segments(
-    place: &Place,
-    findings: &[Finding],
+fn repair_segment_files(
+    place: &StoreLocation,
+    findings: &[CheckFinding],
     _: &dyn Clock,
-    done: &mut Done,
-    watch: Watch<'_>,
+    done: &mut RepairLog,
+    watch: ProgressCallback<'_>,
 ) -> Result<(), StoreVerbError> {
-    if !found(findings, &[Kind::SegmentHeader, Kind::SegmentMissing]) {
+    if !has_damage(findings, &[FindingKind::SegmentHeader, FindingKind::SegmentMissing]) {
         return Ok(());
     }
     let _held = DataDir::hold(&place.dir)?;
@@ -191,8 +205,8 @@ fn files_of_segments(
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     let lineage = DataDir::description(&place.dir)?.and_then(|node| node.lineage()).unwrap_or_default();
     if let Some(catalogue) = catalogue {
-        done.mended.extend(put_names_right(&place.segments, &catalogue, &lineage).map_err(io())?);
-        done.mended.extend(mend_headers(&place.segments, &catalogue, &lineage).map_err(io())?);
+        done.repaired.extend(repair_names(&place.segments, &catalogue, &lineage).map_err(io())?);
+        done.repaired.extend(repair_headers(&place.segments, &catalogue, &lineage).map_err(io())?);
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::data_dir::DataDir;
 use crate::node_file::NODE_FILE;
 use mlgw_common::regular;
 use mlgw_metadata::copy::Copier;
-use mlgw_metadata::offline::Watch;
+use mlgw_metadata::offline::ProgressCallback;
 use std::fs::File;
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub fn restore(
     from: &Path,
     dir: &Path,
     segments: &Path,
-    watch: Watch<'_>,
+    watch: ProgressCallback<'_>,
 ) -> Result<BackedUp, StoreVerbError> {
     let contents = mlgw_metadata::copy::read_contents(from)?;
     // Refused if a newer version wrote it.
@@ -37,7 +37,7 @@ pub fn restore(
         return Err(StoreVerbError::Damaged(format!("{}: {}", damage.place, damage.what)));
     }
     for target in [dir, segments] {
-        super::backup::empty(target)?;
+        super::backup::require_empty(target)?;
     }
     let (mut done, total) = (0, contents.bytes());
     for name in contents.files.keys().filter(|name| *name != NODE_FILE) {

@@ -5,7 +5,7 @@
 //! leaves it unchanged and does not start. The checks write nothing.
 
 use super::StoreVerbError;
-use mlgw_background::reconciler::standing;
+use mlgw_background::reconciler::retention_state;
 use mlgw_common::regular;
 use mlgw_segments::{decisions, state_format};
 use mlgw_telemetry::audit;
@@ -40,7 +40,7 @@ const NOT_SET_ASIDE: &[&str] = &["catalogue", "checkpoints", "segments"];
 /// A path that prevents a server from starting.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
-pub struct Unfit {
+pub struct UnfitFile {
     /// The path.
     pub path: PathBuf,
     /// The problem at that path.
@@ -49,7 +49,7 @@ pub struct Unfit {
 
 /// Returns all small files in the data directory `dir` that prevent a server from starting.
 #[must_use]
-pub fn unfit(dir: &Path) -> Vec<Unfit> {
+pub fn unfit_files(dir: &Path) -> Vec<UnfitFile> {
     let mut found = Vec::new();
     let mut judge = |name: &str, judged: fn(&Path) -> io::Result<()>| {
         let path = dir.join(name);
@@ -57,13 +57,15 @@ pub fn unfit(dir: &Path) -> Vec<Unfit> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             // A parent directory is replaced by a file and is judged separately.
             Err(error) if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) => {}
-            Err(source) => found.push(Unfit { path, source }),
+            Err(source) => found.push(UnfitFile { path, source }),
             Ok(()) => {}
         }
     };
     DIRECTORIES.iter().for_each(|name| judge(name, directory));
     let audit = format!("audit/{}", audit::FILE_NAME);
-    for name in ["LOCK", mlgw_api::ADMIN_FILE, standing::FILE_NAME, standing::SPACINGS_NAME, &audit] {
+    for name in
+        ["LOCK", mlgw_api::ADMIN_FILE, retention_state::FILE_NAME, retention_state::SPACINGS_NAME, &audit]
+    {
         judge(name, readable);
     }
     for name in decisions::FILE_NAMES {
@@ -72,7 +74,7 @@ pub fn unfit(dir: &Path) -> Vec<Unfit> {
     for (name, format) in STATES {
         let path = dir.join(name);
         if let Err(source) = state_format::check(&path, *format) {
-            found.push(Unfit { path, source });
+            found.push(UnfitFile { path, source });
         }
     }
     found
@@ -84,8 +86,8 @@ pub fn unfit(dir: &Path) -> Vec<Unfit> {
 /// # Errors
 /// When a path cannot be renamed.
 pub(super) fn set_aside(dir: &Path) -> Result<Vec<String>, StoreVerbError> {
-    let mut mended = Vec::new();
-    for Unfit { path, .. } in unfit(dir) {
+    let mut renamed = Vec::new();
+    for UnfitFile { path, .. } in unfit_files(dir) {
         // A file of a newer version stays, and so does a path in the place of objects.
         let is_other = regular::check(&path).is_err();
         if !is_other || NOT_SET_ASIDE.iter().any(|name| path == dir.join(name)) {
@@ -94,10 +96,10 @@ pub(super) fn set_aside(dir: &Path) -> Result<Vec<String>, StoreVerbError> {
         let names = (1_u64..).map(|number| PathBuf::from(format!("{}.set-aside-{number}", path.display())));
         let Some(aside) = names.into_iter().find(|aside| !aside.exists()) else { continue };
         fs::rename(&path, &aside).map_err(StoreVerbError::io(&path))?;
-        mended.push(format!("what was in the place of {} is {} now", path.display(), aside.display()));
+        renamed.push(format!("what was in the place of {} is {} now", path.display(), aside.display()));
     }
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(StoreVerbError::io(dir))?;
-    Ok(mended)
+    Ok(renamed)
 }
 
 fn directory(path: &Path) -> io::Result<()> {
@@ -112,15 +114,19 @@ fn readable(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::unfit;
+    use super::unfit_files;
     use std::fs;
 
     #[test]
     fn a_missing_or_damaged_file_is_accepted_and_one_of_another_type_or_newer_format_is_not() {
         let room = tempfile::tempdir().unwrap();
         let dir = room.path();
-        let names =
-            || unfit(dir).iter().map(|unfit| unfit.path.file_name().unwrap().to_owned()).collect::<Vec<_>>();
+        let names = || {
+            unfit_files(dir)
+                .iter()
+                .map(|unfit| unfit.path.file_name().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(names(), [""; 0], "nothing is there");
         let files = [
             "LOCK",

@@ -28,18 +28,18 @@ const START_BYTES: u64 = 32 << 20;
 /// Free inodes below which a start takes the reserve.
 const START_INODES: u64 = FILES;
 /// Interval between checks of a running server whether the reserve can be created.
-const ROUND: Duration = Duration::from_secs(30);
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Size and free space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Free {
+struct FreeSpace {
     total_bytes: u64,
     bytes: u64,
     /// Free inodes. `None` if the file system has no fixed number of them.
     inodes: Option<u64>,
 }
 
-impl Free {
+impl FreeSpace {
     fn of(dir: &Path) -> io::Result<Self> {
         let found = statvfs(dir)?;
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
@@ -54,11 +54,11 @@ impl Free {
 
     /// Returns the bytes of the reserve to create, such that `kept_bytes` stay free for the catalogue, or
     /// `None` if there is no room.
-    fn affords(self, kept_bytes: u64) -> Option<u64> {
+    fn affordable_reserve(self, kept_bytes: u64) -> Option<u64> {
         let wanted = BYTES_MAX.min(self.total_bytes / SHARE_MAX).min(kept_bytes);
-        let spare = self.bytes.saturating_sub(kept_bytes) / 2;
+        let available = self.bytes.saturating_sub(kept_bytes) / 2;
         let has_inodes = self.inodes.is_none_or(|inodes| inodes >= 4 * FILES);
-        Some(wanted.min(spare)).filter(|bytes| *bytes >= BYTES_MIN && has_inodes)
+        Some(wanted.min(available)).filter(|bytes| *bytes >= BYTES_MIN && has_inodes)
     }
 }
 
@@ -66,7 +66,7 @@ impl Free {
 /// directory's lock.
 pub(super) fn take_if_short(dir: &Path) {
     let reserve = dir.join(DIR);
-    if !Free::of(dir).is_ok_and(Free::is_short) || !reserve.is_dir() {
+    if !FreeSpace::of(dir).is_ok_and(FreeSpace::is_short) || !reserve.is_dir() {
         return;
     }
     let dir = dir.display();
@@ -80,27 +80,27 @@ pub(super) fn take_if_short(dir: &Path) {
 
 /// Creates the reserve of `dir` whenever there is room for it beside `kept_bytes` that stay free. Returns
 /// only if the file system does not support preallocation.
-pub async fn keep(dir: PathBuf, kept_bytes: u64) {
+pub async fn maintain(dir: PathBuf, kept_bytes: u64) {
     let mut is_refused = false;
     while !is_refused {
         let dir = dir.clone();
-        let made = tokio::task::spawn_blocking(move || make(&dir, kept_bytes)).await;
+        let made = tokio::task::spawn_blocking(move || create_missing(&dir, kept_bytes)).await;
         if let Ok(Err(error)) = made {
             // A file system without preallocation never supports it, so there is no further attempt.
             is_refused = error.kind() == io::ErrorKind::Unsupported;
             tracing::warn!(%error, "there is no reserve for a start on a full disk");
         }
-        tokio::time::sleep(ROUND).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
 /// Creates the missing files of the reserve, if there is room. Created files stay when a later one fails.
-fn make(dir: &Path, kept_bytes: u64) -> io::Result<()> {
+fn create_missing(dir: &Path, kept_bytes: u64) -> io::Result<()> {
     let reserve = dir.join(DIR);
     if file_path(&reserve, FILES - 1).exists() {
         return Ok(());
     }
-    let Some(bytes) = Free::of(dir)?.affords(kept_bytes) else { return Ok(()) };
+    let Some(bytes) = FreeSpace::of(dir)?.affordable_reserve(kept_bytes) else { return Ok(()) };
     if !reserve.is_dir() {
         DirBuilder::new().mode(0o700).create(&reserve)?;
     }
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_reserve_is_taken_when_space_is_short_and_created_when_there_is_plenty() {
-        let free = |total, bytes, inodes| Free { total_bytes: total * MIB, bytes: bytes * MIB, inodes };
+        let free = |total, bytes, inodes| FreeSpace { total_bytes: total * MIB, bytes: bytes * MIB, inodes };
         assert!(free(1000, 0, None).is_short() && free(1000, 31, Some(1000)).is_short());
         assert!(free(1000, 500, Some(0)).is_short() && free(1000, 500, Some(63)).is_short());
         assert!(!free(1000, 32, Some(64)).is_short() && !free(1000, 500, None).is_short());
@@ -139,20 +139,20 @@ mod tests {
             ("no inodes", free(1000, 900, Some(255)), None),
             ("inodes", free(1000, 900, Some(256)), Some(24)),
         ] {
-            assert_eq!(free.affords(kept), expected.map(|mib| mib * MIB), "{name}");
+            assert_eq!(free.affordable_reserve(kept), expected.map(|mib| mib * MIB), "{name}");
         }
-        assert_eq!(free(1000, 900, None).affords(0), None, "whoever wants no reserve gets none");
+        assert_eq!(free(1000, 900, None).affordable_reserve(0), None, "whoever wants no reserve gets none");
     }
 
     #[test]
     fn the_reserve_occupies_space_and_inodes() {
         let dir = tempfile::tempdir().unwrap();
-        make(dir.path(), 8 * MIB).unwrap();
+        create_missing(dir.path(), 8 * MIB).unwrap();
         let files =
             || fs::read_dir(dir.path().join(DIR)).unwrap().map(|file| file.unwrap().metadata().unwrap());
         assert_eq!((files().count() as u64, files().map(|file| file.len()).sum()), (FILES, 8 * MIB));
         fs::remove_file(file_path(&dir.path().join(DIR), FILES - 1)).unwrap();
-        make(dir.path(), 8 * MIB).unwrap();
+        create_missing(dir.path(), 8 * MIB).unwrap();
         assert_eq!(files().count() as u64, FILES, "what power loss left is made whole");
     }
 }

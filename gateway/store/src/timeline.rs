@@ -4,13 +4,13 @@
 //! that point on. `node.json` is replaced first, then the marks. A crash in between leaves marks of the
 //! earlier incarnation, which a start refuses by name. Adopting such a directory continues.
 
-use super::{Place, StoreVerbError, expected, scratch};
+use super::{StoreLocation, StoreVerbError, expected, scratch};
 use crate::data_dir::DataDir;
-use crate::node_file::Node;
+use crate::node_file::NodeDescription;
 use mlgw_common::Lineage;
-use mlgw_metadata::identity::Expected;
-use mlgw_metadata::offline::{self, Offline, Tail, Watch};
-use mlgw_segments::hot::{Adopted, adopt as adopt_dir, pass_mark, unnamed_after};
+use mlgw_metadata::identity::ExpectedServer;
+use mlgw_metadata::offline::{self, LogTail, Offline, ProgressCallback};
+use mlgw_segments::hot::{AdoptedDirectory, adopt as adopt_dir, replace_mark, unnamed_chunks_after};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -29,10 +29,14 @@ pub struct LostTail {
 /// # Errors
 /// When a server uses the data directory, when `dir` is none of its directories of segments, or when a file
 /// cannot be read or written.
-pub fn adopt(place: &Place, dir: &Path, watch: Watch<'_>) -> Result<Adopted, StoreVerbError> {
+pub fn adopt(
+    place: &StoreLocation,
+    dir: &Path,
+    watch: ProgressCallback<'_>,
+) -> Result<AdoptedDirectory, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
-    let lineage = described(place)?.lineage().unwrap_or_default();
-    let catalogue = opened(place, watch)?;
+    let lineage = require_description(place)?.lineage().unwrap_or_default();
+    let catalogue = open_offline(place, watch)?;
     adopt_dir(dir, &place.segments, &catalogue, &lineage, watch).map_err(StoreVerbError::io(dir))
 }
 
@@ -40,22 +44,27 @@ pub fn adopt(place: &Place, dir: &Path, watch: Watch<'_>) -> Result<Adopted, Sto
 ///
 /// # Errors
 /// When nothing is missing, or a file cannot be read or written. No file was changed then.
-pub fn accept_lost_tail(place: &Place, watch: Watch<'_>) -> Result<LostTail, StoreVerbError> {
+pub fn accept_lost_tail(
+    place: &StoreLocation,
+    watch: ProgressCallback<'_>,
+) -> Result<LostTail, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
-    let node = described(place)?;
-    let expected = expected(place, Some(&node))?
-        .unwrap_or_else(|| Expected { lineage: Lineage { marking: true, ..Lineage::default() }, floor: 0 });
+    let node = require_description(place)?;
+    let expected = expected(place, Some(&node))?.unwrap_or_else(|| ExpectedServer {
+        lineage: Lineage { marking: true, ..Lineage::default() },
+        floor: 0,
+    });
     let dir = place.catalogue();
-    match offline::lost_tail(&dir, &expected, &scratch()?)? {
-        Tail::Lost => {}
-        Tail::Whole => {
+    match offline::check_tail(&dir, &expected, &scratch()?)? {
+        LogTail::Lost => {}
+        LogTail::Complete => {
             let what = "the log ends where it should: there is no lost end to go on without";
             return Err(StoreVerbError::Catalogue(what.to_owned()));
         }
-        Tail::Other(why) => return Err(StoreVerbError::Catalogue(why)),
+        LogTail::Other(why) => return Err(StoreVerbError::Catalogue(why)),
     }
-    offline::begin_log_anew(&dir, &scratch()?)?;
-    let catalogue = opened(place, watch)?;
+    offline::restart_log(&dir, &scratch()?)?;
+    let catalogue = open_offline(place, watch)?;
     let end = offline::log_entries(&dir, &scratch()?).map_err(|error| StoreVerbError::Catalogue(error.0))?;
     let mut named = HashSet::new();
     catalogue
@@ -65,30 +74,30 @@ pub fn accept_lost_tail(place: &Place, watch: Watch<'_>) -> Result<LostTail, Sto
         })
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     let hot = StoreVerbError::io(place.segments.hot());
-    let keys = unnamed_after(&place.segments, node.incarnation, end, &named).map_err(hot)?;
-    begin(place, node)?;
+    let keys = unnamed_chunks_after(&place.segments, node.incarnation, end, &named).map_err(hot)?;
+    begin_timeline(place, node)?;
     Ok(LostTail { entries: expected.floor.saturating_sub(end), keys })
 }
 
 /// Begins the next timeline of a directory: in its description, and in the marks of its directories of
 /// segments.
-pub(super) fn begin(place: &Place, node: Node) -> Result<(), StoreVerbError> {
+pub(super) fn begin_timeline(place: &StoreLocation, node: NodeDescription) -> Result<(), StoreVerbError> {
     let Some(before) = node.lineage() else { return Ok(()) };
     let next = node.next_incarnation()?;
     next.write(&place.dir)?;
     let own = next.lineage().unwrap_or_default().own;
     for dir in place.segments.all().chain([place.checkpoints.as_path()]) {
-        pass_mark(dir, &before.own, &own).map_err(StoreVerbError::io(dir))?;
+        replace_mark(dir, &before.own, &own).map_err(StoreVerbError::io(dir))?;
     }
     Ok(())
 }
 
-fn described(place: &Place) -> Result<Node, StoreVerbError> {
+fn require_description(place: &StoreLocation) -> Result<NodeDescription, StoreVerbError> {
     DataDir::description(&place.dir)?.ok_or_else(|| StoreVerbError::NoDataDir(place.dir.clone()))
 }
 
 /// Opens the catalogue without requiring that it is complete.
-fn opened(place: &Place, watch: Watch<'_>) -> Result<Offline, StoreVerbError> {
+fn open_offline(place: &StoreLocation, watch: ProgressCallback<'_>) -> Result<Offline, StoreVerbError> {
     let mut findings = Vec::new();
     let catalogue = Offline::open(&place.catalogue(), &scratch()?, None, &mut findings, watch)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;

@@ -4,8 +4,8 @@
 //! queue, and if the queue is full the line is dropped and counted. A separate thread writes the lines. Lines
 //! are not synced: a power loss loses the last ones, and a stopping server writes the queued ones.
 
-use super::observed::{Ending, Notes};
-use crate::rotating::Rotating;
+use super::observed::{RequestEnding, RequestNotes};
+use crate::rotating::RotatingFile;
 use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
 use mlgw_config::AccessLogSection;
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ const WRITE_BYTES: usize = 64 * 1024;
 
 /// Fields of a line.
 #[derive(Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct AccessLogLine {
     time: String,
     request_id: String,
     from: String,
@@ -48,8 +48,8 @@ pub(super) struct Line {
     user_agent: String,
 }
 
-impl Line {
-    pub(super) fn new(notes: Notes, ending: &Ending) -> Self {
+impl AccessLogLine {
+    pub(super) fn new(notes: RequestNotes, ending: &RequestEnding) -> Self {
         Self {
             time: notes.time.to_string(),
             request_id: notes.id,
@@ -61,7 +61,7 @@ impl Line {
             path: notes.path,
             status: ending.status,
             error: ending.failure.map(|failure| failure.code.as_str()),
-            short_of: ending.failure.and_then(|failure| failure.short_of),
+            short_of: ending.failure.and_then(|failure| failure.shortage),
             bytes_in: ending.bytes_in,
             bytes_out: ending.bytes_out,
             first_byte_ms: millis(ending.first_byte),
@@ -79,19 +79,19 @@ fn millis(took: Duration) -> f64 {
 #[derive(Debug)]
 pub struct AccessLog {
     one_in: AtomicU64,
-    writer: Mutex<Option<Writer>>,
-    lines: Option<SyncSender<Box<Line>>>,
-    counts: Arc<Counts>,
+    writer: Mutex<Option<AccessLogThread>>,
+    lines: Option<SyncSender<Box<AccessLogLine>>>,
+    counts: Arc<AccessLogCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct AccessLogCounts {
     written: AtomicU64,
     dropped: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Writer(JoinHandle<()>);
+struct AccessLogThread(JoinHandle<()>);
 
 impl AccessLog {
     /// Returns a log that is switched off.
@@ -106,7 +106,7 @@ impl AccessLog {
     /// Returns the error of the operating system if the thread cannot be started.
     pub fn start(dir: &Path, settings: &AccessLogSection) -> io::Result<Self> {
         let (lines, incoming) = sync_channel(ACCESS_LOG_QUEUE_LINES);
-        let counts = Arc::<Counts>::default();
+        let counts = Arc::<AccessLogCounts>::default();
         let file = LogFile {
             dir: dir.to_owned(),
             bytes_max: settings.file_bytes_max.0,
@@ -118,7 +118,7 @@ impl AccessLog {
         let thread = std::thread::Builder::new().name("access-log".into());
         let thread = thread.spawn(move || file.write_all(&incoming))?;
         let one_in = AtomicU64::new(settings.one_in);
-        Ok(Self { one_in, writer: Mutex::new(Some(Writer(thread))), lines: Some(lines), counts })
+        Ok(Self { one_in, writer: Mutex::new(Some(AccessLogThread(thread))), lines: Some(lines), counts })
     }
 
     /// Changes the sampling: one line per `one_in` requests; 0 for none.
@@ -128,7 +128,7 @@ impl AccessLog {
 
     /// True if the request with this number gets a line.
     #[must_use]
-    pub fn takes(&self, number: u64) -> bool {
+    pub fn is_sampled(&self, number: u64) -> bool {
         match self.one_in.load(Relaxed) {
             0 => false,
             one_in => number.is_multiple_of(one_in),
@@ -141,7 +141,7 @@ impl AccessLog {
         (self.counts.written.load(Relaxed), self.counts.dropped.load(Relaxed))
     }
 
-    pub(super) fn write(&self, line: Line) {
+    pub(super) fn write(&self, line: AccessLogLine) {
         let taken = self.lines.as_ref().is_some_and(|lines| lines.try_send(Box::new(line)).is_ok());
         if !taken {
             self.counts.dropped.fetch_add(1, Relaxed);
@@ -153,7 +153,7 @@ impl Drop for AccessLog {
     /// Writes the queued lines and ends the thread.
     fn drop(&mut self) {
         drop(self.lines.take());
-        if let Some(Writer(thread)) = self.writer.lock().take()
+        if let Some(AccessLogThread(thread)) = self.writer.lock().take()
             && thread.join().is_err()
         {
             tracing::error!("the access log's thread ended badly");
@@ -166,14 +166,14 @@ struct LogFile {
     dir: PathBuf,
     bytes_max: u64,
     files_max: u64,
-    counts: Arc<Counts>,
-    open: Option<Rotating>,
+    counts: Arc<AccessLogCounts>,
+    open: Option<RotatingFile>,
     /// True if the last write failed; consecutive failures are logged once.
     failing: bool,
 }
 
 impl LogFile {
-    fn write_all(mut self, incoming: &Receiver<Box<Line>>) {
+    fn write_all(mut self, incoming: &Receiver<Box<AccessLogLine>>) {
         let mut text = Vec::new();
         while let Ok(first) = incoming.recv() {
             let (mut next, mut count) = (Some(first), 0);
@@ -210,7 +210,7 @@ impl LogFile {
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
         let file = match &mut self.open {
             Some(file) => file,
-            none => none.insert(Rotating::open(&self.dir, FILE_NAME, self.bytes_max, self.files_max)?),
+            none => none.insert(RotatingFile::open(&self.dir, FILE_NAME, self.bytes_max, self.files_max)?),
         };
         file.append(text)
     }
@@ -218,7 +218,7 @@ impl LogFile {
 
 #[cfg(test)]
 mod tests {
-    use super::{AccessLog, FILE_NAME, Line};
+    use super::{AccessLog, AccessLogLine, FILE_NAME};
     use mlgw_common::ByteSize;
     use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
     use mlgw_config::AccessLogSection;
@@ -228,8 +228,8 @@ mod tests {
         AccessLogSection { one_in, dir: None, file_bytes_max: ByteSize(1 << 20), files_max: 2 }
     }
 
-    fn line(path: &str) -> Line {
-        Line {
+    fn line(path: &str) -> AccessLogLine {
+        AccessLogLine {
             time: "t".into(),
             request_id: "r".into(),
             from: "127.0.0.1:1".into(),
@@ -257,11 +257,11 @@ mod tests {
     #[test]
     fn one_in_n_requests_is_sampled() {
         let log = AccessLog::off();
-        assert!(!log.takes(0) && !log.takes(1));
+        assert!(!log.is_sampled(0) && !log.is_sampled(1));
         log.set_one_in(1);
-        assert!(log.takes(0) && log.takes(1));
+        assert!(log.is_sampled(0) && log.is_sampled(1));
         log.set_one_in(100);
-        assert_eq!((0..1000).filter(|number| log.takes(*number)).count(), 10);
+        assert_eq!((0..1000).filter(|number| log.is_sampled(*number)).count(), 10);
     }
 
     #[test]

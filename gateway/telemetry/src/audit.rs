@@ -5,7 +5,7 @@
 //! reaches its maximum length is renamed and a new one is begun; the oldest files are deleted. A power loss
 //! may leave a partial last line, whose change was never acknowledged.
 
-use crate::rotating::Rotating;
+use crate::rotating::RotatingFile;
 use mlgw_config::Audit;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub const FILE_NAME: &str = "audit.log";
 
 /// A line of the audit log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Line {
+pub struct AuditLine {
     /// Time of the change, RFC 3339.
     pub time: String,
     /// Access key of the caller.
@@ -40,7 +40,7 @@ pub struct Line {
 /// Writer of the audit log. Clones share the file.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
-    file: Option<Arc<Mutex<Rotating>>>,
+    file: Option<Arc<Mutex<RotatingFile>>>,
 }
 
 impl AuditLog {
@@ -52,7 +52,7 @@ impl AuditLog {
         if !settings.enabled {
             return Ok(Self { file: None });
         }
-        let rotating = Rotating::open(dir, FILE_NAME, settings.file_bytes_max.0, settings.files_max)?;
+        let rotating = RotatingFile::open(dir, FILE_NAME, settings.file_bytes_max.0, settings.files_max)?;
         Ok(Self { file: Some(Arc::new(Mutex::new(rotating))) })
     }
 
@@ -60,7 +60,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// Returns an error if the line may not be on stable media.
-    pub async fn write(&self, line: Line) -> io::Result<()> {
+    pub async fn write(&self, line: AuditLine) -> io::Result<()> {
         let Some(file) = self.file.clone() else { return Ok(()) };
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
@@ -75,13 +75,13 @@ impl AuditLog {
 
 #[cfg(test)]
 mod tests {
-    use super::{AuditLog, FILE_NAME, Line};
+    use super::{AuditLine, AuditLog, FILE_NAME};
     use mlgw_common::ByteSize;
     use mlgw_config::Audit;
     use std::path::Path;
 
-    fn line(resource: &str) -> Line {
-        Line {
+    fn line(resource: &str) -> AuditLine {
+        AuditLine {
             time: "2026-11-20T00:00:00.000Z".into(),
             who: "AK".into(),
             from: "127.0.0.1:1".into(),
@@ -100,7 +100,7 @@ mod tests {
 
     fn resources(dir: &Path, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
-        let whole = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+        let whole = text.lines().filter_map(|line| serde_json::from_str::<AuditLine>(line).ok());
         whole.map(|line| line.resource).collect()
     }
 

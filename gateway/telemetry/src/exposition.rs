@@ -3,7 +3,7 @@
 //! Stateless: each scrape reads the counters of the requests and the snapshots of the catalogue and the
 //! tiers.
 
-use super::table::{Definition, Kind};
+use super::table::{MetricDefinition, MetricKind};
 use mlgw_common::histogram::{BOUNDS_MICROS, Durations};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -15,7 +15,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// Value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
+pub enum MetricValue {
     /// Value of a counter.
     Count(u64),
     /// Value of a gauge.
@@ -28,33 +28,33 @@ pub enum Value {
 
 /// Values of one metric, each with its label values in the order of the table.
 #[derive(Debug)]
-pub struct Family {
-    metric: &'static Definition,
-    values: Vec<(Vec<String>, Value)>,
+pub struct MetricFamily {
+    metric: &'static MetricDefinition,
+    values: Vec<(Vec<String>, MetricValue)>,
 }
 
-impl Family {
+impl MetricFamily {
     /// Returns a family without values.
     #[must_use]
-    pub const fn new(metric: &'static Definition) -> Self {
+    pub const fn new(metric: &'static MetricDefinition) -> Self {
         Self { metric, values: Vec::new() }
     }
 
     /// Returns a family of one value without labels.
     #[must_use]
-    pub fn single(metric: &'static Definition, value: Value) -> Self {
+    pub fn single(metric: &'static MetricDefinition, value: MetricValue) -> Self {
         Self::new(metric).with(&[], value)
     }
 
     /// Returns the family with another value.
     #[must_use]
-    pub fn with(mut self, labels: &[&str], value: Value) -> Self {
+    pub fn with(mut self, labels: &[&str], value: MetricValue) -> Self {
         self.push(labels, value);
         self
     }
 
     /// Adds a value.
-    pub fn push(&mut self, labels: &[&str], value: Value) {
+    pub fn push(&mut self, labels: &[&str], value: MetricValue) {
         assert_eq!(labels.len(), self.metric.labels.len(), "the labels of {}", self.metric.name);
         self.values.push((labels.iter().map(|&label| label.to_owned()).collect(), value));
     }
@@ -63,7 +63,7 @@ impl Family {
         if self.values.is_empty() {
             return Ok(());
         }
-        let Definition { doc, kind, labels, .. } = self.metric;
+        let MetricDefinition { doc, kind, labels, .. } = self.metric;
         let unit = self.metric.unit();
         let mut metric =
             encoder.encode_descriptor(self.metric.stem(), doc, unit.as_ref(), kind.metric_type())?;
@@ -80,15 +80,15 @@ impl Family {
     }
 }
 
-fn encode_value(encoder: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> fmt::Result {
+fn encode_value(encoder: &mut MetricEncoder<'_>, kind: MetricKind, value: &MetricValue) -> fmt::Result {
     match value {
-        Value::Count(count) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
-        Value::Level(level) => encoder.encode_gauge(level),
-        Value::Seconds(seconds) if kind == Kind::Counter => {
+        MetricValue::Count(count) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
+        MetricValue::Level(level) => encoder.encode_gauge(level),
+        MetricValue::Seconds(seconds) if kind == MetricKind::Counter => {
             encoder.encode_counter::<NoLabelSet, _, f64>(seconds, None)
         }
-        Value::Seconds(seconds) => encoder.encode_gauge(seconds),
-        Value::Durations(durations) => {
+        MetricValue::Seconds(seconds) => encoder.encode_gauge(seconds),
+        MetricValue::Durations(durations) => {
             let (sum_seconds, count) = (durations.nanos as f64 / 1e9, durations.count());
             encoder.encode_histogram::<NoLabelSet>(sum_seconds, count, &buckets(durations), None)
         }
@@ -103,7 +103,7 @@ fn buckets(durations: &Durations) -> Vec<(f64, u64)> {
 
 /// Passes the families of a scrape to the encoder.
 #[derive(Debug)]
-struct Scrape(Vec<Family>);
+struct Scrape(Vec<MetricFamily>);
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -115,7 +115,7 @@ impl Collector for Scrape {
 ///
 /// # Errors
 /// Returns the encoder's error; encoding to memory does not fail.
-pub fn text(families: Vec<Family>) -> Result<String, fmt::Error> {
+pub fn text(families: Vec<MetricFamily>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(families)));
     let mut out = String::new();
@@ -125,9 +125,9 @@ pub fn text(families: Vec<Family>) -> Result<String, fmt::Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{Kind, METRICS, REQUEST_DURATION};
-    use super::{Family, Value, text};
-    use mlgw_common::histogram::Histogram;
+    use super::super::table::{METRICS, MetricKind, REQUEST_DURATION};
+    use super::{MetricFamily, MetricValue, text};
+    use mlgw_common::histogram::DurationHistogram;
 
     /// The exposed names are those of the table, whatever suffixes the encoder adds to a stem.
     #[test]
@@ -135,18 +135,18 @@ mod tests {
         for metric in METRICS {
             let labels: Vec<&str> = metric.labels.iter().map(|_| "x").collect();
             let value = match metric.kind {
-                Kind::Counter => Value::Count(7),
-                Kind::Gauge => Value::Level(7),
-                Kind::Histogram => {
-                    let histogram = Histogram::default();
+                MetricKind::Counter => MetricValue::Count(7),
+                MetricKind::Gauge => MetricValue::Level(7),
+                MetricKind::Histogram => {
+                    let histogram = DurationHistogram::default();
                     histogram.record(std::time::Duration::from_secs(7));
-                    Value::Durations(histogram.snapshot())
+                    MetricValue::Durations(histogram.snapshot())
                 }
             };
-            let text = text(vec![Family::new(metric).with(&labels, value)]).unwrap();
+            let text = text(vec![MetricFamily::new(metric).with(&labels, value)]).unwrap();
             let sample = match metric.kind {
-                Kind::Histogram => format!("{}_count", metric.name),
-                Kind::Counter | Kind::Gauge => metric.name.to_owned(),
+                MetricKind::Histogram => format!("{}_count", metric.name),
+                MetricKind::Counter | MetricKind::Gauge => metric.name.to_owned(),
             };
             let line = text.lines().find(|line| {
                 line.starts_with(&format!("{sample}{{")) || line.starts_with(&format!("{sample} "))
@@ -161,12 +161,12 @@ mod tests {
 
     #[test]
     fn histogram_buckets_are_cumulative() {
-        let histogram = Histogram::default();
+        let histogram = DurationHistogram::default();
         for millis in [1, 2, 3] {
             histogram.record(std::time::Duration::from_millis(millis));
         }
-        let family =
-            Family::new(REQUEST_DURATION).with(&["GetObject"], Value::Durations(histogram.snapshot()));
+        let family = MetricFamily::new(REQUEST_DURATION)
+            .with(&["GetObject"], MetricValue::Durations(histogram.snapshot()));
         let text = text(vec![family]).unwrap();
         for line in [
             "mlgw_request_duration_seconds_bucket{le=\"0.001\",op=\"GetObject\"} 1",

@@ -17,9 +17,9 @@ pub mod table;
 pub mod traces;
 
 use access_log::AccessLog;
-use exposition::{Family, Value};
-use mlgw_common::histogram::{Durations, Histogram};
-use mlgw_objects::Shortage;
+use exposition::{MetricFamily, MetricValue};
+use mlgw_common::histogram::{DurationHistogram, Durations};
+use mlgw_objects::ResourceShortage;
 use mlgw_objects::metrics::{ObjectMetrics, QUOTAS};
 use mlgw_wire::error::Code;
 use mlgw_wire::operation::Operation;
@@ -43,7 +43,7 @@ const STATUSES: [u16; 24] = [
 /// Status of a request whose client disconnected.
 const CLIENT_GONE: u16 = 499;
 /// Statuses of a server that is short of a resource, which is not counted as a server error.
-const SHORT: [u16; 2] = [503, 507];
+const SHORTAGE_STATUSES: [u16; 2] = [503, 507];
 /// Status of an operation that this server does not offer; not counted as a server error.
 const NOT_IMPLEMENTED: u16 = 501;
 /// Sources of a response's bytes.
@@ -51,18 +51,18 @@ const TIERS: [&str; 2] = ["none", "hot"];
 
 /// Counters of one operation.
 #[derive(Debug, Default)]
-struct OfOperation {
+struct OperationCounters {
     statuses: [AtomicU64; STATUSES.len() + 1],
-    duration: Histogram,
-    first_byte: [Histogram; TIERS.len()],
+    duration: DurationHistogram,
+    first_byte: [DurationHistogram; TIERS.len()],
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
 }
 
 /// Counters of the gateway.
 #[derive(Debug)]
-pub struct Metrics {
-    operations: Vec<OfOperation>,
+pub struct GatewayMetrics {
+    operations: Vec<OperationCounters>,
     /// Error responses, indexed by the position of their code in [`Code::ALL`].
     error_codes: Vec<AtomicU64>,
     inflight: AtomicI64,
@@ -79,7 +79,7 @@ pub struct Metrics {
 
 /// Totals of one operation since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct OperationTotals {
     /// Requests answered or abandoned.
     pub requests: u64,
     /// Requests that failed because of the server: status 5xx, except 501 and the statuses of a shortage.
@@ -94,7 +94,7 @@ pub struct Done {
     pub duration: Durations,
 }
 
-impl Done {
+impl OperationTotals {
     /// Returns the difference to the `earlier` totals.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -109,19 +109,19 @@ impl Done {
     }
 }
 
-impl OfOperation {
-    fn done(&self) -> Done {
-        let of_statuses = |wanted: &dyn Fn(u16) -> bool| {
+impl OperationCounters {
+    fn totals(&self) -> OperationTotals {
+        let sum_of_statuses = |wanted: &dyn Fn(u16) -> bool| {
             let counts = STATUSES.iter().zip(&self.statuses).filter(|(status, _)| wanted(**status));
             counts.map(|(_, count)| count.load(Relaxed)).sum()
         };
         let duration = self.duration.snapshot();
-        Done {
+        OperationTotals {
             requests: duration.count(),
-            errors: of_statuses(&|status| {
-                status >= 500 && status != NOT_IMPLEMENTED && !SHORT.contains(&status)
+            errors: sum_of_statuses(&|status| {
+                status >= 500 && status != NOT_IMPLEMENTED && !SHORTAGE_STATUSES.contains(&status)
             }),
-            refused: of_statuses(&|status| SHORT.contains(&status)),
+            refused: sum_of_statuses(&|status| SHORTAGE_STATUSES.contains(&status)),
             bytes_in: self.bytes_in.load(Relaxed),
             bytes_out: self.bytes_out.load(Relaxed),
             duration,
@@ -129,13 +129,13 @@ impl OfOperation {
     }
 }
 
-impl Metrics {
+impl GatewayMetrics {
     /// Returns counters at zero. Requests that take at least `slow_request_millis` are logged; 0 disables the
     /// slow log.
     #[must_use]
     pub fn new(slow_request_millis: u64) -> Self {
         Self {
-            operations: Operation::ALL.iter().map(|_| OfOperation::default()).collect(),
+            operations: Operation::ALL.iter().map(|_| OperationCounters::default()).collect(),
             error_codes: Code::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             inflight: AtomicI64::new(0),
             connections: AtomicI64::new(0),
@@ -147,7 +147,7 @@ impl Metrics {
     }
 
     fn count(&self, operation: Operation, status: u16, took: Duration) {
-        let of = self.of(operation);
+        let of = self.counters_of(operation);
         let at = STATUSES.binary_search(&status).unwrap_or(STATUSES.len());
         of.statuses[at].fetch_add(1, Relaxed);
         of.duration.record(took);
@@ -158,7 +158,7 @@ impl Metrics {
         self.error_codes[code as usize].fetch_add(1, Relaxed);
     }
 
-    fn of(&self, operation: Operation) -> &OfOperation {
+    fn counters_of(&self, operation: Operation) -> &OperationCounters {
         &self.operations[operation as usize]
     }
 
@@ -183,18 +183,19 @@ impl Metrics {
 
     /// Returns the totals of each operation that was requested at least once.
     #[must_use]
-    pub fn done(&self) -> Vec<(Operation, Done)> {
-        let all = Operation::ALL.iter().zip(&self.operations).map(|(operation, of)| (*operation, of.done()));
+    pub fn totals(&self) -> Vec<(Operation, OperationTotals)> {
+        let all =
+            Operation::ALL.iter().zip(&self.operations).map(|(operation, of)| (*operation, of.totals()));
         all.filter(|(_, done)| done.requests > 0).collect()
     }
 
     /// Returns the current values as metric families.
     #[must_use]
-    pub fn families(&self) -> Vec<Family> {
-        let mut requests = Family::new(REQUESTS);
-        let mut duration = Family::new(REQUEST_DURATION);
-        let mut first_byte = Family::new(FIRST_BYTE);
-        let mut bytes = Family::new(REQUEST_BYTES);
+    pub fn families(&self) -> Vec<MetricFamily> {
+        let mut requests = MetricFamily::new(REQUESTS);
+        let mut duration = MetricFamily::new(REQUEST_DURATION);
+        let mut first_byte = MetricFamily::new(FIRST_BYTE);
+        let mut bytes = MetricFamily::new(REQUEST_BYTES);
         let mut errors = 0;
         for (operation, of) in Operation::ALL.iter().zip(&self.operations) {
             let op = operation.name();
@@ -206,41 +207,41 @@ impl Metrics {
                 let count = count.load(Relaxed);
                 if count > 0 {
                     let status = STATUSES.get(at).map_or_else(|| "other".to_owned(), u16::to_string);
-                    requests.push(&[op, &status], Value::Count(count));
+                    requests.push(&[op, &status], MetricValue::Count(count));
                 }
             }
-            errors += of.done().errors;
-            duration.push(&[op], Value::Durations(durations));
-            for (tier, durations) in TIERS.iter().zip(of.first_byte.iter().map(Histogram::snapshot)) {
+            errors += of.totals().errors;
+            duration.push(&[op], MetricValue::Durations(durations));
+            for (tier, durations) in TIERS.iter().zip(of.first_byte.iter().map(DurationHistogram::snapshot)) {
                 if durations.count() > 0 {
-                    first_byte.push(&[op, tier], Value::Durations(durations));
+                    first_byte.push(&[op, tier], MetricValue::Durations(durations));
                 }
             }
-            bytes.push(&[op, "in"], Value::Count(of.bytes_in.load(Relaxed)));
-            bytes.push(&[op, "out"], Value::Count(of.bytes_out.load(Relaxed)));
+            bytes.push(&[op, "in"], MetricValue::Count(of.bytes_in.load(Relaxed)));
+            bytes.push(&[op, "out"], MetricValue::Count(of.bytes_out.load(Relaxed)));
         }
-        let mut codes = Family::new(REQUEST_ERROR_CODES);
+        let mut codes = MetricFamily::new(REQUEST_ERROR_CODES);
         for (code, count) in Code::ALL.iter().zip(&self.error_codes) {
             let count = count.load(Relaxed);
             if count > 0 {
-                codes.push(&[code.as_str()], Value::Count(count));
+                codes.push(&[code.as_str()], MetricValue::Count(count));
             }
         }
-        let mut over = Family::new(QUOTA_REFUSED);
+        let mut over = MetricFamily::new(QUOTA_REFUSED);
         for (quota, count) in QUOTAS.iter().zip(self.objects.quota_refused()) {
-            over.push(&[quota], Value::Count(count));
+            over.push(&[quota], MetricValue::Count(count));
         }
-        let mut short = Family::new(THROTTLED);
-        for (shortage, count) in Shortage::ALL.iter().zip(self.objects.throttled()) {
-            short.push(&[shortage.name()], Value::Count(count));
+        let mut short = MetricFamily::new(THROTTLED);
+        for (shortage, count) in ResourceShortage::ALL.iter().zip(self.objects.throttled()) {
+            short.push(&[shortage.name()], MetricValue::Count(count));
         }
-        let inflight = Family::single(INFLIGHT_REQUESTS, Value::Level(self.inflight_requests()));
-        let connections = Family::single(CONNECTIONS, Value::Level(self.open_connections()));
+        let inflight = MetricFamily::single(INFLIGHT_REQUESTS, MetricValue::Level(self.inflight_requests()));
+        let connections = MetricFamily::single(CONNECTIONS, MetricValue::Level(self.open_connections()));
         let (written, dropped) = self.access_log.lines();
-        let access_log = Family::new(ACCESS_LOG_LINES)
-            .with(&["written"], Value::Count(written))
-            .with(&["dropped"], Value::Count(dropped));
-        let errors = Family::single(REQUEST_ERRORS, Value::Count(errors));
+        let access_log = MetricFamily::new(ACCESS_LOG_LINES)
+            .with(&["written"], MetricValue::Count(written))
+            .with(&["dropped"], MetricValue::Count(dropped));
+        let errors = MetricFamily::single(REQUEST_ERRORS, MetricValue::Count(errors));
         vec![
             requests,
             errors,
@@ -259,7 +260,7 @@ impl Metrics {
 
 /// Guard that counts an open connection until it is dropped.
 #[derive(Debug)]
-pub struct ConnectionCount(Arc<Metrics>);
+pub struct ConnectionCount(Arc<GatewayMetrics>);
 
 impl Drop for ConnectionCount {
     fn drop(&mut self) {

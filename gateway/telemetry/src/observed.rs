@@ -1,12 +1,12 @@
 //! Observation of a request from its head to the last byte of its response, for counters, logs and traces.
 //!
 //! Every request is timed and counted. Sampling by the access log or a trace is decided when a request
-//! begins; only sampled requests carry [`Notes`], the others pay for a comparison. An abandoned request (its
-//! future or its response is dropped) counts as a disconnected client.
+//! begins; only sampled requests carry [`RequestNotes`], the others pay for a comparison. An abandoned
+//! request (its future or its response is dropped) counts as a disconnected client.
 
-use super::access_log::Line;
-use super::slow_log::Slow;
-use super::{CLIENT_GONE, Metrics};
+use super::access_log::AccessLogLine;
+use super::slow_log::SlowRequest;
+use super::{CLIENT_GONE, GatewayMetrics};
 use bytes::BufMut;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
 use http::request::Parts;
@@ -30,20 +30,20 @@ const USER_AGENT_BYTES_MAX: usize = 256;
 pub struct Observed {
     /// Operation of the request, once it is known.
     pub operation: Operation,
-    metrics: Arc<Metrics>,
+    metrics: Arc<GatewayMetrics>,
     started: Instant,
     answered: bool,
-    failure: Option<Failure>,
-    notes: Option<Box<Notes>>,
+    failure: Option<RequestFailure>,
+    notes: Option<Box<RequestNotes>>,
 }
 
 /// Error with which a request was answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Failure {
+pub struct RequestFailure {
     /// S3 code of the response.
     pub code: Code,
     /// Name of the shortage that caused the error, if one did.
-    pub short_of: Option<&'static str>,
+    pub shortage: Option<&'static str>,
 }
 
 /// Sender of a request, with the request's number and id.
@@ -61,7 +61,7 @@ pub struct Arrival<'a> {
 
 /// Fields of a sampled request for the access log and traces.
 #[derive(Debug)]
-pub(super) struct Notes {
+pub(super) struct RequestNotes {
     pub(super) id: String,
     pub(super) time: Timestamp,
     pub(super) peer: SocketAddr,
@@ -78,7 +78,7 @@ pub(super) struct Notes {
 
 /// End of a request: status, durations, bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Ending {
+pub struct RequestEnding {
     pub(super) operation: Operation,
     pub(super) status: u16,
     /// Time to the head of the response.
@@ -88,14 +88,14 @@ pub struct Ending {
     pub(super) bytes_in: u64,
     /// Bytes of the response's body that were sent.
     pub bytes_out: u64,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<RequestFailure>,
 }
 
 impl Drop for Observed {
     fn drop(&mut self) {
         if !self.answered {
             let took = self.started.elapsed();
-            let ending = Ending {
+            let ending = RequestEnding {
                 operation: self.operation,
                 status: CLIENT_GONE,
                 first_byte: took,
@@ -111,14 +111,15 @@ impl Drop for Observed {
 
 impl Observed {
     /// Records the request for the access log and traces, if one of them samples it.
-    pub fn note(&mut self, arrival: Arrival<'_>, head: &Parts) {
-        let logged = self.metrics.access_log.takes(arrival.number);
-        let traced = self.metrics.traces.as_ref().and_then(|t| t.takes(arrival.number, &head.headers));
+    pub fn record_arrival(&mut self, arrival: Arrival<'_>, head: &Parts) {
+        let logged = self.metrics.access_log.is_sampled(arrival.number);
+        let traced =
+            self.metrics.traces.as_ref().and_then(|t| t.parent_context(arrival.number, &head.headers));
         if !logged && traced.is_none() {
             return;
         }
         let started = self.started;
-        self.notes = Some(Box::new(Notes {
+        self.notes = Some(Box::new(RequestNotes {
             id: arrival.id.to_owned(),
             time: arrival.time,
             peer: arrival.peer,
@@ -133,7 +134,7 @@ impl Observed {
     }
 
     /// Records the signer of the request and its bucket.
-    pub fn note_caller(&mut self, access_key: &str, bucket: Option<&str>) {
+    pub fn record_caller(&mut self, access_key: &str, bucket: Option<&str>) {
         if let Some(notes) = &mut self.notes {
             notes.access_key = Some(access_key.to_owned());
             notes.bucket = bucket.map(str::to_owned);
@@ -141,7 +142,7 @@ impl Observed {
     }
 
     /// Records the error with which the request is answered.
-    pub const fn note_failure(&mut self, failure: Failure) {
+    pub const fn record_failure(&mut self, failure: RequestFailure) {
         self.failure = Some(failure);
     }
 
@@ -153,62 +154,81 @@ impl Observed {
 
     /// Records the head of the response: its time and the announced bytes of the request. Adds the
     /// Server-Timing header. Returns the request's ending as far as it is known.
-    pub fn answer_head(&self, request: &HeaderMap, status: u16, answer: &mut HeaderMap) -> Ending {
+    pub fn record_response_head(
+        &self,
+        request: &HeaderMap,
+        status: u16,
+        answer: &mut HeaderMap,
+    ) -> RequestEnding {
         let took = self.started.elapsed();
         let operation = self.operation;
-        let of = self.metrics.of(operation);
+        let of = self.metrics.counters_of(operation);
         of.first_byte[usize::from(operation == Operation::GetObject)].record(took);
         let bytes_in = announced_bytes(request).unwrap_or(0);
         if bytes_in > 0 {
             of.bytes_in.fetch_add(bytes_in, Relaxed);
         }
         answer.insert(&SERVER_TIMING, server_timing(took, self.stages().as_deref()));
-        Ending { operation, status, first_byte: took, took, bytes_in, bytes_out: 0, failure: self.failure }
+        RequestEnding {
+            operation,
+            status,
+            first_byte: took,
+            took,
+            bytes_in,
+            bytes_out: 0,
+            failure: self.failure,
+        }
     }
 
     /// Finishes a request with a streamed response body. `is_whole` is false if sending was abandoned. The
     /// closure returns the path and the id of the request, for a line of the slow log.
     pub fn end_of_stream<'a>(
         &mut self,
-        mut ending: Ending,
+        mut ending: RequestEnding,
         is_whole: bool,
-        told: impl FnOnce() -> (&'a str, &'a str),
+        path_and_id: impl FnOnce() -> (&'a str, &'a str),
     ) {
         ending.took = self.started.elapsed();
         if !is_whole {
             ending.status = CLIENT_GONE;
         }
-        self.finish(ending, told);
+        self.finish(ending, path_and_id);
     }
 
     /// Counts the request and writes its log lines. The closure returns its path and id, for a line of the
     /// slow log.
-    pub fn finish<'a>(&mut self, ending: Ending, told: impl FnOnce() -> (&'a str, &'a str)) {
+    pub fn finish<'a>(&mut self, ending: RequestEnding, path_and_id: impl FnOnce() -> (&'a str, &'a str)) {
         let metrics = &self.metrics;
         self.answered = true;
         if ending.bytes_out > 0 {
-            metrics.of(ending.operation).bytes_out.fetch_add(ending.bytes_out, Relaxed);
+            metrics.counters_of(ending.operation).bytes_out.fetch_add(ending.bytes_out, Relaxed);
         }
-        let Ending { operation, status, took, failure, .. } = ending;
+        let RequestEnding { operation, status, took, failure, .. } = ending;
         if let Some(failure) = failure {
             metrics.count_error(failure.code);
         }
         metrics.count(operation, status, took);
         if status != CLIENT_GONE && metrics.slow_log.is_slow(took) {
-            let (path, request_id) = told();
-            metrics.slow_log.note(Slow { operation: operation.name(), path, status, took, request_id });
+            let (path, request_id) = path_and_id();
+            metrics.slow_log.log_request(SlowRequest {
+                operation: operation.name(),
+                path,
+                status,
+                took,
+                request_id,
+            });
         }
         let Some(notes) = self.notes.take() else { return };
         if let (Some(traces), Some((parent, stages))) = (&metrics.traces, &notes.traced) {
-            traces.tell(&notes, parent, stages, &ending);
+            traces.export(&notes, parent, stages, &ending);
         }
         if notes.logged {
-            metrics.access_log.write(Line::new(*notes, &ending));
+            metrics.access_log.write(AccessLogLine::new(*notes, &ending));
         }
     }
 }
 
-impl Metrics {
+impl GatewayMetrics {
     /// Starts the observation of a request.
     #[must_use]
     pub fn begin(self: &Arc<Self>) -> Observed {
@@ -251,7 +271,7 @@ fn server_timing(took: Duration, stages: Option<&Stages>) -> HeaderValue {
     let mut free = total.as_mut_slice();
     put_entry(&mut free, "total", took);
     let used = TOTAL_BYTES_MAX - free.len();
-    let told = match stages {
+    let value = match stages {
         None => HeaderValue::from_bytes(&total[..used]),
         Some(stages) => {
             let mut text = total[..used].to_vec();
@@ -262,7 +282,7 @@ fn server_timing(took: Duration, stages: Option<&Stages>) -> HeaderValue {
             HeaderValue::from_bytes(&text)
         }
     };
-    told.unwrap_or(HeaderValue::from_static("total"))
+    value.unwrap_or(HeaderValue::from_static("total"))
 }
 
 /// Appends a name and milliseconds with three decimals, without the cost of float formatting.
@@ -301,7 +321,7 @@ mod tests {
         }
         let stages = Stages::new(Instant::now());
         stages.push("commit", Instant::now());
-        let told = server_timing(Duration::from_micros(1), Some(&stages));
-        assert!(told.to_str().unwrap().starts_with("total;dur=0.001, commit;dur=0."), "{told:?}");
+        let header = server_timing(Duration::from_micros(1), Some(&stages));
+        assert!(header.to_str().unwrap().starts_with("total;dur=0.001, commit;dur=0."), "{header:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 /// Resources of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Process {
+pub struct ProcessUsage {
     /// CPU time since the start, user and system.
     pub cpu_seconds: f64,
     /// Resident memory.
@@ -15,7 +15,7 @@ pub struct Process {
     pub open_files_max: u64,
 }
 
-impl Process {
+impl ProcessUsage {
     /// Reads the current usage from the operating system; unavailable values are 0.
     #[must_use]
     pub fn now() -> Self {
@@ -47,7 +47,7 @@ fn field(stat: &str, at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Process, cpu_ticks, field};
+    use super::{ProcessUsage, cpu_ticks, field};
 
     #[test]
     fn fields_are_counted_behind_the_name() {
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn this_process_takes_something() {
-        let now = Process::now();
+        let now = ProcessUsage::now();
         assert!(now.resident_bytes > 1 << 20 && now.open_files >= 3, "{now:?}");
         assert!(now.open_files_max > now.open_files, "{now:?}");
     }

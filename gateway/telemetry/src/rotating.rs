@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The current file and its rotation settings.
 #[derive(Debug)]
-pub(crate) struct Rotating {
+pub(crate) struct RotatingFile {
     dir: PathBuf,
     name: &'static str,
     file: File,
@@ -20,7 +20,7 @@ pub(crate) struct Rotating {
     files_max: u64,
 }
 
-impl Rotating {
+impl RotatingFile {
     /// Opens or creates `name` in `dir`, which is created if it does not exist. A file has at most
     /// `bytes_max` bytes (or one line); `files_max` files are kept.
     ///

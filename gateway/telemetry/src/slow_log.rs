@@ -19,12 +19,12 @@ pub struct SlowLog {
     started: Instant,
     /// Current second since `started`; its low eight bits are the number of lines written in it.
     window: AtomicU64,
-    left_out: AtomicU64,
+    suppressed: AtomicU64,
 }
 
 /// Fields of a line.
 #[derive(Clone, Copy, Debug)]
-pub struct Slow<'a> {
+pub struct SlowRequest<'a> {
     /// Operation.
     pub operation: &'static str,
     /// Path of the request.
@@ -45,7 +45,7 @@ impl SlowLog {
             threshold_millis: AtomicU64::new(threshold_millis),
             started: Instant::now(),
             window: AtomicU64::new(0),
-            left_out: AtomicU64::new(0),
+            suppressed: AtomicU64::new(0),
         }
     }
 
@@ -62,9 +62,9 @@ impl SlowLog {
     }
 
     /// Writes the line of a slow request, unless the rate is exceeded.
-    pub fn note(&self, slow: Slow<'_>) {
+    pub fn log_request(&self, slow: SlowRequest<'_>) {
         if !self.admit(self.started.elapsed().as_secs()) {
-            self.left_out.fetch_add(1, Relaxed);
+            self.suppressed.fetch_add(1, Relaxed);
             return;
         }
         tracing::warn!(
@@ -73,7 +73,7 @@ impl SlowLog {
             status = slow.status,
             took_ms = u64::try_from(slow.took.as_millis()).unwrap_or(u64::MAX),
             request_id = slow.request_id,
-            left_out = self.left_out.swap(0, Relaxed),
+            left_out = self.suppressed.swap(0, Relaxed),
             "slow request"
         );
     }

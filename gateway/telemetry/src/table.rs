@@ -10,11 +10,11 @@ use std::fmt::Write as _;
 
 /// A metric.
 #[derive(Debug)]
-pub struct Definition {
+pub struct MetricDefinition {
     /// Name as exposed to Prometheus; for a histogram the name of its family.
     pub name: &'static str,
     /// Counter, gauge or histogram.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Names of the labels.
     pub labels: &'static [&'static str],
     /// Help text.
@@ -23,7 +23,7 @@ pub struct Definition {
 
 /// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows; the name ends in `_total`.
     Counter,
     /// Goes up and down.
@@ -32,7 +32,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     pub(super) fn metric_type(self) -> MetricType {
         match self {
             Self::Counter => MetricType::Counter,
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-impl Definition {
+impl MetricDefinition {
     /// Returns the unit, which is the end of the name.
     #[must_use]
     pub fn unit(&self) -> Option<Unit> {
@@ -74,11 +74,11 @@ impl Definition {
 
 macro_rules! metrics {
     ($($id:ident: $kind:ident $name:literal [$($label:literal)*] $doc:literal)*) => {
-        $(#[doc = $doc] pub const $id: &Definition =
-            &Definition { name: $name, kind: Kind::$kind, labels: &[$($label),*], doc: $doc };)*
+        $(#[doc = $doc] pub const $id: &MetricDefinition =
+            &MetricDefinition { name: $name, kind: MetricKind::$kind, labels: &[$($label),*], doc: $doc };)*
 
         /// All metrics.
-        pub const METRICS: &[&Definition] = &[$($id),*];
+        pub const METRICS: &[&MetricDefinition] = &[$($id),*];
     };
 }
 
@@ -286,7 +286,7 @@ pub fn documentation() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, METRICS, documentation};
+    use super::{METRICS, MetricKind, documentation};
     use mlgw_testing::printed::assert_file_is;
 
     #[test]
@@ -300,10 +300,10 @@ mod tests {
     }
 
     /// Returns the metric that a series belongs to.
-    fn metric_of(series: &str) -> Option<&'static super::Definition> {
+    fn metric_of(series: &str) -> Option<&'static super::MetricDefinition> {
         let parts = ["", "_bucket", "_count", "_sum"];
         METRICS.iter().copied().find(|metric| {
-            let histogram = metric.kind == Kind::Histogram;
+            let histogram = metric.kind == MetricKind::Histogram;
             parts
                 .iter()
                 .any(|part| series == format!("{}{part}", metric.name) && histogram != part.is_empty())
@@ -371,9 +371,14 @@ mod tests {
                 metric.name
             );
             assert!(metric.name.starts_with("mlgw_"), "{}", metric.name);
-            assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
+            assert_eq!(
+                metric.name.ends_with("_total"),
+                metric.kind == MetricKind::Counter,
+                "{}",
+                metric.name
+            );
             let of_time = metric.name.ends_with("_seconds");
-            assert!(metric.kind != Kind::Histogram || of_time, "{}", metric.name);
+            assert!(metric.kind != MetricKind::Histogram || of_time, "{}", metric.name);
         }
     }
 }

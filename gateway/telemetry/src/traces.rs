@@ -5,7 +5,7 @@
 //! when the request has ended, from the recorded stages, and enter the exporter's bounded queue. Spans that
 //! do not fit are dropped: no request waits for a collector. A power loss loses the queued spans.
 
-use super::observed::{Ending, Notes};
+use super::observed::{RequestEnding, RequestNotes};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response};
@@ -30,13 +30,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio::runtime::Handle;
 
 /// Timeout of the collector for one batch.
-const SEND_PATIENCE: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which spans are collected before they are sent.
-const GATHER: Duration = Duration::from_secs(1);
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Maximum bytes that are read of a collector's response.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Time for which queued spans are sent when the server stops.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time after which an idle connection to the collector is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -72,17 +72,18 @@ impl Traces {
             ca_file: None,
             proxy: None,
             needs_tls: endpoint.starts_with("https:"),
-            connect_timeout: SEND_PATIENCE,
+            connect_timeout: SEND_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
         })?;
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Collector { http, runtime: Handle::current() })
+            .with_http_client(OtlpHttpClient { http, runtime: Handle::current() })
             .with_endpoint(endpoint)
-            .with_timeout(SEND_PATIENCE)
+            .with_timeout(SEND_TIMEOUT)
             .build()?;
-        let config =
-            BatchConfigBuilder::default().with_max_queue_size(TRACE_QUEUE_SPANS).with_scheduled_delay(GATHER);
+        let config = BatchConfigBuilder::default()
+            .with_max_queue_size(TRACE_QUEUE_SPANS)
+            .with_scheduled_delay(BATCH_DELAY);
         let batches = BatchSpanProcessor::builder(exporter).with_batch_config(config.build()).build();
         let resource = Resource::builder()
             .with_service_name("mlgw")
@@ -100,21 +101,27 @@ impl Traces {
     }
 
     /// Returns the parent context of the request with this number and these headers, if it is to be traced.
-    pub(super) fn takes(&self, number: u64, headers: &HeaderMap) -> Option<Context> {
-        let ours = || (self.one_in > 0 && number.is_multiple_of(self.one_in)).then(Context::new);
+    pub(super) fn parent_context(&self, number: u64, headers: &HeaderMap) -> Option<Context> {
+        let sampled_root = || (self.one_in > 0 && number.is_multiple_of(self.one_in)).then(Context::new);
         if !headers.contains_key("traceparent") {
-            return ours();
+            return sampled_root();
         }
         let parent = self.propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers));
         let (known, sampled) = {
             let span = parent.span();
             (span.span_context().is_valid(), span.span_context().is_sampled())
         };
-        if known { sampled.then_some(parent) } else { ours() }
+        if known { sampled.then_some(parent) } else { sampled_root() }
     }
 
     /// Creates the spans of a request that has ended.
-    pub(super) fn tell(&self, notes: &Notes, parent: &Context, stages: &Stages, ending: &Ending) {
+    pub(super) fn export(
+        &self,
+        notes: &RequestNotes,
+        parent: &Context,
+        stages: &Stages,
+        ending: &RequestEnding,
+    ) {
         let started = UNIX_EPOCH + Duration::from_millis(u64::try_from(notes.time.as_millis()).unwrap_or(0));
         let request = SpanBuilder::from_name(ending.operation.name())
             .with_kind(SpanKind::Server)
@@ -123,8 +130,8 @@ impl Traces {
         let request = self.tracer.build_with_context(request, parent);
         let context = parent.with_span(request);
         let send = (ending.took > ending.first_byte).then_some(("send", ending.first_byte, ending.took));
-        let noted = stages.all().into_iter().map(|stage| (stage.name, stage.begin, stage.end));
-        for (name, begin, end) in noted.chain(send) {
+        let recorded = stages.all().into_iter().map(|stage| (stage.name, stage.begin, stage.end));
+        for (name, begin, end) in recorded.chain(send) {
             let stage = SpanBuilder::from_name(name).with_start_time(started + begin);
             let mut stage = self.tracer.build_with_context(stage, &context);
             stage.end_with_timestamp(started + end);
@@ -139,7 +146,7 @@ impl Traces {
     /// Sends the queued spans and stops the export.
     pub async fn stop(&self) {
         let provider = self.provider.clone();
-        let stopped = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(STOP_PATIENCE));
+        let stopped = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(STOP_TIMEOUT));
         if let Ok(Err(error)) = stopped.await {
             tracing::warn!(%error, "the last traces were not sent");
         }
@@ -148,7 +155,7 @@ impl Traces {
 
 /// Returns the attributes of a request's span, named by OpenTelemetry's semantic conventions where they
 /// exist.
-fn attributes(notes: &Notes, ending: &Ending) -> Vec<KeyValue> {
+fn attributes(notes: &RequestNotes, ending: &RequestEnding) -> Vec<KeyValue> {
     let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut all = vec![
         KeyValue::new("http.request.method", notes.method.clone()),
@@ -162,7 +169,7 @@ fn attributes(notes: &Notes, ending: &Ending) -> Vec<KeyValue> {
     ];
     let failure = ending.failure;
     all.extend(failure.map(|failure| KeyValue::new("error.type", failure.code.as_str())));
-    let short_of = failure.and_then(|failure| failure.short_of);
+    let short_of = failure.and_then(|failure| failure.shortage);
     all.extend(short_of.map(|name| KeyValue::new("mlgw.short_of", name)));
     all.extend(notes.bucket.clone().map(|bucket| KeyValue::new("aws.s3.bucket", bucket)));
     all.extend(notes.access_key.clone().map(|key| KeyValue::new("enduser.id", key)));
@@ -172,12 +179,12 @@ fn attributes(notes: &Notes, ending: &Ending) -> Vec<KeyValue> {
 /// Sends batches to the collector. The exporter calls from its own thread, outside of the runtime that the
 /// connections need.
 #[derive(Debug)]
-struct Collector {
+struct OtlpHttpClient {
     http: Client<Full<Bytes>>,
     runtime: Handle,
 }
 
-impl HttpClient for Collector {
+impl HttpClient for OtlpHttpClient {
     fn send_bytes<'a, 'f>(
         &'a self,
         request: Request<Bytes>,
@@ -193,7 +200,7 @@ impl HttpClient for Collector {
             Ok::<_, HttpError>(Response::from_parts(head, body))
         };
         // The request and its timer are created inside the runtime, because both need it.
-        let sent = self.runtime.spawn(async move { tokio::time::timeout(SEND_PATIENCE, send).await });
+        let sent = self.runtime.spawn(async move { tokio::time::timeout(SEND_TIMEOUT, send).await });
         Box::pin(async move { sent.await?? })
     }
 }

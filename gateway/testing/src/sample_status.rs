@@ -5,7 +5,7 @@ use mlgw_api::{
     Shortage, Status, SyncStatus, TierStatus,
 };
 use mlgw_common::histogram::BUCKETS;
-use mlgw_objects::Shortage as Kind;
+use mlgw_objects::ResourceShortage as Kind;
 
 /// Returns the figures of an operation without errors.
 #[must_use]

@@ -32,7 +32,7 @@ pub fn head(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
 }
 
 /// A request to be signed.
-pub struct ToSign<'a> {
+pub struct RequestToSign<'a> {
     /// The method.
     pub method: &'a str,
     /// Path and query as sent.
@@ -47,14 +47,14 @@ pub struct ToSign<'a> {
     pub region: &'a str,
 }
 
-impl Default for ToSign<'_> {
+impl Default for RequestToSign<'_> {
     fn default() -> Self {
         let body = SignableBody::UnsignedPayload;
         Self { method: "GET", target: "/b/k", headers: &[], body, expires: None, region: "us-east-1" }
     }
 }
 
-impl ToSign<'_> {
+impl RequestToSign<'_> {
     /// Returns the head as it is sent, and its signature.
     ///
     /// # Panics

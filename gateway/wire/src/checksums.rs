@@ -8,13 +8,13 @@ use super::values::header_value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use mlgw_formats::checksum::{Algorithm, algorithm};
+use mlgw_formats::checksum::{Algorithm, algorithm_from_stored};
 use mlgw_formats::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion};
 use std::fmt::Write;
 
 /// Returns the XML element that carries a checksum of `algorithm`.
 #[must_use]
-pub const fn element(algorithm: Algorithm) -> &'static str {
+pub const fn xml_element(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Crc32 => "ChecksumCRC32",
         Algorithm::Crc32c => "ChecksumCRC32C",
@@ -35,7 +35,7 @@ pub const fn kind_name(kind: ChecksumKind) -> &'static str {
 
 /// Returns a checksum as in headers and documents; a composite one ends with its number of parts.
 #[must_use]
-pub fn text(checksum: &Checksum, part_count: u32) -> String {
+pub fn wire_value(checksum: &Checksum, part_count: u32) -> String {
     let mut text = BASE64.encode(&checksum.value);
     if checksum.kind() == ChecksumKind::Composite {
         // Writing to a String cannot fail.
@@ -72,17 +72,20 @@ pub fn check_part(
 }
 
 /// Adds the checksums of a body that was not uploaded in parts to the response headers.
-fn echo<'a>(checksums: impl IntoIterator<Item = &'a Checksum>, headers: &mut HeaderMap) {
+fn add_whole_body_headers<'a>(checksums: impl IntoIterator<Item = &'a Checksum>, headers: &mut HeaderMap) {
     for checksum in checksums {
-        let name = HeaderName::from_static(algorithm(checksum.algorithm()).header());
-        headers.insert(name, header_value(&text(checksum, 0)));
+        let name = HeaderName::from_static(algorithm_from_stored(checksum.algorithm()).header());
+        headers.insert(name, header_value(&wire_value(checksum, 0)));
     }
 }
 
 /// Adds the checksum of one algorithm to the response headers.
-pub fn echo_only(algorithm: Algorithm, checksums: &[Checksum], headers: &mut HeaderMap) {
-    let wanted = ChecksumAlgorithm::from(algorithm);
-    echo(checksums.iter().filter(|checksum| checksum.algorithm() == wanted), headers);
+pub fn add_header_of(algorithm: Algorithm, checksums: &[Checksum], headers: &mut HeaderMap) {
+    let stored_algorithm = ChecksumAlgorithm::from(algorithm);
+    add_whole_body_headers(
+        checksums.iter().filter(|checksum| checksum.algorithm() == stored_algorithm),
+        headers,
+    );
 }
 
 /// Adds the checksum of a part of `object` to the headers, with the kind of the object's checksum. The
@@ -90,23 +93,23 @@ pub fn echo_only(algorithm: Algorithm, checksums: &[Checksum], headers: &mut Hea
 pub fn describe_part(object: &ObjectVersion, part: &[Checksum], headers: &mut HeaderMap) {
     let Some(whole) = object.checksums.first() else { return };
     let Some(of_part) = part.iter().find(|one| one.algorithm == whole.algorithm) else { return };
-    echo([of_part], headers);
+    add_whole_body_headers([of_part], headers);
     headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind_name(whole.kind())));
 }
 
 /// Adds the checksums of an object to the headers, with their kind.
 pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
     for checksum in &object.checksums {
-        let name = HeaderName::from_static(algorithm(checksum.algorithm()).header());
-        headers.insert(name, header_value(&text(checksum, object.part_count)));
+        let name = HeaderName::from_static(algorithm_from_stored(checksum.algorithm()).header());
+        headers.insert(name, header_value(&wire_value(checksum, object.part_count)));
         headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind_name(checksum.kind())));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Algorithm, Code, check_part, text};
-    use mlgw_formats::checksum::stored;
+    use super::{Algorithm, Code, check_part, wire_value};
+    use mlgw_formats::checksum::stored_checksum;
     use mlgw_formats::schema::ChecksumKind;
 
     #[test]
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_composite_checksum_names_its_parts() {
-        let of = |kind| text(&stored(Algorithm::Crc32, kind, vec![0; 4]), 3);
+        let of = |kind| wire_value(&stored_checksum(Algorithm::Crc32, kind, vec![0; 4]), 3);
         assert_eq!(of(ChecksumKind::FullObject), "AAAAAA==");
         assert_eq!(of(ChecksumKind::Composite), "AAAAAA==-3");
     }

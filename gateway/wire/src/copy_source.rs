@@ -8,14 +8,14 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// Object that `x-amz-copy-source` names.
-pub struct Source {
+pub struct CopySource {
     /// The bucket.
     pub bucket: String,
     /// The key.
     pub key: ObjectKey,
 }
 
-impl Source {
+impl CopySource {
     /// Parses `bucket/key`, with or without a leading `/`, encoded like a query (a raw `+` is a space, as at
     /// AWS), and optionally with a version.
     ///
@@ -68,7 +68,7 @@ pub fn source_range(header: &str, size: u64) -> Result<Range<u64>, S3Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Source, source_range};
+    use super::{CopySource, source_range};
 
     #[test]
     fn a_source_comes_encoded_and_with_or_without_a_slash() {
@@ -80,18 +80,18 @@ mod tests {
             "b/k%2Bx/ü",
             "b/k%2bx/ü?versionId=null",
         ] {
-            let source = Source::parse(header).unwrap();
+            let source = CopySource::parse(header).unwrap();
             assert_eq!((source.bucket.as_str(), source.key.as_str()), ("b", "k+x/ü"), "{header}");
         }
         for header in ["", "b", "b/", "b/k?versionId=7"] {
-            assert!(Source::parse(header).is_err(), "{header}");
+            assert!(CopySource::parse(header).is_err(), "{header}");
         }
     }
 
     #[test]
     fn a_raw_plus_is_a_space_as_in_a_query() {
         for header in ["b/a+b%2Bc", "/b/a%20b%2Bc", "b%2Fa+b%2bc", "b/a b%2Bc", "b/a+b%2Bc?versionId=null"] {
-            let source = Source::parse(header).unwrap();
+            let source = CopySource::parse(header).unwrap();
             assert_eq!((source.bucket.as_str(), source.key.as_str()), ("b", "a b+c"), "{header}");
         }
     }

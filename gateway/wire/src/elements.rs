@@ -21,12 +21,12 @@ pub struct DeleteDocument {
     #[serde(rename = "Quiet", default)]
     pub quiet: bool,
     #[serde(rename = "Object", default)]
-    pub objects: Vec<Doomed>,
+    pub objects: Vec<ObjectToDelete>,
 }
 
 /// A key to delete, with its conditions.
 #[derive(Deserialize)]
-pub struct Doomed {
+pub struct ObjectToDelete {
     #[serde(rename = "Key")]
     pub key: String,
     #[serde(rename = "VersionId")]
@@ -68,7 +68,7 @@ pub struct ClientPart {
 impl ClientPart {
     /// Returns the checksum of `algorithm` that the client sent, if there is one.
     #[must_use]
-    pub fn stated(&self, algorithm: Algorithm) -> Option<&str> {
+    pub fn client_checksum(&self, algorithm: Algorithm) -> Option<&str> {
         let stated = match algorithm {
             Algorithm::Crc32 => &self.crc32,
             Algorithm::Crc32c => &self.crc32c,
@@ -85,7 +85,7 @@ impl ClientPart {
 #[derive(Deserialize)]
 pub struct TaggingDocument {
     #[serde(rename = "TagSet")]
-    pub set: TagSet,
+    pub set: TagSetElement,
 }
 
 impl TaggingDocument {
@@ -104,14 +104,14 @@ impl TaggingDocument {
 
 /// Content of [`TaggingDocument`].
 #[derive(Deserialize)]
-pub struct TagSet {
+pub struct TagSetElement {
     #[serde(rename = "Tag", default)]
-    pub tags: Vec<Tag>,
+    pub tags: Vec<TagElement>,
 }
 
 /// A tag.
 #[derive(Deserialize)]
-pub struct Tag {
+pub struct TagElement {
     #[serde(rename = "Key")]
     pub key: String,
     #[serde(rename = "Value")]

@@ -23,7 +23,7 @@ pub struct S3Error {
     fields: Vec<(&'static str, String)>,
     headers: Vec<(HeaderName, HeaderValue)>,
     cause: Option<Box<str>>,
-    short_of: Option<&'static str>,
+    shortage: Option<&'static str>,
 }
 
 impl S3Error {
@@ -39,7 +39,7 @@ impl S3Error {
             fields: Vec::new(),
             headers: Vec::new(),
             cause: None,
-            short_of: None,
+            shortage: None,
         }
     }
 
@@ -118,8 +118,8 @@ impl S3Error {
 
     /// Sets the name of the shortage that caused the error.
     #[must_use]
-    pub const fn short_of(mut self, name: &'static str) -> Self {
-        self.short_of = Some(name);
+    pub const fn with_shortage(mut self, name: &'static str) -> Self {
+        self.shortage = Some(name);
         self
     }
 
@@ -127,7 +127,7 @@ impl S3Error {
     /// response.
     #[must_use]
     pub const fn shortage(&self) -> Option<&'static str> {
-        self.short_of
+        self.shortage
     }
 
     /// Returns the code.

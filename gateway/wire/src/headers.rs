@@ -12,12 +12,12 @@ pub use hoist::hoist;
 
 use super::error::{Code, S3Error};
 use super::operation::Operation;
-use crate::access::{Action, OWNER};
+use crate::access::{OWNER, RequiredPermission};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use mlgw_common::limits::{REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX};
 use std::fmt::Write as _;
-use table::{Elsewhere, PREFIXES, ROWS, Row, Rule};
+use table::{HeaderElsewhere, HeaderRow, HeaderRule, PREFIXES, ROWS};
 
 /// Checks the size of a request's head: its total bytes and the number of its header lines. The second limit
 /// only affects lines so short that they take more memory than they have bytes.
@@ -30,14 +30,14 @@ pub fn check_size(head: &Parts) -> Result<(), S3Error> {
     let target = head.uri.path_and_query().map_or(1, |target| target.as_str().len());
     let bytes = head.method.as_str().len() + target + lines.sum::<usize>();
     if bytes > REQUEST_HEAD_BYTES_MAX || head.headers.len() > REQUEST_HEADERS_MAX {
-        return Err(too_large());
+        return Err(head_too_large());
     }
     Ok(())
 }
 
 /// Returns the error for a head that is too large.
 #[must_use]
-pub fn too_large() -> S3Error {
+pub fn head_too_large() -> S3Error {
     S3Error::new(Code::RequestHeaderSectionTooLarge)
         .field("MaxSizeAllowed", REQUEST_HEAD_BYTES_MAX.to_string())
         .field("MaxHeadersAllowed", REQUEST_HEADERS_MAX.to_string())
@@ -64,9 +64,11 @@ fn check(headers: &HeaderMap, operation: Operation, any_class: bool) -> Result<(
     for (name, value) in headers {
         let name = name.as_str();
         match find(name) {
-            Some(row) if any_class && matches!(row.rule, Rule::StorageClass) => {}
+            Some(row) if any_class && matches!(row.rule, HeaderRule::StorageClass) => {}
             Some(row) => row.check(name, value, operation)?,
-            None if name.starts_with("x-amz-") || name.starts_with("x-mlgw-") => return Err(refused(name)),
+            None if name.starts_with("x-amz-") || name.starts_with("x-mlgw-") => {
+                return Err(refused_header(name));
+            }
             None => {}
         }
     }
@@ -87,68 +89,87 @@ pub fn markdown() -> String {
             row.name,
             row.rule.words(),
             operations.join(", "),
-            row.because
+            row.reason
         );
     }
     page.push_str("| any other `x-amz-*` or `x-mlgw-*` | refused | | its meaning is not known |\n");
     page
 }
 
-fn find(name: &str) -> Option<&'static Row> {
+fn find(name: &str) -> Option<&'static HeaderRow> {
     match ROWS.binary_search_by(|row| row.name.cmp(name)) {
         Ok(at) => Some(&ROWS[at]),
         Err(_) => PREFIXES.iter().find(|row| name.starts_with(row.name)),
     }
 }
 
-fn refused(name: &str) -> S3Error {
+fn refused_header(name: &str) -> S3Error {
     S3Error::new(Code::NotImplemented)
         .message(format!("The header {name} asks for something that this server does not implement."))
         .field("Header", name)
 }
 
-impl Row {
+impl HeaderRow {
     fn check(&self, name: &str, value: &HeaderValue, operation: Operation) -> Result<(), S3Error> {
         let is = |values: &[&str]| values.iter().any(|v| value.as_bytes().eq_ignore_ascii_case(v.as_bytes()));
         match self.rule {
-            Rule::Honoured(operations, elsewhere) if !operations.contains(&operation) => match elsewhere {
-                Elsewhere::Means(_) => Ok(()),
-                Elsewhere::RefusedOnWrites if matches!(operation.action(), Action::Read | Action::List) => {
-                    Ok(())
+            HeaderRule::Honoured(operations, elsewhere) if !operations.contains(&operation) => {
+                match elsewhere {
+                    HeaderElsewhere::HasEffect(_) => Ok(()),
+                    HeaderElsewhere::RefusedOnWrites
+                        if matches!(
+                            operation.action(),
+                            RequiredPermission::Read | RequiredPermission::List
+                        ) =>
+                    {
+                        Ok(())
+                    }
+                    HeaderElsewhere::RefusedOnWrites | HeaderElsewhere::Refused => Err(refused_header(name)),
                 }
-                Elsewhere::RefusedOnWrites | Elsewhere::Refused => Err(refused(name)),
-            },
-            Rule::HonouredValues(_, values) | Rule::TrueIf(values) if !is(values) => Err(refused(name)),
-            Rule::Honoured(..) | Rule::HonouredValues(..) | Rule::True | Rule::TrueIf(_) => Ok(()),
-            Rule::StorageClass if is(&["STANDARD"]) => Ok(()),
-            Rule::StorageClass if is(table::STORAGE_CLASSES) => Err(refused(name)),
-            Rule::StorageClass => Err(S3Error::new(Code::InvalidStorageClass)),
-            Rule::Owner if is(&[OWNER]) => Ok(()),
-            Rule::Owner => Err(S3Error::new(Code::AccessDenied)),
-            Rule::Token => Err(S3Error::new(Code::InvalidToken)),
-            Rule::Refused => Err(refused(name)),
+            }
+            HeaderRule::HonouredValues(_, values) | HeaderRule::MetByValues(values) if !is(values) => {
+                Err(refused_header(name))
+            }
+            HeaderRule::Honoured(..)
+            | HeaderRule::HonouredValues(..)
+            | HeaderRule::AlwaysMet
+            | HeaderRule::MetByValues(_) => Ok(()),
+            HeaderRule::StorageClass if is(&["STANDARD"]) => Ok(()),
+            HeaderRule::StorageClass if is(table::STORAGE_CLASSES) => Err(refused_header(name)),
+            HeaderRule::StorageClass => Err(S3Error::new(Code::InvalidStorageClass)),
+            HeaderRule::Owner if is(&[OWNER]) => Ok(()),
+            HeaderRule::Owner => Err(S3Error::new(Code::AccessDenied)),
+            HeaderRule::Token => Err(S3Error::new(Code::InvalidToken)),
+            HeaderRule::Refused => Err(refused_header(name)),
         }
     }
 }
 
-impl Rule {
+impl HeaderRule {
     const fn operations(self) -> &'static [Operation] {
         match self {
             Self::Honoured(operations, _) | Self::HonouredValues(operations, _) => operations,
-            Self::True | Self::TrueIf(_) | Self::StorageClass | Self::Owner | Self::Token | Self::Refused => {
-                &[]
-            }
+            Self::AlwaysMet
+            | Self::MetByValues(_)
+            | Self::StorageClass
+            | Self::Owner
+            | Self::Token
+            | Self::Refused => &[],
         }
     }
 
     fn words(self) -> String {
         match self {
-            Self::Honoured(_, Elsewhere::Means(nothing)) => format!("honoured; elsewhere {nothing}"),
-            Self::Honoured(_, Elsewhere::RefusedOnWrites) => "honoured; refused on other writes".to_owned(),
-            Self::Honoured(_, Elsewhere::Refused) => "honoured; elsewhere refused".to_owned(),
+            Self::Honoured(_, HeaderElsewhere::HasEffect(nothing)) => {
+                format!("honoured; elsewhere {nothing}")
+            }
+            Self::Honoured(_, HeaderElsewhere::RefusedOnWrites) => {
+                "honoured; refused on other writes".to_owned()
+            }
+            Self::Honoured(_, HeaderElsewhere::Refused) => "honoured; elsewhere refused".to_owned(),
             Self::HonouredValues(_, values) => format!("honoured: `{}`; else refused", values.join("`, `")),
-            Self::True => "no effect".to_owned(),
-            Self::TrueIf(values) => format!("no effect: `{}`; else refused", values.join("`, `")),
+            Self::AlwaysMet => "no effect".to_owned(),
+            Self::MetByValues(values) => format!("no effect: `{}`; else refused", values.join("`, `")),
             Self::StorageClass => "no effect: `STANDARD`; else refused".to_owned(),
             Self::Owner => "honoured: the owner's id; else `AccessDenied`".to_owned(),
             Self::Token => "refused with `InvalidToken`".to_owned(),
@@ -201,7 +222,7 @@ mod tests {
         assert!(ROWS.is_sorted_by(|a, b| a.name < b.name), "sorted, each header once");
         for row in ROWS.iter().chain(PREFIXES) {
             assert_eq!(row.name, row.name.to_lowercase());
-            assert!(!row.because.is_empty(), "{}", row.name);
+            assert!(!row.reason.is_empty(), "{}", row.name);
         }
     }
 

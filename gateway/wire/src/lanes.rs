@@ -10,17 +10,17 @@ use http::header::USER_AGENT;
 use mlgw_policies::language::Lane;
 
 /// The header in which a client names its workload.
-const WORKLOAD: &str = "x-mlgw-workload";
+const WORKLOAD_HEADER: &str = "x-mlgw-workload";
 /// Prefix of a workload's name in a user agent.
-const SUFFIX: &str = "workload/";
+const USER_AGENT_PREFIX: &str = "workload/";
 
 /// Names of the workloads and access keys that use the inference lane.
 #[derive(Clone, Debug, Default)]
-pub struct Lanes {
+pub struct WorkloadLanes {
     inference: Vec<GlobMatcher>,
 }
 
-impl Lanes {
+impl WorkloadLanes {
     /// Compiles the globs `inference` of workloads and access keys that read in the inference lane.
     ///
     /// # Errors
@@ -36,12 +36,12 @@ impl Lanes {
 
     /// Returns the lane of a read with these headers and this access key.
     #[must_use]
-    pub fn of_read(&self, headers: &HeaderMap, access_key: &str) -> Lane {
+    pub fn lane_of_read(&self, headers: &HeaderMap, access_key: &str) -> Lane {
         if self.inference.is_empty() {
             return Lane::Training;
         }
-        let serves = |name: &str| self.inference.iter().any(|glob| glob.is_match(name));
-        if serves(access_key) || workload(headers).is_some_and(serves) {
+        let is_inference = |name: &str| self.inference.iter().any(|glob| glob.is_match(name));
+        if is_inference(access_key) || workload(headers).is_some_and(is_inference) {
             Lane::Inference
         } else {
             Lane::Training
@@ -51,16 +51,16 @@ impl Lanes {
 
 /// Returns the name of the workload in a request's headers, if there is one.
 pub fn workload(headers: &HeaderMap) -> Option<&str> {
-    if let Some(name) = headers.get(WORKLOAD) {
+    if let Some(name) = headers.get(WORKLOAD_HEADER) {
         return name.to_str().ok();
     }
     let agent = headers.get(USER_AGENT)?.to_str().ok()?;
-    agent.split(' ').rev().find_map(|word| word.strip_prefix(SUFFIX))
+    agent.split(' ').rev().find_map(|word| word.strip_prefix(USER_AGENT_PREFIX))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Lanes;
+    use super::WorkloadLanes;
     use http::{HeaderMap, HeaderName, HeaderValue};
     use mlgw_policies::language::Lane;
 
@@ -70,7 +70,7 @@ mod tests {
             (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
         };
         let headers: HeaderMap = headers.iter().map(pair).collect();
-        Lanes::new(&globs).unwrap().of_read(&headers, access_key)
+        WorkloadLanes::new(&globs).unwrap().lane_of_read(&headers, access_key)
     }
 
     #[test]
@@ -97,6 +97,6 @@ mod tests {
         // The header takes precedence over the user agent, which a library may set.
         let both = &[("x-mlgw-workload", "train"), ("user-agent", "workload/serve-llm")];
         assert_eq!(lane(globs, both, "AK"), Lane::Training);
-        assert!(Lanes::new(&["[".to_owned()]).is_err());
+        assert!(WorkloadLanes::new(&["[".to_owned()]).is_err());
     }
 }

@@ -3,11 +3,11 @@
 //! The matches have no catch-all arm: a new variant does not compile before it has a code.
 
 use super::error::{Code, S3Error};
-use mlgw_formats::command::{QuotaOf, Reject};
+use mlgw_formats::command::{QuotaSubject, Reject};
 use mlgw_formats::schema::Excess;
 use mlgw_metadata::{CreateBucketError, DeleteBucketError, ProposeError, ReadError};
 use mlgw_objects::quota::refusal;
-use mlgw_objects::{ObjectError, Shortage};
+use mlgw_objects::{ObjectError, ResourceShortage};
 
 impl From<ObjectError> for S3Error {
     fn from(error: ObjectError) -> Self {
@@ -34,15 +34,15 @@ impl From<ObjectError> for S3Error {
     }
 }
 
-impl From<Shortage> for S3Error {
-    fn from(shortage: Shortage) -> Self {
-        let error = Self::new(Code::SlowDown).short_of(shortage.name());
+impl From<ResourceShortage> for S3Error {
+    fn from(shortage: ResourceShortage) -> Self {
+        let error = Self::new(Code::SlowDown).with_shortage(shortage.name());
         match shortage {
-            Shortage::Connections | Shortage::Memory | Shortage::Queue => error,
-            Shortage::Dirty => {
+            ResourceShortage::Connections | ResourceShortage::Memory | ResourceShortage::Queue => error,
+            ResourceShortage::Dirty => {
                 error.message("Too much is not at its upstream yet. Please reduce your request rate.")
             }
-            Shortage::Disk => error.message("Room is being made on the disk; try again in a moment."),
+            ResourceShortage::Disk => error.message("Room is being made on the disk; try again in a moment."),
         }
     }
 }
@@ -132,7 +132,7 @@ impl From<Reject> for S3Error {
     }
 }
 
-fn quota_exceeded(of: &QuotaOf, excess: Excess) -> S3Error {
+fn quota_exceeded(of: &QuotaSubject, excess: Excess) -> S3Error {
     S3Error::new(Code::QuotaExceeded)
         .message(refusal(of, excess))
         .field("Limit", excess.limit.to_string())

@@ -9,13 +9,13 @@ mod table;
 
 pub use parameters::check_query;
 
-use crate::access::Action;
+use crate::access::RequiredPermission;
 use http::Method;
-use table::When;
+use table::RowCondition;
 
 /// Kind of resource that the path of a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum ResourceLevel {
     /// `/`
     Service,
     /// `/bucket`
@@ -74,11 +74,11 @@ macro_rules! operations {
             /// Returns the permission that a caller needs.
             #[must_use]
             #[inline]
-            pub const fn action(self) -> Action {
+            pub const fn action(self) -> RequiredPermission {
                 match self {
-                    $(Operation::$full => Action::$full_action,)*
-                    $(Operation::$absent => Action::$absent_action,)*
-                    $(Operation::$none => Action::$none_action,)*
+                    $(Operation::$full => RequiredPermission::$full_action,)*
+                    $(Operation::$absent => RequiredPermission::$absent_action,)*
+                    $(Operation::$none => RequiredPermission::$none_action,)*
                 }
             }
         }
@@ -200,7 +200,7 @@ operations! {
 }
 
 /// View of a request for the selection of its operation.
-pub trait Shape {
+pub trait RequestView {
     /// Returns the value of a query parameter; empty if the parameter has no value.
     fn query(&self, name: &str) -> Option<&str>;
     /// True if the request has the header.
@@ -210,29 +210,29 @@ pub trait Shape {
 impl Operation {
     /// Returns the operation of a request with `method` at `level` and the query and headers of `shape`.
     #[must_use]
-    pub fn of(method: &Method, level: Level, shape: &impl Shape) -> Operation {
-        let matches = |when: When| match when {
-            When::Query(name) => shape.query(name).is_some(),
-            When::QueryIs(name, value) => shape.query(name) == Some(value),
-            When::QueryAndCopySource(name) => {
+    pub fn select(method: &Method, level: ResourceLevel, shape: &impl RequestView) -> Operation {
+        let matches = |when: RowCondition| match when {
+            RowCondition::Query(name) => shape.query(name).is_some(),
+            RowCondition::QueryIs(name, value) => shape.query(name) == Some(value),
+            RowCondition::QueryAndCopySource(name) => {
                 shape.query(name).is_some() && shape.has_header("x-amz-copy-source")
             }
-            When::Header(name) => shape.has_header(name),
+            RowCondition::Header(name) => shape.has_header(name),
         };
-        let Some(table) = table::of(method.as_str(), level) else { return Operation::Unknown };
+        let Some(table) = table::table_for(method.as_str(), level) else { return Operation::Unknown };
         table.rows.iter().find(|row| matches(row.0)).map_or(table.plain, |row| row.1)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::table::{SUBRESOURCES, TABLES, When};
-    use super::{Level, Operation, Shape};
+    use super::table::{RowCondition, SUBRESOURCES, TABLES};
+    use super::{Operation, RequestView, ResourceLevel};
     use http::Method;
 
     struct Request(&'static [(&'static str, &'static str)], &'static [&'static str]);
 
-    impl Shape for Request {
+    impl RequestView for Request {
         fn query(&self, name: &str) -> Option<&str> {
             self.0.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)
         }
@@ -243,17 +243,31 @@ mod tests {
 
     #[test]
     fn a_sub_resource_wins_over_the_plain_operation() {
-        let of = |m: Method, level, q, h| Operation::of(&m, level, &Request(q, h));
-        assert_eq!(of(Method::GET, Level::Object, &[], &[]), Operation::GetObject);
-        assert_eq!(of(Method::GET, Level::Object, &[("uploadId", "7")], &[]), Operation::ListParts);
-        assert_eq!(of(Method::PUT, Level::Object, &[], &["x-amz-copy-source"]), Operation::CopyObject);
+        let of = |m: Method, level, q, h| Operation::select(&m, level, &Request(q, h));
+        assert_eq!(of(Method::GET, ResourceLevel::Object, &[], &[]), Operation::GetObject);
+        assert_eq!(of(Method::GET, ResourceLevel::Object, &[("uploadId", "7")], &[]), Operation::ListParts);
         assert_eq!(
-            of(Method::PUT, Level::Object, &[("uploadId", "7"), ("partNumber", "1")], &["x-amz-copy-source"]),
+            of(Method::PUT, ResourceLevel::Object, &[], &["x-amz-copy-source"]),
+            Operation::CopyObject
+        );
+        assert_eq!(
+            of(
+                Method::PUT,
+                ResourceLevel::Object,
+                &[("uploadId", "7"), ("partNumber", "1")],
+                &["x-amz-copy-source"]
+            ),
             Operation::UploadPartCopy
         );
-        assert_eq!(of(Method::GET, Level::Bucket, &[("list-type", "2")], &[]), Operation::ListObjectsV2);
-        assert_eq!(of(Method::GET, Level::Bucket, &[("list-type", "1")], &[]), Operation::ListObjects);
-        assert_eq!(of(Method::PATCH, Level::Object, &[], &[]), Operation::Unknown);
+        assert_eq!(
+            of(Method::GET, ResourceLevel::Bucket, &[("list-type", "2")], &[]),
+            Operation::ListObjectsV2
+        );
+        assert_eq!(
+            of(Method::GET, ResourceLevel::Bucket, &[("list-type", "1")], &[]),
+            Operation::ListObjects
+        );
+        assert_eq!(of(Method::PATCH, ResourceLevel::Object, &[], &[]), Operation::Unknown);
     }
 
     #[test]
@@ -270,7 +284,7 @@ mod tests {
             assert!(TABLES[..at].iter().all(|t| (t.method, t.level) != (table.method, table.level)));
             for (at, (when, op)) in table.rows.iter().enumerate() {
                 let hidden = table.rows[..at].iter().any(
-                    |(earlier, _)| matches!((earlier, when), (When::Query(a), When::Query(b)) if a == b),
+                    |(earlier, _)| matches!((earlier, when), (RowCondition::Query(a), RowCondition::Query(b)) if a == b),
                 );
                 assert!(!hidden, "{} can never match", op.name());
             }

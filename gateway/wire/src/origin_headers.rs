@@ -1,6 +1,6 @@
 //! Headers of requests to an origin that describe a stored object.
 
-use super::tags::tags_query;
+use super::tags::format_tags_query;
 use super::values::{header_value, metadata_value, stored_value};
 use http::{HeaderMap, HeaderName};
 use mlgw_formats::schema::{ObjectVersion, Pair};
@@ -10,7 +10,7 @@ pub fn describe(version: &ObjectVersion, headers: &mut HeaderMap) {
     let stored = version.headers.iter().filter(|pair| !pair.name.starts_with(':'));
     describe_as(stored, &version.metadata, headers);
     if !version.tags.is_empty() {
-        headers.append("x-amz-tagging", header_value(&tags_query(&version.tags)));
+        headers.append("x-amz-tagging", header_value(&format_tags_query(&version.tags)));
     }
 }
 

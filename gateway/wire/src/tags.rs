@@ -9,7 +9,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 ///
 /// # Errors
 /// `InvalidTag` or `InvalidArgument`.
-pub fn tags_of_query(query: &str) -> Result<Vec<Pair>, S3Error> {
+pub fn parse_tags_query(query: &str) -> Result<Vec<Pair>, S3Error> {
     let decode = |part: &str| {
         let refused = |why: &'static str| S3Error::invalid_argument(why, "x-amz-tagging", part);
         if !is_percent_encoded(part) {
@@ -38,9 +38,9 @@ fn is_percent_encoded(text: &str) -> bool {
     escapes.all(|(at, _)| is_digit(bytes.get(at + 1)) && is_digit(bytes.get(at + 2)))
 }
 
-/// Returns tags in the query form that [`tags_of_query`] parses.
+/// Returns tags in the query form that [`parse_tags_query`] parses.
 #[must_use]
-pub fn tags_query(tags: &[Pair]) -> String {
+pub fn format_tags_query(tags: &[Pair]) -> String {
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let pair = |tag: &Pair| format!("{}={}", encode(&tag.name), encode(&tag.value));
     tags.iter().map(pair).collect::<Vec<_>>().join("&")
@@ -75,7 +75,7 @@ pub fn check_tags(tags: &[Pair]) -> Result<(), S3Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{check_tags, tags_of_query};
+    use super::{check_tags, parse_tags_query};
     use crate::error::Code;
     use mlgw_formats::schema::Pair;
 
@@ -86,11 +86,11 @@ mod tests {
     #[test]
     fn tags_come_as_a_query() {
         assert_eq!(
-            tags_of_query("a=1&b%20c=x+y&d").unwrap(),
+            parse_tags_query("a=1&b%20c=x+y&d").unwrap(),
             [tag("a", "1"), tag("b c", "x y"), tag("d", "")]
         );
         for broken in ["a=%ff", "a=%zz", "%4", "a=1&b=%", "a%=1", "a=%+1", "%é=1"] {
-            assert_eq!(tags_of_query(broken).unwrap_err().code(), Code::InvalidArgument, "{broken}");
+            assert_eq!(parse_tags_query(broken).unwrap_err().code(), Code::InvalidArgument, "{broken}");
         }
     }
 

@@ -6,7 +6,7 @@
 pub use crate::query::Query;
 
 use super::error::{Code, S3Error};
-use super::operation::{Level, Operation, Shape, check_query};
+use super::operation::{Operation, RequestView, ResourceLevel, check_query};
 use http::request::Parts;
 use mlgw_common::{NameError, ObjectKey};
 use percent_encoding::percent_decode_str;
@@ -18,14 +18,14 @@ impl<'a> Query<'a> {
     /// # Errors
     /// `InvalidArgument` if the decoded bytes are not UTF-8.
     pub fn get(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, S3Error> {
-        self.raw(name).map(|value| decode_form(name, value)).transpose()
+        self.raw(name).map(|value| decode_query_value(name, value)).transpose()
     }
 
     /// Same as [`Query::get`], but an empty value counts as absent.
     ///
     /// # Errors
     /// Same as [`Query::get`].
-    pub fn get_filled(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, S3Error> {
+    pub fn get_non_empty(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, S3Error> {
         Ok(self.get(name)?.filter(|value| !value.is_empty()))
     }
 
@@ -43,7 +43,7 @@ impl<'a> Query<'a> {
 }
 
 /// Decodes a value of a query, in which `+` is a space.
-fn decode_form<'a>(name: &'static str, value: &'a str) -> Result<Cow<'a, str>, S3Error> {
+fn decode_query_value<'a>(name: &'static str, value: &'a str) -> Result<Cow<'a, str>, S3Error> {
     let not_utf8 = |_| S3Error::invalid_argument(format!("{name} must be UTF-8"), name, value);
     if value.contains('+') {
         let spaced = value.replace('+', " ");
@@ -55,20 +55,20 @@ fn decode_form<'a>(name: &'static str, value: &'a str) -> Result<Cow<'a, str>, S
 
 /// The bucket and key of a request.
 #[derive(Debug, Default)]
-pub struct Target {
+pub struct RequestTarget {
     /// Name of the bucket as sent, not yet validated.
     pub bucket: Option<String>,
     /// The key, if the path continues behind the bucket.
     pub key: Option<ObjectKey>,
 }
 
-impl Target {
+impl RequestTarget {
     /// Parses the target from path and host. `domains` are the base names whose sub-domains are buckets.
     ///
     /// # Errors
     /// `InvalidURI` for bytes that are not UTF-8, `KeyTooLongError` for a long key, `InvalidBucketName` for a
     /// key without a bucket, `InvalidRequest` for more than one host.
-    pub fn of(head: &Parts, domains: &[String]) -> Result<Self, S3Error> {
+    pub fn parse(head: &Parts, domains: &[String]) -> Result<Self, S3Error> {
         check_host(head)?;
         let path = head.uri.path();
         let path = path.strip_prefix('/').unwrap_or(path);
@@ -89,11 +89,11 @@ impl Target {
 
     /// Returns the kind of resource that the target names.
     #[must_use]
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> ResourceLevel {
         match (&self.bucket, &self.key) {
-            (None, _) => Level::Service,
-            (Some(_), None) => Level::Bucket,
-            (Some(_), Some(_)) => Level::Object,
+            (None, _) => ResourceLevel::Service,
+            (Some(_), None) => ResourceLevel::Bucket,
+            (Some(_), Some(_)) => ResourceLevel::Object,
         }
     }
 }
@@ -159,10 +159,10 @@ pub fn check_version(version: Option<&str>) -> Result<(), S3Error> {
     }
 }
 
-/// View of a request for [`Operation::of`].
-pub struct RequestShape<'a>(pub &'a Parts, pub &'a Query<'a>);
+/// View of a request for [`Operation::select`].
+pub struct HttpRequestView<'a>(pub &'a Parts, pub &'a Query<'a>);
 
-impl Shape for RequestShape<'_> {
+impl RequestView for HttpRequestView<'_> {
     fn query(&self, name: &str) -> Option<&str> {
         self.1.raw(name)
     }
@@ -172,10 +172,10 @@ impl Shape for RequestShape<'_> {
     }
 }
 
-impl RequestShape<'_> {
+impl HttpRequestView<'_> {
     /// Returns the operation of the request, whose path names a resource of `level`.
-    pub fn operation(&self, level: Level) -> Operation {
-        Operation::of(&self.0.method, level, self)
+    pub fn operation(&self, level: ResourceLevel) -> Operation {
+        Operation::select(&self.0.method, level, self)
     }
 
     /// Checks that the query of a request for `operation` has no parameter that would be ignored but could
@@ -183,18 +183,18 @@ impl RequestShape<'_> {
     ///
     /// # Errors
     /// Same as [`check_query`].
-    pub fn check_query(&self, level: Level, operation: Operation) -> Result<(), S3Error> {
+    pub fn check_query(&self, level: ResourceLevel, operation: Operation) -> Result<(), S3Error> {
         check_query(&self.0.method, level, operation, self.1)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Query, Target};
+    use super::{Query, RequestTarget};
 
     fn target(uri: &str, host: &str) -> Option<(Option<String>, Option<String>)> {
         let (head, ()) = http::Request::get(uri).header("host", host).body(()).unwrap().into_parts();
-        let target = Target::of(&head, &["localhost".into(), "s3.example.com".into()]).ok()?;
+        let target = RequestTarget::parse(&head, &["localhost".into(), "s3.example.com".into()]).ok()?;
         Some((target.bucket, target.key.map(|k| k.as_str().to_owned())))
     }
 
@@ -235,7 +235,7 @@ mod tests {
             for host in hosts {
                 request = request.header("host", *host);
             }
-            Target::of(&request.body(()).unwrap().into_parts().0, &[]).is_ok()
+            RequestTarget::parse(&request.body(()).unwrap().into_parts().0, &[]).is_ok()
         };
         use http::Version;
         assert!(names(&["a"], Version::HTTP_11, "/b"));
@@ -251,7 +251,7 @@ mod tests {
     fn query_values_decode_as_forms() {
         let query = Query::parse("prefix=a%2Fb+c&delimiter=&uploads&n=12");
         assert_eq!(query.get("prefix").unwrap().as_deref(), Some("a/b c"));
-        assert_eq!(query.get_filled("delimiter").unwrap(), None);
+        assert_eq!(query.get_non_empty("delimiter").unwrap(), None);
         assert_eq!(query.raw("uploads"), Some(""));
         assert_eq!(query.number("n").unwrap(), Some(12));
         assert!(Query::parse("n=x").number("n").is_err());

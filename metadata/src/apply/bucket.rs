@@ -22,7 +22,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateBucket) -> Result<Repl
         }
         .into());
     }
-    if owned_by(view, &command.owner)? >= BUCKETS_MAX {
+    if count_owned(view, &command.owner)? >= BUCKETS_MAX {
         return Err(Reject::TooManyBuckets.into());
     }
     let bucket = Bucket {
@@ -40,7 +40,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateBucket) -> Result<Repl
     Ok(Reply::Bucket(bucket))
 }
 
-fn owned_by(view: &View<'_>, owner: &str) -> Result<usize, StoreError> {
+fn count_owned(view: &View<'_>, owner: &str) -> Result<usize, StoreError> {
     let rows = view.range(&Family::Bucket.start(), &Family::Bucket.end(), usize::MAX)?;
     let mut owned = 0;
     for (_, value) in rows {
@@ -60,7 +60,7 @@ pub(super) fn next_id(view: &mut View<'_>, counter: MetaRow, count: u64) -> Resu
 
 pub(super) fn set_state(view: &mut View<'_>, command: &SetBucketState) -> Result<Reply, ApplyError> {
     let row = bucket::row(&command.name);
-    let mut bucket = named(view, &row, command.bucket_id)?;
+    let mut bucket = bucket_with_id(view, &row, command.bucket_id)?;
     let (from, to) = (bucket.state(), command.state());
     match (from, to) {
         (BucketState::Creating, BucketState::Active) | (BucketState::Active, BucketState::Deleting) => {}
@@ -76,7 +76,7 @@ pub(super) fn set_state(view: &mut View<'_>, command: &SetBucketState) -> Result
 
 pub(super) fn rebind(view: &mut View<'_>, command: &RebindBucket) -> Result<Reply, ApplyError> {
     let row = bucket::row(&command.name);
-    let mut bucket = named(view, &row, command.bucket_id)?;
+    let mut bucket = bucket_with_id(view, &row, command.bucket_id)?;
     if bucket.binding.as_ref() == Some(&command.to) {
         return Ok(Reply::Bucket(bucket));
     }
@@ -88,14 +88,14 @@ pub(super) fn rebind(view: &mut View<'_>, command: &RebindBucket) -> Result<Repl
     Ok(Reply::Bucket(bucket))
 }
 
-fn named(view: &View<'_>, row: &[u8], id: u64) -> Result<Bucket, ApplyError> {
+fn bucket_with_id(view: &View<'_>, row: &[u8], id: u64) -> Result<Bucket, ApplyError> {
     let found = view.get::<Bucket>(row)?.filter(|bucket| bucket.id == id);
     found.ok_or(ApplyError::Reject(Reject::NoSuchBucket))
 }
 
 pub(super) fn remove(view: &mut View<'_>, command: &RemoveBucket) -> Result<Reply, ApplyError> {
     let row = bucket::row(&command.name);
-    let bucket = named(view, &row, command.bucket_id)?;
+    let bucket = bucket_with_id(view, &row, command.bucket_id)?;
     if bucket.state() != BucketState::Deleting {
         return Err(Reject::BucketBusy.into());
     }
@@ -143,7 +143,7 @@ pub(super) fn drop(view: &mut View<'_>, command: DropBucket) -> Result<Reply, Ap
     let id = BucketId(command.bucket_id);
     let row = bucket::mirror_row(id);
     let Some(mirror) = view.get::<Mirror>(&row)? else {
-        return Ok(Reply::Step { more: false });
+        return Ok(Reply::StepDone { more: false });
     };
     if !mirror.frozen {
         return Err(malformed("a bucket is dropped before it is frozen"));
@@ -153,7 +153,7 @@ pub(super) fn drop(view: &mut View<'_>, command: DropBucket) -> Result<Reply, Ap
     let more = uploads.len() == rows_max;
     for (row, value) in uploads {
         let (_, _, body) = upload::key_of(&row)?;
-        usage::forget_upload(view, &decode(&value)?)?;
+        usage::refund_upload(view, &decode(&value)?)?;
         release::queue(view, body, ReleaseScope::Whole);
         view.delete(row);
     }
@@ -161,5 +161,5 @@ pub(super) fn drop(view: &mut View<'_>, command: DropBucket) -> Result<Reply, Ap
         view.delete(row);
         view.delete(mlgw_formats::schema::usage::bucket_row(id));
     }
-    Ok(Reply::Step { more })
+    Ok(Reply::StepDone { more })
 }

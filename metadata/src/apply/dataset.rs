@@ -20,7 +20,7 @@ pub(super) fn put(view: &mut View<'_>, command: &PutDataset) -> Result<Reply, Ap
         Some(_) if new.revision == 0 => return Err(Reject::DatasetExists.into()),
         Some(known) if known.revision != new.revision => return Err(Reject::DatasetChanged.into()),
         None if new.revision != 0 => return Err(Reject::NoSuchDataset.into()),
-        None if are_full(view)? => return Err(Reject::TooManyDatasets.into()),
+        None if is_full(view)? => return Err(Reject::TooManyDatasets.into()),
         _ => {}
     }
     let known = known.unwrap_or_default();
@@ -34,7 +34,7 @@ pub(super) fn put(view: &mut View<'_>, command: &PutDataset) -> Result<Reply, Ap
     Ok(Reply::Dataset(put))
 }
 
-fn are_full(view: &View<'_>) -> Result<bool, ApplyError> {
+fn is_full(view: &View<'_>) -> Result<bool, ApplyError> {
     let rows = view.range(&Family::Dataset.start(), &Family::Dataset.end(), DATASETS_MAX)?;
     Ok(rows.len() >= DATASETS_MAX)
 }

@@ -8,12 +8,12 @@ use mlgw_formats::schema::decode;
 use mlgw_formats::schema::fence::{self, FencedRange};
 
 /// True if `segment` is fenced.
-pub(super) fn is_raised(view: &View<'_>, segment: SegmentId) -> Result<bool, StoreError> {
+pub(super) fn is_fenced(view: &View<'_>, segment: SegmentId) -> Result<bool, StoreError> {
     Ok(range_from(view, segment)?.is_some_and(|(first, _)| first <= segment.0))
 }
 
 /// Fences `segment`, merging it with the ranges next to it.
-pub(super) fn raise(view: &mut View<'_>, segment: SegmentId) -> Result<(), StoreError> {
+pub(super) fn fence_segment(view: &mut View<'_>, segment: SegmentId) -> Result<(), StoreError> {
     let behind = range_from(view, segment)?;
     if behind.is_some_and(|(first, _)| first <= segment.0) {
         return Ok(());
@@ -41,7 +41,7 @@ fn range_from(view: &View<'_>, segment: SegmentId) -> Result<Option<(u64, Segmen
 
 #[cfg(test)]
 mod tests {
-    use super::{is_raised, raise};
+    use super::{fence_segment, is_fenced};
     use crate::view::{MemoryRows, View};
     use mlgw_common::SegmentId;
     use proptest::{prop_assert_eq, proptest};
@@ -54,11 +54,11 @@ mod tests {
             let mut view = View::new(&rows);
             let mut set = BTreeSet::new();
             for segment in segments {
-                raise(&mut view, SegmentId(segment)).unwrap();
+                fence_segment(&mut view, SegmentId(segment)).unwrap();
                 set.insert(segment);
             }
             for segment in 0..42 {
-                prop_assert_eq!(is_raised(&view, SegmentId(segment)).unwrap(), set.contains(&segment));
+                prop_assert_eq!(is_fenced(&view, SegmentId(segment)).unwrap(), set.contains(&segment));
             }
             let stretches = set.iter().filter(|&&segment| !set.contains(&(segment + 1))).count();
             let mut stored = MemoryRows::default();

@@ -3,7 +3,7 @@
 
 use super::{apply, seq_of};
 use crate::catalogue::testing::extent;
-use crate::view::{MemoryRows, Rows, View};
+use crate::view::{MemoryRows, RowReader, View};
 use mlgw_common::BucketId;
 use mlgw_formats::command::{
     AbortUpload, Change, Command, CompleteUpload, Conditions, CreateBucket, CreateSegment, CreateUpload,
@@ -12,8 +12,8 @@ use mlgw_formats::command::{
     SealSegment, SetBucketQuota, SetBucketState, SetKeyQuota,
 };
 use mlgw_formats::schema::{
-    Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Quota, Replica, Upload, bucket, decode,
-    object,
+    Bucket, Credential, Extent, ExtentPage, ObjectVersion, PartRecord, Quota, Replica, Upload, bucket,
+    decode, object,
 };
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ fn put(body_id: u64, size: u64, extents: Vec<Extent>, pages: Vec<ExtentPage>) ->
 }
 
 fn part(body_id: u64, number: u32, size: u64) -> ObjectChange {
-    let part = Part { size, etag: "p".into(), extents: vec![extent(3, size)], ..Part::default() };
+    let part = PartRecord { size, etag: "p".into(), extents: vec![extent(3, size)], ..PartRecord::default() };
     ObjectChange::PutPart(PutPart { body_id, number, part })
 }
 

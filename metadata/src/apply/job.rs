@@ -25,7 +25,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateJob) -> Result<Reply, 
         let due = due.filter(|schedule| schedule.after_ms < command.created_ms);
         due.ok_or(Reject::DatasetChanged)?.after_ms = command.created_ms;
     }
-    forget_old(view, &command.dataset)?;
+    delete_oldest_records(view, &command.dataset)?;
     let made = Job {
         id: next_id(view, MetaRow::NextJob, 1)?,
         dataset: command.dataset.clone(),
@@ -44,7 +44,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateJob) -> Result<Reply, 
 }
 
 /// Makes room for one more record: deletes the oldest ones, which have all ended.
-fn forget_old(view: &mut View<'_>, dataset: &str) -> Result<(), StoreError> {
+fn delete_oldest_records(view: &mut View<'_>, dataset: &str) -> Result<(), StoreError> {
     let (first, end) = job::rows_of(dataset);
     let rows = view.range(&first, &end, JOB_ROWS_MAX)?;
     for (row, value) in rows.iter().take((rows.len() + 1).saturating_sub(JOBS_KEPT_MAX)) {
@@ -71,7 +71,7 @@ pub(super) fn step(view: &mut View<'_>, command: &StepJob) -> Result<Reply, Appl
             finish(view, &mut job, &end, command.now_ms)?;
         }
         _ if is_elsewhere => return Err(Reject::JobElsewhere { node: job.node }.into()),
-        JobStep::Claim(_) => {
+        JobStep::Acquire(_) => {
             job.state = JobState::Running as i32;
             job.node = command.node;
             job.starts += 1;
@@ -79,10 +79,10 @@ pub(super) fn step(view: &mut View<'_>, command: &StepJob) -> Result<Reply, Appl
                 job.started_ms = command.now_ms;
             }
         }
-        JobStep::Note(_) | JobStep::End(_) if job.state() == JobState::Queued => {
+        JobStep::Progress(_) | JobStep::End(_) if job.state() == JobState::Queued => {
             return Err(malformed("a job is so far that nobody has begun"));
         }
-        JobStep::Note(note) => {
+        JobStep::Progress(note) => {
             job.progress = note.progress;
             job.cursor.clone_from(&note.cursor);
         }

@@ -1,14 +1,14 @@
 //! The rules of datasets and jobs, over rows in memory.
 
 use super::{apply, seq_of};
-use crate::view::{MemoryRows, Rows as _, View};
+use crate::view::{MemoryRows, RowReader as _, View};
 use mlgw_common::limits::{DATASETS_MAX, JOBS_KEPT_MAX};
 use mlgw_formats::command::{
-    CancelJob, Change, ClaimJob, Command, CreateJob, DeleteDataset, EndJob, JobStep, NoteJob, PutDataset,
-    Reject, Reply, StepJob,
+    CancelJob, Change, ClaimJob, Command, CreateJob, DeleteDataset, EndJob, JobStep, PutDataset, Reject,
+    Reply, StepJob, UpdateJobProgress,
 };
 use mlgw_formats::schema::{
-    Dataset, Found, Job, JobCursor, JobKind, JobParams, JobProgress, JobState, Schedule, dataset, job,
+    Dataset, DatasetSize, Job, JobCursor, JobKind, JobParams, JobProgress, JobState, Schedule, dataset, job,
 };
 
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl Bench {
     }
 
     fn end(&mut self, id: u64, state: JobState) -> Result<Job, Reject> {
-        let found = Some(Found { objects: 1, bytes: 2, at_ms: 3 });
+        let found = Some(DatasetSize { objects: 1, bytes: 2, at_ms: 3 });
         let end = EndJob { state: state as i32, progress: JobProgress::default(), error: "e".into(), found };
         self.step(id, 1, JobStep::End(end))
     }
@@ -105,7 +105,7 @@ fn a_second_job_waits_for_the_end_of_the_first() {
     assert_eq!(bench.create(JobKind::Clear, 2, false), Err(Reject::DatasetBusy { job: first.id }));
     let delete = Change::DeleteDataset(DeleteDataset { name: "d".into() });
     assert_eq!(bench.apply(delete.clone()), Err(Reject::DatasetBusy { job: first.id }));
-    bench.step(first.id, 1, JobStep::Claim(ClaimJob {})).unwrap();
+    bench.step(first.id, 1, JobStep::Acquire(ClaimJob {})).unwrap();
     let ended = bench.end(first.id, JobState::Done).unwrap();
     assert_eq!((ended.state(), ended.ended_ms, ended.error.as_str()), (JobState::Done, 50, "e"));
     assert_eq!(bench.dataset().found.map(|found| found.bytes), Some(2));
@@ -122,19 +122,19 @@ fn a_job_belongs_to_one_node_and_resumes_from_its_last_progress() {
     let mut bench = Bench::with_dataset();
     let id = bench.create(JobKind::Warm, 1, false).unwrap().id;
     let progress = JobProgress { objects_done: 3, ..JobProgress::default() };
-    let note = NoteJob { progress, cursor: Some(JobCursor { part: 0, after: "k3".into() }) };
-    let too_early = bench.step(id, 1, JobStep::Note(note.clone()));
+    let note = UpdateJobProgress { progress, cursor: Some(JobCursor { part: 0, after: "k3".into() }) };
+    let too_early = bench.step(id, 1, JobStep::Progress(note.clone()));
     assert!(matches!(too_early, Err(Reject::Malformed { .. })), "{too_early:?}");
-    bench.step(id, 1, JobStep::Claim(ClaimJob {})).unwrap();
-    assert_eq!(bench.step(id, 2, JobStep::Claim(ClaimJob {})), Err(Reject::JobElsewhere { node: 1 }));
-    assert_eq!(bench.step(id, 2, JobStep::Note(note.clone())), Err(Reject::JobElsewhere { node: 1 }));
-    bench.step(id, 1, JobStep::Note(note)).unwrap();
-    let again = bench.step(id, 1, JobStep::Claim(ClaimJob {})).unwrap();
+    bench.step(id, 1, JobStep::Acquire(ClaimJob {})).unwrap();
+    assert_eq!(bench.step(id, 2, JobStep::Acquire(ClaimJob {})), Err(Reject::JobElsewhere { node: 1 }));
+    assert_eq!(bench.step(id, 2, JobStep::Progress(note.clone())), Err(Reject::JobElsewhere { node: 1 }));
+    bench.step(id, 1, JobStep::Progress(note)).unwrap();
+    let again = bench.step(id, 1, JobStep::Acquire(ClaimJob {})).unwrap();
     assert_eq!((again.starts, again.started_ms, again.progress.objects_done), (2, 50, 3));
     assert_eq!(again.cursor.map(|cursor| cursor.after), Some("k3".into()));
     let not_over = bench.end(id, JobState::Running);
     assert!(matches!(not_over, Err(Reject::Malformed { .. })), "{not_over:?}");
-    assert_eq!(bench.step(id + 1, 1, JobStep::Claim(ClaimJob {})), Err(Reject::NoSuchJob));
+    assert_eq!(bench.step(id + 1, 1, JobStep::Acquire(ClaimJob {})), Err(Reject::NoSuchJob));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn cancelling_ends_a_queued_job_and_flags_a_running_one() {
     let cancelled = bench.step(id, 0, JobStep::Cancel(CancelJob {})).unwrap();
     assert_eq!((cancelled.state(), bench.dataset().active_job), (JobState::Cancelled, 0));
     let id = bench.create(JobKind::Warm, 1, false).unwrap().id;
-    bench.step(id, 1, JobStep::Claim(ClaimJob {})).unwrap();
+    bench.step(id, 1, JobStep::Acquire(ClaimJob {})).unwrap();
     let asked = bench.step(id, 0, JobStep::Cancel(CancelJob {})).unwrap();
     assert_eq!((asked.state(), asked.cancel_asked), (JobState::Running, true));
     assert_eq!(bench.end(id, JobState::Cancelled).unwrap().state(), JobState::Cancelled);
@@ -167,7 +167,7 @@ fn the_oldest_job_records_are_deleted() {
     let mut last = 0;
     for _ in 0..JOBS_KEPT_MAX + 5 {
         last = bench.create(JobKind::Warm, 1, false).unwrap().id;
-        bench.step(last, 1, JobStep::Claim(ClaimJob {})).unwrap();
+        bench.step(last, 1, JobStep::Acquire(ClaimJob {})).unwrap();
         bench.end(last, JobState::Failed).unwrap();
     }
     assert_eq!(bench.jobs(), JOBS_KEPT_MAX);

@@ -1,18 +1,20 @@
 //! Changes of one key: put, delete, update. Uploads are in [`upload`](super::upload).
 
-use super::usage::Held;
+use super::usage::ChargedUsage;
 use super::{conditions, malformed, release, upload, usage};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX, KEY_LEN_MAX};
 use mlgw_common::{BucketId, Seq};
 use mlgw_formats::command::update_object::Update;
-use mlgw_formats::command::{ObjectChange, ObjectCommand, PutObject, Reject, Reply, UpdateObject, Written};
+use mlgw_formats::command::{
+    ObjectChange, ObjectCommand, PutObject, Reject, Reply, UpdateObject, WrittenVersion,
+};
 use mlgw_formats::schema::bucket::mirror_row;
 use mlgw_formats::schema::{Extent, ExtentPage, Mirror, ObjectVersion, Quota, Upload, extent, object};
 
 /// Bucket, key and sequence number of an object command that passed the bucket's checks.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'c> {
+pub(super) struct ObjectTarget<'c> {
     pub(super) bucket: BucketId,
     pub(super) key: &'c [u8],
     pub(super) seq: Seq,
@@ -20,7 +22,7 @@ pub(super) struct Place<'c> {
     pub(super) quota: Option<Quota>,
 }
 
-impl Place<'_> {
+impl ObjectTarget<'_> {
     pub(super) fn row(&self) -> Vec<u8> {
         object::row(self.bucket, self.key)
     }
@@ -31,7 +33,7 @@ impl Place<'_> {
 }
 
 pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> Result<Reply, ApplyError> {
-    let mirror: Mirror = view.get_often(&mirror_row(command.bucket()))?.ok_or(Reject::NoSuchBucket)?;
+    let mirror: Mirror = view.get_cached(&mirror_row(command.bucket()))?.ok_or(Reject::NoSuchBucket)?;
     if mirror.frozen {
         return Err(Reject::BucketFrozen.into());
     }
@@ -41,7 +43,8 @@ pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> R
     if command.key.is_empty() || command.key.len() > KEY_LEN_MAX {
         return Err(malformed("a key of no bytes or too many"));
     }
-    let place = Place { bucket: command.bucket(), key: command.key.as_bytes(), seq, quota: mirror.quota };
+    let place =
+        ObjectTarget { bucket: command.bucket(), key: command.key.as_bytes(), seq, quota: mirror.quota };
     match &command.change {
         Some(ObjectChange::Put(put)) => put_object(view, place, put),
         Some(ObjectChange::Delete(delete)) => {
@@ -58,7 +61,7 @@ pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> R
     }
 }
 
-fn put_object(view: &mut View<'_>, place: Place<'_>, put: &PutObject) -> Result<Reply, ApplyError> {
+fn put_object(view: &mut View<'_>, place: ObjectTarget<'_>, put: &PutObject) -> Result<Reply, ApplyError> {
     let mut version = put.version.clone();
     check_map(&version, &put.pages)?;
     let current = place.current(view)?;
@@ -73,15 +76,15 @@ fn put_object(view: &mut View<'_>, place: Place<'_>, put: &PutObject) -> Result<
         first += page.logical_bytes();
     }
     let paged = put.pages.iter().flat_map(|page| &page.extents);
-    usage::refer(view, version.extents.iter().chain(paged))?;
-    make_current(view, place, current, None, &version, put.is_exempt)
+    usage::add_references(view, version.extents.iter().chain(paged))?;
+    replace_current(view, place, current, None, &version, put.is_exempt)
 }
 
 /// Replaces `current` by `version`, whose map is already written. `upload` is the upload that `version`
 /// completes, if any.
-pub(super) fn make_current(
+pub(super) fn replace_current(
     view: &mut View<'_>,
-    place: Place<'_>,
+    place: ObjectTarget<'_>,
     current: Option<ObjectVersion>,
     upload: Option<&Upload>,
     version: &ObjectVersion,
@@ -90,16 +93,16 @@ pub(super) fn make_current(
     if let Some(replaced) = &current {
         release::version(view, replaced)?;
     }
-    let gone = [current.as_ref().map(Held::by_version), upload.map(Held::by_upload)];
-    let gone: Vec<Held<'_>> = gone.into_iter().flatten().collect();
-    usage::settle(view, place, &gone, &[Held::by_version(version)], is_exempt)?;
+    let gone = [current.as_ref().map(ChargedUsage::of_version), upload.map(ChargedUsage::of_upload)];
+    let gone: Vec<ChargedUsage<'_>> = gone.into_iter().flatten().collect();
+    usage::charge(view, place, &gone, &[ChargedUsage::of_version(version)], is_exempt)?;
     view.put(place.row(), version);
     Ok(Reply::Written(written(version)))
 }
 
 /// Reply to the write of `version`.
-pub(crate) fn written(version: &ObjectVersion) -> Written {
-    Written {
+pub(crate) fn written(version: &ObjectVersion) -> WrittenVersion {
+    WrittenVersion {
         seq: version.seq,
         etag: version.etag.clone(),
         size: version.size,
@@ -123,11 +126,11 @@ fn check_map(version: &ObjectVersion, pages: &[ExtentPage]) -> Result<(), ApplyE
         return Err(malformed("a page without extents, with too many, or with parts"));
     }
     let paged = pages.iter().flat_map(|page| &page.extents);
-    check_covers(version.extents.iter().chain(paged), version.size)
+    check_coverage(version.extents.iter().chain(paged), version.size)
 }
 
 /// Checks that extents cover exactly `size` bytes and that none is empty.
-pub(super) fn check_covers<'e>(
+pub(super) fn check_coverage<'e>(
     extents: impl Iterator<Item = &'e Extent>,
     size: u64,
 ) -> Result<(), ApplyError> {
@@ -157,19 +160,23 @@ fn is_in_use(view: &View<'_>, current: Option<&ObjectVersion>, put: &PutObject) 
 
 fn delete_object(
     view: &mut View<'_>,
-    place: Place<'_>,
+    place: ObjectTarget<'_>,
     current: Option<ObjectVersion>,
 ) -> Result<Reply, ApplyError> {
     let Some(version) = current else {
         return Ok(Reply::Deleted { existed: false });
     };
     release::version(view, &version)?;
-    usage::settle(view, place, &[Held::by_version(&version)], &[], false)?;
+    usage::charge(view, place, &[ChargedUsage::of_version(&version)], &[], false)?;
     view.delete(place.row());
     Ok(Reply::Deleted { existed: true })
 }
 
-fn update_object(view: &mut View<'_>, place: Place<'_>, update: &UpdateObject) -> Result<Reply, ApplyError> {
+fn update_object(
+    view: &mut View<'_>,
+    place: ObjectTarget<'_>,
+    update: &UpdateObject,
+) -> Result<Reply, ApplyError> {
     let current = place.current(view)?;
     conditions::check(&update.conditions, current.as_ref())?;
     let mut version = current.ok_or(Reject::NoSuchKey)?;

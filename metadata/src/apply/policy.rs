@@ -5,24 +5,25 @@ use super::malformed;
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{
     POLICY_BYTES_MAX, POLICY_FILE_BYTES_MAX, POLICY_FILES_KEPT_MAX, POLICY_FILES_MAX, POLICY_LEARNT_MAX,
-    POLICY_SAID_BYTES_MAX, POLICY_VERSIONS_MAX,
+    POLICY_TEXT_BYTES_MAX, POLICY_VERSIONS_MAX,
 };
 use mlgw_formats::command::{PutPolicy, Reject, Reply};
-use mlgw_formats::key::{Family, number_of};
+use mlgw_formats::key::{Family, parse_number_key};
 use mlgw_formats::schema::{LearntBound, PolicyFiles, PolicyKind, PolicyVersion, decode, policy};
 
 pub(super) fn put(view: &mut View<'_>, command: &PutPolicy) -> Result<Reply, ApplyError> {
     let rows = view.range(&Family::Policy.start(), &Family::Policy.end(), POLICY_VERSIONS_MAX + 1)?;
-    let newest = rows.last().map(|(row, _)| number_of(Family::Policy, row)).transpose()?.unwrap_or(0);
+    let newest = rows.last().map(|(row, _)| parse_number_key(Family::Policy, row)).transpose()?.unwrap_or(0);
     if command.after != newest {
         return Err(Reject::PolicyChanged { newest }.into());
     }
     let new = &command.version;
-    let said = [&new.who, &new.message, &new.changes];
-    if PolicyKind::try_from(new.kind).is_err() || said.iter().any(|text| text.len() > POLICY_SAID_BYTES_MAX) {
+    let texts = [&new.who, &new.message, &new.changes];
+    if PolicyKind::try_from(new.kind).is_err() || texts.iter().any(|text| text.len() > POLICY_TEXT_BYTES_MAX)
+    {
         return Err(malformed("a version of the policy of no known kind, or with too much said of it"));
     }
-    let is_long = |bound: &LearntBound| bound.name.len() > POLICY_SAID_BYTES_MAX;
+    let is_long = |bound: &LearntBound| bound.name.len() > POLICY_TEXT_BYTES_MAX;
     if new.learnt.len() > POLICY_LEARNT_MAX || new.learnt.iter().any(is_long) {
         return Err(malformed("more bounds of a policy that have moved than are kept"));
     }
@@ -42,13 +43,17 @@ pub(super) fn put(view: &mut View<'_>, command: &PutPolicy) -> Result<Reply, App
     for (row, _) in rows.iter().take((rows.len() + 1).saturating_sub(POLICY_VERSIONS_MAX)) {
         view.delete(row.clone());
     }
-    forget_files(view, &rows, put.files)?;
+    delete_old_files(view, &rows, put.files)?;
     Ok(Reply::Policy(Box::new(put)))
 }
 
 /// Deletes the files of the newest version whose files are no longer kept, unless a newer version uses them
 /// too.
-fn forget_files(view: &mut View<'_>, before: &[(Vec<u8>, Vec<u8>)], newest: u64) -> Result<(), ApplyError> {
+fn delete_old_files(
+    view: &mut View<'_>,
+    before: &[(Vec<u8>, Vec<u8>)],
+    newest: u64,
+) -> Result<(), ApplyError> {
     let Some(leaves) = before.len().checked_sub(POLICY_FILES_KEPT_MAX) else { return Ok(()) };
     let files = |value: &[u8]| decode::<PolicyVersion>(value).map(|version| version.files);
     let leaving = files(&before[leaves].1)?;
@@ -66,7 +71,7 @@ fn check(files: &PolicyFiles) -> Result<(), ApplyError> {
     let is_many = files.custom.len().max(files.frameworks.len()) > POLICY_FILES_MAX;
     let all = || files.custom.iter().chain(&files.frameworks);
     let is_large =
-        all().any(|file| file.name.len() > POLICY_SAID_BYTES_MAX || file.text.len() > POLICY_FILE_BYTES_MAX);
+        all().any(|file| file.name.len() > POLICY_TEXT_BYTES_MAX || file.text.len() > POLICY_FILE_BYTES_MAX);
     let bytes: usize = all().map(|file| file.text.len()).sum();
     if is_many || is_large || bytes > POLICY_BYTES_MAX {
         return Err(malformed("more files of a policy, or larger ones, than are kept"));

@@ -1,7 +1,7 @@
 //! Policy versions follow each other, and the number of stored versions and files is bounded.
 
 use super::{apply, seq_of};
-use crate::view::{MemoryRows, Rows as _, View};
+use crate::view::{MemoryRows, RowReader as _, View};
 use mlgw_common::limits::{POLICY_BYTES_MAX, POLICY_FILES_KEPT_MAX, POLICY_VERSIONS_MAX};
 use mlgw_formats::command::{Change, Command, PutPolicy, Reject, Reply};
 use mlgw_formats::schema::{PolicyFile, PolicyFiles, PolicyKind, PolicyVersion, decode, policy};

@@ -11,8 +11,8 @@ use mlgw_formats::command::{Reject, Reply, SetBucketQuota, SetKeyQuota};
 use mlgw_formats::schema::quota::payer_row;
 use mlgw_formats::schema::{Bucket, Credential, Mirror, Payer, Quota, bucket, credential};
 
-pub(super) fn set_of_bucket(view: &mut View<'_>, command: &SetBucketQuota) -> Result<Reply, ApplyError> {
-    let quota = command.quota.and_then(Quota::some);
+pub(super) fn set_bucket_quota(view: &mut View<'_>, command: &SetBucketQuota) -> Result<Reply, ApplyError> {
+    let quota = command.quota.and_then(Quota::non_empty);
     let (row, mirror_row) = (bucket::row(&command.name), bucket::mirror_row(BucketId(command.bucket_id)));
     let mirror: Mirror = view.get(&mirror_row)?.ok_or(Reject::NoSuchBucket)?;
     view.put(mirror_row, &Mirror { quota, ..mirror });
@@ -24,28 +24,32 @@ pub(super) fn set_of_bucket(view: &mut View<'_>, command: &SetBucketQuota) -> Re
     Ok(Reply::Bucket(bucket))
 }
 
-pub(super) fn set_of_key(view: &mut View<'_>, command: &SetKeyQuota) -> Result<Reply, ApplyError> {
-    let quota = command.quota.and_then(Quota::some);
+pub(super) fn set_key_quota(view: &mut View<'_>, command: &SetKeyQuota) -> Result<Reply, ApplyError> {
+    let quota = command.quota.and_then(Quota::non_empty);
     let row = credential::row(&command.access_key);
     if let Some(known) = view.get::<Credential>(&row)? {
         view.put(row, &Credential { quota, ..known });
     }
-    limit(view, &command.access_key, quota)?;
+    set_payer_quota(view, &command.access_key, quota)?;
     Ok(Reply::Done)
 }
 
 /// Sets the quota of an access key in this group.
-pub(super) fn limit(view: &mut View<'_>, access_key: &str, quota: Option<Quota>) -> Result<(), StoreError> {
+pub(super) fn set_payer_quota(
+    view: &mut View<'_>,
+    access_key: &str,
+    quota: Option<Quota>,
+) -> Result<(), StoreError> {
     let row = payer_row(access_key);
     let known: Option<Payer> = view.get(&row)?;
     if known.unwrap_or_default().quota != quota {
-        write(view, row, &Payer { quota, ..known.unwrap_or_default() });
+        write_payer(view, row, &Payer { quota, ..known.unwrap_or_default() });
     }
     Ok(())
 }
 
 /// Writes a payer's row, or deletes it if all of its fields have default values.
-pub(super) fn write(view: &mut View<'_>, row: Vec<u8>, payer: &Payer) {
+pub(super) fn write_payer(view: &mut View<'_>, row: Vec<u8>, payer: &Payer) {
     if *payer == Payer::default() {
         view.delete(row);
     } else {

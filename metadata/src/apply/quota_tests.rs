@@ -5,18 +5,18 @@
 
 use super::{apply, seq_of};
 use crate::catalogue::testing::{delete, extent, put, version};
-use crate::view::{MemoryRows, Rows as _, View};
+use crate::view::{MemoryRows, RowReader as _, View};
 use mlgw_common::{BodyId, BucketId};
 use mlgw_formats::command::{
     AbortUpload, Change, Command, CompleteUpload, CreateBucket, CreateUpload, DropBucket, FreezeBucket,
-    MirrorBucket, NamedPart, ObjectChange, ObjectCommand, PutCredential, PutObject, PutPart, QuotaOf, Reject,
-    Reply, SetBucketQuota, SetKeyQuota,
+    MirrorBucket, NamedPart, ObjectChange, ObjectCommand, PutCredential, PutObject, PutPart, QuotaSubject,
+    Reject, Reply, SetBucketQuota, SetKeyQuota,
 };
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::quota::{payer_key_of, payer_row};
 use mlgw_formats::schema::usage::bucket_row;
 use mlgw_formats::schema::{
-    BucketUsage, Credential, Measure, ObjectVersion, Part, Payer, Quota, Upload, credential, decode,
+    BucketUsage, Credential, Measure, ObjectVersion, PartRecord, Payer, Quota, Upload, credential, decode,
 };
 use proptest::prelude::{Just, Strategy, any, prop};
 use proptest::{prop_oneof, proptest};
@@ -27,7 +27,7 @@ const PAYERS: [&str; 3] = ["", "AK", "BK"];
 
 /// A random step; the numbers select its bucket, object, upload or part, if there is one.
 #[derive(Clone, Debug)]
-enum Step {
+enum QuotaStep {
     Put { bucket: u64, key: u8, payer: usize, size: u64, is_exempt: bool },
     Delete { bucket: u64, key: u8 },
     CreateUpload { bucket: u64, key: u8, payer: usize },
@@ -43,22 +43,22 @@ fn quotas() -> impl Strategy<Value = Quota> {
     (bytes, prop::option::of(0u64..6)).prop_map(|(bytes, objects)| Quota { bytes, objects })
 }
 
-fn steps() -> impl Strategy<Value = Step> {
+fn steps() -> impl Strategy<Value = QuotaStep> {
     let (bucket, key, payer, which) = (1u64..3, 0u8..5, 0usize..3, any::<usize>());
     let size = || prop_oneof![Just(0), (0u64..20).prop_map(|n| n * MIB)];
     prop_oneof![
         8 => (bucket.clone(), key.clone(), payer.clone(), size(), prop::bool::weighted(0.05)).prop_map(
-            |(bucket, key, payer, size, is_exempt)| Step::Put { bucket, key, payer, size, is_exempt }
+            |(bucket, key, payer, size, is_exempt)| QuotaStep::Put { bucket, key, payer, size, is_exempt }
         ),
-        3 => (bucket.clone(), key.clone()).prop_map(|(bucket, key)| Step::Delete { bucket, key }),
+        3 => (bucket.clone(), key.clone()).prop_map(|(bucket, key)| QuotaStep::Delete { bucket, key }),
         2 => (bucket.clone(), key, payer.clone())
-            .prop_map(|(bucket, key, payer)| Step::CreateUpload { bucket, key, payer }),
+            .prop_map(|(bucket, key, payer)| QuotaStep::CreateUpload { bucket, key, payer }),
         5 => (which, 1u32..4, size().prop_map(|size| size.max(5 * MIB)))
-            .prop_map(|(which, number, size)| Step::PutPart { which, number, size }),
-        3 => (which, 1u8..8).prop_map(|(which, named)| Step::Complete { which, named }),
-        1 => which.prop_map(|which| Step::Abort { which }),
-        2 => (bucket, quotas()).prop_map(|(bucket, quota)| Step::LimitBucket { bucket, quota }),
-        2 => (1usize..3, quotas()).prop_map(|(payer, quota)| Step::LimitKey { payer, quota }),
+            .prop_map(|(which, number, size)| QuotaStep::PutPart { which, number, size }),
+        3 => (which, 1u8..8).prop_map(|(which, named)| QuotaStep::Complete { which, named }),
+        1 => which.prop_map(|which| QuotaStep::Abort { which }),
+        2 => (bucket, quotas()).prop_map(|(bucket, quota)| QuotaStep::LimitBucket { bucket, quota }),
+        2 => (1usize..3, quotas()).prop_map(|(payer, quota)| QuotaStep::LimitKey { payer, quota }),
     ]
 }
 
@@ -171,11 +171,11 @@ impl Run {
         Self { rows, model: Model::default(), index, body: 0 }
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &QuotaStep) {
         let before = self.model.clone();
         let mut after = before.clone();
         let Some(change) = self.effect(step, &mut after) else { return };
-        let is_exempt = matches!(step, Step::Put { is_exempt: true, .. });
+        let is_exempt = matches!(step, QuotaStep::Put { is_exempt: true, .. });
         let may = is_exempt || before.may_become(&after);
         let outcome = done(&mut self.rows, self.index, change);
         self.index += 1;
@@ -186,10 +186,10 @@ impl Run {
             }
             Err(Reject::QuotaExceeded { of, excess }) => {
                 assert!(!may, "{step:?} was refused: {of} {excess:?}");
-                if let QuotaOf::Key(key) = &of {
+                if let QuotaSubject::Key(key) = &of {
                     let (quota, usage) = (before.of_keys[key], before.sum(|_, payer| payer == key));
                     assert_eq!(Some(excess.limit), quota.limit(excess.measure));
-                    assert_eq!(excess.used, excess.measure.of(&usage));
+                    assert_eq!(excess.used, excess.measure.amount_in(&usage));
                 }
             }
             Err(other) => panic!("{step:?}: {other}"),
@@ -197,9 +197,9 @@ impl Run {
     }
 
     /// Applies a step to the model and returns its command; `None` if the step has no target.
-    fn effect(&mut self, step: &Step, after: &mut Model) -> Option<Change> {
+    fn effect(&mut self, step: &QuotaStep, after: &mut Model) -> Option<Change> {
         Some(match step.clone() {
-            Step::Put { bucket, key, payer, size, is_exempt } => {
+            QuotaStep::Put { bucket, key, payer, size, is_exempt } => {
                 after.objects.insert((bucket, name(key)), (PAYERS[payer].to_owned(), size));
                 self.body += 1;
                 let paid =
@@ -207,27 +207,29 @@ impl Run {
                 let ObjectChange::Put(put) = put(paid) else { unreachable!("it is a put") };
                 on(bucket, &name(key), ObjectChange::Put(PutObject { is_exempt, ..put }))
             }
-            Step::Delete { bucket, key } => {
+            QuotaStep::Delete { bucket, key } => {
                 after.objects.remove(&(bucket, name(key)));
                 on(bucket, &name(key), delete())
             }
-            Step::CreateUpload { bucket, key, payer } => {
+            QuotaStep::CreateUpload { bucket, key, payer } => {
                 self.body += 1;
                 let (body_id, key, payer) = (self.body, name(key), PAYERS[payer].to_owned());
                 after.uploads.insert((bucket, key.clone(), body_id), (payer.clone(), Parts::new()));
                 let upload = Upload { body_id, key: key.clone(), payer, ..Upload::default() };
                 on(bucket, &key, ObjectChange::CreateUpload(CreateUpload { upload }))
             }
-            Step::PutPart { which, .. } | Step::Complete { which, .. } | Step::Abort { which } => {
+            QuotaStep::PutPart { which, .. }
+            | QuotaStep::Complete { which, .. }
+            | QuotaStep::Abort { which } => {
                 let at = after.uploads.keys().nth(which % after.uploads.len().max(1)).cloned()?;
                 on(at.0, &at.1.clone(), self.effect_on_upload(step, at, after)?)
             }
-            Step::LimitBucket { bucket, quota } => {
+            QuotaStep::LimitBucket { bucket, quota } => {
                 after.of_buckets.insert(bucket, quota);
                 let name = format!("b{bucket}");
                 Change::SetBucketQuota(SetBucketQuota { name, bucket_id: bucket, quota: Some(quota) })
             }
-            Step::LimitKey { payer, quota } => {
+            QuotaStep::LimitKey { payer, quota } => {
                 let access_key = PAYERS[payer].to_owned();
                 after.of_keys.insert(access_key.clone(), quota);
                 Change::SetKeyQuota(SetKeyQuota { access_key, quota: Some(quota) })
@@ -237,19 +239,19 @@ impl Run {
 
     fn effect_on_upload(
         &self,
-        step: &Step,
+        step: &QuotaStep,
         at: (u64, String, u64),
         after: &mut Model,
     ) -> Option<ObjectChange> {
         let (body_id, (payer, mut parts)) = (at.2, after.uploads.remove(&at)?);
         match *step {
-            Step::PutPart { number, size, .. } => {
+            QuotaStep::PutPart { number, size, .. } => {
                 parts.insert(number, (size, seq_of(self.index, 0).0));
                 after.uploads.insert(at, (payer, parts));
-                let part = Part { size, extents: vec![extent(1, size)], ..Part::default() };
+                let part = PartRecord { size, extents: vec![extent(1, size)], ..PartRecord::default() };
                 Some(ObjectChange::PutPart(PutPart { body_id, number, part }))
             }
-            Step::Complete { named, .. } => {
+            QuotaStep::Complete { named, .. } => {
                 parts.retain(|number, _| named & (1 << (number - 1)) != 0);
                 let size = parts.values().map(|(size, _)| size).sum();
                 after.objects.insert((at.0, at.1), (payer, size));
@@ -275,7 +277,7 @@ impl Run {
             .map(|(row, value)| (payer_key_of(row).unwrap().to_owned(), decode(value).unwrap()))
             .collect();
         let expected = PAYERS[1..].iter().map(|key| {
-            let quota = self.model.of_keys.get(*key).copied().and_then(Quota::some);
+            let quota = self.model.of_keys.get(*key).copied().and_then(Quota::non_empty);
             ((*key).to_owned(), Payer { usage: self.model.sum(|_, payer| payer == *key), quota })
         });
         let expected: BTreeMap<_, _> = expected.filter(|(_, payer)| *payer != Payer::default()).collect();
@@ -298,7 +300,7 @@ impl Run {
             done(&mut self.rows, self.index, change).unwrap();
             self.index += 1;
         }
-        while done(&mut self.rows, self.index, drop()).unwrap() == (Reply::Step { more: true }) {
+        while done(&mut self.rows, self.index, drop()).unwrap() == (Reply::StepDone { more: true }) {
             self.index += 1;
         }
         self.index += 1;
@@ -360,9 +362,9 @@ fn a_quota_rejection_names_the_limit_and_its_usage() {
     let index = create(&mut rows, 1);
     done(&mut rows, index, on(1, "a", paid(1, "AK", 6))).unwrap();
     for (at, (change, of, measure, limit, used)) in [
-        (limit(Some(10), None), QuotaOf::Bucket, Measure::Bytes, 10, 6),
-        (limit(Some(100), Some(1)), QuotaOf::Bucket, Measure::Objects, 1, 1),
-        (limit(None, None), QuotaOf::Key("AK".into()), Measure::Bytes, 7, 6),
+        (limit(Some(10), None), QuotaSubject::Bucket, Measure::Bytes, 10, 6),
+        (limit(Some(100), Some(1)), QuotaSubject::Bucket, Measure::Objects, 1, 1),
+        (limit(None, None), QuotaSubject::Key("AK".into()), Measure::Bytes, 7, 6),
     ]
     .into_iter()
     .enumerate()

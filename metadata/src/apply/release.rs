@@ -11,12 +11,14 @@ use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, JOB_ROWS_MAX, PART_NUMBER_MAX};
 use mlgw_common::{BodyId, PartNumber};
 use mlgw_formats::command::{ReleaseBody, Reply};
-use mlgw_formats::schema::{ExtentPage, ObjectVersion, Part, Release, ReleaseScope, decode, extent, part};
+use mlgw_formats::schema::{
+    ExtentPage, ObjectVersion, PartRecord, Release, ReleaseScope, decode, extent, part,
+};
 use std::collections::BTreeSet;
 
 /// Frees a version's body.
 pub(super) fn version(view: &mut View<'_>, version: &ObjectVersion) -> Result<(), StoreError> {
-    usage::unrefer(view, &version.extents)?;
+    usage::remove_references(view, &version.extents)?;
     if version.is_paged() || version.part_count > 0 {
         queue(view, version.body(), ReleaseScope::Whole);
     }
@@ -35,9 +37,9 @@ pub(super) fn part(
     view: &mut View<'_>,
     body: BodyId,
     number: PartNumber,
-    part: &Part,
+    part: &PartRecord,
 ) -> Result<usize, StoreError> {
-    usage::unrefer(view, &part.extents)?;
+    usage::remove_references(view, &part.extents)?;
     view.delete(part::row(body, number));
     let mut rows = 1;
     if part.paged_extents > 0 {
@@ -45,7 +47,7 @@ pub(super) fn part(
         let start = part::page_row(body, number, 0);
         for (row, value) in view.range(&start, &part::pages_end(body, number), pages_max)? {
             let page: ExtentPage = decode(&value)?;
-            usage::unrefer(view, &page.extents)?;
+            usage::remove_references(view, &page.extents)?;
             view.delete(row);
             rows += 1;
         }
@@ -58,29 +60,29 @@ pub(super) fn step(view: &mut View<'_>, command: ReleaseBody) -> Result<Reply, A
     let body = BodyId(command.body_id);
     let row = mlgw_formats::schema::release::row(body);
     let Some(mut release) = view.get::<Release>(&row)? else {
-        return Ok(Reply::Step { more: false });
+        return Ok(Reply::StepDone { more: false });
     };
     if command.scope.is_some_and(|scope| scope != release.scope) {
-        return Ok(Reply::Step { more: false });
+        return Ok(Reply::StepDone { more: false });
     }
     let rows_max = (command.rows_max as usize).clamp(1, JOB_ROWS_MAX);
     let more = match release.scope() {
-        ReleaseScope::Whole => whole(view, body, rows_max)?,
-        ReleaseScope::UnnamedParts => unnamed(view, body, rows_max, &mut release)?,
+        ReleaseScope::Whole => release_whole(view, body, rows_max)?,
+        ReleaseScope::UnnamedParts => release_unnamed_parts(view, body, rows_max, &mut release)?,
     };
     if more {
         view.put(row, &release);
     } else {
         view.delete(row);
     }
-    Ok(Reply::Step { more })
+    Ok(Reply::StepDone { more })
 }
 
-fn whole(view: &mut View<'_>, body: BodyId, rows_max: usize) -> Result<bool, StoreError> {
+fn release_whole(view: &mut View<'_>, body: BodyId, rows_max: usize) -> Result<bool, StoreError> {
     let mut left = rows_max;
     for (row, value) in view.range(&extent::row(body, 0), &extent::rows_end(body), left)? {
         let page: ExtentPage = decode(&value)?;
-        usage::unrefer(view, &page.extents)?;
+        usage::remove_references(view, &page.extents)?;
         view.delete(row);
         left -= 1;
     }
@@ -94,7 +96,7 @@ fn whole(view: &mut View<'_>, body: BodyId, rows_max: usize) -> Result<bool, Sto
     Ok(left == 0)
 }
 
-fn unnamed(
+fn release_unnamed_parts(
     view: &mut View<'_>,
     body: BodyId,
     rows_max: usize,

@@ -8,7 +8,7 @@ use super::{malformed, usage};
 use crate::view::{ApplyError, View};
 use mlgw_common::{BodyId, BucketId, PartNumber};
 use mlgw_formats::command::{Reject, RelocateExtent, Reply};
-use mlgw_formats::schema::{Extent, ExtentPage, ObjectVersion, Part, extent, object, part};
+use mlgw_formats::schema::{Extent, ExtentPage, ObjectVersion, PartRecord, extent, object, part};
 use prost::Message;
 
 pub(super) fn apply(view: &mut View<'_>, command: &RelocateExtent) -> Result<Reply, ApplyError> {
@@ -31,7 +31,9 @@ pub(super) fn apply(view: &mut View<'_>, command: &RelocateExtent) -> Result<Rep
         (number, page) => {
             let number = PartNumber::new(number).ok_or_else(|| malformed("a part number out of range"))?;
             match page {
-                None => change(view, part::row(body, number), |part: &mut Part| set(&mut part.extents))?,
+                None => {
+                    change(view, part::row(body, number), |part: &mut PartRecord| set(&mut part.extents))?
+                }
                 Some(first) => {
                     let row = part::page_row(body, number, first);
                     change(view, row, |page: &mut ExtentPage| set(&mut page.extents))?;
@@ -39,8 +41,8 @@ pub(super) fn apply(view: &mut View<'_>, command: &RelocateExtent) -> Result<Rep
             }
         }
     }
-    usage::refer(view, [to])?;
-    usage::unrefer(view, [from])?;
+    usage::add_references(view, [to])?;
+    usage::remove_references(view, [from])?;
     Ok(Reply::Done)
 }
 

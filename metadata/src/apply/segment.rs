@@ -79,7 +79,7 @@ pub(super) fn fence(view: &mut View<'_>, command: FenceSegment) -> Result<Reply,
     if segment.0 == 0 {
         return Err(malformed("a fence without a segment"));
     }
-    fences::raise(view, segment)?;
+    fences::fence_segment(view, segment)?;
     let row = segment_row(segment);
     if let Some(usage) = view.get::<SegmentUsage>(&row)? {
         view.put(row, &SegmentUsage { fenced: true, ..usage });
@@ -94,7 +94,7 @@ pub(super) fn remove(view: &mut View<'_>, command: RemoveSegment) -> Result<Repl
     let row = segment::row(segment);
     let Some(record) = view.get::<SegmentRecord>(&row)? else { return Ok(Reply::Done) };
     let sealed = record.state() == SegmentState::Sealed;
-    if !sealed || !fences::is_raised(view, segment)? || view.has(&segment_row(segment))? {
+    if !sealed || !fences::is_fenced(view, segment)? || view.has(&segment_row(segment))? {
         return Err(Reject::SegmentInUse.into());
     }
     view.delete(row);

@@ -66,7 +66,7 @@ pub(super) fn delete_credential(
         return Err(Reject::NoSuchCredential.into());
     }
     view.delete(row);
-    quota::limit(view, &command.access_key, None)?;
+    quota::set_payer_quota(view, &command.access_key, None)?;
     Ok(Reply::Done)
 }
 

@@ -1,7 +1,7 @@
 //! Multipart uploads: create, put a part, complete, abort.
 
-use super::object::{Place, check_covers, make_current, written};
-use super::usage::Held;
+use super::object::{ObjectTarget, check_coverage, replace_current, written};
+use super::usage::ChargedUsage;
 use super::{conditions, malformed, release, usage};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
@@ -9,12 +9,12 @@ use mlgw_common::{BodyId, PartNumber};
 use mlgw_formats::command::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, Reject, Reply};
 use mlgw_formats::schema::part::PART_INLINE_EXTENTS_MAX;
 use mlgw_formats::schema::{
-    ExtentPage, ObjectVersion, Part, PartRange, ReleaseScope, Upload, decode, extent, part, upload,
+    ExtentPage, ObjectVersion, PartRange, PartRecord, ReleaseScope, Upload, decode, extent, part, upload,
 };
 
 pub(super) fn create(
     view: &mut View<'_>,
-    place: Place<'_>,
+    place: ObjectTarget<'_>,
     create: &CreateUpload,
 ) -> Result<Reply, ApplyError> {
     let mut upload = create.upload.clone();
@@ -29,31 +29,36 @@ pub(super) fn create(
     }
     upload.part_bytes = 0;
     view.put(row, &upload);
-    usage::settle(view, place, &[], &[Held::by_upload(&upload)], false)?;
+    usage::charge(view, place, &[], &[ChargedUsage::of_upload(&upload)], false)?;
     Ok(Reply::Done)
 }
 
-pub(super) fn put_part(view: &mut View<'_>, place: Place<'_>, put: &PutPart) -> Result<Reply, ApplyError> {
+pub(super) fn put_part(
+    view: &mut View<'_>,
+    place: ObjectTarget<'_>,
+    put: &PutPart,
+) -> Result<Reply, ApplyError> {
     let number = PartNumber::new(put.number).ok_or_else(|| malformed("a part number out of range"))?;
     let body = BodyId(put.body_id);
     let row = upload::row(place.bucket, place.key, body);
     let mut upload: Upload = view.get(&row)?.ok_or(Reject::NoSuchUpload)?;
-    check_covers(put.part.extents.iter(), put.part.size)?;
-    let replaced: Option<Part> = view.get(&part::row(body, number))?;
+    check_coverage(put.part.extents.iter(), put.part.size)?;
+    let replaced: Option<PartRecord> = view.get(&part::row(body, number))?;
     let replaced_bytes = replaced.as_ref().map_or(0, |part| part.size);
     if let Some(replaced) = &replaced {
         release::part(view, body, number, replaced)?;
     }
-    usage::refer(view, &put.part.extents)?;
-    write_part(view, body, number, Part { seq: place.seq.0, ..put.part.clone() });
+    usage::add_references(view, &put.part.extents)?;
+    write_part(view, body, number, PartRecord { seq: place.seq.0, ..put.part.clone() });
     upload.part_bytes = upload.part_bytes - replaced_bytes + put.part.size;
     view.put(row, &upload);
-    let (gone, come) = (Held::by_parts(&upload, replaced_bytes), Held::by_parts(&upload, put.part.size));
-    usage::settle(view, place, &[gone], &[come], false)?;
+    let (gone, come) =
+        (ChargedUsage::of_parts(&upload, replaced_bytes), ChargedUsage::of_parts(&upload, put.part.size));
+    usage::charge(view, place, &[gone], &[come], false)?;
     Ok(Reply::Part { seq: place.seq.0 })
 }
 
-fn write_part(view: &mut View<'_>, body: BodyId, number: PartNumber, mut part: Part) {
+fn write_part(view: &mut View<'_>, body: BodyId, number: PartNumber, mut part: PartRecord) {
     part.paged_extents = 0;
     if part.extents.len() > PART_INLINE_EXTENTS_MAX {
         let extents = std::mem::take(&mut part.extents);
@@ -70,7 +75,7 @@ fn write_part(view: &mut View<'_>, body: BodyId, number: PartNumber, mut part: P
 
 pub(super) fn complete(
     view: &mut View<'_>,
-    place: Place<'_>,
+    place: ObjectTarget<'_>,
     complete: &CompleteUpload,
 ) -> Result<Reply, ApplyError> {
     let body = BodyId(complete.body_id);
@@ -93,13 +98,13 @@ pub(super) fn complete(
     }
     view.delete(upload_row);
     let version = version_of(upload.clone(), complete, place, size, index.len());
-    make_current(view, place, current, Some(&upload), &version, false)
+    replace_current(view, place, current, Some(&upload), &version, false)
 }
 
 fn version_of(
     upload: Upload,
     complete: &CompleteUpload,
-    place: Place<'_>,
+    place: ObjectTarget<'_>,
     size: u64,
     parts: usize,
 ) -> ObjectVersion {
@@ -137,7 +142,7 @@ fn stored_parts(view: &View<'_>, body: BodyId) -> Result<Vec<StoredPart>, ApplyE
     let mut parts = Vec::with_capacity(rows.len());
     for (row, value) in rows {
         let (_, number) = part::key_of(&row)?;
-        let part: Part = decode(&value)?;
+        let part: PartRecord = decode(&value)?;
         parts.push((u32::from(number.get()), part.seq, part.size));
     }
     Ok(parts)
@@ -178,12 +183,16 @@ fn write_index(view: &mut View<'_>, body: BodyId, index: &[PartRange]) {
     }
 }
 
-pub(super) fn abort(view: &mut View<'_>, place: Place<'_>, abort: AbortUpload) -> Result<Reply, ApplyError> {
+pub(super) fn abort(
+    view: &mut View<'_>,
+    place: ObjectTarget<'_>,
+    abort: AbortUpload,
+) -> Result<Reply, ApplyError> {
     let body = BodyId(abort.body_id);
     let row = upload::row(place.bucket, place.key, body);
     let upload: Upload = view.get(&row)?.ok_or(Reject::NoSuchUpload)?;
     view.delete(row);
     release::queue(view, body, ReleaseScope::Whole);
-    usage::settle(view, place, &[Held::by_upload(&upload)], &[], false)?;
+    usage::charge(view, place, &[ChargedUsage::of_upload(&upload)], &[], false)?;
     Ok(Reply::Done)
 }

@@ -8,11 +8,11 @@
 //! refuses new ones. The counter of a referenced segment carries its fence; only the first reference to a
 //! segment reads the fenced ranges.
 
-use super::object::Place;
+use super::object::ObjectTarget;
 use super::{fence, quota};
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
-use mlgw_formats::command::{QuotaOf, Reject};
+use mlgw_formats::command::{QuotaSubject, Reject};
 use mlgw_formats::schema::quota::payer_row;
 use mlgw_formats::schema::usage::{bucket_row, segment_row};
 use mlgw_formats::schema::{BucketUsage, Extent, ObjectVersion, Payer, SegmentUsage, Upload};
@@ -20,25 +20,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Usage that one record adds to its bucket and its payer.
 #[derive(Clone, Copy)]
-pub(super) struct Held<'a> {
+pub(super) struct ChargedUsage<'a> {
     payer: &'a str,
     usage: BucketUsage,
 }
 
-impl<'a> Held<'a> {
-    pub(super) fn by_version(version: &'a ObjectVersion) -> Self {
+impl<'a> ChargedUsage<'a> {
+    pub(super) fn of_version(version: &'a ObjectVersion) -> Self {
         let usage = BucketUsage { objects: 1, versions: 1, bytes: version.size, ..BucketUsage::default() };
         Self { payer: &version.payer, usage }
     }
 
     /// Usage of an upload with all its parts.
-    pub(super) fn by_upload(upload: &'a Upload) -> Self {
+    pub(super) fn of_upload(upload: &'a Upload) -> Self {
         let usage = BucketUsage { uploads: 1, upload_bytes: upload.part_bytes, ..BucketUsage::default() };
         Self { payer: &upload.payer, usage }
     }
 
     /// Usage of `bytes` of an upload's parts.
-    pub(super) fn by_parts(upload: &'a Upload, bytes: u64) -> Self {
+    pub(super) fn of_parts(upload: &'a Upload, bytes: u64) -> Self {
         Self { payer: &upload.payer, usage: BucketUsage { upload_bytes: bytes, ..BucketUsage::default() } }
     }
 }
@@ -46,58 +46,58 @@ impl<'a> Held<'a> {
 /// Charges a bucket and its payers for the net change of a command, and checks the result against their
 /// quotas unless `is_exempt`. The arguments cover the whole command, so only its final result is checked, not
 /// intermediate states.
-pub(super) fn settle(
+pub(super) fn charge(
     view: &mut View<'_>,
-    place: Place<'_>,
-    gone: &[Held<'_>],
-    come: &[Held<'_>],
+    place: ObjectTarget<'_>,
+    gone: &[ChargedUsage<'_>],
+    come: &[ChargedUsage<'_>],
     is_exempt: bool,
 ) -> Result<(), ApplyError> {
     let row = bucket_row(place.bucket);
     let before: BucketUsage = view.get(&row)?.unwrap_or_default();
-    let after = changed(&before, &sum(gone), &sum(come)).ok_or_else(|| counted_too_little("a bucket"))?;
+    let after = changed(&before, &sum(gone), &sum(come)).ok_or_else(|| usage_underflow("a bucket"))?;
     let excess = place.quota.and_then(|quota| quota.excess(&before, &after));
     if let Some(excess) = excess.filter(|_| !is_exempt) {
-        return Err(Reject::QuotaExceeded { of: QuotaOf::Bucket, excess }.into());
+        return Err(Reject::QuotaExceeded { of: QuotaSubject::Bucket, excess }.into());
     }
     view.put(row, &after);
     let payers = gone.iter().chain(come).map(|held| held.payer).filter(|payer| !payer.is_empty());
     for payer in payers.collect::<BTreeSet<_>>() {
-        pay(view, payer, gone, come, is_exempt)?;
+        charge_payer(view, payer, gone, come, is_exempt)?;
     }
     Ok(())
 }
 
 /// Charges one payer for its share of a command's change.
-fn pay(
+fn charge_payer(
     view: &mut View<'_>,
     access_key: &str,
-    gone: &[Held<'_>],
-    come: &[Held<'_>],
+    gone: &[ChargedUsage<'_>],
+    come: &[ChargedUsage<'_>],
     is_exempt: bool,
 ) -> Result<(), ApplyError> {
-    let own = |all: &[Held<'_>]| sum(all.iter().filter(|held| held.payer == access_key));
+    let own = |all: &[ChargedUsage<'_>]| sum(all.iter().filter(|held| held.payer == access_key));
     let row = payer_row(access_key);
     let before: Payer = view.get(&row)?.unwrap_or_default();
     let usage = changed(&before.usage, &own(gone), &own(come));
-    let usage = usage.ok_or_else(|| counted_too_little("an access key"))?;
+    let usage = usage.ok_or_else(|| usage_underflow("an access key"))?;
     let excess = before.quota.and_then(|quota| quota.excess(&before.usage, &usage));
     if let Some(excess) = excess.filter(|_| !is_exempt) {
-        return Err(Reject::QuotaExceeded { of: QuotaOf::Key(access_key.to_owned()), excess }.into());
+        return Err(Reject::QuotaExceeded { of: QuotaSubject::Key(access_key.to_owned()), excess }.into());
     }
-    quota::write(view, row, &Payer { usage, ..before });
+    quota::write_payer(view, row, &Payer { usage, ..before });
     Ok(())
 }
 
 /// Subtracts the usage of an upload from its payer; the counters of its bucket are deleted as a whole.
-pub(super) fn forget_upload(view: &mut View<'_>, upload: &Upload) -> Result<(), ApplyError> {
+pub(super) fn refund_upload(view: &mut View<'_>, upload: &Upload) -> Result<(), ApplyError> {
     if upload.payer.is_empty() {
         return Ok(());
     }
-    pay(view, &upload.payer, &[Held::by_upload(upload)], &[], false)
+    charge_payer(view, &upload.payer, &[ChargedUsage::of_upload(upload)], &[], false)
 }
 
-fn sum<'h>(held: impl IntoIterator<Item = &'h Held<'h>>) -> BucketUsage {
+fn sum<'h>(held: impl IntoIterator<Item = &'h ChargedUsage<'h>>) -> BucketUsage {
     let mut sum = BucketUsage::default();
     held.into_iter().for_each(|held| sum.add(&held.usage));
     sum
@@ -109,12 +109,12 @@ fn changed(before: &BucketUsage, gone: &BucketUsage, come: &BucketUsage) -> Opti
     after.without(gone)
 }
 
-fn counted_too_little(what: &str) -> StoreError {
+fn usage_underflow(what: &str) -> StoreError {
     StoreError(format!("{what} holds less than what is taken from it"))
 }
 
 /// Counts extents that a record references from now on. Fails if their segment is fenced.
-pub(super) fn refer<'e>(
+pub(super) fn add_references<'e>(
     view: &mut View<'_>,
     extents: impl IntoIterator<Item = &'e Extent>,
 ) -> Result<(), ApplyError> {
@@ -123,7 +123,7 @@ pub(super) fn refer<'e>(
         let known: Option<SegmentUsage> = view.get(&row)?;
         let fenced = match &known {
             Some(usage) => usage.fenced,
-            None => fence::is_raised(view, segment.into())?,
+            None => fence::is_fenced(view, segment.into())?,
         };
         if fenced {
             return Err(Reject::SegmentFenced { segment }.into());
@@ -136,11 +136,11 @@ pub(super) fn refer<'e>(
 }
 
 /// Subtracts extents that no record references any more.
-pub(super) fn unrefer<'e>(
+pub(super) fn remove_references<'e>(
     view: &mut View<'_>,
     extents: impl IntoIterator<Item = &'e Extent>,
 ) -> Result<(), StoreError> {
-    let freed = extents.into_iter().inspect(|extent| view.free(extent.segment.into(), extent.offset));
+    let freed = extents.into_iter().inspect(|extent| view.record_freed(extent.segment.into(), extent.offset));
     for (segment, sum) in by_segment(freed) {
         let row = segment_row(segment.into());
         let usage: SegmentUsage = view.get(&row)?.unwrap_or_default();

@@ -6,8 +6,8 @@
 //! before each purge of the log, so that the newest checkpoint and the log together always restore
 //! everything.
 
-use super::Inner;
-use super::jobs::Stop;
+use super::CatalogueInner;
+use super::jobs::StopSignal;
 use super::options::CheckpointOptions;
 use crate::copy::{Copier, CopyError};
 use mlgw_common::Timestamp;
@@ -45,16 +45,16 @@ impl Checkpoints {
 
 /// Result of making a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum CheckpointOutcome {
     /// The checkpoint was made.
-    Yes,
+    Made,
     /// Nothing changed since the newest checkpoint, or checkpoints are disabled.
     NotNeeded,
     /// There is not enough free space.
     NoRoom,
 }
 
-impl Inner {
+impl CatalogueInner {
     /// Copies the catalogue into `copier`, under `prefix`.
     pub(super) async fn copy_into(
         self: &Arc<Self>,
@@ -79,17 +79,17 @@ impl Inner {
     }
 
     /// Makes a checkpoint if anything changed since the newest one.
-    pub(super) async fn checkpoint(self: &Arc<Self>) -> Result<Made, CopyError> {
-        let Some(options) = &self.checkpoints.options else { return Ok(Made::NotNeeded) };
+    pub(super) async fn checkpoint(self: &Arc<Self>) -> Result<CheckpointOutcome, CopyError> {
+        let Some(options) = &self.checkpoints.options else { return Ok(CheckpointOutcome::NotNeeded) };
         let mut made_at = self.checkpoints.made_at.lock().await;
         let applied = self.groups.iter().map(|group| group.figures().entries.load(Ordering::Relaxed)).sum();
         if *made_at == Some(applied) {
-            return Ok(Made::NotNeeded);
+            return Ok(CheckpointOutcome::NotNeeded);
         }
         let dir = options.dir.clone();
-        let numbers = tidy(&dir)?;
+        let numbers = remove_unfinished(&dir)?;
         if !self.has_room_for_checkpoint(&dir) {
-            return Ok(Made::NoRoom);
+            return Ok(CheckpointOutcome::NoRoom);
         }
         let earlier = numbers.last().map(|number| checkpoint_dir(&dir, *number));
         let earlier = earlier.and_then(|path| Some((path.clone(), crate::copy::read_contents(&path).ok()?)));
@@ -101,7 +101,7 @@ impl Inner {
         finished.await.unwrap_or_else(|stopped| Err(failed(Path::new(LINKS), stopped)))?;
         tracing::debug!(number, copied_bytes, "a catalogue checkpoint was made");
         *made_at = Some(applied);
-        Ok(Made::Yes)
+        Ok(CheckpointOutcome::Made)
     }
 
     /// True if a full copy leaves enough free space.
@@ -114,23 +114,29 @@ impl Inner {
 }
 
 /// Makes checkpoints until the catalogue stops.
-pub(super) async fn make_checkpoints(catalogue: Weak<Inner>, stop: Arc<Stop>, options: CheckpointOptions) {
+pub(super) async fn make_checkpoints(
+    catalogue: Weak<CatalogueInner>,
+    stop: Arc<StopSignal>,
+    options: CheckpointOptions,
+) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(options.every) => {}
             () = stop.cancelled() => return,
         }
         let Some(inner) = catalogue.upgrade() else { return };
-        inner.checkpoint_or_say().await;
+        inner.checkpoint_or_log().await;
     }
 }
 
-impl Inner {
+impl CatalogueInner {
     /// Makes a checkpoint and logs a failure, which does not stop the catalogue.
-    pub(crate) async fn checkpoint_or_say(self: &Arc<Self>) {
+    pub(crate) async fn checkpoint_or_log(self: &Arc<Self>) {
         match self.checkpoint().await {
-            Ok(Made::Yes | Made::NotNeeded) => {}
-            Ok(Made::NoRoom) => tracing::warn!("no catalogue checkpoint was made: the disk is too full"),
+            Ok(CheckpointOutcome::Made | CheckpointOutcome::NotNeeded) => {}
+            Ok(CheckpointOutcome::NoRoom) => {
+                tracing::warn!("no catalogue checkpoint was made: the disk is too full")
+            }
             Err(error) => tracing::error!(%error, "no catalogue checkpoint was made"),
         }
     }
@@ -166,7 +172,7 @@ fn finish(copier: Copier, new: &Path, dir: &Path, number: u64, now: Timestamp) -
 }
 
 /// Removes unfinished checkpoints, and returns the numbers of the finished ones, the oldest first.
-fn tidy(dir: &Path) -> Result<Vec<u64>, CopyError> {
+fn remove_unfinished(dir: &Path) -> Result<Vec<u64>, CopyError> {
     store_files::make_dir(dir).map_err(|source| io(dir, source))?;
     for entry in std::fs::read_dir(dir).map_err(|source| io(dir, source))?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

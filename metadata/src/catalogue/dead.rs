@@ -4,7 +4,7 @@
 //! a start, it is bounded, and a proposal that is sent twice may have named the chunk again. A caller that
 //! skips chunks because of it must therefore check the reference count of their segment afterwards.
 
-use crate::view::Freed;
+use crate::view::FreedChunk;
 use mlgw_common::SegmentId;
 use mlgw_common::limits::DEAD_CHUNKS_MAX;
 use parking_lot::Mutex;
@@ -12,10 +12,10 @@ use std::collections::HashMap;
 
 /// Dead chunks of all segments.
 #[derive(Debug, Default)]
-pub(super) struct DeadChunks(Mutex<Known>);
+pub(super) struct DeadChunks(Mutex<DeadOffsets>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct DeadOffsets {
     /// Offsets, in the order in which the chunks died.
     segments: HashMap<SegmentId, Vec<u32>>,
     chunks: usize,
@@ -42,7 +42,7 @@ impl DeadSet {
 impl DeadChunks {
     /// Records chunks that died. Chunks beyond 4 GiB of a segment are not recorded: 32-bit offsets save
     /// memory.
-    pub(super) fn note(&self, freed: &[Freed]) {
+    pub(super) fn record(&self, freed: &[FreedChunk]) {
         if freed.is_empty() {
             return;
         }
@@ -50,7 +50,7 @@ impl DeadChunks {
         for (segment, offset) in freed {
             let Ok(offset) = u32::try_from(*offset) else { continue };
             if known.chunks == DEAD_CHUNKS_MAX {
-                known.forget_the_least();
+                known.evict_half();
             }
             known.segments.entry(*segment).or_default().push(offset);
             known.chunks += 1;
@@ -58,24 +58,24 @@ impl DeadChunks {
     }
 
     /// Known dead chunks of `segment`.
-    pub(super) fn of(&self, segment: SegmentId) -> DeadSet {
+    pub(super) fn dead_set(&self, segment: SegmentId) -> DeadSet {
         let mut dead = self.0.lock().segments.get(&segment).cloned().unwrap_or_default();
         dead.sort_unstable();
         DeadSet(dead)
     }
 
     /// Removes the entries of a segment that no longer exists.
-    pub(super) fn forget(&self, segment: SegmentId) {
+    pub(super) fn remove_segment(&self, segment: SegmentId) {
         let mut known = self.0.lock();
         let gone = known.segments.remove(&segment).map_or(0, |dead| dead.len());
         known.chunks -= gone;
     }
 }
 
-impl Known {
+impl DeadOffsets {
     /// Halves the entries. Segments with the fewest known dead chunks go first, because they are compacted
     /// last, if ever.
-    fn forget_the_least(&mut self) {
+    fn evict_half(&mut self) {
         let mut counts: Vec<_> = self.segments.iter().map(|(id, dead)| (dead.len(), *id)).collect();
         counts.sort_unstable();
         for (count, segment) in counts {
@@ -96,12 +96,15 @@ mod tests {
     #[test]
     fn dead_chunks_are_known_until_their_segment_is_removed() {
         let dead = DeadChunks::default();
-        dead.note(&[(SegmentId(1), 900), (SegmentId(2), 8), (SegmentId(1), 16), (SegmentId(1), 1 << 40)]);
-        let one = dead.of(SegmentId(1));
+        dead.record(&[(SegmentId(1), 900), (SegmentId(2), 8), (SegmentId(1), 16), (SegmentId(1), 1 << 40)]);
+        let one = dead.dead_set(SegmentId(1));
         assert!([16, 900].iter().all(|offset| one.contains(*offset)));
         assert!([8, 17, 1 << 40].iter().all(|offset| !one.contains(*offset)));
-        dead.forget(SegmentId(1));
-        assert_eq!((dead.of(SegmentId(1)), dead.of(SegmentId(2))), (DeadSet::default(), DeadSet(vec![8])));
+        dead.remove_segment(SegmentId(1));
+        assert_eq!(
+            (dead.dead_set(SegmentId(1)), dead.dead_set(SegmentId(2))),
+            (DeadSet::default(), DeadSet(vec![8]))
+        );
     }
 
     #[test]
@@ -110,12 +113,12 @@ mod tests {
         let chunk = |at: u64| (SegmentId(if at.is_multiple_of(4) { 100 + at / 1000 } else { 7 }), at);
         let all: Vec<_> = (0..2 * DEAD_CHUNKS_MAX as u64).map(chunk).collect();
         for some in all.chunks(1000) {
-            dead.note(some);
+            dead.record(some);
             assert!(dead.0.lock().chunks <= DEAD_CHUNKS_MAX);
         }
         let known = dead.0.lock();
         assert_eq!(known.chunks, known.segments.values().map(Vec::len).sum::<usize>());
         drop(known);
-        assert!(!dead.of(SegmentId(100)).contains(0), "little was known of it");
+        assert!(!dead.dead_set(SegmentId(100)).contains(0), "little was known of it");
     }
 }

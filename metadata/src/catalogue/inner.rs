@@ -1,7 +1,7 @@
 //! State that all clones of a catalogue share, and the path of a proposal through it.
 
 use super::copies::Checkpoints;
-use super::jobs::Stop;
+use super::jobs::StopSignal;
 use super::log_bound::LogBound;
 use super::options::{CatalogueMetrics, Fatal, ProposeError};
 use super::resident::Resident;
@@ -31,7 +31,7 @@ const BUCKET_WAIT: Duration = Duration::from_millis(50);
 const CLOSE_CHECK: Duration = Duration::from_millis(1);
 const CLOSE_CHECKS_MAX: usize = 5_000;
 
-pub(crate) struct Inner {
+pub(crate) struct CatalogueInner {
     /// The groups by id; group 0 comes first.
     pub(super) groups: Vec<Group>,
     pub(super) log: LogStore,
@@ -46,11 +46,11 @@ pub(crate) struct Inner {
     pub(super) saga: Mutex<()>,
     pub(super) bodies: SyncMutex<Range<u64>>,
     pub(super) leasing: Mutex<()>,
-    pub(super) stop: Arc<Stop>,
+    pub(super) stop: Arc<StopSignal>,
     pub(super) jobs: SyncMutex<Vec<JoinHandle<()>>>,
 }
 
-impl Inner {
+impl CatalogueInner {
     pub(super) fn is_stopping(&self) -> bool {
         self.stop.is_stopped()
     }
@@ -168,7 +168,7 @@ impl Inner {
             metrics.commands_rejected += figures.rejected.load(Ordering::Relaxed);
             metrics.snapshots += group.snapshots().load(Ordering::Relaxed);
             metrics.queued += group.queued() as u64;
-            metrics.commit_wait.add(&group.waits().snapshot());
+            metrics.commit_wait.add(&group.wait_times().snapshot());
         }
         metrics
     }
@@ -210,7 +210,7 @@ pub(super) struct Closing(Vec<Weak<()>>);
 
 impl Closing {
     /// Waits until the stores are closed. Returns early if another clone shares the catalogue.
-    pub(super) async fn wait(self, shared: &Weak<Inner>) {
+    pub(super) async fn wait(self, shared: &Weak<CatalogueInner>) {
         for _ in 0..CLOSE_CHECKS_MAX {
             let closed = self.0.iter().all(|store| store.strong_count() == 0);
             // Another clone closes the stores when it is dropped, on a thread that the runtime waits for.

@@ -1,10 +1,10 @@
 //! Background jobs: free queued bodies, purge a long log, raise the log's floor and flush tombstones.
 
-use super::Inner;
+use super::CatalogueInner;
 use crate::store::floor::Floor;
-use crate::store::tombstones::Watch;
+use crate::store::tombstones::TombstoneWatch;
 use crate::store_error::StoreError;
-use crate::view::Rows;
+use crate::view::RowReader;
 use mlgw_common::limits::JOB_ROWS_MAX;
 use mlgw_formats::command::{Change, Command, ReleaseBody, Reply};
 use mlgw_formats::key::Family;
@@ -30,12 +30,12 @@ const _: () = assert!(RELEASE_ROWS as usize <= JOB_ROWS_MAX);
 
 /// One-way signal that ends the jobs.
 #[derive(Debug, Default)]
-pub(super) struct Stop {
+pub(super) struct StopSignal {
     stopped: AtomicBool,
     changed: Notify,
 }
 
-impl Stop {
+impl StopSignal {
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.changed.notify_waiters();
@@ -57,7 +57,7 @@ impl Stop {
 }
 
 /// Frees queued bodies until the catalogue stops.
-pub(super) async fn release_bodies(catalogue: Weak<Inner>) {
+pub(super) async fn release_bodies(catalogue: Weak<CatalogueInner>) {
     loop {
         let Some(inner) = catalogue.upgrade() else { return };
         if inner.is_stopping() {
@@ -76,7 +76,7 @@ pub(super) async fn release_bodies(catalogue: Weak<Inner>) {
 }
 
 /// Flushes states and purges logs until the catalogue stops.
-pub(super) async fn purge_logs(catalogue: Weak<Inner>) {
+pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
     let mut tick = tokio::time::interval(LOG_CHECK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let parts = catalogue.upgrade().map(|inner| (Arc::clone(&inner.stop), Arc::clone(&inner.log_bound)));
@@ -84,26 +84,26 @@ pub(super) async fn purge_logs(catalogue: Weak<Inner>) {
     loop {
         tokio::select! {
             _ = tick.tick() => {}
-            () = bound.long() => {}
-            () = stop.cancelled() => return bound.keep(false),
+            () = bound.wait_exceeded() => {}
+            () = stop.cancelled() => return bound.set_purging(false),
         }
         let Some(inner) = catalogue.upgrade() else { return };
         if inner.log_bytes() <= bound.bytes_max() {
             continue;
         }
-        inner.checkpoint_or_say().await;
+        inner.checkpoint_or_log().await;
         if let Err(error) = inner.compact().await
             && !inner.is_stopping()
         {
             (inner.fatal)(&format!("the catalogue's state was not flushed: {error}"));
-            return bound.keep(false);
+            return bound.set_purging(false);
         }
-        bound.purged();
+        bound.notify_purged();
     }
 }
 
 /// Raises the floor of the log to the synced entries every second, and once more when the catalogue stops.
-pub(super) async fn raise_floor(catalogue: Weak<Inner>, stop: Arc<Stop>, mut floor: Floor) {
+pub(super) async fn raise_floor(catalogue: Weak<CatalogueInner>, stop: Arc<StopSignal>, mut floor: Floor) {
     let mut tick = tokio::time::interval(FLOOR_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -129,7 +129,7 @@ pub(super) async fn raise_floor(catalogue: Weak<Inner>, stop: Arc<Stop>, mut flo
 }
 
 /// Flushes tombstones whenever deletions pause, until the catalogue stops.
-pub(super) async fn flush_tombstones(catalogue: Weak<Inner>, every: Duration) {
+pub(super) async fn flush_tombstones(catalogue: Weak<CatalogueInner>, every: Duration) {
     let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let Some(stop) = catalogue.upgrade().map(|inner| Arc::clone(&inner.stop)) else { return };
@@ -147,13 +147,13 @@ pub(super) async fn flush_tombstones(catalogue: Weak<Inner>, every: Duration) {
     }
 }
 
-impl Inner {
+impl CatalogueInner {
     /// Flushes the states whose tombstone watch is due.
-    pub(super) async fn flush_tombstones(&self, watches: &mut Vec<Watch>) -> Result<(), StoreError> {
-        watches.resize_with(self.groups.len(), Watch::default);
+    pub(super) async fn flush_tombstones(&self, watches: &mut Vec<TombstoneWatch>) -> Result<(), StoreError> {
+        watches.resize_with(self.groups.len(), TombstoneWatch::default);
         for (group, watch) in self.groups.iter().zip(watches) {
             let state = group.state();
-            if watch.look(&state)? {
+            if watch.is_flush_due(&state)? {
                 let flushed = tokio::task::spawn_blocking(move || state.flush());
                 flushed.await.map_err(|error| StoreError(error.to_string()))??;
             }
@@ -202,7 +202,7 @@ impl Inner {
             let step = ReleaseBody { body_id, rows_max: RELEASE_ROWS, scope: Some(scope) };
             let step = Change::ReleaseBody(step);
             match self.propose_to(group, Arc::new(Command::from(step))).await {
-                Ok(Reply::Step { more: true }) => {}
+                Ok(Reply::StepDone { more: true }) => {}
                 Ok(_) => return Ok(()),
                 Err(error) => return Err(StoreError(error.to_string())),
             }

@@ -20,14 +20,14 @@ pub(super) struct LogBound {
     /// Bytes beyond which the log is purged.
     bytes_max: u64,
     /// True while the purge job runs.
-    kept: AtomicBool,
-    long: Notify,
+    is_purging: AtomicBool,
+    exceeded: Notify,
     purged: Notify,
 }
 
 impl LogBound {
     pub(super) fn new(bytes_max: u64) -> Self {
-        Self { bytes_max, kept: AtomicBool::new(false), long: Notify::new(), purged: Notify::new() }
+        Self { bytes_max, is_purging: AtomicBool::new(false), exceeded: Notify::new(), purged: Notify::new() }
     }
 
     /// Bytes beyond which the log is purged.
@@ -36,7 +36,7 @@ impl LogBound {
     }
 
     fn is_full(&self, bytes: u64) -> bool {
-        self.kept.load(Ordering::Relaxed) && bytes > self.bytes_max.saturating_add(self.bytes_max / 2)
+        self.is_purging.load(Ordering::Relaxed) && bytes > self.bytes_max.saturating_add(self.bytes_max / 2)
     }
 
     /// Admits a command; call this before proposing it. `bytes` returns the current length of the log. Waits
@@ -48,7 +48,7 @@ impl LogBound {
         if bytes() <= self.bytes_max {
             return Ok(());
         }
-        self.long.notify_one();
+        self.exceeded.notify_one();
         let waited = timeout(WAIT, async {
             while self.is_full(bytes()) {
                 let purged = self.purged.notified();
@@ -64,18 +64,18 @@ impl LogBound {
     }
 
     /// Records the start or the end of the purge job.
-    pub(super) fn keep(&self, kept: bool) {
-        self.kept.store(kept, Ordering::Relaxed);
+    pub(super) fn set_purging(&self, kept: bool) {
+        self.is_purging.store(kept, Ordering::Relaxed);
         self.purged.notify_waiters();
     }
 
     /// Waits until the log exceeds its bound.
-    pub(super) async fn long(&self) {
-        self.long.notified().await;
+    pub(super) async fn wait_exceeded(&self) {
+        self.exceeded.notified().await;
     }
 
     /// Wakes proposers after a purge.
-    pub(super) fn purged(&self) {
+    pub(super) fn notify_purged(&self) {
         self.purged.notify_waiters();
     }
 }
@@ -93,22 +93,22 @@ mod tests {
             let (bound, length) = (of.clone(), length.clone());
             tokio::spawn(async move { bound.admit(|| length.load(SeqCst)).await })
         };
-        bound.keep(true);
+        bound.set_purging(true);
         assert_eq!(admit(&bound).await.unwrap(), Ok(()));
-        bound.long().await;
+        bound.wait_exceeded().await;
         length.store(151, SeqCst);
         let waits = admit(&bound);
         tokio::task::yield_now().await;
-        bound.purged();
+        bound.notify_purged();
         tokio::task::yield_now().await;
         assert!(!waits.is_finished(), "it is as long as before");
         length.store(90, SeqCst);
-        bound.purged();
+        bound.notify_purged();
         assert_eq!(waits.await.unwrap(), Ok(()));
         length.store(1000, SeqCst);
         let waits = admit(&bound);
         tokio::task::yield_now().await;
-        bound.keep(false);
+        bound.set_purging(false);
         assert_eq!(waits.await.unwrap(), Ok(()), "nobody purges it any more");
     }
 

@@ -6,7 +6,7 @@ use super::{Catalogue, CatalogueOptions, Durability, ProposeError};
 use mlgw_formats::command::{
     Command, CompleteUpload, CreateUpload, NamedPart, ObjectChange, PutPart, Reject, Reply,
 };
-use mlgw_formats::schema::{Bucket, Pair, Part, Upload};
+use mlgw_formats::schema::{Bucket, Pair, PartRecord, Upload};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ async fn tombstones_are_flushed_automatically() {
         assert!(looks < 6_000, "nobody flushed them");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(state.tombstones_at_rest().unwrap(), 0);
+    assert_eq!(state.tombstones_after_compaction().unwrap(), 0);
     drop(state);
     catalogue.shutdown().await;
 }
@@ -200,7 +200,7 @@ async fn an_upload_of_ten_thousand_parts_completes_and_is_freed() {
     for number in 1..=10_000 {
         let size = 5 << 20;
         let extents = vec![super::testing::extent(7, size)];
-        let part = Part { size, extents, ..Part::default() };
+        let part = PartRecord { size, extents, ..PartRecord::default() };
         let put = ObjectChange::PutPart(PutPart { body_id: body.0, number, part });
         let Ok(Reply::Part { seq }) = catalogue.propose(object(put)).await else { panic!("part {number}") };
         parts.push(NamedPart { number, seq });

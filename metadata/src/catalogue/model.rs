@@ -36,10 +36,10 @@ pub(crate) struct Model {
     pub(crate) buckets: BTreeMap<String, ModelBucket>,
 }
 
-pub(crate) type Outcome = Result<(), Reject>;
+pub(crate) type ModelResult = Result<(), Reject>;
 
 impl ModelBucket {
-    fn check(&self, key: &str, conditions: &Conditions) -> Outcome {
+    fn check(&self, key: &str, conditions: &Conditions) -> ModelResult {
         let current = self.objects.get(key);
         if let Some(wanted) = &conditions.if_match {
             let current = current.ok_or(Reject::NoSuchKey)?;
@@ -55,7 +55,7 @@ impl ModelBucket {
         Ok(())
     }
 
-    pub(crate) fn put(&mut self, key: &str, version: ModelVersion, conditions: &Conditions) -> Outcome {
+    pub(crate) fn put(&mut self, key: &str, version: ModelVersion, conditions: &Conditions) -> ModelResult {
         self.check(key, conditions)?;
         if self.objects.get(key).is_some_and(|current| current.body == version.body) {
             return Err(Reject::BodyInUse);
@@ -69,7 +69,7 @@ impl ModelBucket {
         Ok(self.objects.remove(key).is_some())
     }
 
-    pub(crate) fn tag(&mut self, key: &str, body: u64, tags: usize) -> Outcome {
+    pub(crate) fn tag(&mut self, key: &str, body: u64, tags: usize) -> ModelResult {
         let current = self.objects.get_mut(key).ok_or(Reject::NoSuchKey)?;
         if current.body != body {
             return Err(Reject::PreconditionFailed);
@@ -78,7 +78,7 @@ impl ModelBucket {
         Ok(())
     }
 
-    pub(crate) fn complete(&mut self, key: &str, body: u64, named: &[(u32, u64)], etag: &str) -> Outcome {
+    pub(crate) fn complete(&mut self, key: &str, body: u64, named: &[(u32, u64)], etag: &str) -> ModelResult {
         const PART_BYTES_MIN: u64 = 5 << 20;
         if self.objects.get(key).is_some_and(|current| current.body == body) {
             return Ok(());

@@ -9,7 +9,7 @@ use mlgw_formats::command::{
     AbortUpload, Command, CompleteUpload, Conditions, CreateUpload, DeleteObject, EtagCondition, NamedPart,
     ObjectChange, PutObject, PutPart, Reject, Reply, SetTags, UpdateObject, update_object,
 };
-use mlgw_formats::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Pair, Part, Upload};
+use mlgw_formats::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Pair, PartRecord, Upload};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
@@ -210,7 +210,7 @@ impl Run {
             extents[0].stored_bytes += 5 << 20;
         }
         let (size, refers) = (extents.iter().map(|e| e.logical_bytes).sum(), refers(&extents));
-        let part = Part { size, etag: format!("p{number}"), extents, ..Part::default() };
+        let part = PartRecord { size, etag: format!("p{number}"), extents, ..PartRecord::default() };
         let put = ObjectChange::PutPart(PutPart { body_id: body, number, part });
         let done = self.propose(bucket, &object, put).await;
         match of.uploads.get_mut(&(object, body)) {

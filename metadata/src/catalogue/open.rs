@@ -4,12 +4,12 @@
 //! Layout: `log/` is the node's log store; `group-N/` holds the state of group N.
 
 use super::copies::{self, Checkpoints};
-use super::inner::Inner;
+use super::inner::CatalogueInner;
 use super::jobs;
 use super::log_bound::LogBound;
 use super::options::{CatalogueOptions, CheckpointOptions, Durability, OpenError, ProposeError};
 use super::resident::Resident;
-use crate::identity::{Expected, StateFacts, judge, judge_fit};
+use crate::identity::{ExpectedServer, StateFacts, judge, judge_fit};
 use crate::raft::group::{Group, GroupParts};
 use crate::raft::machine::Watcher;
 use crate::store::floor::Floor;
@@ -43,7 +43,7 @@ const OBJECTS_SHARE: usize = 4;
 /// random number is added, so that timelines restored from the same copy do not collide either.
 const SKIPPED_IDS_MIN: u64 = 1 << 32;
 
-pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenError> {
+pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner>, OpenError> {
     let dir = &options.dir;
     let io = |source| OpenError::Directory { path: dir.clone(), source };
     store_files::make_dir(dir).map_err(io)?;
@@ -61,11 +61,11 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         let state = StateStore::open(&dir.join(format!("group-{id}")), &cache, options.memtable_bytes);
         states.push(state.map_err(store)?);
     }
-    admit(dir, options.expected.as_ref(), &states, sync)?;
+    check_fit(dir, options.expected.as_ref(), &states, sync)?;
     let writer = options.expected.as_ref().map(|expected| expected.lineage.own.incarnation);
     let log = LogStore::open(&dir.join("log"), &cache, sync, writer, move |why| fatal(why)).map_err(store)?;
     if sync {
-        log.count_from(&log.facts(states.len() as u32).map_err(store)?);
+        log.start_synced_count(&log.facts(states.len() as u32).map_err(store)?);
     }
     let resident = Arc::new(Resident::new(objects_bytes));
     let mut groups = Vec::new();
@@ -80,7 +80,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         };
         groups.push(Group::open(parts).await.map_err(|error| OpenError::Raft(error.0))?);
     }
-    let inner = Arc::new(Inner {
+    let inner = Arc::new(CatalogueInner {
         groups,
         log,
         resident,
@@ -95,8 +95,8 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         stop: Arc::default(),
         jobs: SyncMutex::default(),
     });
-    first_rows(&inner, options.partitions).await.map_err(propose)?;
-    if let Some(Expected { lineage, .. }) = options.expected {
+    write_initial_rows(&inner, options.partitions).await.map_err(propose)?;
+    if let Some(ExpectedServer { lineage, .. }) = options.expected {
         begin_incarnation(&inner, &lineage).await?;
         if sync {
             // The floor is written again at the first raise in any case: an existing file may be of another
@@ -108,7 +108,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     }
     inner.resume_sagas().await.map_err(propose)?;
     inner.resume_quotas().await.map_err(propose)?;
-    inner.log_bound.keep(true);
+    inner.log_bound.set_purging(true);
     start_jobs(&inner, options.tombstone_check, options.checkpoints);
     Ok(inner)
 }
@@ -130,7 +130,11 @@ fn check_parts(dir: &Path) -> Result<(), OpenError> {
 }
 
 /// Starts the jobs that run until the catalogue is shut down.
-fn start_jobs(inner: &Arc<Inner>, tombstone_check: Duration, checkpoints: Option<CheckpointOptions>) {
+fn start_jobs(
+    inner: &Arc<CatalogueInner>,
+    tombstone_check: Duration,
+    checkpoints: Option<CheckpointOptions>,
+) {
     let shared = Arc::downgrade(inner);
     let mut running = inner.jobs.lock();
     running.push(tokio::spawn(jobs::release_bodies(shared.clone())));
@@ -145,9 +149,9 @@ fn start_jobs(inner: &Arc<Inner>, tombstone_check: Duration, checkpoints: Option
 /// Refuses a log or states that are not this server's, or that do not fit each other. Runs before anything is
 /// applied and before the log is opened: opening the log removes tables that it no longer names, and a repair
 /// may need them.
-fn admit(
+fn check_fit(
     dir: &Path,
-    expected: Option<&Expected>,
+    expected: Option<&ExpectedServer>,
     states: &[StateStore],
     synced: bool,
 ) -> Result<(), OpenError> {
@@ -176,7 +180,7 @@ fn admit(
 
 /// Writes this server's timeline into log and state, durably. The first start of a timeline that descends
 /// from another skips the ids that the other one may have allocated since.
-async fn begin_incarnation(inner: &Inner, lineage: &Lineage) -> Result<(), OpenError> {
+async fn begin_incarnation(inner: &CatalogueInner, lineage: &Lineage) -> Result<(), OpenError> {
     let own = Timeline { cluster: lineage.own.cluster.0, incarnation: lineage.own.incarnation.0 };
     let found = StateFacts::read(&inner.groups[0].state()).map_err(store)?.timeline;
     if found != Some(own) {
@@ -213,7 +217,10 @@ fn existing_groups(dir: &Path) -> u32 {
 
 /// Proposes the initial rows of a new catalogue. The partition at the very beginning is written last and
 /// marks the set as complete. After a crash the rows are proposed again.
-async fn first_rows(inner: &Inner, partitions: Vec<(u64, Vec<u8>, u32)>) -> Result<(), ProposeError> {
+async fn write_initial_rows(
+    inner: &CatalogueInner,
+    partitions: Vec<(u64, Vec<u8>, u32)>,
+) -> Result<(), ProposeError> {
     if inner.resident.is_partitioned() {
         return Ok(());
     }

@@ -1,9 +1,9 @@
 //! Options of a catalogue, and the errors and metrics of its calls.
 
-use crate::identity::{Expected, Mismatch};
+use crate::identity::{ExpectedServer, Mismatch};
 use mlgw_common::Clock;
 use mlgw_common::histogram::Durations;
-use mlgw_formats::command::{Reject, Written};
+use mlgw_formats::command::{Reject, WrittenVersion};
 use mlgw_formats::schema::Bucket;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub struct CatalogueOptions {
     /// Checkpoints to rebuild the catalogue from; `None` disables them.
     pub checkpoints: Option<CheckpointOptions>,
     /// The server that the catalogue must belong to; `None` skips the check.
-    pub expected: Option<Expected>,
+    pub expected: Option<ExpectedServer>,
     /// Called when a write or sync of the log or state fails. It should not return; if it does, every waiting
     /// and later command fails with [`ProposeError::Stopping`].
     pub fatal: Fatal,
@@ -182,7 +182,7 @@ pub enum DeleteBucketError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Completed {
     /// The current version has the upload's body; the reply of the completion.
-    Yes(Written),
+    Yes(WrittenVersion),
     /// The upload is unknown, or another version is current by now.
     No,
 }

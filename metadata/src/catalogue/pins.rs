@@ -74,11 +74,11 @@ mod tests {
 
         let pin = catalogue.pin(body);
         let again = catalogue.pin(body);
-        assert!(!catalogue.is_given_up(id, &key("k"), body).unwrap());
+        assert!(!catalogue.is_being_released(id, &key("k"), body).unwrap());
         catalogue.propose(Command::object(&bucket, &key("k"), NOW, delete())).await.unwrap();
         catalogue.inner.release_all().await.unwrap();
         assert_eq!(pages(&catalogue, id, body), 1, "two read it");
-        assert!(catalogue.is_given_up(id, &key("k"), body).unwrap(), "who comes now comes too late");
+        assert!(catalogue.is_being_released(id, &key("k"), body).unwrap(), "who comes now comes too late");
         drop(again);
         catalogue.inner.release_all().await.unwrap();
         assert_eq!(pages(&catalogue, id, body), 1, "one reads it");

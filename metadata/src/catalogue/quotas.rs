@@ -6,11 +6,11 @@
 //! against the whole quota, so a quota is exact only with one group, which is the only configuration in use
 //! today.
 
-use super::inner::Inner;
+use super::inner::CatalogueInner;
 use super::options::{ProposeError, ReadError};
 use super::{Catalogue, read};
 use crate::store_error::StoreError;
-use crate::view::Rows as _;
+use crate::view::RowReader as _;
 use mlgw_formats::command::{Change, Command, DeleteCredential, Reject, Reply, SetBucketQuota, SetKeyQuota};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::quota::{payer_key_of, payer_row};
@@ -32,9 +32,9 @@ impl Catalogue {
     ) -> Result<(Arc<Bucket>, Arc<Bucket>), ProposeError> {
         let _alone = self.inner.saga.lock().await;
         let before = self.bucket(name).ok_or(Reject::NoSuchBucket)?;
-        let quota = change(before.quota.unwrap_or_default()).some();
+        let quota = change(before.quota.unwrap_or_default()).non_empty();
         let set = SetBucketQuota { name: name.to_owned(), bucket_id: before.id, quota };
-        self.inner.in_every_group(&Change::SetBucketQuota(set)).await?;
+        self.inner.propose_in_every_group(&Change::SetBucketQuota(set)).await?;
         let after = self.bucket(name).ok_or(Reject::NoSuchBucket)?;
         Ok((before, after))
     }
@@ -50,9 +50,9 @@ impl Catalogue {
     ) -> Result<Arc<Credential>, ProposeError> {
         let _alone = self.inner.saga.lock().await;
         let before = self.credential(access_key).ok_or(Reject::NoSuchCredential)?;
-        let quota = change(before.quota.unwrap_or_default()).some();
+        let quota = change(before.quota.unwrap_or_default()).non_empty();
         let set = SetKeyQuota { access_key: access_key.to_owned(), quota };
-        self.inner.in_every_group(&Change::SetKeyQuota(set)).await?;
+        self.inner.propose_in_every_group(&Change::SetKeyQuota(set)).await?;
         self.credential(access_key).ok_or(Reject::NoSuchCredential.into())
     }
 
@@ -65,7 +65,7 @@ impl Catalogue {
         let delete = DeleteCredential { access_key: access_key.to_owned() };
         self.inner.propose_to(0, Arc::new(Command::from(Change::DeleteCredential(delete)))).await?;
         let set = SetKeyQuota { access_key: access_key.to_owned(), quota: None };
-        self.inner.in_groups_from(1, &Change::SetKeyQuota(set)).await?;
+        self.inner.propose_in_groups_from(1, &Change::SetKeyQuota(set)).await?;
         Ok(())
     }
 
@@ -83,14 +83,14 @@ impl Catalogue {
     }
 }
 
-impl Inner {
-    async fn in_every_group(&self, change: &Change) -> Result<Reply, ProposeError> {
+impl CatalogueInner {
+    async fn propose_in_every_group(&self, change: &Change) -> Result<Reply, ProposeError> {
         let reply = self.propose_to(0, Arc::new(Command::from(change.clone()))).await?;
-        self.in_groups_from(1, change).await?;
+        self.propose_in_groups_from(1, change).await?;
         Ok(reply)
     }
 
-    async fn in_groups_from(&self, first: usize, change: &Change) -> Result<(), ProposeError> {
+    async fn propose_in_groups_from(&self, first: usize, change: &Change) -> Result<(), ProposeError> {
         for group in first..self.groups.len() {
             self.propose_to(group, Arc::new(Command::from(change.clone()))).await?;
         }
@@ -101,7 +101,7 @@ impl Inner {
     pub(super) async fn resume_quotas(&self) -> Result<(), ProposeError> {
         let _alone = self.saga.lock().await;
         for group in 1..self.groups.len() {
-            for change in self.quotas_missed(group).map_err(|error| self.unreadable(&error))? {
+            for change in self.missing_quota_changes(group).map_err(|error| self.unreadable(&error))? {
                 tracing::info!(group, ?change, "resuming");
                 self.propose_to(group, Arc::new(Command::from(change))).await?;
             }
@@ -115,7 +115,7 @@ impl Inner {
     }
 
     /// Commands that bring the quotas of `group` up to date with group 0.
-    fn quotas_missed(&self, group: usize) -> Result<Vec<Change>, StoreError> {
+    fn missing_quota_changes(&self, group: usize) -> Result<Vec<Change>, StoreError> {
         let state = self.groups[group].state();
         let mut missed = Vec::new();
         for of in self.resident.buckets.read().values().filter(|of| of.state() == BucketState::Active) {

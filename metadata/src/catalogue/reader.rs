@@ -5,11 +5,11 @@
 
 use super::ReadError;
 use super::resident::Resident;
-use crate::store::state::{LentRow, RowIter, StateDb};
+use crate::store::state::{BorrowedRow, RowIter, StateDb};
 use crate::store_error::StoreError;
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_formats::schema::{
-    ExtentPage, ObjectSummary, ObjectVersion, Part, Upload, decode, extent, object, part, upload,
+    ExtentPage, ObjectSummary, ObjectVersion, PartRecord, Upload, decode, extent, object, part, upload,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -40,13 +40,13 @@ impl Reader {
         let start = extent::row(body, 0);
         let mut rows = self.state_of(bucket, key).rows(&start, &extent::rows_end(body));
         if from > 0 {
-            rows.seek_back(&extent::row(body, from));
+            rows.seek_for_prev(&extent::row(body, from));
         }
         PageScan { rows }
     }
 
-    /// Pages of a long part's extents (see [`Part::paged_extents`]) with their first byte within the part,
-    /// beginning with the page that covers `from`.
+    /// Pages of a long part's extents (see [`PartRecord::paged_extents`]) with their first byte within the
+    /// part, beginning with the page that covers `from`.
     #[must_use]
     pub fn part_pages(
         &self,
@@ -59,7 +59,7 @@ impl Reader {
         let start = part::page_row(body, number, 0);
         let mut rows = self.state_of(bucket, key).rows(&start, &part::pages_end(body, number));
         if from > 0 {
-            rows.seek_back(&part::page_row(body, number, from));
+            rows.seek_for_prev(&part::page_row(body, number, from));
         }
         PageScan { rows }
     }
@@ -102,19 +102,19 @@ fn object_start(bucket: BucketId, from: Bound<&[u8]>) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Row family that is spread over groups by (bucket, key).
-struct Spread {
+struct SpreadFamily {
     row_from: fn(BucketId, &[u8]) -> Vec<u8>,
     rows_end: fn(BucketId) -> Vec<u8>,
 }
 
-static OBJECTS: Spread = Spread { row_from: object::row_from, rows_end: object::rows_end };
-static UPLOADS: Spread = Spread { row_from: upload::row_from, rows_end: upload::rows_end };
+static OBJECTS: SpreadFamily = SpreadFamily { row_from: object::row_from, rows_end: object::rows_end };
+static UPLOADS: SpreadFamily = SpreadFamily { row_from: upload::row_from, rows_end: upload::rows_end };
 
 /// Rows of a bucket, partition after partition.
 struct RangeScan<'a> {
     reader: &'a Reader,
     bucket: BucketId,
-    family: &'static Spread,
+    family: &'static SpreadFamily,
     rows: RowIter<'a>,
     /// Partitions after the current one, the next one last.
     later: Vec<(Vec<u8>, u32)>,
@@ -126,12 +126,12 @@ impl<'a> RangeScan<'a> {
         bucket: BucketId,
         key: Vec<u8>,
         row: Vec<u8>,
-        family: &'static Spread,
+        family: &'static SpreadFamily,
     ) -> Self {
         let mut later = reader.resident.ranges(bucket, &key);
         later.reverse();
         let group = later.pop().map_or(0, |(_, group)| group);
-        let end = end_of(bucket, family, &later);
+        let end = range_end(bucket, family, &later);
         let rows = reader.states[group as usize].rows(&row, &end);
         Self { reader, bucket, family, rows, later }
     }
@@ -149,13 +149,13 @@ impl<'a> RangeScan<'a> {
             }
             let (start, group) = self.later.pop()?;
             let row = (self.family.row_from)(self.bucket, &start);
-            let end = end_of(self.bucket, self.family, &self.later);
+            let end = range_end(self.bucket, self.family, &self.later);
             self.rows = self.reader.states[group as usize].rows(&row, &end);
         }
     }
 }
 
-fn end_of(bucket: BucketId, family: &Spread, later: &[(Vec<u8>, u32)]) -> Vec<u8> {
+fn range_end(bucket: BucketId, family: &SpreadFamily, later: &[(Vec<u8>, u32)]) -> Vec<u8> {
     match later.last() {
         Some((start, _)) => (family.row_from)(bucket, start),
         None => (family.rows_end)(bucket),
@@ -183,12 +183,12 @@ impl ObjectScan<'_> {
 }
 
 impl Iterator for ObjectScan<'_> {
-    type Item = Result<(ObjectKey, Entry), ReadError>;
+    type Item = Result<(ObjectKey, StoredVersion), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.rows.next(|row, value| {
             let (_, key) = object::key_of(row)?;
-            Ok((object_key(&key)?, Entry(value.into())))
+            Ok((object_key(&key)?, StoredVersion(value.into())))
         })
     }
 }
@@ -199,9 +199,9 @@ fn object_key(key: &[u8]) -> Result<ObjectKey, StoreError> {
 
 /// Stored record of a version, not yet decoded.
 #[derive(Clone, Debug)]
-pub struct Entry(Box<[u8]>);
+pub struct StoredVersion(Box<[u8]>);
 
-impl Entry {
+impl StoredVersion {
     /// Decodes the whole version.
     ///
     /// # Errors
@@ -258,7 +258,7 @@ pub struct PartScan<'a> {
 }
 
 impl Iterator for PartScan<'_> {
-    type Item = Result<(PartNumber, Part), ReadError>;
+    type Item = Result<(PartNumber, PartRecord), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         take(self.rows.next(), |row, value| Ok((part::key_of(row)?.1, decode(value)?)))
@@ -266,7 +266,7 @@ impl Iterator for PartScan<'_> {
 }
 
 fn take<T>(
-    row: LentRow<'_>,
+    row: BorrowedRow<'_>,
     take: impl Fn(&[u8], &[u8]) -> Result<T, StoreError>,
 ) -> Option<Result<T, ReadError>> {
     match row {

@@ -9,9 +9,9 @@ use super::pins::Pins;
 use crate::raft::machine::Watcher;
 use crate::row_cache::RowCache;
 use crate::store_error::StoreError;
-use crate::view::{Changes, Freed, Rows};
+use crate::view::{FreedChunk, RowChanges, RowReader};
 use mlgw_common::{BucketId, SegmentId};
-use mlgw_formats::key::{BadKey, Family, number_of};
+use mlgw_formats::key::{BadKey, Family, parse_number_key};
 use mlgw_formats::schema::partition::PartitionStart;
 use mlgw_formats::schema::segment::SegmentSummary;
 use mlgw_formats::schema::{
@@ -136,7 +136,7 @@ impl Resident {
                 match record {
                     Some(record) => self.segments.write().insert(id, record.summary()),
                     None => {
-                        self.dead.forget(id);
+                        self.dead.remove_segment(id);
                         self.segments.write().remove(&id)
                     }
                 };
@@ -156,7 +156,7 @@ impl Resident {
                 self.job_changed.notify_waiters();
             }
             Some(byte) if byte == Family::Policy as u8 => {
-                let number = number_of(Family::Policy, row)?;
+                let number = parse_number_key(Family::Policy, row)?;
                 set(&self.policies, number, change.map(|v| decode(v).map(Arc::new)).transpose()?);
             }
             _ => {}
@@ -164,7 +164,7 @@ impl Resident {
         Ok(())
     }
 
-    fn load(&self, rows: &dyn Rows, family: Family) -> Result<(), StoreError> {
+    fn load(&self, rows: &dyn RowReader, family: Family) -> Result<(), StoreError> {
         let mut from = family.start();
         loop {
             let page = rows.range(&from, &family.end(), LOAD_ROWS)?;
@@ -193,18 +193,18 @@ fn set<K: Ord, V>(map: &RwLock<BTreeMap<K, V>>, key: K, value: Option<V>) {
     };
 }
 
-fn object_rows(changes: &Changes) -> impl Iterator<Item = &Vec<u8>> {
+fn object_rows(changes: &RowChanges) -> impl Iterator<Item = &Vec<u8>> {
     changes.range(Family::Object.start()..Family::Object.end()).map(|(row, _)| row)
 }
 
 impl Watcher for Resident {
-    fn changing(&self, changes: &Changes) {
-        object_rows(changes).for_each(|row| self.objects.changing(row));
+    fn changing(&self, changes: &RowChanges) {
+        object_rows(changes).for_each(|row| self.objects.begin_change(row));
     }
 
-    fn changed(&self, group: u32, changes: &Changes, freed: &[Freed]) -> Result<(), StoreError> {
-        self.dead.note(freed);
-        object_rows(changes).for_each(|row| self.objects.changed(row));
+    fn changed(&self, group: u32, changes: &RowChanges, freed: &[FreedChunk]) -> Result<(), StoreError> {
+        self.dead.record(freed);
+        object_rows(changes).for_each(|row| self.objects.end_change(row));
         if changes.range(Family::Release.start()..Family::Release.end()).next().is_some() {
             self.release_added.notify_one();
         }
@@ -217,7 +217,7 @@ impl Watcher for Resident {
         Ok(())
     }
 
-    fn replaced(&self, group: u32, rows: &dyn Rows) -> Result<(), StoreError> {
+    fn replaced(&self, group: u32, rows: &dyn RowReader) -> Result<(), StoreError> {
         self.release_added.notify_one();
         self.objects.clear();
         if group != 0 {

@@ -20,7 +20,7 @@ fn state(id: u64, state: BucketState) -> Change {
 }
 
 /// The catalogue as the next start finds it after a kill.
-async fn killed(catalogue: Catalogue, dir: &Path, next: &Path) -> Catalogue {
+async fn kill_and_reopen(catalogue: Catalogue, dir: &Path, next: &Path) -> Catalogue {
     copy_dir(dir, next);
     catalogue.shutdown().await;
     Catalogue::open(four_groups(next)).await.unwrap()
@@ -39,7 +39,7 @@ async fn an_interrupted_creation_is_finished_at_open() {
             step(&catalogue, group, Change::MirrorBucket(MirrorBucket::from(&made))).await.unwrap();
         }
         assert!(catalogue.bucket("alpha").is_none(), "it is not in use yet");
-        let catalogue = killed(catalogue, &one, &two).await;
+        let catalogue = kill_and_reopen(catalogue, &one, &two).await;
         let alpha = catalogue.bucket("alpha").unwrap();
         for object in ["a", "b", "m", "z"] {
             do_put(&catalogue, &alpha, object, 1).await;
@@ -64,7 +64,7 @@ async fn an_interrupted_deletion_is_decided_again_at_open() {
                 .await
                 .unwrap();
         }
-        let catalogue = killed(catalogue, &one, &two).await;
+        let catalogue = kill_and_reopen(catalogue, &one, &two).await;
         match catalogue.bucket("alpha") {
             None => assert!(empty),
             Some(again) => {
@@ -163,7 +163,7 @@ async fn rebinding_is_idempotent_and_requires_the_current_binding() {
         assert_eq!((moved.binding.clone(), moved.epoch), (Some(to("new")), alpha.epoch));
         assert_eq!(catalogue.bucket("alpha").unwrap(), moved);
     }
-    let catalogue = killed(catalogue, &one, &two).await;
+    let catalogue = kill_and_reopen(catalogue, &one, &two).await;
     assert_eq!(catalogue.bucket("alpha").unwrap().binding, Some(to("new")));
     catalogue.delete_bucket(&name("alpha")).await.unwrap();
     let refused = catalogue.rebind_bucket(&alpha, to("new"), to("old")).await;

@@ -6,7 +6,7 @@
 //! bucket returns to `Active`. A crash in between leaves `Creating` or `Deleting`, and the next open
 //! continues: it finishes a creation and decides a deletion again.
 
-use super::Inner;
+use super::CatalogueInner;
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use mlgw_common::BucketName;
 use mlgw_common::limits::JOB_ROWS_MAX;
@@ -17,7 +17,7 @@ use mlgw_formats::command::{
 use mlgw_formats::schema::{Binding, Bucket, BucketState};
 use std::sync::Arc;
 
-impl Inner {
+impl CatalogueInner {
     pub(super) async fn create_bucket(&self, new: NewBucket) -> Result<Arc<Bucket>, CreateBucketError> {
         let _alone = self.saga.lock().await;
         let create = CreateBucket {
@@ -27,7 +27,7 @@ impl Inner {
             region: new.region,
             binding: new.binding,
         };
-        let bucket = match self.in_group(0, Change::CreateBucket(create)).await {
+        let bucket = match self.propose_change(0, Change::CreateBucket(create)).await {
             Ok(Reply::Bucket(bucket)) => bucket,
             Ok(other) => unreachable_reply(&other),
             Err(ProposeError::Rejected(Reject::TooManyBuckets)) => return Err(CreateBucketError::TooMany),
@@ -43,14 +43,14 @@ impl Inner {
 
     async fn finish_create(&self, bucket: &Bucket) -> Result<Arc<Bucket>, ProposeError> {
         for group in 0..self.groups.len() {
-            self.in_group(group, Change::MirrorBucket(MirrorBucket::from(bucket))).await?;
+            self.propose_change(group, Change::MirrorBucket(MirrorBucket::from(bucket))).await?;
         }
         self.set_state(bucket, BucketState::Active).await
     }
 
     async fn set_state(&self, bucket: &Bucket, state: BucketState) -> Result<Arc<Bucket>, ProposeError> {
         let set = SetBucketState { name: bucket.name.clone(), bucket_id: bucket.id, state: state as i32 };
-        match self.in_group(0, Change::SetBucketState(set)).await? {
+        match self.propose_change(0, Change::SetBucketState(set)).await? {
             Reply::Bucket(bucket) => Ok(Arc::new(bucket)),
             other => unreachable_reply(&other),
         }
@@ -64,7 +64,7 @@ impl Inner {
     ) -> Result<Arc<Bucket>, ProposeError> {
         let _alone = self.saga.lock().await;
         let rebind = RebindBucket { name: bucket.name.clone(), bucket_id: bucket.id, from, to };
-        match self.in_group(0, Change::RebindBucket(rebind)).await? {
+        match self.propose_change(0, Change::RebindBucket(rebind)).await? {
             Reply::Bucket(bucket) => Ok(Arc::new(bucket)),
             other => unreachable_reply(&other),
         }
@@ -90,38 +90,39 @@ impl Inner {
     async fn decide_delete(&self, bucket: &Bucket) -> Result<bool, ProposeError> {
         for group in 0..self.groups.len() {
             let freeze = Change::FreezeBucket(FreezeBucket { bucket_id: bucket.id });
-            match self.in_group(group, freeze).await {
+            match self.propose_change(group, freeze).await {
                 // A group without a mirror of the bucket dropped it before a crash.
                 Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchBucket)) => {}
                 Err(ProposeError::Rejected(Reject::BucketNotEmpty)) => {
-                    self.put_back(bucket).await?;
+                    self.reactivate(bucket).await?;
                     return Ok(false);
                 }
                 Err(error) => return Err(error),
             }
         }
         for group in 0..self.groups.len() {
-            self.forget(group, bucket).await?;
+            self.drop_bucket_rows(group, bucket).await?;
         }
         let remove = RemoveBucket { name: bucket.name.clone(), bucket_id: bucket.id };
-        self.in_group(0, Change::RemoveBucket(remove)).await?;
+        self.propose_change(0, Change::RemoveBucket(remove)).await?;
         Ok(true)
     }
 
-    async fn forget(&self, group: usize, bucket: &Bucket) -> Result<(), ProposeError> {
+    async fn drop_bucket_rows(&self, group: usize, bucket: &Bucket) -> Result<(), ProposeError> {
         loop {
             let drop = DropBucket { bucket_id: bucket.id, rows_max: JOB_ROWS_MAX as u32 };
-            if self.in_group(group, Change::DropBucket(drop)).await? != (Reply::Step { more: true }) {
+            if self.propose_change(group, Change::DropBucket(drop)).await? != (Reply::StepDone { more: true })
+            {
                 return Ok(());
             }
         }
     }
 
-    async fn put_back(&self, bucket: &Bucket) -> Result<(), ProposeError> {
+    async fn reactivate(&self, bucket: &Bucket) -> Result<(), ProposeError> {
         let next = MirrorBucket { epoch: bucket.epoch + 1, ..MirrorBucket::from(bucket) };
         for group in 0..self.groups.len() {
-            self.in_group(group, Change::MirrorBucket(next.clone())).await?;
-            self.in_group(group, Change::ThawBucket(ThawBucket { bucket_id: bucket.id })).await?;
+            self.propose_change(group, Change::MirrorBucket(next.clone())).await?;
+            self.propose_change(group, Change::ThawBucket(ThawBucket { bucket_id: bucket.id })).await?;
         }
         self.set_state(bucket, BucketState::Active).await?;
         Ok(())
@@ -145,7 +146,7 @@ impl Inner {
         Ok(())
     }
 
-    async fn in_group(&self, group: usize, change: Change) -> Result<Reply, ProposeError> {
+    async fn propose_change(&self, group: usize, change: Change) -> Result<Reply, ProposeError> {
         self.propose_to(group, Arc::new(Command::from(change))).await
     }
 }

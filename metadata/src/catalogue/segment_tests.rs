@@ -8,7 +8,9 @@ use mlgw_formats::command::{
     AbortUpload, Change, Command, CreateSegment, CreateUpload, ObjectChange, PutObject, PutPart, Reject,
     Reply, SealSegment,
 };
-use mlgw_formats::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Part, Replica, SegmentUsage, Upload};
+use mlgw_formats::schema::{
+    Bucket, Extent, ExtentPage, ObjectVersion, PartRecord, Replica, SegmentUsage, Upload,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,7 +60,7 @@ impl Bench {
     }
 
     /// Moves the chunk at `offset` of segment 1 to segment 2 and checks that it is found there.
-    async fn relocates(&self, owner: &ChunkOwner, offset: u64) {
+    async fn check_relocation(&self, owner: &ChunkOwner, offset: u64) {
         let (one, two) = (SegmentId(1), SegmentId(2));
         let found = self.catalogue.reference(owner, one, offset).unwrap().expect("it is referred to");
         assert_eq!(found.extent, at(1, offset));
@@ -82,7 +84,7 @@ async fn finds_and_relocates_wherever_a_chunk_is_named(options: fn(&Path) -> Cat
     // The record of an object.
     let body = bench.body().await;
     bench.on("a", put(sized(body, vec![at(1, 100), at(1, 200)]))).await.unwrap();
-    bench.relocates(&bench.owner("a", body, 0, 10), 200).await;
+    bench.check_relocation(&bench.owner("a", body, 0, 10), 200).await;
     // The second page of a long object.
     let long = bench.body().await;
     let page = |from: u64, count: u64| ExtentPage {
@@ -93,26 +95,26 @@ async fn finds_and_relocates_wherever_a_chunk_is_named(options: fn(&Path) -> Cat
     let version = ObjectVersion { extents: vec![], ..version(long, 130) };
     let put = ObjectChange::Put(PutObject { version, pages, ..PutObject::default() });
     bench.on("m", put).await.unwrap();
-    bench.relocates(&bench.owner("m", long, 0, 80), 1008).await;
+    bench.check_relocation(&bench.owner("m", long, 0, 80), 1008).await;
     // A part, and a page of a part.
     let upload = bench.body().await;
     let create = Upload { body_id: upload.0, key: "z".into(), ..Upload::default() };
     bench.on("z", ObjectChange::CreateUpload(CreateUpload { upload: create })).await.unwrap();
     for (number, count) in [(1, 2), (2, 200)] {
         let extents: Vec<Extent> = (0..count).map(|n| at(1, 10_000 * u64::from(number) + n)).collect();
-        let part = Part { size: 10 * count, extents, ..Part::default() };
+        let part = PartRecord { size: 10 * count, extents, ..PartRecord::default() };
         bench.on("z", ObjectChange::PutPart(PutPart { body_id: upload.0, number, part })).await.unwrap();
     }
-    bench.relocates(&bench.owner("z", upload, 1, 10), 10_001).await;
-    bench.relocates(&bench.owner("z", upload, 2, 1500), 20_150).await;
+    bench.check_relocation(&bench.owner("z", upload, 1, 10), 10_001).await;
+    bench.check_relocation(&bench.owner("z", upload, 2, 1500), 20_150).await;
     assert_eq!((bench.usage(1).extents, bench.usage(2).extents), (2 + 13 + 202 - 4, 4));
     // Rows that wait to be freed still name their chunks.
     let _pin = bench.catalogue.pin(upload);
     bench.on("z", ObjectChange::AbortUpload(AbortUpload { body_id: upload.0 })).await.unwrap();
-    bench.relocates(&bench.owner("z", upload, 2, 1510), 20_151).await;
+    bench.check_relocation(&bench.owner("z", upload, 2, 1510), 20_151).await;
     let _pin_of_pages = bench.catalogue.pin(long);
     bench.on("m", delete()).await.unwrap();
-    bench.relocates(&bench.owner("m", long, 0, 90), 1009).await;
+    bench.check_relocation(&bench.owner("m", long, 0, 90), 1009).await;
     // No record names a chunk that was deleted, replaced or never referenced.
     bench.on("a", delete()).await.unwrap();
     for owner in [bench.owner("a", body, 0, 0), bench.owner("a", long, 0, 0), bench.owner("z", body, 1, 0)] {
@@ -161,7 +163,7 @@ async fn a_fenced_segment_only_loses_references(options: fn(&Path) -> CatalogueO
     assert_eq!(bench.on("m", late).await, fenced());
     assert_eq!(bench.catalogue.remove_segment(two).await, in_use(), "it is referred to and not fenced");
     assert_eq!(bench.catalogue.next_segment(), Ok(SegmentId(4)));
-    bench.catalogue.settle().unwrap();
+    bench.catalogue.sync_log().unwrap();
     bench.catalogue.shutdown().await;
 }
 
@@ -185,7 +187,7 @@ async fn unreferenced_chunks_are_known_to_be_dead() {
     bench.on("stays", put(sized(bodies[2], vec![at(1, 300)]))).await.unwrap();
     assert!(known(1).is_empty());
     bench.on("replaced", put(sized(bench.body().await, vec![at(2, 64)]))).await.unwrap();
-    bench.relocates(&bench.owner("moved", bodies[1], 0, 0), 200).await;
+    bench.check_relocation(&bench.owner("moved", bodies[1], 0, 0), 200).await;
     let one = known(1);
     assert!([64, 100, 200].iter().all(|offset| one.contains(*offset)) && !one.contains(300), "{one:?}");
     assert!(known(2).is_empty());

@@ -1,13 +1,13 @@
 //! Segments in the catalogue: references to them, fences, relocation, removal.
 //!
-//! Nothing here destroys bytes. A caller that destroys bytes does so after [`Catalogue::settle`]: by then
+//! Nothing here destroys bytes. A caller that destroys bytes does so after [`Catalogue::sync_log`]: by then
 //! every command applied before survives power loss, whatever the durability setting.
 
 use super::dead::DeadSet;
 use super::options::{ProposeError, ReadError};
 use super::{Catalogue, read};
 use crate::store_error::StoreError;
-use crate::view::Rows;
+use crate::view::RowReader;
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
 use mlgw_formats::command::{
     Change, Command, FenceSegment, MarkSegment, PlaceSegment, Reject, RelocateExtent, RemoveSegment,
@@ -16,7 +16,7 @@ use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::{Counter, MetaRow};
 use mlgw_formats::schema::usage::segment_key_of;
 use mlgw_formats::schema::{
-    Extent, ObjectVersion, Part, Release, Replica, SegmentUsage, decode, object, part, release,
+    Extent, ObjectVersion, PartRecord, Release, Replica, SegmentUsage, decode, object, part, release,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Catalogue {
                 }
             }
             Some(number) => {
-                let part: Option<Part> = read(&state, &part::row(owner.body, number))?;
+                let part: Option<PartRecord> = read(&state, &part::row(owner.body, number))?;
                 part.map_or((Vec::new(), false), |part| (part.extents, part.paged_extents > 0))
             }
         };
@@ -133,7 +133,7 @@ impl Catalogue {
     /// Chunks of `segment` that are known to be dead without a lookup, see [`dead`](super::dead).
     #[must_use]
     pub fn known_dead(&self, segment: SegmentId) -> DeadSet {
-        self.inner.resident.dead.of(segment)
+        self.inner.resident.dead.dead_set(segment)
     }
 
     /// Usage of every referenced segment, summed over the groups. Reads a row per segment and group; blocks.
@@ -227,11 +227,11 @@ impl Catalogue {
     ///
     /// # Errors
     /// If the sync failed.
-    pub fn settle(&self) -> Result<(), ReadError> {
-        let settled = self.inner.log.sync();
-        if let Err(error) = &settled {
+    pub fn sync_log(&self) -> Result<(), ReadError> {
+        let synced = self.inner.log.sync();
+        if let Err(error) = &synced {
             (self.inner.fatal)(&format!("the catalogue's log was not synced: {error}"));
         }
-        Ok(settled?)
+        Ok(synced?)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::testing::{bucket, delete, do_put, key, name, options};
 use super::{Catalogue, CatalogueOptions, DeleteBucketError};
-use crate::identity::Expected;
+use crate::identity::ExpectedServer;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 use mlgw_formats::command::{Change, Command, PutUploadKey, Reply};
 use std::ops::Bound;
@@ -81,7 +81,7 @@ async fn each_timeline_records_where_the_one_before_it_ended() {
             Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(incarnation) };
         let earlier = (5..incarnation).map(Incarnation).collect();
         let lineage = Lineage { own, earlier, marking: true };
-        let expected = Some(Expected { lineage, floor: 0 });
+        let expected = Some(ExpectedServer { lineage, floor: 0 });
         let catalogue = Catalogue::open(CatalogueOptions { expected, ..options(dir.path()) }).await.unwrap();
         let (timeline, earlier) = catalogue.timelines().unwrap().unwrap();
         assert_eq!((timeline.cluster, timeline.incarnation), (1, incarnation));

@@ -2,27 +2,27 @@
 //!
 //! A block, the name of its id and the contents of its segment therefore change together.
 
-use crate::view::Changes;
+use crate::view::RowChanges;
 use mlgw_common::{BodyId, BucketId, ObjectKey, SegmentId};
 use mlgw_formats::key::Family;
-use mlgw_formats::schema::copy::{self, Block, BlockName, Copy, CopySegment};
+use mlgw_formats::schema::copy::{self, BlockName, CopyBlockRecord, CopyRecord, CopySegment};
 use mlgw_formats::schema::{Extent, encode};
 
 /// Changes that are made together.
 #[derive(Clone, Debug, Default)]
 pub struct CleanBatch {
-    changes: Changes,
+    changes: RowChanges,
 }
 
 impl CleanBatch {
     /// Sets or removes the copy of a key.
-    pub fn copy(&mut self, bucket: BucketId, key: &ObjectKey, copy: Option<&Copy>) {
+    pub fn copy(&mut self, bucket: BucketId, key: &ObjectKey, copy: Option<&CopyRecord>) {
         self.changes.insert(copy::row(bucket, key.as_bytes()), copy.map(encode));
     }
 
     /// Sets or removes the extents of block `number` of a body.
     pub fn block(&mut self, body: BodyId, number: u64, extents: Option<Vec<Extent>>) {
-        let block = extents.map(|extents| encode(&Block { extents, parts: Vec::new() }));
+        let block = extents.map(|extents| encode(&CopyBlockRecord { extents, parts: Vec::new() }));
         self.changes.insert(copy::block_row(body, number), block);
     }
 
@@ -36,7 +36,7 @@ impl CleanBatch {
         self.changes.insert(copy::segment_row(SegmentId(segment.id)), Some(encode(segment)));
     }
 
-    pub(super) fn changes(&self) -> &Changes {
+    pub(super) fn changes(&self) -> &RowChanges {
         &self.changes
     }
 

@@ -1,7 +1,7 @@
 //! A log and a state are opened exactly when both are this server's and no acknowledged entry is missing.
 
-use super::{Expected, Mismatch, StateFacts, judge};
-use crate::store::log_facts::{GroupFacts, LogFacts, Writers};
+use super::{ExpectedServer, Mismatch, StateFacts, judge};
+use crate::store::log_facts::{GroupFacts, LogFacts, WalWriters};
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 use mlgw_formats::schema::meta::Timeline;
 use proptest::prelude::*;
@@ -10,9 +10,9 @@ fn identity(cluster: u64, node: u64, incarnation: u64) -> Identity {
     Identity { cluster: ClusterId(cluster), node: NodeName(node), incarnation: Incarnation(incarnation) }
 }
 
-fn expected(marking: bool, floor: u64) -> Expected {
+fn expected(marking: bool, floor: u64) -> ExpectedServer {
     let lineage = Lineage { own: identity(1, 2, 3), earlier: vec![Incarnation(7)], marking };
-    Expected { lineage, floor }
+    ExpectedServer { lineage, floor }
 }
 
 fn log(identity: Option<Identity>, first: u64, end: u64) -> LogFacts {
@@ -54,7 +54,7 @@ fn only_our_own_log_and_state_are_opened() {
 fn a_log_is_accepted_if_all_of_its_writers_are_this_server() {
     let (own, earlier, foreign) = (Incarnation(3), Incarnation(7), Incarnation(8));
     let opens = |marking, writer: Option<Incarnation>, named: &[Incarnation], unnamed| {
-        let writers = Writers { named: named.iter().copied().collect(), unnamed };
+        let writers = WalWriters { named: named.iter().copied().collect(), unnamed };
         let log = LogFacts { writer, writers, ..log(Some(identity(1, 2, 3)), 0, 10) };
         judge(&expected(marking, 0), &log, &[state(Some((1, 3)), 5)], true).is_ok()
     };

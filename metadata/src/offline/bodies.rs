@@ -2,16 +2,16 @@
 
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
-use crate::view::Rows as _;
+use crate::view::RowReader as _;
 use mlgw_common::{BodyId, BucketId, PartNumber};
 use mlgw_formats::key::{BadKey, Family};
 use mlgw_formats::schema::{
-    BadRecord, Extent, ExtentPage, ObjectVersion, Part, decode, extent, object, part, upload, version,
+    BadRecord, Extent, ExtentPage, ObjectVersion, PartRecord, decode, extent, object, part, upload, version,
 };
 
 /// A referenced extent.
 #[derive(Clone, Copy, Debug)]
-pub struct Referenced<'a> {
+pub struct ReferencedExtent<'a> {
     /// The bucket.
     pub bucket: BucketId,
     /// The key.
@@ -29,7 +29,7 @@ pub struct Referenced<'a> {
 /// Calls `each` with every extent that objects, versions and uploads of `state` reference.
 pub(crate) fn each_extent(
     state: &StateDb,
-    each: &mut dyn FnMut(&Referenced<'_>) -> Result<(), StoreError>,
+    each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     for family in [Family::Object, Family::Version, Family::Upload] {
         let mut rows = state.rows(&family.start(), &family.end());
@@ -45,7 +45,7 @@ pub(crate) fn each_extent(
                     (bucket, key, decode::<ObjectVersion>(value)?.body())
                 }
             };
-            let mut whole = Walk { bucket, key: &key, body, part: None, offset: 0 };
+            let mut whole = ExtentVisitor { bucket, key: &key, body, part: None, offset: 0 };
             if family == Family::Upload {
                 parts(state, whole, each)?;
                 continue;
@@ -67,7 +67,7 @@ pub(crate) fn each_extent(
 
 /// Iterates over the extents of one body or part, in order.
 #[derive(Clone, Copy)]
-struct Walk<'a> {
+struct ExtentVisitor<'a> {
     bucket: BucketId,
     key: &'a [u8],
     body: BodyId,
@@ -75,15 +75,15 @@ struct Walk<'a> {
     offset: u64,
 }
 
-impl Walk<'_> {
+impl ExtentVisitor<'_> {
     fn extents(
         &mut self,
         extents: &[Extent],
-        each: &mut dyn FnMut(&Referenced<'_>) -> Result<(), StoreError>,
+        each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         for extent in extents {
             let Self { bucket, key, body, part, offset } = *self;
-            each(&Referenced { bucket, key, body, part, offset, extent })?;
+            each(&ReferencedExtent { bucket, key, body, part, offset, extent })?;
             self.offset += extent.logical_bytes;
         }
         Ok(())
@@ -93,15 +93,15 @@ impl Walk<'_> {
 /// All stored parts of a body, including those that its index does not name and that wait to be freed.
 fn parts(
     state: &StateDb,
-    whole: Walk<'_>,
-    each: &mut dyn FnMut(&Referenced<'_>) -> Result<(), StoreError>,
+    whole: ExtentVisitor<'_>,
+    each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let body = whole.body;
     let mut rows = state.rows(&part::rows_start(body), &part::rows_end(body));
     while let Some((row, value)) = rows.next()? {
         let (_, number) = part::key_of(row)?;
-        let record: Part = decode(value)?;
-        let mut walk = Walk { part: Some(number), offset: 0, ..whole };
+        let record: PartRecord = decode(value)?;
+        let mut walk = ExtentVisitor { part: Some(number), offset: 0, ..whole };
         walk.extents(&record.extents, each)?;
         if record.paged_extents > 0 {
             let mut pages = state.rows(&part::page_row(body, number, 0), &part::pages_end(body, number));
@@ -140,38 +140,38 @@ impl From<BadKey> for MapFault {
 }
 
 /// Checks that the map of a version covers exactly its bytes.
-pub(super) fn covers(state: &StateDb, version: &ObjectVersion) -> Result<(), MapFault> {
+pub(super) fn check_version_map(state: &StateDb, version: &ObjectVersion) -> Result<(), MapFault> {
     let mut covered = version.extents.iter().map(|extent| extent.logical_bytes).sum();
     if version.is_paged() || version.part_count > 0 {
         let body = version.body();
         let mut pages = state.rows(&extent::row(body, 0), &extent::rows_end(body));
         while let Some((row, value)) = pages.next()? {
             let page: ExtentPage = decode(value)?;
-            follows(extent::key_of(row)?.1, &mut covered, &page)?;
+            check_page_start(extent::key_of(row)?.1, &mut covered, &page)?;
             named_parts(state, body, &page)?;
         }
     }
-    all(covered, version.size)
+    check_covered(covered, version.size)
 }
 
 /// Checks that the map of a part covers exactly its bytes.
-pub(super) fn covers_part(
+pub(super) fn check_part_map(
     state: &StateDb,
     body: BodyId,
     number: PartNumber,
-    record: &Part,
+    record: &PartRecord,
 ) -> Result<(), MapFault> {
     let mut covered = record.extents.iter().map(|extent| extent.logical_bytes).sum();
     if record.paged_extents > 0 {
         let mut pages = state.rows(&part::page_row(body, number, 0), &part::pages_end(body, number));
         while let Some((row, value)) = pages.next()? {
-            follows(part::page_key_of(row)?.2, &mut covered, &decode(value)?)?;
+            check_page_start(part::page_key_of(row)?.2, &mut covered, &decode(value)?)?;
         }
     }
-    all(covered, record.size)
+    check_covered(covered, record.size)
 }
 
-fn follows(first: u64, covered: &mut u64, page: &ExtentPage) -> Result<(), MapFault> {
+fn check_page_start(first: u64, covered: &mut u64, page: &ExtentPage) -> Result<(), MapFault> {
     if first != *covered {
         return Err(MapFault::Wrong(format!(
             "a page begins at byte {first}, the one before ends at {covered}"
@@ -181,7 +181,7 @@ fn follows(first: u64, covered: &mut u64, page: &ExtentPage) -> Result<(), MapFa
     Ok(())
 }
 
-fn all(covered: u64, size: u64) -> Result<(), MapFault> {
+fn check_covered(covered: u64, size: u64) -> Result<(), MapFault> {
     if covered == size {
         return Ok(());
     }
@@ -193,7 +193,7 @@ fn named_parts(state: &StateDb, body: BodyId, page: &ExtentPage) -> Result<(), M
         let wrong = |what: &str| MapFault::Wrong(format!("the part {} {what}", named.number));
         let number = PartNumber::new(named.number).ok_or_else(|| wrong("has an impossible number"))?;
         let stored = state.get(&part::row(body, number))?.ok_or_else(|| wrong("is missing"))?;
-        if decode::<Part>(&stored)?.size != named.bytes {
+        if decode::<PartRecord>(&stored)?.size != named.bytes {
             return Err(wrong("has another length than the index says"));
         }
     }

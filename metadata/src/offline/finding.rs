@@ -8,7 +8,8 @@ use std::fmt;
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// Worth knowing: remains that a crash or power loss normally leaves.
-    Note,
+    #[serde(rename = "note")]
+    Info,
     /// Acknowledged data is damaged, missing or cannot be trusted.
     Damage,
 }
@@ -16,7 +17,7 @@ pub enum Severity {
 /// Kind of the damaged thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum FindingKind {
     /// `node.json`.
     NodeDescription,
     /// `secrets.key`.
@@ -52,7 +53,7 @@ pub enum Kind {
     /// A segment's file is missing.
     SegmentMissing,
     /// A segment is at an upstream, where its bytes are not checked.
-    SegmentAway,
+    RemoteSegment,
     /// A segment's file is shorter than its sealed length.
     SegmentShort,
     /// A segment's header.
@@ -67,7 +68,7 @@ pub enum Kind {
     Copy,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FindingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {
             Self::NodeDescription => "node-description",
@@ -87,7 +88,7 @@ impl fmt::Display for Kind {
             Self::Counter => "counter",
             Self::StaleCatalogue => "stale-catalogue",
             Self::SegmentMissing => "segment-missing",
-            Self::SegmentAway => "segment-away",
+            Self::RemoteSegment => "remote-segment",
             Self::SegmentShort => "segment-short",
             Self::SegmentHeader => "segment-header",
             Self::RecordHead => "record-head",
@@ -101,26 +102,26 @@ impl fmt::Display for Kind {
 
 /// A finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct CheckFinding {
     /// Severity of the finding.
     pub severity: Severity,
     /// Kind of the damaged thing.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// The file, row or object.
     pub place: String,
     /// Description of the problem.
     pub what: String,
 }
 
-impl Finding {
+impl CheckFinding {
     /// A finding of damage.
-    pub fn damage(kind: Kind, place: impl fmt::Display, what: impl fmt::Display) -> Self {
+    pub fn damage(kind: FindingKind, place: impl fmt::Display, what: impl fmt::Display) -> Self {
         Self { severity: Severity::Damage, kind, place: place.to_string(), what: what.to_string() }
     }
 
     /// A finding that is only a note.
-    pub fn note(kind: Kind, place: impl fmt::Display, what: impl fmt::Display) -> Self {
-        Self { severity: Severity::Note, kind, place: place.to_string(), what: what.to_string() }
+    pub fn note(kind: FindingKind, place: impl fmt::Display, what: impl fmt::Display) -> Self {
+        Self { severity: Severity::Info, kind, place: place.to_string(), what: what.to_string() }
     }
 
     /// True if the finding is damage.
@@ -131,7 +132,7 @@ impl Finding {
 }
 
 /// Callback for the progress of long work: the stage, the work done and the total (0 if unknown).
-pub type Watch<'w> = &'w dyn Fn(&'static str, u64, u64);
+pub type ProgressCallback<'w> = &'w dyn Fn(&'static str, u64, u64);
 
 /// Ignores progress.
-pub fn unwatched(_: &'static str, _: u64, _: u64) {}
+pub fn ignore_progress(_: &'static str, _: u64, _: u64) {}

@@ -2,25 +2,29 @@
 //!
 //! With one voter every entry of the log is committed; a start of the server assumes the same.
 
-use super::finding::{Finding, Kind, Watch};
-use super::{Opened, Scratch, problem, stores};
+use super::finding::{CheckFinding, FindingKind, ProgressCallback};
+use super::{Scratch, ScratchState, problem, stores};
 use crate::raft::replay::Replay;
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
 use crate::store::{links, log, wal};
 use crate::store_error::StoreError;
-use crate::view::Rows as _;
+use crate::view::RowReader as _;
 use mlgw_common::Identity;
 use mlgw_formats::schema::meta::{LogPosition, MetaRow};
 use std::path::Path;
 
 /// Opens a copy at `to` of the log in `from`; `None` if it cannot be read.
-pub(super) fn open(from: &Path, to: &Path, findings: &mut Vec<Finding>) -> std::io::Result<Option<SavedLog>> {
+pub(super) fn open(
+    from: &Path,
+    to: &Path,
+    findings: &mut Vec<CheckFinding>,
+) -> std::io::Result<Option<SavedLog>> {
     if !from.is_dir() {
-        findings.push(Finding::damage(Kind::Log, from.display(), "the log is missing"));
+        findings.push(CheckFinding::damage(FindingKind::Log, from.display(), "the log is missing"));
         return Ok(None);
     }
-    if !stores::description(from, findings) {
+    if !stores::check_description(from, findings) {
         return Ok(None);
     }
     write_ahead_logs(from, findings)?;
@@ -28,7 +32,7 @@ pub(super) fn open(from: &Path, to: &Path, findings: &mut Vec<Finding>) -> std::
     match SavedLog::open(to) {
         Ok(log) => Ok(Some(log)),
         Err(error) => {
-            findings.push(problem::of(&error.0, from, to));
+            findings.push(problem::finding_of(&error.0, from, to));
             Ok(None)
         }
     }
@@ -59,13 +63,15 @@ pub fn log_entries(dir: &Path, scratch: &Path) -> Result<u64, StoreError> {
 }
 
 /// Checks the write-ahead logs of the log store.
-fn write_ahead_logs(dir: &Path, findings: &mut Vec<Finding>) -> std::io::Result<()> {
-    let Some(wal::Bad { file, at, damage }) = wal::first_bad(dir)? else { return Ok(()) };
+fn write_ahead_logs(dir: &Path, findings: &mut Vec<CheckFinding>) -> std::io::Result<()> {
+    let Some(wal::BadWalRecord { file, at, damage }) = wal::first_bad(dir)? else { return Ok(()) };
     findings.push(match damage {
-        Some(why) => Finding::damage(Kind::Log, file.display(), format!("damaged at byte {at}: {why}")),
+        Some(why) => {
+            CheckFinding::damage(FindingKind::Log, file.display(), format!("damaged at byte {at}: {why}"))
+        }
         None => {
             let what = format!("its end is torn at byte {at}, as power loss leaves it");
-            Finding::note(Kind::Log, file.display(), what)
+            CheckFinding::note(FindingKind::Log, file.display(), what)
         }
     });
     Ok(())
@@ -73,16 +79,16 @@ fn write_ahead_logs(dir: &Path, findings: &mut Vec<Finding>) -> std::io::Result<
 
 /// Applies the entries of the log beyond a state to that state. False if that is impossible without a gap.
 pub(super) fn replay(
-    opened: &Opened,
+    opened: &ScratchState,
     saved: &SavedLog,
     group: u32,
     dir: &Path,
-    findings: &mut Vec<Finding>,
-    watch: Watch<'_>,
+    findings: &mut Vec<CheckFinding>,
+    watch: ProgressCallback<'_>,
 ) -> bool {
     let before = findings.len();
     if let Err(error) = replay_entries(&opened.state, saved, group, dir, findings, watch) {
-        findings.push(problem::of(&error.0, &opened.from, &opened.to));
+        findings.push(problem::finding_of(&error.0, &opened.from, &opened.to));
     }
     findings[before..].iter().all(|finding| !finding.is_damage())
 }
@@ -92,13 +98,13 @@ fn replay_entries(
     saved: &SavedLog,
     group: u32,
     dir: &Path,
-    findings: &mut Vec<Finding>,
-    watch: Watch<'_>,
+    findings: &mut Vec<CheckFinding>,
+    watch: ProgressCallback<'_>,
 ) -> Result<(), StoreError> {
     let reach = reach(state)?;
     let end = |position: Option<LogPosition>| position.map_or(0, |position| position.index + 1);
-    let purged = end(saved.position(group, log::Kind::Purged)?);
-    let committed = end(saved.position(group, log::Kind::Committed)?);
+    let purged = end(saved.position(group, log::LogRowKind::Purged)?);
+    let committed = end(saved.position(group, log::LogRowKind::Committed)?);
     let mut replay = Replay::new(state, reach);
     // Damage elsewhere must not suppress entries: the check would miss rows that exist.
     let before = findings.len();
@@ -108,18 +114,20 @@ fn replay_entries(
         if index > expected {
             let missing = format!("{expected} to {} of group {group}", index - 1);
             findings.push(match log_end {
-                Some(_) => {
-                    Finding::damage(Kind::Log, dir.display(), format!("the entries {missing} are missing"))
-                }
-                None => Finding::damage(
-                    Kind::StaleState,
+                Some(_) => CheckFinding::damage(
+                    FindingKind::Log,
+                    dir.display(),
+                    format!("the entries {missing} are missing"),
+                ),
+                None => CheckFinding::damage(
+                    FindingKind::StaleState,
                     dir.display(),
                     format!("the state lacks the entries {missing}, and the log no longer has them"),
                 ),
             });
         }
         log_end = Some(index + 1);
-        if index >= reach && !findings[before..].iter().any(Finding::is_damage) {
+        if index >= reach && !findings[before..].iter().any(CheckFinding::is_damage) {
             replay.entry(index, bytes)?;
             watch("replaying the log", index - reach, 0);
         }
@@ -128,17 +136,22 @@ fn replay_entries(
     replay.finish()?;
     if log_end.is_none() && purged > reach {
         let what = format!("group {group}'s state reaches entry {reach}, its log was cut up to {purged}");
-        findings.push(Finding::damage(Kind::StaleState, dir.display(), what));
+        findings.push(CheckFinding::damage(FindingKind::StaleState, dir.display(), what));
     }
-    if let Some(what) = stale(group, log_end, (purged, committed), reach) {
-        findings.push(Finding::damage(Kind::StaleLog, dir.display(), what));
+    if let Some(what) = describe_stale_log(group, log_end, (purged, committed), reach) {
+        findings.push(CheckFinding::damage(FindingKind::StaleLog, dir.display(), what));
     }
     Ok(())
 }
 
 /// Description of a log of a group that ends before its state. `log_end` is the end of its entries, if it has
 /// any; `reach` is the index after the last entry of the state.
-fn stale(group: u32, log_end: Option<u64>, (purged, committed): (u64, u64), reach: u64) -> Option<String> {
+fn describe_stale_log(
+    group: u32,
+    log_end: Option<u64>,
+    (purged, committed): (u64, u64),
+    reach: u64,
+) -> Option<String> {
     let (log_end, known) = (log_end.unwrap_or(purged).max(purged), reach.max(committed));
     let what = || format!("group {group}'s log ends at entry {log_end}, but {known} were acknowledged");
     (log_end < known).then(what)
@@ -158,7 +171,7 @@ pub(super) fn first_missing(saved: &SavedLog, group: u32, reach: u64) -> Result<
     })?;
     let end =
         |kind| Ok::<_, StoreError>(saved.position(group, kind)?.map_or(0, |position| position.index + 1));
-    let known = end(log::Kind::Purged)?.max(end(log::Kind::Committed)?);
+    let known = end(log::LogRowKind::Purged)?.max(end(log::LogRowKind::Committed)?);
     let have = next.unwrap_or(0).max(reach);
     Ok(missing.or((have < known).then_some(have)))
 }

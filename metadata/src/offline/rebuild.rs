@@ -4,15 +4,15 @@
 //! that a start opens. The old state is set aside, not removed. A power loss at any point leaves the old
 //! state or the new one whole, and repeating the rebuild gives the same result.
 
-use super::finding::{Finding, Watch};
-use super::{Known, Opened, Scratch, logs, rows, stores};
+use super::finding::{CheckFinding, ProgressCallback};
+use super::{CatalogueFacts, Scratch, ScratchState, logs, rows, stores};
 use crate::catalogue::copies::{checkpoint_dir, checkpoint_numbers};
 use crate::copy::Copier;
-use crate::identity::{Expected, StateFacts, judge_log};
+use crate::identity::{ExpectedServer, StateFacts, judge_log};
 use crate::store::state::StateDb;
 use crate::store::{links, options};
 use mlgw_common::{ClusterId, Incarnation, Lineage, regular};
-use mlgw_formats::backup_contents::Contents;
+use mlgw_formats::backup_contents::BackupContents;
 use mlgw_formats::schema::meta::Timeline;
 use mlgw_formats::store_files;
 use std::fs;
@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 const CACHE_BYTES: usize = 16 << 20;
 const MEMTABLE_BYTES: usize = 32 << 20;
 /// Name of a state that is being made; the next start removes a leftover one.
-const MAKING: &str = "rebuilt";
+const UNFINISHED_STATE: &str = "rebuilt";
 
 /// The log that is replayed over the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhichLog {
+pub enum RebuildLog {
     /// The catalogue's own log: no acknowledged command is lost.
     Own,
     /// The log in the checkpoint: commands after the checkpoint are lost.
@@ -46,7 +46,7 @@ pub struct CheckpointDir<'c> {
 
 /// Result of a rebuild.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rebuilt {
+pub struct RebuildReport {
     /// The checkpoint that was used.
     pub checkpoint: PathBuf,
     /// Time at which the checkpoint was made.
@@ -56,7 +56,7 @@ pub struct Rebuilt {
     /// Number of rows of the new state.
     pub rows: u64,
     /// Path of the old state.
-    pub aside: PathBuf,
+    pub old_state_dir: PathBuf,
 }
 
 /// Reason that a catalogue was not rebuilt. Nothing was changed.
@@ -101,88 +101,93 @@ pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> RebuildError {
 pub fn rebuild(
     dir: &Path,
     checkpoints: CheckpointDir<'_>,
-    log: WhichLog,
-    expected: Option<&Expected>,
+    log: RebuildLog,
+    expected: Option<&ExpectedServer>,
     scratch: &Path,
-    findings: &mut Vec<Finding>,
-    watch: Watch<'_>,
-) -> Result<Rebuilt, RebuildError> {
+    findings: &mut Vec<CheckFinding>,
+    watch: ProgressCallback<'_>,
+) -> Result<RebuildReport, RebuildError> {
     let lineage = expected.map(|expected| &expected.lineage);
-    let (checkpoint, contents) = newest(checkpoints, lineage, findings, watch)?;
+    let (checkpoint, contents) = newest_checkpoint(checkpoints, lineage, findings, watch)?;
     let _scratch = Scratch(scratch.to_owned());
     let log_dir = match log {
-        WhichLog::Own => dir.join("log"),
-        WhichLog::Checkpoint => checkpoint.join("log"),
+        RebuildLog::Own => dir.join("log"),
+        RebuildLog::Checkpoint => checkpoint.join("log"),
     };
     let mut wrong = Vec::new();
     let saved = logs::open(&log_dir, &scratch.join("log"), &mut wrong).map_err(failed(&log_dir))?;
-    let Some(saved) = saved.filter(|_| !wrong.iter().any(Finding::is_damage)) else {
-        return Err(RebuildError::Log(said(&wrong)));
+    let Some(saved) = saved.filter(|_| !wrong.iter().any(CheckFinding::is_damage)) else {
+        return Err(RebuildError::Log(damage_text(&wrong)));
     };
-    if let Some(expected) = expected.filter(|_| log == WhichLog::Own) {
+    if let Some(expected) = expected.filter(|_| log == RebuildLog::Own) {
         let groups = stores::newest_states(&checkpoint, &mut wrong).len() as u32;
         judge_log(expected, &saved.facts(groups)?).map_err(|why| RebuildError::Log(why.to_string()))?;
     }
     let mut made = Vec::new();
     let mut entries = 0;
     for (group, from) in stores::newest_states(&checkpoint, &mut wrong) {
-        let to = dir.join(format!("group-{group}")).join(MAKING);
+        let to = dir.join(format!("group-{group}")).join(UNFINISHED_STATE);
         store_files::remove_dir(&to).map_err(failed(&to))?;
         store_files::make_dir(&to).map_err(failed(&to))?;
         copy_dir(&from, &to).map_err(failed(&to))?;
         let state = StateDb::open(&to, &options::cache(CACHE_BYTES), MEMTABLE_BYTES)?;
         let before = logs::reach(&state)?;
-        let opened = Opened { state, from, to };
+        let opened = ScratchState { state, from, to };
         if !logs::replay(&opened, &saved, group, &log_dir, &mut wrong, watch) {
-            return Err(RebuildError::Log(said(&wrong)));
+            return Err(RebuildError::Log(damage_text(&wrong)));
         }
         opened.state.flush()?;
         entries += logs::reach(&opened.state)? - before;
         made.push(opened);
     }
     let known = rows::check(&made, dir, &mut wrong, watch);
-    let Some(Known { rows, .. }) = known.filter(|_| !wrong.iter().any(Finding::is_damage)) else {
-        return Err(RebuildError::Wrong(said(&wrong)));
+    let Some(CatalogueFacts { rows, .. }) = known.filter(|_| !wrong.iter().any(CheckFinding::is_damage))
+    else {
+        return Err(RebuildError::Wrong(damage_text(&wrong)));
     };
     let states: Vec<PathBuf> = made.into_iter().map(|opened| opened.to).collect();
-    let aside = take_over(dir, &states, (log == WhichLog::Checkpoint).then_some(log_dir.as_path()))?;
-    Ok(Rebuilt { checkpoint, written: contents.written, entries, rows, aside })
+    let aside = install_states(dir, &states, (log == RebuildLog::Checkpoint).then_some(log_dir.as_path()))?;
+    Ok(RebuildReport { checkpoint, written: contents.written, entries, rows, old_state_dir: aside })
 }
 
 /// The newest checkpoint that is complete and of this server.
-fn newest(
+fn newest_checkpoint(
     checkpoints: CheckpointDir<'_>,
     lineage: Option<&Lineage>,
-    findings: &mut Vec<Finding>,
-    watch: Watch<'_>,
-) -> Result<(PathBuf, Contents), RebuildError> {
+    findings: &mut Vec<CheckFinding>,
+    watch: ProgressCallback<'_>,
+) -> Result<(PathBuf, BackupContents), RebuildError> {
     for number in checkpoint_numbers(checkpoints.path).unwrap_or_default().into_iter().rev() {
         let path = checkpoint_dir(checkpoints.path, number);
         let before = findings.len();
         match crate::copy::read_contents(&path) {
             Ok(contents) => {
                 crate::copy::verify_contents(&contents, &path, "", findings, watch);
-                findings.extend(lineage.and_then(|lineage| foreign(&path, lineage, checkpoints.is_marked)));
+                findings.extend(
+                    lineage.and_then(|lineage| foreign_finding(&path, lineage, checkpoints.is_marked)),
+                );
                 if findings.len() == before {
                     return Ok((path, contents));
                 }
             }
-            Err(error) => findings.push(Finding::damage(super::Kind::Copy, path.display(), error)),
+            Err(error) => {
+                findings.push(CheckFinding::damage(super::FindingKind::Copy, path.display(), error))
+            }
         }
     }
-    let why = if findings.is_empty() { String::new() } else { format!(": {}", said(findings)) };
+    let why = if findings.is_empty() { String::new() } else { format!(": {}", damage_text(findings)) };
     Err(RebuildError::NoCheckpoint(checkpoints.path.to_owned(), why))
 }
 
 /// Finding for a checkpoint of another server, or of a timeline that this one does not descend from. A
 /// checkpoint that names no timeline was made before this server had an identity, or elsewhere.
-fn foreign(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Option<Finding> {
+fn foreign_finding(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Option<CheckFinding> {
     let state = stores::newest_state(&checkpoint.join("group-0"))?;
     let facts = StateDb::open_read_only(&state).and_then(|state| StateFacts::read(&state));
     let what = match facts {
         Ok(StateFacts { timeline: Some(Timeline { cluster, incarnation }), .. }) => {
             let (cluster, incarnation) = (ClusterId(cluster), Incarnation(incarnation));
-            if lineage.wrote(cluster, incarnation) {
+            if lineage.has_written(cluster, incarnation) {
                 return None;
             }
             format!("it belongs to cluster {cluster} and incarnation {incarnation}, not to this server")
@@ -191,7 +196,7 @@ fn foreign(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Option<Find
         Ok(_) => "it names no server; this server's checkpoints do".to_owned(),
         Err(error) => error.0,
     };
-    Some(Finding::damage(super::Kind::Foreign, checkpoint.display(), what))
+    Some(CheckFinding::damage(super::FindingKind::Foreign, checkpoint.display(), what))
 }
 
 /// Reason that a checkpoint in `checkpoints` is not of exactly this timeline; `None` if all are, or name
@@ -235,8 +240,8 @@ pub fn foreign_checkpoint(
 pub fn check_checkpoint(
     checkpoints: CheckpointDir<'_>,
     lineage: Option<&Lineage>,
-    findings: &mut Vec<Finding>,
-    watch: Watch<'_>,
+    findings: &mut Vec<CheckFinding>,
+    watch: ProgressCallback<'_>,
 ) {
     let numbers = checkpoint_numbers(checkpoints.path).unwrap_or_default();
     let newest = numbers.last().map(|number| checkpoint_dir(checkpoints.path, *number));
@@ -244,9 +249,10 @@ pub fn check_checkpoint(
     match crate::copy::read_contents(&path) {
         Ok(contents) => {
             crate::copy::verify_contents(&contents, &path, "", findings, watch);
-            findings.extend(lineage.and_then(|lineage| foreign(&path, lineage, checkpoints.is_marked)));
+            findings
+                .extend(lineage.and_then(|lineage| foreign_finding(&path, lineage, checkpoints.is_marked)));
         }
-        Err(error) => findings.push(Finding::damage(super::Kind::Copy, path.display(), error)),
+        Err(error) => findings.push(CheckFinding::damage(super::FindingKind::Copy, path.display(), error)),
     }
 }
 
@@ -265,7 +271,7 @@ pub fn remove_checkpoint(checkpoints: &Path) -> io::Result<Option<String>> {
 }
 
 /// Moves the new states (and the log, if given) to the names that a start opens, and sets the old ones aside.
-fn take_over(dir: &Path, made: &[PathBuf], log: Option<&Path>) -> Result<PathBuf, RebuildError> {
+fn install_states(dir: &Path, made: &[PathBuf], log: Option<&Path>) -> Result<PathBuf, RebuildError> {
     let aside = set_aside(dir)?;
     for to in made {
         store_files::sync_dir(to).map_err(failed(to))?;
@@ -316,7 +322,7 @@ fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     store_files::sync_dir(to)
 }
 
-fn said(wrong: &[Finding]) -> String {
+fn damage_text(wrong: &[CheckFinding]) -> String {
     let damage = wrong.iter().filter(|finding| finding.is_damage());
     damage.map(|finding| format!("{}: {}", finding.place, finding.what)).collect::<Vec<_>>().join("; ")
 }
@@ -334,7 +340,7 @@ pub fn copy_closed(dir: &Path, copier: &mut Copier, prefix: &str) -> Result<(), 
             .map_err(|source| crate::copy::CopyError::Io { path: from.clone(), source })?;
         for entry in entries.flatten() {
             let file = entry.file_name().to_string_lossy().into_owned();
-            if !links::is_of_process(&file) {
+            if !links::is_process_file(&file) {
                 copier.add(&entry.path(), &format!("{name}/{file}"))?;
             }
         }

@@ -1,12 +1,12 @@
 //! Rows with valid checksums and wrong contents: each contradiction is found, and counters are recomputed.
 
 use super::tests::{check, open, work};
-use super::{Kind, recount, stores};
+use super::{FindingKind, recount, stores};
 use crate::catalogue::model_tests::copy_dir;
 use crate::catalogue::testing::bucket;
 use crate::store::options;
 use crate::store::state::StateDb;
-use crate::view::{Changes, Row, Rows as _};
+use crate::view::{Row, RowChanges, RowReader as _};
 use mlgw_common::{BodyId, SegmentId};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::fence::{self, FencedRange};
@@ -19,132 +19,132 @@ use prost::Message;
 use std::path::Path;
 
 /// Description, the kind of the finding, true if a recount repairs it, and the rows that cause it.
-type Wrong = (&'static str, Kind, bool, fn(&StateDb) -> Changes);
+type WrongRows = (&'static str, FindingKind, bool, fn(&StateDb) -> RowChanges);
 
-const WRONG: &[Wrong] = &[
-    ("a bucket's counter", Kind::Counter, true, |state| {
+const WRONG: &[WrongRows] = &[
+    ("a bucket's counter", FindingKind::Counter, true, |state| {
         changed(state, Family::BucketUsage, |usage: &mut BucketUsage| usage.objects += 1)
     }),
-    ("a bucket's counter is missing", Kind::Counter, true, |state| {
+    ("a bucket's counter is missing", FindingKind::Counter, true, |state| {
         without(first(state, Family::BucketUsage))
     }),
-    ("a segment's counter", Kind::Counter, true, |state| {
+    ("a segment's counter", FindingKind::Counter, true, |state| {
         changed(state, Family::SegmentUsage, |usage: &mut SegmentUsage| usage.bytes -= 1)
     }),
-    ("a segment's counter is missing", Kind::Counter, true, |state| {
+    ("a segment's counter is missing", FindingKind::Counter, true, |state| {
         without(first(state, Family::SegmentUsage))
     }),
-    ("a counter of a segment that nothing refers to", Kind::Counter, true, |_| {
+    ("a counter of a segment that nothing refers to", FindingKind::Counter, true, |_| {
         let usage = SegmentUsage { bytes: 1, extents: 1, fenced: false };
         row(usage::segment_row(SegmentId(9999)), &usage)
     }),
-    ("a fenced segment's counter does not say so", Kind::Counter, true, |state| {
+    ("a fenced segment's counter does not say so", FindingKind::Counter, true, |state| {
         let fenced = rows(state, Family::SegmentUsage)
             .into_iter()
             .find(|(_, value)| decode::<SegmentUsage>(value).unwrap().fenced);
         let (key, value) = fenced.unwrap();
         row(key, &SegmentUsage { fenced: false, ..decode(&value).unwrap() })
     }),
-    ("what counts for an access key", Kind::Counter, true, |state| {
+    ("what counts for an access key", FindingKind::Counter, true, |state| {
         changed(state, Family::Payer, |payer: &mut Payer| payer.usage.upload_bytes += 1)
     }),
-    ("what counts for an access key is missing", Kind::Counter, true, |state| {
+    ("what counts for an access key is missing", FindingKind::Counter, true, |state| {
         without(first(state, Family::Payer))
     }),
-    ("a counter of an access key that nothing counts for", Kind::Counter, true, |_| {
+    ("a counter of an access key that nothing counts for", FindingKind::Counter, true, |_| {
         let usage = BucketUsage { versions: 1, ..BucketUsage::default() };
         row(quota::payer_row("none"), &Payer { usage, quota: None })
     }),
-    ("another quota than its access key has", Kind::Counter, true, |state| {
+    ("another quota than its access key has", FindingKind::Counter, true, |state| {
         changed(state, Family::Payer, |payer: &mut Payer| payer.quota = None)
     }),
-    ("another quota than its bucket has", Kind::Row, false, |state| {
+    ("another quota than its bucket has", FindingKind::Row, false, |state| {
         changed(state, Family::Mirror, |mirror: &mut Mirror| mirror.quota = None)
     }),
-    ("fences that touch", Kind::Row, false, |state| {
+    ("fences that touch", FindingKind::Row, false, |state| {
         let (key, _) = first(state, Family::Fence);
         let last = fence::key_of(&key).unwrap().0;
         row(fence::row(SegmentId(last + 1)), &FencedRange { first: last + 1 })
     }),
-    ("a fence around what was never made", Kind::Row, false, |_| {
+    ("a fence around what was never made", FindingKind::Row, false, |_| {
         row(fence::row(SegmentId(9999)), &FencedRange { first: 9999 })
     }),
-    ("a fence that ends before it begins", Kind::Row, false, |state| {
+    ("a fence that ends before it begins", FindingKind::Row, false, |state| {
         changed(state, Family::Fence, |range: &mut FencedRange| range.first = 9999)
     }),
-    ("a dataset under the name of another", Kind::Row, false, |_| {
+    ("a dataset under the name of another", FindingKind::Row, false, |_| {
         row(dataset::row("one"), &Dataset { name: "two".into(), ..Dataset::default() })
     }),
-    ("a dataset whose job has no record", Kind::Row, false, |_| {
+    ("a dataset whose job has no record", FindingKind::Row, false, |_| {
         row(dataset::row("d"), &Dataset { name: "d".into(), active_job: 5, ..Dataset::default() })
     }),
-    ("a job of no dataset", Kind::Row, false, |_| {
+    ("a job of no dataset", FindingKind::Row, false, |_| {
         row(job::row("none", 1), &Job { id: 1, dataset: "none".into(), state: 2, ..Job::default() })
     }),
-    ("a job that has not ended and that its dataset does not know", Kind::Row, false, |_| {
+    ("a job that has not ended and that its dataset does not know", FindingKind::Row, false, |_| {
         let mut rows = row(dataset::row("d"), &Dataset { name: "d".into(), ..Dataset::default() });
         rows.extend(row(job::row("d", 1), &Job { id: 1, dataset: "d".into(), ..Job::default() }));
         rows
     }),
-    ("a version of the policy under the number of another", Kind::Row, false, |_| {
+    ("a version of the policy under the number of another", FindingKind::Row, false, |_| {
         row(policy::row(1), &PolicyVersion { number: 2, ..PolicyVersion::default() })
     }),
-    ("a version of the policy without its files", Kind::Row, false, |_| {
+    ("a version of the policy without its files", FindingKind::Row, false, |_| {
         row(policy::row(1), &PolicyVersion { number: 1, files: 1, ..PolicyVersion::default() })
     }),
-    ("files of a policy that no version names", Kind::Row, false, |_| {
+    ("files of a policy that no version names", FindingKind::Row, false, |_| {
         row(policy::files_row(1), &PolicyFiles::default())
     }),
-    ("an object in an unknown segment", Kind::Row, false, |state| {
+    ("an object in an unknown segment", FindingKind::Row, false, |state| {
         changed(state, Family::Object, |object: &mut ObjectVersion| object.extents[0].segment = 9999)
     }),
-    ("an object with a body that was never given out", Kind::Row, false, |state| {
+    ("an object with a body that was never given out", FindingKind::Row, false, |state| {
         changed(state, Family::Object, |object: &mut ObjectVersion| object.body_id = u64::MAX / 2)
     }),
-    ("an object longer than its map", Kind::Row, false, |state| {
+    ("an object longer than its map", FindingKind::Row, false, |state| {
         changed(state, Family::Object, |object: &mut ObjectVersion| object.size += 1)
     }),
-    ("objects of a bucket that does not exist", Kind::Row, false, |state| {
+    ("objects of a bucket that does not exist", FindingKind::Row, false, |state| {
         without(first(state, Family::Mirror))
     }),
-    ("a page is missing", Kind::Row, false, |state| without(first(state, Family::Extent))),
-    ("a page of a body that nothing names", Kind::Row, false, |_| {
+    ("a page is missing", FindingKind::Row, false, |state| without(first(state, Family::Extent))),
+    ("a page of a body that nothing names", FindingKind::Row, false, |_| {
         let page = ExtentPage { extents: vec![crate::catalogue::testing::extent(1, 5)], parts: vec![] };
         row(extent::row(BodyId(9999), 0), &page)
     }),
-    ("a part that an index names is missing", Kind::Row, false, |state| {
+    ("a part that an index names is missing", FindingKind::Row, false, |state| {
         let named = rows(state, Family::Extent).into_iter().find_map(|(key, value)| {
             let page: ExtentPage = decode(&value).unwrap();
             let number = page.parts.first()?.number;
             Some(part::row(extent::key_of(&key).unwrap().0, mlgw_common::PartNumber::new(number)?))
         });
-        Changes::from([(named.unwrap(), None)])
+        RowChanges::from([(named.unwrap(), None)])
     }),
-    ("a part of another length", Kind::Row, false, |state| {
-        changed(state, Family::Part, |part: &mut mlgw_formats::schema::Part| part.size += 1)
+    ("a part of another length", FindingKind::Row, false, |state| {
+        changed(state, Family::Part, |part: &mut mlgw_formats::schema::PartRecord| part.size += 1)
     }),
-    ("an upload under another key", Kind::Row, false, |state| {
+    ("an upload under another key", FindingKind::Row, false, |state| {
         changed(state, Family::Upload, |upload: &mut mlgw_formats::schema::Upload| upload.key.push('x'))
     }),
-    ("a segment under another id", Kind::Row, false, |state| {
+    ("a segment under another id", FindingKind::Row, false, |state| {
         changed(state, Family::Segment, |segment: &mut SegmentRecord| segment.id += 1000)
     }),
-    ("a segment that is referred to is missing", Kind::Row, false, |_| {
-        Changes::from([(segment::row(SegmentId(1)), None)])
+    ("a segment that is referred to is missing", FindingKind::Row, false, |_| {
+        RowChanges::from([(segment::row(SegmentId(1)), None)])
     }),
-    ("a bucket under another name", Kind::Row, false, |state| {
+    ("a bucket under another name", FindingKind::Row, false, |state| {
         changed(state, Family::Bucket, |bucket: &mut mlgw_formats::schema::Bucket| bucket.name.push('x'))
     }),
-    ("bodies that were not given out yet", Kind::Row, false, |_| {
+    ("bodies that were not given out yet", FindingKind::Row, false, |_| {
         row(MetaRow::NextBody.row(), &Counter { next: 1 })
     }),
-    ("a key of upload ids of another length", Kind::Row, false, |_| {
+    ("a key of upload ids of another length", FindingKind::Row, false, |_| {
         row(MetaRow::UploadKey.row(), &UploadKey { key: vec![1; 15], bodies_from: 1 })
     }),
-    ("a row that does not decode", Kind::Row, false, |state| {
-        Changes::from([(first(state, Family::Object).0, Some(vec![0xFF; 9]))])
+    ("a row that does not decode", FindingKind::Row, false, |state| {
+        RowChanges::from([(first(state, Family::Object).0, Some(vec![0xFF; 9]))])
     }),
-    ("a row of no family", Kind::Row, false, |_| Changes::from([(vec![0x7E, 1], Some(vec![]))])),
+    ("a row of no family", FindingKind::Row, false, |_| RowChanges::from([(vec![0x7E, 1], Some(vec![]))])),
 ];
 
 fn rows(state: &StateDb, family: Family) -> Vec<Row> {
@@ -155,15 +155,15 @@ fn first(state: &StateDb, family: Family) -> Row {
     rows(state, family).into_iter().next().unwrap_or_else(|| panic!("no row of {family:?}"))
 }
 
-fn without((key, _): Row) -> Changes {
-    Changes::from([(key, None)])
+fn without((key, _): Row) -> RowChanges {
+    RowChanges::from([(key, None)])
 }
 
-fn row(key: Vec<u8>, record: &impl Message) -> Changes {
-    Changes::from([(key, Some(encode(record)))])
+fn row(key: Vec<u8>, record: &impl Message) -> RowChanges {
+    RowChanges::from([(key, Some(encode(record)))])
 }
 
-fn changed<M: Message + Default>(state: &StateDb, family: Family, change: fn(&mut M)) -> Changes {
+fn changed<M: Message + Default>(state: &StateDb, family: Family, change: fn(&mut M)) -> RowChanges {
     let (key, value) = first(state, family);
     let mut record: M = decode(&value).unwrap();
     change(&mut record);

@@ -1,11 +1,11 @@
 //! Stores of a closed catalogue: their directories, the consistency of their own files, and opening them.
 
-use super::finding::{Finding, Kind};
+use super::finding::{CheckFinding, FindingKind};
 use super::problem;
 use crate::store::state::StateDb;
 use crate::store::{links, options};
 use mlgw_common::regular;
-use mlgw_formats::manifest::torn_from;
+use mlgw_formats::manifest::torn_record_offset;
 use mlgw_formats::{store_files, wal_frames};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const CACHE_BYTES: usize = 8 << 20;
 const MEMTABLE_BYTES: usize = 16 << 20;
 
 /// Each group with the directory of its newest state.
-pub(super) fn newest_states(dir: &Path, findings: &mut Vec<Finding>) -> Vec<(u32, PathBuf)> {
+pub(super) fn newest_states(dir: &Path, findings: &mut Vec<CheckFinding>) -> Vec<(u32, PathBuf)> {
     let mut found = Vec::new();
     for group in 0.. {
         let path = dir.join(format!("group-{group}"));
@@ -26,13 +26,17 @@ pub(super) fn newest_states(dir: &Path, findings: &mut Vec<Finding>) -> Vec<(u32
         match newest_state(&path) {
             Some(state) => found.push((group, state)),
             None => {
-                findings.push(Finding::damage(Kind::Store, path.display(), "it holds no state"));
+                findings.push(CheckFinding::damage(FindingKind::Store, path.display(), "it holds no state"));
                 return Vec::new();
             }
         }
     }
     if found.is_empty() {
-        findings.push(Finding::damage(Kind::Store, dir.display(), "there is no group-0: no catalogue"));
+        findings.push(CheckFinding::damage(
+            FindingKind::Store,
+            dir.display(),
+            "there is no group-0: no catalogue",
+        ));
     }
     found
 }
@@ -48,34 +52,34 @@ pub(crate) fn newest_state(group: &Path) -> Option<PathBuf> {
 }
 
 /// Opens the copy at `to` of the state in `from`.
-pub(super) fn open_state(from: &Path, to: &Path, findings: &mut Vec<Finding>) -> Option<StateDb> {
-    if !description(from, findings) {
+pub(super) fn open_state(from: &Path, to: &Path, findings: &mut Vec<CheckFinding>) -> Option<StateDb> {
+    if !check_description(from, findings) {
         return None;
     }
     let opened = StateDb::open_scratch(to, &options::cache(CACHE_BYTES), MEMTABLE_BYTES);
     match opened.and_then(|state| Ok((state.live_tables()?, state))) {
         Ok((live, state)) => {
-            strays(from, &live, findings);
+            report_strays(from, &live, findings);
             Some(state)
         }
         Err(error) => {
-            findings.push(problem::of(&error.0, from, to));
+            findings.push(problem::finding_of(&error.0, from, to));
             None
         }
     }
 }
 
 /// Checks that `CURRENT` names a MANIFEST that is complete. A torn end is only a note.
-pub(super) fn description(store: &Path, findings: &mut Vec<Finding>) -> bool {
-    if let Err(error) = store_files::only_regular(store) {
-        findings.push(Finding::damage(Kind::Store, store.display(), error));
+pub(super) fn check_description(store: &Path, findings: &mut Vec<CheckFinding>) -> bool {
+    if let Err(error) = store_files::check_regular_files(store) {
+        findings.push(CheckFinding::damage(FindingKind::Store, store.display(), error));
         return false;
     }
     let current = store.join("CURRENT");
     let named = match regular::read_to_string(&current) {
         Ok(text) => text,
         Err(error) => {
-            findings.push(Finding::damage(Kind::Current, current.display(), error));
+            findings.push(CheckFinding::damage(FindingKind::Current, current.display(), error));
             return false;
         }
     };
@@ -83,35 +87,35 @@ pub(super) fn description(store: &Path, findings: &mut Vec<Finding>) -> bool {
         name.strip_prefix("MANIFEST-").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
     });
     let Some(name) = name else {
-        findings.push(Finding::damage(Kind::Current, current.display(), "it names no MANIFEST"));
+        findings.push(CheckFinding::damage(FindingKind::Current, current.display(), "it names no MANIFEST"));
         return false;
     };
     let manifest = store.join(name);
     let bytes = match regular::read(&manifest) {
         Ok(bytes) => bytes,
         Err(error) => {
-            findings.push(Finding::damage(Kind::Manifest, manifest.display(), error));
+            findings.push(CheckFinding::damage(FindingKind::Manifest, manifest.display(), error));
             return false;
         }
     };
     let note = |at: usize| {
         let what = format!("its end is torn at byte {at}, as power loss leaves it");
-        Finding::note(Kind::Manifest, manifest.display(), what)
+        CheckFinding::note(FindingKind::Manifest, manifest.display(), what)
     };
-    if let Some(at) = torn_from(&bytes) {
+    if let Some(at) = torn_record_offset(&bytes) {
         findings.push(note(at));
         return true;
     }
-    let frames = wal_frames::read(&bytes);
-    match (frames.bad_at, frames.after_bad()) {
+    let frames = wal_frames::read_records(&bytes);
+    match (frames.first_defect, frames.first_record_after_defect()) {
         (Some(bad), Some(_)) => {
             let what = format!("a record at byte {bad} does not verify, and others follow it");
-            findings.push(Finding::damage(Kind::Manifest, manifest.display(), what));
+            findings.push(CheckFinding::damage(FindingKind::Manifest, manifest.display(), what));
             return false;
         }
         (Some(bad), None) if frames.records.is_empty() => {
             let what = format!("no record of it verifies (from byte {bad} on)");
-            findings.push(Finding::damage(Kind::Manifest, manifest.display(), what));
+            findings.push(CheckFinding::damage(FindingKind::Manifest, manifest.display(), what));
             return false;
         }
         (Some(bad), None) => {
@@ -123,12 +127,12 @@ pub(super) fn description(store: &Path, findings: &mut Vec<Finding>) -> bool {
 }
 
 /// Reports tables that the store does not name: remains of a flush or compaction after a crash.
-fn strays(store: &Path, live: &BTreeSet<String>, findings: &mut Vec<Finding>) {
+fn report_strays(store: &Path, live: &BTreeSet<String>, findings: &mut Vec<CheckFinding>) {
     for entry in std::fs::read_dir(store).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if links::is_table(&name) && !live.contains(&name) {
             let what = "a table that its store does not name, as a crash leaves it";
-            findings.push(Finding::note(Kind::Stray, entry.path().display(), what));
+            findings.push(CheckFinding::note(FindingKind::Stray, entry.path().display(), what));
         }
     }
 }

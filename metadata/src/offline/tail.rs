@@ -4,25 +4,25 @@
 //! log names no server, so no start accepts it until a new timeline was begun. A crash before that is
 //! detected, and repeating the operation continues it.
 
-use super::mend::take_place;
 use super::rebuild::{RebuildError, failed};
+use super::repair::exchange_log;
 use super::{Scratch, stores};
-use crate::identity::{Expected, Mismatch, StateFacts, judge};
+use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge};
 use crate::store::links;
-use crate::store::log::{Kind, key};
+use crate::store::log::{LogRowKind, key};
 use crate::store::saved_log::{SavedLog, write_rows};
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
-use crate::view::Rows as _;
+use crate::view::RowReader as _;
 use mlgw_formats::schema::meta::{LogPosition, MetaRow};
 use mlgw_formats::store_files;
 use std::path::{Path, PathBuf};
 
 /// Completeness of a closed catalogue's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tail {
+pub enum LogTail {
     /// The log is complete, as far as is known.
-    Whole,
+    Complete,
     /// The end of the log, or all of it, is missing.
     Lost,
     /// The log has another problem; the reason.
@@ -30,7 +30,7 @@ pub enum Tail {
 }
 
 /// A group and the position of its last applied log entry.
-struct Applied {
+struct AppliedPosition {
     group: u32,
     position: Option<LogPosition>,
 }
@@ -40,19 +40,19 @@ struct Applied {
 ///
 /// # Errors
 /// If a store cannot be read.
-pub fn lost_tail(dir: &Path, expected: &Expected, scratch: &Path) -> Result<Tail, RebuildError> {
+pub fn check_tail(dir: &Path, expected: &ExpectedServer, scratch: &Path) -> Result<LogTail, RebuildError> {
     let _scratch = Scratch(scratch.to_owned());
-    let states = states_of(dir, scratch)?;
-    let Some(log) = opened(&dir.join("log"), scratch)? else { return Ok(Tail::Lost) };
+    let states = open_states(dir, scratch)?;
+    let Some(log) = open_log_copy(&dir.join("log"), scratch)? else { return Ok(LogTail::Lost) };
     let facts = states.iter().map(|state| StateFacts::read(&state.state));
     let facts = facts.collect::<Result<Vec<_>, _>>()?;
     let log = log.facts(facts.len() as u32)?;
     Ok(match judge(expected, &log, &facts, true) {
-        Ok(()) => Tail::Whole,
-        Err(Mismatch::LostTail { .. } | Mismatch::StaleLog { .. }) => Tail::Lost,
-        // A log that was started by [`begin_log_anew`].
-        Err(Mismatch::UnmarkedLog) if log.groups.iter().any(|group| group.first.is_none()) => Tail::Lost,
-        Err(other) => Tail::Other(other.to_string()),
+        Ok(()) => LogTail::Complete,
+        Err(Mismatch::LostTail { .. } | Mismatch::StaleLog { .. }) => LogTail::Lost,
+        // A log that was started by [`restart_log`].
+        Err(Mismatch::UnmarkedLog) if log.groups.iter().any(|group| group.first.is_none()) => LogTail::Lost,
+        Err(other) => LogTail::Other(other.to_string()),
     })
 }
 
@@ -62,11 +62,11 @@ pub fn lost_tail(dir: &Path, expected: &Expected, scratch: &Path) -> Result<Tail
 ///
 /// # Errors
 /// If a file cannot be read or written; the log is unchanged then.
-pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, RebuildError> {
+pub fn restart_log(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, RebuildError> {
     let _scratch = Scratch(scratch.to_owned());
     let (log, new) = (dir.join("log"), dir.join("log.new"));
-    let states = states_of(dir, scratch)?;
-    let old = opened(&log, scratch)?;
+    let states = open_states(dir, scratch)?;
+    let old = open_log_copy(&log, scratch)?;
     let facts = old.as_ref().map(|old| old.facts(states.len() as u32)).transpose()?;
     let end = |group: u32| facts.as_ref().and_then(|of| of.groups.get(group as usize)).map_or(0, |of| of.end);
     let mut short = Vec::new();
@@ -76,7 +76,7 @@ pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, Reb
             let row = of.state.get(&MetaRow::Applied.row())?;
             let position = row.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose();
             let position = position.map_err(StoreError::from)?;
-            short.push(Applied { group: of.group, position });
+            short.push(AppliedPosition { group: of.group, position });
         }
     }
     if short.is_empty() {
@@ -86,37 +86,37 @@ pub fn begin_log_anew(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, Reb
     store_files::make_dir(&new).map_err(failed(&new))?;
     if let Some(old) = &old {
         let is_kept = |row: &[u8]| {
-            let is_of = |kind: Kind| row.get(4) == Some(&(kind as u8));
+            let is_of = |kind: LogRowKind| row.get(4) == Some(&(kind as u8));
             let is_short = short.iter().any(|of| row.starts_with(&of.group.to_be_bytes()));
-            !is_of(Kind::Identity) && !is_of(Kind::Writer) && !is_short
+            !is_of(LogRowKind::Identity) && !is_of(LogRowKind::Writer) && !is_short
         };
         old.rewrite_rows(&new, &is_kept, &[])?;
     }
-    write_rows(&new, &begun_at(&short))?;
+    write_rows(&new, &starting_rows(&short))?;
     store_files::make_dir(&log).map_err(failed(&log))?;
-    take_place(dir, &new, &log).map(Some)
+    exchange_log(dir, &new, &log).map(Some)
 }
 
 /// Rows of logs that begin after these positions: earlier entries count as purged, and the leader is the one
 /// that wrote the position.
-fn begun_at(short: &[Applied]) -> Vec<([u8; 13], Vec<u8>)> {
+fn starting_rows(short: &[AppliedPosition]) -> Vec<([u8; 13], Vec<u8>)> {
     let positions = short.iter().filter_map(|of| Some((of.group, of.position?)));
     positions
         .flat_map(|(group, position)| {
             let vote = LogPosition { index: 1, ..position };
-            let rows = [(Kind::Purged, position), (Kind::Vote, vote)];
+            let rows = [(LogRowKind::Purged, position), (LogRowKind::Vote, vote)];
             rows.map(|(kind, value)| (key(group, kind, 0), mlgw_formats::schema::encode(&value)))
         })
         .collect()
 }
 
 /// State of a group, on a scratch copy.
-struct State {
+struct GroupScratchState {
     group: u32,
     state: StateDb,
 }
 
-fn states_of(dir: &Path, scratch: &Path) -> Result<Vec<State>, RebuildError> {
+fn open_states(dir: &Path, scratch: &Path) -> Result<Vec<GroupScratchState>, RebuildError> {
     let mut found = Vec::new();
     let states = stores::newest_states(dir, &mut found);
     let mut opened = Vec::new();
@@ -124,7 +124,7 @@ fn states_of(dir: &Path, scratch: &Path) -> Result<Vec<State>, RebuildError> {
         let to = scratch.join(format!("group-{group}"));
         links::link_store(&from, &to).map_err(failed(&from))?;
         let Some(state) = stores::open_state(&from, &to, &mut found) else { break };
-        opened.push(State { group, state });
+        opened.push(GroupScratchState { group, state });
     }
     if let Some(wrong) = found.iter().find(|finding| finding.is_damage()) {
         return Err(RebuildError::Wrong(format!("{}: {}", wrong.place, wrong.what)));
@@ -133,7 +133,7 @@ fn states_of(dir: &Path, scratch: &Path) -> Result<Vec<State>, RebuildError> {
 }
 
 /// Copy of the log; `None` if its directory is missing or empty.
-fn opened(log: &Path, scratch: &Path) -> Result<Option<SavedLog>, RebuildError> {
+fn open_log_copy(log: &Path, scratch: &Path) -> Result<Option<SavedLog>, RebuildError> {
     let is_empty = match std::fs::read_dir(log) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,

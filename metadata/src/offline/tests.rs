@@ -1,6 +1,8 @@
 //! Real catalogues, closed or cut off in the middle of work, intact and deliberately damaged.
 
-use super::{CheckpointDir, Finding, Kind, Offline, WhichLog, mend_log, rebuild, unwatched};
+use super::{
+    CheckFinding, CheckpointDir, FindingKind, Offline, RebuildLog, ignore_progress, rebuild, repair_log,
+};
 use crate::catalogue::model_tests::copy_dir;
 use crate::catalogue::testing::{NOW, bucket, delete, do_put, extent, key, name, options, put, version};
 use crate::catalogue::{Catalogue, CatalogueOptions, CheckpointOptions, ChunkOwner};
@@ -11,17 +13,19 @@ use mlgw_formats::command::{
     Change, Command, CompleteUpload, CreateSegment, CreateUpload, NamedPart, ObjectChange, PutCredential,
     PutObject, PutPart, Reply, SealSegment,
 };
-use mlgw_formats::schema::{Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Quota, Upload};
+use mlgw_formats::schema::{
+    Bucket, Credential, Extent, ExtentPage, ObjectVersion, PartRecord, Quota, Upload,
+};
 use mlgw_formats::wal_frames;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-fn never() -> CheckpointOptions {
+fn no_checkpoints() -> CheckpointOptions {
     CheckpointOptions { dir: PathBuf::new(), every: Duration::from_secs(1 << 30) }
 }
 
 pub(super) async fn open(dir: &Path) -> Catalogue {
-    let checkpoints = CheckpointOptions { dir: dir.join("checkpoints"), ..never() };
+    let checkpoints = CheckpointOptions { dir: dir.join("checkpoints"), ..no_checkpoints() };
     let options = CatalogueOptions { checkpoints: Some(checkpoints), ..options(&dir.join("catalogue")) };
     let catalogue = Catalogue::open(options).await.unwrap();
     if catalogue.segments().unwrap().is_empty() {
@@ -106,7 +110,7 @@ async fn upload(catalogue: &Catalogue, b: &Bucket, complete: bool) {
     let mut parts = Vec::new();
     for number in 1..=3 {
         let extents = vec![extent(1, 1 << 20); 10];
-        let part = Part { size: 10 << 20, etag: "e".into(), extents, ..Part::default() };
+        let part = PartRecord { size: 10 << 20, etag: "e".into(), extents, ..PartRecord::default() };
         let put = ObjectChange::PutPart(PutPart { body_id: body.0, number, part });
         match catalogue.propose(Command::object(b, &k, NOW, put)).await.unwrap() {
             Reply::Part { seq } => parts.push(NamedPart { number, seq }),
@@ -129,22 +133,27 @@ async fn kill(live: &Path, catalogue: &Catalogue, to: &Path) {
     copy_dir(live, to);
 }
 
-pub(super) fn check(dir: &Path) -> (Vec<Finding>, Option<Vec<Row>>) {
+pub(super) fn check(dir: &Path) -> (Vec<CheckFinding>, Option<Vec<Row>>) {
     let scratch = tempfile::tempdir().unwrap();
     let mut findings = Vec::new();
-    let offline =
-        Offline::open(&dir.join("catalogue"), &scratch.path().join("s"), None, &mut findings, &unwatched)
-            .unwrap();
+    let offline = Offline::open(
+        &dir.join("catalogue"),
+        &scratch.path().join("s"),
+        None,
+        &mut findings,
+        &ignore_progress,
+    )
+    .unwrap();
     (findings, offline.map(|offline| offline.dump(0).unwrap()))
 }
 
 /// Names and bytes of all files below a directory.
-fn everything(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+fn all_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            found.extend(everything(&path));
+            found.extend(all_files(&path));
         } else {
             found.push((path.clone(), std::fs::read(&path).unwrap()));
         }
@@ -164,8 +173,8 @@ async fn an_intact_catalogue_has_no_findings_and_a_check_changes_nothing() {
             Some(b) => b,
             None => bucket(&catalogue, "data").await,
         };
-        let doomed = bucket(&catalogue, "doomed").await;
-        upload(&catalogue, &doomed, false).await;
+        let deleted_bucket = bucket(&catalogue, "doomed").await;
+        upload(&catalogue, &deleted_bucket, false).await;
         work(&catalogue, &b, 60 * round).await;
         if round == 2 {
             catalogue.inner().compact().await.unwrap();
@@ -178,11 +187,11 @@ async fn an_intact_catalogue_has_no_findings_and_a_check_changes_nothing() {
     }
     cuts.push(live);
     for cut in cuts {
-        let before = everything(&cut);
+        let before = all_files(&cut);
         let (findings, rows) = check(&cut);
         assert_eq!(findings, [], "{}", cut.display());
         assert!(rows.unwrap().len() > 50);
-        assert_eq!(everything(&cut), before, "a check writes nothing");
+        assert_eq!(all_files(&cut), before, "a check writes nothing");
     }
 }
 
@@ -204,7 +213,7 @@ fn flip(path: &Path, at: usize) {
 /// Flips a bit of a write-ahead log: in the third last record with entries, which are needed (the last one
 /// would count as torn by a power loss), or in the first record without entries.
 fn flip_record(path: &Path, with_entries: bool) {
-    let records = wal_frames::read(&std::fs::read(path).unwrap()).records;
+    let records = wal_frames::read_records(&std::fs::read(path).unwrap()).records;
     let wanted: Vec<usize> = records
         .iter()
         .filter(|(_, record)| entries_in(record).is_empty() != with_entries)
@@ -218,36 +227,38 @@ fn cut(path: &Path) {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(length / 2).unwrap();
 }
 
-type Damage = (&'static str, Kind, fn(&Path, &Path));
+type Damage = (&'static str, FindingKind, fn(&Path, &Path));
 
 /// Damages, each done to a catalogue with an older copy of it at hand, and the kind of the finding that must
 /// result.
 const DAMAGES: &[Damage] = &[
-    ("a bit of a table's rows", Kind::Table, |d, _| flip(&files(&state(d), ".sst")[0], 40)),
-    ("a table cut in half", Kind::Table, |d, _| cut(&files(&state(d), ".sst")[0])),
-    ("a table missing", Kind::Table, |d, _| std::fs::remove_file(&files(&state(d), ".sst")[0]).unwrap()),
-    ("two tables swapped", Kind::Table, |d, _| {
+    ("a bit of a table's rows", FindingKind::Table, |d, _| flip(&files(&state(d), ".sst")[0], 40)),
+    ("a table cut in half", FindingKind::Table, |d, _| cut(&files(&state(d), ".sst")[0])),
+    ("a table missing", FindingKind::Table, |d, _| {
+        std::fs::remove_file(&files(&state(d), ".sst")[0]).unwrap()
+    }),
+    ("two tables swapped", FindingKind::Table, |d, _| {
         let tables = files(&state(d), ".sst");
         std::fs::rename(&tables[0], d.join("x")).unwrap();
         std::fs::rename(&tables[1], &tables[0]).unwrap();
         std::fs::rename(d.join("x"), &tables[1]).unwrap();
     }),
-    ("a bit of the MANIFEST", Kind::Manifest, |d, _| flip(&files(&state(d), "MANIFEST")[0], 20)),
-    ("the MANIFEST missing", Kind::Manifest, |d, _| {
+    ("a bit of the MANIFEST", FindingKind::Manifest, |d, _| flip(&files(&state(d), "MANIFEST")[0], 20)),
+    ("the MANIFEST missing", FindingKind::Manifest, |d, _| {
         std::fs::remove_file(&files(&state(d), "MANIFEST")[0]).unwrap();
     }),
-    ("a bit of CURRENT", Kind::Current, |d, _| flip(&state(d).join("CURRENT"), 3)),
-    ("CURRENT missing", Kind::Current, |d, _| std::fs::remove_file(state(d).join("CURRENT")).unwrap()),
-    ("no state", Kind::Store, |d, _| std::fs::remove_dir_all(state(d)).unwrap()),
-    ("an older state", Kind::StaleState, |d, old| replace(&state(d), &state(old))),
-    ("a bit of the log", Kind::Log, |d, _| flip_record(&files(&log(d), ".log")[0], true)),
-    ("a bit of the log that carries no entry", Kind::Log, |d, _| {
+    ("a bit of CURRENT", FindingKind::Current, |d, _| flip(&state(d).join("CURRENT"), 3)),
+    ("CURRENT missing", FindingKind::Current, |d, _| std::fs::remove_file(state(d).join("CURRENT")).unwrap()),
+    ("no state", FindingKind::Store, |d, _| std::fs::remove_dir_all(state(d)).unwrap()),
+    ("an older state", FindingKind::StaleState, |d, old| replace(&state(d), &state(old))),
+    ("a bit of the log", FindingKind::Log, |d, _| flip_record(&files(&log(d), ".log")[0], true)),
+    ("a bit of the log that carries no entry", FindingKind::Log, |d, _| {
         flip_record(&files(&log(d), ".log")[0], false);
     }),
-    ("an older log", Kind::StaleLog, |d, old| replace(&log(d), &log(old))),
-    ("no log", Kind::Log, |d, _| std::fs::remove_dir_all(log(d)).unwrap()),
-    ("a bit of the log's MANIFEST", Kind::Manifest, |d, _| flip(&files(&log(d), "MANIFEST")[0], 20)),
-    ("the log's CURRENT missing", Kind::Current, |d, _| {
+    ("an older log", FindingKind::StaleLog, |d, old| replace(&log(d), &log(old))),
+    ("no log", FindingKind::Log, |d, _| std::fs::remove_dir_all(log(d)).unwrap()),
+    ("a bit of the log's MANIFEST", FindingKind::Manifest, |d, _| flip(&files(&log(d), "MANIFEST")[0], 20)),
+    ("the log's CURRENT missing", FindingKind::Current, |d, _| {
         std::fs::remove_file(log(d).join("CURRENT")).unwrap();
     }),
 ];
@@ -274,7 +285,7 @@ async fn cut_off(dir: &Path) -> (PathBuf, PathBuf) {
     kill(&live, &catalogue, &old).await;
     catalogue.inner().compact().await.unwrap();
     work(&catalogue, &b, 60).await;
-    catalogue.inner().checkpoint_or_say().await;
+    catalogue.inner().checkpoint_or_log().await;
     catalogue.inner().compact().await.unwrap();
     work(&catalogue, &b, 120).await;
     kill(&live, &catalogue, &now).await;
@@ -293,19 +304,19 @@ async fn every_damage_is_found_and_rebuilt_catalogues_are_identical() {
         copy_dir(&now, &damaged);
         damage(&damaged, &old);
         let (findings, _) = check(&damaged);
-        let found: Vec<Kind> = findings.iter().filter(|f| f.is_damage()).map(|f| f.kind).collect();
+        let found: Vec<FindingKind> = findings.iter().filter(|f| f.is_damage()).map(|f| f.kind).collect();
         assert!(found.contains(kind), "{what}: {findings:#?}");
         let scratch = dir.path().join("scratch");
         let checkpoints = damaged.join("checkpoints");
         let catalogue = damaged.join("catalogue");
-        if *kind == Kind::Log && what.contains("bit") {
-            let mended = mend_log(&catalogue, &scratch);
+        if *kind == FindingKind::Log && what.contains("bit") {
+            let mended = repair_log(&catalogue, &scratch);
             if what.contains("carries no entry") {
                 assert!(mended.unwrap().is_some());
                 assert_eq!(check(&damaged), (vec![], whole.clone()), "{what}");
             } else {
                 assert!(mended.is_err(), "{what}");
-                assert!(check(&damaged).0.iter().any(|f| f.kind == Kind::Log), "it is as it was");
+                assert!(check(&damaged).0.iter().any(|f| f.kind == FindingKind::Log), "it is as it was");
             }
             std::fs::remove_dir_all(&damaged).unwrap();
             continue;
@@ -313,11 +324,11 @@ async fn every_damage_is_found_and_rebuilt_catalogues_are_identical() {
         let rebuilt = rebuild(
             &catalogue,
             CheckpointDir { path: &checkpoints, is_marked: false },
-            WhichLog::Own,
+            RebuildLog::Own,
             None,
             &scratch,
             &mut Vec::new(),
-            &unwatched,
+            &ignore_progress,
         );
         if what.contains("log") {
             assert!(rebuilt.is_err(), "{what}: without a log something would be lost");
@@ -343,11 +354,11 @@ async fn a_rebuild_without_the_log_restores_the_checkpoint() {
     rebuild(
         &catalogue,
         CheckpointDir { path: &checkpoints, is_marked: false },
-        WhichLog::Checkpoint,
+        RebuildLog::Checkpoint,
         None,
         &scratch,
         &mut unusable,
-        &unwatched,
+        &ignore_progress,
     )
     .unwrap();
     assert_eq!(unusable, []);

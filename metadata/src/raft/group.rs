@@ -1,20 +1,22 @@
 //! A Raft group on this node: open, propose, purge, shut down.
 
+use super::limiter::CommandLimiter;
 use super::log::GroupLog;
-use super::machine::{Figures, Machine, Watcher};
-use super::network::Alone;
-use super::queue::{self, Answer, Outgoing, Queue, Refused, Turn, UnderWay};
-use super::room::Room;
-use super::snapshot::{Builder, SnapshotDir};
+use super::machine::{Figures, GroupStateMachine, Watcher};
+use super::network::NoNetwork;
+use super::queue::{
+    self, BatchTurn, CommandQueue, CommandResult, EnqueueError, InFlightBatch, OutgoingBatch,
+};
+use super::snapshot::{GroupSnapshotBuilder, SnapshotDir};
 use crate::catalogue::options::Fatal;
 use crate::store::log::LogStore;
 use crate::store::state::{StateDb, StateStore};
 use crate::store_error::StoreError;
 use futures_util::FutureExt;
-use mlgw_common::histogram::Histogram;
+use mlgw_common::histogram::DurationHistogram;
 use mlgw_formats::command::{Command, Reject, Reply};
 use mlgw_formats::log_batch::Outcomes;
-use mlgw_formats::log_types::{Route, Types};
+use mlgw_formats::log_types::{OutcomeCallback, RaftTypes};
 use openraft::async_runtime::WatchReceiver;
 use openraft::network::{NetSnapshot, RaftNetworkFactory};
 use openraft::raft::ClientWriteResult;
@@ -57,12 +59,12 @@ pub(crate) struct GroupParts {
 #[derive(Clone)]
 pub(crate) struct Group {
     pub(crate) id: u32,
-    pub(crate) raft: Raft<Types, Machine>,
-    queue: Arc<Queue>,
-    room: Arc<Room>,
+    pub(crate) raft: Raft<RaftTypes, GroupStateMachine>,
+    queue: Arc<CommandQueue>,
+    limiter: Arc<CommandLimiter>,
     store: Arc<StateStore>,
     log: GroupLog,
-    taken: Arc<AtomicU64>,
+    snapshots_taken: Arc<AtomicU64>,
     figures: Arc<Figures>,
 }
 
@@ -86,16 +88,18 @@ fn config(alone: bool) -> Result<Config, StoreError> {
 }
 
 /// The two stores in the form that openraft requires, and a function that builds the group around them.
-pub(crate) fn stores(parts: GroupParts) -> (GroupLog, Machine, impl FnOnce(Raft<Types, Machine>) -> Group) {
+pub(crate) fn stores(
+    parts: GroupParts,
+) -> (GroupLog, GroupStateMachine, impl FnOnce(Raft<RaftTypes, GroupStateMachine>) -> Group) {
     let store = Arc::new(parts.store);
     let log = GroupLog::new(parts.log, parts.id);
     let taken = Arc::<AtomicU64>::default();
     let figures = Arc::<Figures>::default();
-    let machine = Machine {
+    let machine = GroupStateMachine {
         group: parts.id,
         store: Arc::clone(&store),
         log: log.clone(),
-        builder: Builder { store: Arc::clone(&store), taken: Arc::clone(&taken) },
+        builder: GroupSnapshotBuilder { store: Arc::clone(&store), snapshots_taken: Arc::clone(&taken) },
         watcher: parts.watcher,
         figures: Arc::clone(&figures),
         fatal: parts.fatal,
@@ -107,10 +111,10 @@ pub(crate) fn stores(parts: GroupParts) -> (GroupLog, Machine, impl FnOnce(Raft<
         id,
         raft,
         queue: Arc::default(),
-        room: Arc::default(),
+        limiter: Arc::default(),
         store,
         log: shared,
-        taken,
+        snapshots_taken: taken,
         figures,
     };
     (log, machine, group)
@@ -121,7 +125,7 @@ impl Group {
     /// applied.
     pub(crate) async fn open(parts: GroupParts) -> Result<Self, StoreError> {
         let node = parts.node;
-        let group = Self::start(parts, Alone, true).await?;
+        let group = Self::start(parts, NoNetwork, true).await?;
         let last = group.log.last()?;
         let initialized = group.raft.is_initialized().await.map_err(|e| StoreError(e.to_string()))?;
         if initialized {
@@ -149,8 +153,8 @@ impl Group {
     /// Starts a member with a network of its own.
     pub(crate) async fn start<N>(parts: GroupParts, network: N, alone: bool) -> Result<Self, StoreError>
     where
-        N: RaftNetworkFactory<Types>,
-        N::Network: NetSnapshot<Types, SnapshotData = SnapshotDir>,
+        N: RaftNetworkFactory<RaftTypes>,
+        N::Network: NetSnapshot<RaftTypes, SnapshotData = SnapshotDir>,
     {
         let node = parts.node;
         parts.watcher.replaced(parts.id, &*parts.store.current())?;
@@ -166,10 +170,10 @@ impl Group {
 
     /// Proposes a command and waits for its reply.
     pub(crate) async fn propose(&self, command: Arc<Command>) -> Result<Reply, GroupError> {
-        let _room = self.room.take(command.encoded_len()).await.map_err(|_| GroupError::Overloaded)?;
+        let _room = self.limiter.acquire(command.encoded_len()).await.map_err(|_| GroupError::Overloaded)?;
         let answer = self.queue.push(command).map_err(|refused| match refused {
-            Refused::Full => GroupError::Overloaded,
-            Refused::Stopped => GroupError::Stopped,
+            EnqueueError::Full => GroupError::Overloaded,
+            EnqueueError::Stopped => GroupError::Stopped,
         })?;
         self.take_turn();
         match answer.await {
@@ -181,8 +185,8 @@ impl Group {
     /// Sends the queued commands, now or when others had the chance to join.
     fn take_turn(&self) {
         match self.queue.turn() {
-            Turn::Now => self.send(),
-            Turn::Gather => {
+            BatchTurn::Now => self.send(),
+            BatchTurn::Gather => {
                 let group = self.clone();
                 tokio::spawn(async move {
                     for _ in 0..GATHER_YIELDS_MAX {
@@ -191,20 +195,20 @@ impl Group {
                             break;
                         }
                     }
-                    group.queue.gathered();
+                    group.queue.finish_gathering();
                     group.send();
                 });
             }
-            Turn::Wait => {}
+            BatchTurn::Wait => {}
         }
     }
 
     /// Sends the queued commands if a batch may be sent now.
     fn send(&self) {
-        while let Some(Outgoing { batch, answers }) = self.queue.next() {
+        while let Some(OutgoingBatch { batch, answers }) = self.queue.next_batch() {
             let group = self.clone();
-            let under_way = UnderWay::new(&self.queue);
-            let route = Route(Box::new(move |result: ClientWriteResult<Types>| match result {
+            let under_way = InFlightBatch::new(&self.queue);
+            let route = OutcomeCallback(Box::new(move |result: ClientWriteResult<RaftTypes>| match result {
                 Ok(response) => group.finish(under_way, answers, response.data),
                 Err(error) => tracing::error!(group = group.id, %error, "a batch was refused"),
             }));
@@ -213,15 +217,24 @@ impl Group {
     }
 
     /// Answers a batch and sends the next.
-    fn finish(&self, under_way: UnderWay, answers: Vec<oneshot::Sender<Answer>>, outcomes: Outcomes) {
-        queue::answer(answers, outcomes);
+    fn finish(
+        &self,
+        under_way: InFlightBatch,
+        answers: Vec<oneshot::Sender<CommandResult>>,
+        outcomes: Outcomes,
+    ) {
+        queue::send_answers(answers, outcomes);
         under_way.done();
         self.take_turn();
     }
 
     /// Hands a batch to the Raft core. Its channel has room for far more batches than are ever in flight, so
     /// this does not wait; if it had to, a separate task waits.
-    fn hand_over(&self, batch: mlgw_formats::log_batch::Batch, route: Route<ClientWriteResult<Types>>) {
+    fn hand_over(
+        &self,
+        batch: mlgw_formats::log_batch::Batch,
+        route: OutcomeCallback<ClientWriteResult<RaftTypes>>,
+    ) {
         let (raft, queue) = (self.raft.clone(), Arc::clone(&self.queue));
         let handed = async move {
             if raft.client_write_ff(batch, Some(route)).await.is_err() {
@@ -260,8 +273,8 @@ impl Group {
     }
 
     /// Time that commands waited for their batch.
-    pub(crate) fn waits(&self) -> &Histogram {
-        self.queue.waits()
+    pub(crate) fn wait_times(&self) -> &DurationHistogram {
+        self.queue.wait_times()
     }
 
     /// Counts of entries and commands.
@@ -271,7 +284,7 @@ impl Group {
 
     /// Number of snapshots taken.
     pub(crate) fn snapshots(&self) -> &AtomicU64 {
-        &self.taken
+        &self.snapshots_taken
     }
 
     /// Flushes the state and purges the log up to the position that the flushed state contains.
@@ -295,9 +308,9 @@ impl Group {
             .map_err(|e| failed(&e))?;
         // Also if everything was purged before: the count then came from the size of the store's files at the
         // start.
-        self.log.purged(counted);
+        self.log.subtract_purged(counted);
         let log = self.log.clone();
-        let given_back = tokio::task::spawn_blocking(move || log.give_back(upto + 1));
+        let given_back = tokio::task::spawn_blocking(move || log.free_purged_space(upto + 1));
         given_back.await.map_err(|e| failed(&e))?
     }
 

@@ -1,9 +1,9 @@
 //! A group's log for openraft: appends go through the node's log store, recent entries are read from memory.
 
-use crate::store::log::{Kind, LogStore, LogWrite, key};
+use crate::store::log::{LogRowKind, LogStore, LogWrite, key};
 use crate::store_error::StoreError;
 use mlgw_formats::log_entry;
-use mlgw_formats::log_types::{Entry, LogId, Types, Vote};
+use mlgw_formats::log_types::{LogId, RaftLogEntry, RaftTypes, Vote};
 use mlgw_formats::schema;
 use mlgw_formats::schema::meta::LogPosition;
 use openraft::entry::RaftEntry;
@@ -18,30 +18,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 
 /// Maximum bytes of written entries that stay in memory although they are not applied yet.
-const YOUNG_BYTES_MAX: usize = 4 << 20;
+const RECENT_BYTES_MAX: usize = 4 << 20;
 
 /// A group's part of the log. Clones share it.
 #[derive(Clone)]
 pub(crate) struct GroupLog {
     store: LogStore,
     group: u32,
-    young: Arc<Mutex<Young>>,
+    recent: Arc<Mutex<RecentEntries>>,
     /// Bytes of entries that were appended and not purged. After a start it counts all bytes of the store.
     bytes: Arc<AtomicU64>,
 }
 
 /// Recently appended entries, without gaps.
 #[derive(Default)]
-struct Young {
-    entries: VecDeque<(Entry, usize)>,
+struct RecentEntries {
+    entries: VecDeque<(RaftLogEntry, usize)>,
     bytes: usize,
     /// Index up to which the entries are in the store.
     written: u64,
     applied: u64,
 }
 
-impl Young {
-    fn push(&mut self, entry: Entry, bytes: usize) {
+impl RecentEntries {
+    fn push(&mut self, entry: RaftLogEntry, bytes: usize) {
         self.bytes += bytes;
         self.entries.push_back((entry, bytes));
     }
@@ -50,7 +50,7 @@ impl Young {
     fn trim(&mut self) {
         while let Some((entry, bytes)) = self.entries.front() {
             let index = entry.index();
-            let done = index <= self.applied || self.bytes > YOUNG_BYTES_MAX;
+            let done = index <= self.applied || self.bytes > RECENT_BYTES_MAX;
             if index > self.written || !done {
                 break;
             }
@@ -76,20 +76,20 @@ impl GroupLog {
     /// the log grow to twice its bound.
     pub(crate) fn new(store: LogStore, group: u32) -> Self {
         let bytes = if group == 0 { store.bytes() } else { 0 };
-        Self { store, group, young: Arc::default(), bytes: Arc::new(AtomicU64::new(bytes)) }
+        Self { store, group, recent: Arc::default(), bytes: Arc::new(AtomicU64::new(bytes)) }
     }
 
     /// Records that entries up to `index` were applied: they are not read again soon.
-    pub(crate) fn applied(&self, index: u64) {
-        let mut young = self.young.lock();
+    pub(crate) fn record_applied(&self, index: u64) {
+        let mut young = self.recent.lock();
         young.applied = young.applied.max(index);
         young.trim();
     }
 
     /// Frees the space of purged entries below `end`. Separate from the purge itself, because the Raft core
     /// waits for the purge.
-    pub(crate) fn give_back(&self, end: u64) -> Result<(), StoreError> {
-        self.store.give_back(self.group, end)
+    pub(crate) fn free_purged_space(&self, end: u64) -> Result<(), StoreError> {
+        self.store.free_purged_space(self.group, end)
     }
 
     /// Bytes of entries that are not purged.
@@ -98,23 +98,23 @@ impl GroupLog {
     }
 
     /// Subtracts `bytes`, whose entries were purged.
-    pub(crate) fn purged(&self, bytes: u64) {
+    pub(crate) fn subtract_purged(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The id of the last entry.
     pub(crate) fn last(&self) -> Result<Option<LogId>, StoreError> {
-        if let Some((entry, _)) = self.young.lock().entries.back() {
+        if let Some((entry, _)) = self.recent.lock().entries.back() {
             return Ok(Some(entry.log_id));
         }
         let last = self.store.last_entry(self.group)?;
         Ok(last.map(|(index, bytes)| log_entry::log_id(index, &bytes)).transpose()?)
     }
 
-    fn position(&self, kind: Kind) -> Result<Option<LogId>, StoreError> {
+    fn position(&self, kind: LogRowKind) -> Result<Option<LogId>, StoreError> {
         let Some(bytes) = self.store.get(&key(self.group, kind, 0))? else { return Ok(None) };
         let record: LogPosition = schema::decode(&bytes)?;
-        Ok(Some(log_entry::log_id_of(&record)))
+        Ok(Some(log_entry::log_id_from_position(&record)))
     }
 
     async fn write(&self, writes: Vec<LogWrite>, sync: bool) -> io::Result<()> {
@@ -123,11 +123,11 @@ impl GroupLog {
         rx.await.map_err(|_| io::Error::other("the log's writer has stopped"))?
     }
 
-    fn read(&self, from: u64, end: u64) -> Result<Vec<Entry>, StoreError> {
+    fn read(&self, from: u64, end: u64) -> Result<Vec<RaftLogEntry>, StoreError> {
         let mut entries = Vec::new();
-        let young = self.young.lock();
+        let young = self.recent.lock();
         let first = young.first().unwrap_or(u64::MAX);
-        let recent: Vec<Entry> = young
+        let recent: Vec<RaftLogEntry> = young
             .entries
             .iter()
             .filter(|(entry, _)| (from..end).contains(&entry.index()))
@@ -149,11 +149,11 @@ pub(crate) fn io_error(error: impl ToString) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-impl RaftLogReader<Types> for GroupLog {
+impl RaftLogReader<RaftTypes> for GroupLog {
     async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + Send>(
         &mut self,
         range: RB,
-    ) -> io::Result<Vec<Entry>> {
+    ) -> io::Result<Vec<RaftLogEntry>> {
         let from = match range.start_bound() {
             Bound::Included(&index) => index,
             Bound::Excluded(&index) => index + 1,
@@ -168,16 +168,16 @@ impl RaftLogReader<Types> for GroupLog {
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
-        let bytes = self.store.get(&key(self.group, Kind::Vote, 0)).map_err(io_error)?;
+        let bytes = self.store.get(&key(self.group, LogRowKind::Vote, 0)).map_err(io_error)?;
         bytes.map(|bytes| log_entry::decode_vote(&bytes)).transpose().map_err(io_error)
     }
 }
 
-impl RaftLogStorage<Types> for GroupLog {
+impl RaftLogStorage<RaftTypes> for GroupLog {
     type LogReader = Self;
 
-    async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
-        let purged = self.position(Kind::Purged).map_err(io_error)?;
+    async fn get_log_state(&mut self) -> io::Result<LogState<RaftTypes>> {
+        let purged = self.position(LogRowKind::Purged).map_err(io_error)?;
         let last = self.last().map_err(io_error)?;
         Ok(LogState { last_purged_log_id: purged, last_log_id: last.or(purged) })
     }
@@ -187,7 +187,7 @@ impl RaftLogStorage<Types> for GroupLog {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
-        let put = LogWrite::Put(key(self.group, Kind::Vote, 0), log_entry::encode_vote(vote));
+        let put = LogWrite::Put(key(self.group, LogRowKind::Vote, 0), log_entry::encode_vote(vote));
         self.write(vec![put], true).await
     }
 
@@ -195,33 +195,33 @@ impl RaftLogStorage<Types> for GroupLog {
     /// from other members. It reaches the disk with the next append.
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         let Some(committed) = committed else { return Ok(()) };
-        let record = schema::encode(&log_entry::position(&committed));
-        let put = LogWrite::Put(key(self.group, Kind::Committed, 0), record);
+        let record = schema::encode(&log_entry::log_position(&committed));
+        let put = LogWrite::Put(key(self.group, LogRowKind::Committed, 0), record);
         self.store.write(vec![put], false, Box::new(|_| {}));
         Ok(())
     }
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
-        self.position(Kind::Committed).map_err(io_error)
+        self.position(LogRowKind::Committed).map_err(io_error)
     }
 
-    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<RaftTypes>) -> io::Result<()>
     where
-        I: IntoIterator<Item = Entry> + Send,
+        I: IntoIterator<Item = RaftLogEntry> + Send,
         I::IntoIter: Send,
     {
         let mut writes = Vec::new();
         let mut last = 0;
-        let mut young = self.young.lock();
+        let mut young = self.recent.lock();
         for entry in entries {
             let bytes = log_entry::encode(&entry);
             last = entry.index();
             self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             young.push(entry, bytes.len());
-            writes.push(LogWrite::Put(key(self.group, Kind::Entry, last), bytes));
+            writes.push(LogWrite::Put(key(self.group, LogRowKind::Entry, last), bytes));
         }
         drop(young);
-        let young = Arc::clone(&self.young);
+        let young = Arc::clone(&self.recent);
         let done = move |result: io::Result<()>| {
             if result.is_ok() {
                 let mut young = young.lock();
@@ -236,24 +236,24 @@ impl RaftLogStorage<Types> for GroupLog {
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
         let from = last.map_or(0, |id| id.index + 1);
-        let end = key(self.group, Kind::Entry, u64::MAX);
-        let cut = LogWrite::DeleteRange(key(self.group, Kind::Entry, from), end);
+        let end = key(self.group, LogRowKind::Entry, u64::MAX);
+        let cut = LogWrite::DeleteRange(key(self.group, LogRowKind::Entry, from), end);
         self.write(vec![cut], true).await?;
-        let mut young = self.young.lock();
+        let mut young = self.recent.lock();
         match last {
             Some(last) => young.cut_after(last.index),
-            None => *young = Young { applied: young.applied, ..Young::default() },
+            None => *young = RecentEntries { applied: young.applied, ..RecentEntries::default() },
         }
         Ok(())
     }
 
     async fn purge(&mut self, upto: LogId) -> io::Result<()> {
-        let end = key(self.group, Kind::Entry, upto.index + 1);
-        let record = schema::encode(&log_entry::position(&upto));
-        let put = LogWrite::Put(key(self.group, Kind::Purged, 0), record);
-        let cut = LogWrite::DeleteRange(key(self.group, Kind::Entry, 0), end);
+        let end = key(self.group, LogRowKind::Entry, upto.index + 1);
+        let record = schema::encode(&log_entry::log_position(&upto));
+        let put = LogWrite::Put(key(self.group, LogRowKind::Purged, 0), record);
+        let cut = LogWrite::DeleteRange(key(self.group, LogRowKind::Entry, 0), end);
         self.write(vec![put, cut], true).await?;
-        self.applied(upto.index);
+        self.record_applied(upto.index);
         Ok(())
     }
 }

@@ -5,16 +5,16 @@
 //! write stops the group, because the state is unusable from then on.
 
 use super::log::{GroupLog, io_error};
-use super::snapshot::{Builder, Snapshot, SnapshotDir, position_of};
+use super::snapshot::{GroupSnapshotBuilder, Snapshot, SnapshotDir, position_of};
 use crate::apply::{apply, seq_of};
 use crate::catalogue::options::Fatal;
 use crate::store::state::StateStore;
 use crate::store_error::StoreError;
-use crate::view::{Changes, Freed, Rows, View};
+use crate::view::{FreedChunk, RowChanges, RowReader, View};
 use futures_util::{Stream, TryStreamExt};
 use mlgw_formats::log_batch::Outcomes;
 use mlgw_formats::log_entry;
-use mlgw_formats::log_types::{Entry, LogId, SnapshotMeta, StoredMembership, Types};
+use mlgw_formats::log_types::{LogId, RaftLogEntry, RaftTypes, SnapshotMeta, StoredMembership};
 use mlgw_formats::schema::meta::MetaRow;
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
@@ -29,11 +29,11 @@ const RUN_ROWS_MAX: usize = 4096;
 /// Observer of every change of a group's state; it is called before commands are answered.
 pub(crate) trait Watcher: Send + Sync + 'static {
     /// Called before these rows are changed in the store.
-    fn changing(&self, changes: &Changes);
+    fn changing(&self, changes: &RowChanges);
     /// Called after these rows were changed in the store, with the chunks that the change freed.
-    fn changed(&self, group: u32, changes: &Changes, freed: &[Freed]) -> Result<(), StoreError>;
+    fn changed(&self, group: u32, changes: &RowChanges, freed: &[FreedChunk]) -> Result<(), StoreError>;
     /// Called when all rows may have changed.
-    fn replaced(&self, group: u32, rows: &dyn Rows) -> Result<(), StoreError>;
+    fn replaced(&self, group: u32, rows: &dyn RowReader) -> Result<(), StoreError>;
 }
 
 /// Counters of a group.
@@ -45,11 +45,11 @@ pub(crate) struct Figures {
 }
 
 /// A group's state machine.
-pub(crate) struct Machine {
+pub(crate) struct GroupStateMachine {
     pub(crate) group: u32,
     pub(crate) store: Arc<StateStore>,
     pub(crate) log: GroupLog,
-    pub(crate) builder: Builder,
+    pub(crate) builder: GroupSnapshotBuilder,
     pub(crate) watcher: Arc<dyn Watcher>,
     pub(crate) figures: Arc<Figures>,
     pub(crate) fatal: Fatal,
@@ -58,13 +58,13 @@ pub(crate) struct Machine {
     pub(crate) running: Arc<AtomicBool>,
 }
 
-type Waiting = (Option<ApplyResponder<Types>>, Outcomes);
+type PendingReply = (Option<ApplyResponder<RaftTypes>>, Outcomes);
 
-impl Machine {
-    fn run(&mut self, run: Vec<EntryResponder<Types>>) -> Result<(), StoreError> {
+impl GroupStateMachine {
+    fn run(&mut self, run: Vec<EntryResponder<RaftTypes>>) -> Result<(), StoreError> {
         let state = self.store.current();
         let mut view = View::new(&*state);
-        let mut waiting: Vec<Waiting> = Vec::with_capacity(run.len());
+        let mut waiting: Vec<PendingReply> = Vec::with_capacity(run.len());
         let mut last = None;
         for (entry, responder) in run {
             waiting.push((responder, self.entry(&mut view, &entry)?));
@@ -75,7 +75,7 @@ impl Machine {
         self.watcher.changing(&changes);
         state.write(&changes)?;
         self.watcher.changed(self.group, &changes, &freed)?;
-        self.log.applied(last.index);
+        self.log.record_applied(last.index);
         for (responder, outcomes) in waiting {
             if let Some(responder) = responder {
                 responder.send(outcomes);
@@ -84,7 +84,7 @@ impl Machine {
         Ok(())
     }
 
-    fn entry(&self, view: &mut View<'_>, entry: &Entry) -> Result<Outcomes, StoreError> {
+    fn entry(&self, view: &mut View<'_>, entry: &RaftLogEntry) -> Result<Outcomes, StoreError> {
         let mut outcomes = Outcomes::default();
         match &entry.payload {
             EntryPayload::Blank => {}
@@ -96,11 +96,11 @@ impl Machine {
             }
             EntryPayload::Membership(membership) => {
                 let stored = StoredMembership::new(Some(entry.log_id), membership.clone());
-                view.put(MetaRow::Membership.row(), &log_entry::stored_record(&stored));
+                view.put(MetaRow::Membership.row(), &log_entry::record_of_membership(&stored));
             }
         }
-        view.put(MetaRow::Applied.row(), &log_entry::position(&entry.log_id));
-        view.keep();
+        view.put(MetaRow::Applied.row(), &log_entry::log_position(&entry.log_id));
+        view.keep_changes();
         let rejected = outcomes.0.iter().filter(|outcome| outcome.is_err()).count() as u64;
         self.figures.entries.fetch_add(1, Ordering::Relaxed);
         self.figures.commands.fetch_add(outcomes.0.len() as u64, Ordering::Relaxed);
@@ -118,15 +118,15 @@ impl Machine {
         self.store.replace(dir.path())?;
         let state = self.store.current();
         if let Some(applied) = position_of(|key| state.get(key))?.0 {
-            self.log.applied(applied.index);
+            self.log.record_applied(applied.index);
         }
         self.watcher.replaced(self.group, &*state)
     }
 }
 
-impl RaftStateMachine<Types> for Machine {
+impl RaftStateMachine<RaftTypes> for GroupStateMachine {
     type SnapshotData = SnapshotDir;
-    type SnapshotBuilder = Builder;
+    type SnapshotBuilder = GroupSnapshotBuilder;
 
     async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
         let state = self.store.current();
@@ -135,7 +135,7 @@ impl RaftStateMachine<Types> for Machine {
 
     async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
     where
-        S: Stream<Item = io::Result<EntryResponder<Types>>> + Unpin + Send,
+        S: Stream<Item = io::Result<EntryResponder<RaftTypes>>> + Unpin + Send,
     {
         let mut run = Vec::new();
         let mut commands = 0;
@@ -153,7 +153,7 @@ impl RaftStateMachine<Types> for Machine {
         self.run(run).map_err(|error| self.failed(&error))
     }
 
-    async fn get_snapshot_builder(&mut self) -> Builder {
+    async fn get_snapshot_builder(&mut self) -> GroupSnapshotBuilder {
         self.snapshot = None;
         self.builder.clone()
     }

@@ -1,7 +1,7 @@
 //! Network between members of a group. A group with one voter has no other members.
 
 use super::snapshot::{Snapshot, SnapshotDir};
-use mlgw_formats::log_types::{Types, Vote};
+use mlgw_formats::log_types::{RaftTypes, Vote};
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
@@ -11,13 +11,13 @@ use openraft::{AnyError, BasicNode};
 
 /// The network of a group with one voter.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Alone;
+pub(crate) struct NoNetwork;
 
-fn unreachable() -> Unreachable<Types> {
+fn unreachable() -> Unreachable<RaftTypes> {
     Unreachable::new(&AnyError::error("this group has one voter"))
 }
 
-impl RaftNetworkFactory<Types> for Alone {
+impl RaftNetworkFactory<RaftTypes> for NoNetwork {
     type Network = Self;
 
     async fn new_client(&mut self, _target: u64, _node: &BasicNode) -> Self {
@@ -25,22 +25,22 @@ impl RaftNetworkFactory<Types> for Alone {
     }
 }
 
-impl RaftNetworkV2<Types> for Alone {
+impl RaftNetworkV2<RaftTypes> for NoNetwork {
     type SnapshotData = SnapshotDir;
 
     async fn append_entries(
         &mut self,
-        _rpc: AppendEntriesRequest<Types>,
+        _rpc: AppendEntriesRequest<RaftTypes>,
         _option: RPCOption,
-    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
+    ) -> Result<AppendEntriesResponse<RaftTypes>, RPCError<RaftTypes>> {
         Err(RPCError::Unreachable(unreachable()))
     }
 
     async fn vote(
         &mut self,
-        _rpc: VoteRequest<Types>,
+        _rpc: VoteRequest<RaftTypes>,
         _option: RPCOption,
-    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+    ) -> Result<VoteResponse<RaftTypes>, RPCError<RaftTypes>> {
         Err(RPCError::Unreachable(unreachable()))
     }
 
@@ -50,7 +50,7 @@ impl RaftNetworkV2<Types> for Alone {
         _snapshot: Snapshot,
         _cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
         _option: RPCOption,
-    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+    ) -> Result<SnapshotResponse<RaftTypes>, StreamingError<RaftTypes>> {
         Err(StreamingError::Unreachable(unreachable()))
     }
 }

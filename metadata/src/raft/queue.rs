@@ -8,7 +8,7 @@
 //! waiting future leaves its command in the queue.
 
 use bytes::Bytes;
-use mlgw_common::histogram::Histogram;
+use mlgw_common::histogram::DurationHistogram;
 use mlgw_common::limits::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, PROPOSE_BYTES_MAX, PROPOSE_QUEUE_MAX};
 use mlgw_formats::command::{Command, Reject, Reply};
 use mlgw_formats::log_batch::{Batch, Outcomes, encode_into};
@@ -24,30 +24,30 @@ use tokio::sync::oneshot;
 const BATCHES_MAX: usize = 1;
 
 /// Answer to a command; a closed channel means that the group stopped.
-pub(crate) type Answer = Result<Reply, Reject>;
+pub(crate) type CommandResult = Result<Reply, Reject>;
 
-struct Waiting {
+struct QueuedCommand {
     command: Arc<Command>,
     encoded: Vec<u8>,
     arrived: Instant,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<CommandResult>,
 }
 
 /// Reason that a command was not enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum EnqueueError {
     /// The queue is full of commands whose callers have gone; live callers are held back earlier, by
-    /// [`Room`](super::room::Room).
+    /// [`Room`](super::limiter::CommandLimiter).
     Full,
     /// The group stopped.
     Stopped,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: VecDeque<Waiting>,
+struct CommandQueueState {
+    waiting: VecDeque<QueuedCommand>,
     waiting_bytes: usize,
-    under_way: usize,
+    in_flight: usize,
     /// Number of commands in the last batch, which is the expected number for the next.
     expected: usize,
     /// A task will send the next batch once enough commands have arrived.
@@ -57,11 +57,11 @@ struct State {
 
 /// Action for a batch that may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum BatchTurn {
     /// The caller sends the batch now.
     Now,
-    /// The caller sends the batch when [`Queue::has_gathered`], or when other tasks had the chance to
-    /// enqueue, after calling [`Queue::gathered`].
+    /// The caller sends the batch when [`CommandQueue::has_gathered`], or when other tasks had the chance to
+    /// enqueue, after calling [`CommandQueue::finish_gathering`].
     Gather,
     /// The caller does nothing: another caller or task sends the batch.
     Wait,
@@ -69,48 +69,51 @@ pub(crate) enum Turn {
 
 /// Queued commands of a group.
 #[derive(Default)]
-pub(crate) struct Queue {
-    state: Mutex<State>,
+pub(crate) struct CommandQueue {
+    state: Mutex<CommandQueueState>,
     /// Time that commands waited for their batch.
-    waits: Histogram,
+    wait_times: DurationHistogram,
 }
 
 /// A batch to send, and the channels for its answers.
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingBatch {
     pub(crate) batch: Batch,
-    pub(crate) answers: Vec<oneshot::Sender<Answer>>,
+    pub(crate) answers: Vec<oneshot::Sender<CommandResult>>,
 }
 
-impl Queue {
+impl CommandQueue {
     /// Enqueues a command and returns the receiver of its answer.
-    pub(crate) fn push(&self, command: Arc<Command>) -> Result<oneshot::Receiver<Answer>, Refused> {
+    pub(crate) fn push(
+        &self,
+        command: Arc<Command>,
+    ) -> Result<oneshot::Receiver<CommandResult>, EnqueueError> {
         let mut encoded = Vec::new();
         encode_into(&command, &mut encoded);
         let (answer, receiver) = oneshot::channel();
         let arrived = Instant::now();
         let mut state = self.state.lock();
         if state.stopped {
-            return Err(Refused::Stopped);
+            return Err(EnqueueError::Stopped);
         }
         let bytes = state.waiting_bytes + encoded.len();
         let is_full = state.waiting.len() >= PROPOSE_QUEUE_MAX || bytes > PROPOSE_BYTES_MAX;
         if is_full && !state.waiting.is_empty() {
-            return Err(Refused::Full);
+            return Err(EnqueueError::Full);
         }
         state.waiting_bytes = bytes;
-        state.waiting.push_back(Waiting { command, encoded, arrived, answer });
+        state.waiting.push_back(QueuedCommand { command, encoded, arrived, answer });
         Ok(receiver)
     }
 
     /// Decides if the caller has to send the next batch.
-    pub(crate) fn turn(&self) -> Turn {
+    pub(crate) fn turn(&self) -> BatchTurn {
         let mut state = self.state.lock();
-        if state.gathering || state.under_way >= BATCHES_MAX {
-            return Turn::Wait;
+        if state.gathering || state.in_flight >= BATCHES_MAX {
+            return BatchTurn::Wait;
         }
         // A lone writer must not wait for others.
         state.gathering = state.expected > 1 && state.waiting.len() < state.expected;
-        if state.gathering { Turn::Gather } else { Turn::Now }
+        if state.gathering { BatchTurn::Gather } else { BatchTurn::Now }
     }
 
     /// True if as many commands are queued as expected.
@@ -119,18 +122,18 @@ impl Queue {
         state.waiting.len() >= state.expected
     }
 
-    /// Ends the phase that [`Turn::Gather`] began.
-    pub(crate) fn gathered(&self) {
+    /// Ends the phase that [`BatchTurn::Gather`] began.
+    pub(crate) fn finish_gathering(&self) {
         self.state.lock().gathering = false;
     }
 
     /// The next batch, if there is one to send now.
-    pub(crate) fn next(&self) -> Option<Outgoing> {
+    pub(crate) fn next_batch(&self) -> Option<OutgoingBatch> {
         let mut state = self.state.lock();
-        if state.under_way >= BATCHES_MAX || state.waiting.is_empty() || state.stopped {
+        if state.in_flight >= BATCHES_MAX || state.waiting.is_empty() || state.stopped {
             return None;
         }
-        state.under_way += 1;
+        state.in_flight += 1;
         let (mut count, mut bytes) = (0, 0);
         for waiting in state.waiting.iter().take(BATCH_COMMANDS_MAX) {
             if count > 0 && bytes + waiting.encoded.len() > BATCH_BYTES_MAX {
@@ -140,7 +143,7 @@ impl Queue {
             count += 1;
         }
         state.expected = count;
-        let taken: Vec<Waiting> = state.waiting.drain(..count).collect();
+        let taken: Vec<QueuedCommand> = state.waiting.drain(..count).collect();
         state.waiting_bytes -= bytes;
         drop(state);
         let begun = Instant::now();
@@ -148,16 +151,16 @@ impl Queue {
         let mut commands = Vec::with_capacity(count);
         let mut answers = Vec::with_capacity(count);
         for waiting in taken {
-            self.waits.record(begun.saturating_duration_since(waiting.arrived));
+            self.wait_times.record(begun.saturating_duration_since(waiting.arrived));
             encoded.extend_from_slice(&waiting.encoded);
             commands.push(waiting.command);
             answers.push(waiting.answer);
         }
-        Some(Outgoing { batch: Batch { commands, encoded: Bytes::from(encoded) }, answers })
+        Some(OutgoingBatch { batch: Batch { commands, encoded: Bytes::from(encoded) }, answers })
     }
 
     fn done(&self) {
-        self.state.lock().under_way -= 1;
+        self.state.lock().in_flight -= 1;
     }
 
     /// Stops the queue: drops queued commands and refuses new ones.
@@ -169,8 +172,8 @@ impl Queue {
     }
 
     /// Time that commands waited for their batch.
-    pub(crate) const fn waits(&self) -> &Histogram {
-        &self.waits
+    pub(crate) const fn wait_times(&self) -> &DurationHistogram {
+        &self.wait_times
     }
 
     /// Number of queued commands.
@@ -181,16 +184,16 @@ impl Queue {
     /// True if nothing is queued or in flight.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.waiting.is_empty() && state.under_way == 0
+        state.waiting.is_empty() && state.in_flight == 0
     }
 }
 
 /// Guard of a batch in flight. Dropping it without an outcome means that the group stopped.
-pub(crate) struct UnderWay(Option<Arc<Queue>>);
+pub(crate) struct InFlightBatch(Option<Arc<CommandQueue>>);
 
-impl UnderWay {
-    /// Guard for the batch that [`Queue::next`] returned last.
-    pub(crate) fn new(queue: &Arc<Queue>) -> Self {
+impl InFlightBatch {
+    /// Guard for the batch that [`CommandQueue::next_batch`] returned last.
+    pub(crate) fn new(queue: &Arc<CommandQueue>) -> Self {
         Self(Some(Arc::clone(queue)))
     }
 
@@ -202,7 +205,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightBatch {
     fn drop(&mut self) {
         if let Some(queue) = self.0.take() {
             queue.done();
@@ -212,7 +215,7 @@ impl Drop for UnderWay {
 }
 
 /// Sends the answers of a batch.
-pub(crate) fn answer(answers: Vec<oneshot::Sender<Answer>>, outcomes: Outcomes) {
+pub(crate) fn send_answers(answers: Vec<oneshot::Sender<CommandResult>>, outcomes: Outcomes) {
     assert_eq!(answers.len(), outcomes.0.len(), "a batch has one outcome per command");
     for (answer, outcome) in answers.into_iter().zip(outcomes.0) {
         // The receiver is gone if the caller's future was dropped.

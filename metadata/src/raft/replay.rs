@@ -45,11 +45,11 @@ impl<'s> Replay<'s> {
             EntryPayload::Membership(membership) => {
                 let stored =
                     mlgw_formats::log_types::StoredMembership::new(Some(entry.log_id), membership.clone());
-                self.view.put(MetaRow::Membership.row(), &log_entry::stored_record(&stored));
+                self.view.put(MetaRow::Membership.row(), &log_entry::record_of_membership(&stored));
             }
         }
-        self.view.put(MetaRow::Applied.row(), &log_entry::position(&entry.log_id));
-        self.view.keep();
+        self.view.put(MetaRow::Applied.row(), &log_entry::log_position(&entry.log_id));
+        self.view.keep_changes();
         self.next = index + 1;
         if self.view.len() >= RUN_ROWS_MAX { self.write() } else { Ok(()) }
     }

@@ -7,9 +7,9 @@
 use super::log::io_error;
 use crate::store::state::{StateDb, StateStore};
 use crate::store_error::StoreError;
-use crate::view::Rows;
+use crate::view::RowReader;
 use mlgw_formats::log_entry;
-use mlgw_formats::log_types::{LogId, SnapshotMeta, StoredMembership, Types};
+use mlgw_formats::log_types::{LogId, RaftTypes, SnapshotMeta, StoredMembership};
 use mlgw_formats::schema;
 use mlgw_formats::schema::meta::{LogPosition, MembershipRecord, MetaRow};
 use mlgw_formats::store_files;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A snapshot.
-pub(crate) type Snapshot = openraft::alias::SnapshotOf<Types, SnapshotDir>;
+pub(crate) type Snapshot = openraft::alias::SnapshotOf<RaftTypes, SnapshotDir>;
 
 /// Directory of a snapshot; `None` if the snapshot is only a position.
 #[derive(Clone, Debug)]
@@ -52,11 +52,11 @@ pub(crate) fn position_of(
     read: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, StoreError>,
 ) -> Result<(Option<LogId>, StoredMembership), StoreError> {
     let applied = match read(&MetaRow::Applied.row())? {
-        Some(bytes) => Some(log_entry::log_id_of(&schema::decode::<LogPosition>(&bytes)?)),
+        Some(bytes) => Some(log_entry::log_id_from_position(&schema::decode::<LogPosition>(&bytes)?)),
         None => None,
     };
     let membership = match read(&MetaRow::Membership.row())? {
-        Some(bytes) => log_entry::stored(&schema::decode::<MembershipRecord>(&bytes)?)?,
+        Some(bytes) => log_entry::membership_of_record(&schema::decode::<MembershipRecord>(&bytes)?)?,
         None => StoredMembership::default(),
     };
     Ok((applied, membership))
@@ -64,18 +64,18 @@ pub(crate) fn position_of(
 
 /// Makes snapshots of a group's state.
 #[derive(Clone)]
-pub(crate) struct Builder {
+pub(crate) struct GroupSnapshotBuilder {
     pub(crate) store: Arc<StateStore>,
-    pub(crate) taken: Arc<AtomicU64>,
+    pub(crate) snapshots_taken: Arc<AtomicU64>,
 }
 
-impl Builder {
+impl GroupSnapshotBuilder {
     /// Position and membership of the state on disk, without a directory.
     fn flushed(&self, state: &StateDb) -> Result<SnapshotMeta, StoreError> {
         loop {
-            let (last_log_id, last_membership) = position_of(|key| state.flushed(key))?;
+            let (last_log_id, last_membership) = position_of(|key| state.get_flushed(key))?;
             // A flush between the two reads would pair a position with a later membership.
-            if position_of(|key| state.flushed(key))?.0 == last_log_id {
+            if position_of(|key| state.get_flushed(key))?.0 == last_log_id {
                 return Ok(SnapshotMeta { last_log_id, last_membership });
             }
         }
@@ -83,7 +83,7 @@ impl Builder {
 
     /// Makes a snapshot directory; its position is read back from it.
     pub(crate) fn checkpoint(&self) -> Result<Snapshot, StoreError> {
-        let number = self.taken.fetch_add(1, Ordering::Relaxed);
+        let number = self.snapshots_taken.fetch_add(1, Ordering::Relaxed);
         let dir = self.store.scratch_dir(&format!("snapshot-{number}"));
         let scratch = Arc::new(ScratchDir(dir.clone()));
         self.store.current().checkpoint(&dir)?;
@@ -96,12 +96,12 @@ impl Builder {
     fn build(&self) -> Result<Snapshot, StoreError> {
         let state = self.store.current();
         state.flush()?;
-        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.snapshots_taken.fetch_add(1, Ordering::Relaxed);
         Ok(Snapshot { meta: self.flushed(&state)?, snapshot: SnapshotDir { dir: None } })
     }
 }
 
-impl RaftSnapshotBuilder<Types> for Builder {
+impl RaftSnapshotBuilder<RaftTypes> for GroupSnapshotBuilder {
     type SnapshotData = SnapshotDir;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {

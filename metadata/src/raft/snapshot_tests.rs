@@ -1,15 +1,15 @@
 //! Transfer of a snapshot to a second, empty member: directory to directory, with digests compared.
 
 use super::group::Group;
-use super::machine::Machine;
+use super::machine::GroupStateMachine;
 use super::snapshot::{ScratchDir, Snapshot, SnapshotDir};
 use super::suite_tests::parts;
 use crate::catalogue::testing::{NOW, extent};
-use crate::view::Rows;
+use crate::view::RowReader;
 use mlgw_formats::command::{
     Change, Command, LeaseBodies, MirrorBucket, ObjectChange, ObjectCommand, PutObject,
 };
-use mlgw_formats::log_types::{Types, Vote};
+use mlgw_formats::log_types::{RaftTypes, Vote};
 use mlgw_formats::schema::ObjectVersion;
 use mlgw_formats::store_files;
 use openraft::async_runtime::WatchReceiver;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Members in this process by id, with the directory in which they receive snapshots.
-type Members = Arc<Mutex<BTreeMap<u64, (Raft<Types, Machine>, PathBuf)>>>;
+type Members = Arc<Mutex<BTreeMap<u64, (Raft<RaftTypes, GroupStateMachine>, PathBuf)>>>;
 
 #[derive(Clone, Default)]
 struct InProcess {
@@ -36,13 +36,13 @@ struct InProcess {
 }
 
 impl InProcess {
-    fn target(&self) -> Result<(Raft<Types, Machine>, PathBuf), Unreachable<Types>> {
+    fn target(&self) -> Result<(Raft<RaftTypes, GroupStateMachine>, PathBuf), Unreachable<RaftTypes>> {
         let found = self.members.lock().get(&self.target).cloned();
         found.ok_or_else(|| Unreachable::new(&AnyError::error("not started")))
     }
 }
 
-impl RaftNetworkFactory<Types> for InProcess {
+impl RaftNetworkFactory<RaftTypes> for InProcess {
     type Network = Self;
 
     async fn new_client(&mut self, target: u64, _node: &BasicNode) -> Self {
@@ -50,23 +50,23 @@ impl RaftNetworkFactory<Types> for InProcess {
     }
 }
 
-impl RaftNetworkV2<Types> for InProcess {
+impl RaftNetworkV2<RaftTypes> for InProcess {
     type SnapshotData = SnapshotDir;
 
     async fn append_entries(
         &mut self,
-        rpc: AppendEntriesRequest<Types>,
+        rpc: AppendEntriesRequest<RaftTypes>,
         _option: RPCOption,
-    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
+    ) -> Result<AppendEntriesResponse<RaftTypes>, RPCError<RaftTypes>> {
         let (raft, _) = self.target().map_err(RPCError::Unreachable)?;
         raft.append_entries(rpc).await.map_err(|e| RPCError::Unreachable(Unreachable::new(&e)))
     }
 
     async fn vote(
         &mut self,
-        rpc: VoteRequest<Types>,
+        rpc: VoteRequest<RaftTypes>,
         _option: RPCOption,
-    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+    ) -> Result<VoteResponse<RaftTypes>, RPCError<RaftTypes>> {
         let (raft, _) = self.target().map_err(RPCError::Unreachable)?;
         raft.vote(rpc).await.map_err(|e| RPCError::Unreachable(Unreachable::new(&e)))
     }
@@ -77,7 +77,7 @@ impl RaftNetworkV2<Types> for InProcess {
         snapshot: Snapshot,
         _cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
         _option: RPCOption,
-    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+    ) -> Result<SnapshotResponse<RaftTypes>, StreamingError<RaftTypes>> {
         let (raft, incoming) = self.target().map_err(StreamingError::Unreachable)?;
         let from = snapshot.snapshot.dir.expect("a snapshot to send has a directory");
         stream(from.path(), &incoming);

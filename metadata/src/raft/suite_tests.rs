@@ -2,13 +2,13 @@
 
 use super::group::GroupParts;
 use super::log::GroupLog;
-use super::machine::{Machine, Watcher};
+use super::machine::{GroupStateMachine, Watcher};
 use crate::store::log::LogStore;
 use crate::store::options;
 use crate::store::state::StateStore;
 use crate::store_error::StoreError;
-use crate::view::{Changes, Freed, Rows};
-use mlgw_formats::log_types::Types;
+use crate::view::{FreedChunk, RowChanges, RowReader};
+use mlgw_formats::log_types::RaftTypes;
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 use std::path::Path;
@@ -16,16 +16,16 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 /// Watcher that ignores all changes.
-pub(crate) struct Nobody;
+pub(crate) struct IgnoringWatcher;
 
-impl Watcher for Nobody {
-    fn changing(&self, _: &Changes) {}
+impl Watcher for IgnoringWatcher {
+    fn changing(&self, _: &RowChanges) {}
 
-    fn changed(&self, _group: u32, _changes: &Changes, _freed: &[Freed]) -> Result<(), StoreError> {
+    fn changed(&self, _group: u32, _changes: &RowChanges, _freed: &[FreedChunk]) -> Result<(), StoreError> {
         Ok(())
     }
 
-    fn replaced(&self, _group: u32, _rows: &dyn Rows) -> Result<(), StoreError> {
+    fn replaced(&self, _group: u32, _rows: &dyn RowReader) -> Result<(), StoreError> {
         Ok(())
     }
 }
@@ -38,15 +38,15 @@ pub(crate) fn parts(dir: &Path, node: u64) -> GroupParts {
         node,
         log: LogStore::open(&dir.join("log"), &cache, true, None, |why| panic!("{why}")).unwrap(),
         store: StateStore::open(&dir.join("group-0"), &cache, 4 << 20).unwrap(),
-        watcher: Arc::new(Nobody),
+        watcher: Arc::new(IgnoringWatcher),
         fatal: Arc::new(|why| panic!("{why}")),
     }
 }
 
-struct Builder;
+struct SuiteBuilder;
 
-impl StoreBuilder<Types, GroupLog, Machine, TempDir> for Builder {
-    async fn build(&self) -> Result<(TempDir, GroupLog, Machine), StorageError<Types>> {
+impl StoreBuilder<RaftTypes, GroupLog, GroupStateMachine, TempDir> for SuiteBuilder {
+    async fn build(&self) -> Result<(TempDir, GroupLog, GroupStateMachine), StorageError<RaftTypes>> {
         let dir = tempfile::tempdir().unwrap();
         let (log, machine, _) = super::group::stores(parts(dir.path(), 1));
         Ok((dir, log, machine))
@@ -55,5 +55,5 @@ impl StoreBuilder<Types, GroupLog, Machine, TempDir> for Builder {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_stores_pass_openrafts_suite() {
-    Suite::test_all(Builder).await.unwrap();
+    Suite::test_all(SuiteBuilder).await.unwrap();
 }

@@ -17,7 +17,7 @@ pub(crate) fn link_store(from: &Path, to: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let text = name.to_string_lossy();
-        if is_of_process(&text) || !entry.file_type()?.is_file() {
+        if is_process_file(&text) || !entry.file_type()?.is_file() {
             continue;
         }
         if is_table(&text) {
@@ -35,6 +35,6 @@ pub(crate) fn is_table(name: &str) -> bool {
 }
 
 /// True if a file belongs to the process that has the store open: the information log and the lock.
-pub(crate) fn is_of_process(name: &str) -> bool {
+pub(crate) fn is_process_file(name: &str) -> bool {
     name == "LOCK" || name.starts_with("LOG")
 }

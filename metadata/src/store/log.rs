@@ -8,7 +8,7 @@
 use super::log_facts::LogFacts;
 use super::{options, wal};
 use crate::store_error::StoreError;
-use mlgw_common::histogram::Histogram;
+use mlgw_common::histogram::DurationHistogram;
 use mlgw_common::{Identity, Incarnation};
 use mlgw_formats::{manifest, store_files};
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ const WRITE_REQUESTS_MAX: usize = 1024;
 /// Kinds of rows that a group keeps in the log store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum LogRowKind {
     /// The vote.
     Vote = 1,
     /// The last committed log id that was saved.
@@ -45,7 +45,7 @@ pub(crate) enum Kind {
 }
 
 /// Key of a group's row of `kind`; `index` is 0 except for entries.
-pub(crate) fn key(group: u32, kind: Kind, index: u64) -> [u8; 13] {
+pub(crate) fn key(group: u32, kind: LogRowKind, index: u64) -> [u8; 13] {
     let mut key = [0; 13];
     key[..4].copy_from_slice(&group.to_be_bytes());
     key[4] = kind as u8;
@@ -67,22 +67,22 @@ pub(crate) enum LogWrite {
 }
 
 /// Callback with the outcome, called on the writing thread.
-pub(crate) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
+pub(crate) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-enum Request {
+enum LogRequest {
     Write {
         writes: Vec<LogWrite>,
         sync: bool,
-        done: Done,
+        done: WriteCallback,
     },
     /// Ends the writing thread.
     End,
 }
 
-struct Waiting {
+struct PendingLogWrite {
     writes: Vec<LogWrite>,
     sync: bool,
-    done: Done,
+    done: WriteCallback,
 }
 
 /// The store, and a token that is dropped after the store is closed, because fields are dropped in order.
@@ -95,25 +95,25 @@ struct OpenDb {
 #[derive(Debug, Default)]
 pub(crate) struct LogFigures {
     /// Duration of synced writes, from the first byte to the end of the sync.
-    pub(crate) syncs: Histogram,
+    pub(crate) syncs: DurationHistogram,
     pub(crate) bytes_appended: AtomicU64,
 }
 
 /// Number of log entries on stable media.
 #[derive(Debug, Default)]
-struct Synced {
+struct SyncedEntries {
     /// Index after the last entry, for each group.
     ends: Mutex<Vec<u64>>,
     total: AtomicU64,
 }
 
-impl Synced {
+impl SyncedEntries {
     /// Counts the entries that one write has synced.
     fn count<'w>(&self, writes: impl Iterator<Item = &'w LogWrite>) {
         let mut ends = self.ends.lock();
         for write in writes {
             let LogWrite::Put(key, _) = write else { continue };
-            if key[4] != Kind::Entry as u8 {
+            if key[4] != LogRowKind::Entry as u8 {
                 continue;
             }
             let group = u32::from_be_bytes([key[0], key[1], key[2], key[3]]) as usize;
@@ -133,21 +133,21 @@ pub(crate) struct LogStore {
     store: Arc<OpenDb>,
     dir: PathBuf,
     figures: Arc<LogFigures>,
-    synced: Arc<Synced>,
+    synced: Arc<SyncedEntries>,
     writer: Arc<WriterThread>,
 }
 
 /// The writing thread. Dropping this waits for its end, so that no thread of ours closes the store while the
 /// process exits.
 struct WriterThread {
-    requests: Sender<Request>,
+    requests: Sender<LogRequest>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl WriterThread {
     fn end(&self) {
         let Some(thread) = self.thread.lock().take() else { return };
-        if self.requests.send(Request::End).is_ok() && thread.join().is_err() {
+        if self.requests.send(LogRequest::End).is_ok() && thread.join().is_err() {
             tracing::error!("the log's writer ended badly");
         }
     }
@@ -172,17 +172,20 @@ impl LogStore {
     ) -> Result<Self, StoreError> {
         let at = |error: io::Error| StoreError(format!("{}: {error}", dir.display()));
         store_files::make_dir(dir).map_err(at)?;
-        if sync && let Some(wal::Bad { file, at, damage: Some(why) }) = wal::first_bad(dir).map_err(at)? {
+        if sync
+            && let Some(wal::BadWalRecord { file, at, damage: Some(why) }) =
+                wal::first_bad(dir).map_err(at)?
+        {
             let file = file.display();
             return Err(StoreError(format!("{file} is damaged at byte {at}: {why}; see `mlgw store check`")));
         }
-        manifest::cut_torn_end(dir).map_err(at)?;
+        manifest::truncate_torn_end(dir).map_err(at)?;
         let store = Arc::new(OpenDb { db: DB::open(&options::log(cache), dir)?, open: Arc::default() });
         store_files::sync_dir(dir).map_err(at)?;
         let figures = Arc::new(LogFigures::default());
         let (requests, incoming) = channel();
-        let synced = Arc::<Synced>::default();
-        let writer = Writer {
+        let synced = Arc::<SyncedEntries>::default();
+        let writer = LogWriter {
             store: Arc::clone(&store),
             sync,
             figures: Arc::clone(&figures),
@@ -204,16 +207,16 @@ impl LogStore {
     }
 
     /// Starts the count of synced entries from the facts at a start. Call this before anything is written.
-    pub(crate) fn count_from(&self, facts: &LogFacts) {
+    pub(crate) fn start_synced_count(&self, facts: &LogFacts) {
         let ends: Vec<u64> = facts.groups.iter().map(|group| group.end).collect();
         self.synced.total.store(ends.iter().sum(), Ordering::Release);
         *self.synced.ends.lock() = ends;
     }
 
     /// Enqueues writes; `done` is called when they are written, and synced if `sync`.
-    pub(crate) fn write(&self, writes: Vec<LogWrite>, sync: bool, done: Done) {
-        if let Err(refused) = self.writer.requests.send(Request::Write { writes, sync, done })
-            && let Request::Write { done, .. } = refused.0
+    pub(crate) fn write(&self, writes: Vec<LogWrite>, sync: bool, done: WriteCallback) {
+        if let Err(refused) = self.writer.requests.send(LogRequest::Write { writes, sync, done })
+            && let LogRequest::Write { done, .. } = refused.0
         {
             done(Err(io::Error::other("the log's writer has stopped")));
         }
@@ -236,9 +239,9 @@ impl LogStore {
             return Ok(entries);
         }
         let mut within = rocksdb::ReadOptions::default();
-        within.set_iterate_upper_bound(key(group, Kind::Entry, end));
+        within.set_iterate_upper_bound(key(group, LogRowKind::Entry, end));
         let mut rows = self.store.db.raw_iterator_opt(within);
-        rows.seek(key(group, Kind::Entry, from));
+        rows.seek(key(group, LogRowKind::Entry, from));
         while let Some((key, value)) = rows.item() {
             let index = index_of(key).ok_or_else(|| StoreError("a log key has no index".into()))?;
             entries.push((index, value.to_vec()));
@@ -251,8 +254,8 @@ impl LogStore {
     /// The last entry of `group`.
     pub(crate) fn last_entry(&self, group: u32) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
         let mut rows = self.store.db.raw_iterator();
-        rows.seek_for_prev(key(group, Kind::Entry, u64::MAX));
-        let last = rows.item().filter(|(row, _)| row[..5] == key(group, Kind::Entry, 0)[..5]);
+        rows.seek_for_prev(key(group, LogRowKind::Entry, u64::MAX));
+        let last = rows.item().filter(|(row, _)| row[..5] == key(group, LogRowKind::Entry, 0)[..5]);
         let last = last.and_then(|(key, value)| Some((index_of(key)?, value.to_vec())));
         rows.status()?;
         Ok(last)
@@ -267,17 +270,17 @@ impl LogStore {
     pub(crate) fn put_identity(&self, identity: &Identity) -> Result<(), StoreError> {
         let mut options = WriteOptions::default();
         options.set_sync(true);
-        let row = key(0, Kind::Identity, 0);
+        let row = key(0, LogRowKind::Identity, 0);
         Ok(self.store.db.put_opt(row, identity.to_string(), &options)?)
     }
 
     /// Frees the space of purged entries below `end`: deletes whole files, and flushes memory without these
     /// entries, so that its write-ahead log is deleted too.
-    pub(crate) fn give_back(&self, group: u32, end: u64) -> Result<(), StoreError> {
+    pub(crate) fn free_purged_space(&self, group: u32, end: u64) -> Result<(), StoreError> {
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
         self.store.db.flush_opt(&flush)?;
-        let (from, end) = (key(group, Kind::Entry, 0), key(group, Kind::Entry, end));
+        let (from, end) = (key(group, LogRowKind::Entry, 0), key(group, LogRowKind::Entry, end));
         self.store.db.delete_file_in_range(from, end)?;
         self.store.db.compact_range(Some(from), Some(end));
         Ok(())
@@ -320,25 +323,27 @@ impl LogStore {
     }
 }
 
-struct Writer {
+struct LogWriter {
     store: Arc<OpenDb>,
     sync: bool,
     figures: Arc<LogFigures>,
-    synced: Arc<Synced>,
+    synced: Arc<SyncedEntries>,
     incarnation: Option<Incarnation>,
     failed: Option<String>,
 }
 
-impl Writer {
-    fn run(mut self, incoming: &Receiver<Request>, failed: impl Fn(&str)) {
+impl LogWriter {
+    fn run(mut self, incoming: &Receiver<LogRequest>, failed: impl Fn(&str)) {
         let mut ended = false;
         while !ended && let Ok(first) = incoming.recv() {
             let mut waiting = Vec::new();
             let mut next = Some(first);
             while let Some(request) = next.take() {
                 match request {
-                    Request::Write { writes, sync, done } => waiting.push(Waiting { writes, sync, done }),
-                    Request::End => ended = true,
+                    LogRequest::Write { writes, sync, done } => {
+                        waiting.push(PendingLogWrite { writes, sync, done })
+                    }
+                    LogRequest::End => ended = true,
                 }
                 if !ended && waiting.len() < WRITE_REQUESTS_MAX {
                     next = incoming.try_recv().ok();
@@ -350,7 +355,7 @@ impl Writer {
         }
     }
 
-    fn answer(&mut self, waiting: Vec<Waiting>, failed: &impl Fn(&str)) {
+    fn answer(&mut self, waiting: Vec<PendingLogWrite>, failed: &impl Fn(&str)) {
         if self.failed.is_none()
             && let Err(error) = self.write(&waiting)
         {
@@ -365,11 +370,11 @@ impl Writer {
         }
     }
 
-    fn write(&self, waiting: &[Waiting]) -> Result<(), StoreError> {
+    fn write(&self, waiting: &[PendingLogWrite]) -> Result<(), StoreError> {
         let mut batch = WriteBatch::default();
         let mut bytes = 0;
         if let Some(Incarnation(number)) = self.incarnation {
-            batch.put(key(0, Kind::Writer, 0), number.to_be_bytes());
+            batch.put(key(0, LogRowKind::Writer, 0), number.to_be_bytes());
         }
         for write in waiting.iter().flat_map(|request| &request.writes) {
             match write {

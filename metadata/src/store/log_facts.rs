@@ -2,7 +2,7 @@
 //!
 //! Reading them costs a few point reads and two seeks per group, whatever the length of the log.
 
-use super::log::{Kind, index_of, key};
+use super::log::{LogRowKind, index_of, key};
 use crate::store_error::StoreError;
 use mlgw_common::{Identity, Incarnation};
 use mlgw_formats::schema::meta::LogPosition;
@@ -17,14 +17,14 @@ pub(crate) struct LogFacts {
     /// The incarnation that made the newest write; `None` in a new log or in one of an earlier version.
     pub(crate) writer: Option<Incarnation>,
     /// Writers of its write-ahead logs.
-    pub(crate) writers: Writers,
+    pub(crate) writers: WalWriters,
     /// Each group's part, by number.
     pub(crate) groups: Vec<GroupFacts>,
 }
 
 /// Incarnations that the records of write-ahead logs name as their writers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Writers {
+pub(crate) struct WalWriters {
     /// The named incarnations.
     pub(crate) named: BTreeSet<Incarnation>,
     /// True if a record with entries names no writer.
@@ -47,11 +47,12 @@ pub(crate) struct GroupFacts {
 impl LogFacts {
     /// Reads the facts of groups 0 to `groups` - 1.
     pub(super) fn read(db: &DB, groups: u32) -> Result<Self, StoreError> {
-        let identity = db.get(key(0, Kind::Identity, 0))?.map(|bytes| identity_in(&bytes)).transpose()?;
-        let writer = db.get(key(0, Kind::Writer, 0))?;
+        let identity =
+            db.get(key(0, LogRowKind::Identity, 0))?.map(|bytes| identity_in(&bytes)).transpose()?;
+        let writer = db.get(key(0, LogRowKind::Writer, 0))?;
         let writer = writer.map(|bytes| writer_in(&bytes)).transpose()?;
         let groups = (0..groups).map(|group| GroupFacts::read(db, group)).collect::<Result<_, _>>()?;
-        Ok(Self { identity, writer, writers: Writers::default(), groups })
+        Ok(Self { identity, writer, writers: WalWriters::default(), groups })
     }
 }
 
@@ -84,13 +85,13 @@ impl GroupFacts {
                 value.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose()?;
             Ok(position.map_or(0, |position| position.index + 1))
         };
-        let (purged, committed) = (after(Kind::Purged)?, after(Kind::Committed)?);
+        let (purged, committed) = (after(LogRowKind::Purged)?, after(LogRowKind::Committed)?);
         let mut within = ReadOptions::default();
-        within.set_iterate_lower_bound(key(group, Kind::Entry, 0));
-        within.set_iterate_upper_bound(key(group, Kind::Entry, u64::MAX));
+        within.set_iterate_lower_bound(key(group, LogRowKind::Entry, 0));
+        within.set_iterate_upper_bound(key(group, LogRowKind::Entry, u64::MAX));
         let mut rows = db.raw_iterator_opt(within);
         // Purged entries may still exist as tombstones, so the seek begins after them.
-        rows.seek(key(group, Kind::Entry, purged));
+        rows.seek(key(group, LogRowKind::Entry, purged));
         let first = rows.key().and_then(index_of);
         rows.status()?;
         rows.seek_to_last();

@@ -1,10 +1,10 @@
 //! Torn ends of synthetic MANIFESTs, and of RocksDB's own.
 
 use super::{options, state::StateDb};
-use crate::view::{Changes, Rows};
+use crate::view::{RowChanges, RowReader};
 use mlgw_common::checksum::crc32c;
-use mlgw_formats::manifest::{SECTOR_BYTES, torn_from};
-use mlgw_formats::wal_frames::{BLOCK_BYTES, FIRST, HEAD_BYTES, LAST, MIDDLE, WHOLE, masked};
+use mlgw_formats::manifest::{SECTOR_BYTES, torn_record_offset};
+use mlgw_formats::wal_frames::{BLOCK_BYTES, FIRST, HEAD_BYTES, LAST, MIDDLE, WHOLE, mask_crc};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn append(file: &mut Vec<u8>, mut record: &[u8]) {
             (false, true) => LAST,
         };
         let covered = [&[kind], now].concat();
-        file.extend(masked(crc32c(&covered)).to_le_bytes());
+        file.extend(mask_crc(crc32c(&covered)).to_le_bytes());
         file.extend(u16::try_from(now.len()).expect("less than a block").to_le_bytes());
         file.extend(covered);
         if later.is_empty() {
@@ -50,7 +50,7 @@ fn a_lost_append_after_block_padding_is_cut_after_the_padding() {
     append(&mut file, b"lost");
     file[end..].fill(0);
     append(&mut file, b"not lost");
-    assert_eq!((BLOCK_BYTES - end, torn_from(&file)), (6, Some(BLOCK_BYTES)));
+    assert_eq!((BLOCK_BYTES - end, torn_record_offset(&file)), (6, Some(BLOCK_BYTES)));
 }
 
 /// A file whose second record's frame begins `before` bytes before the end of a sector, with genuine zeros
@@ -73,11 +73,11 @@ fn with_zeros_ahead_of_a_sector(before: usize) -> (Vec<u8>, usize) {
 fn zeros_at_the_start_of_a_checksum_do_not_turn_corruption_into_a_torn_end() {
     for before in 1..=2 {
         let (file, begin) = with_zeros_ahead_of_a_sector(before);
-        assert_eq!(torn_from(&file), None);
+        assert_eq!(torn_record_offset(&file), None);
         for at in (begin + before)..file.len() {
             let mut rotten = file.clone();
             rotten[at] ^= 1;
-            assert_eq!(torn_from(&rotten), None, "{before} bytes, rot at {at} of {}", file.len());
+            assert_eq!(torn_record_offset(&rotten), None, "{before} bytes, rot at {at} of {}", file.len());
         }
     }
 }
@@ -90,7 +90,7 @@ fn a_lost_start_of_a_checksum_is_a_torn_end() {
         let begin = file.len();
         append(&mut file, &[9; 700]);
         file[begin..begin + before].fill(0);
-        assert_eq!(torn_from(&file), Some(begin), "{before} bytes");
+        assert_eq!(torn_record_offset(&file), Some(begin), "{before} bytes");
     }
 }
 
@@ -103,7 +103,7 @@ fn a_lost_append_is_a_torn_end_wherever_it_begins() {
         append(&mut file, &[9; 70]);
         file[begin..].fill(0);
         append(&mut file, b"not lost");
-        assert_eq!(torn_from(&file), Some(begin), "{before} bytes");
+        assert_eq!(torn_record_offset(&file), Some(begin), "{before} bytes");
     }
 }
 
@@ -116,7 +116,7 @@ fn zeros_at_the_end_of_a_record_do_not_turn_corruption_into_a_torn_end() {
         append(&mut file, &record);
         let mut rotten = file.clone();
         rotten[100] ^= 1;
-        assert_eq!(torn_from(&rotten), None, "{beyond} bytes");
+        assert_eq!(torn_record_offset(&rotten), None, "{beyond} bytes");
         // Nonzero bytes that were lost there are detected.
         record.truncate(record.len() - beyond);
         record.resize(record.len() + beyond, 5);
@@ -124,7 +124,7 @@ fn zeros_at_the_end_of_a_record_do_not_turn_corruption_into_a_torn_end() {
         append(&mut file, &record);
         let end = file.len();
         file[end - beyond..].fill(0);
-        assert_eq!(torn_from(&file), Some(0), "{beyond} bytes");
+        assert_eq!(torn_record_offset(&file), Some(0), "{beyond} bytes");
     }
 }
 
@@ -162,14 +162,14 @@ proptest! {
         synced.iter().for_each(|record| append(&mut file, record));
         let durable = file.len();
         unsynced.iter().for_each(|record| append(&mut file, record));
-        prop_assert_eq!(torn_from(&file), None);
+        prop_assert_eq!(torn_record_offset(&file), None);
 
         let mut fates = lost.iter().copied().cycle();
         let torn = tear(&file, durable, || fates.next().unwrap_or_default());
-        let keep = torn_from(&torn).unwrap_or(torn.len());
+        let keep = torn_record_offset(&torn).unwrap_or(torn.len());
         prop_assert!(keep >= durable, "{} of {} synced bytes kept", keep, durable);
         prop_assert_eq!(&torn[..keep], &file[..keep], "only what was written is left");
-        prop_assert_eq!(torn_from(&torn[..keep]), None);
+        prop_assert_eq!(torn_record_offset(&torn[..keep]), None);
     }
 
     #[test]
@@ -189,7 +189,7 @@ proptest! {
                 expected.get_or_insert(begin);
             }
         }
-        prop_assert_eq!(torn_from(&file), expected);
+        prop_assert_eq!(torn_record_offset(&file), expected);
     }
 
     #[test]
@@ -202,12 +202,12 @@ proptest! {
         file[at] ^= 1_u8 << bit;
         // Corruption may make a sector with a single nonzero byte look like one that was never written.
         prop_assume!(file[at] != 0);
-        prop_assert_eq!(torn_from(&file), None);
+        prop_assert_eq!(torn_record_offset(&file), None);
     }
 
     #[test]
     fn arbitrary_bytes_are_parsed(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
-        prop_assert!(torn_from(&bytes).is_none_or(|keep| keep < bytes.len()));
+        prop_assert!(torn_record_offset(&bytes).is_none_or(|keep| keep < bytes.len()));
     }
 }
 
@@ -243,7 +243,7 @@ fn a_store_with_a_torn_manifest_opens_with_all_synced_rows() {
     let mut cut = 0;
     let mut synced = fs::metadata(manifest(&dir)).expect("there").len() as usize;
     for flush in 0..FLUSHES {
-        store.write(&Changes::from([(key(flush), Some(b"value".to_vec()))])).expect("written");
+        store.write(&RowChanges::from([(key(flush), Some(b"value".to_vec()))])).expect("written");
         store.flush().expect("flushed");
         let whole = fs::read(manifest(&dir)).expect("read");
         for seed in 0..12_u64 {
@@ -254,7 +254,7 @@ fn a_store_with_a_torn_manifest_opens_with_all_synced_rows() {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 state >> 62 == 0
             });
-            cut += usize::from(torn_from(&torn).is_some());
+            cut += usize::from(torn_record_offset(&torn).is_some());
             fs::write(manifest(&copied), torn).expect("written");
             let recovered =
                 open(&copied).unwrap_or_else(|error| panic!("flush {flush}, seed {seed}: {error}"));
@@ -271,7 +271,7 @@ fn a_store_with_a_torn_manifest_opens_with_all_synced_rows() {
 fn a_store_with_a_corrupt_manifest_is_refused_and_unchanged() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path()).expect("opens");
-    store.write(&Changes::from([(key(1), Some(b"value".to_vec()))])).expect("written");
+    store.write(&RowChanges::from([(key(1), Some(b"value".to_vec()))])).expect("written");
     store.flush().expect("flushed");
     drop(store);
     let path = manifest(dir.path());

@@ -1,6 +1,6 @@
 //! Log store of a closed catalogue, opened for reading.
 
-use super::log::{Kind, index_of, key};
+use super::log::{LogRowKind, index_of, key};
 use super::log_facts::LogFacts;
 use super::{options, wal};
 use crate::store_error::StoreError;
@@ -22,20 +22,21 @@ pub(crate) struct SavedLog {
 impl SavedLog {
     /// Opens a scratch copy of a log for reading.
     pub(crate) fn open(dir: &Path) -> Result<Self, StoreError> {
-        manifest::cut_torn_end(dir).map_err(|error| StoreError(format!("{}: {error}", dir.display())))?;
+        manifest::truncate_torn_end(dir)
+            .map_err(|error| StoreError(format!("{}: {error}", dir.display())))?;
         let db = DB::open_for_read_only(&options::log(&options::cache(CACHE_BYTES)), dir, false)?;
         Ok(Self { db, dir: dir.to_owned() })
     }
 
     /// Opens a scratch copy of a log with the contents of all its tables and write-ahead logs, including
     /// those that its MANIFEST does not name.
-    pub(crate) fn gather(dir: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn open_all_files(dir: &Path) -> Result<Self, StoreError> {
         DB::repair(&options::log(&options::cache(CACHE_BYTES)), dir)?;
         Self::open(dir)
     }
 
     /// The stored position of `kind` of `group`.
-    pub(crate) fn position(&self, group: u32, kind: Kind) -> Result<Option<LogPosition>, StoreError> {
+    pub(crate) fn position(&self, group: u32, kind: LogRowKind) -> Result<Option<LogPosition>, StoreError> {
         let value = self.db.get(key(group, kind, 0))?;
         Ok(value.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose()?)
     }
@@ -55,9 +56,9 @@ impl SavedLog {
         each: &mut dyn FnMut(u64, Vec<u8>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let mut within = ReadOptions::default();
-        within.set_iterate_upper_bound(key(group, Kind::Entry, u64::MAX));
+        within.set_iterate_upper_bound(key(group, LogRowKind::Entry, u64::MAX));
         let mut rows = self.db.raw_iterator_opt(within);
-        rows.seek(key(group, Kind::Entry, from));
+        rows.seek(key(group, LogRowKind::Entry, from));
         while let Some((row, value)) = rows.item() {
             let index = index_of(row).ok_or_else(|| StoreError("a log key has no index".into()))?;
             each(index, value.to_vec())?;
@@ -115,17 +116,17 @@ pub(crate) fn write_rows(to: &Path, rows: &[([u8; 13], Vec<u8>)]) -> Result<(), 
 
 /// The incarnation that a record of the write-ahead log names as its writer.
 pub(crate) fn writer_in(record: &[u8]) -> Option<Incarnation> {
-    struct Found(Option<u64>);
-    impl WriteBatchIterator for Found {
+    struct LastIndex(Option<u64>);
+    impl WriteBatchIterator for LastIndex {
         fn put(&mut self, row: &[u8], value: &[u8]) {
-            if row == key(0, Kind::Writer, 0) {
+            if row == key(0, LogRowKind::Writer, 0) {
                 self.0 = value.try_into().ok().map(u64::from_be_bytes);
             }
         }
 
         fn delete(&mut self, _: &[u8]) {}
     }
-    let mut found = Found(None);
+    let mut found = LastIndex(None);
     // A record begins with a sequence number and a count.
     if record.len() > 12 {
         WriteBatch::from_data(record).iterate(&mut found);
@@ -135,11 +136,11 @@ pub(crate) fn writer_in(record: &[u8]) -> Option<Incarnation> {
 
 /// Entries (group and index) in a record of the write-ahead log.
 pub(crate) fn entries_in(record: &[u8]) -> Vec<(u32, u64)> {
-    struct Found(Vec<(u32, u64)>);
-    impl WriteBatchIterator for Found {
+    struct LogRecords(Vec<(u32, u64)>);
+    impl WriteBatchIterator for LogRecords {
         fn put(&mut self, key: &[u8], _: &[u8]) {
             let group = key.first_chunk::<4>().map(|group| u32::from_be_bytes(*group));
-            if key.get(4) == Some(&(Kind::Entry as u8))
+            if key.get(4) == Some(&(LogRowKind::Entry as u8))
                 && let (Some(group), Some(index)) = (group, index_of(key))
             {
                 self.0.push((group, index));
@@ -148,7 +149,7 @@ pub(crate) fn entries_in(record: &[u8]) -> Vec<(u32, u64)> {
 
         fn delete(&mut self, _: &[u8]) {}
     }
-    let mut found = Found(Vec::new());
+    let mut found = LogRecords(Vec::new());
     // A record begins with a sequence number and a count.
     if record.len() > 12 {
         WriteBatch::from_data(record).iterate(&mut found);

@@ -6,7 +6,7 @@
 
 use super::options;
 use crate::store_error::StoreError;
-use crate::view::{Changes, Row, Rows};
+use crate::view::{Row, RowChanges, RowReader};
 use mlgw_formats::{manifest, store_files};
 use parking_lot::RwLock;
 use rocksdb::checkpoint::Checkpoint;
@@ -29,7 +29,8 @@ pub(crate) struct StateDb {
 impl StateDb {
     /// Opens or creates the store in `dir`.
     pub(crate) fn open(dir: &Path, cache: &Cache, memtable_bytes: usize) -> Result<Self, StoreError> {
-        manifest::cut_torn_end(dir).map_err(|error| StoreError(format!("{}: {error}", dir.display())))?;
+        manifest::truncate_torn_end(dir)
+            .map_err(|error| StoreError(format!("{}: {error}", dir.display())))?;
         let db = DB::open(&options::state(cache, memtable_bytes), dir)?;
         let mut persisted = ReadOptions::default();
         persisted.set_read_tier(ReadTier::Persisted);
@@ -48,7 +49,8 @@ impl StateDb {
         let mut options = options::state(cache, memtable_bytes);
         options.create_if_missing(false);
         options.set_disable_auto_compactions(true);
-        manifest::cut_torn_end(dir).map_err(|error| StoreError(format!("{}: {error}", dir.display())))?;
+        manifest::truncate_torn_end(dir)
+            .map_err(|error| StoreError(format!("{}: {error}", dir.display())))?;
         let db = DB::open(&options, dir)?;
         Ok(Self { db, persisted: ReadOptions::default(), open: Arc::default() })
     }
@@ -71,17 +73,17 @@ impl StateDb {
     }
 
     /// The value at `key`, without a copy.
-    pub(crate) fn pinned(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, StoreError> {
+    pub(crate) fn get_pinned(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, StoreError> {
         Ok(self.db.get_pinned(key)?)
     }
 
     /// The value at `key` on disk, ignoring unflushed changes.
-    pub(crate) fn flushed(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    pub(crate) fn get_flushed(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.db.get_opt(key, &self.persisted)?)
     }
 
     /// Writes changes atomically.
-    pub(crate) fn write(&self, changes: &Changes) -> Result<(), StoreError> {
+    pub(crate) fn write(&self, changes: &RowChanges) -> Result<(), StoreError> {
         let mut batch = WriteBatch::default();
         for (key, change) in changes {
             match change {
@@ -116,7 +118,7 @@ impl StateDb {
     /// Waits until no compaction is pending, and returns the number of tombstones according to the tables'
     /// own properties (RocksDB's counts in memory restart at zero at each open).
     #[cfg(test)]
-    pub(crate) fn tombstones_at_rest(&self) -> Result<u64, StoreError> {
+    pub(crate) fn tombstones_after_compaction(&self) -> Result<u64, StoreError> {
         self.db.wait_for_compact(&rocksdb::WaitForCompactOptions::default())?;
         let all = self.db.property_value(properties::AGGREGATED_TABLE_PROPERTIES)?.unwrap_or_default();
         let count = all.split(';').find_map(|line| line.trim().strip_prefix("# deletions="));
@@ -140,7 +142,7 @@ impl StateDb {
     }
 }
 
-impl Rows for StateDb {
+impl RowReader for StateDb {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.db.get(key)?)
     }
@@ -162,7 +164,7 @@ impl Rows for StateDb {
 }
 
 /// A row that is valid until its iterator moves.
-pub(crate) type LentRow<'a> = Result<Option<(&'a [u8], &'a [u8])>, StoreError>;
+pub(crate) type BorrowedRow<'a> = Result<Option<(&'a [u8], &'a [u8])>, StoreError>;
 
 /// Rows in order, borrowed one at a time.
 pub(crate) struct RowIter<'a> {
@@ -172,7 +174,7 @@ pub(crate) struct RowIter<'a> {
 
 impl RowIter<'_> {
     /// The next row.
-    pub(crate) fn next(&mut self) -> LentRow<'_> {
+    pub(crate) fn next(&mut self) -> BorrowedRow<'_> {
         if std::mem::replace(&mut self.started, true) && self.rows.valid() {
             self.rows.next();
         }
@@ -190,7 +192,7 @@ impl RowIter<'_> {
     }
 
     /// Moves to the last row at or before `key`, if there is one.
-    pub(crate) fn seek_back(&mut self, key: &[u8]) {
+    pub(crate) fn seek_for_prev(&mut self, key: &[u8]) {
         self.rows.seek_for_prev(key);
         self.started = false;
     }

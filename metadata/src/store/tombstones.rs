@@ -15,46 +15,47 @@ use super::state::StateDb;
 use crate::store_error::StoreError;
 
 /// Minimum number of tombstones for a flush: a scan steps over this many in a millisecond.
-const FLUSHED_MIN: u64 = 4096;
+const FLUSH_TOMBSTONES_MIN: u64 = 4096;
 
 /// Number of tombstones that always suffices for a flush: a scan steps over this many in tens of
 /// milliseconds, which is too much for a page of a listing, whatever the size of the tables.
-const FLUSHED_MAX: u64 = 128 << 10;
+const FLUSH_TOMBSTONES_MAX: u64 = 128 << 10;
 
 /// Bytes of tables per tombstone, about 64 rows, at which rewriting the tables costs no more than the
 /// deletions did.
-const TABLE_BYTES_EACH: u64 = 4096;
+const TABLE_BYTES_PER_TOMBSTONE: u64 = 4096;
 
 /// Divisor that defines a pause: less than this part of the tombstones is new since the last check.
-const PAUSE: u64 = 8;
+const PAUSE_DIVISOR: u64 = 8;
 
 /// Checks the tombstones of one state every few seconds.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct TombstoneWatch {
     /// Number of tombstones in memory at the last check.
     before: u64,
 }
 
-impl Watch {
+impl TombstoneWatch {
     /// True if the state should be flushed now.
-    pub(crate) fn look(&mut self, state: &StateDb) -> Result<bool, StoreError> {
+    pub(crate) fn is_flush_due(&mut self, state: &StateDb) -> Result<bool, StoreError> {
         let now = state.unflushed_tombstones()?;
         let before = std::mem::replace(&mut self.before, now);
-        Ok(now >= FLUSHED_MIN && is_due(before, now, state.table_bytes()?))
+        Ok(now >= FLUSH_TOMBSTONES_MIN && is_due(before, now, state.table_bytes()?))
     }
 }
 
 fn is_due(before: u64, now: u64, table_bytes: u64) -> bool {
-    let enough = now >= (table_bytes / TABLE_BYTES_EACH).clamp(FLUSHED_MIN, FLUSHED_MAX);
+    let enough =
+        now >= (table_bytes / TABLE_BYTES_PER_TOMBSTONE).clamp(FLUSH_TOMBSTONES_MIN, FLUSH_TOMBSTONES_MAX);
     // A smaller number than before means that a flush came in between and all of these are new.
-    enough && now.checked_sub(before).is_some_and(|came| came < now / PAUSE)
+    enough && now.checked_sub(before).is_some_and(|came| came < now / PAUSE_DIVISOR)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FLUSHED_MAX, FLUSHED_MIN, Watch, is_due};
+    use super::{FLUSH_TOMBSTONES_MAX, FLUSH_TOMBSTONES_MIN, TombstoneWatch, is_due};
     use crate::store::{options, state::StateDb};
-    use crate::view::{Changes, Rows};
+    use crate::view::{RowChanges, RowReader};
     use std::path::Path;
 
     const ROWS: u32 = 100_000;
@@ -68,7 +69,7 @@ mod tests {
     }
 
     fn write(state: &StateDb, rows: impl Iterator<Item = u32>, value: Option<&[u8]>) {
-        let changes: Changes = rows.map(|at| (key(at), value.map(<[u8]>::to_vec))).collect();
+        let changes: RowChanges = rows.map(|at| (key(at), value.map(<[u8]>::to_vec))).collect();
         state.write(&changes).unwrap();
     }
 
@@ -92,13 +93,13 @@ mod tests {
         let state = open(dir.path());
         fill(&state);
         delete_nine_of_ten(&state);
-        let mut watch = Watch::default();
-        assert!(!watch.look(&state).unwrap(), "they have only just come");
-        assert!(watch.look(&state).unwrap());
+        let mut watch = TombstoneWatch::default();
+        assert!(!watch.is_flush_due(&state).unwrap(), "they have only just come");
+        assert!(watch.is_flush_due(&state).unwrap());
         state.flush().unwrap();
-        assert!(!watch.look(&state).unwrap());
+        assert!(!watch.is_flush_due(&state).unwrap());
         assert_eq!(state.unflushed_tombstones().unwrap(), 0);
-        assert_eq!(state.tombstones_at_rest().unwrap(), 0);
+        assert_eq!(state.tombstones_after_compaction().unwrap(), 0);
         assert_eq!(kept(&state), ROWS as usize / 10);
     }
 
@@ -110,20 +111,20 @@ mod tests {
         let ended = StateDb::open_scratch(dir.path(), &options::cache(1 << 20), 8 << 20).unwrap();
         delete_nine_of_ten(&ended);
         ended.flush().unwrap();
-        assert_eq!(ended.tombstones_at_rest().unwrap(), u64::from(ROWS) / 10 * 9);
+        assert_eq!(ended.tombstones_after_compaction().unwrap(), u64::from(ROWS) / 10 * 9);
         drop(ended);
         let state = open(dir.path());
-        assert_eq!(state.tombstones_at_rest().unwrap(), 0);
+        assert_eq!(state.tombstones_after_compaction().unwrap(), 0);
         assert_eq!(kept(&state), ROWS as usize / 10);
     }
 
     #[test]
     fn a_flush_waits_for_enough_tombstones_and_a_pause() {
-        assert!(!is_due(FLUSHED_MIN - 1, FLUSHED_MIN - 1, 0));
-        assert!(is_due(FLUSHED_MIN, FLUSHED_MIN, 0));
+        assert!(!is_due(FLUSH_TOMBSTONES_MIN - 1, FLUSH_TOMBSTONES_MIN - 1, 0));
+        assert!(is_due(FLUSH_TOMBSTONES_MIN, FLUSH_TOMBSTONES_MIN, 0));
         assert!(!is_due(10_000, 10_000, 64 << 20));
         assert!(is_due(20_000, 20_000, 64 << 20));
-        assert!(is_due(FLUSHED_MAX, FLUSHED_MAX, u64::MAX));
+        assert!(is_due(FLUSH_TOMBSTONES_MAX, FLUSH_TOMBSTONES_MAX, u64::MAX));
         assert!(!is_due(60_000, 120_000, 64 << 20), "as many come as there were");
         assert!(is_due(110_000, 120_000, 64 << 20), "few come");
         assert!(!is_due(500_000, 120_000, 64 << 20), "all of them have come since a flush");

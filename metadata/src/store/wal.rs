@@ -5,7 +5,7 @@
 //! last write with entries can be intact behind a torn one. If more follows, or entries between are missing,
 //! then the damaged part had been acknowledged, and the log must not be opened.
 
-use super::log_facts::Writers;
+use super::log_facts::WalWriters;
 use super::saved_log::{entries_in, writer_in};
 use mlgw_common::regular;
 use mlgw_formats::wal_frames;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// A record of a write-ahead log that does not verify.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Bad {
+pub(crate) struct BadWalRecord {
     /// The file.
     pub(crate) file: PathBuf,
     /// Offset of the record in the file.
@@ -25,37 +25,39 @@ pub(crate) struct Bad {
 }
 
 /// The first record of the log in `dir` that does not verify.
-pub(crate) fn first_bad(dir: &Path) -> io::Result<Option<Bad>> {
-    let mut seen = Seen::default();
-    let mut bad: Option<Bad> = None;
+pub(crate) fn first_bad(dir: &Path) -> io::Result<Option<BadWalRecord>> {
+    let mut seen = WalFacts::default();
+    let mut bad: Option<BadWalRecord> = None;
     for file in files(dir)? {
         let bytes = regular::read(&file)?;
         let before = bad.is_some();
-        let bad_here = wal_frames::each(&bytes, &mut |_, record, behind| {
+        let bad_here = wal_frames::for_each_record(&bytes, &mut |_, record, behind| {
             seen.record(&entries_in(record), before || behind);
         });
         if let (None, Some(at)) = (&bad, bad_here) {
-            bad = Some(Bad { file, at, damage: None });
+            bad = Some(BadWalRecord { file, at, damage: None });
         }
     }
-    Ok(bad.map(|bad| Bad { damage: seen.damage, ..bad }))
+    Ok(bad.map(|bad| BadWalRecord { damage: seen.damage, ..bad }))
 }
 
 /// True if any record of the log in `dir` has entries.
 pub(crate) fn has_entries(dir: &Path) -> io::Result<bool> {
     let mut found = false;
     for file in files(dir)? {
-        wal_frames::each(&regular::read(&file)?, &mut |_, record, _| found |= !entries_in(record).is_empty());
+        wal_frames::for_each_record(&regular::read(&file)?, &mut |_, record, _| {
+            found |= !entries_in(record).is_empty()
+        });
     }
     Ok(found)
 }
 
 /// Incarnations that wrote the write-ahead logs in `dir`. All files are read, including those that the store
 /// does not name.
-pub(crate) fn writers(dir: &Path) -> io::Result<Writers> {
-    let mut writers = Writers::default();
+pub(crate) fn writers(dir: &Path) -> io::Result<WalWriters> {
+    let mut writers = WalWriters::default();
     for file in files(dir)? {
-        wal_frames::each(&regular::read(&file)?, &mut |_, record, _| match writer_in(record) {
+        wal_frames::for_each_record(&regular::read(&file)?, &mut |_, record, _| match writer_in(record) {
             Some(writer) => drop(writers.named.insert(writer)),
             None => writers.unnamed |= !entries_in(record).is_empty(),
         });
@@ -64,12 +66,12 @@ pub(crate) fn writers(dir: &Path) -> io::Result<Writers> {
 }
 
 /// Records that verify after the first one that does not.
-pub(crate) fn behind_bad(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
+pub(crate) fn records_after_bad(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let mut bad = false;
     for file in files(dir)? {
         let bytes = regular::read(&file)?;
-        let bad_here = wal_frames::each(&bytes, &mut |_, record, behind| {
+        let bad_here = wal_frames::for_each_record(&bytes, &mut |_, record, behind| {
             if bad || behind {
                 found.push(record.to_vec());
             }
@@ -89,7 +91,7 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Facts from the records that were read.
 #[derive(Default)]
-struct Seen {
+struct WalFacts {
     /// Index of the last entry of each group.
     last: BTreeMap<u32, u64>,
     /// A write with entries is intact behind a damaged record.
@@ -97,7 +99,7 @@ struct Seen {
     damage: Option<String>,
 }
 
-impl Seen {
+impl WalFacts {
     /// Adds a record that verifies, by its entries (group and index).
     fn record(&mut self, entries: &[(u32, u64)], behind_bad: bool) {
         if behind_bad && self.damage.is_none() {

@@ -1,6 +1,6 @@
 //! Frames of write-ahead logs that RocksDB has written.
 
-use mlgw_formats::wal_frames::{Frames, read};
+use mlgw_formats::wal_frames::{WalRecords, read_records};
 use rocksdb::{DB, Options};
 
 /// Write-ahead log of a store with these values, one write each.
@@ -23,7 +23,7 @@ fn write_ahead_log(values: &[Vec<u8>]) -> Vec<u8> {
 fn records_of_a_real_log_are_read_whatever_their_length() {
     let values: Vec<Vec<u8>> = [0, 1, 100, 32_000, 40_000, 200_000].iter().map(|&n| vec![7u8; n]).collect();
     let bytes = write_ahead_log(&values);
-    let Frames { records, bad_at } = read(&bytes);
+    let WalRecords { records, first_defect: bad_at } = read_records(&bytes);
     assert_eq!((records.len(), bad_at), (values.len(), None));
     for ((_, record), value) in records.iter().zip(&values) {
         assert!(record.ends_with(value));
@@ -34,16 +34,16 @@ fn records_of_a_real_log_are_read_whatever_their_length() {
 fn a_flipped_bit_is_detected_and_later_records_are_found() {
     let values: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; 3000]).collect();
     let bytes = write_ahead_log(&values);
-    let whole = read(&bytes);
+    let whole = read_records(&bytes);
     for at in (0..bytes.len()).step_by(977) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 4;
-        let found = read(&damaged);
-        assert!(found.bad_at.is_some_and(|bad| bad <= at), "byte {at}");
+        let found = read_records(&damaged);
+        assert!(found.first_defect.is_some_and(|bad| bad <= at), "byte {at}");
         assert!(found.records.len() + 2 >= whole.records.len(), "byte {at}");
         assert!(found.records.iter().all(|record| whole.records.contains(record)), "byte {at}");
     }
-    let cut = read(&bytes[..bytes.len() - 1]);
+    let cut = read_records(&bytes[..bytes.len() - 1]);
     assert_eq!(cut.records.len(), values.len() - 1);
-    assert!(cut.bad_at.is_some() && cut.after_bad().is_none());
+    assert!(cut.first_defect.is_some() && cut.first_record_after_defect().is_none());
 }

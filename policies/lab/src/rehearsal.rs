@@ -22,7 +22,7 @@ use std::path::Path;
 pub enum RehearsalError {
     /// The request is invalid or exceeds a limit.
     #[error("{0}")]
-    Asked(String),
+    InvalidRequest(String),
     /// The trace cannot be read, or is not a trace.
     #[error("{0}")]
     Trace(String),
@@ -38,7 +38,7 @@ pub enum RehearsalError {
 fn unreadable(path: &Path, error: &io::Error) -> RehearsalError {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            RehearsalError::Asked(format!("{}: there is no such file", path.display()))
+            RehearsalError::InvalidRequest(format!("{}: there is no such file", path.display()))
         }
         _ => RehearsalError::Trace(format!("{}: {error}", path.display())),
     }

@@ -6,11 +6,11 @@ use mlgw_policies::language::{EffectiveRule, Program};
 use std::collections::BTreeMap;
 
 /// Maximum number of ids of each kind that are listed; the others are only counted.
-const NAMED: usize = 4;
+const LISTED_IDS_MAX: usize = 4;
 
 /// Summary such as `1 rule added (a), 2 changed (b, c); 1 setting changed (prefetch)`.
 #[must_use]
-pub fn sentence(before: &Program, after: &Program) -> String {
+pub fn change_summary(before: &Program, after: &Program) -> String {
     let (old, new) = (rules(before), rules(after));
     let added = new.keys().filter(|id| !old.contains_key(*id));
     let removed = old.keys().filter(|id| !new.contains_key(*id));
@@ -70,20 +70,20 @@ fn frameworks(program: &Program) -> Vec<&str> {
 
 fn counted<'a>(what: &str, how: &str, ids: impl Iterator<Item = &'a str>) -> Option<String> {
     let ids: Vec<_> = ids.collect();
-    let more = if ids.len() > NAMED { ", …" } else { "" };
+    let more = if ids.len() > LISTED_IDS_MAX { ", …" } else { "" };
     let s = if ids.len() == 1 { "" } else { "s" };
-    let named = ids.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    let named = ids.iter().take(LISTED_IDS_MAX).copied().collect::<Vec<_>>().join(", ");
     (!ids.is_empty()).then(|| format!("{} {what}{s} {how} ({named}{more})", ids.len()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::sentence;
-    use mlgw_policies::language::{PolicyFile, Program};
+    use super::change_summary;
+    use mlgw_policies::language::{ParsedPolicy, Program};
 
     fn program(text: &str) -> Program {
-        let file = PolicyFile::parse("p.yaml", text).unwrap();
-        Program::above_built_in(&[file]).unwrap()
+        let file = ParsedPolicy::parse("p.yaml", text).unwrap();
+        Program::compile_above_built_in(&[file]).unwrap()
     }
 
     fn rule(id: &str, action: &str) -> String {
@@ -100,21 +100,21 @@ mod tests {
             rule("a", "promote"),
             rule("c", "pin")
         );
-        let said = sentence(&program(&before), &program(&after));
+        let said = change_summary(&program(&before), &program(&after));
         assert!(said.starts_with("1 rule added (c), 1 rule changed (a), "), "{said}");
         assert!(said.contains("1 setting changed (pin_max), 1 framework removed (mosaicml)"), "{said}");
-        assert_eq!(sentence(&program(&before), &program(&before)), "nothing changed");
+        assert_eq!(change_summary(&program(&before), &program(&before)), "nothing changed");
         let settings = |text: &str| program(&format!("version: 1\nsettings: {{{text}}}"));
         let (general, one) = (settings("prefetch: balanced"), settings("cache.evaluation: none"));
-        assert_eq!(sentence(&one, &program("version: 1")), "1 setting changed (cache.evaluation)");
-        let said = sentence(&program("version: 1"), &general);
+        assert_eq!(change_summary(&one, &program("version: 1")), "1 setting changed (cache.evaluation)");
+        let said = change_summary(&program("version: 1"), &general);
         assert!(
             said.contains("prefetch, prefetch.checkpoint_save"),
             "what comes with the server falls away: {said}"
         );
-        assert_eq!(said, sentence(&general, &program("version: 1")), "and comes back");
+        assert_eq!(said, change_summary(&general, &program("version: 1")), "and comes back");
         let many: String = (0..6).map(|n| rule(&format!("m{n}"), "pin")).collect();
-        let said = sentence(&program("version: 1"), &program(&format!("version: 1\nrules:\n{many}")));
+        let said = change_summary(&program("version: 1"), &program(&format!("version: 1\nrules:\n{many}")));
         assert_eq!(said, "6 rules added (m0, m1, m2, m3, …)");
     }
 }

@@ -5,11 +5,11 @@
 
 use super::Policies;
 use super::facts::{KnownObject, ObjectFacts};
-use super::place::SystemFacts;
+use super::server_facts::SystemFacts;
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_formats::schema::Pair;
 use mlgw_objects::compressor::Compression;
-use mlgw_policies::language::{ActionKind, Aspect, Aspects, Fact, Facts, Program, Property, Wish};
+use mlgw_policies::language::{ActionKind, ActionRequest, Aspect, Aspects, Fact, Facts, Program, Property};
 
 /// An object that is about to be stored.
 pub struct NewObject<'a> {
@@ -33,13 +33,18 @@ impl Policies {
     /// Returns how the body of a new object is compressed, if an acting rule compresses it. Calls `new` only
     /// while a rule that compresses acts.
     pub fn compression<'a>(&self, new: impl FnOnce() -> NewObject<'a>) -> Option<Compression> {
-        let program = self.acting(ActionKind::Compress)?;
-        of(&program, &new(), &self.system(), self.clock.now())
+        let program = self.program_with_action(ActionKind::Compress)?;
+        compression_of(&program, &new(), &self.system(), self.clock.now())
     }
 }
 
 /// Returns the compression of the strongest acting rule that compresses the object.
-fn of(program: &Program, new: &NewObject<'_>, system: &SystemFacts, now: Timestamp) -> Option<Compression> {
+fn compression_of(
+    program: &Program,
+    new: &NewObject<'_>,
+    system: &SystemFacts,
+    now: Timestamp,
+) -> Option<Compression> {
     let owned = |pairs: &[Pair]| pairs.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
     let known = KnownObject {
         bucket: new.bucket.to_owned(),
@@ -50,22 +55,22 @@ fn of(program: &Program, new: &NewObject<'_>, system: &SystemFacts, now: Timesta
         metadata: owned(new.metadata),
         tier: None,
     };
-    let facts = Told {
+    let facts = NewObjectFacts {
         at_rest: ObjectFacts::new(program, &known, system, now),
         size: new.size,
         agent: new.agent,
         workload: new.workload,
         frameworks: program.detect(new.key.as_str(), None, new.agent).map(|(name, _)| name).collect(),
     };
-    let mut acting = program.acting(Aspects::of(&[Aspect::Compression]), &facts);
-    acting.find_map(|due| match *due.wish {
-        Wish::Compress { level, min_ratio } => Some(Compression { level, min_ratio }),
+    let mut acting = program.acting(Aspects::new(&[Aspect::Compression]), &facts);
+    acting.find_map(|due| match *due.request {
+        ActionRequest::Compress { level, min_ratio } => Some(Compression { level, min_ratio }),
         _ => None,
     })
 }
 
 /// Facts about a new object for rules.
-struct Told<'a> {
+struct NewObjectFacts<'a> {
     at_rest: ObjectFacts<'a>,
     size: Option<u64>,
     agent: Option<&'a str>,
@@ -73,7 +78,7 @@ struct Told<'a> {
     frameworks: Vec<&'a str>,
 }
 
-impl Facts for Told<'_> {
+impl Facts for NewObjectFacts<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
         match property {
             Property::Size => self.size.map(Fact::Bytes),
@@ -87,11 +92,11 @@ impl Facts for Told<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Compression, NewObject, of};
+    use super::{Compression, NewObject, compression_of};
     use crate::SystemFacts;
     use mlgw_common::{ObjectKey, Timestamp};
     use mlgw_formats::schema::Pair;
-    use mlgw_policies::language::{ActionKind, BuiltIn, Layers, NoFacts, PolicyFile, Program};
+    use mlgw_policies::language::{ActionKind, BuiltInLayers, Layers, NoFacts, ParsedPolicy, Program};
 
     const RULES: &str = "
 version: 1
@@ -114,8 +119,8 @@ rules:
 ";
 
     fn program(custom: &str) -> Program {
-        let custom = [PolicyFile::parse("test.yaml", custom).unwrap()];
-        let built_in = BuiltIn::load().unwrap();
+        let custom = [ParsedPolicy::parse("test.yaml", custom).unwrap()];
+        let built_in = BuiltInLayers::load().unwrap();
         let (machine, built_in) = (&NoFacts, &built_in);
         Program::compile(&Layers { custom: &custom, frameworks: &[], environment: None, machine, built_in })
             .unwrap()
@@ -128,7 +133,7 @@ rules:
         let asked = |key: &str, size, metadata: &[Pair], tags: &[Pair], workload| {
             let key = ObjectKey::new(key).unwrap();
             let new = NewObject { bucket: "b", key: &key, size, metadata, tags, agent: None, workload };
-            of(&program, &new, &SystemFacts::default(), Timestamp(0))
+            compression_of(&program, &new, &SystemFacts::default(), Timestamp(0))
         };
         let logs = Some(Compression { level: 9, min_ratio: 2.0 });
         assert_eq!(asked("a/x.log", Some(5000), &[], &[], None), logs);
@@ -147,11 +152,11 @@ rules:
 
     #[test]
     fn rules_are_not_evaluated_unless_an_acting_one_compresses() {
-        assert!(program(RULES).acts(ActionKind::Compress));
+        assert!(program(RULES).has_acting(ActionKind::Compress));
         let observing = RULES
             .replace(", stance: observe", "")
             .replace("{type: compress", "{type: compress, stance: observe");
-        assert!(!program(&observing).acts(ActionKind::Compress));
-        assert!(!Program::built_in().unwrap().acts(ActionKind::Compress));
+        assert!(!program(&observing).has_acting(ActionKind::Compress));
+        assert!(!Program::compile_built_in().unwrap().has_acting(ActionKind::Compress));
     }
 }

@@ -3,7 +3,7 @@
 //! The types are pure data. Facts come from the access statistics of the object, if available, then from
 //! the stored object and its key, then from the server. A fact that no source has is `None`.
 
-use super::place::SystemFacts;
+use super::server_facts::SystemFacts;
 use mlgw_common::Timestamp;
 use mlgw_policies::checkpoints::model_file_kind;
 use mlgw_policies::file_type_by_key;
@@ -136,9 +136,9 @@ impl Facts for ObjectFacts<'_> {
 #[cfg(test)]
 mod tests {
     use super::{KnownObject, ObjectFacts};
-    use crate::place::{Place, SystemFacts};
+    use crate::server_facts::{ServerProfile, SystemFacts};
     use mlgw_common::Timestamp;
-    use mlgw_policies::facts::OF_SERVER;
+    use mlgw_policies::facts::SERVER_PROPERTIES;
     use mlgw_policies::language::{
         ConditionType, Environment, Fact, FactList, Facts as _, PROPERTIES, Program, Property, Tier,
     };
@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn facts_of_an_object_come_from_the_catalogue_and_from_its_key() {
-        let (program, object, system) = (Program::built_in().unwrap(), object(), SystemFacts::default());
+        let (program, object, system) =
+            (Program::compile_built_in().unwrap(), object(), SystemFacts::default());
         let facts = ObjectFacts::new(&program, &object, &system, Timestamp(61_000));
         let fact =
             |property, name| facts.fact(property, name).and_then(|fact| Some(fact.to_value()?.to_string()));
@@ -180,9 +181,10 @@ mod tests {
 
     #[test]
     fn all_facts_of_the_server_are_known() {
-        let place = Place { environment: Some(Environment::Staging), gpu_count: Some(1), memory_bytes: 1 };
+        let place =
+            ServerProfile { environment: Some(Environment::Staging), gpu_count: Some(1), memory_bytes: 1 };
         let system = SystemFacts {
-            place,
+            server: place,
             hot_fill: Some(1.0),
             cold_fill: Some(1.0),
             copies_fill: Some(1.0),
@@ -190,23 +192,23 @@ mod tests {
             bandwidth: Some(1),
             upstream_latency: Some(Duration::from_millis(1)),
         };
-        let (program, object) = (Program::built_in().unwrap(), object());
+        let (program, object) = (Program::compile_built_in().unwrap(), object());
         let facts = ObjectFacts::new(&program, &object, &system, Timestamp(61_000));
         let named = |property| match property {
             Property::Tag => "team",
             Property::MetadataEntry => "epoch",
             _ => "",
         };
-        let of_system = PROPERTIES.iter().filter(|row| row.of == ConditionType::SystemContext);
-        for property in of_system.map(|row| row.property).chain(OF_SERVER) {
-            let told = facts.fact(property, named(property));
-            assert!(told.is_some_and(|fact| fact != Fact::Unknown), "{property:?}");
+        let of_system = PROPERTIES.iter().filter(|row| row.condition_type == ConditionType::SystemContext);
+        for property in of_system.map(|row| row.property).chain(SERVER_PROPERTIES) {
+            let value = facts.fact(property, named(property));
+            assert!(value.is_some_and(|fact| fact != Fact::Unknown), "{property:?}");
         }
     }
 
     #[test]
     fn tags_that_only_an_origin_has_are_unknown() {
-        let program = Program::built_in().unwrap();
+        let program = Program::compile_built_in().unwrap();
         let (object, system) = (KnownObject { tags: None, ..object() }, SystemFacts::default());
         let facts = ObjectFacts::new(&program, &object, &system, Timestamp(0));
         assert_eq!(facts.fact(Property::Tags, ""), Some(Fact::Unknown));
@@ -216,7 +218,8 @@ mod tests {
 
     #[test]
     fn access_statistics_take_precedence() {
-        let (program, object, system) = (Program::built_in().unwrap(), object(), SystemFacts::default());
+        let (program, object, system) =
+            (Program::compile_built_in().unwrap(), object(), SystemFacts::default());
         let mut facts = ObjectFacts::new(&program, &object, &system, Timestamp(0));
         let read = FactList(vec![
             (Property::Frequency, "", Fact::Number(4.0)),

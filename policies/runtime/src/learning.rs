@@ -5,36 +5,46 @@
 //! reverts it. Measurements start anew after a restart; learnt bounds are durable.
 
 use super::Policies;
-use mlgw_cache::policy::Keeper;
+use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_common::Clock;
 use mlgw_formats::schema::LearntBound;
-use mlgw_policies::learning::{Bound, Learner, Learnt};
+use mlgw_policies::learning::{LearnedBound, LearnedBounds, Learner};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Author of versions made by learning.
-pub(super) const WHO: &str = "learning";
+pub(super) const LEARNING_AUTHOR: &str = "learning";
 const PREFETCH_DEPTH: &str = "prefetch_depth";
 /// Bounds are stored in millionths.
 const MILLION: f64 = 1e6;
 const MIN_READS: &str = "min_reads/";
 
 /// Reviews measurements at the interval `every`, until the policy is dropped.
-pub async fn run(policies: Weak<Policies>, keeper: Keeper, clock: Arc<dyn Clock>, every: Duration) {
+pub async fn run(
+    policies: Weak<Policies>,
+    policy_driver: PolicyDriver,
+    clock: Arc<dyn Clock>,
+    every: Duration,
+) {
     let mut learner = Learner::default();
     loop {
         tokio::time::sleep(every).await;
         let Some(policies) = policies.upgrade() else { return };
-        look(&policies, &keeper, &*clock, &mut learner).await;
+        review_measurements(&policies, &policy_driver, &*clock, &mut learner).await;
     }
 }
 
-async fn look(policies: &Arc<Policies>, keeper: &Keeper, clock: &dyn Clock, learner: &mut Learner) {
+async fn review_measurements(
+    policies: &Arc<Policies>,
+    policy_driver: &PolicyDriver,
+    clock: &dyn Clock,
+    learner: &mut Learner,
+) {
     if !*policies.learning().borrow() {
         return;
     }
     let program = Arc::clone(&policies.running().program);
-    let Some(lesson) = keeper.review(learner, &program, clock.now().as_millis()) else { return };
+    let Some(lesson) = policy_driver.review(learner, &program, clock.now().as_millis()) else { return };
     match policies.learn(&program, lesson).await {
         Ok(true) => {}
         Ok(false) => tracing::debug!("the policy changed before a lesson was learnt"),
@@ -43,9 +53,9 @@ async fn look(policies: &Arc<Policies>, keeper: &Keeper, clock: &dyn Clock, lear
 }
 
 /// Converts learnt bounds to their stored form.
-pub(super) fn bounds_of(learnt: &Learnt) -> Vec<LearntBound> {
-    let bound = |name: String, bound: &Bound| {
-        let Bound { value, from, day_ms, day_value } = *bound;
+pub(super) fn to_stored_bounds(learnt: &LearnedBounds) -> Vec<LearntBound> {
+    let bound = |name: String, bound: &LearnedBound| {
+        let LearnedBound { value, written: from, day_ms, day_value } = *bound;
         let [value, from, day_value] = [value, from, day_value].map(|one| (one * MILLION).round() as u64);
         LearntBound { name, value, from, day_ms, day_value }
     };
@@ -55,12 +65,12 @@ pub(super) fn bounds_of(learnt: &Learnt) -> Vec<LearntBound> {
 }
 
 /// Converts stored bounds to learnt bounds. Bounds of unknown names, from a newer server, are ignored.
-pub(super) fn learnt_of(bounds: &[LearntBound]) -> Learnt {
-    let mut learnt = Learnt::default();
+pub(super) fn from_stored_bounds(bounds: &[LearntBound]) -> LearnedBounds {
+    let mut learnt = LearnedBounds::default();
     for one in bounds {
         let LearntBound { day_ms, .. } = *one;
         let [value, from, day_value] = [one.value, one.from, one.day_value].map(|one| one as f64 / MILLION);
-        let bound = Bound { value, from, day_ms, day_value };
+        let bound = LearnedBound { value, written: from, day_ms, day_value };
         if one.name == PREFETCH_DEPTH {
             learnt.prefetch_depth = Some(bound);
         } else if let Some(rule) = one.name.strip_prefix(MIN_READS) {
@@ -72,15 +82,18 @@ pub(super) fn learnt_of(bounds: &[LearntBound]) -> Learnt {
 
 #[cfg(test)]
 mod tests {
-    use super::{bounds_of, learnt_of};
-    use mlgw_policies::learning::{Bound, Learnt};
+    use super::{from_stored_bounds, to_stored_bounds};
+    use mlgw_policies::learning::{LearnedBound, LearnedBounds};
 
     #[test]
     fn learnt_bounds_round_trip_through_their_stored_form() {
-        let bound = |value| Bound { value, from: 2.0, day_ms: 7, day_value: 3.0 };
-        let mut learnt = Learnt { prefetch_depth: Some(bound(1.5)), ..Learnt::default() };
+        let bound = |value| LearnedBound { value, written: 2.0, day_ms: 7, day_value: 3.0 };
+        let mut learnt = LearnedBounds { prefetch_depth: Some(bound(1.5)), ..LearnedBounds::default() };
         learnt.min_reads.insert("a/b".into(), bound(2.5));
-        assert_eq!(learnt_of(&bounds_of(&learnt)), learnt);
-        assert_eq!(learnt_of(&bounds_of(&Learnt::default())), Learnt::default());
+        assert_eq!(from_stored_bounds(&to_stored_bounds(&learnt)), learnt);
+        assert_eq!(
+            from_stored_bounds(&to_stored_bounds(&LearnedBounds::default())),
+            LearnedBounds::default()
+        );
     }
 }

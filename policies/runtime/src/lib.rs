@@ -18,16 +18,16 @@ pub mod changes;
 pub mod compression;
 pub mod facts;
 pub mod learning;
-pub mod place;
 mod reload;
+mod rule_uptime;
+pub mod server_facts;
 pub mod system;
 #[cfg(test)]
 mod tests;
-mod unbroken;
-pub mod watched;
+pub mod watched_files;
 
-pub use place::{Place, SystemFacts};
-pub use watched::Watched;
+pub use server_facts::{ServerProfile, SystemFacts};
+pub use watched_files::WatchedPolicyFiles;
 
 use arc_swap::ArcSwap;
 use mlgw_common::Clock;
@@ -36,37 +36,38 @@ use mlgw_formats::command::Reject;
 use mlgw_formats::schema::{PolicyFile as Text, PolicyFiles, PolicyKind, PolicyVersion};
 use mlgw_metadata::{Catalogue, ProposeError, ReadError};
 use mlgw_policies::language::{
-    ActionKind, BuiltIn, Environment, Facts, Program, Stance, Texts, Word as _, Wrong,
+    ActionKind, BuiltInLayers, Environment, Facts, InvalidPolicyFiles, PolicyFileSet, Program, Stance,
+    Word as _,
 };
-use mlgw_policies::learning::{Learnt, Lesson};
+use mlgw_policies::learning::{LearnedBounds, LearningChange};
 use parking_lot::Mutex;
 use reload::Refusals;
+use rule_uptime::RuleUptime;
 use std::sync::Arc;
 use tokio::sync::watch;
-use unbroken::Unbroken;
 
 /// The running policy and the operations that change it.
 pub struct Policies {
     catalogue: Catalogue,
     clock: Arc<dyn Clock>,
-    built_in: BuiltIn,
-    place: Place,
+    built_in: BuiltInLayers,
+    server: ServerProfile,
     system: ArcSwap<SystemFacts>,
-    watched: Watched,
-    running: ArcSwap<Running>,
+    watched: WatchedPolicyFiles,
+    running: ArcSwap<RunningPolicy>,
     program: watch::Sender<Arc<Program>>,
     learning: watch::Sender<bool>,
-    unbroken: Unbroken,
+    rule_uptime: RuleUptime,
     /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
     refusals: Mutex<Refusals>,
     /// Result of the last check of the watched files, so that faulty files are refused once.
-    seen: tokio::sync::Mutex<Option<watched::Found>>,
+    last_check: tokio::sync::Mutex<Option<watched_files::WatchedChecksum>>,
 }
 
 /// The running policy.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningPolicy {
     /// Its version; `None` if no policy was ever applied.
     pub version: Option<Arc<PolicyVersion>>,
     /// Its user-written files.
@@ -79,7 +80,7 @@ pub struct Running {
 
 /// Replacement of running files; `None` keeps the running ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Files {
+pub struct PolicyFilesUpdate {
     /// Policies, the strongest first.
     pub custom: Option<Vec<Text>>,
     /// Framework plugins.
@@ -89,22 +90,22 @@ pub struct Files {
 /// Flags of the files that a change replaces. The other files are running or have run before: harmless
 /// faults in them do not prevent the change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Given {
+struct SubmittedFiles {
     custom: bool,
     frameworks: bool,
 }
 
-impl Given {
+impl SubmittedFiles {
     const NOTHING: Self = Self { custom: false, frameworks: false };
 
-    const fn of(files: &Files) -> Self {
+    const fn of(files: &PolicyFilesUpdate) -> Self {
         Self { custom: files.custom.is_some(), frameworks: files.frameworks.is_some() }
     }
 }
 
 /// Author of a change and the version on which it is based.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct By {
+pub struct ChangeAuthor {
     /// Access key, or the paths of the watched files.
     pub who: String,
     /// Message of the author.
@@ -115,7 +116,7 @@ pub struct By {
 
 /// Result of a change, including one that was not necessary.
 #[derive(Clone, Debug)]
-pub struct Changed {
+pub struct AppliedPolicyChange {
     /// The version before the change.
     pub before: Option<Arc<PolicyVersion>>,
     /// The version after the change.
@@ -127,7 +128,7 @@ pub struct Changed {
 pub enum PolicyError {
     /// The policy has faults.
     #[error("{0}")]
-    Wrong(Wrong),
+    Wrong(InvalidPolicyFiles),
     /// Another version was applied in the meantime.
     #[error(
         "the policy's version is {newest} by now, and it was to be another one's successor; look at it and apply again"
@@ -157,31 +158,31 @@ pub enum PolicyError {
 }
 
 /// A version to be stored.
-struct Draft {
+struct PolicyDraft {
     kind: PolicyKind,
-    by: By,
+    by: ChangeAuthor,
     /// New files; `None` keeps the running ones.
     files: Option<PolicyFiles>,
-    given: Given,
+    given: SubmittedFiles,
     /// The version that introduced the files, if they are not new.
-    of: Option<u64>,
+    files_version: Option<u64>,
     back_to: u64,
     is_frozen: Option<bool>,
     watched: Option<Vec<u8>>,
     /// New learnt bounds; `None` keeps the current ones.
-    learnt: Option<Learnt>,
+    learnt: Option<LearnedBounds>,
     /// Summary of the changes by learning.
     changes: String,
 }
 
-impl Draft {
-    fn new(kind: PolicyKind, by: By) -> Self {
+impl PolicyDraft {
+    fn new(kind: PolicyKind, by: ChangeAuthor) -> Self {
         Self {
             kind,
             by,
             files: None,
-            given: Given::NOTHING,
-            of: None,
+            given: SubmittedFiles::NOTHING,
+            files_version: None,
             back_to: 0,
             is_frozen: None,
             watched: None,
@@ -191,7 +192,7 @@ impl Draft {
     }
 }
 
-impl Running {
+impl RunningPolicy {
     /// Number of its version; 0 if no policy was ever applied.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -206,7 +207,7 @@ impl Running {
 
     /// True if the watched files with this checksum were applied last.
     #[must_use]
-    pub fn has_taken(&self, sum: &[u8]) -> bool {
+    pub fn has_applied(&self, sum: &[u8]) -> bool {
         self.version.as_ref().is_some_and(|version| version.watched == sum)
     }
 
@@ -223,36 +224,37 @@ impl Policies {
     pub async fn open(
         catalogue: Catalogue,
         clock: Arc<dyn Clock>,
-        place: Place,
-        watched: Watched,
+        place: ServerProfile,
+        watched: WatchedPolicyFiles,
     ) -> Result<Arc<Self>, PolicyError> {
-        let built_in = BuiltIn::load().map_err(|wrong| PolicyError::Wrong(Wrong(wrong)))?;
-        let running = newest(&catalogue, &built_in, &place)?;
+        let built_in =
+            BuiltInLayers::load().map_err(|wrong| PolicyError::Wrong(InvalidPolicyFiles(wrong)))?;
+        let running = load_newest(&catalogue, &built_in, &place)?;
         let versions = catalogue.policies();
         let policies = Arc::new(Self {
             catalogue,
             clock,
             built_in,
-            place,
-            system: ArcSwap::from_pointee(SystemFacts { place, ..SystemFacts::default() }),
+            server: place,
+            system: ArcSwap::from_pointee(SystemFacts { server: place, ..SystemFacts::default() }),
             watched,
             program: watch::Sender::new(Arc::clone(&running.program)),
             learning: watch::Sender::new(running.is_learning()),
-            unbroken: Unbroken::new(&running.program, versions.iter().map(|version| &**version)),
+            rule_uptime: RuleUptime::new(&running.program, versions.iter().map(|version| &**version)),
             running: ArcSwap::from_pointee(running),
             changing: tokio::sync::Mutex::default(),
             refusals: Mutex::default(),
-            seen: tokio::sync::Mutex::default(),
+            last_check: tokio::sync::Mutex::default(),
         });
         if !policies.watched.is_empty() {
-            watched::look(&policies).await;
+            watched_files::check(&policies).await;
         }
         Ok(policies)
     }
 
     /// Returns the running policy.
     #[must_use]
-    pub fn running(&self) -> Arc<Running> {
+    pub fn running(&self) -> Arc<RunningPolicy> {
         self.running.load_full()
     }
 
@@ -264,9 +266,9 @@ impl Policies {
 
     /// Returns the running program if one of its rules performs actions of this kind.
     #[must_use]
-    pub fn acting(&self, kind: ActionKind) -> Option<Arc<Program>> {
+    pub fn program_with_action(&self, kind: ActionKind) -> Option<Arc<Program>> {
         let running = self.running.load();
-        running.program.acts(kind).then(|| Arc::clone(&running.program))
+        running.program.has_acting(kind).then(|| Arc::clone(&running.program))
     }
 
     /// Subscribes to the state of learning: true if bounds may adapt to measurements.
@@ -277,8 +279,8 @@ impl Policies {
 
     /// Facts that do not change while the server runs.
     #[must_use]
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn server(&self) -> ServerProfile {
+        self.server
     }
 
     /// State of the server at the last check.
@@ -291,7 +293,7 @@ impl Policies {
     /// 1970; `i64::MAX` if it does not run.
     #[must_use]
     pub fn deletes_since_ms(&self, rule: &str) -> i64 {
-        self.unbroken.since_ms(rule)
+        self.rule_uptime.since_ms(rule)
     }
 
     fn set_system(&self, system: SystemFacts) {
@@ -303,28 +305,43 @@ impl Policies {
     ///
     /// # Errors
     /// All faults of the files.
-    pub fn compile(&self, files: Files) -> Result<Program, Wrong> {
-        self.compile_in(self.place.environment, files)
+    pub fn compile(&self, files: PolicyFilesUpdate) -> Result<Program, InvalidPolicyFiles> {
+        self.compile_in(self.server.environment, files)
     }
 
     /// Like [`Self::compile`], for another environment.
     ///
     /// # Errors
     /// All faults of the files.
-    pub fn compile_in(&self, environment: Option<Environment>, files: Files) -> Result<Program, Wrong> {
-        let place = Place { environment, ..self.place };
-        let given = Given::of(&files);
-        compile(&self.built_in, environment, &place, (&over(files, &self.running().files), given))
+    pub fn compile_in(
+        &self,
+        environment: Option<Environment>,
+        files: PolicyFilesUpdate,
+    ) -> Result<Program, InvalidPolicyFiles> {
+        let place = ServerProfile { environment, ..self.server };
+        let given = SubmittedFiles::of(&files);
+        compile(
+            &self.built_in,
+            environment,
+            &place,
+            (&merged_with_running(files, &self.running().files), given),
+        )
     }
 
     /// Applies files durably in place of the running ones. Identical files are a no-op.
     ///
     /// # Errors
     /// The reason; nothing changes then.
-    pub async fn apply(self: &Arc<Self>, files: Files, by: By) -> Result<Changed, PolicyError> {
-        let changing = self.alone().await?;
-        let (given, files) = (Given::of(&files), Some(over(files, &self.running().files)));
-        let done = self.put(Draft { files, given, ..Draft::new(PolicyKind::Apply, by) }).await;
+    pub async fn apply(
+        self: &Arc<Self>,
+        files: PolicyFilesUpdate,
+        by: ChangeAuthor,
+    ) -> Result<AppliedPolicyChange, PolicyError> {
+        let changing = self.lock_for_change().await?;
+        let (given, files) =
+            (SubmittedFiles::of(&files), Some(merged_with_running(files, &self.running().files)));
+        let done =
+            self.store_version(PolicyDraft { files, given, ..PolicyDraft::new(PolicyKind::Apply, by) }).await;
         drop(changing);
         done
     }
@@ -334,33 +351,38 @@ impl Policies {
     ///
     /// # Errors
     /// The reason; nothing changes then.
-    pub async fn roll_back(self: &Arc<Self>, to: Option<u64>, by: By) -> Result<Changed, PolicyError> {
-        let changing = self.alone().await?;
+    pub async fn roll_back(
+        self: &Arc<Self>,
+        to: Option<u64>,
+        by: ChangeAuthor,
+    ) -> Result<AppliedPolicyChange, PolicyError> {
+        let changing = self.lock_for_change().await?;
         let running = self.running();
         let back_to = match to {
             Some(number) => number,
-            None => self.before(&running)?,
+            None => self.previous_version(&running)?,
         };
         let versions = self.catalogue.policies();
         let target = versions.iter().find(|version| version.number == back_to);
         let (brought, learnt) = match (back_to, target) {
-            (0, _) => (0, Learnt::default()),
-            (_, Some(version)) => (version.files, learning::learnt_of(&version.learnt)),
+            (0, _) => (0, LearnedBounds::default()),
+            (_, Some(version)) => (version.files, learning::from_stored_bounds(&version.learnt)),
             (_, None) => return Err(PolicyError::NoSuchVersion(back_to)),
         };
         let files = match brought {
             0 => PolicyFiles::default(),
             _ => self.catalogue.policy_files(brought)?.ok_or(PolicyError::FilesGone(back_to))?,
         };
-        let draft = Draft::new(PolicyKind::Rollback, by);
+        let draft = PolicyDraft::new(PolicyKind::Rollback, by);
         let (files, of, learnt) = (Some(files), Some(brought), Some(learnt));
-        let done = self.put(Draft { files, of, learnt, back_to, ..draft }).await;
+        let done =
+            self.store_version(PolicyDraft { files, files_version: of, learnt, back_to, ..draft }).await;
         drop(changing);
         done
     }
 
     /// The newest version with files or learnt bounds other than the current ones.
-    fn before(&self, running: &Running) -> Result<u64, PolicyError> {
+    fn previous_version(&self, running: &RunningPolicy) -> Result<u64, PolicyError> {
         let none = PolicyVersion::default();
         let now = running.version.as_deref().unwrap_or(&none);
         let is_other = |version: &PolicyVersion| version.files != now.files || version.learnt != now.learnt;
@@ -376,10 +398,16 @@ impl Policies {
     ///
     /// # Errors
     /// The reason; nothing changes then.
-    pub async fn freeze(self: &Arc<Self>, is_frozen: bool, by: By) -> Result<Changed, PolicyError> {
-        let changing = self.alone().await?;
+    pub async fn freeze(
+        self: &Arc<Self>,
+        is_frozen: bool,
+        by: ChangeAuthor,
+    ) -> Result<AppliedPolicyChange, PolicyError> {
+        let changing = self.lock_for_change().await?;
         let kind = if is_frozen { PolicyKind::Freeze } else { PolicyKind::Unfreeze };
-        let done = self.put(Draft { is_frozen: Some(is_frozen), ..Draft::new(kind, by) }).await;
+        let done = self
+            .store_version(PolicyDraft { is_frozen: Some(is_frozen), ..PolicyDraft::new(kind, by) })
+            .await;
         drop(changing);
         done
     }
@@ -389,43 +417,50 @@ impl Policies {
     ///
     /// # Errors
     /// The reason; nothing changes then.
-    pub async fn learn(self: &Arc<Self>, on: &Arc<Program>, lesson: Lesson) -> Result<bool, PolicyError> {
-        let changing = self.alone().await?;
+    pub async fn learn(
+        self: &Arc<Self>,
+        on: &Arc<Program>,
+        lesson: LearningChange,
+    ) -> Result<bool, PolicyError> {
+        let changing = self.lock_for_change().await?;
         let running = self.running();
         if !Arc::ptr_eq(on, &running.program) || !running.is_learning() {
             return Ok(false);
         }
-        let by = By { who: learning::WHO.to_owned(), ..By::default() };
-        let Lesson { learnt, changes } = lesson;
-        let draft = Draft { learnt: Some(learnt), changes, ..Draft::new(PolicyKind::Learn, by) };
-        let done = self.put(draft).await;
+        let by = ChangeAuthor { who: learning::LEARNING_AUTHOR.to_owned(), ..ChangeAuthor::default() };
+        let LearningChange { learnt, changes } = lesson;
+        let draft = PolicyDraft { learnt: Some(learnt), changes, ..PolicyDraft::new(PolicyKind::Learn, by) };
+        let done = self.store_version(draft).await;
         drop(changing);
         done.map(|_| true)
     }
 
     /// Acquires the lock for changes, and loads the newest version from the catalogue if an earlier change
     /// was stored without a confirmation.
-    async fn alone(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, PolicyError> {
+    async fn lock_for_change(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, PolicyError> {
         let alone = self.changing.lock().await;
         if self.catalogue.policy().map_or(0, |version| version.number) != self.running().number() {
-            self.replace(newest(&self.catalogue, &self.built_in, &self.place)?);
+            self.replace(load_newest(&self.catalogue, &self.built_in, &self.server)?);
         }
         Ok(alone)
     }
 
     /// Stores the next version; the caller holds the lock for changes.
-    async fn put(self: &Arc<Self>, draft: Draft) -> Result<Changed, PolicyError> {
+    async fn store_version(self: &Arc<Self>, draft: PolicyDraft) -> Result<AppliedPolicyChange, PolicyError> {
         let running = self.running();
         let newest = running.number();
         if draft.by.if_version.is_some_and(|seen| seen != newest) {
             return Err(PolicyError::Changed { newest });
         }
-        let program = self.program_of(&running, &draft).await?;
-        if running.is(&draft) {
-            return Ok(Changed { before: running.version.clone(), after: running.version.clone() });
+        let program = self.compile_draft(&running, &draft).await?;
+        if running.is_unchanged_by(&draft) {
+            return Ok(AppliedPolicyChange {
+                before: running.version.clone(),
+                after: running.version.clone(),
+            });
         }
         let version = version_of(&running, &draft, &program, self.clock.now().as_millis());
-        let has_new_files = draft.files.is_some() && draft.of.is_none();
+        let has_new_files = draft.files.is_some() && draft.files_version.is_none();
         let files = draft.files.clone().filter(|_| has_new_files);
         let put = PutPolicy { version, after: newest, files };
         let made = self.catalogue.put_policy(put).await.map_err(|error| match error {
@@ -435,7 +470,7 @@ impl Policies {
         })?;
         let after = Arc::new(made);
         let fault = if draft.files.is_some() { None } else { running.fault.clone() };
-        self.replace(Running {
+        self.replace(RunningPolicy {
             version: Some(Arc::clone(&after)),
             files: draft.files.unwrap_or_else(|| running.files.clone()),
             program,
@@ -447,14 +482,14 @@ impl Policies {
             changes = after.changes,
             "the policy changed"
         );
-        Ok(Changed { before: running.version.clone(), after: Some(after) })
+        Ok(AppliedPolicyChange { before: running.version.clone(), after: Some(after) })
     }
 
     /// Compiles the program of a draft.
-    async fn program_of(
+    async fn compile_draft(
         self: &Arc<Self>,
-        running: &Running,
-        draft: &Draft,
+        running: &RunningPolicy,
+        draft: &PolicyDraft,
     ) -> Result<Arc<Program>, PolicyError> {
         let learnt = || draft.learnt.clone().unwrap_or_else(|| running.program.learnt().clone());
         let Some(files) = draft.files.clone() else {
@@ -464,16 +499,17 @@ impl Policies {
             });
         };
         let (policies, given) = (Arc::clone(self), draft.given);
-        let compiled =
-            move || compile(&policies.built_in, policies.place.environment, &policies.place, (&files, given));
+        let compiled = move || {
+            compile(&policies.built_in, policies.server.environment, &policies.server, (&files, given))
+        };
         let compiled = tokio::task::spawn_blocking(compiled).await;
         let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
         Ok(Arc::new(compiled.map_err(PolicyError::Wrong)?.with_learnt(learnt())))
     }
 
-    fn replace(&self, running: Running) {
+    fn replace(&self, running: RunningPolicy) {
         let (program, is_learning) = (Arc::clone(&running.program), running.is_learning());
-        self.unbroken.replace(&program, running.version.as_deref(), self.clock.now().as_millis());
+        self.rule_uptime.replace(&program, running.version.as_deref(), self.clock.now().as_millis());
         self.running.store(Arc::new(running));
         self.program.send_if_modified(|held| {
             let is_other = !Arc::ptr_eq(held, &program);
@@ -496,24 +532,24 @@ impl Policies {
     }
 }
 
-impl Running {
+impl RunningPolicy {
     /// True if the draft does not differ from the running policy.
-    fn is(&self, draft: &Draft) -> bool {
+    fn is_unchanged_by(&self, draft: &PolicyDraft) -> bool {
         let other = |files: &PolicyFiles| *files != self.files || self.fault.is_some();
         !draft.files.as_ref().is_some_and(other)
             && draft.learnt.as_ref().is_none_or(|learnt| learnt == self.program.learnt())
             && draft.is_frozen.is_none_or(|is_frozen| is_frozen == self.is_frozen())
-            && draft.watched.as_ref().is_none_or(|sum| self.has_taken(sum))
+            && draft.watched.as_ref().is_none_or(|sum| self.has_applied(sum))
     }
 }
 
-fn version_of(running: &Running, draft: &Draft, program: &Program, at_ms: i64) -> PolicyVersion {
+fn version_of(running: &RunningPolicy, draft: &PolicyDraft, program: &Program, at_ms: i64) -> PolicyVersion {
     let before = running.version.as_deref().cloned().unwrap_or_default();
     let changes = match (draft.is_frozen, draft.kind) {
         (Some(true), _) => "nothing is learnt any more".to_owned(),
         (Some(false), _) => "learning goes on".to_owned(),
         (None, PolicyKind::Learn) => draft.changes.clone(),
-        (None, _) => changes::sentence(&running.program, program),
+        (None, _) => changes::change_summary(&running.program, program),
     };
     PolicyVersion {
         number: 0,
@@ -522,11 +558,11 @@ fn version_of(running: &Running, draft: &Draft, program: &Program, at_ms: i64) -
         kind: draft.kind as i32,
         message: bounded(&draft.by.message),
         changes: bounded(&changes),
-        files: draft.of.unwrap_or(before.files),
+        files: draft.files_version.unwrap_or(before.files),
         is_frozen: draft.is_frozen.unwrap_or(before.is_frozen),
         back_to: draft.back_to,
         watched: draft.watched.clone().unwrap_or(before.watched),
-        learnt: learning::bounds_of(program.learnt()),
+        learnt: learning::to_stored_bounds(program.learnt()),
     }
 }
 
@@ -535,12 +571,12 @@ fn bounded(text: &str) -> String {
     text.chars()
         .scan(0, |bytes, c| {
             *bytes += c.len_utf8();
-            (*bytes <= mlgw_common::limits::POLICY_SAID_BYTES_MAX).then_some(c)
+            (*bytes <= mlgw_common::limits::POLICY_TEXT_BYTES_MAX).then_some(c)
         })
         .collect()
 }
 
-fn over(files: Files, running: &PolicyFiles) -> PolicyFiles {
+fn merged_with_running(files: PolicyFilesUpdate, running: &PolicyFiles) -> PolicyFiles {
     PolicyFiles {
         custom: files.custom.unwrap_or_else(|| running.custom.clone()),
         frameworks: files.frameworks.unwrap_or_else(|| running.frameworks.clone()),
@@ -548,16 +584,21 @@ fn over(files: Files, running: &PolicyFiles) -> PolicyFiles {
 }
 
 /// Loads the newest version from the catalogue; the built-in layers if it does not compile.
-fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Running, PolicyError> {
+fn load_newest(
+    catalogue: &Catalogue,
+    built_in: &BuiltInLayers,
+    place: &ServerProfile,
+) -> Result<RunningPolicy, PolicyError> {
     let version = catalogue.policy();
     let brought = version.as_ref().map_or(0, |version| version.files);
     let files = match brought {
         0 => Some(PolicyFiles::default()),
         _ => catalogue.policy_files(brought)?,
     };
-    let learnt = version.as_ref().map(|version| learning::learnt_of(&version.learnt)).unwrap_or_default();
+    let learnt =
+        version.as_ref().map(|version| learning::from_stored_bounds(&version.learnt)).unwrap_or_default();
     let compiled = match &files {
-        Some(files) => compile(built_in, place.environment, place, (files, Given::NOTHING))
+        Some(files) => compile(built_in, place.environment, place, (files, SubmittedFiles::NOTHING))
             .map(|program| program.with_learnt(learnt))
             .map_err(|wrong| wrong.to_string()),
         None => Err(PolicyError::FilesGone(brought).to_string()),
@@ -568,26 +609,31 @@ fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Ru
         Err(why) => {
             let number = version.as_ref().map_or(0, |version| version.number);
             tracing::error!(version = number, %why, "the policy does not hold any more; the built-in defaults run");
-            let alone =
-                compile(built_in, place.environment, place, (&PolicyFiles::default(), Given::NOTHING))
-                    .map_err(PolicyError::Wrong)?;
+            let alone = compile(
+                built_in,
+                place.environment,
+                place,
+                (&PolicyFiles::default(), SubmittedFiles::NOTHING),
+            )
+            .map_err(PolicyError::Wrong)?;
             (alone, Some(why))
         }
     };
-    Ok(Running { version, files, program: Arc::new(program), fault })
+    Ok(RunningPolicy { version, files, program: Arc::new(program), fault })
 }
 
 /// Compiles files; `given` marks those that are new in this change. Returns all faults if there are any.
 fn compile(
-    built_in: &BuiltIn,
+    built_in: &BuiltInLayers,
     environment: Option<Environment>,
     machine: &dyn Facts,
-    (files, given): (&PolicyFiles, Given),
-) -> Result<Program, Wrong> {
-    let mut texts = Texts::default();
-    let policy = if given.custom { Texts::policy } else { Texts::stored_policy };
-    let framework = if given.frameworks { Texts::framework } else { Texts::stored_framework };
+    (files, given): (&PolicyFiles, SubmittedFiles),
+) -> Result<Program, InvalidPolicyFiles> {
+    let mut texts = PolicyFileSet::default();
+    let policy = if given.custom { PolicyFileSet::submit_policy } else { PolicyFileSet::add_stored_policy };
+    let framework =
+        if given.frameworks { PolicyFileSet::submit_framework } else { PolicyFileSet::add_stored_framework };
     files.custom.iter().for_each(|file| policy(&mut texts, &file.name, &file.text));
     files.frameworks.iter().for_each(|file| framework(&mut texts, &file.name, &file.text));
-    texts.compile(environment, machine, built_in).map_err(Wrong)
+    texts.compile(environment, machine, built_in).map_err(InvalidPolicyFiles)
 }

@@ -1,7 +1,9 @@
 //! Changed watched files: applied as a whole, or refused as a whole and recorded, so that the refusal is
 //! visible in the server's status.
 
-use super::{By, Draft, Files, Given, Policies, PolicyError, over};
+use super::{
+    ChangeAuthor, Policies, PolicyDraft, PolicyError, PolicyFilesUpdate, SubmittedFiles, merged_with_running,
+};
 use mlgw_common::Timestamp;
 use mlgw_formats::schema::PolicyKind;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// The current refusal of the watched files, if any.
-    files: Option<Refused>,
+    files: Option<RefusedFiles>,
     /// Number of refusals of watched files since the start.
     by_files: u64,
     /// Number of refusals of policies applied by people since the start.
@@ -19,7 +21,7 @@ pub(super) struct Refusals {
 
 /// A refusal of watched files; the previous policy keeps running.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedFiles {
     /// Time of the refusal.
     pub at: Timestamp,
     /// Reason, with file, line and column.
@@ -29,7 +31,7 @@ pub struct Refused {
 impl Policies {
     /// The current refusal of the watched files, if any.
     #[must_use]
-    pub fn refused(&self) -> Option<Refused> {
+    pub fn refused(&self) -> Option<RefusedFiles> {
         self.refusals.lock().files.clone()
     }
 
@@ -49,18 +51,18 @@ impl Policies {
         tracing::error!(%why, "the watched files of the policy are refused; the policy that runs stays");
         let mut refusals = self.refusals.lock();
         refusals.by_files += 1;
-        refusals.files = Some(Refused { at: self.clock.now(), why });
+        refusals.files = Some(RefusedFiles { at: self.clock.now(), why });
     }
 
-    pub(super) fn forgive_files(&self) {
+    pub(super) fn clear_refused_files(&self) {
         self.refusals.lock().files = None;
     }
 
     /// Applies the watched files; returns false if the attempt should be repeated.
-    pub(super) async fn reload(self: &Arc<Self>, files: Files, sum: Vec<u8>) -> bool {
-        let done = self.take_up(files, sum).await;
+    pub(super) async fn reload(self: &Arc<Self>, files: PolicyFilesUpdate, sum: Vec<u8>) -> bool {
+        let done = self.apply_watched_files(files, sum).await;
         match done {
-            Ok(()) => self.forgive_files(),
+            Ok(()) => self.clear_refused_files(),
             Err(PolicyError::Wrong(wrong)) => self.refuse_files(wrong.to_string()),
             Err(error) => {
                 tracing::warn!(%error, "the watched files of the policy are not taken up yet");
@@ -70,12 +72,18 @@ impl Policies {
         true
     }
 
-    async fn take_up(self: &Arc<Self>, files: Files, sum: Vec<u8>) -> Result<(), PolicyError> {
-        let changing = self.alone().await?;
-        let by = By { who: self.watched.names(), ..By::default() };
-        let (given, files) = (Given::of(&files), Some(over(files, &self.running().files)));
-        let draft = Draft { files, given, watched: Some(sum), ..Draft::new(PolicyKind::Reload, by) };
-        let done = self.put(draft).await;
+    async fn apply_watched_files(
+        self: &Arc<Self>,
+        files: PolicyFilesUpdate,
+        sum: Vec<u8>,
+    ) -> Result<(), PolicyError> {
+        let changing = self.lock_for_change().await?;
+        let by = ChangeAuthor { who: self.watched.names(), ..ChangeAuthor::default() };
+        let (given, files) =
+            (SubmittedFiles::of(&files), Some(merged_with_running(files, &self.running().files)));
+        let draft =
+            PolicyDraft { files, given, watched: Some(sum), ..PolicyDraft::new(PolicyKind::Reload, by) };
+        let done = self.store_version(draft).await;
         drop(changing);
         done.map(drop)
     }

@@ -4,9 +4,9 @@
 //! and are unknown if there were no requests. No state outlives the process.
 
 use super::Policies;
-use super::place::{SystemFacts, percent};
-use mlgw_cache::bound::Bound;
+use super::server_facts::{SystemFacts, percent};
 use mlgw_cache::copies::Copies;
+use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_common::Clock;
 use mlgw_segments::tiers::Tiers;
 use std::collections::VecDeque;
@@ -19,30 +19,30 @@ const BANDWIDTH_OVER_MS: i64 = 10_000;
 const LATENCY_OVER_MS: i64 = 60_000;
 
 /// Updates the state until the policy is dropped, for the first time immediately.
-pub async fn run(policies: Weak<Policies>, tiers: Tiers, bound: Bound, clock: Arc<dyn Clock>) {
-    let mut asked = Asked::default();
+pub async fn run(policies: Weak<Policies>, tiers: Tiers, bound: RemoteBackedBuckets, clock: Arc<dyn Clock>) {
+    let mut samples = UpstreamSamples::default();
     loop {
         let Some(policies) = policies.upgrade() else { return };
-        policies.set_system(look(&policies, &tiers, &bound, &*clock, &mut asked));
+        policies.set_system(current_facts(&policies, &tiers, &bound, &*clock, &mut samples));
         drop(policies);
         tokio::time::sleep(EVERY).await;
     }
 }
 
-fn look(
+fn current_facts(
     policies: &Policies,
     tiers: &Tiers,
-    bound: &Bound,
+    bound: &RemoteBackedBuckets,
     clock: &dyn Clock,
-    asked: &mut Asked,
+    samples: &mut UpstreamSamples,
 ) -> SystemFacts {
     let (memory, hot) = (tiers.memory.metrics(), tiers.hot.metrics());
     let copies = bound.copies().map(Copies::metrics).unwrap_or_default();
     let upstreams = bound.origin_metrics();
-    asked.look(upstreams.iter().fold(
+    samples.push(upstreams.iter().fold(
         Sample { at_ms: clock.now().as_millis(), ..Sample::default() },
         |before, (_, of)| {
-            let got = of.took.get("get").copied().unwrap_or_default();
+            let got = of.durations.get("get").copied().unwrap_or_default();
             Sample {
                 bytes: before.bytes + of.received_bytes,
                 answers: before.answers + got.count(),
@@ -52,13 +52,13 @@ fn look(
         },
     ));
     SystemFacts {
-        place: policies.place(),
+        server: policies.server(),
         hot_fill: percent(hot.used_bytes, hot.used_bytes + hot.room_bytes),
         cold_fill: percent(hot.cold_used_bytes, hot.cold_used_bytes + hot.cold_room_bytes),
         copies_fill: percent(copies.used_bytes, copies.limit_bytes),
         memory_fill: percent(memory.used_bytes, memory.limit_bytes),
-        bandwidth: (!upstreams.is_empty()).then(|| asked.bandwidth()),
-        upstream_latency: asked.latency(),
+        bandwidth: (!upstreams.is_empty()).then(|| samples.bandwidth()),
+        upstream_latency: samples.latency(),
     }
 }
 
@@ -74,10 +74,10 @@ struct Sample {
 
 /// Recent samples of upstream totals, the oldest first.
 #[derive(Debug, Default)]
-struct Asked(VecDeque<Sample>);
+struct UpstreamSamples(VecDeque<Sample>);
 
-impl Asked {
-    fn look(&mut self, now: Sample) {
+impl UpstreamSamples {
+    fn push(&mut self, now: Sample) {
         while self.0.get(1).is_some_and(|next| next.at_ms + LATENCY_OVER_MS <= now.at_ms) {
             self.0.pop_front();
         }
@@ -107,17 +107,17 @@ impl Asked {
 
 #[cfg(test)]
 mod tests {
-    use super::{Asked, Sample};
+    use super::{Sample, UpstreamSamples};
     use std::time::Duration;
 
     #[test]
     fn upstream_statistics_cover_the_last_seconds() {
-        let mut asked = Asked::default();
+        let mut asked = UpstreamSamples::default();
         assert_eq!((asked.bandwidth(), asked.latency()), (0, None));
         let mut now = Sample::default();
         for second in 0..200 {
             now.at_ms = second * 1000;
-            asked.look(now);
+            asked.push(now);
             // Bytes: 1,000 a second, then 3,000. Answers: one per second after 20 ms, then none, then one
             // per second after 40 ms.
             let before = Sample { ..now };

@@ -1,39 +1,42 @@
 //! Tests of the running policy on a real catalogue: apply, roll back, freeze, watch, and restart.
 
-use super::{By, Files, Place, Policies, PolicyError, Watched, watched};
+use super::{
+    ChangeAuthor, Policies, PolicyError, PolicyFilesUpdate, ServerProfile, WatchedPolicyFiles, watched_files,
+};
 use mlgw_common::{Clock, SystemClock};
 use mlgw_formats::schema::{PolicyFile, PolicyKind};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-struct Bench {
-    room: tempfile::TempDir,
-    watched: Watched,
+struct PolicyBench {
+    directory: tempfile::TempDir,
+    watched: WatchedPolicyFiles,
     policies: Option<(Catalogue, Arc<Policies>)>,
 }
 
-impl Bench {
+impl PolicyBench {
     async fn open(watch: bool) -> Self {
         let room = tempfile::tempdir().unwrap();
         let watched = match watch {
-            true => Watched { files: vec![room.path().join("p.yaml")], frameworks: vec![] },
-            false => Watched::default(),
+            true => WatchedPolicyFiles { files: vec![room.path().join("p.yaml")], frameworks: vec![] },
+            false => WatchedPolicyFiles::default(),
         };
-        let mut bench = Self { room, watched, policies: None };
+        let mut bench = Self { directory: room, watched, policies: None };
         bench.start().await;
         bench
     }
 
     fn path(&self) -> PathBuf {
-        self.room.path().join("p.yaml")
+        self.directory.path().join("p.yaml")
     }
 
     async fn start(&mut self) {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let options = CatalogueOptions::new(self.room.path().join("catalogue"), clock.clone());
+        let options = CatalogueOptions::new(self.directory.path().join("catalogue"), clock.clone());
         let catalogue = Catalogue::open(options).await.unwrap();
-        let policies = Policies::open(catalogue.clone(), clock, Place::default(), self.watched.clone());
+        let policies =
+            Policies::open(catalogue.clone(), clock, ServerProfile::default(), self.watched.clone());
         self.policies = Some((catalogue, policies.await.unwrap()));
     }
 
@@ -53,7 +56,7 @@ impl Bench {
     }
 
     async fn apply_if(&self, text: &str, if_version: Option<u64>) -> Result<u64, PolicyError> {
-        let by = By { who: "AK".into(), message: String::new(), if_version };
+        let by = ChangeAuthor { who: "AK".into(), message: String::new(), if_version };
         let done = self.get().apply(files(text), by).await?;
         Ok(done.after.map_or(0, |version| version.number))
     }
@@ -61,14 +64,14 @@ impl Bench {
     /// True if the rule with this id is in the running program; checks that subscribers have the same
     /// program.
     fn holds(&self, id: &str) -> bool {
-        let told = self.get().program().borrow().rules().iter().any(|one| &*one.rule.id == id);
+        let subscribed = self.get().program().borrow().rules().iter().any(|one| &*one.rule.id == id);
         let runs = self.get().running().program.rules().iter().any(|one| &*one.rule.id == id);
-        assert_eq!(told, runs);
+        assert_eq!(subscribed, runs);
         runs
     }
 
     /// Stores a policy as the second version, as an earlier server would, and restarts.
-    async fn find(&mut self, text: String) {
+    async fn restart_with_stored(&mut self, text: String) {
         let (catalogue, _) = self.policies.as_ref().unwrap();
         let custom = vec![PolicyFile { name: "old.yaml".into(), text }];
         let put = mlgw_formats::command::PutPolicy {
@@ -86,9 +89,9 @@ impl Bench {
     }
 }
 
-fn files(text: &str) -> Files {
+fn files(text: &str) -> PolicyFilesUpdate {
     let file = PolicyFile { name: "mine.yaml".into(), text: text.into() };
-    Files { custom: Some(vec![file]), frameworks: None }
+    PolicyFilesUpdate { custom: Some(vec![file]), frameworks: None }
 }
 
 fn rule(id: &str) -> String {
@@ -97,18 +100,18 @@ fn rule(id: &str) -> String {
     )
 }
 
-fn by() -> By {
-    By { who: "AK".into(), ..By::default() }
+fn by() -> ChangeAuthor {
+    ChangeAuthor { who: "AK".into(), ..ChangeAuthor::default() }
 }
 
 #[tokio::test]
 async fn an_applied_policy_runs_immediately_and_after_a_restart() {
-    let mut bench = Bench::open(false).await;
+    let mut bench = PolicyBench::open(false).await;
     assert!(bench.get().running().version.is_none() && !bench.holds("a"));
-    let mut told = bench.get().program();
-    told.mark_unchanged();
+    let mut subscription = bench.get().program();
+    subscription.mark_unchanged();
     assert_eq!(bench.apply(&rule("a")).await.unwrap(), 1);
-    assert!(told.has_changed().unwrap() && bench.holds("a"));
+    assert!(subscription.has_changed().unwrap() && bench.holds("a"));
     assert_eq!(bench.newest(), (1, PolicyKind::Apply, "1 rule added (a)".to_owned()));
     assert_eq!(bench.apply(&rule("a")).await.unwrap(), 1, "the same again is no version");
     bench.restart().await;
@@ -119,7 +122,7 @@ async fn an_applied_policy_runs_immediately_and_after_a_restart() {
 
 #[tokio::test]
 async fn a_faulty_or_outdated_change_has_no_effect() {
-    let bench = Bench::open(false).await;
+    let bench = PolicyBench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
     let wrong = bench.apply(&rule("b").replace("matches", "matchez")).await.unwrap_err().to_string();
     assert!(wrong.starts_with("mine.yaml is wrong:\nmine.yaml:3:"), "{wrong}");
@@ -132,7 +135,7 @@ async fn a_faulty_or_outdated_change_has_no_effect() {
 
 #[tokio::test]
 async fn a_rollback_is_a_new_version() {
-    let mut bench = Bench::open(false).await;
+    let mut bench = PolicyBench::open(false).await;
     let nothing = bench.get().roll_back(None, by()).await.unwrap_err();
     assert!(matches!(nothing, PolicyError::NothingBefore), "{nothing}");
     bench.apply(&rule("a")).await.unwrap();
@@ -155,8 +158,8 @@ async fn a_rollback_is_a_new_version() {
 
 #[tokio::test]
 async fn learning_stops_from_freeze_to_unfreeze() {
-    let mut bench = Bench::open(false).await;
-    let learning = |bench: &Bench| *bench.get().learning().borrow();
+    let mut bench = PolicyBench::open(false).await;
+    let learning = |bench: &PolicyBench| *bench.get().learning().borrow();
     assert!(learning(&bench));
     bench.get().freeze(true, by()).await.unwrap();
     bench.get().freeze(true, by()).await.unwrap();
@@ -177,8 +180,8 @@ async fn a_deleting_rule_starts_anew_after_its_removal_or_a_rollback() {
         let retain = "{type: retain, parameters: {keep_last: 1, delete: true, grace: 1d}}";
         format!("version: 1\nrules:\n- {{id: few, conditions: [{condition}], actions: [{retain}{more}]}}\n")
     };
-    let mut bench = Bench::open(false).await;
-    let since = |bench: &Bench| bench.get().deletes_since_ms("few");
+    let mut bench = PolicyBench::open(false).await;
+    let since = |bench: &PolicyBench| bench.get().deletes_since_ms("few");
     // The sleep makes timestamps differ.
     let later = || tokio::time::sleep(std::time::Duration::from_millis(2));
     assert_eq!(since(&bench), i64::MAX, "it does not run");
@@ -205,27 +208,27 @@ async fn a_deleting_rule_starts_anew_after_its_removal_or_a_rollback() {
     assert_eq!(bench.get().deletes_since_ms("b"), i64::MAX);
 }
 
-async fn look(bench: &Bench, write: &str) {
+async fn write_and_check(bench: &PolicyBench, write: &str) {
     std::fs::write(bench.path(), write).unwrap();
-    watched::look(bench.get()).await;
+    watched_files::check(bench.get()).await;
 }
 
 #[tokio::test]
 async fn a_watched_file_is_applied_or_refused_as_a_whole() {
-    let mut bench = Bench::open(true).await;
+    let mut bench = PolicyBench::open(true).await;
     assert!(bench.get().refused().is_some_and(|refused| refused.why.contains("p.yaml: ")), "it is missing");
-    look(&bench, &rule("a")).await;
+    write_and_check(&bench, &rule("a")).await;
     assert!(bench.holds("a") && bench.get().refused().is_none());
     assert_eq!(bench.newest().1, PolicyKind::Reload);
-    look(&bench, "version: 1\nrules: {}\n").await;
-    watched::look(bench.get()).await;
+    write_and_check(&bench, "version: 1\nrules: {}\n").await;
+    watched_files::check(bench.get()).await;
     let refused = bench.get().refused().unwrap();
     assert!(refused.why.contains("p.yaml:2:"), "{}", refused.why);
     assert!(bench.holds("a") && bench.newest().0 == 1);
     assert_eq!(bench.get().refusals()[0], ("file", 2), "each is refused once");
-    look(&bench, &rule("a")).await;
+    write_and_check(&bench, &rule("a")).await;
     assert!(bench.get().refused().is_none() && bench.newest().0 == 1, "as it was");
-    look(&bench, &rule("b")).await;
+    write_and_check(&bench, &rule("b")).await;
     assert!(bench.holds("b"));
     bench.restart().await;
     assert_eq!((bench.holds("b"), bench.newest().0), (true, 2));
@@ -233,19 +236,19 @@ async fn a_watched_file_is_applied_or_refused_as_a_whole() {
 
 #[tokio::test]
 async fn the_latest_change_wins_between_a_person_and_a_watched_file() {
-    let mut bench = Bench::open(true).await;
-    look(&bench, &rule("a")).await;
+    let mut bench = PolicyBench::open(true).await;
+    write_and_check(&bench, &rule("a")).await;
     bench.apply(&rule("mine")).await.unwrap();
-    watched::look(bench.get()).await;
+    watched_files::check(bench.get()).await;
     bench.restart().await;
     assert!(bench.holds("mine"), "the file did not change since");
-    look(&bench, &rule("b")).await;
+    write_and_check(&bench, &rule("b")).await;
     assert!(bench.holds("b") && !bench.holds("mine"));
 }
 
 #[tokio::test]
 async fn an_unnoticed_version_is_loaded_before_the_next_one() {
-    let bench = Bench::open(false).await;
+    let bench = PolicyBench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
     let (catalogue, _) = bench.policies.as_ref().unwrap();
     let untold = mlgw_formats::command::PutPolicy {
@@ -260,10 +263,10 @@ async fn an_unnoticed_version_is_loaded_before_the_next_one() {
 
 #[tokio::test]
 async fn a_stored_policy_that_does_not_compile_lets_the_server_start() {
-    let mut bench = Bench::open(false).await;
+    let mut bench = PolicyBench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
     // Simulates a newer server that rejects a policy that was once valid.
-    bench.find("version: 1\nrulez: []\n".to_owned()).await;
+    bench.restart_with_stored("version: 1\nrulez: []\n".to_owned()).await;
     let running = bench.get().running();
     assert!(running.fault.as_ref().is_some_and(|why| why.contains("old.yaml:2:1")), "{:?}", running.fault);
     assert!(!bench.holds("a") && !running.program.rules().is_empty());
@@ -274,12 +277,12 @@ async fn a_stored_policy_that_does_not_compile_lets_the_server_start() {
 
 #[tokio::test]
 async fn a_switch_of_a_missing_rule_is_refused_from_a_person_and_harmless_in_a_stored_policy() {
-    let mut bench = Bench::open(false).await;
+    let mut bench = PolicyBench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
     let stale = format!("{}- {{id: no-such, enabled: false}}\n", rule("b"));
     let wrong = bench.apply(&stale).await.unwrap_err().to_string();
     assert!(wrong.contains("mine.yaml:4:8: rules[1].id: there is no rule \"no-such\""), "{wrong}");
-    bench.find(stale).await;
+    bench.restart_with_stored(stale).await;
     assert!(bench.holds("b") && bench.get().running().fault.is_none());
     bench.apply(&rule("c")).await.unwrap();
     bench.get().roll_back(Some(2), by()).await.unwrap();
@@ -290,17 +293,20 @@ async fn a_switch_of_a_missing_rule_is_refused_from_a_person_and_harmless_in_a_s
 async fn removed_words_are_harmless_in_a_stored_policy_and_to_plugins_applied_later() {
     const OLD: &str =
         "[{type: intelligent_cache, parameters: {bypass_one_pass: true}}, {type: retain, target: dataset}]";
-    let mut bench = Bench::open(false).await;
+    let mut bench = PolicyBench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
     let stale = format!("{}- {{id: no-such, enabled: false}}\n", rule("b").replace("[{type: pin}]", OLD));
     let wrong = bench.apply(&stale).await.unwrap_err().to_string();
     assert!(wrong.contains("bypass_one_pass") && wrong.contains("has no checkpoints"), "{wrong}");
-    bench.find(stale.clone()).await;
+    bench.restart_with_stored(stale.clone()).await;
     assert!(bench.holds("b") && bench.get().running().fault.is_none());
     let plugin = |id: &str| {
         let detect = "detect: {user_agents: [{pattern: mine, confidence: 1}]}";
         let text = rule(id).replace("version: 1", &format!("version: 1\nframework: mine\n{detect}"));
-        Files { custom: None, frameworks: Some(vec![PolicyFile { name: "plugin.yaml".into(), text }]) }
+        PolicyFilesUpdate {
+            custom: None,
+            frameworks: Some(vec![PolicyFile { name: "plugin.yaml".into(), text }]),
+        }
     };
     bench.get().compile(plugin("p")).unwrap();
     bench.get().apply(plugin("p"), by()).await.unwrap();

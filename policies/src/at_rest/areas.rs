@@ -4,8 +4,8 @@
 //! while objects are scanned, and applies to objects scanned earlier from the next pass on. Always: an area
 //! holds each rule match once, and at most `AREAS_MAX` areas are remembered.
 
-use super::Claim;
-use crate::checkpoints::Checkpoints;
+use super::RuleMatch;
+use crate::checkpoints::CheckpointIndex;
 use crate::language::Target;
 use mlgw_common::limits::AREAS_MAX;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::ops::Bound;
 
 /// A group of objects of one bucket that a rule targets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Area {
+pub enum RuleArea {
     /// Objects of the engine's dataset of this name.
     Dataset(u64, Box<str>),
     /// Objects of the checkpoint with this prefix.
@@ -23,7 +23,7 @@ pub enum Area {
     Prefix(u64, Box<str>),
 }
 
-impl Area {
+impl RuleArea {
     /// Returns the area that a rule with this target refers to when it matches an object of `bucket` in this
     /// dataset and in the checkpoint of this prefix; `None` if the target is the object alone, or the object
     /// is in no such group.
@@ -48,7 +48,7 @@ impl Area {
     }
 }
 
-impl fmt::Display for Area {
+impl fmt::Display for RuleArea {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dataset(_, name) => write!(f, "dataset {name}"),
@@ -60,17 +60,17 @@ impl fmt::Display for Area {
 
 /// Rule matches by area.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Areas(BTreeMap<Area, Vec<Claim>>);
+pub struct AreaRuleMatches(BTreeMap<RuleArea, Vec<RuleMatch>>);
 
-impl Areas {
+impl AreaRuleMatches {
     /// Adds a rule match on an area. Returns false if it is dropped because the limit of areas is reached.
-    pub fn add(&mut self, area: Area, claim: Claim) -> bool {
+    pub fn add(&mut self, area: RuleArea, rule_match: RuleMatch) -> bool {
         if self.0.len() >= AREAS_MAX && !self.0.contains_key(&area) {
             return false;
         }
         let claims = self.0.entry(area).or_default();
-        if !claims.contains(&claim) {
-            claims.push(claim);
+        if !claims.contains(&rule_match) {
+            claims.push(rule_match);
             claims.sort_by(|a, b| a.by.cmp(&b.by));
         }
         true
@@ -78,7 +78,7 @@ impl Areas {
 
     /// True if the area holds this rule match.
     #[must_use]
-    pub fn has(&self, area: &Area, claim: &Claim) -> bool {
+    pub fn has(&self, area: &RuleArea, claim: &RuleMatch) -> bool {
         self.0.get(area).is_some_and(|claims| claims.contains(claim))
     }
 
@@ -94,8 +94,8 @@ impl Areas {
         bucket: u64,
         key: &'a str,
         dataset: Option<&str>,
-    ) -> impl Iterator<Item = (&'a Area, &'a Claim)> + use<'a> {
-        let dataset = dataset.and_then(|name| self.0.get_key_value(&Area::Dataset(bucket, name.into())));
+    ) -> impl Iterator<Item = (&'a RuleArea, &'a RuleMatch)> + use<'a> {
+        let dataset = dataset.and_then(|name| self.0.get_key_value(&RuleArea::Dataset(bucket, name.into())));
         let wide = dataset.into_iter().chain(self.checkpoints_of(bucket, key));
         let wide = wide.chain(self.prefixes_of(bucket, key));
         wide.flat_map(|(area, claims)| claims.iter().map(move |claim| (area, claim)))
@@ -105,9 +105,10 @@ impl Areas {
         &'a self,
         bucket: u64,
         key: &'a str,
-    ) -> impl Iterator<Item = (&'a Area, &'a Vec<Claim>)> {
-        let prefixes = (!self.0.is_empty()).then(|| Checkpoints::prefixes_of(key));
-        let areas = prefixes.into_iter().flatten().map(move |prefix| Area::Checkpoint(bucket, prefix.into()));
+    ) -> impl Iterator<Item = (&'a RuleArea, &'a Vec<RuleMatch>)> {
+        let prefixes = (!self.0.is_empty()).then(|| CheckpointIndex::prefixes_of(key));
+        let areas =
+            prefixes.into_iter().flatten().map(move |prefix| RuleArea::Checkpoint(bucket, prefix.into()));
         areas.filter_map(|area| self.0.get_key_value(&area))
     }
 
@@ -115,26 +116,32 @@ impl Areas {
         &'a self,
         bucket: u64,
         key: &'a str,
-    ) -> impl Iterator<Item = (&'a Area, &'a Vec<Claim>)> {
-        let from = Area::Prefix(bucket, "".into());
-        let behind = self.0.range((Bound::Included(from), Bound::Unbounded));
-        let ours = behind.take_while(move |(area, _)| matches!(area, Area::Prefix(of, _) if *of == bucket));
-        ours.filter(move |(area, _)| matches!(area, Area::Prefix(_, prefix) if key.starts_with(&**prefix)))
+    ) -> impl Iterator<Item = (&'a RuleArea, &'a Vec<RuleMatch>)> {
+        let from = RuleArea::Prefix(bucket, "".into());
+        let from_bucket = self.0.range((Bound::Included(from), Bound::Unbounded));
+        let of_bucket =
+            from_bucket.take_while(move |(area, _)| matches!(area, RuleArea::Prefix(of, _) if *of == bucket));
+        of_bucket.filter(
+            move |(area, _)| matches!(area, RuleArea::Prefix(_, prefix) if key.starts_with(&**prefix)),
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Area, Areas};
-    use crate::at_rest::{By, Claim};
-    use crate::language::Wish;
+    use super::{AreaRuleMatches, RuleArea};
+    use crate::at_rest::{RuleMatch, RuleSource};
+    use crate::language::ActionRequest;
     use proptest::prelude::*;
 
-    fn claim(rank: usize) -> Claim {
-        Claim { by: By { rank, rule: format!("r{rank}").as_str().into() }, wish: Wish::Unpin }
+    fn claim(rank: usize) -> RuleMatch {
+        RuleMatch {
+            by: RuleSource { rank, rule: format!("r{rank}").as_str().into() },
+            request: ActionRequest::Unpin,
+        }
     }
 
-    fn ranks(areas: &Areas, bucket: u64, key: &str, dataset: Option<&str>) -> Vec<usize> {
+    fn ranks(areas: &AreaRuleMatches, bucket: u64, key: &str, dataset: Option<&str>) -> Vec<usize> {
         let mut ranks: Vec<_> = areas.of(bucket, key, dataset).map(|(_, claim)| claim.by.rank).collect();
         ranks.sort_unstable();
         ranks
@@ -142,19 +149,19 @@ mod tests {
 
     #[test]
     fn an_object_receives_the_rule_matches_of_all_areas_that_contain_it() {
-        let mut areas = Areas::default();
+        let mut areas = AreaRuleMatches::default();
         assert!(areas.of(1, "a", None).next().is_none() && areas.is_empty());
-        areas.add(Area::Prefix(1, "run/".into()), claim(1));
-        areas.add(Area::Prefix(1, "run/a".into()), claim(2));
-        areas.add(Area::Checkpoint(1, "run/a-5/".into()), claim(3));
-        areas.add(Area::Dataset(1, "train/#.tar".into()), claim(4));
-        areas.add(Area::Dataset(1, "train/#.tar".into()), claim(4));
+        areas.add(RuleArea::Prefix(1, "run/".into()), claim(1));
+        areas.add(RuleArea::Prefix(1, "run/a".into()), claim(2));
+        areas.add(RuleArea::Checkpoint(1, "run/a-5/".into()), claim(3));
+        areas.add(RuleArea::Dataset(1, "train/#.tar".into()), claim(4));
+        areas.add(RuleArea::Dataset(1, "train/#.tar".into()), claim(4));
         assert_eq!(ranks(&areas, 1, "run/a-5/x", None), [1, 2, 3]);
         assert_eq!(ranks(&areas, 1, "run/a-6/x", None), [1, 2]);
         assert_eq!(ranks(&areas, 1, "run/b", Some("train/#.tar")), [1, 4]);
         assert_eq!(ranks(&areas, 2, "run/a-5/x", Some("train/#.tar")), [0usize; 0]);
         assert_eq!(ranks(&areas, 0, "run/a-5/x", None), [0usize; 0]);
-        areas.add(Area::Checkpoint(1, "own/model-1".into()), claim(5));
+        areas.add(RuleArea::Checkpoint(1, "own/model-1".into()), claim(5));
         assert_eq!(ranks(&areas, 1, "own/model-1.pt", None), [5]);
         assert_eq!(ranks(&areas, 1, "own/model-10.pt", None), [0usize; 0], "it only begins alike");
     }
@@ -167,14 +174,14 @@ mod tests {
             bucket in 0u64..3,
             key in "[ab/]{0,5}",
         ) {
-            let mut areas = Areas::default();
+            let mut areas = AreaRuleMatches::default();
             let mut expected = Vec::new();
             for (rank, (of, prefix)) in prefixes.iter().enumerate() {
-                areas.add(Area::Prefix(*of, prefix.as_str().into()), claim(rank));
+                areas.add(RuleArea::Prefix(*of, prefix.as_str().into()), claim(rank));
                 expected.extend((*of == bucket && key.starts_with(prefix)).then_some(rank));
             }
             for (rank, (of, prefix)) in groups.iter().enumerate() {
-                areas.add(Area::Checkpoint(*of, prefix.as_str().into()), claim(100 + rank));
+                areas.add(RuleArea::Checkpoint(*of, prefix.as_str().into()), claim(100 + rank));
                 expected.extend((*of == bucket && key.starts_with(prefix)).then_some(100 + rank));
             }
             prop_assert_eq!(ranks(&areas, bucket, &key, None), expected);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// An object that a rule requests to be pinned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct PinCandidate {
     /// Bucket id.
     pub bucket: u64,
     /// Object key.
@@ -27,27 +27,27 @@ pub struct Candidate {
 }
 
 /// Bucket, key and rule of a pin.
-type Name = (u64, Box<str>, Arc<str>);
+type PinName = (u64, Box<str>, Arc<str>);
 
 /// Requested pins with their start times.
 #[derive(Clone, Debug, Default)]
-pub struct Pins {
-    since: HashMap<Name, (i64, Option<Duration>)>,
-    roomless: HashSet<Name>,
+pub struct PinSelection {
+    since: HashMap<PinName, (i64, Option<Duration>)>,
+    roomless: HashSet<PinName>,
 }
 
 /// Pins that are not in force though their rules still request them.
 #[derive(Clone, Debug, Default)]
-pub struct Unheld {
-    over: HashSet<Name>,
-    roomless: HashSet<Name>,
+pub struct InactivePins {
+    expired: HashSet<PinName>,
+    roomless: HashSet<PinName>,
 }
 
-impl Unheld {
+impl InactivePins {
     /// Returns the union of both sets.
     #[must_use]
-    pub fn with(mut self, other: Self) -> Self {
-        self.over.extend(other.over);
+    pub fn union(mut self, other: Self) -> Self {
+        self.expired.extend(other.expired);
         self.roomless.extend(other.roomless);
         self
     }
@@ -55,58 +55,66 @@ impl Unheld {
     /// True if the pin of this rule on the object is not in force.
     #[must_use]
     pub fn contains(&self, bucket: u64, key: &str, rule: &str) -> bool {
-        self.is_over(bucket, key, rule) || has(&self.roomless, bucket, key, rule)
+        self.is_expired(bucket, key, rule) || has(&self.roomless, bucket, key, rule)
     }
 
     /// True if it is not in force because its time is over, not because there was no room.
     #[must_use]
-    pub fn is_over(&self, bucket: u64, key: &str, rule: &str) -> bool {
-        has(&self.over, bucket, key, rule)
+    pub fn is_expired(&self, bucket: u64, key: &str, rule: &str) -> bool {
+        has(&self.expired, bucket, key, rule)
     }
 }
 
-fn has(names: &HashSet<Name>, bucket: u64, key: &str, rule: &str) -> bool {
+fn has(names: &HashSet<PinName>, bucket: u64, key: &str, rule: &str) -> bool {
     // Few pins are inactive; for most objects no name is built here.
     !names.is_empty() && names.contains(&(bucket, key.into(), rule.into()))
 }
 
-impl Pins {
+impl PinSelection {
     /// Chooses among the currently requested pins as many as fit in `room_bytes`, and forgets pins that are
     /// no longer requested. Returns the chosen ones and the number of pins that do not fit now but did in the
     /// previous pass or were not requested then. `now_ms` is in milliseconds.
-    pub fn choose(&mut self, now_ms: i64, wanted: Vec<Candidate>, room_bytes: u64) -> (Vec<Candidate>, u64) {
+    pub fn choose(
+        &mut self,
+        now_ms: i64,
+        candidates: Vec<PinCandidate>,
+        room_bytes: u64,
+    ) -> (Vec<PinCandidate>, u64) {
         let before = std::mem::take(&mut self.since);
-        let mut by_age: Vec<(i64, Candidate)> = Vec::with_capacity(wanted.len());
-        for one in wanted {
+        let mut by_age: Vec<(i64, PinCandidate)> = Vec::with_capacity(candidates.len());
+        for one in candidates {
             let since = before.get(&one.name()).map_or(now_ms, |(since, _)| *since);
             self.since.insert(one.name(), (since, one.period));
             by_age.push((since, one));
         }
         by_age.sort_by_key(|(since, _)| *since);
-        by_age.retain(|(since, one)| !is_over(now_ms, *since, one.period));
-        let (mut left, mut of_rules) = (room_bytes, HashMap::<Arc<str>, u64>::new());
-        let fits = |(_, one): &(i64, Candidate)| {
-            let used = of_rules.entry(Arc::clone(&one.rule)).or_default();
-            let is_beyond = one.bytes_max.is_some_and(|most| *used + one.bytes > most);
-            if is_beyond || one.bytes > left {
+        by_age.retain(|(since, one)| !is_expired(now_ms, *since, one.period));
+        let (mut room_left, mut of_rules) = (room_bytes, HashMap::<Arc<str>, u64>::new());
+        let fits = |(_, one): &(i64, PinCandidate)| {
+            let rule_bytes = of_rules.entry(Arc::clone(&one.rule)).or_default();
+            let is_beyond = one.bytes_max.is_some_and(|most| *rule_bytes + one.bytes > most);
+            if is_beyond || one.bytes > room_left {
                 return false;
             }
-            *used += one.bytes;
-            left -= one.bytes;
+            *rule_bytes += one.bytes;
+            room_left -= one.bytes;
             true
         };
-        let (chosen, others): (Vec<_>, Vec<_>) = by_age.into_iter().partition(fits);
-        let roomless: HashSet<Name> = others.iter().map(|(_, one)| one.name()).collect();
-        let fresh = roomless.difference(&self.roomless).count() as u64;
+        let (chosen, rejected): (Vec<_>, Vec<_>) = by_age.into_iter().partition(fits);
+        let roomless: HashSet<PinName> = rejected.iter().map(|(_, one)| one.name()).collect();
+        let newly_without_room = roomless.difference(&self.roomless).count() as u64;
         self.roomless = roomless;
-        (chosen.into_iter().map(|(_, one)| one).collect(), fresh)
+        (chosen.into_iter().map(|(_, one)| one).collect(), newly_without_room)
     }
 
     /// Returns the pins that are not in force.
     #[must_use]
-    pub fn unheld(&self, now_ms: i64) -> Unheld {
-        let over = self.since.iter().filter(|(_, (since, period))| is_over(now_ms, *since, *period));
-        Unheld { over: over.map(|(name, _)| name.clone()).collect(), roomless: self.roomless.clone() }
+    pub fn inactive(&self, now_ms: i64) -> InactivePins {
+        let over = self.since.iter().filter(|(_, (since, period))| is_expired(now_ms, *since, *period));
+        InactivePins {
+            expired: over.map(|(name, _)| name.clone()).collect(),
+            roomless: self.roomless.clone(),
+        }
     }
 
     /// Forgets all requested pins.
@@ -115,35 +123,35 @@ impl Pins {
     }
 }
 
-impl Candidate {
-    fn name(&self) -> Name {
+impl PinCandidate {
+    fn name(&self) -> PinName {
         (self.bucket, self.key.clone(), Arc::clone(&self.rule))
     }
 }
 
-fn is_over(now_ms: i64, since_ms: i64, period: Option<Duration>) -> bool {
+fn is_expired(now_ms: i64, since_ms: i64, period: Option<Duration>) -> bool {
     let age_ms = u128::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(0);
     period.is_some_and(|period| age_ms >= period.as_millis())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Candidate, Pins};
+    use super::{PinCandidate, PinSelection};
     use proptest::prelude::*;
     use std::time::Duration;
 
-    fn wanted(key: &str, bytes: u64, rule: &str) -> Candidate {
+    fn wanted(key: &str, bytes: u64, rule: &str) -> PinCandidate {
         let (key, rule) = (key.into(), rule.into());
-        Candidate { bucket: 1, key, bytes, rule, period: None, bytes_max: None }
+        PinCandidate { bucket: 1, key, bytes, rule, period: None, bytes_max: None }
     }
 
-    fn keys(chosen: &[Candidate]) -> Vec<&str> {
+    fn keys(chosen: &[PinCandidate]) -> Vec<&str> {
         chosen.iter().map(|one| &*one.key).collect()
     }
 
     #[test]
     fn earlier_pins_stay_and_the_newest_do_not_fit() {
-        let mut pins = Pins::default();
+        let mut pins = PinSelection::default();
         assert_eq!(keys(&pins.choose(0, vec![wanted("b", 6, "r")], 10).0), ["b"]);
         let both = || vec![wanted("a", 6, "r"), wanted("b", 6, "r"), wanted("c", 4, "r")];
         assert_eq!(keys(&pins.choose(1, both(), 10).0), ["b", "c"]);
@@ -153,31 +161,32 @@ mod tests {
 
     #[test]
     fn a_pin_without_room_is_counted_once_and_is_inactive() {
-        let mut pins = Pins::default();
+        let mut pins = PinSelection::default();
         let both = || vec![wanted("a", 6, "r"), wanted("b", 6, "r")];
-        let mut told = |now, room| {
+        let mut outcome = |now, room| {
             let (_, fresh) = pins.choose(now, both(), room);
-            let unheld = pins.unheld(now);
-            (fresh, ["a", "b"].map(|key| unheld.contains(1, key, "r")), unheld.is_over(1, "b", "r"))
+            let unheld = pins.inactive(now);
+            (fresh, ["a", "b"].map(|key| unheld.contains(1, key, "r")), unheld.is_expired(1, "b", "r"))
         };
-        assert_eq!(told(0, 10), (1, [false, true], false));
-        assert_eq!(told(1, 10), (0, [false, true], false));
-        assert_eq!(told(2, 12), (0, [false, false], false));
-        assert_eq!(told(3, 0), (2, [true, true], false));
+        assert_eq!(outcome(0, 10), (1, [false, true], false));
+        assert_eq!(outcome(1, 10), (0, [false, true], false));
+        assert_eq!(outcome(2, 12), (0, [false, false], false));
+        assert_eq!(outcome(3, 0), (2, [true, true], false));
     }
 
     #[test]
     fn a_rule_pins_at_most_its_maximum() {
-        let mut pins = Pins::default();
-        let narrow = |key| Candidate { bytes_max: Some(10), ..wanted(key, 6, "narrow") };
+        let mut pins = PinSelection::default();
+        let narrow = |key| PinCandidate { bytes_max: Some(10), ..wanted(key, 6, "narrow") };
         let all = vec![narrow("a"), narrow("b"), wanted("c", 6, "wide"), wanted("d", 6, "wide")];
         assert_eq!(keys(&pins.choose(0, all, 100).0), ["a", "c", "d"]);
     }
 
     #[test]
     fn a_timed_pin_ends_and_starts_again_after_a_pass_without_request() {
-        let mut pins = Pins::default();
-        let timed = |rule| vec![Candidate { period: Some(Duration::from_millis(5)), ..wanted("a", 1, rule) }];
+        let mut pins = PinSelection::default();
+        let timed =
+            |rule| vec![PinCandidate { period: Some(Duration::from_millis(5)), ..wanted("a", 1, rule) }];
         let mut is_pinned = |now, wanted| !pins.choose(now, wanted, 10).0.is_empty();
         assert!(is_pinned(10, timed("r")) && is_pinned(14, timed("r")));
         assert!(!is_pinned(15, timed("r")) && !is_pinned(16, timed("r")));
@@ -185,7 +194,7 @@ mod tests {
         assert!(is_pinned(17, both.clone()), "another rule has a time of its own");
         assert!(is_pinned(21, both.clone()) && !is_pinned(22, both));
         assert!(!is_pinned(30, vec![]) && is_pinned(31, timed("r")));
-        let is_over = |pins: &Pins, now, rule: &str| pins.unheld(now).is_over(1, "a", rule);
+        let is_over = |pins: &PinSelection, now, rule: &str| pins.inactive(now).is_expired(1, "a", rule);
         assert_eq!(
             [(35, "r"), (36, "r"), (36, "q")].map(|(now, rule)| is_over(&pins, now, rule)),
             [false, true, false]
@@ -199,9 +208,9 @@ mod tests {
             room in 0u64..60,
             most in 0u64..30,
         ) {
-            let mut pins = Pins::default();
+            let mut pins = PinSelection::default();
             for (now, round) in rounds.into_iter().enumerate() {
-                let one = |(key, bytes, rule): (u8, u64, u8)| Candidate {
+                let one = |(key, bytes, rule): (u8, u64, u8)| PinCandidate {
                     bytes_max: Some(most),
                     ..wanted(&key.to_string(), bytes, &rule.to_string())
                 };

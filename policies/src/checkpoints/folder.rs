@@ -4,12 +4,12 @@
 //! they are numbered, and the folders in it are its parts. Always: a folder that may be either a part of a
 //! checkpoint or a step of a run is treated as neither: it is a group without a step, which never expires.
 
-use super::layout::{TENSOR_ENDINGS, is_of_checkpoint, is_of_dcp};
-use super::step::{NOT_OF_FOLDERS, STEP_DIGITS_MAX, step_of};
-use crate::key::ending;
+use super::layout::{TENSOR_ENDINGS, is_checkpoint_file, is_dcp_file};
+use super::step::{NOT_IN_FOLDERS, STEP_DIGITS_MAX, step_of};
+use crate::key_parts::extension;
 
 /// Name parts of folders with unfinished content.
-const UNFINISHED: [&str; 3] = ["orbax-checkpoint-tmp", "tmp-checkpoint-", "tmp_checkpoint"];
+const UNFINISHED_NAMES: [&str; 3] = ["orbax-checkpoint-tmp", "tmp-checkpoint-", "tmp_checkpoint"];
 /// Length of the shortest of these.
 const UNFINISHED_BYTES_MIN: usize = "tmp_checkpoint".len();
 /// Orbax's names for the items in a step folder whose name is a plain number.
@@ -20,30 +20,30 @@ pub(super) const ORBAX_LAST: [&str; 2] = ["_CHECKPOINT_METADATA", "commit_succes
 /// Files that Orbax writes beside arrays.
 const ORBAX_FILES: [&str; 3] = ["_METADATA", "_sharding", "manifest.ocdbt"];
 /// Folders whose numbered subfolders are parts of one checkpoint.
-const OF_PARTS: [&str; 10] =
+const PART_FOLDERS: [&str; 10] =
     ["rank", "ranks", "gpu", "gpus", "node", "nodes", "worker", "workers", "shard", "shards"];
 /// Folders whose numbered subfolders are runs, and folders for which this holds only with DCP files: Orbax
 /// numbers nothing but steps.
-const OF_RUNS: [&str; 11] =
+const RUN_FOLDERS: [&str; 11] =
     ["seed", "seeds", "fold", "folds", "trial", "trials", "runs", "exps", "experiments", "jobs", "versions"];
 /// Maximum digits of a step's number inside another numbered folder.
 pub(super) const NESTED_DIGITS_MAX: usize = 6;
-const OF_RUNS_OR_STEPS: [&str; 4] = ["run", "exp", "experiment", "job"];
+const RUN_OR_STEP_FOLDERS: [&str; 4] = ["run", "exp", "experiment", "job"];
 
 /// Result for the folders of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Folders {
+pub(super) enum FolderSearch {
     /// The key belongs to something unfinished.
     Unfinished,
     /// The key is in this step folder.
-    Step(Folder),
+    InStep(StepFolder),
     /// The key is in no step folder.
     Other,
 }
 
 /// A folder with a step's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Folder {
+pub(super) struct StepFolder {
     /// Byte offset of the folder's name in the key, and that of its content.
     pub(super) at: usize,
     pub(super) end: usize,
@@ -60,32 +60,34 @@ pub(super) struct Folder {
     pub(super) is_nested: bool,
 }
 
-impl Folder {
+impl StepFolder {
     /// Returns the name of the folder.
     pub(super) fn name<'k>(&self, key: &'k str) -> &'k str {
         &key[self.at..self.end - 1]
     }
 
-    fn in_doubt(self) -> Self {
+    fn without_step(self) -> Self {
         Self { step: None, ..self }
     }
 }
 
 /// Finds the step folder of a key whose own name begins at `name_at`; see the module.
-pub(super) fn of(key: &str, name_at: usize) -> Folders {
+pub(super) fn find_step_folder(key: &str, name_at: usize) -> FolderSearch {
     if !key.as_bytes()[..name_at].iter().any(u8::is_ascii_digit) {
-        return Folders::Other;
+        return FolderSearch::Other;
     }
-    let mut found: Option<Folder> = None;
+    let mut found: Option<StepFolder> = None;
     let (mut at, mut above) = (0, "");
     for component in key[..name_at].split_terminator('/') {
         let end = at + component.len() + 1;
-        if component.len() >= UNFINISHED_BYTES_MIN && UNFINISHED.iter().any(|part| component.contains(part)) {
-            return Folders::Unfinished;
+        if component.len() >= UNFINISHED_BYTES_MIN
+            && UNFINISHED_NAMES.iter().any(|part| component.contains(part))
+        {
+            return FolderSearch::Unfinished;
         }
-        if let Some(folder) = called_like_a_step(key, name_at, (at, end), above) {
+        if let Some(folder) = step_folder(key, name_at, (at, end), above) {
             found = Some(match found {
-                Some(outer) => within(key, outer, folder),
+                Some(outer) => choose_nested(key, outer, folder),
                 None => folder,
             });
         }
@@ -93,17 +95,17 @@ pub(super) fn of(key: &str, name_at: usize) -> Folders {
     }
     let name = &key[name_at..];
     match found.filter(|folder| folder.is_evident) {
-        Some(folder) if !is_checkpoint_of_its_own(name, folder.step) => Folders::Step(folder),
-        _ => Folders::Other,
+        Some(folder) if !is_separate_checkpoint(name, folder.step) => FolderSearch::InStep(folder),
+        _ => FolderSearch::Other,
     }
 }
 
 /// Returns the folder from `at` to `end` if it has a step's name; `above` is the name of its parent.
-fn called_like_a_step(key: &str, name_at: usize, (at, end): (usize, usize), above: &str) -> Option<Folder> {
+fn step_folder(key: &str, name_at: usize, (at, end): (usize, usize), above: &str) -> Option<StepFolder> {
     let (folder, rest, name) = (&key[at..end - 1], &key[end..], &key[name_at..]);
-    let is_dcp = is_of_dcp(name);
+    let is_dcp = is_dcp_file(name);
     if is_number(folder) {
-        return numbered(folder, above, is_dcp, is_of_orbax(rest)).map(|step| Folder {
+        return numbered_step(folder, above, is_dcp, is_orbax_file(rest)).map(|step| StepFolder {
             at,
             end,
             step,
@@ -114,13 +116,13 @@ fn called_like_a_step(key: &str, name_at: usize, (at, end): (usize, usize), abov
             is_nested: false,
         });
     }
-    let step = step_of(folder, &NOT_OF_FOLDERS)?;
-    let is_orbax = is_only_of_orbax(rest);
+    let step = step_of(folder, &NOT_IN_FOLDERS)?;
+    let is_orbax = is_exclusive_orbax_file(rest);
     // A number in a model's name is its size, and may have any meaning in a file that is not known to be of a
     // checkpoint.
-    let is_evident = step.is_strong || is_dcp || is_orbax || is_of_checkpoint(name);
+    let is_evident = step.is_strong || is_dcp || is_orbax || is_checkpoint_file(name);
     let is_ep = step.is_ep && !step.is_strong;
-    Some(Folder {
+    Some(StepFolder {
         at,
         end,
         step: Some(step.value),
@@ -133,18 +135,18 @@ fn called_like_a_step(key: &str, name_at: usize, (at, end): (usize, usize), abov
 }
 
 /// Returns whether a folder with a plain number is a step folder, and the step if there is no doubt.
-fn numbered(folder: &str, above: &str, is_dcp: bool, is_orbax: bool) -> Option<Option<u64>> {
-    let is_run = is_date(folder) || OF_RUNS.contains(&above);
+fn numbered_step(folder: &str, above: &str, is_dcp: bool, is_orbax: bool) -> Option<Option<u64>> {
+    let is_run = is_date(folder) || RUN_FOLDERS.contains(&above);
     // DCP files without a step form a group in any case.
-    let is_none = if is_dcp { is_run || OF_RUNS_OR_STEPS.contains(&above) } else { !is_orbax };
-    if is_none || OF_PARTS.contains(&above) {
+    let is_none = if is_dcp { is_run || RUN_OR_STEP_FOLDERS.contains(&above) } else { !is_orbax };
+    if is_none || PART_FOLDERS.contains(&above) {
         return None;
     }
     Some(folder.parse().ok().filter(|_| !is_run))
 }
 
 /// Returns the step folder of two nested folders that both have a step's name.
-fn within(key: &str, outer: Folder, inner: Folder) -> Folder {
+fn choose_nested(key: &str, outer: StepFolder, inner: StepFolder) -> StepFolder {
     // DeepSpeed inside a folder of the Trainer of transformers.
     if inner.at == outer.end
         && outer.name(key).starts_with("checkpoint")
@@ -154,30 +156,30 @@ fn within(key: &str, outer: Folder, inner: Folder) -> Folder {
         return outer;
     }
     // Ranks are numbered from zero, as steps may be.
-    let is_doubtful = if inner.is_number {
+    let is_ambiguous = if inner.is_number {
         !outer.is_number || outer.step.is_none() || inner.at == outer.end
     } else {
         inner.is_ep
     };
     // Job ids are longer than step numbers.
     let is_nested = inner.is_number && outer.end - outer.at <= NESTED_DIGITS_MAX + 1;
-    let inner = Folder { is_nested, ..inner };
-    if is_doubtful { inner.in_doubt() } else { inner }
+    let inner = StepFolder { is_nested, ..inner };
+    if is_ambiguous { inner.without_step() } else { inner }
 }
 
 /// True if a file in a step folder is another complete checkpoint, as Lightning writes them: the folder is
 /// then named after a setting or another run.
-fn is_checkpoint_of_its_own(name: &str, of: Option<u64>) -> bool {
+fn is_separate_checkpoint(name: &str, folder_step: Option<u64>) -> bool {
     let step = name.ends_with(".ckpt").then(|| step_of(name, &["model", "weights", "ep"])).flatten();
-    step.is_some_and(|step| Some(step.value) != of)
+    step.is_some_and(|step| Some(step.value) != folder_step)
 }
 
 /// True if a folder below a step folder is a plain number, other than those of ranks.
-pub(super) fn has_numbers(rest: &str) -> bool {
+pub(super) fn has_numbered_folder(rest: &str) -> bool {
     let Some((folders, _)) = rest.rsplit_once('/') else { return false };
     let mut above = "";
     folders.split('/').any(|folder| {
-        let is_part = OF_PARTS.contains(&above);
+        let is_part = PART_FOLDERS.contains(&above);
         above = folder;
         !is_part && is_number(folder)
     })
@@ -197,10 +199,10 @@ fn is_number(folder: &str) -> bool {
 }
 
 /// True if a file in a folder with a plain number is Orbax's.
-fn is_of_orbax(rest: &str) -> bool {
+fn is_orbax_file(rest: &str) -> bool {
     let first = rest.split('/').next().unwrap_or_default();
-    let is_tensors = TENSOR_ENDINGS.contains(&ending(rest));
-    is_only_of_orbax(rest)
+    let is_tensors = TENSOR_ENDINGS.contains(&extension(rest));
+    is_exclusive_orbax_file(rest)
         || rest.starts_with('_')
         || rest == "checkpoint"
         || (ORBAX_ITEMS.contains(&first) && first.len() < rest.len() && !is_tensors)
@@ -208,7 +210,7 @@ fn is_of_orbax(rest: &str) -> bool {
 
 /// True if only Orbax writes such a file: `commit_success.txt`, or `manifest.ocdbt` and `d/0af3`, in an
 /// item's folder or without one.
-fn is_only_of_orbax(rest: &str) -> bool {
+fn is_exclusive_orbax_file(rest: &str) -> bool {
     let is_array = |inner: &str| {
         let hash = inner.strip_prefix("d/").unwrap_or_default();
         ORBAX_FILES.contains(&inner)

@@ -8,54 +8,54 @@
 //! these conditions hold again. The deletion of older groups requires certainty in addition: no file was
 //! written after the last one.
 
-use super::lack::Lack;
-use super::layout::{Layout, Place, Role, is_aside, is_small, is_weights};
-use super::moment::Moment;
-use super::named::Named;
+use super::expected_files::ExpectedFiles;
+use super::incompleteness::Incompleteness;
+use super::layout::{CheckpointKey, FileRole, Layout, is_description, is_small, is_weights};
+use super::write_time::WriteTime;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 /// Memory of a file in addition to its name, including its share of a tree node; and memory of a group.
 const FILE_BYTES: usize = 64;
-const GROUP_BYTES: usize = size_of::<Group>() + 128;
+const GROUP_BYTES: usize = size_of::<CheckpointGroup>() + 128;
 
 /// A file of a group.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct File {
+pub(super) struct GroupFile {
     pub(super) bytes: u64,
-    pub(super) at: Moment,
+    pub(super) at: WriteTime,
 }
 
 /// Properties of the groups of a series as a whole.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Habits {
+pub(super) struct SeriesHabits {
     /// True if one of them had a last file.
-    pub(super) is_marked: bool,
+    pub(super) has_last_file: bool,
     /// True if one of them had the file that the Trainer of transformers writes last.
     pub(super) is_of_trainer: bool,
     /// The latest pointer file beside them that declared a group complete.
-    pub(super) pointed: Option<Pointed>,
+    pub(super) pointed: Option<PointerRecord>,
     /// By number of files with tensors: the groups with that number, by start.
-    tensors: BTreeMap<u32, BTreeSet<Began>>,
+    tensors: BTreeMap<u32, BTreeSet<GroupStart>>,
 }
 
 /// Start of a group, its step and its serial number.
-type Began = (Moment, Option<u64>, u32);
+type GroupStart = (WriteTime, Option<u64>, u32);
 
 /// Number of files with tensors in a group, and its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct GroupSize {
     tensors: u32,
-    began: Began,
+    began: GroupStart,
 }
 
-impl Habits {
+impl SeriesHabits {
     /// Updates the counts for a group whose size changes from `before` to `now`.
-    pub(super) fn recount(&mut self, before: Option<Size>, now: Option<Size>) {
+    pub(super) fn recount(&mut self, before: Option<GroupSize>, now: Option<GroupSize>) {
         if before == now {
             return;
         }
-        if let Some(Size { tensors, began }) = before
+        if let Some(GroupSize { tensors, began }) = before
             && let Some(groups) = self.tensors.get_mut(&tensors)
         {
             groups.remove(&began);
@@ -63,16 +63,17 @@ impl Habits {
                 self.tensors.remove(&tensors);
             }
         }
-        if let Some(Size { tensors, began }) = now {
+        if let Some(GroupSize { tensors, began }) = now {
             self.tensors.entry(tensors).or_default().insert(began);
         }
     }
 
     /// True if an earlier group has more files with tensors than this one, and no other has as many. Later
     /// groups are ignored, because a run may begin to write more files.
-    fn has_only_larger(&self, one: Size) -> bool {
+    fn has_only_larger(&self, one: GroupSize) -> bool {
         let after = (Bound::Excluded(one.tensors), Bound::Unbounded);
-        let is_earlier = |groups: &BTreeSet<Began>| groups.first().is_some_and(|began| *began < one.began);
+        let is_earlier =
+            |groups: &BTreeSet<GroupStart>| groups.first().is_some_and(|began| *began < one.began);
         let mut larger = self.tensors.range(after);
         self.tensors.get(&one.tensors).is_none_or(|alike| alike.len() < 2)
             && larger.any(|(_, groups)| is_earlier(groups))
@@ -81,8 +82,8 @@ impl Habits {
 
 /// Time of a pointer file that declared a group complete, and the content of that group then.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pointed {
-    pub(super) at: Moment,
+pub(super) struct PointerRecord {
+    pub(super) at: WriteTime,
     /// `None` if files were added afterwards: the group was not complete then.
     pub(super) files: Option<u32>,
     pub(super) tensors: u32,
@@ -90,19 +91,19 @@ pub(super) struct Pointed {
 
 /// Group of files; see the module.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct CheckpointGroup {
     /// Serial number among all groups.
     pub(super) serial: u32,
     pub(super) prefix: Box<str>,
     pub(super) layout: Layout,
     pub(super) step: Option<u64>,
     /// By the part of the key after the prefix; `None` if there were too many to remember.
-    names: Option<BTreeMap<Box<str>, File>>,
+    names: Option<BTreeMap<Box<str>, GroupFile>>,
     names_bytes: usize,
     pub(super) files: u32,
     pub(super) bytes: u64,
-    pub(super) first: Moment,
-    pub(super) last: Moment,
+    pub(super) first: WriteTime,
+    pub(super) last: WriteTime,
     parts: u32,
     wholes: u32,
     /// Parts that are not numbered with a total and are not mere descriptions.
@@ -110,44 +111,44 @@ pub(super) struct Group {
     /// Parts that are more than texts and descriptions; and files with weights, among these or others.
     pub(super) tensors: u32,
     weights: u32,
-    named: Named,
+    expected: ExpectedFiles,
     /// Time of the latest part, including late small ones; and time of the latest required part.
-    parts_at: Moment,
-    needed_at: Moment,
+    parts_at: WriteTime,
+    needed_at: WriteTime,
     /// Time of the latest last file, and time of the latest pointer file that named this group.
-    last_file_at: Option<Moment>,
-    pointed_at: Option<Moment>,
+    last_file_at: Option<WriteTime>,
+    pointed_at: Option<WriteTime>,
     last_files: u32,
     /// True if its folder has the name that the Trainer of transformers uses; and true if the Trainer's last
     /// file is there.
-    is_in_trainers: bool,
+    is_in_trainer_folder: bool,
     has_trainer_state: bool,
     /// Start of the current rewrite, and shards and files with tensors written since.
-    round_at: Moment,
-    round_shards: u32,
-    round_tensors: u32,
-    wants_last: bool,
+    rewrite_at: WriteTime,
+    rewrite_shards: u32,
+    rewrite_tensors: u32,
+    needs_last_file: bool,
     /// True if nothing writes it any more: the next group has begun, or it is quiet.
     is_closed: bool,
     /// True if it has not been written for the quiet time.
     is_quiet: bool,
     /// True if a part was deleted.
-    is_torn: bool,
+    has_deletion: bool,
     /// True if it was complete before and is being written again.
-    is_again: bool,
+    is_rewrite: bool,
     /// True if a file of it carries another step's name: it may be a run and not a checkpoint.
     pub(super) holds_steps: bool,
     /// True if its name or that of a file may distinguish runs or parts.
-    pub(super) in_doubt: bool,
+    pub(super) is_ambiguous: bool,
 }
 
-impl Group {
-    pub(super) fn new(serial: u32, place: &Place<'_>, at: Moment) -> Self {
+impl CheckpointGroup {
+    pub(super) fn new(serial: u32, parsed: &CheckpointKey<'_>, at: WriteTime) -> Self {
         Self {
             serial,
-            prefix: place.prefix.into(),
-            layout: place.layout,
-            step: place.step,
+            prefix: parsed.prefix.into(),
+            layout: parsed.layout,
+            step: parsed.step,
             names: Some(BTreeMap::new()),
             names_bytes: 0,
             files: 0,
@@ -159,24 +160,24 @@ impl Group {
             loose: 0,
             tensors: 0,
             weights: 0,
-            named: Named::default(),
-            parts_at: Moment::default(),
-            needed_at: Moment::default(),
+            expected: ExpectedFiles::default(),
+            parts_at: WriteTime::default(),
+            needed_at: WriteTime::default(),
             last_file_at: None,
             pointed_at: None,
             last_files: 0,
-            is_in_trainers: place.is_in_trainers(),
+            is_in_trainer_folder: parsed.is_in_trainer_folder(),
             has_trainer_state: false,
-            round_at: Moment::default(),
-            round_shards: 0,
-            round_tensors: 0,
-            wants_last: false,
+            rewrite_at: WriteTime::default(),
+            rewrite_shards: 0,
+            rewrite_tensors: 0,
+            needs_last_file: false,
             is_closed: false,
             is_quiet: false,
-            is_torn: false,
-            is_again: false,
+            has_deletion: false,
+            is_rewrite: false,
             holds_steps: false,
-            in_doubt: false,
+            is_ambiguous: false,
         }
     }
 
@@ -186,88 +187,94 @@ impl Group {
     }
 
     /// Records the write of a file.
-    pub(super) fn wrote(&mut self, place: &Place<'_>, bytes: u64, at: Moment, habits: &Habits) {
-        let begins_anew = self.is_complete(habits) && place.role != Role::Extra;
-        let file = File { bytes, at };
-        let before = self.names.as_mut().and_then(|names| names.insert(place.rest.into(), file));
+    pub(super) fn record_write(
+        &mut self,
+        parsed: &CheckpointKey<'_>,
+        bytes: u64,
+        at: WriteTime,
+        habits: &SeriesHabits,
+    ) {
+        let restarts = self.is_complete(habits) && parsed.role != FileRole::Extra;
+        let file = GroupFile { bytes, at };
+        let before = self.names.as_mut().and_then(|names| names.insert(parsed.rest.into(), file));
         match before {
             Some(before) => self.bytes -= before.bytes,
             None => {
                 self.files += 1;
-                self.names_bytes += place.rest.len() + FILE_BYTES;
+                self.names_bytes += parsed.rest.len() + FILE_BYTES;
             }
         }
         self.bytes += bytes;
         (self.first, self.last) = (self.first.min(at), self.last.max(at));
-        self.wants_last |= place.wants_last;
-        self.holds_steps |= place.holds_steps;
-        self.in_doubt |= place.in_doubt;
-        if place.wants_last {
+        self.needs_last_file |= parsed.needs_last;
+        self.holds_steps |= parsed.holds_steps;
+        self.is_ambiguous |= parsed.is_ambiguous;
+        if parsed.needs_last {
             // The content of a step folder is more informative than its name.
-            self.layout = place.layout;
+            self.layout = parsed.layout;
         }
-        if place.role == Role::Extra {
+        if parsed.role == FileRole::Extra {
             return;
         }
         if before.is_none() {
-            self.count(place);
+            self.count_added(parsed);
         }
-        self.is_torn &= place.role != Role::Last && (self.wants_last || habits.is_marked);
-        if self.is_late(place, before) {
+        self.has_deletion &= parsed.role != FileRole::Last && (self.needs_last_file || habits.has_last_file);
+        if self.is_late(parsed, before) {
             self.parts_at = self.parts_at.max(at);
             return;
         }
         // The first write of a file during a rewrite does not start another rewrite.
-        if begins_anew && before.is_some_and(|file| file.at >= self.round_at) {
-            (self.is_again, self.round_at) = (true, at);
-            (self.round_shards, self.round_tensors) = (0, 0);
+        if restarts && before.is_some_and(|file| file.at >= self.rewrite_at) {
+            (self.is_rewrite, self.rewrite_at) = (true, at);
+            (self.rewrite_shards, self.rewrite_tensors) = (0, 0);
         }
         (self.is_closed, self.is_quiet) = (false, false);
-        if place.role == Role::Last {
+        if parsed.role == FileRole::Last {
             self.last_file_at = self.last_file_at.max(Some(at));
         } else {
             self.parts_at = self.parts_at.max(at);
             self.needed_at = self.needed_at.max(at);
         }
-        if before.is_none_or(|file| file.at < self.round_at) {
-            self.round_shards += u32::from(is_shard(place));
-            self.round_tensors += u32::from(is_tensor(place));
+        if before.is_none_or(|file| file.at < self.rewrite_at) {
+            self.rewrite_shards += u32::from(is_shard(parsed));
+            self.rewrite_tensors += u32::from(is_tensor(parsed));
         }
-        let lacks_last = self.last_file_at.is_some_and(|last| last < self.round_at);
-        self.is_again &= self.round_tensors < self.tensors || lacks_last;
+        let is_last_missing = self.last_file_at.is_some_and(|last| last < self.rewrite_at);
+        self.is_rewrite &= self.rewrite_tensors < self.tensors || is_last_missing;
     }
 
     /// True if a part does not affect completeness: a text or a description that is new, or that came after
     /// the last file.
-    fn is_late(&self, place: &Place<'_>, before: Option<File>) -> bool {
-        let is_part_of_it = |file: File| self.last_said().is_none_or(|last| file.at <= last);
-        is_small(place) && !before.is_some_and(is_part_of_it)
+    fn is_late(&self, parsed: &CheckpointKey<'_>, before: Option<GroupFile>) -> bool {
+        let is_before_last = |file: GroupFile| self.last_sign().is_none_or(|last| file.at <= last);
+        is_small(parsed) && !before.is_some_and(is_before_last)
     }
 
     /// Counts a new file.
-    fn count(&mut self, place: &Place<'_>) {
-        self.named.came(place);
-        self.has_trainer_state |= place.is_trainer_state();
-        self.tally(place, 1);
+    fn count_added(&mut self, parsed: &CheckpointKey<'_>) {
+        self.expected.add(parsed);
+        self.has_trainer_state |= parsed.is_trainer_state();
+        self.tally(parsed, 1);
     }
 
     /// Counts a removed file.
-    fn discount(&mut self, place: &Place<'_>) {
-        self.named.went(place);
-        self.has_trainer_state &= !place.is_trainer_state();
-        self.tally(place, -1);
+    fn count_removed(&mut self, parsed: &CheckpointKey<'_>) {
+        self.expected.remove(parsed);
+        self.has_trainer_state &= !parsed.is_trainer_state();
+        self.tally(parsed, -1);
     }
 
     /// Adds `by` to the counts of such files.
-    fn tally(&mut self, place: &Place<'_>, by: i32) {
-        let is_part = place.role != Role::Last;
+    fn tally(&mut self, parsed: &CheckpointKey<'_>, by: i32) {
+        let is_part = parsed.role != FileRole::Last;
         for (count, is_such) in [
             (&mut self.last_files, !is_part),
             (&mut self.parts, is_part),
-            (&mut self.wholes, place.role == Role::Whole),
-            (&mut self.loose, is_loose(place)),
-            (&mut self.tensors, is_tensor(place)),
-            (&mut self.weights, is_weights(place)),
+            (&mut self.wholes, parsed.role == FileRole::Whole),
+            (&mut self.loose, is_unnumbered(parsed)),
+            (&mut self.tensors, is_tensor(parsed)),
+            (&mut self.weights, is_weights(parsed)),
         ] {
             if is_such {
                 *count = count.saturating_add_signed(by);
@@ -276,116 +283,129 @@ impl Group {
     }
 
     /// Records the deletion of a file. Returns true if the group had it.
-    pub(super) fn deleted(&mut self, place: &Place<'_>) -> bool {
+    pub(super) fn record_delete(&mut self, parsed: &CheckpointKey<'_>) -> bool {
         let Some(names) = &mut self.names else {
             // The remaining files are unknown, so the group is not complete.
             self.files = self.files.saturating_sub(1);
-            self.is_torn = true;
+            self.has_deletion = true;
             return true;
         };
-        let Some(file) = names.remove(place.rest) else { return false };
+        let Some(file) = names.remove(parsed.rest) else { return false };
         self.files -= 1;
         self.bytes -= file.bytes;
-        self.names_bytes -= place.rest.len() + FILE_BYTES;
-        if place.role == Role::Extra {
+        self.names_bytes -= parsed.rest.len() + FILE_BYTES;
+        if parsed.role == FileRole::Extra {
             return true;
         }
-        self.discount(place);
-        if place.role != Role::Last {
-            self.is_torn |= !self.is_late(place, Some(file));
+        self.count_removed(parsed);
+        if parsed.role != FileRole::Last {
+            self.has_deletion |= !self.is_late(parsed, Some(file));
         } else if self.last_files == 0 {
             self.last_file_at = None;
         }
-        if file.at >= self.round_at {
-            self.round_shards = self.round_shards.saturating_sub(u32::from(is_shard(place)));
-            self.round_tensors = self.round_tensors.saturating_sub(u32::from(is_tensor(place)));
+        if file.at >= self.rewrite_at {
+            self.rewrite_shards = self.rewrite_shards.saturating_sub(u32::from(is_shard(parsed)));
+            self.rewrite_tensors = self.rewrite_tensors.saturating_sub(u32::from(is_tensor(parsed)));
         }
         true
     }
 
     /// True if all files are there.
-    pub(super) fn is_complete(&self, habits: &Habits) -> bool {
-        self.lack(habits).is_none()
+    pub(super) fn is_complete(&self, habits: &SeriesHabits) -> bool {
+        self.incompleteness(habits).is_none()
     }
 
     /// True if all files are there beyond doubt.
-    pub(super) fn is_certain(&self, habits: &Habits) -> bool {
-        self.doubt(habits).is_none()
+    pub(super) fn is_certain(&self, habits: &SeriesHabits) -> bool {
+        self.uncertainty(habits).is_none()
     }
 
     /// Returns why it is not complete; `None` if it is.
-    pub(super) fn lack(&self, habits: &Habits) -> Option<Lack> {
+    pub(super) fn incompleteness(&self, habits: &SeriesHabits) -> Option<Incompleteness> {
         if self.tensors == 0 {
-            return Some(Lack::Weights);
+            return Some(Incompleteness::Weights);
         }
-        if self.is_torn {
-            return Some(Lack::Deleted);
+        if self.has_deletion {
+            return Some(Incompleteness::Deleted);
         }
-        if !self.named.has_shards() {
-            return Some(Lack::Shards);
+        if !self.expected.has_shards() {
+            return Some(Incompleteness::Shards);
         }
         let is_of_trainer = self.is_of_trainer(habits);
         if is_of_trainer && self.weights == 0 {
-            return Some(Lack::Weights);
+            return Some(Incompleteness::Weights);
         }
-        if self.is_marked(habits) {
-            let has_last = self.last_file_at.is_some() && self.named.has_metadata();
+        if self.needs_last(habits) {
+            let has_last = self.last_file_at.is_some() && self.expected.has_metadata();
             if !has_last || (is_of_trainer && !self.has_trainer_state) {
-                return Some(Lack::Last);
+                return Some(Incompleteness::LastFile);
             }
-            return self.lack_of_order(habits, Lack::Late, self.is_sealed() && !is_of_trainer);
+            return self.order_incompleteness(
+                habits,
+                Incompleteness::AfterLast,
+                self.is_sealed() && !is_of_trainer,
+            );
         }
-        if let (true, Some(pointed)) = (self.layout.is_pointed(), habits.pointed) {
-            return self.lack_of_order(habits, Lack::Last, self.is_pointed() || self.is_like(&pointed));
+        if let (true, Some(pointed)) = (self.layout.has_pointer(), habits.pointed) {
+            return self.order_incompleteness(
+                habits,
+                Incompleteness::LastFile,
+                self.is_pointed() || self.matches_pointed(&pointed),
+            );
         }
-        let are_all = u64::from(self.round_shards) >= self.named.shards();
+        let are_all = u64::from(self.rewrite_shards) >= self.expected.shards();
         let is_all = match self.layout {
             _ if self.wholes == self.parts => true,
             Layout::Safetensors => self.is_sealed() || are_all,
             // In a step folder optimizer state may follow, which announces no total.
-            Layout::Plain if self.named.shards() > 0 && self.loose == 0 && are_all => true,
+            Layout::Plain if self.expected.shards() > 0 && self.loose == 0 && are_all => true,
             _ => self.is_closed,
         };
-        (!is_all).then_some(Lack::Open)
+        (!is_all).then_some(Incompleteness::MaybeUnfinished)
     }
 
     /// Returns why a group with all named files is not complete, unless its framework declares it complete.
     /// An upload from a disk keeps no order; its repetition, or a smaller checkpoint than others, could pass
     /// for an interrupted one.
-    fn lack_of_order(&self, habits: &Habits, early: Lack, is_said: bool) -> Option<Lack> {
-        if is_said {
+    fn order_incompleteness(
+        &self,
+        habits: &SeriesHabits,
+        early: Incompleteness,
+        is_declared: bool,
+    ) -> Option<Incompleteness> {
+        if is_declared {
             return None;
         }
-        let is_in_order = self.is_sealed() && self.is_marked(habits);
-        if !is_in_order && self.is_again {
-            return Some(Lack::Again);
+        let is_in_order = self.is_sealed() && self.needs_last(habits);
+        if !is_in_order && self.is_rewrite {
+            return Some(Incompleteness::Rewritten);
         }
         if !is_in_order && !self.is_quiet {
             return Some(early);
         }
-        (!self.is_as_large(habits)).then_some(Lack::Fewer)
+        (!self.is_as_large(habits)).then_some(Incompleteness::FewerTensors)
     }
 
     /// Returns why it may be incomplete: the last file is missing or did not come last, and only the quiet
     /// time indicates completeness.
-    pub(super) fn doubt(&self, habits: &Habits) -> Option<Lack> {
-        if let Some(lack) = self.lack(habits) {
-            return Some(lack);
+    pub(super) fn uncertainty(&self, habits: &SeriesHabits) -> Option<Incompleteness> {
+        if let Some(missing) = self.incompleteness(habits) {
+            return Some(missing);
         }
-        let wants_weights =
+        let needs_weights =
             matches!(self.layout, Layout::Transformers | Layout::DeepSpeed | Layout::Megatron);
-        if wants_weights && self.weights == 0 {
-            return Some(Lack::Weights);
+        if needs_weights && self.weights == 0 {
+            return Some(Incompleteness::Weights);
         }
-        if self.is_marked(habits) {
-            return (self.last_file_at < Some(self.parts_at)).then_some(Lack::Late);
+        if self.needs_last(habits) {
+            return (self.last_file_at < Some(self.parts_at)).then_some(Incompleteness::AfterLast);
         }
-        let pointed = habits.pointed.filter(|_| self.layout.is_pointed())?;
+        let pointed = habits.pointed.filter(|_| self.layout.has_pointer())?;
         if self.pointed_at >= Some(self.parts_at) {
             return None;
         }
-        let is_like = pointed.files == Some(self.files) && self.last <= pointed.at && !self.is_again;
-        (!is_like).then_some(Lack::Last)
+        let is_like = pointed.files == Some(self.files) && self.last <= pointed.at && !self.is_rewrite;
+        (!is_like).then_some(Incompleteness::LastFile)
     }
 
     /// True if the framework's last file came last, apart from texts and descriptions.
@@ -399,51 +419,51 @@ impl Group {
     }
 
     /// True if it was there when another group was named, with as many files with tensors.
-    fn is_like(&self, pointed: &Pointed) -> bool {
+    fn matches_pointed(&self, pointed: &PointerRecord) -> bool {
         pointed.files.is_some()
             && pointed.tensors == self.tensors
             && self.needed_at <= pointed.at
-            && !self.is_again
+            && !self.is_rewrite
     }
 
     /// Returns the time of the last sign that it is complete.
-    fn last_said(&self) -> Option<Moment> {
+    fn last_sign(&self) -> Option<WriteTime> {
         self.last_file_at.max(self.pointed_at)
     }
 
     /// True if no earlier group of its run has more files with tensors, or another has as many: two uploads
     /// do not stop at the same file. For Orbax the number carries no information, as it varies.
-    fn is_as_large(&self, habits: &Habits) -> bool {
+    fn is_as_large(&self, habits: &SeriesHabits) -> bool {
         self.layout == Layout::Orbax || !self.size().is_some_and(|size| habits.has_only_larger(size))
     }
 
     /// True if its framework writes a last file.
-    pub(super) fn is_marked(&self, habits: &Habits) -> bool {
-        self.wants_last || (habits.is_marked && self.layout != Layout::Safetensors)
+    pub(super) fn needs_last(&self, habits: &SeriesHabits) -> bool {
+        self.needs_last_file || (habits.has_last_file && self.layout != Layout::Safetensors)
     }
 
     /// True if the Trainer of transformers writes it.
-    fn is_of_trainer(&self, habits: &Habits) -> bool {
-        self.is_in_trainers && (self.has_trainer_state || habits.is_of_trainer)
+    fn is_of_trainer(&self, habits: &SeriesHabits) -> bool {
+        self.is_in_trainer_folder && (self.has_trainer_state || habits.is_of_trainer)
     }
 
     /// Returns the number of files with tensors and the start, if the file names are remembered.
-    pub(super) fn size(&self) -> Option<Size> {
+    pub(super) fn size(&self) -> Option<GroupSize> {
         let began = (self.first, self.step, self.serial);
-        self.names.is_some().then_some(Size { tensors: self.tensors, began })
+        self.names.is_some().then_some(GroupSize { tensors: self.tensors, began })
     }
 
     /// Records that a pointer file declares this group complete.
-    pub(super) fn point_at(&mut self, at: Moment) {
+    pub(super) fn mark_pointed(&mut self, at: WriteTime) {
         if self.parts > 0 {
             self.pointed_at = self.pointed_at.max(Some(at));
         }
-        self.is_torn = false;
+        self.has_deletion = false;
     }
 
     /// Returns the content at the time it is named.
-    pub(super) fn pointed(&self, at: Moment) -> Pointed {
-        Pointed { at, files: Some(self.files), tensors: self.tensors }
+    pub(super) fn pointer_record(&self, at: WriteTime) -> PointerRecord {
+        PointerRecord { at, files: Some(self.files), tensors: self.tensors }
     }
 
     /// Records that the next group has begun.
@@ -452,24 +472,24 @@ impl Group {
     }
 
     /// Records that the quiet time has passed without a write.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn mark_quiet(&mut self) {
         (self.is_closed, self.is_quiet) = (true, true);
     }
 
     /// Returns the time of the latest required file.
-    pub(super) fn written(&self) -> Moment {
+    pub(super) fn written(&self) -> WriteTime {
         self.needed_at.max(self.last_file_at.unwrap_or_default())
     }
 
     /// Returns the time of the oldest of the current files; if these are not remembered, that of the first
     /// write.
-    pub(super) fn oldest(&self) -> Moment {
+    pub(super) fn oldest(&self) -> WriteTime {
         let oldest = self.names.as_ref().and_then(|names| names.values().map(|file| file.at).min());
         oldest.unwrap_or(self.first)
     }
 
     /// Returns the files by the part of the key after the prefix, if they are remembered.
-    pub(super) fn names(&self) -> Option<&BTreeMap<Box<str>, File>> {
+    pub(super) fn names(&self) -> Option<&BTreeMap<Box<str>, GroupFile>> {
         self.names.as_ref()
     }
 
@@ -482,20 +502,20 @@ impl Group {
     /// Returns the bytes of memory in use.
     pub(super) fn memory_bytes(&self) -> usize {
         let names = if self.names.is_some() { self.names_bytes } else { 0 };
-        GROUP_BYTES + self.prefix.len() + names + self.named.memory_bytes()
+        GROUP_BYTES + self.prefix.len() + names + self.expected.memory_bytes()
     }
 }
 
 /// True if nothing indicates when all parts like this one are there.
-fn is_loose(place: &Place<'_>) -> bool {
-    place.role == Role::Part && !is_aside(place.rest)
+fn is_unnumbered(parsed: &CheckpointKey<'_>) -> bool {
+    parsed.role == FileRole::Part && !is_description(parsed.rest)
 }
 
-fn is_shard(place: &Place<'_>) -> bool {
-    matches!(place.role, Role::Shard { .. })
+fn is_shard(parsed: &CheckpointKey<'_>) -> bool {
+    matches!(parsed.role, FileRole::Shard { .. })
 }
 
 /// True if a part is more than a text or a description.
-pub(super) fn is_tensor(place: &Place<'_>) -> bool {
-    matches!(place.role, Role::Part | Role::Whole | Role::Shard { .. }) && !is_small(place)
+pub(super) fn is_tensor(parsed: &CheckpointKey<'_>) -> bool {
+    matches!(parsed.role, FileRole::Part | FileRole::Whole | FileRole::Shard { .. }) && !is_small(parsed)
 }

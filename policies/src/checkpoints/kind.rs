@@ -3,7 +3,7 @@
 //! Plugins of frameworks determine which keys belong to checkpoints and models; the names of the parts of a
 //! model are the same in all frameworks.
 
-use crate::key::{at_dot, name_of};
+use crate::key_parts::{name_of, split_at_last_dot};
 use crate::language::ModelFileKind;
 
 /// Beginnings and ends of names with the content of such files; the first match counts.
@@ -79,7 +79,7 @@ const KINDS: &[(&str, &str, ModelFileKind)] = &[
 #[must_use]
 pub fn model_file_kind(key: &str) -> Option<ModelFileKind> {
     let name = name_of(key);
-    if is_of_tensorflow(name) {
+    if is_tensorflow_checkpoint(name) {
         return Some(ModelFileKind::Checkpoint);
     }
     let (first, last) = (name.as_bytes().first(), name.as_bytes().last());
@@ -88,7 +88,7 @@ pub fn model_file_kind(key: &str) -> Option<ModelFileKind> {
         // A name without an end is the whole name, unless it is a customary beginning.
         (begin, "") => {
             first == begin.as_bytes().first()
-                && (name == begin || (is_beginning(begin) && name.starts_with(begin)))
+                && (name == begin || (is_customary_beginning(begin) && name.starts_with(begin)))
         }
         (begin, end) => {
             last == end.as_bytes().last()
@@ -101,13 +101,14 @@ pub fn model_file_kind(key: &str) -> Option<ModelFileKind> {
 }
 
 /// True for names such as `ckpt-500.index` and `ckpt-500.data-00000-of-00002`.
-fn is_of_tensorflow(name: &str) -> bool {
-    let is_its = |ending: &str| ending == "index" || ending.starts_with("data-");
-    let stem = at_dot(name).filter(|(_, ending)| is_its(ending)).map(|(stem, _)| stem);
+fn is_tensorflow_checkpoint(name: &str) -> bool {
+    let is_tensorflow_extension = |ending: &str| ending == "index" || ending.starts_with("data-");
+    let stem =
+        split_at_last_dot(name).filter(|(_, ending)| is_tensorflow_extension(ending)).map(|(stem, _)| stem);
     stem.is_some_and(|stem| stem == "variables" || stem.contains("ckpt"))
 }
 
-fn is_beginning(begin: &str) -> bool {
+fn is_customary_beginning(begin: &str) -> bool {
     matches!(begin, "optimizer" | "optim" | "tokenizer" | "vocab.")
 }
 

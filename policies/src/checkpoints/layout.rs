@@ -5,11 +5,12 @@
 //! it is the run's name. Names alone decide, so a listing gives the same result as the writes. Always: a name
 //! that may be either a run's or a checkpoint's is never treated in a way that allows its deletion.
 
-use super::folder::{self, Folder, Folders};
+use super::folder::{self, FolderSearch, StepFolder};
 use super::step::{
-    NOT_OF_FOLDERS, Step, has_no_other_words, has_number, shape, step_of, tells_steps_only, without_version,
+    NOT_IN_FOLDERS, StepNumber, has_no_other_words, has_only_step_numbers, has_other_step_number, shape,
+    step_of, without_version,
 };
-use crate::key::{at_dot, ending, name_at, name_of, split};
+use crate::key_parts::{extension, name_at, name_of, split, split_at_last_dot};
 use crate::language::ModelFileKind;
 
 /// Framework that writes such groups.
@@ -53,14 +54,14 @@ impl Layout {
     }
 
     /// True if a pointer file beside the groups is written when one of them is complete.
-    pub(super) const fn is_pointed(self) -> bool {
+    pub(super) const fn has_pointer(self) -> bool {
         matches!(self, Self::DeepSpeed | Self::Megatron)
     }
 }
 
 /// Role of a file in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum FileRole {
     /// Written before the last file.
     Part,
     /// A shard, one of `of` numbered files.
@@ -75,7 +76,7 @@ pub(super) enum Role {
 
 /// A parsed key: its run, group, step and role.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place<'k> {
+pub(super) struct CheckpointKey<'k> {
     /// Common beginning of all generations of the run: a folder with its trailing slash, or empty.
     pub(super) parent: &'k str,
     /// Common prefix of all keys of the group.
@@ -87,30 +88,30 @@ pub(super) struct Place<'k> {
     pub(super) series: String,
     pub(super) step: Option<u64>,
     pub(super) layout: Layout,
-    pub(super) role: Role,
+    pub(super) role: FileRole,
     /// True if groups with such files are never complete without a last file.
-    pub(super) wants_last: bool,
+    pub(super) needs_last: bool,
     /// True if the part after the prefix contains another step: the group may be a run and not a checkpoint.
     pub(super) holds_steps: bool,
     /// True if its name may distinguish runs or parts, not only steps.
-    pub(super) in_doubt: bool,
+    pub(super) is_ambiguous: bool,
 }
 
-impl Place<'_> {
+impl CheckpointKey<'_> {
     /// True if its folder has the name that the Trainer of transformers uses.
-    pub(super) fn is_in_trainers(&self) -> bool {
-        is_of_trainer(self.prefix, self.parent)
+    pub(super) fn is_in_trainer_folder(&self) -> bool {
+        is_trainer_folder(self.prefix, self.parent)
     }
 
     /// True if it is the Trainer's last file.
     pub(super) fn is_trainer_state(&self) -> bool {
-        self.rest == TRAINER_STATE && self.is_in_trainers()
+        self.rest == TRAINER_STATE && self.is_in_trainer_folder()
     }
 }
 
 /// True if a group with this prefix, in the folder of this run, has the name that the Trainer of transformers
 /// uses.
-pub(super) fn is_of_trainer(prefix: &str, parent: &str) -> bool {
+pub(super) fn is_trainer_folder(prefix: &str, parent: &str) -> bool {
     prefix[parent.len()..].starts_with("checkpoint-") && prefix.ends_with('/')
 }
 
@@ -121,7 +122,7 @@ const TEXT_ENDINGS: [&str; 13] =
     ["json", "jsonl", "txt", "md", "yaml", "yml", "toml", "csv", "tsv", "log", "py", "jinja", "html"];
 /// Other files with a vocabulary; and files with the name of a description that may be the model itself.
 const VOCABULARIES: [&str; 2] = ["spiece.model", "sentencepiece.bpe.model"];
-const MODELS: [&str; 2] = ["checkpoint", "model.json"];
+const MODEL_NAMES: [&str; 2] = ["checkpoint", "model.json"];
 /// Extensions of files with tensors.
 pub(super) const TENSOR_ENDINGS: [&str; 12] = [
     "pt",
@@ -152,12 +153,12 @@ pub(super) const POINTERS: [(&str, bool); 8] = [
 
 /// Parses a key; `None` if it is not part of a checkpoint. A key with a `#` is none, because `#` represents
 /// numbers in names of series.
-pub(super) fn place(key: &str) -> Option<Place<'_>> {
+pub(super) fn parse_key(key: &str) -> Option<CheckpointKey<'_>> {
     let name_at = name_at(key);
-    let place = match folder::of(key, name_at) {
-        Folders::Unfinished => None,
-        Folders::Step(folder) => Some(in_folder(key, name_at, &folder)),
-        Folders::Other => of_name(key, name_at),
+    let place = match folder::find_step_folder(key, name_at) {
+        FolderSearch::Unfinished => None,
+        FolderSearch::InStep(folder) => Some(parse_in_folder(key, name_at, &folder)),
+        FolderSearch::Other => parse_by_name(key, name_at),
     };
     place.filter(|_| !key.contains('#'))
 }
@@ -169,23 +170,23 @@ pub(super) fn pointer(key: &str) -> Option<&str> {
 }
 
 /// Parses a key in a step folder.
-fn in_folder<'k>(key: &'k str, name_at: usize, folder: &Folder) -> Place<'k> {
+fn parse_in_folder<'k>(key: &'k str, name_at: usize, folder: &StepFolder) -> CheckpointKey<'k> {
     let (name, rest, own) = (&key[name_at..], &key[folder.end..], folder.name(key));
-    let is_dcp = is_of_dcp(name);
+    let is_dcp = is_dcp_file(name);
     let layout = match layout_of_folder(own, name) {
         Layout::Plain if folder.is_orbax => Layout::Orbax,
         layout => layout,
     };
     let is_last = layout == Layout::Orbax && folder::ORBAX_LAST.contains(&rest);
     let role = match layout {
-        _ if is_last => Role::Last,
-        Layout::Orbax if folder.is_number => Role::Part,
+        _ if is_last => FileRole::Last,
+        Layout::Orbax if folder.is_number => FileRole::Part,
         _ => role_in_folder(name),
     };
     let (parent, prefix) = (&key[..folder.at], &key[..folder.end]);
     // A group without a certain step is a run of its own and is never deleted.
     let series = if folder.step.is_some() { format!("{parent}{}/", shape(own)) } else { prefix.to_owned() };
-    Place {
+    CheckpointKey {
         parent,
         prefix,
         rest,
@@ -193,16 +194,16 @@ fn in_folder<'k>(key: &'k str, name_at: usize, folder: &Folder) -> Place<'k> {
         step: folder.step,
         layout,
         role,
-        wants_last: layout == Layout::Orbax || is_dcp,
+        needs_last: layout == Layout::Orbax || is_dcp,
         holds_steps: holds_steps(rest, name, folder, layout),
-        in_doubt: folder.is_nested
+        is_ambiguous: folder.is_nested
             || (folder.is_number && is_dcp && may_be_job(own))
             || (!folder.is_number && may_be_run(own, layout)),
     }
 }
 
 /// Numbers below this may count rounds of trainings, as in `iter9`, instead of steps.
-const ROUNDS_MAX: u64 = 10;
+const ROUND_NUMBERS_END: u64 = 10;
 
 /// Minimum digits of a job id.
 const JOB_DIGITS_MIN: usize = 5;
@@ -217,17 +218,17 @@ fn may_be_job(folder: &str) -> bool {
 /// True if the name of a step folder may be a run's: `task-1-step-100`, and with files of no known framework
 /// `iter1-sft` and `iter2`.
 fn may_be_run(folder: &str, layout: Layout) -> bool {
-    let Some(step) = step_of(folder, &NOT_OF_FOLDERS) else { return true };
+    let Some(step) = step_of(folder, &NOT_IN_FOLDERS) else { return true };
     // Checkpoints at the second or third step are rare, but rounds of trainings are common.
     let is_round =
-        !step.is_strong && step.value < ROUNDS_MAX && !folder.to_ascii_lowercase().contains("epoch");
+        !step.is_strong && step.value < ROUND_NUMBERS_END && !folder.to_ascii_lowercase().contains("epoch");
     let is_plain = layout == Layout::Plain;
-    !tells_steps_only(folder) || (is_plain && (is_round || !has_no_other_words(&folder[step.end..])))
+    !has_only_step_numbers(folder) || (is_plain && (is_round || !has_no_other_words(&folder[step.end..])))
 }
 
 /// True if the content of a step folder names another step.
-fn holds_steps(rest: &str, name: &str, folder: &Folder, layout: Layout) -> bool {
-    if folder::has_numbers(rest) {
+fn holds_steps(rest: &str, name: &str, folder: &StepFolder, layout: Layout) -> bool {
+    if folder::has_numbered_folder(rest) {
         return true;
     }
     let is_plain = layout == Layout::Plain;
@@ -236,14 +237,14 @@ fn holds_steps(rest: &str, name: &str, folder: &Folder, layout: Layout) -> bool 
     let stem = shard(name).map_or(name.len(), |(stem, _)| stem);
     let step = step_of(&name[..stem], not).map(|step| step.value);
     let is_numbered = is_plain
-        && TENSOR_ENDINGS.contains(&ending(name))
-        && has_number(&name[..stem], folder.step.unwrap_or(0));
+        && TENSOR_ENDINGS.contains(&extension(name))
+        && has_other_step_number(&name[..stem], folder.step.unwrap_or(0));
     // Accelerate numbers objects that users register.
     (is_numbered || (step.is_some() && step != folder.step)) && !name.starts_with("custom_checkpoint_")
 }
 
 fn layout_of_folder(folder: &str, name: &str) -> Layout {
-    if is_of_dcp(name) && !folder.ends_with(".ckpt") && !folder.starts_with("iter_") {
+    if is_dcp_file(name) && !folder.ends_with(".ckpt") && !folder.starts_with("iter_") {
         Layout::Dcp
     } else if folder.starts_with("global_step") {
         Layout::DeepSpeed
@@ -258,21 +259,21 @@ fn layout_of_folder(folder: &str, name: &str) -> Layout {
     }
 }
 
-fn role_in_folder(name: &str) -> Role {
+fn role_in_folder(name: &str) -> FileRole {
     match name {
         // DCP; the Trainer; DeepSpeed inside a folder of another; Lightning and Megatron beside DCP.
-        ".metadata" | TRAINER_STATE | "latest" | "meta.pt" | "metadata.json" => Role::Last,
+        ".metadata" | TRAINER_STATE | "latest" | "meta.pt" | "metadata.json" => FileRole::Last,
         // Files that ranks and scripts write without synchronization.
-        "README.md" | "zero_to_fp32.py" | "training_args.bin" => Role::Extra,
-        _ if name.starts_with("rng_state") => Role::Extra,
-        _ => shard(name).map_or(Role::Part, |(_, of)| Role::Shard { of }),
+        "README.md" | "zero_to_fp32.py" | "training_args.bin" => FileRole::Extra,
+        _ if name.starts_with("rng_state") => FileRole::Extra,
+        _ => shard(name).map_or(FileRole::Part, |(_, of)| FileRole::Shard { of }),
     }
 }
 
 /// Parses a key without a step folder.
-fn of_name(key: &str, name_at: usize) -> Option<Place<'_>> {
+fn parse_by_name(key: &str, name_at: usize) -> Option<CheckpointKey<'_>> {
     let (folder, name) = key.split_at(name_at);
-    let whole = |at: usize, layout, role, wants_last| Place {
+    let whole = |at: usize, layout, role, wants_last| CheckpointKey {
         parent: folder,
         prefix: &key[..at],
         rest: &key[at..],
@@ -280,114 +281,115 @@ fn of_name(key: &str, name_at: usize) -> Option<Place<'_>> {
         step: None,
         layout,
         role,
-        wants_last,
+        needs_last: wants_last,
         holds_steps: false,
-        in_doubt: false,
+        is_ambiguous: false,
     };
-    if is_of_dcp(name) {
+    if is_dcp_file(name) {
         return Some(whole(name_at, Layout::Dcp, role_in_folder(name), true));
     }
-    if let Some((stem, role)) = of_tensorflow(name) {
+    if let Some((stem, role)) = tensorflow_role(name) {
         let at = name_at + stem + 1;
         let mut place = whole(at, Layout::TensorFlow, role, true);
         if let Some(step) = step_of(&name[..stem], &[]) {
             place.step = Some(step.value);
-            place.in_doubt = !tells_steps_only(&name[..stem]);
+            place.is_ambiguous = !has_only_step_numbers(&name[..stem]);
             place.series = format!("{folder}{}", shape(&name[..stem]));
         }
         return Some(place);
     }
-    let (_, ending) = at_dot(name)?;
+    let (_, ending) = split_at_last_dot(name)?;
     let is_index = name.ends_with(".safetensors.index.json") || name.ends_with(".bin.index.json");
     let is_tensors = TENSOR_ENDINGS.contains(&ending);
     if is_tensors && let Some((_, of)) = shard(name) {
-        return Some(whole(name_at, Layout::Safetensors, Role::Shard { of }, false));
+        return Some(whole(name_at, Layout::Safetensors, FileRole::Shard { of }, false));
     }
     if is_index {
-        return Some(whole(name_at, Layout::Safetensors, Role::Last, false));
+        return Some(whole(name_at, Layout::Safetensors, FileRole::Last, false));
     }
     if !is_tensors {
         return None;
     }
     if let Some(step) = step_of(name, &[]) {
-        return Some(numbered(key, name_at, ending, step));
+        return Some(parse_numbered(key, name_at, ending, step));
     }
     match name {
         "model.safetensors" | "pytorch_model.bin" | "diffusion_pytorch_model.safetensors" => {
-            Some(whole(key.len(), Layout::Safetensors, Role::Whole, false))
+            Some(whole(key.len(), Layout::Safetensors, FileRole::Whole, false))
         }
-        "last.ckpt" => Some(whole(key.len(), Layout::Lightning, Role::Whole, false)),
+        "last.ckpt" => Some(whole(key.len(), Layout::Lightning, FileRole::Whole, false)),
         _ => None,
     }
 }
 
 /// Parses a file with a step in its name. A `.ckpt` file is a whole checkpoint; other files of one step may
 /// be several.
-fn numbered<'k>(key: &'k str, name_at: usize, ending: &str, step: Step) -> Place<'k> {
+fn parse_numbered<'k>(key: &'k str, name_at: usize, ending: &str, step: StepNumber) -> CheckpointKey<'k> {
     let name = &key[name_at..];
     let is_whole = ending == "ckpt";
     let at = if is_whole { key.len() } else { name_at + step.end };
     let stem = if is_whole { without_version(name) } else { name[..step.end].to_owned() };
-    Place {
+    CheckpointKey {
         parent: &key[..name_at],
         prefix: &key[..at],
         rest: &key[at..],
         series: format!("{}{}", &key[..name_at], shape(&stem)),
         step: Some(step.value),
         layout: if is_whole { Layout::Lightning } else { Layout::Plain },
-        role: if is_whole { Role::Whole } else { Role::Part },
-        wants_last: false,
+        role: if is_whole { FileRole::Whole } else { FileRole::Part },
+        needs_last: false,
         holds_steps: false,
-        in_doubt: !tells_steps_only(&stem),
+        is_ambiguous: !has_only_step_numbers(&stem),
     }
 }
 
-pub(super) fn is_of_dcp(name: &str) -> bool {
+pub(super) fn is_dcp_file(name: &str) -> bool {
     name == ".metadata" || name.ends_with(".distcp")
 }
 
 /// True if a file in a folder with a step in its name would be a checkpoint's.
-pub(super) fn is_of_checkpoint(name: &str) -> bool {
-    TENSOR_ENDINGS.contains(&ending(name))
-        || role_in_folder(name) == Role::Last
+pub(super) fn is_checkpoint_file(name: &str) -> bool {
+    TENSOR_ENDINGS.contains(&extension(name))
+        || role_in_folder(name) == FileRole::Last
         || super::model_file_kind(name).is_some()
 }
 
 /// True if a file merely describes those beside it: an index of shards, a configuration, a tokenizer.
-pub(super) fn is_aside(name: &str) -> bool {
-    !TENSOR_ENDINGS.contains(&ending(name))
+pub(super) fn is_description(name: &str) -> bool {
+    !TENSOR_ENDINGS.contains(&extension(name))
         && matches!(super::model_file_kind(name), Some(ModelFileKind::Architecture | ModelFileKind::Metadata))
 }
 
 /// True if a part is a text or a description, which carries no information about the progress of its
 /// checkpoint.
-pub(super) fn is_small(place: &Place<'_>) -> bool {
+pub(super) fn is_small(parsed: &CheckpointKey<'_>) -> bool {
     // In Orbax no file with such a name is optional.
-    place.role == Role::Part && place.layout != Layout::Orbax && is_text(name_of(place.rest))
+    parsed.role == FileRole::Part && parsed.layout != Layout::Orbax && is_text(name_of(parsed.rest))
 }
 
 /// True if a file is a text or a description by its name.
 pub(super) fn is_text(name: &str) -> bool {
-    let is_text =
-        TEXT_ENDINGS.contains(&ending(name)) || VOCABULARIES.contains(&name) || name.contains(".tfevents.");
-    !MODELS.contains(&name) && (is_text || is_aside(name))
+    let is_text = TEXT_ENDINGS.contains(&extension(name))
+        || VOCABULARIES.contains(&name)
+        || name.contains(".tfevents.");
+    !MODEL_NAMES.contains(&name) && (is_text || is_description(name))
 }
 
 /// True if a file contains weights by its name, and not only state for training.
-pub(super) fn is_weights(place: &Place<'_>) -> bool {
-    let kind = super::model_file_kind(place.rest);
-    place.role != Role::Last
-        && !place.rest.starts_with("optim")
+pub(super) fn is_weights(parsed: &CheckpointKey<'_>) -> bool {
+    let kind = super::model_file_kind(parsed.rest);
+    parsed.role != FileRole::Last
+        && !parsed.rest.starts_with("optim")
         && matches!(kind, Some(ModelFileKind::Weights | ModelFileKind::Checkpoint))
 }
 
 /// Returns the length of the stem and the role of a file with a TensorFlow name.
-fn of_tensorflow(name: &str) -> Option<(usize, Role)> {
-    let (stem, ending) = at_dot(name)?;
+fn tensorflow_role(name: &str) -> Option<(usize, FileRole)> {
+    let (stem, ending) = split_at_last_dot(name)?;
     let role = match ending {
-        "index" => Role::Last,
-        "meta" => Role::Extra,
-        _ => Role::Shard { of: shard(ending.strip_prefix("data")?)?.1 },
+        "index" => FileRole::Last,
+        "meta" => FileRole::Extra,
+        _ => FileRole::Shard { of: shard(ending.strip_prefix("data")?)?.1 },
     };
     (stem == "variables" || stem.contains("ckpt") || step_of(stem, &[]).is_some())
         .then_some((stem.len(), role))
@@ -405,17 +407,17 @@ pub(super) fn shard(name: &str) -> Option<(usize, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::measure_in;
+    use super::super::measure::value_of_measure;
     use super::super::step::shape;
-    use super::{Layout, Role, place, pointer};
+    use super::{FileRole, Layout, parse_key, pointer};
 
     #[test]
     fn keys_are_parsed_for_all_layouts() {
-        let shard = |of| Role::Shard { of };
+        let shard = |of| FileRole::Shard { of };
         for (key, prefix, series, step, layout, role) in [
-            ("r/step-500/__3_0.distcp", "r/step-500/", "r/step-#/", Some(500), Layout::Dcp, Role::Part),
-            ("r/500/.metadata", "r/500/", "r/#/", Some(500), Layout::Dcp, Role::Last),
-            ("r/final/__0_0.distcp", "r/final/", "r/final/", None, Layout::Dcp, Role::Part),
+            ("r/step-500/__3_0.distcp", "r/step-500/", "r/step-#/", Some(500), Layout::Dcp, FileRole::Part),
+            ("r/500/.metadata", "r/500/", "r/#/", Some(500), Layout::Dcp, FileRole::Last),
+            ("r/final/__0_0.distcp", "r/final/", "r/final/", None, Layout::Dcp, FileRole::Part),
             (
                 "m/llama-7b/model-00001-of-00005.safetensors",
                 "m/llama-7b/",
@@ -430,7 +432,7 @@ mod tests {
                 "m/llama-7b/",
                 None,
                 Layout::Safetensors,
-                Role::Last,
+                FileRole::Last,
             ),
             (
                 "o/checkpoint-500/optimizer.pt",
@@ -438,7 +440,7 @@ mod tests {
                 "o/checkpoint-#/",
                 Some(500),
                 Layout::Transformers,
-                Role::Part,
+                FileRole::Part,
             ),
             (
                 "o/checkpoint-500/trainer_state.json",
@@ -446,7 +448,7 @@ mod tests {
                 "o/checkpoint-#/",
                 Some(500),
                 Layout::Transformers,
-                Role::Last,
+                FileRole::Last,
             ),
             (
                 "o/checkpoint-500/global_step500/mp_rank_00_model_states.pt",
@@ -454,7 +456,7 @@ mod tests {
                 "o/checkpoint-#/",
                 Some(500),
                 Layout::Transformers,
-                Role::Part,
+                FileRole::Part,
             ),
             (
                 "l/epoch=3-step=500.ckpt",
@@ -462,7 +464,7 @@ mod tests {
                 "l/epoch=#-step=#.ckpt",
                 Some(500),
                 Layout::Lightning,
-                Role::Whole,
+                FileRole::Whole,
             ),
             (
                 "l/epoch=3-step=500-v1.ckpt",
@@ -470,7 +472,7 @@ mod tests {
                 "l/epoch=#-step=#.ckpt",
                 Some(500),
                 Layout::Lightning,
-                Role::Whole,
+                FileRole::Whole,
             ),
             (
                 "l/epoch=3-step=500-val_loss=0.25.ckpt",
@@ -478,7 +480,7 @@ mod tests {
                 "l/epoch=#-step=#-val_loss=#.ckpt",
                 Some(500),
                 Layout::Lightning,
-                Role::Whole,
+                FileRole::Whole,
             ),
             (
                 "l/epoch=3-step=500.ckpt/meta.pt",
@@ -486,7 +488,7 @@ mod tests {
                 "l/epoch=#-step=#.ckpt/",
                 Some(500),
                 Layout::Lightning,
-                Role::Last,
+                FileRole::Last,
             ),
             (
                 "d/global_step500/zero_pp_rank_0_mp_rank_00_optim_states.pt",
@@ -494,7 +496,7 @@ mod tests {
                 "d/global_step#/",
                 Some(500),
                 Layout::DeepSpeed,
-                Role::Part,
+                FileRole::Part,
             ),
             (
                 "g/iter_0000500/mp_rank_00/model_optim_rng.pt",
@@ -502,10 +504,17 @@ mod tests {
                 "g/iter_#/",
                 Some(500),
                 Layout::Megatron,
-                Role::Part,
+                FileRole::Part,
             ),
-            ("j/500/default/ocdbt.process_0/d/0af3", "j/500/", "j/#/", Some(500), Layout::Orbax, Role::Part),
-            ("j/500/commit_success.txt", "j/500/", "j/#/", Some(500), Layout::Orbax, Role::Last),
+            (
+                "j/500/default/ocdbt.process_0/d/0af3",
+                "j/500/",
+                "j/#/",
+                Some(500),
+                Layout::Orbax,
+                FileRole::Part,
+            ),
+            ("j/500/commit_success.txt", "j/500/", "j/#/", Some(500), Layout::Orbax, FileRole::Last),
             (
                 "t/ckpt-500.data-00000-of-00002",
                 "t/ckpt-500.",
@@ -520,20 +529,20 @@ mod tests {
                 "t/model.ckpt-#",
                 Some(500),
                 Layout::TensorFlow,
-                Role::Last,
+                FileRole::Last,
             ),
-            ("p/ep1-ba500-rank0.pt", "p/ep1-ba500", "p/ep#-ba#", Some(500), Layout::Plain, Role::Part),
+            ("p/ep1-ba500-rank0.pt", "p/ep1-ba500", "p/ep#-ba#", Some(500), Layout::Plain, FileRole::Part),
             (
                 "p/model_epoch_12.pth",
                 "p/model_epoch_12",
                 "p/model_epoch_#",
                 Some(12),
                 Layout::Plain,
-                Role::Part,
+                FileRole::Part,
             ),
-            ("p/epoch_12/weights.pt", "p/epoch_12/", "p/epoch_#/", Some(12), Layout::Plain, Role::Part),
+            ("p/epoch_12/weights.pt", "p/epoch_12/", "p/epoch_#/", Some(12), Layout::Plain, FileRole::Part),
         ] {
-            let found = place(key).unwrap_or_else(|| panic!("{key}"));
+            let found = parse_key(key).unwrap_or_else(|| panic!("{key}"));
             let got = (found.prefix, &*found.series, found.step, found.layout, found.role);
             assert_eq!(got, (prefix, series, step, layout, role), "{key}");
             assert_eq!(format!("{}{}", found.prefix, found.rest), key);
@@ -563,7 +572,7 @@ mod tests {
             "step_99999999999999999999.pt",
             "über/шаг-5/é.bin",
         ] {
-            assert_eq!(place(key), None, "{key}");
+            assert_eq!(parse_key(key), None, "{key}");
         }
     }
 
@@ -588,7 +597,7 @@ mod tests {
             ("ckpt-1/model.ckpt-200.index", true),
             ("step-100/0/model.pt", true),
         ] {
-            assert_eq!(place(key).unwrap().holds_steps, holds_steps, "{key}");
+            assert_eq!(parse_key(key).unwrap().holds_steps, holds_steps, "{key}");
         }
     }
 
@@ -606,7 +615,7 @@ mod tests {
             ("step=5.ckpt", None),
             ("val_loss=nan.ckpt", None),
         ] {
-            assert_eq!(measure_in(name, "val_loss"), measure, "{name}");
+            assert_eq!(value_of_measure(name, "val_loss"), measure, "{name}");
         }
         assert_eq!(shape("a=1.5e-05-b=2.ckpt"), "a=#-b=#.ckpt");
         assert_eq!(shape("schön-12"), "schön-#");
@@ -655,7 +664,7 @@ mod tests {
             ("iter-1/epoch=3-step=500.ckpt", "iter-1/epoch=3-step=500.ckpt", Some(500)),
             ("warmup-steps-100/last.ckpt", "warmup-steps-100/last.ckpt", None),
         ] {
-            let place = place(key).unwrap();
+            let place = parse_key(key).unwrap();
             assert_eq!((place.prefix, place.step), (prefix, step), "{key}");
         }
     }

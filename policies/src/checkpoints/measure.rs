@@ -5,11 +5,11 @@
 //! step, a count or a part is not a measure; if it is not known whether low or high values are good, the
 //! checkpoints at both ends stay.
 
-use super::step::{MEASURES_OF_MANY, is_measure, last_word, next_number, word_of_number};
+use super::step::{COUNTING_MEASURES, is_measure, last_word, next_number, word_of_number};
 
 /// Good end of a measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Good {
+pub(super) enum GoodEnd {
     Low,
     High,
     /// Either end may be good.
@@ -26,15 +26,15 @@ const SETS: [&str; 7] = ["val", "valid", "validation", "train", "test", "eval", 
 
 /// A measure in a name.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Measure {
+pub(super) struct CheckpointMeasure {
     /// Name in lower case, including the data set: `val_loss`.
     pub(super) name: String,
     pub(super) value: f64,
-    pub(super) good: Good,
+    pub(super) good: GoodEnd,
 }
 
 /// Returns all measures in a name: `epoch=3-val_loss=0.25`, `m_epoch_5_acc_0.91`.
-pub(super) fn measures(name: &str) -> Vec<Measure> {
+pub(super) fn measures(name: &str) -> Vec<CheckpointMeasure> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(number) = next_number(name, at) {
         at = number.end;
@@ -43,19 +43,19 @@ pub(super) fn measures(name: &str) -> Vec<Measure> {
         let is = |words: &[&str]| words.iter().any(|it| word.eq_ignore_ascii_case(it));
         let is_whole = name[number.clone()].bytes().all(|byte| byte.is_ascii_digit());
         // A digit joined to a word is a part of the word: `acc1_76.5`.
-        let is_of_word = is_whole && before.len() == number.start;
-        let is_other = is_of_word || is(&PROGRESS) || (is_whole && is(&MEASURES_OF_MANY));
-        let value = name[number].parse::<f64>().ok().filter(|_| is_measure(word) && !is_other);
+        let is_part_of_word = is_whole && before.len() == number.start;
+        let is_not_measure = is_part_of_word || is(&PROGRESS) || (is_whole && is(&COUNTING_MEASURES));
+        let value = name[number].parse::<f64>().ok().filter(|_| is_measure(word) && !is_not_measure);
         let Some(value) = value else { continue };
         let good = if is(&LOW) {
-            Good::Low
+            GoodEnd::Low
         } else if is(&HIGH) {
-            Good::High
+            GoodEnd::High
         } else {
-            Good::Either
+            GoodEnd::Either
         };
         let name = full_name(before, word_at);
-        found.push(Measure { name, value: if is_negative { -value } else { value }, good });
+        found.push(CheckpointMeasure { name, value: if is_negative { -value } else { value }, good });
     }
     found
 }
@@ -78,7 +78,7 @@ fn full_name(before: &str, word_at: usize) -> String {
 }
 
 /// Returns the number after `measure` and an equals sign in a name, in Lightning's format: `val_loss=0.25`.
-pub(super) fn measure_in(name: &str, measure: &str) -> Option<f64> {
+pub(super) fn value_of_measure(name: &str, measure: &str) -> Option<f64> {
     let at = name.match_indices(measure).find(|(at, _)| name[at + measure.len()..].starts_with('='))?.0;
     let text = &name[at + measure.len() + 1..];
     let sign = usize::from(text.starts_with('-'));
@@ -98,11 +98,11 @@ pub(super) fn measure_in(name: &str, measure: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Good, measures};
+    use super::{GoodEnd, measures};
 
     #[test]
     fn measures_are_found_and_other_numbers_ignored() {
-        use Good::{Either, High, Low};
+        use GoodEnd::{Either, High, Low};
         for (name, expected) in [
             ("epoch=3-val_loss=0.25.ckpt", &[("val_loss", 0.25, Low)][..]),
             ("epoch=1-val_loss=0.10.ckpt", &[("val_loss", 0.1, Low)]),

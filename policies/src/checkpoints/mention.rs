@@ -5,8 +5,8 @@
 //! name. Always: the result is deterministic, and more text names no fewer checkpoints. Case is ignored, and
 //! UTF-16 is accepted as well as UTF-8, because shells write both.
 
-use super::pointer::{OF_ALL, POINTER_NAME};
-use crate::key::name_of;
+use super::pointer::{LIST_OF_ALL, POINTER_NAME};
+use crate::key_parts::name_of;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Maximum size of files that are read. Lists, notes and configurations are smaller.
@@ -14,14 +14,14 @@ pub const MENTION_BYTES_MAX: u64 = 64 << 10;
 
 /// A checkpoint that may be named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mentionable<'k> {
+pub struct MentionTarget<'k> {
     /// Common prefix of the keys of all its files.
     pub prefix: &'k str,
     /// Step of the checkpoint.
     pub step: Option<u64>,
 }
 
-impl Mentionable<'_> {
+impl MentionTarget<'_> {
     /// Returns the word that names it: the name of its folder, or of its file without the extension.
     fn word(&self) -> Vec<u8> {
         let name = name_of(self.prefix.trim_end_matches(['/', '.']));
@@ -31,7 +31,7 @@ impl Mentionable<'_> {
     /// True if a key is in its folder, or is one of its files.
     fn owns(&self, key: &str) -> bool {
         key.starts_with(self.prefix)
-            && (self.is_folder() || super::Checkpoints::prefix_of(key) == Some(self.prefix))
+            && (self.is_folder() || super::CheckpointIndex::prefix_of(key) == Some(self.prefix))
     }
 
     fn is_folder(&self) -> bool {
@@ -41,15 +41,15 @@ impl Mentionable<'_> {
 
 /// Checkpoints to search for, by their words. They are numbered in the order given.
 #[derive(Debug, Default)]
-pub struct Mentionables<'k> {
-    all: Vec<Mentionable<'k>>,
+pub struct MentionTargets<'k> {
+    all: Vec<MentionTarget<'k>>,
     by_word: HashMap<Vec<u8>, Vec<usize>>,
     by_step: BTreeMap<u64, Vec<usize>>,
     lengths: BTreeSet<usize>,
 }
 
-impl<'k> FromIterator<Mentionable<'k>> for Mentionables<'k> {
-    fn from_iter<I: IntoIterator<Item = Mentionable<'k>>>(all: I) -> Self {
+impl<'k> FromIterator<MentionTarget<'k>> for MentionTargets<'k> {
+    fn from_iter<I: IntoIterator<Item = MentionTarget<'k>>>(all: I) -> Self {
         let mut words = Self { all: all.into_iter().collect(), ..Self::default() };
         for (number, one) in words.all.iter().enumerate() {
             let word = one.word();
@@ -66,33 +66,33 @@ impl<'k> FromIterator<Mentionable<'k>> for Mentionables<'k> {
     }
 }
 
-impl Mentionables<'_> {
+impl MentionTargets<'_> {
     /// Returns the numbers of the checkpoints that a file names by its content or by its own name. A
     /// checkpoint's own files do not name it.
     #[must_use]
     pub fn named_by(&self, key: &str, content: &[u8]) -> BTreeSet<usize> {
         let name = name_of(key);
-        let text = readable(name, content);
-        let mut named = self.words_of(&text, 0);
-        named.extend(self.of_number(&text));
+        let text = normalized_text(name, content);
+        let mut named = self.mentions_from(&text, 0);
+        named.extend(self.mentions_of_step(&text));
         // A file beside a single-file checkpoint with the same name is part of it: `epoch-1.pt` and
         // `epoch-1.json`.
         let is_other = |number: &usize, at: usize| self.all[*number].is_folder() || at > 0;
         let own_name = name.to_ascii_lowercase();
         for at in 0..own_name.len() {
-            named.extend(self.words_at(own_name.as_bytes(), at).filter(|number| is_other(number, at)));
+            named.extend(self.mentions_at(own_name.as_bytes(), at).filter(|number| is_other(number, at)));
         }
         named.retain(|number| !self.all[*number].owns(key));
         named
     }
 
     /// Returns the checkpoints whose words occur in a text, from a position on.
-    fn words_of(&self, text: &[u8], from: usize) -> BTreeSet<usize> {
-        (from..text.len()).flat_map(|at| self.words_at(text, at)).collect()
+    fn mentions_from(&self, text: &[u8], from: usize) -> BTreeSet<usize> {
+        (from..text.len()).flat_map(|at| self.mentions_at(text, at)).collect()
     }
 
     /// Returns the checkpoints whose words begin at this position of a text.
-    fn words_at<'t>(&'t self, text: &'t [u8], at: usize) -> impl Iterator<Item = usize> + 't {
+    fn mentions_at<'t>(&'t self, text: &'t [u8], at: usize) -> impl Iterator<Item = usize> + 't {
         let lengths = self.lengths.iter().filter(move |_| is_boundary(text, at));
         let ends = lengths.map(move |length| at + length).take_while(move |end| *end <= text.len());
         let words = ends.filter(move |end| is_boundary(text, *end)).map(move |end| &text[at..end]);
@@ -100,7 +100,7 @@ impl Mentionables<'_> {
     }
 
     /// Returns the checkpoints with this step, if the text is a plain number.
-    fn of_number(&self, text: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    fn mentions_of_step(&self, text: &[u8]) -> impl Iterator<Item = usize> + '_ {
         let number = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse::<u64>().ok());
         number.and_then(|number| self.by_step.get(&number)).into_iter().flatten().copied()
     }
@@ -114,14 +114,14 @@ fn is_boundary(text: &[u8], at: usize) -> bool {
 
 /// Returns a file's content in lower case, without the zero bytes of UTF-16. TensorFlow's `checkpoint` lists
 /// all existing checkpoints besides the one to resume from; the list does not count as naming them.
-fn readable(name: &str, content: &[u8]) -> Vec<u8> {
+fn normalized_text(name: &str, content: &[u8]) -> Vec<u8> {
     let text: Vec<u8> = content.iter().filter(|byte| **byte != 0).map(u8::to_ascii_lowercase).collect();
     let marks: [&[u8]; 3] = [b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf"];
     let text = marks.iter().find_map(|mark| text.strip_prefix(*mark)).unwrap_or(&text);
     if name != POINTER_NAME {
         return text.to_vec();
     }
-    let is_list = |line: &&[u8]| line.trim_ascii_start().starts_with(OF_ALL.as_bytes());
+    let is_list = |line: &&[u8]| line.trim_ascii_start().starts_with(LIST_OF_ALL.as_bytes());
     text.split(|byte| *byte == b'\n').filter(|line| !is_list(line)).collect::<Vec<_>>().join(&b'\n')
 }
 
@@ -134,16 +134,16 @@ pub fn folders_above(parent: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mentionable, Mentionables, folders_above};
+    use super::{MentionTarget, MentionTargets, folders_above};
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
     const FOLDERS: [&str; 4] = ["run/step-100/", "run/step-1000/", "run/100/", "run/Epoch_3/"];
 
-    fn of<'k>(prefixes: &[&'k str]) -> Mentionables<'k> {
+    fn of<'k>(prefixes: &[&'k str]) -> MentionTargets<'k> {
         let one = |prefix: &&'k str| {
             let step = prefix.split(|c: char| !c.is_ascii_digit()).rfind(|part| !part.is_empty());
-            Mentionable { prefix, step: step.and_then(|step| step.parse().ok()) }
+            MentionTarget { prefix, step: step.and_then(|step| step.parse().ok()) }
         };
         prefixes.iter().map(one).collect()
     }

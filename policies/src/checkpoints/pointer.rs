@@ -6,12 +6,12 @@
 //! checkpoint as soon as it contains the checkpoint's step number or name. The test runs only before a
 //! deletion, where a false match is harmless.
 
-use super::{Checkpoints, GroupId, layout};
-use crate::key::{ending, name_of, split};
+use super::{CheckpointIndex, GroupId, layout};
+use crate::key_parts::{extension, name_of, split};
 use std::cmp::Reverse;
 
 /// Beginning of TensorFlow's lines that list all checkpoints; another line names the one to resume from.
-pub(super) const OF_ALL: &str = "all_model_checkpoint_paths";
+pub(super) const LIST_OF_ALL: &str = "all_model_checkpoint_paths";
 
 /// Returns the folders in which a file may name a checkpoint of a run, given the run's folder: that folder
 /// and the one above it.
@@ -26,58 +26,58 @@ const POINTER_BEGINNINGS: [&str; 6] = ["LAST", "LATEST", "Last", "Latest", "last
 /// See [`POINTER_BEGINNINGS`].
 pub(super) const POINTER_NAME: &str = "checkpoint";
 /// Maximum size of pointer files.
-const BYTES_MAX: u64 = 64 << 10;
+const POINTER_BYTES_MAX: u64 = 64 << 10;
 
 /// True if a file in one of these folders may name a checkpoint by its step number: `latest`,
 /// `latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`, and `checkpoint` of any size; not `last.ckpt`,
 /// which is a checkpoint.
 #[must_use]
 pub fn may_point(name: &str, bytes: u64) -> bool {
-    let is_one = layout::TENSOR_ENDINGS.contains(&ending(name));
+    let is_one = layout::TENSOR_ENDINGS.contains(&extension(name));
     let is_called_so = POINTER_BEGINNINGS.iter().any(|with| name.starts_with(with));
-    name == POINTER_NAME || (is_called_so && !is_one && bytes <= BYTES_MAX)
+    name == POINTER_NAME || (is_called_so && !is_one && bytes <= POINTER_BYTES_MAX)
 }
 
 /// Maximum recently written checkpoints of a run whose state is read for the best one, in addition to the
 /// highest.
-const STATES: usize = 2;
+const STATES_READ_MAX: usize = 2;
 
-impl Checkpoints {
+impl CheckpointIndex {
     /// Returns the keys of state files of the Trainer of transformers that may name a checkpoint as the best
     /// of its run; empty if the checkpoint is not the Trainer's.
     #[must_use]
     pub fn states_of_trainer(&self, id: GroupId) -> Vec<String> {
-        let Some(one) = self.group(id).filter(|one| layout::is_of_trainer(one.prefix, one.parent)) else {
+        let Some(one) = self.group(id).filter(|one| layout::is_trainer_folder(one.prefix, one.parent)) else {
             return Vec::new();
         };
         let mut others = self.generations(id.series());
         others.retain(|other| other.id != one.id);
         let highest = others.pop();
         others.sort_by_key(|other| Reverse(other.written));
-        let asked = others.into_iter().take(STATES).chain(highest);
-        asked.map(|other| format!("{}{}", other.prefix, layout::TRAINER_STATE)).collect()
+        let candidates = others.into_iter().take(STATES_READ_MAX).chain(highest);
+        candidates.map(|other| format!("{}{}", other.prefix, layout::TRAINER_STATE)).collect()
     }
 }
 
 /// True if the state of the Trainer of transformers names this checkpoint as the best of its run, which it
 /// loads when training has ended.
 #[must_use]
-pub fn names_best(state: &str, prefix: &str, step: Option<u64>) -> bool {
+pub fn names_as_best(state: &str, prefix: &str, step: Option<u64>) -> bool {
     let Some((_, value)) = state.split_once("\"best_model_checkpoint\"") else { return false };
     let path = value.trim_start_matches([' ', ':']).strip_prefix('"').and_then(|it| it.split('"').next());
-    path.is_some_and(|path| names(path, prefix, step))
+    path.is_some_and(|path| names_checkpoint(path, prefix, step))
 }
 
 /// True if the content of a pointer file names the checkpoint with this prefix and step.
 #[must_use]
-pub fn names(content: &str, prefix: &str, step: Option<u64>) -> bool {
+pub fn names_checkpoint(content: &str, prefix: &str, step: Option<u64>) -> bool {
     // The name of a group of files is the part before the last dot or slash that they share.
     let own = name_of(prefix.trim_end_matches(['/', '.']));
     let has_name = |line: &str| {
         let mut found = line.match_indices(own).map(|(at, _)| &line[at + own.len()..]);
         !own.is_empty() && found.any(|rest| !rest.starts_with(|letter: char| letter.is_ascii_digit()))
     };
-    content.lines().filter(|line| !line.trim_start().starts_with(OF_ALL)).any(|line| {
+    content.lines().filter(|line| !line.trim_start().starts_with(LIST_OF_ALL)).any(|line| {
         let mut numbers =
             line.split(|letter: char| !letter.is_ascii_digit()).filter_map(|one| one.parse().ok());
         numbers.any(|number: u64| Some(number) == step) || has_name(line)
@@ -86,8 +86,8 @@ pub fn names(content: &str, prefix: &str, step: Option<u64>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{folders_of_pointers, may_point, names, names_best};
-    use crate::checkpoints::layout::{POINTERS, place};
+    use super::{folders_of_pointers, may_point, names_as_best, names_checkpoint};
+    use crate::checkpoints::layout::{POINTERS, parse_key};
 
     const TENSORFLOW_500: &str = "model_checkpoint_path: \"ckpt-500\"\n";
     const TENSORFLOW_900: &str =
@@ -111,9 +111,9 @@ mod tests {
             ("", "run/step-1/a.pt", "run/step-1/", Some(1), false),
             ("99999999999999999999999", "run/step-1/a.pt", "run/step-1/", Some(1), false),
         ] {
-            let place = place(key).unwrap();
+            let place = parse_key(key).unwrap();
             assert_eq!((place.prefix, place.step), (prefix, step), "{key}");
-            assert_eq!(names(content, prefix, step), expected, "{content:?} {prefix}");
+            assert_eq!(names_checkpoint(content, prefix, step), expected, "{content:?} {prefix}");
         }
     }
 
@@ -139,12 +139,17 @@ mod tests {
                 "{{\n  \"best_metric\": 0.3,\n  \"best_model_checkpoint\": {path},\n  \"epoch\": 3.0,\n  \"global_step\": 900\n}}"
             )
         };
-        let best =
-            |path: &str, step: u64| names_best(&state(path), &format!("run/checkpoint-{step}/"), Some(step));
+        let best = |path: &str, step: u64| {
+            names_as_best(&state(path), &format!("run/checkpoint-{step}/"), Some(step))
+        };
         assert!(best("\"./out/checkpoint-300\"", 300) && best("\"checkpoint-300\"", 300));
         assert!(!best("\"./out/checkpoint-300\"", 900) && !best("\"./out/checkpoint-300\"", 30));
         assert!(!best("null", 300) && !best("null", 900));
-        assert!(!names_best("{}", "run/checkpoint-300/", Some(300)));
-        assert!(names_best("{\"best_model_checkpoint\":\"a/checkpoint-3\"}", "run/checkpoint-3/", Some(3)));
+        assert!(!names_as_best("{}", "run/checkpoint-300/", Some(300)));
+        assert!(names_as_best(
+            "{\"best_model_checkpoint\":\"a/checkpoint-3\"}",
+            "run/checkpoint-3/",
+            Some(3)
+        ));
     }
 }

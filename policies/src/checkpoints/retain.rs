@@ -5,12 +5,12 @@
 //! checkpoint may be deleted as far as this module knows; pins and users' marks are checked elsewhere.
 
 use super::Generation;
-use super::measure::Good;
+use super::measure::GoodEnd;
 use std::collections::BTreeMap;
 
 /// Checkpoints of a series to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct RetentionRule {
     /// Number of newest complete ones; at least one.
     pub last: u32,
     /// Number with the best measure. With 0 the best one by each measure in the names stays.
@@ -24,47 +24,51 @@ pub struct Keep {
 }
 
 /// Measures in names: by measure name, its values with the indexes of their checkpoints.
-pub(super) type Named = BTreeMap<String, (Good, Vec<(f64, usize)>)>;
+pub(super) type MeasuresByName = BTreeMap<String, (GoodEnd, Vec<(f64, usize)>)>;
 
 /// Returns the indexes of the checkpoints that may be deleted, oldest first. `generations` are those of a
 /// series, oldest first; `spacing` is the smallest interval that was ever seen between two of them.
-pub(super) fn may_go(
+pub(super) fn deletable(
     generations: &[Generation<'_>],
-    keep: Keep,
+    keep: RetentionRule,
     spacing: Option<u64>,
     measure: &dyn Fn(&Generation<'_>) -> Option<f64>,
-    named: Named,
+    named: MeasuresByName,
 ) -> Vec<usize> {
     let complete: Vec<usize> = (0..generations.len()).filter(|at| generations[*at].is_complete()).collect();
     let Some(newest) = complete.last() else { return Vec::new() };
     let latest = complete.iter().max_by_key(|at| generations[**at].written).unwrap_or(newest);
     let written = generations[*latest].last.min(generations[*newest].last);
-    let mut stays = vec![false; generations.len()];
-    stays[*newest] = true;
+    let mut is_kept = vec![false; generations.len()];
+    is_kept[*newest] = true;
     // Any of several with equal times may be the one that was completed last.
     for at in &complete {
-        stays[*at] |= generations[*at].written == generations[*latest].written;
+        is_kept[*at] |= generations[*at].written == generations[*latest].written;
     }
-    stays[newest + 1..].fill(true);
+    is_kept[newest + 1..].fill(true);
     for (at, generation) in generations.iter().enumerate() {
-        stays[at] |= !generation.is_complete() && generation.last >= written;
+        is_kept[at] |= !generation.is_complete() && generation.last >= written;
     }
     for at in complete.iter().rev().take(keep.last.max(1) as usize) {
-        stays[*at] = true;
+        is_kept[*at] = true;
     }
     let of_names = named.into_values().flat_map(|named| best_by_name(generations, named));
-    for at in best(generations, keep, measure).into_iter().chain(of_names) {
-        stays[at] = true;
+    for at in best_by_measure(generations, keep, measure).into_iter().chain(of_names) {
+        is_kept[at] = true;
     }
-    for at in every(generations, &complete, keep, spacing) {
-        stays[at] = true;
+    for at in one_per_interval(generations, &complete, keep, spacing) {
+        is_kept[at] = true;
     }
-    (0..generations.len()).filter(|at| !stays[*at]).collect()
+    (0..generations.len()).filter(|at| !is_kept[*at]).collect()
 }
 
 /// Returns the interval between checkpoints of a series to remember, from the existing ones and the known
 /// interval: the smallest, unless it is that of a single checkpoint saved out of turn.
-pub(super) fn spacing(generations: &[Generation<'_>], keep: Keep, known: Option<u64>) -> Option<u64> {
+pub(super) fn spacing(
+    generations: &[Generation<'_>],
+    keep: RetentionRule,
+    known: Option<u64>,
+) -> Option<u64> {
     let complete: Vec<usize> = (0..generations.len()).filter(|at| generations[*at].is_complete()).collect();
     let mut gaps: Vec<u64> = gaps(generations, &complete, keep).collect();
     gaps.sort_unstable();
@@ -80,7 +84,7 @@ pub(super) fn spacing(generations: &[Generation<'_>], keep: Keep, known: Option<
 fn gaps<'g>(
     generations: &'g [Generation<'_>],
     complete: &'g [usize],
-    keep: Keep,
+    keep: RetentionRule,
 ) -> impl Iterator<Item = u64> + 'g {
     let gap = |pair: &[usize]| position(&generations[pair[1]]).abs_diff(position(&generations[pair[0]]));
     complete.windows(2).map(gap).filter(move |gap| *gap > 0 && keep.last > 1)
@@ -93,9 +97,9 @@ const fn position(one: &Generation<'_>) -> u64 {
     }
 }
 
-fn best(
+fn best_by_measure(
     generations: &[Generation<'_>],
-    keep: Keep,
+    keep: RetentionRule,
     measure: &dyn Fn(&Generation<'_>) -> Option<f64>,
 ) -> Vec<usize> {
     if keep.best == 0 {
@@ -107,11 +111,11 @@ fn best(
 }
 
 /// Returns the best checkpoint by one measure in names; both ends if either may be good.
-fn best_by_name(generations: &[Generation<'_>], (good, values): (Good, Vec<(f64, usize)>)) -> Vec<usize> {
+fn best_by_name(generations: &[Generation<'_>], (good, values): (GoodEnd, Vec<(f64, usize)>)) -> Vec<usize> {
     let signs: &[f64] = match good {
-        Good::Low => &[1.0],
-        Good::High => &[-1.0],
-        Good::Either => &[1.0, -1.0],
+        GoodEnd::Low => &[1.0],
+        GoodEnd::High => &[-1.0],
+        GoodEnd::Either => &[1.0, -1.0],
     };
     let signed = |sign: f64| values.iter().map(|(value, at)| (value * sign, *at)).collect();
     signs.iter().flat_map(|sign| lowest(generations, 1, signed(*sign))).collect()
@@ -137,7 +141,12 @@ fn lowest(generations: &[Generation<'_>], count: u32, mut measures: Vec<(f64, us
 
 /// Returns one checkpoint per interval. Selection is by distance and not by counting, because deleted ones
 /// can no longer be counted the next time.
-fn every(generations: &[Generation<'_>], complete: &[usize], keep: Keep, spacing: Option<u64>) -> Vec<usize> {
+fn one_per_interval(
+    generations: &[Generation<'_>],
+    complete: &[usize],
+    keep: RetentionRule,
+    spacing: Option<u64>,
+) -> Vec<usize> {
     let (true, [first, ..]) = (keep.every > 0, complete) else { return Vec::new() };
     let present = gaps(generations, complete, keep);
     let Some(spacing) = spacing.into_iter().chain(present).min() else { return complete.to_vec() };

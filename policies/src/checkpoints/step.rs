@@ -1,14 +1,14 @@
 //! Steps in names: finds the number of the step in a name, and the name without it.
 //!
 //! Always: a number that may be a setting, a size, or that of a run or a rank is not taken for a step, and
-//! two runs whose names differ in such numbers have different names. [`tells_steps_only`] returns whether the
-//! other numbers are those of steps.
+//! two runs whose names differ in such numbers have different names. [`has_only_step_numbers`] returns
+//! whether the other numbers are those of steps.
 
 use std::ops::Range;
 
 /// A step in a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct StepNumber {
     pub(super) value: u64,
     /// Byte offset after the last number that follows a word for steps.
     pub(super) end: usize,
@@ -23,7 +23,7 @@ pub(super) struct Step {
 
 /// Other meanings of the number after a word for steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Numbers {
+enum NumberMeaning {
     /// None.
     Steps,
     /// None, but epochs or smaller units: a step in the same name takes precedence.
@@ -35,20 +35,20 @@ enum Numbers {
 }
 
 /// Words followed by a step's number.
-const STEP_WORDS: [(&str, Numbers); 13] = [
-    ("checkpoint", Numbers::Saves),
-    ("ckpt", Numbers::Saves),
-    ("chkpt", Numbers::Saves),
-    ("step", Numbers::Steps),
-    ("steps", Numbers::Steps),
-    ("globalstep", Numbers::Steps),
-    ("iter", Numbers::Steps),
-    ("iteration", Numbers::Steps),
-    ("ba", Numbers::Steps),
-    ("model", Numbers::Parts),
-    ("weights", Numbers::Parts),
-    ("epoch", Numbers::Epochs),
-    ("ep", Numbers::Parts),
+const STEP_WORDS: [(&str, NumberMeaning); 13] = [
+    ("checkpoint", NumberMeaning::Saves),
+    ("ckpt", NumberMeaning::Saves),
+    ("chkpt", NumberMeaning::Saves),
+    ("step", NumberMeaning::Steps),
+    ("steps", NumberMeaning::Steps),
+    ("globalstep", NumberMeaning::Steps),
+    ("iter", NumberMeaning::Steps),
+    ("iteration", NumberMeaning::Steps),
+    ("ba", NumberMeaning::Steps),
+    ("model", NumberMeaning::Parts),
+    ("weights", NumberMeaning::Parts),
+    ("epoch", NumberMeaning::Epochs),
+    ("ep", NumberMeaning::Parts),
 ];
 /// Words whose numbers distinguish runs and ranks.
 const RUN_WORDS: [&str; 12] =
@@ -103,18 +103,18 @@ const MEASURES: [&str; 26] = [
 ];
 /// Words of these whose integers may number parts and tries as well: `test_1`, `samples_100`; not
 /// `train_loss=1`, nor `consumed_samples=800`.
-pub(super) const MEASURES_OF_MANY: [&str; 7] = ["val", "valid", "train", "test", "map", "samples", "tokens"];
+pub(super) const COUNTING_MEASURES: [&str; 7] = ["val", "valid", "train", "test", "map", "samples", "tokens"];
 /// Minimum digits of a step after `model`: `model_0004999` is a step, as Detectron writes it. With fewer
 /// digits it may be one of several models, or a shard: torchtune's `hf_model_0001_0.pt`, Keras'
 /// `model_00001.weights.h5`.
 const MODEL_DIGITS_MIN: usize = 7;
 /// Words that number other things in folder names.
-pub(super) const NOT_OF_FOLDERS: [&str; 2] = ["model", "weights"];
+pub(super) const NOT_IN_FOLDERS: [&str; 2] = ["model", "weights"];
 /// Maximum digits of a step; longer numbers are dates or hashes.
 pub(super) const STEP_DIGITS_MAX: usize = 12;
 
 /// Returns the step in a name; a step takes precedence over an epoch.
-pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
+pub(super) fn step_of(name: &str, excluded: &[&str]) -> Option<StepNumber> {
     let bytes = name.as_bytes();
     // Most folders have no number, and every access calls this.
     if !bytes.iter().any(u8::is_ascii_digit) {
@@ -122,8 +122,8 @@ pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
     }
     let run = |at: usize, is: fn(&u8) -> bool| at + bytes[at..].iter().take_while(|byte| is(byte)).count();
     let (mut at, mut end, mut is_strong) = (0, 0, false);
-    let mut best: Option<(Numbers, u64, &str)> = None;
-    let is_less = |numbers: Numbers| matches!(numbers, Numbers::Epochs | Numbers::Parts);
+    let mut best: Option<(NumberMeaning, u64, &str)> = None;
+    let is_less = |numbers: NumberMeaning| matches!(numbers, NumberMeaning::Epochs | NumberMeaning::Parts);
     while at < bytes.len() {
         let word_end = run(at, u8::is_ascii_alphabetic);
         if word_end == at {
@@ -136,7 +136,7 @@ pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
             || ["checkpoint", "ckpt", "chkpt", "globalstep"].iter().any(|it| word.eq_ignore_ascii_case(it));
         let number_at = word_end + usize::from(bytes.get(word_end).is_some_and(|byte| b"-_=".contains(byte)));
         let number_end = run(number_at, u8::is_ascii_digit);
-        let known = STEP_WORDS.iter().find(|(it, _)| word.eq_ignore_ascii_case(it) && !not.contains(it));
+        let known = STEP_WORDS.iter().find(|(it, _)| word.eq_ignore_ascii_case(it) && !excluded.contains(it));
         if let Some((_, numbers)) = known
             // A number with a unit is a size.
             && !bytes.get(number_end).is_some_and(u8::is_ascii_alphabetic)
@@ -152,8 +152,8 @@ pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
         at = word_end;
     }
     best.map(|(numbers, value, word)| {
-        let is_of_time = matches!(numbers, Numbers::Steps | Numbers::Epochs);
-        Step { value, end, is_strong, is_ep: word.eq_ignore_ascii_case("ep"), is_of_time }
+        let is_of_time = matches!(numbers, NumberMeaning::Steps | NumberMeaning::Epochs);
+        StepNumber { value, end, is_strong, is_ep: word.eq_ignore_ascii_case("ep"), is_of_time }
     })
 }
 
@@ -182,25 +182,25 @@ pub(super) fn without_version(name: &str) -> String {
 /// Returns a name with `#` for each number, including decimals, except for numbers that distinguish runs and
 /// ranks, as in `resnet50`, `7b`, `seed1` or `lr=1e-4`.
 pub(super) fn shape(name: &str) -> String {
-    without(name, |number| !is_of_run(name, number.start, number.end))
+    replace_numbers(name, |number| !is_run_number(name, number.start, number.end))
 }
 
 /// Returns the part after the prefix of a checkpoint with this step, with `#` for numbers of steps and
 /// measures. All other numbers may distinguish files, and so do those of settings and runs.
 pub(super) fn shape_of_rest(rest: &str, step: Option<u64>) -> String {
-    without(rest, |number| {
+    replace_numbers(rest, |number| {
         let is_its_step = step.is_some() && rest[number.clone()].parse().ok() == step;
-        (is_its_step || is_told(rest, number)) && !is_of_run(rest, number.start, number.end)
+        (is_its_step || is_step_or_measure(rest, number)) && !is_run_number(rest, number.start, number.end)
     })
 }
 
 /// Returns a name with `#` for the numbers that `is_such` selects.
-fn without(name: &str, is_such: impl Fn(&Range<usize>) -> bool) -> String {
+fn replace_numbers(name: &str, selects: impl Fn(&Range<usize>) -> bool) -> String {
     let mut shape = String::with_capacity(name.len());
     let mut at = 0;
     while let Some(number) = next_number(name, at) {
         shape.push_str(&name[at..number.start]);
-        shape.push_str(if is_such(&number) { "#" } else { &name[number.clone()] });
+        shape.push_str(if selects(&number) { "#" } else { &name[number.clone()] });
         at = number.end;
     }
     shape + &name[at..]
@@ -225,11 +225,11 @@ pub(super) fn next_number(name: &str, from: usize) -> Option<Range<usize>> {
 
 /// True if all numbers that [`shape`] replaces are steps, epochs, measures and counts: other numbers may
 /// distinguish runs.
-pub(super) fn tells_steps_only(name: &str) -> bool {
+pub(super) fn has_only_step_numbers(name: &str) -> bool {
     let mut at = 0;
     while let Some(number) = next_number(name, at) {
         at = number.end;
-        if !is_told(name, &number) && !is_of_run(name, number.start, number.end) {
+        if !is_step_or_measure(name, &number) && !is_run_number(name, number.start, number.end) {
             return false;
         }
     }
@@ -250,18 +250,18 @@ pub(super) fn word_of_number(before: &str) -> (usize, &str) {
 }
 
 /// True if the word before a number marks it as a step, an epoch, a measure or a count.
-fn is_told(name: &str, number: &Range<usize>) -> bool {
+fn is_step_or_measure(name: &str, number: &Range<usize>) -> bool {
     let before = name[..number.start].strip_suffix(['=', '-', '_']).unwrap_or(&name[..number.start]);
     let (word_at, word) = word_of_number(before);
     let is = |words: &[&str]| words.iter().any(|it| word.eq_ignore_ascii_case(it));
-    if is(&NOT_OF_FOLDERS) {
+    if is(&NOT_IN_FOLDERS) {
         return number.len() >= MODEL_DIGITS_MIN;
     }
     let is_whole = name[number.clone()].bytes().all(|byte| byte.is_ascii_digit());
-    if is_whole && is(&MEASURES_OF_MANY) {
+    if is_whole && is(&COUNTING_MEASURES) {
         return before[..word_at].ends_with("consumed_");
     }
-    is_of_steps(word)
+    is_step_word(word)
 }
 
 /// True if all words of a text are for steps, measures and ranks.
@@ -269,10 +269,10 @@ pub(super) fn has_no_other_words(text: &str) -> bool {
     let words = text.split(|letter: char| !letter.is_alphabetic()).filter(|word| !word.is_empty());
     words
         .into_iter()
-        .all(|word| is_of_steps(word) || RUN_WORDS.iter().any(|it| word.eq_ignore_ascii_case(it)))
+        .all(|word| is_step_word(word) || RUN_WORDS.iter().any(|it| word.eq_ignore_ascii_case(it)))
 }
 
-fn is_of_steps(word: &str) -> bool {
+fn is_step_word(word: &str) -> bool {
     let is_of_one = |it: &str| word.eq_ignore_ascii_case(it) && !SETTINGS_IN_PLURAL.contains(&it);
     STEP_WORDS.iter().any(|(it, _)| is_of_one(it)) || is_measure(word)
 }
@@ -282,21 +282,21 @@ pub(super) fn is_measure(word: &str) -> bool {
 }
 
 /// True if a name is a number, or contains one of three or more digits, that may be a step other than `step`.
-pub(super) fn has_number(name: &str, step: u64) -> bool {
+pub(super) fn has_other_step_number(name: &str, step: u64) -> bool {
     let stem = name.split('.').next().unwrap_or_default();
     let mut at = 0;
     name.split(|letter: char| !letter.is_ascii_digit()).any(|number| {
         let begin = at;
         at += number.len() + name[at + number.len()..].chars().next().map_or(0, char::len_utf8);
         (number.len() >= 3 || (number == stem && !stem.is_empty()))
-            && !is_of_run(name, begin, begin + number.len())
+            && !is_run_number(name, begin, begin + number.len())
             && number.parse() != Ok(step)
     })
 }
 
 /// True if a number in a name identifies a run or rank: it is part of a word that is not for steps, or it
 /// follows a setting.
-fn is_of_run(name: &str, begin: usize, end: usize) -> bool {
+fn is_run_number(name: &str, begin: usize, end: usize) -> bool {
     let bytes = name.as_bytes();
     if bytes.get(end).is_some_and(u8::is_ascii_alphabetic) {
         return true;
@@ -315,7 +315,7 @@ fn is_of_run(name: &str, begin: usize, end: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{NOT_OF_FOLDERS, shape, shape_of_rest, step_of};
+    use super::{NOT_IN_FOLDERS, shape, shape_of_rest, step_of};
 
     #[test]
     fn shapes_distinguish_runs_and_ranks_but_not_steps() {
@@ -347,7 +347,7 @@ mod tests {
             ("epoch=3-step=500.ckpt", Some(500)),
             ("ep1-ba500", Some(500)),
         ] {
-            assert_eq!(step_of(name, &NOT_OF_FOLDERS).map(|step| step.value), value, "{name}");
+            assert_eq!(step_of(name, &NOT_IN_FOLDERS).map(|step| step.value), value, "{name}");
         }
         assert!(step_of("ep_3", &[]).unwrap().is_ep && !step_of("ep1-ba500", &[]).unwrap().is_ep);
     }

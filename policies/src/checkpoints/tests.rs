@@ -1,6 +1,6 @@
 //! Tests: lists of files as frameworks write them, and arbitrary writes and deletions compared with a model.
 
-use super::{Checkpoints, Generation, Keep, Layout, Limits};
+use super::{CheckpointIndex, Generation, Layout, Limits, RetentionRule};
 use proptest::{collection::vec, prop_assert, prop_assert_eq, proptest};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ mod uploads;
 
 const MINUTE_US: u64 = 60_000_000;
 
-fn new() -> Checkpoints {
-    Checkpoints::new(Limits::default())
+fn new() -> CheckpointIndex {
+    CheckpointIndex::new(Limits::default())
 }
 
 /// Writes files one after the other. Returns, after each write, whether the checkpoint of the first file is
 /// complete.
-fn complete_after(known: &mut Checkpoints, from_us: u64, files: &[&str]) -> Vec<bool> {
+fn complete_after(known: &mut CheckpointIndex, from_us: u64, files: &[&str]) -> Vec<bool> {
     let mut complete = Vec::new();
     for (at, key) in files.iter().enumerate() {
-        known.wrote(from_us + at as u64, 1, key, 100);
+        known.record_write(from_us + at as u64, 1, key, 100);
         complete.push(known.group_of(1, files[0]).is_some_and(|it| it.is_complete()));
     }
     complete
@@ -118,9 +118,9 @@ fn a_listing_finds_what_the_writes_showed() {
         by_key.sort_by_key(|(_, key)| **key);
         complete_after(&mut written, MINUTE_US, files);
         for (at, key) in by_key {
-            listed.listed(MINUTE_US + at as u64, 1, key, 100);
+            listed.record_listed(MINUTE_US + at as u64, 1, key, 100);
         }
-        let shown = |known: &Checkpoints| {
+        let shown = |known: &CheckpointIndex| {
             let found = known.group_of(1, files[0]).unwrap();
             (found.generation, found.files, found.bytes, found.step, found.layout, found.last)
         };
@@ -134,7 +134,7 @@ fn late_extra_files_change_nothing() {
     let mut known = new();
     complete_after(&mut known, MINUTE_US, TRAINER);
     // Other ranks do not wait for the first.
-    known.wrote(MINUTE_US + 100, 1, "o/checkpoint-500/rng_state_1.pth", 10);
+    known.record_write(MINUTE_US + 100, 1, "o/checkpoint-500/rng_state_1.pth", 10);
     let found = known.group_of(1, TRAINER[0]).unwrap();
     assert_eq!((found.generation, found.files), (Some(0), 12));
     assert_eq!(known.group_of(1, "o/README.md"), None);
@@ -148,7 +148,7 @@ fn a_rewritten_checkpoint_is_incomplete_until_the_end() {
         complete_after(&mut known, MINUTE_US, files);
         let again = complete_after(&mut known, 2 * MINUTE_US, &files[..1]);
         assert_eq!(again, [false], "{files:?}");
-        known.settle(60 * MINUTE_US);
+        known.mark_quiet(60 * MINUTE_US);
         assert!(!known.group_of(1, files[0]).unwrap().is_complete(), "{files:?}: silence proves nothing");
         let again = complete_after(&mut known, 61 * MINUTE_US, files);
         assert_eq!(again.last(), Some(&true), "{files:?}");
@@ -165,20 +165,20 @@ fn an_upload_in_any_order_is_complete_after_the_quiet_time() {
     let mut order: Vec<&str> = DCP.to_vec();
     order.sort_unstable();
     assert_eq!(complete_after(&mut known, MINUTE_US, &order).last(), Some(&false));
-    known.settle(5 * MINUTE_US);
+    known.mark_quiet(5 * MINUTE_US);
     assert!(!known.group_of(1, DCP[0]).unwrap().is_complete());
-    known.settle(12 * MINUTE_US);
+    known.mark_quiet(12 * MINUTE_US);
     assert!(known.group_of(1, DCP[0]).unwrap().is_complete());
 }
 
 #[test]
 fn plain_files_are_complete_when_the_next_begin_or_it_is_quiet() {
     let mut known = new();
-    let is_complete = |known: &Checkpoints, key| known.group_of(1, key).unwrap().is_complete();
-    known.wrote(MINUTE_US, 1, "p/model_step_500.pt", 10);
-    known.wrote(2 * MINUTE_US, 1, "p/model_step_1000.pt", 10);
+    let is_complete = |known: &CheckpointIndex, key| known.group_of(1, key).unwrap().is_complete();
+    known.record_write(MINUTE_US, 1, "p/model_step_500.pt", 10);
+    known.record_write(2 * MINUTE_US, 1, "p/model_step_1000.pt", 10);
     assert!(is_complete(&known, "p/model_step_500.pt") && !is_complete(&known, "p/model_step_1000.pt"));
-    known.settle(20 * MINUTE_US);
+    known.mark_quiet(20 * MINUTE_US);
     assert!(is_complete(&known, "p/model_step_1000.pt"));
     // Numbers are compared as numbers.
     let series = known.series().next().unwrap();
@@ -206,9 +206,9 @@ fn shards_in_a_folder_of_a_step_are_complete_when_all_of_each_name_are_there() {
     ] {
         let mut known = new();
         assert_eq!(complete_after(&mut known, MINUTE_US, &files), complete, "{files:?}");
-        known.settle(60 * MINUTE_US);
+        known.mark_quiet(60 * MINUTE_US);
         assert!(known.group_of(1, files[0]).unwrap().is_complete(), "{files:?}");
-        known.deleted(1, model[0]);
+        known.record_delete(1, model[0]);
         let is_complete = known.group_of(1, files[0]).is_some_and(|one| one.is_complete());
         assert_eq!(is_complete, !files.contains(&model[0]), "{files:?}");
     }
@@ -221,10 +221,10 @@ fn an_older_deepspeed_checkpoint_is_judged_by_the_pointed_one() {
     for (at, step) in [(1, 500), (2, 1000), (3, 1500)] {
         // One was interrupted.
         for rank in 0..if step == 1000 { 1 } else { 4 } {
-            known.listed(at * MINUTE_US + rank, 1, &file(step, rank), 10);
+            known.record_listed(at * MINUTE_US + rank, 1, &file(step, rank), 10);
         }
     }
-    known.listed(4 * MINUTE_US, 1, "d/latest", 15);
+    known.record_listed(4 * MINUTE_US, 1, "d/latest", 15);
     let complete = [500, 1000, 1500].map(|step| known.group_of(1, &file(step, 0)).unwrap().generation);
     assert_eq!(complete, [Some(1), None, Some(0)]);
 }
@@ -233,24 +233,24 @@ fn an_older_deepspeed_checkpoint_is_judged_by_the_pointed_one() {
 fn deletion_makes_a_group_incomplete_and_the_last_one_removes_it() {
     let mut known = new();
     complete_after(&mut known, MINUTE_US, DCP);
-    known.deleted(1, DCP[1]);
+    known.record_delete(1, DCP[1]);
     assert!(!known.group_of(1, DCP[0]).unwrap().is_complete());
     let id = known.group_of(1, DCP[0]).unwrap().id;
     for key in DCP {
-        known.deleted(1, key);
+        known.record_delete(1, key);
     }
     assert_eq!((known.group(id), known.series().count(), known.memory_bytes()), (None, 0, 0));
 }
 
-fn write_steps(known: &mut Checkpoints, steps: impl Iterator<Item = u64>) {
+fn write_steps(known: &mut CheckpointIndex, steps: impl Iterator<Item = u64>) {
     for step in steps {
-        known.wrote(step * MINUTE_US, 1, &format!("r/step-{step}/__0_0.distcp"), 10);
-        known.wrote(step * MINUTE_US + 1, 1, &format!("r/step-{step}/.metadata"), 1);
+        known.record_write(step * MINUTE_US, 1, &format!("r/step-{step}/__0_0.distcp"), 10);
+        known.record_write(step * MINUTE_US + 1, 1, &format!("r/step-{step}/.metadata"), 1);
     }
 }
 
 /// Returns the steps that stay after a deletion of those that may be deleted.
-fn retained(known: &mut Checkpoints, keep: Keep) -> Vec<u64> {
+fn retained(known: &mut CheckpointIndex, keep: RetentionRule) -> Vec<u64> {
     let series = known.series().next().unwrap().id;
     // The measure is best at step 7.
     let measure = |it: &Generation<'_>| it.step.map(|step| step.abs_diff(7) as f64);
@@ -260,7 +260,7 @@ fn retained(known: &mut Checkpoints, keep: Keep) -> Vec<u64> {
     known.generations(series).iter().filter_map(|it| it.step).collect()
 }
 
-const NEWEST: Keep = Keep { last: 1, best: 0, lowest_is_best: true, every: 0 };
+const NEWEST: RetentionRule = RetentionRule { last: 1, best: 0, lowest_is_best: true, every: 0 };
 
 #[test]
 fn the_newest_the_best_and_some_stay() {
@@ -270,11 +270,11 @@ fn the_newest_the_best_and_some_stay() {
         retained(&mut known, keep)
     };
     assert_eq!(after(NEWEST), [20]);
-    assert_eq!(after(Keep { last: 0, ..NEWEST }), [20]);
-    assert_eq!(after(Keep { last: 3, ..NEWEST }), [18, 19, 20]);
-    assert_eq!(after(Keep { best: 2, ..NEWEST }), [7, 8, 20]);
-    assert_eq!(after(Keep { best: 1, lowest_is_best: false, ..NEWEST }), [20]);
-    assert_eq!(after(Keep { every: 5, ..NEWEST }), [1, 6, 11, 16, 20]);
+    assert_eq!(after(RetentionRule { last: 0, ..NEWEST }), [20]);
+    assert_eq!(after(RetentionRule { last: 3, ..NEWEST }), [18, 19, 20]);
+    assert_eq!(after(RetentionRule { best: 2, ..NEWEST }), [7, 8, 20]);
+    assert_eq!(after(RetentionRule { best: 1, lowest_is_best: false, ..NEWEST }), [20]);
+    assert_eq!(after(RetentionRule { every: 5, ..NEWEST }), [1, 6, 11, 16, 20]);
 }
 
 #[test]
@@ -282,18 +282,18 @@ fn one_per_interval_stays_in_repeated_passes() {
     let mut known = new();
     for step in 1..=40 {
         write_steps(&mut known, step..=step);
-        retained(&mut known, Keep { last: 2, every: 5, ..NEWEST });
+        retained(&mut known, RetentionRule { last: 2, every: 5, ..NEWEST });
     }
     let stay = [1, 6, 11, 16, 21, 26, 31, 36, 39, 40];
-    assert_eq!(retained(&mut known, Keep { last: 2, every: 5, ..NEWEST }), stay);
+    assert_eq!(retained(&mut known, RetentionRule { last: 2, every: 5, ..NEWEST }), stay);
     // A restarted server sees only existing checkpoints; intervals between those that stayed are not
     // intervals between saves.
     let mut listed = new();
     for step in [1, 6, 11, 16] {
-        listed.listed(step, 1, &format!("r/step-{step}/__0_0.distcp"), 10);
-        listed.listed(step, 1, &format!("r/step-{step}/.metadata"), 10);
+        listed.record_listed(step, 1, &format!("r/step-{step}/__0_0.distcp"), 10);
+        listed.record_listed(step, 1, &format!("r/step-{step}/.metadata"), 10);
     }
-    assert_eq!(retained(&mut listed, Keep { every: 5, ..NEWEST }), [1, 6, 11, 16]);
+    assert_eq!(retained(&mut listed, RetentionRule { every: 5, ..NEWEST }), [1, 6, 11, 16]);
 }
 
 #[test]
@@ -302,17 +302,17 @@ fn a_restarted_run_loses_no_new_checkpoint() {
     write_steps(&mut known, 100..=103);
     // Steps count from one again, and are written later.
     for step in 1..=3 {
-        known.wrote(200 * MINUTE_US + step, 1, &format!("r/step-{step}/__0_0.distcp"), 10);
-        known.wrote(200 * MINUTE_US + step, 1, &format!("r/step-{step}/.metadata"), 10);
+        known.record_write(200 * MINUTE_US + step, 1, &format!("r/step-{step}/__0_0.distcp"), 10);
+        known.record_write(200 * MINUTE_US + step, 1, &format!("r/step-{step}/.metadata"), 10);
     }
-    known.wrote(300 * MINUTE_US, 1, "r/step-4/__0_0.distcp", 10);
+    known.record_write(300 * MINUTE_US, 1, "r/step-4/__0_0.distcp", 10);
     assert_eq!(retained(&mut known, NEWEST), [3, 4, 103]);
 }
 
 #[test]
 fn memory_is_bounded_and_forgotten_groups_are_found_again() {
     let limits = Limits { memory_bytes_max: 20_000, ..Limits::default() };
-    let mut known = Checkpoints::new(limits);
+    let mut known = CheckpointIndex::new(limits);
     for step in 1..=1000 {
         write_steps(&mut known, step..=step);
         assert!(known.memory_bytes() <= limits.memory_bytes_max);
@@ -324,9 +324,9 @@ fn memory_is_bounded_and_forgotten_groups_are_found_again() {
     assert_eq!(known.group_of(1, "r/step-1/.metadata"), None);
     // A single group that is too large is counted, without the names of its files.
     for rank in 0..2000 {
-        known.wrote(2000 * MINUTE_US, 1, &format!("r/step-2000/__{rank}_0.distcp"), 10);
+        known.record_write(2000 * MINUTE_US, 1, &format!("r/step-2000/__{rank}_0.distcp"), 10);
     }
-    known.wrote(2001 * MINUTE_US, 1, "r/step-2000/.metadata", 10);
+    known.record_write(2001 * MINUTE_US, 1, "r/step-2000/.metadata", 10);
     let found = known.group_of(1, "r/step-2000/.metadata").unwrap();
     assert_eq!((found.files, found.bytes, found.generation), (2001, 20_010, Some(0)));
     assert!(known.members(found.id).is_none() && known.memory_bytes() <= limits.memory_bytes_max);
@@ -359,11 +359,11 @@ type Event = (u64, u8, bool);
 
 /// Reference with unlimited memory: keeps every event of a group and searches them.
 #[derive(Default)]
-struct Model {
+struct ReferenceModel {
     groups: BTreeMap<(u8, u8), Vec<Event>>,
 }
 
-impl Model {
+impl ReferenceModel {
     fn there(&self, kind: u8, step: u8) -> BTreeMap<u8, u64> {
         let mut there = BTreeMap::new();
         for (at_us, file, is_write) in self.groups.get(&(kind, step)).into_iter().flatten() {
@@ -416,14 +416,14 @@ proptest! {
     fn it_says_what_a_simple_model_says(
         steps in vec((0..3_u8, 1..4_u8, 0..4_u8, 0..5_u8), 1..120), last in 0..3_u32, best in 0..2_u32, every in 0..3_u32
     ) {
-        let (mut known, mut model) = (new(), Model::default());
+        let (mut known, mut model) = (new(), ReferenceModel::default());
         for (at, (kind, step, file, what)) in steps.into_iter().enumerate() {
             let file = if kind == 2 { 0 } else { file };
             let (at_us, name, is_write) = (at as u64 + 1, key(kind, step, file), what > 0);
             if is_write {
-                known.wrote(at_us, 1, &name, 10);
+                known.record_write(at_us, 1, &name, 10);
             } else {
-                known.deleted(1, &name);
+                known.record_delete(1, &name);
                 if !model.there(kind, step).contains_key(&file) {
                     continue;
                 }
@@ -445,7 +445,7 @@ proptest! {
                     newer += u32::from(is_complete && kind != 1);
                 }
             }
-            let keep = Keep { last, best, lowest_is_best: true, every };
+            let keep = RetentionRule { last, best, lowest_is_best: true, every };
             let all: Vec<_> = known.series().map(|series| series.id).collect();
             for series in all {
                 let goes = known.retain(series, keep, &|it| it.step.map(|step| step as f64));
@@ -460,7 +460,7 @@ proptest! {
             }
         }
         for (kind, step) in model.groups.keys().copied().collect::<Vec<_>>() {
-            (0..4).for_each(|file| known.deleted(1, &key(kind, step, file)));
+            (0..4).for_each(|file| known.record_delete(1, &key(kind, step, file)));
         }
         prop_assert_eq!((known.series().count(), known.memory_bytes()), (0, 0));
     }
@@ -470,16 +470,16 @@ proptest! {
 fn repeated_listings_do_not_count_as_rewrites() {
     let mut known = new();
     for (at, key) in DCP.iter().enumerate() {
-        known.wrote(10 + at as u64, 1, key, 100);
+        known.record_write(10 + at as u64, 1, key, 100);
     }
     let before = known.completions();
     assert_eq!(before, (1, 13));
-    known.found(50, 1, DCP[0], 100);
+    known.record_if_unknown(50, 1, DCP[0], 100);
     assert_eq!(known.completions(), before);
-    known.listed(50, 1, DCP[0], 100);
+    known.record_listed(50, 1, DCP[0], 100);
     assert_eq!(known.completions().0, 0);
-    known.found(60, 2, DCP[0], 100);
+    known.record_if_unknown(60, 2, DCP[0], 100);
     assert!(known.group_of(2, DCP[0]).is_some_and(|one| one.files == 1 && !one.is_complete()));
-    assert!(Checkpoints::may_have(DCP[3]) && Checkpoints::may_have("d/latest"));
-    assert!(!Checkpoints::may_have("train/0.tar"));
+    assert!(CheckpointIndex::is_relevant(DCP[3]) && CheckpointIndex::is_relevant("d/latest"));
+    assert!(!CheckpointIndex::is_relevant("train/0.tar"));
 }

@@ -11,28 +11,28 @@
 
 mod trail;
 
-use super::names::Hashed;
-use super::order::Numbered;
+use super::names::BuildPassThroughHasher;
+use super::order::NumberedKey;
 use super::streams::forget_quarter;
-use super::{Engine, Seen};
+use super::{CacheEngine, ObservedAccess};
 use crate::access::{Access, Op};
 use std::collections::HashMap;
-use trail::{Trail, Wanted};
+use trail::{AheadCandidate, Trail};
 
 /// Limits of the read-ahead of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ahead {
+pub struct ReadAheadLimits {
     /// Maximum blocks in flight or waiting to be read.
     pub blocks_max: u32,
     /// Maximum bytes, counted alike.
     pub bytes_max: u64,
     /// Read-ahead of the objects after the current one.
-    pub beyond: Beyond,
+    pub order: ReadAheadOrder,
 }
 
 /// Source of the objects that follow the current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Beyond {
+pub enum ReadAheadOrder {
     /// Objects of a plan that is in use, or else those with the next numbers.
     #[default]
     Any,
@@ -46,7 +46,7 @@ pub enum Beyond {
 
 /// A run of blocks that is expected to be read next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Next {
+pub struct ReadAheadRange {
     /// Bucket id.
     pub bucket: u64,
     /// Object key. A key that was derived by number may not exist.
@@ -61,7 +61,7 @@ pub struct Next {
 
 /// Outcome of proposed blocks, to be reported exactly once per block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum ReadAheadOutcome {
     /// The blocks were present when a client requested them.
     Used,
     /// A client requested the blocks while they were still in flight.
@@ -77,24 +77,30 @@ pub enum Outcome {
 /// Maximum streams with read-ahead.
 const TRAILS_MAX: usize = 1 << 11;
 /// Maximum objects examined per access; some may be kept entirely.
-const LOOKS: usize = 64;
+const OBJECTS_EXAMINED_MAX: usize = 64;
 
 /// Proposals for one trail, within limits.
-struct Said<'a> {
+struct AheadProposals<'a> {
     trail: &'a mut Trail,
-    limits: &'a Ahead,
-    next: &'a mut Vec<Next>,
+    limits: &'a ReadAheadLimits,
+    next: &'a mut Vec<ReadAheadRange>,
 }
 
 /// All trails, by stream.
 #[derive(Default)]
-pub(super) struct Trails(HashMap<u64, Trail, Hashed>);
+pub(super) struct ReadAheadTrails(HashMap<u64, Trail, BuildPassThroughHasher>);
 
-impl Engine {
+impl CacheEngine {
     /// Appends to `next` the blocks that the stream of a read is expected to request next and that are not
     /// kept. Accesses other than reads append nothing. The outcomes are to be reported with
-    /// [`Engine::ahead_outcome`].
-    pub fn ahead(&mut self, seen: Seen, access: &Access<'_>, limits: &Ahead, next: &mut Vec<Next>) {
+    /// [`CacheEngine::record_ahead_outcome`].
+    pub fn read_ahead(
+        &mut self,
+        seen: ObservedAccess,
+        access: &Access<'_>,
+        limits: &ReadAheadLimits,
+        next: &mut Vec<ReadAheadRange>,
+    ) {
         if access.op != Op::Read {
             return;
         }
@@ -106,112 +112,152 @@ impl Engine {
         let trail = self.trails.0.remove(&seen.stream);
         let mut trail = trail.unwrap_or_else(|| Trail::new(block_bytes));
         let object = self.names.block_id(access.bucket, access.key, 0);
-        trail.note(access, object, block_bytes, limits);
-        if trail.is_awake() {
-            let mut said = Said { trail: &mut trail, limits, next };
-            self.ahead_within(seen, access, object, &mut said);
-            if said.trail.goes_beyond(object) {
-                self.ahead_beyond(seen, access, &mut said);
+        trail.record_read(access, object, block_bytes, limits);
+        if trail.is_active() {
+            let mut proposals = AheadProposals { trail: &mut trail, limits, next };
+            self.ahead_within(seen, access, object, &mut proposals);
+            if proposals.trail.is_read_to_end(object) {
+                self.ahead_beyond(seen, access, &mut proposals);
             }
         }
         self.trails.0.insert(seen.stream, trail);
     }
 
     /// Records the outcome of blocks that were proposed for a stream.
-    pub fn ahead_outcome(&mut self, stream: u64, bucket: u64, key: &str, outcome: Outcome, blocks: u32) {
+    pub fn record_ahead_outcome(
+        &mut self,
+        stream: u64,
+        bucket: u64,
+        key: &str,
+        outcome: ReadAheadOutcome,
+        blocks: u32,
+    ) {
         let object = self.names.block_id(bucket, key, 0);
         if let Some(trail) = self.trails.0.get_mut(&stream) {
-            trail.became(object, key, outcome, blocks);
+            trail.record_outcome(object, key, outcome, blocks);
         }
     }
 
     /// Proposes the next blocks of the current object.
-    fn ahead_within(&self, seen: Seen, access: &Access<'_>, object: u64, said: &mut Said<'_>) {
+    fn ahead_within(
+        &self,
+        seen: ObservedAccess,
+        access: &Access<'_>,
+        object: u64,
+        proposals: &mut AheadProposals<'_>,
+    ) {
         let block_bytes = self.options.block_bytes;
-        let Some(mut blocks) = said.trail.within(object, block_bytes) else { return };
-        blocks.end = blocks.end.min(blocks.start + said.trail.room(said.limits, block_bytes));
+        let Some(mut blocks) = proposals.trail.next_in_object(object, block_bytes) else { return };
+        blocks.end = blocks.end.min(blocks.start + proposals.trail.room(proposals.limits, block_bytes));
         if !blocks.is_empty() {
-            self.say(seen, &Wanted { bucket: access.bucket, key: access.key, object, blocks }, said);
+            self.propose(
+                seen,
+                &AheadCandidate { bucket: access.bucket, key: access.key, object, blocks },
+                proposals,
+            );
         }
     }
 
     /// Proposes the objects after the current one.
-    fn ahead_beyond(&self, seen: Seen, access: &Access<'_>, said: &mut Said<'_>) {
-        let beyond = said.limits.beyond;
-        let may_be_planned = matches!(beyond, Beyond::Any | Beyond::Planned);
-        let is_planned = may_be_planned && self.ahead_by_plan(seen, access, said);
-        if !is_planned && matches!(beyond, Beyond::Any | Beyond::Numbered) {
-            self.ahead_by_number(seen, access, said);
+    fn ahead_beyond(&self, seen: ObservedAccess, access: &Access<'_>, proposals: &mut AheadProposals<'_>) {
+        let beyond = proposals.limits.order;
+        let may_be_planned = matches!(beyond, ReadAheadOrder::Any | ReadAheadOrder::Planned);
+        let is_planned = may_be_planned && self.ahead_by_plan(seen, access, proposals);
+        if !is_planned && matches!(beyond, ReadAheadOrder::Any | ReadAheadOrder::Numbered) {
+            self.ahead_by_number(seen, access, proposals);
         }
     }
 
     /// Proposes the next objects of a plan that is in use. Returns true if there is such a plan.
-    fn ahead_by_plan(&self, seen: Seen, access: &Access<'_>, said: &mut Said<'_>) -> bool {
+    fn ahead_by_plan(
+        &self,
+        seen: ObservedAccess,
+        access: &Access<'_>,
+        proposals: &mut AheadProposals<'_>,
+    ) -> bool {
         let object = self.names.block_id(access.bucket, access.key, 0);
         let Some(follower) = self.plans.follower(access.caller, object) else { return false };
-        for (read, key) in follower.ahead(said.trail.planned).take(LOOKS) {
+        for (read, key) in follower.upcoming_reads(proposals.trail.proposed_reads).take(OBJECTS_EXAMINED_MAX)
+        {
             let Some((bucket, key)) = self.plans.key(follower.list, key) else { break };
-            if !self.ahead_object(seen, bucket, key, said) {
+            if !self.ahead_object(seen, bucket, key, proposals) {
                 break;
             }
-            said.trail.planned = read + 1;
+            proposals.trail.proposed_reads = read + 1;
         }
         true
     }
 
     /// Proposes the objects with the next numbers.
-    fn ahead_by_number(&self, seen: Seen, access: &Access<'_>, said: &mut Said<'_>) {
-        let name = Numbered::of(access.key);
-        for _ in 0..LOOKS {
-            let Some((number, key)) = said.trail.successor(&name) else { break };
-            if !self.ahead_object(seen, access.bucket, &key, said) {
+    fn ahead_by_number(&self, seen: ObservedAccess, access: &Access<'_>, proposals: &mut AheadProposals<'_>) {
+        let name = NumberedKey::of(access.key);
+        for _ in 0..OBJECTS_EXAMINED_MAX {
+            let Some((number, key)) = proposals.trail.successor(&name) else { break };
+            if !self.ahead_object(seen, access.bucket, &key, proposals) {
                 break;
             }
-            said.trail.passed(number);
+            proposals.trail.set_proposed_number(number);
         }
     }
 
     /// Proposes the first blocks of another object. Returns true if they reach the read-ahead depth within an
     /// object.
-    fn ahead_object(&self, seen: Seen, bucket: u64, key: &str, said: &mut Said<'_>) -> bool {
+    fn ahead_object(
+        &self,
+        seen: ObservedAccess,
+        bucket: u64,
+        key: &str,
+        proposals: &mut AheadProposals<'_>,
+    ) -> bool {
         let object = self.names.block_id(bucket, key, 0);
         let block_bytes = self.options.block_bytes;
-        let left = said.trail.left_bytes(block_bytes);
-        let room = said.trail.room(said.limits, block_bytes);
+        let left = proposals.trail.unproposed_bytes(block_bytes);
+        let room = proposals.trail.room(proposals.limits, block_bytes);
         if left <= 0.0 || room == 0 {
             return false;
         }
-        let enough = said.trail.object_blocks(block_bytes);
-        let from = said.trail.said_of(object);
+        let object_blocks = proposals.trail.object_blocks(block_bytes);
+        let from = proposals.trail.proposed_end(object);
         let wanted = ((left / block_bytes as f64).ceil() as u32).clamp(1, room);
-        let blocks = from..enough.min(from + wanted);
+        let blocks = from..object_blocks.min(from + wanted);
         if !blocks.is_empty() {
-            self.say(seen, &Wanted { bucket, key, object, blocks: blocks.clone() }, said);
+            self.propose(seen, &AheadCandidate { bucket, key, object, blocks: blocks.clone() }, proposals);
         }
-        blocks.end >= enough
+        blocks.end >= object_blocks
     }
 
     /// Proposes the blocks that are not kept, merging adjacent ones.
-    fn say(&self, seen: Seen, wanted: &Wanted<'_>, said: &mut Said<'_>) {
-        let Wanted { bucket, key, object, blocks } = wanted;
-        let mut new = 0;
-        let mut run: Option<Next> = None;
+    fn propose(
+        &self,
+        seen: ObservedAccess,
+        candidate: &AheadCandidate<'_>,
+        proposals: &mut AheadProposals<'_>,
+    ) {
+        let AheadCandidate { bucket, key, object, blocks } = candidate;
+        let mut proposed = 0;
+        let mut run: Option<ReadAheadRange> = None;
         for block in blocks.clone() {
             let slot = self.table.find(self.names.block_id(*bucket, key, block));
-            if slot.is_some_and(|slot| self.table[slot].place().is_kept()) {
-                said.next.extend(run.take());
+            if slot.is_some_and(|slot| self.table[slot].state().is_kept()) {
+                proposals.next.extend(run.take());
                 continue;
             }
-            new += 1;
+            proposed += 1;
             match &mut run {
                 Some(run) => run.blocks += 1,
                 None => {
                     let key = (*key).to_owned();
-                    run = Some(Next { bucket: *bucket, key, first: block, blocks: 1, stream: seen.stream });
+                    run = Some(ReadAheadRange {
+                        bucket: *bucket,
+                        key,
+                        first: block,
+                        blocks: 1,
+                        stream: seen.stream,
+                    });
                 }
             }
         }
-        said.next.extend(run);
-        said.trail.say(*object, blocks.end, new);
+        proposals.next.extend(run);
+        proposals.trail.record_proposal(*object, blocks.end, proposed);
     }
 }

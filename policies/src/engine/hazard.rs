@@ -29,14 +29,14 @@ impl Hazard {
     }
 
     /// Counts a read; `is_one` is true if it is a read of one of these blocks.
-    pub(super) fn tally(&mut self, now_us: u64, is_one: bool) {
+    pub(super) fn count_read(&mut self, now_us: u64, is_member: bool) {
         if self.reads > f64::from((self.blocks / 2).max(16)) {
             self.reads /= 2.0;
             self.block_us /= 2.0;
         }
         self.block_us = self.block_us_at(now_us);
         self.last_us = Some(now_us);
-        self.reads += f64::from(u8::from(is_one));
+        self.reads += f64::from(u8::from(is_member));
     }
 
     fn block_us_at(&self, now_us: u64) -> f64 {

@@ -12,33 +12,33 @@ use super::table::Slot;
 /// Number of shards, a power of two.
 const SHARDS: usize = 256;
 /// Maximum load of a shard: 3 of 4 cells.
-const LOAD: (usize, usize) = (4, 3);
-const PLACES_MIN: usize = 8;
+const LOAD_MAX: (usize, usize) = (4, 3);
+const CELLS_MIN: usize = 8;
 
 /// Hash index; see the module. The caller supplies the id of an entry.
-pub(super) struct Index {
-    shards: Box<[Shard]>,
-    marks: Marks,
+pub(super) struct TableIndex {
+    shards: Box<[IndexShard]>,
+    layout: CellLayout,
 }
 
 #[derive(Clone, Default)]
-struct Shard {
+struct IndexShard {
     /// Cells: entry number plus one, with hash bits above it; 0 is an empty cell.
-    places: Vec<u32>,
+    cells: Vec<u32>,
     used: usize,
 }
 
 /// Layout of a cell: entry number and hash bits.
 #[derive(Clone, Copy)]
-struct Marks {
+struct CellLayout {
     /// Bits of the largest entry number plus one.
     number_bits: u32,
 }
 
-impl Marks {
+impl CellLayout {
     /// Returns the cell of an entry.
-    const fn place(self, id: u64, slot: Slot) -> u32 {
-        self.mark(id) | (slot + 1)
+    const fn cell(self, id: u64, slot: Slot) -> u32 {
+        self.hash_bits(id) | (slot + 1)
     }
 
     /// Returns the entry of a cell; `None` if it is empty.
@@ -48,68 +48,68 @@ impl Marks {
 
     /// Returns the hash bits of an id for its cell. They depend neither on its shard nor much on its home
     /// cell.
-    const fn mark(self, id: u64) -> u32 {
+    const fn hash_bits(self, id: u64) -> u32 {
         ((id >> 8) as u32) << self.number_bits
     }
 
     /// True if a cell that is not empty can be that of the id with these hash bits.
-    const fn may_be(self, place: u32, mark: u32) -> bool {
+    const fn may_match(self, place: u32, mark: u32) -> bool {
         (place ^ mark) >> self.number_bits == 0
     }
 }
 
-impl Index {
+impl TableIndex {
     /// Returns an index for at most `entries_max` entries, fewer than 2³¹.
     pub(super) fn new(entries_max: usize) -> Self {
         let number_bits = (usize::BITS - entries_max.leading_zeros()).min(u32::BITS - 1);
-        Self { shards: vec![Shard::default(); SHARDS].into(), marks: Marks { number_bits } }
+        Self { shards: vec![IndexShard::default(); SHARDS].into(), layout: CellLayout { number_bits } }
     }
 
     /// Returns the bytes of memory in use.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.shards.iter().map(|shard| size_of::<Shard>() + shard.places.len() * size_of::<u32>()).sum()
+        self.shards.iter().map(|shard| size_of::<IndexShard>() + shard.cells.len() * size_of::<u32>()).sum()
     }
 
     /// Returns the entry of this id.
     pub(super) fn find(&self, id: u64, id_of: impl Fn(Slot) -> u64) -> Option<Slot> {
-        let places = &self.shards[shard_of(id)].places;
+        let places = &self.shards[shard_of(id)].cells;
         if places.is_empty() {
             return None;
         }
-        let (mut at, mark) = (home(id, places.len()), self.marks.mark(id));
+        let (mut at, mark) = (home(id, places.len()), self.layout.hash_bits(id));
         loop {
-            let slot = self.marks.slot(places[at])?;
-            if self.marks.may_be(places[at], mark) && id_of(slot) == id {
+            let slot = self.layout.slot(places[at])?;
+            if self.layout.may_match(places[at], mark) && id_of(slot) == id {
                 return Some(slot);
             }
-            at = after(at, places.len());
+            at = next_cell(at, places.len());
         }
     }
 
     /// Adds the entry of an id that has none.
     pub(super) fn insert(&mut self, id: u64, slot: Slot, id_of: impl Fn(Slot) -> u64) {
         let shard = &mut self.shards[shard_of(id)];
-        if shard.used * LOAD.0 >= shard.places.len() * LOAD.1 {
-            shard.grow(self.marks, id_of);
+        if shard.used * LOAD_MAX.0 >= shard.cells.len() * LOAD_MAX.1 {
+            shard.grow(self.layout, id_of);
         }
         shard.used += 1;
-        shard.put(id, self.marks.place(id, slot));
+        shard.put(id, self.layout.cell(id, slot));
     }
 
     /// Removes the entry of an id.
     pub(super) fn remove(&mut self, id: u64, slot: Slot, id_of: impl Fn(Slot) -> u64) {
-        let Shard { places, used } = &mut self.shards[shard_of(id)];
+        let IndexShard { cells: places, used } = &mut self.shards[shard_of(id)];
         *used -= 1;
-        let (mut hole, place) = (home(id, places.len()), self.marks.place(id, slot));
+        let (mut hole, place) = (home(id, places.len()), self.layout.cell(id, slot));
         while places[hole] != place {
-            hole = after(hole, places.len());
+            hole = next_cell(hole, places.len());
         }
         let mut at = hole;
         loop {
             places[hole] = 0;
             loop {
-                at = after(at, places.len());
-                let Some(other) = self.marks.slot(places[at]) else { return };
+                at = next_cell(at, places.len());
+                let Some(other) = self.layout.slot(places[at]) else { return };
                 if !is_between(hole, home(id_of(other), places.len()), at) {
                     break;
                 }
@@ -120,10 +120,10 @@ impl Index {
     }
 }
 
-impl Shard {
-    fn grow(&mut self, marks: Marks, id_of: impl Fn(Slot) -> u64) {
-        let length = (self.places.len() + self.places.len() / 4).max(PLACES_MIN);
-        for place in std::mem::replace(&mut self.places, vec![0; length]) {
+impl IndexShard {
+    fn grow(&mut self, marks: CellLayout, id_of: impl Fn(Slot) -> u64) {
+        let length = (self.cells.len() + self.cells.len() / 4).max(CELLS_MIN);
+        for place in std::mem::replace(&mut self.cells, vec![0; length]) {
             if let Some(slot) = marks.slot(place) {
                 self.put(id_of(slot), place);
             }
@@ -131,11 +131,11 @@ impl Shard {
     }
 
     fn put(&mut self, id: u64, place: u32) {
-        let mut at = home(id, self.places.len());
-        while self.places[at] != 0 {
-            at = after(at, self.places.len());
+        let mut at = home(id, self.cells.len());
+        while self.cells[at] != 0 {
+            at = next_cell(at, self.cells.len());
         }
-        self.places[at] = place;
+        self.cells[at] = place;
     }
 }
 
@@ -150,7 +150,7 @@ const fn home(id: u64, length: usize) -> usize {
     ((id as u128 * length as u128) >> 64) as usize
 }
 
-const fn after(at: usize, length: usize) -> usize {
+const fn next_cell(at: usize, length: usize) -> usize {
     if at + 1 == length { 0 } else { at + 1 }
 }
 
@@ -161,7 +161,7 @@ const fn is_between(hole: usize, home: usize, at: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Index, Slot};
+    use super::{Slot, TableIndex};
     use std::cell::Cell;
 
     const fn id_of(slot: Slot) -> u64 {
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn memory_follows_the_number_of_entries() {
-        let mut index = Index::new(200_000);
+        let mut index = TableIndex::new(200_000);
         let empty = index.memory_bytes();
         assert!(empty < 10_000);
         for slot in 0..200_000 {
@@ -185,11 +185,11 @@ mod tests {
     #[test]
     fn entries_are_found_for_any_number_of_hash_bits() {
         for entries_max in [20_000, 1 << 24, (1 << 31) - 1] {
-            let mut index = Index::new(entries_max);
+            let mut index = TableIndex::new(entries_max);
             // The largest possible entry numbers.
             let first = (entries_max - 20_000) as Slot;
             (0..20_000).for_each(|n| index.insert(id_of(first + n), first + n, id_of));
-            let find = |index: &Index, n: Slot| index.find(id_of(first + n), id_of);
+            let find = |index: &TableIndex, n: Slot| index.find(id_of(first + n), id_of);
             assert!((0..20_000).all(|n| find(&index, n) == Some(first + n)));
             (0..20_000).step_by(2).for_each(|n| index.remove(id_of(first + n), first + n, id_of));
             assert!((0..20_000).all(|n| find(&index, n).is_some() == (n % 2 == 1)));
@@ -198,14 +198,14 @@ mod tests {
 
     #[test]
     fn few_other_entries_are_compared() {
-        let (entries, looked) = (1 << 16, Cell::new(0_u32));
-        let mut index = Index::new(entries as usize);
+        let (entries, lookups) = (1 << 16, Cell::new(0_u32));
+        let mut index = TableIndex::new(entries as usize);
         (0..entries).for_each(|slot| index.insert(id_of(slot), slot, id_of));
-        let look = |slot: Slot| {
-            looked.set(looked.get() + 1);
+        let counted_id = |slot: Slot| {
+            lookups.set(lookups.get() + 1);
             id_of(slot)
         };
-        assert!((0..entries).all(|slot| index.find(id_of(slot), look) == Some(slot)));
-        assert!(looked.get() < entries + entries / 1000, "{} for {entries}", looked.get());
+        assert!((0..entries).all(|slot| index.find(id_of(slot), counted_id) == Some(slot)));
+        assert!(lookups.get() < entries + entries / 1000, "{} for {entries}", lookups.get());
     }
 }

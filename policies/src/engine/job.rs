@@ -7,7 +7,7 @@
 //! contain no constants in seconds or bytes.
 
 use super::ranks::Ranks;
-use super::run::{Read, Run};
+use super::run::{CountedRead, RepeatRun};
 
 /// Maximum repeats that begin a new pass; fewer suffice in a small dataset.
 const RUN_MAX: u32 = 6;
@@ -27,7 +27,7 @@ const NEWEST_WEIGHT: f64 = 0.5;
 /// A larger deviation of the periods increases it.
 const OVERDUE_SHARE: f64 = 0.05;
 /// Probability below which the next pass counts as overdue.
-const OVERDUE_HOPE: f64 = 0.2;
+const OVERDUE_PROBABILITY: f64 = 0.2;
 
 /// Number of reads in the moving average of irregular reads.
 const SKEW_READS: f64 = 64.0;
@@ -36,7 +36,7 @@ const SURE_BLOCKS: u32 = 32;
 
 /// Effect of a read on its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum JobRead {
     /// First read of the block in this pass, after this many repeats that did not begin a new pass.
     Fresh { repeats: u32 },
     /// Repeated read in this pass.
@@ -55,12 +55,12 @@ pub(super) struct JobRef {
 
 /// Fit of a read into passes, and the number of repeats before it, which do not fit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Judged {
+pub(super) struct ReadFit {
     pub(super) is_irregular: bool,
     pub(super) repeats: u32,
 }
 
-impl Judged {
+impl ReadFit {
     /// Adds the fit to a moving average.
     pub(super) fn add_to(self, skew: &mut f64) {
         for _ in 0..self.repeats {
@@ -72,7 +72,7 @@ impl Judged {
 
 /// Callers whose reads make up a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum JobCallers {
     /// A single caller.
     Single,
     /// All callers of a family, on trial: they may go through the dataset together.
@@ -83,12 +83,12 @@ pub(super) enum Role {
 
 /// State of a job.
 #[derive(Clone, Debug)]
-pub(super) struct Job {
-    pub(super) role: Role,
+pub(super) struct ReaderJob {
+    pub(super) callers: JobCallers,
     /// Moving average of the share of reads that do not fit passes.
     pub(super) skew: f64,
     /// Number of reads in that average.
-    pub(super) judged: u32,
+    pub(super) judged_reads: u32,
     /// Serial number among the jobs of its dataset.
     pub(super) serial: u32,
     /// True if its place among the jobs of its dataset is taken.
@@ -106,18 +106,18 @@ pub(super) struct Job {
     /// Completed passes.
     pub(super) passes: u32,
     /// Completed passes that turned out not to be passes, because its dataset was read in no order.
-    pub(super) void: u32,
+    pub(super) void_passes: u32,
     /// Blocks that were requested again shortly after since the last fresh one: duplicate requests, or a new
     /// pass that begins with the blocks read last.
-    again: u32,
+    repeats: u32,
     /// Time of the first of these repeats.
-    again_us: u64,
+    repeating_since_us: u64,
     /// Number of these repeats at the start of this pass, and the length of the last completed pass including
     /// its own.
-    skipped: u32,
+    repeats_at_start: u32,
     length: u32,
     /// Time of the first read, and start of the current pass.
-    pub(super) came_us: u64,
+    pub(super) first_us: u64,
     started_us: u64,
     /// Time of the last read.
     pub(super) last_us: u64,
@@ -127,7 +127,7 @@ pub(super) struct Job {
     /// Time from the start of a pass to its last fresh read, as a moving average.
     duration_us: f64,
     last_fresh_us: u64,
-    run: Run,
+    run: RepeatRun,
     /// Rank detection of a job of all callers of a family.
     pub(super) ranks: Ranks,
 }
@@ -137,13 +137,13 @@ pub(super) const fn next_stamp(stamp: u32) -> u32 {
     stamp % STAMPS + 1
 }
 
-impl Job {
+impl ReaderJob {
     /// Returns a job of a family whose first pass has this stamp.
     pub(super) fn new(now_us: u64, family: u64, serial: u32, stamp: u32) -> Self {
         Self {
-            role: Role::Single,
+            callers: JobCallers::Single,
             skew: 0.0,
-            judged: 0,
+            judged_reads: 0,
             serial,
             is_active: true,
             is_planned: false,
@@ -152,46 +152,49 @@ impl Job {
             reads: 0,
             blocks: 0,
             passes: 0,
-            void: 0,
-            again: 0,
-            again_us: now_us,
-            skipped: 0,
+            void_passes: 0,
+            repeats: 0,
+            repeating_since_us: now_us,
+            repeats_at_start: 0,
             length: 0,
-            came_us: now_us,
+            first_us: now_us,
             started_us: now_us,
             last_us: now_us,
             period_us: 0.0,
             deviation_us: 0.0,
             duration_us: 0.0,
             last_fresh_us: now_us,
-            run: Run::default(),
+            run: RepeatRun::default(),
             ranks: Ranks::default(),
         }
     }
 
     /// Records a read of a block; `read.is_repeat` is true if the job has read it in this pass already.
-    pub(super) fn read(&mut self, read: Read) -> Reading {
+    pub(super) fn read(&mut self, read: CountedRead) -> JobRead {
         self.last_us = read.at_us;
-        let repeats = self.run.note(read);
+        let repeats = self.run.record(read);
         if !read.is_repeat {
             self.reads += 1;
-            self.again = 0;
+            self.repeats = 0;
             self.last_fresh_us = read.at_us;
-            return Reading::Fresh { repeats };
+            return JobRead::Fresh { repeats };
         }
-        if !self.run.is_pass(self.run_wanted(), self.ranks.count()) {
-            return Reading::Repeat;
+        if !self.run.is_pass(self.run_required(), self.ranks.count()) {
+            return JobRead::Repeat;
         }
-        self.run.even_out(self.ranks.count(), self.ranks.pause_us(self.last_fresh_us - self.started_us));
+        self.run.remove_evening_out(
+            self.ranks.count(),
+            self.ranks.pause_us(self.last_fresh_us - self.started_us),
+        );
         // Jobs occasionally repeat blocks that they have just read. Only `RUN_MAX` or more such repeats are
         // taken as the beginning of the pass.
-        let is_again = self.again >= RUN_MAX;
+        let has_repeats = self.repeats >= RUN_MAX;
         let began_us = self.run.started_us();
-        self.begin_pass(if is_again { began_us.min(self.again_us) } else { began_us });
-        Reading::NewPass { blocks: self.blocks }
+        self.begin_pass(if has_repeats { began_us.min(self.repeating_since_us) } else { began_us });
+        JobRead::NewPass { blocks: self.blocks }
     }
 
-    fn run_wanted(&self) -> u32 {
+    fn run_required(&self) -> u32 {
         (RUN_MIN + self.reads / BLOCKS_PER_REPEAT).min(RUN_MAX)
     }
 
@@ -207,8 +210,8 @@ impl Job {
             self.period_us += NEWEST_WEIGHT * (period_us - self.period_us);
             self.duration_us += NEWEST_WEIGHT * (duration_us - self.duration_us);
         }
-        self.length = blocks + self.skipped;
-        self.skipped = std::mem::take(&mut self.again);
+        self.length = blocks + self.repeats_at_start;
+        self.repeats_at_start = std::mem::take(&mut self.repeats);
         self.blocks = blocks;
         self.passes += 1;
         self.stamp = next_stamp(self.stamp);
@@ -218,13 +221,13 @@ impl Job {
     }
 
     /// Counts the fit of a read into passes, and the repeats before it, which do not fit.
-    pub(super) fn judge(&mut self, judged: Judged) {
-        self.judged = self.judged.saturating_add(judged.repeats + 1);
+    pub(super) fn judge(&mut self, judged: ReadFit) {
+        self.judged_reads = self.judged_reads.saturating_add(judged.repeats + 1);
         judged.add_to(&mut self.skew);
     }
 
     /// Takes the run of reads that revealed the start of the pass; they belong to this pass.
-    pub(super) fn take_run(&mut self) -> Run {
+    pub(super) fn take_run(&mut self) -> RepeatRun {
         let run = std::mem::take(&mut self.run);
         self.reads += run.length();
         run
@@ -232,26 +235,26 @@ impl Job {
 
     /// True if it repeats blocks as at the start of a pass.
     pub(super) const fn is_repeating(&self) -> bool {
-        self.run.is_on()
+        self.run.is_active()
     }
 
     /// Records a repeated request for a recently requested block.
-    pub(super) const fn note_again(&mut self, now_us: u64) {
-        if self.again == 0 {
-            self.again_us = now_us;
+    pub(super) const fn record_repeat(&mut self, now_us: u64) {
+        if self.repeats == 0 {
+            self.repeating_since_us = now_us;
         }
-        self.again += 1;
+        self.repeats += 1;
     }
 
     /// Returns the passes that are over, including the current one once it is as long as the last completed
     /// one.
     pub(super) fn passes_over(&self) -> u32 {
-        self.passes + u32::from(self.is_proven() && self.reads + self.skipped >= self.length)
+        self.passes + u32::from(self.is_proven() && self.reads + self.repeats_at_start >= self.length)
     }
 
     /// True if it is the job of a single caller of this family.
     pub(super) fn is_single_of(&self, family: u64) -> bool {
-        self.is_active && self.role == Role::Single && self.family == family
+        self.is_active && self.callers == JobCallers::Single && self.family == family
     }
 
     /// True if it has completed a pass and begun another.
@@ -267,7 +270,7 @@ impl Job {
     /// True if it has been silent for longer than this share of the time for which it was active.
     pub(super) fn is_done(&self, now_us: u64, share: f64) -> bool {
         let silent_us = now_us.saturating_sub(self.last_us) as f64;
-        self.reads > 1 && silent_us > share * (self.last_us - self.came_us) as f64
+        self.reads > 1 && silent_us > share * (self.last_us - self.first_us) as f64
     }
 
     /// Returns the share of the period that a pass takes.
@@ -311,7 +314,7 @@ impl Job {
     }
 
     /// Returns the rate at which it is expected to read a block.
-    pub(super) fn expects(&self, now_us: u64, known: u32) -> Expected {
+    pub(super) fn expected_reads(&self, now_us: u64, known: u32) -> ExpectedReads {
         let left = f64::from(self.left(known));
         let interval_us = self.interval_us(now_us);
         let stall_us = ((now_us - self.last_us) as f64 - STALL_INTERVALS * interval_us).max(0.0);
@@ -320,12 +323,12 @@ impl Job {
             let due_us = self.due_us(now_us);
             let next_pass_us = due_us.abs().max(pass_end_us);
             let half_us = (interval_us * f64::from(self.blocks)).max(1.0) / 2.0;
-            self.hope(due_us) / (next_pass_us + half_us)
+            self.return_probability(due_us) / (next_pass_us + half_us)
         } else {
             0.0
         };
         let unread = if left > 0.0 { pass_end_us.max(interval_us).recip().max(read) } else { read };
-        Expected { read, unread, interval_us }
+        ExpectedReads { read, unread, interval_us }
     }
 
     /// Returns the time until its next pass is expected to begin; negative if it is overdue.
@@ -334,20 +337,22 @@ impl Job {
     }
 
     /// Returns the probability that the next pass, due in `due_us`, still comes.
-    fn hope(&self, due_us: f64) -> f64 {
+    fn return_probability(&self, due_us: f64) -> f64 {
         let patience_us = (OVERDUE_SHARE * self.period_us).max(2.0 * self.deviation_us);
         if due_us >= 0.0 || patience_us <= 0.0 { 1.0 } else { (due_us / patience_us).exp() }
     }
 
     /// True if its next pass should have begun long ago.
     pub(super) fn is_overdue(&self, now_us: u64) -> bool {
-        self.is_proven() && self.left(0) == 0 && self.hope(self.due_us(now_us)) < OVERDUE_HOPE
+        self.is_proven()
+            && self.left(0) == 0
+            && self.return_probability(self.due_us(now_us)) < OVERDUE_PROBABILITY
     }
 }
 
 /// Expected read rates of a job: one over the time until the read, in 1/microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Expected {
+pub(super) struct ExpectedReads {
     /// Rate for a block that it has read in this pass.
     pub(super) read: f64,
     /// Rate for a block that it has not read in this pass.

@@ -4,81 +4,89 @@
 //! Pinned blocks stay regardless. A weight applies to a whole dataset, as of the last read of it: of two
 //! rules that weigh objects of one dataset differently, the later read decides.
 
-use super::table::Place;
-use super::{Advice, Engine, Seen};
+use super::table::EntryState;
+use super::{Advice, CacheEngine, ObservedAccess};
 use crate::access::Access;
 
 /// Caching rule for a read; see the module.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Keeping {
+pub enum CachingRule {
     /// The engine decides; the weight of the dataset's reads is left as it is.
-    AsBefore,
+    Unchanged,
     /// The engine decides; a read counts with this weight.
-    Weighed(f32),
+    Weighted(f32),
     /// The same, for blocks that were read this often; at most [`READS_MAX`].
-    After(u32, f32),
+    AfterReads(u32, f32),
     /// Every block is kept, and the least recently read of the blocks kept this way is evicted first. This
     /// holds until a read of the block under another rule. A block of the dataset that is added without a
     /// read is kept like the last block that was added or moved.
-    Recent,
+    Recency,
     /// The block is not kept; if it is, it is evicted.
     Never,
 }
 
-impl Default for Keeping {
+impl Default for CachingRule {
     fn default() -> Self {
-        Self::Weighed(1.0)
+        Self::Weighted(1.0)
     }
 }
 
 /// Maximum counted reads of a block that is not kept.
 const READS_MAX: u32 = 4;
 
-impl Engine {
-    /// Records a read of a block like [`Engine::read`], under a caching rule.
-    pub fn read_as(&mut self, seen: Seen, access: &Access<'_>, block: u32, keeping: Keeping) -> Advice {
+impl CacheEngine {
+    /// Records a read of a block like [`CacheEngine::read`], under a caching rule.
+    pub fn read_with_rule(
+        &mut self,
+        seen: ObservedAccess,
+        access: &Access<'_>,
+        block: u32,
+        rule: CachingRule,
+    ) -> Advice {
         let id = self.names.block_id(access.bucket, access.key, block);
         let slot = self.table.find(id);
-        let place = slot.map_or(Place::Away, |slot| self.table[slot].place());
-        match (keeping, slot) {
-            (Keeping::Never, Some(slot)) if place.is_kept() && place != Place::Pinned => {
-                self.leave(slot);
+        let place = slot.map_or(EntryState::NotKept, |slot| self.table[slot].state());
+        match (rule, slot) {
+            (CachingRule::Never, Some(slot)) if place.is_kept() && place != EntryState::Pinned => {
+                self.remove_from_queue(slot);
                 self.kept_bytes -= self.table[slot].bytes();
                 self.evicted.push(id);
-                self.follow(seen, access, block);
+                self.read_uncached(seen, access, block);
                 Advice::Bypass
             }
-            (Keeping::Never, _) if !place.is_kept() => {
-                self.follow(seen, access, block);
+            (CachingRule::Never, _) if !place.is_kept() => {
+                self.read_uncached(seen, access, block);
                 Advice::Bypass
             }
-            (Keeping::After(reads, _), _) if place == Place::Away && !self.was_read(id, reads) => {
-                self.follow(seen, access, block);
+            (CachingRule::AfterReads(reads, _), _)
+                if place == EntryState::NotKept && !self.has_reads(id, reads) =>
+            {
+                self.read_uncached(seen, access, block);
                 if let Some(slot) = self.table.find(id) {
                     let frequency = self.table[slot].frequency();
                     self.table[slot].set_frequency(frequency + 1);
                 }
                 Advice::Bypass
             }
-            (Keeping::Weighed(weight) | Keeping::After(_, weight), _) => {
-                self.weigh(seen, weight);
+            (CachingRule::Weighted(weight) | CachingRule::AfterReads(_, weight), _) => {
+                self.set_weight(seen, weight);
                 self.read(seen, access, block)
             }
-            (Keeping::Recent, _) => self.read_to_keep(seen, access, block, true),
-            (Keeping::AsBefore | Keeping::Never, _) => self.read(seen, access, block),
+            (CachingRule::Recency, _) => self.read_block(seen, access, block, true),
+            (CachingRule::Unchanged | CachingRule::Never, _) => self.read(seen, access, block),
         }
     }
 
     /// True if a block that is not kept was read this often, including the current read.
-    fn was_read(&self, id: u64, reads: u32) -> bool {
+    fn has_reads(&self, id: u64, reads: u32) -> bool {
         let before = self.table.find(id).map_or(0, |slot| self.table[slot].frequency());
         before + 1 >= reads.min(READS_MAX)
     }
 
-    fn weigh(&mut self, seen: Seen, weight: f32) {
+    fn set_weight(&mut self, seen: ObservedAccess, weight: f32) {
         let number = self.number(seen);
-        let changed = self.datasets.get_mut(&number).is_some_and(|dataset| dataset.set_weight(weight));
-        if changed {
+        let is_changed = self.datasets.get_mut(&number).is_some_and(|dataset| dataset.set_weight(weight));
+        if is_changed {
             self.least_known = None;
         }
     }

@@ -3,7 +3,7 @@
 //! A list is a ring with a sentinel. An entry can be removed without knowing its list, and two lists of any
 //! length are joined in constant time.
 
-use super::table::{Slot, Table};
+use super::table::{BlockTable, Slot};
 
 /// Numbers from here on are sentinels.
 const SENTINELS: Slot = 1 << 31;
@@ -17,11 +17,11 @@ pub(super) struct Link {
 
 impl Link {
     /// Returns the heap position of an entry that is in a heap and in no list.
-    pub(super) fn place(self) -> usize {
+    pub(super) fn heap_position(self) -> usize {
         self.before as usize
     }
 
-    pub(super) fn set_place(&mut self, place: usize) {
+    pub(super) fn set_heap_position(&mut self, place: usize) {
         self.before = place as Slot;
     }
 }
@@ -50,21 +50,21 @@ impl Lists {
     }
 
     /// Frees an empty list.
-    pub(super) fn end(&mut self, list: List) {
+    pub(super) fn free_list(&mut self, list: List) {
         debug_assert!(self.sentinels[(list.0 & !SENTINELS) as usize].after == list.0);
         self.free.push(list.0 & !SENTINELS);
     }
 
-    fn link(&self, table: &Table, at: Slot) -> Link {
+    fn link(&self, table: &BlockTable, at: Slot) -> Link {
         if at >= SENTINELS { self.sentinels[(at & !SENTINELS) as usize] } else { table[at].link }
     }
 
-    fn link_mut<'a>(&'a mut self, table: &'a mut Table, at: Slot) -> &'a mut Link {
+    fn link_mut<'a>(&'a mut self, table: &'a mut BlockTable, at: Slot) -> &'a mut Link {
         if at >= SENTINELS { &mut self.sentinels[(at & !SENTINELS) as usize] } else { &mut table[at].link }
     }
 
     /// Appends an entry that is in no list.
-    pub(super) fn push(&mut self, table: &mut Table, list: List, slot: Slot) {
+    pub(super) fn push(&mut self, table: &mut BlockTable, list: List, slot: Slot) {
         let last = self.link(table, list.0).before;
         table[slot].link = Link { before: last, after: list.0 };
         self.link_mut(table, last).after = slot;
@@ -72,27 +72,27 @@ impl Lists {
     }
 
     /// Removes an entry from its list.
-    pub(super) fn remove(&mut self, table: &mut Table, slot: Slot) {
+    pub(super) fn remove(&mut self, table: &mut BlockTable, slot: Slot) {
         let Link { before, after } = table[slot].link;
         self.link_mut(table, before).after = after;
         self.link_mut(table, after).before = before;
     }
 
     /// Returns the first entry, which was added first.
-    pub(super) fn first(&self, table: &Table, list: List) -> Option<Slot> {
+    pub(super) fn first(&self, table: &BlockTable, list: List) -> Option<Slot> {
         let first = self.link(table, list.0).after;
         (first < SENTINELS).then_some(first)
     }
 
     /// Returns all entries of a list.
     #[cfg(test)]
-    pub(super) fn all(&self, table: &Table, list: List) -> Vec<Slot> {
+    pub(super) fn all(&self, table: &BlockTable, list: List) -> Vec<Slot> {
         let next = |slot: &Slot| Some(table[*slot].link.after).filter(|next| *next < SENTINELS);
         std::iter::successors(self.first(table, list), next).collect()
     }
 
     /// Appends all entries of `other` to `list`; `other` is empty afterwards.
-    pub(super) fn join(&mut self, table: &mut Table, list: List, other: List) {
+    pub(super) fn append_all(&mut self, table: &mut BlockTable, list: List, other: List) {
         let Link { before: last, after: first } = self.link(table, other.0);
         if first == other.0 {
             return;
@@ -108,7 +108,7 @@ impl Lists {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::Table;
+    use super::super::table::BlockTable;
     use super::Lists;
     use proptest::{collection::vec, prop_assert_eq, proptest};
     use std::collections::VecDeque;
@@ -116,7 +116,7 @@ mod tests {
     proptest! {
         #[test]
         fn lists_behave_as_queues_with_removal_and_concatenation(steps in vec((0..20_u32, 0..3_usize, 0..3_usize), 1..200)) {
-            let (mut table, mut lists) = (Table::new(32), Lists::default());
+            let (mut table, mut lists) = (BlockTable::new(32), Lists::default());
             for id in 0..20 {
                 table.insert(id + 1, 0, 1);
             }
@@ -134,7 +134,7 @@ mod tests {
                         model[from].retain(|other| *other != slot);
                     }
                     (Some(from), _) if from != to => {
-                        lists.join(&mut table, all[to], all[from]);
+                        lists.append_all(&mut table, all[to], all[from]);
                         let moved = std::mem::take(&mut model[from]);
                         model[to].extend(moved);
                     }

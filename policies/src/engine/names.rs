@@ -5,8 +5,8 @@
 //! order of reads contains more information; [`super::streams`] detects datasets that are read as one.
 //!
 //! Always: a key has one dataset at a time, and a dataset's former numbers lead to the current one
-//! ([`Names::root`]). All memory is bounded: numbers are reused ([`numbers`]), and the number of remembered
-//! folders and patterns is limited ([`bounds`]).
+//! ([`DatasetNames::root`]). All memory is bounded: numbers are reused ([`numbers`]), and the number of
+//! remembered folders and patterns is limited ([`bounds`]).
 
 mod bounds;
 mod numbers;
@@ -14,8 +14,8 @@ mod numbers;
 mod tests;
 
 use crate::block::block_id;
-pub(super) use crate::block::{Hashed, mixed};
-use crate::key::{name_at, split};
+pub(super) use crate::block::{BuildPassThroughHasher, mix_hash};
+use crate::key_parts::{name_at, split};
 pub use numbers::DatasetId;
 use std::collections::{HashMap, VecDeque};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -43,26 +43,26 @@ pub struct DatasetName {
 
 /// State of a folder.
 #[derive(Clone, Copy, Default)]
-struct Folder {
+struct FolderEntry {
     /// Number of name patterns found in it.
     patterns: u32,
     /// Number of folders found in it.
     folders: u32,
     /// Dataset of all its files, if they have too many patterns.
-    flat: Option<u16>,
+    files_dataset: Option<u16>,
     /// Dataset of everything below it, if it has too many folders or its parent has such a dataset.
-    within: Option<u16>,
+    tree_dataset: Option<u16>,
 }
 
 /// Dataset of the keys with one folder and pattern.
 #[derive(Clone, Copy)]
-struct Place {
+struct PatternEntry {
     folder: u64,
     number: u16,
 }
 
 /// Datasets by name.
-pub(super) struct Names {
+pub(super) struct DatasetNames {
     seed: u64,
     /// Maximum number of dataset numbers.
     numbers_max: usize,
@@ -71,19 +71,19 @@ pub(super) struct Names {
     free: VecDeque<u16>,
     names: Vec<DatasetName>,
     /// By dataset: its own number, or that of the dataset it became part of.
-    within: Vec<u16>,
+    part_of: Vec<u16>,
     united: Vec<(u16, u16)>,
     /// By dataset: hash of its name with every number replaced.
     shapes: Vec<u64>,
     /// By shape: a folder, and the dataset of all keys of this shape below it, once some were united.
-    wholes: HashMap<u64, (String, u16), Hashed>,
+    united_by_shape: HashMap<u64, (String, u16), BuildPassThroughHasher>,
     /// By hash of bucket, folder and pattern.
-    places: HashMap<u64, Place, Hashed>,
+    patterns: HashMap<u64, PatternEntry, BuildPassThroughHasher>,
     /// By hash of bucket and folder.
-    folders: HashMap<u64, Folder, Hashed>,
+    folders: HashMap<u64, FolderEntry, BuildPassThroughHasher>,
 }
 
-impl Names {
+impl DatasetNames {
     pub(super) fn new(seed: u64, numbers_max: usize) -> Self {
         Self {
             seed,
@@ -91,11 +91,11 @@ impl Names {
             ids: vec![DatasetId::first(OTHERS)],
             free: VecDeque::new(),
             names: vec![DatasetName::default()],
-            within: vec![0],
+            part_of: vec![0],
             united: Vec::new(),
             shapes: vec![0],
-            wholes: HashMap::default(),
-            places: HashMap::default(),
+            united_by_shape: HashMap::default(),
+            patterns: HashMap::default(),
             folders: HashMap::default(),
         }
     }
@@ -110,9 +110,9 @@ impl Names {
         let (folder, name) = split(key);
         let id = self.folder_id(bucket, folder);
         let found = self.folder(bucket, folder, id);
-        match found.within.or(found.flat) {
+        match found.tree_dataset.or(found.files_dataset) {
             Some(dataset) => self.root(dataset),
-            None => self.of_pattern(bucket, folder, id, &pattern_of(name)),
+            None => self.dataset_of_pattern(bucket, folder, id, &pattern_of(name)),
         }
     }
 
@@ -120,26 +120,26 @@ impl Names {
     pub(super) fn find(&self, bucket: u64, key: &str) -> Option<u16> {
         let (folder, name) = split(key);
         let id = self.folder_id(bucket, folder);
-        let of_folder = self.folders.get(&id).and_then(|found| found.within.or(found.flat));
-        let whole = of_folder.or_else(|| {
+        let by_folder = self.folders.get(&id).and_then(|found| found.tree_dataset.or(found.files_dataset));
+        let whole = by_folder.or_else(|| {
             let above =
                 std::iter::successors(self.parent(bucket, folder), |(folder, _)| self.parent(bucket, folder));
-            above.filter_map(|(_, id)| self.folders.get(&id)?.within).next()
+            above.filter_map(|(_, id)| self.folders.get(&id)?.tree_dataset).next()
         });
-        let of_pattern = || {
+        let by_pattern = || {
             let pattern = pattern_of(name);
-            let place = self.places.get(&self.place_id(id, &pattern));
-            let of_shape = || self.of_shape(self.shape_id(bucket, folder, &pattern), folder);
+            let place = self.patterns.get(&self.pattern_id(id, &pattern));
+            let of_shape = || self.united_dataset(self.shape_id(bucket, folder, &pattern), folder);
             place.map(|place| place.number).or_else(of_shape)
         };
-        whole.or_else(of_pattern).map(|dataset| self.root(dataset))
+        whole.or_else(by_pattern).map(|dataset| self.root(dataset))
     }
 
     /// Returns the current number of the dataset that had this number.
     pub(super) fn root(&self, dataset: u16) -> u16 {
         let mut dataset = dataset;
-        while self.within[dataset as usize] != dataset {
-            dataset = self.within[dataset as usize];
+        while self.part_of[dataset as usize] != dataset {
+            dataset = self.part_of[dataset as usize];
         }
         dataset
     }
@@ -147,7 +147,7 @@ impl Names {
     /// Returns the hash of a dataset's name without numbers.
     pub(super) fn shape(&self, dataset: u16) -> u64 {
         match self.shapes[dataset as usize] {
-            0 => mixed(self.id(dataset).bits().rotate_left(16)),
+            0 => mix_hash(self.id(dataset).bits().rotate_left(16)),
             shape => shape,
         }
     }
@@ -161,13 +161,13 @@ impl Names {
     /// Unites two datasets with alike names; later keys of the same shape below their common folder belong to
     /// the united dataset as well.
     pub(super) fn join(&mut self, whole: u16, part: u16) {
-        self.within[part as usize] = whole;
+        self.part_of[part as usize] = whole;
         self.united.push((whole, part));
         let folder = self.names[part as usize].folder.clone();
         let name = &mut self.names[whole as usize];
         name.folder.truncate(common_folder(&name.folder, &folder));
         if !name.folder.is_empty() {
-            self.wholes.insert(self.shapes[whole as usize], (name.folder.clone(), whole));
+            self.united_by_shape.insert(self.shapes[whole as usize], (name.folder.clone(), whole));
         }
     }
 
@@ -182,19 +182,19 @@ impl Names {
     }
 
     fn folder_id(&self, bucket: u64, folder: &str) -> u64 {
-        mixed(xxh3_64_with_seed(folder.as_bytes(), self.seed) ^ bucket)
+        mix_hash(xxh3_64_with_seed(folder.as_bytes(), self.seed) ^ bucket)
     }
 
-    fn folder(&mut self, bucket: u64, folder: &str, id: u64) -> Folder {
+    fn folder(&mut self, bucket: u64, folder: &str, id: u64) -> FolderEntry {
         if let Some(found) = self.folders.get(&id) {
             return *found;
         }
         self.trim_folders();
-        let within = self.parent(bucket, folder).and_then(|(parent, parent_id)| {
+        let tree_dataset = self.parent(bucket, folder).and_then(|(parent, parent_id)| {
             let above = self.folder(bucket, parent, parent_id);
-            above.within.or_else(|| self.add_folder(bucket, parent, parent_id))
+            above.tree_dataset.or_else(|| self.add_folder(bucket, parent, parent_id))
         });
-        let found = Folder { within, ..Folder::default() };
+        let found = FolderEntry { tree_dataset, ..FolderEntry::default() };
         self.folders.insert(id, found);
         found
     }
@@ -215,8 +215,8 @@ impl Names {
         }
         let name = DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() };
         let whole = self.unite(name, |name| name.bucket == bucket && name.folder.starts_with(folder));
-        self.keep_known_folders();
-        self.folders.insert(id, Folder { within: Some(whole), ..Folder::default() });
+        self.trim_folders_without_dataset();
+        self.folders.insert(id, FolderEntry { tree_dataset: Some(whole), ..FolderEntry::default() });
         Some(whole)
     }
 
@@ -230,7 +230,7 @@ impl Names {
         }
         let name = DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() };
         let whole = self.unite(name, |name| name.bucket == bucket && name.folder == folder);
-        self.folders.entry(id).or_default().flat = Some(whole);
+        self.folders.entry(id).or_default().files_dataset = Some(whole);
         Some(whole)
     }
 
@@ -243,16 +243,16 @@ impl Names {
             self.shapes[whole as usize] = 0;
             return whole;
         }
-        let whole = self.make(name, 0);
+        let whole = self.new_dataset(name, 0);
         for part in parts {
-            self.within[part as usize] = whole;
+            self.part_of[part as usize] = whole;
             self.united.push((whole, part));
         }
         whole
     }
 
-    fn place_id(&self, folder_id: u64, pattern: &str) -> u64 {
-        mixed(folder_id ^ xxh3_64_with_seed(pattern.as_bytes(), self.seed))
+    fn pattern_id(&self, folder_id: u64, pattern: &str) -> u64 {
+        mix_hash(folder_id ^ xxh3_64_with_seed(pattern.as_bytes(), self.seed))
     }
 
     fn shape_id(&self, bucket: u64, folder: &str, pattern: &str) -> u64 {
@@ -260,14 +260,14 @@ impl Names {
     }
 
     /// Returns the united dataset of all keys of a shape below an ancestor of this folder, if there is one.
-    fn of_shape(&self, shape: u64, folder: &str) -> Option<u16> {
-        let (above, whole) = self.wholes.get(&shape)?;
-        folder.starts_with(above).then(|| self.root(*whole))
+    fn united_dataset(&self, shape: u64, folder: &str) -> Option<u16> {
+        let (folder_above, whole) = self.united_by_shape.get(&shape)?;
+        folder.starts_with(folder_above).then(|| self.root(*whole))
     }
 
-    fn of_pattern(&mut self, bucket: u64, folder: &str, folder_id: u64, pattern: &str) -> u16 {
-        let id = self.place_id(folder_id, pattern);
-        if let Some(place) = self.places.get(&id) {
+    fn dataset_of_pattern(&mut self, bucket: u64, folder: &str, folder_id: u64, pattern: &str) -> u16 {
+        let id = self.pattern_id(folder_id, pattern);
+        if let Some(place) = self.patterns.get(&id) {
             return self.root(place.number);
         }
         if let Some(whole) = self.add_pattern(bucket, folder, folder_id) {
@@ -275,9 +275,9 @@ impl Names {
         }
         let name = DatasetName { bucket, folder: folder.to_owned(), pattern: pattern.to_owned() };
         let shape = self.shape_id(bucket, folder, pattern);
-        let number = self.of_shape(shape, folder).unwrap_or_else(|| self.make(name, shape));
-        self.trim_places();
-        self.places.insert(id, Place { folder: folder_id, number });
+        let number = self.united_dataset(shape, folder).unwrap_or_else(|| self.new_dataset(name, shape));
+        self.trim_patterns();
+        self.patterns.insert(id, PatternEntry { folder: folder_id, number });
         number
     }
 }

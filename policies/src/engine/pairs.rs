@@ -3,7 +3,7 @@
 //! A follower reads the blocks that its leader has read some time before, in the same order.
 
 use super::dataset::JOBS_MAX;
-use super::job::{Job, Role};
+use super::job::{JobCallers, ReaderJob};
 
 /// Minimum reads, and minimum share of them that the leader had read before, from which a job counts as a
 /// follower.
@@ -13,7 +13,7 @@ const FOLLOW_SHARE: f64 = 0.9;
 const FOLLOW_CHANCE: f64 = 0.5;
 /// A pair of jobs.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pair {
+struct JobPair {
     /// Blocks that both have read in their current passes.
     both: u32,
     /// Share of the follower's informative reads that the leader had read before, as a moving average.
@@ -24,22 +24,22 @@ struct Pair {
 
 /// All pairs of jobs, by leader and follower.
 #[derive(Default)]
-pub(super) struct Pairs {
-    pairs: [[Pair; JOBS_MAX]; JOBS_MAX],
+pub(super) struct JobPairs {
+    pairs: [[JobPair; JOBS_MAX]; JOBS_MAX],
 }
 
-impl Pairs {
+impl JobPairs {
     /// Counts the first read of a block in the follower's pass, in a dataset with `known` known blocks;
     /// `readers` is the bit set of the jobs that read the block before.
-    pub(super) fn count(&mut self, jobs: &[Job], known: u32, follower: usize, readers: usize) {
-        for leader in (0..jobs.len()).filter(|leader| *leader != follower && leads(&jobs[*leader])) {
+    pub(super) fn count(&mut self, jobs: &[ReaderJob], known: u32, follower: usize, readers: usize) {
+        for leader in (0..jobs.len()).filter(|leader| *leader != follower && can_lead(&jobs[*leader])) {
             let (led, follows) = (&jobs[leader], &jobs[follower]);
             let has_led = readers >> leader & 1 == 1;
             let pair = &mut self.pairs[leader][follower];
             let ahead = led.reads.saturating_sub(pair.both);
             let left = follows.left(known).max(1);
-            let is_telling = ahead > 0 && led.reads > follows.reads;
-            if is_telling && f64::from(ahead) < FOLLOW_CHANCE * f64::from(left) {
+            let is_informative = ahead > 0 && led.reads > follows.reads;
+            if is_informative && f64::from(ahead) < FOLLOW_CHANCE * f64::from(left) {
                 pair.reads = (pair.reads + 1).min(FOLLOW_READS);
                 pair.share += (f64::from(u8::from(has_led)) - pair.share) / f64::from(pair.reads);
             }
@@ -61,18 +61,18 @@ impl Pairs {
     /// Records that a job has ended.
     pub(super) fn end(&mut self, place: usize) {
         for other in 0..JOBS_MAX {
-            self.pairs[place][other] = Pair::default();
-            self.pairs[other][place] = Pair::default();
+            self.pairs[place][other] = JobPair::default();
+            self.pairs[other][place] = JobPair::default();
         }
     }
 
     /// Returns the leader that a job follows most closely, and the number of blocks by which it is ahead.
-    pub(super) fn leader(&self, jobs: &[Job], follower: usize) -> Option<(usize, u32)> {
+    pub(super) fn leader(&self, jobs: &[ReaderJob], follower: usize) -> Option<(usize, u32)> {
         let mut nearest: Option<(usize, u32)> = None;
         for (leader, led) in jobs.iter().enumerate() {
             let pair = &self.pairs[leader][follower];
             let is_led = pair.reads >= FOLLOW_READS && pair.share >= FOLLOW_SHARE;
-            if !is_led || !leads(led) || led.reads <= jobs[follower].reads {
+            if !is_led || !can_lead(led) || led.reads <= jobs[follower].reads {
                 continue;
             }
             let ahead = led.reads.saturating_sub(pair.both);
@@ -84,6 +84,6 @@ impl Pairs {
     }
 }
 
-fn leads(job: &Job) -> bool {
-    job.is_active && job.role != Role::Trial
+fn can_lead(job: &ReaderJob) -> bool {
+    job.is_active && job.callers != JobCallers::Trial
 }

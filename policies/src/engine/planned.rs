@@ -11,19 +11,19 @@
 //! name the same keys share 18 of these bytes and the names. A kept block of a plan takes 24 bytes more than
 //! another.
 
+mod epoch_order;
 mod follower;
 mod heap;
-mod lap;
-mod named;
+mod key_index;
 #[cfg(test)]
 mod tests;
 
-use super::table::{Place, Slot, Table};
+use super::table::{BlockTable, EntryState, Slot};
 use crate::access::Caller;
 use crate::plan::Plan;
 use follower::Follower;
-use heap::Heap;
-use named::Named;
+use heap::PlannedHeap;
+use key_index::PlanKeyIndex;
 use thiserror::Error;
 
 /// Maximum number of plans.
@@ -31,16 +31,16 @@ pub const PLANS_MAX: usize = 64;
 /// Maximum number of distinct lists of keys; a block is looked up in each.
 pub const LISTS_MAX: usize = 16;
 /// Kept blocks whose expected read is updated per planned read.
-const LOOKS: usize = 2;
+const UPDATES_PER_READ: usize = 2;
 
 /// Readers that follow a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Who {
+pub enum PlanReaders {
     /// A single caller.
     Caller(u64),
     /// All callers of a family.
     Family(u64),
-    /// All callers of the families that were added ([`super::Engine::add_family`]); none at first.
+    /// All callers of the families that were added ([`super::CacheEngine::add_family`]); none at first.
     Families,
 }
 
@@ -51,16 +51,16 @@ const FAMILIES_MAX: usize = 64;
 pub struct ReadyPlan {
     follower: Follower,
     plan: Plan,
-    named: Named,
+    key_index: PlanKeyIndex,
 }
 
 impl ReadyPlan {
     /// Returns plan number `number` for the reads of `who` in a bucket; `seed` is the seed of the engine's
     /// block ids.
     #[must_use]
-    pub fn new(seed: u64, number: u64, who: Who, bucket: u64, plan: Plan) -> Self {
-        let named = Named::new(seed, bucket, std::sync::Arc::clone(&plan.keys));
-        Self { follower: Follower::new(number, who, 0, &plan), plan, named }
+    pub fn new(seed: u64, number: u64, who: PlanReaders, bucket: u64, plan: Plan) -> Self {
+        let named = PlanKeyIndex::new(seed, bucket, std::sync::Arc::clone(&plan.keys));
+        Self { follower: Follower::new(number, who, 0, &plan), plan, key_index: named }
     }
 }
 
@@ -71,7 +71,7 @@ pub struct TooManyPlans;
 
 /// Progress of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Followed {
+pub struct PlanProgress {
     /// True if the client reads as predicted, so that the plan counts.
     pub is_trusted: bool,
     /// Current epoch.
@@ -86,31 +86,30 @@ pub struct Followed {
 #[derive(Default)]
 pub(super) struct Plans {
     /// Key lists by number; a free one is used by no plan.
-    lists: Vec<Named>,
+    lists: Vec<PlanKeyIndex>,
     followers: Vec<Follower>,
-    pub(super) heap: Heap,
+    pub(super) heap: PlannedHeap,
     hand: usize,
 }
 
 impl Plans {
     /// Adds a plan, replacing the plan with the same number. It shares the list of another plan with the same
     /// keys.
-    pub(super) fn put(&mut self, ready: ReadyPlan, seed: u64) -> Result<(), TooManyPlans> {
-        let ReadyPlan { mut follower, plan, named } = ready;
+    pub(super) fn add_plan(&mut self, ready: ReadyPlan, seed: u64) -> Result<(), TooManyPlans> {
+        let ReadyPlan { mut follower, plan, key_index: named } = ready;
         let Follower { number, who, .. } = follower;
         let others = self.followers.iter().filter(|follower| follower.number != number).count();
-        let shared = self
-            .lists
-            .iter()
-            .enumerate()
-            .find_map(|(at, list)| list.share(seed, named.bucket, &plan).map(|plan| (at, plan)));
-        let is_free = |list: &usize| {
+        let shared =
+            self.lists.iter().enumerate().find_map(|(at, list)| {
+                list.with_shared_keys(seed, named.bucket, &plan).map(|plan| (at, plan))
+            });
+        let is_unused = |list: &usize| {
             self.followers
                 .iter()
                 .filter(|follower| follower.number != number)
                 .all(|other| other.list != *list)
         };
-        let free = (0..LISTS_MAX).find(is_free);
+        let free = (0..LISTS_MAX).find(is_unused);
         if others == PLANS_MAX || shared.is_none() && free.is_none() {
             return Err(TooManyPlans);
         }
@@ -119,15 +118,16 @@ impl Plans {
                 follower = Follower::new(number, who, list, &shared);
                 self.drop_plan(number);
                 // The replaced plan may have been the only one with that list.
-                if !self.lists[list].is(named.bucket, shared.keys()) {
-                    self.lists[list] = Named::new(seed, named.bucket, std::sync::Arc::clone(&shared.keys));
+                if !self.lists[list].has_keys(named.bucket, shared.keys()) {
+                    self.lists[list] =
+                        PlanKeyIndex::new(seed, named.bucket, std::sync::Arc::clone(&shared.keys));
                 }
                 list
             }
             None => {
                 let list = free.unwrap_or_default();
                 self.drop_plan(number);
-                self.lists.resize_with(self.lists.len().max(list + 1), Named::default);
+                self.lists.resize_with(self.lists.len().max(list + 1), PlanKeyIndex::default);
                 self.lists[list] = named;
                 list
             }
@@ -153,7 +153,7 @@ impl Plans {
         self.followers.retain(|follower| follower.number != number);
         for list in 0..self.lists.len() {
             if self.followers.iter().all(|follower| follower.list != list) {
-                self.lists[list] = Named::default();
+                self.lists[list] = PlanKeyIndex::default();
             }
         }
         before != self.followers.len()
@@ -165,19 +165,19 @@ impl Plans {
     }
 
     /// Returns the progress of a plan.
-    pub(super) fn followed(&self, number: u64) -> Option<Followed> {
-        self.followers.iter().find(|follower| follower.number == number).map(Follower::followed)
+    pub(super) fn progress(&self, number: u64) -> Option<PlanProgress> {
+        self.followers.iter().find(|follower| follower.number == number).map(Follower::progress)
     }
 
     /// Records that a caller reads an object. Returns true if a plan that counts predicts the caller's reads
     /// of it.
-    pub(super) fn read(&mut self, caller: Caller, object: u64, now_us: u64) -> bool {
+    pub(super) fn record_read(&mut self, caller: Caller, object: u64, now_us: u64) -> bool {
         let Self { lists, followers, .. } = self;
         let mut is_planned = false;
-        for follower in followers.iter_mut().filter(|follower| follower.is_of(caller)) {
+        for follower in followers.iter_mut().filter(|follower| follower.applies_to(caller)) {
             if let Some(key) = lists[follower.list].find(object) {
                 follower.read(key, now_us);
-                is_planned |= follower.counts();
+                is_planned |= follower.is_effective();
             }
         }
         is_planned
@@ -201,17 +201,18 @@ impl Plans {
 
     /// Returns the trusted plan by which a caller reads an object.
     pub(super) fn follower(&self, caller: Caller, object: u64) -> Option<&Follower> {
-        let mut its =
-            self.followers.iter().filter(|follower| follower.is_of(caller) && follower.is_trusted());
-        its.find(|follower| self.lists[follower.list].find(object).is_some())
+        let mut followers_of_caller =
+            self.followers.iter().filter(|follower| follower.applies_to(caller) && follower.is_trusted());
+        followers_of_caller.find(|follower| self.lists[follower.list].find(object).is_some())
     }
 
     /// Returns the next list and keys whose blocks are to be adopted, because they were kept before their
     /// plan was trusted.
-    pub(super) fn take_unadopted(&mut self, caller: Caller) -> Option<(usize, std::ops::Range<u32>)> {
+    pub(super) fn take_keys_to_adopt(&mut self, caller: Caller) -> Option<(usize, std::ops::Range<u32>)> {
         let Self { lists, followers, .. } = self;
-        let follower = followers.iter_mut().find(|follower| follower.is_of(caller) && follower.adopts())?;
-        Some((follower.list, follower.take_to_adopt(lists[follower.list].keys.len())))
+        let follower =
+            followers.iter_mut().find(|follower| follower.applies_to(caller) && follower.is_adopting())?;
+        Some((follower.list, follower.take_keys_to_adopt(lists[follower.list].keys.len())))
     }
 
     /// Returns bucket and name of a key in a list.
@@ -221,20 +222,20 @@ impl Plans {
     }
 
     /// Keeps a block that is in no list.
-    pub(super) fn join(&mut self, table: &mut Table, slot: Slot, object: u64, due_us: u64) {
-        table[slot].set_place(Place::Planned);
+    pub(super) fn join(&mut self, table: &mut BlockTable, slot: Slot, object: u64, due_us: u64) {
+        table[slot].set_state(EntryState::Planned);
         self.heap.push(table, slot, object, due_us);
     }
 
     /// Removes a kept block.
-    pub(super) fn leave(&mut self, table: &mut Table, slot: Slot) {
+    pub(super) fn leave(&mut self, table: &mut BlockTable, slot: Slot) {
         self.heap.remove(table, slot);
-        table[slot].set_place(Place::Away);
+        table[slot].set_state(EntryState::NotKept);
     }
 
     /// Updates the expected reads of a few blocks. Returns one that no plan contains any more.
-    pub(super) fn look_again(&mut self, table: &mut Table, now_us: u64) -> Option<Slot> {
-        for _ in 0..LOOKS.min(self.heap.len()) {
+    pub(super) fn update_due_times(&mut self, table: &mut BlockTable, now_us: u64) -> Option<Slot> {
+        for _ in 0..UPDATES_PER_READ.min(self.heap.len()) {
             self.hand = if self.hand + 1 < self.heap.len() { self.hand + 1 } else { 0 };
             let (slot, object) = self.heap.at(self.hand);
             match self.due_us(object, now_us) {
@@ -247,8 +248,8 @@ impl Plans {
 
     /// Returns the kept block with the latest expected read, and that time as of now; `None` instead of the
     /// time for a block that no plan contains any more.
-    pub(super) fn last(&mut self, table: &mut Table, now_us: u64) -> Option<(Slot, Option<u64>)> {
-        for _ in 0..LAST_LOOKS {
+    pub(super) fn latest(&mut self, table: &mut BlockTable, now_us: u64) -> Option<(Slot, Option<u64>)> {
+        for _ in 0..LATEST_SEARCHES_MAX {
             let (slot, object, known_us) = self.heap.top()?;
             let Some(due_us) = self.due_us(object, now_us) else { return Some((slot, None)) };
             if due_us >= known_us {
@@ -261,7 +262,7 @@ impl Plans {
 }
 
 /// Maximum searches for the last block when its expected read turns out to be earlier than recorded.
-const LAST_LOOKS: usize = 4;
+const LATEST_SEARCHES_MAX: usize = 4;
 
 /// Returns the worth of a block with this expected read.
 pub(super) fn worth(due_us: u64, now_us: u64) -> f64 {

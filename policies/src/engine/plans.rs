@@ -5,57 +5,63 @@
 //! both.
 
 use super::job::JobRef;
-use super::planned::{self, Followed, ReadyPlan, TooManyPlans, Who};
-use super::shares::{GAIN_MIN, Least};
-use super::table::{Place, Slot};
-use super::{Advice, Engine, Seen};
+use super::planned::{self, PlanProgress, PlanReaders, ReadyPlan, TooManyPlans};
+use super::shares::{EvictionSource, GAIN_MIN};
+use super::table::{EntryState, Slot};
+use super::{Advice, CacheEngine, ObservedAccess};
 use crate::access::{Access, Op};
 use crate::plan::Plan;
 
 /// An object, by the id of its first block, and its expected read according to plans.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Due {
+pub(super) struct PlanDue {
     object: u64,
     at_us: u64,
 }
 
 /// Maximum blocks returned to groups per eviction.
-const GIVEN_BACK: usize = 8;
+const RETURNED_MAX: usize = 8;
 
-impl Engine {
+impl CacheEngine {
     /// Adds a plan of the reads of `who` in a bucket, replacing the plan with the same number. Takes time and
     /// about 34 bytes of memory per key. The plan counts once its job has read as predicted for a while.
     ///
     /// # Errors
     /// If there are too many plans.
-    pub fn put_plan(&mut self, number: u64, who: Who, bucket: u64, plan: Plan) -> Result<(), TooManyPlans> {
+    pub fn put_plan(
+        &mut self,
+        number: u64,
+        who: PlanReaders,
+        bucket: u64,
+        plan: Plan,
+    ) -> Result<(), TooManyPlans> {
         self.put_ready_plan(ReadyPlan::new(self.options.seed, number, who, bucket, plan))
     }
 
-    /// Adds a prepared plan like [`Engine::put_plan`], but quickly, unless its keys are those of another plan
-    /// in its bucket: these are compared key by key.
+    /// Adds a prepared plan like [`CacheEngine::put_plan`], but quickly, unless its keys are those of another
+    /// plan in its bucket: these are compared key by key.
     ///
     /// # Errors
     /// If there are too many plans.
     pub fn put_ready_plan(&mut self, ready: ReadyPlan) -> Result<(), TooManyPlans> {
-        self.plans.put(ready, self.options.seed)?;
-        self.set_no_job_planned();
+        self.plans.add_plan(ready, self.options.seed)?;
+        self.mark_jobs_unplanned();
         Ok(())
     }
 
-    /// Lets all callers of a family follow a plan for [`Who::Families`].
+    /// Lets all callers of a family follow a plan for [`PlanReaders::Families`].
     pub fn add_family(&mut self, number: u64, family: u64) {
         self.plans.add_family(number, family);
     }
 
     /// Forgets a plan. Returns true if it existed.
     pub fn drop_plan(&mut self, number: u64) -> bool {
-        self.set_no_job_planned();
+        self.mark_jobs_unplanned();
         self.plans.drop_plan(number)
     }
 
     /// Marks all jobs as unplanned; jobs with other plans are marked again at their next read.
-    fn set_no_job_planned(&mut self) {
+    fn mark_jobs_unplanned(&mut self) {
         for dataset in self.datasets.values_mut() {
             for place in 0..dataset.jobs.len() {
                 dataset.set_planned(place, false);
@@ -65,73 +71,73 @@ impl Engine {
 
     /// Returns the progress of a plan.
     #[must_use]
-    pub fn plan(&self, number: u64) -> Option<Followed> {
-        self.plans.followed(number)
+    pub fn plan_progress(&self, number: u64) -> Option<PlanProgress> {
+        self.plans.progress(number)
     }
 
     /// Records an access with the plans.
     pub(super) fn follow_plans(&mut self, access: &Access<'_>, number: u16, job: Option<JobRef>) {
         if access.op == Op::Read {
             let object = self.names.block_id(access.bucket, access.key, 0);
-            let is_planned = self.plans.read(access.caller, object, access.at_us);
+            let is_planned = self.plans.record_read(access.caller, object, access.at_us);
             if let (Some(dataset), Some(job)) = (self.datasets.get_mut(&number), job) {
                 dataset.set_planned(job.place, is_planned);
             }
-            self.give_job(access);
+            self.adopt_planned_blocks(access);
         }
-        if let Some(slot) = self.plans.look_again(&mut self.table, access.at_us) {
-            self.give_back(slot);
+        if let Some(slot) = self.plans.update_due_times(&mut self.table, access.at_us) {
+            self.return_to_group(slot);
         }
     }
 
     /// Moves blocks that were kept before their plan was trusted to the plan's heap, a few keys at a time.
-    fn give_job(&mut self, access: &Access<'_>) {
-        let Some((list, keys)) = self.plans.take_unadopted(access.caller) else { return };
+    fn adopt_planned_blocks(&mut self, access: &Access<'_>) {
+        let Some((list, keys)) = self.plans.take_keys_to_adopt(access.caller) else { return };
         for key in keys {
             for block in 0.. {
                 let Some((bucket, name)) = self.plans.key(list, key) else { break };
                 let object = self.names.block_id(bucket, name, 0);
                 let Some(slot) = self.table.find(self.names.block_id(bucket, name, block)) else { break };
-                let due = self.plans.due_us(object, access.at_us).map(|at_us| Due { object, at_us });
+                let due = self.plans.due_us(object, access.at_us).map(|at_us| PlanDue { object, at_us });
                 self.keep_by_plan(slot, due);
             }
         }
     }
 
     /// Returns the expected read of an object according to plans, if any.
-    pub(super) fn due(&mut self, now_us: u64, bucket: u64, key: &str) -> Option<Due> {
+    pub(super) fn plan_due(&mut self, now_us: u64, bucket: u64, key: &str) -> Option<PlanDue> {
         if self.plans.is_idle() {
             return None;
         }
         let object = self.names.block_id(bucket, key, 0);
-        self.plans.due_us(object, now_us).map(|at_us| Due { object, at_us })
+        self.plans.due_us(object, now_us).map(|at_us| PlanDue { object, at_us })
     }
 
     /// Moves a kept block that a plan contains to the plan's heap.
-    pub(super) fn keep_by_plan(&mut self, slot: Slot, due: Option<Due>) {
-        let place = self.table[slot].place();
-        let Some(due) = due.filter(|_| place.is_kept() && place != Place::Pinned) else { return };
-        self.leave(slot);
+    pub(super) fn keep_by_plan(&mut self, slot: Slot, due: Option<PlanDue>) {
+        let place = self.table[slot].state();
+        let Some(due) = due.filter(|_| place.is_kept() && place != EntryState::Pinned) else { return };
+        self.remove_from_queue(slot);
         self.plans.join(&mut self.table, slot, due.object, due.at_us);
     }
 
     /// Returns a kept block that no plan contains any more, or that is worth more to other jobs, to the group
     /// of its readers.
-    fn give_back(&mut self, slot: Slot) {
+    fn return_to_group(&mut self, slot: Slot) {
         self.plans.leave(&mut self.table, slot);
-        self.keep_as_its_like(slot);
+        self.keep_with_dataset(slot);
     }
 
     /// Decides about a block that is not kept by its plan; `None` if other jobs make it worth more.
-    pub(super) fn admit_by_plan(&mut self, seen: Seen, slot: Slot, due: Due) -> Option<Advice> {
+    pub(super) fn admit_by_plan(&mut self, seen: ObservedAccess, slot: Slot, due: PlanDue) -> Option<Advice> {
         let worth = planned::worth(due.at_us, seen.now_us);
         if self.expected_of(slot, seen.now_us) > worth {
             return None;
         }
         let bytes = self.table[slot].bytes();
         while self.kept_bytes + bytes > self.options.capacity_bytes {
-            let (least, other) = self.least(seen.now_us)?;
-            if other * GAIN_MIN >= worth || !self.evict(least) {
+            let (least, lowest_worth) = self.lowest(seen.now_us)?;
+            if lowest_worth * GAIN_MIN >= worth || !self.evict(least) {
                 return Some(Advice::Bypass);
             }
         }
@@ -143,26 +149,26 @@ impl Engine {
 
     /// Returns the worth of a block to jobs without a plan.
     fn expected_of(&mut self, slot: Slot, now_us: u64) -> f64 {
-        let moment = self.moment(now_us);
+        let moment = self.worth_context(now_us);
         let number = self.names.root(self.table[slot].dataset());
         let Some(dataset) = self.datasets.get_mut(&number) else { return 0.0 };
-        dataset.look(&moment);
+        dataset.refresh_worth(&moment);
         dataset.expected_of(&self.table[slot])
     }
 
     /// Returns the planned block of lowest worth: the one with the latest expected read.
-    pub(super) fn least_planned(&mut self, now_us: u64) -> Option<(Least, f64)> {
-        for _ in 0..GIVEN_BACK {
-            let (slot, due_us) = self.plans.last(&mut self.table, now_us)?;
+    pub(super) fn lowest_planned(&mut self, now_us: u64) -> Option<(EvictionSource, f64)> {
+        for _ in 0..RETURNED_MAX {
+            let (slot, due_us) = self.plans.latest(&mut self.table, now_us)?;
             let worth = due_us.map(|due_us| planned::worth(due_us, now_us));
             match worth {
                 Some(worth) if self.expected_of(slot, now_us) <= worth => {
-                    return Some((Least::Planned(slot), worth));
+                    return Some((EvictionSource::Planned(slot), worth));
                 }
-                _ => self.give_back(slot),
+                _ => self.return_to_group(slot),
             }
         }
-        let (slot, due_us) = self.plans.last(&mut self.table, now_us)?;
-        Some((Least::Planned(slot), due_us.map_or(0.0, |due_us| planned::worth(due_us, now_us))))
+        let (slot, due_us) = self.plans.latest(&mut self.table, now_us)?;
+        Some((EvictionSource::Planned(slot), due_us.map_or(0.0, |due_us| planned::worth(due_us, now_us))))
     }
 }

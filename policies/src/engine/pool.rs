@@ -7,12 +7,12 @@
 
 use super::hazard::Hazard;
 use super::list::{List, Lists};
-use super::table::{Place, Slot, Table};
+use super::table::{BlockTable, EntryState, Slot};
 
 /// Share of the small queue in the pool, in percent.
 const SMALL_PERCENT: u64 = 10;
 /// Number of reads in the small queue above which a block moves to the main queue.
-const READS_TO_STAY: u32 = 1;
+const READS_TO_PROMOTE: u32 = 1;
 
 /// S3-FIFO queues.
 pub(super) struct Pool {
@@ -40,9 +40,9 @@ impl Pool {
     }
 
     /// Records a read of a kept block.
-    pub(super) fn read(&mut self, table: &mut Table, slot: Slot, now_us: u64) {
+    pub(super) fn read(&mut self, table: &mut BlockTable, slot: Slot, now_us: u64) {
         if is_unread(table, slot) {
-            self.unread.tally(now_us, true);
+            self.unread.count_read(now_us, true);
             self.unread.leave();
         }
         let frequency = table[slot].frequency() + 1;
@@ -50,8 +50,8 @@ impl Pool {
     }
 
     /// Records a read of a block that is not kept.
-    pub(super) fn miss(&mut self, table: &Table, slot: Slot, now_us: u64) {
-        self.unread.tally(now_us, is_unread(table, slot));
+    pub(super) fn miss(&mut self, table: &BlockTable, slot: Slot, now_us: u64) {
+        self.unread.count_read(now_us, is_unread(table, slot));
     }
 
     /// Returns the gain from room for one more block, in reads per microsecond, from the reads of blocks that
@@ -61,19 +61,19 @@ impl Pool {
     }
 
     /// Keeps a block for which there is room.
-    pub(super) fn admit(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
-        let was_remembered = table[slot].place() == Place::Ghost;
+    pub(super) fn admit(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot) {
+        let was_remembered = table[slot].state() == EntryState::Ghost;
         if was_remembered {
             self.leave(table, lists, slot);
         }
-        self.join(table, lists, slot, if was_remembered { Place::Main } else { Place::Small });
+        self.join(table, lists, slot, if was_remembered { EntryState::Main } else { EntryState::Small });
     }
 
     /// Evicts one block; `None` if none is kept. The pool remembers as many evicted bytes as the main queue
     /// may hold, and at least `remembered_bytes_min`.
     pub(super) fn evict(
         &mut self,
-        table: &mut Table,
+        table: &mut BlockTable,
         lists: &mut Lists,
         remembered_bytes_min: u64,
     ) -> Option<Slot> {
@@ -84,13 +84,13 @@ impl Pool {
             let main = lists.first(table, self.main);
             let is_small_full = self.small_bytes >= small_bytes_max || main.is_none();
             if let Some(slot) = small.filter(|_| is_small_full) {
-                let stays = table[slot].frequency() > READS_TO_STAY;
+                let is_promoted = table[slot].frequency() > READS_TO_PROMOTE;
                 self.leave(table, lists, slot);
-                if stays {
-                    self.join(table, lists, slot, Place::Main);
+                if is_promoted {
+                    self.join(table, lists, slot, EntryState::Main);
                     continue;
                 }
-                self.join(table, lists, slot, Place::Ghost);
+                self.join(table, lists, slot, EntryState::Ghost);
                 let as_main = room_bytes - small_bytes_max.min(room_bytes);
                 self.trim_ghosts(table, lists, as_main.max(remembered_bytes_min));
                 return Some(slot);
@@ -99,15 +99,15 @@ impl Pool {
             let frequency = table[slot].frequency();
             self.leave(table, lists, slot);
             if frequency == 0 {
-                table[slot].set_place(Place::Away);
+                table[slot].set_state(EntryState::NotKept);
                 return Some(slot);
             }
-            self.join(table, lists, slot, Place::Main);
+            self.join(table, lists, slot, EntryState::Main);
             table[slot].set_frequency(frequency - 1);
         }
     }
 
-    fn trim_ghosts(&mut self, table: &mut Table, lists: &mut Lists, bytes_max: u64) {
+    fn trim_ghosts(&mut self, table: &mut BlockTable, lists: &mut Lists, bytes_max: u64) {
         while self.ghost_bytes > bytes_max {
             let Some(oldest) = lists.first(table, self.ghost) else { return };
             self.forget(table, lists, oldest);
@@ -115,39 +115,39 @@ impl Pool {
     }
 
     /// Forgets a remembered block.
-    pub(super) fn forget(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
+    pub(super) fn forget(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot) {
         self.leave(table, lists, slot);
-        table[slot].set_place(Place::Away);
+        table[slot].set_state(EntryState::NotKept);
     }
 
     /// Adopts a block that is kept elsewhere.
-    pub(super) fn take_in(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
-        self.join(table, lists, slot, Place::Main);
+    pub(super) fn adopt(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot) {
+        self.join(table, lists, slot, EntryState::Main);
     }
 
     /// Removes a block from its queue.
-    pub(super) fn leave(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
+    pub(super) fn leave(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot) {
         if is_unread(table, slot) {
             self.unread.leave();
         }
         let bytes = table[slot].bytes();
-        match table[slot].place() {
-            Place::Small => self.small_bytes -= bytes,
-            Place::Main => self.main_bytes -= bytes,
-            Place::Ghost => self.ghost_bytes -= bytes,
+        match table[slot].state() {
+            EntryState::Small => self.small_bytes -= bytes,
+            EntryState::Main => self.main_bytes -= bytes,
+            EntryState::Ghost => self.ghost_bytes -= bytes,
             _ => return,
         }
         lists.remove(table, slot);
     }
 
-    fn join(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot, place: Place) {
+    fn join(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot, place: EntryState) {
         let bytes = table[slot].bytes();
         let list = match place {
-            Place::Small => {
+            EntryState::Small => {
                 self.small_bytes += bytes;
                 self.small
             }
-            Place::Main => {
+            EntryState::Main => {
                 self.main_bytes += bytes;
                 self.main
             }
@@ -156,7 +156,7 @@ impl Pool {
                 self.ghost
             }
         };
-        table[slot].set_place(place);
+        table[slot].set_state(place);
         table[slot].set_frequency(0);
         if is_unread(table, slot) {
             self.unread.join();
@@ -166,10 +166,10 @@ impl Pool {
 }
 
 /// True if a block entered or left and was not read since.
-fn is_unread(table: &Table, slot: Slot) -> bool {
-    match table[slot].place() {
-        Place::Ghost => true,
-        Place::Small => table[slot].frequency() == 0,
+fn is_unread(table: &BlockTable, slot: Slot) -> bool {
+    match table[slot].state() {
+        EntryState::Ghost => true,
+        EntryState::Small => table[slot].frequency() == 0,
         _ => false,
     }
 }

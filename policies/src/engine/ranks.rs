@@ -9,64 +9,64 @@
 //! therefore has to have returned, in most of its reads. Bounded: callers beyond [`RANKS_MAX`] are not
 //! distinguished.
 
-use super::names::Hashed;
-use super::run::Read;
+use super::names::BuildPassThroughHasher;
+use super::run::CountedRead;
 use std::collections::HashMap;
 
 /// Minimum repeats, expected by chance or counted, before a verdict.
 const REPEATS_MIN: f64 = 8.0;
-/// Ranks have at most `RANKS_SHARE` of the repeats expected by chance (evened-out passes and stragglers);
-/// independent jobs have at least `APART_SHARE`.
-const RANKS_SHARE: f64 = 0.25;
-const APART_SHARE: f64 = 0.5;
+/// Ranks have at most `RANKS_REPEATS_SHARE` of the repeats expected by chance (evened-out passes and
+/// stragglers); independent jobs have at least `SEPARATE_REPEATS_SHARE`.
+const RANKS_REPEATS_SHARE: f64 = 0.25;
+const SEPARATE_REPEATS_SHARE: f64 = 0.5;
 /// Maximum callers that are distinguished.
 const RANKS_MAX: usize = 1024;
 /// Maximum number of ranks whose evening-out objects are waited for before a pass counts as begun.
-const EVEN_MAX: u32 = 32;
+const WAITED_RANKS_MAX: u32 = 32;
 /// Ranks pause when no object is begun for this many times the usual interval within a pass.
 const PAUSE_INTERVALS: f64 = 4.0;
 
 /// Result of the detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RankVerdict {
     /// The callers are ranks of one job.
     Ranks,
     /// The callers are independent jobs.
-    Apart,
+    Separate,
     /// Not known yet.
     Unknown,
 }
 
 /// Reads of one caller in a pass.
 #[derive(Clone, Copy, Debug, Default)]
-struct Share {
+struct CallerReads {
     /// Objects that it has begun.
     objects: u32,
     /// Objects among these that were read in the previous pass.
-    again: u32,
+    returned_objects: u32,
 }
 
-impl Share {
+impl CallerReads {
     /// True if it has begun the pass anew; a single object may be a duplicate request.
-    const fn is_back(self) -> bool {
-        self.again > 1 && self.again * 2 > self.objects
+    const fn has_returned(self) -> bool {
+        self.returned_objects > 1 && self.returned_objects * 2 > self.objects
     }
 }
 
 /// Rank detection; see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranks {
-    shares: HashMap<u64, Share, Hashed>,
+    shares: HashMap<u64, CallerReads, BuildPassThroughHasher>,
     /// Objects begun by all callers in this pass.
     objects: u32,
     /// Callers that have returned, and callers in the previous pass.
-    back: usize,
-    before: usize,
+    returned: usize,
+    earlier_callers: usize,
     /// Sum over all reads of the blocks that others had read: the number of repeats expected by chance in a
     /// dataset of one block.
-    others: f64,
+    expected_repeats: f64,
     /// The same for reads since a run of repeats began; they belong to another pass if the run is a pass.
-    others_in_run: f64,
+    expected_in_run: f64,
     /// Repeats that began no pass.
     repeats: u32,
 }
@@ -74,46 +74,46 @@ pub(super) struct Ranks {
 impl Ranks {
     /// Records a read by a caller, in a pass with `reads` blocks read by all callers so far. `is_again` is
     /// true if the block was read in the previous pass, `is_in_run` during a run of repeats.
-    pub(super) fn note(&mut self, read: &Read, is_again: bool, reads: u32, is_in_run: bool) {
-        let share = self.deal(read, is_again);
+    pub(super) fn record_read(&mut self, read: &CountedRead, is_again: bool, reads: u32, is_in_run: bool) {
+        let share = self.count_read(read, is_again);
         let others = 1.0 - f64::from(share.objects) / f64::from(self.objects.max(1));
-        self.others_in_run += f64::from(reads) * others;
+        self.expected_in_run += f64::from(reads) * others;
         if !is_in_run {
-            self.others += std::mem::take(&mut self.others_in_run);
+            self.expected_repeats += std::mem::take(&mut self.expected_in_run);
         }
     }
 
-    fn deal(&mut self, read: &Read, is_again: bool) -> Share {
+    fn count_read(&mut self, read: &CountedRead, is_again: bool) -> CallerReads {
         if self.shares.len() >= RANKS_MAX && !self.shares.contains_key(&read.caller) {
-            return Share::default();
+            return CallerReads::default();
         }
         let share = self.shares.entry(read.caller).or_default();
-        self.back -= usize::from(share.is_back());
-        self.objects += u32::from(read.begins);
-        share.objects += u32::from(read.begins);
-        share.again += u32::from(read.begins && is_again);
-        self.back += usize::from(share.is_back());
+        self.returned -= usize::from(share.has_returned());
+        self.objects += u32::from(read.begins_object);
+        share.objects += u32::from(read.begins_object);
+        share.returned_objects += u32::from(read.begins_object && is_again);
+        self.returned += usize::from(share.has_returned());
         *share
     }
 
     /// Counts repeats that began no pass.
-    pub(super) const fn note_repeats(&mut self, repeats: u32) {
+    pub(super) const fn add_repeats(&mut self, repeats: u32) {
         self.repeats = self.repeats.saturating_add(repeats);
     }
 
     /// Starts a pass that begins with these reads.
-    pub(super) fn begin_pass(&mut self, reads: &[Read]) {
-        self.before = self.shares.len();
+    pub(super) fn begin_pass(&mut self, reads: &[CountedRead]) {
+        self.earlier_callers = self.shares.len();
         self.shares.clear();
-        (self.objects, self.back, self.others_in_run) = (0, 0, 0.0);
+        (self.objects, self.returned, self.expected_in_run) = (0, 0, 0.0);
         for read in reads {
-            self.deal(read, read.is_repeat);
+            self.count_read(read, read.is_repeat);
         }
     }
 
     /// Returns the number of callers in this pass, up to the maximum that is waited for.
     pub(super) fn count(&self) -> u32 {
-        (self.shares.len() as u32).min(EVEN_MAX)
+        (self.shares.len() as u32).min(WAITED_RANKS_MAX)
     }
 
     /// Returns the time without a begun object that counts as a pause, in a pass that has taken `pass_us` so
@@ -123,16 +123,16 @@ impl Ranks {
     }
 
     /// Returns the verdict for a dataset with `known` known blocks.
-    pub(super) fn verdict(&self, known: u32) -> Verdict {
-        let expected = self.others / f64::from(known.max(1));
+    pub(super) fn verdict(&self, known: u32) -> RankVerdict {
+        let expected = self.expected_repeats / f64::from(known.max(1));
         let repeats = f64::from(self.repeats);
-        let are_back = self.back >= self.before.max(2);
-        if repeats >= REPEATS_MIN && repeats > APART_SHARE * expected {
-            Verdict::Apart
-        } else if are_back && expected >= REPEATS_MIN && repeats <= RANKS_SHARE * expected {
-            Verdict::Ranks
+        let have_returned = self.returned >= self.earlier_callers.max(2);
+        if repeats >= REPEATS_MIN && repeats > SEPARATE_REPEATS_SHARE * expected {
+            RankVerdict::Separate
+        } else if have_returned && expected >= REPEATS_MIN && repeats <= RANKS_REPEATS_SHARE * expected {
+            RankVerdict::Ranks
         } else {
-            Verdict::Unknown
+            RankVerdict::Unknown
         }
     }
 }

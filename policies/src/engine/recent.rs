@@ -7,28 +7,28 @@
 
 use super::hazard::Hazard;
 use super::list::{List, Lists};
-use super::table::{Place, Slot, Table};
+use super::table::{BlockTable, EntryState, Slot};
 
 /// Share of its bytes, read longest ago, that counts as older, in percent.
 const OLDER_PERCENT: u64 = 10;
 
 /// LRU queue: every block in `older` was read before every block in `newer`.
-pub(super) struct Recent {
+pub(super) struct LruQueue {
     newer: List,
     older: List,
-    past: List,
+    evicted: List,
     newer_bytes: u64,
     older_bytes: u64,
-    past_bytes: u64,
+    evicted_bytes: u64,
     /// Reads of the older and of the evicted blocks.
-    end: Hazard,
+    tail: Hazard,
 }
 
-impl Recent {
+impl LruQueue {
     pub(super) fn new(lists: &mut Lists) -> Self {
         let (newer, older, past) = (lists.make(), lists.make(), lists.make());
         let end = Hazard::default();
-        Self { newer, older, past, newer_bytes: 0, older_bytes: 0, past_bytes: 0, end }
+        Self { newer, older, evicted: past, newer_bytes: 0, older_bytes: 0, evicted_bytes: 0, tail: end }
     }
 
     /// Returns the bytes of kept blocks.
@@ -38,110 +38,110 @@ impl Recent {
 
     /// Returns the gain from room for one more block, in reads per microsecond.
     pub(super) fn worth(&self, now_us: u64) -> f64 {
-        self.end.worth(now_us)
+        self.tail.worth(now_us)
     }
 
     /// Records a read of a kept block.
-    pub(super) fn read(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot, now_us: u64) {
-        self.end.tally(now_us, table[slot].place() == Place::Older);
+    pub(super) fn read(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot, now_us: u64) {
+        self.tail.count_read(now_us, table[slot].state() == EntryState::Older);
         self.admit(table, lists, slot);
     }
 
     /// Records a read of a block that is not kept.
-    pub(super) fn miss(&mut self, table: &Table, slot: Slot, now_us: u64) {
-        self.end.tally(now_us, table[slot].place() == Place::Past);
+    pub(super) fn miss(&mut self, table: &BlockTable, slot: Slot, now_us: u64) {
+        self.tail.count_read(now_us, table[slot].state() == EntryState::Evicted);
     }
 
     /// Keeps a block for which there is room, as the most recently read one.
-    pub(super) fn admit(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
-        self.take_in(table, lists, slot);
+    pub(super) fn admit(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot) {
+        self.adopt(table, lists, slot);
         // Only after the tally above, which needs the previous number of older blocks.
         while self.older_bytes < self.kept_bytes() * OLDER_PERCENT / 100 {
             let Some(oldest) = lists.first(table, self.newer) else { return };
             self.leave(table, lists, oldest);
-            self.join(table, lists, oldest, Place::Older);
+            self.join(table, lists, oldest, EntryState::Older);
         }
     }
 
     /// Does the same for a block that is kept elsewhere.
-    pub(super) fn take_in(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
+    pub(super) fn adopt(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot) {
         self.leave(table, lists, slot);
-        self.join(table, lists, slot, Place::Recent);
+        self.join(table, lists, slot, EntryState::Recent);
     }
 
     /// Evicts the least recently read block; `None` if none is kept. Remembers at most `past_bytes_max` bytes
     /// of evicted blocks.
     pub(super) fn evict(
         &mut self,
-        table: &mut Table,
+        table: &mut BlockTable,
         lists: &mut Lists,
         past_bytes_max: u64,
     ) -> Option<Slot> {
         let slot = lists.first(table, self.older).or_else(|| lists.first(table, self.newer))?;
         self.leave(table, lists, slot);
-        self.join(table, lists, slot, Place::Past);
-        while self.past_bytes > past_bytes_max {
-            let Some(oldest) = lists.first(table, self.past) else { break };
+        self.join(table, lists, slot, EntryState::Evicted);
+        while self.evicted_bytes > past_bytes_max {
+            let Some(oldest) = lists.first(table, self.evicted) else { break };
             self.leave(table, lists, oldest);
         }
         Some(slot)
     }
 
     /// Removes a block from this queue, if it is in it; its state is then not kept.
-    pub(super) fn leave(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
+    pub(super) fn leave(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot) {
         let bytes = table[slot].bytes();
-        match table[slot].place() {
-            Place::Recent => self.newer_bytes -= bytes,
-            Place::Older => {
+        match table[slot].state() {
+            EntryState::Recent => self.newer_bytes -= bytes,
+            EntryState::Older => {
                 self.older_bytes -= bytes;
-                self.end.leave();
+                self.tail.leave();
             }
-            Place::Past => {
-                self.past_bytes -= bytes;
-                self.end.leave();
+            EntryState::Evicted => {
+                self.evicted_bytes -= bytes;
+                self.tail.leave();
             }
             _ => return,
         }
         lists.remove(table, slot);
-        table[slot].set_place(Place::Away);
+        table[slot].set_state(EntryState::NotKept);
     }
 
-    fn join(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot, place: Place) {
+    fn join(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot, place: EntryState) {
         let bytes = table[slot].bytes();
         let list = match place {
-            Place::Recent => {
+            EntryState::Recent => {
                 self.newer_bytes += bytes;
                 self.newer
             }
-            Place::Older => {
+            EntryState::Older => {
                 self.older_bytes += bytes;
-                self.end.join();
+                self.tail.join();
                 self.older
             }
             _ => {
-                self.past_bytes += bytes;
-                self.end.join();
-                self.past
+                self.evicted_bytes += bytes;
+                self.tail.join();
+                self.evicted
             }
         };
-        table[slot].set_place(place);
+        table[slot].set_state(place);
         lists.push(table, list, slot);
     }
 }
 
 #[cfg(test)]
-impl Recent {
+impl LruQueue {
     /// Checks that every block has the state of its part and that the sums of bytes are right.
-    pub(super) fn check(&self, table: &Table, lists: &Lists) {
+    pub(super) fn check(&self, table: &BlockTable, lists: &Lists) {
         let parts = [
-            (self.newer, Place::Recent, self.newer_bytes),
-            (self.older, Place::Older, self.older_bytes),
-            (self.past, Place::Past, self.past_bytes),
+            (self.newer, EntryState::Recent, self.newer_bytes),
+            (self.older, EntryState::Older, self.older_bytes),
+            (self.evicted, EntryState::Evicted, self.evicted_bytes),
         ];
         for (list, place, bytes) in parts {
-            let held = lists.all(table, list);
-            assert!(held.iter().all(|slot| table[*slot].place() == place), "{place:?}");
-            assert_eq!(held.iter().map(|slot| table[*slot].bytes()).sum::<u64>(), bytes, "{place:?}");
+            let slots = lists.all(table, list);
+            assert!(slots.iter().all(|slot| table[*slot].state() == place), "{place:?}");
+            assert_eq!(slots.iter().map(|slot| table[*slot].bytes()).sum::<u64>(), bytes, "{place:?}");
         }
     }
 }

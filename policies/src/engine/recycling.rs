@@ -8,55 +8,55 @@
 //! With half a million entries, a key of a new dataset was measured to cost 7 µs more on average than other
 //! keys, including all allocations. That is at most 3.5 ms per batch, and nothing for any other access.
 
-use super::dataset::Dataset;
-use super::job::Job;
+use super::dataset::TrackedDataset;
+use super::job::ReaderJob;
 use super::names::OTHERS;
-use super::{Engine, Seen};
+use super::{CacheEngine, ObservedAccess};
 use crate::access::Access;
 
 /// Divisor of the datasets that gives the longest silent ones, which may be dissolved: an active reader
 /// returns before that many others arrive.
 const SILENT_SHARE: usize = 2;
 
-impl Engine {
+impl CacheEngine {
     /// Returns the number of a key's dataset.
     pub(super) fn number_of(&mut self, bucket: u64, key: &str) -> u16 {
         if self.names.is_short() {
-            self.give_numbers_back();
+            self.reclaim_numbers();
         }
         let number = self.names.dataset(bucket, key);
-        self.take_united();
+        self.merge_united_datasets();
         number
     }
 
     /// Returns an access with its current dataset, which may have become part of another since, or lost its
     /// number.
-    pub(super) fn now(&self, seen: Seen, access: &Access<'_>) -> Seen {
-        match self.names.now(seen.dataset) {
-            Some(number) => Seen { dataset: self.names.id(number), ..seen },
+    pub(super) fn refresh(&self, seen: ObservedAccess, access: &Access<'_>) -> ObservedAccess {
+        match self.names.current_number(seen.dataset) {
+            Some(number) => ObservedAccess { dataset: self.names.id(number), ..seen },
             None => {
                 let number = self.names.find(access.bucket, access.key).unwrap_or(OTHERS);
                 let dataset = self.names.id(number);
-                Seen { dataset, stream: super::Streams::id(access.caller, dataset), ..seen }
+                ObservedAccess { dataset, stream: super::Streams::stream_id(access.caller, dataset), ..seen }
             }
         }
     }
 
     /// Returns the number of the dataset of an access, or that of [`OTHERS`] if it is no longer
     /// distinguished.
-    pub(super) fn number(&self, seen: Seen) -> u16 {
-        self.names.now(seen.dataset).unwrap_or(OTHERS)
+    pub(super) fn number(&self, seen: ObservedAccess) -> u16 {
+        self.names.current_number(seen.dataset).unwrap_or(OTHERS)
     }
 
-    fn give_numbers_back(&mut self) {
-        let missing = self.names.missing();
-        if missing > 0 {
-            self.give_up(missing);
+    fn reclaim_numbers(&mut self) {
+        let shortfall = self.names.shortfall();
+        if shortfall > 0 {
+            self.dissolve_datasets(shortfall);
         }
-        let given = self.names.give_back();
+        let reclaimed = self.names.reclaim_numbers();
         for slot in 0..self.table.end() {
             let entry = &mut self.table[slot];
-            if let Some(number) = given.of(entry.dataset()) {
+            if let Some(number) = reclaimed.of(entry.dataset()) {
                 entry.set_dataset(number);
                 entry.stamps = 0;
             }
@@ -65,21 +65,21 @@ impl Engine {
     }
 
     /// Dissolves `count` datasets into [`OTHERS`].
-    fn give_up(&mut self, count: usize) {
+    fn dissolve_datasets(&mut self, count: usize) {
         let Self { lists, datasets, .. } = self;
-        datasets.entry(OTHERS).or_insert_with(|| Dataset::new(OTHERS, lists));
-        for number in self.least_missed(count) {
+        datasets.entry(OTHERS).or_insert_with(|| TrackedDataset::new(OTHERS, lists));
+        for number in self.least_valuable(count) {
             let last_us = self.datasets.get(&number).map_or(0, |dataset| dataset.last_us);
-            self.names.give_up(number);
+            self.names.dissolve(number);
             if let Some(others) = self.datasets.get_mut(&OTHERS) {
                 others.last_us = others.last_us.max(last_us);
             }
         }
-        self.take_united();
+        self.merge_united_datasets();
     }
 
     /// Returns the least valuable datasets.
-    fn least_missed(&self, count: usize) -> Vec<u16> {
+    fn least_valuable(&self, count: usize) -> Vec<u16> {
         let known = |number: u16| self.datasets.get(&number);
         let last_us = |number: u16| known(number).map_or(0, |dataset| dataset.last_us);
         let mut silent: Vec<u16> = self.names.roots().collect();
@@ -87,7 +87,8 @@ impl Engine {
         silent.truncate((silent.len() / SILENT_SHARE).max(count));
         let is_kept = self.kept_datasets();
         silent.sort_by_key(|number| {
-            let is_proven = known(*number).is_some_and(|dataset| dataset.jobs.iter().any(Job::is_proven));
+            let is_proven =
+                known(*number).is_some_and(|dataset| dataset.jobs.iter().any(ReaderJob::is_proven));
             (is_kept[*number as usize], is_proven)
         });
         silent.truncate(count);
@@ -99,7 +100,7 @@ impl Engine {
         let mut is_kept = vec![false; self.names.len()];
         for slot in 0..self.table.end() {
             let entry = &self.table[slot];
-            is_kept[entry.dataset() as usize] |= entry.place().is_kept();
+            is_kept[entry.dataset() as usize] |= entry.state().is_kept();
         }
         for number in 0..is_kept.len() {
             if is_kept[number] {
@@ -111,7 +112,7 @@ impl Engine {
 }
 
 #[cfg(test)]
-impl Engine {
+impl CacheEngine {
     /// Checks that no entry has a free number, that the counts of blocks are right, and that names are
     /// bounded.
     pub(super) fn check_numbers(&self) {

@@ -20,21 +20,21 @@ const READS_MAX: usize = 32;
 
 /// A counted read of a block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Read {
+pub(super) struct CountedRead {
     pub(super) at_us: u64,
     pub(super) slot: Slot,
     /// Stream of the read.
     pub(super) caller: u64,
     /// True if it is the first counted read of its object.
-    pub(super) begins: bool,
+    pub(super) begins_object: bool,
     /// True if its job has already read the block in this pass.
     pub(super) is_repeat: bool,
 }
 
 /// Run of repeats; see the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Run {
-    reads: Vec<Read>,
+pub(super) struct RepeatRun {
+    reads: Vec<CountedRead>,
     score: f64,
     started_us: u64,
     repeats: u32,
@@ -43,9 +43,9 @@ pub(super) struct Run {
     objects: u32,
 }
 
-impl Run {
+impl RepeatRun {
     /// True if there is a run.
-    pub(super) const fn is_on(&self) -> bool {
+    pub(super) const fn is_active(&self) -> bool {
         self.repeats > 0
     }
 
@@ -64,15 +64,15 @@ impl Run {
     }
 
     /// Returns the first reads of the run.
-    pub(super) fn reads(&self) -> &[Read] {
+    pub(super) fn reads(&self) -> &[CountedRead] {
         &self.reads
     }
 
     /// Records a read. If it ends a run that was no pass, returns its number of repeats; 0 otherwise.
-    pub(super) fn note(&mut self, read: Read) -> u32 {
+    pub(super) fn record(&mut self, read: CountedRead) -> u32 {
         if read.is_repeat {
-            self.repeat(read);
-        } else if self.is_on() {
+            self.add_repeat(read);
+        } else if self.is_active() {
             self.score -= FRESH_COST;
             self.fresh += 1;
         } else {
@@ -89,13 +89,13 @@ impl Run {
         0
     }
 
-    fn repeat(&mut self, read: Read) {
-        if !self.is_on() {
+    fn add_repeat(&mut self, read: CountedRead) {
+        if !self.is_active() {
             self.started_us = read.at_us;
         }
         self.score += 1.0;
         self.repeats += 1;
-        self.objects += u32::from(read.begins);
+        self.objects += u32::from(read.begins_object);
     }
 
     fn clear(&mut self) {
@@ -111,10 +111,10 @@ impl Run {
 
     /// Removes the reads by which `ranks` ranks evened out: those before a pause, in which the ranks validate
     /// or wait for each other.
-    pub(super) fn even_out(&mut self, ranks: u32, pause_us: f64) {
+    pub(super) fn remove_evening_out(&mut self, ranks: u32, pause_us: f64) {
         let (mut objects, mut first) = (0, 0);
         for (at, pair) in self.reads.windows(2).enumerate() {
-            objects += u32::from(pair[0].is_repeat && pair[0].begins);
+            objects += u32::from(pair[0].is_repeat && pair[0].begins_object);
             if objects >= ranks {
                 break;
             }
@@ -132,17 +132,17 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
-    use super::{READS_MAX, Read, Run};
+    use super::{CountedRead, READS_MAX, RepeatRun};
 
-    fn read(at: u64, is_repeat: bool) -> Read {
-        Read { at_us: at * 1000, slot: at as u32, caller: at % 4, begins: true, is_repeat }
+    fn read(at: u64, is_repeat: bool) -> CountedRead {
+        CountedRead { at_us: at * 1000, slot: at as u32, caller: at % 4, begins_object: true, is_repeat }
     }
 
     /// Returns a run of these reads, one per millisecond.
-    fn run(repeats: impl IntoIterator<Item = bool>) -> Run {
-        let mut run = Run::default();
+    fn run(repeats: impl IntoIterator<Item = bool>) -> RepeatRun {
+        let mut run = RepeatRun::default();
         for (at, is_repeat) in repeats.into_iter().enumerate() {
-            run.note(read(at as u64, is_repeat));
+            run.record(read(at as u64, is_repeat));
         }
         run
     }
@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn few_repeats_are_not_a_pass_and_are_counted() {
-        let mut run = Run::default();
+        let mut run = RepeatRun::default();
         let mut strays = 0;
         for at in 0..400 {
-            strays += run.note(read(at, at % 4 == 0));
+            strays += run.record(read(at, at % 4 == 0));
             assert!(!run.is_pass(3, 0) && run.reads().len() <= 3);
         }
         assert!(strays >= 99, "{strays}");
@@ -171,12 +171,12 @@ mod tests {
         let mut run = run([true, true, true]);
         assert!(!run.is_pass(2, 4), "each of three ranks may have read one again");
         for at in 90..95 {
-            run.note(read(at, true));
+            run.record(read(at, true));
         }
         assert!(run.is_pass(6, 4));
-        run.even_out(4, 10_000.0);
+        run.remove_evening_out(4, 10_000.0);
         assert_eq!((run.started_us(), run.length()), (90_000, 5));
-        run.even_out(1, 0.0);
+        run.remove_evening_out(1, 0.0);
         assert_eq!(run.started_us(), 90_000, "one rank is even");
     }
 

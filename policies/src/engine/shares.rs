@@ -1,30 +1,30 @@
 //! Division of the capacity: the search for the block of lowest worth, and its eviction.
 
-use super::dataset::Dataset;
-use super::plans::Due;
-use super::table::{Place, Slot};
-use super::worth::Moment;
-use super::{Advice, Engine, Seen, Unread};
+use super::dataset::TrackedDataset;
+use super::plans::PlanDue;
+use super::table::{EntryState, Slot};
+use super::worth::WorthContext;
+use super::{Advice, CacheEngine, ObservedAccess, UnreadBlock};
 
 /// Minimum factor by which a block must be worth more than the one it replaces: moving bytes is not free, and
 /// estimates are rough.
 pub(super) const GAIN_MIN: f64 = 1.0 + 1e-9;
 /// Divisor of the capacity that gives the minimum bytes of a queue; without these its repeated reads could
 /// not be observed.
-const QUEUE_SHARE_MIN: u64 = 100;
+const QUEUE_MIN_DIVISOR: u64 = 100;
 /// Divisor of the capacity that gives the evicted bytes a queue remembers; their reads show the gain from
 /// more room.
-const REMEMBERED_SHARE: u64 = 10;
+const REMEMBERED_DIVISOR: u64 = 10;
 
-/// The worth of blocks is computed again after this many accesses: one per `BLOCKS_PER_LOOK` blocks or
-/// `DATASETS_PER_LOOK` datasets, whichever is more, within the maximum. More blocks mean longer passes.
-const BLOCKS_PER_LOOK: u64 = 1024;
-const DATASETS_PER_LOOK: u64 = 16;
-const LOOKS_EVERY_MAX: u64 = 64;
+/// The worth of blocks is computed again after this many accesses: one per `BLOCKS_PER_ACCESS` blocks or
+/// `DATASETS_PER_ACCESS` datasets, whichever is more, within the maximum. More blocks mean longer passes.
+const BLOCKS_PER_ACCESS: u64 = 1024;
+const DATASETS_PER_ACCESS: u64 = 16;
+const REFRESH_EVERY_MAX: u64 = 64;
 
 /// The dataset with the block of lowest worth as of an access, valid until its worth exceeds that of another
 /// dataset.
-pub(super) struct LeastKnown {
+pub(super) struct LowestGroup {
     dataset: u16,
     next_worth: f64,
     access: u64,
@@ -32,7 +32,7 @@ pub(super) struct LeastKnown {
 
 /// A queue that accepts every block and whose worth as a whole is that of its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Queue {
+pub(super) enum CacheQueue {
     /// Blocks that are read in no order.
     Pool,
     /// Blocks that are kept by recency.
@@ -40,16 +40,22 @@ pub(super) enum Queue {
 }
 
 /// Source of the next block to evict.
-pub(super) enum Least {
-    Queue(Queue),
+pub(super) enum EvictionSource {
+    Queue(CacheQueue),
     Group(u16),
     /// A block of a plan.
     Planned(Slot),
 }
 
-impl Engine {
+impl CacheEngine {
     /// Decides about a block that is not kept.
-    pub(super) fn admit(&mut self, seen: Seen, slot: Slot, due: Option<Due>, is_recent: bool) -> Advice {
+    pub(super) fn admit(
+        &mut self,
+        seen: ObservedAccess,
+        slot: Slot,
+        due: Option<PlanDue>,
+        is_recent: bool,
+    ) -> Advice {
         let bytes = self.table[slot].bytes();
         if bytes > self.options.capacity_bytes {
             return Advice::Bypass;
@@ -59,30 +65,30 @@ impl Engine {
         }
         let queue = match self.datasets.get_mut(&seen.number()) {
             Some(dataset) => {
-                dataset.is_recent = is_recent;
+                dataset.is_kept_by_recency = is_recent;
                 dataset.queue()
             }
-            None => Some(Queue::Pool),
+            None => Some(CacheQueue::Pool),
         };
         match queue {
-            Some(Queue::Pool) => self.pool.miss(&self.table, slot, seen.now_us),
-            Some(Queue::Recent) => self.recent.miss(&self.table, slot, seen.now_us),
+            Some(CacheQueue::Pool) => self.pool.miss(&self.table, slot, seen.now_us),
+            Some(CacheQueue::Recent) => self.recent.miss(&self.table, slot, seen.now_us),
             None => {}
         }
         let has_room = match queue {
-            Some(queue) => self.make_room_in(queue, seen, bytes),
+            Some(queue) => self.make_room_for_queue(queue, seen, bytes),
             None => self.make_room(seen, slot, bytes),
         };
         if !has_room {
             return Advice::Bypass;
         }
-        if queue != Some(Queue::Pool) || self.table[slot].place() != Place::Ghost {
+        if queue != Some(CacheQueue::Pool) || self.table[slot].state() != EntryState::Ghost {
             self.forget_ghost(slot);
         }
         let Self { table, lists, datasets, pool, recent, .. } = self;
         match (queue, datasets.get_mut(&seen.number())) {
             (None, Some(dataset)) => dataset.join_group(table, lists, slot),
-            (Some(Queue::Recent), _) => recent.admit(table, lists, slot),
+            (Some(CacheQueue::Recent), _) => recent.admit(table, lists, slot),
             _ => pool.admit(table, lists, slot),
         }
         self.kept_bytes += bytes;
@@ -93,18 +99,18 @@ impl Engine {
     /// planned.
     pub(super) fn read_kept(&mut self, now_us: u64, slot: Slot, is_recent: bool) {
         let Self { table, lists, datasets, pool, recent, names, .. } = self;
-        let was_recent = match table[slot].place() {
-            Place::Recent | Place::Older => true,
-            Place::Pinned | Place::Planned => is_recent,
+        let was_recent = match table[slot].state() {
+            EntryState::Recent | EntryState::Older => true,
+            EntryState::Pinned | EntryState::Planned => is_recent,
             _ => false,
         };
         if was_recent != is_recent {
             if let Some(dataset) = datasets.get_mut(&names.root(table[slot].dataset())) {
-                dataset.is_recent = is_recent;
+                dataset.is_kept_by_recency = is_recent;
             }
-            self.leave(slot);
-            self.keep_as_its_like(slot);
-        } else if matches!(table[slot].place(), Place::Recent | Place::Older) {
+            self.remove_from_queue(slot);
+            self.keep_with_dataset(slot);
+        } else if matches!(table[slot].state(), EntryState::Recent | EntryState::Older) {
             recent.read(table, lists, slot, now_us);
         } else {
             pool.read(table, slot, now_us);
@@ -112,13 +118,13 @@ impl Engine {
     }
 
     /// Keeps a block that is in no queue or group where the other blocks of its dataset are.
-    pub(super) fn keep_as_its_like(&mut self, slot: Slot) {
+    pub(super) fn keep_with_dataset(&mut self, slot: Slot) {
         let Self { table, lists, datasets, pool, recent, names, .. } = self;
         let dataset = datasets.get_mut(&names.root(table[slot].dataset()));
-        match (dataset.as_ref().map_or(Some(Queue::Pool), |dataset| dataset.queue()), dataset) {
+        match (dataset.as_ref().map_or(Some(CacheQueue::Pool), |dataset| dataset.queue()), dataset) {
             (None, Some(dataset)) => dataset.join_group(table, lists, slot),
-            (Some(Queue::Recent), _) => recent.take_in(table, lists, slot),
-            _ => pool.take_in(table, lists, slot),
+            (Some(CacheQueue::Recent), _) => recent.adopt(table, lists, slot),
+            _ => pool.adopt(table, lists, slot),
         }
     }
 
@@ -130,10 +136,10 @@ impl Engine {
 
     /// Pins a block: it is kept regardless of other blocks, which make room for it, unless the pinned bytes
     /// would exceed `pinned_bytes_max`.
-    pub fn pin(&mut self, at_us: u64, block: &Unread<'_>, pinned_bytes_max: u64) -> Advice {
+    pub fn pin(&mut self, at_us: u64, block: &UnreadBlock<'_>, pinned_bytes_max: u64) -> Advice {
         let Some((slot, _)) = self.entry_of(block) else { return Advice::Bypass };
-        let (place, bytes) = (self.table[slot].place(), self.table[slot].bytes());
-        if place == Place::Pinned {
+        let (place, bytes) = (self.table[slot].state(), self.table[slot].bytes());
+        if place == EntryState::Pinned {
             return Advice::Kept;
         }
         let pinned_bytes_max = pinned_bytes_max.min(self.options.capacity_bytes);
@@ -148,33 +154,34 @@ impl Engine {
             }
             self.kept_bytes += bytes;
         }
-        self.leave(slot);
-        self.table[slot].set_place(Place::Pinned);
+        self.remove_from_queue(slot);
+        self.table[slot].set_state(EntryState::Pinned);
         self.pinned_bytes += bytes;
         if place.is_kept() { Advice::Kept } else { Advice::Keep }
     }
 
     /// Unpins a block, which is kept like others of its dataset from then on.
     pub fn unpin(&mut self, id: u64) {
-        let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].place() == Place::Pinned) else {
+        let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].state() == EntryState::Pinned)
+        else {
             return;
         };
         self.pinned_bytes -= self.table[slot].bytes();
-        self.table[slot].set_place(Place::Away);
-        self.keep_as_its_like(slot);
+        self.table[slot].set_state(EntryState::NotKept);
+        self.keep_with_dataset(slot);
     }
 
     /// Evicts blocks of lower worth until there is room for a block. Returns false if there are too few.
-    fn make_room(&mut self, seen: Seen, slot: Slot, bytes: u64) -> bool {
+    fn make_room(&mut self, seen: ObservedAccess, slot: Slot, bytes: u64) -> bool {
         if self.kept_bytes + bytes <= self.options.capacity_bytes {
             return true;
         }
-        let moment = self.moment(seen.now_us);
+        let moment = self.worth_context(seen.now_us);
         let Some(dataset) = self.datasets.get_mut(&seen.number()) else { return false };
-        dataset.look(&moment);
+        dataset.refresh_worth(&moment);
         let worth = dataset.worth_of(&self.table[slot]);
         while self.kept_bytes + bytes > self.options.capacity_bytes {
-            let Some((least, other)) = self.least(seen.now_us) else { return false };
+            let Some((least, other)) = self.lowest(seen.now_us) else { return false };
             if other * GAIN_MIN >= worth || !self.evict(least) {
                 return false;
             }
@@ -183,17 +190,17 @@ impl Engine {
     }
 
     /// Makes room for a block of a queue: evicts from the queue itself unless another block is worth less.
-    fn make_room_in(&mut self, queue: Queue, seen: Seen, bytes: u64) -> bool {
-        let worth = self.worth_in(queue, seen.now_us);
+    fn make_room_for_queue(&mut self, queue: CacheQueue, seen: ObservedAccess, bytes: u64) -> bool {
+        let worth = self.queue_worth(queue, seen.now_us);
         while self.kept_bytes + bytes > self.options.capacity_bytes {
-            let is_small = self.bytes_in(queue) < self.options.capacity_bytes / QUEUE_SHARE_MIN;
-            match self.least_beside(Some(queue), seen.now_us) {
+            let is_small = self.queue_bytes(queue) < self.options.capacity_bytes / QUEUE_MIN_DIVISOR;
+            match self.lowest_except(Some(queue), seen.now_us) {
                 Some((least, other)) if is_small || other * GAIN_MIN < worth => {
                     if !self.evict(least) {
                         return false;
                     }
                 }
-                _ if self.evict(Least::Queue(queue)) => {}
+                _ if self.evict(EvictionSource::Queue(queue)) => {}
                 _ => return false,
             }
         }
@@ -201,44 +208,44 @@ impl Engine {
     }
 
     /// Returns the lowest worth of all kept blocks, and its source.
-    pub(super) fn least(&mut self, now_us: u64) -> Option<(Least, f64)> {
-        self.least_beside(None, now_us)
+    pub(super) fn lowest(&mut self, now_us: u64) -> Option<(EvictionSource, f64)> {
+        self.lowest_except(None, now_us)
     }
 
     /// Returns the same for all but one queue. Other queues keep their minimum.
-    fn least_beside(&mut self, but: Option<Queue>, now_us: u64) -> Option<(Least, f64)> {
-        let mut least = self.least_expected(now_us);
-        for queue in [Queue::Pool, Queue::Recent] {
-            let is_small = self.bytes_in(queue) <= self.options.capacity_bytes / QUEUE_SHARE_MIN;
-            if Some(queue) == but || is_small {
+    fn lowest_except(&mut self, excluded: Option<CacheQueue>, now_us: u64) -> Option<(EvictionSource, f64)> {
+        let mut least = self.lowest_expected(now_us);
+        for queue in [CacheQueue::Pool, CacheQueue::Recent] {
+            let is_small = self.queue_bytes(queue) <= self.options.capacity_bytes / QUEUE_MIN_DIVISOR;
+            if Some(queue) == excluded || is_small {
                 continue;
             }
-            let worth = self.worth_in(queue, now_us);
+            let worth = self.queue_worth(queue, now_us);
             if least.as_ref().is_none_or(|(_, other)| worth < *other) {
-                least = Some((Least::Queue(queue), worth));
+                least = Some((EvictionSource::Queue(queue), worth));
             }
         }
         least
     }
 
-    fn bytes_in(&self, queue: Queue) -> u64 {
+    fn queue_bytes(&self, queue: CacheQueue) -> u64 {
         match queue {
-            Queue::Pool => self.pool.kept_bytes(),
-            Queue::Recent => self.recent.kept_bytes(),
+            CacheQueue::Pool => self.pool.kept_bytes(),
+            CacheQueue::Recent => self.recent.kept_bytes(),
         }
     }
 
-    fn worth_in(&self, queue: Queue, now_us: u64) -> f64 {
+    fn queue_worth(&self, queue: CacheQueue, now_us: u64) -> f64 {
         match queue {
-            Queue::Pool => self.pool.worth(now_us),
-            Queue::Recent => self.recent.worth(now_us),
+            CacheQueue::Pool => self.pool.worth(now_us),
+            CacheQueue::Recent => self.recent.worth(now_us),
         }
     }
 
     /// Returns the lowest worth of the blocks in groups and in the planned heap.
-    fn least_expected(&mut self, now_us: u64) -> Option<(Least, f64)> {
-        let planned = self.least_planned(now_us);
-        let group = self.least_group(now_us);
+    fn lowest_expected(&mut self, now_us: u64) -> Option<(EvictionSource, f64)> {
+        let planned = self.lowest_planned(now_us);
+        let group = self.lowest_group(now_us);
         match (group, planned) {
             (Some((_, worth)), Some(planned)) if planned.1 < worth => Some(planned),
             (None, planned) => planned,
@@ -248,20 +255,20 @@ impl Engine {
 
     /// Returns the dataset whose groups contain the block of lowest worth. The search is repeated when
     /// another dataset may have become the lowest.
-    fn least_group(&mut self, now_us: u64) -> Option<(Least, f64)> {
-        let moment = self.moment(now_us);
+    fn lowest_group(&mut self, now_us: u64) -> Option<(EvictionSource, f64)> {
+        let moment = self.worth_context(now_us);
         if let Some(known) = &self.least_known
-            && moment.access - known.access < moment.looks_every
-            && let Some(worth) = self.datasets.get(&known.dataset).and_then(Dataset::lowest_worth)
+            && moment.access - known.access < moment.refresh_every
+            && let Some(worth) = self.datasets.get(&known.dataset).and_then(TrackedDataset::lowest_worth)
             && worth <= known.next_worth
         {
-            return Some((Least::Group(known.dataset), worth));
+            return Some((EvictionSource::Group(known.dataset), worth));
         }
         self.least_known = None;
         let mut least: Option<(u16, f64)> = None;
         let mut next_worth = f64::INFINITY;
         for (number, dataset) in self.datasets.iter_mut().filter(|(_, dataset)| dataset.grouped_bytes > 0) {
-            dataset.look(&moment);
+            dataset.refresh_worth(&moment);
             let Some(worth) = dataset.lowest_worth() else { continue };
             match least {
                 Some((_, other)) if other <= worth => next_worth = next_worth.min(worth),
@@ -272,37 +279,37 @@ impl Engine {
             }
         }
         let (dataset, worth) = least?;
-        self.least_known = Some(LeastKnown { dataset, next_worth, access: moment.access });
-        Some((Least::Group(dataset), worth))
+        self.least_known = Some(LowestGroup { dataset, next_worth, access: moment.access });
+        Some((EvictionSource::Group(dataset), worth))
     }
 
-    pub(super) fn moment(&self, now_us: u64) -> Moment {
+    pub(super) fn worth_context(&self, now_us: u64) -> WorthContext {
         let (blocks, datasets) = (self.table.len() as u64, self.datasets.len() as u64);
-        let looks_every =
-            (blocks / BLOCKS_PER_LOOK).max(datasets / DATASETS_PER_LOOK).clamp(1, LOOKS_EVERY_MAX);
-        Moment { now_us, access: self.accesses, looks_every, tempo_us: self.tempo_us }
+        let refresh_every =
+            (blocks / BLOCKS_PER_ACCESS).max(datasets / DATASETS_PER_ACCESS).clamp(1, REFRESH_EVERY_MAX);
+        WorthContext { now_us, access: self.accesses, refresh_every, tempo_us: self.tempo_us }
     }
 
     /// Evicts the block of lowest worth, or if necessary the last one of a queue. Returns true if there was
     /// one.
     fn evict_any(&mut self, now_us: u64) -> bool {
-        let least = self.least(now_us).map(|(least, _)| least);
-        let queues = [Queue::Pool, Queue::Recent].map(Least::Queue);
+        let least = self.lowest(now_us).map(|(least, _)| least);
+        let queues = [CacheQueue::Pool, CacheQueue::Recent].map(EvictionSource::Queue);
         least.into_iter().chain(queues).any(|least| self.evict(least))
     }
 
     /// Evicts one block. Returns true if there was one.
-    pub(super) fn evict(&mut self, least: Least) -> bool {
+    pub(super) fn evict(&mut self, least: EvictionSource) -> bool {
         let Self { table, lists, datasets, pool, recent, plans, options, .. } = self;
-        let remembered_bytes = options.capacity_bytes / REMEMBERED_SHARE;
+        let remembered_bytes = options.capacity_bytes / REMEMBERED_DIVISOR;
         let victim = match least {
-            Least::Planned(slot) => {
+            EvictionSource::Planned(slot) => {
                 plans.leave(table, slot);
                 Some(slot)
             }
-            Least::Queue(Queue::Pool) => pool.evict(table, lists, remembered_bytes),
-            Least::Queue(Queue::Recent) => recent.evict(table, lists, remembered_bytes),
-            Least::Group(number) => {
+            EvictionSource::Queue(CacheQueue::Pool) => pool.evict(table, lists, remembered_bytes),
+            EvictionSource::Queue(CacheQueue::Recent) => recent.evict(table, lists, remembered_bytes),
+            EvictionSource::Group(number) => {
                 datasets.get_mut(&number).and_then(|dataset| dataset.take_lowest(table, lists))
             }
         };
@@ -321,13 +328,13 @@ impl Engine {
         if dataset.is_skewed {
             while let Some(slot) = dataset.any_grouped(table, lists) {
                 dataset.leave_group(table, lists, slot);
-                pool.take_in(table, lists, slot);
+                pool.adopt(table, lists, slot);
             }
             return;
         }
         for slot in 0..table.end() {
-            let is_its = names.root(table[slot].dataset()) == number;
-            if is_its && matches!(table[slot].place(), Place::Small | Place::Main) {
+            let is_of_dataset = names.root(table[slot].dataset()) == number;
+            if is_of_dataset && matches!(table[slot].state(), EntryState::Small | EntryState::Main) {
                 pool.leave(table, lists, slot);
                 dataset.join_group(table, lists, slot);
             }

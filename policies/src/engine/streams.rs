@@ -5,8 +5,8 @@
 //! block that is read again. Bounded: the streams that have been silent longest are forgotten.
 
 use super::job::JobRef;
-use super::names::{DatasetId, Hashed, mixed};
-use super::order::{Order, OrderFinder};
+use super::names::{BuildPassThroughHasher, DatasetId, mix_hash};
+use super::order::{OrderDetector, ReadOrder};
 use super::table::Slot;
 use crate::access::{Access, Caller};
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ const READS_PER_RECENT: u32 = 4;
 
 /// Effect of a read of a block on its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Touch {
+pub(super) enum BlockTouch {
     /// First read of the block; `begins` is true if it begins the object or is the object's only counted
     /// read.
     First { begins: bool },
@@ -36,7 +36,7 @@ pub(super) enum Touch {
 }
 
 /// State of a stream.
-struct Stream {
+struct ReadStream {
     family: u64,
     /// Job of the stream, in its dataset.
     job: Option<JobRef>,
@@ -48,19 +48,19 @@ struct Stream {
     recent_at: usize,
     recent_length: usize,
     /// Dataset that was the newest of its family when this stream began.
-    before: Option<DatasetId>,
+    previous: Option<DatasetId>,
 }
 
 /// All streams.
 #[derive(Default)]
 pub(super) struct Streams {
-    streams: HashMap<u64, Stream, Hashed>,
+    streams: HashMap<u64, ReadStream, BuildPassThroughHasher>,
     /// Dataset that each family began most recently.
-    newest: HashMap<u64, DatasetId, Hashed>,
+    newest: HashMap<u64, DatasetId, BuildPassThroughHasher>,
     /// Dataset that each caller read last.
-    last: HashMap<u64, DatasetId, Hashed>,
+    last: HashMap<u64, DatasetId, BuildPassThroughHasher>,
     /// Order detection by family and dataset shape.
-    orders: HashMap<u64, OrderFinder, Hashed>,
+    orders: HashMap<u64, OrderDetector, BuildPassThroughHasher>,
 }
 
 impl Streams {
@@ -69,28 +69,28 @@ impl Streams {
         if self.last.len() >= STREAMS_MAX {
             self.last.clear();
         }
-        self.last.insert(mixed(caller.id), dataset).filter(|last| *last != dataset)
+        self.last.insert(mix_hash(caller.id), dataset).filter(|last| *last != dataset)
     }
 
     /// Records a read in a dataset of shape `shape`. Returns true if it starts at the beginning of an object
     /// or continues where another read ended.
-    pub(super) fn note_order(&mut self, access: &Access<'_>, shape: u64) -> bool {
-        let id = mixed(access.caller.family ^ shape);
+    pub(super) fn record_order(&mut self, access: &Access<'_>, shape: u64) -> bool {
+        let id = mix_hash(access.caller.family ^ shape);
         if self.orders.len() >= ORDERS_MAX && !self.orders.contains_key(&id) {
             self.orders.clear();
         }
-        let finder = self.orders.entry(id).or_insert_with(OrderFinder::new);
-        finder.note(access.key, &access.range, access.size)
+        let finder = self.orders.entry(id).or_insert_with(OrderDetector::new);
+        finder.record(access.key, &access.range, access.size)
     }
 
     /// Returns the order in which a family reads datasets of shape `shape`.
-    pub(super) fn order(&self, family: u64, shape: u64) -> Option<Order> {
-        self.orders.get(&mixed(family ^ shape))?.order()
+    pub(super) fn order(&self, family: u64, shape: u64) -> Option<ReadOrder> {
+        self.orders.get(&mix_hash(family ^ shape))?.order()
     }
 
     /// Returns a caller's job in a dataset.
     pub(super) fn job_of(&self, caller: Caller, dataset: DatasetId) -> Option<JobRef> {
-        self.job(id_of(caller, dataset))
+        self.job(stream_id_of(caller, dataset))
     }
 
     /// Returns the job of a stream.
@@ -99,13 +99,13 @@ impl Streams {
     }
 
     /// Returns the id of a caller's stream for a dataset.
-    pub(super) fn id(caller: Caller, dataset: DatasetId) -> u64 {
-        id_of(caller, dataset)
+    pub(super) fn stream_id(caller: Caller, dataset: DatasetId) -> u64 {
+        stream_id_of(caller, dataset)
     }
 
     /// Records an access. Returns the id of its stream.
-    pub(super) fn note(&mut self, access: &Access<'_>, dataset: DatasetId) -> u64 {
-        let id = id_of(access.caller, dataset);
+    pub(super) fn record_access(&mut self, access: &Access<'_>, dataset: DatasetId) -> u64 {
+        let id = stream_id_of(access.caller, dataset);
         if self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&id) {
             forget_quarter(&mut self.streams, |stream| stream.last_us);
         }
@@ -114,7 +114,7 @@ impl Streams {
             self.newest.clear();
         }
         let newest = &mut self.newest;
-        let stream = self.streams.entry(id).or_insert_with(|| Stream {
+        let stream = self.streams.entry(id).or_insert_with(|| ReadStream {
             family,
             job: None,
             last_us: access.at_us,
@@ -123,7 +123,7 @@ impl Streams {
             recent: [0; RECENT_MAX],
             recent_at: 0,
             recent_length: 0,
-            before: newest.insert(family, dataset),
+            previous: newest.insert(family, dataset),
         });
         stream.last_us = access.at_us;
         id
@@ -137,17 +137,17 @@ impl Streams {
     }
 
     /// Records a read of a block, which is this byte range of its object. Returns its effect on the stream.
-    pub(super) fn touch(
+    pub(super) fn record_read(
         &mut self,
         id: u64,
         access: &Access<'_>,
         slot: Slot,
         block: Range<u64>,
-        goes_on: bool,
-    ) -> Option<Touch> {
+        is_sequential: bool,
+    ) -> Option<BlockTouch> {
         let stream = self.streams.get_mut(&id)?;
         let begins = access.range.start <= block.start;
-        let ends = !goes_on && access.range.end >= access.size;
+        let ends = !is_sequential && access.range.end >= access.size;
         let begins = begins && !ends;
         stream.firsts = stream.firsts.saturating_add(u32::from(begins));
         stream.lasts = stream.lasts.saturating_add(u32::from(ends));
@@ -156,9 +156,9 @@ impl Streams {
         let begins = by_footer || block.start == 0;
         let is_recent = stream.recent[..stream.recent_length].contains(&slot);
         Some(match (counts, is_recent) {
-            (false, _) => Touch::Within,
-            (true, false) => Touch::First { begins },
-            (true, true) => Touch::Again,
+            (false, _) => BlockTouch::Within,
+            (true, false) => BlockTouch::First { begins },
+            (true, true) => BlockTouch::Again,
         })
     }
 
@@ -173,21 +173,24 @@ impl Streams {
     }
 
     /// Returns the dataset that the stream's family began before this one, and the family.
-    pub(super) fn before(&self, id: u64) -> Option<(DatasetId, u64)> {
+    pub(super) fn previous_dataset(&self, id: u64) -> Option<(DatasetId, u64)> {
         let stream = self.streams.get(&id)?;
-        Some((stream.before?, stream.family))
+        Some((stream.previous?, stream.family))
     }
 }
 
 /// Forgets the quarter of the entries that has been silent longest.
-pub(super) fn forget_quarter<V>(all: &mut HashMap<u64, V, Hashed>, last_us: impl Fn(&V) -> u64) {
-    let mut times: Vec<u64> = all.values().map(&last_us).collect();
+pub(super) fn forget_quarter<V>(
+    entries: &mut HashMap<u64, V, BuildPassThroughHasher>,
+    last_us: impl Fn(&V) -> u64,
+) {
+    let mut times: Vec<u64> = entries.values().map(&last_us).collect();
     let quarter = times.len() / 4;
     let (_, oldest, _) = times.select_nth_unstable(quarter);
     let oldest = *oldest;
-    all.retain(|_, one| last_us(one) > oldest);
+    entries.retain(|_, one| last_us(one) > oldest);
 }
 
-fn id_of(caller: Caller, dataset: DatasetId) -> u64 {
-    mixed(caller.id ^ dataset.bits())
+fn stream_id_of(caller: Caller, dataset: DatasetId) -> u64 {
+    mix_hash(caller.id ^ dataset.bits())
 }

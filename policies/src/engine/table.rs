@@ -4,7 +4,7 @@
 //! Always: the index finds each entry by its id and nothing else; an entry is in at most one list; the table
 //! never exceeds its maximum. Entries keep their numbers as long as they exist, so lists link them by number.
 
-use super::index::Index;
+use super::index::TableIndex;
 use super::list::Link;
 
 /// Number of an entry.
@@ -20,9 +20,9 @@ pub(super) const DATASETS_MAX: usize = 1 << 12;
 
 /// State of a block: whether it is kept, and in which structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum EntryState {
     /// Not kept, and in no list.
-    Away,
+    NotKept,
     /// Not kept, but remembered by the pool.
     Ghost,
     /// Kept, in the pool's queue of new blocks.
@@ -40,12 +40,12 @@ pub(super) enum Place {
     /// Kept, at the end of the LRU queue.
     Older,
     /// Not kept, but remembered by the LRU queue.
-    Past,
+    Evicted,
 }
 
-impl Place {
+impl EntryState {
     const ALL: [Self; 10] = [
-        Self::Away,
+        Self::NotKept,
         Self::Ghost,
         Self::Small,
         Self::Main,
@@ -54,18 +54,18 @@ impl Place {
         Self::Planned,
         Self::Recent,
         Self::Older,
-        Self::Past,
+        Self::Evicted,
     ];
 
     /// True if the block is kept.
     pub(super) const fn is_kept(self) -> bool {
-        !matches!(self, Self::Away | Self::Ghost | Self::Past)
+        !matches!(self, Self::NotKept | Self::Ghost | Self::Evicted)
     }
 }
 
 /// State of a block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     /// Block id.
     pub(super) id: u64,
     /// Neighbours in its list.
@@ -78,10 +78,10 @@ pub(super) struct Entry {
 
 const DATASET: u32 = 0;
 const UNITS: u32 = 12;
-const PLACE: u32 = 26;
+const STATE: u32 = 26;
 const FREQUENCY: u32 = 30;
 
-impl Entry {
+impl TableEntry {
     fn new(id: u64, dataset: u16, bytes: u64) -> Self {
         let units = bytes.div_ceil(UNIT_BYTES).clamp(1, UNITS_MAX) - 1;
         let tag = u32::from(dataset) << DATASET | (units as u32) << UNITS;
@@ -111,12 +111,12 @@ impl Entry {
         (u64::from(self.field(UNITS, 14)) + 1) * UNIT_BYTES
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place::ALL[self.field(PLACE, 4) as usize]
+    pub(super) fn state(&self) -> EntryState {
+        EntryState::ALL[self.field(STATE, 4) as usize]
     }
 
-    pub(super) fn set_place(&mut self, place: Place) {
-        self.set_field(PLACE, 4, place as u32);
+    pub(super) fn set_state(&mut self, place: EntryState) {
+        self.set_field(STATE, 4, place as u32);
     }
 
     /// Returns the number of reads since it entered the pool, at most 3.
@@ -130,20 +130,26 @@ impl Entry {
 }
 
 /// All entries.
-pub(super) struct Table {
-    entries: Vec<Entry>,
-    index: Index,
+pub(super) struct BlockTable {
+    entries: Vec<TableEntry>,
+    index: TableIndex,
     free: Vec<Slot>,
     entries_max: usize,
     /// Position at which the search for an entry to forget continues.
     hand: usize,
 }
 
-impl Table {
+impl BlockTable {
     /// Returns a table of at most `entries_max` entries; memory grows as it fills.
     pub(super) fn new(entries_max: usize) -> Self {
         let entries_max = entries_max.clamp(16, NONE as usize / 2);
-        Self { entries: Vec::new(), index: Index::new(entries_max), free: Vec::new(), entries_max, hand: 0 }
+        Self {
+            entries: Vec::new(),
+            index: TableIndex::new(entries_max),
+            free: Vec::new(),
+            entries_max,
+            hand: 0,
+        }
     }
 
     /// Returns the number of entries.
@@ -158,7 +164,9 @@ impl Table {
 
     /// Returns the bytes of memory in use.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.index.memory_bytes() + self.free.capacity() * 4
+        self.entries.capacity() * size_of::<TableEntry>()
+            + self.index.memory_bytes()
+            + self.free.capacity() * 4
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -172,7 +180,7 @@ impl Table {
     /// Adds an entry with a new id. The table must not be full.
     pub(super) fn insert(&mut self, id: u64, dataset: u16, bytes: u64) -> Slot {
         debug_assert!(self.find(id).is_none() && !self.is_full());
-        let entry = Entry::new(id, dataset, bytes);
+        let entry = TableEntry::new(id, dataset, bytes);
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = entry;
@@ -191,12 +199,12 @@ impl Table {
     pub(super) fn remove(&mut self, slot: Slot) {
         let id = self.entries[slot as usize].id;
         self.index.remove(id, slot, |slot| self.entries[slot as usize].id);
-        self.entries[slot as usize] = Entry::new(0, 0, 0);
+        self.entries[slot as usize] = TableEntry::new(0, 0, 0);
         self.free.push(slot);
     }
 
     /// Advances the hand, which cycles through the table. Returns the entry there, if any.
-    pub(super) fn next_of_round(&mut self) -> Option<Slot> {
+    pub(super) fn advance_hand(&mut self) -> Option<Slot> {
         if self.entries.is_empty() {
             return None;
         }
@@ -206,29 +214,29 @@ impl Table {
     }
 }
 
-impl std::ops::Index<Slot> for Table {
-    type Output = Entry;
-    fn index(&self, slot: Slot) -> &Entry {
+impl std::ops::Index<Slot> for BlockTable {
+    type Output = TableEntry;
+    fn index(&self, slot: Slot) -> &TableEntry {
         &self.entries[slot as usize]
     }
 }
 
-impl std::ops::IndexMut<Slot> for Table {
-    fn index_mut(&mut self, slot: Slot) -> &mut Entry {
+impl std::ops::IndexMut<Slot> for BlockTable {
+    fn index_mut(&mut self, slot: Slot) -> &mut TableEntry {
         &mut self.entries[slot as usize]
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, Table};
+    use super::{BlockTable, EntryState};
     use proptest::{collection::vec, prop_assert, prop_assert_eq, proptest};
     use std::collections::HashMap;
 
     proptest! {
         #[test]
         fn table_behaves_as_a_map(steps in vec((1..60_u64, 0..3_u8), 1..400)) {
-            let (mut table, mut map) = (Table::new(40), HashMap::new());
+            let (mut table, mut map) = (BlockTable::new(40), HashMap::new());
             for (id, step) in steps {
                 // One shard and few home cells, so that probe sequences are long and wrap around.
                 let id = id << 58 | id << 8;
@@ -252,13 +260,13 @@ mod tests {
 
         #[test]
         fn fields_of_an_entry_are_independent(dataset in 0..4096_u16, bytes in 1..=8_u64 << 20, frequency in 0..4_u32) {
-            let mut table = Table::new(16);
+            let mut table = BlockTable::new(16);
             let slot = table.insert(9, dataset, bytes);
-            for place in Place::ALL {
-                table[slot].set_place(place);
+            for place in EntryState::ALL {
+                table[slot].set_state(place);
                 table[slot].set_frequency(frequency);
                 let entry = &table[slot];
-                prop_assert_eq!((entry.dataset(), entry.place(), entry.frequency()), (dataset, place, frequency));
+                prop_assert_eq!((entry.dataset(), entry.state(), entry.frequency()), (dataset, place, frequency));
                 prop_assert!(entry.bytes() >= bytes && entry.bytes() < bytes + 512);
             }
         }
@@ -266,12 +274,12 @@ mod tests {
 
     #[test]
     fn an_entry_and_its_index_cell_take_at_most_32_bytes() {
-        let mut table = Table::new(1 << 20);
+        let mut table = BlockTable::new(1 << 20);
         for at in 1..=1_u64 << 20 {
             table.insert(at.wrapping_mul(0x9e37_79b9_7f4a_7c15), 7, 1);
         }
         let per_entry =
-            size_of::<super::Entry>() as f64 + table.index.memory_bytes() as f64 / (1 << 20) as f64;
+            size_of::<super::TableEntry>() as f64 + table.index.memory_bytes() as f64 / (1 << 20) as f64;
         assert!(per_entry <= 32.0, "{per_entry}");
     }
 }

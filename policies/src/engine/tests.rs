@@ -1,14 +1,14 @@
 //! Tests: the engine on generated workloads, compared with references, and its invariants under arbitrary
 //! accesses.
 
-mod books;
 mod cost;
+mod detection;
 mod folders;
-mod found;
-pub(super) mod kept;
+mod invariants;
 mod orders;
 mod ranks;
 mod recent;
 mod recycling;
 mod released;
+pub(super) mod retention;
 mod same;

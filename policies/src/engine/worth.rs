@@ -6,10 +6,10 @@
 //! of passes.
 
 use super::dataset::JOBS_MAX;
-use super::job::Expected;
+use super::job::ExpectedReads;
 
 /// Probability that a dataset without repeated reads is read again.
-const UNPROVEN_HOPE: f64 = 0.1;
+const RETURN_PROBABILITY: f64 = 0.1;
 /// Assumed period of passes while none is known: a day.
 const TEMPO_US: f64 = 86_400e6;
 /// Weight of the newest interval in the moving average between arrivals.
@@ -17,12 +17,12 @@ const NEWEST_WEIGHT: f64 = 0.25;
 
 /// Inputs for the computation of worth.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct WorthContext {
     pub(super) now_us: u64,
     /// Number of accesses so far.
     pub(super) access: u64,
     /// Number of accesses for which a computed worth stays valid.
-    pub(super) looks_every: u64,
+    pub(super) refresh_every: u64,
     /// Longest period of passes, in microseconds.
     pub(super) tempo_us: f64,
 }
@@ -30,25 +30,25 @@ pub(super) struct Moment {
 /// Worth of a dataset's blocks to one job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobWorth {
-    pub(super) expected: Expected,
+    pub(super) expected: ExpectedReads,
     /// The job that it follows, and the worth of a block that the leader has read.
-    pub(super) following: Option<(usize, f64)>,
+    pub(super) leader: Option<(usize, f64)>,
 }
 
 /// Worth of a dataset's blocks at one time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Worth {
+pub(super) struct BlockWorth {
     pub(super) jobs: [Option<JobWorth>; JOBS_MAX],
     /// Worth that does not depend on the readers.
     pub(super) base: f64,
 }
 
-impl Worth {
+impl BlockWorth {
     /// Returns the worth of a block with this bit set of readers.
     pub(super) fn of(&self, readers: usize) -> f64 {
         let mut sum = self.base;
         for (place, job) in self.jobs.iter().enumerate() {
-            let Some(JobWorth { expected, following }) = job else { continue };
+            let Some(JobWorth { expected, leader: following }) = job else { continue };
             sum += match following {
                 _ if readers >> place & 1 == 1 => expected.read,
                 Some((leader, worth)) if readers >> leader & 1 == 1 => *worth,
@@ -62,18 +62,18 @@ impl Worth {
 /// Returns the worth of a block in a dataset without repeated reads, whose last read was `silent_us` ago.
 pub(super) fn unproven(silent_us: u64, tempo_us: f64) -> f64 {
     let tempo_us = if tempo_us > 0.0 { tempo_us } else { TEMPO_US };
-    UNPROVEN_HOPE / (tempo_us + silent_us as f64)
+    RETURN_PROBABILITY / (tempo_us + silent_us as f64)
 }
 
 /// Arrivals of new jobs at a dataset.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Visits {
+pub(super) struct JobArrivals {
     count: u32,
     last_us: u64,
     interval_us: f64,
 }
 
-impl Visits {
+impl JobArrivals {
     pub(super) fn count(&mut self, now_us: u64) {
         let interval_us = (now_us - self.last_us) as f64;
         match self.count {

@@ -1,15 +1,15 @@
 //! Tests that every property and word of the language is produced for some access.
 
 use crate::access::{Access, Caller, Op};
-use crate::block::mixed;
-use crate::decider::Decider;
-use crate::engine::{Options, Unread};
-use crate::facts::OF_SERVER;
+use crate::block::mix_hash;
+use crate::engine::{Options, UnreadBlock};
+use crate::facts::SERVER_PROPERTIES;
 use crate::language::{
-    AccessPattern, ConditionType, Fact, Facts, Kind, NoFacts, PROPERTIES, Phase, PolicyFile, Program,
-    Property, Value, Word,
+    AccessPattern, ConditionType, Fact, Facts, NoFacts, PROPERTIES, ParsedPolicy, Phase, Program, Property,
+    Value, ValueKind, Word,
 };
-use crate::workloads::Identity;
+use crate::policy_engine::PolicyEngine;
+use crate::workloads::WorkloadIdentity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,47 +17,47 @@ use std::sync::Arc;
 const BLOCK: u64 = 8 << 20;
 
 /// The properties that were produced and, for those of kind word, the words.
-pub(crate) type Told = BTreeMap<Property, BTreeSet<Box<str>>>;
+pub(crate) type ReportedFacts = BTreeMap<Property, BTreeSet<Box<str>>>;
 
 /// The policy engine, the clock, and the facts produced so far.
-struct Bench {
-    decider: Decider,
+struct FactsBench {
+    engine: PolicyEngine,
     at_us: u64,
-    told: Told,
+    reported: ReportedFacts,
 }
 
-impl Bench {
+impl FactsBench {
     fn new() -> Self {
         let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 14, block_bytes: BLOCK, seed: 7 };
         Self {
-            decider: Decider::new(options, Arc::new(Program::built_in().unwrap())),
+            engine: PolicyEngine::new(options, Arc::new(Program::compile_built_in().unwrap())),
             at_us: 0,
-            told: Told::new(),
+            reported: ReportedFacts::new(),
         }
     }
 
     /// Makes a request one millisecond later and returns its access pattern.
-    fn note(&mut self, op: Op, key: &str, size: u64, range: Range<u64>) -> String {
+    fn request(&mut self, op: Op, key: &str, size: u64, range: Range<u64>) -> String {
         self.at_us += 1000;
         let caller = Caller { id: 2, family: 1 };
         let access = Access { at_us: self.at_us, caller, bucket: 1, key, op, size, range };
-        let identity = || Identity {
+        let identity = || WorkloadIdentity {
             name: Some("a".into()),
             user_agent: Some("torch/2".into()),
             batch_size: Some(8),
             gpu_count: Some(2),
         };
-        let seen = self.decider.observe(&access, identity);
-        let (decider, told) = (&self.decider, &mut self.told);
-        let said = decider.with_facts(seen, &access, &NoFacts, |facts| collect(facts, told));
-        for block in crate::touched(&access.range, BLOCK) {
-            self.decider.engine.read(seen, &access, block as u32);
+        let seen = self.engine.observe(&access, identity);
+        let (engine, reported) = (&self.engine, &mut self.reported);
+        let verdict = engine.with_facts(seen, &access, &NoFacts, |facts| collect(facts, reported));
+        for block in crate::touched_blocks(&access.range, BLOCK) {
+            self.engine.engine.read(seen, &access, block as u32);
         }
-        said
+        verdict
     }
 
     fn read(&mut self, key: &str) -> String {
-        self.note(Op::Read, key, 1000, 0..1000)
+        self.request(Op::Read, key, 1000, 0..1000)
     }
 
     /// Reads the objects with these numbers of a dataset and returns the pattern of the last read.
@@ -66,19 +66,19 @@ impl Bench {
     }
 
     /// Returns the access pattern of an object, as evaluated much later.
-    fn at_rest(&mut self, key: &str) -> String {
-        let object = Unread { bucket: 1, key, size: 1000, number: 0 };
-        let (decider, told) = (&self.decider, &mut self.told);
-        decider.with_facts_of(10 * self.at_us, &object, |facts| collect(facts, told))
+    fn pattern_at_rest(&mut self, key: &str) -> String {
+        let object = UnreadBlock { bucket: 1, key, size: 1000, number: 0 };
+        let (engine, reported) = (&self.engine, &mut self.reported);
+        engine.with_facts_of(10 * self.at_us, &object, |facts| collect(facts, reported))
     }
 }
 
 /// Records all facts and returns the access pattern.
-fn collect(facts: &dyn Facts, told: &mut Told) -> String {
+fn collect(facts: &dyn Facts, reported: &mut ReportedFacts) -> String {
     for row in PROPERTIES {
         let Some(value) = facts.fact(row.property, "").and_then(|fact| fact.to_value()) else { continue };
-        let words = told.entry(row.property).or_default();
-        if let (Kind::Word(_), Value::Text(word)) = (row.kind, value) {
+        let words = reported.entry(row.property).or_default();
+        if let (ValueKind::Word(_), Value::Text(word)) = (row.kind, value) {
             words.insert(word);
         }
     }
@@ -89,19 +89,19 @@ fn collect(facts: &dyn Facts, told: &mut Told) -> String {
 }
 
 /// Returns pseudo-random numbers below `below`.
-fn chances(below: u64) -> impl Iterator<Item = u64> {
-    (0..).map(move |n: u64| mixed((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) % below)
+fn pseudo_random(below: u64) -> impl Iterator<Item = u64> {
+    (0..).map(move |n: u64| mix_hash((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) % below)
 }
 
 /// Returns all numbers below `count` in a pseudo-random order, a different one for each `seed`.
 fn shuffled(count: u64, seed: u64) -> Vec<u64> {
     let mut all: Vec<u64> = (0..count).collect();
-    all.sort_by_key(|n| mixed((n + 1 + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    all.sort_by_key(|n| mix_hash((n + 1 + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     all
 }
 
 /// Returns the reported pattern of a dataset that is read in the pattern `read_so`.
-fn said(bench: &mut Bench, read_so: AccessPattern) -> String {
+fn pattern_of_reads(bench: &mut FactsBench, read_so: AccessPattern) -> String {
     match read_so {
         AccessPattern::Unknown => bench.reads(0..1),
         AccessPattern::Sequential => bench.reads((0..3).flat_map(|_| 0..200)),
@@ -109,36 +109,36 @@ fn said(bench: &mut Bench, read_so: AccessPattern) -> String {
         AccessPattern::ShardShuffled => {
             let shards = (0..3).flat_map(|epoch| shuffled(40, epoch));
             let mut part = |shard: u64, n: u64| {
-                bench.note(Op::Read, &format!("set/{shard:05}.tar"), 80_000, n * 10_000..(n + 1) * 10_000)
+                bench.request(Op::Read, &format!("set/{shard:05}.tar"), 80_000, n * 10_000..(n + 1) * 10_000)
             };
             shards.map(|shard| (0..8).map(|n| part(shard, n)).last().unwrap()).last().unwrap()
         }
         AccessPattern::Ranged => {
             let mut part =
-                |file: u64, range| bench.note(Op::Read, &format!("set/{file}.parquet"), 80_000, range);
+                |file: u64, range| bench.request(Op::Read, &format!("set/{file}.parquet"), 80_000, range);
             let footer_and_column = |file| [part(file, 79_000..80_000), part(file, 20_000..30_000)];
             (0..40).flat_map(footer_and_column).last().unwrap()
         }
         AccessPattern::OnePass => {
             bench.reads(0..200);
-            bench.at_rest("set/00007.bin")
+            bench.pattern_at_rest("set/00007.bin")
         }
         AccessPattern::Skewed => {
-            let few = chances(1000).map(|n| ((n as f64 / 1000.0).powi(3) * 300.0) as u64);
+            let few = pseudo_random(1000).map(|n| ((n as f64 / 1000.0).powi(3) * 300.0) as u64);
             bench.reads(few.take(4000))
         }
-        AccessPattern::Random => bench.reads(chances(300).take(4000)),
+        AccessPattern::Random => bench.reads(pseudo_random(300).take(4000)),
         AccessPattern::Batch => {
             let mut last = String::new();
-            for n in chances(300).take(4000).collect::<Vec<_>>().chunks(16) {
+            for n in pseudo_random(300).take(4000).collect::<Vec<_>>().chunks(16) {
                 bench.at_us += 200_000;
                 last = bench.reads(n.iter().copied());
             }
             last
         }
         AccessPattern::Checkpoint => {
-            (0..4).for_each(|n| drop(bench.note(Op::Write, &format!("run/step-{n}.pt"), 1000, 0..1000)));
-            bench.note(Op::Read, "run/step-3.pt", 1000, 0..1000)
+            (0..4).for_each(|n| drop(bench.request(Op::Write, &format!("run/step-{n}.pt"), 1000, 0..1000)));
+            bench.request(Op::Read, "run/step-3.pt", 1000, 0..1000)
         }
         AccessPattern::Validation => {
             let mut last = String::new();
@@ -153,28 +153,30 @@ fn said(bench: &mut Bench, read_so: AccessPattern) -> String {
 
 /// Returns all facts that rules can receive: for reads in each pattern, for files of each kind, and from a
 /// server.
-pub(crate) fn told() -> Told {
-    let mut all = Told::new();
+pub(crate) fn reported_facts() -> ReportedFacts {
+    let mut all = ReportedFacts::new();
     for one in AccessPattern::ALL {
-        let mut bench = Bench::new();
-        said(&mut bench, *one);
+        let mut bench = FactsBench::new();
+        pattern_of_reads(&mut bench, *one);
         if *one == AccessPattern::Unknown {
             for key in KINDS {
-                bench.note(Op::Write, key, 1000, 0..1000);
+                bench.request(Op::Write, key, 1000, 0..1000);
                 bench.read(key);
             }
         }
-        for (property, words) in bench.told {
+        for (property, words) in bench.reported {
             all.entry(property).or_default().extend(words);
         }
     }
     // Tests of the workloads check that each phase occurs. Tests of the gateway check the facts that only a
     // server knows.
     all.entry(Property::Phase).or_default().extend(Phase::WORDS.iter().map(|word| Box::from(*word)));
-    let system =
-        PROPERTIES.iter().filter(|row| row.of == ConditionType::SystemContext).map(|row| row.property);
-    for property in system.chain(OF_SERVER) {
-        let words = if let Kind::Word(words) = property.row().kind { words } else { &[] };
+    let system = PROPERTIES
+        .iter()
+        .filter(|row| row.condition_type == ConditionType::SystemContext)
+        .map(|row| row.property);
+    for property in system.chain(SERVER_PROPERTIES) {
+        let words = if let ValueKind::Word(words) = property.row().kind { words } else { &[] };
         all.entry(property).or_default().extend(words.iter().map(|word| Box::from(*word)));
     }
     all
@@ -199,24 +201,24 @@ const KINDS: [&str; 12] = [
 #[test]
 fn each_access_pattern_is_detected() {
     for one in AccessPattern::ALL {
-        assert_eq!(said(&mut Bench::new(), *one), one.name());
+        assert_eq!(pattern_of_reads(&mut FactsBench::new(), *one), one.name());
     }
 }
 
 #[test]
 fn shards_read_with_one_request_are_in_order_within() {
-    let mut bench = Bench::new();
+    let mut bench = FactsBench::new();
     let shards = (0..3).flat_map(|epoch| shuffled(200, epoch));
-    let said = shards.map(|shard| bench.read(&format!("set/{shard:05}.tar"))).last().unwrap();
-    assert_eq!(said, AccessPattern::ShardShuffled.name());
+    let verdict = shards.map(|shard| bench.read(&format!("set/{shard:05}.tar"))).last().unwrap();
+    assert_eq!(verdict, AccessPattern::ShardShuffled.name());
 }
 
 #[test]
 fn every_property_and_word_is_produced() {
-    let told = told();
+    let reported = reported_facts();
     for row in PROPERTIES {
-        let words = told.get(&row.property).unwrap_or_else(|| panic!("{} is never told", row.word));
-        if let Kind::Word(all) = row.kind {
+        let words = reported.get(&row.property).unwrap_or_else(|| panic!("{} is never told", row.word));
+        if let ValueKind::Word(all) = row.kind {
             let never: Vec<_> = all.iter().filter(|word| !words.contains(**word)).collect();
             assert!(never.is_empty(), "{} is never {never:?}", row.word);
         }
@@ -224,31 +226,29 @@ fn every_property_and_word_is_produced() {
 }
 
 /// Returns the frameworks of an object, as evaluated much later.
-fn frameworks_of(bench: &Bench, key: &str) -> Vec<String> {
-    let object = Unread { bucket: 1, key, size: 1000, number: 0 };
-    bench.decider.with_facts_of(10 * bench.at_us, &object, |facts| {
-        match facts.fact(Property::Framework, "") {
-            Some(Fact::List(list)) => list.iter().map(|one| (*one).to_owned()).collect(),
-            _ => Vec::new(),
-        }
+fn frameworks_of(bench: &FactsBench, key: &str) -> Vec<String> {
+    let object = UnreadBlock { bucket: 1, key, size: 1000, number: 0 };
+    bench.engine.with_facts_of(10 * bench.at_us, &object, |facts| match facts.fact(Property::Framework, "") {
+        Some(Fact::List(list)) => list.iter().map(|one| (*one).to_owned()).collect(),
+        _ => Vec::new(),
     })
 }
 
 #[test]
 fn frameworks_follow_a_change_of_the_program() {
     let without = "version: 1\nframeworks: {huggingface: {enabled: false}, mosaicml: {enabled: false}}";
-    let without = [PolicyFile::parse("p.yaml", without).unwrap()];
-    let without = Arc::new(Program::above_built_in(&without).unwrap());
+    let without = [ParsedPolicy::parse("p.yaml", without).unwrap()];
+    let without = Arc::new(Program::compile_above_built_in(&without).unwrap());
     for name in ["set/{}.tar", "mixed/{}"] {
         let key = |n: u64| name.replace("{}", &format!("{n:05}"));
-        let (mut bench, mut fresh) = (Bench::new(), Bench::new());
-        fresh.decider.set_program(Arc::clone(&without));
+        let (mut bench, mut fresh) = (FactsBench::new(), FactsBench::new());
+        fresh.engine.set_program(Arc::clone(&without));
         for n in 0..50 {
             bench.read(&key(n));
             fresh.read(&key(n));
         }
         let before = frameworks_of(&bench, &key(7));
-        bench.decider.set_program(Arc::clone(&without));
+        bench.engine.set_program(Arc::clone(&without));
         let after = frameworks_of(&bench, &key(7));
         assert_eq!(after, frameworks_of(&fresh, &key(7)), "{name}");
         assert!(!after.is_empty() && before == after, "{name}: neither is of those that went: {before:?}");

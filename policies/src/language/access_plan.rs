@@ -3,9 +3,9 @@
 
 use super::diagnostic::{Diagnostics, Findings};
 use super::limits::PLAN_TEXT_BYTES_MAX;
-use super::reader::{Fields, Place};
-use super::tree::{Bounds, parse_within};
-use crate::plan::{EPOCHS_MAX, KEYS_MAX, RANKS_MAX, Reading, Sampler, WrongPlan};
+use super::reader::{Fields, LocatedNode};
+use super::tree::{DocumentLimits, parse_within};
+use crate::plan::{EPOCHS_MAX, InvalidAccessPlan, KEYS_MAX, PlanSchedule, RANKS_MAX, Sampler};
 use mlgw_common::limits::{BUCKET_NAME_LEN_MAX, KEY_LEN_MAX};
 
 /// Keys of a plan.
@@ -25,7 +25,7 @@ pub struct PlanDocument {
     /// Keys of the plan.
     pub keys: PlannedKeys,
     /// Order in which the keys are read.
-    pub reading: Reading,
+    pub schedule: PlanSchedule,
 }
 
 const FIELDS: &[&str] = &[
@@ -49,27 +49,32 @@ impl PlanDocument {
     /// All errors of the file.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
         let mut findings = Findings::new(file);
-        let bounds = Bounds { text_bytes: PLAN_TEXT_BYTES_MAX, nodes: KEYS_MAX + 4 * FIELDS.len() };
+        let bounds = DocumentLimits { text_bytes: PLAN_TEXT_BYTES_MAX, nodes: KEYS_MAX + 4 * FIELDS.len() };
         let node = parse_within(text, bounds, &mut findings);
-        let document = node.and_then(|node| Self::read(&Place::root(&node), &mut findings));
+        let document = node.and_then(|node| Self::read(&LocatedNode::root(&node), &mut findings));
         findings.result(document)
     }
 
-    fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
-        let fields = Fields::of(place, FIELDS, findings)?;
+    fn read(place: &LocatedNode<'_>, findings: &mut Findings) -> Option<Self> {
+        let fields = Fields::checked(place, FIELDS, findings)?;
         super::file::read_version(&fields, findings);
-        let bucket = fields.need("bucket", findings);
+        let bucket = fields.required("bucket", findings);
         let bucket = bucket.and_then(|at| text(&at, BUCKET_NAME_LEN_MAX, "the name of a bucket", findings));
         let keys = read_keys(&fields, findings);
-        let reading = read_reading(&fields, findings);
-        Some(Self { bucket: bucket?, keys: keys?, reading })
+        let reading = read_schedule(&fields, findings);
+        Some(Self { bucket: bucket?, keys: keys?, schedule: reading })
     }
 }
 
-fn text(place: &Place<'_>, bytes_max: usize, expected: &str, findings: &mut Findings) -> Option<Box<str>> {
+fn text(
+    place: &LocatedNode<'_>,
+    bytes_max: usize,
+    expected: &str,
+    findings: &mut Findings,
+) -> Option<Box<str>> {
     let text = &findings.scalar(place, expected)?.text;
     if text.is_empty() || text.len() > bytes_max {
-        findings.wrong(
+        findings.report_wrong(
             place,
             &format!("has {} bytes", text.len()),
             format!("{expected}, at most {bytes_max} bytes"),
@@ -84,7 +89,7 @@ fn read_keys(fields: &Fields<'_>, findings: &mut Findings) -> Option<PlannedKeys
         (Some(listed), None) => {
             let items = findings.items(&listed, KEYS_MAX);
             if items.is_empty() && listed.is_empty_list() {
-                findings.wrong(&listed, "is empty", "one or more keys".to_owned());
+                findings.report_wrong(&listed, "is empty", "one or more keys".to_owned());
             }
             let keys = items.iter().map(|item| text(item, KEY_LEN_MAX, "a key", findings));
             keys.collect::<Vec<_>>().into_iter().collect::<Option<_>>().map(PlannedKeys::Listed)
@@ -94,25 +99,25 @@ fn read_keys(fields: &Fields<'_>, findings: &mut Findings) -> Option<PlannedKeys
             Some(PlannedKeys::Prefix(prefix))
         }
         (Some(_), Some(prefix)) => {
-            findings.wrong(&prefix, "stands beside keys", "one of keys, prefix".to_owned());
+            findings.report_wrong(&prefix, "stands beside keys", "one of keys, prefix".to_owned());
             None
         }
         (None, None) => {
-            findings.missing(fields.place, "keys or prefix");
+            findings.report_missing_field(fields.place, "keys or prefix");
             None
         }
     }
 }
 
-fn read_reading(fields: &Fields<'_>, findings: &mut Findings) -> Reading {
-    let plain = Reading::default();
+fn read_schedule(fields: &Fields<'_>, findings: &mut Findings) -> PlanSchedule {
+    let plain = PlanSchedule::default();
     let mut whole = |name: &str, low: u64, high: u64| {
         let at = fields.get(name)?;
         let expected = format!("a whole number from {low} to {high}");
         let scalar = findings.scalar(&at, &expected)?;
-        let number = scalar.text.parse().ok().filter(|n| scalar.plain && (low..=high).contains(n));
+        let number = scalar.text.parse().ok().filter(|n| scalar.is_plain && (low..=high).contains(n));
         if number.is_none() {
-            findings.wrong(&at, "is no number here", expected);
+            findings.report_wrong(&at, "is no number here", expected);
         }
         number
     };
@@ -125,7 +130,7 @@ fn read_reading(fields: &Fields<'_>, findings: &mut Findings) -> Reading {
         );
     let rank = whole("rank", 0, u64::from(RANKS_MAX)).map(|number| number as u32);
     let drop_last = fields.get("drop_last").and_then(|at| findings.flag(&at)).unwrap_or(plain.drop_last);
-    let reading = Reading {
+    let reading = PlanSchedule {
         sampler: read_sampler(fields, findings),
         seed,
         first_epoch,
@@ -136,8 +141,8 @@ fn read_reading(fields: &Fields<'_>, findings: &mut Findings) -> Reading {
     };
     if let Err(wrong) = reading.check() {
         let field = match wrong {
-            WrongPlan::Epochs(_) => "epochs",
-            WrongPlan::Rank { .. } => "rank",
+            InvalidAccessPlan::Epochs(_) => "epochs",
+            InvalidAccessPlan::Rank { .. } => "rank",
             _ => "ranks",
         };
         let place = fields.get(field);
@@ -155,7 +160,7 @@ fn read_sampler(fields: &Fields<'_>, findings: &mut Findings) -> Sampler {
     let Some(scalar) = findings.scalar(&at, &expected) else { return Sampler::default() };
     let sampler = Sampler::ALL.into_iter().find(|sampler| sampler.name() == &*scalar.text);
     if sampler.is_none() {
-        findings.unknown(&at, &scalar.text, "sampler", &names);
+        findings.report_unknown_word(&at, &scalar.text, "sampler", &names);
     }
     sampler.unwrap_or_default()
 }
@@ -163,7 +168,7 @@ fn read_sampler(fields: &Fields<'_>, findings: &mut Findings) -> Sampler {
 #[cfg(test)]
 mod tests {
     use super::{PlanDocument, PlannedKeys};
-    use crate::plan::{KEYS_MAX, Reading, Sampler};
+    use crate::plan::{KEYS_MAX, PlanSchedule, Sampler};
 
     fn wrong(text: &str) -> String {
         PlanDocument::parse("plan.yaml", text).unwrap_err().to_string()
@@ -174,7 +179,10 @@ mod tests {
         let document =
             PlanDocument::parse("p", r#"{"version": 1, "bucket": "data", "keys": ["b", "a", "b"]}"#).unwrap();
         let keys = PlannedKeys::Listed(["b", "a", "b"].map(Into::into).to_vec());
-        assert_eq!((&*document.bucket, document.keys, document.reading), ("data", keys, Reading::default()));
+        assert_eq!(
+            (&*document.bucket, document.keys, document.schedule),
+            ("data", keys, PlanSchedule::default())
+        );
     }
 
     #[test]
@@ -183,7 +191,7 @@ mod tests {
             epochs: 90\nfirst_epoch: 3\nranks: 8\nrank: 7\ndrop_last: true\n";
         let document = PlanDocument::parse("p", text).unwrap();
         assert_eq!(document.keys, PlannedKeys::Prefix("train/".into()));
-        let expected = Reading {
+        let expected = PlanSchedule {
             sampler: Sampler::TorchDistributed,
             seed: u64::MAX,
             first_epoch: 3,
@@ -192,7 +200,7 @@ mod tests {
             rank: Some(7),
             drop_last: true,
         };
-        assert_eq!(document.reading, expected);
+        assert_eq!(document.schedule, expected);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Tables of the actions of rules and of the parameters of each action.
 
-use super::value::{Kind, Value};
+use super::value::{Value, ValueKind};
 use super::words::{CachePolicy, Lane, Priority, Strategy, Word, words};
 
 words! {
@@ -70,7 +70,7 @@ const _: () = assert!(Aspect::ALL.len() <= u16::BITS as usize);
 impl Aspects {
     /// Returns the set of `these` aspects.
     #[must_use]
-    pub const fn of(these: &[Aspect]) -> Self {
+    pub const fn new(these: &[Aspect]) -> Self {
         let (mut bits, mut at) = (0, 0);
         while at < these.len() {
             bits |= 1 << these[at] as u16;
@@ -81,13 +81,13 @@ impl Aspects {
 
     /// True if the set contains `aspect`.
     #[must_use]
-    pub const fn has(self, aspect: Aspect) -> bool {
+    pub const fn contains(self, aspect: Aspect) -> bool {
         self.0 & 1 << aspect as u16 != 0
     }
 
     /// True if the sets have an aspect in common.
     #[must_use]
-    pub const fn meets(self, others: Self) -> bool {
+    pub const fn intersects(self, others: Self) -> bool {
         self.0 & others.0 != 0
     }
 }
@@ -96,11 +96,11 @@ impl Aspects {
 pub(super) const ALIASES: &[(&str, ActionKind)] = &[("chunked_streaming", ActionKind::Stream)];
 
 /// A reserved word, which is refused until clusters are supported.
-pub(super) const REPLICATE: &str = "replicate";
+pub(super) const RESERVED_ACTION: &str = "replicate";
 
 /// Removed parameters, which had no effect, each with its action. In stored policies they are accepted with
 /// any value.
-const RETIRED: &[(ActionKind, &str)] = &[(ActionKind::IntelligentCache, "bypass_one_pass")];
+const REMOVED_PARAMETERS: &[(ActionKind, &str)] = &[(ActionKind::IntelligentCache, "bypass_one_pass")];
 
 /// Forms of a target, for messages.
 pub(super) const TARGETS: &[&str] = &["object", "dataset", "checkpoint_group", "prefix:PREFIX"];
@@ -111,7 +111,7 @@ pub struct ParameterRow {
     /// The parameter.
     pub parameter: Parameter,
     /// Kind of its values.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Default in text form; none if the parameter then has no value.
     pub default: Option<&'static str>,
     /// Smallest and largest value, in text form.
@@ -124,13 +124,13 @@ impl ParameterRow {
     /// Returns the parsed default.
     #[must_use]
     pub fn default_value(&self) -> Option<Value> {
-        self.kind.read_text(self.default?)
+        self.kind.parse(self.default?)
     }
 }
 
 /// Converts a range to base units; none if there is no range. The ranges of all tables can be parsed.
-pub(super) fn sizes_of(kind: Kind, range: Option<(&str, &str)>) -> Option<(f64, f64)> {
-    let size = |text| kind.read_text(text).and_then(|value| value.size());
+pub(super) fn range_sizes(kind: ValueKind, range: Option<(&str, &str)>) -> Option<(f64, f64)> {
+    let size = |text| kind.parse(text).and_then(|value| value.size());
     range.and_then(|(low, high)| Some((size(low)?, size(high)?)))
 }
 
@@ -206,95 +206,95 @@ macro_rules! rows {
 
 const CACHE: &[ParameterRow] = rows! {
     /// `true` keeps a copy; `false` keeps none, and drops an existing one when space is needed.
-    Keep: Kind::Flag, default "true";
+    Keep: ValueKind::Flag, default "true";
     /// Cache policy: with `lru` every read is copied and the least recently read copy is evicted first,
     /// whatever its priority; `none` equals `keep: false`, and `learned` equals `training-aware`. By default
     /// the setting `cache` applies.
-    Policy: Kind::Word(CachePolicy::WORDS);
+    Policy: ValueKind::Word(CachePolicy::WORDS);
     /// Priority of the copy when space is needed.
-    Priority: Kind::Word(Priority::WORDS), default "normal";
+    Priority: ValueKind::Word(Priority::WORDS), default "normal";
 };
 const INTELLIGENT_CACHE: &[ParameterRow] = rows! {
     /// Number of reads from which on a copy is kept.
-    MinReads: Kind::Count, default "2", from "1" to "1000";
+    MinReads: ValueKind::Count, default "2", from "1" to "1000";
     /// Priority of the copy when space is needed.
-    Priority: Kind::Word(Priority::WORDS), default "normal";
+    Priority: ValueKind::Word(Priority::WORDS), default "normal";
 };
 const PREFETCH: &[ParameterRow] = rows! {
     /// Number of blocks, shards or keys to read ahead.
-    Depth: Kind::Count, default "8", from "1" to "1024";
+    Depth: ValueKind::Count, default "8", from "1" to "1024";
     /// Maximum bytes of read-ahead.
-    Bytes: Kind::Bytes, default "256MiB", from "64KiB" to "1TiB";
+    Bytes: ValueKind::Bytes, default "256MiB", from "64KiB" to "1TiB";
     /// Read-ahead strategy.
-    Strategy: Kind::Word(Strategy::WORDS), default "adaptive";
+    Strategy: ValueKind::Word(Strategy::WORDS), default "adaptive";
     /// Source after the next blocks of the object: none (`blocks`), the shards with the next numbers, the
     /// keys of an access plan, or the best fit (`auto`).
-    Next: Kind::Word(&["auto", "blocks", "shards", "planned"]), default "auto";
+    Next: ValueKind::Word(&["auto", "blocks", "shards", "planned"]), default "auto";
 };
 const STREAM: &[ParameterRow] = rows! {
     /// Bytes of a chunk.
-    Chunk: Kind::Bytes, default "8MiB", from "64KiB" to "256MiB";
+    Chunk: ValueKind::Bytes, default "8MiB", from "64KiB" to "256MiB";
     /// Number of chunks fetched ahead of the reader.
-    Ahead: Kind::Count, default "2", from "0" to "64";
+    Ahead: ValueKind::Count, default "2", from "0" to "64";
     /// `true` keeps copies of the chunks.
-    Keep: Kind::Flag, default "false";
+    Keep: ValueKind::Flag, default "false";
 };
 const COORDINATE: &[ParameterRow] = rows! {
     /// Time for which bytes are held for workers that have not read them yet.
-    Window: Kind::Duration, default "30s", from "0s" to "1h";
+    Window: ValueKind::Duration, default "30s", from "0s" to "1h";
     /// Maximum bytes held for all workers together; further bytes are not held.
-    Bytes: Kind::Bytes, default "1GiB", from "1MiB" to "1TiB";
+    Bytes: ValueKind::Bytes, default "1GiB", from "1MiB" to "1TiB";
 };
 const COMPRESS: &[ParameterRow] = rows! {
     /// Compression method.
-    Codec: Kind::Word(&["zstd"]), default "zstd";
+    Codec: ValueKind::Word(&["zstd"]), default "zstd";
     /// Compression level: a higher level takes longer and compresses better.
-    Level: Kind::Count, default "3", from "1" to "19";
+    Level: ValueKind::Count, default "3", from "1" to "19";
     /// Minimum compression ratio of a sample; otherwise the object is stored uncompressed.
-    MinRatio: Kind::Number, default "1.2", from "1" to "100";
+    MinRatio: ValueKind::Number, default "1.2", from "1" to "100";
 };
 const PRIORITIZE: &[ParameterRow] = rows! {
     /// Lane; by default that of the workload.
-    Lane: Kind::Word(Lane::WORDS);
+    Lane: ValueKind::Word(Lane::WORDS);
     /// Rank within the lane.
-    Priority: Kind::Word(Priority::WORDS), default "normal";
+    Priority: ValueKind::Word(Priority::WORDS), default "normal";
 };
 const PROMOTE: &[ParameterRow] = rows! {
     /// Target tier.
-    To: Kind::Word(&["hot", "memory"]), default "hot";
+    To: ValueKind::Word(&["hot", "memory"]), default "hot";
 };
 const PIN: &[ParameterRow] = rows! {
     /// Time span from the first match of the rule; by default as long as the rule matches.
-    For: Kind::Duration, from "1s" to "3650d";
+    For: ValueKind::Duration, from "1s" to "3650d";
     /// Maximum bytes that the rule pins; the newest are unpinned first.
-    Bytes: Kind::Bytes, from "1B" to "1024TiB";
+    Bytes: ValueKind::Bytes, from "1B" to "1024TiB";
 };
 const SPILL: &[ParameterRow] = rows! {
     /// Target tier.
-    To: Kind::Word(&["cold", "upstream"]), default "cold";
+    To: ValueKind::Word(&["cold", "upstream"]), default "cold";
     /// Minimum time since the last read.
-    After: Kind::Duration, default "0s", from "0s" to "3650d";
+    After: ValueKind::Duration, default "0s", from "0s" to "3650d";
 };
 const EVICT: &[ParameterRow] = rows! {
     /// Minimum time since the last read.
-    After: Kind::Duration, default "0s", from "0s" to "3650d";
+    After: ValueKind::Duration, default "0s", from "0s" to "3650d";
 };
 const RETAIN: &[ParameterRow] = rows! {
     /// Number of the newest complete checkpoints to keep.
-    KeepLast: Kind::Count, default "3", from "1" to "10000";
+    KeepLast: ValueKind::Count, default "3", from "1" to "10000";
     /// Number of the best checkpoints to keep besides. 0: the best one by each measure in the names, as in
     /// `val_loss=0.25`.
-    KeepBest: Kind::Count, default "0", from "0" to "10000";
+    KeepBest: ValueKind::Count, default "0", from "0" to "10000";
     /// The user metadata of a checkpoint that holds its measure.
-    BestBy: Kind::Text, default "metric";
+    BestBy: ValueKind::Text, default "metric";
     /// Direction in which the measure is better.
-    BestIs: Kind::Word(&["lowest", "highest"]), default "lowest";
+    BestIs: ValueKind::Word(&["lowest", "highest"]), default "lowest";
     /// Interval of checkpoints to keep besides, beginning with the first; 0 for none.
-    KeepEvery: Kind::Count, default "0", from "0" to "1000000";
+    KeepEvery: ValueKind::Count, default "0", from "0" to "1000000";
     /// `true` deletes the others; `false` unpins and demotes them.
-    Delete: Kind::Flag, default "false";
+    Delete: ValueKind::Flag, default "false";
     /// Time during which a deletion can be cancelled.
-    Grace: Kind::Duration, default "1d", from "0s" to "3650d";
+    Grace: ValueKind::Duration, default "1d", from "0s" to "3650d";
 };
 
 impl ActionKind {
@@ -321,7 +321,7 @@ impl ActionKind {
     /// True if the action has an effect on objects of the server's own buckets (`is_own`), or of
     /// remote-backed buckets (otherwise).
     #[must_use]
-    pub const fn is_done_in(self, is_own: bool) -> bool {
+    pub const fn is_applicable_to(self, is_own: bool) -> bool {
         match self {
             Self::Prioritize | Self::Pin | Self::Unpin => true,
             Self::Promote | Self::Spill | Self::Compress | Self::Retain => is_own,
@@ -335,8 +335,8 @@ impl ActionKind {
     }
 
     /// Returns the removed parameters of the action.
-    pub(super) fn retired(self) -> impl Iterator<Item = &'static str> {
-        RETIRED.iter().filter(move |(action, _)| *action == self).map(|(_, parameter)| *parameter)
+    pub(super) fn removed_parameters(self) -> impl Iterator<Item = &'static str> {
+        REMOVED_PARAMETERS.iter().filter(move |(action, _)| *action == self).map(|(_, parameter)| *parameter)
     }
 
     /// Returns the aspect that the action decides.
@@ -359,14 +359,14 @@ impl ActionKind {
     /// True if a built-in rule only reports the action. Actions that move bytes down or rewrite them must be
     /// requested by a person.
     #[must_use]
-    pub fn is_for_a_person(self) -> bool {
+    pub fn is_person_only(self) -> bool {
         matches!(self, Self::Spill | Self::Evict | Self::Retain | Self::Compress)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ActionKind, sizes_of};
+    use super::{ActionKind, range_sizes};
     use crate::language::words::Word;
 
     #[test]
@@ -374,8 +374,8 @@ mod tests {
         for row in ActionKind::ALL.iter().flat_map(|action| action.rows()) {
             let value = row.default_value();
             assert_eq!(value.is_some(), row.default.is_some(), "{}", row.parameter);
-            assert_eq!(sizes_of(row.kind, row.range).is_some(), row.range.is_some(), "{}", row.parameter);
-            let within = sizes_of(row.kind, row.range)
+            assert_eq!(range_sizes(row.kind, row.range).is_some(), row.range.is_some(), "{}", row.parameter);
+            let within = range_sizes(row.kind, row.range)
                 .zip(value.and_then(|value| value.size()))
                 .is_none_or(|((low, high), size)| (low..=high).contains(&size));
             assert!(within, "{}", row.parameter);

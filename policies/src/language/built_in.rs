@@ -1,14 +1,14 @@
 //! Files embedded in the server: the defaults, the framework plugins, and recipes as starting points.
 
 use super::diagnostic::Diagnostics;
-use super::file::PolicyFile;
+use super::file::ParsedPolicy;
 use super::framework::Framework;
 
 /// The built-in layers, which are the weakest.
 #[derive(Clone, Debug)]
-pub struct BuiltIn {
+pub struct BuiltInLayers {
     /// The default policy.
-    pub defaults: PolicyFile,
+    pub defaults: ParsedPolicy,
     /// The built-in plugins.
     pub frameworks: Vec<Framework>,
 }
@@ -42,13 +42,13 @@ pub fn recipes() -> &'static [(&'static str, &'static str, &'static str)] {
     RECIPES
 }
 
-impl BuiltIn {
+impl BuiltInLayers {
     /// Parses all built-in layers. Should run once.
     ///
     /// # Errors
     /// Never, as a test checks: all files are embedded at compile time.
     pub fn load() -> Result<Self, Diagnostics> {
-        let defaults = PolicyFile::parse(DEFAULTS.0, DEFAULTS.1)?;
+        let defaults = ParsedPolicy::parse(DEFAULTS.0, DEFAULTS.1)?;
         let frameworks = FRAMEWORKS.iter().map(|(_, file, text)| Framework::parse(file, text));
         Ok(Self { defaults, frameworks: frameworks.collect::<Result<_, _>>()? })
     }

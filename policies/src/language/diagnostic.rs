@@ -1,7 +1,7 @@
 //! Diagnostics: errors of a file, each with its position, the expected form and the nearest valid word.
 
 use super::limits::DIAGNOSTICS_MAX;
-use super::notes::Notes;
+use super::notes::FileNotes;
 use std::fmt;
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl fmt::Display for Diagnostics {
 
 /// Position in a text, from line 1 and column 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct TextPosition {
     pub(super) line: u32,
     pub(super) column: u32,
 }
@@ -74,46 +74,49 @@ pub(super) struct Findings {
     pub(super) file: Arc<str>,
     pub(super) list: Vec<Diagnostic>,
     /// Prefix of every path: the template instance that is read.
-    pub(super) within: String,
+    pub(super) path_prefix: String,
     /// Patterns read so far.
     pub(super) patterns: usize,
     /// Rules read so far, whether valid or not.
     pub(super) rules: usize,
     /// Facts about unreadable definitions and about references.
-    pub(super) notes: Notes,
+    pub(super) notes: FileNotes,
 }
 
 impl Findings {
     pub(super) fn new(file: &str) -> Self {
-        let (file, notes) = (file.into(), Notes::default());
-        Self { file, list: Vec::new(), within: String::new(), patterns: 0, rules: 0, notes }
+        let (file, notes) = (file.into(), FileNotes::default());
+        Self { file, list: Vec::new(), path_prefix: String::new(), patterns: 0, rules: 0, notes }
     }
 
     /// Adds an error, unless [`DIAGNOSTICS_MAX`] are already recorded.
     pub(super) fn add(
         &mut self,
-        spot: Spot,
+        spot: TextPosition,
         path: &str,
         found: String,
         expected: String,
         nearest: Option<String>,
     ) {
         if self.list.len() < DIAGNOSTICS_MAX {
-            let dot =
-                if self.within.is_empty() || path.is_empty() || path.starts_with('[') { "" } else { "." };
-            let path = format!("{}{dot}{path}", self.within);
-            let (file, Spot { line, column }) = (Arc::clone(&self.file), spot);
+            let dot = if self.path_prefix.is_empty() || path.is_empty() || path.starts_with('[') {
+                ""
+            } else {
+                "."
+            };
+            let path = format!("{}{dot}{path}", self.path_prefix);
+            let (file, TextPosition { line, column }) = (Arc::clone(&self.file), spot);
             self.list.push(Diagnostic { file, line, column, path, expected, found, nearest });
         }
     }
 
     /// Returns `value` if there is no error.
     pub(super) fn result<T>(self, value: Option<T>) -> Result<T, Diagnostics> {
-        self.told().result(value)
+        self.into_diagnostics().result(value)
     }
 
     /// Returns the errors in the order of the text.
-    pub(super) fn told(mut self) -> Diagnostics {
+    pub(super) fn into_diagnostics(mut self) -> Diagnostics {
         self.list.sort_by_key(|one| (one.line, one.column));
         Diagnostics(self.list)
     }
@@ -128,14 +131,17 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
 
 /// Returns the candidate that was clearly meant: at most one typing error, or two in a long word. The
 /// document is then read as if it had that word.
-pub(super) fn meant<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn clearly_meant<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let (candidate, slips) = closest(word, candidates)?;
-    let most = if candidate.len() < LONG { 1 } else { 2 };
+    let most = if candidate.len() < LONG_WORD_LETTERS { 1 } else { 2 };
     (slips == 0 || slips <= most && candidate.len() > 2).then_some(candidate)
 }
 
 /// Letters from which on a word with two typing errors is still unambiguous.
-const LONG: usize = 9;
+const LONG_WORD_LETTERS: usize = 9;
 
 /// Returns the closest candidate and its number of typing errors; `usize::MAX` if only the begin is the same.
 fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<(&'a str, usize)> {
@@ -144,21 +150,21 @@ fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Opt
         return None;
     }
     let word = word.to_lowercase();
-    let likely = |candidate: &str| slips(&word, candidate).or_else(|| begins(&word, candidate));
+    let likely = |candidate: &str| typing_errors(&word, candidate).or_else(|| prefix_match(&word, candidate));
     candidates
         .into_iter()
         .filter_map(|candidate| Some((candidate, likely(&candidate.to_lowercase())?)))
         // Of several candidates with as many errors, the one with the most similar begin wins.
-        .min_by(|a, b| a.1.cmp(&b.1).then_with(|| alike(&word, b.0).total_cmp(&alike(&word, a.0))))
+        .min_by(|a, b| a.1.cmp(&b.1).then_with(|| similarity(&word, b.0).total_cmp(&similarity(&word, a.0))))
 }
 
-fn alike(word: &str, candidate: &str) -> f64 {
+fn similarity(word: &str, candidate: &str) -> f64 {
     strsim::jaro_winkler(word, candidate)
 }
 
 /// Counts letters that are missing, added, wrong or exchanged with their neighbour. None if there are more
 /// than likely: one in up to four letters, two in up to eight, three in more.
-fn slips(word: &str, candidate: &str) -> Option<usize> {
+fn typing_errors(word: &str, candidate: &str) -> Option<usize> {
     let longer = word.len().max(candidate.len());
     let most = longer.div_ceil(4).min(3);
     if word.len().abs_diff(candidate.len()) > 4 * most {
@@ -168,7 +174,7 @@ fn slips(word: &str, candidate: &str) -> Option<usize> {
 }
 
 /// Returns `usize::MAX` if one of the words begins with the other.
-fn begins(word: &str, candidate: &str) -> Option<usize> {
+fn prefix_match(word: &str, candidate: &str) -> Option<usize> {
     let is_word = word.len().min(candidate.len()) > 2;
     (is_word && (word.starts_with(candidate) || candidate.starts_with(word))).then_some(usize::MAX)
 }
@@ -188,7 +194,7 @@ pub(super) fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{meant, nearest};
+    use super::{clearly_meant, nearest};
     use crate::language::actions::ActionKind;
     use crate::language::words::Word as _;
 
@@ -200,7 +206,7 @@ mod tests {
             [("pni", "pin"), ("ipn", "pin"), ("upnin", "unpin"), ("evcit", "evict"), ("sipll", "spill")]
         {
             assert_eq!(nearest(word, ActionKind::WORDS.iter().copied()).as_deref(), Some(expected), "{word}");
-            assert_eq!(meant(word, ActionKind::WORDS.iter().copied()), Some(expected), "{word}");
+            assert_eq!(clearly_meant(word, ActionKind::WORDS.iter().copied()), Some(expected), "{word}");
         }
     }
 
@@ -233,7 +239,7 @@ mod tests {
             ("ruls_", None),
             ("tt", None),
         ] {
-            assert_eq!(meant(word, WORDS.iter().copied()), expected, "{word}");
+            assert_eq!(clearly_meant(word, WORDS.iter().copied()), expected, "{word}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::properties::Property;
 use super::value::Value;
-use crate::key::{at_dot, name_of, split};
+use crate::key_parts::{name_of, split, split_at_last_dot};
 use std::time::Duration;
 
 /// Source of the facts about one access.
@@ -89,32 +89,32 @@ impl Facts for FactList<'_> {
 
 /// Owned copy of facts, for later evaluation elsewhere.
 #[derive(Clone, Debug, Default)]
-pub struct TakenFacts(Vec<(Property, Value)>);
+pub struct FactSnapshot(Vec<(Property, Value)>);
 
-impl TakenFacts {
+impl FactSnapshot {
     /// Copies the facts about the given properties, which must not be named ones.
     #[must_use]
-    pub fn of(facts: &dyn Facts, wanted: &[Property]) -> Self {
-        let told = |property: &Property| Some((*property, facts.fact(*property, "")?.to_value()?));
-        Self(wanted.iter().filter_map(told).collect())
+    pub fn capture(facts: &dyn Facts, properties: &[Property]) -> Self {
+        let copied = |property: &Property| Some((*property, facts.fact(*property, "")?.to_value()?));
+        Self(properties.iter().filter_map(copied).collect())
     }
 
     /// Returns a view that implements [`Facts`].
     #[must_use]
-    pub fn tell(&self) -> ToldFacts<'_> {
-        let told = self.0.iter().map(|(property, value)| {
+    pub fn view(&self) -> FactView<'_> {
+        let entries = self.0.iter().map(|(property, value)| {
             let list = if let Value::List(items) = value { &items[..] } else { &[] };
             (*property, value, list.iter().filter_map(Value::text).collect())
         });
-        ToldFacts(told.collect())
+        FactView(entries.collect())
     }
 }
 
-/// View of [`TakenFacts`]: property, value, and the texts of a list.
+/// View of [`FactSnapshot`]: property, value, and the texts of a list.
 #[derive(Clone, Debug)]
-pub struct ToldFacts<'a>(Vec<(Property, &'a Value, Vec<&'a str>)>);
+pub struct FactView<'a>(Vec<(Property, &'a Value, Vec<&'a str>)>);
 
-impl Facts for ToldFacts<'_> {
+impl Facts for FactView<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
         let (_, value, list) = self.0.iter().find(|(of, ..)| name.is_empty() && *of == property)?;
         Some(match value {
@@ -138,7 +138,7 @@ pub fn fact_of_key(key: &str, property: Property) -> Option<Fact<'_>> {
         Property::Path => Some(Fact::Text(split(key).0)),
         Property::Name => Some(Fact::Text(name_of(key))),
         // A name that begins with its only dot has no extension.
-        Property::Extension => match at_dot(name_of(key)) {
+        Property::Extension => match split_at_last_dot(name_of(key)) {
             Some((stem, extension)) if !stem.is_empty() => Some(Fact::Text(extension)),
             _ => None,
         },
@@ -148,7 +148,7 @@ pub fn fact_of_key(key: &str, property: Property) -> Option<Fact<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fact, FactList, Facts as _, Property, TakenFacts, fact_of_key};
+    use super::{Fact, FactList, FactSnapshot, Facts as _, Property, fact_of_key};
     use std::time::Duration;
 
     #[test]
@@ -163,12 +163,12 @@ mod tests {
         ]);
         let wanted =
             [Property::Dataset, Property::Framework, Property::Reads, Property::Recency, Property::Phase];
-        let taken = TakenFacts::of(&facts, &wanted);
-        let told = taken.tell();
+        let taken = FactSnapshot::capture(&facts, &wanted);
+        let view = taken.view();
         for property in wanted {
-            assert_eq!(told.fact(property, ""), facts.fact(property, ""));
+            assert_eq!(view.fact(property, ""), facts.fact(property, ""));
         }
-        assert_eq!([Property::Size, Property::Tags].map(|property| told.fact(property, "")), [None, None]);
+        assert_eq!([Property::Size, Property::Tags].map(|property| view.fact(property, "")), [None, None]);
     }
 
     #[test]

@@ -6,14 +6,14 @@
 //! noisy-or, `1 - (1 - a)(1 - b)(1 - c)`.
 
 use super::diagnostic::{Diagnostics, Findings};
-use super::file::{fields_of_file, read_rules, read_templates, read_uses, read_version};
+use super::file::{read_instances, read_rules, read_templates, read_version, top_level_fields};
 use super::limits::{FIRST_BYTES, ITEMS_MAX};
-use super::notes::{Notes, Said};
+use super::notes::{DeletionParameter, FileNotes};
 use super::pattern::TextPattern;
-use super::reader::{Fields, Place};
+use super::reader::{Fields, LocatedNode};
 use super::rule::Rule;
-use super::template::{Template, Use};
-use super::tree::{self, Data};
+use super::template::{Template, TemplateInstance};
+use super::tree::{self, NodeData};
 use super::words::{Word, words};
 use std::sync::Arc;
 
@@ -45,20 +45,20 @@ pub struct Framework {
     /// Description for readers; without effect.
     pub description: Option<Box<str>>,
     /// Evidence by which the framework is detected.
-    pub detect: Detect,
+    pub detect: FrameworkEvidence,
     /// Its rules. Each is tried only where the framework is detected, unless it names another framework.
     pub rules: Vec<Rule>,
     /// Its templates.
     pub templates: Vec<Template>,
     /// Instances of templates.
-    pub uses: Vec<Use>,
+    pub instances: Vec<TemplateInstance>,
     hints: Vec<(Hint, Vec<TextPattern>)>,
-    pub(super) notes: Notes,
+    pub(super) notes: FileNotes,
 }
 
 /// Evidence for a framework, each with a confidence from 0 to 1.
 #[derive(Clone, Debug, Default)]
-pub struct Detect {
+pub struct FrameworkEvidence {
     keys: Vec<(TextPattern, f64)>,
     magic: Vec<(Magic, f64)>,
     user_agents: Vec<(TextPattern, f64)>,
@@ -71,18 +71,19 @@ struct Magic {
     bytes: Vec<u8>,
 }
 
-impl Detect {
+impl FrameworkEvidence {
     /// Returns the confidence, 0 to 1, that an object belongs to the framework.
     #[must_use]
     pub fn confidence(&self, key: &str, first_bytes: Option<&[u8]>, user_agent: Option<&str>) -> f64 {
-        let by_key = best(&self.keys, |pattern| pattern.is_match(key));
-        let by_bytes = first_bytes.map_or(0.0, |bytes| best(&self.magic, |magic| magic.is_in(bytes)));
-        let by_agent = user_agent.map_or(0.0, |agent| best(&self.user_agents, |one| one.is_match(agent)));
+        let by_key = strongest(&self.keys, |pattern| pattern.is_match(key));
+        let by_bytes = first_bytes.map_or(0.0, |bytes| strongest(&self.magic, |magic| magic.is_in(bytes)));
+        let by_agent =
+            user_agent.map_or(0.0, |agent| strongest(&self.user_agents, |one| one.is_match(agent)));
         1.0 - (1.0 - by_key) * (1.0 - by_bytes) * (1.0 - by_agent)
     }
 }
 
-fn best<T>(evidence: &[(T, f64)], found: impl Fn(&T) -> bool) -> f64 {
+fn strongest<T>(evidence: &[(T, f64)], found: impl Fn(&T) -> bool) -> f64 {
     evidence.iter().filter(|(one, _)| found(one)).map(|(_, confidence)| *confidence).fold(0.0, f64::max)
 }
 
@@ -103,7 +104,9 @@ pub(super) const DETECT_FIELDS: &[&str] = &["keys", "magic", "user_agents"];
 #[must_use]
 pub fn is_framework(text: &str) -> bool {
     match tree::parse(text, &mut Findings::new("")).map(|node| node.data) {
-        Some(Data::Map(entries)) => entries.iter().any(|entry| matches!(&*entry.key, "framework" | "detect")),
+        Some(NodeData::Map(entries)) => {
+            entries.iter().any(|entry| matches!(&*entry.key, "framework" | "detect"))
+        }
         _ => false,
     }
 }
@@ -114,33 +117,34 @@ impl Framework {
     /// # Errors
     /// All errors of the file.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
-        let (framework, wrong) = Self::partial(file, text, false);
+        let (framework, wrong) = Self::parse_partially(file, text, false);
         wrong.result(framework)
     }
 
     /// Parses as much of the file as possible, if it is a map, and returns it with all errors.
-    pub(super) fn partial(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
+    pub(super) fn parse_partially(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
         findings.notes.is_stored = is_stored;
         let node = tree::parse(text, &mut findings);
-        let framework = node.and_then(|node| Self::read(&Place::root(&node), &mut findings));
-        (framework, findings.told())
+        let framework = node.and_then(|node| Self::read(&LocatedNode::root(&node), &mut findings));
+        (framework, findings.into_diagnostics())
     }
 
     /// True if a pattern of kind `hint` matches `key`.
     #[must_use]
-    pub fn hints_at(&self, hint: Hint, key: &str) -> bool {
+    pub fn has_hint(&self, hint: Hint, key: &str) -> bool {
         let patterns = self.hints.iter().find(|(of, _)| *of == hint).map(|(_, patterns)| patterns);
         patterns.is_some_and(|patterns| patterns.iter().any(|pattern| pattern.is_match(key)))
     }
 
-    fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
-        let fields = fields_of_file(place, FRAMEWORK_FIELDS, findings)?;
+    fn read(place: &LocatedNode<'_>, findings: &mut Findings) -> Option<Self> {
+        let fields = top_level_fields(place, FRAMEWORK_FIELDS, findings)?;
         read_version(&fields, findings);
-        let name = fields.need("framework", findings).and_then(|at| findings.name(&at));
-        let detect = fields.need("detect", findings).and_then(|at| Detect::read(&at, findings));
+        let name = fields.required("framework", findings).and_then(|at| findings.name(&at));
+        let detect =
+            fields.required("detect", findings).and_then(|at| FrameworkEvidence::read(&at, findings));
         let rules = fields.all("rules").flat_map(|at| read_rules(&at, findings)).collect();
-        refuse_deletions(findings);
+        report_deletions(findings);
         let mut read = Self {
             file: Arc::clone(&findings.file),
             name: name.unwrap_or_default(),
@@ -148,13 +152,13 @@ impl Framework {
             detect: detect.unwrap_or_default(),
             rules,
             templates: read_templates(&fields, findings),
-            uses: read_uses(&fields, findings),
+            instances: read_instances(&fields, findings),
             hints: fields.get("hints").and_then(|at| read_hints(&at, findings)).unwrap_or_default(),
-            notes: Notes::default(),
+            notes: FileNotes::default(),
         };
         for template in &mut read.templates {
-            template.is_of_plugin = true;
-            refuse_deletions_of(template, findings);
+            template.is_from_plugin = true;
+            report_template_deletions(template, findings);
         }
         read.notes = std::mem::take(&mut findings.notes);
         if read.name.is_empty() {
@@ -170,32 +174,32 @@ impl Framework {
 
 /// Reports deletions in a submitted plugin's own rules, which have no effect. In a plugin that is already in
 /// force they are ignored.
-fn refuse_deletions(findings: &mut Findings) {
+fn report_deletions(findings: &mut Findings) {
     if findings.notes.is_stored {
         return;
     }
-    for Said { what, spot, path } in std::mem::take(&mut findings.notes.deletions) {
+    for DeletionParameter { parameter: what, spot, path } in std::mem::take(&mut findings.notes.deletions) {
         let found =
             format!("{what} does nothing in a plugin's own rule: only a person has checkpoints deleted");
-        findings.add(spot, &path, found, BY_WHOM.to_owned(), None);
+        findings.add(spot, &path, found, EXPECTED_DELETION.to_owned(), None);
     }
 }
 
 /// Reports deletions in a template that happen for every instance.
-fn refuse_deletions_of(template: &Template, findings: &mut Findings) {
-    let said = if findings.notes.is_stored { Vec::new() } else { template.deletions() };
-    for spot in said {
+fn report_template_deletions(template: &Template, findings: &mut Findings) {
+    let deletions = if findings.notes.is_stored { Vec::new() } else { template.deletions() };
+    for spot in deletions {
         let found = "delete does nothing in a plugin's template unless an instance gives it".to_owned();
         let path = format!("template {}", template.id);
         findings.add(spot, &path, found, "a parameter of the template".to_owned(), None);
     }
 }
 
-const BY_WHOM: &str = "in a policy, or as a parameter of a template that a policy's instance gives";
+const EXPECTED_DELETION: &str = "in a policy, or as a parameter of a template that a policy's instance gives";
 
-impl Detect {
-    fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
-        let fields = Fields::of(place, DETECT_FIELDS, findings)?;
+impl FrameworkEvidence {
+    fn read(place: &LocatedNode<'_>, findings: &mut Findings) -> Option<Self> {
+        let fields = Fields::checked(place, DETECT_FIELDS, findings)?;
         let detect = Self {
             keys: read_evidence(&fields, "keys", &["pattern", "confidence"], read_pattern, findings),
             magic: read_evidence(
@@ -214,8 +218,8 @@ impl Detect {
             ),
         };
         let has_any = DETECT_FIELDS.iter().any(|field| fields.get(field).is_some());
-        if !has_any && !fields.has_unread() {
-            findings.wrong(
+        if !has_any && !fields.has_unknown() {
+            findings.report_wrong(
                 place,
                 "detects nothing",
                 super::diagnostic::one_of(DETECT_FIELDS.iter().copied()),
@@ -235,16 +239,17 @@ fn read_evidence<T>(
     let Some(place) = fields.get(field) else { return Vec::new() };
     let mut evidence = Vec::new();
     for item in findings.items(&place, ITEMS_MAX) {
-        let Some(fields) = Fields::of(&item, known, findings) else { continue };
+        let Some(fields) = Fields::checked(&item, known, findings) else { continue };
         let one = read(&fields, findings);
-        let confidence = fields.need("confidence", findings).and_then(|at| findings.number(&at, 0.0, 1.0));
+        let confidence =
+            fields.required("confidence", findings).and_then(|at| findings.number(&at, 0.0, 1.0));
         evidence.extend(one.zip(confidence));
     }
     evidence
 }
 
 fn read_pattern(fields: &Fields<'_>, findings: &mut Findings) -> Option<TextPattern> {
-    let place = fields.need("pattern", findings)?;
+    let place = fields.required("pattern", findings)?;
     findings.pattern(&place)
 }
 
@@ -253,19 +258,23 @@ impl Magic {
     fn read(fields: &Fields<'_>, findings: &mut Findings) -> Option<Self> {
         #[expect(clippy::cast_precision_loss, reason = "a small constant")]
         let last = FIRST_BYTES as f64 - 1.0;
-        let offset = fields.get("offset").map_or(Some(0.0), |at| findings.whole(&at, 0.0, last));
+        let offset = fields.get("offset").map_or(Some(0.0), |at| findings.whole_number(&at, 0.0, last));
         let (at, bytes) = match (fields.get("hex"), fields.get("text")) {
             (Some(at), None) => {
-                let bytes = hex(&findings.scalar(&at, HEX)?.text);
+                let bytes = parse_hex(&findings.scalar(&at, HEX)?.text);
                 (at, bytes)
             }
             (None, Some(at)) => {
                 let bytes = findings.scalar(&at, "a text")?.text.as_bytes().to_vec();
                 (at, Some(bytes))
             }
-            _ if fields.has_unread() => return None,
+            _ if fields.has_unknown() => return None,
             _ => {
-                findings.wrong(fields.place, "has not one of hex and text", "either hex or text".to_owned());
+                findings.report_wrong(
+                    fields.place,
+                    "has not one of hex and text",
+                    "either hex or text".to_owned(),
+                );
                 return None;
             }
         };
@@ -276,7 +285,7 @@ impl Magic {
             }
             _ => {
                 let expected = format!("{HEX}, or a text, that ends within the first {FIRST_BYTES} bytes");
-                findings.wrong(&at, "is no magic", expected);
+                findings.report_wrong(&at, "is no magic", expected);
                 None
             }
         }
@@ -285,7 +294,7 @@ impl Magic {
 
 const HEX: &str = "pairs of hexadecimal digits such as \"50 4b 03 04\"";
 
-fn hex(text: &str) -> Option<Vec<u8>> {
+fn parse_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|b| *b != b' ').collect();
     let value = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
     if !digits.len().is_multiple_of(2) {
@@ -295,13 +304,13 @@ fn hex(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Reads the hints, each a pattern or a list of patterns.
-fn read_hints(place: &Place<'_>, findings: &mut Findings) -> Option<Vec<(Hint, Vec<TextPattern>)>> {
-    let fields = Fields::of(place, Hint::WORDS, findings)?;
+fn read_hints(place: &LocatedNode<'_>, findings: &mut Findings) -> Option<Vec<(Hint, Vec<TextPattern>)>> {
+    let fields = Fields::checked(place, Hint::WORDS, findings)?;
     let mut hints = Vec::new();
     for hint in Hint::ALL {
         let Some(at) = fields.get(hint.name()) else { continue };
         let patterns = match &at.node.data {
-            Data::List(_) => {
+            NodeData::List(_) => {
                 let items = findings.items(&at, ITEMS_MAX);
                 items.iter().filter_map(|item| findings.pattern(item)).collect()
             }

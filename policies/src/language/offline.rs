@@ -14,7 +14,7 @@ use crate::file_types::file_type_by_key;
 
 /// Facts about an object that are known without a server.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct KnownOfKey<'a> {
+pub struct OfflineObject<'a> {
     /// Key of the object.
     pub key: &'a str,
     /// Bucket of the object.
@@ -27,10 +27,10 @@ pub struct KnownOfKey<'a> {
     pub environment: Option<Environment>,
 }
 
-/// Facts that follow from a [`KnownOfKey`].
+/// Facts that follow from a [`OfflineObject`].
 #[derive(Clone, Debug)]
 pub struct KeyFacts<'a> {
-    known: KnownOfKey<'a>,
+    known: OfflineObject<'a>,
     frameworks: Vec<&'a str>,
     file_type: FileType,
 }
@@ -48,7 +48,7 @@ pub enum Judgement {
 
 /// A rule and its result.
 #[derive(Clone, Debug)]
-pub struct Judged<'p> {
+pub struct RuleJudgement<'p> {
     /// The rule.
     pub rule: &'p EffectiveRule,
     /// The result.
@@ -60,7 +60,7 @@ pub struct Judged<'p> {
 impl<'a> KeyFacts<'a> {
     /// Derives facts from `known` with the plugins of `program`.
     #[must_use]
-    pub fn new(program: &'a Program, known: KnownOfKey<'a>) -> Self {
+    pub fn new(program: &'a Program, known: OfflineObject<'a>) -> Self {
         let frameworks = program.detect(known.key, known.first_bytes, None).map(|(name, _)| name).collect();
         Self { known, frameworks, file_type: file_type_by_key(program, known.key) }
     }
@@ -74,7 +74,7 @@ impl<'a> KeyFacts<'a> {
     /// True if a fact can be determined. It may nevertheless be absent, such as the extension of a name
     /// without one.
     #[must_use]
-    pub fn knows(&self, property: Property) -> bool {
+    pub fn can_determine(&self, property: Property) -> bool {
         match property {
             Property::Key | Property::Path | Property::Name | Property::Extension => true,
             Property::Framework => true,
@@ -84,7 +84,7 @@ impl<'a> KeyFacts<'a> {
 }
 
 /// File type that follows from each hint; the first hint that matches counts.
-const TYPES: [(Hint, FileType); 5] = [
+const TYPE_BY_HINT: [(Hint, FileType); 5] = [
     (Hint::CheckpointLast, FileType::Checkpoint),
     (Hint::Checkpoints, FileType::Checkpoint),
     (Hint::Models, FileType::Model),
@@ -110,13 +110,13 @@ impl Program {
     /// Returns the file type of a key according to the hints of the detected frameworks.
     #[must_use]
     pub fn file_type(&self, key: &str) -> Option<FileType> {
-        TYPES.into_iter().find(|(hint, _)| self.hints_at(*hint, key)).map(|(_, file_type)| file_type)
+        TYPE_BY_HINT.into_iter().find(|(hint, _)| self.has_hint(*hint, key)).map(|(_, file_type)| file_type)
     }
 
     /// Returns the result of each rule, in the order in which they are tried. If only the first matching rule
     /// counts, the list ends with it.
     #[must_use]
-    pub fn judge(&self, facts: &KeyFacts<'_>) -> Vec<Judged<'_>> {
+    pub fn judge(&self, facts: &KeyFacts<'_>) -> Vec<RuleJudgement<'_>> {
         let mut judged = Vec::new();
         for rule in self.rules() {
             let one = judge(rule, facts);
@@ -131,12 +131,13 @@ impl Program {
     }
 }
 
-fn judge<'p>(rule: &'p EffectiveRule, facts: &KeyFacts<'_>) -> Judged<'p> {
+fn judge<'p>(rule: &'p EffectiveRule, facts: &KeyFacts<'_>) -> RuleJudgement<'p> {
     if !rule.is_for(facts) {
-        return Judged { rule, judgement: Judgement::Fails, unknown: Vec::new() };
+        return RuleJudgement { rule, judgement: Judgement::Fails, unknown: Vec::new() };
     }
     let conditions = &rule.rule.conditions;
-    let (known, unknown): (Vec<_>, Vec<_>) = conditions.iter().partition(|one| facts.knows(one.property));
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        conditions.iter().partition(|one| facts.can_determine(one.property));
     let held: Vec<_> = known.iter().filter(|one| one.holds(facts).1).collect();
     let (is_sure, is_possible) = match rule.rule.matching {
         Match::All => (held.len() == conditions.len(), held.len() == known.len()),
@@ -144,7 +145,7 @@ fn judge<'p>(rule: &'p EffectiveRule, facts: &KeyFacts<'_>) -> Judged<'p> {
         Match::Threshold(_) => {
             let sure: f64 = held.iter().map(|one| one.weight).sum();
             let open: f64 = unknown.iter().map(|one| one.weight).sum();
-            (rule.is_enough(sure), rule.is_enough(sure + open))
+            (rule.has_enough_weight(sure), rule.has_enough_weight(sure + open))
         }
     };
     let judgement = match (is_sure, is_possible) {
@@ -152,5 +153,5 @@ fn judge<'p>(rule: &'p EffectiveRule, facts: &KeyFacts<'_>) -> Judged<'p> {
         (false, true) => Judgement::Open,
         (false, false) => Judgement::Fails,
     };
-    Judged { rule, judgement, unknown }
+    RuleJudgement { rule, judgement, unknown }
 }

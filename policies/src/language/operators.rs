@@ -2,7 +2,7 @@
 
 use super::facts::Fact;
 use super::pattern::TextPattern;
-use super::value::{Kind, Value};
+use super::value::{Value, ValueKind};
 use super::words::words;
 
 words! {
@@ -37,15 +37,15 @@ words! {
 
 /// Form of a condition's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum ValueForm {
     /// A single value.
-    One(Kind),
+    One(ValueKind),
     /// A pattern.
     Pattern,
     /// A list of one or more values.
-    Some(Kind),
+    Some(ValueKind),
     /// Two values, the smaller first.
-    Pair(Kind),
+    Pair(ValueKind),
     /// A boolean; `true` is the default.
     Flag,
 }
@@ -53,20 +53,20 @@ pub enum Shape {
 impl Operator {
     /// Returns the form of the value for a property of `kind`; none if the operator does not support it.
     #[must_use]
-    pub fn shape(self, kind: Kind) -> Option<Shape> {
-        let texts = matches!(kind, Kind::Text | Kind::List);
+    pub fn value_form(self, kind: ValueKind) -> Option<ValueForm> {
+        let texts = matches!(kind, ValueKind::Text | ValueKind::List);
         // The items of a list are compared, so the value is a text.
-        let item = if kind == Kind::List { Kind::Text } else { kind };
+        let item = if kind == ValueKind::List { ValueKind::Text } else { kind };
         match self {
-            Self::Equals | Self::NotEquals => Some(Shape::One(item)),
-            Self::Contains => texts.then_some(Shape::One(Kind::Text)),
-            Self::Matches => texts.then_some(Shape::Pattern),
+            Self::Equals | Self::NotEquals => Some(ValueForm::One(item)),
+            Self::Contains => texts.then_some(ValueForm::One(ValueKind::Text)),
+            Self::Matches => texts.then_some(ValueForm::Pattern),
             Self::GreaterThan | Self::LessThan | Self::GreaterOrEqual | Self::LessOrEqual => {
-                kind.is_ordered().then_some(Shape::One(kind))
+                kind.is_ordered().then_some(ValueForm::One(kind))
             }
-            Self::In | Self::NotIn => (kind != Kind::Flag).then_some(Shape::Some(item)),
-            Self::Between => kind.is_ordered().then_some(Shape::Pair(kind)),
-            Self::Exists => Some(Shape::Flag),
+            Self::In | Self::NotIn => (kind != ValueKind::Flag).then_some(ValueForm::Some(item)),
+            Self::Between => kind.is_ordered().then_some(ValueForm::Pair(kind)),
+            Self::Exists => Some(ValueForm::Flag),
         }
     }
 
@@ -92,7 +92,7 @@ impl Operator {
 
 /// A compiled comparison. Comparing allocates nothing.
 #[derive(Clone, Debug)]
-pub(super) enum Test {
+pub(super) enum CompiledComparison {
     Exists(bool),
     /// Membership in a list of texts; with `false`, absence from it.
     Texts(Box<[Box<str>]>, bool),
@@ -107,7 +107,7 @@ pub(super) enum Test {
     Between(f64, f64),
 }
 
-impl Test {
+impl CompiledComparison {
     /// Compiles a comparison; none if `value` has not the form that the operator requires.
     pub(super) fn new(operator: Operator, value: &Value) -> Option<Self> {
         Some(match operator {
@@ -181,17 +181,17 @@ impl Test {
 }
 
 /// True if the predicate holds for the text or for an item of the list; none for other facts.
-fn any_text(fact: Fact<'_>, right: impl Fn(&str) -> bool) -> Option<bool> {
+fn any_text(fact: Fact<'_>, predicate: impl Fn(&str) -> bool) -> Option<bool> {
     match fact {
-        Fact::Text(text) => Some(right(text)),
-        Fact::List(items) => Some(items.iter().any(|item| right(item))),
+        Fact::Text(text) => Some(predicate(text)),
+        Fact::List(items) => Some(items.iter().any(|item| predicate(item))),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Fact, Kind, Operator, Shape, Test, Value};
+    use super::{CompiledComparison, Fact, Operator, Value, ValueForm, ValueKind};
     use crate::language::words::Word;
     use std::time::Duration;
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn holds(operator: Operator, value: &Value, fact: Fact<'_>) -> bool {
-        Test::new(operator, value).unwrap().holds(Some(fact))
+        CompiledComparison::new(operator, value).unwrap().holds(Some(fact))
     }
 
     #[test]
@@ -280,27 +280,31 @@ mod tests {
         assert!(holds(Operator::Equals, &Value::Flag(true), Fact::Flag(true)));
         assert!(holds(Operator::NotEquals, &Value::Flag(true), Fact::Flag(false)));
         for operator in Operator::ALL {
-            let value = match operator.shape(Kind::Number).or(operator.shape(Kind::Text)) {
-                Some(Shape::Pair(_)) => Value::List([Value::Number(1.0), Value::Number(2.0)].into()),
-                Some(Shape::Flag) => Value::Flag(false),
-                Some(Shape::Pattern) => Value::Text("*".into()),
+            let value = match operator.value_form(ValueKind::Number).or(operator.value_form(ValueKind::Text))
+            {
+                Some(ValueForm::Pair(_)) => Value::List([Value::Number(1.0), Value::Number(2.0)].into()),
+                Some(ValueForm::Flag) => Value::Flag(false),
+                Some(ValueForm::Pattern) => Value::Text("*".into()),
                 _ if *operator == Operator::Contains => Value::Text("x".into()),
                 _ => Value::Number(1.0),
             };
-            let test = Test::new(*operator, &value).unwrap();
+            let test = CompiledComparison::new(*operator, &value).unwrap();
             assert_eq!(test.holds(None), *operator == Operator::Exists, "{operator}");
             assert!(!test.holds(Some(Fact::Unknown)), "{operator}");
-            let exists = Test::new(Operator::Exists, &Value::Flag(true)).unwrap();
+            let exists = CompiledComparison::new(Operator::Exists, &Value::Flag(true)).unwrap();
             assert!(!exists.holds(Some(Fact::Unknown)) && exists.holds(Some(Fact::Text(""))));
         }
     }
 
     #[test]
     fn operators_support_certain_kinds() {
-        assert_eq!(Operator::GreaterThan.shape(Kind::Text), None);
-        assert_eq!(Operator::Matches.shape(Kind::Bytes), None);
-        assert_eq!(Operator::Matches.shape(Kind::Word(&["a"])), None);
-        assert_eq!(Operator::Equals.shape(Kind::List), Some(Shape::One(Kind::Text)));
-        assert_eq!(Operator::Between.shape(Kind::Duration), Some(Shape::Pair(Kind::Duration)));
+        assert_eq!(Operator::GreaterThan.value_form(ValueKind::Text), None);
+        assert_eq!(Operator::Matches.value_form(ValueKind::Bytes), None);
+        assert_eq!(Operator::Matches.value_form(ValueKind::Word(&["a"])), None);
+        assert_eq!(Operator::Equals.value_form(ValueKind::List), Some(ValueForm::One(ValueKind::Text)));
+        assert_eq!(
+            Operator::Between.value_form(ValueKind::Duration),
+            Some(ValueForm::Pair(ValueKind::Duration))
+        );
     }
 }

@@ -13,11 +13,11 @@ use regex::{Regex, RegexBuilder};
 #[derive(Clone, Debug)]
 pub(super) enum TextPattern {
     /// The text equals this.
-    Is(Box<str>),
+    Exact(Box<str>),
     /// The text begins with this: `imagenet/*`.
-    Begins(Box<str>),
+    Prefix(Box<str>),
     /// The text ends with this: `*.tar`.
-    Ends(Box<str>),
+    Suffix(Box<str>),
     Glob(GlobMatcher),
     Regex(Regex),
 }
@@ -37,7 +37,7 @@ impl TextPattern {
                 .dfa_size_limit(REGEX_BYTES_MAX)
                 .build()
                 .map(Self::Regex)
-                .map_err(|error| one_line(&error.to_string())),
+                .map_err(|error| last_line(&error.to_string())),
             None => Self::glob(text),
         }
     }
@@ -46,13 +46,13 @@ impl TextPattern {
         let simple = |part: &str| !part.contains(['*', '?', '[', ']', '{', '}', '\\', ',']);
         // Simple patterns need no automaton: a suffix match takes a few nanoseconds, a glob a hundred.
         if simple(text) {
-            return Ok(Self::Is(text.into()));
+            return Ok(Self::Exact(text.into()));
         }
         if let Some(end) = text.strip_prefix('*').filter(|end| simple(end)) {
-            return Ok(Self::Ends(end.into()));
+            return Ok(Self::Suffix(end.into()));
         }
         if let Some(begin) = text.strip_suffix('*').filter(|begin| simple(begin)) {
-            return Ok(Self::Begins(begin.into()));
+            return Ok(Self::Prefix(begin.into()));
         }
         GlobBuilder::new(text)
             .literal_separator(false)
@@ -65,9 +65,9 @@ impl TextPattern {
     /// True if the pattern matches `text`.
     pub(super) fn is_match(&self, text: &str) -> bool {
         match self {
-            Self::Is(whole) => **whole == *text,
-            Self::Begins(begin) => text.starts_with(&**begin),
-            Self::Ends(end) => text.ends_with(&**end),
+            Self::Exact(whole) => **whole == *text,
+            Self::Prefix(begin) => text.starts_with(&**begin),
+            Self::Suffix(end) => text.ends_with(&**end),
             Self::Glob(glob) => glob.is_match(text),
             Self::Regex(regex) => regex.is_match(text),
         }
@@ -82,7 +82,7 @@ fn regex_of(text: &str) -> Option<&str> {
 
 /// Shortens an error of the regex crate to its last line, which has the reason; the lines before show the
 /// position.
-fn one_line(error: &str) -> String {
+fn last_line(error: &str) -> String {
     let last = error.lines().last().unwrap_or(error).trim();
     last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }

@@ -5,20 +5,20 @@
 //! machine, framework plugins, built-in defaults. A rule replaces all rules with its id in weaker layers as a
 //! whole; a rule with `enabled: false` removes them.
 
+use super::action_request::ActionRequest;
 use super::actions::ActionKind;
-use super::built_in::BuiltIn;
+use super::built_in::BuiltInLayers;
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::facts::{Facts, NoFacts};
-use super::file::{FrameworkSection, PolicyFile};
+use super::file::{FrameworkSection, ParsedPolicy};
 use super::framework::{Framework, Hint};
 use super::limits::{DIAGNOSTICS_MAX, INSTANCES_BYTES_MAX, RULES_MAX};
-use super::notes::Doubts;
+use super::notes::PossibleDefinitions;
 use super::rule::{Action, Rule};
-use super::settings::Given;
-use super::template::{Template, Use};
-use super::wish::Wish;
+use super::settings::SettingOverride;
+use super::template::{Template, TemplateInstance};
 use super::words::{CachePolicy, Environment, Phase, Stance, Word as _, words};
-use crate::learning::Learnt;
+use crate::learning::LearnedBounds;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ words! {
 
 /// Location at which a rule or setting is defined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct LayerSource {
     /// The layer.
     pub layer: Layer,
     /// Name of the file.
@@ -57,7 +57,7 @@ pub struct Source {
     pub line: u32,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for LayerSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The name must fit on one line, whatever characters it has.
         let file: String = self.file.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
@@ -69,7 +69,7 @@ impl fmt::Display for Source {
 #[derive(Clone, Copy)]
 pub struct Layers<'a> {
     /// Files that a person applied, the strongest first.
-    pub custom: &'a [PolicyFile],
+    pub custom: &'a [ParsedPolicy],
     /// Plugins that a person applied; each replaces a built-in plugin with the same name.
     pub frameworks: &'a [Framework],
     /// Environment of the server, if it is configured.
@@ -77,7 +77,7 @@ pub struct Layers<'a> {
     /// Facts about the machine, for hardware profiles.
     pub machine: &'a dyn Facts,
     /// The weakest layers.
-    pub built_in: &'a BuiltIn,
+    pub built_in: &'a BuiltInLayers,
 }
 
 /// A compiled policy.
@@ -86,17 +86,17 @@ pub struct Program {
     rules: Vec<EffectiveRule>,
     /// Rules that a layer switched off. The definition is known if it is in a custom layer itself; otherwise
     /// the rule is only a switch.
-    off: Vec<(Rule, Source)>,
+    switched_off: Vec<(Rule, LayerSource)>,
     settings: Settings,
     frameworks: Vec<Framework>,
     /// Names of frameworks that are not detected, because a file disables them.
-    ignored: Vec<Box<str>>,
+    disabled_frameworks: Vec<Box<str>>,
     /// Bit set of the action kinds that a rule carries out, not only reports.
-    acting: u32,
+    acting_kinds: u32,
     /// True if copies are kept in LRU order in any phase or by any rule.
-    keeps_recent: bool,
+    has_lru_copies: bool,
     /// Bounds learnt from measured outcomes.
-    learnt: Arc<Learnt>,
+    learnt: Arc<LearnedBounds>,
 }
 
 const _: () = assert!(ActionKind::ALL.len() <= u32::BITS as usize);
@@ -104,21 +104,22 @@ const _: () = assert!(ActionKind::ALL.len() <= u32::BITS as usize);
 /// Compares rules and settings, wherever they are defined and whatever was learnt since.
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
-        let off = |program: &Self| program.off.iter().map(|(rule, _)| rule.id.clone()).collect::<Vec<_>>();
+        let off =
+            |program: &Self| program.switched_off.iter().map(|(rule, _)| rule.id.clone()).collect::<Vec<_>>();
         self.rules == other.rules
             && self.settings == other.settings
-            && self.ignored == other.ignored
+            && self.disabled_frameworks == other.disabled_frameworks
             && off(self) == off(other)
     }
 }
 
 /// Rules and settings of one section of one layer.
-struct Part<'a> {
+struct LayerSection<'a> {
     layer: Layer,
     file: &'a Arc<str>,
     built_in: bool,
     rules: Vec<Rule>,
-    settings: &'a [Given],
+    settings: &'a [SettingOverride],
 }
 
 impl Program {
@@ -126,8 +127,8 @@ impl Program {
     ///
     /// # Errors
     /// Never, as a test checks: all files are embedded at compile time.
-    pub fn built_in() -> Result<Self, Diagnostics> {
-        Self::above_built_in(&[])
+    pub fn compile_built_in() -> Result<Self, Diagnostics> {
+        Self::compile_above_built_in(&[])
     }
 
     /// Compiles `custom` files above the built-in layers, without an environment and without facts about the
@@ -135,8 +136,8 @@ impl Program {
     ///
     /// # Errors
     /// All errors that only the files together show.
-    pub fn above_built_in(custom: &[PolicyFile]) -> Result<Self, Diagnostics> {
-        let built_in = &BuiltIn::load()?;
+    pub fn compile_above_built_in(custom: &[ParsedPolicy]) -> Result<Self, Diagnostics> {
+        let built_in = &BuiltInLayers::load()?;
         Self::compile(&Layers { custom, frameworks: &[], environment: None, machine: &NoFacts, built_in })
     }
 
@@ -147,7 +148,7 @@ impl Program {
     /// template, too many rules.
     pub fn compile(layers: &Layers<'_>) -> Result<Self, Diagnostics> {
         let mut compiler = Compiler::new(layers);
-        let parts = compiler.parts();
+        let parts = compiler.sections();
         let program = compiler.program(parts);
         match compiler.diagnostics {
             wrong if wrong.is_empty() => Ok(program),
@@ -159,12 +160,12 @@ impl Program {
     /// reported: the errors of [`Self::compile`], and references to missing definitions in every section.
     /// Definitions of unreadable files that may exist are passed, too, so that they are not reported as
     /// missing.
-    pub(super) fn wrong(layers: &Layers<'_>, lost: &Doubts) -> Vec<Diagnostic> {
+    pub(super) fn errors(layers: &Layers<'_>, unreadable: &PossibleDefinitions) -> Vec<Diagnostic> {
         let mut compiler = Compiler::new(layers);
-        compiler.doubts.take(lost);
-        let parts = compiler.parts();
-        compiler.check_idle();
-        compiler.check_stray();
+        compiler.doubts.merge(unreadable);
+        let parts = compiler.sections();
+        compiler.check_inactive_sections();
+        compiler.check_ineffective_rules();
         compiler.check_switches(&parts);
         compiler.program(parts);
         compiler.diagnostics
@@ -178,22 +179,22 @@ impl Program {
 
     /// Returns the rules that are switched off, and where. The definition of most is not known, only the id.
     #[must_use]
-    pub fn off(&self) -> &[(Rule, Source)] {
-        &self.off
+    pub fn switched_off(&self) -> &[(Rule, LayerSource)] {
+        &self.switched_off
     }
 
     /// True if a rule carries out actions of this kind, not only reports them. If false, rules need not be
     /// evaluated for it. Costs one bit test.
     #[must_use]
-    pub const fn acts(&self, kind: ActionKind) -> bool {
-        self.acting & 1 << kind as u32 != 0
+    pub const fn has_acting(&self, kind: ActionKind) -> bool {
+        self.acting_kinds & 1 << kind as u32 != 0
     }
 
     /// True if copies are kept in LRU order in any phase or by any rule that acts. If false, rules need not
     /// be evaluated for it. Costs one load.
     #[must_use]
-    pub const fn keeps_recent(&self) -> bool {
-        self.keeps_recent
+    pub const fn has_lru_copies(&self) -> bool {
+        self.has_lru_copies
     }
 
     /// Returns the effective settings.
@@ -204,13 +205,13 @@ impl Program {
 
     /// Returns the learnt bounds.
     #[must_use]
-    pub fn learnt(&self) -> &Learnt {
+    pub fn learnt(&self) -> &LearnedBounds {
         &self.learnt
     }
 
     /// Replaces the learnt bounds.
     #[must_use]
-    pub fn with_learnt(self, learnt: Learnt) -> Self {
+    pub fn with_learnt(self, learnt: LearnedBounds) -> Self {
         Self { learnt: Arc::new(learnt), ..self }
     }
 
@@ -222,8 +223,8 @@ impl Program {
 
     /// Returns the names of frameworks that are not detected, because a file disables them.
     #[must_use]
-    pub fn ignored_frameworks(&self) -> &[Box<str>] {
-        &self.ignored
+    pub fn disabled_frameworks(&self) -> &[Box<str>] {
+        &self.disabled_frameworks
     }
 
     /// Returns the frameworks for which the key, first bytes and user agent give enough evidence, with their
@@ -243,8 +244,8 @@ impl Program {
 
     /// True if a detected framework has a pattern of kind `hint` that matches `key`.
     #[must_use]
-    pub fn hints_at(&self, hint: Hint, key: &str) -> bool {
-        self.frameworks.iter().any(|one| one.hints_at(hint, key))
+    pub fn has_hint(&self, hint: Hint, key: &str) -> bool {
+        self.frameworks.iter().any(|one| one.has_hint(hint, key))
     }
 }
 
@@ -253,9 +254,9 @@ struct Compiler<'a> {
     frameworks: Vec<&'a Framework>,
     templates: Vec<&'a Template>,
     /// Bytes left for instances of templates.
-    room: usize,
+    bytes_left: usize,
     /// Definitions that may exist although they could not be read.
-    doubts: Doubts,
+    doubts: PossibleDefinitions,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -272,23 +273,23 @@ impl<'a> Compiler<'a> {
             .chain(frameworks.iter().flat_map(|one| &one.templates))
             .chain(&layers.built_in.defaults.templates)
             .collect();
-        let mut doubts = Doubts::default();
-        layers.custom.iter().for_each(|file| doubts.take(&file.notes.doubts));
-        layers.frameworks.iter().for_each(|one| doubts.take(&one.notes.doubts));
+        let mut doubts = PossibleDefinitions::default();
+        layers.custom.iter().for_each(|file| doubts.merge(&file.notes.doubts));
+        layers.frameworks.iter().for_each(|one| doubts.merge(&one.notes.doubts));
         let (room, diagnostics) = (INSTANCES_BYTES_MAX, Vec::new());
-        Self { layers, frameworks, templates, room, doubts, diagnostics }
+        Self { layers, frameworks, templates, bytes_left: room, doubts, diagnostics }
     }
 
     /// Returns the sections that apply, the strongest first.
-    fn parts(&mut self) -> Vec<Part<'a>> {
+    fn sections(&mut self) -> Vec<LayerSection<'a>> {
         let layers = self.layers;
         let mut parts = Vec::new();
         for file in layers.custom {
-            parts.push(self.file(file, Layer::Custom, false));
+            parts.push(self.file_section(file, Layer::Custom, false));
         }
         for file in layers.custom {
             let here = file.environments.iter().filter(|(name, _)| Some(*name) == layers.environment);
-            parts.extend(here.map(|(_, overrides)| Part {
+            parts.extend(here.map(|(_, overrides)| LayerSection {
                 layer: Layer::Environment,
                 file: &file.file,
                 built_in: false,
@@ -299,7 +300,7 @@ impl<'a> Compiler<'a> {
         for file in layers.custom {
             let fits = |condition: &super::rule::Condition| condition.holds(layers.machine).1;
             let here = file.hardware_profiles.iter().filter(|one| one.conditions.iter().all(fits));
-            parts.extend(here.map(|profile| Part {
+            parts.extend(here.map(|profile| LayerSection {
                 layer: Layer::Hardware,
                 file: &file.file,
                 built_in: false,
@@ -307,18 +308,18 @@ impl<'a> Compiler<'a> {
                 settings: &profile.overrides.settings,
             }));
         }
-        for framework in self.enabled() {
+        for framework in self.enabled_frameworks() {
             let built_in = self.layers.built_in.frameworks.iter().any(|one| std::ptr::eq(one, framework));
-            let rules = self.with_uses(
+            let rules = self.with_instances(
                 &framework.file,
                 &framework.rules,
-                &framework.uses,
+                &framework.instances,
                 Some(&framework.name).filter(|name| !name.is_empty()).map(|name| &**name),
             );
             if !built_in && !framework.notes.is_stored {
                 self.check_deletions(framework, &rules);
             }
-            parts.push(Part {
+            parts.push(LayerSection {
                 layer: Layer::Framework,
                 file: &framework.file,
                 built_in,
@@ -326,33 +327,43 @@ impl<'a> Compiler<'a> {
                 settings: &[],
             });
         }
-        parts.push(self.file(&layers.built_in.defaults, Layer::BuiltIn, true));
+        parts.push(self.file_section(&layers.built_in.defaults, Layer::BuiltIn, true));
         parts
     }
 
-    fn file(&mut self, file: &'a PolicyFile, layer: Layer, built_in: bool) -> Part<'a> {
-        let mut rules = self.with_uses(&file.file, &file.everywhere.rules, &file.uses, None);
+    fn file_section(&mut self, file: &'a ParsedPolicy, layer: Layer, built_in: bool) -> LayerSection<'a> {
+        let mut rules = self.with_instances(&file.file, &file.base.rules, &file.instances, None);
         for section in &file.frameworks {
             let path = format!("frameworks.{}", section.name);
             let is_there =
                 self.check_framework(&file.file, &section.name, (section.line, section.column), path);
             // The framework of the section is reported once, not again for each of its rules.
-            let told = |rule: &Rule| !is_there && rule.framework.as_ref() == Some(&section.name);
+            let is_reported = |rule: &Rule| !is_there && rule.framework.as_ref() == Some(&section.name);
             let rules_of = section.rules.iter().cloned();
             rules.extend(
-                rules_of.map(|rule| if told(&rule) { Rule { framework: None, ..rule } } else { rule }),
+                rules_of.map(|rule| if is_reported(&rule) { Rule { framework: None, ..rule } } else { rule }),
             );
         }
         self.check_ids(&file.file, &rules);
-        Part { layer, file: &file.file, built_in, rules, settings: &file.everywhere.settings }
+        LayerSection { layer, file: &file.file, built_in, rules, settings: &file.base.settings }
     }
 
     /// Returns rules together with the rules of template instances.
-    fn with_uses(&mut self, file: &str, rules: &[Rule], uses: &[Use], framework: Option<&str>) -> Vec<Rule> {
+    fn with_instances(
+        &mut self,
+        file: &str,
+        rules: &[Rule],
+        uses: &[TemplateInstance],
+        framework: Option<&str>,
+    ) -> Vec<Rule> {
         let mut rules = rules.to_vec();
         for one in uses {
-            let mut more =
-                one.rules(file, &self.templates, &mut self.room, (&mut self.doubts, &mut self.diagnostics));
+            let mut more = one.rules(
+                file,
+                &self.templates,
+                &mut self.bytes_left,
+                (&mut self.doubts, &mut self.diagnostics),
+            );
             for rule in &mut more {
                 if let Some(framework) = framework {
                     rule.framework.get_or_insert_with(|| framework.into());
@@ -367,7 +378,7 @@ impl<'a> Compiler<'a> {
                 break;
             }
             if rules.len() > RULES_MAX {
-                self.wrong(file, one.line(), format!("more than {RULES_MAX} rules"), String::new());
+                self.report(file, one.line(), format!("more than {RULES_MAX} rules"), String::new());
                 break;
             }
         }
@@ -375,7 +386,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Returns the plugins that are enabled. The strongest file with a section about a plugin decides.
-    fn enabled(&self) -> Vec<&'a Framework> {
+    fn enabled_frameworks(&self) -> Vec<&'a Framework> {
         self.frameworks.iter().copied().filter(|one| self.is_enabled(one)).collect()
     }
 
@@ -390,14 +401,14 @@ impl<'a> Compiler<'a> {
         self.diagnostics.len() >= DIAGNOSTICS_MAX
     }
 
-    fn wrong(&mut self, file: &str, line: u32, found: String, expected: String) {
+    fn report(&mut self, file: &str, line: u32, found: String, expected: String) {
         let (file, path) = (file.into(), String::new());
         self.diagnostics.push(Diagnostic { file, line, column: 1, path, expected, found, nearest: None });
     }
 
-    fn program(&mut self, parts: Vec<Part<'a>>) -> Program {
-        let settings = Settings::of(parts.iter().map(|part| (part.layer, part.file, part.settings)));
-        let (mut rules, mut off, mut seen) = (Vec::new(), Vec::<(Rule, Source)>::new(), HashSet::new());
+    fn program(&mut self, parts: Vec<LayerSection<'a>>) -> Program {
+        let settings = Settings::merge(parts.iter().map(|part| (part.layer, part.file, part.settings)));
+        let (mut rules, mut off, mut seen) = (Vec::new(), Vec::<(Rule, LayerSource)>::new(), HashSet::new());
         let mut switches = HashMap::<Box<str>, usize>::new();
         for part in parts {
             for rule in part.rules {
@@ -406,13 +417,14 @@ impl<'a> Compiler<'a> {
                 if !seen.insert(rule.id.clone()) {
                     // A custom layer below the switch has the only definition of the rule, so it is kept for
                     // display.
-                    let tells = part.layer < Layer::Framework && !rule.is_switch();
-                    if let Some(at) = tells.then(|| switches.remove(&rule.id)).flatten() {
+                    let is_definition = part.layer < Layer::Framework && !rule.is_switch();
+                    if let Some(at) = is_definition.then(|| switches.remove(&rule.id)).flatten() {
                         off[at].0 = Rule { enabled: false, ..rule };
                     }
                     continue;
                 }
-                let source = Source { layer: part.layer, file: Arc::clone(part.file), line: rule.line.0 };
+                let source =
+                    LayerSource { layer: part.layer, file: Arc::clone(part.file), line: rule.line.0 };
                 if rule.enabled {
                     rules.push(EffectiveRule::new(rule, source));
                 } else {
@@ -426,7 +438,7 @@ impl<'a> Compiler<'a> {
         if rules.len() > RULES_MAX {
             let file = self.layers.custom.first().map_or("", |file| &*file.file);
             let found = format!("{} rules", rules.len());
-            self.wrong(file, 1, found, format!("at most {RULES_MAX} of all layers"));
+            self.report(file, 1, found, format!("at most {RULES_MAX} of all layers"));
         }
         rules.sort_by(|a, b| b.rule.priority.cmp(&a.rule.priority).then_with(|| a.rule.id.cmp(&b.rule.id)));
         off.sort_by(|a, b| a.0.id.cmp(&b.0.id));
@@ -438,15 +450,25 @@ impl<'a> Compiler<'a> {
         let actions = rules.iter().flat_map(|rule: &EffectiveRule| &rule.rule.actions);
         let acting = actions.filter(|action| action.stance == Some(Stance::Act));
         let acting = acting.fold(0, |all, action| all | 1 << action.kind as u32);
-        let keeps_recent = keeps_recent(&settings, &rules);
+        let keeps_recent = has_lru_copies(&settings, &rules);
         let learnt = Arc::default();
-        Program { rules, off, settings, frameworks, ignored, acting, keeps_recent, learnt }
+        Program {
+            rules,
+            switched_off: off,
+            settings,
+            frameworks,
+            disabled_frameworks: ignored,
+            acting_kinds: acting,
+            has_lru_copies: keeps_recent,
+            learnt,
+        }
     }
 }
 
-fn keeps_recent(settings: &Settings, rules: &[EffectiveRule]) -> bool {
-    let is_lru = |(action, wish): (&Action, &Wish)| {
-        let is_lru = matches!(wish, Wish::Copy { keep: true, policy: Some(CachePolicy::Lru), .. });
+fn has_lru_copies(settings: &Settings, rules: &[EffectiveRule]) -> bool {
+    let is_lru = |(action, request): (&Action, &ActionRequest)| {
+        let is_lru =
+            matches!(request, ActionRequest::Copy { keep: true, policy: Some(CachePolicy::Lru), .. });
         is_lru && action.stance == Some(Stance::Act)
     };
     let mut phases = std::iter::once(None).chain(Phase::ALL.iter().copied().map(Some));
@@ -457,7 +479,7 @@ fn keeps_recent(settings: &Settings, rules: &[EffectiveRule]) -> bool {
 /// Sets the stance of each action: its own, otherwise the rule's, otherwise the layer's default.
 fn with_stances(mut rule: Rule, built_in: bool) -> Rule {
     for action in &mut rule.actions {
-        let of_layer = if built_in && action.kind.is_for_a_person() { Stance::Observe } else { Stance::Act };
+        let of_layer = if built_in && action.kind.is_person_only() { Stance::Observe } else { Stance::Act };
         action.stance = Some(action.stance.or(rule.stance).unwrap_or(of_layer));
     }
     rule.stance = None;

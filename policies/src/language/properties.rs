@@ -3,7 +3,7 @@
 //! A row gives the condition type of a property, its word, the kind of its values and its meaning. The
 //! parser, JSON Schema, documentation and evaluation are all derived from it.
 
-use super::value::Kind;
+use super::value::ValueKind;
 use super::words::{AccessPattern, Environment, FileType, ModelFileKind, Phase, Tier, Word, words};
 
 words! {
@@ -28,11 +28,11 @@ pub struct PropertyRow {
     /// The property.
     pub property: Property,
     /// The condition type.
-    pub of: ConditionType,
+    pub condition_type: ConditionType,
     /// The property's word. A word that ends with a dot is followed by a name, as in `tags.NAME`.
     pub word: &'static str,
     /// Kind of its values.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Description.
     pub doc: &'static str,
 }
@@ -46,7 +46,7 @@ impl PropertyRow {
 
     /// Returns the word as in the documentation.
     #[must_use]
-    pub fn shown(&self) -> String {
+    pub fn display_word(&self) -> String {
         if self.is_named() { format!("{}NAME", self.word) } else { self.word.to_owned() }
     }
 }
@@ -62,7 +62,7 @@ macro_rules! properties {
         /// The table.
         pub const PROPERTIES: &[PropertyRow] = &[$(PropertyRow {
             property: Property::$Name,
-            of: ConditionType::$Of,
+            condition_type: ConditionType::$Of,
             word: $word,
             kind: $kind,
             doc: concat!($($doc),+).trim_ascii(),
@@ -72,83 +72,83 @@ macro_rules! properties {
 
 properties! {
     /// Bytes of the whole object.
-    Size = FileContext "size" Kind::Bytes;
+    Size = FileContext "size" ValueKind::Bytes;
     /// Kind of the file.
-    Type = FileContext "type" Kind::Word(FileType::WORDS);
+    Type = FileContext "type" ValueKind::Word(FileType::WORDS);
     /// Part of the name after the last dot, such as `tar`.
-    Extension = FileContext "extension" Kind::Text;
+    Extension = FileContext "extension" ValueKind::Text;
     /// Folders of the key with the last slash, such as `imagenet/train/`; empty without folders.
-    Path = FileContext "path" Kind::Text;
+    Path = FileContext "path" ValueKind::Text;
     /// Part of the key after the last slash.
-    Name = FileContext "name" Kind::Text;
+    Name = FileContext "name" ValueKind::Text;
     /// The whole key.
-    Key = FileContext "key" Kind::Text;
+    Key = FileContext "key" ValueKind::Text;
     /// The bucket.
-    Bucket = FileContext "bucket" Kind::Text;
+    Bucket = FileContext "bucket" ValueKind::Text;
     /// Names of the tags.
-    Tags = FileContext "tags" Kind::List;
+    Tags = FileContext "tags" ValueKind::List;
     /// Tag with this name.
-    Tag = FileContext "tags." Kind::Text;
+    Tag = FileContext "tags." ValueKind::Text;
     /// Names of the user metadata.
-    Metadata = FileContext "metadata" Kind::List;
+    Metadata = FileContext "metadata" ValueKind::List;
     /// User metadata with this name.
-    MetadataEntry = FileContext "metadata." Kind::Text;
+    MetadataEntry = FileContext "metadata." ValueKind::Text;
     /// Content of a model file.
-    ModelFileKind = FileContext "model_file_kind" Kind::Word(ModelFileKind::WORDS);
+    ModelFileKind = FileContext "model_file_kind" ValueKind::Word(ModelFileKind::WORDS);
     /// Age of the checkpoint of the object in checkpoints: 0 is the newest complete one.
-    CheckpointGeneration = FileContext "checkpoint_generation" Kind::Number;
+    CheckpointGeneration = FileContext "checkpoint_generation" ValueKind::Number;
     /// Time since the object was written.
-    Age = FileContext "age" Kind::Duration;
+    Age = FileContext "age" ValueKind::Duration;
     /// Tier that holds the bytes.
-    Tier = FileContext "tier" Kind::Word(Tier::WORDS);
+    Tier = FileContext "tier" ValueKind::Word(Tier::WORDS);
     /// Order in which the workload reads the dataset.
-    Pattern = AccessPattern "pattern" Kind::Word(AccessPattern::WORDS);
+    Pattern = AccessPattern "pattern" ValueKind::Word(AccessPattern::WORDS);
     /// Recent reads per hour.
-    Frequency = AccessPattern "frequency" Kind::Number;
+    Frequency = AccessPattern "frequency" ValueKind::Number;
     /// Time since the last read before this one.
-    Recency = AccessPattern "recency" Kind::Duration;
+    Recency = AccessPattern "recency" ValueKind::Duration;
     /// Whole passes of the workload over the dataset; the first one counts when the second begins. Repeated
     /// reads without passes do not count.
-    EpochCount = AccessPattern "epoch_count" Kind::Number;
+    EpochCount = AccessPattern "epoch_count" ValueKind::Number;
     /// Reads since the object was written here, including this one; known for the objects that were read
     /// last, a million at most.
-    Reads = AccessPattern "reads" Kind::Number;
+    Reads = AccessPattern "reads" ValueKind::Number;
     /// Dataset of the object.
-    Dataset = AccessPattern "dataset" Kind::Text;
+    Dataset = AccessPattern "dataset" ValueKind::Text;
     /// Number of workloads that read the dataset now.
-    Workloads = AccessPattern "workloads" Kind::Number;
+    Workloads = AccessPattern "workloads" ValueKind::Number;
     /// Frameworks detected by key, content and user agent.
-    Framework = WorkloadContext "framework" Kind::List;
+    Framework = WorkloadContext "framework" ValueKind::List;
     /// Activity of the workload.
-    Phase = WorkloadContext "phase" Kind::Word(Phase::WORDS);
+    Phase = WorkloadContext "phase" ValueKind::Word(Phase::WORDS);
     /// Id of the workload.
-    WorkloadId = WorkloadContext "id" Kind::Text;
+    WorkloadId = WorkloadContext "id" ValueKind::Text;
     /// Name that the workload gives itself.
-    WorkloadName = WorkloadContext "name" Kind::Text;
+    WorkloadName = WorkloadContext "name" ValueKind::Text;
     /// Objects, or samples of a shard, that the workload reads at once.
-    BatchSize = WorkloadContext "batch_size" Kind::Number;
+    BatchSize = WorkloadContext "batch_size" ValueKind::Number;
     /// User agent of the requests.
-    UserAgent = WorkloadContext "user_agent" Kind::Text;
+    UserAgent = WorkloadContext "user_agent" ValueKind::Text;
     /// Number of processes that read for the workload.
-    Workers = WorkloadContext "workers" Kind::Number;
+    Workers = WorkloadContext "workers" ValueKind::Number;
     /// Fill level of the hot tier.
-    HotFill = SystemContext "tier_fill.hot" Kind::Percent;
+    HotFill = SystemContext "tier_fill.hot" ValueKind::Percent;
     /// Fill level of the cold tier.
-    ColdFill = SystemContext "tier_fill.cold" Kind::Percent;
+    ColdFill = SystemContext "tier_fill.cold" ValueKind::Percent;
     /// Fill level of the space for clean copies.
-    CopiesFill = SystemContext "tier_fill.copies" Kind::Percent;
+    CopiesFill = SystemContext "tier_fill.copies" ValueKind::Percent;
     /// Fill level of the memory tier.
-    MemoryFill = SystemContext "memory_fill" Kind::Percent;
+    MemoryFill = SystemContext "memory_fill" ValueKind::Percent;
     /// Memory of the machine.
-    Memory = SystemContext "memory" Kind::Bytes;
+    Memory = SystemContext "memory" ValueKind::Bytes;
     /// Current read rate from upstreams.
-    Bandwidth = SystemContext "bandwidth" Kind::Rate;
+    Bandwidth = SystemContext "bandwidth" ValueKind::Rate;
     /// Recent time to the first byte of an upstream.
-    UpstreamLatency = SystemContext "upstream_latency" Kind::Duration;
+    UpstreamLatency = SystemContext "upstream_latency" ValueKind::Duration;
     /// Accelerators that the workload or the hardware profile declares.
-    GpuCount = SystemContext "gpu_count" Kind::Number;
+    GpuCount = SystemContext "gpu_count" ValueKind::Number;
     /// Environment of the server.
-    Environment = SystemContext "environment" Kind::Word(Environment::WORDS);
+    Environment = SystemContext "environment" ValueKind::Word(Environment::WORDS);
 }
 
 /// Properties of `file_pattern`: the parts of a key, each compared with one pattern.
@@ -166,7 +166,7 @@ impl Property {
 pub fn properties_of(of: ConditionType) -> impl Iterator<Item = &'static PropertyRow> {
     PROPERTIES.iter().filter(move |row| match of {
         ConditionType::FilePattern => PATTERN_PROPERTIES.contains(&row.property),
-        _ => row.of == of,
+        _ => row.condition_type == of,
     })
 }
 

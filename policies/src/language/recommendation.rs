@@ -1,12 +1,12 @@
 //! Recommendations for one object: read-ahead depth, whether a copy is kept and with which priority, and the
 //! reason.
 
+use super::action_request::ActionRequest;
 use super::actions::Aspect;
+use super::evaluation::PolicyEvaluation;
 use super::program::Program;
 use super::resolve::resolve;
 use super::settings::Setting;
-use super::verdict::Verdict;
-use super::wish::Wish;
 use super::words::{CachePolicy, Phase, Priority, Strategy};
 
 /// A recommendation for one object, from the rules that act and, where no rule decides, from the settings.
@@ -31,7 +31,7 @@ pub struct Recommendation {
 impl Program {
     /// Derives the recommendation from `verdict` in a phase. The bounds of the settings apply to rules, too.
     #[must_use]
-    pub fn recommend(&self, verdict: &Verdict<'_>, phase: Option<Phase>) -> Recommendation {
+    pub fn recommend(&self, verdict: &PolicyEvaluation<'_>, phase: Option<Phase>) -> Recommendation {
         let settings = self.settings();
         let resolved = resolve(verdict.due.iter().copied());
         let mut recommendation = Recommendation {
@@ -43,25 +43,25 @@ impl Program {
             prefetch_strategy: settings.prefetch(phase),
             reason: verdict.reason(),
         };
-        let wish = |aspect| resolved.of(aspect).map(|due| due.wish);
-        match resolved.done.iter().find(|due| due.is_of_copies()).map(|due| due.wish) {
-            Some(Wish::Copy { keep, policy, priority, .. }) => {
+        let request = |aspect| resolved.deciding(aspect).map(|due| due.request);
+        match resolved.done.iter().find(|due| due.is_copy_decision()).map(|due| due.request) {
+            Some(ActionRequest::Copy { keep, policy, priority, .. }) => {
                 recommendation.cache = *keep;
                 recommendation.cache_policy = policy.unwrap_or(recommendation.cache_policy);
                 recommendation.cache_priority = *priority;
             }
-            Some(Wish::Stream { keep, .. }) => recommendation.cache = *keep,
+            Some(ActionRequest::Stream { keep, .. }) => recommendation.cache = *keep,
             _ => {}
         }
         // A copy that is evicted at once is not kept.
         recommendation.cache &=
-            !matches!(wish(Aspect::Eviction), Some(Wish::Evict { after }) if after.is_zero());
+            !matches!(request(Aspect::Eviction), Some(ActionRequest::Evict { after }) if after.is_zero());
         recommendation.cache_policy = match (recommendation.cache, recommendation.cache_policy) {
             (false, _) => CachePolicy::None,
             (true, CachePolicy::None) => CachePolicy::TrainingAware,
             (true, policy) => policy,
         };
-        if let Some(Wish::Prefetch { depth, bytes_max, strategy, .. }) = wish(Aspect::Prefetch) {
+        if let Some(ActionRequest::Prefetch { depth, bytes_max, strategy, .. }) = request(Aspect::Prefetch) {
             recommendation.prefetch_depth = settings.depth_within(*depth);
             recommendation.prefetch_bytes = recommendation.prefetch_bytes.min(*bytes_max);
             recommendation.prefetch_strategy = *strategy;

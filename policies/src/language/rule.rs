@@ -1,8 +1,8 @@
 //! A rule: its conditions, and the actions that run when it matches.
 
 use super::actions::{ActionKind, Parameter};
-use super::diagnostic::Spot;
-use super::operators::{Operator, Test};
+use super::diagnostic::TextPosition;
+use super::operators::{CompiledComparison, Operator};
 use super::properties::{ConditionType, Property};
 use super::value::Value;
 use super::words::{Stance, Word};
@@ -10,7 +10,7 @@ use std::fmt;
 
 mod read;
 
-pub(super) use read::{PRIORITY_MAX, ReadRule, operators_for};
+pub(super) use read::{PRIORITY_MAX, ParsedRule, operators_for};
 
 /// A rule of a file, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub struct Rule {
     /// Framework that must be detected for the rule to be tried.
     pub framework: Option<Box<str>>,
     /// Path and position of the field `framework`.
-    pub(super) framework_at: At,
+    pub(super) framework_at: FieldLocation,
     /// Number of conditions that must hold.
     pub matching: Match,
     /// The conditions, in the order of the file.
@@ -38,14 +38,14 @@ pub struct Rule {
     /// The actions, in the order in which they run.
     pub actions: Vec<Action>,
     /// Line at which the rule begins.
-    pub line: Line,
+    pub line: RuleLine,
 }
 
 /// A line of a file. All lines compare equal, so that equal rules at different lines are equal.
 #[derive(Clone, Copy, Debug)]
-pub struct Line(pub u32);
+pub struct RuleLine(pub u32);
 
-impl PartialEq for Line {
+impl PartialEq for RuleLine {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -53,9 +53,9 @@ impl PartialEq for Line {
 
 /// A path and a position. All compare equal, like lines.
 #[derive(Clone, Debug, Default)]
-pub(super) struct At(pub(super) Option<(String, Spot)>);
+pub(super) struct FieldLocation(pub(super) Option<(String, TextPosition)>);
 
-impl PartialEq for At {
+impl PartialEq for FieldLocation {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -76,7 +76,7 @@ pub enum Match {
 #[derive(Clone, Debug)]
 pub struct Condition {
     /// Type of the condition: the facts that it inspects.
-    pub of: ConditionType,
+    pub condition_type: ConditionType,
     /// Property that is compared.
     pub property: Property,
     /// Name of the tag or metadata entry; otherwise empty.
@@ -87,13 +87,13 @@ pub struct Condition {
     pub value: Value,
     /// Weight for a threshold match, 0 to 1.
     pub weight: f64,
-    pub(super) test: Test,
+    pub(super) comparison: CompiledComparison,
 }
 
 /// Compares all fields but the compiled comparison, which is derived from the others.
 impl PartialEq for Condition {
     fn eq(&self, other: &Self) -> bool {
-        let key = |c: &Self| (c.of, c.property, c.operator, c.weight.to_bits());
+        let key = |c: &Self| (c.condition_type, c.property, c.operator, c.weight.to_bits());
         key(self) == key(other) && self.name == other.name && self.value == other.value
     }
 }
@@ -192,6 +192,6 @@ impl Action {
     /// Returns the word of a parameter.
     #[must_use]
     pub fn word<W: Word>(&self, parameter: Parameter) -> Option<W> {
-        W::of(self.value(parameter)?.text()?)
+        W::from_word(self.value(parameter)?.text()?)
     }
 }

@@ -4,18 +4,18 @@
 //! only several values show together (such as duplicate ids), errors that only the pattern compiler finds,
 //! and ranges of values with units.
 
-use super::actions::{ALIASES, ActionKind, sizes_of};
+use super::actions::{ALIASES, ActionKind, range_sizes};
 use super::file::{OVERRIDE_FIELDS, PROFILE_FIELDS};
 use super::framework::Hint;
 use super::limits::{
     ACTIONS_MAX, CONDITIONS_MAX, FIRST_BYTES, ITEMS_MAX, NAME_BYTES_MAX, NUMBER_MAX, PARAMETERS_MAX,
     PATTERN_BYTES_MAX, RULES_MAX,
 };
-use super::operators::{Operator, Shape};
+use super::operators::{Operator, ValueForm};
 use super::properties::{ConditionType, PropertyRow, properties_of};
 use super::rule::{PRIORITY_MAX, operators_for};
 use super::settings::SETTINGS;
-use super::value::{Kind, json_number};
+use super::value::{ValueKind, json_number};
 use super::words::{Environment, Stance, Word};
 use serde_json::{Map, Value as Json, json};
 
@@ -28,7 +28,7 @@ pub fn schema() -> Json {
             ("settings", json!({"$ref": "#/$defs/settings"})),
             ("rules", json!({"$ref": "#/$defs/rules"})),
         ];
-        closed(all.into_iter().filter(|(name, _)| fields.contains(name)), required)
+        closed_object(all.into_iter().filter(|(name, _)| fields.contains(name)), required)
     };
     let environments = Environment::ALL.iter().map(|one| (one.name(), overrides(OVERRIDE_FIELDS, &[])));
     let profile = overrides(PROFILE_FIELDS, &["conditions"]);
@@ -48,7 +48,7 @@ pub fn schema() -> Json {
             "templates": list(template(), 0, RULES_MAX),
             "use": list(instance(), 0, RULES_MAX),
             "frameworks": {"type": "object", "additionalProperties": framework_section()},
-            "environments": closed(environments, &[]),
+            "environments": closed_object(environments, &[]),
             "hardware_profiles": {"type": "object", "propertyNames": name(), "additionalProperties": profile},
         },
         "required": ["version"],
@@ -61,21 +61,21 @@ pub fn schema() -> Json {
 #[must_use]
 pub fn framework_schema() -> Json {
     let confidence = || ("confidence", json!({"type": "number", "minimum": 0, "maximum": 1}));
-    let evidence = || closed([("pattern", pattern()), confidence()], &["pattern", "confidence"]);
+    let evidence = || closed_object([("pattern", pattern()), confidence()], &["pattern", "confidence"]);
     let magic = [
         ("offset", json!({"type": "integer", "minimum": 0, "maximum": FIRST_BYTES - 1})),
         ("hex", json!({"type": "string", "pattern": "^ *([0-9a-fA-F] *[0-9a-fA-F] *)+$"})),
         ("text", long_text(FIRST_BYTES)),
         confidence(),
     ];
-    let mut magic = closed(magic, &["confidence"]);
+    let mut magic = closed_object(magic, &["confidence"]);
     magic["oneOf"] = json!([{"required": ["hex"]}, {"required": ["text"]}]);
     let detect = [
         ("keys", list(evidence(), 0, ITEMS_MAX)),
         ("magic", list(magic, 0, ITEMS_MAX)),
         ("user_agents", list(evidence(), 0, ITEMS_MAX)),
     ];
-    let mut detect = closed(detect, &[]);
+    let mut detect = closed_object(detect, &[]);
     detect["minProperties"] = 1.into();
     let hint = |hint: &Hint| {
         let schema = json!({"oneOf": [pattern(), list(pattern(), 0, ITEMS_MAX)]});
@@ -86,12 +86,12 @@ pub fn framework_schema() -> Json {
         ("framework", name()),
         ("description", text()),
         ("detect", detect),
-        ("hints", closed(Hint::ALL.iter().map(hint), &[])),
+        ("hints", closed_object(Hint::ALL.iter().map(hint), &[])),
         ("rules", json!({"$ref": "#/$defs/rules"})),
         ("templates", list(template(), 0, RULES_MAX)),
         ("use", list(instance(), 0, RULES_MAX)),
     ];
-    let mut schema = closed(fields, &["version", "framework", "detect"]);
+    let mut schema = closed_object(fields, &["version", "framework", "detect"]);
     schema["$schema"] = DRAFT.into();
     schema["title"] = "mlgw framework plugin".into();
     schema["$defs"] = rule_definitions();
@@ -111,7 +111,7 @@ fn rule_definitions() -> Json {
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// Returns the schema of an object with these fields and no others.
-fn closed<'a>(fields: impl IntoIterator<Item = (&'a str, Json)>, required: &[&str]) -> Json {
+fn closed_object<'a>(fields: impl IntoIterator<Item = (&'a str, Json)>, required: &[&str]) -> Json {
     let fields: Map<_, _> = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     json!({"type": "object", "properties": fields, "required": required, "additionalProperties": false})
 }
@@ -157,41 +157,41 @@ fn bounded(mut schema: Json) -> Json {
 }
 
 /// Returns the schema of values of a kind.
-fn kind(kind: Kind) -> Json {
+fn kind(kind: ValueKind) -> Json {
     match kind {
-        Kind::Text => text(),
-        Kind::Word(words) => json!({"enum": words}),
-        Kind::Number => bounded(json!({"type": "number"})),
-        Kind::Count => json!({"type": "integer", "minimum": 0, "maximum": json_number(NUMBER_MAX)}),
-        Kind::Flag => json!({"type": "boolean"}),
-        Kind::List => list(text(), 1, ITEMS_MAX),
-        Kind::Percent | Kind::Bytes | Kind::Rate | Kind::Duration => {
-            json!({"type": "string", "pattern": format!("^{}$", written(kind))})
+        ValueKind::Text => text(),
+        ValueKind::Word(words) => json!({"enum": words}),
+        ValueKind::Number => bounded(json!({"type": "number"})),
+        ValueKind::Count => json!({"type": "integer", "minimum": 0, "maximum": json_number(NUMBER_MAX)}),
+        ValueKind::Flag => json!({"type": "boolean"}),
+        ValueKind::List => list(text(), 1, ITEMS_MAX),
+        ValueKind::Percent | ValueKind::Bytes | ValueKind::Rate | ValueKind::Duration => {
+            json!({"type": "string", "pattern": format!("^{}$", text_form_regex(kind))})
         }
     }
 }
 
 /// Returns a regular expression, without anchors, of the text form of a kind.
-fn written(kind: Kind) -> String {
+fn text_form_regex(kind: ValueKind) -> String {
     const AMOUNT: &str = "[0-9]+(\\.[0-9]+)?";
     const BYTES: &str = "([kKmMgGtT][iI]?)?[bB]";
     match kind {
-        Kind::Percent => "(0*100(\\.0+)?|0*[0-9]{1,2}(\\.[0-9]+)?) *%".to_owned(),
-        Kind::Bytes => format!("{AMOUNT} *{BYTES}"),
-        Kind::Rate => format!("{AMOUNT} *{BYTES}/s"),
-        Kind::Duration => format!("{AMOUNT} *(d|h|m|s|ms|us)"),
-        Kind::Number | Kind::Count => format!("-?{AMOUNT}([eE][+-]?[0-9]+)?"),
-        Kind::Word(words) => format!("({})", words.join("|")),
-        Kind::Flag => "(true|false)".to_owned(),
-        Kind::Text | Kind::List => ".*".to_owned(),
+        ValueKind::Percent => "(0*100(\\.0+)?|0*[0-9]{1,2}(\\.[0-9]+)?) *%".to_owned(),
+        ValueKind::Bytes => format!("{AMOUNT} *{BYTES}"),
+        ValueKind::Rate => format!("{AMOUNT} *{BYTES}/s"),
+        ValueKind::Duration => format!("{AMOUNT} *(d|h|m|s|ms|us)"),
+        ValueKind::Number | ValueKind::Count => format!("-?{AMOUNT}([eE][+-]?[0-9]+)?"),
+        ValueKind::Word(words) => format!("({})", words.join("|")),
+        ValueKind::Flag => "(true|false)".to_owned(),
+        ValueKind::Text | ValueKind::List => ".*".to_owned(),
     }
 }
 
 /// Returns the schema of a kind within the range of its row. Values with a unit are texts, whose range a
 /// schema cannot bound.
-fn within(of: Kind, range: Option<(&str, &str)>) -> Json {
+fn kind_within(of: ValueKind, range: Option<(&str, &str)>) -> Json {
     let mut schema = kind(of);
-    if let (Kind::Number | Kind::Count, Some((low, high))) = (of, sizes_of(of, range)) {
+    if let (ValueKind::Number | ValueKind::Count, Some((low, high))) = (of, range_sizes(of, range)) {
         schema["minimum"] = json_number(low);
         schema["maximum"] = json_number(high);
     }
@@ -201,7 +201,7 @@ fn within(of: Kind, range: Option<(&str, &str)>) -> Json {
 fn settings() -> Json {
     let mut fields = Map::new();
     for row in SETTINGS {
-        let schema = described(within(row.kind, row.range), row.doc);
+        let schema = described(kind_within(row.kind, row.range), row.doc);
         for member in row.members {
             fields.insert(format!("{}.{member}", row.word), schema.clone());
         }
@@ -224,12 +224,12 @@ fn rule() -> Json {
         ("framework", name()),
         (
             "match",
-            json!({"oneOf": [{"enum": ["all", "any"]}, closed([("threshold", threshold)], &["threshold"])]}),
+            json!({"oneOf": [{"enum": ["all", "any"]}, closed_object([("threshold", threshold)], &["threshold"])]}),
         ),
         ("conditions", list(json!({"$ref": "#/$defs/condition"}), 0, CONDITIONS_MAX)),
         ("actions", list(json!({"$ref": "#/$defs/action"}), 0, ACTIONS_MAX)),
     ];
-    let mut rule = closed(fields, &["id"]);
+    let mut rule = closed_object(fields, &["id"]);
     // A rule that is switched off needs no conditions and actions.
     rule["if"] = json!({"properties": {"enabled": {"const": false}}, "required": ["enabled"]});
     rule["else"] = json!({
@@ -246,9 +246,9 @@ fn conditions() -> Vec<Json> {
         for row in properties_of(*of) {
             let mut operators: Vec<_> = operators_for(*of, row.kind).collect();
             while let Some(first) = operators.first().copied() {
-                let shape = first.shape(row.kind);
+                let shape = first.value_form(row.kind);
                 let same: Vec<_> =
-                    operators.iter().copied().filter(|one| one.shape(row.kind) == shape).collect();
+                    operators.iter().copied().filter(|one| one.value_form(row.kind) == shape).collect();
                 operators.retain(|one| !same.contains(one));
                 schemas.extend(shape.map(|shape| condition(*of, row, &same, shape)));
             }
@@ -257,7 +257,7 @@ fn conditions() -> Vec<Json> {
     schemas
 }
 
-fn condition(of: ConditionType, row: &PropertyRow, operators: &[Operator], shape: Shape) -> Json {
+fn condition(of: ConditionType, row: &PropertyRow, operators: &[Operator], shape: ValueForm) -> Json {
     let property = if row.is_named() {
         let most = 2 * NAME_BYTES_MAX;
         json!({"type": "string", "pattern": format!("^{}.{{1,{most}}}$", row.word.replace('.', "\\."))})
@@ -265,11 +265,11 @@ fn condition(of: ConditionType, row: &PropertyRow, operators: &[Operator], shape
         json!({"const": row.word})
     };
     let (value, required): (_, &[&str]) = match shape {
-        Shape::One(of) => (kind(of), &["type", "property", "operator", "value"]),
-        Shape::Pattern => (pattern(), &["type", "property", "operator", "value"]),
-        Shape::Some(of) => (list(kind(of), 1, ITEMS_MAX), &["type", "property", "operator", "value"]),
-        Shape::Pair(of) => (list(kind(of), 2, 2), &["type", "property", "operator", "value"]),
-        Shape::Flag => (kind(Kind::Flag), &["type", "property", "operator"]),
+        ValueForm::One(of) => (kind(of), &["type", "property", "operator", "value"]),
+        ValueForm::Pattern => (pattern(), &["type", "property", "operator", "value"]),
+        ValueForm::Some(of) => (list(kind(of), 1, ITEMS_MAX), &["type", "property", "operator", "value"]),
+        ValueForm::Pair(of) => (list(kind(of), 2, 2), &["type", "property", "operator", "value"]),
+        ValueForm::Flag => (kind(ValueKind::Flag), &["type", "property", "operator"]),
     };
     let words: Vec<_> = operators.iter().map(|one| one.name()).collect();
     let fields = [
@@ -279,7 +279,7 @@ fn condition(of: ConditionType, row: &PropertyRow, operators: &[Operator], shape
         ("value", value),
         ("weight", json!({"type": "number", "minimum": 0, "maximum": 1})),
     ];
-    closed(fields, required)
+    closed_object(fields, required)
 }
 
 fn actions() -> Vec<Json> {
@@ -287,7 +287,7 @@ fn actions() -> Vec<Json> {
         let aliases = ALIASES.iter().filter(|(_, kind)| kind == action).map(|(alias, _)| *alias);
         let words: Vec<_> = std::iter::once(action.name()).chain(aliases).collect();
         let parameters = action.rows().iter().map(|row| {
-            let mut schema = described(within(row.kind, row.range), row.doc);
+            let mut schema = described(kind_within(row.kind, row.range), row.doc);
             if let Some(default) = row.default_value() {
                 schema["default"] = default.to_json();
             }
@@ -298,9 +298,9 @@ fn actions() -> Vec<Json> {
             ("type", described(json!({"enum": words}), action.doc())),
             ("target", target),
             ("stance", json!({"enum": Stance::WORDS})),
-            ("parameters", closed(parameters, &[])),
+            ("parameters", closed_object(parameters, &[])),
         ];
-        closed(fields, &["type"])
+        closed_object(fields, &["type"])
     };
     ActionKind::ALL.iter().map(action).collect()
 }
@@ -308,7 +308,7 @@ fn actions() -> Vec<Json> {
 /// Returns the schema of a template. Any value in its rules can be a placeholder; instances are checked when
 /// they are read.
 fn template() -> Json {
-    let parameters: Vec<_> = Kind::PARAMETERS.iter().map(|kind| parameter(*kind)).collect();
+    let parameters: Vec<_> = ValueKind::PARAMETERS.iter().map(|kind| parameter(*kind)).collect();
     let fields = [
         ("id", name()),
         ("name", text()),
@@ -317,10 +317,10 @@ fn template() -> Json {
         ("parameters", list(json!({"oneOf": parameters}), 0, PARAMETERS_MAX)),
         ("rules", list(json!({"type": "object"}), 1, RULES_MAX)),
     ];
-    closed(fields, &["id", "rules"])
+    closed_object(fields, &["id", "rules"])
 }
 
-fn parameter(of: Kind) -> Json {
+fn parameter(of: ValueKind) -> Json {
     let fields = [
         ("name", name()),
         ("kind", json!({"const": of.name()})),
@@ -328,7 +328,7 @@ fn parameter(of: Kind) -> Json {
         ("description", text()),
         ("required", json!({"type": "boolean"})),
     ];
-    let mut parameter = closed(fields, &["name", "kind"]);
+    let mut parameter = closed_object(fields, &["name", "kind"]);
     parameter["if"] = json!({"properties": {"required": {"const": false}}, "required": ["required"]});
     parameter["then"] = json!({"required": ["default"]});
     parameter
@@ -336,22 +336,22 @@ fn parameter(of: Kind) -> Json {
 
 fn instance() -> Json {
     let fields = [("id", name()), ("template", name()), ("parameters", json!({"type": "object"}))];
-    closed(fields, &["id", "template"])
+    closed_object(fields, &["id", "template"])
 }
 
 fn framework_section() -> Json {
-    closed([("enabled", json!({"type": "boolean"})), ("rules", json!({"$ref": "#/$defs/rules"}))], &[])
+    closed_object([("enabled", json!({"type": "boolean"})), ("rules", json!({"$ref": "#/$defs/rules"}))], &[])
 }
 
 fn comparisons() -> Json {
     let rows = properties_of(ConditionType::SystemContext);
     let fields = rows.map(|row| {
         let signs = if row.kind.is_ordered() { "(>=|<=|!=|>|<|=)?" } else { "(!=|=)?" };
-        let pattern = format!("^ *{signs} *{} *$", written(row.kind));
-        let types: &[&str] = if row.kind == Kind::Number { &["string", "number"] } else { &["string"] };
+        let pattern = format!("^ *{signs} *{} *$", text_form_regex(row.kind));
+        let types: &[&str] = if row.kind == ValueKind::Number { &["string", "number"] } else { &["string"] };
         (row.word, described(bounded(json!({"type": types, "pattern": pattern})), row.doc))
     });
-    let mut comparisons = closed(fields, &[]);
+    let mut comparisons = closed_object(fields, &[]);
     comparisons["minProperties"] = 1.into();
     comparisons
 }

@@ -1,6 +1,6 @@
 //! Table of settings.
 
-use super::value::{Kind, Value};
+use super::value::{Value, ValueKind};
 use super::words::{CachePolicy, Evaluation, Optimization, Phase, Strategy, Switch, Word};
 
 /// A row of the table.
@@ -11,7 +11,7 @@ pub struct SettingRow {
     /// The setting's word.
     pub word: &'static str,
     /// Kind of its values.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Default in text form.
     pub default: &'static str,
     /// Smallest and largest value, in text form.
@@ -51,32 +51,32 @@ macro_rules! settings {
 
 settings! {
     /// Matching rules that run: all of them, or only the first by priority.
-    Evaluation = "evaluation" Kind::Word(Evaluation::WORDS), default "all";
+    Evaluation = "evaluation" ValueKind::Word(Evaluation::WORDS), default "all";
     /// Read-ahead depth where no rule sets one, relative to the learnt depth: basic a quarter, balanced the
     /// same, aggressive twice, maximum four times.
-    Optimization = "optimization" Kind::Word(Optimization::WORDS), default "balanced", for Phase::WORDS;
+    Optimization = "optimization" ValueKind::Word(Optimization::WORDS), default "balanced", for Phase::WORDS;
     /// Share of that depth that is used: conservative a quarter, balanced half, aggressive and adaptive all.
-    Prefetch = "prefetch" Kind::Word(Strategy::WORDS), default "adaptive", for Phase::WORDS;
+    Prefetch = "prefetch" ValueKind::Word(Strategy::WORDS), default "adaptive", for Phase::WORDS;
     /// Cache policy where no rule sets one.
-    Cache = "cache" Kind::Word(CachePolicy::WORDS), default "training-aware", for Phase::WORDS;
+    Cache = "cache" ValueKind::Word(CachePolicy::WORDS), default "training-aware", for Phase::WORDS;
     /// Moving of bounds by measured outcomes.
-    Learning = "learning" Kind::Word(Switch::WORDS), default "on";
+    Learning = "learning" ValueKind::Word(Switch::WORDS), default "on";
     /// Maximum change of a bound in a day, relative to its value.
-    LearningStepMax = "learning_step_max" Kind::Percent, default "20%";
+    LearningStepMax = "learning_step_max" ValueKind::Percent, default "20%";
     /// Minimum read-ahead depth, whatever was learnt.
-    PrefetchDepthMin = "prefetch_depth_min" Kind::Count, default "1", from "1" to "1024";
+    PrefetchDepthMin = "prefetch_depth_min" ValueKind::Count, default "1", from "1" to "1024";
     /// Maximum read-ahead depth, whatever rules set or was learnt.
-    PrefetchDepthMax = "prefetch_depth_max" Kind::Count, default "64", from "1" to "1024";
+    PrefetchDepthMax = "prefetch_depth_max" ValueKind::Count, default "64", from "1" to "1024";
     /// Maximum bytes of read-ahead for one workload.
-    PrefetchBytesMax = "prefetch_bytes_max" Kind::Bytes, default "1GiB", from "1MiB" to "1TiB";
+    PrefetchBytesMax = "prefetch_bytes_max" ValueKind::Bytes, default "1GiB", from "1MiB" to "1TiB";
     /// Number of the newest complete checkpoints of a run that stay in fast tiers where no rule sets one.
-    CheckpointKeep = "checkpoint_keep" Kind::Count, default "1", from "1" to "1000";
+    CheckpointKeep = "checkpoint_keep" ValueKind::Count, default "1", from "1" to "1000";
     /// Maximum share of the space for copies that pins of rules use.
-    PinMax = "pin_max" Kind::Percent, default "50%";
+    PinMax = "pin_max" ValueKind::Percent, default "50%";
     /// Minimum confidence for a framework to count as detected.
-    DetectionConfidence = "detection_confidence" Kind::Number, default "0.5", from "0" to "1";
+    DetectionConfidence = "detection_confidence" ValueKind::Number, default "0.5", from "0" to "1";
     /// Idle time after which a workload counts as finished.
-    WorkloadIdle = "workload_idle" Kind::Duration, default "10m", from "1s" to "7d";
+    WorkloadIdle = "workload_idle" ValueKind::Duration, default "10m", from "1s" to "7d";
 }
 
 impl Setting {
@@ -93,7 +93,7 @@ impl Setting {
 
     /// Parses a setting's word with an optional member, such as `prefetch.training`.
     #[must_use]
-    pub fn of(word: &str) -> Option<(Self, Option<&'static str>)> {
+    pub fn from_word(word: &str) -> Option<(Self, Option<&'static str>)> {
         let (base, member) = word.split_once('.').map_or((word, None), |(base, member)| (base, Some(member)));
         let row = SETTINGS.iter().find(|row| row.word == base)?;
         match member {
@@ -117,13 +117,13 @@ impl Setting {
     #[must_use]
     pub fn default_value(self) -> Value {
         let row = self.row();
-        row.kind.read_text(row.default).unwrap_or(Value::Flag(false))
+        row.kind.parse(row.default).unwrap_or(Value::Flag(false))
     }
 }
 
 /// A value of a setting in a layer.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct SettingOverride {
     /// The setting.
     pub setting: Setting,
     /// Member to which the value applies; none for all.
@@ -137,22 +137,22 @@ pub struct Given {
 #[cfg(test)]
 mod tests {
     use super::{SETTINGS, Setting, Value};
-    use crate::language::actions::sizes_of;
+    use crate::language::actions::range_sizes;
 
     #[test]
     fn rows_are_in_order_with_valid_defaults() {
         for row in SETTINGS {
             assert_eq!(row.setting.row().word, row.word);
             assert_ne!(row.setting.default_value(), Value::Flag(false), "{}", row.word);
-            assert_eq!(sizes_of(row.kind, row.range).is_some(), row.range.is_some(), "{}", row.word);
+            assert_eq!(range_sizes(row.kind, row.range).is_some(), row.range.is_some(), "{}", row.word);
         }
     }
 
     #[test]
     fn members_are_words_of_their_setting() {
-        assert_eq!(Setting::of("prefetch.training"), Some((Setting::Prefetch, Some("training"))));
-        assert_eq!(Setting::of("prefetch.epochs"), None);
-        assert_eq!(Setting::of("learning.training"), None);
-        assert!(Setting::words().all(|word| Setting::of(&word).is_some()));
+        assert_eq!(Setting::from_word("prefetch.training"), Some((Setting::Prefetch, Some("training"))));
+        assert_eq!(Setting::from_word("prefetch.epochs"), None);
+        assert_eq!(Setting::from_word("learning.training"), None);
+        assert!(Setting::words().all(|word| Setting::from_word(&word).is_some()));
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::LazyLock;
 
-use super::{BuiltIn, Environment, Layers, NoFacts, PolicyFile, Program};
+use super::{BuiltInLayers, Environment, Layers, NoFacts, ParsedPolicy, Program};
 
-mod at_once;
+mod combined_errors;
 mod diagnostics;
 mod documented;
+mod error_positions;
 mod evaluation;
 mod files;
 mod layering;
@@ -15,19 +16,18 @@ mod printing;
 mod properties;
 mod recipes;
 mod schema;
-mod slips;
 
-fn built_in() -> &'static BuiltIn {
-    static BUILT_IN: LazyLock<BuiltIn> =
-        LazyLock::new(|| BuiltIn::load().unwrap_or_else(|wrong| panic!("{wrong}")));
+fn built_in() -> &'static BuiltInLayers {
+    static BUILT_IN: LazyLock<BuiltInLayers> =
+        LazyLock::new(|| BuiltInLayers::load().unwrap_or_else(|wrong| panic!("{wrong}")));
     &BUILT_IN
 }
 
-fn parse(text: &str) -> PolicyFile {
-    PolicyFile::parse("policy.yaml", text).unwrap_or_else(|wrong| panic!("{wrong}"))
+fn parse(text: &str) -> ParsedPolicy {
+    ParsedPolicy::parse("policy.yaml", text).unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
-fn layers<'a>(custom: &'a [PolicyFile], built_in: &'a BuiltIn) -> Layers<'a> {
+fn layers<'a>(custom: &'a [ParsedPolicy], built_in: &'a BuiltInLayers) -> Layers<'a> {
     let environment = Some(Environment::Production);
     Layers { custom, frameworks: &[], environment, machine: &NoFacts, built_in }
 }
@@ -36,11 +36,11 @@ fn layers<'a>(custom: &'a [PolicyFile], built_in: &'a BuiltIn) -> Layers<'a> {
 fn alone(text: &str) -> Program {
     let mut none = built_in().clone();
     none.frameworks.clear();
-    none.defaults = PolicyFile::parse("none.yaml", "version: 1").unwrap();
+    none.defaults = ParsedPolicy::parse("none.yaml", "version: 1").unwrap();
     Program::compile(&layers(&[parse(text)], &none)).unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
 /// Compiles a text above the built-in layers.
-fn above(text: &str, built_in: &BuiltIn) -> Program {
+fn above(text: &str, built_in: &BuiltInLayers) -> Program {
     Program::compile(&layers(&[parse(text)], built_in)).unwrap_or_else(|wrong| panic!("{wrong}"))
 }

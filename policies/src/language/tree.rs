@@ -4,7 +4,7 @@
 //! aliases, tags, several documents, keys that are not scalars, duplicate keys. Sizes are bounded while
 //! parsing, so the memory of a tree is bounded by the length of the text.
 
-use super::diagnostic::{Findings, Spot, quoted};
+use super::diagnostic::{Findings, TextPosition, quoted};
 use super::limits::{DEPTH_MAX, NODES_MAX, TEXT_BYTES_MAX};
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use std::borrow::Cow;
@@ -12,16 +12,16 @@ use std::collections::HashSet;
 
 /// A node and the position of its begin.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Node {
-    pub(super) spot: Spot,
-    pub(super) data: Data,
+pub(super) struct DocumentNode {
+    pub(super) spot: TextPosition,
+    pub(super) data: NodeData,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Data {
+pub(super) enum NodeData {
     Scalar(Scalar),
-    List(Vec<Node>),
-    Map(Vec<Entry>),
+    List(Vec<DocumentNode>),
+    Map(Vec<DocumentEntry>),
     /// An unknown value: it was already reported as an error, or only an instance of a template provides it.
     Unknown,
 }
@@ -30,39 +30,39 @@ pub(super) enum Data {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scalar {
     pub(super) text: Box<str>,
-    pub(super) plain: bool,
+    pub(super) is_plain: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct DocumentEntry {
     pub(super) key: Box<str>,
-    pub(super) spot: Spot,
-    pub(super) value: Node,
+    pub(super) spot: TextPosition,
+    pub(super) value: DocumentNode,
 }
 
 impl Scalar {
     /// True if the scalar is a null.
     pub(super) fn is_null(&self) -> bool {
-        self.plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
+        self.is_plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
     }
 }
 
-impl Node {
+impl DocumentNode {
     /// Returns a description of the node, for messages.
-    pub(super) fn what(&self) -> String {
+    pub(super) fn description(&self) -> String {
         match &self.data {
-            Data::Scalar(scalar) if scalar.is_null() => "nothing".to_owned(),
-            Data::Scalar(scalar) => quoted(&scalar.text),
-            Data::List(_) => "a list".to_owned(),
-            Data::Map(_) => "a map".to_owned(),
-            Data::Unknown => "something".to_owned(),
+            NodeData::Scalar(scalar) if scalar.is_null() => "nothing".to_owned(),
+            NodeData::Scalar(scalar) => quoted(&scalar.text),
+            NodeData::List(_) => "a list".to_owned(),
+            NodeData::Map(_) => "a map".to_owned(),
+            NodeData::Unknown => "something".to_owned(),
         }
     }
 }
 
 /// Limits of a text.
 #[derive(Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct DocumentLimits {
     /// Bytes of the text.
     pub(super) text_bytes: usize,
     /// Lists, maps and scalars of the text.
@@ -70,45 +70,49 @@ pub(super) struct Bounds {
 }
 
 /// Parses `text` as far as possible and adds an entry to `findings` for everything that cannot be parsed.
-pub(super) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
-    parse_within(text, Bounds { text_bytes: TEXT_BYTES_MAX, nodes: NODES_MAX }, findings)
+pub(super) fn parse(text: &str, findings: &mut Findings) -> Option<DocumentNode> {
+    parse_within(text, DocumentLimits { text_bytes: TEXT_BYTES_MAX, nodes: NODES_MAX }, findings)
 }
 
 /// Parses like [`parse`], with limits other than those of a policy.
-pub(super) fn parse_within(text: &str, bounds: Bounds, findings: &mut Findings) -> Option<Node> {
+pub(super) fn parse_within(
+    text: &str,
+    bounds: DocumentLimits,
+    findings: &mut Findings,
+) -> Option<DocumentNode> {
     if text.len() > bounds.text_bytes {
         let found = format!("the file has {} bytes", text.len());
         findings.add(START, "", found, format!("at most {}", bounds.text_bytes), None);
         return None;
     }
-    let mut tree = Tree { findings, open: Vec::new(), root: None, nodes: 0, nodes_max: bounds.nodes };
-    let text = without_surrogates(text);
+    let mut tree = TreeBuilder { findings, open: Vec::new(), root: None, nodes: 0, nodes_max: bounds.nodes };
+    let text = join_surrogates(text);
     let mut parser = Parser::new_from_str(&text);
     while let Some(next) = parser.next_event() {
         let (event, span) = match next {
             Ok(next) => next,
             Err(error) => {
-                let spot = spot_of(error.marker().line(), error.marker().col());
-                tree.refuse(spot, &format!("neither YAML nor JSON: {}", error.info()), "");
+                let spot = position_of(error.marker().line(), error.marker().col());
+                tree.report(spot, &format!("neither YAML nor JSON: {}", error.info()), "");
                 return None;
             }
         };
         if matches!(event, Event::DocumentStart(_)) && tree.root.is_some() {
-            tree.refuse(spot_of(span.start.line(), span.start.col()), "a second document", "one a file");
-            tree.findings.notes.doubts.anything();
+            tree.report(position_of(span.start.line(), span.start.col()), "a second document", "one a file");
+            tree.findings.notes.doubts.add_any();
             break;
         }
-        tree.take(event, span)?;
+        tree.process_event(event, span)?;
     }
     if tree.root.is_none() {
-        tree.refuse(START, "the file is empty", "a map with the field version");
+        tree.report(START, "the file is empty", "a map with the field version");
     }
     tree.root
 }
 
 /// Rewrites surrogate pairs: JSON writes characters beyond 16 bits as two escapes, YAML as one, so
 /// `\ud83d\ude00` becomes `\U0001f600`.
-fn without_surrogates(text: &str) -> Cow<'_, str> {
+fn join_surrogates(text: &str) -> Cow<'_, str> {
     let half = |text: &str| {
         let digits = text.strip_prefix("\\u")?.get(..4)?;
         u16::from_str_radix(digits, 16).ok()
@@ -133,47 +137,47 @@ fn without_surrogates(text: &str) -> Cow<'_, str> {
     if out.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(out + rest) }
 }
 
-const START: Spot = Spot { line: 1, column: 1 };
+const START: TextPosition = TextPosition { line: 1, column: 1 };
 
 /// Converts a position of the parser, which counts lines from 1 and characters from 0.
-fn spot_of(line: usize, column: usize) -> Spot {
+fn position_of(line: usize, column: usize) -> TextPosition {
     let whole = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    Spot { line: whole(line.max(1)), column: whole(column).saturating_add(1) }
+    TextPosition { line: whole(line.max(1)), column: whole(column).saturating_add(1) }
 }
 
 /// A list or map whose end has not been parsed yet.
-enum Open {
-    List(Spot, Vec<Node>),
-    Map(Spot, Vec<Entry>, Option<Key>),
+enum UnclosedNode {
+    List(TextPosition, Vec<DocumentNode>),
+    Map(TextPosition, Vec<DocumentEntry>, Option<PendingKey>),
 }
 
 /// The key of a map entry whose value has not been parsed yet.
-enum Key {
-    Word(Box<str>, Spot),
+enum PendingKey {
+    Word(Box<str>, TextPosition),
     Other,
 }
 
-impl Key {
-    fn of(node: Node) -> Self {
+impl PendingKey {
+    fn from_node(node: DocumentNode) -> Self {
         match node.data {
-            Data::Scalar(scalar) => Self::Word(scalar.text, node.spot),
+            NodeData::Scalar(scalar) => Self::Word(scalar.text, node.spot),
             _ => Self::Other,
         }
     }
 }
 
-struct Tree<'a> {
+struct TreeBuilder<'a> {
     findings: &'a mut Findings,
-    open: Vec<Open>,
-    root: Option<Node>,
+    open: Vec<UnclosedNode>,
+    root: Option<DocumentNode>,
     nodes: usize,
     nodes_max: usize,
 }
 
-impl Tree<'_> {
+impl TreeBuilder<'_> {
     /// Processes one event; none if parsing must stop.
-    fn take(&mut self, event: Event<'_>, span: Span) -> Option<()> {
-        let spot = spot_of(span.start.line(), span.start.col());
+    fn process_event(&mut self, event: Event<'_>, span: Span) -> Option<()> {
+        let spot = position_of(span.start.line(), span.start.col());
         match event {
             Event::Nothing
             | Event::StreamStart
@@ -181,92 +185,92 @@ impl Tree<'_> {
             | Event::DocumentStart(_)
             | Event::DocumentEnd => {}
             Event::Alias(_) => {
-                self.refuse(spot, "an alias", "no anchors and aliases");
-                self.count(spot)?;
-                self.place(Node { spot, data: Data::Unknown });
+                self.report(spot, "an alias", "no anchors and aliases");
+                self.count_node(spot)?;
+                self.insert_node(DocumentNode { spot, data: NodeData::Unknown });
             }
             Event::Scalar(text, style, anchor, tag) => {
-                self.plain_node(spot, anchor, tag.is_some())?;
+                self.count_plain_node(spot, anchor, tag.is_some())?;
                 let plain = style == ScalarStyle::Plain;
-                let scalar = Scalar { text: text.into(), plain };
-                self.place(Node { spot, data: Data::Scalar(scalar) });
+                let scalar = Scalar { text: text.into(), is_plain: plain };
+                self.insert_node(DocumentNode { spot, data: NodeData::Scalar(scalar) });
             }
             Event::SequenceStart(anchor, tag) => {
-                self.plain_node(spot, anchor, tag.is_some())?;
-                self.begin(Open::List(spot, Vec::new()), spot)?;
+                self.count_plain_node(spot, anchor, tag.is_some())?;
+                self.open_node(UnclosedNode::List(spot, Vec::new()), spot)?;
             }
             Event::MappingStart(anchor, tag) => {
-                self.plain_node(spot, anchor, tag.is_some())?;
-                self.begin(Open::Map(spot, Vec::new(), None), spot)?;
+                self.count_plain_node(spot, anchor, tag.is_some())?;
+                self.open_node(UnclosedNode::Map(spot, Vec::new(), None), spot)?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let node = match self.open.pop()? {
-                    Open::List(spot, items) => Node { spot, data: Data::List(items) },
-                    Open::Map(spot, entries, _) => {
+                    UnclosedNode::List(spot, items) => DocumentNode { spot, data: NodeData::List(items) },
+                    UnclosedNode::Map(spot, entries, _) => {
                         self.check_keys(&entries);
-                        Node { spot, data: Data::Map(entries) }
+                        DocumentNode { spot, data: NodeData::Map(entries) }
                     }
                 };
-                self.place(node);
+                self.insert_node(node);
             }
         }
         Some(())
     }
 
-    fn refuse(&mut self, spot: Spot, found: &str, expected: &str) {
+    fn report(&mut self, spot: TextPosition, found: &str, expected: &str) {
         self.findings.add(spot, "", found.to_owned(), expected.to_owned(), None);
     }
 
     /// Counts a node and reports an anchor or a tag. The node is then read as if it had neither.
-    fn plain_node(&mut self, spot: Spot, anchor: usize, tagged: bool) -> Option<()> {
+    fn count_plain_node(&mut self, spot: TextPosition, anchor: usize, tagged: bool) -> Option<()> {
         if anchor != 0 {
-            self.refuse(spot, "an anchor", "no anchors and aliases");
+            self.report(spot, "an anchor", "no anchors and aliases");
         }
         if tagged {
-            self.refuse(spot, "a tag", "no tags");
+            self.report(spot, "a tag", "no tags");
         }
-        self.count(spot)
+        self.count_node(spot)
     }
 
     /// Counts a node; none if there are too many.
-    fn count(&mut self, spot: Spot) -> Option<()> {
+    fn count_node(&mut self, spot: TextPosition) -> Option<()> {
         self.nodes += 1;
         if self.nodes > self.nodes_max {
             let expected = format!("at most {} lists, maps and scalars", self.nodes_max);
-            self.refuse(spot, "too many values", &expected);
+            self.report(spot, "too many values", &expected);
             return None;
         }
         Some(())
     }
 
-    fn begin(&mut self, open: Open, spot: Spot) -> Option<()> {
+    fn open_node(&mut self, open: UnclosedNode, spot: TextPosition) -> Option<()> {
         if self.open.len() == DEPTH_MAX {
             let expected = format!("at most {DEPTH_MAX} lists and maps within each other");
-            self.refuse(spot, "nested too deep", &expected);
+            self.report(spot, "nested too deep", &expected);
             return None;
         }
-        if let Some(Open::Map(_, _, None)) = self.open.last() {
-            self.refuse(spot, "a list or map as a key", "a word");
+        if let Some(UnclosedNode::Map(_, _, None)) = self.open.last() {
+            self.report(spot, "a list or map as a key", "a word");
         }
         self.open.push(open);
         Some(())
     }
 
     /// Inserts a complete node in the innermost open list or map, or as the root.
-    fn place(&mut self, node: Node) {
+    fn insert_node(&mut self, node: DocumentNode) {
         match self.open.last_mut() {
             None => self.root = Some(node),
-            Some(Open::List(_, items)) => items.push(node),
-            Some(Open::Map(_, entries, key)) => match key.take() {
-                Some(Key::Word(key, spot)) => entries.push(Entry { key, spot, value: node }),
+            Some(UnclosedNode::List(_, items)) => items.push(node),
+            Some(UnclosedNode::Map(_, entries, key)) => match key.take() {
+                Some(PendingKey::Word(key, spot)) => entries.push(DocumentEntry { key, spot, value: node }),
                 // The key that is no word was already reported.
-                Some(Key::Other) => {}
-                None => *key = Some(Key::of(node)),
+                Some(PendingKey::Other) => {}
+                None => *key = Some(PendingKey::from_node(node)),
             },
         }
     }
 
-    fn check_keys(&mut self, entries: &[Entry]) {
+    fn check_keys(&mut self, entries: &[DocumentEntry]) {
         let mut seen = HashSet::with_capacity(entries.len());
         for entry in entries {
             if !seen.insert(&*entry.key) {
@@ -279,7 +283,7 @@ impl Tree<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Data, Findings, parse, without_surrogates};
+    use super::{Findings, NodeData, join_surrogates, parse};
     use crate::language::limits::{DEPTH_MAX, NODES_MAX, TEXT_BYTES_MAX};
 
     fn wrong(text: &str) -> String {
@@ -292,13 +296,13 @@ mod tests {
     fn yaml_and_json_give_the_same_tree_with_positions() {
         let mut findings = Findings::new("p");
         let yaml = parse("a: 1\nb:\n  - x\n  - \"y\"\n", &mut findings).unwrap();
-        let Data::Map(entries) = &yaml.data else { panic!("{yaml:?}") };
+        let NodeData::Map(entries) = &yaml.data else { panic!("{yaml:?}") };
         assert_eq!((entries[1].spot.line, entries[1].spot.column), (2, 1));
-        let Data::List(items) = &entries[1].value.data else { panic!("{yaml:?}") };
+        let NodeData::List(items) = &entries[1].value.data else { panic!("{yaml:?}") };
         assert_eq!((items[1].spot.line, items[1].spot.column), (4, 5));
         let json = parse("{\"a\": 1, \"b\": [\"x\", \"y\"]}", &mut findings).unwrap();
-        let Data::Map(entries) = &json.data else { panic!("{json:?}") };
-        assert_eq!((&*entries[0].key, entries[1].value.what().as_str()), ("a", "a list"));
+        let NodeData::Map(entries) = &json.data else { panic!("{json:?}") };
+        assert_eq!((&*entries[0].key, entries[1].value.description().as_str()), ("a", "a list"));
         assert!(findings.list.is_empty());
     }
 
@@ -329,8 +333,8 @@ mod tests {
         ] {
             assert_eq!(wrong(text), "", "{text:?}");
         }
-        assert_eq!(without_surrogates("a\\u00e9\\ud83d\\ude00\\\\ud83d"), "a\\u00e9\\U0001f600\\\\ud83d");
-        assert_eq!(without_surrogates("\\ud83d\\u0041 \\u\u{e9}"), "\\ud83d\\u0041 \\u\u{e9}");
+        assert_eq!(join_surrogates("a\\u00e9\\ud83d\\ude00\\\\ud83d"), "a\\u00e9\\U0001f600\\\\ud83d");
+        assert_eq!(join_surrogates("\\ud83d\\u0041 \\u\u{e9}"), "\\ud83d\\u0041 \\u\u{e9}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// Any text.
     Text,
     /// A word of this list.
@@ -30,7 +30,7 @@ pub enum Kind {
     List,
 }
 
-impl Kind {
+impl ValueKind {
     /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -48,10 +48,10 @@ impl Kind {
         }
     }
 
-    /// Returns the kind with the name `name`. [`Kind::Word`] cannot be found by name, because its words
+    /// Returns the kind with the name `name`. [`ValueKind::Word`] cannot be found by name, because its words
     /// belong to a table.
     #[must_use]
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::PARAMETERS.iter().copied().find(|kind| kind.name() == name)
     }
 
@@ -70,7 +70,7 @@ impl Kind {
 
     /// Returns a description of the expected value, for messages.
     #[must_use]
-    pub fn expects(self) -> String {
+    pub fn expected_form(self) -> String {
         match self {
             Self::Text => "a text".to_owned(),
             Self::Word(words) => super::diagnostic::one_of(words.iter().copied()),
@@ -92,30 +92,30 @@ impl Kind {
     }
 
     /// Parses a scalar; none if it is not of this kind. Numbers and booleans must not be quoted.
-    pub(super) fn read(self, scalar: &Scalar) -> Option<Value> {
+    pub(super) fn parse_scalar(self, scalar: &Scalar) -> Option<Value> {
         if scalar.is_null() {
             return None;
         }
-        self.read_text(&scalar.text)
-            .filter(|_| scalar.plain || !matches!(self, Self::Number | Self::Count | Self::Flag))
+        self.parse(&scalar.text)
+            .filter(|_| scalar.is_plain || !matches!(self, Self::Number | Self::Count | Self::Flag))
     }
 
     /// Parses `text`; none if it is not of this kind.
     #[must_use]
-    pub fn read_text(self, text: &str) -> Option<Value> {
+    pub fn parse(self, text: &str) -> Option<Value> {
         match self {
             Self::Text => Some(Value::Text(text.into())),
             Self::Word(words) => words.contains(&text).then(|| Value::Text(text.into())),
-            Self::Number => decimal(text).map(Value::Number),
-            Self::Count => decimal(text).filter(|n| *n >= 0.0 && n.fract() == 0.0).map(Value::Number),
+            Self::Number => parse_decimal(text).map(Value::Number),
+            Self::Count => parse_decimal(text).filter(|n| *n >= 0.0 && n.fract() == 0.0).map(Value::Number),
             Self::Percent => {
-                let number = decimal(text.strip_suffix('%')?.trim_end())?;
+                let number = parse_decimal(text.strip_suffix('%')?.trim_end())?;
                 (0.0..=100.0).contains(&number).then_some(Value::Percent(number))
             }
-            Self::Bytes => with_unit(text, BYTE_UNITS).map(Value::Bytes),
-            Self::Rate => with_unit(text.strip_suffix("/s")?, BYTE_UNITS).map(Value::Rate),
+            Self::Bytes => parse_with_unit(text, BYTE_UNITS).map(Value::Bytes),
+            Self::Rate => parse_with_unit(text.strip_suffix("/s")?, BYTE_UNITS).map(Value::Rate),
             Self::Duration => {
-                with_unit(text, TIME_UNITS).map(|us| Value::Duration(Duration::from_micros(us)))
+                parse_with_unit(text, TIME_UNITS).map(|us| Value::Duration(Duration::from_micros(us)))
             }
             Self::Flag => match text {
                 "true" => Some(Value::Flag(true)),
@@ -195,10 +195,10 @@ impl fmt::Display for Value {
             Self::Text(text) => f.write_str(text),
             Self::Number(number) => write!(f, "{number}"),
             Self::Percent(number) => write!(f, "{number}%"),
-            Self::Bytes(bytes) => unit_text(f, *bytes, BYTE_UNITS),
-            Self::Rate(bytes) => unit_text(f, *bytes, BYTE_UNITS).and_then(|()| f.write_str("/s")),
+            Self::Bytes(bytes) => write_with_unit(f, *bytes, BYTE_UNITS),
+            Self::Rate(bytes) => write_with_unit(f, *bytes, BYTE_UNITS).and_then(|()| f.write_str("/s")),
             Self::Duration(time) => {
-                unit_text(f, u64::try_from(time.as_micros()).unwrap_or(u64::MAX), TIME_UNITS)
+                write_with_unit(f, u64::try_from(time.as_micros()).unwrap_or(u64::MAX), TIME_UNITS)
             }
             Self::Flag(flag) => write!(f, "{flag}"),
             Self::List(items) => {
@@ -235,17 +235,17 @@ const TIME_UNITS: &[(&str, u64)] = &[
     ("us", 1),
 ];
 
-fn unit_text(f: &mut fmt::Formatter<'_>, amount: u64, units: &[(&str, u64)]) -> fmt::Result {
+fn write_with_unit(f: &mut fmt::Formatter<'_>, amount: u64, units: &[(&str, u64)]) -> fmt::Result {
     // Zero fits every unit, so it is written in the base unit.
-    let everyday = if units == BYTE_UNITS { "B" } else { "s" };
+    let base_unit = if units == BYTE_UNITS { "B" } else { "s" };
     let unit = units.iter().find(|(_, size)| amount != 0 && amount.is_multiple_of(*size));
-    let (name, size) = unit.copied().unwrap_or((everyday, 1));
+    let (name, size) = unit.copied().unwrap_or((base_unit, 1));
     write!(f, "{}{name}", amount / size)
 }
 
 /// Parses a number in the syntax of JSON. None for infinity and for magnitudes above [`NUMBER_MAX`], where a
 /// double is no longer exact to the last whole digit.
-pub(super) fn decimal(text: &str) -> Option<f64> {
+pub(super) fn parse_decimal(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let (digits, exponent) = digits.split_once(['e', 'E']).unwrap_or((digits, "0"));
     let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));
@@ -259,7 +259,7 @@ pub(super) fn decimal(text: &str) -> Option<f64> {
 }
 
 /// Parses `1.5GB` to a whole number of the smallest unit.
-fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let split = text.find(|c: char| c != '.' && !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(split);
     let unit = unit.trim_start();
@@ -267,61 +267,61 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let same = |name: &str| name == unit || (units == BYTE_UNITS && name.eq_ignore_ascii_case(unit));
     let size = units.iter().find(|(name, _)| same(name))?.1;
     #[expect(clippy::cast_precision_loss, reason = "units are far below 2^53")]
-    let amount = (decimal(number)? * size as f64).round();
+    let amount = (parse_decimal(number)? * size as f64).round();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
     (0.0..=NUMBER_MAX).contains(&amount).then_some(amount as u64)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Value};
+    use super::{Value, ValueKind};
     use proptest::prelude::*;
     use std::time::Duration;
 
     #[test]
     fn values_with_units_are_parsed() {
         for (kind, text, value) in [
-            (Kind::Bytes, "64MiB", Value::Bytes(64 << 20)),
-            (Kind::Bytes, "1.5GB", Value::Bytes(1_500_000_000)),
-            (Kind::Bytes, "0B", Value::Bytes(0)),
-            (Kind::Bytes, "10 kb", Value::Bytes(10_000)),
-            (Kind::Rate, "100MB/s", Value::Rate(100_000_000)),
-            (Kind::Duration, "15m", Value::Duration(Duration::from_secs(900))),
-            (Kind::Duration, "1.5ms", Value::Duration(Duration::from_micros(1500))),
-            (Kind::Duration, "7d", Value::Duration(Duration::from_secs(7 * 86400))),
-            (Kind::Percent, "85%", Value::Percent(85.0)),
-            (Kind::Number, "-0.5", Value::Number(-0.5)),
-            (Kind::Number, "1e-7", Value::Number(1e-7)),
-            (Kind::Flag, "true", Value::Flag(true)),
+            (ValueKind::Bytes, "64MiB", Value::Bytes(64 << 20)),
+            (ValueKind::Bytes, "1.5GB", Value::Bytes(1_500_000_000)),
+            (ValueKind::Bytes, "0B", Value::Bytes(0)),
+            (ValueKind::Bytes, "10 kb", Value::Bytes(10_000)),
+            (ValueKind::Rate, "100MB/s", Value::Rate(100_000_000)),
+            (ValueKind::Duration, "15m", Value::Duration(Duration::from_secs(900))),
+            (ValueKind::Duration, "1.5ms", Value::Duration(Duration::from_micros(1500))),
+            (ValueKind::Duration, "7d", Value::Duration(Duration::from_secs(7 * 86400))),
+            (ValueKind::Percent, "85%", Value::Percent(85.0)),
+            (ValueKind::Number, "-0.5", Value::Number(-0.5)),
+            (ValueKind::Number, "1e-7", Value::Number(1e-7)),
+            (ValueKind::Flag, "true", Value::Flag(true)),
         ] {
-            assert_eq!(kind.read_text(text), Some(value), "{text}");
+            assert_eq!(kind.parse(text), Some(value), "{text}");
         }
     }
 
     #[test]
     fn missing_and_unknown_units_are_refused() {
         for (kind, text) in [
-            (Kind::Bytes, "64"),
-            (Kind::Bytes, "-1KiB"),
-            (Kind::Bytes, "1.KiB"),
-            (Kind::Bytes, "99999999TiB"),
-            (Kind::Bytes, "64 furlongs"),
-            (Kind::Rate, "100MB"),
-            (Kind::Duration, "15"),
-            (Kind::Duration, "1e3s"),
-            (Kind::Percent, "101%"),
-            (Kind::Percent, "85"),
-            (Kind::Number, "8MiB"),
-            (Kind::Number, "NaN"),
-            (Kind::Number, "inf"),
-            (Kind::Number, "1e400"),
-            (Kind::Number, "1e"),
-            (Kind::Duration, "15M"),
-            (Kind::Count, "1.5"),
-            (Kind::Count, "-1"),
-            (Kind::Flag, "yes"),
+            (ValueKind::Bytes, "64"),
+            (ValueKind::Bytes, "-1KiB"),
+            (ValueKind::Bytes, "1.KiB"),
+            (ValueKind::Bytes, "99999999TiB"),
+            (ValueKind::Bytes, "64 furlongs"),
+            (ValueKind::Rate, "100MB"),
+            (ValueKind::Duration, "15"),
+            (ValueKind::Duration, "1e3s"),
+            (ValueKind::Percent, "101%"),
+            (ValueKind::Percent, "85"),
+            (ValueKind::Number, "8MiB"),
+            (ValueKind::Number, "NaN"),
+            (ValueKind::Number, "inf"),
+            (ValueKind::Number, "1e400"),
+            (ValueKind::Number, "1e"),
+            (ValueKind::Duration, "15M"),
+            (ValueKind::Count, "1.5"),
+            (ValueKind::Count, "-1"),
+            (ValueKind::Flag, "yes"),
         ] {
-            assert_eq!(kind.read_text(text), None, "{text}");
+            assert_eq!(kind.parse(text), None, "{text}");
         }
     }
 
@@ -329,14 +329,14 @@ mod tests {
         #[test]
         fn printed_values_parse_to_the_same_value(whole in 0..1_u64 << 53, number in -1e12..1e12_f64) {
             for (kind, value) in [
-                (Kind::Bytes, Value::Bytes(whole)),
-                (Kind::Rate, Value::Rate(whole)),
-                (Kind::Duration, Value::Duration(Duration::from_micros(whole))),
-                (Kind::Number, Value::Number(number)),
-                (Kind::Percent, Value::Percent(number.abs() / 1e10)),
-                (Kind::Count, Value::Number(number.abs().floor())),
+                (ValueKind::Bytes, Value::Bytes(whole)),
+                (ValueKind::Rate, Value::Rate(whole)),
+                (ValueKind::Duration, Value::Duration(Duration::from_micros(whole))),
+                (ValueKind::Number, Value::Number(number)),
+                (ValueKind::Percent, Value::Percent(number.abs() / 1e10)),
+                (ValueKind::Count, Value::Number(number.abs().floor())),
             ] {
-                prop_assert_eq!(kind.read_text(&value.to_string()), Some(value));
+                prop_assert_eq!(kind.parse(&value.to_string()), Some(value));
             }
         }
     }

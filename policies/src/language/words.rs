@@ -16,7 +16,7 @@ pub trait Word: Copy + 'static {
 
     /// Returns the value with the word `word`.
     #[must_use]
-    fn of(word: &str) -> Option<Self> {
+    fn from_word(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|one| one.name() == word)
     }
 }

@@ -1,26 +1,28 @@
 //! Keys of a plan, with their texts in one buffer, so that a million keys take two allocations.
 
-use super::{KEYS_MAX, TEXT_BYTES_MAX, WrongPlan};
+use super::{InvalidAccessPlan, KEYS_MAX, TEXT_BYTES_MAX};
 use std::collections::HashMap;
 
 /// Keys by number, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keys {
+pub struct PlanKeys {
     text: String,
     /// End of each key in `text`.
     ends: Vec<u32>,
 }
 
-impl Keys {
+impl PlanKeys {
     /// Returns the distinct keys of a list, and the list as their numbers, which is empty if no key is in the
     /// list twice.
-    pub(super) fn of<'a>(listed: impl IntoIterator<Item = &'a str>) -> Result<(Self, Vec<u32>), WrongPlan> {
+    pub(super) fn from_list<'a>(
+        listed: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(Self, Vec<u32>), InvalidAccessPlan> {
         let mut keys = Self::default();
         let mut list = Vec::new();
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         for key in listed {
             if list.len() == KEYS_MAX {
-                return Err(WrongPlan::TooManyKeys);
+                return Err(InvalidAccessPlan::TooManyKeys);
             }
             let next = keys.len();
             let number = *numbers.entry(key).or_insert(next);
@@ -37,9 +39,9 @@ impl Keys {
         Ok((keys, list))
     }
 
-    pub(super) fn push(&mut self, key: &str) -> Result<(), WrongPlan> {
+    pub(super) fn push(&mut self, key: &str) -> Result<(), InvalidAccessPlan> {
         if self.text.len() + key.len() > TEXT_BYTES_MAX {
-            return Err(WrongPlan::TooLong);
+            return Err(InvalidAccessPlan::TooLong);
         }
         self.text.push_str(key);
         self.ends.push(self.text.len() as u32);

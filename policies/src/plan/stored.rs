@@ -4,8 +4,10 @@
 //! refused. A torn or damaged plan counts as no plan: the client's reads are then observed as if it had
 //! announced nothing.
 
-use super::{EPOCHS_MAX, KEYS_MAX, Keys, Plan, RANKS_MAX, Reading, Sampler, TEXT_BYTES_MAX, WrongPlan};
-use crate::trace::varint::{Bytes, put};
+use super::{
+    EPOCHS_MAX, InvalidAccessPlan, KEYS_MAX, Plan, PlanKeys, PlanSchedule, RANKS_MAX, Sampler, TEXT_BYTES_MAX,
+};
+use crate::trace::varint::{ByteReader, put};
 use std::sync::Arc;
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
@@ -18,7 +20,7 @@ const ALL_RANKS: u64 = 0;
 
 /// Reason why bytes are no plan.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum BadPlan {
+pub enum StoredPlanError {
     /// Truncated or altered bytes.
     #[error("the stored plan is damaged")]
     Damaged,
@@ -27,14 +29,14 @@ pub enum BadPlan {
     Version(u8),
     /// A plan that exceeds a limit or is inconsistent.
     #[error(transparent)]
-    Wrong(#[from] WrongPlan),
+    Invalid(#[from] InvalidAccessPlan),
 }
 
 impl Plan {
     /// Encodes the plan.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Reading { sampler, seed, first_epoch, epochs, ranks, rank, drop_last } = self.reading;
+        let PlanSchedule { sampler, seed, first_epoch, epochs, ranks, rank, drop_last } = self.schedule;
         let mut out = vec![VERSION, sampler as u8, u8::from(drop_last)];
         for number in [
             seed,
@@ -66,38 +68,38 @@ impl Plan {
     ///
     /// # Errors
     /// The bytes are no plan.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, BadPlan> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, StoredPlanError> {
         match bytes.first() {
             None | Some(&VERSION) => {}
-            Some(version) => return Err(BadPlan::Version(*version)),
+            Some(version) => return Err(StoredPlanError::Version(*version)),
         }
-        let (body, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(BadPlan::Damaged)?;
+        let (body, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(StoredPlanError::Damaged)?;
         if xxh3_64(body) != u64::from_le_bytes(*checksum) {
-            return Err(BadPlan::Damaged);
+            return Err(StoredPlanError::Damaged);
         }
-        let mut rest = Bytes(body);
-        let reading = reading(&mut rest).ok_or(BadPlan::Damaged)?;
+        let mut rest = ByteReader(body);
+        let reading = read_schedule(&mut rest).ok_or(StoredPlanError::Damaged)?;
         reading.check()?;
-        let keys = keys(&mut rest)?;
-        let count = number(&mut rest, KEYS_MAX as u64)? as usize;
+        let keys = read_keys(&mut rest)?;
+        let count = read_number(&mut rest, KEYS_MAX as u64)? as usize;
         let mut list = Vec::with_capacity(count.min(rest.0.len()));
         for _ in 0..count {
-            list.push(number(&mut rest, u64::from(keys.len().saturating_sub(1)))? as u32);
+            list.push(read_number(&mut rest, u64::from(keys.len().saturating_sub(1)))? as u32);
         }
-        let plan = Self { keys: Arc::new(keys), list, reading };
-        match (rest.0, plan.length()) {
-            ([], 0) => Err(WrongPlan::Empty.into()),
+        let plan = Self { keys: Arc::new(keys), list, schedule: reading };
+        match (rest.0, plan.epoch_length()) {
+            ([], 0) => Err(InvalidAccessPlan::Empty.into()),
             ([], _) => Ok(plan),
-            _ => Err(BadPlan::Damaged),
+            _ => Err(StoredPlanError::Damaged),
         }
     }
 }
 
-fn number(rest: &mut Bytes<'_>, most: u64) -> Result<u64, BadPlan> {
-    rest.varint().filter(|number| *number <= most).ok_or(BadPlan::Damaged)
+fn read_number(rest: &mut ByteReader<'_>, most: u64) -> Result<u64, StoredPlanError> {
+    rest.varint().filter(|number| *number <= most).ok_or(StoredPlanError::Damaged)
 }
 
-fn reading(rest: &mut Bytes<'_>) -> Option<Reading> {
+fn read_schedule(rest: &mut ByteReader<'_>) -> Option<PlanSchedule> {
     let (_version, sampler, drop_last) = (rest.byte()?, rest.byte()?, rest.byte()?);
     let sampler = *Sampler::ALL.get(usize::from(sampler))?;
     let seed = rest.varint()?;
@@ -109,19 +111,19 @@ fn reading(rest: &mut Bytes<'_>) -> Option<Reading> {
         1 => true,
         _ => return None,
     };
-    Some(Reading { sampler, seed, first_epoch, epochs, ranks, rank: rank.checked_sub(1), drop_last })
+    Some(PlanSchedule { sampler, seed, first_epoch, epochs, ranks, rank: rank.checked_sub(1), drop_last })
 }
 
-fn keys(rest: &mut Bytes<'_>) -> Result<Keys, BadPlan> {
-    let count = number(rest, KEYS_MAX as u64)?;
-    let mut keys = Keys::default();
+fn read_keys(rest: &mut ByteReader<'_>) -> Result<PlanKeys, StoredPlanError> {
+    let count = read_number(rest, KEYS_MAX as u64)?;
+    let mut keys = PlanKeys::default();
     let mut key: Vec<u8> = Vec::new();
     for _ in 0..count {
-        let shared = number(rest, key.len() as u64)? as usize;
-        let more = number(rest, TEXT_BYTES_MAX as u64)? as usize;
+        let shared = read_number(rest, key.len() as u64)? as usize;
+        let more = read_number(rest, TEXT_BYTES_MAX as u64)? as usize;
         key.truncate(shared);
-        key.extend_from_slice(rest.take(more).ok_or(BadPlan::Damaged)?);
-        keys.push(std::str::from_utf8(&key).map_err(|_| BadPlan::Damaged)?)?;
+        key.extend_from_slice(rest.take(more).ok_or(StoredPlanError::Damaged)?);
+        keys.push(std::str::from_utf8(&key).map_err(|_| StoredPlanError::Damaged)?)?;
     }
     Ok(keys)
 }

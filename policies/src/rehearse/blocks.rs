@@ -48,7 +48,7 @@ impl Blocks {
     ///
     /// # Panics
     /// If there are more than 2³² blocks in total; such a rehearsal does not fit into memory.
-    pub fn of(
+    pub fn blocks_of(
         &mut self,
         object: u32,
         size: u64,
@@ -59,13 +59,13 @@ impl Blocks {
     }
 
     /// Looks an object up without any other effect, to bring its entry into the CPU cache.
-    pub fn bring_near(&self, object: u32) {
+    pub fn prefetch_memory(&self, object: u32) {
         black_box(self.objects.get(object as usize).map(|known| known.first));
     }
 
     /// All block numbers that `object` has had since its size last changed, for use when it is invalidated.
     #[must_use]
-    pub fn known(&self, object: u32) -> Range<u32> {
+    pub fn known_blocks(&self, object: u32) -> Range<u32> {
         match self.objects.get(object as usize) {
             Some(known) if known.first != UNSEEN.first => {
                 known.first..known.first + self.count_of(known.size)
@@ -113,29 +113,34 @@ pub fn touched(size: u64, range: &Range<u64>, block_bytes: u32) -> impl Iterator
 mod tests {
     use super::Blocks;
 
-    fn of(blocks: &mut Blocks, object: u32, size: u64, range: std::ops::Range<u64>) -> Vec<(u32, u32)> {
-        blocks.of(object, size, &range).collect()
+    fn blocks_of(
+        blocks: &mut Blocks,
+        object: u32,
+        size: u64,
+        range: std::ops::Range<u64>,
+    ) -> Vec<(u32, u32)> {
+        blocks.blocks_of(object, size, &range).collect()
     }
 
     #[test]
     fn a_range_takes_the_blocks_that_it_touches() {
         let mut blocks = Blocks::new(10);
-        assert_eq!(of(&mut blocks, 0, 25, 0..25), [(0, 10), (1, 10), (2, 5)]);
-        assert_eq!(of(&mut blocks, 0, 25, 9..11), [(0, 10), (1, 10)]);
-        assert_eq!(of(&mut blocks, 0, 25, 10..20), [(1, 10)]);
-        assert_eq!(of(&mut blocks, 0, 25, 20..99), [(2, 5)]);
-        assert_eq!(of(&mut blocks, 3, 10, 0..10), [(3, 10)], "the next object follows densely");
-        assert_eq!(of(&mut blocks, 2, 0, 0..0), [(4, 0)]);
+        assert_eq!(blocks_of(&mut blocks, 0, 25, 0..25), [(0, 10), (1, 10), (2, 5)]);
+        assert_eq!(blocks_of(&mut blocks, 0, 25, 9..11), [(0, 10), (1, 10)]);
+        assert_eq!(blocks_of(&mut blocks, 0, 25, 10..20), [(1, 10)]);
+        assert_eq!(blocks_of(&mut blocks, 0, 25, 20..99), [(2, 5)]);
+        assert_eq!(blocks_of(&mut blocks, 3, 10, 0..10), [(3, 10)], "the next object follows densely");
+        assert_eq!(blocks_of(&mut blocks, 2, 0, 0..0), [(4, 0)]);
         assert_eq!(blocks.count(), 5);
     }
 
     #[test]
     fn another_size_is_another_version() {
         let mut blocks = Blocks::new(10);
-        of(&mut blocks, 0, 20, 0..20);
-        assert_eq!(blocks.known(0), 0..2);
-        assert_eq!(of(&mut blocks, 0, 21, 0..5), [(2, 10)]);
-        assert_eq!(blocks.known(0), 2..5);
-        assert!(blocks.known(7).is_empty());
+        blocks_of(&mut blocks, 0, 20, 0..20);
+        assert_eq!(blocks.known_blocks(0), 0..2);
+        assert_eq!(blocks_of(&mut blocks, 0, 21, 0..5), [(2, 10)]);
+        assert_eq!(blocks.known_blocks(0), 2..5);
+        assert!(blocks.known_blocks(7).is_empty());
     }
 }

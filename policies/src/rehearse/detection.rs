@@ -6,8 +6,8 @@
 //! time does not.
 
 use super::labelled::Traffic;
-use super::scene::{Pattern, Request};
-use crate::engine::{Engine, Options, Order, Pattern as Found, Seen};
+use super::scene::{GeneratedRequest, StreamPattern};
+use crate::engine::{CacheEngine, DatasetPattern as DetectedPattern, ObservedAccess, Options, ReadOrder};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -16,43 +16,43 @@ const BLOCK_BYTES: u64 = 8 << 20;
 const DUE_SHARE: usize = 10;
 
 /// Patterns that the engine can distinguish.
-const PATTERNS: [Pattern; 8] = [
-    Pattern::Sequential,
-    Pattern::Shuffled,
-    Pattern::ShardShuffled,
-    Pattern::Columnar,
-    Pattern::OnePass,
-    Pattern::Skewed,
-    Pattern::Checkpoint,
-    Pattern::Validation,
+const PATTERNS: [StreamPattern; 8] = [
+    StreamPattern::Sequential,
+    StreamPattern::Shuffled,
+    StreamPattern::ShardShuffled,
+    StreamPattern::Columnar,
+    StreamPattern::OnePass,
+    StreamPattern::Skewed,
+    StreamPattern::Checkpoint,
+    StreamPattern::Validation,
 ];
 
-fn label(found: Found) -> Pattern {
+fn label(found: DetectedPattern) -> StreamPattern {
     match found {
-        Found::Epochs(Order::Sequential) => Pattern::Sequential,
-        Found::Epochs(Order::Shuffled) => Pattern::Shuffled,
-        Found::Epochs(Order::ShardShuffled) => Pattern::ShardShuffled,
-        Found::Epochs(Order::Ranged) => Pattern::Columnar,
-        Found::OnePass => Pattern::OnePass,
-        Found::Skewed => Pattern::Skewed,
-        Found::Checkpoint => Pattern::Checkpoint,
-        Found::Validation => Pattern::Validation,
+        DetectedPattern::Epochs(ReadOrder::Sequential) => StreamPattern::Sequential,
+        DetectedPattern::Epochs(ReadOrder::Shuffled) => StreamPattern::Shuffled,
+        DetectedPattern::Epochs(ReadOrder::ShardShuffled) => StreamPattern::ShardShuffled,
+        DetectedPattern::Epochs(ReadOrder::Ranged) => StreamPattern::Columnar,
+        DetectedPattern::OnePass => StreamPattern::OnePass,
+        DetectedPattern::Skewed => StreamPattern::Skewed,
+        DetectedPattern::Checkpoint => StreamPattern::Checkpoint,
+        DetectedPattern::Validation => StreamPattern::Validation,
     }
 }
 
 /// State of one stream of the traffic.
 #[derive(Default)]
-struct Stream {
+struct StreamObservations {
     /// Number of requests and start time of each epoch.
     epochs: BTreeMap<u32, (usize, u64)>,
-    last: Option<(Seen, u64)>,
+    last: Option<(ObservedAccess, u64)>,
 }
 
 /// Detection results on labelled traffic.
 #[derive(Clone, Debug, Default)]
 pub struct Detection {
     /// For each stream, its true pattern and the pattern that the engine reported when it was due.
-    pub told: Vec<(Pattern, Option<Pattern>)>,
+    pub verdicts: Vec<(StreamPattern, Option<StreamPattern>)>,
     /// Error of the estimated start of each stream's last epoch, as a fraction of an epoch, in ascending
     /// order.
     pub missed: Vec<f64>,
@@ -63,7 +63,7 @@ pub struct Detection {
 impl Detection {
     /// Runs the engine on the traffic of each seed and collects the results.
     #[must_use]
-    pub fn of(seeds: Range<u64>) -> Self {
+    pub fn from_seeds(seeds: Range<u64>) -> Self {
         let mut found = Self::default();
         seeds.for_each(|seed| found.replay(seed));
         found.missed.sort_by(f64::total_cmp);
@@ -73,26 +73,26 @@ impl Detection {
     /// F1 score of a pattern: twice the correct detections, divided by the sum of the streams with that
     /// pattern and the streams reported to have it.
     #[must_use]
-    pub fn f1(&self, pattern: Pattern) -> f64 {
-        let told = |found: &&(Pattern, Option<Pattern>)| found.1 == Some(pattern);
-        let is = self.told.iter().filter(|(truth, _)| *truth == pattern);
-        let (all, right) = (is.clone().count(), is.filter(told).count());
-        let said = self.told.iter().filter(told).count();
-        2.0 * right as f64 / (all + said).max(1) as f64
+    pub fn f1(&self, pattern: StreamPattern) -> f64 {
+        let is_reported = |found: &&(StreamPattern, Option<StreamPattern>)| found.1 == Some(pattern);
+        let is = self.verdicts.iter().filter(|(truth, _)| *truth == pattern);
+        let (all, right) = (is.clone().count(), is.filter(is_reported).count());
+        let reported = self.verdicts.iter().filter(is_reported).count();
+        2.0 * right as f64 / (all + reported).max(1) as f64
     }
 
     /// The mean of the scores of all patterns, and the worst pattern with its score.
     #[must_use]
-    pub fn f1_of_all(&self) -> (f64, (Pattern, f64)) {
+    pub fn f1_of_all(&self) -> (f64, (StreamPattern, f64)) {
         let scores = PATTERNS.map(|pattern| (pattern, self.f1(pattern)));
         let mean = scores.iter().map(|(_, score)| score).sum::<f64>() / scores.len() as f64;
         let worst = scores.into_iter().min_by(|one, other| one.1.total_cmp(&other.1));
-        (mean, worst.unwrap_or((Pattern::Skewed, 0.0)))
+        (mean, worst.unwrap_or((StreamPattern::Skewed, 0.0)))
     }
 
     /// Quantile of the errors: the fraction `share` of the epoch starts has at most this error.
     #[must_use]
-    pub fn missed_by(&self, share: f64) -> f64 {
+    pub fn missed_quantile(&self, share: f64) -> f64 {
         let at = (self.missed.len() as f64 * share) as usize;
         self.missed.get(at).copied().unwrap_or(1.0)
     }
@@ -112,16 +112,16 @@ impl Detection {
 
     fn replay(&mut self, seed: u64) {
         let made = Traffic::new(seed).generate();
-        let requests: Vec<Request> = made.requests.collect();
+        let requests: Vec<GeneratedRequest> = made.requests.collect();
         self.requests += requests.len() as u64;
-        let mut whole: BTreeMap<u16, Stream> = BTreeMap::new();
+        let mut whole: BTreeMap<u16, StreamObservations> = BTreeMap::new();
         for request in &requests {
             let epochs = &mut whole.entry(request.stream).or_default().epochs;
             epochs.entry(request.epoch).or_insert((0, request.at_us)).0 += 1;
         }
         let options =
             Options { capacity_bytes: 1 << 34, blocks_max: 1 << 18, block_bytes: BLOCK_BYTES, seed: 0 };
-        let mut engine = Engine::new(options);
+        let mut engine = CacheEngine::new(options);
         let mut counts: BTreeMap<(u16, u32), usize> = BTreeMap::new();
         for request in &requests {
             let access = made.scene.access(request);
@@ -133,11 +133,12 @@ impl Detection {
             let count = counts.entry((request.stream, request.epoch)).or_default();
             *count += 1;
             // Patterns that only repetition reveals are due after a tenth of the first repeat.
-            let told_in = u32::from(matches!(pattern, Pattern::Validation | Pattern::Checkpoint));
+            let due_epoch =
+                u32::from(matches!(pattern, StreamPattern::Validation | StreamPattern::Checkpoint));
             let stream = whole.entry(request.stream).or_default();
-            let due = stream.epochs.get(&told_in).map_or(0, |(requests, _)| (requests / DUE_SHARE).max(1));
-            if request.epoch == told_in && *count == due && pattern != Pattern::OnePass {
-                self.told.push((pattern, engine.pattern(seen, request.at_us).map(label)));
+            let due = stream.epochs.get(&due_epoch).map_or(0, |(requests, _)| (requests / DUE_SHARE).max(1));
+            if request.epoch == due_epoch && *count == due && pattern != StreamPattern::OnePass {
+                self.verdicts.push((pattern, engine.pattern(seen, request.at_us).map(label)));
             }
             stream.last = Some((seen, request.at_us));
         }
@@ -145,16 +146,18 @@ impl Detection {
         for (number, stream) in &whole {
             let Some((seen, _)) = stream.last else { continue };
             let pattern = made.scene.streams[usize::from(*number)].pattern;
-            if pattern == Pattern::OnePass {
+            if pattern == StreamPattern::OnePass {
                 // Other streams have been repeated by then.
-                self.told
+                self.verdicts
                     .push((pattern, engine.pattern(seen, end_us + end_us / DUE_SHARE as u64).map(label)));
             }
-            let is_epochs =
-                matches!(pattern, Pattern::Sequential | Pattern::Shuffled | Pattern::ShardShuffled);
+            let is_epochs = matches!(
+                pattern,
+                StreamPattern::Sequential | StreamPattern::Shuffled | StreamPattern::ShardShuffled
+            );
             let begins: Vec<u64> = stream.epochs.values().map(|(_, begin_us)| *begin_us).collect();
             if let (true, [.., before, last], Some(passes)) = (is_epochs, &begins[..], engine.passes(seen)) {
-                self.missed.push(passes.began_us.abs_diff(*last) as f64 / (last - before) as f64);
+                self.missed.push(passes.started_us.abs_diff(*last) as f64 / (last - before) as f64);
             }
         }
     }

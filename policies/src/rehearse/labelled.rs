@@ -1,25 +1,25 @@
 //! Traffic of several concurrent callers with the truth about each request, to score pattern detection.
 //!
-//! Each job has a [`Kind`]; everything else is drawn from the seed: number and sizes of objects, names and
-//! layout, number of ranks and loader workers, regularity of the timing. The traffic has the imperfections
-//! of real clients: workers reorder requests slightly, an incomplete last batch is dropped, ranks that get
-//! one object too few read another one twice, and some requests are repeated. The truth about a request is
-//! its stream ([`Scene::stream`]) and its `epoch`.
+//! Each job has a [`LabelledJob`]; everything else is drawn from the seed: number and sizes of objects, names
+//! and layout, number of ranks and loader workers, regularity of the timing. The traffic has the
+//! imperfections of real clients: workers reorder requests slightly, an incomplete last batch is dropped,
+//! ranks that get one object too few read another one twice, and some requests are repeated. The truth about
+//! a request is its stream ([`Scene::stream`]) and its `epoch`.
 
 mod checkpoints;
 mod layout;
-pub mod lives;
+pub mod lifecycles;
 mod reads;
 
 use super::naming::{Naming, mix};
-use super::scene::{Pattern, Requests, Scene};
-use super::workload::Workload;
-use layout::{Layout, Named};
-use reads::{Item, Reader};
+use super::scene::{MergedRequests, Scene, StreamPattern};
+use super::workload::GeneratedWorkload;
+use layout::{GeneratedKeyName, KeyLayout};
+use reads::{LabelledReader, ReadItem};
 
 /// Behaviour of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LabelledJob {
     /// Epochs in the order of keys.
     Sequential,
     /// Epochs in random orders.
@@ -42,7 +42,7 @@ pub enum Kind {
     Validation,
 }
 
-impl Kind {
+impl LabelledJob {
     /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::Sequential,
@@ -59,15 +59,15 @@ impl Kind {
 
     /// The label of the job's requests; requests for a validation set have their own label.
     #[must_use]
-    pub fn pattern(self) -> Pattern {
+    pub fn pattern(self) -> StreamPattern {
         match self {
-            Self::Sequential => Pattern::Sequential,
-            Self::Shuffled | Self::Validation => Pattern::Shuffled,
-            Self::ShardDirectories | Self::ShardPrefixes | Self::ShardObjects => Pattern::ShardShuffled,
-            Self::Columnar => Pattern::Columnar,
-            Self::OnePass => Pattern::OnePass,
-            Self::Skewed => Pattern::Skewed,
-            Self::Checkpoint => Pattern::Checkpoint,
+            Self::Sequential => StreamPattern::Sequential,
+            Self::Shuffled | Self::Validation => StreamPattern::Shuffled,
+            Self::ShardDirectories | Self::ShardPrefixes | Self::ShardObjects => StreamPattern::ShardShuffled,
+            Self::Columnar => StreamPattern::Columnar,
+            Self::OnePass => StreamPattern::OnePass,
+            Self::Skewed => StreamPattern::Skewed,
+            Self::Checkpoint => StreamPattern::Checkpoint,
         }
     }
 }
@@ -78,7 +78,7 @@ pub struct Traffic {
     /// Seed of all random values.
     pub seed: u64,
     /// The jobs; several may be of one kind.
-    pub jobs: Vec<Kind>,
+    pub jobs: Vec<LabelledJob>,
     /// Minimum number of objects in a dataset; the actual number is less than twice as large. Values below
     /// 100 count as 100.
     pub objects_min: u32,
@@ -91,10 +91,10 @@ impl Traffic {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(mix(seed ^ 0x6c61_6265_6c6c_6564));
-        let more = (0..3).map(|_| Kind::ALL[random.usize(0..Kind::ALL.len())]);
+        let more = (0..3).map(|_| LabelledJob::ALL[random.usize(0..LabelledJob::ALL.len())]);
         Self {
             seed,
-            jobs: Kind::ALL.into_iter().chain(more).collect(),
+            jobs: LabelledJob::ALL.into_iter().chain(more).collect(),
             objects_min: 300,
             naming: Naming::Plain,
         }
@@ -102,10 +102,10 @@ impl Traffic {
 
     /// Generates the traffic.
     #[must_use]
-    pub fn generate(&self) -> Workload {
-        let mut build = Build {
+    pub fn generate(&self) -> GeneratedWorkload {
+        let mut build = TrafficBuilder {
             scene: Scene::new(self.naming, self.seed),
-            requests: Requests::default(),
+            requests: MergedRequests::default(),
             random: fastrand::Rng::with_seed(mix(self.seed)),
             objects_min: self.objects_min.max(100),
             datasets: 0,
@@ -113,7 +113,7 @@ impl Traffic {
         for (number, kind) in self.jobs.iter().enumerate() {
             build.job(number, *kind);
         }
-        Workload { scene: build.scene, requests: build.requests }
+        GeneratedWorkload { scene: build.scene, requests: build.requests }
     }
 }
 
@@ -121,19 +121,19 @@ impl Traffic {
 const LENGTH_US: f64 = 3.6e9;
 
 /// Traffic under construction.
-struct Build {
+struct TrafficBuilder {
     scene: Scene,
-    requests: Requests,
+    requests: MergedRequests,
     random: fastrand::Rng,
     objects_min: u32,
     datasets: u16,
 }
 
-impl Build {
-    fn job(&mut self, number: usize, kind: Kind) {
+impl TrafficBuilder {
+    fn job(&mut self, number: usize, kind: LabelledJob) {
         match kind {
-            Kind::Checkpoint => self.checkpoints(number),
-            Kind::Skewed => self.skewed(number),
+            LabelledJob::Checkpoint => self.checkpoints(number),
+            LabelledJob::Skewed => self.skewed(number),
             _ => self.reader(number, kind),
         }
     }
@@ -149,43 +149,44 @@ impl Build {
         (0..count).map(|rank| self.scene.add_caller(&format!("{family}-{rank}"), &family)).collect()
     }
 
-    fn reader(&mut self, number: usize, kind: Kind) {
+    fn reader(&mut self, number: usize, kind: LabelledJob) {
         let count = self.random.u32(self.objects_min..self.objects_min * 2);
         let dataset = self.dataset_number();
         let groups = match kind {
-            Kind::Columnar => self.columnar(number, count / 10),
-            Kind::ShardObjects => self.shard_objects(number, count / 10),
-            Kind::ShardDirectories | Kind::ShardPrefixes => self.shards(number, kind, count),
+            LabelledJob::Columnar => self.columnar(number, count / 10),
+            LabelledJob::ShardObjects => self.shard_objects(number, count / 10),
+            LabelledJob::ShardDirectories | LabelledJob::ShardPrefixes => self.shards(number, kind, count),
             _ => self.objects(
                 &format!("set-{number}"),
                 count,
-                kind == Kind::Sequential || kind == Kind::OnePass,
+                kind == LabelledJob::Sequential || kind == LabelledJob::OnePass,
             ),
         };
         let stream = self.scene.add_stream(kind.pattern(), dataset, 1);
         let epochs = match kind {
-            Kind::OnePass => 1,
-            Kind::Columnar => self.random.u32(1..=3),
+            LabelledJob::OnePass => 1,
+            LabelledJob::Columnar => self.random.u32(1..=3),
             _ => self.random.u32(3..=6),
         };
         let shuffled = match kind {
-            Kind::Sequential => false,
-            Kind::OnePass | Kind::Columnar => self.random.u32(0..4) == 0,
+            LabelledJob::Sequential => false,
+            LabelledJob::OnePass | LabelledJob::Columnar => self.random.u32(0..4) == 0,
             _ => true,
         };
-        let validation = (kind == Kind::Validation).then(|| {
+        let validation = (kind == LabelledJob::Validation).then(|| {
             let dataset = self.dataset_number();
             let groups = self.objects(&format!("set-{number}-val"), count / 10, false);
-            (self.scene.add_stream(Pattern::Validation, dataset, 1), groups)
+            (self.scene.add_stream(StreamPattern::Validation, dataset, 1), groups)
         });
-        let ranks = if kind == Kind::OnePass { 1 } else { [1, 1, 2, 4][self.random.usize(0..4)] };
+        let ranks = if kind == LabelledJob::OnePass { 1 } else { [1, 1, 2, 4][self.random.usize(0..4)] };
         let callers = self.ranks(number, ranks);
-        let reader = self.imperfect(Reader::new(groups, stream, epochs, shuffled, validation));
+        let reader =
+            self.with_irregularities(LabelledReader::new(groups, stream, epochs, shuffled, validation));
         self.add(reader, &callers);
     }
 
     /// Draws the irregularities of a reader.
-    fn imperfect(&mut self, mut reader: Reader) -> Reader {
+    fn with_irregularities(&mut self, mut reader: LabelledReader) -> LabelledReader {
         let random = &mut self.random;
         reader.open_max = [1, 1, 2, 4, 8][random.usize(0..5)];
         reader.batch = [1, 1, 8, 32][random.usize(0..4)];
@@ -197,7 +198,7 @@ impl Build {
         reader
     }
 
-    fn add(&mut self, reader: Reader, callers: &[u16]) {
+    fn add(&mut self, reader: LabelledReader, callers: &[u16]) {
         let start_us = reader.start_us as u64;
         for (rank, caller) in callers.iter().enumerate() {
             let seed = self.random.u64(..);
@@ -207,12 +208,12 @@ impl Build {
 
     /// Adds the objects of a dataset, each read in one request; some datasets of large objects are read in
     /// several ranges.
-    fn objects(&mut self, set: &str, count: u32, in_ranges: bool) -> Vec<Vec<Item>> {
-        let layout = Layout::ALL[self.random.usize(0..Layout::ALL.len())];
+    fn objects(&mut self, set: &str, count: u32, in_ranges: bool) -> Vec<Vec<ReadItem>> {
+        let layout = KeyLayout::ALL[self.random.usize(0..KeyLayout::ALL.len())];
         let sizes = self.sizes(4096.0, 64e6);
         let range_bytes = if in_ranges && self.random.bool() { 8 << 20 } else { u64::MAX };
         let objects = (0..count).map(|object| {
-            let named = Named { set, layout, object, count };
+            let named = GeneratedKeyName { set, layout, object, count };
             let size = sizes(&mut self.random);
             let key = self.scene.add_key("datasets", &named.to_string(), size);
             ranges(key, size, range_bytes)
@@ -220,11 +221,14 @@ impl Build {
         objects.collect()
     }
 
-    fn shards(&mut self, number: usize, kind: Kind, count: u32) -> Vec<Vec<Item>> {
+    fn shards(&mut self, number: usize, kind: LabelledJob, count: u32) -> Vec<Vec<ReadItem>> {
         let sizes = self.sizes(4096.0, 4e6);
         let each = self.random.u32(15..40).min(count / 5);
-        let separator =
-            if kind == Kind::ShardDirectories { '/' } else { ['.', '_', '-'][self.random.usize(0..3)] };
+        let separator = if kind == LabelledJob::ShardDirectories {
+            '/'
+        } else {
+            ['.', '_', '-'][self.random.usize(0..3)]
+        };
         let shard = |shard: u32| {
             let item = |object: u32| {
                 let name = format!("set-{number}/train/shard-{shard:05}{separator}{object:05}.npy");
@@ -236,7 +240,7 @@ impl Build {
         (0..count / each).map(shard).collect()
     }
 
-    fn shard_objects(&mut self, number: usize, count: u32) -> Vec<Vec<Item>> {
+    fn shard_objects(&mut self, number: usize, count: u32) -> Vec<Vec<ReadItem>> {
         let sizes = self.sizes(48e6, 400e6);
         // Readers request parts of one length.
         let parts = self.random.u64(12..=48);
@@ -251,19 +255,20 @@ impl Build {
     }
 
     /// Adds files of a few row groups; the same columns are read in each epoch.
-    fn columnar(&mut self, number: usize, count: u32) -> Vec<Vec<Item>> {
+    fn columnar(&mut self, number: usize, count: u32) -> Vec<Vec<ReadItem>> {
         let sizes = self.sizes(20e6, 300e6);
         let columns = self.random.usize(8..30);
         let shares: Vec<f64> = (0..columns).map(|_| 0.2 + self.random.f64()).collect();
         let total: f64 = shares.iter().sum();
-        let mut wanted: Vec<bool> = (0..columns).map(|_| self.random.u32(0..4) == 0).collect();
+        let mut selected: Vec<bool> = (0..columns).map(|_| self.random.u32(0..4) == 0).collect();
         // At least two columns are read and at least one is not.
-        (wanted[0], wanted[2], wanted[columns - 1]) = (true, false, true);
+        (selected[0], selected[2], selected[columns - 1]) = (true, false, true);
         let mut layout =
-            Columns { row_groups: self.random.u32(2..7), shares, total, wanted, footer_bytes: 0 };
+            ColumnLayout { row_groups: self.random.u32(2..7), shares, total, selected, footer_bytes: 0 };
         layout.footer_bytes = 1 << self.random.u32(13..18);
         let file = |object: u32| {
-            let named = Named { set: &format!("set-{number}"), layout: Layout::Dated, object, count };
+            let named =
+                GeneratedKeyName { set: &format!("set-{number}"), layout: KeyLayout::Dated, object, count };
             let size = sizes(&mut self.random);
             let key = self.scene.add_key("lake", &named.to_string(), size);
             layout.items(key, size)
@@ -283,35 +288,35 @@ impl Build {
         let count = self.objects_min * 2;
         let groups = self.objects(&format!("set-{number}"), count, false);
         let dataset = self.dataset_number();
-        let stream = self.scene.add_stream(Pattern::Skewed, dataset, 1);
+        let stream = self.scene.add_stream(StreamPattern::Skewed, dataset, 1);
         let callers = self.ranks(number, 3);
         let alpha = 0.8 + 0.4 * self.random.f64();
-        let reader = self.imperfect(Reader::new(groups, stream, 1, true, None));
+        let reader = self.with_irregularities(LabelledReader::new(groups, stream, 1, true, None));
         let seed = self.random.u64(..);
         self.requests.add(reader.start_us as u64, reader.skewed(callers, alpha, seed));
     }
 }
 
 /// Layout of columns in a file.
-struct Columns {
+struct ColumnLayout {
     row_groups: u32,
     shares: Vec<f64>,
     total: f64,
-    wanted: Vec<bool>,
+    selected: Vec<bool>,
     footer_bytes: u64,
 }
 
-impl Columns {
+impl ColumnLayout {
     /// Ranges that a reader requests: the footer, then in each row group the selected columns, adjacent
     /// columns as one range.
-    fn items(&self, key: u32, size: u64) -> Vec<Item> {
+    fn items(&self, key: u32, size: u64) -> Vec<ReadItem> {
         let mut items = vec![(key, size - self.footer_bytes.min(size / 2)..size)];
         let body = (size - self.footer_bytes.min(size / 2)) as f64;
         let group_bytes = body / f64::from(self.row_groups);
         for group in 0..self.row_groups {
             let mut at = f64::from(group) * group_bytes;
             let mut before = false;
-            for (share, wanted) in self.shares.iter().zip(&self.wanted) {
+            for (share, wanted) in self.shares.iter().zip(&self.selected) {
                 let end = at + share / self.total * group_bytes;
                 match items.last_mut() {
                     Some(last) if *wanted && before => last.1.end = end as u64,
@@ -326,7 +331,7 @@ impl Columns {
 }
 
 /// Splits an object into ranges of at most `bytes` bytes.
-fn ranges(key: u32, size: u64, bytes: u64) -> Vec<Item> {
+fn ranges(key: u32, size: u64, bytes: u64) -> Vec<ReadItem> {
     if size <= bytes {
         return vec![(key, 0..size)];
     }

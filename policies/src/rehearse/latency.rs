@@ -10,16 +10,19 @@
 mod store;
 
 use super::blocks::touched;
-use super::scene::{Request, Scene};
-use super::telling::Told;
-use crate::engine::{Advice, Ahead, Engine, Next, Options, Outcome, TooManyPlans, Unread};
+use super::caller_plans::CallerPlan;
+use super::scene::{GeneratedRequest, Scene};
+use crate::engine::{
+    Advice, CacheEngine, Options, ReadAheadLimits, ReadAheadOutcome, ReadAheadRange, TooManyPlans,
+    UnreadBlock,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
-use store::{Fetched, Store};
+use store::{FetchedBlock, SimulatedStore};
 
 /// Parameters of the server, its upstream and the work of the clients.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct LatencySetup {
     /// Time to the first byte from upstream.
     pub latency_us: u64,
     /// Link rate in bytes per microsecond.
@@ -35,12 +38,12 @@ pub struct Setup {
     /// Memory in bytes for bypassed blocks that have not been read yet.
     pub memory_bytes: u64,
     /// Read-ahead limits; `None` disables read-ahead.
-    pub ahead: Option<Ahead>,
+    pub ahead: Option<ReadAheadLimits>,
 }
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waits {
+pub struct LatencyResult {
     /// Number of requests.
     pub requests: u64,
     /// Requests that waited for upstream for more than a millisecond.
@@ -59,24 +62,24 @@ pub struct Waits {
     pub end_us: u64,
 }
 
-impl Waits {
+impl LatencyResult {
     /// The fraction of requests that did not wait for upstream.
     #[must_use]
-    pub fn prompt(&self) -> f64 {
+    pub fn prompt_share(&self) -> f64 {
         1.0 - self.waited as f64 / self.requests.max(1) as f64
     }
 
     /// The fraction of requests that did not wait for upstream, without requests for the start of an
     /// object.
     #[must_use]
-    pub fn prompt_within(&self) -> f64 {
+    pub fn prompt_share_within(&self) -> f64 {
         let (requests, waited) = (self.requests - self.begins, self.waited - self.begins_waited);
         1.0 - waited as f64 / requests.max(1) as f64
     }
 
     /// The fraction of bytes fetched from upstream that no caller requested.
     #[must_use]
-    pub fn wasted(&self) -> f64 {
+    pub fn wasted_share(&self) -> f64 {
         self.wasted_bytes as f64 / self.upstream_bytes.max(1) as f64
     }
 }
@@ -84,17 +87,17 @@ impl Waits {
 /// Shortest wait that counts, in microseconds.
 const WAIT_US: u64 = 1000;
 
-struct Server<'a> {
+struct SimulatedServer<'a> {
     scene: &'a Scene,
-    setup: Setup,
-    engine: Engine,
+    setup: LatencySetup,
+    engine: CacheEngine,
     /// Keys by bucket and name, to check if a predicted key exists.
     keys: HashMap<(u64, &'a str), u32>,
     /// Time until which the link is busy.
     link_us: f64,
-    store: Store,
-    next: Vec<Next>,
-    waits: Waits,
+    store: SimulatedStore,
+    next: Vec<ReadAheadRange>,
+    waits: LatencyResult,
 }
 
 /// Runs the requests of each caller in sequence, with the given access plans.
@@ -103,37 +106,37 @@ struct Server<'a> {
 /// If there are too many plans.
 pub fn run(
     scene: &Scene,
-    requests: impl Iterator<Item = Request>,
-    told: &[Told],
-    setup: &Setup,
-) -> Result<Waits, TooManyPlans> {
-    let mut callers: BTreeMap<u16, VecDeque<Request>> = BTreeMap::new();
+    requests: impl Iterator<Item = GeneratedRequest>,
+    plans: &[CallerPlan],
+    setup: &LatencySetup,
+) -> Result<LatencyResult, TooManyPlans> {
+    let mut callers: BTreeMap<u16, VecDeque<GeneratedRequest>> = BTreeMap::new();
     requests.for_each(|request| callers.entry(request.caller).or_default().push_back(request));
-    let mut engine = Engine::new(Options {
+    let mut engine = CacheEngine::new(Options {
         capacity_bytes: setup.capacity_bytes,
         blocks_max: 1 << 20,
         block_bytes: u64::from(setup.block_bytes),
         seed: 0,
     });
-    for (number, told) in told.iter().enumerate() {
-        engine.put_plan(number as u64, told.who, told.bucket, told.plan.clone())?;
+    for (number, caller) in plans.iter().enumerate() {
+        engine.put_plan(number as u64, caller.who, caller.bucket, caller.plan.clone())?;
     }
     let numbers = 0..scene.keys.len() as u32;
-    let mut server = Server {
+    let mut server = SimulatedServer {
         scene,
         setup: *setup,
         engine,
         keys: numbers.map(|key| ((scene.keys.bucket(key), scene.keys.name(key)), key)).collect(),
         link_us: 0.0,
-        store: Store::default(),
+        store: SimulatedStore::default(),
         next: Vec::new(),
-        waits: Waits::default(),
+        waits: LatencyResult::default(),
     };
-    let first = |requests: &VecDeque<Request>| requests.front().map_or(0, |request| request.at_us);
+    let first = |requests: &VecDeque<GeneratedRequest>| requests.front().map_or(0, |request| request.at_us);
     let mut due: BinaryHeap<_> = callers.iter().map(|(caller, its)| Reverse((first(its), *caller))).collect();
     while let Some(Reverse((now_us, caller))) = due.pop() {
         let Some(request) = callers.get_mut(&caller).and_then(VecDeque::pop_front) else { continue };
-        let done_us = server.take(&request, now_us);
+        let done_us = server.serve(&request, now_us);
         let bytes = (request.range.end - request.range.start) as f64;
         let work_us = setup.work_us + bytes * setup.work_byte_us;
         server.waits.end_us = server.waits.end_us.max(done_us + work_us as u64);
@@ -143,9 +146,9 @@ pub fn run(
     Ok(server.waits)
 }
 
-impl Server<'_> {
+impl SimulatedServer<'_> {
     /// Serves a request and returns the time at which it completes.
-    fn take(&mut self, request: &Request, now_us: u64) -> u64 {
+    fn serve(&mut self, request: &GeneratedRequest, now_us: u64) -> u64 {
         let mut access = self.scene.access(request);
         access.at_us = now_us;
         let seen = self.engine.observe(&access);
@@ -153,28 +156,29 @@ impl Server<'_> {
         for (block, bytes) in touched(access.size, &access.range, self.setup.block_bytes) {
             let id = self.engine.block_id(access.bucket, access.key, block);
             let advice = self.engine.read(seen, &access, block);
-            self.let_go();
-            let there_us = match self.store.read(id, advice != Advice::Bypass) {
-                Some(Fetched { there_us, stream, .. }) => {
+            self.drop_evicted();
+            let ready_us = match self.store.read(id, advice != Advice::Bypass) {
+                Some(FetchedBlock { ready_us: there_us, stream, .. }) => {
                     if let Some(stream) = stream {
-                        let outcome = if there_us > now_us { Outcome::Late } else { Outcome::Used };
-                        self.engine.ahead_outcome(stream, access.bucket, access.key, outcome, 1);
+                        let outcome =
+                            if there_us > now_us { ReadAheadOutcome::Late } else { ReadAheadOutcome::Used };
+                        self.engine.record_ahead_outcome(stream, access.bucket, access.key, outcome, 1);
                     }
                     there_us
                 }
                 None => {
                     let there_us = self.fetch(bytes, now_us);
-                    let fetched = Fetched { there_us, bytes, key: request.key, stream: None };
+                    let fetched = FetchedBlock { ready_us: there_us, bytes, key: request.key, stream: None };
                     self.store.put(id, fetched, advice != Advice::Bypass);
                     there_us
                 }
             };
-            done_us = done_us.max(there_us);
+            done_us = done_us.max(ready_us);
         }
         self.count(request.range.start == 0, done_us - now_us);
         if let Some(limits) = self.setup.ahead {
             let mut next = std::mem::take(&mut self.next);
-            self.engine.ahead(seen, &access, &limits, &mut next);
+            self.engine.read_ahead(seen, &access, &limits, &mut next);
             next.drain(..).for_each(|next| self.fetch_ahead(&next, now_us));
             self.next = next;
         }
@@ -198,34 +202,34 @@ impl Server<'_> {
         self.link_us as u64
     }
 
-    fn fetch_ahead(&mut self, next: &Next, now_us: u64) {
-        let tell = |engine: &mut Engine, outcome, blocks| {
-            engine.ahead_outcome(next.stream, next.bucket, &next.key, outcome, blocks);
+    fn fetch_ahead(&mut self, next: &ReadAheadRange, now_us: u64) {
+        let report = |engine: &mut CacheEngine, outcome, blocks| {
+            engine.record_ahead_outcome(next.stream, next.bucket, &next.key, outcome, blocks);
         };
         let Some(key) = self.keys.get(&(next.bucket, next.key.as_str())).copied() else {
-            return tell(&mut self.engine, Outcome::Absent, next.blocks);
+            return report(&mut self.engine, ReadAheadOutcome::Absent, next.blocks);
         };
         let size = self.scene.keys.size(key);
         for block in next.first..next.first + next.blocks {
             let first = u64::from(block) * u64::from(self.setup.block_bytes);
             let id = self.engine.block_id(next.bucket, &next.key, block);
             if first >= size || self.store.has(id) {
-                tell(&mut self.engine, Outcome::Declined, 1);
+                report(&mut self.engine, ReadAheadOutcome::Declined, 1);
                 continue;
             }
             let bytes = (size - first).min(u64::from(self.setup.block_bytes)) as u32;
-            let unread = Unread { bucket: next.bucket, key: &next.key, size, number: block };
-            let advice = self.engine.adopt(now_us, &unread);
-            self.let_go();
+            let unread = UnreadBlock { bucket: next.bucket, key: &next.key, size, number: block };
+            let advice = self.engine.admit_unread(now_us, &unread);
+            self.drop_evicted();
             let there_us = self.fetch(bytes, now_us);
             self.waits.ahead_bytes += u64::from(bytes);
-            let fetched = Fetched { there_us, bytes, key, stream: Some(next.stream) };
+            let fetched = FetchedBlock { ready_us: there_us, bytes, key, stream: Some(next.stream) };
             self.store.put(id, fetched, advice == Advice::Keep);
         }
     }
 
     /// Drops the blocks that the engine evicted.
-    fn let_go(&mut self) {
+    fn drop_evicted(&mut self) {
         let evicted: Vec<u64> = self.engine.take_evicted().collect();
         for fetched in evicted.into_iter().filter_map(|id| self.store.evict(id)).collect::<Vec<_>>() {
             self.waste(fetched);
@@ -239,12 +243,12 @@ impl Server<'_> {
         }
     }
 
-    fn waste(&mut self, fetched: Fetched) {
+    fn waste(&mut self, fetched: FetchedBlock) {
         if let Some(stream) = fetched.stream {
             self.waits.wasted_bytes += u64::from(fetched.bytes);
             let keys = &self.scene.keys;
             let (bucket, name) = (keys.bucket(fetched.key), keys.name(fetched.key));
-            self.engine.ahead_outcome(stream, bucket, name, Outcome::Wasted, 1);
+            self.engine.record_ahead_outcome(stream, bucket, name, ReadAheadOutcome::Wasted, 1);
         }
     }
 }

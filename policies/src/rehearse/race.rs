@@ -4,19 +4,19 @@
 //! capacity and start empty. The caller decides which requests are counted, so that a comparison can leave
 //! out the epochs in which caches fill.
 //!
-//! Requests need not fit into memory: the input of the references is kept as a [`Course`] of twelve bytes a
-//! block, and a [`Runner`] receives requests one at a time, and again for each cache size.
+//! Requests need not fit into memory: the input of the references is kept as a [`BlockTrace`] of twelve bytes
+//! a block, and a [`EngineReplay`] receives requests one at a time, and again for each cache size.
 
 mod batch;
-mod course;
+mod block_trace;
 mod runner;
 
-use super::scene::{Request, Scene};
-use super::telling::Told;
+use super::caller_plans::CallerPlan;
+use super::scene::{GeneratedRequest, Scene};
 use crate::engine::TooManyPlans;
-pub use batch::Batch;
-pub use course::{Course, Objects};
-pub use runner::Runner;
+pub use batch::AccessBatch;
+pub use block_trace::{BlockTrace, ObjectNumbers};
+pub use runner::EngineReplay;
 
 /// A policy that takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ impl Racer {
 
     /// Returns the policy with this name.
     #[must_use]
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|racer| racer.name() == name)
     }
 }
@@ -105,7 +105,7 @@ impl Score {
 /// A comparison on a generated workload: the blocks that were requested, and the score of the engine.
 pub struct Race {
     capacity_bytes: u64,
-    course: Course,
+    course: BlockTrace,
     engine: Score,
 }
 
@@ -113,11 +113,11 @@ impl Race {
     /// Runs the engine on requests, each with a flag that is true if it is counted.
     pub fn run(
         scene: &Scene,
-        requests: impl Iterator<Item = (Request, bool)>,
+        requests: impl Iterator<Item = (GeneratedRequest, bool)>,
         block_bytes: u32,
         capacity_bytes: u64,
     ) -> Self {
-        let runner = Runner::new(capacity_bytes, block_bytes, scene.keys.len() * 2);
+        let runner = EngineReplay::new(capacity_bytes, block_bytes, scene.keys.len() * 2);
         Self::run_with(runner, scene, requests, block_bytes, capacity_bytes)
     }
 
@@ -125,29 +125,29 @@ impl Race {
     ///
     /// # Errors
     /// If there are too many plans.
-    pub fn run_told(
+    pub fn run_with_plans(
         scene: &Scene,
-        told: &[Told],
-        requests: impl Iterator<Item = (Request, bool)>,
+        plans: &[CallerPlan],
+        requests: impl Iterator<Item = (GeneratedRequest, bool)>,
         block_bytes: u32,
         capacity_bytes: u64,
     ) -> Result<Self, TooManyPlans> {
-        let mut runner = Runner::new(capacity_bytes, block_bytes, scene.keys.len() * 2);
-        runner.tell(told)?;
+        let mut runner = EngineReplay::new(capacity_bytes, block_bytes, scene.keys.len() * 2);
+        runner.put_plans(plans)?;
         Ok(Self::run_with(runner, scene, requests, block_bytes, capacity_bytes))
     }
 
     fn run_with(
-        mut runner: Runner,
+        mut runner: EngineReplay,
         scene: &Scene,
-        requests: impl Iterator<Item = (Request, bool)>,
+        requests: impl Iterator<Item = (GeneratedRequest, bool)>,
         block_bytes: u32,
         capacity_bytes: u64,
     ) -> Self {
-        let mut course = Course::new(block_bytes);
+        let mut course = BlockTrace::new(block_bytes);
         for (request, counts) in requests {
             let access = scene.access(&request);
-            runner.take(&access, counts);
+            runner.process(&access, counts);
             course.add(request.key, &access, counts);
         }
         Self { capacity_bytes, course, engine: runner.score() }

@@ -5,6 +5,7 @@
 //! is hashed, and the state of a cache takes at most 24 bytes for each number that it has received. A block
 //! that occurs with a different weight is a new version: the old version is dropped first.
 
+mod class_aware;
 mod epoch_hazard;
 mod links;
 mod lru;
@@ -14,25 +15,24 @@ mod s3_fifo;
 mod sieve;
 #[cfg(test)]
 mod tests;
-mod told;
 
+pub use class_aware::{BlockClass, ClassAwareCache};
 pub use epoch_hazard::EpochHazard;
 pub use lru::Lru;
 pub use never_evict::NeverEvict;
-pub use optimum::{Event, Outcome, optimum};
+pub use optimum::{Event, OptimumOutcome, optimum};
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
-pub use told::{Class, Told};
 
 /// A cache that processes one access after another.
-pub trait Reference {
+pub trait ReferenceCache {
     /// Processes an access to a block with a weight of `bytes` and returns true if it was a hit. A write
     /// may be admitted like a read; it never counts as bytes written, because its data is written to
     /// storage in any case.
     fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool;
 
     /// Removes a block that was deleted.
-    fn forget(&mut self, block: u32);
+    fn invalidate(&mut self, block: u32);
 
     /// Bytes admitted by reads: copies that were written to flash.
     fn bytes_written(&self) -> u64;

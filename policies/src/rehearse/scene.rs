@@ -8,14 +8,14 @@
 mod merged;
 
 use super::naming::{Naming, hash};
-use super::reference::Class;
+use super::reference::BlockClass;
 use crate::access::{Access, Caller, Op};
-pub use merged::{Requests, Source};
+pub use merged::{MergedRequests, RequestIter};
 use std::ops::Range;
 
 /// A request of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct GeneratedRequest {
     /// Time in microseconds since the start of the workload.
     pub at_us: u64,
     /// Requested bytes; for a write, the whole object.
@@ -34,7 +34,7 @@ pub struct Request {
 
 /// True access pattern of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pattern {
+pub enum StreamPattern {
     /// Epochs in the order of keys.
     Sequential,
     /// Epochs with a different order each, object by object.
@@ -57,25 +57,25 @@ pub enum Pattern {
 
 /// Label of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stream {
+pub struct LabelledStream {
     /// Access pattern.
-    pub pattern: Pattern,
+    pub pattern: StreamPattern,
     /// Number of the dataset that the stream uses.
     pub dataset: u16,
     /// Number of callers that read the same data in lock-step, including this one.
     pub readers: u8,
 }
 
-impl Stream {
+impl LabelledStream {
     /// The class that a cache with class information receives for a request of this stream.
     #[must_use]
-    pub fn class(&self, request: &Request) -> Class {
+    pub fn class(&self, request: &GeneratedRequest) -> BlockClass {
         match self.pattern {
-            Pattern::OnePass => Class::Scan,
-            Pattern::Checkpoint => Class::Checkpoint { generation: request.epoch },
-            Pattern::Validation | Pattern::Model | Pattern::Skewed => Class::Kept,
-            _ if self.readers > 1 => Class::Shared { readers: self.readers },
-            _ => Class::Train { dataset: self.dataset },
+            StreamPattern::OnePass => BlockClass::Scan,
+            StreamPattern::Checkpoint => BlockClass::Checkpoint { generation: request.epoch },
+            StreamPattern::Validation | StreamPattern::Model | StreamPattern::Skewed => BlockClass::Kept,
+            _ if self.readers > 1 => BlockClass::Shared { readers: self.readers },
+            _ => BlockClass::Train { dataset: self.dataset },
         }
     }
 }
@@ -141,7 +141,7 @@ pub struct Scene {
     /// Callers.
     pub callers: Vec<Caller>,
     /// Labels of the streams.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<LabelledStream>,
     naming: Naming,
     seed: u64,
 }
@@ -157,7 +157,7 @@ impl Scene {
     /// # Panics
     /// If the request belongs to another scene.
     #[must_use]
-    pub fn access(&self, request: &Request) -> Access<'_> {
+    pub fn access(&self, request: &GeneratedRequest) -> Access<'_> {
         Access {
             at_us: request.at_us,
             caller: self.callers[usize::from(request.caller)],
@@ -174,7 +174,7 @@ impl Scene {
     /// # Panics
     /// If the request belongs to another scene.
     #[must_use]
-    pub fn stream(&self, request: &Request) -> &Stream {
+    pub fn stream(&self, request: &GeneratedRequest) -> &LabelledStream {
         &self.streams[usize::from(request.stream)]
     }
 
@@ -194,8 +194,8 @@ impl Scene {
         u16::try_from(self.callers.len() - 1).expect("fewer than 2^16 callers")
     }
 
-    pub(super) fn add_stream(&mut self, pattern: Pattern, dataset: u16, readers: u8) -> u16 {
-        self.streams.push(Stream { pattern, dataset, readers });
+    pub(super) fn add_stream(&mut self, pattern: StreamPattern, dataset: u16, readers: u8) -> u16 {
+        self.streams.push(LabelledStream { pattern, dataset, readers });
         u16::try_from(self.streams.len() - 1).expect("fewer than 2^16 streams")
     }
 }

@@ -10,8 +10,8 @@ mod training;
 mod zipf;
 
 use super::naming::{Naming, mix};
-use super::scene::{Requests, Scene};
-use jobs::{Dataset, Job, Phase};
+use super::scene::{MergedRequests, Scene};
+use jobs::{EpochPass, GeneratedDataset, TrainingReader};
 use std::str::FromStr;
 use thiserror::Error;
 pub(super) use zipf::Zipf;
@@ -87,7 +87,7 @@ impl FromStr for Profile {
 
 /// The order in which a job reads its dataset in each epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum DatasetOrder {
     /// Order of the keys.
     Sequential,
     /// A different random order in each epoch.
@@ -98,7 +98,7 @@ pub enum Order {
 
 /// Relation between several jobs on one dataset.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sharing {
+pub enum DatasetSharing {
     /// Each job in its own order, starting at a random time within the first epoch.
     Independent,
     /// All jobs in the same order, each behind the previous one.
@@ -110,7 +110,7 @@ pub enum Sharing {
 
 /// Parameters of a workload. `None` selects the default of the profile.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct WorkloadSettings {
     /// Seed of orders, times and sizes.
     pub seed: u64,
     /// Jobs on the dataset; in `mix`, trainers of the hyperparameter search.
@@ -118,11 +118,11 @@ pub struct Settings {
     /// Epochs of each job; in `zipf`, requests for each object.
     pub epochs: Option<u32>,
     /// Order of each job's epochs.
-    pub order: Option<Order>,
+    pub order: Option<DatasetOrder>,
     /// Objects of the dataset; in `mix`, of a training set, with everything else in proportion.
     pub objects: Option<u32>,
     /// Relation between several jobs on one dataset.
-    pub sharing: Sharing,
+    pub sharing: DatasetSharing,
     /// Exponent of the Zipf distribution in `zipf`.
     pub alpha: f64,
     /// Factor for the sizes of objects and ranges.
@@ -133,7 +133,7 @@ pub struct Settings {
     pub naming: Naming,
 }
 
-impl Default for Settings {
+impl Default for WorkloadSettings {
     fn default() -> Self {
         Self {
             seed: 1,
@@ -141,7 +141,7 @@ impl Default for Settings {
             epochs: None,
             order: None,
             objects: None,
-            sharing: Sharing::Independent,
+            sharing: DatasetSharing::Independent,
             alpha: 1.0,
             size_scale: 1.0,
             time_scale: 1.0,
@@ -160,11 +160,11 @@ pub struct OutOfBounds {
     max: f64,
 }
 
-impl Settings {
+impl WorkloadSettings {
     fn check(&self, profile: Profile) -> Result<(), OutOfBounds> {
         let lag = match self.sharing {
-            Sharing::Independent => 0.0,
-            Sharing::LockStep { lag } => lag,
+            DatasetSharing::Independent => 0.0,
+            DatasetSharing::LockStep { lag } => lag,
         };
         let (objects, epochs) = (self.objects.unwrap_or(1), self.epochs.unwrap_or(1));
         // Profiles with this bound have no more than 20,000 objects by default.
@@ -210,18 +210,18 @@ impl Settings {
 
 /// A workload that can be replayed.
 #[derive(Debug)]
-pub struct Workload {
+pub struct GeneratedWorkload {
     /// Tables that requests refer to.
     pub scene: Scene,
     /// The requests.
-    pub requests: Requests,
+    pub requests: MergedRequests,
 }
 
 /// Generates the workload of `profile` with these settings.
 ///
 /// # Errors
 /// If a setting is out of its bounds.
-pub fn workload(profile: Profile, settings: &Settings) -> Result<Workload, OutOfBounds> {
+pub fn workload(profile: Profile, settings: &WorkloadSettings) -> Result<GeneratedWorkload, OutOfBounds> {
     settings.check(profile)?;
     Ok(match profile {
         Profile::Mix => mix::workload(settings),
@@ -233,7 +233,7 @@ pub fn workload(profile: Profile, settings: &Settings) -> Result<Workload, OutOf
 /// Objects times epochs of a workload. Its number of keys and the number of requests of each job, and with
 /// them memory and time, are at most a few times as large.
 #[must_use]
-pub fn objects_times_epochs(profile: Profile, settings: &Settings) -> u64 {
+pub fn objects_times_epochs(profile: Profile, settings: &WorkloadSettings) -> u64 {
     let (objects, epochs) = match profile {
         Profile::Mix => mix::OBJECTS_AND_EPOCHS,
         Profile::Zipf => zipf::OBJECTS_AND_EPOCHS,
@@ -245,7 +245,7 @@ pub fn objects_times_epochs(profile: Profile, settings: &Settings) -> u64 {
 /// Base of a relative cache size, in bytes: all objects of the workload `scene`; for `mix`, one training
 /// set.
 #[must_use]
-pub fn whole_bytes(profile: Profile, settings: &Settings, scene: &Scene) -> u64 {
+pub fn whole_bytes(profile: Profile, settings: &WorkloadSettings, scene: &Scene) -> u64 {
     match profile {
         Profile::Mix => mix::training_bytes(settings),
         _ => scene.keys.bytes(),

@@ -1,18 +1,18 @@
 //! Encoding and decoding of one event.
 
-use super::book::Book;
-use super::varint::{self, Bytes};
+use super::dictionary::TraceDictionary;
+use super::varint::{self, ByteReader};
 use super::{BUCKETS_MAX, CALLERS_MAX, KEY_BYTES_MAX};
 use crate::access::{Access, Caller, Op};
 use std::ops::Range;
 
 const OPS: u8 = 0x03;
 /// Resets the dictionary; takes the place of an operation.
-pub(super) const ANEW: u8 = 0x03;
+pub(super) const RESET: u8 = 0x03;
 const RANGES: u8 = 0x0c;
 const RANGE_ALL: u8 = 0x00;
 const RANGE_NEXT: u8 = 0x04;
-const RANGE_TOLD: u8 = 0x08;
+const RANGE_EXPLICIT: u8 = 0x08;
 const SAME_CALLER: u8 = 0x10;
 const SAME_SIZE: u8 = 0x20;
 const NEW_KEY: u8 = 0x40;
@@ -20,7 +20,7 @@ const NEXT_KEY: u8 = 0x80;
 
 /// Numbers of the key, bucket and caller of an event, as looked up by the writer; the next free number if
 /// there is none.
-pub(super) struct Numbers {
+pub(super) struct EventNumbers {
     pub(super) key: Option<u32>,
     pub(super) bucket: u32,
     pub(super) caller: u32,
@@ -30,10 +30,10 @@ pub(super) struct Numbers {
 /// the event's key.
 pub(super) fn encode(
     out: &mut Vec<u8>,
-    book: &mut Book,
+    book: &mut TraceDictionary,
     access: &Access<'_>,
     after_us: u64,
-    numbers: &Numbers,
+    numbers: &EventNumbers,
 ) -> u32 {
     let flags_at = out.len();
     let mut flags = match access.op {
@@ -48,7 +48,7 @@ pub(super) fn encode(
     } else {
         encode_caller(out, book, numbers.caller, access.caller);
     }
-    let last = book.last_of(numbers.caller);
+    let last = book.last_key_of(numbers.caller);
     let key = match numbers.key {
         None => {
             flags |= NEW_KEY;
@@ -75,17 +75,17 @@ pub(super) fn encode(
     } else if range == next(&known.range, access.size) {
         flags |= RANGE_NEXT;
     } else {
-        flags |= RANGE_TOLD;
+        flags |= RANGE_EXPLICIT;
         varint::put_difference(out, range.start, known.range.end);
         varint::put(out, range.end - range.start);
     }
     (known.size, known.range) = (access.size, range);
-    book.note(numbers.caller, key);
+    book.record_event(numbers.caller, key);
     out[flags_at] = flags;
     key
 }
 
-fn encode_caller(out: &mut Vec<u8>, book: &mut Book, number: u32, caller: Caller) {
+fn encode_caller(out: &mut Vec<u8>, book: &mut TraceDictionary, number: u32, caller: Caller) {
     varint::put(out, u64::from(number));
     if number as usize == book.callers.len() {
         out.extend(caller.id.to_le_bytes());
@@ -94,7 +94,13 @@ fn encode_caller(out: &mut Vec<u8>, book: &mut Book, number: u32, caller: Caller
     }
 }
 
-fn encode_key(out: &mut Vec<u8>, book: &mut Book, bucket: u32, access: &Access<'_>, last: u32) -> u32 {
+fn encode_key(
+    out: &mut Vec<u8>,
+    book: &mut TraceDictionary,
+    bucket: u32,
+    access: &Access<'_>,
+    last: u32,
+) -> u32 {
     varint::put(out, u64::from(bucket));
     if bucket as usize == book.buckets.len() {
         out.extend(access.bucket.to_le_bytes());
@@ -114,14 +120,18 @@ fn next(last: &Range<u64>, size: u64) -> Range<u64> {
 }
 
 /// Fields of an event other than those that the dictionary holds for its key and its caller.
-pub(super) struct Decoded {
+pub(super) struct DecodedEvent {
     pub(super) after_us: u64,
     pub(super) op: Op,
 }
 
 /// Reads an event and updates the dictionary: afterwards its `key` and `caller` are those of the event.
 /// Returns `None` if the bytes are not an output of [`encode`]; the dictionary is then unusable.
-pub(super) fn decode(bytes: &mut Bytes<'_>, book: &mut Book, flags: u8) -> Option<Decoded> {
+pub(super) fn decode(
+    bytes: &mut ByteReader<'_>,
+    book: &mut TraceDictionary,
+    flags: u8,
+) -> Option<DecodedEvent> {
     let op = match flags & OPS {
         0 => Op::Read,
         1 => Op::Write,
@@ -137,7 +147,7 @@ pub(super) fn decode(bytes: &mut Bytes<'_>, book: &mut Book, flags: u8) -> Optio
         0 => u32::try_from(bytes.difference(u64::from(last))?).ok()?,
         _ => return None,
     };
-    book.note(caller, key);
+    book.record_event(caller, key);
     let known = book.keys.get_mut(key as usize)?;
     if flags & SAME_SIZE == 0 {
         known.size = bytes.varint()?;
@@ -145,16 +155,16 @@ pub(super) fn decode(bytes: &mut Bytes<'_>, book: &mut Book, flags: u8) -> Optio
     known.range = match flags & RANGES {
         RANGE_ALL => 0..known.size,
         RANGE_NEXT => next(&known.range, known.size),
-        RANGE_TOLD => {
+        RANGE_EXPLICIT => {
             let start = bytes.difference(known.range.end)?;
             start..start.checked_add(bytes.varint()?)?
         }
         _ => return None,
     };
-    Some(Decoded { after_us, op })
+    Some(DecodedEvent { after_us, op })
 }
 
-fn decode_caller(bytes: &mut Bytes<'_>, book: &mut Book) -> Option<u32> {
+fn decode_caller(bytes: &mut ByteReader<'_>, book: &mut TraceDictionary) -> Option<u32> {
     let number = usize::try_from(bytes.varint()?).ok()?;
     if number == book.callers.len() && number < CALLERS_MAX {
         book.callers.push((Caller { id: bytes.u64()?, family: bytes.u64()? }, book.key));
@@ -162,7 +172,7 @@ fn decode_caller(bytes: &mut Bytes<'_>, book: &mut Book) -> Option<u32> {
     (number < book.callers.len()).then_some(number as u32)
 }
 
-fn decode_key(bytes: &mut Bytes<'_>, book: &mut Book, last: u32) -> Option<u32> {
+fn decode_key(bytes: &mut ByteReader<'_>, book: &mut TraceDictionary, last: u32) -> Option<u32> {
     let bucket = usize::try_from(bytes.varint()?).ok()?;
     if bucket == book.buckets.len() && bucket < BUCKETS_MAX {
         book.buckets.push(bytes.u64()?);
@@ -177,5 +187,5 @@ fn decode_key(bytes: &mut Bytes<'_>, book: &mut Book, last: u32) -> Option<u32> 
     name.get_mut(..same.len())?.copy_from_slice(same);
     name.get_mut(same.len()..length)?.copy_from_slice(rest);
     let name = str::from_utf8(name.get(..length)?).ok()?;
-    book.takes_key(name.len()).then(|| book.add(bucket as u32, name, last))
+    book.has_room_for_key(name.len()).then(|| book.add(bucket as u32, name, last))
 }

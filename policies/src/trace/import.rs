@@ -1,14 +1,14 @@
-//! Imports accesses from logs that were not designed for replay: S3 server access logs and the access log
-//! of mlgw.
+//! Imports accesses from logs that were not designed for replay: S3 server access logs and the access log of
+//! mlgw.
 //!
 //! Input is lines of a log; output is accesses in order of time. Logs are only roughly in order: up to
-//! [`WAITING_MAX`] lines are held back for earlier ones, and an access that arrives later than that gets
-//! the time of the last returned access. A log has the number of bytes that were read from an object but
+//! [`REORDERED_LINES_MAX`] lines are held back for earlier ones, and an access that arrives later than that
+//! gets the time of the last returned access. A log has the number of bytes that were read from an object but
 //! not their position: a part is assumed to follow the part that the same caller read last, and to start at
-//! the begin of the object if that one reached its end. If a log has no sizes, an object is assumed to be
-//! as large as the part of it that was read. Requests that failed, and requests that neither read nor
-//! change an object, are skipped. A bad line is counted and skipped; the first few are kept with their line
-//! numbers. Memory is bounded: a map that reaches its limit is cleared.
+//! the begin of the object if that one reached its end. If a log has no sizes, an object is assumed to be as
+//! large as the part of it that was read. Requests that failed, and requests that neither read nor change an
+//! object, are skipped. A bad line is counted and skipped; the first few are kept with their line numbers.
+//! Memory is bounded: a map that reaches its limit is cleared.
 
 use super::KEY_BYTES_MAX;
 use super::{json_log, s3_log};
@@ -20,7 +20,7 @@ use std::ops::Range;
 use thiserror::Error;
 
 /// Maximum number of lines that are held back for earlier ones.
-pub const WAITING_MAX: usize = 65_536;
+pub const REORDERED_LINES_MAX: usize = 65_536;
 /// Number of bad lines that are kept in the report.
 const BAD_LINES_KEPT: usize = 5;
 /// Maximum number of objects, of positions in them, and of uploads that are remembered.
@@ -28,7 +28,7 @@ const REMEMBERED_MAX: usize = 1 << 20;
 
 /// Format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Log {
+pub enum LogFormat {
     /// S3 server access log.
     S3,
     /// Access log of mlgw.
@@ -51,13 +51,13 @@ pub enum BadLine {
 
 /// Statistics of the imported lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ImportReport {
     /// Lines that are not empty.
     pub lines: u64,
     /// Lines that are accesses.
-    pub taken: u64,
+    pub imported: u64,
     /// Lines of requests that failed, or that neither read nor change an object.
-    pub passed_over: u64,
+    pub skipped: u64,
     /// Lines that cannot be parsed.
     pub bad: u64,
     /// The first bad lines, with their line numbers, from 1.
@@ -68,7 +68,7 @@ pub struct Report {
 
 /// An access from a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportedAccess {
     /// Microseconds since 1970.
     pub at_us: u64,
     /// Caller: hashes of requester, user agent and, for the id, address.
@@ -85,7 +85,7 @@ pub struct Imported {
     pub range: Range<u64>,
 }
 
-impl Imported {
+impl ImportedAccess {
     /// The access as an engine receives it.
     #[must_use]
     pub fn access(&self) -> Access<'_> {
@@ -103,7 +103,7 @@ impl Imported {
 
 /// Operation of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Deed {
+pub(super) enum LoggedOperation {
     /// Bytes of an object were sent; `is_part` is true if a range was requested.
     Read { is_part: bool },
     /// An object was written.
@@ -118,11 +118,11 @@ pub(super) enum Deed {
 
 /// Content of a line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct LogLineAccess {
     pub(super) at_us: u64,
     /// Line number; of lines with the same time, the earlier one comes first.
     line: u64,
-    pub(super) deed: Deed,
+    pub(super) operation: LoggedOperation,
     pub(super) caller: (u64, u64),
     pub(super) bucket: u64,
     pub(super) key: String,
@@ -133,7 +133,7 @@ pub(super) struct Entry {
 }
 
 /// Request of a line: time, requester and object.
-pub(super) struct Request<'a> {
+pub(super) struct LoggedRequest<'a> {
     pub(super) at_ms: i64,
     pub(super) requester: &'a str,
     pub(super) address: &'a str,
@@ -142,14 +142,14 @@ pub(super) struct Request<'a> {
     pub(super) key: String,
 }
 
-impl Entry {
+impl LogLineAccess {
     /// Creates the entry of a request.
     ///
     /// # Errors
     /// If the key is empty or too long, or the time is before 1970.
     pub(super) fn new(
-        request: Request<'_>,
-        deed: Deed,
+        request: LoggedRequest<'_>,
+        deed: LoggedOperation,
         bytes: u64,
         size: Option<u64>,
     ) -> Result<Self, BadLine> {
@@ -162,7 +162,7 @@ impl Entry {
         Ok(Self {
             at_us,
             line: 0,
-            deed,
+            operation: deed,
             caller: (hash(family, request.address), family),
             bucket: hash(0, request.bucket),
             key: request.key,
@@ -175,28 +175,28 @@ impl Entry {
 /// Converts the lines of a log to accesses.
 #[derive(Debug)]
 pub struct LogImport {
-    log: Log,
-    report: Report,
+    log: LogFormat,
+    report: ImportReport,
     line: u64,
-    waiting: BinaryHeap<Reverse<Entry>>,
+    reordered: BinaryHeap<Reverse<LogLineAccess>>,
     /// True at the end of the log, so that no lines are held back.
     ended: bool,
     now_us: u64,
-    memory: Memory,
+    history: ImportHistory,
 }
 
 impl LogImport {
     /// Creates an import of a log of this format.
     #[must_use]
-    pub fn new(log: Log) -> Self {
+    pub fn new(log: LogFormat) -> Self {
         Self {
             log,
-            report: Report::default(),
+            report: ImportReport::default(),
             line: 0,
-            waiting: BinaryHeap::new(),
+            reordered: BinaryHeap::new(),
             ended: false,
             now_us: 0,
-            memory: Memory::default(),
+            history: ImportHistory::default(),
         }
     }
 
@@ -209,12 +209,12 @@ impl LogImport {
         }
         self.report.lines += 1;
         let entry = match self.log {
-            Log::S3 => s3_log::entry(line),
-            Log::Own => json_log::entry(line),
+            LogFormat::S3 => s3_log::entry(line),
+            LogFormat::Own => json_log::entry(line),
         };
         match entry {
-            Ok(Some(entry)) => self.waiting.push(Reverse(Entry { line: self.line, ..entry })),
-            Ok(None) => self.report.passed_over += 1,
+            Ok(Some(entry)) => self.reordered.push(Reverse(LogLineAccess { line: self.line, ..entry })),
+            Ok(None) => self.report.skipped += 1,
             Err(bad) => {
                 self.report.bad += 1;
                 if self.report.first_bad.len() < BAD_LINES_KEPT {
@@ -230,20 +230,20 @@ impl LogImport {
     }
 
     /// Returns the next access, or `None` if a later line may precede it.
-    pub fn take(&mut self) -> Option<Imported> {
-        while self.ended || self.waiting.len() > WAITING_MAX {
-            let Reverse(mut entry) = self.waiting.pop()?;
+    pub fn take(&mut self) -> Option<ImportedAccess> {
+        while self.ended || self.reordered.len() > REORDERED_LINES_MAX {
+            let Reverse(mut entry) = self.reordered.pop()?;
             if entry.at_us < self.now_us {
                 self.report.late += 1;
                 entry.at_us = self.now_us;
             }
             self.now_us = entry.at_us;
-            match self.memory.resolve(entry) {
+            match self.history.resolve(entry) {
                 Some(imported) => {
-                    self.report.taken += 1;
+                    self.report.imported += 1;
                     return Some(imported);
                 }
-                None => self.report.passed_over += 1,
+                None => self.report.skipped += 1,
             }
         }
         None
@@ -251,83 +251,93 @@ impl LogImport {
 
     /// Statistics of the lines so far.
     #[must_use]
-    pub fn report(&self) -> &Report {
+    pub fn report(&self) -> &ImportReport {
         &self.report
     }
 }
 
 /// Facts from earlier lines that complete later ones, by hash of the object.
 #[derive(Debug, Default)]
-struct Memory {
-    sizes: HashMap<u64, Size>,
+struct ImportHistory {
+    sizes: HashMap<u64, KnownSize>,
     /// End and length of the last part that a caller read of an object.
-    places: HashMap<u64, (u64, u64)>,
+    positions: HashMap<u64, (u64, u64)>,
     /// Total bytes of the parts of an upload.
     uploads: HashMap<u64, u64>,
 }
 
 /// Size of an object in bytes.
 #[derive(Clone, Copy, Debug)]
-struct Size {
+struct KnownSize {
     bytes: u64,
     /// True if a line has reported the size; false if it is only the number of bytes read so far.
-    is_told: bool,
+    is_reported: bool,
 }
 
-impl Memory {
+impl ImportHistory {
     /// Returns the access of a line, or `None` if the line only updates the history or lacks information.
-    fn resolve(&mut self, entry: Entry) -> Option<Imported> {
+    fn resolve(&mut self, entry: LogLineAccess) -> Option<ImportedAccess> {
         let object = hash(entry.bucket, &entry.key);
         let known = self.sizes.get(&object).map(|size| size.bytes);
-        let (op, size, range) = match entry.deed {
-            Deed::WritePart => {
-                *room(&mut self.uploads).entry(object).or_default() += entry.bytes;
+        let (op, size, range) = match entry.operation {
+            LoggedOperation::WritePart => {
+                *make_room(&mut self.uploads).entry(object).or_default() += entry.bytes;
                 return None;
             }
-            Deed::Read { is_part: true } => {
+            LoggedOperation::Read { is_part: true } => {
                 let range = self.part(object, &entry);
                 (Op::Read, self.sizes.get(&object)?.bytes, range)
             }
-            Deed::Read { is_part: false } => {
+            LoggedOperation::Read { is_part: false } => {
                 // A response that was cut short contains the beginning of the object.
-                let size = self.told(object, entry.size.unwrap_or(entry.bytes));
+                let size = self.record_size(object, entry.size.unwrap_or(entry.bytes));
                 (Op::Read, size, 0..entry.bytes.min(size))
             }
-            Deed::Write | Deed::Complete => {
-                let parts = self.uploads.remove(&object).filter(|_| entry.deed == Deed::Complete);
-                let size = self.told(object, entry.size.or(parts).or(known)?);
+            LoggedOperation::Write | LoggedOperation::Complete => {
+                let parts =
+                    self.uploads.remove(&object).filter(|_| entry.operation == LoggedOperation::Complete);
+                let size = self.record_size(object, entry.size.or(parts).or(known)?);
                 (Op::Write, size, 0..size)
             }
-            Deed::Delete => {
+            LoggedOperation::Delete => {
                 self.sizes.remove(&object);
                 let size = entry.size.or(known).unwrap_or_default();
                 (Op::Delete, size, 0..size)
             }
         };
         let caller = Caller { id: entry.caller.0, family: entry.caller.1 };
-        Some(Imported { at_us: entry.at_us, caller, bucket: entry.bucket, key: entry.key, op, size, range })
+        Some(ImportedAccess {
+            at_us: entry.at_us,
+            caller,
+            bucket: entry.bucket,
+            key: entry.key,
+            op,
+            size,
+            range,
+        })
     }
 
-    fn told(&mut self, object: u64, bytes: u64) -> u64 {
-        room(&mut self.sizes).insert(object, Size { bytes, is_told: true });
+    fn record_size(&mut self, object: u64, bytes: u64) -> u64 {
+        make_room(&mut self.sizes).insert(object, KnownSize { bytes, is_reported: true });
         bytes
     }
 
     /// Range of a partial read, derived from the caller's previous part. While no line has reported the
     /// size of the object, a part that is shorter than the previous one is assumed to be the last.
-    fn part(&mut self, object: u64, entry: &Entry) -> Range<u64> {
+    fn part(&mut self, object: u64, entry: &LogLineAccess) -> Range<u64> {
         if let Some(size) = entry.size {
-            self.told(object, size);
+            self.record_size(object, size);
         }
-        let size = room(&mut self.sizes).entry(object).or_insert(Size { bytes: 0, is_told: false });
-        let place = room(&mut self.places).entry(object ^ mix(entry.caller.0)).or_default();
+        let size =
+            make_room(&mut self.sizes).entry(object).or_insert(KnownSize { bytes: 0, is_reported: false });
+        let place = make_room(&mut self.positions).entry(object ^ mix(entry.caller.0)).or_default();
         let mut begin = place.0;
-        if size.is_told && begin.saturating_add(entry.bytes) > size.bytes {
+        if size.is_reported && begin.saturating_add(entry.bytes) > size.bytes {
             begin = 0;
         }
         let mut end = begin.saturating_add(entry.bytes);
         let mut is_last = begin > 0 && entry.bytes < place.1;
-        if size.is_told {
+        if size.is_reported {
             end = end.min(size.bytes);
             is_last = end == size.bytes;
         } else {
@@ -339,7 +349,7 @@ impl Memory {
 }
 
 /// Clears a map that has reached its limit.
-fn room<T>(map: &mut HashMap<u64, T>) -> &mut HashMap<u64, T> {
+fn make_room<T>(map: &mut HashMap<u64, T>) -> &mut HashMap<u64, T> {
     if map.len() >= REMEMBERED_MAX {
         map.clear();
     }

@@ -3,7 +3,7 @@
 //! A line has the path of the request, which begins with the bucket unless the host name contained it. A
 //! line does not have the size of the object.
 
-use super::import::{BadLine, Deed, Entry, Request};
+use super::import::{BadLine, LogLineAccess, LoggedOperation, LoggedRequest};
 use mlgw_common::Timestamp;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 /// Fields of a line that the import needs.
 #[derive(Deserialize)]
-struct Line<'a> {
+struct JsonLogLine<'a> {
     #[serde(borrow)]
     time: Cow<'a, str>,
     #[serde(borrow)]
@@ -32,16 +32,16 @@ struct Line<'a> {
 }
 
 /// Parses a line; `None` if the line does not describe a read or a change of an object.
-pub(super) fn entry(line: &str) -> Result<Option<Entry>, BadLine> {
-    let line: Line<'_> = serde_json::from_str(line).map_err(|_| BadLine::Json)?;
-    let time = Timestamp::of_rfc3339(&line.time).ok_or(BadLine::Field("the time"))?;
+pub(super) fn entry(line: &str) -> Result<Option<LogLineAccess>, BadLine> {
+    let line: JsonLogLine<'_> = serde_json::from_str(line).map_err(|_| BadLine::Json)?;
+    let time = Timestamp::parse_rfc3339(&line.time).ok_or(BadLine::Field("the time"))?;
     let (deed, bytes, size) = match &*line.operation {
-        "GetObject" => (Deed::Read { is_part: line.status == 206 }, line.bytes_out, None),
-        "PutObject" => (Deed::Write, line.bytes_in, Some(line.bytes_in)),
-        "CopyObject" => (Deed::Write, 0, None),
-        "UploadPart" => (Deed::WritePart, line.bytes_in, None),
-        "CompleteMultipartUpload" => (Deed::Complete, 0, None),
-        "DeleteObject" => (Deed::Delete, 0, None),
+        "GetObject" => (LoggedOperation::Read { is_part: line.status == 206 }, line.bytes_out, None),
+        "PutObject" => (LoggedOperation::Write, line.bytes_in, Some(line.bytes_in)),
+        "CopyObject" => (LoggedOperation::Write, 0, None),
+        "UploadPart" => (LoggedOperation::WritePart, line.bytes_in, None),
+        "CompleteMultipartUpload" => (LoggedOperation::Complete, 0, None),
+        "DeleteObject" => (LoggedOperation::Delete, 0, None),
         _ => return Ok(None),
     };
     if !(200..300).contains(&line.status) {
@@ -49,7 +49,7 @@ pub(super) fn entry(line: &str) -> Result<Option<Entry>, BadLine> {
     }
     let (bucket, key) = split(&line.path, line.bucket.as_deref()).ok_or(BadLine::Field("the path"))?;
     let key = percent_decode_str(key).decode_utf8().map_err(|_| BadLine::Field("the path"))?;
-    let request = Request {
+    let request = LoggedRequest {
         at_ms: time.as_millis(),
         requester: line.access_key.as_deref().unwrap_or("-"),
         // Connections of one process come from different ports.
@@ -58,7 +58,7 @@ pub(super) fn entry(line: &str) -> Result<Option<Entry>, BadLine> {
         bucket,
         key: key.into_owned(),
     };
-    Entry::new(request, deed, bytes, size).map(Some)
+    LogLineAccess::new(request, deed, bytes, size).map(Some)
 }
 
 /// Splits a path into bucket and key.

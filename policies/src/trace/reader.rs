@@ -1,8 +1,8 @@
 //! Reads a trace incrementally.
 
-use super::book::Book;
-use super::event::{ANEW, decode};
-use super::varint::Bytes;
+use super::dictionary::TraceDictionary;
+use super::event::{RESET, decode};
+use super::varint::ByteReader;
 use super::{BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, HEADER_BYTES, MAGIC, TraceError, VERSION};
 use crate::access::Access;
 use mlgw_common::checksum::{Crc32c, crc32c};
@@ -19,8 +19,8 @@ pub struct TraceReader {
     offset: u64,
     /// Start time of the trace in milliseconds since 1970; `None` until the header was read.
     began_ms: Option<u64>,
-    book: Book,
-    block: Block,
+    dictionary: TraceDictionary,
+    block: TraceBlock,
     number: u32,
     events: u64,
     failed: Option<TraceError>,
@@ -28,7 +28,7 @@ pub struct TraceReader {
 
 /// The current block: its offset in the trace, the number of events left, and the time of the last event.
 #[derive(Default)]
-struct Block {
+struct TraceBlock {
     offset: u64,
     events: u32,
     /// Start of the unread events in `pushed`; the next field is their end.
@@ -39,7 +39,7 @@ struct Block {
 
 /// Summary at the end of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct TraceEnd {
     /// Number of accesses that were read.
     pub events: u64,
     /// Number of whole blocks.
@@ -83,12 +83,12 @@ impl TraceReader {
         match self.advance() {
             Ok(None) => Ok(None),
             Ok(Some(op)) => {
-                let known = &self.book.keys[self.book.key as usize];
+                let known = &self.dictionary.keys[self.dictionary.key as usize];
                 Ok(Some(Access {
                     at_us: self.block.now_us,
-                    caller: self.book.callers[self.book.caller as usize].0,
-                    bucket: self.book.buckets[known.bucket as usize],
-                    key: self.book.name(known),
+                    caller: self.dictionary.callers[self.dictionary.caller as usize].0,
+                    bucket: self.dictionary.buckets[known.bucket as usize],
+                    key: self.dictionary.name(known),
                     op,
                     size: known.size,
                     range: known.range.clone(),
@@ -103,9 +103,9 @@ impl TraceReader {
 
     /// Returns the summary; to be called after the last piece.
     #[must_use]
-    pub fn finish(self) -> End {
+    pub fn finish(self) -> TraceEnd {
         let torn_bytes = (self.pushed.len() - self.at) as u64;
-        End { events: self.events, blocks: self.number, torn_bytes }
+        TraceEnd { events: self.events, blocks: self.number, torn_bytes }
     }
 
     fn advance(&mut self) -> Result<Option<crate::access::Op>, TraceError> {
@@ -118,14 +118,14 @@ impl TraceReader {
         if self.block.events == 0 && !self.next_block()? {
             return Ok(None);
         }
-        let Block { begin, end, .. } = self.block;
-        let mut bytes = Bytes(&self.pushed[begin..end]);
+        let TraceBlock { begin, end, .. } = self.block;
+        let mut bytes = ByteReader(&self.pushed[begin..end]);
         let mut flags = bytes.byte();
-        while flags == Some(ANEW) {
-            self.book.clear();
+        while flags == Some(RESET) {
+            self.dictionary.clear();
             flags = bytes.byte();
         }
-        let decoded = flags.and_then(|flags| decode(&mut bytes, &mut self.book, flags));
+        let decoded = flags.and_then(|flags| decode(&mut bytes, &mut self.dictionary, flags));
         let (left, now_us) = (bytes.0.len(), self.block.now_us);
         let timed = decoded.and_then(|event| Some((now_us.checked_add(event.after_us)?, event.op)));
         let Some((now_us, op)) = timed else { return Err(self.damaged("an event makes no sense")) };
@@ -150,7 +150,7 @@ impl TraceReader {
             let begun = MAGIC.iter().zip(&self.pushed).all(|(a, b)| a == b);
             return if begun { Ok(false) } else { Err(TraceError::NoTrace) };
         };
-        let mut fields = Bytes(header);
+        let mut fields = ByteReader(header);
         let magic = fields.take(MAGIC.len());
         let version = u16::from_le_bytes([header[8], header[9]]);
         if magic != Some(&MAGIC) || crc32c(&header[..20]) != u32_at(header, 20) {
@@ -159,7 +159,7 @@ impl TraceReader {
         if version != VERSION {
             return Err(TraceError::UnknownVersion(version));
         }
-        self.began_ms = Bytes(&header[12..]).u64();
+        self.began_ms = ByteReader(&header[12..]).u64();
         (self.at, self.offset) = (HEADER_BYTES, HEADER_BYTES as u64);
         Ok(true)
     }
@@ -184,11 +184,11 @@ impl TraceReader {
             return Err(damaged("it is another block"));
         }
         let begin = self.at + BLOCK_HEADER_BYTES;
-        let first_us = Bytes(&header[12..]).u64().unwrap_or_default();
+        let first_us = ByteReader(&header[12..]).u64().unwrap_or_default();
         if first_us < self.block.now_us {
             return Err(damaged("it is from before the one before"));
         }
-        self.block = Block {
+        self.block = TraceBlock {
             offset: self.offset,
             events: u32_at(header, 8),
             begin,

@@ -5,7 +5,7 @@
 //! are percent-encoded, in many logs twice; the request line has the key encoded once and reveals the
 //! difference.
 
-use super::import::{BadLine, Deed, Entry, Request};
+use super::import::{BadLine, LogLineAccess, LoggedOperation, LoggedRequest};
 use mlgw_common::Timestamp;
 use percent_encoding::percent_decode_str;
 
@@ -13,45 +13,45 @@ const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// Parses a line; `None` if the line does not describe a read or a change of an object.
-pub(super) fn entry(line: &str) -> Result<Option<Entry>, BadLine> {
-    let mut fields = Fields(line);
+pub(super) fn entry(line: &str) -> Result<Option<LogLineAccess>, BadLine> {
+    let mut fields = S3LogFields(line);
     fields.next();
-    let bucket = fields.need("the bucket")?;
-    let at_ms = time_ms(fields.need("the time")?).ok_or(BadLine::Field("the time"))?;
-    let address = fields.need("the address")?;
-    let requester = fields.need("the requester")?;
+    let bucket = fields.required("the bucket")?;
+    let at_ms = time_ms(fields.required("the time")?).ok_or(BadLine::Field("the time"))?;
+    let address = fields.required("the address")?;
+    let requester = fields.required("the requester")?;
     fields.next();
-    let operation = fields.need("the operation")?;
-    let key = fields.need("the key")?;
-    let request_line = fields.need("the request")?;
-    let status = fields.need("the status")?;
+    let operation = fields.required("the operation")?;
+    let key = fields.required("the key")?;
+    let request_line = fields.required("the request")?;
+    let status = fields.required("the status")?;
     fields.next();
-    let sent = number(fields.need("the bytes sent")?, "the bytes sent")?;
-    let size = number(fields.need("the object's size")?, "the object's size")?;
+    let sent = number(fields.required("the bytes sent")?, "the bytes sent")?;
+    let size = number(fields.required("the object's size")?, "the object's size")?;
     let user_agent = fields.nth(3).unwrap_or("-");
     // Operations by S3 itself have no status.
     let is_done =
         status == "-" || number(status, "the status")?.is_some_and(|status| (200..300).contains(&status));
-    let Some(deed) = deed(operation, status) else { return Ok(None) };
+    let Some(deed) = operation_of(operation, status) else { return Ok(None) };
     if !is_done || key == "-" {
         return Ok(None);
     }
     let key = decoded(key, request_line).ok_or(BadLine::Field("the key"))?;
-    let request = Request { at_ms, requester, address, user_agent, bucket, key };
+    let request = LoggedRequest { at_ms, requester, address, user_agent, bucket, key };
     let bytes = match deed {
-        Deed::Read { .. } => sent.unwrap_or_default(),
+        LoggedOperation::Read { .. } => sent.unwrap_or_default(),
         _ => size.unwrap_or_default(),
     };
-    Entry::new(request, deed, bytes, size).map(Some)
+    LogLineAccess::new(request, deed, bytes, size).map(Some)
 }
 
-fn deed(operation: &str, status: &str) -> Option<Deed> {
+fn operation_of(operation: &str, status: &str) -> Option<LoggedOperation> {
     match operation {
-        "REST.GET.OBJECT" | "WEBSITE.GET.OBJECT" => Some(Deed::Read { is_part: status == "206" }),
-        "REST.PUT.OBJECT" | "REST.POST.OBJECT" | "REST.COPY.OBJECT" => Some(Deed::Write),
-        "REST.PUT.PART" | "REST.COPY.PART" => Some(Deed::WritePart),
-        "REST.POST.UPLOAD" => Some(Deed::Complete),
-        "REST.DELETE.OBJECT" | "BATCH.DELETE.OBJECT" | "S3.EXPIRE.OBJECT" => Some(Deed::Delete),
+        "REST.GET.OBJECT" | "WEBSITE.GET.OBJECT" => Some(LoggedOperation::Read { is_part: status == "206" }),
+        "REST.PUT.OBJECT" | "REST.POST.OBJECT" | "REST.COPY.OBJECT" => Some(LoggedOperation::Write),
+        "REST.PUT.PART" | "REST.COPY.PART" => Some(LoggedOperation::WritePart),
+        "REST.POST.UPLOAD" => Some(LoggedOperation::Complete),
+        "REST.DELETE.OBJECT" | "BATCH.DELETE.OBJECT" | "S3.EXPIRE.OBJECT" => Some(LoggedOperation::Delete),
         _ => None,
     }
 }
@@ -71,7 +71,7 @@ fn time_ms(text: &str) -> Option<i64> {
     let month = MONTHS.iter().position(|name| *name == month)? + 1;
     let (hours, minutes) = zone.split_at_checked(3)?;
     let text = format!("{year}-{month:02}-{day}T{time}{hours}:{minutes}");
-    Timestamp::of_rfc3339(&text).map(Timestamp::as_millis)
+    Timestamp::parse_rfc3339(&text).map(Timestamp::as_millis)
 }
 
 fn decoded(key: &str, request_line: &str) -> Option<String> {
@@ -85,10 +85,10 @@ fn decoded(key: &str, request_line: &str) -> Option<String> {
 }
 
 /// Fields of a line that have not been parsed yet.
-struct Fields<'a>(&'a str);
+struct S3LogFields<'a>(&'a str);
 
-impl<'a> Fields<'a> {
-    fn need(&mut self, name: &'static str) -> Result<&'a str, BadLine> {
+impl<'a> S3LogFields<'a> {
+    fn required(&mut self, name: &'static str) -> Result<&'a str, BadLine> {
         self.next().ok_or(BadLine::Missing(name))
     }
 
@@ -102,7 +102,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for S3LogFields<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {

@@ -1,16 +1,16 @@
 //! Round trips with pieces of any length; a torn trace is a prefix; a damaged trace is an error and never a
 //! different event.
 
-use super::{BLOCK_BYTES_MAX, End, KEY_BYTES_MAX, TraceError, TraceReader, TraceWriter};
+use super::{BLOCK_BYTES_MAX, KEY_BYTES_MAX, TraceEnd, TraceError, TraceReader, TraceWriter};
 use crate::access::{Access, Caller, Op};
 use crate::rehearse::labelled::Traffic;
-use crate::rehearse::workload::{Profile, Settings, Workload, workload};
+use crate::rehearse::workload::{GeneratedWorkload, Profile, WorkloadSettings, workload};
 use proptest::prelude::*;
 use std::ops::Range;
 
 /// An access that owns its key.
 #[derive(Clone, Debug, PartialEq)]
-struct Owned {
+struct OwnedAccess {
     at_us: u64,
     caller: Caller,
     bucket: u64,
@@ -20,7 +20,7 @@ struct Owned {
     range: Range<u64>,
 }
 
-impl Owned {
+impl OwnedAccess {
     fn of(access: &Access<'_>) -> Self {
         Self {
             at_us: access.at_us,
@@ -46,7 +46,7 @@ impl Owned {
     }
 }
 
-fn written(events: &[Owned], keys_max: usize, flush_every: usize) -> Vec<u8> {
+fn written(events: &[OwnedAccess], keys_max: usize, flush_every: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let mut writer = TraceWriter::with_keys_max(7, keys_max, &mut out);
     for (at, event) in events.iter().enumerate() {
@@ -59,14 +59,14 @@ fn written(events: &[Owned], keys_max: usize, flush_every: usize) -> Vec<u8> {
     out
 }
 
-fn read(bytes: &[u8], piece: usize) -> (Vec<Owned>, Result<End, TraceError>) {
+fn read(bytes: &[u8], piece: usize) -> (Vec<OwnedAccess>, Result<TraceEnd, TraceError>) {
     let mut reader = TraceReader::new();
     let mut events = Vec::new();
     for piece in bytes.chunks(piece.max(1)) {
         reader.push(piece);
         loop {
             match reader.read() {
-                Ok(Some(access)) => events.push(Owned::of(&access)),
+                Ok(Some(access)) => events.push(OwnedAccess::of(&access)),
                 Ok(None) => break,
                 Err(error) => return (events, Err(error)),
             }
@@ -86,14 +86,14 @@ prop_compose! {
         op in prop_oneof![8 => Just(Op::Read), 1 => Just(Op::Write), 1 => Just(Op::Delete)],
         size in prop_oneof![Just(100_u64), Just(1 << 30), any::<u64>()],
         part in prop::option::weighted(0.6, (0..12_u64, prop_oneof![Just(10_u64), 0..100_u64, any::<u64>()])),
-    ) -> Owned {
+    ) -> OwnedAccess {
         let range = part.map_or(0..size, |(start, bytes)| start * 10..(start * 10).saturating_add(bytes));
         let caller = Caller { id: caller.0, family: caller.1 };
-        Owned { at_us: after_us, caller, bucket, key, op, size, range }
+        OwnedAccess { at_us: after_us, caller, bucket, key, op, size, range }
     }
 }
 
-fn events() -> impl Strategy<Value = Vec<Owned>> {
+fn events() -> impl Strategy<Value = Vec<OwnedAccess>> {
     prop::collection::vec(event(), 0..120).prop_map(|mut events| {
         let mut now_us = 0;
         for event in &mut events {
@@ -170,7 +170,7 @@ proptest! {
 
 #[test]
 fn errors_name_the_damaged_block() {
-    let event = |at_us| Owned {
+    let event = |at_us| OwnedAccess {
         at_us,
         caller: Caller { id: 1, family: 2 },
         bucket: 3,
@@ -198,13 +198,13 @@ fn other_versions_and_other_files_are_distinguished() {
     bytes[20..24].copy_from_slice(&crc.to_le_bytes());
     assert_eq!(read(&bytes, 100).1, Err(TraceError::UnknownVersion(2)));
     assert_eq!(read(b"{\"json\": 1}", 100).1, Err(TraceError::NoTrace));
-    assert_eq!(read(b"mlgw", 100).1, Ok(End { events: 0, blocks: 0, torn_bytes: 4 }));
+    assert_eq!(read(b"mlgw", 100).1, Ok(TraceEnd { events: 0, blocks: 0, torn_bytes: 4 }));
 }
 
 /// Uses more callers, buckets and keys than the dictionary can hold.
 #[test]
 fn the_dictionary_is_reset_when_it_is_full() {
-    let event = |at_us: u64| Owned {
+    let event = |at_us: u64| OwnedAccess {
         at_us,
         caller: Caller { id: at_us, family: 2 },
         bucket: at_us / 2,
@@ -223,7 +223,7 @@ fn the_dictionary_is_reset_when_it_is_full() {
 #[test]
 fn the_format_of_version_1_is_stable() {
     let caller = Caller { id: 1, family: 2 };
-    let event = |at_us, key: &str, op, range| Owned {
+    let event = |at_us, key: &str, op, range| OwnedAccess {
         at_us,
         caller,
         bucket: 9,
@@ -289,7 +289,7 @@ fn the_format_of_version_1_is_stable() {
 }
 
 /// Bytes of a trace of a workload, and its number of events.
-fn traced(Workload { scene, requests }: Workload) -> (Vec<u8>, u64) {
+fn traced(GeneratedWorkload { scene, requests }: GeneratedWorkload) -> (Vec<u8>, u64) {
     let mut out = Vec::new();
     let mut writer = TraceWriter::new(0, &mut out);
     let mut count = 0;
@@ -303,7 +303,7 @@ fn traced(Workload { scene, requests }: Workload) -> (Vec<u8>, u64) {
 
 #[test]
 fn typical_traffic_takes_few_bytes() {
-    let settings = Settings::default();
+    let settings = WorkloadSettings::default();
     for profile in Profile::ALL {
         let (bytes, count) = traced(workload(profile, &settings).unwrap());
         let each = bytes.len() as f64 / count as f64;
@@ -318,7 +318,7 @@ fn typical_traffic_takes_few_bytes() {
 #[ignore = "takes seconds; says how fast it is"]
 fn speed() {
     for (profile, objects) in [(Profile::Mix, 60_000), (Profile::Retinanet, 400_000)] {
-        let settings = Settings { objects: Some(objects), ..Settings::default() };
+        let settings = WorkloadSettings { objects: Some(objects), ..WorkloadSettings::default() };
         let begin = std::time::Instant::now();
         let (bytes, count) = traced(workload(profile, &settings).unwrap());
         let took = begin.elapsed().as_secs_f64();

@@ -19,9 +19,9 @@ pub(crate) fn put_difference(out: &mut Vec<u8>, to: u64, from: u64) {
 }
 
 /// Bytes that have not been decoded yet.
-pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+pub(crate) struct ByteReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Bytes<'a> {
+impl<'a> ByteReader<'a> {
     pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -64,7 +64,7 @@ impl<'a> Bytes<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bytes, put, put_difference};
+    use super::{ByteReader, put, put_difference};
 
     #[test]
     fn numbers_round_trip() {
@@ -72,19 +72,19 @@ mod tests {
         for number in numbers {
             let mut out = Vec::new();
             put(&mut out, number);
-            assert_eq!(Bytes(&out).varint(), Some(number));
-            assert_eq!(Bytes(&out[..out.len() - 1]).varint(), None);
+            assert_eq!(ByteReader(&out).varint(), Some(number));
+            assert_eq!(ByteReader(&out[..out.len() - 1]).varint(), None);
             for from in numbers {
                 let mut out = Vec::new();
                 put_difference(&mut out, number, from);
-                assert_eq!(Bytes(&out).difference(from), Some(number));
+                assert_eq!(ByteReader(&out).difference(from), Some(number));
             }
         }
     }
 
     #[test]
     fn overlong_numbers_are_refused() {
-        assert_eq!(Bytes(&[0xff; 20]).varint(), None);
-        assert_eq!(Bytes(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).varint(), None);
+        assert_eq!(ByteReader(&[0xff; 20]).varint(), None);
+        assert_eq!(ByteReader(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).varint(), None);
     }
 }

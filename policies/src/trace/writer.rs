@@ -1,17 +1,17 @@
 //! Encodes a trace.
 
-use super::book::Book;
-use super::event::{ANEW, Numbers, encode};
+use super::dictionary::TraceDictionary;
+use super::event::{EventNumbers, RESET, encode};
 use super::{BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, EVENT_BYTES_MAX, KEY_BYTES_MAX, KEYS_MAX, MAGIC, VERSION};
 use crate::access::Access;
-use crate::block::{BLOCK_ID_SEED, Hashed, block_id};
+use crate::block::{BLOCK_ID_SEED, BuildPassThroughHasher, block_id};
 use crate::rehearse::naming;
 use mlgw_common::checksum::crc32c;
 use std::collections::HashMap;
 use std::hint::black_box;
 
 /// Numbers by hash.
-pub(crate) type ByHash = HashMap<u64, u32, Hashed>;
+pub(crate) type NumbersByHash = HashMap<u64, u32, BuildPassThroughHasher>;
 
 /// Encoder of a trace.
 ///
@@ -20,12 +20,12 @@ pub(crate) type ByHash = HashMap<u64, u32, Hashed>;
 pub struct TraceWriter {
     began_ms: u64,
     keys_max: usize,
-    book: Book,
+    dictionary: TraceDictionary,
     /// Numbers of keys by hash; callers and buckets follow. Keys with the same hash share a number, as they
     /// share a block id in the policy engine; callers are compared in full.
-    keys: ByHash,
-    callers: ByHash,
-    buckets: ByHash,
+    keys: NumbersByHash,
+    callers: NumbersByHash,
+    buckets: NumbersByHash,
     block: Vec<u8>,
     number: u32,
     events: u32,
@@ -54,10 +54,10 @@ impl TraceWriter {
         Self {
             began_ms,
             keys_max: keys_max.max(1),
-            book: Book::default(),
-            keys: ByHash::default(),
-            callers: ByHash::default(),
-            buckets: ByHash::default(),
+            dictionary: TraceDictionary::default(),
+            keys: NumbersByHash::default(),
+            callers: NumbersByHash::default(),
+            buckets: NumbersByHash::default(),
             block: Vec::with_capacity(BLOCK_BYTES_MAX),
             number: 0,
             events: 0,
@@ -83,8 +83,8 @@ impl TraceWriter {
         if self.block.len() + EVENT_BYTES_MAX + 1 > BLOCK_BYTES_MAX - BLOCK_HEADER_BYTES {
             self.flush(out);
         }
-        if !self.book.has_room(self.keys_max, access.key.len()) {
-            self.begin_anew();
+        if !self.dictionary.has_room(self.keys_max, access.key.len()) {
+            self.reset();
         }
         let at_us = access.at_us.max(self.last_us);
         if self.events == 0 {
@@ -92,7 +92,7 @@ impl TraceWriter {
         }
         let hash = hash_of(access);
         let numbers = self.numbers(access, hash);
-        let key = encode(&mut self.block, &mut self.book, access, at_us - self.last_us, &numbers);
+        let key = encode(&mut self.block, &mut self.dictionary, access, at_us - self.last_us, &numbers);
         if numbers.key.is_none() {
             self.keys.insert(hash, key);
         }
@@ -121,9 +121,9 @@ impl TraceWriter {
         self.events = 0;
     }
 
-    fn begin_anew(&mut self) {
-        self.block.push(ANEW);
-        self.book.clear();
+    fn reset(&mut self) {
+        self.block.push(RESET);
+        self.dictionary.clear();
         self.keys.clear();
         self.callers.clear();
         self.buckets.clear();
@@ -131,29 +131,32 @@ impl TraceWriter {
 
     /// Looks up the entries that [`Self::write`] needs for an access, without any other effect, to bring
     /// them into the CPU cache.
-    pub fn bring_near(&self, access: &Access<'_>) {
-        let known = self.keys.get(&hash_of(access)).and_then(|key| self.book.keys.get(*key as usize));
+    pub fn prefetch_memory(&self, access: &Access<'_>) {
+        let known = self.keys.get(&hash_of(access)).and_then(|key| self.dictionary.keys.get(*key as usize));
         black_box(known.map(|known| known.size));
     }
 
-    fn numbers(&mut self, access: &Access<'_>, hash: u64) -> Numbers {
+    fn numbers(&mut self, access: &Access<'_>, hash: u64) -> EventNumbers {
         // The lookup is by hash alone: a comparison of names would be another memory access that misses the
         // CPU cache.
-        let (book, key) = (&self.book, self.keys.get(&hash).copied());
+        let (book, key) = (&self.dictionary, self.keys.get(&hash).copied());
         let last = book.callers.get(book.caller as usize).is_some_and(|(last, _)| *last == access.caller);
         let caller = if last { book.caller } else { self.caller(access) };
         let bucket = match key {
             Some(_) => 0,
-            None => *self.buckets.entry(naming::mix(access.bucket)).or_insert(self.book.buckets.len() as u32),
+            None => *self
+                .buckets
+                .entry(naming::mix(access.bucket))
+                .or_insert(self.dictionary.buckets.len() as u32),
         };
-        Numbers { key, bucket, caller }
+        EventNumbers { key, bucket, caller }
     }
 
     fn caller(&mut self, access: &Access<'_>) -> u32 {
-        let next = self.book.callers.len() as u32;
+        let next = self.dictionary.callers.len() as u32;
         let hash = naming::mix(access.caller.id ^ naming::mix(access.caller.family));
         let number = *self.callers.entry(hash).or_insert(next);
-        match self.book.callers.get(number as usize) {
+        match self.dictionary.callers.get(number as usize) {
             Some((caller, _)) if *caller != access.caller => {
                 self.callers.insert(hash, next);
                 next

@@ -5,13 +5,13 @@ const HALF_US: f64 = 60e6;
 
 /// Events per second, weighted towards recent ones.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rate {
+pub(super) struct DecayingRate {
     weight: f64,
     at_us: u64,
     since_us: u64,
 }
 
-impl Rate {
+impl DecayingRate {
     /// Adds `amount` events.
     pub(super) fn count(&mut self, now_us: u64, amount: f64) {
         if self.weight == 0.0 {
@@ -41,11 +41,11 @@ fn decay(us: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::Rate;
+    use super::DecayingRate;
 
     #[test]
     fn a_steady_rate_is_measured_soon_and_decays_after_the_end() {
-        let mut rate = Rate::default();
+        let mut rate = DecayingRate::default();
         for event in 1..=3000_u64 {
             rate.count(event * 100_000, 1.0);
             if event == 50 || event == 3000 {

@@ -3,7 +3,7 @@
 mod bounds;
 mod cost;
 mod epochs;
+mod lifecycles;
 mod numbers;
-mod told;
 mod without_passes;
 mod written;

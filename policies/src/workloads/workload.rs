@@ -1,24 +1,24 @@
 //! State of one workload, and its update by each access.
 
-use super::loads::Loads;
-use super::rate::Rate;
-use super::set::{Role, Set};
-use super::why::Why;
-use super::{Identity, What};
+use super::dataset_use::{DatasetRole, DatasetUse};
+use super::evidence::PhaseEvidence;
+use super::model_loads::ModelLoads;
+use super::rate::DecayingRate;
+use super::{AccessContext, WorkloadIdentity};
 use crate::access::{Access, Op};
 use crate::checkpoints::GroupId;
-use crate::engine::{DatasetId, Engine};
+use crate::engine::{CacheEngine, DatasetId};
 use crate::language::{FileType, Phase};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Maximum number of datasets that are remembered for a workload.
-pub(super) const SETS_MAX: usize = 8;
+pub(super) const DATASETS_MAX: usize = 8;
 /// Maximum number of callers that are distinguished in a workload.
 pub(super) const CALLERS_MAX: usize = 64;
 /// Number of reads between two updates of a role. Undecided roles are updated at every read until
-/// [`LOOKS_MAX`] reads.
-const LOOK_EVERY: u32 = 8;
-const LOOKS_MAX: u32 = 64;
+/// [`UNDECIDED_READS_MAX`] reads.
+const ROLE_UPDATE_READS: u32 = 8;
+const UNDECIDED_READS_MAX: u32 = 64;
 /// Minimum length of a pause between batches, as a multiple of the mean gap between requests; the next
 /// constant is the number of gaps in the mean.
 const PAUSE: f64 = 3.0;
@@ -30,13 +30,13 @@ const READS_BETWEEN_SAVES: u32 = 32;
 
 /// State of a workload. Times are in microseconds.
 #[derive(Clone, Debug)]
-pub struct Workload {
+pub struct TrackedWorkload {
     /// Id: the family in hexadecimal.
     pub id: Box<str>,
     /// Caller family of the workload.
     family: u64,
     /// Announced attributes.
-    pub identity: Identity,
+    pub identity: WorkloadIdentity,
     /// Time of the first request.
     pub first_us: u64,
     /// Time of the last request.
@@ -44,13 +44,13 @@ pub struct Workload {
     /// Current phase, if known.
     pub phase: Option<Phase>,
     /// Time at which the phase began.
-    pub since_us: u64,
+    pub phase_since_us: u64,
     /// Evidence for the phase.
-    pub why: Why,
+    pub phase_evidence: PhaseEvidence,
     /// Completed epochs over its training sets, as far as they are read in passes.
     pub epochs: u32,
     /// Maximum of `epochs` so far: epochs in the totals of all workloads are never subtracted.
-    pub(super) counted: u32,
+    pub(super) epochs_counted: u32,
     /// Completed epochs over training sets that are no longer remembered.
     epochs_before: u32,
     /// Batches read: derived from the announced batch size, or bursts of reads with pauses between them.
@@ -70,7 +70,7 @@ pub struct Workload {
     /// The last checkpoint, if names identify its files.
     pub saved: Option<GroupId>,
     /// Datasets that the workload reads.
-    pub sets: Vec<Set>,
+    pub datasets: Vec<DatasetUse>,
     /// True if its attributes have been set since the start of the process.
     pub(super) is_introduced: bool,
     /// Bit mask of the frameworks that the user agent indicates.
@@ -78,10 +78,10 @@ pub struct Workload {
     pub(super) trials: u32,
     pub(super) changes: u32,
     pub(super) candidate: Option<Phase>,
-    pub(super) run: u32,
-    pub(super) loads: Loads,
+    pub(super) candidate_reads: u32,
+    pub(super) loads: ModelLoads,
     callers: Vec<(u64, u64)>,
-    rate: Rate,
+    rate: DecayingRate,
     reads_since_write: u32,
     gap_us: f64,
     item_us: u64,
@@ -91,19 +91,19 @@ pub struct Workload {
     written: Option<(DatasetId, bool)>,
 }
 
-impl Workload {
+impl TrackedWorkload {
     pub(super) fn new(family: u64, now_us: u64) -> Self {
         Self {
             id: format!("{family:016x}").into(),
             family,
-            identity: Identity::default(),
+            identity: WorkloadIdentity::default(),
             first_us: now_us,
             last_us: now_us,
             phase: None,
-            since_us: now_us,
-            why: Why::Begun,
+            phase_since_us: now_us,
+            phase_evidence: PhaseEvidence::Started,
             epochs: 0,
-            counted: 0,
+            epochs_counted: 0,
             epochs_before: 0,
             batches: 0,
             items: 0,
@@ -113,16 +113,16 @@ impl Workload {
             saved_us: None,
             save_interval_us: None,
             saved: None,
-            sets: Vec::new(),
+            datasets: Vec::new(),
             is_introduced: false,
             agent_frameworks: 0,
             trials: 0,
             changes: 0,
             candidate: None,
-            run: 0,
-            loads: Loads::default(),
+            candidate_reads: 0,
+            loads: ModelLoads::default(),
             callers: Vec::new(),
-            rate: Rate::default(),
+            rate: DecayingRate::default(),
             reads_since_write: 0,
             gap_us: 0.0,
             item_us: 0,
@@ -133,20 +133,20 @@ impl Workload {
     }
 
     /// Records an access. Returns the dataset if it has just become a training set of the workload.
-    pub(super) fn note(&mut self, access: &Access<'_>, what: &What<'_>) -> Option<DatasetId> {
+    pub(super) fn record(&mut self, access: &Access<'_>, what: &AccessContext<'_>) -> Option<DatasetId> {
         self.last_us = access.at_us;
-        self.note_caller(access.caller.id, access.at_us);
+        self.record_caller(access.caller.id, access.at_us);
         match access.op {
-            Op::Read => self.note_read(access, what),
+            Op::Read => self.record_read(access, what),
             Op::Write => {
-                self.note_write(access, what);
+                self.record_write(access, what);
                 None
             }
             Op::Delete => None,
         }
     }
 
-    fn note_caller(&mut self, id: u64, now_us: u64) {
+    fn record_caller(&mut self, id: u64, now_us: u64) {
         if let Some(known) = self.callers.iter_mut().find(|(known, _)| *known == id) {
             known.1 = now_us;
         } else if self.callers.len() < CALLERS_MAX {
@@ -156,16 +156,16 @@ impl Workload {
         }
     }
 
-    fn note_read(&mut self, access: &Access<'_>, what: &What<'_>) -> Option<DatasetId> {
+    fn record_read(&mut self, access: &Access<'_>, what: &AccessContext<'_>) -> Option<DatasetId> {
         let dataset = what.engine.dataset_id(what.seen);
-        let at = self.set_of(dataset, access, what);
+        let at = self.dataset_index(dataset, access, what);
         let bytes = access.range.end.saturating_sub(access.range.start);
         self.bytes_read = self.bytes_read.saturating_add(bytes);
         self.reads_since_write = self.reads_since_write.saturating_add(1);
-        let comes = self.previous != dataset;
+        let is_new_visit = self.previous != dataset;
         self.previous = dataset;
-        let set = &mut self.sets[at];
-        set.visits += u32::from(comes);
+        let set = &mut self.datasets[at];
+        set.visits += u32::from(is_new_visit);
         if !set.is_described {
             what.describe(access.key, set);
         }
@@ -173,64 +173,66 @@ impl Workload {
         let caller = access.caller.id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         set.largest = set.largest.max(access.size);
         set.read(access.at_us, xxh3_64(access.key.as_bytes()), caller, bytes, access.range.start == 0);
-        let is_open = set.role == Role::Undecided && set.reads <= LOOKS_MAX;
+        let is_open = set.role == DatasetRole::Undecided && set.reads <= UNDECIDED_READS_MAX;
         let mut begun = None;
-        if is_open || comes || set.reads.is_multiple_of(LOOK_EVERY) {
-            begun = self.look(at, what, access.at_us);
+        if is_open || is_new_visit || set.reads.is_multiple_of(ROLE_UPDATE_READS) {
+            begun = self.update_role(at, what, access.at_us);
         }
-        let role = self.sets[at].role;
-        if matches!(role, Role::Training | Role::Validation | Role::Evaluation) {
-            self.note_item(access.at_us, role);
-            if comes {
+        let role = self.datasets[at].role;
+        if matches!(role, DatasetRole::Training | DatasetRole::Validation | DatasetRole::Evaluation) {
+            self.record_item(access.at_us, role);
+            if is_new_visit {
                 self.loads.end();
             }
         } else {
             self.loads.read(access.at_us, caller, bytes);
         }
-        self.note_phase(at, access.at_us);
+        self.record_phase(at, access.at_us);
         begun
     }
 
     /// Index of a dataset among the remembered ones; adds it if necessary.
-    fn set_of(&mut self, dataset: DatasetId, access: &Access<'_>, what: &What<'_>) -> usize {
-        if let Some(at) = self.sets.iter().position(|set| set.dataset == dataset) {
+    fn dataset_index(&mut self, dataset: DatasetId, access: &Access<'_>, what: &AccessContext<'_>) -> usize {
+        if let Some(at) = self.datasets.iter().position(|set| set.dataset == dataset) {
             return at;
         }
         // A dataset that was merged into another one continues under the id of the latter.
-        if let Some(at) = self.sets.iter().position(|set| what.engine.dataset_now(set.dataset) == dataset) {
-            self.sets[at].dataset = dataset;
+        if let Some(at) = self.datasets.iter().position(|set| what.engine.dataset_now(set.dataset) == dataset)
+        {
+            self.datasets[at].dataset = dataset;
             return at;
         }
-        let set = Set::new(dataset, (access.bucket, what.set_name()), access.at_us);
-        if self.sets.len() < SETS_MAX {
-            self.sets.push(set);
-            return self.sets.len() - 1;
+        let set = DatasetUse::new(dataset, (access.bucket, what.dataset_name()), access.at_us);
+        if self.datasets.len() < DATASETS_MAX {
+            self.datasets.push(set);
+            return self.datasets.len() - 1;
         }
-        let place = |at: &usize| (self.sets[*at].role == Role::Training, self.sets[*at].last_us);
-        let at = (0..SETS_MAX).min_by_key(place).unwrap_or(0);
-        let gone = std::mem::replace(&mut self.sets[at], set);
-        if gone.role == Role::Training {
-            self.epochs_before = self.epochs_before.max(gone.epochs);
+        let place =
+            |at: &usize| (self.datasets[*at].role == DatasetRole::Training, self.datasets[*at].last_us);
+        let at = (0..DATASETS_MAX).min_by_key(place).unwrap_or(0);
+        let replaced = std::mem::replace(&mut self.datasets[at], set);
+        if replaced.role == DatasetRole::Training {
+            self.epochs_before = self.epochs_before.max(replaced.epochs);
         }
         at
     }
 
     /// Updates the role of a dataset. Returns the dataset if it has just become a training set of the
     /// workload.
-    fn look(&mut self, at: usize, what: &What<'_>, now_us: u64) -> Option<DatasetId> {
-        let set = &mut self.sets[at];
+    fn update_role(&mut self, at: usize, what: &AccessContext<'_>, now_us: u64) -> Option<DatasetId> {
+        let set = &mut self.datasets[at];
         let pattern = set.pattern(what.engine, what.seen, now_us);
         let had = set.epochs;
-        set.note_passes(what.engine.passes(what.seen), pattern);
+        set.record_passes(what.engine.passes(what.seen), pattern);
         if set.epochs < had {
             self.epochs = self.epochs_before;
         }
         self.count_epochs();
-        let (role, why) = self.judge(at, pattern, what.is_validation)?;
-        let set = &mut self.sets[at];
+        let (role, why) = self.changed_role(at, pattern, what.is_validation)?;
+        let set = &mut self.datasets[at];
         let was = std::mem::replace(&mut set.role, role);
-        set.why = why;
-        if role != Role::Training || was == Role::Training {
+        set.evidence = why;
+        if role != DatasetRole::Training || was == DatasetRole::Training {
             return None;
         }
         let dataset = set.dataset;
@@ -240,15 +242,15 @@ impl Workload {
 
     /// Updates the number of epochs from those of the training sets.
     fn count_epochs(&mut self) {
-        let trained = self.sets_of(Role::Training).map(|set| set.epochs);
+        let trained = self.datasets_with_role(DatasetRole::Training).map(|set| set.epochs);
         self.epochs = trained.fold(self.epochs, u32::max);
-        self.counted = self.counted.max(self.epochs);
+        self.epochs_counted = self.epochs_counted.max(self.epochs);
     }
 
-    fn note_item(&mut self, now_us: u64, role: Role) {
+    fn record_item(&mut self, now_us: u64, role: DatasetRole) {
         self.items += 1;
         self.rate.count(now_us, 1.0);
-        if role != Role::Training {
+        if role != DatasetRole::Training {
             return;
         }
         self.training_items += 1;
@@ -266,7 +268,7 @@ impl Workload {
         self.item_us = now_us;
     }
 
-    fn note_write(&mut self, access: &Access<'_>, what: &What<'_>) {
+    fn record_write(&mut self, access: &Access<'_>, what: &AccessContext<'_>) {
         self.bytes_written = self.bytes_written.saturating_add(access.size);
         if !self.is_of_checkpoint(access, what) {
             return;
@@ -287,12 +289,12 @@ impl Workload {
         }
         self.saves += 1;
         (self.saved, self.saved_us) = (what.checkpoint, Some(access.at_us));
-        self.enter(Phase::CheckpointSave, Why::Writes, access.at_us);
+        self.enter(Phase::CheckpointSave, PhaseEvidence::WritesCheckpoint, access.at_us);
     }
 
     /// True if a write belongs to a checkpoint: by its name; otherwise, for a workload with a training set,
     /// if it is at least as large as its mean read.
-    fn is_of_checkpoint(&mut self, access: &Access<'_>, what: &What<'_>) -> bool {
+    fn is_of_checkpoint(&mut self, access: &Access<'_>, what: &AccessContext<'_>) -> bool {
         if what.checkpoint.is_some() {
             return true;
         }
@@ -302,7 +304,7 @@ impl Workload {
             _ => matches!(what.program.file_type(access.key), Some(FileType::Checkpoint | FileType::Model)),
         };
         self.written = Some((dataset, is_named));
-        let trained = self.sets.iter().filter(|set| set.role == Role::Training);
+        let trained = self.datasets.iter().filter(|set| set.role == DatasetRole::Training);
         is_named
             || trained
                 .map(|set| set.bytes / u64::from(set.reads.max(1)))
@@ -313,9 +315,9 @@ impl Workload {
     /// A copy with the epochs at `now_us`: includes passes that ended with a read after the last update of
     /// the role.
     #[must_use]
-    pub fn caught_up(&self, engine: &Engine, now_us: u64) -> Self {
+    pub fn with_current_epochs(&self, engine: &CacheEngine, now_us: u64) -> Self {
         let mut it = self.clone();
-        for (set, epochs) in it.sets.iter_mut().zip(self.epochs_of_sets(engine, now_us)) {
+        for (set, epochs) in it.datasets.iter_mut().zip(self.epochs_of_datasets(engine, now_us)) {
             set.epochs = epochs;
         }
         it.count_epochs();
@@ -323,20 +325,25 @@ impl Workload {
     }
 
     /// Epochs counted for the workload at `now_us`; the number never decreases.
-    pub(super) fn counted_now(&self, engine: &Engine, now_us: u64) -> u32 {
-        let of_sets = self.sets.iter().zip(self.epochs_of_sets(engine, now_us));
-        let trained = of_sets.filter(|(set, _)| set.role == Role::Training).map(|(_, epochs)| epochs);
-        trained.fold(self.counted, u32::max)
+    pub(super) fn counted_now(&self, engine: &CacheEngine, now_us: u64) -> u32 {
+        let of_sets = self.datasets.iter().zip(self.epochs_of_datasets(engine, now_us));
+        let trained = of_sets.filter(|(set, _)| set.role == DatasetRole::Training).map(|(_, epochs)| epochs);
+        trained.fold(self.epochs_counted, u32::max)
     }
 
-    fn epochs_of_sets<'a>(&'a self, engine: &'a Engine, now_us: u64) -> impl Iterator<Item = u32> + 'a {
-        self.sets.iter().map(move |set| {
+    fn epochs_of_datasets<'a>(
+        &'a self,
+        engine: &'a CacheEngine,
+        now_us: u64,
+    ) -> impl Iterator<Item = u32> + 'a {
+        self.datasets.iter().map(move |set| {
             // The end of the first pass cannot be detected, and the end of a later pass is counted once.
             if set.passes == 0 || set.epochs > set.passes {
                 return set.epochs;
             }
             let dataset = engine.dataset_now(set.dataset);
-            let passes = engine.passes(engine.unseen(now_us, dataset, self.family, self.caller_ids()));
+            let passes =
+                engine.passes(engine.access_of_family(now_us, dataset, self.family, self.caller_ids()));
             set.epochs_with(passes)
         })
     }
@@ -371,14 +378,14 @@ impl Workload {
     }
 
     /// Datasets with this role.
-    pub fn sets_of(&self, role: Role) -> impl Iterator<Item = &Set> {
-        self.sets.iter().filter(move |set| set.role == role)
+    pub fn datasets_with_role(&self, role: DatasetRole) -> impl Iterator<Item = &DatasetUse> {
+        self.datasets.iter().filter(move |set| set.role == role)
     }
 
     /// Bit mask of the frameworks that the user agent or the names of its datasets indicate.
     #[must_use]
     pub fn frameworks(&self) -> u32 {
-        self.sets.iter().fold(self.agent_frameworks, |all, set| all | set.frameworks)
+        self.datasets.iter().fold(self.agent_frameworks, |all, set| all | set.frameworks)
     }
 
     pub(crate) const fn agent_frameworks(&self) -> u32 {
@@ -394,6 +401,6 @@ impl Workload {
     /// Evidence for the phase, as a sentence.
     #[must_use]
     pub fn evidence(&self) -> String {
-        self.why.to_string()
+        self.phase_evidence.to_string()
     }
 }

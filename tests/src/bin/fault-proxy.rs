@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use mlgw_tests::proxy::{FaultProxy, Shape, units};
+use mlgw_tests::proxy::{FaultProxy, TrafficShape, units};
 
 /// Proxy before an S3 origin that slows it down and, by rules sent to its control port, injects faults.
 #[derive(Parser)]
@@ -39,7 +39,7 @@ fn main() -> io::Result<()> {
     let arguments = Arguments::parse();
     let proxy = FaultProxy::start_at(arguments.listen, arguments.to)?;
     let Arguments { delay, connection_rate, total_rate, .. } = arguments;
-    proxy.set_shape(Shape { delay, connection_rate, total_rate });
+    proxy.set_shape(TrafficShape { delay, connection_rate, total_rate });
     let control = arguments.control.map(|listen| proxy.control_at(listen)).transpose()?;
     let mut out = io::stdout().lock();
     writeln!(out, "{}", proxy.addr())?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use mlgw_tests::proxy::units;
-use mlgw_tests::slow_disk::{Caching, Pace, SlowDisk};
+use mlgw_tests::slow_disk::{Caching, DiskPace, SlowDisk};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Pass-through mount of a directory, as slow as a disk of one spindle.
@@ -38,7 +38,7 @@ async fn main() -> io::Result<()> {
     let Arguments { backing, mount_point, bytes_per_second, seek, page_cache } = arguments;
     let mut ends = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let caching = if page_cache { Caching::PageCache } else { Caching::Direct };
-    let disk = SlowDisk::mount(&backing, &mount_point, Pace { bytes_per_second, seek }, caching)?;
+    let disk = SlowDisk::mount(&backing, &mount_point, DiskPace { bytes_per_second, seek }, caching)?;
     {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", mount_point.display())?;

@@ -10,15 +10,15 @@ use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::{Endpoint, MIB, assert_same};
-use crate::content::Content;
+use super::{ClientEndpoint, MIB, assert_same};
+use crate::content::TestContent;
 use crate::server::{ACCESS_KEY, SECRET_KEY};
 
 const BUCKET: &str = "aws-sdk";
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
 /// A client with nothing set but the endpoint, the credentials and the trusted certificate.
-pub(super) fn client(endpoint: &Endpoint) -> Client {
+pub(super) fn client(endpoint: &ClientEndpoint) -> Client {
     let mut trusted = TrustStore::empty();
     if let Some(pem) = &endpoint.certificate {
         trusted.add_pem_certificate(pem.as_bytes());
@@ -43,7 +43,7 @@ async fn get(client: &Client, key: &str) -> bytes::Bytes {
     answer.body.collect().await.expect("whole").into_bytes()
 }
 
-async fn stores_and_reads_back(endpoint: Endpoint) {
+async fn stores_and_reads_back(endpoint: ClientEndpoint) {
     let client = client(&endpoint);
     client.create_bucket().bucket(BUCKET).send().await.expect("created");
     large_object(&client, endpoint.load.large()).await;
@@ -53,7 +53,7 @@ async fn stores_and_reads_back(endpoint: Endpoint) {
     endpoint.stop();
 }
 
-async fn large_object(client: &Client, large: Content) {
+async fn large_object(client: &Client, large: TestContent) {
     let body = ByteStream::from(large.bytes());
     client.put_object().bucket(BUCKET).key("large").body(body).send().await.expect("stored");
     assert_same("large", large, &get(client, "large").await);
@@ -62,12 +62,12 @@ async fn large_object(client: &Client, large: Content) {
     assert_eq!(part.into_bytes(), large.bytes().slice(65530..65541));
 }
 
-async fn small_objects(client: &Client, endpoint: &Endpoint) {
+async fn small_objects(client: &Client, endpoint: &ClientEndpoint) {
     let puts = endpoint.load.small().map(|(key, content)| async move {
         let body = ByteStream::from(content.bytes());
         client.put_object().bucket(BUCKET).key(key).body(body).send().await
     });
-    stream::iter(puts).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await.expect("stored");
+    stream::iter(puts).buffer_unordered(CONCURRENCY).try_collect::<Vec<_>>().await.expect("stored");
     for (key, content) in endpoint.load.small() {
         assert_same(&key, content, &get(client, &key).await);
     }
@@ -80,9 +80,9 @@ async fn small_objects(client: &Client, endpoint: &Endpoint) {
         .flat_map(|page| page.contents())
         .map(|object| (object.key().expect("a key"), object.size().expect("a size")));
     assert!(listed.eq(expected.iter().map(|(key, body)| (key.as_str(), body.length.cast_signed() as i64))));
-    let doomed = expected.into_iter().map(|(key, _)| ObjectIdentifier::builder().key(key).build());
-    let doomed = doomed.collect::<Result<Vec<_>, _>>().expect("names");
-    let delete = Delete::builder().set_objects(Some(doomed)).build().expect("a list");
+    let identifiers = expected.into_iter().map(|(key, _)| ObjectIdentifier::builder().key(key).build());
+    let identifiers = identifiers.collect::<Result<Vec<_>, _>>().expect("names");
+    let delete = Delete::builder().set_objects(Some(identifiers)).build().expect("a list");
     let answer = client.delete_objects().bucket(BUCKET).delete(delete).send().await.expect("deleted");
     assert!(answer.errors().is_empty());
 }
@@ -91,7 +91,7 @@ async fn multipart_upload(client: &Client) {
     let create = client.create_multipart_upload().bucket(BUCKET).key("parts");
     let create = create.checksum_algorithm(ChecksumAlgorithm::Crc32C);
     let upload = create.send().await.expect("begun").upload_id.expect("an id");
-    let bodies = [Content { id: 7, length: 5 * MIB }, Content { id: 8, length: 99 }];
+    let bodies = [TestContent { id: 7, length: 5 * MIB }, TestContent { id: 8, length: 99 }];
     let mut parts = CompletedMultipartUpload::builder();
     for (number, content) in (1..).zip(bodies) {
         let part = client.upload_part().bucket(BUCKET).key("parts").upload_id(&upload).part_number(number);
@@ -105,7 +105,7 @@ async fn multipart_upload(client: &Client) {
     }
     let complete = client.complete_multipart_upload().bucket(BUCKET).key("parts").upload_id(&upload);
     let done = complete.multipart_upload(parts.build()).send().await.expect("completed");
-    assert_eq!(done.e_tag(), Some(&*format!("\"{}\"", Content::etag_of_parts(&bodies))));
+    assert_eq!(done.e_tag(), Some(&*format!("\"{}\"", TestContent::etag_of_parts(&bodies))));
     assert!(done.checksum_crc32_c().is_some_and(|sum| sum.ends_with("-2")));
     let whole = [bodies[0].bytes(), bodies[1].bytes()].concat();
     assert!(get(client, "parts").await == whole);
@@ -134,10 +134,10 @@ async fn conditions_and_metadata(client: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_aws_sdk_stores_and_reads_back_over_http() {
-    stores_and_reads_back(Endpoint::http()).await;
+    stores_and_reads_back(ClientEndpoint::http()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_aws_sdk_stores_and_reads_back_over_https() {
-    stores_and_reads_back(Endpoint::https()).await;
+    stores_and_reads_back(ClientEndpoint::https()).await;
 }

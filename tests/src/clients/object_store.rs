@@ -8,12 +8,12 @@ use object_store::{
 };
 use object_store::{PutMode, UpdateVersion, WriteMultipart};
 
-use super::{Endpoint, MIB, assert_same, aws_sdk};
+use super::{ClientEndpoint, MIB, assert_same, aws_sdk};
 
 const BUCKET: &str = "object-store";
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
-fn store(endpoint: &Endpoint, http2: bool) -> AmazonS3 {
+fn store(endpoint: &ClientEndpoint, http2: bool) -> AmazonS3 {
     let mut options = ClientOptions::new().with_allow_http(true);
     if http2 {
         options = options.with_http2_only();
@@ -33,7 +33,7 @@ fn store(endpoint: &Endpoint, http2: bool) -> AmazonS3 {
         .expect("a store")
 }
 
-async fn stores_and_reads_back(endpoint: Endpoint, http2: bool) {
+async fn stores_and_reads_back(endpoint: ClientEndpoint, http2: bool) {
     let bucket = aws_sdk::client(&endpoint).create_bucket().bucket(BUCKET);
     bucket.send().await.expect("created");
     let store = store(&endpoint, http2);
@@ -44,7 +44,7 @@ async fn stores_and_reads_back(endpoint: Endpoint, http2: bool) {
     endpoint.stop();
 }
 
-async fn large_object(store: &AmazonS3, endpoint: &Endpoint) {
+async fn large_object(store: &AmazonS3, endpoint: &ClientEndpoint) {
     let (whole, parts, large) = (Path::from("large"), Path::from("parts"), endpoint.load.large());
     store.put(&whole, large.bytes().into()).await.expect("stored");
     let body = store.get(&whole).await.expect("read").bytes().await.expect("whole");
@@ -59,12 +59,12 @@ async fn large_object(store: &AmazonS3, endpoint: &Endpoint) {
     assert_same("parts", large, &store.get(&parts).await.expect("read").bytes().await.expect("whole"));
 }
 
-async fn small_objects(store: &AmazonS3, endpoint: &Endpoint) {
+async fn small_objects(store: &AmazonS3, endpoint: &ClientEndpoint) {
     let puts = endpoint
         .load
         .small()
         .map(|(key, content)| async move { store.put(&Path::from(key), content.bytes().into()).await });
-    stream::iter(puts).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await.expect("stored");
+    stream::iter(puts).buffer_unordered(CONCURRENCY).try_collect::<Vec<_>>().await.expect("stored");
     for (key, content) in endpoint.load.small() {
         let body = store.get(&Path::from(key.clone())).await.expect("read").bytes().await.expect("whole");
         assert_same(&key, content, &body);
@@ -77,8 +77,8 @@ async fn small_objects(store: &AmazonS3, endpoint: &Endpoint) {
     assert!(names.eq(expected.iter().map(|(key, body)| (key.as_str(), body.length as u64))));
     let folders = store.list_with_delimiter(Some(&prefix)).await.expect("listed");
     assert_eq!((folders.common_prefixes.len(), folders.objects.len()), (7, 0));
-    let doomed = stream::iter(listed.into_iter().map(|object| Ok(object.location))).boxed();
-    store.delete_stream(doomed).try_collect::<Vec<_>>().await.expect("deleted");
+    let locations = stream::iter(listed.into_iter().map(|object| Ok(object.location))).boxed();
+    store.delete_stream(locations).try_collect::<Vec<_>>().await.expect("deleted");
     assert!(store.list(Some(&prefix)).next().await.is_none());
 }
 
@@ -114,16 +114,16 @@ async fn conditions(store: &AmazonS3) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn object_store_stores_and_reads_back_over_http() {
-    stores_and_reads_back(Endpoint::http(), false).await;
+    stores_and_reads_back(ClientEndpoint::http(), false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn object_store_stores_and_reads_back_over_https() {
-    stores_and_reads_back(Endpoint::https(), false).await;
+    stores_and_reads_back(ClientEndpoint::https(), false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn object_store_stores_and_reads_back_over_http2() {
-    stores_and_reads_back(Endpoint::http(), true).await;
-    stores_and_reads_back(Endpoint::https(), true).await;
+    stores_and_reads_back(ClientEndpoint::http(), true).await;
+    stores_and_reads_back(ClientEndpoint::https(), true).await;
 }

@@ -5,11 +5,11 @@
 
 use std::time::Instant;
 
-use super::classes::CLASSES;
-use super::recorded::{Recorded, record};
-use super::states::{cuts, rate, recover_all};
-use crate::power_cut::{Cut, Ignored, NONE_IGNORED, Style};
-use crate::seed::{Rng, announce};
+use super::classes::SYNC_CLASSES;
+use super::recorded::{RecordedRun, record};
+use super::states::{cuts, describe_rate, recover_all};
+use crate::power_cut::{CutStyle, IgnoredSyncs, NO_SYNCS_IGNORED, PowerCut};
+use crate::seed::{Rng, seeded_rng};
 
 /// States per recording within which a missing sync must be detected.
 const STATES_MAX: usize = 60;
@@ -17,12 +17,12 @@ const RECORDINGS: u64 = 2;
 
 #[test]
 fn every_omitted_class_of_syncs_is_detected() {
-    let mut rng = announce("controls", 3);
-    let recordings: Vec<Recorded> = (0..RECORDINGS).map(|_| record(rng.next(), "full")).collect();
-    assert!(!is_found("nothing", &recordings[..1], NONE_IGNORED), "the recording itself is whole");
-    let missed: Vec<&str> = CLASSES
+    let mut rng = seeded_rng("controls", 3);
+    let recordings: Vec<RecordedRun> = (0..RECORDINGS).map(|_| record(rng.next(), "full")).collect();
+    assert!(!is_detected("nothing", &recordings[..1], NO_SYNCS_IGNORED), "the recording itself is whole");
+    let missed: Vec<&str> = SYNC_CLASSES
         .iter()
-        .filter(|(name, ignored)| !is_found(name, &recordings, *ignored))
+        .filter(|(name, ignored)| !is_detected(name, &recordings, *ignored))
         .map(|(name, _)| *name)
         .collect();
     assert!(missed.is_empty(), "left out and not missed: {missed:?}");
@@ -30,31 +30,35 @@ fn every_omitted_class_of_syncs_is_detected() {
 
 #[test]
 fn durability_os_loses_acknowledged_writes_at_a_power_cut() {
-    let mut rng = announce("controls, os", 4);
+    let mut rng = seeded_rng("controls, os", 4);
     let recorded = [record(rng.next(), "os")];
-    assert!(is_found("every sync, by durability = \"os\",", &recorded, NONE_IGNORED));
+    assert!(is_detected("every sync, by durability = \"os\",", &recorded, NO_SYNCS_IGNORED));
 }
 
-fn is_found(name: &str, recordings: &[Recorded], ignored: Ignored) -> bool {
+fn is_detected(name: &str, recordings: &[RecordedRun], ignored: IgnoredSyncs) -> bool {
     let start = Instant::now();
     let mut tried = 0;
     for recorded in recordings {
-        let (broken, done) = recover_all(recorded, &severe(recorded), ignored, 1);
+        let (broken, done) = recover_all(recorded, &most_destructive_cuts(recorded), ignored, 1);
         tried += done;
         if let Some(first) = broken.first() {
-            eprintln!("controls: {name} left out: found after {}: {}", rate(tried, start), first.summary());
+            eprintln!(
+                "controls: {name} left out: found after {}: {}",
+                describe_rate(tried, start),
+                first.summary()
+            );
             return true;
         }
     }
-    eprintln!("controls: {name} left out: nothing found in {}", rate(tried, start));
+    eprintln!("controls: {name} left out: nothing found in {}", describe_rate(tried, start));
     false
 }
 
 /// Cuts that lose the most: they detect a missing sync first.
-fn severe(recorded: &Recorded) -> Vec<Cut> {
+fn most_destructive_cuts(recorded: &RecordedRun) -> Vec<PowerCut> {
     cuts(recorded, STATES_MAX, |rng: &mut Rng| match rng.below(4) {
-        0 => Style::Mixed,
-        1 => Style::PerFile,
-        _ => Style::LoseAll,
+        0 => CutStyle::Mixed,
+        1 => CutStyle::PerFile,
+        _ => CutStyle::DropAll,
     })
 }

@@ -9,51 +9,52 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use crate::content::Content;
+use crate::content::TestContent;
 use crate::proxy::{Fault, FaultProxy, Rule};
-use crate::s3::{Client, Failure, whole};
-use crate::seed::{Rng, announce, setting};
-use crate::server::{Server, Setup, runtime};
+use crate::s3::{CallFailure, S3TestClient, full_body};
+use crate::seed::{Rng, seeded_rng, setting};
+use crate::server::{ServerProcess, ServerSetup, runtime};
 
 const ROUNDS: u64 = 4;
-const THERE: &str = "lake";
-const HERE: &str = "bound";
+const ORIGIN_BUCKET: &str = "lake";
+const LOCAL_BUCKET: &str = "bound";
 const KEYS: usize = 6;
 const READERS: u64 = 4;
 /// Time for which a response of the origin is valid.
 const TTL: Duration = Duration::from_millis(300);
 /// Lateness allowed to a slow machine: the age of a response includes the time that the origin took for it.
-const LATE: Duration = Duration::from_secs(3);
+const LATENESS_MAX: Duration = Duration::from_secs(3);
 /// Maximum time without any successful read while others write.
-const PATIENCE: Duration = Duration::from_secs(60);
+const READ_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Sizes of one block and of several blocks.
 const SIZES: &[usize] = &[100, 5_000, 300_000, 3 << 20, 9 << 20, 18 << 20];
 /// Commands that are run on the copies meanwhile.
-const MOVES: &[&[&str]] = &[
+const COPY_COMMANDS: &[&[&str]] = &[
     &["dataset", "warm", "all"],
     &["dataset", "clear", "all"],
     &["dataset", "evict", "all", "--older-than", "0s"],
-    &["bucket", "refresh", HERE],
+    &["bucket", "refresh", LOCAL_BUCKET],
 ];
 
 #[test]
 fn foreign_writes_are_read_whole_and_within_the_ttl() {
-    let mut rng = announce("foreign writes", 1);
+    let mut rng = seeded_rng("foreign writes", 1);
     let room = tempfile::tempdir().expect("a directory");
-    let origin = Setup::new(room.path().join("origin")).start();
+    let origin = ServerSetup::new(room.path().join("origin")).start();
     let proxy = FaultProxy::start(origin.s3);
     let runtime = runtime();
-    runtime.block_on(origin.client().create_bucket(THERE)).expect("made");
-    let setup = Setup::new(room.path().join("data"))
-        .with_upstream("far", proxy.addr(), THERE, "5s")
+    runtime.block_on(origin.client().create_bucket(ORIGIN_BUCKET)).expect("made");
+    let setup = ServerSetup::new(room.path().join("data"))
+        .with_upstream("far", proxy.addr(), ORIGIN_BUCKET, "5s")
         .with("bound.ttl", "300ms")
         .with("bound.stale_max", "0s")
         .with("hot.segment_bytes", "16MiB");
-    let versions = Arc::new(Versions::default());
+    let versions = Arc::new(ForeignVersions::default());
     let mut server = setup.start();
-    for words in
-        [&["bucket", "bind", HERE, "--upstream", "far"][..], &["dataset", "create", "all", "--bucket", HERE]]
-    {
+    for words in [
+        &["bucket", "bind", LOCAL_BUCKET, "--upstream", "far"][..],
+        &["dataset", "create", "all", "--bucket", LOCAL_BUCKET],
+    ] {
         let (said, status) = setup.command(words);
         assert_eq!(status, Some(0), "{said}");
     }
@@ -88,35 +89,37 @@ fn faults(rng: &mut Rng) -> Vec<Rule> {
 
 /// The versions written under each key.
 #[derive(Default)]
-struct Versions {
-    keys: [Mutex<Vec<Version>>; KEYS],
+struct ForeignVersions {
+    keys: [Mutex<Vec<ForeignVersion>>; KEYS],
     read: AtomicU64,
 }
 
-struct Version {
-    content: Content,
+struct ForeignVersion {
+    content: TestContent,
     etag: String,
     acknowledged: Option<Instant>,
 }
 
-impl Versions {
+impl ForeignVersions {
     /// The oldest version that a read sent at `asked` may return.
-    fn oldest(&self, key: usize, asked: Instant) -> u64 {
+    fn oldest_allowed(&self, key: usize, sent_at: Instant) -> u64 {
         let versions = self.keys[key].lock().expect("no panic while held");
-        let holds = |version: &&Version| version.acknowledged.is_some_and(|at| at + TTL + LATE < asked);
+        let holds = |version: &&ForeignVersion| {
+            version.acknowledged.is_some_and(|at| at + TTL + LATENESS_MAX < sent_at)
+        };
         versions.iter().rev().find(holds).map_or(0, |version| version.content.id)
     }
 
-    fn of(&self, key: usize, etag: &str) -> Option<Content> {
+    fn content_of(&self, key: usize, etag: &str) -> Option<TestContent> {
         let versions = self.keys[key].lock().expect("no panic while held");
         versions.iter().find(|version| version.etag == etag).map(|version| version.content)
     }
 
     /// Records that a new version is about to be written.
-    fn add(&self, key: usize, length: usize) -> Content {
+    fn begin_version(&self, key: usize, length: usize) -> TestContent {
         let id = self.keys[key].lock().expect("no panic while held").len() as u64 + 1;
-        let content = Content { id, length };
-        let version = Version { content, etag: content.etag(), acknowledged: None };
+        let content = TestContent { id, length };
+        let version = ForeignVersion { content, etag: content.etag(), acknowledged: None };
         self.keys[key].lock().expect("no panic while held").push(version);
         content
     }
@@ -130,11 +133,11 @@ impl Versions {
 }
 
 async fn read_while_others_write(
-    (server, origin): (&Server, &Server),
-    setup: &Setup,
-    versions: &Arc<Versions>,
+    (server, origin): (&ServerProcess, &ServerProcess),
+    setup: &ServerSetup,
+    versions: &Arc<ForeignVersions>,
     rng: Rng,
-    long: Duration,
+    duration: Duration,
 ) -> u64 {
     let stop = Arc::new(AtomicBool::new(false));
     let before = versions.read.load(Ordering::Relaxed);
@@ -160,18 +163,18 @@ async fn read_while_others_write(
         let (setup, stop, mut rng) = (setup.clone(), stop.clone(), rng.fork(300));
         tokio::task::spawn_blocking(move || {
             while !stop.load(Ordering::Relaxed) {
-                let words: &[&str] = rng.pick::<&[&str]>(MOVES);
+                let words: &[&str] = rng.pick::<&[&str]>(COPY_COMMANDS);
                 // A command that is sent while another job runs is refused.
                 drop(setup.command(words));
             }
         })
     };
-    tokio::time::sleep(long).await;
+    tokio::time::sleep(duration).await;
     // On a busy machine a round continues until something was read. A task that ended early has failed, which
     // is reported below.
-    let patient_until = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + READ_WAIT_MAX;
     let has_read = || versions.read.load(Ordering::Relaxed) > before;
-    while !has_read() && !tasks.iter().any(JoinHandle::is_finished) && Instant::now() < patient_until {
+    while !has_read() && !tasks.iter().any(JoinHandle::is_finished) && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     stop.store(true, Ordering::Relaxed);
@@ -183,11 +186,20 @@ async fn read_while_others_write(
 }
 
 /// Overwrites keys at the origin; each key has one writer.
-async fn write(client: Client, versions: Arc<Versions>, mut rng: Rng, writer: u64, stop: Arc<AtomicBool>) {
+async fn write(
+    client: S3TestClient,
+    versions: Arc<ForeignVersions>,
+    mut rng: Rng,
+    writer: u64,
+    stop: Arc<AtomicBool>,
+) {
     while !stop.load(Ordering::Relaxed) {
         let key = usize::try_from(rng.below(KEYS as u64 / 2) * 2 + writer).expect("small");
-        let content = versions.add(key, *rng.pick(SIZES));
-        client.put(THERE, &key.to_string(), whole(content.bytes())).await.expect("the origin is well");
+        let content = versions.begin_version(key, *rng.pick(SIZES));
+        client
+            .put(ORIGIN_BUCKET, &key.to_string(), full_body(content.bytes()))
+            .await
+            .expect("the origin is well");
         versions.acknowledge(key);
         tokio::time::sleep(Duration::from_millis(rng.below(60))).await;
     }
@@ -195,24 +207,24 @@ async fn write(client: Client, versions: Arc<Versions>, mut rng: Rng, writer: u6
 
 /// Reads whole objects and ranges of them. A read of an object that changes meanwhile may break off, and a
 /// read may fail if the origin fails.
-async fn read(client: Client, versions: Arc<Versions>, mut rng: Rng, stop: Arc<AtomicBool>) {
+async fn read(client: S3TestClient, versions: Arc<ForeignVersions>, mut rng: Rng, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         let key = rng.index(KEYS);
-        let oldest = versions.oldest(key, Instant::now());
+        let oldest = versions.oldest_allowed(key, Instant::now());
         let first = rng.below(4) * rng.below(10 << 20);
         let answer = match first {
-            0 => client.get(HERE, &key.to_string()).await,
-            first => client.get_range(HERE, &key.to_string(), (first, first + 100_000)).await,
+            0 => client.get(LOCAL_BUCKET, &key.to_string()).await,
+            first => client.get_range(LOCAL_BUCKET, &key.to_string(), (first, first + 100_000)).await,
         };
         let answer = match answer {
             Ok(answer) => answer,
-            Err(Failure::Lost(_)) => continue,
-            Err(Failure::Refused { status, .. }) if status.is_server_error() || status == 416 => continue,
-            Err(Failure::Refused { status, .. }) if status == 404 && oldest == 0 => continue,
+            Err(CallFailure::NoResponse(_)) => continue,
+            Err(CallFailure::Refused { status, .. }) if status.is_server_error() || status == 416 => continue,
+            Err(CallFailure::Refused { status, .. }) if status == 404 && oldest == 0 => continue,
             Err(failure) => panic!("key {key}: {failure:?}"),
         };
         let etag = answer.etag();
-        let version = versions.of(key, &etag);
+        let version = versions.content_of(key, &etag);
         let version = version.unwrap_or_else(|| panic!("key {key}: nobody wrote {etag}"));
         assert!(
             version.id >= oldest,

@@ -8,33 +8,33 @@ use std::sync::Arc;
 
 use crate::check::check;
 use crate::disk::Disk;
-use crate::history::{Clock, History, NOW, Thing, Value};
+use crate::history::{History, HistoryItem, ItemValue, NOW, PositionClock};
 use crate::mount::Mount;
-use crate::power_cut::{Cut, NONE_IGNORED, leave};
+use crate::power_cut::{NO_SYNCS_IGNORED, PowerCut, crash_state};
 use crate::recording::Recording;
 use crate::seed::Rng;
-use crate::server::Setup;
-use crate::workload::{self, Kill, Plan};
+use crate::server::ServerSetup;
+use crate::workload::{self, KillPoint, WorkloadPlan};
 
 /// Path of the data directory below the mount: the server creates it, so its name must be synced too.
 pub(super) const DATA_DIR: &str = "mlgw-data";
 
 /// A recording, and the promises made at each position of it.
-pub(super) struct Recorded {
+pub(super) struct RecordedRun {
     pub(super) recording: Recording,
     pub(super) history: Arc<History>,
     pub(super) seed: u64,
     /// Position of the server's first event: earlier events set up its disk.
-    pub(super) start: usize,
+    pub(super) server_start: usize,
 }
 
 /// A server whose disk is `mount`, with small settings.
-pub(super) fn setup(mount: &Mount) -> Setup {
-    small(Setup::new(mount.path().join(DATA_DIR)))
+pub(super) fn setup(mount: &Mount) -> ServerSetup {
+    with_small_settings(ServerSetup::new(mount.path().join(DATA_DIR)))
 }
 
 /// Settings that make segments and logs roll early.
-pub(super) fn small(setup: Setup) -> Setup {
+pub(super) fn with_small_settings(setup: ServerSetup) -> ServerSetup {
     setup
         .with("hot.segment_bytes", "256KiB")
         .with("hot.compact_dead_percent", "5")
@@ -48,7 +48,7 @@ pub(super) fn small(setup: Setup) -> Setup {
 }
 
 /// A clock that returns the current position in the recording of `mount`.
-fn clock_of(mount: &Mount) -> Clock {
+fn clock_of(mount: &Mount) -> PositionClock {
     let disk = mount.shared_disk();
     Box::new(move || disk.lock().expect("the file system never panics").recording().position())
 }
@@ -59,28 +59,28 @@ pub(super) fn history_of(mount: &Mount) -> Arc<History> {
 }
 
 /// Records several lives of a server on an empty disk.
-pub(super) fn record(seed: u64, durability: &str) -> Recorded {
+pub(super) fn record(seed: u64, durability: &str) -> RecordedRun {
     let mount = Mount::new();
     let history = history_of(&mount);
-    live(&mount, &history, seed, durability);
+    run_lives(&mount, &history, seed, durability);
     let recording = mount.disk().recording().clone();
-    Recorded { recording, history, seed, start: 0 }
+    RecordedRun { recording, history, seed, server_start: 0 }
 }
 
 /// Records several lives of a server on the state that a power cut left of an earlier recording. The
 /// recording includes the recovery, so the second of two cuts may come at any time.
-pub(super) fn record_after(before: &Recorded, cut: Cut, seed: u64) -> Recorded {
-    let disk = Disk::holding(&leave(&before.recording, cut, NONE_IGNORED));
+pub(super) fn record_after(before: &RecordedRun, cut: PowerCut, seed: u64) -> RecordedRun {
+    let disk = Disk::from_tree(&crash_state(&before.recording, cut, NO_SYNCS_IGNORED));
     let start = disk.recording().position();
-    let mount = Mount::of(disk);
+    let mount = Mount::of_disk(disk);
     let history = Arc::new(before.history.after_cut(cut.at, clock_of(&mount)));
-    live(&mount, &history, seed, "full");
+    run_lives(&mount, &history, seed, "full");
     let recording = mount.disk().recording().clone();
-    Recorded { recording, history, seed, start }
+    RecordedRun { recording, history, seed, server_start: start }
 }
 
 /// Runs several lives under load, each ended by SIGTERM, or by `kill -9` when idle or in the middle.
-fn live(mount: &Mount, history: &Arc<History>, seed: u64, durability: &str) {
+fn run_lives(mount: &Mount, history: &Arc<History>, seed: u64, durability: &str) {
     let mut rng = Rng::new(seed);
     let setup = setup(mount).with("durability", durability);
     let runtime = super::runtime();
@@ -90,18 +90,18 @@ fn live(mount: &Mount, history: &Arc<History>, seed: u64, durability: &str) {
         let found = runtime.block_on(check(&client, history, NOW, &mut rng));
         let found = found.unwrap_or_else(|broken| panic!("{}\n{}", broken.join("\n"), server.log()));
         history.observe(&found);
-        if history.allowed(&Thing::Bucket, NOW) == [Value::Absent] {
+        if history.allowed(&HistoryItem::Bucket, NOW) == [ItemValue::Absent] {
             runtime.block_on(workload::create_bucket(&client, history)).expect("the bucket is made");
         }
-        let sizes = *rng.pick(&[SMALL, MIXED]);
+        let sizes = *rng.pick(&[SMALL_SIZES, MIXED_SIZES]);
         let steps = 10 + rng.index(12);
         let workers = 2 + rng.below(3);
         // Distinct rounds give distinct bodies in all lives, including those before a cut.
-        let plan = Plan { round: seed % 1000 * 10 + life, workers, steps, sizes, full_part_in: 20 };
+        let plan = WorkloadPlan { round: seed % 1000 * 10 + life, workers, steps, sizes, full_part_in: 20 };
         let end = rng.below(4);
         if end == 0 {
-            let kill = Kill::choose(&mut rng, 60);
-            let plan = Plan { steps: usize::MAX, ..plan };
+            let kill = KillPoint::choose(&mut rng, 60);
+            let plan = WorkloadPlan { steps: usize::MAX, ..plan };
             runtime.block_on(workload::run_until_killed(&mut server, history, &plan, &rng, kill));
             continue;
         }
@@ -112,7 +112,7 @@ fn live(mount: &Mount, history: &Arc<History>, seed: u64, durability: &str) {
 }
 
 /// Sizes for many operations with few bytes.
-const SMALL: &[u64] = &[1, 300, 5_000, 70_000];
+const SMALL_SIZES: &[u64] = &[1, 300, 5_000, 70_000];
 
 /// Sizes that include bodies of several chunks.
-const MIXED: &[u64] = &[300, 5_000, 70_000, 200_000, 2_500_000];
+const MIXED_SIZES: &[u64] = &[300, 5_000, 70_000, 200_000, 2_500_000];

@@ -8,29 +8,29 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::directory_in_memory;
-use super::recorded::{DATA_DIR, Recorded, small};
+use super::recorded::{DATA_DIR, RecordedRun, with_small_settings};
 use crate::check::check;
-use crate::power_cut::{Cut, Ignored, Style, leave};
+use crate::power_cut::{CutStyle, IgnoredSyncs, PowerCut, crash_state};
 use crate::seed::Rng;
-use crate::server::Setup;
+use crate::server::ServerSetup;
 
 /// States recovered concurrently: the number of cores of the CI machine.
-const AT_ONCE: usize = 2;
+const CONCURRENCY: usize = 2;
 
 /// Recovery time above which a state is reported, with a breakdown of the time.
 const SLOW: Duration = Duration::from_secs(5);
 
 /// A promise that a power cut broke.
-pub(super) struct Broken {
+pub(super) struct BrokenState {
     seed: u64,
-    cut: Cut,
+    cut: PowerCut,
     reasons: Vec<String>,
     log: String,
     /// Directory of the state, kept for inspection by a person.
-    kept: Option<PathBuf>,
+    kept_dir: Option<PathBuf>,
 }
 
-impl Broken {
+impl BrokenState {
     /// A one-line summary.
     pub(super) fn summary(&self) -> String {
         let reason = self.reasons.first().map_or("", String::as_str);
@@ -38,9 +38,9 @@ impl Broken {
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for BrokenState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, cut, reasons, log, kept } = self;
+        let Self { seed, cut, reasons, log, kept_dir: kept } = self;
         writeln!(f, "recording of seed {seed}, {cut:?}, state kept in {kept:?}")?;
         for reason in reasons {
             writeln!(f, "  {reason}")?;
@@ -52,8 +52,8 @@ impl fmt::Display for Broken {
 
 /// The cuts of a recording: some at the moments of responses, where a missing sync shows; some just before a
 /// sync, where most is undecided; some at random positions.
-pub(super) fn cuts(recorded: &Recorded, count: usize, styles: fn(&mut Rng) -> Style) -> Vec<Cut> {
-    let own = |at: &usize| *at >= recorded.start;
+pub(super) fn cuts(recorded: &RecordedRun, count: usize, styles: fn(&mut Rng) -> CutStyle) -> Vec<PowerCut> {
+    let own = |at: &usize| *at >= recorded.server_start;
     let answers: Vec<usize> = recorded.history.answer_positions().into_iter().filter(own).collect();
     let syncs: Vec<usize> = recorded.recording.syncs(|_, _| true).into_iter().filter(own).collect();
     let end = recorded.recording.position();
@@ -63,38 +63,38 @@ pub(super) fn cuts(recorded: &Recorded, count: usize, styles: fn(&mut Rng) -> St
             let at = match rng.below(8) {
                 0..=3 => *rng.pick(&answers),
                 4..=5 => *rng.pick(&syncs),
-                _ => recorded.start + rng.index(end + 1 - recorded.start),
+                _ => recorded.server_start + rng.index(end + 1 - recorded.server_start),
             };
-            Cut { at, style: styles(&mut rng), seed: rng.next() }
+            PowerCut { at, style: styles(&mut rng), seed: rng.next() }
         })
         .collect()
 }
 
 /// Cuts just before the syncs of one class, with every unsynced write torn: the worst moment for a file that
 /// is being appended to.
-pub(super) fn cuts_before(recorded: &Recorded, class: Ignored, count: usize) -> Vec<Cut> {
+pub(super) fn cuts_before(recorded: &RecordedRun, class: IgnoredSyncs, count: usize) -> Vec<PowerCut> {
     let syncs = recorded.recording.syncs(class);
-    let syncs: Vec<usize> = syncs.into_iter().filter(|at| *at >= recorded.start).collect();
+    let syncs: Vec<usize> = syncs.into_iter().filter(|at| *at >= recorded.server_start).collect();
     let mut rng = Rng::new(recorded.seed).fork(0x746f_726e);
-    let cut = |_| Cut { at: *rng.pick(&syncs), style: Style::Torn, seed: rng.next() };
+    let cut = |_| PowerCut { at: *rng.pick(&syncs), style: CutStyle::Torn, seed: rng.next() };
     (0..if syncs.is_empty() { 0 } else { count }).map(cut).collect()
 }
 
-/// Recovers every state, [`AT_ONCE`] concurrently; stops early once `enough` states broke a promise. Returns
-/// the broken states and the number of states tried.
+/// Recovers every state, [`CONCURRENCY`] concurrently; stops early once `enough` states broke a promise.
+/// Returns the broken states and the number of states tried.
 pub(super) fn recover_all(
-    recorded: &Recorded,
-    cuts: &[Cut],
-    ignored: Ignored,
-    enough: usize,
-) -> (Vec<Broken>, usize) {
+    recorded: &RecordedRun,
+    cuts: &[PowerCut],
+    ignored: IgnoredSyncs,
+    broken_max: usize,
+) -> (Vec<BrokenState>, usize) {
     let next = AtomicUsize::new(0);
     let broken = Mutex::new(Vec::new());
     let found = || broken.lock().expect("no panic while held").len();
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..CONCURRENCY {
             scope.spawn(|| {
-                while found() < enough
+                while found() < broken_max
                     && let Some(cut) = cuts.get(next.fetch_add(1, Ordering::SeqCst))
                 {
                     if let Err(one) = recover(recorded, *cut, ignored) {
@@ -113,17 +113,27 @@ pub(super) fn recover_all(
 const CHECKED_ONE_IN: u64 = 8;
 
 /// Recovers one state and reads everything.
-pub(super) fn recover(recorded: &Recorded, cut: Cut, ignored: Ignored) -> Result<(), Broken> {
+pub(super) fn recover(
+    recorded: &RecordedRun,
+    cut: PowerCut,
+    ignored: IgnoredSyncs,
+) -> Result<(), BrokenState> {
     let dir = directory_in_memory();
-    leave(&recorded.recording, cut, ignored).write_to(dir.path()).expect("the state is written");
-    let Err((reasons, log)) = read_back(&small(Setup::new(dir.path().join(DATA_DIR))), recorded, cut) else {
+    crash_state(&recorded.recording, cut, ignored).write_to(dir.path()).expect("the state is written");
+    let Err((reasons, log)) =
+        read_back(&with_small_settings(ServerSetup::new(dir.path().join(DATA_DIR))), recorded, cut)
+    else {
         return Ok(());
     };
     let kept = std::env::var_os("MLGW_CRASH_KEEP").map(|_| dir.keep());
-    Err(Broken { seed: recorded.seed, cut, reasons, log, kept })
+    Err(BrokenState { seed: recorded.seed, cut, reasons, log, kept_dir: kept })
 }
 
-fn read_back(setup: &Setup, recorded: &Recorded, cut: Cut) -> Result<(), (Vec<String>, String)> {
+fn read_back(
+    setup: &ServerSetup,
+    recorded: &RecordedRun,
+    cut: PowerCut,
+) -> Result<(), (Vec<String>, String)> {
     let start = Instant::now();
     // Before `node.json` is written there is no data directory to check.
     if cut.seed.is_multiple_of(CHECKED_ONE_IN) && setup.data_dir.join("node.json").exists() {
@@ -144,8 +154,8 @@ fn read_back(setup: &Setup, recorded: &Recorded, cut: Cut) -> Result<(), (Vec<St
         return Err((reasons, server.log()));
     }
     drop(runtime);
-    server.ask_to_stop();
-    let status = server.exit_in_time();
+    server.send_sigterm();
+    let status = server.try_wait_exit();
     if start.elapsed() > SLOW {
         let stopped = start.elapsed();
         eprintln!("slow: {cut:?} ready {started:?}, read {checked:?}, ended {stopped:?}\n{}", server.log());
@@ -157,7 +167,7 @@ fn read_back(setup: &Setup, recorded: &Recorded, cut: Cut) -> Result<(), (Vec<St
 }
 
 /// States per second, for the progress lines.
-pub(super) fn rate(states: usize, since: Instant) -> String {
+pub(super) fn describe_rate(states: usize, since: Instant) -> String {
     let elapsed = since.elapsed().max(Duration::from_millis(1));
     format!(
         "{states} states in {:.1} s, {:.1}/s",

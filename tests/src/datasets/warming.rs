@@ -1,37 +1,37 @@
 //! A warmed dataset is read without the origin, also after a crash during the job, until it is cleared.
 
-use super::{Bench, HERE, MIB, THERE, id_of, runtime, until};
+use super::{BUCKET, DatasetBench, MIB, ORIGIN_BUCKET, id_of, runtime, wait_until};
 use crate::observability::scrape::Scrape;
 use crate::proxy::{Fault, Rule};
-use crate::s3::whole;
+use crate::s3::full_body;
 use http::Method;
 
 /// Puts objects of several sizes below `set/`, and one outside of it. Returns the count and bytes of those
 /// below.
-async fn fill(bench: &Bench) -> (u64, u64) {
+async fn fill(bench: &DatasetBench) -> (u64, u64) {
     let mut bytes = 0;
     for n in 0..40 {
         let length = [0, 100, 70_000, 1_500_000][n % 4];
-        bench.put(THERE, &format!("set/object {n:02}+"), n as u64, length).await;
+        bench.put(ORIGIN_BUCKET, &format!("set/object {n:02}+"), n as u64, length).await;
         bytes += length as u64;
     }
-    bench.put(THERE, "set/large", 99, 20 * MIB).await;
-    bench.put(THERE, "beside", 98, 1000).await;
+    bench.put(ORIGIN_BUCKET, "set/large", 99, 20 * MIB).await;
+    bench.put(ORIGIN_BUCKET, "beside", 98, 1000).await;
     (41, bytes + 20 * MIB as u64)
 }
 
 #[test]
 fn a_warmed_dataset_is_read_without_the_origin_until_it_is_cleared() {
-    let bench = Bench::new();
+    let bench = DatasetBench::new();
     let runtime = runtime();
     let (objects, bytes) = runtime.block_on(fill(&bench));
-    let made = bench.done(&["dataset", "create", "train", "--bucket", HERE, "--prefix", "set/"]);
+    let made = bench.run(&["dataset", "create", "train", "--bucket", BUCKET, "--prefix", "set/"]);
     assert_eq!(made["readiness"], "unknown", "{made}");
-    let job = bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    let job = bench.run(&["dataset", "warm", "train", "--wait", "--quiet"]);
     assert_eq!(job["state"], "done", "{job}");
     assert_eq!((&job["objects_done"], &job["bytes_done"]), (&objects.into(), &bytes.into()), "{job}");
     assert_eq!((&job["moved_bytes"], &job["counted"]), (&bytes.into(), &true.into()), "{job}");
-    let shown = bench.done(&["dataset", "show", "train"]);
+    let shown = bench.run(&["dataset", "show", "train"]);
     assert_eq!((&shown["readiness"], &shown["bytes"]), (&"ready".into(), &bytes.into()), "{shown}");
     assert_eq!((&shown["cached_bytes"], &shown["objects"]), (&bytes.into(), &objects.into()), "{shown}");
     assert_eq!(shown["residency"][0]["tier"], "copies", "{shown}");
@@ -44,88 +44,91 @@ fn a_warmed_dataset_is_read_without_the_origin_until_it_is_cleared() {
     assert_eq!(scrape.sum("mlgw_dataset_ready", &[("dataset", "train")]), 1.0);
     assert_eq!(scrape.sum("mlgw_job_ended_total", &[("kind", "warm"), ("result", "done")]), 1.0);
 
-    bench.asked("");
+    bench.take_requests("");
     runtime.block_on(async {
-        let there = bench.there().list(THERE, 1000).await.expect("listed");
+        let there = bench.origin_client().list(ORIGIN_BUCKET, 1000).await.expect("listed");
         for listed in there.iter().filter(|listed| listed.key.starts_with("set/")) {
-            let found = bench.here().get(HERE, &listed.key).await.expect("read");
+            let found = bench.client().get(BUCKET, &listed.key).await.expect("read");
             assert_eq!(found.header("x-mlgw-cache"), Some("hit; tier=hot"), "{}", listed.key);
-            let expected = bench.there().get(THERE, &listed.key).await.expect("read");
+            let expected = bench.origin_client().get(ORIGIN_BUCKET, &listed.key).await.expect("read");
             assert!(found.body == expected.body, "{}", listed.key);
         }
     });
-    assert_eq!(bench.asked(""), [""; 0], "all reads hit");
+    assert_eq!(bench.take_requests(""), [""; 0], "all reads hit");
 
-    let again = bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    let again = bench.run(&["dataset", "warm", "train", "--wait", "--quiet"]);
     assert_eq!((&again["moved_bytes"], &again["bytes_done"]), (&0.into(), &bytes.into()), "{again}");
-    assert!(bench.asked("").iter().all(|line| line.contains("list-type=2")), "it lists, and fetches nothing");
+    assert!(
+        bench.take_requests("").iter().all(|line| line.contains("list-type=2")),
+        "it lists, and fetches nothing"
+    );
 
-    let cleared = bench.done(&["dataset", "clear", "train", "--wait", "--quiet"]);
+    let cleared = bench.run(&["dataset", "clear", "train", "--wait", "--quiet"]);
     assert_eq!(cleared["moved_bytes"], bytes, "{cleared}");
-    let shown = bench.done(&["dataset", "show", "train"]);
+    let shown = bench.run(&["dataset", "show", "train"]);
     assert_eq!((&shown["readiness"], &shown["cached_bytes"]), (&"cold".into(), &0.into()), "{shown}");
     runtime.block_on(async {
-        let found = bench.here().get(HERE, "set/large").await.expect("read");
+        let found = bench.client().get(BUCKET, "set/large").await.expect("read");
         assert_eq!(found.header("x-mlgw-cache"), Some("miss; tier=origin"));
     });
 }
 
 #[test]
 fn a_warm_resumes_after_a_kill_and_completes() {
-    let mut bench = Bench::new();
+    let mut bench = DatasetBench::new();
     let runtime = runtime();
     runtime.block_on(async {
         for n in 0..60 {
-            bench.put(THERE, &format!("k{n:02}"), n, 200_000).await;
+            bench.put(ORIGIN_BUCKET, &format!("k{n:02}"), n, 200_000).await;
         }
     });
-    bench.done(&["dataset", "create", "train", "--bucket", HERE]);
+    bench.run(&["dataset", "create", "train", "--bucket", BUCKET]);
     let stall = Fault::Stall { after: 1000, pause: std::time::Duration::from_secs(3600) };
     bench.proxy.set_rules(vec![Rule::new(stall).path("k30")]);
-    let id = id_of(&bench.done(&["dataset", "warm", "train"]));
-    until("half of it is there", || bench.job(id)["objects_done"] == 30);
+    let id = id_of(&bench.run(&["dataset", "warm", "train"]));
+    wait_until("half of it is there", || bench.job(id)["objects_done"] == 30);
     bench.crash(vec![]);
-    let job = bench.done(&["job", "wait", &id.to_string(), "--quiet"]);
+    let job = bench.run(&["job", "wait", &id.to_string(), "--quiet"]);
     assert_eq!((&job["state"], &job["starts"]), (&"done".into(), &2.into()), "{job}");
     assert_eq!((&job["objects_done"], &job["objects_total"]), (&60.into(), &60.into()), "{job}");
     // The index of copies may have lost the last fetched blocks; a second warm fetches these only.
-    bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
-    bench.asked("");
+    bench.run(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    bench.take_requests("");
     runtime.block_on(async {
         for n in 0..60 {
-            let found = bench.here().get(HERE, &format!("k{n:02}")).await.expect("read");
-            let content = crate::content::Content { id: n, length: 200_000 };
+            let found = bench.client().get(BUCKET, &format!("k{n:02}")).await.expect("read");
+            let content = crate::content::TestContent { id: n, length: 200_000 };
             assert_eq!(content.difference(&found.body), None);
         }
     });
-    assert_eq!(bench.asked(""), [""; 0]);
+    assert_eq!(bench.take_requests(""), [""; 0]);
 }
 
 /// Returns the directory of each object that was read at the origin, in that order.
-fn directories_read(bench: &Bench) -> Vec<String> {
-    let asked = bench.asked("");
-    let paths = asked.iter().filter_map(|line| line.strip_prefix(&format!("GET /{THERE}/")));
+fn take_read_directories(bench: &DatasetBench) -> Vec<String> {
+    let asked = bench.take_requests("");
+    let paths = asked.iter().filter_map(|line| line.strip_prefix(&format!("GET /{ORIGIN_BUCKET}/")));
     let directory = |path: &str| path.rsplit_once('/').map(|(directory, _)| directory.to_owned());
     paths.filter(|path| !path.starts_with('?')).filter_map(directory).collect()
 }
 
 #[test]
 fn a_warm_in_random_order_fetches_every_object_even_after_a_kill() {
-    let mut bench = Bench::new();
+    let mut bench = DatasetBench::new();
     let (directories, each) = (11, 110);
     let objects = directories * each;
     runtime().block_on(async {
         for n in 0..objects {
-            bench.put(THERE, &format!("{:02}/{:03}", n / each, n % each), n, 100).await;
+            bench.put(ORIGIN_BUCKET, &format!("{:02}/{:03}", n / each, n % each), n, 100).await;
         }
     });
     // Two slices, with two pages of keys in the larger one.
-    bench.done(&["dataset", "create", "train", "--bucket", HERE, "--prefix", "0", "--prefix", "10"]);
-    let warm = |bench: &Bench, order: &str, words: &[&str]| {
-        bench.done(&[&["dataset", "warm", "train", "--order", order], words].concat())
+    bench.run(&["dataset", "create", "train", "--bucket", BUCKET, "--prefix", "0", "--prefix", "10"]);
+    let warm = |bench: &DatasetBench, order: &str, words: &[&str]| {
+        bench.run(&[&["dataset", "warm", "train", "--order", order], words].concat())
     };
-    let spread = |bench: &Bench| {
-        let mut first = directories_read(bench);
+    let spread = |bench: &DatasetBench| {
+        let mut first = take_read_directories(bench);
         assert_eq!(first.len() as u64, objects, "each is read once");
         first.truncate(each as usize);
         first.iter().collect::<std::collections::BTreeSet<_>>().len()
@@ -138,90 +141,94 @@ fn a_warm_in_random_order_fetches_every_object_even_after_a_kill() {
         is("bytes_total", 100 * objects);
         assert_eq!((&job["state"], &job["counted"]), (&"done".into(), &true.into()), "{job}");
     };
-    bench.asked("");
+    bench.take_requests("");
     let job = warm(&bench, "shuffled", &["--wait", "--quiet"]);
     is_whole(&job);
     assert_eq!(job["order"], "shuffled");
     let shuffled = spread(&bench);
     assert!(shuffled > 6, "the first {each} are of {shuffled} directories");
 
-    bench.done(&["dataset", "clear", "train", "--wait", "--quiet"]);
-    bench.asked("");
+    bench.run(&["dataset", "clear", "train", "--wait", "--quiet"]);
+    bench.take_requests("");
     is_whole(&warm(&bench, "shard-shuffled", &["--wait", "--quiet"]));
     let sharded = spread(&bench);
     assert!(sharded <= 4, "the first {each} are of {sharded} directories");
 
-    bench.done(&["dataset", "clear", "train", "--wait", "--quiet"]);
+    bench.run(&["dataset", "clear", "train", "--wait", "--quiet"]);
     let stall = Fault::Stall { after: 50, pause: std::time::Duration::from_secs(3600) };
     bench.proxy.set_rules(vec![Rule::new(stall).path("05/050")]);
     let id = id_of(&warm(&bench, "shuffled", &[]));
-    until("one waits", || bench.asked("").iter().any(|line| line.contains("05/050")));
+    wait_until("one waits", || bench.take_requests("").iter().any(|line| line.contains("05/050")));
     bench.crash(vec![]);
-    let job = bench.done(&["job", "wait", &id.to_string(), "--quiet"]);
+    let job = bench.run(&["job", "wait", &id.to_string(), "--quiet"]);
     is_whole(&job);
     assert_eq!(job["starts"], 2, "{job}");
 }
 
 #[test]
 fn changed_objects_are_fetched_again_and_failures_are_reported() {
-    let bench = Bench::new();
+    let bench = DatasetBench::new();
     let runtime = runtime();
     runtime.block_on(async {
         for n in 0..5 {
-            bench.put(THERE, &format!("k{n}"), n, 5000).await;
+            bench.put(ORIGIN_BUCKET, &format!("k{n}"), n, 5000).await;
         }
     });
-    bench.done(&["dataset", "create", "train", "--bucket", HERE]);
-    bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
-    runtime.block_on(bench.put(THERE, "k3", 77, 6000));
-    let again = bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    bench.run(&["dataset", "create", "train", "--bucket", BUCKET]);
+    bench.run(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    runtime.block_on(bench.put(ORIGIN_BUCKET, "k3", 77, 6000));
+    let again = bench.run(&["dataset", "warm", "train", "--wait", "--quiet"]);
     assert_eq!((&again["moved_objects"], &again["moved_bytes"]), (&1.into(), &6000.into()), "{again}");
-    let content = crate::content::Content { id: 77, length: 6000 };
-    let found = runtime.block_on(bench.here().get(HERE, "k3")).expect("read");
+    let content = crate::content::TestContent { id: 77, length: 6000 };
+    let found = runtime.block_on(bench.client().get(BUCKET, "k3")).expect("read");
     assert_eq!(content.difference(&found.body), None, "although what was known holds for an hour");
 
-    runtime.block_on(bench.put(THERE, "k4", 78, 7000));
+    runtime.block_on(bench.put(ORIGIN_BUCKET, "k4", 78, 7000));
     let denied = Fault::Status { status: 403, code: "AccessDenied".into() };
     bench.proxy.set_rules(vec![Rule::new(denied).path("k4")]);
-    bench.refused(&["dataset", "warm", "train", "--wait", "--quiet"], 1, "\"k4\": the origin denies it");
+    bench.assert_refused(
+        &["dataset", "warm", "train", "--wait", "--quiet"],
+        1,
+        "\"k4\": the origin denies it",
+    );
     bench.proxy.set_rules(vec![]);
-    bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    bench.run(&["dataset", "warm", "train", "--wait", "--quiet"]);
 }
 
 #[test]
 fn copies_are_evicted_by_the_time_since_their_last_read() {
-    let bench = Bench::new();
+    let bench = DatasetBench::new();
     runtime().block_on(async {
         for n in 0..10 {
-            bench.put(THERE, &format!("{}/{n}", ["a", "b"][n as usize % 2]), n, 5000).await;
+            bench.put(ORIGIN_BUCKET, &format!("{}/{n}", ["a", "b"][n as usize % 2]), n, 5000).await;
         }
     });
-    bench.done(&["dataset", "create", "train", "--bucket", HERE]);
-    bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    bench.run(&["dataset", "create", "train", "--bucket", BUCKET]);
+    bench.run(&["dataset", "warm", "train", "--wait", "--quiet"]);
     let evict = |words: &[&str]| {
         let all = [&["dataset", "evict", "train", "--wait", "--quiet"], words].concat();
-        bench.done(&all)["moved_objects"].as_u64()
+        bench.run(&all)["moved_objects"].as_u64()
     };
     assert_eq!(evict(&["--older-than", "1h"]), Some(0));
     assert_eq!(evict(&["--older-than", "0s", "--prefix", "a/"]), Some(5));
-    assert_eq!(bench.done(&["dataset", "show", "train"])["readiness"], "partial");
+    assert_eq!(bench.run(&["dataset", "show", "train"])["readiness"], "partial");
     assert_eq!(evict(&["--older-than", "0s"]), Some(5));
-    assert_eq!(bench.done(&["dataset", "show", "train"])["readiness"], "cold");
+    assert_eq!(bench.run(&["dataset", "show", "train"])["readiness"], "cold");
 }
 
 #[test]
 fn a_dataset_that_does_not_fit_is_not_fetched_repeatedly() {
-    let bench = Bench::with(|setup| setup.with("bound.capacity", "16MiB"));
+    let bench = DatasetBench::with_setup(|setup| setup.with("bound.capacity", "16MiB"));
     runtime().block_on(async {
         for n in 0..30 {
-            bench.put(THERE, &format!("k{n:02}"), n, MIB).await;
+            bench.put(ORIGIN_BUCKET, &format!("k{n:02}"), n, MIB).await;
         }
     });
-    bench.done(&["dataset", "create", "train", "--bucket", HERE]);
-    bench.refused(&["dataset", "warm", "train", "--wait", "--quiet"], 1, "bound.capacity");
-    bench.done(&["dataset", "warm", "train", "--prefix", "k0", "--wait", "--quiet"]);
+    bench.run(&["dataset", "create", "train", "--bucket", BUCKET]);
+    bench.assert_refused(&["dataset", "warm", "train", "--wait", "--quiet"], 1, "bound.capacity");
+    bench.run(&["dataset", "warm", "train", "--prefix", "k0", "--wait", "--quiet"]);
     let found = runtime().block_on(async {
-        bench.here().call(Method::GET, &format!("/{HERE}/k05"), &[], whole("")).await.expect("read")
+        bench.client().call(Method::GET, &format!("/{BUCKET}/k05"), &[], full_body("")).await.expect("read")
     });
     assert_eq!(found.header("x-mlgw-cache"), Some("hit; tier=hot"));
 }

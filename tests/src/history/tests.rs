@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{History, NOW, Stored, Thing, Value};
-use crate::content::Content;
+use super::{ExpectedBody, History, HistoryItem, ItemValue, NOW};
+use crate::content::TestContent;
 
-fn value(id: u64) -> Value {
-    Value::Present(Some(Stored::plain(Content { id, length: 20 })))
+fn value(id: u64) -> ItemValue {
+    ItemValue::Present(Some(ExpectedBody::plain(TestContent { id, length: 20 })))
 }
 
-fn key() -> Thing {
-    Thing::Object("k".to_owned())
+fn key() -> HistoryItem {
+    HistoryItem::Object("k".to_owned())
 }
 
 fn history() -> History {
@@ -24,15 +24,15 @@ fn an_acknowledged_operation_replaces_the_previous_value() {
     history.acknowledge(history.send(key(), value(1)));
     history.acknowledge(history.send(key(), value(2)));
     assert_eq!(history.allowed(&key(), NOW), [value(2)]);
-    history.acknowledge(history.send(key(), Value::Absent));
-    assert_eq!(history.allowed(&key(), NOW), [Value::Absent]);
+    history.acknowledge(history.send(key(), ItemValue::Absent));
+    assert_eq!(history.allowed(&key(), NOW), [ItemValue::Absent]);
 }
 
 #[test]
 fn an_operation_without_a_response_may_or_may_not_have_taken_effect() {
     let history = history();
     history.send(key(), value(1));
-    assert_eq!(history.allowed(&key(), NOW), [Value::Absent, value(1)]);
+    assert_eq!(history.allowed(&key(), NOW), [ItemValue::Absent, value(1)]);
     history.acknowledge(history.send(key(), value(2)));
     assert_eq!(history.allowed(&key(), NOW), [value(1), value(2)]);
 }
@@ -58,8 +58,8 @@ fn a_cut_allows_only_values_promised_by_its_position() {
     let second = history.send(key(), value(2));
     position.store(20, Ordering::SeqCst);
     history.acknowledge(second);
-    assert_eq!(history.allowed(&key(), 0), [Value::Absent]);
-    assert_eq!(history.allowed(&key(), 9), [Value::Absent, value(1)]);
+    assert_eq!(history.allowed(&key(), 0), [ItemValue::Absent]);
+    assert_eq!(history.allowed(&key(), 9), [ItemValue::Absent, value(1)]);
     assert_eq!(history.allowed(&key(), 10), [value(1)]);
     assert_eq!(history.allowed(&key(), 11), [value(1), value(2)]);
     assert_eq!(history.allowed(&key(), 20), [value(2)]);
@@ -69,20 +69,20 @@ fn a_cut_allows_only_values_promised_by_its_position() {
 fn values_found_after_a_crash_replace_the_history() {
     let history = history();
     history.send(key(), value(1));
-    history.settle([(key(), value(1))]);
+    history.reset_to([(key(), value(1))]);
     assert_eq!(history.allowed(&key(), NOW), [value(1)]);
-    history.settle([(key(), Value::Absent)]);
-    assert_eq!(history.allowed(&key(), NOW), [Value::Absent]);
+    history.reset_to([(key(), ItemValue::Absent)]);
+    assert_eq!(history.allowed(&key(), NOW), [ItemValue::Absent]);
 }
 
 #[test]
 fn a_complete_is_contested_only_by_operations_that_may_have_come_after_it() {
     let history = history();
-    let upload = Thing::Upload { key: "k".to_owned(), id: "u".to_owned() };
+    let upload = HistoryItem::Upload { key: "k".to_owned(), id: "u".to_owned() };
     history.acknowledge(history.send(key(), value(1)));
     history.send_complete(upload, key(), value(2));
     assert!(!history.completes(NOW)[0].contested);
-    history.send(key(), Value::Absent);
+    history.send(key(), ItemValue::Absent);
     assert!(history.completes(NOW)[0].contested);
 }
 
@@ -95,7 +95,7 @@ fn a_value_shown_by_a_restarted_server_is_promised_from_then_on() {
     history.send(key(), value(2));
     position.store(10, Ordering::SeqCst);
     history.observe(&[(key(), value(1))].into());
-    assert_eq!(history.allowed(&key(), 9), [Value::Absent, value(1), value(2)]);
+    assert_eq!(history.allowed(&key(), 9), [ItemValue::Absent, value(1), value(2)]);
     assert_eq!(history.allowed(&key(), 10), [value(1)]);
 }
 

@@ -3,9 +3,9 @@
 use std::fs;
 
 use super::{BUCKET, runtime};
-use crate::content::Content;
-use crate::s3::{Client, whole};
-use crate::server::{Server, Setup};
+use crate::content::TestContent;
+use crate::s3::{S3TestClient, full_body};
+use crate::server::{ServerProcess, ServerSetup};
 
 const PART_BYTES: usize = 16 << 20;
 const PARTS: u32 = 64;
@@ -14,7 +14,7 @@ const WRITTEN_MAX: u64 = 1 << 20;
 #[test]
 fn completing_an_upload_of_1_gib_writes_at_most_1_mib() {
     let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
-    let server = Setup::new(dir.path().join("mlgw-data")).start();
+    let server = ServerSetup::new(dir.path().join("mlgw-data")).start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
@@ -31,21 +31,21 @@ fn completing_an_upload_of_1_gib_writes_at_most_1_mib() {
     server.stop();
 }
 
-const fn part(number: u32) -> Content {
-    Content { id: number as u64, length: PART_BYTES }
+const fn part(number: u32) -> TestContent {
+    TestContent { id: number as u64, length: PART_BYTES }
 }
 
-async fn put_parts(client: &Client, upload: &str) -> Vec<(u32, String)> {
+async fn put_parts(client: &S3TestClient, upload: &str) -> Vec<(u32, String)> {
     let mut parts = Vec::new();
     for number in 1..=PARTS {
-        let body = whole(part(number).bytes());
+        let body = full_body(part(number).bytes());
         let etag = client.put_part(BUCKET, "large", upload, number, body).await.expect("stored");
         parts.push((number, etag));
     }
     parts
 }
 
-async fn check_a_range_of_each_part(client: &Client) {
+async fn check_a_range_of_each_part(client: &S3TestClient) {
     for number in 1..=PARTS {
         let first = u64::from(number - 1) * PART_BYTES as u64;
         let body = client.get_range(BUCKET, "large", (first, first + 99)).await.expect("read").body;
@@ -54,7 +54,7 @@ async fn check_a_range_of_each_part(client: &Client) {
 }
 
 /// Returns the bytes of a process's write calls, and its bytes written to the disk.
-fn io_of(server: &Server) -> (u64, u64) {
+fn io_of(server: &ServerProcess) -> (u64, u64) {
     let text = fs::read_to_string(format!("/proc/{}/io", server.pid())).expect("our own child");
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a line of /proc/PID/io");

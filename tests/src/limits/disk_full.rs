@@ -4,13 +4,13 @@
 
 use super::small_disk::SmallDisk;
 use super::{BUCKET, runtime};
-use crate::content::Content;
-use crate::s3::{Client, Failure, whole};
-use crate::server::Setup;
+use crate::content::TestContent;
+use crate::s3::{CallFailure, S3TestClient, full_body};
+use crate::server::ServerSetup;
 use std::time::{Duration, Instant};
 
 /// Longest wait for space to be reclaimed. It is only reached if something is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 const DISK_MEGABYTES: u32 = 256;
 const SIZES: [usize; 4] = [1 << 20, 100_000, 4_000, 100];
@@ -21,7 +21,7 @@ const REFUSALS: usize = 5;
 #[test]
 fn a_disk_filled_to_refusal_still_reads_deletes_and_restarts() {
     let disk = SmallDisk::new(DISK_MEGABYTES);
-    let setup = Setup::new(disk.path().join("mlgw-data")).launched_by(&disk.launcher());
+    let setup = ServerSetup::new(disk.path().join("mlgw-data")).with_launcher(&disk.launcher());
     let runtime = runtime();
     let server = setup.start();
     let kept = runtime.block_on(async {
@@ -59,9 +59,9 @@ fn a_disk_filled_to_refusal_still_reads_deletes_and_restarts() {
 #[test]
 fn deletes_free_space_while_the_server_runs() {
     let disk = SmallDisk::new(DISK_MEGABYTES);
-    let setup = Setup::new(disk.path().join("mlgw-data"))
+    let setup = ServerSetup::new(disk.path().join("mlgw-data"))
         .with("hot.compact_interval", "50ms")
-        .launched_by(&disk.launcher());
+        .with_launcher(&disk.launcher());
     let ballast = disk.path().join("mlgw-data/segments/ballast");
     let ballast_bytes = || disk.run(&format!("stat -c %s {}", ballast.display())).trim().parse::<u64>();
     let server = setup.start();
@@ -77,7 +77,7 @@ fn deletes_free_space_while_the_server_runs() {
         while ballast_bytes() != Ok(0) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let refused = client.put(BUCKET, "no-room", whole("x")).await.expect_err("there is no room");
+        let refused = client.put(BUCKET, "no-room", full_body("x")).await.expect_err("there is no room");
         assert_eq!(refused.status(), Some(507), "{refused:?}");
         // Three of four objects in every segment: the live ones must be moved before the space is
         // reclaimed.
@@ -87,13 +87,13 @@ fn deletes_free_space_while_the_server_runs() {
         }
         read_all(&client, &kept).await;
         for id in 0..60 {
-            let content = Content { id: 1_000_000 + id, length: 1 << 20 };
+            let content = TestContent { id: 1_000_000 + id, length: 1 << 20 };
             put_when_there_is_room(&client, content).await;
         }
         read_all(&client, &kept).await;
         disk.run(&format!("rm {}", eater.display()));
         for id in 60..100 {
-            let content = Content { id: 1_000_000 + id, length: 1 << 20 };
+            let content = TestContent { id: 1_000_000 + id, length: 1 << 20 };
             put_when_there_is_room(&client, content).await;
         }
         while ballast_bytes() != Ok(4 << 20) {
@@ -105,31 +105,31 @@ fn deletes_free_space_while_the_server_runs() {
 }
 
 /// Variants of the test: files that use up all bytes of a disk, or all its inodes.
-const EATERS: [(&str, &str); 2] = [("bytes", "size=256m"), ("inodes", "size=256m,nr_inodes=2000")];
+const FILLER_KINDS: [(&str, &str); 2] = [("bytes", "size=256m"), ("inodes", "size=256m,nr_inodes=2000")];
 
 #[test]
 fn a_server_starts_on_a_disk_without_a_free_byte_or_inode_and_deletes() {
-    for (what, options) in EATERS {
+    for (what, options) in FILLER_KINDS {
         let disk = SmallDisk::mounted_with(options);
-        let setup = Setup::new(disk.path().join("mlgw-data"))
+        let setup = ServerSetup::new(disk.path().join("mlgw-data"))
             .with("hot.compact_interval", "50ms")
-            .launched_by(&disk.launcher());
+            .with_launcher(&disk.launcher());
         let reserve = disk.path().join("mlgw-data/start-reserve");
         let reserved = || disk.run(&format!("ls {} | wc -l", reserve.display())).trim() == "64";
-        let objects: Vec<Content> = (0..60).map(|id| Content { id, length: 1 << 20 }).collect();
+        let objects: Vec<TestContent> = (0..60).map(|id| TestContent { id, length: 1 << 20 }).collect();
         let mut server = setup.start();
         runtime().block_on(async {
             let client = server.client();
             client.create_bucket(BUCKET).await.expect("made");
             for content in &objects {
-                client.put(BUCKET, &name(*content), whole(content.bytes())).await.expect("there is room");
+                client.put(BUCKET, &name(*content), full_body(content.bytes())).await.expect("there is room");
             }
             while !reserved() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
         server.kill();
-        eat(&disk, what);
+        fill_completely(&disk, what);
         // After a second kill, only the reserve that the first start created is left.
         let mut server = setup.start();
         runtime().block_on(async { read_all(&server.client(), &objects[..5]).await });
@@ -141,7 +141,7 @@ fn a_server_starts_on_a_disk_without_a_free_byte_or_inode_and_deletes() {
             for content in &objects[..40] {
                 client.delete(BUCKET, &name(*content)).await.expect("a full disk deletes");
             }
-            let content = Content { id: 1000, length: 100_000 };
+            let content = TestContent { id: 1000, length: 100_000 };
             put_when_there_is_room(&client, content).await;
             read_all(&client, &objects[40..]).await;
             read_all(&client, &[content]).await;
@@ -151,7 +151,7 @@ fn a_server_starts_on_a_disk_without_a_free_byte_or_inode_and_deletes() {
 }
 
 /// Leaves no free byte, or no free inode, on a disk.
-fn eat(disk: &SmallDisk, what: &str) {
+fn fill_completely(disk: &SmallDisk, what: &str) {
     let eaten = disk.path().join("eaten");
     let command = match what {
         // Fails once the disk is full, which is intended.
@@ -167,21 +167,21 @@ fn eat(disk: &SmallDisk, what: &str) {
 }
 
 /// Repeats a PUT until it is accepted. Each refusal must report that the storage is full.
-async fn put_when_there_is_room(client: &Client, content: Content) {
+async fn put_when_there_is_room(client: &S3TestClient, content: TestContent) {
     let begun = Instant::now();
-    while let Err(failure) = client.put(BUCKET, &name(content), whole(content.bytes())).await {
+    while let Err(failure) = client.put(BUCKET, &name(content), full_body(content.bytes())).await {
         assert_clean(&failure);
-        assert!(begun.elapsed() < PATIENCE, "no room came back for {}", name(content));
+        assert!(begun.elapsed() < WAIT_MAX, "no room came back for {}", name(content));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-fn name(content: Content) -> String {
+fn name(content: TestContent) -> String {
     format!("object-{:06}", content.id)
 }
 
 /// Puts objects of decreasing sizes until each size is refused.
-async fn fill(client: &Client) -> Vec<Content> {
+async fn fill(client: &S3TestClient) -> Vec<TestContent> {
     let mut kept = Vec::new();
     let mut id = 0;
     for length in SIZES {
@@ -189,8 +189,8 @@ async fn fill(client: &Client) -> Vec<Content> {
         let mut stored = 0;
         while refusals < REFUSALS && stored < 2000 {
             id += 1;
-            let content = Content { id, length };
-            match client.put(BUCKET, &name(content), whole(content.bytes())).await {
+            let content = TestContent { id, length };
+            match client.put(BUCKET, &name(content), full_body(content.bytes())).await {
                 Ok(_) => {
                     kept.push(content);
                     stored += 1;
@@ -207,17 +207,17 @@ async fn fill(client: &Client) -> Vec<Content> {
 }
 
 /// Asserts that a failure is an S3 error that reports full or busy storage.
-fn assert_clean(failure: &Failure) {
+fn assert_clean(failure: &CallFailure) {
     match failure {
-        Failure::Refused { status, body } => {
+        CallFailure::Refused { status, body } => {
             assert!([503, 507].contains(&status.as_u16()), "{status}: {body}");
             assert!(body.contains("<Error>") && body.contains("<Code>"), "{body}");
         }
-        Failure::Lost(why) => panic!("a full disk answers, not: {why}"),
+        CallFailure::NoResponse(why) => panic!("a full disk answers, not: {why}"),
     }
 }
 
-async fn read_all(client: &Client, kept: &[Content]) {
+async fn read_all(client: &S3TestClient, kept: &[TestContent]) {
     for content in kept {
         let body = client.get(BUCKET, &name(*content)).await.expect("a full disk reads").body;
         assert_eq!(content.difference(&body), None, "{}", name(*content));

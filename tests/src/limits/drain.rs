@@ -7,41 +7,41 @@ use http::Method;
 use tokio::net::TcpStream;
 
 use super::{BUCKET, runtime};
-use crate::content::Content;
-use crate::raw::Exchange;
-use crate::s3::whole;
-use crate::server::Setup;
+use crate::content::TestContent;
+use crate::raw::RawExchange;
+use crate::s3::full_body;
+use crate::server::ServerSetup;
 
-const SENT: Content = Content { id: 1, length: 8 << 20 };
-const RECEIVED: Content = Content { id: 2, length: 64 << 20 };
+const SENT: TestContent = TestContent { id: 1, length: 8 << 20 };
+const RECEIVED: TestContent = TestContent { id: 2, length: 64 << 20 };
 
 #[test]
 fn a_slow_put_and_a_slow_get_finish_after_sigterm_and_are_kept() {
     let dir = tempfile::tempdir().expect("a directory");
-    let setup = Setup::new(dir.path().join("mlgw-data"));
+    let setup = ServerSetup::new(dir.path().join("mlgw-data"));
     let mut server = setup.start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        client.put(BUCKET, "large", whole(RECEIVED.bytes())).await.expect("stored");
+        client.put(BUCKET, "large", full_body(RECEIVED.bytes())).await.expect("stored");
         let bytes = SENT.bytes();
         let target = format!("/{BUCKET}/slow");
-        let mut put = Exchange::begin(&client, server.s3, Method::PUT, &target, SENT.length as u64)
+        let mut put = RawExchange::begin(&client, server.s3, Method::PUT, &target, SENT.length as u64)
             .await
             .expect("connected");
         put.send(&bytes[..bytes.len() / 2]).await.expect("half of it sent");
-        let mut get = Exchange::begin(&client, server.s3, Method::GET, &format!("/{BUCKET}/large"), 0)
+        let mut get = RawExchange::begin(&client, server.s3, Method::GET, &format!("/{BUCKET}/large"), 0)
             .await
             .expect("connected");
         let answer = get.answer().await.expect("the GET has begun");
         assert_eq!(answer.status, 200);
 
-        server.ask_to_stop();
+        server.send_sigterm();
         refuses_connections(server.s3).await;
 
         put.send(&bytes[bytes.len() / 2..]).await.expect("the other half sent");
         assert_eq!(put.answer().await.expect("answered").status, 200);
-        let body = get.rest(&answer).await.expect("the rest of the body");
+        let body = get.read_rest(&answer).await.expect("the rest of the body");
         assert_eq!(RECEIVED.difference(&body), None);
     });
     assert_eq!(server.wait_exit().code(), Some(0), "{}", server.log());

@@ -2,8 +2,8 @@
 //! Python test it.
 
 use super::{BUCKET, runtime};
-use crate::s3::{Body, Client, whole};
-use crate::server::{Server, Setup};
+use crate::s3::{ClientBody, S3TestClient, full_body};
+use crate::server::{ServerProcess, ServerSetup};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderName, Method, Request};
 use http_body_util::BodyExt as _;
@@ -12,12 +12,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 /// Sends a signed GET with `lines` additional headers of `bytes` bytes each. Returns the status and the
 /// document.
-async fn answer(server: &Server, client: &Client, lines: usize, bytes: usize) -> (u16, String) {
+async fn answer(server: &ServerProcess, client: &S3TestClient, lines: usize, bytes: usize) -> (u16, String) {
     let stream = tokio::net::TcpStream::connect(server.s3).await.expect("connected");
     let connected = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut sender, connection) = connected.expect("HTTP/2");
     let connection = tokio::spawn(connection);
-    let mut request: Request<Body> = client.request(Method::GET, &format!("/{BUCKET}"), &[], whole(""));
+    let mut request: Request<ClientBody> =
+        client.request(Method::GET, &format!("/{BUCKET}"), &[], full_body(""));
     let uri = Uri::builder().scheme("http").authority(server.s3.to_string());
     let path: PathAndQuery = request.uri().path_and_query().expect("a path").clone();
     *request.uri_mut() = uri.path_and_query(path).build().expect("a target");
@@ -36,7 +37,7 @@ async fn answer(server: &Server, client: &Client, lines: usize, bytes: usize) ->
 #[test]
 fn a_head_over_http2_is_limited_by_its_bytes_and_refused_with_a_document() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Setup::new(dir.path().join("mlgw-data")).start();
+    let server = ServerSetup::new(dir.path().join("mlgw-data")).start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");

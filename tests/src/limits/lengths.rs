@@ -14,12 +14,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
 use super::{BUCKET, runtime};
-use crate::content::Content;
-use crate::s3::{Body, Client, whole};
-use crate::server::Setup;
+use crate::content::TestContent;
+use crate::s3::{ClientBody, S3TestClient, full_body};
+use crate::server::ServerSetup;
 
 /// Returns a body of these pieces without a length. If `breaks`, it fails after them.
-fn streamed(content: Content, piece: usize, breaks: bool) -> Body {
+fn streamed(content: TestContent, piece: usize, breaks: bool) -> ClientBody {
     let bytes = content.bytes();
     let pieces = bytes.chunks(piece).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece))));
     let end = breaks.then(|| Err(io::Error::other("broken off")));
@@ -27,11 +27,11 @@ fn streamed(content: Content, piece: usize, breaks: bool) -> Body {
 }
 
 /// Sends a PUT without a length over HTTP/2. Returns the status, or `None` if the stream breaks.
-async fn put(client: &Client, server: SocketAddr, path: &str, body: Body) -> Option<StatusCode> {
+async fn put(client: &S3TestClient, server: SocketAddr, path: &str, body: ClientBody) -> Option<StatusCode> {
     let stream = TokioIo::new(TcpStream::connect(server).await.expect("connected"));
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.expect("HTTP/2");
     let connection = tokio::spawn(connection);
-    let signed = client.request(Method::PUT, path, &[], whole("x"));
+    let signed = client.request(Method::PUT, path, &[], full_body("x"));
     let mut request = http::Request::put(format!("http://{server}{path}"));
     for (name, value) in signed.headers().iter().filter(|(name, _)| *name != "host") {
         request = request.header(name, value);
@@ -47,24 +47,24 @@ async fn put(client: &Client, server: SocketAddr, path: &str, body: Body) -> Opt
 #[test]
 fn a_body_that_ends_with_its_stream_is_stored_whole_or_not_at_all() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Setup::new(dir.path().join("data")).start();
+    let server = ServerSetup::new(dir.path().join("data")).start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
         for (id, length) in [(1, 0), (2, 1), (3, 70_000), (4, 3 << 20), (5, 9 << 20)] {
-            let (content, path) = (Content { id, length }, format!("/{BUCKET}/{id}"));
+            let (content, path) = (TestContent { id, length }, format!("/{BUCKET}/{id}"));
             let status = put(&client, server.s3, &path, streamed(content, 65_000, false)).await;
             assert_eq!(status, Some(StatusCode::OK), "{length} bytes");
             let found = client.get(BUCKET, &id.to_string()).await.expect("read");
             assert_eq!((found.etag(), content.difference(&found.body)), (content.etag(), None));
             let status =
-                put(&client, server.s3, &path, streamed(Content { id: 9, length }, 65_000, true)).await;
+                put(&client, server.s3, &path, streamed(TestContent { id: 9, length }, 65_000, true)).await;
             assert!(status.is_none_or(|status| !status.is_success()), "{status:?}");
             let found = client.get(BUCKET, &id.to_string()).await.expect("read");
             assert_eq!(content.difference(&found.body), None, "what broke off replaced nothing");
         }
         let upload = client.create_upload(BUCKET, "parts").await.expect("begun");
-        let part = Content { id: 7, length: 6 << 20 };
+        let part = TestContent { id: 7, length: 6 << 20 };
         let path = format!("/{BUCKET}/parts?partNumber=1&uploadId={upload}");
         let status = put(&client, server.s3, &path, streamed(part, 100_000, false)).await;
         assert_eq!(status, Some(StatusCode::OK));

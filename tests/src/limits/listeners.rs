@@ -9,10 +9,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{BUCKET, runtime};
-use crate::s3::whole;
-use crate::server::{Setup, StartFailure};
+use crate::s3::full_body;
+use crate::server::{ServerSetup, StartFailure};
 
-const LONG: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Connections beyond the limit of the administration listener.
 const CROWD: usize = 400;
 const HALF_HEAD: &str = "GET /healthz HTTP/1.1\r\nhost: h\r\n";
@@ -21,7 +21,7 @@ const HALF_REQUEST: &str = "GET /v1/status HTTP/1.1\r\nhost: h\r\ncontent-length
 async fn crowd(address: SocketAddr, count: usize, text: &str) -> Vec<TcpStream> {
     let mut crowd = Vec::new();
     for _ in 0..count {
-        if let Ok(Ok(mut stream)) = timeout(LONG, TcpStream::connect(address)).await {
+        if let Ok(Ok(mut stream)) = timeout(TIMEOUT, TcpStream::connect(address)).await {
             drop(stream.write_all(text.as_bytes()).await);
             crowd.push(stream);
         }
@@ -45,7 +45,7 @@ async fn status(address: SocketAddr, path: &str) -> u16 {
 #[test]
 fn probes_are_answered_beside_many_silent_or_slow_connections() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Setup::new(dir.path().join("mlgw-data")).start();
+    let server = ServerSetup::new(dir.path().join("mlgw-data")).start();
     runtime().block_on(async {
         for text in ["", HALF_HEAD, HALF_REQUEST] {
             let held = crowd(server.admin, CROWD, text).await;
@@ -61,7 +61,8 @@ fn probes_are_answered_beside_many_silent_or_slow_connections() {
 #[test]
 fn connections_beyond_the_file_limit_are_refused_without_flooding_the_log() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Setup::new(dir.path().join("mlgw-data")).prepared_by("ulimit -n 600 || exit 98").start();
+    let server =
+        ServerSetup::new(dir.path().join("mlgw-data")).with_preparation("ulimit -n 600 || exit 98").start();
     assert!(server.log().contains("up to 300 connections"), "{}", server.log());
     super::memory::raise_open_files();
     runtime().block_on(async {
@@ -73,8 +74,8 @@ fn connections_beyond_the_file_limit_are_refused_without_flooding_the_log() {
         assert_eq!(status(server.admin, "/healthz").await, 200);
         drop(used);
         let start = Instant::now();
-        while let Err(error) = client.put(BUCKET, "k", whole("bytes")).await {
-            assert!(start.elapsed() < LONG, "{error:?}");
+        while let Err(error) = client.put(BUCKET, "k", full_body("bytes")).await {
+            assert!(start.elapsed() < TIMEOUT, "{error:?}");
         }
     });
     let lines = server.log().lines().count();
@@ -85,7 +86,7 @@ fn connections_beyond_the_file_limit_are_refused_without_flooding_the_log() {
 #[test]
 fn a_low_limit_of_open_files_is_refused_with_advice() {
     let dir = tempfile::tempdir().expect("a directory");
-    let setup = Setup::new(dir.path().join("mlgw-data")).prepared_by("ulimit -n 200 || exit 98");
+    let setup = ServerSetup::new(dir.path().join("mlgw-data")).with_preparation("ulimit -n 200 || exit 98");
     let Err(StartFailure { status, log }) = setup.try_start() else { panic!("it started") };
     assert_eq!(status.and_then(|status| status.code()), Some(1), "{log}");
     assert!(log.contains("the limit of open files is 200, at least 512 is needed"), "{log}");

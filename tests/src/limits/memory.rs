@@ -18,11 +18,11 @@ use tokio::sync::Barrier;
 
 use super::cgroup::MemoryLimit;
 use super::{BUCKET, runtime};
-use crate::content::Content;
-use crate::raw::Exchange;
-use crate::s3::{Client, whole};
+use crate::content::TestContent;
+use crate::raw::RawExchange;
+use crate::s3::{S3TestClient, full_body};
 use crate::seed::setting;
-use crate::server::Setup;
+use crate::server::ServerSetup;
 
 const MEMORY_BYTES: u64 = 512 << 20;
 const IDLE: usize = 10_000;
@@ -47,12 +47,12 @@ fn within_512_mib_each_request_is_served_or_refused_and_nothing_is_killed() {
     };
     raise_open_files();
     let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
-    let mut server = Setup::new(dir.path().join("mlgw-data"))
+    let mut server = ServerSetup::new(dir.path().join("mlgw-data"))
         .with("limits.connections", IDLE as u64 + UPLOADS + 500)
         .with("limits.idle_timeout", "10m")
         .with("limits.body_timeout", "10m")
-        .prepared_by(&format!("ulimit -n {FILES} || exit 98"))
-        .prepared_by(&limit.enter())
+        .with_preparation(&format!("ulimit -n {FILES} || exit 98"))
+        .with_preparation(&limit.enter())
         .start();
     runtime().block_on(async {
         let client = server.client();
@@ -68,7 +68,12 @@ fn within_512_mib_each_request_is_served_or_refused_and_nothing_is_killed() {
             limit.peak() >> 20
         );
         server.assert_running("with slow uploads");
-        assert!(slow.cut.is_empty(), "{} cut off: {:?}", slow.cut.len(), &slow.cut[..slow.cut.len().min(5)]);
+        assert!(
+            slow.failed.is_empty(),
+            "{} cut off: {:?}",
+            slow.failed.len(),
+            &slow.failed[..slow.failed.len().min(5)]
+        );
         let statuses = join_all([
             Box::pin(large_xml(&client, server.s3)) as futures_util::future::BoxFuture<'_, u16>,
             Box::pin(complete_many(&client, server.s3, &upload)),
@@ -103,8 +108,8 @@ async fn open_idle(server: SocketAddr) -> Vec<TcpStream> {
     iter(0..IDLE).map(connect).buffer_unordered(64).collect().await
 }
 
-const fn body_of(id: u64) -> Content {
-    Content { id, length: UPLOAD_BYTES }
+const fn body_of(id: u64) -> TestContent {
+    TestContent { id, length: UPLOAD_BYTES }
 }
 
 fn name(id: u64) -> String {
@@ -113,28 +118,28 @@ fn name(id: u64) -> String {
 
 /// Outcomes of the slow uploads.
 #[derive(Default)]
-struct Slow {
-    open: Vec<(u64, Exchange)>,
+struct SlowUploads {
+    open: Vec<(u64, RawExchange)>,
     refused: Vec<u64>,
     /// Errors of uploads that got neither a connection nor a 503; must stay empty.
-    cut: Vec<String>,
+    failed: Vec<String>,
 }
 
 /// Starts all uploads before any of them continues.
-async fn slow_uploads(client: &Client, server: SocketAddr) -> Slow {
+async fn slow_uploads(client: &S3TestClient, server: SocketAddr) -> SlowUploads {
     let begun = Arc::new(Barrier::new(usize::try_from(UPLOADS).expect("small")));
     let tasks = (0..UPLOADS).map(|id| {
         let (client, begun) = (client.clone(), begun.clone());
         tokio::spawn(async move { (id, slow_upload(&client, server, id, &begun).await) })
     });
     let tasks: Vec<_> = tasks.collect();
-    let mut slow = Slow::default();
+    let mut slow = SlowUploads::default();
     for task in tasks {
         match task.await.expect("no panic") {
             (id, Ok(Ok(exchange))) => slow.open.push((id, exchange)),
             (id, Ok(Err(503))) => slow.refused.push(id),
-            (id, Ok(Err(status))) => slow.cut.push(format!("upload {id} is refused with {status}")),
-            (id, Err(error)) => slow.cut.push(format!("upload {id}: {error}")),
+            (id, Ok(Err(status))) => slow.failed.push(format!("upload {id} is refused with {status}")),
+            (id, Err(error)) => slow.failed.push(format!("upload {id}: {error}")),
         }
     }
     slow
@@ -143,19 +148,19 @@ async fn slow_uploads(client: &Client, server: SocketAddr) -> Slow {
 /// Returns the first pieces of an upload, which share one buffer. Two thousand bodies of 64 MiB would
 /// exceed the memory of the test itself.
 fn first_pieces(id: u64) -> Vec<Bytes> {
-    let start = Content { id, length: PIECE_BYTES }.bytes();
+    let start = TestContent { id, length: PIECE_BYTES }.bytes();
     (0..PIECES_SENT).map(|_| start.clone()).collect()
 }
 
 /// Sends the first pieces. Returns the open connection, or the status of the refusal.
 async fn slow_upload(
-    client: &Client,
+    client: &S3TestClient,
     server: SocketAddr,
     id: u64,
     begun: &Barrier,
-) -> std::io::Result<Result<Exchange, u16>> {
+) -> std::io::Result<Result<RawExchange, u16>> {
     let target = format!("/{BUCKET}/{}", name(id));
-    let begin = Exchange::begin(client, server, Method::PUT, &target, UPLOAD_BYTES as u64).await;
+    let begin = RawExchange::begin(client, server, Method::PUT, &target, UPLOAD_BYTES as u64).await;
     begun.wait().await;
     let mut exchange = begin?;
     for piece in first_pieces(id) {
@@ -167,7 +172,7 @@ async fn slow_upload(
 }
 
 /// Completes a few uploads and drops the others, as clients do.
-async fn finish_some(open: Vec<(u64, Exchange)>) {
+async fn finish_some(open: Vec<(u64, RawExchange)>) {
     let rest = vec![7; UPLOAD_BYTES - PIECES_SENT * PIECE_BYTES];
     for (id, mut exchange) in open.into_iter().take(FINISHED) {
         let early = exchange.send_or_answer(&rest).await.expect("sent, or answered");
@@ -180,20 +185,20 @@ async fn finish_some(open: Vec<(u64, Exchange)>) {
     }
 }
 
-async fn retry_alone(client: &Client, refused: &[u64]) {
+async fn retry_alone(client: &S3TestClient, refused: &[u64]) {
     for id in refused.iter().take(FINISHED) {
         let content = body_of(*id);
-        client.put(BUCKET, &name(*id), whole(content.bytes())).await.expect("alone it succeeds");
+        client.put(BUCKET, &name(*id), full_body(content.bytes())).await.expect("alone it succeeds");
         let body = client.get(BUCKET, &name(*id)).await.expect("read").body;
         assert_eq!(content.difference(&body), None);
     }
 }
 
 /// Sends a DeleteObjects of 100 MB.
-async fn large_xml(client: &Client, server: SocketAddr) -> u16 {
+async fn large_xml(client: &S3TestClient, server: SocketAddr) -> u16 {
     let target = format!("/{BUCKET}?delete=");
     let mut exchange =
-        Exchange::begin(client, server, Method::POST, &target, XML_BYTES).await.expect("connected");
+        RawExchange::begin(client, server, Method::POST, &target, XML_BYTES).await.expect("connected");
     let row = "<Object><Key>k</Key></Object>".repeat(2000);
     let mut sent = 0;
     while sent < XML_BYTES {
@@ -206,17 +211,17 @@ async fn large_xml(client: &Client, server: SocketAddr) -> u16 {
     exchange.answer().await.expect("answered").status
 }
 
-fn part(number: u32) -> Content {
+fn part(number: u32) -> TestContent {
     let length = usize::try_from(setting("MLGW_PART_BYTES", 1000)).expect("fits");
-    Content { id: u64::from(number), length }
+    TestContent { id: u64::from(number), length }
 }
 
-async fn put_many_parts(client: &Client) -> String {
+async fn put_many_parts(client: &S3TestClient) -> String {
     let upload = client.create_upload(BUCKET, "many").await.expect("created");
     let put = |number| {
         let (client, upload) = (client.clone(), upload.clone());
         async move {
-            let body = whole(part(number).bytes());
+            let body = full_body(part(number).bytes());
             client.put_part(BUCKET, "many", &upload, number, body).await.expect("stored");
         }
     };
@@ -225,7 +230,7 @@ async fn put_many_parts(client: &Client) -> String {
 }
 
 /// Sends a complete that names every part, and returns its status.
-async fn complete_many(client: &Client, server: SocketAddr, upload: &str) -> u16 {
+async fn complete_many(client: &S3TestClient, server: SocketAddr, upload: &str) -> u16 {
     let rows: String = (1..=PARTS)
         .map(|number| {
             let etag = part(number).etag();
@@ -234,8 +239,9 @@ async fn complete_many(client: &Client, server: SocketAddr, upload: &str) -> u16
         .collect();
     let body = format!("<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>");
     let target = format!("/{BUCKET}/many?uploadId={}", crate::s3::encode(upload));
-    let mut exchange =
-        Exchange::begin(client, server, Method::POST, &target, body.len() as u64).await.expect("connected");
+    let mut exchange = RawExchange::begin(client, server, Method::POST, &target, body.len() as u64)
+        .await
+        .expect("connected");
     match exchange.send_or_answer(body.as_bytes()).await.expect("answered") {
         Some(answer) => answer.status,
         None => exchange.answer().await.expect("answered").status,
@@ -244,7 +250,7 @@ async fn complete_many(client: &Client, server: SocketAddr, upload: &str) -> u16
 
 /// Repeats the complete alone. It succeeds with real parts; small parts are refused by the minimum size
 /// only.
-async fn complete_alone(client: &Client, server: SocketAddr, upload: &str) {
+async fn complete_alone(client: &S3TestClient, server: SocketAddr, upload: &str) {
     let status = complete_many(client, server, upload).await;
     let expected = if part(1).length as u64 >= PART_BYTES_MIN { 200 } else { 400 };
     assert_eq!(status, expected, "a complete of {PARTS} parts, alone");

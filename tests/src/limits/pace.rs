@@ -6,36 +6,36 @@ use std::time::Duration;
 use http::Method;
 
 use super::{BUCKET, runtime};
-use crate::content::Content;
-use crate::raw::Exchange;
-use crate::s3::whole;
-use crate::server::Setup;
+use crate::content::TestContent;
+use crate::raw::RawExchange;
+use crate::s3::full_body;
+use crate::server::ServerSetup;
 
-const LARGE: Content = Content { id: 1, length: 64 << 20 };
+const LARGE: TestContent = TestContent { id: 1, length: 64 << 20 };
 /// Ten milliseconds apart, which takes five seconds; one second is too slow already.
-const DROPS: usize = 500;
+const SLOW_READS: usize = 500;
 
 #[test]
 fn a_slow_writer_gets_a_timeout_and_a_slow_reader_is_disconnected() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Setup::new(dir.path().join("mlgw-data"))
+    let server = ServerSetup::new(dir.path().join("mlgw-data"))
         .with("limits.body_timeout", "1s")
         .with("limits.body_rate_min", "64KiB")
         .start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        client.put(BUCKET, "large", whole(LARGE.bytes())).await.expect("stored");
+        client.put(BUCKET, "large", full_body(LARGE.bytes())).await.expect("stored");
         let target = format!("/{BUCKET}/dripped");
         let mut writer =
-            Exchange::begin(&client, server.s3, Method::PUT, &target, 1 << 20).await.expect("connected");
+            RawExchange::begin(&client, server.s3, Method::PUT, &target, 1 << 20).await.expect("connected");
         let answer = loop {
             if let Some(answer) = writer.send_or_answer(b"drop").await.expect("answered") {
                 break answer;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
-        let body = writer.rest(&answer).await.expect("the reason");
+        let body = writer.read_rest(&answer).await.expect("the reason");
         assert_eq!(answer.status, 400, "{}", answer.head);
         assert!(String::from_utf8_lossy(&body).contains("<Code>RequestTimeout</Code>"));
         let refused = client.get(BUCKET, "dripped").await.expect_err("nothing of it was stored");
@@ -43,10 +43,10 @@ fn a_slow_writer_gets_a_timeout_and_a_slow_reader_is_disconnected() {
 
         let target = format!("/{BUCKET}/large");
         let mut reader =
-            Exchange::begin(&client, server.s3, Method::GET, &target, 0).await.expect("connected");
+            RawExchange::begin(&client, server.s3, Method::GET, &target, 0).await.expect("connected");
         assert_eq!(reader.answer().await.expect("answered").status, 200);
-        for _ in 0..DROPS {
-            assert_eq!(reader.sip(1).await.expect("of what is under way"), 1);
+        for _ in 0..SLOW_READS {
+            assert_eq!(reader.read_some(1).await.expect("of what is under way"), 1);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         // The server has closed the connection by now, so only the buffers of the system are left to read.

@@ -8,59 +8,59 @@ use http::Method;
 use serde_json::Value;
 
 use super::{BUCKET, runtime};
-use crate::raw::Exchange;
-use crate::s3::{Client, Failure, whole};
-use crate::server::{Server, Setup};
+use crate::raw::RawExchange;
+use crate::s3::{CallFailure, S3TestClient, full_body};
+use crate::server::{ServerProcess, ServerSetup};
 
 const MIB: usize = 1 << 20;
 const KIB: usize = 1 << 10;
 
 /// A server with a bucket, and the commands of `mlgw` about it.
-struct Bench {
-    room: tempfile::TempDir,
-    setup: Setup,
-    server: Server,
+struct QuotaBench {
+    dir: tempfile::TempDir,
+    setup: ServerSetup,
+    server: ServerProcess,
 }
 
-impl Bench {
+impl QuotaBench {
     fn new() -> Self {
         let room = tempfile::tempdir().expect("a directory");
-        let setup = Setup::new(room.path().join("mlgw-data"));
+        let setup = ServerSetup::new(room.path().join("mlgw-data"));
         let server = setup.start();
         runtime().block_on(server.client().create_bucket(BUCKET)).expect("made");
-        Self { room, setup, server }
+        Self { dir: room, setup, server }
     }
 
-    fn client(&self) -> Client {
+    fn client(&self) -> S3TestClient {
         self.server.client()
     }
 
-    fn done(&self, words: &[&str]) -> Value {
+    fn run(&self, words: &[&str]) -> Value {
         let (said, status) = self.setup.command(&[&["--output", "json", "--yes"], words].concat());
         assert_eq!(status, Some(0), "{words:?}: {said}");
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words:?}: {error}: {said}"))
     }
 
     /// Sets the quota of the bucket with the options of its command.
-    fn limit(&self, words: &[&str]) -> Value {
-        self.done(&[&["bucket", "quota", BUCKET], words].concat())
+    fn set_quota(&self, words: &[&str]) -> Value {
+        self.run(&[&["bucket", "quota", BUCKET], words].concat())
     }
 
     /// Creates an access key that may write, with a quota.
-    fn key(&self, words: &[&str]) -> (String, Client) {
-        let made = self.done(&[&["access", "key", "create", "--role", "write"], words].concat());
+    fn key(&self, words: &[&str]) -> (String, S3TestClient) {
+        let made = self.run(&[&["access", "key", "create", "--role", "write"], words].concat());
         let (id, secret) = (&made["key"]["access_key"], &made["secret_access_key"]);
         let (id, secret) = (id.as_str().expect("an id"), secret.as_str().expect("a secret"));
-        (id.to_owned(), Client::new(self.server.s3, id, secret))
+        (id.to_owned(), S3TestClient::new(self.server.s3, id, secret))
     }
 
     /// Returns the bytes and objects that count toward the bucket's quota.
     fn used(&self) -> (u64, u64) {
-        used(&self.done(&["bucket", "show", BUCKET]))
+        usage_of(&self.run(&["bucket", "show", BUCKET]))
     }
 
     fn used_by(&self, access_key: &str) -> (u64, u64) {
-        used(&self.done(&["access", "key", "show", access_key]))
+        usage_of(&self.run(&["access", "key", "show", access_key]))
     }
 
     fn metric(&self, name: &str) -> Option<u64> {
@@ -81,23 +81,23 @@ impl Bench {
         let data_dir = self.setup.data_dir.to_str().expect("a path").to_owned();
         let (said, status) = self.setup.command(&["store", "check", &data_dir]);
         assert_eq!(status, Some(0), "{said}");
-        drop(self.room);
+        drop(self.dir);
     }
 }
 
-fn used(told: &Value) -> (u64, u64) {
-    let figure = |name: &str| told["used"][name].as_u64().unwrap_or_else(|| panic!("{name} in {told}"));
+fn usage_of(output: &Value) -> (u64, u64) {
+    let figure = |name: &str| output["used"][name].as_u64().unwrap_or_else(|| panic!("{name} in {output}"));
     (figure("bytes"), figure("objects"))
 }
 
-fn body(bytes: usize) -> crate::s3::Body {
-    whole(vec![7; bytes])
+fn body(bytes: usize) -> crate::s3::ClientBody {
+    full_body(vec![7; bytes])
 }
 
 /// Asserts that a quota refused the request, with `words` in the message.
-fn refused<T: std::fmt::Debug>(outcome: Result<T, Failure>, words: &str) {
+fn assert_quota_refused<T: std::fmt::Debug>(outcome: Result<T, CallFailure>, words: &str) {
     match outcome {
-        Err(Failure::Refused { status, body }) => {
+        Err(CallFailure::Refused { status, body }) => {
             assert_eq!(status, 403, "{body}");
             assert!(body.contains("<Code>QuotaExceeded</Code>") && body.contains(words), "{body}");
         }
@@ -109,7 +109,7 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, Failure>, words: &str) {
 type Acknowledged = Arc<Mutex<BTreeMap<String, usize>>>;
 
 /// Puts, replaces and deletes keys of its own. Returns the numbers of acknowledged and of refused writes.
-async fn write(client: Client, number: usize, acknowledged: Acknowledged) -> (usize, usize) {
+async fn write(client: S3TestClient, number: usize, acknowledged: Acknowledged) -> (usize, usize) {
     let (mut stored, mut over) = (0, 0);
     for step in 0..30 {
         let key = format!("{number}/{}", step % 4);
@@ -125,7 +125,7 @@ async fn write(client: Client, number: usize, acknowledged: Acknowledged) -> (us
                 acknowledged.lock().expect("no panic while held").insert(key, bytes);
             }
             outcome => {
-                refused(outcome, "quota");
+                assert_quota_refused(outcome, "quota");
                 over += 1;
             }
         }
@@ -135,9 +135,9 @@ async fn write(client: Client, number: usize, acknowledged: Acknowledged) -> (us
 
 #[test]
 fn concurrent_writes_fill_a_quota_and_never_exceed_it() {
-    let mut bench = Bench::new();
+    let mut bench = QuotaBench::new();
     let limit = 1000 * KIB as u64;
-    bench.limit(&["--bytes", "1000KiB", "--objects", "60"]);
+    bench.set_quota(&["--bytes", "1000KiB", "--objects", "60"]);
     let (access_key, of_key) = bench.key(&["--quota-bytes", "400KiB"]);
     let acknowledged = Acknowledged::default();
     let (mut stored, mut over) = (0, 0);
@@ -159,7 +159,7 @@ fn concurrent_writes_fill_a_quota_and_never_exceed_it() {
                 ] {
                     let (said, status) = setup.command(&[&["--output", "json"], words].concat());
                     assert_eq!(status, Some(0), "{said}");
-                    let (bytes, objects) = used(&serde_json::from_str(&said).expect("JSON"));
+                    let (bytes, objects) = usage_of(&serde_json::from_str(&said).expect("JSON"));
                     assert!(bytes <= limit && objects <= 60, "{said}");
                 }
                 looks += 1;
@@ -189,23 +189,23 @@ fn concurrent_writes_fill_a_quota_and_never_exceed_it() {
 
 #[test]
 fn quotas_hold_after_a_crash_and_deletes_free_space() {
-    let mut bench = Bench::new();
-    bench.limit(&["--bytes", "100KiB"]);
+    let mut bench = QuotaBench::new();
+    bench.set_quota(&["--bytes", "100KiB"]);
     let (access_key, of_key) = bench.key(&["--quota-objects", "1"]);
     let runtime = runtime();
     runtime.block_on(async {
         of_key.put(BUCKET, "own", body(10 * KIB)).await.expect("stored");
-        refused(of_key.put(BUCKET, "second", body(1)).await, &access_key);
+        assert_quota_refused(of_key.put(BUCKET, "second", body(1)).await, &access_key);
         of_key.put(BUCKET, "own", body(20 * KIB)).await.expect("one object still");
         bench.client().put(BUCKET, "a", body(80 * KIB)).await.expect("stored");
-        refused(bench.client().put(BUCKET, "b", body(1)).await, "102400 bytes (100.0 KiB)");
+        assert_quota_refused(bench.client().put(BUCKET, "b", body(1)).await, "102400 bytes (100.0 KiB)");
         bench.client().put(BUCKET, "empty", body(0)).await.expect("no bytes");
     });
     bench.crash();
     let (client, of_key) = (bench.client(), bench.key(&[]).1);
     runtime.block_on(async {
-        refused(client.put(BUCKET, "b", body(1)).await, "102400 bytes");
-        refused(client.put(BUCKET, "a", body(80 * KIB + 1)).await, "102400 bytes");
+        assert_quota_refused(client.put(BUCKET, "b", body(1)).await, "102400 bytes");
+        assert_quota_refused(client.put(BUCKET, "a", body(80 * KIB + 1)).await, "102400 bytes");
         client.put(BUCKET, "a", body(80 * KIB)).await.expect("it grows by nothing");
         client.delete(BUCKET, "a").await.expect("deleted");
         client.put(BUCKET, "b", body(80 * KIB)).await.expect("there is room again");
@@ -214,17 +214,17 @@ fn quotas_hold_after_a_crash_and_deletes_free_space() {
     });
     assert_eq!(bench.used_by(&access_key), (0, 0));
     // A quota below the current usage refuses writes that grow, and no others.
-    let told = bench.limit(&["--bytes", "1KiB"]);
+    let told = bench.set_quota(&["--bytes", "1KiB"]);
     assert_eq!((&told["quota"]["bytes"], &told["quota"]["objects"]), (&Value::from(1024), &Value::Null));
     runtime.block_on(async {
-        refused(client.put(BUCKET, "c", body(1)).await, "1024 bytes");
+        assert_quota_refused(client.put(BUCKET, "c", body(1)).await, "1024 bytes");
         client.put(BUCKET, "b", body(50 * KIB)).await.expect("it shrinks");
         client.delete(BUCKET, "own").await.expect("deleted");
     });
     assert_eq!(bench.metric("mlgw_bucket_quota_bytes{bucket=\"limits\"}"), Some(1024));
     assert_eq!(bench.metric("mlgw_bucket_quota_used_bytes{bucket=\"limits\"}"), Some(50 << 10));
     assert_eq!(bench.metric("mlgw_quota_refused_total{quota=\"bucket\"}"), Some(3));
-    bench.limit(&["--bytes", "none"]);
+    bench.set_quota(&["--bytes", "none"]);
     assert_eq!(bench.metric("mlgw_bucket_quota_bytes{bucket=\"limits\"}"), None);
     runtime.block_on(client.put(BUCKET, "c", body(MIB))).expect("stored");
     bench.stop();
@@ -232,8 +232,8 @@ fn quotas_hold_after_a_crash_and_deletes_free_space() {
 
 #[test]
 fn parts_count_until_completed_and_copies_count_as_objects() {
-    let bench = Bench::new();
-    bench.limit(&["--bytes", "12MiB", "--objects", "2"]);
+    let bench = QuotaBench::new();
+    bench.set_quota(&["--bytes", "12MiB", "--objects", "2"]);
     let client = bench.client();
     let runtime = runtime();
     runtime.block_on(async {
@@ -241,28 +241,28 @@ fn parts_count_until_completed_and_copies_count_as_objects() {
         let put = |number, bytes| client.put_part(BUCKET, "large", &upload, number, body(bytes));
         let first = put(1, 6 * MIB).await.expect("stored");
         put(2, 6 * MIB).await.expect("stored");
-        refused(put(3, 1).await, "12582912 bytes");
-        refused(put(2, 6 * MIB + 1).await, "12582912 bytes");
-        refused(client.put(BUCKET, "beside", body(1)).await, "12582912 bytes");
+        assert_quota_refused(put(3, 1).await, "12582912 bytes");
+        assert_quota_refused(put(2, 6 * MIB + 1).await, "12582912 bytes");
+        assert_quota_refused(client.put(BUCKET, "beside", body(1)).await, "12582912 bytes");
         let second = put(2, 5 * MIB).await.expect("it shrinks");
         client.complete(BUCKET, "large", &upload, &[(1, first), (2, second)]).await.expect("nothing grows");
     });
     assert_eq!(bench.used(), (11 << 20, 1));
     runtime.block_on(async {
-        refused(client.copy(BUCKET, "large", "copy").await, "12582912 bytes");
+        assert_quota_refused(client.copy(BUCKET, "large", "copy").await, "12582912 bytes");
         client.put(BUCKET, "small", body(KIB)).await.expect("stored");
-        refused(client.copy(BUCKET, "small", "third").await, "2 objects");
+        assert_quota_refused(client.copy(BUCKET, "small", "third").await, "2 objects");
         client.copy(BUCKET, "small", "large").await.expect("it shrinks");
     });
     assert_eq!(bench.used(), (2 << 10, 2));
     runtime.block_on(async {
-        refused(client.create_upload(BUCKET, "third").await, "2 objects");
+        assert_quota_refused(client.create_upload(BUCKET, "third").await, "2 objects");
         client.delete(BUCKET, "small").await.expect("deleted");
         let upload = client.create_upload(BUCKET, "third").await.expect("begun");
         let etag = client.put_part(BUCKET, "third", &upload, 1, body(KIB)).await.expect("stored");
         client.put(BUCKET, "small", body(KIB)).await.expect("stored");
         let parts = [(1, etag)];
-        refused(client.complete(BUCKET, "third", &upload, &parts).await, "2 objects");
+        assert_quota_refused(client.complete(BUCKET, "third", &upload, &parts).await, "2 objects");
         client.delete(BUCKET, "small").await.expect("deleted");
         client.complete(BUCKET, "third", &upload, &parts).await.expect("the upload is still there");
         let upload = client.create_upload(BUCKET, "large").await.expect("it replaces one");
@@ -275,16 +275,16 @@ fn parts_count_until_completed_and_copies_count_as_objects() {
 
 #[test]
 fn a_body_that_does_not_fit_is_refused_before_it_is_sent() {
-    let bench = Bench::new();
-    bench.limit(&["--bytes", "1MiB"]);
+    let bench = QuotaBench::new();
+    bench.set_quota(&["--bytes", "1MiB"]);
     runtime().block_on(async {
         let client = bench.client();
         for path in [format!("/{BUCKET}/k"), format!("/{BUCKET}/other")] {
-            let begun = Exchange::begin(&client, bench.server.s3, Method::PUT, &path, 5 << 30).await;
+            let begun = RawExchange::begin(&client, bench.server.s3, Method::PUT, &path, 5 << 30).await;
             let mut exchange = begun.expect("sent");
             let answer = exchange.answer().await.expect("an answer");
             assert_eq!(answer.status, 403, "{answer:?}");
-            let said = exchange.rest(&answer).await.expect("all of it");
+            let said = exchange.read_rest(&answer).await.expect("all of it");
             let said = String::from_utf8_lossy(&said).into_owned();
             assert!(said.contains("<Limit>1048576</Limit>") && said.contains("<Used>0</Used>"), "{said}");
         }
@@ -295,8 +295,8 @@ fn a_body_that_does_not_fit_is_refused_before_it_is_sent() {
 
 #[test]
 fn commands_show_quotas_and_refuse_invalid_ones() {
-    let bench = Bench::new();
-    bench.limit(&["--objects", "3"]);
+    let bench = QuotaBench::new();
+    bench.set_quota(&["--objects", "3"]);
     let said = |words: &[&str]| bench.setup.command(words);
     let (shown, status) = said(&["bucket", "quota", BUCKET]);
     assert!(status == Some(0) && shown.contains("0 of 3 objects (0%)"), "{shown}");
@@ -304,16 +304,8 @@ fn commands_show_quotas_and_refuse_invalid_ones() {
     let (access_key, _) = bench.key(&["--quota-bytes", "10GiB"]);
     let (shown, _) = said(&["access", "key", "show", &access_key]);
     assert!(shown.contains("0 B of 10.0 GiB (0%)"), "{shown}");
-    let told = bench.done(&[
-        "access",
-        "key",
-        "update",
-        &access_key,
-        "--quota-bytes",
-        "none",
-        "--quota-objects",
-        "5",
-    ]);
+    let told =
+        bench.run(&["access", "key", "update", &access_key, "--quota-bytes", "none", "--quota-objects", "5"]);
     assert_eq!((&told["quota"]["bytes"], &told["quota"]["objects"]), (&Value::Null, &Value::from(5)));
     for (words, what) in [
         (&["bucket", "quota", BUCKET, "--bytes", "much"][..], "expected a size"),

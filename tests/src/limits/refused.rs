@@ -9,30 +9,31 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::{BUCKET, runtime};
-use crate::raw::head;
-use crate::s3::{Client, whole};
-use crate::server::{Server, Setup};
+use crate::raw::head_text;
+use crate::s3::{S3TestClient, full_body};
+use crate::server::{ServerProcess, ServerSetup};
 use http::Method;
 
-const LONG: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time at which the body follows its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comes {
-    AtOnce,
+enum BodyTiming {
+    Immediate,
     InPieces,
     Late,
     Never,
 }
 
-const WAYS: [Comes; 4] = [Comes::AtOnce, Comes::InPieces, Comes::Late, Comes::Never];
+const BODY_TIMINGS: [BodyTiming; 4] =
+    [BodyTiming::Immediate, BodyTiming::InPieces, BodyTiming::Late, BodyTiming::Never];
 
-async fn write(stream: &mut TcpStream, body: &[u8], comes: Comes) {
+async fn write(stream: &mut TcpStream, body: &[u8], comes: BodyTiming) {
     let (pieces, wait) = match comes {
-        Comes::AtOnce => (1, 0),
-        Comes::InPieces => (9, 3),
-        Comes::Late => (1, 60),
-        Comes::Never => return,
+        BodyTiming::Immediate => (1, 0),
+        BodyTiming::InPieces => (9, 3),
+        BodyTiming::Late => (1, 60),
+        BodyTiming::Never => return,
     };
     for piece in body.chunks(body.len().div_ceil(pieces)) {
         sleep(Duration::from_millis(wait)).await;
@@ -62,39 +63,48 @@ async fn read(stream: &mut TcpStream, what: &str) -> (String, String) {
 
 /// Sends a request that is refused with `code`, and checks that the connection is closed or usable as the
 /// response states.
-async fn refused(client: &Client, server: &Server, head_text: &str, body: &[u8], code: &str, comes: Comes) {
+async fn refused(
+    client: &S3TestClient,
+    server: &ServerProcess,
+    head: &str,
+    body: &[u8],
+    code: &str,
+    comes: BodyTiming,
+) {
     let what = format!("{code}, {} bytes, {comes:?}", body.len());
     let mut stream = TcpStream::connect(server.s3).await.expect("connected");
-    stream.write_all(head_text.as_bytes()).await.expect("sent");
+    stream.write_all(head.as_bytes()).await.expect("sent");
     write(&mut stream, body, comes).await;
-    let (answer, text) = timeout(LONG, read(&mut stream, &what)).await.expect("an answer in time");
+    let (answer, text) =
+        timeout(RESPONSE_TIMEOUT, read(&mut stream, &what)).await.expect("an answer in time");
     assert!(text.contains(&format!("<Code>{code}</Code>")), "{what}: {answer} {text}");
     if answer.contains("connection: close") {
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).await.unwrap_or_else(|error| panic!("{what}: {error}"));
         return;
     }
-    assert!(comes != Comes::Never, "{what}: what never came is not taken for read");
-    let next = head(&client.request(Method::GET, &format!("/{BUCKET}/there"), &[], whole("")));
+    assert!(comes != BodyTiming::Never, "{what}: what never came is not taken for read");
+    let next = head_text(&client.request(Method::GET, &format!("/{BUCKET}/there"), &[], full_body("")));
     stream.write_all(next.as_bytes()).await.expect("the connection was kept");
-    let (answer, text) = timeout(LONG, read(&mut stream, &what)).await.expect("an answer in time");
+    let (answer, text) =
+        timeout(RESPONSE_TIMEOUT, read(&mut stream, &what)).await.expect("an answer in time");
     assert!(answer.starts_with("http/1.1 200") && text == "there", "{what}: {answer} {text}");
 }
 
-fn put_head(client: &Client, target: &str, extra: &[(&'static str, String)], bytes: usize) -> String {
+fn put_head(client: &S3TestClient, target: &str, extra: &[(&'static str, String)], bytes: usize) -> String {
     let headers = [extra, &[("content-length", bytes.to_string())]].concat();
-    head(&client.request(Method::PUT, target, &headers, whole("")))
+    head_text(&client.request(Method::PUT, target, &headers, full_body("")))
 }
 
 #[test]
 fn a_put_that_is_refused_early_leaves_a_usable_connection_or_announces_its_end() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Setup::new(dir.path().join("mlgw-data")).start();
+    let server = ServerSetup::new(dir.path().join("mlgw-data")).start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        client.put(BUCKET, "there", whole("there")).await.expect("stored");
-        let stranger = Client::new(server.s3, crate::server::ACCESS_KEY, "wrong");
+        client.put(BUCKET, "there", full_body("there")).await.expect("stored");
+        let stranger = S3TestClient::new(server.s3, crate::server::ACCESS_KEY, "wrong");
         let mut cases = Vec::new();
         for (client_of, target, extra, code) in [
             (&client, format!("/{BUCKET}/there?acl="), vec![], "NotImplemented"),
@@ -110,7 +120,7 @@ fn a_put_that_is_refused_early_leaves_a_usable_connection_or_announces_its_end()
         ] {
             for bytes in [1, 400, 20_000, 1_000_000] {
                 let head_text = put_head(client_of, &target, &extra, bytes);
-                for comes in WAYS {
+                for comes in BODY_TIMINGS {
                     let (client, server, head_text) = (&client, &server, head_text.clone());
                     cases.push(async move {
                         refused(client, server, &head_text, &vec![b'x'; bytes], code, comes).await;
@@ -143,14 +153,14 @@ fn form(file_bytes: usize) -> (String, Vec<u8>) {
 #[test]
 fn a_refused_form_is_answered_while_its_file_is_in_transit() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Setup::new(dir.path().join("mlgw-data")).start();
+    let server = ServerSetup::new(dir.path().join("mlgw-data")).start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        client.put(BUCKET, "there", whole("there")).await.expect("stored");
+        client.put(BUCKET, "there", full_body("there")).await.expect("stored");
         for bytes in [10, 20_000, 200_000, 3_000_000] {
             let (head_text, body) = form(bytes);
-            for comes in [Comes::AtOnce, Comes::InPieces, Comes::Late] {
+            for comes in [BodyTiming::Immediate, BodyTiming::InPieces, BodyTiming::Late] {
                 refused(&client, &server, &head_text, &body, "AccessDenied", comes).await;
             }
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 pub(super) struct SmallDisk {
-    holder: Child,
+    namespace_holder: Child,
     dir: tempfile::TempDir,
 }
 
@@ -34,7 +34,7 @@ impl SmallDisk {
         let stdout = holder.stdout.as_mut().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("the holder says when it is ready");
         assert_eq!(line, "mounted\n", "mounting a tmpfs needs root or user namespaces");
-        Self { holder, dir }
+        Self { namespace_holder: holder, dir }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -44,7 +44,7 @@ impl SmallDisk {
     /// Returns the command prefix with which a program sees this disk.
     pub(super) fn launcher(&self) -> String {
         let user = if is_root() { "" } else { "--preserve-credentials -U " };
-        format!("nsenter {user}-m -t {} --", self.holder.id())
+        format!("nsenter {user}-m -t {} --", self.namespace_holder.id())
     }
 }
 
@@ -68,8 +68,8 @@ impl SmallDisk {
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         // Both fail only if the process has ended already.
-        drop(self.holder.kill());
-        drop(self.holder.wait());
+        drop(self.namespace_holder.kill());
+        drop(self.namespace_holder.wait());
     }
 }
 

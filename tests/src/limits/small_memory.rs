@@ -10,9 +10,9 @@ use futures_util::future::join_all;
 
 use super::cgroup::MemoryLimit;
 use super::{BUCKET, runtime};
-use crate::content::Content;
-use crate::s3::whole;
-use crate::server::{Setup, StartFailure};
+use crate::content::TestContent;
+use crate::s3::full_body;
+use crate::server::{ServerSetup, StartFailure};
 
 const CLIENTS: u64 = 12;
 const ROUNDS: u64 = 4;
@@ -20,7 +20,7 @@ const OBJECT_BYTES: usize = 16 << 20;
 const FORMS: usize = 800;
 /// Limit of the memory that this load may take of 256 MiB. Measured: 100 MiB, or 216 to 232 MiB with huge
 /// pages.
-const TAKEN_MAX: u64 = 160 << 20;
+const MEMORY_USED_MAX: u64 = 160 << 20;
 const SAMPLED_EVERY: Duration = Duration::from_millis(5);
 
 #[test]
@@ -30,7 +30,7 @@ fn within_256_mib_ordinary_load_kills_nothing() {
         Err(why) => return eprintln!("SKIPPED the 256 MiB test: no cgroup may be made here: {why}"),
     };
     let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
-    let mut server = Setup::new(dir.path().join("mlgw-data")).prepared_by(&limit.enter()).start();
+    let mut server = ServerSetup::new(dir.path().join("mlgw-data")).with_preparation(&limit.enter()).start();
     runtime().block_on(async {
         let client = &server.client();
         client.create_bucket(BUCKET).await.expect("made");
@@ -38,9 +38,9 @@ fn within_256_mib_ordinary_load_kills_nothing() {
         let sampling = Sampling::start(limit.clone());
         for round in 0..ROUNDS {
             let each = (0..CLIENTS).map(|id| async move {
-                let (content, key) = (Content { id, length: OBJECT_BYTES }, format!("{id}"));
+                let (content, key) = (TestContent { id, length: OBJECT_BYTES }, format!("{id}"));
                 // A PUT that gets SlowDown is not repeated at once; the next pass overwrites the key.
-                let stored = client.put(BUCKET, &key, whole(content.bytes())).await.is_ok();
+                let stored = client.put(BUCKET, &key, full_body(content.bytes())).await.is_ok();
                 let answer = client.get(BUCKET, &key).await;
                 let read = answer.is_ok_and(|answer| content.difference(&answer.body).is_none());
                 (u64::from(stored), u64::from(read))
@@ -52,7 +52,7 @@ fn within_256_mib_ordinary_load_kills_nothing() {
         }
         let taken = sampling.finish();
         eprintln!("256 MiB: {stored} stored, {read} read, at most {} MiB taken", taken >> 20);
-        assert!(taken > 0 && taken < TAKEN_MAX, "{} MiB taken", taken >> 20);
+        assert!(taken > 0 && taken < MEMORY_USED_MAX, "{} MiB taken", taken >> 20);
         assert!(stored > CLIENTS && read > CLIENTS, "most of it succeeds");
     });
     assert_eq!(limit.kills(), 0, "{}", server.log());
@@ -61,7 +61,7 @@ fn within_256_mib_ordinary_load_kills_nothing() {
 
 /// Samples the memory of a server until the test is finished.
 struct Sampling {
-    over: Arc<AtomicBool>,
+    is_finished: Arc<AtomicBool>,
     peak: JoinHandle<u64>,
 }
 
@@ -77,12 +77,12 @@ impl Sampling {
             }
             peak
         });
-        Self { over, peak }
+        Self { is_finished: over, peak }
     }
 
     /// Stops sampling and returns the largest sample in bytes.
     fn finish(self) -> u64 {
-        self.over.store(true, Relaxed);
+        self.is_finished.store(true, Relaxed);
         self.peak.join().expect("sampled")
     }
 }
@@ -94,7 +94,7 @@ fn less_than_the_minimum_memory_is_refused_with_a_reason() {
         Err(why) => return eprintln!("SKIPPED the 100 MiB test: no cgroup may be made here: {why}"),
     };
     let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
-    let setup = Setup::new(dir.path().join("mlgw-data")).prepared_by(&limit.enter());
+    let setup = ServerSetup::new(dir.path().join("mlgw-data")).with_preparation(&limit.enter());
     let Err(StartFailure { status, log }) = setup.try_start() else { panic!("it started") };
     assert_eq!(status.and_then(|status| status.code()), Some(1), "{log}");
     assert!(log.contains("there is too little memory: 100.0 MiB"), "{log}");
@@ -106,13 +106,13 @@ fn less_than_the_minimum_memory_is_refused_with_a_reason() {
 fn half_sent_forms_of_an_address_do_not_starve_its_signed_requests() {
     let dir = tempfile::tempdir().expect("a directory");
     // 128 active connections; one address may have half of them.
-    let server = Setup::new(dir.path().join("mlgw-data")).with("limits.memory_bytes", "16MiB").start();
+    let server = ServerSetup::new(dir.path().join("mlgw-data")).with("limits.memory_bytes", "16MiB").start();
     super::memory::raise_open_files();
     runtime().block_on(async {
         use tokio::io::AsyncWriteExt as _;
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        client.put(BUCKET, "k", whole("k")).await.expect("stored");
+        client.put(BUCKET, "k", full_body("k")).await.expect("stored");
         let head = format!(
             "POST /{BUCKET} HTTP/1.1\r\nhost: h\r\ncontent-type: multipart/form-data; boundary=bd\r\n\
              content-length: 20000\r\n\r\n--bd\r\ncontent-disposition: form-data; name=\"key\"\r\n\r\n"

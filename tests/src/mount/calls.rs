@@ -11,25 +11,25 @@ use fuser::{
     ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::disk::{self, Attributes, Disk};
-use crate::recording::{Ino, Shape};
+use crate::disk::{self, Disk, InodeAttributes};
+use crate::recording::{Ino, InodeShape};
 
 /// Time that the kernel may cache entries and attributes. Every change comes through this mount, so they
 /// stay valid.
-const CACHED: Duration = Duration::from_secs(3600);
+const ATTRIBUTE_TTL: Duration = Duration::from_secs(3600);
 
 /// Space shown by `statfs`, in blocks of 4 KiB: 16 GiB, half of it free.
 const BLOCKS: u64 = 4 << 20;
 
 type Listing = Vec<(Arc<str>, Ino, bool)>;
 
-pub(super) struct Calls {
+pub(super) struct RecordingFilesystem {
     disk: Arc<Mutex<Disk>>,
     /// Listings of open directories, as they were at `opendir`, so that deletions meanwhile skip no entry.
     listings: Mutex<(u64, HashMap<u64, Listing>)>,
 }
 
-impl Calls {
+impl RecordingFilesystem {
     pub(super) fn new(disk: Arc<Mutex<Disk>>) -> Self {
         Self { disk, listings: Mutex::new((0, HashMap::new())) }
     }
@@ -39,7 +39,7 @@ impl Calls {
     }
 
     /// Sleeps for the configured delay of a slow disk.
-    fn take_time(&self) {
+    fn apply_delay(&self) {
         let delay = self.disk().delay();
         if !delay.is_zero() {
             std::thread::sleep(delay);
@@ -52,12 +52,12 @@ impl Calls {
 
     fn entry(&self, found: Result<Ino, disk::Errno>, reply: ReplyEntry) {
         match found.and_then(|ino| self.disk().attributes(ino)) {
-            Ok(found) => reply.entry(&CACHED, &attr(found), Generation(0)),
+            Ok(found) => reply.entry(&ATTRIBUTE_TTL, &attr(found), Generation(0)),
             Err(errno) => reply.error(error(errno)),
         }
     }
 
-    fn make(&self, dir: INodeNo, name: &OsStr, shape: Shape) -> Result<Attributes, disk::Errno> {
+    fn make(&self, dir: INodeNo, name: &OsStr, shape: InodeShape) -> Result<InodeAttributes, disk::Errno> {
         let mut disk = self.disk();
         let ino = disk.create(dir.0, text(name)?, shape)?;
         disk.attributes(ino)
@@ -72,14 +72,14 @@ fn text(name: &OsStr) -> Result<&str, disk::Errno> {
     name.to_str().ok_or(libc::EILSEQ)
 }
 
-fn done(result: Result<(), disk::Errno>, reply: ReplyEmpty) {
+fn reply_empty(result: Result<(), disk::Errno>, reply: ReplyEmpty) {
     match result {
         Ok(()) => reply.ok(),
         Err(errno) => reply.error(error(errno)),
     }
 }
 
-fn attr(found: Attributes) -> FileAttr {
+fn attr(found: InodeAttributes) -> FileAttr {
     FileAttr {
         ino: INodeNo(found.ino),
         size: found.bytes,
@@ -99,7 +99,7 @@ fn attr(found: Attributes) -> FileAttr {
     }
 }
 
-impl Filesystem for Calls {
+impl Filesystem for RecordingFilesystem {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = text(name).and_then(|name| self.disk().lookup(parent.0, name));
         self.entry(found, reply);
@@ -107,7 +107,7 @@ impl Filesystem for Calls {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.disk().attributes(ino.0) {
-            Ok(found) => reply.attr(&CACHED, &attr(found)),
+            Ok(found) => reply.attr(&ATTRIBUTE_TTL, &attr(found)),
             Err(errno) => reply.error(error(errno)),
         }
     }
@@ -136,24 +136,24 @@ impl Filesystem for Calls {
             .and_then(|()| size.map_or(Ok(()), |size| disk.resize(ino.0, size)))
             .and_then(|()| disk.attributes(ino.0));
         match result {
-            Ok(found) => reply.attr(&CACHED, &attr(found)),
+            Ok(found) => reply.attr(&ATTRIBUTE_TTL, &attr(found)),
             Err(errno) => reply.error(error(errno)),
         }
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        match self.make(parent, name, Shape { directory: true, mode: mode & !umask & 0o7777 }) {
-            Ok(found) => reply.entry(&CACHED, &attr(found), Generation(0)),
+        match self.make(parent, name, InodeShape { directory: true, mode: mode & !umask & 0o7777 }) {
+            Ok(found) => reply.entry(&ATTRIBUTE_TTL, &attr(found), Generation(0)),
             Err(errno) => reply.error(error(errno)),
         }
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(text(name).and_then(|name| self.disk().remove(parent.0, name, false)), reply);
+        reply_empty(text(name).and_then(|name| self.disk().remove(parent.0, name, false)), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(text(name).and_then(|name| self.disk().remove(parent.0, name, true)), reply);
+        reply_empty(text(name).and_then(|name| self.disk().remove(parent.0, name, true)), reply);
     }
 
     fn rename(
@@ -177,7 +177,7 @@ impl Filesystem for Calls {
             }
             disk.rename((parent.0, name), (newparent.0, newname))
         });
-        done(result, reply);
+        reply_empty(result, reply);
     }
 
     fn link(&self, _: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
@@ -199,9 +199,9 @@ impl Filesystem for Calls {
         _: i32,
         reply: ReplyCreate,
     ) {
-        match self.make(parent, name, Shape { directory: false, mode: mode & !umask & 0o7777 }) {
+        match self.make(parent, name, InodeShape { directory: false, mode: mode & !umask & 0o7777 }) {
             Ok(found) => reply.created(
-                &CACHED,
+                &ATTRIBUTE_TTL,
                 &attr(found),
                 Generation(0),
                 FileHandle(0),
@@ -222,7 +222,7 @@ impl Filesystem for Calls {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.take_time();
+        self.apply_delay();
         match self.disk().read(ino.0, offset, size as usize) {
             Ok(data) => reply.data(&data),
             Err(errno) => reply.error(error(errno)),
@@ -252,8 +252,8 @@ impl Filesystem for Calls {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.take_time();
-        done(self.disk().sync(ino.0), reply);
+        self.apply_delay();
+        reply_empty(self.disk().sync(ino.0), reply);
     }
 
     fn fallocate(
@@ -272,7 +272,7 @@ impl Filesystem for Calls {
         }
         let zero = mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0;
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-        done(self.disk().allocate(ino.0, (offset, length), keep_size, zero), reply);
+        reply_empty(self.disk().allocate(ino.0, (offset, length), keep_size, zero), reply);
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -308,7 +308,7 @@ impl Filesystem for Calls {
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        done(self.disk().sync_names(ino.0), reply);
+        reply_empty(self.disk().sync_names(ino.0), reply);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 
 use super::Mount;
-use crate::disk::{Call, Fault};
-use crate::power_cut::{Cut, NONE_IGNORED, Style, leave};
-use crate::recording::Event;
+use crate::disk::{DiskCall, DiskFault};
+use crate::power_cut::{CutStyle, NO_SYNCS_IGNORED, PowerCut, crash_state};
+use crate::recording::DiskEvent;
 
 /// Writes a journal as databases do: append, then sync if `sync`, then acknowledge. Returns the
 /// acknowledged bytes.
@@ -32,8 +32,8 @@ fn a_program_that_syncs_before_it_acknowledges_loses_nothing_and_another_is_dete
         let disk = mount.disk();
         let recording = disk.recording();
         let lost = (0..50).any(|seed| {
-            let cut = Cut { at: recording.position(), style: Style::Mixed, seed };
-            let paths = leave(recording, cut, NONE_IGNORED).paths();
+            let cut = PowerCut { at: recording.position(), style: CutStyle::Mixed, seed };
+            let paths = crash_state(recording, cut, NO_SYNCS_IGNORED).paths();
             let image = paths["journal"].clone().expect("a file");
             let expected: Vec<u8> = (0..20).flat_map(|n| [n; 100]).collect();
             image.read(0, answered) != expected
@@ -66,17 +66,17 @@ fn every_kind_of_change_arrives_in_order() {
     );
 }
 
-fn kind(event: &Event) -> &'static str {
+fn kind(event: &DiskEvent) -> &'static str {
     match event {
-        Event::Name { .. } => "name",
-        Event::Unname { .. } => "unname",
-        Event::Rename { .. } => "rename",
-        Event::Write { .. } => "write",
-        Event::Resize { .. } => "resize",
-        Event::Zero { .. } => "zero",
-        Event::Sync { .. } => "sync",
-        Event::SyncFailed { .. } => "sync failed",
-        Event::SyncNames { .. } => "sync names",
+        DiskEvent::AddName { .. } => "name",
+        DiskEvent::RemoveName { .. } => "unname",
+        DiskEvent::Rename { .. } => "rename",
+        DiskEvent::Write { .. } => "write",
+        DiskEvent::Resize { .. } => "resize",
+        DiskEvent::Zero { .. } => "zero",
+        DiskEvent::Sync { .. } => "sync",
+        DiskEvent::SyncFailed { .. } => "sync failed",
+        DiskEvent::SyncNames { .. } => "sync names",
     }
 }
 
@@ -91,8 +91,8 @@ fn opening_with_truncation_and_permissions_reach_the_recording() {
     let disk = mount.disk();
     let recording = disk.recording();
     let out = tempfile::tempdir().expect("a directory");
-    let cut = Cut { at: recording.position(), style: Style::KeepAll, seed: 0 };
-    leave(recording, cut, NONE_IGNORED).write_to(out.path()).expect("written");
+    let cut = PowerCut { at: recording.position(), style: CutStyle::KeepAll, seed: 0 };
+    crash_state(recording, cut, NO_SYNCS_IGNORED).write_to(out.path()).expect("written");
     assert_eq!(fs::read(out.path().join("a")).expect("there"), b"short");
     let mode = fs::metadata(out.path().join("a")).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -106,18 +106,18 @@ fn each_kind_of_call_fails_once_if_requested_and_then_succeeds() {
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("made");
     file.write_all_at(b"abc", 0).expect("written");
     let matches = |path: &str| path.starts_with("segments");
-    for call in [Call::Write, Call::Sync, Call::Read] {
-        mount.disk().fail_once(Fault { call, matches, skip: 1 });
+    for call in [DiskCall::Write, DiskCall::Sync, DiskCall::Read] {
+        mount.disk().fail_once(DiskFault { call, matches, skip: 1 });
         let attempt = || match call {
-            Call::Write => file.write_all_at(b"abc", 0),
-            Call::Sync => file.sync_data(),
-            Call::Read => file.read_exact_at(&mut [0; 3], 0),
+            DiskCall::Write => file.write_all_at(b"abc", 0),
+            DiskCall::Sync => file.sync_data(),
+            DiskCall::Read => file.read_exact_at(&mut [0; 3], 0),
         };
         let errors: Vec<Option<i32>> =
             (0..3).map(|_| attempt().err().and_then(|error| error.raw_os_error())).collect();
         assert_eq!(errors, [None, Some(libc::EIO), None], "{call:?}");
     }
-    assert_eq!(mount.disk().failed().len(), 3);
+    assert_eq!(mount.disk().failed_paths().len(), 3);
 }
 
 #[test]

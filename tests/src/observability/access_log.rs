@@ -6,8 +6,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{BUCKET, runtime};
-use crate::s3::whole;
-use crate::server::{ACCESS_KEY, Setup};
+use crate::s3::full_body;
+use crate::server::{ACCESS_KEY, ServerSetup};
 
 fn lines(data_dir: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(data_dir.join("access/access.log")).unwrap_or_default();
@@ -19,8 +19,8 @@ fn each_request_has_one_line_after_the_log_is_enabled() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = dir.path().join("mlgw.toml");
     std::fs::write(&config, "").expect("written");
-    let setup = Setup::new(dir.path().join("mlgw-data"))
-        .prepared_by(&format!("export MLGW_CONFIG={}", config.display()));
+    let setup = ServerSetup::new(dir.path().join("mlgw-data"))
+        .with_preparation(&format!("export MLGW_CONFIG={}", config.display()));
     let server = setup.start();
     let (client, runtime) = (server.client(), runtime());
     runtime.block_on(async { client.create_bucket(BUCKET).await.expect("made") });
@@ -33,7 +33,7 @@ fn each_request_has_one_line_after_the_log_is_enabled() {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     runtime.block_on(async {
-        client.put(BUCKET, "dir/a b", whole("twelve bytes")).await.expect("stored");
+        client.put(BUCKET, "dir/a b", full_body("twelve bytes")).await.expect("stored");
         let body = client.get(BUCKET, "dir/a b").await.expect("read");
         let timing = body.header("server-timing").expect("a header").to_owned();
         assert!(timing.starts_with("total;dur=") && !timing.contains(','), "{timing}");
@@ -43,11 +43,11 @@ fn each_request_has_one_line_after_the_log_is_enabled() {
     server.stop();
 
     let lines = lines(&setup.data_dir);
-    let told: Vec<_> = lines
+    let entries: Vec<_> = lines
         .iter()
         .map(|line| (line["operation"].as_str().unwrap_or_default(), line["status"].as_u64().unwrap_or(0)))
         .collect();
-    assert_eq!(told, [("PutObject", 200), ("GetObject", 200), ("GetObject", 404)]);
+    assert_eq!(entries, [("PutObject", 200), ("GetObject", 200), ("GetObject", 404)]);
     assert_eq!((&lines[2]["error"], lines[2].get("short_of")), (&Value::from("NoSuchKey"), None));
     assert_eq!(lines[1].get("error"), None, "{}", lines[1]);
     let put = &lines[0];

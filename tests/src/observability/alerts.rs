@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use super::promtool::{Stage, Story, assert_fires, assert_parses, deploy};
+use super::promtool::{AlertStory, ScrapeStage, assert_fires, assert_parses, deploy};
 use super::scrape::Scrape;
 use super::{BUCKET, runtime};
-use crate::content::Content;
+use crate::content::TestContent;
 use crate::mount::Mount;
-use crate::s3::whole;
-use crate::server::{Server, Setup};
+use crate::s3::full_body;
+use crate::server::{ServerProcess, ServerSetup};
 
 /// Returns the names of the alerts in the file.
 fn alerts() -> BTreeSet<String> {
@@ -26,16 +26,16 @@ fn alerts() -> BTreeSet<String> {
     text.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).map(str::to_owned).collect()
 }
 
-fn setup() -> (tempfile::TempDir, Setup) {
+fn setup() -> (tempfile::TempDir, ServerSetup) {
     let dir =
         tempfile::tempdir_in(crate::server::binary().parent().expect("a directory")).expect("a directory");
-    let setup = Setup::new(dir.path().join("mlgw-data"));
+    let setup = ServerSetup::new(dir.path().join("mlgw-data"));
     (dir, setup)
 }
 
 /// The tested states, with a server for each.
-const STATES: &[fn() -> Vec<Story>] = &[
-    gone,
+const STATES: &[fn() -> Vec<AlertStory>] = &[
+    stopped,
     restarted,
     corrupt,
     full,
@@ -46,7 +46,7 @@ const STATES: &[fn() -> Vec<Story>] = &[
     without_its_origin,
     in_the_prefix_of_another,
     with_a_wrong_policy,
-    made_up,
+    synthetic,
 ];
 
 #[test]
@@ -74,25 +74,25 @@ fn the_queries_of_the_dashboard_parse() {
 }
 
 /// Puts and reads an object, so that the counters of both operations exist.
-fn use_it(server: &Server) {
+fn put_and_get(server: &ServerProcess) {
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        client.put(BUCKET, "key", whole("body")).await.expect("stored");
+        client.put(BUCKET, "key", full_body("body")).await.expect("stored");
         client.get(BUCKET, "key").await.expect("read");
     });
 }
 
-fn gone() -> Vec<Story> {
+fn stopped() -> Vec<AlertStory> {
     let (_dir, setup) = setup();
     let mut server = setup.start();
-    use_it(&server);
+    put_and_get(&server);
     let before = Scrape::of(&server);
     server.kill();
-    vec![Story::told(&["MlgwDown"], before, vec![Stage { scrape: None, minutes: 1 }])]
+    vec![AlertStory::of_stages(&["MlgwDown"], before, vec![ScrapeStage { scrape: None, minutes: 1 }])]
 }
 
-fn restarted() -> Vec<Story> {
+fn restarted() -> Vec<AlertStory> {
     let (_dir, setup) = setup();
     let life = || {
         let server = setup.start();
@@ -101,19 +101,19 @@ fn restarted() -> Vec<Story> {
         scrape
     };
     let before = life();
-    let lives = (0..4).map(|_| Stage { scrape: Some(life()), minutes: 5 });
-    vec![Story::told(&["MlgwRestarts"], before, lives.collect())]
+    let lives = (0..4).map(|_| ScrapeStage { scrape: Some(life()), minutes: 5 });
+    vec![AlertStory::of_stages(&["MlgwRestarts"], before, lives.collect())]
 }
 
 /// Flips a byte of a segment and reads the object that contains it.
-fn corrupt() -> Vec<Story> {
+fn corrupt() -> Vec<AlertStory> {
     let (_dir, setup) = setup();
     let server = setup.start();
-    let content = Content { id: 1, length: 100_000 };
+    let content = TestContent { id: 1, length: 100_000 };
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        client.put(BUCKET, "key", whole(content.bytes())).await.expect("stored");
+        client.put(BUCKET, "key", full_body(content.bytes())).await.expect("stored");
     });
     server.stop();
     flip_in_segment(&setup.data_dir);
@@ -124,11 +124,15 @@ fn corrupt() -> Vec<Story> {
         assert_eq!(failure.status(), Some(500), "{failure:?}");
     });
     let after = until_quarantined(&server);
-    vec![Story::of(&["MlgwCorruptBlocks", "MlgwQuarantinedBlocks", "MlgwErrors"], before, after)]
+    vec![AlertStory::of_condition(
+        &["MlgwCorruptBlocks", "MlgwQuarantinedBlocks", "MlgwErrors"],
+        before,
+        after,
+    )]
 }
 
 /// Waits until the scrub has quarantined the damage that a read reported, and returns a scrape.
-fn until_quarantined(server: &Server) -> Scrape {
+fn until_quarantined(server: &ServerProcess) -> Scrape {
     let begun = std::time::Instant::now();
     loop {
         let scrape = Scrape::of(server);
@@ -153,14 +157,14 @@ fn flip_in_segment(data_dir: &Path) {
 }
 
 /// Fills a hot tier of 64 MiB until it is nearly full, and then until it refuses writes.
-fn full() -> Vec<Story> {
+fn full() -> Vec<AlertStory> {
     let (_dir, setup) = setup();
     let server = setup.with("hot.capacity", "64MiB").with("hot.segment_bytes", "16MiB").start();
-    use_it(&server);
+    put_and_get(&server);
     let before = Scrape::of(&server);
     let put = |id: u64| {
-        let (client, content) = (server.client(), Content { id, length: 1 << 20 });
-        async move { client.put(BUCKET, &format!("object-{id}"), whole(content.bytes())).await }
+        let (client, content) = (server.client(), TestContent { id, length: 1 << 20 });
+        async move { client.put(BUCKET, &format!("object-{id}"), full_body(content.bytes())).await }
     };
     let room = || Scrape::of(&server).sum("mlgw_tier_room_bytes", &[("tier", "hot")]);
     let filling = runtime().block_on(async {
@@ -180,14 +184,14 @@ fn full() -> Vec<Story> {
     });
     let full = Scrape::of(&server);
     vec![
-        Story::of(&["MlgwDiskFilling"], before, filling.clone()),
+        AlertStory::of_condition(&["MlgwDiskFilling"], before, filling.clone()),
         // The scrape before this story has to show that the tier is not full, not that it has much room.
-        Story::of(&["MlgwDiskFull", "MlgwThrottled"], with_room(&filling), full),
+        AlertStory::of_condition(&["MlgwDiskFull", "MlgwThrottled"], with_free_space(&filling), full),
     ]
 }
 
 /// Returns the scrape with as many free bytes as used bytes.
-fn with_room(scrape: &Scrape) -> Scrape {
+fn with_free_space(scrape: &Scrape) -> Scrape {
     let mut roomy = scrape.clone();
     let used = scrape.sum("mlgw_tier_used_bytes", &[("tier", "hot")]);
     roomy.0.insert("mlgw_tier_room_bytes{tier=\"hot\"}".to_owned(), used);
@@ -195,7 +199,7 @@ fn with_room(scrape: &Scrape) -> Scrape {
 }
 
 /// Opens the ten connections that are allowed, and a dozen more.
-fn short_of_connections() -> Vec<Story> {
+fn short_of_connections() -> Vec<AlertStory> {
     let (_dir, setup) = setup();
     let server = setup.with("limits.connections", 10).start();
     let before = Scrape::of(&server);
@@ -209,12 +213,12 @@ fn short_of_connections() -> Vec<Story> {
     refused.for_each(drop);
     let after = Scrape::of(&server);
     drop(open);
-    vec![Story::of(&["MlgwConnectionsNearLimit", "MlgwThrottled"], before, after)]
+    vec![AlertStory::of_condition(&["MlgwConnectionsNearLimit", "MlgwThrottled"], before, after)]
 }
 
 /// Opens about 150 files of 160 allowed. A server does not start with a limit that low, so the limit is
 /// lowered while it runs.
-fn short_of_files() -> Vec<Story> {
+fn short_of_files() -> Vec<AlertStory> {
     let (_dir, setup) = setup();
     let server = setup.start();
     let pid = Pid::from_raw(server.pid().cast_signed());
@@ -228,25 +232,25 @@ fn short_of_files() -> Vec<Story> {
         open.push(TcpStream::connect(server.s3).expect("connected"));
         let after = Scrape::of(&server);
         if after.sum("mlgw_process_open_files", &[]) > 0.92 * limit {
-            return vec![Story::of(&["MlgwOpenFilesNearLimit"], before, after)];
+            return vec![AlertStory::of_condition(&["MlgwOpenFilesNearLimit"], before, after)];
         }
         assert!(open.len() < 160, "connections are open files");
     }
 }
 
 /// Runs requests on a disk on which each read and each sync takes 600 ms.
-fn slow() -> Vec<Story> {
+fn slow() -> Vec<AlertStory> {
     const WRITERS: u64 = 6;
     let mount = Mount::new();
-    let server = Setup::new(mount.path().join("mlgw-data")).start();
-    use_it(&server);
+    let server = ServerSetup::new(mount.path().join("mlgw-data")).start();
+    put_and_get(&server);
     let before = Scrape::of(&server);
     mount.disk().slow_down(Duration::from_millis(600));
     runtime().block_on(async {
         let one = |id: u64| {
             let client = server.client();
             tokio::spawn(async move {
-                client.put(BUCKET, &format!("object-{id}"), whole("body")).await.expect("stored");
+                client.put(BUCKET, &format!("object-{id}"), full_body("body")).await.expect("stored");
                 client.get(BUCKET, &format!("object-{id}")).await.expect("read");
             })
         };
@@ -258,28 +262,28 @@ fn slow() -> Vec<Story> {
     let after = Scrape::of(&server);
     mount.disk().slow_down(Duration::ZERO);
     server.stop();
-    vec![Story::of(&["MlgwSlowReads", "MlgwSlowSyncs", "MlgwQueueWait"], before, after)]
+    vec![AlertStory::of_condition(&["MlgwSlowReads", "MlgwSlowSyncs", "MlgwQueueWait"], before, after)]
 }
 
 /// Puts a file where the access log needs a directory.
-fn access_log_blocked() -> Vec<Story> {
+fn access_log_blocked() -> Vec<AlertStory> {
     let (dir, setup) = setup();
     let blocked = dir.path().join("blocked");
     std::fs::write(&blocked, "").expect("written");
     let server = setup.with("access_log.one_in", 1).with("access_log.dir", blocked.display()).start();
     let before = Scrape::of(&server);
-    use_it(&server);
+    put_and_get(&server);
     let dropped = || Scrape::of(&server).sum("mlgw_access_log_lines_total", &[("result", "dropped")]);
     let begun = std::time::Instant::now();
     while dropped() < 3.0 {
         assert!(begun.elapsed() < Duration::from_secs(60), "three lines are dropped: {}", dropped());
         std::thread::sleep(Duration::from_millis(5));
     }
-    vec![Story::of(&["MlgwAccessLogDropped"], before, Scrape::of(&server))]
+    vec![AlertStory::of_condition(&["MlgwAccessLogDropped"], before, Scrape::of(&server))]
 }
 
 /// Makes a watched policy file invalid.
-fn with_a_wrong_policy() -> Vec<Story> {
+fn with_a_wrong_policy() -> Vec<AlertStory> {
     let (dir, setup) = setup();
     let path = dir.path().join("policy.yaml");
     std::fs::write(&path, "version: 1\n").expect("written");
@@ -295,18 +299,18 @@ fn with_a_wrong_policy() -> Vec<Story> {
         assert!(begun.elapsed() < Duration::from_secs(60), "it is not refused");
         std::thread::sleep(Duration::from_millis(50));
     };
-    vec![Story::of(&["MlgwPolicyFault"], before, after)]
+    vec![AlertStory::of_condition(&["MlgwPolicyFault"], before, after)]
 }
 
 /// Stops the origin of a dataset and syncs it. Writes would have to stay dirty for a quarter of an hour, so
 /// their age is synthetic.
-fn without_its_origin() -> Vec<Story> {
+fn without_its_origin() -> Vec<AlertStory> {
     let (dir, setup) = setup();
-    let origin = Setup::new(dir.path().join("origin")).start();
+    let origin = ServerSetup::new(dir.path().join("origin")).start();
     runtime().block_on(origin.client().create_bucket("lake")).expect("made");
     let setup = setup.with_upstream("far", origin.s3, "lake", "1s");
     let server = setup.start();
-    use_it(&server);
+    put_and_get(&server);
     let run = |arguments: &[&str]| setup.command(arguments);
     let (said, status) = run(&["dataset", "create", "d", "--bucket", BUCKET, "--source", "far/:here/"]);
     assert_eq!(status, Some(0), "{said}");
@@ -317,19 +321,19 @@ fn without_its_origin() -> Vec<Story> {
     let mut after = Scrape::of(&server);
     let old = after.0.insert("mlgw_dirty_oldest_seconds".to_owned(), 1000.0);
     assert!(old.is_some(), "it is a series of the server");
-    vec![Story::of(&["MlgwDirtyOld", "MlgwJobFailed"], before, after)]
+    vec![AlertStory::of_condition(&["MlgwDirtyOld", "MlgwJobFailed"], before, after)]
 }
 
 /// Deletes the owner mark of a prefix, which another server then takes.
-fn in_the_prefix_of_another() -> Vec<Story> {
+fn in_the_prefix_of_another() -> Vec<AlertStory> {
     let (dir, setup) = setup();
     let store = dir.path().join("store");
     std::fs::create_dir(&store).expect("made");
-    let spills = |setup: Setup| {
+    let spills = |setup: ServerSetup| {
         let setup = setup.with("upstream.far.kind", "fs").with("upstream.far.bucket", store.display());
         setup.with("upstream.far.credentials", "none").with("cold.upstream", "far")
     };
-    let owned = |server: &Server, is_not: f64| {
+    let owned = |server: &ServerProcess, is_not: f64| {
         let labels = [("upstream", "far")];
         for _ in 0..3000 {
             let scrape = Scrape::of(server);
@@ -346,16 +350,16 @@ fn in_the_prefix_of_another() -> Vec<Story> {
     let before = owned(&server, 0.0);
     server.stop();
     std::fs::remove_file(store.join("mlgw-owner")).expect("removed");
-    let other = spills(Setup::new(dir.path().join("other"))).start();
+    let other = spills(ServerSetup::new(dir.path().join("other"))).start();
     owned(&other, 0.0);
     let after = owned(&setup.start(), 1.0);
-    vec![Story::of(&["MlgwUpstreamNotOwned"], before, after)]
+    vec![AlertStory::of_condition(&["MlgwUpstreamNotOwned"], before, after)]
 }
 
-fn made_up() -> Vec<Story> {
+fn synthetic() -> Vec<AlertStory> {
     let (_dir, setup) = setup();
     let server = setup.start();
-    use_it(&server);
+    put_and_get(&server);
     let before = Scrape::of(&server);
     let with = |changes: &[(&str, f64)]| {
         let mut after = before.clone();
@@ -369,7 +373,7 @@ fn made_up() -> Vec<Story> {
     let limit = before.sum("mlgw_raft_log_limit_bytes", &[]);
     let log = with(&[("mlgw_raft_log_bytes", 2.5 * limit)]);
     vec![
-        Story::of(&["MlgwGarbage"], before.clone(), garbage),
-        Story::of(&["MlgwLogLong"], before.clone(), log),
+        AlertStory::of_condition(&["MlgwGarbage"], before.clone(), garbage),
+        AlertStory::of_condition(&["MlgwLogLong"], before.clone(), log),
     ]
 }

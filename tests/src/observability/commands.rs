@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{BUCKET, runtime};
-use crate::s3::whole;
-use crate::server::Setup;
+use crate::s3::full_body;
+use crate::server::ServerSetup;
 
-fn json(setup: &Setup, arguments: &[&str]) -> Value {
+fn json(setup: &ServerSetup, arguments: &[&str]) -> Value {
     let (said, status) = setup.command(&[&["--output", "json"], arguments].concat());
     assert_eq!(status, Some(0), "{said}");
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
@@ -17,13 +17,13 @@ fn json(setup: &Setup, arguments: &[&str]) -> Value {
 #[test]
 fn status_and_top_show_the_requests_made() {
     let dir = tempfile::tempdir().expect("a directory");
-    let setup = Setup::new(dir.path().join("mlgw-data"));
+    let setup = ServerSetup::new(dir.path().join("mlgw-data"));
     let server = setup.start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
         for n in 0..5 {
-            client.put(BUCKET, &format!("{n}"), whole("body")).await.expect("stored");
+            client.put(BUCKET, &format!("{n}"), full_body("body")).await.expect("stored");
         }
     });
     let status = json(&setup, &["status"]);
@@ -54,7 +54,7 @@ fn status_and_top_show_the_requests_made() {
 #[test]
 fn the_status_of_a_degraded_server_reports_it_and_fails() {
     let dir = tempfile::tempdir().expect("a directory");
-    let setup = Setup::new(dir.path().join("mlgw-data")).with("limits.connections", 10);
+    let setup = ServerSetup::new(dir.path().join("mlgw-data")).with("limits.connections", 10);
     let server = setup.start();
     let open: Vec<_> = (0..10).map(|_| std::net::TcpStream::connect(server.s3).expect("connected")).collect();
     let answers = || setup.command(&["status"]);
@@ -76,10 +76,11 @@ fn the_status_of_a_degraded_server_reports_it_and_fails() {
 #[test]
 fn buckets_and_objects_are_created_shown_and_deleted() {
     let dir = tempfile::tempdir().expect("a directory");
-    let setup = Setup::new(dir.path().join("mlgw-data"));
+    let setup = ServerSetup::new(dir.path().join("mlgw-data"));
     let server = setup.start();
     assert_eq!(setup.command(&["bucket", "create", BUCKET]).1, Some(0));
-    runtime().block_on(async { server.client().put(BUCKET, "key", whole("body")).await.expect("stored") });
+    runtime()
+        .block_on(async { server.client().put(BUCKET, "key", full_body("body")).await.expect("stored") });
     let shown = json(&setup, &["bucket", "show", BUCKET]);
     assert_eq!((&shown["objects"], &shown["bytes"]), (&1.into(), &4.into()), "{shown}");
     let object = json(&setup, &["object", "show", &format!("s3://{BUCKET}/key")]);
@@ -98,7 +99,7 @@ fn buckets_and_objects_are_created_shown_and_deleted() {
 
 #[test]
 fn completions_and_version_need_no_server() {
-    let setup = Setup::new(Path::new("/nonexistent"));
+    let setup = ServerSetup::new(Path::new("/nonexistent"));
     let version = json(&setup, &["version"]);
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     for shell in ["bash", "zsh", "fish"] {

@@ -13,23 +13,23 @@ const CALM_MINUTES: usize = 30;
 pub(super) const MINUTES: usize = 120;
 
 /// A scrape that is repeated for some minutes; `None` if the server did not respond.
-pub(super) struct Stage {
+pub(super) struct ScrapeStage {
     pub(super) scrape: Option<Scrape>,
     pub(super) minutes: usize,
 }
 
 /// Scrapes over two hours, which begin with normal operation.
-pub(super) struct Story {
+pub(super) struct AlertStory {
     /// Alerts that fire.
     pub(super) alerts: &'static [&'static str],
-    pub(super) stages: Vec<Stage>,
+    pub(super) stages: Vec<ScrapeStage>,
 }
 
-impl Story {
+impl AlertStory {
     /// Returns a story of normal operation, then of a persistent condition: in each minute, counters grow
     /// by the difference between the two scrapes.
-    pub(super) fn of(alerts: &'static [&'static str], before: Scrape, after: Scrape) -> Self {
-        let mut stages = vec![Stage { scrape: Some(before.clone()), minutes: CALM_MINUTES }];
+    pub(super) fn of_condition(alerts: &'static [&'static str], before: Scrape, after: Scrape) -> Self {
+        let mut stages = vec![ScrapeStage { scrape: Some(before.clone()), minutes: CALM_MINUTES }];
         let mut last = before.clone();
         for _ in CALM_MINUTES..MINUTES {
             let grown = after.0.iter().map(|(series, now)| {
@@ -41,18 +41,18 @@ impl Story {
                 (series.clone(), value)
             });
             last = Scrape(grown.collect());
-            stages.push(Stage { scrape: Some(last.clone()), minutes: 1 });
+            stages.push(ScrapeStage { scrape: Some(last.clone()), minutes: 1 });
         }
         Self { alerts, stages }
     }
 
     /// Returns a story of normal operation, then of these stages; the last one continues to the end.
-    pub(super) fn told(alerts: &'static [&'static str], before: Scrape, then: Vec<Stage>) -> Self {
-        let mut stages = vec![Stage { scrape: Some(before), minutes: CALM_MINUTES }];
+    pub(super) fn of_stages(alerts: &'static [&'static str], before: Scrape, then: Vec<ScrapeStage>) -> Self {
+        let mut stages = vec![ScrapeStage { scrape: Some(before), minutes: CALM_MINUTES }];
         stages.extend(then);
-        let told: usize = stages.iter().map(|stage| stage.minutes).sum();
+        let minutes: usize = stages.iter().map(|stage| stage.minutes).sum();
         let last = stages.last_mut().expect("a stage");
-        last.minutes += MINUTES - told;
+        last.minutes += MINUTES - minutes;
         Self { alerts, stages }
     }
 
@@ -128,7 +128,7 @@ fn promtool(arguments: &[&str], content: &Value) {
 }
 
 /// Asserts that the alerts of each story fire, and that none fires before.
-pub(super) fn assert_fires(stories: &[Story]) {
+pub(super) fn assert_fires(stories: &[AlertStory]) {
     for story in stories {
         let tests = json!({
             "rule_files": [deploy("prometheus/alerts.yml")],

@@ -5,14 +5,14 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::server::Server;
+use crate::server::ServerProcess;
 
 /// Values by series: a name, with labels in braces if it has any.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scrape(pub(super) BTreeMap<String, f64>);
 
 impl Scrape {
-    pub(crate) fn of(server: &Server) -> Self {
+    pub(crate) fn of(server: &ServerProcess) -> Self {
         let text = get(server.admin, "/metrics");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
@@ -30,11 +30,11 @@ impl Scrape {
 
     /// Returns the sum over all series of a metric that have these labels.
     pub(crate) fn sum(&self, metric: &str, labels: &[(&str, &str)]) -> f64 {
-        let wanted = |series: &str| {
+        let is_selected = |series: &str| {
             let (name, all) = series.split_once('{').unwrap_or((series, ""));
             name == metric && labels.iter().all(|(name, value)| all.contains(&format!("{name}=\"{value}\"")))
         };
-        self.0.iter().filter(|(series, _)| wanted(series)).map(|(_, value)| value).sum()
+        self.0.iter().filter(|(series, _)| is_selected(series)).map(|(_, value)| value).sum()
     }
 }
 
@@ -46,7 +46,7 @@ pub(super) fn is_counter(series: &str) -> bool {
 
 /// Returns the whole response to a GET, which needs no signature.
 fn get(server: SocketAddr, path: &str) -> String {
-    let ask = || -> std::io::Result<String> {
+    let request = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(server)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         stream.write_all(
@@ -56,7 +56,7 @@ fn get(server: SocketAddr, path: &str) -> String {
         stream.read_to_string(&mut answer)?;
         Ok(answer)
     };
-    ask().unwrap_or_else(|error| panic!("GET {path} of {server}: {error}"))
+    request().unwrap_or_else(|error| panic!("GET {path} of {server}: {error}"))
 }
 
 #[test]

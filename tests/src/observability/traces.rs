@@ -20,17 +20,17 @@ use prost::Message as _;
 use tokio::net::TcpListener;
 
 use super::{BUCKET, runtime};
-use crate::s3::whole;
-use crate::server::Setup;
+use crate::s3::full_body;
+use crate::server::ServerSetup;
 
 const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT_ID: &str = "b7ad6b7169203331";
 
 /// Spans that the collector received.
 #[derive(Clone, Default)]
-struct Received(Arc<Mutex<Vec<Span>>>);
+struct ReceivedSpans(Arc<Mutex<Vec<Span>>>);
 
-impl Received {
+impl ReceivedSpans {
     fn spans(&self) -> Vec<Span> {
         self.0.lock().expect("no panic while held").clone()
     }
@@ -61,7 +61,7 @@ fn texts(attributes: &[opentelemetry_proto::tonic::common::v1::KeyValue]) -> BTr
     attributes.iter().map(text).collect()
 }
 
-async fn collect(listener: TcpListener, received: Received) {
+async fn collect(listener: TcpListener, received: ReceivedSpans) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
         let received = received.clone();
@@ -95,26 +95,27 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn a_collector_receives_traced_requests_with_their_stages() {
-    let received = Received::default();
+    let received = ReceivedSpans::default();
     let runtime = runtime();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
     let endpoint = format!("http://{}/v1/traces", listener.local_addr().expect("bound"));
     runtime.spawn(collect(listener, received.clone()));
 
     let dir = tempfile::tempdir().expect("a directory");
-    let setup =
-        Setup::new(dir.path().join("mlgw-data")).with("traces.endpoint", &endpoint).with("traces.one_in", 0);
+    let setup = ServerSetup::new(dir.path().join("mlgw-data"))
+        .with("traces.endpoint", &endpoint)
+        .with("traces.one_in", 0);
     let server = setup.start();
     runtime.block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
         let of_caller = |sampled: &str| [("traceparent", format!("00-{TRACE_ID}-{PARENT_ID}-{sampled}"))];
         let path = format!("/{BUCKET}/key");
-        let put = client.call(Method::PUT, &path, &of_caller("01"), whole("body")).await.expect("stored");
+        let put = client.call(Method::PUT, &path, &of_caller("01"), full_body("body")).await.expect("stored");
         let timing = put.header("server-timing").expect("a header").to_owned();
         assert!(timing.contains("append;dur=") && timing.contains("commit;dur="), "{timing}");
-        client.call(Method::GET, &path, &of_caller("01"), whole("")).await.expect("read");
-        client.call(Method::GET, &path, &of_caller("00"), whole("")).await.expect("read, not traced");
+        client.call(Method::GET, &path, &of_caller("01"), full_body("")).await.expect("read");
+        client.call(Method::GET, &path, &of_caller("00"), full_body("")).await.expect("read, not traced");
         client.get(BUCKET, "key").await.expect("read, not traced");
     });
     let begun = Instant::now();
@@ -148,14 +149,14 @@ fn a_collector_receives_traced_requests_with_their_stages() {
 #[test]
 fn an_unreachable_collector_does_not_delay_the_server() {
     let dir = tempfile::tempdir().expect("a directory");
-    let setup = Setup::new(dir.path().join("mlgw-data"))
+    let setup = ServerSetup::new(dir.path().join("mlgw-data"))
         .with("traces.endpoint", "http://127.0.0.1:1/v1/traces")
         .with("traces.one_in", 1);
     let server = setup.start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        client.put(BUCKET, "key", whole("body")).await.expect("stored");
+        client.put(BUCKET, "key", full_body("body")).await.expect("stored");
         assert_eq!(client.get(BUCKET, "key").await.expect("read").body, "body");
     });
     server.stop();

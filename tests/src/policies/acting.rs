@@ -2,9 +2,9 @@
 //! deleted.
 
 use super::write;
-use crate::content::Content;
-use crate::s3::{Client, whole};
-use crate::server::{Server, Setup, runtime};
+use crate::content::TestContent;
+use crate::s3::{S3TestClient, full_body};
+use crate::server::{ServerProcess, ServerSetup, runtime};
 use http::Method;
 use serde_json::Value;
 use std::fs;
@@ -13,46 +13,46 @@ use std::time::{Duration, Instant};
 pub(super) const BUCKET: &str = "lake";
 
 /// A server with a cold tier and small segments, whose policy reconciler visits its objects every second.
-pub(super) struct Bench {
-    pub(super) room: tempfile::TempDir,
-    pub(super) setup: Setup,
+pub(super) struct TieredBench {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) setup: ServerSetup,
 }
 
-impl Bench {
+impl TieredBench {
     pub(super) fn new() -> Self {
-        let room = super::room();
+        let room = super::temp_dir();
         let cold = room.path().join("cold");
         fs::create_dir(&cold).expect("made");
-        let setup = Setup::new(room.path().join("data"))
+        let setup = ServerSetup::new(room.path().join("data"))
             .with("cold.dirs", cold.display())
             .with("cold.move_bytes_per_second", "10GiB")
             .with("hot.segment_bytes", "1MiB")
             .with("hot.compact_interval", "20ms")
             .with("memory.capacity", "0")
             .with("policy.look_every", "1s");
-        Self { room, setup }
+        Self { dir: room, setup }
     }
 
-    pub(super) fn say(&self, words: &[&str]) -> String {
+    pub(super) fn run(&self, words: &[&str]) -> String {
         let (said, status) = self.setup.command(words);
         assert_eq!(status, Some(0), "{words:?}: {said}");
         said
     }
 
-    pub(super) fn ask(&self, words: &[&str]) -> Value {
-        let said = self.say(&[&["--output", "json"], words].concat());
+    pub(super) fn run_json(&self, words: &[&str]) -> Value {
+        let said = self.run(&[&["--output", "json"], words].concat());
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
     /// Applies a policy with these rules.
     pub(super) fn apply(&self, rules: &str) {
-        write(self.room.path(), "p.yaml", &format!("version: 1\nrules:\n{rules}"));
-        self.say(&["policy", "apply", &self.room.path().join("p.yaml").display().to_string()]);
+        write(self.dir.path(), "p.yaml", &format!("version: 1\nrules:\n{rules}"));
+        self.run(&["policy", "apply", &self.dir.path().join("p.yaml").display().to_string()]);
     }
 
     /// Returns the tiers of an object.
     fn tiers(&self, bucket: &str, key: &str) -> Vec<String> {
-        let shown = self.ask(&["object", "show", &format!("s3://{bucket}/{key}")]);
+        let shown = self.run_json(&["object", "show", &format!("s3://{bucket}/{key}")]);
         let tiers = shown["tiers"].as_array().expect("tiers").iter();
         tiers.map(|tier| tier["tier"].as_str().expect("a tier").to_owned()).collect()
     }
@@ -62,7 +62,7 @@ impl Bench {
     }
 
     pub(super) fn count(&self, action: &str, outcome: &str) -> u64 {
-        let metrics = self.say(&["status", "--metrics"]);
+        let metrics = self.run(&["status", "--metrics"]);
         let name = format!("mlgw_policy_actions_total{{action=\"{action}\",outcome=\"{outcome}\"}} ");
         let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
         line.unwrap_or_else(|| panic!("{name}: {metrics}")).parse().expect("a number")
@@ -70,7 +70,7 @@ impl Bench {
 
     /// Counts the decisions of a kind that a rule has caused.
     pub(super) fn decided(&self, kind: &str, rule: &str) -> usize {
-        let listed = self.ask(&["policy", "decisions", "--kind", kind, "--limit", "1000"]);
+        let listed = self.run_json(&["policy", "decisions", "--kind", kind, "--limit", "1000"]);
         let listed = listed["decisions"].as_array().expect("decisions").iter();
         listed
             .filter(|one| one["reason"] == "rule" && one["rule"] == rule && one["outcome"] == "done")
@@ -79,15 +79,15 @@ impl Bench {
 
     /// Returns the pending deletions: each prefix with its start of the grace period.
     pub(super) fn deletions(&self) -> Vec<(String, String)> {
-        let path = self.room.path().join("p.yaml").display().to_string();
-        let plan = self.ask(&["policy", "plan", &path]);
+        let path = self.dir.path().join("p.yaml").display().to_string();
+        let plan = self.run_json(&["policy", "plan", &path]);
         let word = |one: &Value, name: &str| one[name].as_str().expect("a word").to_owned();
         let deletions = plan["deletions"].as_array().expect("deletions").iter();
-        deletions.map(|one| (word(one, "objects"), word(one, "noted"))).collect()
+        deletions.map(|one| (word(one, "objects"), word(one, "since"))).collect()
     }
 }
 
-pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(super) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(90), "never: {what}");
@@ -96,18 +96,18 @@ pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 pub(super) fn content(key: &str, length: usize) -> bytes::Bytes {
-    Content { id: key.bytes().map(u64::from).sum(), length }.bytes()
+    TestContent { id: key.bytes().map(u64::from).sum(), length }.bytes()
 }
 
-pub(super) async fn put(client: &Client, key: &str, length: usize) {
-    client.put(BUCKET, key, whole(content(key, length))).await.expect("stored");
+pub(super) async fn put(client: &S3TestClient, key: &str, length: usize) {
+    client.put(BUCKET, key, full_body(content(key, length))).await.expect("stored");
 }
 
-async fn reads_back(client: &Client, key: &str, length: usize) {
+async fn assert_reads_back(client: &S3TestClient, key: &str, length: usize) {
     assert_eq!(client.get(BUCKET, key).await.expect("read").body, content(key, length), "{key}");
 }
 
-pub(super) fn begun(bench: &Bench) -> Server {
+pub(super) fn start_with_bucket(bench: &TieredBench) -> ServerProcess {
     let server = bench.setup.start();
     runtime().block_on(server.client().create_bucket(BUCKET)).expect("made");
     server
@@ -121,8 +121,8 @@ pub(super) fn rule(id: &str, pattern: &str, action: &str) -> String {
 
 #[test]
 fn only_spilled_objects_go_to_the_cold_tier_and_return_when_promoted() {
-    let bench = Bench::new();
-    let server = begun(&bench);
+    let bench = TieredBench::new();
+    let server = start_with_bucket(&bench);
     let objects: Vec<(String, usize)> = (0..12)
         .map(|n| {
             let folder = if n % 3 == 0 { "logs" } else { "train" };
@@ -141,39 +141,41 @@ fn only_spilled_objects_go_to_the_cold_tier_and_return_when_promoted() {
     let all_read_back = || {
         runtime().block_on(async {
             for (key, length) in &objects {
-                reads_back(&server.client(), key, *length).await;
+                assert_reads_back(&server.client(), key, *length).await;
             }
         });
     };
     bench.apply(&rule("logs-down", "logs/**", "{type: spill}"));
-    until("the logs are down", || are_in("cold"));
+    wait_until("the logs are down", || are_in("cold"));
     let others = || objects.iter().filter(|(key, _)| key.starts_with("train/"));
     assert!(others().all(|(key, _)| bench.is_in(key, "hot")), "what shared their segments stays");
     all_read_back();
-    until("it is told", || bench.decided("spill", "logs-down") > 0 && bench.count("spill", "done") > 0);
+    wait_until("it is told", || bench.decided("spill", "logs-down") > 0 && bench.count("spill", "done") > 0);
     bench.apply(&rule("logs-up", "logs/**", "{type: promote}"));
-    until("the logs are up", || are_in("hot"));
+    wait_until("the logs are up", || are_in("hot"));
     all_read_back();
-    until("it is told", || bench.decided("promote", "logs-up") > 0 && bench.count("promote", "done") > 0);
+    wait_until("it is told", || {
+        bench.decided("promote", "logs-up") > 0 && bench.count("promote", "done") > 0
+    });
     assert!(others().all(|(key, _)| bench.is_in(key, "hot")));
     server.stop();
 }
 
 #[test]
 fn pinned_objects_stay_under_pressure_until_unpinned() {
-    let bench = Bench::new();
+    let bench = TieredBench::new();
     let setup = bench.setup.clone();
     let setup = setup
         .with("hot.capacity", "16MiB")
         .with("cold.spill_from_percent", "50")
         .with("cold.spill_to_percent", "30");
-    let bench = Bench { setup, ..bench };
-    let server = begun(&bench);
+    let bench = TieredBench { setup, ..bench };
+    let server = start_with_bucket(&bench);
     const LENGTH: usize = 900_000;
     let client = server.client();
     runtime().block_on(put(&client, "model/weights", LENGTH));
     bench.apply(&rule("model-stays", "model/*", "{type: pin}"));
-    until("it is pinned", || bench.count("pin", "done") == 1);
+    wait_until("it is pinned", || bench.count("pin", "done") == 1);
     let fill = |from: usize| {
         runtime().block_on(async {
             for n in from..from + 14 {
@@ -183,33 +185,33 @@ fn pinned_objects_stay_under_pressure_until_unpinned() {
     };
     let is_down = |n: usize| bench.is_in(&format!("data/{n}"), "cold");
     fill(0);
-    until("the tier spills what is not pinned", || is_down(0) && is_down(5));
+    wait_until("the tier spills what is not pinned", || is_down(0) && is_down(5));
     assert!(bench.is_in("model/weights", "hot"), "it is the oldest, and stays");
     bench.apply(&rule("nothing", "none/*", "{type: pin}"));
-    until("it is let go of", || bench.count("unpin", "done") == 1);
+    wait_until("it is let go of", || bench.count("unpin", "done") == 1);
     fill(14);
-    until("it goes like all others", || bench.is_in("model/weights", "cold"));
-    runtime().block_on(reads_back(&client, "model/weights", LENGTH));
+    wait_until("it goes like all others", || bench.is_in("model/weights", "cold"));
+    runtime().block_on(assert_reads_back(&client, "model/weights", LENGTH));
     server.stop();
 }
 
 #[test]
 fn evicted_copies_are_fetched_again_and_pinned_copies_stay() {
-    let room = super::room();
-    let origin = Setup::new(room.path().join("origin")).start();
-    let setup = Setup::new(room.path().join("data"))
+    let room = super::temp_dir();
+    let origin = ServerSetup::new(room.path().join("origin")).start();
+    let setup = ServerSetup::new(room.path().join("data"))
         .with_upstream("far", origin.s3, "there", "5s")
         .with("policy.look_every", "1s");
-    let bench = Bench { room, setup };
+    let bench = TieredBench { dir: room, setup };
     let keys = ["a.tar", "b.tar", "c.idx"];
     runtime().block_on(async {
         origin.client().create_bucket("there").await.expect("made");
         for key in keys {
-            origin.client().put("there", key, whole(content(key, 5000))).await.expect("stored");
+            origin.client().put("there", key, full_body(content(key, 5000))).await.expect("stored");
         }
     });
     let server = bench.setup.start();
-    bench.say(&["bucket", "bind", "here", "--upstream", "far", "--ttl", "1h"]);
+    bench.run(&["bucket", "bind", "here", "--upstream", "far", "--ttl", "1h"]);
     let read = |key: &str| {
         let answer = runtime().block_on(server.client().get("here", key)).expect("read");
         assert_eq!(answer.body, content(key, 5000));
@@ -219,41 +221,44 @@ fn evicted_copies_are_fetched_again_and_pinned_copies_stay() {
         read(key);
     }
     let is_here = |key: &str| bench.tiers("here", key).iter().any(|tier| tier == "copies");
-    until("all are kept", || keys.iter().all(|key| is_here(key)));
+    wait_until("all are kept", || keys.iter().all(|key| is_here(key)));
     assert!(keys.iter().all(|key| read(key).starts_with("hit")));
     let stays = rule("b-stays", "b.*", "{type: pin}").replace("  conditions", "  priority: 50\n  conditions");
     bench.apply(&(stays + &rule("tars-go", "*.tar", "{type: evict}")));
-    until("one is let go of", || !is_here("a.tar"));
+    wait_until("one is let go of", || !is_here("a.tar"));
     assert!(is_here("b.tar") && is_here("c.idx"), "those that are pinned or that no rule means stay");
-    until("it is told", || bench.decided("evict", "tars-go") > 0 && bench.count("evict", "done") > 0);
+    wait_until("it is told", || bench.decided("evict", "tars-go") > 0 && bench.count("evict", "done") > 0);
     assert_eq!((&read("b.tar")[..3], &read("c.idx")[..3], &read("a.tar")[..4]), ("hit", "hit", "miss"));
-    let pinned = || bench.ask(&["policy", "explain", "s3://here/b.tar"])["kept"]["pinned"].clone();
-    until("the engine has it pinned", || pinned() == 1);
+    let pinned = || bench.run_json(&["policy", "explain", "s3://here/b.tar"])["kept"]["pinned"].clone();
+    wait_until("the engine has it pinned", || pinned() == 1);
     bench.apply(&rule("tars-go", "*.tar", "{type: evict}"));
-    until("it is let go of, too", || !is_here("b.tar"));
+    wait_until("it is let go of, too", || !is_here("b.tar"));
     server.stop();
 }
 
 /// Puts a checkpoint with the files that `torch.distributed.checkpoint` writes.
-pub(super) async fn save(client: &Client, run: &str, step: u32) {
+pub(super) async fn save(client: &S3TestClient, run: &str, step: u32) {
     for file in ["__0_0.distcp", "__1_0.distcp", ".metadata"] {
         put(client, &format!("{run}/step-{step}/{file}"), 20_000).await;
     }
 }
 
 /// Deletes two objects in one request. Returns the number of accesses that the engine recorded meanwhile.
-async fn heard_of_deletions(bench: &Bench, client: &Client) -> u64 {
-    let heard = || {
-        let metrics = bench.say(&["status", "--metrics"]);
+async fn recorded_deletions(bench: &TieredBench, client: &S3TestClient) -> u64 {
+    let recorded = || {
+        let metrics = bench.run(&["status", "--metrics"]);
         let line = metrics.lines().find_map(|line| line.strip_prefix("mlgw_policy_accesses_total "));
         line.expect("the figure").parse::<u64>().expect("a number")
     };
     put(client, "tmp/a", 100).await;
     put(client, "tmp/b", 100).await;
-    let before = heard();
+    let before = recorded();
     let document = "<Delete><Object><Key>tmp/a</Key></Object><Object><Key>tmp/b</Key></Object></Delete>";
-    client.call(Method::POST, &format!("/{BUCKET}?delete="), &[], whole(document)).await.expect("deleted");
-    heard() - before
+    client
+        .call(Method::POST, &format!("/{BUCKET}?delete="), &[], full_body(document))
+        .await
+        .expect("deleted");
+    recorded() - before
 }
 
 fn first_of(step: u32) -> String {
@@ -261,10 +266,10 @@ fn first_of(step: u32) -> String {
 }
 
 /// Sets this tag on an object, and no other.
-pub(super) async fn tag(client: &Client, key: &str, name: &str) {
+pub(super) async fn tag(client: &S3TestClient, key: &str, name: &str) {
     let tags = format!("<Tagging><TagSet><Tag><Key>{name}</Key><Value>1</Value></Tag></TagSet></Tagging>");
     let path = format!("/{BUCKET}/{key}?tagging");
-    client.call(http::Method::PUT, &path, &[], whole(tags)).await.expect("tagged");
+    client.call(http::Method::PUT, &path, &[], full_body(tags)).await.expect("tagged");
 }
 
 pub(super) fn retain(parameters: &str) -> String {
@@ -275,28 +280,28 @@ pub(super) fn retain(parameters: &str) -> String {
 
 #[test]
 fn checkpoints_that_are_not_retained_are_spilled_and_the_newest_stay() {
-    let bench = Bench::new();
-    let server = begun(&bench);
+    let bench = TieredBench::new();
+    let server = start_with_bucket(&bench);
     runtime().block_on(async {
         for step in [100, 200, 300, 1000] {
             save(&server.client(), "run", step).await;
         }
     });
-    until("the newest is pinned without a rule", || bench.count("pin", "done") == 3);
-    assert_eq!(runtime().block_on(heard_of_deletions(&bench, &server.client())), 2);
+    wait_until("the newest is pinned without a rule", || bench.count("pin", "done") == 3);
+    assert_eq!(runtime().block_on(recorded_deletions(&bench, &server.client())), 2);
     bench.apply(&retain("keep_last: 2"));
     let are_in = |steps: &[u32], tier: &str| steps.iter().all(|step| bench.is_in(&first_of(*step), tier));
-    until("the older ones are down", || are_in(&[100, 200], "cold"));
+    wait_until("the older ones are down", || are_in(&[100, 200], "cold"));
     assert!(are_in(&[300, 1000], "hot"));
     let mut server = server;
     server.kill();
     let server = bench.setup.start();
     runtime().block_on(save(&server.client(), "run", 1100));
-    until("the next one goes after a kill, too", || are_in(&[300], "cold"));
+    wait_until("the next one goes after a kill, too", || are_in(&[300], "cold"));
     assert!(are_in(&[1000, 1100], "hot"));
     runtime().block_on(async {
         for step in [100, 200, 300, 1000, 1100] {
-            reads_back(&server.client(), &first_of(step), 20_000).await;
+            assert_reads_back(&server.client(), &first_of(step), 20_000).await;
         }
     });
     server.stop();
@@ -304,8 +309,8 @@ fn checkpoints_that_are_not_retained_are_spilled_and_the_newest_stay() {
 
 #[test]
 fn a_deletion_waits_for_its_grace_is_cancelled_by_a_rollback_and_spares_the_newest() {
-    let bench = Bench::new();
-    let server = begun(&bench);
+    let bench = TieredBench::new();
+    let server = start_with_bucket(&bench);
     let client = server.client();
     runtime().block_on(async {
         for step in [100, 200, 300] {
@@ -315,33 +320,35 @@ fn a_deletion_waits_for_its_grace_is_cancelled_by_a_rollback_and_spares_the_newe
         put(&client, &first_of(400), 20_000).await;
     });
     let planned = |parameters: &str| {
-        write(bench.room.path(), "q.yaml", &format!("version: 1\nrules:\n{}", retain(parameters)));
-        let plan = bench.ask(&["policy", "plan", &bench.room.path().join("q.yaml").display().to_string()]);
-        let rows = plan["superfluous"].as_array().expect("checkpoints").clone();
+        write(bench.dir.path(), "q.yaml", &format!("version: 1\nrules:\n{}", retain(parameters)));
+        let plan =
+            bench.run_json(&["policy", "plan", &bench.dir.path().join("q.yaml").display().to_string()]);
+        let rows = plan["expired"].as_array().expect("checkpoints").clone();
         let row =
             |one: &Value| (one["objects"].as_str().expect("a prefix").to_owned(), one["is_deleted"] == true);
         rows.iter().map(row).collect::<Vec<_>>()
     };
     let step = |step: u32| format!("s3://lake/run/step-{step}/");
-    until("what would go is known before", || planned("keep_last: 2") == [(step(100), false)]);
+    wait_until("what would go is known before", || planned("keep_last: 2") == [(step(100), false)]);
     assert_eq!(planned("keep_last: 1, delete: true, grace: 1h"), [(step(100), true), (step(200), true)]);
     bench.apply(&retain("keep_last: 2"));
     assert_eq!(planned("keep_last: 2"), [], "nothing would be otherwise");
     bench.apply(&retain("keep_last: 1, delete: true, grace: 1h"));
     let prefixes = || bench.deletions().into_iter().map(|(prefix, _)| prefix).collect::<Vec<_>>();
-    until("two wait", || prefixes() == ["s3://lake/run/step-100/", "s3://lake/run/step-200/"]);
-    let noted = |prefix: &str| bench.deletions().into_iter().find(|one| one.0 == prefix).expect("noted").1;
-    let before = noted("s3://lake/run/step-100/");
-    runtime().block_on(reads_back(&client, &first_of(100), 20_000));
-    until("who reads it has it wait anew", || noted("s3://lake/run/step-100/") > before);
-    let before = noted("s3://lake/run/step-200/");
+    wait_until("two wait", || prefixes() == ["s3://lake/run/step-100/", "s3://lake/run/step-200/"]);
+    let recorded_at =
+        |prefix: &str| bench.deletions().into_iter().find(|one| one.0 == prefix).expect("noted").1;
+    let before = recorded_at("s3://lake/run/step-100/");
+    runtime().block_on(assert_reads_back(&client, &first_of(100), 20_000));
+    wait_until("who reads it has it wait anew", || recorded_at("s3://lake/run/step-100/") > before);
+    let before = recorded_at("s3://lake/run/step-200/");
     runtime().block_on(client.copy(BUCKET, &first_of(200), "kept.bin")).expect("copied");
-    until("and so has who copies it", || noted("s3://lake/run/step-200/") > before);
-    let before = noted("s3://lake/run/step-200/");
+    wait_until("and so has who copies it", || recorded_at("s3://lake/run/step-200/") > before);
+    let before = recorded_at("s3://lake/run/step-200/");
     runtime().block_on(tag(&client, &first_of(200), "keep"));
-    until("and who gives it a tag", || noted("s3://lake/run/step-200/") > before);
-    let path = bench.room.path().join("p.yaml").display().to_string();
-    let said = bench.say(&["policy", "plan", &path]);
+    wait_until("and who gives it a tag", || recorded_at("s3://lake/run/step-200/") > before);
+    let path = bench.dir.path().join("p.yaml").display().to_string();
+    let said = bench.run(&["policy", "plan", &path]);
     assert!(
         said.contains("s3://lake/run/step-200/ (3 objects, ") && said.contains("is deleted at"),
         "{said}"
@@ -352,12 +359,12 @@ fn a_deletion_waits_for_its_grace_is_cancelled_by_a_rollback_and_spares_the_newe
     assert_eq!(prefixes().len(), 2, "what was noted is known at once");
     let client = server.client();
     let is_there = |step: u32| runtime().block_on(client.head(BUCKET, &first_of(step))).is_ok();
-    bench.say(&["policy", "rollback"]);
-    until("it is called off", || prefixes().is_empty());
+    bench.run(&["policy", "rollback"]);
+    wait_until("it is called off", || prefixes().is_empty());
     assert!([100, 200, 300, 400].into_iter().all(is_there));
     bench.apply(&retain("keep_last: 1, delete: true, grace: 0s"));
-    until("the older ones are gone", || !is_there(100) && !is_there(200));
-    until("nothing waits", || prefixes().is_empty());
+    wait_until("the older ones are gone", || !is_there(100) && !is_there(200));
+    wait_until("nothing waits", || prefixes().is_empty());
     assert!(is_there(300) && is_there(400), "the newest complete one and what is written stay");
     let listed = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
     assert_eq!(listed.len(), 5, "of the others all objects are gone; the copy stays");
@@ -371,8 +378,8 @@ fn a_deletion_waits_for_its_grace_is_cancelled_by_a_rollback_and_spares_the_newe
 /// `epoch-1.pt` is a prefix of a neighbouring file of the user.
 #[test]
 fn deleting_a_checkpoint_keeps_objects_whose_names_only_share_its_prefix() {
-    let bench = Bench::new();
-    let server = begun(&bench);
+    let bench = TieredBench::new();
+    let server = start_with_bucket(&bench);
     let client = server.client();
     let beside = ["run/epoch-1.pt.notes", "run/epoch-1-plot.png", "run/readme.txt"];
     let models = |steps: std::ops::RangeInclusive<u32>| steps.map(|step| format!("run/epoch-{step}.pt"));
@@ -392,7 +399,7 @@ fn deleting_a_checkpoint_keeps_objects_whose_names_only_share_its_prefix() {
     };
     let mut expected: Vec<String> = models(10..=12).chain(beside.map(str::to_owned)).collect();
     expected.sort();
-    until("the older ones are gone", || models(1..=9).all(|key| !listed().contains(&key)));
+    wait_until("the older ones are gone", || models(1..=9).all(|key| !listed().contains(&key)));
     assert_eq!(listed(), expected);
     assert!(models(10..=12).all(|key| bench.is_in(&key, "hot")));
     server.stop();

@@ -1,10 +1,10 @@
 //! Rules that compress objects when they are written or at rest. Clients read back the same bytes, objects
 //! take less space, and compressed objects survive everything that others survive.
 
-use super::running::Bench;
-use crate::content::Content;
-use crate::s3::{Client, encode, whole};
-use crate::server::{Server, binary, runtime};
+use super::running::ServerBench;
+use crate::content::TestContent;
+use crate::s3::{S3TestClient, encode, full_body};
+use crate::server::{ServerProcess, binary, runtime};
 use bytes::Bytes;
 use http::Method;
 use md5::{Digest as _, Md5};
@@ -43,47 +43,47 @@ fn log_lines(length: usize) -> Bytes {
 }
 
 fn noise(length: usize) -> Bytes {
-    Content { id: 5, length }.bytes()
+    TestContent { id: 5, length }.bytes()
 }
 
 /// Storage of an object: its stored bytes, encodings and segments.
-struct Shown {
+struct StoredForm {
     stored_bytes: u64,
     encodings: Vec<String>,
     segments: Vec<u64>,
 }
 
-fn shown(bench: &Bench, key: &str) -> Shown {
+fn stored_form(bench: &ServerBench, key: &str) -> StoredForm {
     let object = format!("s3://{BUCKET}/{key}");
     let (said, status) = bench.setup.command(&["--output", "json", "object", "show", &object]);
     assert_eq!(status, Some(0), "{said}");
     let shown: Value = serde_json::from_str(&said).expect("JSON");
     let extents = shown["extents"].as_array().expect("extents").clone();
     let number = |extent: &Value, field: &str| extent[field].as_u64().expect("a number");
-    Shown {
+    StoredForm {
         stored_bytes: extents.iter().map(|extent| number(extent, "stored_bytes")).sum(),
         encodings: extents.iter().map(|one| one["encoding"].as_str().expect("a word").to_owned()).collect(),
         segments: extents.iter().map(|extent| number(extent, "segment")).collect(),
     }
 }
 
-fn metric(bench: &Bench, name: &str) -> u64 {
+fn metric(bench: &ServerBench, name: &str) -> u64 {
     let (said, _) = bench.setup.command(&["status", "--metrics"]);
     let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{name} is not in {said}")).trim().parse().expect("a number")
 }
 
-fn compressed_bytes(bench: &Bench) -> (u64, u64) {
+fn compressed_bytes(bench: &ServerBench) -> (u64, u64) {
     let of = |of: &str| metric(bench, &format!("mlgw_compression_bytes_total{{of=\"{of}\"}}"));
     (of("logical"), of("stored"))
 }
 
-fn all_are(shown: &Shown, encoding: &str) -> bool {
+fn all_are(shown: &StoredForm, encoding: &str) -> bool {
     !shown.encodings.is_empty() && shown.encodings.iter().all(|one| one == encoding)
 }
 
 /// Reads an object as a whole and in ranges with many different bounds.
-async fn reads_back(client: &Client, key: &str, expected: &Bytes) {
+async fn assert_reads_back(client: &S3TestClient, key: &str, expected: &Bytes) {
     let got = client.get(BUCKET, key).await.expect("read");
     assert!(got.body == expected, "{key} is what was put");
     assert_eq!(got.header("content-length"), Some(&*expected.len().to_string()));
@@ -103,17 +103,17 @@ async fn reads_back(client: &Client, key: &str, expected: &Bytes) {
     }
 }
 
-async fn put_tagged(client: &Client, key: &str, tags: &str, body: Bytes) {
+async fn put_tagged(client: &S3TestClient, key: &str, tags: &str, body: Bytes) {
     let headers = [("x-amz-tagging", tags.to_owned()), ("x-amz-meta-epoch", "3".to_owned())];
-    client.call(Method::PUT, &format!("/{BUCKET}/{key}"), &headers, whole(body)).await.expect("stored");
+    client.call(Method::PUT, &format!("/{BUCKET}/{key}"), &headers, full_body(body)).await.expect("stored");
 }
 
 /// Creates an object of one part, which is copied from another object.
-async fn put_part_from(client: &Client, from: &str, to: &str) {
+async fn put_part_from(client: &S3TestClient, from: &str, to: &str) {
     let upload = client.create_upload(BUCKET, to).await.expect("begun");
     let path = format!("/{BUCKET}/{to}?partNumber=1&uploadId={}", encode(&upload));
     let source = [("x-amz-copy-source", format!("/{BUCKET}/{from}"))];
-    let copied = client.call(Method::PUT, &path, &source, whole("")).await.expect("copied");
+    let copied = client.call(Method::PUT, &path, &source, full_body("")).await.expect("copied");
     let text = String::from_utf8_lossy(&copied.body).into_owned();
     let (_, rest) = text.split_once("<ETag>").expect("an ETag");
     let etag = rest.split("</ETag>").next().expect("its end").replace("&quot;", "").replace("&#34;", "");
@@ -121,28 +121,30 @@ async fn put_part_from(client: &Client, from: &str, to: &str) {
 }
 
 /// Puts objects that the policy covers in every way that S3 has, and returns their contents.
-async fn fill(client: &Client) -> Vec<(&'static str, Bytes)> {
+async fn fill(client: &S3TestClient) -> Vec<(&'static str, Bytes)> {
     let (text, small, large) = (log_lines(3 * MIB + 12_345), log_lines(20_000), log_lines(70 * MIB));
-    let etag = client.put(BUCKET, "logs/a.log", whole(text.clone())).await.expect("stored");
+    let etag = client.put(BUCKET, "logs/a.log", full_body(text.clone())).await.expect("stored");
     assert_eq!(etag, crate::content::hex(&Md5::digest(&text)), "the ETag is that of what was sent");
-    client.put(BUCKET, "logs/small.log", whole(small.clone())).await.expect("stored");
-    client.put(BUCKET, "raw/beside.bin", whole(noise(200_000))).await.expect("stored");
-    client.put(BUCKET, "logs/noise.bin", whole(noise(2 * MIB + 1))).await.expect("stored");
-    client.put(BUCKET, "logs/large.log", whole(large.clone())).await.expect("stored");
-    client.put(BUCKET, "raw/a.log", whole(text.clone())).await.expect("stored");
+    client.put(BUCKET, "logs/small.log", full_body(small.clone())).await.expect("stored");
+    client.put(BUCKET, "raw/beside.bin", full_body(noise(200_000))).await.expect("stored");
+    client.put(BUCKET, "logs/noise.bin", full_body(noise(2 * MIB + 1))).await.expect("stored");
+    client.put(BUCKET, "logs/large.log", full_body(large.clone())).await.expect("stored");
+    client.put(BUCKET, "raw/a.log", full_body(text.clone())).await.expect("stored");
     put_tagged(client, "raw/tagged.txt", "kind=text", text.clone()).await;
     put_tagged(client, "raw/tagged-small.txt", "kind=text", log_lines(4000)).await;
     for (from, to) in [("raw/a.log", "logs/copied.log"), ("logs/a.log", "raw/copied.log")] {
         let source = ("x-amz-copy-source", format!("/{BUCKET}/{from}"));
         let headers = [source, ("x-amz-checksum-algorithm", "CRC32C".to_owned())];
-        client.call(Method::PUT, &format!("/{BUCKET}/{to}"), &headers, whole("")).await.expect("copied");
+        client.call(Method::PUT, &format!("/{BUCKET}/{to}"), &headers, full_body("")).await.expect("copied");
     }
     let parts = [text.clone(), [noise(5 * MIB), text.clone()].concat().into()];
     let upload = client.create_upload(BUCKET, "logs/parts.log").await.expect("begun");
     let mut etags = Vec::new();
     for (number, part) in (1..).zip([large.slice(..6 * MIB), parts[1].clone(), small.clone()]) {
-        let etag =
-            client.put_part(BUCKET, "logs/parts.log", &upload, number, whole(part)).await.expect("stored");
+        let etag = client
+            .put_part(BUCKET, "logs/parts.log", &upload, number, full_body(part))
+            .await
+            .expect("stored");
         etags.push((number, etag));
     }
     client.complete(BUCKET, "logs/parts.log", &upload, &etags).await.expect("completed");
@@ -164,7 +166,7 @@ async fn fill(client: &Client) -> Vec<(&'static str, Bytes)> {
     ]
 }
 
-fn check_stored(bench: &Bench, objects: &[(&'static str, Bytes)]) {
+fn check_stored(bench: &ServerBench, objects: &[(&'static str, Bytes)]) {
     for key in [
         "logs/a.log",
         "logs/small.log",
@@ -173,35 +175,37 @@ fn check_stored(bench: &Bench, objects: &[(&'static str, Bytes)]) {
         "logs/gathered.log",
         "logs/large.log",
     ] {
-        let (shown, bytes) = (shown(bench, key), objects.iter().find(|(one, _)| *one == key).expect("put"));
+        let (shown, bytes) =
+            (stored_form(bench, key), objects.iter().find(|(one, _)| *one == key).expect("put"));
         assert!(all_are(&shown, "zstd"), "{key}: {:?}", shown.encodings);
         assert!(shown.stored_bytes * 2 < bytes.1.len() as u64, "{key}: {}", shown.stored_bytes);
     }
     for key in ["logs/noise.bin", "raw/a.log", "raw/tagged-small.txt", "raw/copied.log"] {
-        let shown = shown(bench, key);
+        let shown = stored_form(bench, key);
         assert!(all_are(&shown, "raw"), "{key}: {:?}", shown.encodings);
     }
     // Each part is judged by its own first chunk. The first chunk of the second part is noise, so the whole
     // part stays uncompressed.
-    let parts = shown(bench, "logs/parts.log").encodings;
+    let parts = stored_form(bench, "logs/parts.log").encodings;
     assert_eq!(parts, [vec!["zstd"; 6], vec!["raw"; 9], vec!["zstd"; 1]].concat());
 }
 
 /// Returns the checksum with which a copy was made.
-async fn checksum(client: &Client, key: &str) -> String {
+async fn checksum(client: &S3TestClient, key: &str) -> String {
     let mode = [("x-amz-checksum-mode", "ENABLED".to_owned())];
-    let head = client.call(Method::HEAD, &format!("/{BUCKET}/{key}"), &mode, whole("")).await.expect("there");
+    let head =
+        client.call(Method::HEAD, &format!("/{BUCKET}/{key}"), &mode, full_body("")).await.expect("there");
     head.header("x-amz-checksum-crc32c").expect("a checksum").to_owned()
 }
 
-async fn read_all(server: &Server, objects: &[(&'static str, Bytes)]) {
+async fn read_all(server: &ServerProcess, objects: &[(&'static str, Bytes)]) {
     let client = server.client();
     for (key, bytes) in objects {
-        reads_back(&client, key, bytes).await;
+        assert_reads_back(&client, key, bytes).await;
     }
     let listed = client.list(BUCKET, 1000).await.expect("listed");
     let part = format!("/{BUCKET}/logs/parts.log?partNumber=2");
-    let part = client.call(Method::GET, &part, &[], whole("")).await.expect("a part");
+    let part = client.call(Method::GET, &part, &[], full_body("")).await.expect("a part");
     let (_, all) = objects.iter().find(|(key, _)| *key == "logs/parts.log").expect("put");
     assert!(part.body == all.slice(6 * MIB..all.len() - 20_000));
     assert_eq!(checksum(&client, "logs/copied.log").await, checksum(&client, "raw/copied.log").await);
@@ -211,18 +215,18 @@ async fn read_all(server: &Server, objects: &[(&'static str, Bytes)]) {
     }
 }
 
-fn new_bench() -> Bench {
-    let bench = Bench::new();
+fn new_bench() -> ServerBench {
+    let bench = ServerBench::new();
     let setup = bench.setup.clone();
     let setup = setup.with("hot.compact_dead_percent", "5").with("hot.compact_interval", "20ms");
-    Bench { setup, ..bench }
+    ServerBench { setup, ..bench }
 }
 
 #[test]
 fn compressed_objects_take_less_space_and_are_read_back_unchanged() {
     let bench = new_bench();
     let server = bench.setup.start();
-    bench.ask(&["apply", &bench.file("small.yaml", POLICY)]);
+    bench.run_json(&["apply", &bench.file("small.yaml", POLICY)]);
     let objects = runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
@@ -249,15 +253,15 @@ fn compressed_objects_take_less_space_and_are_read_back_unchanged() {
     check_stored(&bench, &objects);
 
     // The small object shares a segment with the deleted one, so compaction moves it.
-    let before = shown(&bench, "logs/small.log");
+    let before = stored_form(&bench, "logs/small.log");
     runtime().block_on(async { server.client().delete(BUCKET, "raw/beside.bin").await.expect("deleted") });
     let begun = Instant::now();
-    while shown(&bench, "logs/small.log").segments == before.segments {
+    while stored_form(&bench, "logs/small.log").segments == before.segments {
         assert!(begun.elapsed() < PATIENCE, "never moved");
         std::thread::sleep(Duration::from_millis(50));
     }
     let left: Vec<_> = objects.into_iter().filter(|(key, _)| *key != "raw/beside.bin").collect();
-    let after = shown(&bench, "logs/small.log");
+    let after = stored_form(&bench, "logs/small.log");
     // A record may include the floor of the log (8 bytes) or not.
     assert!(
         after.stored_bytes.abs_diff(before.stored_bytes) <= 8,
@@ -270,57 +274,57 @@ fn compressed_objects_take_less_space_and_are_read_back_unchanged() {
     let (said, status) = bench.setup.command(&["tier", "scrub", "hot", "--wait"]);
     assert_eq!(status, Some(0), "{said}");
     server.stop();
-    assert_sound(&bench);
+    assert_store_check(&bench);
 }
 
 #[test]
 fn nothing_is_compressed_without_a_rule_that_acts() {
-    let bench = Bench::new();
+    let bench = ServerBench::new();
     let server = bench.setup.start();
     let put = |key: &'static str| {
         runtime().block_on(async {
-            server.client().put(BUCKET, key, whole(log_lines(MIB))).await.expect("stored");
+            server.client().put(BUCKET, key, full_body(log_lines(MIB))).await.expect("stored");
         });
-        assert!(all_are(&shown(&bench, key), "raw"), "{key}");
+        assert!(all_are(&stored_form(&bench, key), "raw"), "{key}");
     };
     runtime().block_on(async { server.client().create_bucket(BUCKET).await.expect("made") });
     put("logs/before.log");
     let observing = POLICY.replace("{type: compress,", "{type: compress, stance: observe,");
-    bench.ask(&["apply", &bench.file("observing.yaml", &observing)]);
+    bench.run_json(&["apply", &bench.file("observing.yaml", &observing)]);
     put("logs/observed.log");
     assert_eq!(compressed_bytes(&bench), (0, 0));
-    bench.ask(&["apply", &bench.file("acting.yaml", POLICY)]);
+    bench.run_json(&["apply", &bench.file("acting.yaml", POLICY)]);
     let text = log_lines(MIB);
     runtime().block_on(async {
         let client = server.client();
-        client.put(BUCKET, "logs/acted.log", whole(text.clone())).await.expect("stored");
-        reads_back(&client, "logs/acted.log", &text).await;
+        client.put(BUCKET, "logs/acted.log", full_body(text.clone())).await.expect("stored");
+        assert_reads_back(&client, "logs/acted.log", &text).await;
     });
-    assert!(all_are(&shown(&bench, "logs/acted.log"), "zstd"));
-    bench.ask(&["rollback", "0"]);
+    assert!(all_are(&stored_form(&bench, "logs/acted.log"), "zstd"));
+    bench.run_json(&["rollback", "0"]);
     put("logs/after.log");
-    runtime().block_on(reads_back(&server.client(), "logs/acted.log", &text));
+    runtime().block_on(assert_reads_back(&server.client(), "logs/acted.log", &text));
     server.stop();
 }
 
 #[test]
 fn written_back_objects_reach_their_origin_uncompressed() {
-    let room = super::room();
-    let origin = crate::server::Setup::new(room.path().join("origin")).start();
+    let room = super::temp_dir();
+    let origin = crate::server::ServerSetup::new(room.path().join("origin")).start();
     runtime().block_on(async { origin.client().create_bucket("there").await.expect("made") });
-    let bench = Bench::new();
+    let bench = ServerBench::new();
     let setup = bench.setup.clone().with_upstream("far", origin.s3, "there", "5s");
-    let bench = Bench { setup, ..bench };
+    let bench = ServerBench { setup, ..bench };
     let server = bench.setup.start();
-    bench.ask(&["apply", &bench.file("small.yaml", POLICY)]);
+    bench.run_json(&["apply", &bench.file("small.yaml", POLICY)]);
     let words = ["bucket", "bind", BUCKET, "--upstream", "far", "--mode", "write-back"];
     let (said, status) = bench.setup.command(&words);
     assert_eq!(status, Some(0), "{said}");
     let text = log_lines(2 * MIB + 5);
     runtime().block_on(async {
         let client = server.client();
-        client.put(BUCKET, "logs/a.log", whole(text.clone())).await.expect("stored");
-        reads_back(&client, "logs/a.log", &text).await;
+        client.put(BUCKET, "logs/a.log", full_body(text.clone())).await.expect("stored");
+        assert_reads_back(&client, "logs/a.log", &text).await;
     });
     assert_eq!(compressed_bytes(&bench).0, 2 * MIB as u64, "what five bytes are left become no smaller");
     let (said, status) = bench.setup.command(&["--quiet", "bucket", "flush", BUCKET]);
@@ -333,18 +337,18 @@ fn written_back_objects_reach_their_origin_uncompressed() {
 }
 
 /// Returns a server with a cold tier whose policy reconciler visits its objects every second.
-fn bench_with_cold_tier() -> Bench {
+fn bench_with_cold_tier() -> ServerBench {
     let bench = new_bench();
-    let cold = bench.room.path().join("cold");
+    let cold = bench.dir.path().join("cold");
     std::fs::create_dir(&cold).expect("made");
     let setup = bench.setup.clone().with("cold.dirs", cold.display()).with("policy.look_every", "1s");
     let setup = setup.with("memory.capacity", "0").with("hot.segment_bytes", "16MiB");
-    Bench { setup, ..bench }
+    ServerBench { setup, ..bench }
 }
 
 /// Asserts that a check of the data of a stopped server finds nothing.
-fn assert_sound(bench: &Bench) {
-    let cold = Some(bench.room.path().join("cold")).filter(|dir| dir.exists());
+fn assert_store_check(bench: &ServerBench) {
+    let cold = Some(bench.dir.path().join("cold")).filter(|dir| dir.exists());
     let done = Command::new(binary())
         .args(["store", "check"])
         .arg(&bench.setup.data_dir)
@@ -355,7 +359,7 @@ fn assert_sound(bench: &Bench) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
 }
 
-fn until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "never: {what}");
@@ -363,7 +367,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn tiers(bench: &Bench, key: &str) -> Vec<String> {
+fn tiers(bench: &ServerBench, key: &str) -> Vec<String> {
     let object = format!("s3://{BUCKET}/{key}");
     let (said, status) = bench.setup.command(&["--output", "json", "object", "show", &object]);
     assert_eq!(status, Some(0), "{said}");
@@ -394,41 +398,44 @@ fn existing_objects_are_compressed_at_rest_and_then_spilled() {
         client.create_bucket(BUCKET).await.expect("made");
         fill(&client).await
     });
-    assert!(objects.iter().all(|(key, _)| all_are(&shown(&bench, key), "raw")), "no rule says so yet");
+    assert!(objects.iter().all(|(key, _)| all_are(&stored_form(&bench, key), "raw")), "no rule says so yet");
     let etags = || -> Vec<_> {
         let listed = runtime().block_on(server.client().list(BUCKET, 1000)).expect("listed");
         listed.into_iter().map(|row| (row.key, row.etag, row.size)).collect()
     };
     let before = etags();
-    bench.ask(&["apply", &bench.file("small.yaml", &format!("{POLICY}{AT_REST_ONLY}"))]);
+    bench.run_json(&["apply", &bench.file("small.yaml", &format!("{POLICY}{AT_REST_ONLY}"))]);
     let parts = [vec!["zstd"; 6], vec!["raw"; 9], vec!["zstd"; 1]].concat();
     let packed = ["logs/a.log", "logs/small.log", "raw/tagged.txt", "logs/copied.log", "logs/large.log"];
-    until("all is compressed", || packed.iter().all(|key| all_are(&shown(&bench, key), "zstd")));
-    until("parts by themselves", || shown(&bench, "logs/parts.log").encodings == parts);
+    wait_until("all is compressed", || packed.iter().all(|key| all_are(&stored_form(&bench, key), "zstd")));
+    wait_until("parts by themselves", || stored_form(&bench, "logs/parts.log").encodings == parts);
     check_stored(&bench, &objects);
     runtime().block_on(read_all(&server, &objects));
     assert_eq!(etags(), before);
-    let explained = bench.say(&["explain", &format!("s3://{BUCKET}/logs/a.log")]).0;
+    let explained = bench.run(&["explain", &format!("s3://{BUCKET}/logs/a.log")]).0;
     assert!(explained.contains("zstd, 3.0 MiB as ") && explained.contains("logs-small"), "{explained}");
     let done = || metric(&bench, "mlgw_policy_actions_total{action=\"compress\",outcome=\"done\"}");
     assert!(done() >= 6, "{}", done());
-    let told = bench.ask(&["decisions", "--kind", "compress"]);
-    let told = told["decisions"].as_array().expect("decisions");
-    assert!(told.iter().all(|one| one["reason"] == "rule" && one["bytes"].as_u64() > Some(0)), "{told:?}");
-    assert!(told.iter().any(|one| one["rule"] == "logs-small"), "{told:?}");
+    let decisions = bench.run_json(&["decisions", "--kind", "compress"]);
+    let entries = decisions["decisions"].as_array().expect("decisions");
+    assert!(
+        entries.iter().all(|one| one["reason"] == "rule" && one["bytes"].as_u64() > Some(0)),
+        "{entries:?}"
+    );
+    assert!(entries.iter().any(|one| one["rule"] == "logs-small"), "{entries:?}");
     // Objects that gain too little are not tried again in every pass. Another pass has run once this object
     // is compressed.
     let tried = || metric(&bench, "mlgw_compression_chunks_total{result=\"incompressible\"}");
     let once = tried();
     runtime().block_on(async {
-        server.client().put(BUCKET, "late/a.log", whole(log_lines(MIB))).await.expect("stored");
+        server.client().put(BUCKET, "late/a.log", full_body(log_lines(MIB))).await.expect("stored");
     });
-    until("a round has passed", || all_are(&shown(&bench, "late/a.log"), "zstd"));
+    wait_until("a round has passed", || all_are(&stored_form(&bench, "late/a.log"), "zstd"));
     assert_eq!(tried(), once);
 
-    bench.ask(&["apply", &bench.file("down.yaml", &format!("{POLICY}{SPILL}"))]);
+    bench.run_json(&["apply", &bench.file("down.yaml", &format!("{POLICY}{SPILL}"))]);
     let logs = || objects.iter().map(|(key, _)| *key).filter(|key| key.starts_with("logs/"));
-    until("the logs are down", || logs().all(|key| tiers(&bench, key) == ["cold"]));
+    wait_until("the logs are down", || logs().all(|key| tiers(&bench, key) == ["cold"]));
     check_stored(&bench, &objects);
     runtime().block_on(read_all(&server, &objects));
     let mut server = server;
@@ -436,7 +443,7 @@ fn existing_objects_are_compressed_at_rest_and_then_spilled() {
     let server = bench.setup.start();
     runtime().block_on(read_all(&server, &objects));
     server.stop();
-    assert_sound(&bench);
+    assert_store_check(&bench);
 }
 
 #[test]
@@ -447,12 +454,12 @@ fn objects_are_compressed_before_the_same_rule_spills_them() {
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        client.put(BUCKET, "logs/a.log", whole(text.clone())).await.expect("stored");
+        client.put(BUCKET, "logs/a.log", full_body(text.clone())).await.expect("stored");
     });
     let both = POLICY.replace("min_ratio: 1.5}}]", "min_ratio: 1.5}}, {type: spill}]");
-    bench.ask(&["apply", &bench.file("both.yaml", &both)]);
-    until("it is down", || tiers(&bench, "logs/a.log") == ["cold"]);
-    assert!(all_are(&shown(&bench, "logs/a.log"), "zstd"));
-    runtime().block_on(reads_back(&server.client(), "logs/a.log", &text));
+    bench.run_json(&["apply", &bench.file("both.yaml", &both)]);
+    wait_until("it is down", || tiers(&bench, "logs/a.log") == ["cold"]);
+    assert!(all_are(&stored_form(&bench, "logs/a.log"), "zstd"));
+    runtime().block_on(assert_reads_back(&server.client(), "logs/a.log", &text));
     server.stop();
 }

@@ -3,8 +3,8 @@
 //!
 //! The names of the cases differ in two places, so that none looks like a part of another.
 
-use super::acting::{BUCKET, Bench, begun, put, retain, rule, tag, until};
-use crate::s3::{Client, whole};
+use super::acting::{BUCKET, TieredBench, put, retain, rule, start_with_bucket, tag, wait_until};
+use crate::s3::{S3TestClient, full_body};
 use crate::server::runtime;
 
 /// Returns the keys of a `torch.distributed.checkpoint` of this many ranks.
@@ -24,32 +24,32 @@ fn rank(rank: u32, step: u32) -> String {
     format!("nemo/tp_rank_0{rank}/gpt-step={step}.ckpt")
 }
 
-fn some(keys: &[&str]) -> Vec<String> {
+fn owned(keys: &[&str]) -> Vec<String> {
     keys.iter().map(|key| (*key).to_owned()).collect()
 }
 
 /// Returns keys of checkpoints that are certainly superfluous.
-fn what_goes() -> Vec<String> {
+fn superfluous_keys() -> Vec<String> {
     [
         [dcp("whole/w/step-1", 2), dcp("whole/w/step-2", 2)].concat(),
         [rank(0, 1), rank(1, 1), rank(0, 2), rank(1, 2)].to_vec(),
         (0..4).map(|at| format!("ranks/step={}-rank={}.ckpt", 1 + at / 2, at % 2)).collect(),
         ["pinned/p", "back/b", "sky/s"].map(|run| dcp(&format!("{run}/step-2"), 1)).concat(),
-        some(&["best/t/checkpoint-2/model.safetensors", "best/t/checkpoint-2/trainer_state.json"]),
+        owned(&["best/t/checkpoint-2/model.safetensors", "best/t/checkpoint-2/trainer_state.json"]),
     ]
     .concat()
 }
 
 /// Returns keys of checkpoints that are the newest, or may be needed for another reason.
-fn what_stays() -> Vec<String> {
+fn kept_keys() -> Vec<String> {
     let of_runs = ["lr=1e-4-step=9", "lr=3e-4-step=5", "a-1-step-7", "a-2-step-7"];
     let numbered = ["1/ck/100", "1/ck/200", "2/ck/100", "3/ck/100"];
     [
         // One of two ranks failed.
         [rank(0, 3), rank(1, 3), rank(0, 4)].to_vec(),
         dcp("whole/w/step-3", 2),
-        some(&["whole/w/step-1/notes/mine.txt", "whole/w/step-4.txt"]),
-        some(&["ranks/step=3-rank=0.ckpt", "ranks/step=3-rank=1.ckpt"]),
+        owned(&["whole/w/step-1/notes/mine.txt", "whole/w/step-4.txt"]),
+        owned(&["ranks/step=3-rank=0.ckpt", "ranks/step=3-rank=1.ckpt"]),
         of_runs.map(|name| format!("runs/{name}.ckpt")).to_vec(),
         (1..=4).map(|shard| format!("shards/flax_model-0000{shard}-of-00004.msgpack")).collect(),
         [dcp("torn/t/step-1", 3), dcp("torn/t/step-2", 2), dcp("torn/t/step-3", 1)].concat(),
@@ -60,8 +60,8 @@ fn what_stays() -> Vec<String> {
         // A run that went back to an earlier step, and wrote 350 then.
         ["500", "350", "100"].map(|step| format!("again/g/step={step}.ckpt")).to_vec(),
         [dcp("sky/s/step-1", 1), dcp("sky/s/step-3", 1)].concat(),
-        some(&["best/t/checkpoint-1/model.safetensors", "best/t/checkpoint-1/trainer_state.json"]),
-        some(&["best/t/checkpoint-3/model.safetensors"]),
+        owned(&["best/t/checkpoint-1/model.safetensors", "best/t/checkpoint-1/trainer_state.json"]),
+        owned(&["best/t/checkpoint-3/model.safetensors"]),
     ]
     .concat()
 }
@@ -74,9 +74,9 @@ const POINTERS: [(&str, &str); 3] = [
 ];
 
 /// An additional condition: the object does not have this tag.
-const UNLESS_KEPT: &str = ", {type: file_context, property: tags.keep, operator: exists, value: false}";
+const NOT_TAGGED_KEEP: &str = ", {type: file_context, property: tags.keep, operator: exists, value: false}";
 
-fn write(client: &Client, keys: &[String]) {
+fn write(client: &S3TestClient, keys: &[String]) {
     runtime().block_on(async {
         for key in keys {
             put(client, key, 1000).await;
@@ -84,22 +84,22 @@ fn write(client: &Client, keys: &[String]) {
     });
 }
 
-fn listed(client: &Client) -> Vec<String> {
+fn listed(client: &S3TestClient) -> Vec<String> {
     let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
     rows.into_iter().map(|row| row.key).collect()
 }
 
 /// Waits until all of these keys are deleted.
-fn until_gone(client: &Client, keys: &[String]) {
-    until("what is superfluous for certain is gone", || {
+fn wait_until_deleted(client: &S3TestClient, keys: &[String]) {
+    wait_until("what is superfluous for certain is gone", || {
         let listed = listed(client);
         !keys.iter().any(|key| listed.contains(key))
     });
 }
 
 /// Waits until a plan lists the checkpoints that the rules would delete but that stay, with the reasons.
-fn planned(bench: &Bench, rules: &str) {
-    let path = bench.room.path().join("q.yaml");
+fn wait_for_plan(bench: &TieredBench, rules: &str) {
+    let path = bench.dir.path().join("q.yaml");
     std::fs::write(&path, format!("version: 1\nrules:\n{rules}")).expect("written");
     let kept = "would go down, because rule few keeps others, and not be deleted:";
     let runs = format!(
@@ -107,8 +107,8 @@ fn planned(bench: &Bench, rules: &str) {
          as the folder of a run does"
     );
     let named = format!("s3://lake/back/b/step-1/ (2 objects, 2.0 KiB) {kept} back/b/latest names it.\n");
-    until("plan says what is not deleted all the same", || {
-        let said = bench.say(&["policy", "plan", &path.display().to_string()]);
+    wait_until("plan says what is not deleted all the same", || {
+        let said = bench.run(&["policy", "plan", &path.display().to_string()]);
         said.contains(&runs) && said.contains(&named)
     });
 }
@@ -117,28 +117,28 @@ fn planned(bench: &Bench, rules: &str) {
 /// successor is incomplete.
 #[test]
 fn what_may_be_the_last_complete_checkpoint_is_not_deleted() {
-    let bench = Bench::new();
-    let server = begun(&bench);
+    let bench = TieredBench::new();
+    let server = start_with_bucket(&bench);
     let client = server.client();
-    let (goes, stays) = (what_goes(), what_stays());
+    let (goes, stays) = (superfluous_keys(), kept_keys());
     write(&client, &goes);
     write(&client, &stays);
     for (key, content) in POINTERS {
         // As long as the other files: a checkpoint must not be smaller than the one before it.
-        runtime().block_on(client.put(BUCKET, key, whole(format!("{content:<1000}")))).expect("stored");
+        runtime().block_on(client.put(BUCKET, key, full_body(format!("{content:<1000}")))).expect("stored");
     }
     let pin = rule("pinned", "pinned/p/step-1/*", "{type: pin}")
         .replace("  conditions", "  priority: 50\n  conditions");
     let rules = retain("keep_last: 1, delete: true, grace: 0s") + &pin;
-    planned(&bench, &rules);
+    wait_for_plan(&bench, &rules);
     bench.apply(&rules);
-    until_gone(&client, &goes);
+    wait_until_deleted(&client, &goes);
     // Two more passes over all objects. Two checkpoints alone are no series.
     for step in 1..=5 {
         write(&client, &dcp(&format!("later/l/step-{step}"), 1));
         if step == 3 || step == 5 {
             let older = [step - 2, step - 1].map(|step| dcp(&format!("later/l/step-{step}"), 1));
-            until_gone(&client, &older.concat());
+            wait_until_deleted(&client, &older.concat());
         }
     }
     let pointers = POINTERS.map(|(key, _)| key.to_owned()).to_vec();
@@ -150,27 +150,27 @@ fn what_may_be_the_last_complete_checkpoint_is_not_deleted() {
 
 #[test]
 fn plan_and_explain_report_a_pointer_before_the_deletion_is_due() {
-    let bench = Bench::new();
-    let server = begun(&bench);
+    let bench = TieredBench::new();
+    let server = start_with_bucket(&bench);
     let client = server.client();
     write(&client, &[1, 2, 3].map(|step| dcp(&format!("run/step-{step}"), 1)).concat());
     bench.apply(&retain("keep_last: 1, delete: true, grace: 1h"));
-    let planned = || bench.say(&["policy", "plan", &bench.room.path().join("p.yaml").display().to_string()]);
+    let planned = || bench.run(&["policy", "plan", &bench.dir.path().join("p.yaml").display().to_string()]);
     let is_deleted = "s3://lake/run/step-1/ (2 objects, 2.0 KiB) is deleted at ";
-    until("the older one waits", || planned().contains(is_deleted));
-    runtime().block_on(client.put(BUCKET, "run/latest", whole("step-1\n"))).expect("stored");
+    wait_until("the older one waits", || planned().contains(is_deleted));
+    runtime().block_on(client.put(BUCKET, "run/latest", full_body("step-1\n"))).expect("stored");
     let said = planned();
     assert!(said.contains("(2 objects, 2.0 KiB) is due to be deleted at "), "{said}");
     assert!(said.contains(" and stays: run/latest names it.\n"), "{said}");
-    let said = bench.say(&["policy", "explain", "s3://lake/run/step-1/__0_0.distcp"]);
+    let said = bench.run(&["policy", "explain", "s3://lake/run/step-1/__0_0.distcp"]);
     assert!(said.contains("not, though rule few has it: run/latest names it"), "{said}");
     server.stop();
 }
 
 #[test]
 fn partly_matched_and_unmeasured_checkpoints_are_not_deleted() {
-    let bench = Bench::new();
-    let server = begun(&bench);
+    let bench = TieredBench::new();
+    let server = start_with_bucket(&bench);
     let client = server.client();
     let epoch = |epoch: u32, measure: &str| format!("best/epoch={epoch}{measure}.keras");
     let (worst, unmeasured) = (epoch(2, "-loss=0.55"), epoch(3, ""));
@@ -185,10 +185,12 @@ fn partly_matched_and_unmeasured_checkpoints_are_not_deleted() {
         let retain = rule(id, pattern, &format!("{{type: retain, parameters: {{{parameters}}}}}"));
         retain.replace("'}]", &format!("'}}{condition}]"))
     };
-    let rules =
-        [rule("few", "run/*", UNLESS_KEPT, ""), rule("best", "best/*", "", "keep_best: 1, best_by: loss, ")];
+    let rules = [
+        rule("few", "run/*", NOT_TAGGED_KEEP, ""),
+        rule("best", "best/*", "", "keep_best: 1, best_by: loss, "),
+    ];
     bench.apply(&rules.concat());
-    until_gone(&client, &[dcp("run/r/step-2", 2), vec![worst]].concat());
+    wait_until_deleted(&client, &[dcp("run/r/step-2", 2), vec![worst]].concat());
     let mut expected =
         [dcp("run/r/step-1", 2), dcp("run/r/step-3", 2), others.to_vec(), vec![unmeasured.clone()]].concat();
     expected.sort();
@@ -197,8 +199,8 @@ fn partly_matched_and_unmeasured_checkpoints_are_not_deleted() {
         ("run/r/step-1/__0_0.distcp", "rule few has it: the rule does not match all of its files"),
         (&unmeasured, "rule best has it: the rule keeps the best, and neither its metadata nor its name"),
     ] {
-        until("whoever asks is told", || {
-            bench.say(&["policy", "explain", &format!("s3://{BUCKET}/{key}")]).contains(why)
+        wait_until("whoever asks is told", || {
+            bench.run(&["policy", "explain", &format!("s3://{BUCKET}/{key}")]).contains(why)
         });
     }
     server.stop();
@@ -206,52 +208,52 @@ fn partly_matched_and_unmeasured_checkpoints_are_not_deleted() {
 
 #[test]
 fn a_full_grace_period_follows_the_end_of_a_hold() {
-    let bench = Bench::new();
-    let server = begun(&bench);
+    let bench = TieredBench::new();
+    let server = start_with_bucket(&bench);
     let client = server.client();
     write(&client, &[1, 2, 3].map(|step| dcp(&format!("run/step-{step}"), 1)).concat());
     runtime().block_on(tag(&client, "run/step-1/__0_0.distcp", "keep"));
     let few = rule("few", "run/*", "{type: retain, parameters: {keep_last: 1, delete: true, grace: 1h}}");
-    bench.apply(&few.replace("'}]", &format!("'}}{UNLESS_KEPT}]")));
-    let noted = || bench.deletions().into_iter().map(|(_, noted)| noted).max();
-    until("it is noted, and stays", || {
-        bench.say(&["policy", "plan"]).contains("stays: the rule does not match all of its files")
+    bench.apply(&few.replace("'}]", &format!("'}}{NOT_TAGGED_KEEP}]")));
+    let recorded_at = || bench.deletions().into_iter().map(|(_, recorded)| recorded).max();
+    wait_until("it is noted, and stays", || {
+        bench.run(&["policy", "plan"]).contains("stays: the rule does not match all of its files")
     });
-    let before = noted();
+    let before = recorded_at();
     bench.apply(&few);
-    until("its grace begins anew", || noted() > before);
+    wait_until("its grace begins anew", || recorded_at() > before);
     server.stop();
 }
 
 #[test]
 fn milestones_stay_when_a_run_is_saved_less_often_after_a_kill() {
-    let bench = Bench::new();
-    let mut server = begun(&bench);
+    let bench = TieredBench::new();
+    let mut server = start_with_bucket(&bench);
     let steps = |run: &str, steps: &[u32]| -> Vec<String> {
         steps.iter().flat_map(|step| dcp(&format!("{run}/step-{step}"), 1)).collect()
     };
     let hundreds: Vec<u32> = (1..=10).map(|n| n * 100).collect();
     write(&server.client(), &steps("run/r", &hundreds));
     bench.apply(&retain("keep_last: 2, keep_every: 5, delete: true, grace: 0s"));
-    let left = |client: &Client| {
+    let left = |client: &S3TestClient| {
         let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
         let keys = rows.into_iter().map(|row| row.key);
         keys.filter_map(|key| key.strip_prefix("run/r/step-")?.strip_suffix("/.metadata")?.parse().ok())
             .collect::<std::collections::BTreeSet<u32>>()
     };
     let client = server.client();
-    until("one in five stays", || left(&client) == [100, 600, 900, 1000].into());
+    wait_until("one in five stays", || left(&client) == [100, 600, 900, 1000].into());
     server.kill();
     let server = bench.setup.start();
     let client = server.client();
     write(&client, &steps("run/r", &[2000, 3000, 4000]));
     let all = [100, 600, 2000, 3000, 4000].into();
-    until("no milestone is 900 or 1000", || left(&client) == all);
+    wait_until("no milestone is 900 or 1000", || left(&client) == all);
     // Two more passes over all objects.
     for run in ["one/a", "two/b"] {
         write(&client, &steps(run, &[1, 2, 3, 4, 5]));
         let second = format!("{run}/step-2/.metadata");
-        until("the second one is gone", || runtime().block_on(client.head(BUCKET, &second)).is_err());
+        wait_until("the second one is gone", || runtime().block_on(client.head(BUCKET, &second)).is_err());
     }
     assert_eq!(left(&client), all);
     server.stop();
@@ -259,7 +261,7 @@ fn milestones_stay_when_a_run_is_saved_less_often_after_a_kill() {
 
 /// A run of three steps, and a file that names one of them: the run, its first step, and the key and
 /// content of the file.
-const NAMED: [(&str, u32, &str, &str); 7] = [
+const NAMING_FILES: [(&str, u32, &str, &str); 7] = [
     ("best/a", 1100, "best/a/best", "step-1100"),
     ("text/b", 2100, "text/b/best_checkpoint.txt", "out/step-2100\n"),
     ("above/c", 3100, "above/PRODUCTION", "STEP-3100"),
@@ -276,13 +278,13 @@ fn steps_of(run: &str, steps: &[u32]) -> Vec<String> {
 /// A checkpoint that a small file names is kept, and so are the checkpoints that its own files name.
 #[test]
 fn checkpoints_named_by_a_small_file_stay_and_plan_names_the_file() {
-    let bench = Bench::new();
-    let server = begun(&bench);
+    let bench = TieredBench::new();
+    let server = start_with_bucket(&bench);
     let client = server.client();
     let (mut goes, mut stays) = (Vec::new(), Vec::new());
-    for (run, first, file, content) in NAMED {
+    for (run, first, file, content) in NAMING_FILES {
         write(&client, &steps_of(run, &[first, first + 100, first + 200]));
-        runtime().block_on(client.put(BUCKET, file, whole(content))).expect("stored");
+        runtime().block_on(client.put(BUCKET, file, full_body(content))).expect("stored");
         goes.extend(steps_of(run, &[first + 100]));
         stays.extend(steps_of(run, &[first, first + 200]));
         stays.push(file.to_owned());
@@ -291,7 +293,7 @@ fn checkpoints_named_by_a_small_file_stay_and_plan_names_the_file() {
     write(&client, &steps_of("chain/i", &[8100, 8200, 8300]));
     for (key, content) in [("chain/i/served", "step-8200"), ("chain/i/step-8200/notes.md", "from step-8100")]
     {
-        runtime().block_on(client.put(BUCKET, key, whole(content))).expect("stored");
+        runtime().block_on(client.put(BUCKET, key, full_body(content))).expect("stored");
         stays.push(key.to_owned());
     }
     stays.extend(steps_of("chain/i", &[8100, 8200, 8300]));
@@ -299,16 +301,16 @@ fn checkpoints_named_by_a_small_file_stay_and_plan_names_the_file() {
     write(&client, &steps_of("clear/j", &[9100, 9200, 9300]));
     let long = format!("step-9100\n{}", " ".repeat(65 << 10));
     for (key, content) in [("clear/j/log.txt", long.as_str()), ("clear/j/note", "step-91001 xstep-9200")] {
-        runtime().block_on(client.put(BUCKET, key, whole(content.to_owned()))).expect("stored");
+        runtime().block_on(client.put(BUCKET, key, full_body(content.to_owned()))).expect("stored");
         stays.push(key.to_owned());
     }
     goes.extend(steps_of("clear/j", &[9100, 9200]));
     stays.extend(steps_of("clear/j", &[9300]));
     let rules = retain("keep_last: 1, delete: true, grace: 0s");
-    let path = bench.room.path().join("q.yaml");
+    let path = bench.dir.path().join("q.yaml");
     std::fs::write(&path, format!("version: 1\nrules:\n{rules}")).expect("written");
-    let said = bench.say(&["policy", "plan", &path.display().to_string()]);
-    for (run, first, file, _) in NAMED {
+    let said = bench.run(&["policy", "plan", &path.display().to_string()]);
+    for (run, first, file, _) in NAMING_FILES {
         let line = format!(
             "s3://lake/{run}/step-{first}/ (2 objects, 2.0 KiB) would go down, because rule few keeps \
              others, and not be deleted: {file} names it.\n"
@@ -316,22 +318,22 @@ fn checkpoints_named_by_a_small_file_stay_and_plan_names_the_file() {
         assert!(said.contains(&line), "{line}{said}");
     }
     bench.apply(&rules);
-    until_gone(&client, &goes);
+    wait_until_deleted(&client, &goes);
     // Two more passes over all objects.
     for run in ["later/k", "last/l"] {
         write(&client, &steps_of(run, &[1, 2, 3]));
-        until_gone(&client, &steps_of(run, &[1, 2]));
+        wait_until_deleted(&client, &steps_of(run, &[1, 2]));
         stays.extend(steps_of(run, &[3]));
     }
     stays.sort();
     assert_eq!(listed(&client), stays);
     // Every reason is listed. By now two checkpoints are left of each run.
-    let said = bench.say(&["policy", "plan"]);
-    for (run, first, file, _) in NAMED {
+    let said = bench.run(&["policy", "plan"]);
+    for (run, first, file, _) in NAMING_FILES {
         let line = format!("s3://lake/{run}/step-{first}/ ");
         let found = said.lines().find(|one| one.starts_with(&line)).unwrap_or_default();
-        let is_told = found.ends_with(&format!("; {file} names it."));
-        assert!(is_told && found.contains("only two are there"), "{line}: {said}");
+        let is_listed = found.ends_with(&format!("; {file} names it."));
+        assert!(is_listed && found.contains("only two are there"), "{line}: {said}");
     }
     server.stop();
 }
@@ -339,26 +341,26 @@ fn checkpoints_named_by_a_small_file_stay_and_plan_names_the_file() {
 /// In a folder with more small files than are read, any of the files may name a checkpoint.
 #[test]
 fn nothing_is_deleted_beside_more_small_files_than_are_read() {
-    let bench = Bench::new();
-    let server = begun(&bench);
+    let bench = TieredBench::new();
+    let server = start_with_bucket(&bench);
     let client = server.client();
     let runs = [steps_of("many/a", &[100, 200, 300]), steps_of("few/b", &[1, 2, 3])].concat();
     write(&client, &runs);
     let small: Vec<String> = (0..=1_000).map(|number| format!("many/a/note-{number:04}")).collect();
     runtime().block_on(async {
         for key in &small {
-            client.put(BUCKET, key, whole("n")).await.expect("stored");
+            client.put(BUCKET, key, full_body("n")).await.expect("stored");
         }
     });
     bench.apply(&retain("keep_last: 1, delete: true, grace: 0s"));
-    until_gone(&client, &steps_of("few/b", &[1, 2]));
+    wait_until_deleted(&client, &steps_of("few/b", &[1, 2]));
     let why = "more than 1000 small files, or more than 16777216 bytes of them, in \"many/a/\" may name it";
-    until("plan says why", || bench.say(&["policy", "plan"]).contains(why));
+    wait_until("plan says why", || bench.run(&["policy", "plan"]).contains(why));
     let is_there = |key: &String| runtime().block_on(client.head(BUCKET, key)).is_ok();
     assert!(steps_of("many/a", &[100, 200, 300]).iter().all(is_there));
     // With one file fewer, all are read.
     runtime().block_on(client.delete(BUCKET, &small[0])).expect("deleted");
-    until_gone(&client, &steps_of("many/a", &[100, 200]));
+    wait_until_deleted(&client, &steps_of("many/a", &[100, 200]));
     server.stop();
 }
 
@@ -366,8 +368,8 @@ fn nothing_is_deleted_beside_more_small_files_than_are_read() {
 /// in its name.
 #[test]
 fn names_that_may_be_settings_and_the_best_checkpoint_are_not_deleted() {
-    let bench = Bench::new();
-    let server = begun(&bench);
+    let bench = TieredBench::new();
+    let server = start_with_bucket(&bench);
     let client = server.client();
     let folders =
         ["a/steps-1000", "a/steps-2000", "a/steps-3000", "b/ckpt10", "b/ckpt20", "c/iter10", "c/iter20"];
@@ -379,15 +381,15 @@ fn names_that_may_be_settings_and_the_best_checkpoint_are_not_deleted() {
     write(&client, &[best.clone(), worst.clone(), newest.clone()]);
     stays.extend([best, newest]);
     bench.apply(&retain("keep_last: 1, delete: true, grace: 0s"));
-    until_gone(&client, &[worst]);
+    wait_until_deleted(&client, &[worst]);
     for run in ["later/k", "last/l"] {
         write(&client, &steps_of(run, &[1, 2, 3]));
-        until_gone(&client, &steps_of(run, &[1, 2]));
+        wait_until_deleted(&client, &steps_of(run, &[1, 2]));
         stays.extend(steps_of(run, &[3]));
     }
     stays.sort();
     assert_eq!(listed(&client), stays);
-    let said = bench.say(&["policy", "plan"]);
+    let said = bench.run(&["policy", "plan"]);
     for (name, why) in [
         ("a/steps-1000/", "its name has numbers or words that may distinguish runs or parts, not only steps"),
         ("b/ckpt10/", "only two are there that are called so, and the numbers may be settings, not steps"),

@@ -1,6 +1,6 @@
 //! The schema of policies, validation of files, and matches of keys.
 
-use super::{mlgw, room, write};
+use super::{mlgw, temp_dir, write};
 use std::path::Path;
 
 const POLICY: &str = "version: 1
@@ -20,7 +20,7 @@ rules:
 
 #[test]
 fn schemas_contain_the_vocabulary() {
-    let room = room();
+    let room = temp_dir();
     let policy = mlgw(room.path(), "policy schema").document();
     assert_eq!(policy["$schema"], "https://json-schema.org/draft/2020-12/schema");
     let text = policy.to_string();
@@ -35,21 +35,21 @@ fn schemas_contain_the_vocabulary() {
 
 #[test]
 fn validate_accepts_a_valid_file_and_lists_every_error_of_an_invalid_one() {
-    let room = room();
+    let room = temp_dir();
     write(room.path(), "good.yaml", POLICY);
     let wrong = POLICY.replace("property: size", "property: siez").replace("pin,", "pinn,");
     write(room.path(), "bad.yaml", &wrong);
     let good = mlgw(room.path(), "policy validate good.yaml");
     let expected = "good.yaml is right: a policy with 2 rules, 0 templates and 0 settings.\n";
-    assert_eq!((good.out.as_str(), good.status), (expected, 0), "{}", good.error);
+    assert_eq!((good.stdout.as_str(), good.status), (expected, 0), "{}", good.stderr);
     let both = mlgw(room.path(), "policy validate good.yaml bad.yaml");
-    assert_eq!((both.status, both.error.as_str()), (1, "mlgw: 1 of 2 files is wrong\n"));
-    let first = both.out.lines().nth(1).expect("a diagnostic");
+    assert_eq!((both.status, both.stderr.as_str()), (1, "mlgw: 1 of 2 files is wrong\n"));
+    let first = both.stdout.lines().nth(1).expect("a diagnostic");
     let expected = "bad.yaml:6:36: rules[0].conditions[1].property: \"siez\" is no property of file_context; \
                     did you mean \"size\"? (one of size, type, extension, path, name, key, bucket, tags, tags.NAME, \
                     metadata, metadata.NAME, model_file_kind, checkpoint_generation, age, tier)";
     assert_eq!(first, expected);
-    assert!(both.out.contains("did you mean \"pin\"?"), "{}", both.out);
+    assert!(both.stdout.contains("did you mean \"pin\"?"), "{}", both.stdout);
     let document = mlgw(room.path(), "policy validate bad.yaml --output json").document();
     assert_eq!(document[0]["diagnostics"][0]["nearest"], "size");
     assert_eq!(document[0]["diagnostics"].as_array().map(Vec::len), Some(2), "{document:#}");
@@ -57,36 +57,41 @@ fn validate_accepts_a_valid_file_and_lists_every_error_of_an_invalid_one() {
 
 #[test]
 fn unreadable_files_have_statuses_of_their_own() {
-    let room = room();
+    let room = temp_dir();
     let missing = mlgw(room.path(), "policy validate none.yaml");
-    assert_eq!((missing.status, missing.error.as_str()), (2, "mlgw: none.yaml: there is no such file\n"));
+    assert_eq!((missing.status, missing.stderr.as_str()), (2, "mlgw: none.yaml: there is no such file\n"));
     let directory = mlgw(room.path(), "policy validate .");
-    assert_eq!(directory.status, 1, "{}", directory.error);
+    assert_eq!(directory.status, 1, "{}", directory.stderr);
     assert_eq!(mlgw(room.path(), "policy validate").status, 2);
 }
 
 #[test]
 fn plugins_are_validated_as_such() {
-    let room = room();
+    let room = temp_dir();
     let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\n";
     write(room.path(), "mine.yaml", plugin);
     let said = mlgw(room.path(), "policy validate mine.yaml");
-    assert!(said.out.starts_with("mine.yaml is right: a framework with"), "{}{}", said.out, said.error);
+    assert!(
+        said.stdout.starts_with("mine.yaml is right: a framework with"),
+        "{}{}",
+        said.stdout,
+        said.stderr
+    );
     write(room.path(), "mine.yaml", &plugin.replace("confidence", "confidense"));
     let said = mlgw(room.path(), "policy validate mine.yaml");
-    assert!(said.status == 1 && said.out.contains("did you mean \"confidence\"?"), "{}", said.out);
+    assert!(said.status == 1 && said.stdout.contains("did you mean \"confidence\"?"), "{}", said.stdout);
 }
 
 #[test]
 fn policies_use_templates_of_plugins_given_with_them() {
-    let room = room();
+    let room = temp_dir();
     let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\ntemplates:\n- id: keep\n  rules:\n  - {id: it, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.mine'}], actions: [{type: pin}]}\n";
     write(room.path(), "mine.yaml", plugin);
     write(room.path(), "p.yaml", "version: 1\nuse:\n- {id: kept, template: keep}\n");
     write(room.path(), "keys", "a.mine\n");
     assert_eq!(mlgw(room.path(), "policy validate p.yaml").status, 1);
     let said = mlgw(room.path(), "policy validate p.yaml --framework mine.yaml");
-    assert_eq!((said.status, said.out.lines().count()), (0, 2), "{}{}", said.out, said.error);
+    assert_eq!((said.status, said.stdout.lines().count()), (0, 2), "{}{}", said.stdout, said.stderr);
     let words = "policy test p.yaml --framework mine.yaml --environment staging --keys keys --output json";
     let tested = mlgw(room.path(), words).document();
     assert_eq!(tested["keys"][0]["frameworks"][0], "mine");
@@ -95,7 +100,7 @@ fn policies_use_templates_of_plugins_given_with_them() {
     let words = format!("policy simulate p.yaml {small} --framework mine.yaml --environment staging");
     assert_eq!(mlgw(room.path(), &words).status, 0);
     let drawn = mlgw(room.path(), &format!("policy simulate {small} --plot a.png"));
-    assert!(drawn.status == 2 && drawn.error.contains("end in .svg"), "{}", drawn.error);
+    assert!(drawn.status == 2 && drawn.stderr.contains("end in .svg"), "{}", drawn.stderr);
     assert!(!room.path().join("a.png").exists());
 }
 
@@ -108,20 +113,22 @@ fn every_included_recipe_and_plugin_is_valid() {
             .map(|entry| format!("{folder}/{}", entry.expect("a file").file_name().display()))
             .collect();
         let said = mlgw(&policies, &format!("policy validate {}", files.join(" ")));
-        assert_eq!(said.status, 0, "{}{}", said.out, said.error);
-        assert_eq!(said.out.lines().count(), files.len());
+        assert_eq!(said.status, 0, "{}{}", said.stdout, said.stderr);
+        assert_eq!(said.stdout.lines().count(), files.len());
     }
 }
 
 #[test]
 fn keys_of_a_list_match_by_the_facts_they_contain() {
-    let room = room();
+    let room = temp_dir();
     write(room.path(), "p.yaml", POLICY);
     write(room.path(), "keys", "a/1.tar\ns3://lake/b/2.jpg\n");
     let said = mlgw(room.path(), "policy test p.yaml --keys keys");
     let rule = |name: &str| {
-        let line = said.out.lines().find(|line| line.starts_with(name));
-        line.unwrap_or_else(|| panic!("{}{}", said.out, said.error)).split_whitespace().collect::<Vec<_>>()
+        let line = said.stdout.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{}{}", said.stdout, said.stderr))
+            .split_whitespace()
+            .collect::<Vec<_>>()
     };
     assert_eq!(rule("tars "), ["tars", "0", "of", "2", "1", "size"]);
     assert_eq!(rule("busy "), ["busy", "0", "of", "2", "2", "frequency"]);
@@ -131,7 +138,7 @@ fn keys_of_a_list_match_by_the_facts_they_contain() {
 
 #[test]
 fn files_of_a_directory_match_by_size_and_first_bytes() {
-    let room = room();
+    let room = temp_dir();
     write(room.path(), "p.yaml", POLICY);
     std::fs::create_dir_all(room.path().join("data/train")).expect("made");
     write(room.path(), "data/train/0.tar", &"x".repeat(2000));

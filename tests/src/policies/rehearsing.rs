@@ -1,6 +1,6 @@
 //! Policies rehearsed on generated workloads and on logs.
 
-use super::{mlgw, room, write};
+use super::{mlgw, temp_dir, write};
 use serde_json::Value;
 use std::path::Path;
 
@@ -19,8 +19,8 @@ const POLICIES: [&str; 6] = ["mlgw", "lru", "s3-fifo", "sieve", "never-evict", "
 /// Runs a simulation and returns its rows, after checking that each has exactly the documented fields.
 fn simulate(dir: &Path, words: &str) -> Vec<Value> {
     let said = mlgw(dir, &format!("policy simulate {words} --output json"));
-    assert_eq!(said.status, 0, "{}", said.error);
-    let Value::Array(rows) = said.document() else { panic!("{}", said.out) };
+    assert_eq!(said.status, 0, "{}", said.stderr);
+    let Value::Array(rows) = said.document() else { panic!("{}", said.stdout) };
     for row in &rows {
         let fields = row.as_object().expect("an object");
         assert!(FIELDS.iter().all(|field| fields.contains_key(*field)), "{row}");
@@ -40,7 +40,7 @@ fn ratio(rows: &[Value], policy: &str, cache: f64) -> f64 {
 
 #[test]
 fn one_shuffled_job_has_the_theoretical_hit_ratios() {
-    let room = room();
+    let room = temp_dir();
     let words = "--profile epochs --objects 1000 --epochs 6 --seed 7 --from-epoch 3";
     let by_default = simulate(room.path(), words);
     assert_eq!(by_default.len(), 3 * POLICIES.len());
@@ -59,7 +59,7 @@ fn one_shuffled_job_has_the_theoretical_hit_ratios() {
 
 #[test]
 fn cache_sizes_policy_names_and_a_plot() {
-    let room = room();
+    let room = temp_dir();
     let words =
         "--profile k-workloads --workloads 2 --objects 200 --epochs 4 --cache .5,50MiB --policy lru,optimum";
     let rows = simulate(room.path(), &format!("{words} --plot out.svg"));
@@ -70,13 +70,13 @@ fn cache_sizes_policy_names_and_a_plot() {
     assert_eq!(simulate(room.path(), words), rows, "the same again");
     let plot = std::fs::read_to_string(room.path().join("out.svg")).expect("a plot");
     assert!(plot.starts_with("<svg") && plot.matches("<polyline").count() == 2, "{plot}");
-    let table = mlgw(room.path(), &format!("policy simulate {words}")).out;
+    let table = mlgw(room.path(), &format!("policy simulate {words}")).stdout;
     assert!(table.starts_with("CACHE") && table.lines().count() == 5, "{table}");
 }
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let room = room();
+    let room = temp_dir();
     for words in [
         "",
         " --profile resnet51",
@@ -87,16 +87,16 @@ fn what_makes_no_sense_is_refused() {
         " --trace none",
     ] {
         let said = mlgw(room.path(), &format!("policy simulate{words}"));
-        assert_eq!(said.status, 2, "{words}: {}", said.error);
+        assert_eq!(said.status, 2, "{words}: {}", said.stderr);
     }
     write(room.path(), "t", "no trace");
     let said = mlgw(room.path(), "policy simulate --trace t");
-    assert!(said.status == 1 && said.error.contains("this is no trace"), "{}", said.error);
+    assert!(said.status == 1 && said.stderr.contains("this is no trace"), "{}", said.stderr);
 }
 
 #[test]
 fn a_simulated_policy_must_be_valid_and_its_rules_take_effect() {
-    let room = room();
+    let room = temp_dir();
     let small = "--profile epochs --objects 20 --epochs 3 --cache .5 --policy mlgw";
     let rule = "
 version: 1
@@ -112,7 +112,7 @@ rules:
     assert!(ratio(&simulate(room.path(), small), "mlgw", 0.5) > 0.3);
     write(room.path(), "p.yaml", "version: 2\n");
     let said = mlgw(room.path(), &format!("policy simulate p.yaml {small}"));
-    assert!(said.status == 1 && said.error.contains("p.yaml:1:10: version"), "{}", said.error);
+    assert!(said.status == 1 && said.stderr.contains("p.yaml:1:10: version"), "{}", said.stderr);
 }
 
 /// Returns a line of S3's server access log: a read of `key`, of 4 KiB.
@@ -127,13 +127,13 @@ fn line(second: usize, key: &str) -> String {
 
 #[test]
 fn an_s3_log_is_imported_and_rehearsed() {
-    let room = room();
+    let room = temp_dir();
     let lines: String = (0..300).map(|at| line(at, &format!("train/{:03}.jpg", at * 37 % 100))).collect();
     write(room.path(), "s3.log", &(lines + "nonsense\n"));
     let said = mlgw(room.path(), "trace import --from s3 s3.log day.trace");
-    assert_eq!(said.status, 0, "{}", said.error);
-    assert_eq!(said.out, "day.trace: 300 accesses of 301 lines; 0 passed over, 1 bad, 0 late.\n");
-    assert_eq!(said.error, "mlgw: s3.log:301: there is no field for the bucket\n");
+    assert_eq!(said.status, 0, "{}", said.stderr);
+    assert_eq!(said.stdout, "day.trace: 300 accesses of 301 lines; 0 passed over, 1 bad, 0 late.\n");
+    assert_eq!(said.stderr, "mlgw: s3.log:301: there is no field for the bucket\n");
     let rows = simulate(room.path(), "--trace day.trace --cache .5");
     assert_eq!(rows.len(), POLICIES.len());
     assert!(rows.iter().all(|row| row["profile"] == "day.trace"));
@@ -145,8 +145,8 @@ fn an_s3_log_is_imported_and_rehearsed() {
     let tested = mlgw(room.path(), "policy test p.yaml --trace day.trace --limit 1 --output json").document();
     assert_eq!((&tested["tried"], &tested["keys"][0]["size"]), (&100.into(), &4096.into()));
     let wrong = mlgw(room.path(), "trace import --from own s3.log other.trace");
-    assert!(wrong.status == 1 && wrong.error.contains("is --from right?"), "{}", wrong.error);
+    assert!(wrong.status == 1 && wrong.stderr.contains("is --from right?"), "{}", wrong.stderr);
     assert!(!room.path().join("other.trace").exists());
     let forgotten = mlgw(room.path(), "trace import --from s3 s3.log s3.log");
-    assert!(forgotten.status == 2 && forgotten.error.contains("comes last"), "{}", forgotten.error);
+    assert!(forgotten.status == 2 && forgotten.stderr.contains("comes last"), "{}", forgotten.stderr);
 }

@@ -2,9 +2,9 @@
 //! a kill.
 
 use super::write;
-use crate::content::Content;
-use crate::s3::whole;
-use crate::server::{Server, Setup, runtime};
+use crate::content::TestContent;
+use crate::s3::full_body;
+use crate::server::{ServerProcess, ServerSetup, runtime};
 use http::Method;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -13,45 +13,45 @@ use std::time::{Duration, Instant};
 const BUCKET: &str = "lake";
 
 /// A directory for files, and a server in it.
-pub(super) struct Bench {
-    pub(super) room: tempfile::TempDir,
-    pub(super) setup: Setup,
+pub(super) struct ServerBench {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) setup: ServerSetup,
 }
 
-impl Bench {
+impl ServerBench {
     pub(super) fn new() -> Self {
-        let room = super::room();
-        let setup = Setup::new(room.path().join("data"));
-        Self { room, setup }
+        let room = super::temp_dir();
+        let setup = ServerSetup::new(room.path().join("data"));
+        Self { dir: room, setup }
     }
 
     pub(super) fn file(&self, name: &str, text: &str) -> String {
-        write(self.room.path(), name, text);
-        self.room.path().join(name).display().to_string()
+        write(self.dir.path(), name, text);
+        self.dir.path().join(name).display().to_string()
     }
 
     /// Runs `mlgw policy …`. Returns its output and status.
-    pub(super) fn say(&self, words: &[&str]) -> (String, Option<i32>) {
+    pub(super) fn run(&self, words: &[&str]) -> (String, Option<i32>) {
         self.setup.command(&[&["policy"], words].concat())
     }
 
     /// Runs a policy command and returns its output, parsed as JSON.
-    pub(super) fn ask(&self, words: &[&str]) -> Value {
-        let (said, status) = self.say(&[&["--output", "json"], words].concat());
+    pub(super) fn run_json(&self, words: &[&str]) -> Value {
+        let (said, status) = self.run(&[&["--output", "json"], words].concat());
         assert_eq!(status, Some(0), "{words:?}: {said}");
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
     /// Returns the kinds of all versions, the newest first.
     fn kinds(&self) -> Vec<String> {
-        let history = self.ask(&["history", "--limit", "1000"]);
+        let history = self.run_json(&["history", "--limit", "1000"]);
         let versions = history["versions"].as_array().expect("versions").clone();
         versions.iter().map(|one| one["kind"].as_str().expect("a kind").to_owned()).collect()
     }
 
     /// True if a rule with this id is in force.
-    fn holds(&self, id: &str) -> bool {
-        let effective = self.ask(&["show", "--effective"]);
+    fn is_in_force(&self, id: &str) -> bool {
+        let effective = self.run_json(&["show", "--effective"]);
         let rules = effective["policy"]["rules"].as_array().expect("rules").clone();
         rules.iter().any(|rule| rule["id"] == id)
     }
@@ -60,7 +60,7 @@ impl Bench {
     fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) {
         let begun = Instant::now();
         loop {
-            let shown = self.ask(&["show"]);
+            let shown = self.run_json(&["show"]);
             if is_so(&shown) {
                 return;
             }
@@ -70,7 +70,7 @@ impl Bench {
     }
 }
 
-fn killed(bench: &Bench, mut server: Server) -> Server {
+fn restart_after_kill(bench: &ServerBench, mut server: ServerProcess) -> ServerProcess {
     server.kill();
     bench.setup.start()
 }
@@ -83,41 +83,45 @@ fn rule(id: &str, pattern: &str, action: &str) -> String {
 
 #[test]
 fn an_applied_policy_runs_at_once_and_survives_a_kill() {
-    let bench = Bench::new();
+    let bench = ServerBench::new();
     let server = bench.setup.start();
-    let (said, status) = bench.say(&["show"]);
+    let (said, status) = bench.run(&["show"]);
     assert!(status == Some(0) && said.starts_with("# Nothing was applied"), "{said}");
     let text = rule("tars", "*.tar", "pin");
     let first = bench.file("first.yaml", &text);
-    let (said, status) = bench.say(&["apply", &first, "--message", "to begin with"]);
+    let (said, status) = bench.run(&["apply", &first, "--message", "to begin with"]);
     assert_eq!((said.as_str(), status), ("Version 1 of the policy runs: 1 rule added (tars).\n", Some(0)));
-    let server = killed(&bench, server);
-    assert_eq!(bench.say(&["show"]).0, text);
-    let effective = bench.ask(&["show", "--effective"]);
+    let server = restart_after_kill(&bench, server);
+    assert_eq!(bench.run(&["show"]).0, text);
+    let effective = bench.run_json(&["show", "--effective"]);
     assert_eq!(effective["from"]["rules"]["tars"], json!({"layer": "custom", "file": first, "line": 3}));
-    let (yaml, _) = bench.say(&["show", "--effective"]);
+    let (yaml, _) = bench.run(&["show", "--effective"]);
     assert!(yaml.contains(&format!("# from {first}:3\n  - id: tars\n")), "{yaml}");
     assert!(yaml.contains("# from built-in/defaults.yaml:"), "the weaker layers are there");
     let second = bench.file("second.yaml", &rule("jpegs", "*.jpg", "pin"));
-    assert_eq!(bench.ask(&["apply", &second])["version"]["version"], 2);
-    bench.ask(&["freeze", "--message", "for the audit"]);
-    let server = killed(&bench, server);
+    assert_eq!(bench.run_json(&["apply", &second])["version"]["version"], 2);
+    bench.run_json(&["freeze", "--message", "for the audit"]);
+    let server = restart_after_kill(&bench, server);
     assert_eq!(
-        (bench.holds("jpegs"), bench.holds("tars"), bench.ask(&["show"])["learning"].clone()),
+        (
+            bench.is_in_force("jpegs"),
+            bench.is_in_force("tars"),
+            bench.run_json(&["show"])["learning"].clone()
+        ),
         (true, false, json!(false))
     );
-    let (said, _) = bench.say(&["rollback"]);
+    let (said, _) = bench.run(&["rollback"]);
     assert_eq!(said, "Version 4 of the policy runs: 1 rule added (tars), 1 rule removed (jpegs).\n");
-    bench.ask(&["unfreeze"]);
-    let server = killed(&bench, server);
-    assert!(bench.holds("tars") && bench.ask(&["show"])["learning"] == true);
+    bench.run_json(&["unfreeze"]);
+    let server = restart_after_kill(&bench, server);
+    assert!(bench.is_in_force("tars") && bench.run_json(&["show"])["learning"] == true);
     assert_eq!(bench.kinds(), ["unfreeze", "rollback", "freeze", "apply", "apply"]);
-    let history = bench.ask(&["history"]);
+    let history = bench.run_json(&["history"]);
     let oldest = &history["versions"][4];
     assert_eq!(oldest["message"], "to begin with");
     assert!(oldest["who"].as_str().is_some_and(|who| who.starts_with("mlgw-local-")), "{oldest}");
-    bench.ask(&["rollback", "0"]);
-    assert!(!bench.holds("tars"), "what comes with the server is left");
+    bench.run_json(&["rollback", "0"]);
+    assert!(!bench.is_in_force("tars"), "what comes with the server is left");
     let status = bench.setup.command(&["status"]).0;
     assert!(status.contains("policy     version 6, "), "{status}");
     let metrics = bench.setup.command(&["status", "--metrics"]).0;
@@ -127,40 +131,40 @@ fn an_applied_policy_runs_at_once_and_survives_a_kill() {
 
 #[test]
 fn an_invalid_file_is_refused_with_the_errors_of_validate() {
-    let bench = Bench::new();
+    let bench = ServerBench::new();
     let server = bench.setup.start();
     let good = bench.file("good.yaml", &rule("tars", "*.tar", "pin"));
-    bench.ask(&["apply", &good]);
+    bench.run_json(&["apply", &good]);
     let bad = bench.file("bad.yaml", &rule("jpegs", "*.jpg", "pinn").replace("matches", "matchez"));
-    let (offline, _) = bench.say(&["validate", &bad]);
-    let (said, status) = bench.say(&["apply", &bad]);
+    let (offline, _) = bench.run(&["validate", &bad]);
+    let (said, status) = bench.run(&["apply", &bad]);
     assert_eq!(status, Some(1), "{said}");
     let diagnostics: Vec<&str> = offline.lines().filter(|line| line.contains("did you mean")).collect();
     assert_eq!(diagnostics.len(), 2, "{offline}");
     assert_eq!(said, format!("mlgw: {bad} is wrong:\n{}\n", diagnostics.join("\n")));
-    assert!(bench.holds("tars") && !bench.holds("jpegs"));
+    assert!(bench.is_in_force("tars") && !bench.is_in_force("jpegs"));
     assert_eq!(bench.kinds(), ["apply"]);
     let metrics = bench.setup.command(&["status", "--metrics"]).0;
     assert!(metrics.contains("mlgw_policy_refused_total{source=\"person\"} 1\n"), "{metrics}");
-    let (said, status) = bench.say(&["plan", &bad]);
+    let (said, status) = bench.run(&["plan", &bad]);
     assert!(status == Some(1) && said.contains("did you mean \"pin\"?"), "{said}");
     server.stop();
 }
 
 #[test]
 fn concurrent_applies_do_not_overwrite_each_other_unnoticed() {
-    let bench = Bench::new();
+    let bench = ServerBench::new();
     let server = bench.setup.start();
     let (one, two) =
         (bench.file("1.yaml", &rule("one", "*", "pin")), bench.file("2.yaml", &rule("two", "*", "pin")));
-    bench.ask(&["apply", &one, "--if-version", "0"]);
-    let (said, status) = bench.say(&["apply", &two, "--if-version", "0"]);
+    bench.run_json(&["apply", &one, "--if-version", "0"]);
+    let (said, status) = bench.run(&["apply", &two, "--if-version", "0"]);
     assert!(status == Some(4) && said.contains("its version is 1"), "{said}");
-    assert!(bench.holds("one") && !bench.holds("two"));
+    assert!(bench.is_in_force("one") && !bench.is_in_force("two"));
     for words in [&["rollback", "--if-version", "5"][..], &["freeze", "--if-version", "5"]] {
-        assert_eq!(bench.say(words).1, Some(4), "{words:?}");
+        assert_eq!(bench.run(words).1, Some(4), "{words:?}");
     }
-    bench.ask(&["apply", &two, "--if-version", "1"]);
+    bench.run_json(&["apply", &two, "--if-version", "1"]);
     assert_eq!(bench.kinds(), ["apply", "apply"]);
     let audit = std::fs::read_to_string(bench.setup.data_dir.join("audit/audit.log")).expect("the audit log");
     let lines: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -175,68 +179,68 @@ fn concurrent_applies_do_not_overwrite_each_other_unnoticed() {
 
 #[test]
 fn a_custom_plugin_is_applied_beside_policies() {
-    let bench = Bench::new();
+    let bench = ServerBench::new();
     let server = bench.setup.start();
     let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\nrules:\n- id: mine-stays\n  conditions: [{type: file_context, property: size, operator: greater_than, value: 1B}]\n  actions: [{type: pin}]\n";
     let plugin = bench.file("mine.yaml", plugin);
-    let (said, status) = bench.say(&["apply", &plugin]);
+    let (said, status) = bench.run(&["apply", &plugin]);
     assert!(status == Some(2) && said.contains("give it as --framework"), "{said}");
-    bench.ask(&["apply", "--framework", &plugin]);
+    bench.run_json(&["apply", "--framework", &plugin]);
     let policy = bench.file("p.yaml", &rule("tars", "*.tar", "pin"));
-    bench.ask(&["apply", &policy]);
-    assert!(bench.holds("mine-stays") && bench.holds("tars"), "the other kind stays");
-    bench.ask(&["apply", "--without-frameworks"]);
-    assert!(!bench.holds("mine-stays") && bench.holds("tars"));
+    bench.run_json(&["apply", &policy]);
+    assert!(bench.is_in_force("mine-stays") && bench.is_in_force("tars"), "the other kind stays");
+    bench.run_json(&["apply", "--without-frameworks"]);
+    assert!(!bench.is_in_force("mine-stays") && bench.is_in_force("tars"));
     server.stop();
 }
 
 #[test]
 fn a_changed_watched_file_is_loaded_and_an_invalid_one_is_refused() {
-    let bench = Bench::new();
+    let bench = ServerBench::new();
     let path = bench.file("watched.yaml", &rule("tars", "*.tar", "pin"));
-    let bench = Bench { setup: bench.setup.clone().with("policy.files", &path), ..bench };
+    let bench = ServerBench { setup: bench.setup.clone().with("policy.files", &path), ..bench };
     let server = bench.setup.start();
-    assert!(bench.holds("tars"), "it runs before the first request");
+    assert!(bench.is_in_force("tars"), "it runs before the first request");
     write(Path::new(&path).parent().expect("a directory"), "watched.yaml", &rule("jpegs", "*.jpg", "pin"));
     bench.until("the changed file runs", |shown| shown["version"]["version"] == 2);
-    assert!(bench.holds("jpegs") && !bench.holds("tars"));
+    assert!(bench.is_in_force("jpegs") && !bench.is_in_force("tars"));
     bench.file("watched.yaml", &rule("gifs", "*.gif", "pin").replace("file_pattern", "file_patern"));
     bench.until("the wrong file is refused", |shown| shown["refused"].is_string());
-    let refused = bench.ask(&["show"])["refused"].as_str().expect("why").to_owned();
+    let refused = bench.run_json(&["show"])["refused"].as_str().expect("why").to_owned();
     assert!(
         refused.contains(&format!("{path}:6:12: ")) && refused.contains("did you mean \"file_pattern\"?"),
         "{refused}"
     );
-    assert!(bench.holds("jpegs") && !bench.holds("gifs"));
+    assert!(bench.is_in_force("jpegs") && !bench.is_in_force("gifs"));
     assert!(server.log().contains("watched files of the policy are refused"), "{}", server.log());
     let (status, code) = bench.setup.command(&["status"]);
     assert!(code == Some(1) && status.contains("The watched files of the policy are refused"), "{status}");
     let metrics = bench.setup.command(&["status", "--metrics"]).0;
     assert!(metrics.contains("mlgw_policy_faults{what=\"file\"} 1\n"), "{metrics}");
-    let server = killed(&bench, server);
-    assert!(bench.holds("jpegs"), "and so it is after a restart");
+    let server = restart_after_kill(&bench, server);
+    assert!(bench.is_in_force("jpegs"), "and so it is after a restart");
     bench.file("watched.yaml", &rule("jpegs", "*.jpg", "pin"));
     bench.until("the file is right again", |shown| shown["refused"].is_null());
     let mine = bench.file("mine.yaml", &rule("mine", "*", "pin"));
-    bench.ask(&["apply", &mine]);
-    let server = killed(&bench, server);
-    assert!(bench.holds("mine"), "the file did not change since a person applied another");
+    bench.run_json(&["apply", &mine]);
+    let server = restart_after_kill(&bench, server);
+    assert!(bench.is_in_force("mine"), "the file did not change since a person applied another");
     bench.file("watched.yaml", &rule("pngs", "*.png", "pin"));
     bench.until("the newest change of the file runs", |shown| shown["version"]["kind"] == "reload");
-    assert!(bench.holds("pngs") && !bench.holds("mine"));
+    assert!(bench.is_in_force("pngs") && !bench.is_in_force("mine"));
     assert_eq!(bench.kinds(), ["reload", "apply", "reload", "reload"]);
     server.stop();
 }
 
 /// Starts a server with some objects in a bucket.
-fn filled(bench: &Bench) -> Server {
+fn filled(bench: &ServerBench) -> ServerProcess {
     let server = bench.setup.start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
         for (key, length) in [("train/0.tar", 2000), ("train/1.tar", 3000), ("notes.txt", 10)] {
-            let bytes = Content { id: 1, length }.bytes();
-            client.put(BUCKET, key, whole(bytes)).await.expect("stored");
+            let bytes = TestContent { id: 1, length }.bytes();
+            client.put(BUCKET, key, full_body(bytes)).await.expect("stored");
         }
     });
     server
@@ -244,20 +248,20 @@ fn filled(bench: &Bench) -> Server {
 
 #[test]
 fn a_plan_lists_actions_that_would_start_and_stop() {
-    let bench = Bench::new();
+    let bench = ServerBench::new();
     let server = filled(&bench);
     let notes = bench.file("notes.yaml", &rule("notes-stay", "*.txt", "pin"));
-    bench.ask(&["apply", &notes]);
+    bench.run_json(&["apply", &notes]);
     let text = rule("tars-down", "*.tar", "spill")
         + "- id: busy\n  conditions: [{type: access_pattern, property: reads, operator: greater_than, value: 3}]\n  actions: [{type: pin}]\n";
     let tars = bench.file("tars.yaml", &text);
-    let plan = bench.ask(&["plan", &tars]);
+    let plan = bench.run_json(&["plan", &tars]);
     assert_eq!((&plan["objects"], &plan["changed"], &plan["version"]), (&3.into(), &3.into(), &1.into()));
-    let deed = |rule: &str| {
-        let deeds = plan["deeds"].as_array().expect("deeds");
-        deeds.iter().find(|deed| deed["rule"] == rule).unwrap_or_else(|| panic!("{plan:#}"))
+    let planned_action = |rule: &str| {
+        let planned_actions = plan["actions"].as_array().expect("actions");
+        planned_actions.iter().find(|action| action["rule"] == rule).unwrap_or_else(|| panic!("{plan:#}"))
     };
-    let down = deed("tars-down");
+    let down = planned_action("tars-down");
     assert_eq!((&down["change"], &down["action"]), (&"starts".into(), &"spill".into()));
     assert_eq!(
         (&down["objects"], &down["bytes"], &down["moved_bytes"]),
@@ -270,25 +274,26 @@ fn a_plan_lists_actions_that_would_start_and_stop() {
     let expected =
         format!("spill because rule tars-down (priority 90, {tars}:3) matched: name matches *.tar (0.tar)");
     assert_eq!(reason.split("; ").next(), Some(expected.as_str()));
-    let stays = deed("notes-stay");
+    let stays = planned_action("notes-stay");
     assert_eq!(
         (&stays["change"], &stays["objects"], &stays["moved_bytes"]),
         (&"stops".into(), &1.into(), &0.into())
     );
     assert_eq!(plan["not_judged"], json!([{"rule": "busy", "asks": ["reads"]}]));
-    let (said, _) = bench.say(&["plan", &tars]);
+    let (said, _) = bench.run(&["plan", &tars]);
     assert!(said.contains("Not to be judged before objects are read: busy (reads).\n"), "{said}");
     assert!(said.ends_with("3 of 3 objects would be treated otherwise.\n"), "{said}");
     assert_eq!(bench.kinds(), ["apply"], "nothing changed");
     server.stop();
-    let cold = bench.room.path().join("cold");
+    let cold = bench.dir.path().join("cold");
     std::fs::create_dir(&cold).expect("made");
-    let Bench { room: _room, setup } = bench;
+    let ServerBench { dir: _room, setup } = bench;
     let setup = setup.with("cold.dirs", cold.display());
     let server = setup.start();
     let (said, _) = setup.command(&["--output", "json", "policy", "plan", &tars]);
     let plan: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
-    let down = plan["deeds"].as_array().expect("deeds").iter().find(|deed| deed["rule"] == "tars-down");
+    let down =
+        plan["actions"].as_array().expect("actions").iter().find(|action| action["rule"] == "tars-down");
     assert_eq!(down.expect("it spills")["moved_bytes"], 5000);
     assert_eq!(plan["impossible"], json!([]));
     server.stop();
@@ -296,14 +301,14 @@ fn a_plan_lists_actions_that_would_start_and_stop() {
 
 #[test]
 fn explain_shows_due_actions_of_an_object_and_their_reasons() {
-    let bench = Bench::new();
+    let bench = ServerBench::new();
     let server = filled(&bench);
     let text = rule("tars-stay", "*.tar", "pin")
         + "- id: tars-go\n  priority: 10\n  conditions: [{type: file_context, property: size, operator: greater_than, value: 1KiB}]\n  actions: [{type: spill}, {type: compress, stance: observe}]\n";
     let policy = bench.file("p.yaml", &text);
-    bench.ask(&["apply", &policy]);
-    let told = bench.ask(&["explain", "s3://lake/train/0.tar"]);
-    let reason = told["reason"].as_str().expect("a sentence");
+    bench.run_json(&["apply", &policy]);
+    let explained = bench.run_json(&["explain", "s3://lake/train/0.tar"]);
+    let reason = explained["reason"].as_str().expect("a sentence");
     assert!(
         reason.starts_with(&format!(
             "pin because rule tars-stay (priority 90, {policy}:3) matched: name matches *.tar (0.tar)"
@@ -311,8 +316,9 @@ fn explain_shows_due_actions_of_an_object_and_their_reasons() {
         "{reason}"
     );
     let of = |list: &str, rule: &str| {
-        let found = told[list].as_array().expect("a list").iter().find(|one| one["rule"] == rule).cloned();
-        found.unwrap_or_else(|| panic!("{list}: {told:#}"))
+        let found =
+            explained[list].as_array().expect("a list").iter().find(|one| one["rule"] == rule).cloned();
+        found.unwrap_or_else(|| panic!("{list}: {explained:#}"))
     };
     assert_eq!(
         of("due", "tars-stay"),
@@ -325,7 +331,7 @@ fn explain_shows_due_actions_of_an_object_and_their_reasons() {
         (&"spill".into(), &"tars-stay".into(), &"contradicts".into())
     );
     let fact = |word: &str| {
-        let facts = told["facts"].as_array().expect("facts");
+        let facts = explained["facts"].as_array().expect("facts");
         facts.iter().find(|fact| fact["property"] == word).map(|fact| fact["value"].clone())
     };
     assert_eq!(
@@ -333,27 +339,27 @@ fn explain_shows_due_actions_of_an_object_and_their_reasons() {
         (Some("lake".into()), Some("train/".into()), Some("hot".into()))
     );
     assert_eq!((fact("type"), fact("frequency")), (Some("shard".into()), None));
-    assert_eq!(told["object"]["tiers"][0]["tier"], "hot");
-    let (said, status) = bench.say(&["explain", "s3://lake/train/0.tar"]);
+    assert_eq!(explained["object"]["tiers"][0]["tier"], "hot");
+    let (said, status) = bench.run(&["explain", "s3://lake/train/0.tar"]);
     assert_eq!(status, Some(0), "{said}");
     for line in ["lost      spill", "observed  compress", "due       pin"] {
         assert!(said.contains(line), "{line}: {said}");
     }
-    assert_eq!(bench.say(&["explain", "s3://lake/none"]).1, Some(1));
+    assert_eq!(bench.run(&["explain", "s3://lake/none"]).1, Some(1));
     server.stop();
 }
 
 #[test]
 fn cached_objects_of_a_remote_backed_bucket_are_planned_and_explained() {
-    let room = super::room();
-    let origin = Setup::new(room.path().join("origin")).start();
-    let setup = Setup::new(room.path().join("data")).with_upstream("far", origin.s3, "there", "5s");
-    let bench = Bench { room, setup };
+    let room = super::temp_dir();
+    let origin = ServerSetup::new(room.path().join("origin")).start();
+    let setup = ServerSetup::new(room.path().join("data")).with_upstream("far", origin.s3, "there", "5s");
+    let bench = ServerBench { dir: room, setup };
     runtime().block_on(async {
         origin.client().create_bucket("there").await.expect("made");
         for key in ["0.tar", "1.tar", "unread.tar"] {
-            let bytes = Content { id: 2, length: 5000 }.bytes();
-            origin.client().put("there", key, whole(bytes)).await.expect("stored");
+            let bytes = TestContent { id: 2, length: 5000 }.bytes();
+            origin.client().put("there", key, full_body(bytes)).await.expect("stored");
         }
     });
     let server = bench.setup.start();
@@ -365,28 +371,29 @@ fn cached_objects_of_a_remote_backed_bucket_are_planned_and_explained() {
         }
     });
     let policy = bench.file("p.yaml", &rule("tars-go", "*.tar", "evict"));
-    let plan = bench.ask(&["plan", &policy]);
-    assert_eq!((&plan["objects"], &plan["deeds"][0]["objects"]), (&2.into(), &2.into()), "{plan:#}");
-    bench.ask(&["apply", &policy]);
-    let told = bench.ask(&["explain", "s3://here/unread.tar"]);
+    let plan = bench.run_json(&["plan", &policy]);
+    assert_eq!((&plan["objects"], &plan["actions"][0]["objects"]), (&2.into(), &2.into()), "{plan:#}");
+    bench.run_json(&["apply", &policy]);
+    let explained = bench.run_json(&["explain", "s3://here/unread.tar"]);
     assert_eq!(
-        (&told["due"][0]["rule"], &told["object"]["size"]),
+        (&explained["due"][0]["rule"], &explained["object"]["size"]),
         (&"tars-go".into(), &5000.into()),
-        "{told:#}"
+        "{explained:#}"
     );
     server.stop();
 }
 
 #[test]
 fn conditions_on_tags_never_hold_if_only_the_origin_has_the_tags() {
-    let room = super::room();
-    let origin = Setup::new(room.path().join("origin")).start();
-    let setup = Setup::new(room.path().join("data")).with_upstream("far", origin.s3, "there", "5s");
-    let bench = Bench { room, setup };
-    let put = async |client: crate::s3::Client, bucket: &str, key: &str, tags: &[(&'static str, String)]| {
-        let body = whole(Content { id: 2, length: 5000 }.bytes());
-        client.call(Method::PUT, &format!("/{bucket}/{key}"), tags, body).await.expect("stored");
-    };
+    let room = super::temp_dir();
+    let origin = ServerSetup::new(room.path().join("origin")).start();
+    let setup = ServerSetup::new(room.path().join("data")).with_upstream("far", origin.s3, "there", "5s");
+    let bench = ServerBench { dir: room, setup };
+    let put =
+        async |client: crate::s3::S3TestClient, bucket: &str, key: &str, tags: &[(&'static str, String)]| {
+            let body = full_body(TestContent { id: 2, length: 5000 }.bytes());
+            client.call(Method::PUT, &format!("/{bucket}/{key}"), tags, body).await.expect("stored");
+        };
     let tagged = [("x-amz-tagging", "stage=production".to_owned())];
     let server = bench.setup.start();
     runtime().block_on(async {
@@ -408,10 +415,10 @@ fn conditions_on_tags_never_hold_if_only_the_origin_has_the_tags() {
             "- {{id: {id}, conditions: [{{type: file_context, property: {condition}}}], actions: [{{type: pin}}]}}\n"
         );
     }
-    bench.ask(&["apply", &bench.file("p.yaml", &rules)]);
+    bench.run_json(&["apply", &bench.file("p.yaml", &rules)]);
     let matched = |place: &str| {
-        let told = bench.ask(&["explain", place]);
-        let tried = told["rules"].as_array().expect("rules").clone();
+        let explained = bench.run_json(&["explain", place]);
+        let tried = explained["rules"].as_array().expect("rules").clone();
         let is_so = |id: &str| tried.iter().any(|one| one["rule"] == id && one["matched"] == true);
         ["none", "some", "other"].map(is_so)
     };

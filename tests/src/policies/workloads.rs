@@ -2,24 +2,24 @@
 //! that follow from them.
 
 use super::write;
-use crate::content::Content;
-use crate::s3::{Client, encode, whole};
+use crate::content::TestContent;
+use crate::s3::{S3TestClient, encode, full_body};
 use crate::seed::Rng;
-use crate::server::{Server, Setup, runtime};
+use crate::server::{ServerProcess, ServerSetup, runtime};
 use http::Method;
 use serde_json::{Value, json};
 
 /// The bucket at the origin, and the one here.
-const THERE: &str = "lake";
-const HERE: &str = "bound";
+const ORIGIN_BUCKET: &str = "lake";
+const BUCKET: &str = "bound";
 const SHARDS: u64 = 60;
 const LENGTH: usize = 20_000;
 
 /// An origin with a training set and a validation set, and a server with a bucket that is bound to it.
-struct Bench {
-    room: tempfile::TempDir,
-    _origin: Server,
-    setup: Setup,
+struct WorkloadBench {
+    dir: tempfile::TempDir,
+    _origin: ServerProcess,
+    setup: ServerSetup,
 }
 
 fn shard(n: u64) -> String {
@@ -27,57 +27,58 @@ fn shard(n: u64) -> String {
 }
 
 /// Reads an object as a whole, as a process of a workload.
-async fn read(client: &Client, key: &str, name: &str) {
+async fn read(client: &S3TestClient, key: &str, name: &str) {
     let headers = [("x-mlgw-workload", name.to_owned()), ("user-agent", "torch-loader/1".to_owned())];
-    let path = format!("/{HERE}/{}", key.split('/').map(encode).collect::<Vec<_>>().join("/"));
-    let answer = client.call(Method::GET, &path, &headers, whole("")).await.expect("read");
+    let path = format!("/{BUCKET}/{}", key.split('/').map(encode).collect::<Vec<_>>().join("/"));
+    let answer = client.call(Method::GET, &path, &headers, full_body("")).await.expect("read");
     assert_eq!(answer.body.len(), LENGTH);
 }
 
-impl Bench {
+impl WorkloadBench {
     fn new() -> Self {
-        let room = super::room();
-        let origin = Setup::new(room.path().join("origin")).start();
+        let room = super::temp_dir();
+        let origin = ServerSetup::new(room.path().join("origin")).start();
         runtime().block_on(async {
             let there = origin.client();
-            there.create_bucket(THERE).await.expect("made");
+            there.create_bucket(ORIGIN_BUCKET).await.expect("made");
             let val = (0..10).map(|n| format!("val/shard-{n:05}.tar"));
             for (id, key) in (0..SHARDS).map(shard).chain(val).enumerate() {
-                let bytes = Content { id: id as u64, length: LENGTH }.bytes();
-                there.put(THERE, &key, whole(bytes)).await.expect("stored");
+                let bytes = TestContent { id: id as u64, length: LENGTH }.bytes();
+                there.put(ORIGIN_BUCKET, &key, full_body(bytes)).await.expect("stored");
             }
         });
-        let setup = Setup::new(room.path().join("data")).with_upstream("far", origin.s3, THERE, "5s");
-        Self { room, _origin: origin, setup }
+        let setup =
+            ServerSetup::new(room.path().join("data")).with_upstream("far", origin.s3, ORIGIN_BUCKET, "5s");
+        Self { dir: room, _origin: origin, setup }
     }
 
     /// Starts the server for the first time.
-    fn start(&self) -> Server {
+    fn start(&self) -> ServerProcess {
         let server = self.setup.start();
         let (said, status) =
-            self.setup.command(&["bucket", "bind", HERE, "--upstream", "far", "--ttl", "1h"]);
+            self.setup.command(&["bucket", "bind", BUCKET, "--upstream", "far", "--ttl", "1h"]);
         assert_eq!(status, Some(0), "{said}");
         server
     }
 
-    fn say(&self, words: &[&str]) -> (String, Option<i32>) {
+    fn run(&self, words: &[&str]) -> (String, Option<i32>) {
         self.setup.command(words)
     }
 
-    fn ask(&self, words: &[&str]) -> Value {
-        let (said, status) = self.say(&[&["--output", "json"], words].concat());
+    fn run_json(&self, words: &[&str]) -> Value {
+        let (said, status) = self.run(&[&["--output", "json"], words].concat());
         assert_eq!(status, Some(0), "{words:?}: {said}");
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
     fn plan(&self, text: &str) -> String {
-        write(self.room.path(), "plan.yaml", text);
-        self.room.path().join("plan.yaml").display().to_string()
+        write(self.dir.path(), "plan.yaml", text);
+        self.dir.path().join("plan.yaml").display().to_string()
     }
 }
 
 /// Reads epochs, each in a random order of its own.
-async fn train(client: &Client, name: &str, epochs: u64) {
+async fn train(client: &S3TestClient, name: &str, epochs: u64) {
     for epoch in 0..epochs {
         let mut rng = Rng::new(1 + epoch);
         let mut left: Vec<u64> = (0..SHARDS).collect();
@@ -98,25 +99,25 @@ fn facts(explained: &Value) -> impl Fn(&str) -> Option<String> {
 
 #[test]
 fn workloads_show_their_datasets_phase_and_progress() {
-    let bench = Bench::new();
+    let bench = WorkloadBench::new();
     let server = bench.start();
-    let key = format!("s3://{HERE}/{}", shard(7));
-    let before = bench.ask(&["policy", "explain", &key]);
+    let key = format!("s3://{BUCKET}/{}", shard(7));
+    let before = bench.run_json(&["policy", "explain", &key]);
     assert_eq!((facts(&before)("pattern"), facts(&before)("phase")), (None, None));
     assert_eq!(before["kept"], json!({"blocks": 1, "kept": 0, "pinned": 0, "planned": 0}));
-    assert_eq!(bench.ask(&["workload", "list"])["workloads"], json!([]));
+    assert_eq!(bench.run_json(&["workload", "list"])["workloads"], json!([]));
     runtime().block_on(async {
         train(&server.client(), "resnet", 3).await;
         read(&server.client(), &shard(0), "someone").await;
     });
-    let shown = bench.ask(&["workload", "show", "resnet"]);
+    let shown = bench.run_json(&["workload", "show", "resnet"]);
     assert_eq!((&shown["phase"], &shown["active"]), (&"training".into(), &true.into()), "{shown:#}");
     assert_eq!(shown["treatment"]["cache"], "training-aware", "{shown:#}");
     let set = &shown["datasets"][0];
     assert_eq!((&shown["epochs"], &set["passes"]), (&3.into(), &3.into()), "{shown:#}");
     assert_eq!(
         (&set["role"], &set["bucket"], &set["keys"], &set["reads"]),
-        (&"training".into(), &HERE.into(), &"train/shard-#.tar".into(), &(3 * SHARDS).into())
+        (&"training".into(), &BUCKET.into(), &"train/shard-#.tar".into(), &(3 * SHARDS).into())
     );
     assert_eq!(shown["bytes_read"], 3 * SHARDS * LENGTH as u64);
     assert_eq!((&shown["user_agent"], &shown["workers"]), (&"torch-loader/1".into(), &1.into()));
@@ -131,14 +132,14 @@ fn workloads_show_their_datasets_phase_and_progress() {
         "{shown:#}"
     );
     let id = shown["id"].as_str().expect("an id");
-    assert_eq!(bench.ask(&["workload", "show", id])["name"], "resnet");
-    assert_eq!(bench.say(&["workload", "show", "nobody"]).1, Some(1));
-    let list = bench.ask(&["workload", "list"]);
+    assert_eq!(bench.run_json(&["workload", "show", id])["name"], "resnet");
+    assert_eq!(bench.run(&["workload", "show", "nobody"]).1, Some(1));
+    let list = bench.run_json(&["workload", "list"]);
     let names: Vec<&Value> =
         list["workloads"].as_array().expect("workloads").iter().map(|it| &it["name"]).collect();
     assert_eq!(names, ["someone", "resnet"]);
     assert_eq!(
-        bench.ask(&["workload", "list", "--limit", "1"])["workloads"].as_array().map(Vec::len),
+        bench.run_json(&["workload", "list", "--limit", "1"])["workloads"].as_array().map(Vec::len),
         Some(1)
     );
     let totals = &list["totals"];
@@ -146,24 +147,24 @@ fn workloads_show_their_datasets_phase_and_progress() {
         (&totals["workloads"], &totals["active"], &totals["epochs"]),
         (&2.into(), &2.into(), &shown["epochs"])
     );
-    let metrics = bench.say(&["status", "--metrics"]).0;
+    let metrics = bench.run(&["status", "--metrics"]).0;
     assert!(metrics.contains("mlgw_workload_count{phase=\"training\"} 1\n"), "{metrics}");
     assert!(metrics.contains(&format!("mlgw_workload_epochs_total {}\n", shown["epochs"])), "{metrics}");
-    let (said, _) = bench.say(&["workload", "show", "resnet"]);
+    let (said, _) = bench.run(&["workload", "show", "resnet"]);
     for line in ["phase        training since ", "training  s3://bound/train/shard-#.tar"] {
         assert!(said.contains(line), "{line}: {said}");
     }
-    assert!(bench.say(&["workload", "list"]).0.ends_with(" decisions.\n"));
+    assert!(bench.run(&["workload", "list"]).0.ends_with(" decisions.\n"));
     server.stop();
 }
 
 #[test]
 fn explain_shows_the_last_workload_of_the_objects_dataset() {
-    let bench = Bench::new();
+    let bench = WorkloadBench::new();
     let server = bench.start();
     runtime().block_on(train(&server.client(), "resnet", 3));
-    let told = bench.ask(&["policy", "explain", &format!("s3://{HERE}/{}", shard(7))]);
-    let fact = facts(&told);
+    let explained = bench.run_json(&["policy", "explain", &format!("s3://{BUCKET}/{}", shard(7))]);
+    let fact = facts(&explained);
     for (word, value) in [
         ("pattern", "shard-shuffled"),
         ("phase", "training"),
@@ -171,89 +172,89 @@ fn explain_shows_the_last_workload_of_the_objects_dataset() {
         ("dataset", "train/shard-#.tar"),
         ("workers", "1"),
     ] {
-        assert_eq!(fact(word).as_deref(), Some(value), "{word}: {told:#}");
+        assert_eq!(fact(word).as_deref(), Some(value), "{word}: {explained:#}");
     }
     assert!(fact("epoch_count").is_some_and(|epochs| epochs != "0") && fact("recency").is_some());
-    assert_eq!(told["kept"], json!({"blocks": 1, "kept": 1, "pinned": 0, "planned": 0}));
-    let (said, _) = bench.say(&["policy", "explain", &format!("s3://{HERE}/{}", shard(7))]);
+    assert_eq!(explained["kept"], json!({"blocks": 1, "kept": 1, "pinned": 0, "planned": 0}));
+    let (said, _) = bench.run(&["policy", "explain", &format!("s3://{BUCKET}/{}", shard(7))]);
     assert!(said.contains("is kept    1 of 1 blocks, 0 of them pinned, 0 planned\n"), "{said}");
-    let other = bench.ask(&["policy", "explain", &format!("s3://{HERE}/val/shard-00001.tar")]);
+    let other = bench.run_json(&["policy", "explain", &format!("s3://{BUCKET}/val/shard-00001.tar")]);
     assert_eq!((facts(&other)("pattern"), facts(&other)("dataset")), (None, None), "nobody has read of it");
     server.stop();
 }
 
 #[test]
 fn a_plan_applies_to_workloads_of_its_name_and_survives_a_kill() {
-    let bench = Bench::new();
+    let bench = WorkloadBench::new();
     let mut server = bench.start();
-    let file = bench.plan(&format!("version: 1\nbucket: {HERE}\nprefix: train/\nepochs: 4\n"));
-    let put = bench.ask(&["workload", "plan", "put", &file, "--workload", "resnet"]);
+    let file = bench.plan(&format!("version: 1\nbucket: {BUCKET}\nprefix: train/\nepochs: 4\n"));
+    let put = bench.run_json(&["workload", "plan", "put", &file, "--workload", "resnet"]);
     assert_eq!(
         (&put["id"], &put["keys"], &put["trusted"]),
         (&"resnet".into(), &SHARDS.into(), &false.into())
     );
-    let other = bench.plan(&format!("version: 1\nbucket: {HERE}\nkeys: [{}]\n", shard(0)));
-    bench.ask(&["workload", "plan", "put", &other, "--workload", "Another one", "--id", "other"]);
+    let other = bench.plan(&format!("version: 1\nbucket: {BUCKET}\nkeys: [{}]\n", shard(0)));
+    bench.run_json(&["workload", "plan", "put", &other, "--workload", "Another one", "--id", "other"]);
     server.kill();
     let mut server = bench.setup.start();
-    assert_eq!(bench.ask(&["workload", "plan", "show", "resnet"]), put, "as it was told");
-    let in_order = async |client: Client, name: &str| {
+    assert_eq!(bench.run_json(&["workload", "plan", "show", "resnet"]), put, "as it was told");
+    let in_order = async |client: S3TestClient, name: &str| {
         for n in 0..SHARDS {
             read(&client, &shard(n), name).await;
         }
     };
     runtime().block_on(in_order(server.client(), "someone"));
-    assert_eq!(bench.ask(&["workload", "plan", "show", "resnet"])["trusted"], false, "it is not theirs");
+    assert_eq!(bench.run_json(&["workload", "plan", "show", "resnet"])["trusted"], false, "it is not theirs");
     runtime().block_on(in_order(server.client(), "resnet"));
-    let shown = bench.ask(&["workload", "plan", "show", "resnet"]);
+    let shown = bench.run_json(&["workload", "plan", "show", "resnet"]);
     assert_eq!((&shown["trusted"], &shown["reads"]), (&true.into(), &SHARDS.into()), "{shown:#}");
     assert!(shown["epoch"] == 1 || shown["read"] == SHARDS, "{shown:#}");
-    assert_eq!(shown["workloads"], json!([bench.ask(&["workload", "show", "resnet"])["id"]]));
-    let explained = bench.ask(&["policy", "explain", &format!("s3://{HERE}/{}", shard(3))]);
+    assert_eq!(shown["workloads"], json!([bench.run_json(&["workload", "show", "resnet"])["id"]]));
+    let explained = bench.run_json(&["policy", "explain", &format!("s3://{BUCKET}/{}", shard(3))]);
     assert_eq!(explained["kept"]["planned"], 1, "{explained:#}");
-    let list = bench.ask(&["workload", "plan", "show"]);
+    let list = bench.run_json(&["workload", "plan", "show"]);
     let trusted: Vec<_> =
         list["plans"].as_array().expect("plans").iter().map(|plan| (&plan["id"], &plan["trusted"])).collect();
     assert_eq!(trusted, [(&json!("other"), &json!(false)), (&json!("resnet"), &json!(true))]);
-    assert!(bench.say(&["workload", "plan", "show"]).0.contains("resnet  resnet"));
-    let (said, status) = bench.say(&["workload", "plan", "delete", "resnet"]);
+    assert!(bench.run(&["workload", "plan", "show"]).0.contains("resnet  resnet"));
+    let (said, status) = bench.run(&["workload", "plan", "delete", "resnet"]);
     assert!(status == Some(2) && said.contains("--yes"), "{said}");
-    bench.ask(&["workload", "plan", "delete", "resnet", "--yes"]);
+    bench.run_json(&["workload", "plan", "delete", "resnet", "--yes"]);
     server.kill();
     let server = bench.setup.start();
-    assert_eq!(bench.say(&["workload", "plan", "show", "resnet"]).1, Some(1));
-    assert_eq!(bench.ask(&["workload", "plan", "show"])["plans"].as_array().map(Vec::len), Some(1));
+    assert_eq!(bench.run(&["workload", "plan", "show", "resnet"]).1, Some(1));
+    assert_eq!(bench.run_json(&["workload", "plan", "show"])["plans"].as_array().map(Vec::len), Some(1));
     server.stop();
 }
 
 #[test]
 fn a_plan_of_a_local_bucket_uses_catalogue_keys_and_errors_have_positions() {
-    let bench = Bench::new();
+    let bench = WorkloadBench::new();
     let server = bench.start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket("own").await.expect("made");
         for key in ["a", "train/1", "train/2", "train/3", "trainer"] {
-            client.put("own", key, whole("x")).await.expect("stored");
+            client.put("own", key, full_body("x")).await.expect("stored");
         }
         client.delete("own", "train/2").await.expect("deleted");
     });
     let file = bench.plan(
         "version: 1\nbucket: own\nprefix: train/\nsampler: torch_distributed\nseed: 3\nepochs: 2\nranks: 2\n",
     );
-    let put = bench.ask(&["workload", "plan", "put", &file, "--workload", "w"]);
+    let put = bench.run_json(&["workload", "plan", "put", &file, "--workload", "w"]);
     assert_eq!(
         (&put["keys"], &put["sampler"], &put["ranks"]),
         (&2.into(), &"torch_distributed".into(), &2.into())
     );
     let file = bench.plan("version: 1\nbucket: own\nprefix: train/\nsampler: torch_distribted\n");
-    let (said, status) = bench.say(&["workload", "plan", "put", &file, "--workload", "w"]);
+    let (said, status) = bench.run(&["workload", "plan", "put", &file, "--workload", "w"]);
     let expected = format!(
         "mlgw: {file} is wrong:\n{file}:4:10: sampler: \"torch_distribted\" is no sampler; did you mean"
     );
     assert!(status == Some(1) && said.starts_with(&expected), "{said}");
-    assert_eq!(bench.ask(&["workload", "plan", "show", "w"]), put, "the one before holds");
-    let (said, status) = bench.say(&["workload", "plan", "put", &file, "--workload", "Its Name"]);
+    assert_eq!(bench.run_json(&["workload", "plan", "show", "w"]), put, "the one before holds");
+    let (said, status) = bench.run(&["workload", "plan", "put", &file, "--workload", "Its Name"]);
     assert!(status == Some(4) && said.contains("no id of a plan"), "{said}");
     server.stop();
 }

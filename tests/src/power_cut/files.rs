@@ -1,23 +1,23 @@
 //! The data of one file: the durable bytes, and the changes that are still undecided.
 
-use super::{Cut, Style};
+use super::{CutStyle, PowerCut};
 use crate::disk::FileImage;
-use crate::recording::{Event, Ino};
+use crate::recording::{DiskEvent, Ino};
 use crate::seed::Rng;
 
 const SECTOR_BYTES: usize = 512;
 
 /// A file under the model.
 #[derive(Default)]
-pub(super) struct Data<'a> {
+pub(super) struct PendingFile<'a> {
     durable: FileImage,
-    pending: Vec<&'a Event>,
+    pending: Vec<&'a DiskEvent>,
     /// Number of random decisions so far, so that a second decision on one file does not repeat the first.
-    settled: u64,
+    decisions: u64,
 }
 
-impl<'a> Data<'a> {
-    pub(super) fn change(&mut self, event: &'a Event) {
+impl<'a> PendingFile<'a> {
+    pub(super) fn add_change(&mut self, event: &'a DiskEvent) {
         self.pending.push(event);
     }
 
@@ -28,15 +28,15 @@ impl<'a> Data<'a> {
     }
 
     /// Decides every unsynced change at random.
-    pub(super) fn settle(&mut self, cut: Cut, ino: Ino) {
-        let style = cut.style.of(cut.seed, ino);
-        let mut rng = Rng::new(cut.seed).fork(ino).fork(self.settled);
-        self.settled += 1;
+    pub(super) fn resolve_pending(&mut self, cut: PowerCut, ino: Ino) {
+        let style = cut.style.for_inode(cut.seed, ino);
+        let mut rng = Rng::new(cut.seed).fork(ino).fork(self.decisions);
+        self.decisions += 1;
         for event in std::mem::take(&mut self.pending) {
             match fate(style, &mut rng) {
-                Fate::Kept => apply(&mut self.durable, event),
-                Fate::Dropped => drop_write(&mut self.durable, event, &mut rng),
-                Fate::Torn => tear(&mut self.durable, event, &mut rng),
+                WriteFate::Kept => apply(&mut self.durable, event),
+                WriteFate::Dropped => drop_write(&mut self.durable, event, &mut rng),
+                WriteFate::Torn => tear(&mut self.durable, event, &mut rng),
             }
         }
     }
@@ -46,37 +46,37 @@ impl<'a> Data<'a> {
     }
 }
 
-enum Fate {
+enum WriteFate {
     Kept,
     Dropped,
     Torn,
 }
 
-fn fate(style: Style, rng: &mut Rng) -> Fate {
+fn fate(style: CutStyle, rng: &mut Rng) -> WriteFate {
     match style {
-        Style::LoseAll | Style::LoseData => Fate::Dropped,
-        Style::KeepAll | Style::LoseNames => Fate::Kept,
-        Style::Torn => Fate::Torn,
-        Style::Mixed | Style::PerFile => match rng.below(3) {
-            0 => Fate::Kept,
-            1 => Fate::Dropped,
-            _ => Fate::Torn,
+        CutStyle::DropAll | CutStyle::DropData => WriteFate::Dropped,
+        CutStyle::KeepAll | CutStyle::DropNames => WriteFate::Kept,
+        CutStyle::Torn => WriteFate::Torn,
+        CutStyle::Mixed | CutStyle::PerFile => match rng.below(3) {
+            0 => WriteFate::Kept,
+            1 => WriteFate::Dropped,
+            _ => WriteFate::Torn,
         },
     }
 }
 
-fn apply(image: &mut FileImage, event: &Event) {
+fn apply(image: &mut FileImage, event: &DiskEvent) {
     match event {
-        Event::Write { offset, data, .. } => image.write(*offset, data),
-        Event::Resize { bytes, .. } => image.resize(*bytes),
-        Event::Zero { offset, bytes, .. } => image.zero(*offset, *bytes),
+        DiskEvent::Write { offset, data, .. } => image.write(*offset, data),
+        DiskEvent::Resize { bytes, .. } => image.resize(*bytes),
+        DiskEvent::Zero { offset, bytes, .. } => image.zero(*offset, *bytes),
         other => unreachable!("{other:?} does not change data"),
     }
 }
 
 /// Drops a write. The size may have reached the disk without the data: blocks allocated, never written.
-fn drop_write(image: &mut FileImage, event: &Event, rng: &mut Rng) {
-    if let Event::Write { offset, data, .. } = event
+fn drop_write(image: &mut FileImage, event: &DiskEvent, rng: &mut Rng) {
+    if let DiskEvent::Write { offset, data, .. } = event
         && rng.chance(1, 4)
     {
         image.grow(offset + data.len() as u64);
@@ -84,8 +84,8 @@ fn drop_write(image: &mut FileImage, event: &Event, rng: &mut Rng) {
 }
 
 /// Tears a write: each sector of the file that it touches is kept or not; a size change is kept or not.
-fn tear(image: &mut FileImage, event: &Event, rng: &mut Rng) {
-    let Event::Write { offset, data, .. } = event else {
+fn tear(image: &mut FileImage, event: &DiskEvent, rng: &mut Rng) {
+    let DiskEvent::Write { offset, data, .. } = event else {
         if rng.chance(1, 2) {
             apply(image, event);
         }

@@ -3,28 +3,28 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::{Cut, Style};
-use crate::recording::{Event, Ino, ROOT};
+use super::{CutStyle, PowerCut};
+use crate::recording::{DiskEvent, Ino, ROOT};
 use crate::seed::Rng;
 
 /// The entries of every directory.
-pub(super) type Directories = HashMap<Ino, BTreeMap<Arc<str>, Ino>>;
+pub(super) type DirectoryEntries = HashMap<Ino, BTreeMap<Arc<str>, Ino>>;
 
 /// All directories under the model.
 #[derive(Default)]
-pub(super) struct Names<'a> {
-    durable: Directories,
-    pending: Vec<&'a Event>,
+pub(super) struct PendingNames<'a> {
+    durable: DirectoryEntries,
+    pending: Vec<&'a DiskEvent>,
 }
 
-impl<'a> Names<'a> {
-    pub(super) fn change(&mut self, event: &'a Event) {
+impl<'a> PendingNames<'a> {
+    pub(super) fn add_change(&mut self, event: &'a DiskEvent) {
         self.pending.push(event);
     }
 
     pub(super) fn sync(&mut self, dir: Ino) {
         for event in std::mem::take(&mut self.pending) {
-            if home(event) == dir {
+            if directory_of(event) == dir {
                 apply(&mut self.durable, event);
             } else {
                 self.pending.push(event);
@@ -33,21 +33,21 @@ impl<'a> Names<'a> {
     }
 
     /// Decides every unsynced change at random, in the order of the changes.
-    pub(super) fn settle(mut self, cut: Cut) -> Directories {
+    pub(super) fn resolve_pending(mut self, cut: PowerCut) -> DirectoryEntries {
         let pending = std::mem::take(&mut self.pending);
         let mut kept: Vec<bool> = pending
             .iter()
             .enumerate()
             .map(|(index, event)| {
                 let mut rng = Rng::new(cut.seed).fork(index as u64 ^ 0x6e61_6d65);
-                match cut.style.of(cut.seed, home(event)) {
-                    Style::LoseAll | Style::LoseNames => false,
-                    Style::KeepAll | Style::LoseData => true,
-                    Style::Mixed | Style::Torn | Style::PerFile => rng.chance(1, 2),
+                match cut.style.for_inode(cut.seed, directory_of(event)) {
+                    CutStyle::DropAll | CutStyle::DropNames => false,
+                    CutStyle::KeepAll | CutStyle::DropData => true,
+                    CutStyle::Mixed | CutStyle::Torn | CutStyle::PerFile => rng.chance(1, 2),
                 }
             })
             .collect();
-        hold_back_renames(&pending, &mut kept);
+        keep_changes_before_renames(&pending, &mut kept);
         for (event, kept) in pending.into_iter().zip(kept) {
             if kept {
                 apply(&mut self.durable, event);
@@ -63,11 +63,11 @@ impl<'a> Names<'a> {
 /// RocksDB creates a MANIFEST, syncs its data, renames CURRENT over to name it, and only then syncs the
 /// directory: it relies on the rename not overtaking the creation. Journaling file systems (ext4, XFS, btrfs,
 /// F2FS) guarantee exactly this, so the model does too; no other order is guaranteed.
-fn hold_back_renames(pending: &[&Event], kept: &mut [bool]) {
+fn keep_changes_before_renames(pending: &[&DiskEvent], kept: &mut [bool]) {
     for index in (0..pending.len()).rev() {
-        if kept[index] && matches!(pending[index], Event::Rename { .. }) {
+        if kept[index] && matches!(pending[index], DiskEvent::Rename { .. }) {
             for earlier in 0..index {
-                if home(pending[earlier]) == home(pending[index]) {
+                if directory_of(pending[earlier]) == directory_of(pending[index]) {
                     kept[earlier] = true;
                 }
             }
@@ -76,22 +76,22 @@ fn hold_back_renames(pending: &[&Event], kept: &mut [bool]) {
 }
 
 /// The directory whose sync makes the change durable.
-fn home(event: &Event) -> Ino {
+fn directory_of(event: &DiskEvent) -> Ino {
     match event {
-        Event::Name { dir, .. } | Event::Unname { dir, .. } => *dir,
-        Event::Rename { to, .. } => to.0,
+        DiskEvent::AddName { dir, .. } | DiskEvent::RemoveName { dir, .. } => *dir,
+        DiskEvent::Rename { to, .. } => to.0,
         other => unreachable!("{other:?} does not change names"),
     }
 }
 
-fn apply(directories: &mut Directories, event: &Event) {
+fn apply(directories: &mut DirectoryEntries, event: &DiskEvent) {
     match event {
-        Event::Name { dir, name, ino } => {
+        DiskEvent::AddName { dir, name, ino } => {
             directories.entry(*dir).or_default().insert(name.clone(), *ino);
         }
-        Event::Unname { dir, name, ino } => forget(directories, *dir, name, *ino),
-        Event::Rename { from, to, ino } => {
-            forget(directories, from.0, &from.1, *ino);
+        DiskEvent::RemoveName { dir, name, ino } => remove_name(directories, *dir, name, *ino),
+        DiskEvent::Rename { from, to, ino } => {
+            remove_name(directories, from.0, &from.1, *ino);
             directories.entry(to.0).or_default().insert(to.1.clone(), *ino);
         }
         other => unreachable!("{other:?} does not change names"),
@@ -99,7 +99,7 @@ fn apply(directories: &mut Directories, event: &Event) {
 }
 
 /// Removes a name if it still refers to this inode: a later file of the same name stays.
-fn forget(directories: &mut Directories, dir: Ino, name: &str, ino: Ino) {
+fn remove_name(directories: &mut DirectoryEntries, dir: Ino, name: &str, ino: Ino) {
     let entries = directories.entry(dir).or_default();
     if entries.get(name) == Some(&ino) {
         entries.remove(name);

@@ -2,27 +2,27 @@
 
 use std::collections::BTreeSet;
 
-use super::{Cut, NONE_IGNORED, Style, Tree, leave};
+use super::{CrashTree, CutStyle, NO_SYNCS_IGNORED, PowerCut, crash_state};
 use crate::disk::Disk;
-use crate::recording::{Ino, ROOT, Recording, Shape};
+use crate::recording::{Ino, InodeShape, ROOT, Recording};
 
-const FILE: Shape = Shape { directory: false, mode: 0o644 };
-const DIRECTORY: Shape = Shape { directory: true, mode: 0o755 };
+const FILE: InodeShape = InodeShape { directory: false, mode: 0o644 };
+const DIRECTORY: InodeShape = InodeShape { directory: true, mode: 0o755 };
 
-fn at_end(recording: &Recording, style: Style, seed: u64) -> Tree {
-    leave(recording, Cut { at: recording.position(), style, seed }, NONE_IGNORED)
+fn at_end(recording: &Recording, style: CutStyle, seed: u64) -> CrashTree {
+    crash_state(recording, PowerCut { at: recording.position(), style, seed }, NO_SYNCS_IGNORED)
 }
 
 /// All contents of `path` over many seeds; `None` where it is missing.
 fn outcomes(disk: &Disk, path: &str) -> BTreeSet<Option<Vec<u8>>> {
     let content = |seed| {
-        let tree = at_end(disk.recording(), Style::Mixed, seed);
+        let tree = at_end(disk.recording(), CutStyle::Mixed, seed);
         tree.paths().get(path).map(|image| image.as_ref().expect("a file").read(0, 1 << 20))
     };
     (0..400).map(content).collect()
 }
 
-fn file(disk: &mut Disk, dir: Ino, name: &str, data: &[u8]) -> Ino {
+fn create_file(disk: &mut Disk, dir: Ino, name: &str, data: &[u8]) -> Ino {
     let ino = disk.create(dir, name, FILE).expect("new");
     disk.write(ino, 0, data).expect("written");
     ino
@@ -31,7 +31,7 @@ fn file(disk: &mut Disk, dir: Ino, name: &str, data: &[u8]) -> Ino {
 #[test]
 fn a_synced_file_in_a_synced_directory_survives_every_cut() {
     let mut disk = Disk::new();
-    let ino = file(&mut disk, ROOT, "a", b"hello");
+    let ino = create_file(&mut disk, ROOT, "a", b"hello");
     disk.sync(ino).expect("synced");
     disk.sync_names(ROOT).expect("synced");
     assert_eq!(outcomes(&disk, "a"), BTreeSet::from([Some(b"hello".to_vec())]));
@@ -40,7 +40,7 @@ fn a_synced_file_in_a_synced_directory_survives_every_cut() {
 #[test]
 fn a_synced_file_whose_directory_was_not_synced_may_be_gone_but_never_torn() {
     let mut disk = Disk::new();
-    let ino = file(&mut disk, ROOT, "a", b"hello");
+    let ino = create_file(&mut disk, ROOT, "a", b"hello");
     disk.sync(ino).expect("synced");
     assert_eq!(outcomes(&disk, "a"), BTreeSet::from([None, Some(b"hello".to_vec())]));
 }
@@ -48,7 +48,7 @@ fn a_synced_file_whose_directory_was_not_synced_may_be_gone_but_never_torn() {
 #[test]
 fn an_unsynced_write_is_kept_dropped_or_torn_at_sectors() {
     let mut disk = Disk::new();
-    let ino = file(&mut disk, ROOT, "a", &[1; 1024]);
+    let ino = create_file(&mut disk, ROOT, "a", &[1; 1024]);
     disk.sync(ino).expect("synced");
     disk.sync_names(ROOT).expect("synced");
     disk.write(ino, 256, &[2; 512]).expect("written");
@@ -65,10 +65,10 @@ fn an_unsynced_write_is_kept_dropped_or_torn_at_sectors() {
 #[test]
 fn a_rename_leaves_the_old_file_or_the_new_one_and_never_neither() {
     let mut disk = Disk::new();
-    let old = file(&mut disk, ROOT, "current", b"old");
+    let old = create_file(&mut disk, ROOT, "current", b"old");
     disk.sync(old).expect("synced");
     disk.sync_names(ROOT).expect("synced");
-    let new = file(&mut disk, ROOT, "temporary", b"new");
+    let new = create_file(&mut disk, ROOT, "temporary", b"new");
     disk.sync(new).expect("synced");
     disk.rename((ROOT, "temporary"), (ROOT, "current")).expect("renamed");
     let expected = BTreeSet::from([Some(b"old".to_vec()), Some(b"new".to_vec())]);
@@ -81,13 +81,13 @@ fn a_rename_leaves_the_old_file_or_the_new_one_and_never_neither() {
 #[test]
 fn a_rename_never_overtakes_earlier_changes_of_its_directory() {
     let mut disk = Disk::new();
-    let target = file(&mut disk, ROOT, "manifest", b"m");
+    let target = create_file(&mut disk, ROOT, "manifest", b"m");
     disk.sync(target).expect("synced");
-    let temporary = file(&mut disk, ROOT, "temporary", b"manifest");
+    let temporary = create_file(&mut disk, ROOT, "temporary", b"manifest");
     disk.sync(temporary).expect("synced");
     disk.rename((ROOT, "temporary"), (ROOT, "current")).expect("renamed");
     for seed in 0..400 {
-        let paths = at_end(disk.recording(), Style::Mixed, seed).paths();
+        let paths = at_end(disk.recording(), CutStyle::Mixed, seed).paths();
         assert!(!paths.contains_key("current") || paths.contains_key("manifest"), "seed {seed}");
     }
 }
@@ -95,7 +95,7 @@ fn a_rename_never_overtakes_earlier_changes_of_its_directory() {
 #[test]
 fn an_unlinked_name_can_come_back_until_its_directory_is_synced() {
     let mut disk = Disk::new();
-    let ino = file(&mut disk, ROOT, "a", b"x");
+    let ino = create_file(&mut disk, ROOT, "a", b"x");
     disk.sync(ino).expect("synced");
     disk.sync_names(ROOT).expect("synced");
     disk.remove(ROOT, "a", false).expect("removed");
@@ -108,7 +108,7 @@ fn an_unlinked_name_can_come_back_until_its_directory_is_synced() {
 fn a_directory_without_a_durable_name_takes_synced_files_along() {
     let mut disk = Disk::new();
     let dir = disk.create(ROOT, "d", DIRECTORY).expect("made");
-    let ino = file(&mut disk, dir, "a", b"x");
+    let ino = create_file(&mut disk, dir, "a", b"x");
     disk.sync(ino).expect("synced");
     disk.sync_names(dir).expect("synced");
     assert_eq!(outcomes(&disk, "d/a"), BTreeSet::from([None, Some(b"x".to_vec())]));
@@ -119,28 +119,29 @@ fn a_directory_without_a_durable_name_takes_synced_files_along() {
 #[test]
 fn a_sync_after_a_failed_one_does_not_restore_the_forgotten_pages() {
     let mut disk = Disk::new();
-    let ino = file(&mut disk, ROOT, "a", b"x");
+    let ino = create_file(&mut disk, ROOT, "a", b"x");
     disk.sync(ino).expect("synced");
     disk.sync_names(ROOT).expect("synced");
     disk.write(ino, 0, b"y").expect("written");
-    disk.fail_once(crate::disk::Fault { call: crate::disk::Call::Sync, matches: |_| true, skip: 0 });
+    disk.fail_once(crate::disk::DiskFault { call: crate::disk::DiskCall::Sync, matches: |_| true, skip: 0 });
     assert_eq!(disk.sync(ino), Err(libc::EIO));
     disk.sync(ino).expect("the second one answers well");
     let kept = BTreeSet::from([Some(b"x".to_vec()), Some(b"y".to_vec())]);
     assert_eq!(outcomes(&disk, "a"), kept);
-    assert_eq!(disk.failed(), ["a"]);
+    assert_eq!(disk.failed_paths(), ["a"]);
 }
 
 #[test]
 fn an_ignored_class_of_syncs_makes_nothing_durable() {
     let mut disk = Disk::new();
-    let ino = file(&mut disk, ROOT, "a", b"x");
+    let ino = create_file(&mut disk, ROOT, "a", b"x");
     disk.sync(ino).expect("synced");
     disk.sync_names(ROOT).expect("synced");
-    let cut = Cut { at: disk.recording().position(), style: Style::LoseAll, seed: 1 };
-    let without_names = leave(disk.recording(), cut, |_, names| names).paths();
+    let cut = PowerCut { at: disk.recording().position(), style: CutStyle::DropAll, seed: 1 };
+    let without_names = crash_state(disk.recording(), cut, |_, names| names).paths();
     assert!(without_names.is_empty());
-    let without_data = leave(disk.recording(), Cut { seed: 2, ..cut }, |path, names| !names && path == "a");
+    let without_data =
+        crash_state(disk.recording(), PowerCut { seed: 2, ..cut }, |path, names| !names && path == "a");
     assert_ne!(without_data.paths()["a"].as_ref().expect("a file").read(0, 10), b"x");
 }
 
@@ -148,7 +149,7 @@ fn an_ignored_class_of_syncs_makes_nothing_durable() {
 fn a_cut_is_decided_by_its_seed_and_position_alone() {
     let mut disk = Disk::new();
     for n in 0..20 {
-        let ino = file(&mut disk, ROOT, &format!("f{n}"), &[n; 3000]);
+        let ino = create_file(&mut disk, ROOT, &format!("f{n}"), &[n; 3000]);
         if n % 3 == 0 {
             disk.sync(ino).expect("synced");
         }
@@ -156,10 +157,10 @@ fn a_cut_is_decided_by_its_seed_and_position_alone() {
     let recording = disk.recording();
     for seed in 0..50 {
         for at in [0, 7, recording.position()] {
-            let cut = Cut { at, style: Style::PerFile, seed };
+            let cut = PowerCut { at, style: CutStyle::PerFile, seed };
             assert_eq!(
-                leave(recording, cut, NONE_IGNORED).paths(),
-                leave(recording, cut, NONE_IGNORED).paths()
+                crash_state(recording, cut, NO_SYNCS_IGNORED).paths(),
+                crash_state(recording, cut, NO_SYNCS_IGNORED).paths()
             );
         }
     }
@@ -169,10 +170,10 @@ fn a_cut_is_decided_by_its_seed_and_position_alone() {
 fn a_state_written_out_has_the_names_bytes_and_links_of_the_model() {
     let mut disk = Disk::new();
     let dir = disk.create(ROOT, "d", DIRECTORY).expect("made");
-    let ino = file(&mut disk, dir, "a", b"hello");
+    let ino = create_file(&mut disk, dir, "a", b"hello");
     disk.allocate(ino, (0, 4096), false, false).expect("allocated");
     disk.link(ino, ROOT, "b").expect("linked");
-    let tree = at_end(disk.recording(), Style::KeepAll, 0);
+    let tree = at_end(disk.recording(), CutStyle::KeepAll, 0);
     let out = tempfile::tempdir().expect("a directory");
     tree.write_to(out.path()).expect("written");
     let bytes = std::fs::read(out.path().join("b")).expect("there");
@@ -185,11 +186,11 @@ fn a_state_written_out_has_the_names_bytes_and_links_of_the_model() {
 fn a_disk_can_begin_with_the_state_that_a_cut_left_of_another() {
     let mut disk = Disk::new();
     let dir = disk.create(ROOT, "d", DIRECTORY).expect("made");
-    let ino = file(&mut disk, dir, "a", b"hello");
+    let ino = create_file(&mut disk, dir, "a", b"hello");
     disk.allocate(ino, (0, 4096), false, false).expect("allocated");
     disk.link(ino, ROOT, "b").expect("linked");
-    let left = at_end(disk.recording(), Style::KeepAll, 0);
-    let next = Disk::holding(&left);
-    let lost = at_end(next.recording(), Style::LoseAll, 1);
+    let left = at_end(disk.recording(), CutStyle::KeepAll, 0);
+    let next = Disk::from_tree(&left);
+    let lost = at_end(next.recording(), CutStyle::DropAll, 1);
     assert_eq!(lost.paths(), left.paths());
 }

@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk::FileImage;
-use crate::recording::{Ino, ROOT, Shape};
+use crate::recording::{Ino, InodeShape, ROOT};
 
 /// Names and bytes that a power cut left.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct CrashTree {
     pub(crate) files: HashMap<Ino, FileImage>,
     pub(crate) directories: HashMap<Ino, BTreeMap<Arc<str>, Ino>>,
-    pub(crate) shapes: HashMap<Ino, Shape>,
+    pub(crate) shapes: HashMap<Ino, InodeShape>,
 }
 
-impl Tree {
+impl CrashTree {
     /// Every path with its bytes (`None` for a directory), for comparisons in the model's own tests.
     pub(crate) fn paths(&self) -> BTreeMap<String, Option<FileImage>> {
         let mut out = BTreeMap::new();
-        self.walk(ROOT, "", &mut |path, ino| {
+        self.visit_entries(ROOT, "", &mut |path, ino| {
             let image = (!self.shape(ino).directory).then(|| self.image(ino));
             out.insert(path.to_owned(), image);
         });
@@ -33,7 +33,7 @@ impl Tree {
     pub(crate) fn write_to(&self, root: &Path) -> std::io::Result<()> {
         let mut first: HashMap<Ino, PathBuf> = HashMap::new();
         let mut result = Ok(());
-        self.walk(ROOT, "", &mut |path, ino| {
+        self.visit_entries(ROOT, "", &mut |path, ino| {
             if result.is_ok() {
                 result = self.write_one(&root.join(path), ino, &mut first);
             }
@@ -60,18 +60,18 @@ impl Tree {
         Ok(())
     }
 
-    fn walk(&self, dir: Ino, prefix: &str, visit: &mut dyn FnMut(&str, Ino)) {
+    fn visit_entries(&self, dir: Ino, prefix: &str, visit: &mut dyn FnMut(&str, Ino)) {
         let Some(names) = self.directories.get(&dir) else { return };
         for (name, ino) in names {
             let path = if prefix.is_empty() { name.to_string() } else { format!("{prefix}/{name}") };
             visit(&path, *ino);
             if self.shape(*ino).directory {
-                self.walk(*ino, &path, visit);
+                self.visit_entries(*ino, &path, visit);
             }
         }
     }
 
-    fn shape(&self, ino: Ino) -> Shape {
+    fn shape(&self, ino: Ino) -> InodeShape {
         *self.shapes.get(&ino).expect("every inode was recorded with its shape")
     }
 

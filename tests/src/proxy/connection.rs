@@ -14,67 +14,69 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::Shared;
-use super::answer::{Answer, Answered, error_answer};
-use super::book::Entry;
-use super::head::Head;
-use super::relay::{End, Mark, Passage, drop_body};
+use super::ProxyState;
+use super::answer::{ResponseOutcome, ResponseRelay, error_answer};
+use super::head::MessageHead;
+use super::relay::{BodyRelay, FaultMark, RelayEnd, drop_body};
 use super::rule::Fault;
-use super::shape::{Lane, Way};
-use super::source::Peer;
+use super::shape::{Direction, RateLane};
+use super::source::ProxyPeer;
+use super::traffic::RequestEntry;
 
 /// Time for which a client that still sends may read its response. Closing while it sends would discard
 /// response bytes that it has not read yet.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The step after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum NextStep {
     /// Another request.
     Request,
     Close,
     /// Close, but the client still sends and must be able to read its response.
-    LetRead,
+    Linger,
 }
 
 pub(super) struct Connection {
-    client: Peer,
+    client: ProxyPeer,
     /// Connected for the first request that needs it.
-    origin: Option<Peer>,
-    requests: Lane,
-    answers: Lane,
-    shared: Arc<Shared>,
+    origin: Option<ProxyPeer>,
+    requests: RateLane,
+    answers: RateLane,
+    shared: Arc<ProxyState>,
 }
 
 impl Connection {
-    pub(super) fn new(client: TcpStream, shared: Arc<Shared>) -> io::Result<Self> {
-        let (requests, answers) = (Lane::new(Way::Request), Lane::new(Way::Answer));
-        Ok(Self { client: Peer::new(client)?, origin: None, requests, answers, shared })
+    pub(super) fn new(client: TcpStream, shared: Arc<ProxyState>) -> io::Result<Self> {
+        let (requests, answers) = (RateLane::new(Direction::Request), RateLane::new(Direction::Answer));
+        Ok(Self { client: ProxyPeer::new(client)?, origin: None, requests, answers, shared })
     }
 
     /// Serves the connection until one of the two sides or a fault closes it.
     pub(super) async fn serve(mut self) {
         loop {
             match self.exchange().await {
-                Ok(Next::Request) => {}
-                Ok(Next::LetRead) => return linger(&mut self.client).await,
-                Ok(Next::Close) | Err(_) => return,
+                Ok(NextStep::Request) => {}
+                Ok(NextStep::Linger) => return linger(&mut self.client).await,
+                Ok(NextStep::Close) | Err(_) => return,
             }
         }
     }
 
-    async fn exchange(&mut self) -> io::Result<Next> {
-        let Some(request) = self.next_request().await? else { return Ok(Next::Close) };
+    async fn exchange(&mut self) -> io::Result<NextStep> {
+        let Some(request) = self.next_request().await? else { return Ok(NextStep::Close) };
         let fired = self.shared.rules().for_request(&request);
-        let entry = self.shared.book.open(&request, fired.as_ref().map(|(rule, _)| *rule));
+        let entry = self.shared.traffic.begin_request(&request, fired.as_ref().map(|(rule, _)| *rule));
         let fault = fired.map(|(_, fault)| fault);
         if fault == Some(Fault::Refuse) {
-            return Ok(Next::Close);
+            return Ok(NextStep::Close);
         }
         self.delay(fault.as_ref()).await;
         match fault {
-            Some(Fault::Status { status, code }) => self.answer_itself(&request, status, &code, &entry).await,
-            fault => self.pass_on(&request, fault.as_ref(), &entry).await,
+            Some(Fault::Status { status, code }) => {
+                self.respond_locally(&request, status, &code, &entry).await
+            }
+            fault => self.forward(&request, fault.as_ref(), &entry).await,
         }
     }
 
@@ -88,7 +90,7 @@ impl Connection {
     }
 
     /// The next request; `None` if no request can follow, because the client or the origin closed.
-    async fn next_request(&mut self) -> io::Result<Option<Head>> {
+    async fn next_request(&mut self) -> io::Result<Option<MessageHead>> {
         if let (true, Some(origin)) = (self.client.from.bytes().is_empty(), &mut self.origin) {
             tokio::select! {
                 biased;
@@ -100,104 +102,110 @@ impl Connection {
         self.client.from.head().await
     }
 
-    async fn answer_itself(
+    async fn respond_locally(
         &mut self,
-        request: &Head,
+        request: &MessageHead,
         status: u16,
         code: &str,
-        entry: &Entry,
-    ) -> io::Result<Next> {
+        entry: &RequestEntry,
+    ) -> io::Result<NextStep> {
         let mut body = request.request_framing()?;
         // A client that waits for 100 Continue has not sent its body yet, and may never do.
-        let waits = request.expects_leave() && !body.is_done();
-        if !waits {
+        let waits_for_continue = request.expects_continue() && !body.is_done();
+        if !waits_for_continue {
             let bytes = drop_body(&mut self.client.from, &mut body).await?;
-            entry.bytes(Way::Request, bytes);
+            entry.bytes(Direction::Request, bytes);
         }
-        let stays = request.request_keeps_alive() && !waits;
+        let stays = request.request_keeps_alive() && !waits_for_continue;
         entry.status(status);
         entry.end();
         let answer = error_answer(&request.method(), status, code, stays);
         self.client.to.write_all(answer.as_bytes()).await?;
-        Ok(match (stays, waits) {
-            (true, _) => Next::Request,
-            (false, true) => Next::LetRead,
-            (false, false) => Next::Close,
+        Ok(match (stays, waits_for_continue) {
+            (true, _) => NextStep::Request,
+            (false, true) => NextStep::Linger,
+            (false, false) => NextStep::Close,
         })
     }
 
-    async fn pass_on(&mut self, request: &Head, fault: Option<&Fault>, entry: &Entry) -> io::Result<Next> {
+    async fn forward(
+        &mut self,
+        request: &MessageHead,
+        fault: Option<&Fault>,
+        entry: &RequestEntry,
+    ) -> io::Result<NextStep> {
         let mut origin = match self.origin.take() {
             Some(origin) => origin,
-            None => Peer::new(TcpStream::connect(self.shared.origin()).await?)?,
+            None => ProxyPeer::new(TcpStream::connect(self.shared.origin()).await?)?,
         };
-        let (next, origin_stays) = self.both_ways(&mut origin, request, fault, entry).await?;
-        if origin_stays {
+        let (next, origin_reusable) = self.relay_exchange(&mut origin, request, fault, entry).await?;
+        if origin_reusable {
             self.origin = Some(origin);
         }
         Ok(next)
     }
 
     /// Passes request and response. Returns the next step, and true if the origin's connection may be reused.
-    async fn both_ways(
+    async fn relay_exchange(
         &mut self,
-        origin: &mut Peer,
-        request: &Head,
+        origin: &mut ProxyPeer,
+        request: &MessageHead,
         fault: Option<&Fault>,
-        entry: &Entry,
-    ) -> io::Result<(Next, bool)> {
+        entry: &RequestEntry,
+    ) -> io::Result<(NextStep, bool)> {
         let (framing, head) = (request.request_framing()?, request.clone().into_bytes());
-        let mark = if let Some(Fault::CutRequest { after }) = fault { Some(Mark::Cut(*after)) } else { None };
+        let mark =
+            if let Some(Fault::CutRequest { after }) = fault { Some(FaultMark::Cut(*after)) } else { None };
         let shaper = &self.shared.shaper;
         let (from, to, lane) = (&mut origin.from, &mut self.client.to, &mut self.answers);
-        let mut answer = pin!(Answer { request, fault, from, to, lane, shaper, entry }.run());
-        let met = {
+        let mut answer = pin!(ResponseRelay { request, fault, from, to, lane, shaper, entry }.run());
+        let first_end = {
             let (from, to, lane) = (&mut self.client.from, &mut origin.to, &mut self.requests);
-            let mut sending = pin!(Passage { from, to, head, framing, mark, lane, shaper, entry }.run());
+            let mut sending = pin!(BodyRelay { from, to, head, framing, mark, lane, shaper, entry }.run());
             tokio::select! {
                 biased;
-                sent = &mut sending => Met::SentFirst(sent),
+                sent = &mut sending => FirstEnd::SentFirst(sent),
                 answered = &mut answer => match answered? {
-                    answered if answered.wants_the_rest(request) => Met::AnsweredFirst(sending.await, answered),
-                    _ => return Ok((Next::LetRead, false)),
+                    answered if answered.needs_rest_of_body(request) => FirstEnd::AnsweredFirst(sending.await, answered),
+                    _ => return Ok((NextStep::Linger, false)),
                 },
             }
         };
-        match met {
-            Met::SentFirst(End::Whole) => tokio::select! {
+        match first_end {
+            FirstEnd::SentFirst(RelayEnd::Whole) => tokio::select! {
                 biased;
-                answered = &mut answer => answered.map(next),
-                () = self.client.from.hung_up() => Ok((Next::Close, false)),
+                answered = &mut answer => answered.map(next_step),
+                () = self.client.from.closed() => Ok((NextStep::Close, false)),
             },
             // The origin may have sent a response before it closed.
-            Met::SentFirst(End::ReceiverGone(_)) => answer.await.map(|_| (Next::LetRead, false)),
-            Met::SentFirst(End::Cut | End::SenderGone(_)) => Ok((Next::Close, false)),
-            Met::AnsweredFirst(End::Whole, answered) => Ok(next(answered)),
-            Met::AnsweredFirst(_, _) => Ok((Next::LetRead, false)),
+            FirstEnd::SentFirst(RelayEnd::ReceiverGone(_)) => answer.await.map(|_| (NextStep::Linger, false)),
+            FirstEnd::SentFirst(RelayEnd::Cut | RelayEnd::SenderGone(_)) => Ok((NextStep::Close, false)),
+            FirstEnd::AnsweredFirst(RelayEnd::Whole, answered) => Ok(next_step(answered)),
+            FirstEnd::AnsweredFirst(_, _) => Ok((NextStep::Linger, false)),
         }
     }
 }
 
 /// The direction of an exchange that ended first.
-enum Met {
-    SentFirst(End),
+enum FirstEnd {
+    SentFirst(RelayEnd),
     /// The response ended first, and the rest of the body was passed to the origin up to this end.
-    AnsweredFirst(End, Answered),
+    AnsweredFirst(RelayEnd, ResponseOutcome),
 }
 
-fn next(answered: Answered) -> (Next, bool) {
-    (if answered.client_stays { Next::Request } else { Next::Close }, answered.origin_stays)
+fn next_step(answered: ResponseOutcome) -> (NextStep, bool) {
+    (if answered.client_reusable { NextStep::Request } else { NextStep::Close }, answered.origin_reusable)
 }
 
 /// Shuts the connection down so that the client can read its response to the end.
-async fn linger(client: &mut Peer) {
+async fn linger(client: &mut ProxyPeer) {
     let drain = async {
         client.to.shutdown().await?;
         while client.from.fill().await? > 0 {
-            client.from.use_up(client.from.bytes().len());
+            client.from.consume(client.from.bytes().len());
         }
         io::Result::Ok(())
     };
     // In either case the connection is closed afterwards.
-    drop(timeout(LINGER, drain).await);
+    drop(timeout(LINGER_TIMEOUT, drain).await);
 }

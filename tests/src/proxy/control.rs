@@ -19,17 +19,17 @@ use tokio::time::sleep;
 use super::rule::Rule;
 use super::rules::Rules;
 use super::shape::ShapeChange;
-use super::{PAUSE, Shared};
+use super::{ACCEPT_RETRY_DELAY, ProxyState};
 
 /// The size limit of a document: some thousand rules.
 const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 
 type Reply = Result<String, String>;
 
-pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+pub(super) async fn serve(listener: TcpListener, shared: Arc<ProxyState>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            sleep(PAUSE).await;
+            sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
         let shared = shared.clone();
@@ -40,7 +40,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn answer(
     request: Request<Incoming>,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let (status, text) = match Limited::new(body, DOCUMENT_BYTES_MAX).collect().await {
@@ -56,12 +56,12 @@ async fn answer(
     Ok(response)
 }
 
-fn reply(method: &Method, path: &str, document: &[u8], shared: &Shared) -> Option<Reply> {
+fn reply(method: &Method, path: &str, document: &[u8], shared: &ProxyState) -> Option<Reply> {
     Some(match (method.as_str(), path) {
-        ("GET", "/counters") => json(&shared.book.counters()),
-        ("GET", "/log") => json(&shared.book.log()),
+        ("GET", "/counters") => json(&shared.traffic.counters()),
+        ("GET", "/log") => json(&shared.traffic.log()),
         ("POST", "/clear") => {
-            shared.book.clear();
+            shared.traffic.clear();
             Ok(String::new())
         }
         ("POST", "/rules") => set_rules(document, shared),
@@ -74,14 +74,14 @@ fn json(what: &impl serde::Serialize) -> Reply {
     serde_json::to_string(what).map_err(|error| error.to_string())
 }
 
-fn set_rules(document: &[u8], shared: &Shared) -> Reply {
+fn set_rules(document: &[u8], shared: &ProxyState) -> Reply {
     let rules: Vec<Rule> = serde_json::from_slice(document).map_err(|error| error.to_string())?;
     *shared.rules() = Rules::new(rules).map_err(|error| error.to_string())?;
     Ok(String::new())
 }
 
-fn set_shape(document: &[u8], shared: &Shared) -> Reply {
+fn set_shape(document: &[u8], shared: &ProxyState) -> Reply {
     let change: ShapeChange = serde_json::from_slice(document).map_err(|error| error.to_string())?;
-    shared.shaper.set(change.of(shared.shaper.shape()));
+    shared.shaper.set(change.applied_to(shared.shaper.shape()));
     Ok(String::new())
 }

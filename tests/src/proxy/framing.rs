@@ -12,14 +12,14 @@ pub(super) enum Framing {
     /// This many bytes.
     Sized(u64),
     /// Chunks, each preceded by its size.
-    Chunked(Chunks),
+    Chunked(ChunkState),
     /// All bytes until the sender closes.
     UntilClosed,
 }
 
 /// The position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Chunks {
+pub(super) enum ChunkState {
     /// In the digits of a size.
     Size(u64),
     /// After the digits, in the rest of their line.
@@ -37,7 +37,7 @@ pub(super) enum Chunks {
 
 /// A number of bytes taken from a buffer, and the payload among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct FramedSpan {
     pub(super) taken: usize,
     /// Number of payload bytes among [`Self::taken`].
     pub(super) payload: u64,
@@ -49,11 +49,11 @@ impl Framing {
     }
 
     pub(super) const fn chunked() -> Self {
-        Self::Chunked(Chunks::Size(0))
+        Self::Chunked(ChunkState::Size(0))
     }
 
     pub(super) fn is_done(&self) -> bool {
-        matches!(self, Self::Sized(0) | Self::Chunked(Chunks::Done))
+        matches!(self, Self::Sized(0) | Self::Chunked(ChunkState::Done))
     }
 
     /// Takes bytes up to the end of the body or up to `payload_max` bytes of payload, and stops directly
@@ -61,9 +61,9 @@ impl Framing {
     ///
     /// # Errors
     /// The framing is invalid.
-    pub(super) fn span(&mut self, bytes: &[u8], payload_max: u64) -> io::Result<Span> {
+    pub(super) fn span(&mut self, bytes: &[u8], payload_max: u64) -> io::Result<FramedSpan> {
         assert!(payload_max > 0, "a span of nothing would never end a body");
-        let mut span = Span::default();
+        let mut span = FramedSpan::default();
         while span.taken < bytes.len() && span.payload < payload_max && !self.is_done() {
             let step = self.step(&bytes[span.taken..], payload_max - span.payload)?;
             span.taken += step.taken;
@@ -76,17 +76,17 @@ impl Framing {
     ///
     /// # Errors
     /// The framing is invalid.
-    pub(super) fn step(&mut self, bytes: &[u8], payload_max: u64) -> io::Result<Span> {
+    pub(super) fn step(&mut self, bytes: &[u8], payload_max: u64) -> io::Result<FramedSpan> {
         let payload = payload_max.min(bytes.len() as u64);
         match self {
             Self::Sized(left) => Ok(take(left, payload)),
-            Self::UntilClosed => Ok(Span::of(payload)),
+            Self::UntilClosed => Ok(FramedSpan::of(payload)),
             Self::Chunked(chunks) => chunks.step(bytes, payload),
         }
     }
 }
 
-impl Span {
+impl FramedSpan {
     /// A span of payload alone.
     fn of(payload: u64) -> Self {
         Self { taken: usize::try_from(payload).unwrap_or(usize::MAX), payload }
@@ -94,14 +94,14 @@ impl Span {
 }
 
 /// Takes payload: the smaller of `payload` and `left`.
-fn take(left: &mut u64, payload: u64) -> Span {
+fn take(left: &mut u64, payload: u64) -> FramedSpan {
     let payload = payload.min(*left);
     *left -= payload;
-    Span::of(payload)
+    FramedSpan::of(payload)
 }
 
-impl Chunks {
-    fn step(&mut self, bytes: &[u8], payload: u64) -> io::Result<Span> {
+impl ChunkState {
+    fn step(&mut self, bytes: &[u8], payload: u64) -> io::Result<FramedSpan> {
         if let Self::Payload(left) = self {
             let span = take(left, payload);
             if *left == 0 {
@@ -114,14 +114,14 @@ impl Chunks {
             if matches!(self, Self::Payload(_) | Self::Done) {
                 break;
             }
-            *self = self.after(*byte)?;
+            *self = self.next_state(*byte)?;
             taken += 1;
         }
-        Ok(Span { taken, payload: 0 })
+        Ok(FramedSpan { taken, payload: 0 })
     }
 
     /// The position after one byte of framing.
-    fn after(self, byte: u8) -> io::Result<Self> {
+    fn next_state(self, byte: u8) -> io::Result<Self> {
         Ok(match (self, byte) {
             (Self::Size(0) | Self::Extension(0), b'\n') => Self::Trailer { is_empty: true },
             (Self::Size(size) | Self::Extension(size), b'\n') => Self::Payload(size),
@@ -132,17 +132,17 @@ impl Chunks {
             (Self::Trailer { is_empty: true }, b'\n') => Self::Done,
             (Self::Trailer { .. }, b'\n') => Self::Trailer { is_empty: true },
             (Self::Trailer { is_empty }, byte) => Self::Trailer { is_empty: is_empty && byte == b'\r' },
-            (Self::After | Self::Payload(_) | Self::Done, _) => return Err(wrong()),
+            (Self::After | Self::Payload(_) | Self::Done, _) => return Err(invalid_framing()),
         })
     }
 }
 
 fn with_digit(size: u64, digit: u8) -> io::Result<u64> {
-    let digit = char::from(digit).to_digit(16).ok_or_else(wrong)?;
-    size.checked_mul(16).and_then(|size| size.checked_add(u64::from(digit))).ok_or_else(wrong)
+    let digit = char::from(digit).to_digit(16).ok_or_else(invalid_framing)?;
+    size.checked_mul(16).and_then(|size| size.checked_add(u64::from(digit))).ok_or_else(invalid_framing)
 }
 
-fn wrong() -> io::Error {
+fn invalid_framing() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a chunked body is framed wrongly")
 }
 
@@ -188,7 +188,7 @@ mod tests {
             assert!(!framing.is_done());
         }
         let mut framing = Framing::chunked();
-        assert_eq!(framing.span(BODY, u64::MAX).unwrap(), Span { taken: BODY.len(), payload: 15 });
+        assert_eq!(framing.span(BODY, u64::MAX).unwrap(), FramedSpan { taken: BODY.len(), payload: 15 });
         assert!(framing.is_done());
     }
 

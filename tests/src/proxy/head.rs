@@ -9,12 +9,12 @@ use std::io;
 use super::framing::Framing;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct MessageHead {
     /// The bytes, including the empty line at the end.
     bytes: Vec<u8>,
 }
 
-impl Head {
+impl MessageHead {
     /// # Errors
     /// The first line has fewer than two parts.
     pub(super) fn new(bytes: Vec<u8>) -> io::Result<Self> {
@@ -22,7 +22,7 @@ impl Head {
         let parts = head.lines().next().map_or(0, |line| line.splitn(3, |byte| *byte == b' ').count());
         // A response may omit the reason, and some omit the space before it.
         if parts < 2 {
-            return Err(wrong("no head of HTTP/1"));
+            return Err(invalid_head("no head of HTTP/1"));
         }
         Ok(head)
     }
@@ -49,7 +49,7 @@ impl Head {
     }
 
     /// True if the list in a header contains `word`.
-    fn lists(&self, name: &str, word: &str) -> bool {
+    fn list_contains(&self, name: &str, word: &str) -> bool {
         self.lines().skip(1).filter_map(|line| value_of(line, name)).any(|value| {
             value
                 .split(|byte| *byte == b',')
@@ -65,8 +65,8 @@ impl Head {
             if line.is_empty() {
                 break;
             }
-            let is_it = number > 0 && value_of(line, name).is_some();
-            if !is_it {
+            let is_named_header = number > 0 && value_of(line, name).is_some();
+            if !is_named_header {
                 changed.extend_from_slice(line);
             } else if !is_set {
                 let name = &line[..name.len()];
@@ -86,20 +86,20 @@ impl Head {
 
     fn content_length(&self) -> io::Result<Option<u64>> {
         let Some(value) = self.value("content-length") else { return Ok(None) };
-        value.parse().map(Some).map_err(|_| wrong("no content length"))
+        value.parse().map(Some).map_err(|_| invalid_head("no content length"))
     }
 
     /// True if the connection may be reused, as far as the sender of this head is concerned.
     fn keeps_alive(&self, version: &str) -> bool {
         match version {
-            "HTTP/1.1" => !self.lists("connection", "close"),
-            _ => self.lists("connection", "keep-alive"),
+            "HTTP/1.1" => !self.list_contains("connection", "close"),
+            _ => self.list_contains("connection", "keep-alive"),
         }
     }
 }
 
 /// Accessors for the head of a request.
-impl Head {
+impl MessageHead {
     pub(super) fn method(&self) -> Cow<'_, str> {
         self.part(0)
     }
@@ -114,12 +114,12 @@ impl Head {
     }
 
     /// True if the client waits for 100 Continue before it sends the body.
-    pub(super) fn expects_leave(&self) -> bool {
-        self.lists("expect", "100-continue")
+    pub(super) fn expects_continue(&self) -> bool {
+        self.list_contains("expect", "100-continue")
     }
 
     pub(super) fn request_framing(&self) -> io::Result<Framing> {
-        if self.lists("transfer-encoding", "chunked") {
+        if self.list_contains("transfer-encoding", "chunked") {
             return Ok(Framing::chunked());
         }
         Ok(Framing::sized(self.content_length()?.unwrap_or(0)))
@@ -127,9 +127,9 @@ impl Head {
 }
 
 /// Accessors for the head of a response.
-impl Head {
+impl MessageHead {
     pub(super) fn status(&self) -> io::Result<u16> {
-        self.part(1).trim().parse().map_err(|_| wrong("no status"))
+        self.part(1).trim().parse().map_err(|_| invalid_head("no status"))
     }
 
     pub(super) fn answer_keeps_alive(&self) -> bool {
@@ -141,7 +141,7 @@ impl Head {
         if has_no_body(method, self.status()?) {
             return Ok(Framing::sized(0));
         }
-        if self.lists("transfer-encoding", "chunked") {
+        if self.list_contains("transfer-encoding", "chunked") {
             return Ok(Framing::chunked());
         }
         Ok(self.content_length()?.map_or(Framing::UntilClosed, Framing::sized))
@@ -158,7 +158,7 @@ fn value_of<'a>(line: &'a [u8], name: &str) -> Option<&'a [u8]> {
     if before.eq_ignore_ascii_case(name.as_bytes()) { after.strip_prefix(b":") } else { None }
 }
 
-fn wrong(what: &'static str) -> io::Error {
+fn invalid_head(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
@@ -168,8 +168,8 @@ mod tests {
 
     const ANSWER: &str = "HTTP/1.1 200 OK\r\nServer: s\r\neTag:\t \"one\"\r\nETAG: \"two\"\r\n\r\n";
 
-    fn head(text: &str) -> Head {
-        Head::new(text.as_bytes().to_vec()).unwrap()
+    fn head(text: &str) -> MessageHead {
+        MessageHead::new(text.as_bytes().to_vec()).unwrap()
     }
 
     fn set(name: &str, value: &str) -> String {
@@ -196,7 +196,7 @@ mod tests {
         );
         assert!(framing("content-length: seven\r\n").is_err());
         let head = head("PUT /a?b=c HTTP/1.1\r\nexpect: 100-Continue\r\nConnection: x, Close\r\n\r\n");
-        assert!(head.expects_leave() && !head.request_keeps_alive());
+        assert!(head.expects_continue() && !head.request_keeps_alive());
         assert_eq!((head.method(), head.target()), ("PUT".into(), "/a?b=c".into()));
     }
 
@@ -212,6 +212,6 @@ mod tests {
         let old = head("HTTP/1.0 200 OK\r\n\r\n");
         assert_eq!(old.answer_framing("GET").unwrap(), Framing::UntilClosed);
         assert!(!old.answer_keeps_alive() && head(ANSWER).answer_keeps_alive());
-        assert!(Head::new(b"nonsense\r\n\r\n".to_vec()).is_err());
+        assert!(MessageHead::new(b"nonsense\r\n\r\n".to_vec()).is_err());
     }
 }

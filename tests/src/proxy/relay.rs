@@ -1,8 +1,8 @@
 //! The relay of one body: reads a piece, waits until it is due, writes it, and stores nothing.
 //!
 //! A head is written together with the part of its body that already arrived, in one write, as its sender
-//! wrote it. A fault has one position in the payload ([`Mark`]), and pieces end there, so that it applies at
-//! exactly that byte.
+//! wrote it. A fault has one position in the payload ([`FaultMark`]), and pieces end there, so that it
+//! applies at exactly that byte.
 
 use std::io;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::sleep;
 
-use super::book::Entry;
 use super::framing::Framing;
-use super::shape::{Lane, Shaper, Way};
-use super::source::{Source, ended};
+use super::shape::{Direction, RateLane, Shaper};
+use super::source::{BufferedSource, eof_error};
+use super::traffic::RequestEntry;
 
 /// A fault that applies after this many bytes of payload have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum FaultMark {
     Cut(u64),
     Stall(u64, Duration),
     /// Corrupts the next byte.
     Corrupt(u64),
 }
 
-impl Mark {
+impl FaultMark {
     fn at(self) -> u64 {
         match self {
             Self::Cut(at) | Self::Stall(at, _) | Self::Corrupt(at) => at,
@@ -36,7 +36,7 @@ impl Mark {
 
 /// The end of a relayed body.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum RelayEnd {
     Whole,
     /// Cut at its mark.
     Cut,
@@ -46,19 +46,19 @@ pub(super) enum End {
 }
 
 /// A body being relayed, and its head if the head was not sent yet.
-pub(super) struct Passage<'a> {
-    pub(super) from: &'a mut Source,
+pub(super) struct BodyRelay<'a> {
+    pub(super) from: &'a mut BufferedSource,
     pub(super) to: &'a mut OwnedWriteHalf,
     pub(super) head: Vec<u8>,
     pub(super) framing: Framing,
-    pub(super) mark: Option<Mark>,
-    pub(super) lane: &'a mut Lane,
+    pub(super) mark: Option<FaultMark>,
+    pub(super) lane: &'a mut RateLane,
     pub(super) shaper: &'a Shaper,
-    pub(super) entry: &'a Entry,
+    pub(super) entry: &'a RequestEntry,
 }
 
-impl Passage<'_> {
-    pub(super) async fn run(mut self) -> End {
+impl BodyRelay<'_> {
+    pub(super) async fn run(mut self) -> RelayEnd {
         match self.pass().await {
             Ok(end) | Err(end) => end,
         }
@@ -66,28 +66,28 @@ impl Passage<'_> {
 
     /// # Errors
     /// A premature end.
-    async fn pass(&mut self) -> Result<End, End> {
+    async fn pass(&mut self) -> Result<RelayEnd, RelayEnd> {
         let mut position = 0;
         loop {
             match self.mark.filter(|mark| mark.at() == position) {
-                Some(Mark::Cut(_)) => {
+                Some(FaultMark::Cut(_)) => {
                     self.send_head().await?;
-                    return Ok(End::Cut);
+                    return Ok(RelayEnd::Cut);
                 }
-                Some(Mark::Stall(_, pause)) => {
+                Some(FaultMark::Stall(_, pause)) => {
                     self.mark = None;
                     self.send_head().await?;
                     sleep(pause).await;
                 }
-                Some(Mark::Corrupt(_)) | None => {}
+                Some(FaultMark::Corrupt(_)) | None => {}
             }
             if self.framing.is_done() {
                 self.send_head().await?;
-                return Ok(End::Whole);
+                return Ok(RelayEnd::Whole);
             }
             if self.from.bytes().is_empty() {
                 self.send_head().await?;
-                if self.from.fill().await.map_err(End::SenderGone)? == 0 {
+                if self.from.fill().await.map_err(RelayEnd::SenderGone)? == 0 {
                     return self.sender_closed();
                 }
             }
@@ -95,56 +95,60 @@ impl Passage<'_> {
         }
     }
 
-    fn sender_closed(&self) -> Result<End, End> {
-        if self.framing == Framing::UntilClosed { Ok(End::Whole) } else { Err(End::SenderGone(ended())) }
+    fn sender_closed(&self) -> Result<RelayEnd, RelayEnd> {
+        if self.framing == Framing::UntilClosed {
+            Ok(RelayEnd::Whole)
+        } else {
+            Err(RelayEnd::SenderGone(eof_error()))
+        }
     }
 
     /// Passes the available bytes, up to the mark; returns the number of payload bytes.
-    async fn piece(&mut self, position: u64) -> Result<u64, End> {
-        let is_to_be_corrupt = self.mark == Some(Mark::Corrupt(position));
+    async fn piece(&mut self, position: u64) -> Result<u64, RelayEnd> {
+        let is_corrupted = self.mark == Some(FaultMark::Corrupt(position));
         let to_mark = match self.mark {
-            _ if is_to_be_corrupt => 1,
+            _ if is_corrupted => 1,
             Some(mark) if mark.at() > position => mark.at() - position,
             _ => u64::MAX,
         };
-        let bytes_max = to_mark.min(Lane::piece_bytes(self.shaper));
-        let span = self.framing.span(self.from.bytes(), bytes_max).map_err(End::SenderGone)?;
-        if is_to_be_corrupt && span.payload == 1 {
+        let bytes_max = to_mark.min(RateLane::piece_bytes(self.shaper));
+        let span = self.framing.span(self.from.bytes(), bytes_max).map_err(RelayEnd::SenderGone)?;
+        if is_corrupted && span.payload == 1 {
             self.from.bytes_mut()[span.taken - 1] ^= 1;
         }
         self.lane.pass(span.payload, self.shaper).await;
-        self.entry.bytes(self.lane.way, span.payload);
-        if self.framing.is_done() && self.lane.way == Way::Answer {
+        self.entry.bytes(self.lane.direction, span.payload);
+        if self.framing.is_done() && self.lane.direction == Direction::Answer {
             self.entry.end();
         }
         let mut bytes = self.head.chain(&self.from.bytes()[..span.taken]);
-        self.to.write_all_buf(&mut bytes).await.map_err(End::ReceiverGone)?;
+        self.to.write_all_buf(&mut bytes).await.map_err(RelayEnd::ReceiverGone)?;
         self.head.clear();
-        self.from.use_up(span.taken);
+        self.from.consume(span.taken);
         Ok(span.payload)
     }
 
-    async fn send_head(&mut self) -> Result<(), End> {
-        if self.framing.is_done() && self.lane.way == Way::Answer {
+    async fn send_head(&mut self) -> Result<(), RelayEnd> {
+        if self.framing.is_done() && self.lane.direction == Direction::Answer {
             self.entry.end();
         }
-        self.to.write_all(&self.head).await.map_err(End::ReceiverGone)?;
+        self.to.write_all(&self.head).await.map_err(RelayEnd::ReceiverGone)?;
         self.head.clear();
         Ok(())
     }
 
     /// Relays at most `bytes_max` bytes of a chunked body, in chunks of the proxy's own, as those of the
     /// sender may be longer. Returns true if that was all of the body.
-    pub(super) async fn run_shortened(mut self, bytes_max: u64) -> Result<bool, End> {
+    pub(super) async fn run_shortened(mut self, bytes_max: u64) -> Result<bool, RelayEnd> {
         let mut left = bytes_max;
         while left > 0 && !self.framing.is_done() {
             if self.from.bytes().is_empty() {
                 self.send_head().await?;
-                if self.from.fill().await.map_err(End::SenderGone)? == 0 {
-                    return Err(End::SenderGone(ended()));
+                if self.from.fill().await.map_err(RelayEnd::SenderGone)? == 0 {
+                    return Err(RelayEnd::SenderGone(eof_error()));
                 }
             }
-            left -= self.chunk(left.min(Lane::piece_bytes(self.shaper))).await?;
+            left -= self.chunk(left.min(RateLane::piece_bytes(self.shaper))).await?;
         }
         self.entry.end();
         self.head.extend_from_slice(b"0\r\n\r\n");
@@ -153,18 +157,18 @@ impl Passage<'_> {
     }
 
     /// Passes the available part of a chunk as one chunk; returns its length, 0 if only framing was consumed.
-    async fn chunk(&mut self, bytes_max: u64) -> Result<u64, End> {
-        let step = self.framing.step(self.from.bytes(), bytes_max).map_err(End::SenderGone)?;
+    async fn chunk(&mut self, bytes_max: u64) -> Result<u64, RelayEnd> {
+        let step = self.framing.step(self.from.bytes(), bytes_max).map_err(RelayEnd::SenderGone)?;
         if step.payload > 0 {
             self.lane.pass(step.payload, self.shaper).await;
-            self.entry.bytes(self.lane.way, step.payload);
+            self.entry.bytes(self.lane.direction, step.payload);
             self.head.extend_from_slice(format!("{:x}\r\n", step.payload).as_bytes());
             self.head.extend_from_slice(&self.from.bytes()[..step.taken]);
             self.head.extend_from_slice(b"\r\n");
-            self.to.write_all(&self.head).await.map_err(End::ReceiverGone)?;
+            self.to.write_all(&self.head).await.map_err(RelayEnd::ReceiverGone)?;
             self.head.clear();
         }
-        self.from.use_up(step.taken);
+        self.from.consume(step.taken);
         Ok(step.payload)
     }
 }
@@ -173,14 +177,14 @@ impl Passage<'_> {
 ///
 /// # Errors
 /// The body ended too early, or its framing is invalid.
-pub(super) async fn drop_body(from: &mut Source, framing: &mut Framing) -> io::Result<u64> {
+pub(super) async fn drop_body(from: &mut BufferedSource, framing: &mut Framing) -> io::Result<u64> {
     let mut bytes = 0;
     while !framing.is_done() {
         if from.bytes().is_empty() && from.fill().await? == 0 {
-            return if *framing == Framing::UntilClosed { Ok(bytes) } else { Err(ended()) };
+            return if *framing == Framing::UntilClosed { Ok(bytes) } else { Err(eof_error()) };
         }
         let span = framing.span(from.bytes(), u64::MAX)?;
-        from.use_up(span.taken);
+        from.consume(span.taken);
         bytes += span.payload;
     }
     Ok(bytes)

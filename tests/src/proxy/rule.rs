@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::head::Head;
+use super::head::MessageHead;
 use super::units;
 
 /// A fault to inject.
@@ -163,41 +163,42 @@ impl Rule {
 
     /// # Errors
     /// The rule could never fire, or has a probability or a status outside its range.
-    pub(super) fn check(&self) -> Result<(), WrongRule> {
+    pub(super) fn check(&self) -> Result<(), RuleError> {
         if self.nth == Some(0) {
-            return Err(WrongRule::Nth);
+            return Err(RuleError::Nth);
         }
         if self.probability.is_some_and(|probability| !(0.0..=1.0).contains(&probability)) {
-            return Err(WrongRule::Probability);
+            return Err(RuleError::Probability);
         }
         match &self.fault {
-            Fault::Status { status, .. } if !(200..=599).contains(status) => Err(WrongRule::Status(*status)),
+            Fault::Status { status, .. } if !(200..=599).contains(status) => Err(RuleError::Status(*status)),
             _ => Ok(()),
         }
     }
 
-    fn asks_of_a_request(&self) -> bool {
+    fn has_request_conditions(&self) -> bool {
         [&self.method, &self.path, &self.query, &self.header].into_iter().any(Option::is_some)
     }
 
     pub(super) fn is_for_connections(&self) -> bool {
-        self.fault == Fault::Refuse && !self.asks_of_a_request()
+        self.fault == Fault::Refuse && !self.has_request_conditions()
     }
 
-    pub(super) fn matches(&self, request: &Head) -> bool {
+    pub(super) fn matches(&self, request: &MessageHead) -> bool {
         let target = request.target();
         let (path, query) = target.split_once('?').unwrap_or((&*target, ""));
-        let is_or_has = |asked: &Option<String>, is: &dyn Fn(&str) -> bool| asked.as_deref().is_none_or(is);
-        is_or_has(&self.method, &|method| request.method() == method)
-            && is_or_has(&self.path, &|part| path.contains(part))
-            && is_or_has(&self.query, &|part| query.contains(part))
-            && is_or_has(&self.header, &|name| request.value(name).is_some())
+        let meets =
+            |condition: &Option<String>, is: &dyn Fn(&str) -> bool| condition.as_deref().is_none_or(is);
+        meets(&self.method, &|method| request.method() == method)
+            && meets(&self.path, &|part| path.contains(part))
+            && meets(&self.query, &|part| query.contains(part))
+            && meets(&self.header, &|name| request.value(name).is_some())
     }
 }
 
 /// The reason for which a list of rules was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WrongRule {
+pub enum RuleError {
     /// `nth` is 0.
     #[error("nth counts from 1")]
     Nth,

@@ -4,20 +4,20 @@
 //! randomness is a rule's own seed. A rule counts the requests that reach it and match; requests taken by an
 //! earlier rule do not reach it.
 
-use super::head::Head;
-use super::rule::{Fault, Rule, WrongRule};
+use super::head::MessageHead;
+use super::rule::{Fault, Rule, RuleError};
 use crate::seed::Rng;
 
 /// A rule and its counters.
 #[derive(Debug)]
-struct Asked {
+struct CountedRule {
     rule: Rule,
     matched: u64,
     fired: u64,
     rng: Rng,
 }
 
-impl Asked {
+impl CountedRule {
     /// Counts a matching request, and returns true if the rule fires.
     fn fires(&mut self) -> bool {
         self.matched += 1;
@@ -37,25 +37,25 @@ fn chance(rng: &mut Rng) -> f64 {
 }
 
 /// The rule that fired: its index in the list, and its fault.
-pub(super) type Fired = (usize, Fault);
+pub(super) type FiredRule = (usize, Fault);
 
 /// All rules of a proxy.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
-    asked: Vec<Asked>,
+    rules: Vec<CountedRule>,
 }
 
 impl Rules {
     /// # Errors
     /// One of the rules is invalid.
-    pub(super) fn new(rules: Vec<Rule>) -> Result<Self, WrongRule> {
+    pub(super) fn new(rules: Vec<Rule>) -> Result<Self, RuleError> {
         rules.iter().try_for_each(Rule::check)?;
-        let asked = |rule: Rule| Asked { matched: 0, fired: 0, rng: Rng::new(rule.seed), rule };
-        Ok(Self { asked: rules.into_iter().map(asked).collect() })
+        let asked = |rule: Rule| CountedRule { matched: 0, fired: 0, rng: Rng::new(rule.seed), rule };
+        Ok(Self { rules: rules.into_iter().map(asked).collect() })
     }
 
     /// The fault for this request, if a rule fires.
-    pub(super) fn for_request(&mut self, request: &Head) -> Option<Fired> {
+    pub(super) fn for_request(&mut self, request: &MessageHead) -> Option<FiredRule> {
         self.first(|rule| !rule.is_for_connections() && rule.matches(request))
     }
 
@@ -64,11 +64,11 @@ impl Rules {
         self.first(Rule::is_for_connections).is_some()
     }
 
-    fn first(&mut self, matches: impl Fn(&Rule) -> bool) -> Option<Fired> {
+    fn first(&mut self, matches: impl Fn(&Rule) -> bool) -> Option<FiredRule> {
         // Evaluated in this order: a rule counts its matches, and the rules after the one that fires count
         // nothing.
-        let at = self.asked.iter_mut().position(|asked| matches(&asked.rule) && asked.fires())?;
-        Some((at, self.asked[at].rule.fault.clone()))
+        let at = self.rules.iter_mut().position(|asked| matches(&asked.rule) && asked.fires())?;
+        Some((at, self.rules[at].rule.fault.clone()))
     }
 }
 
@@ -78,8 +78,8 @@ mod tests {
 
     use super::*;
 
-    fn head(line: &str) -> Head {
-        Head::new(format!("{line} HTTP/1.1\r\nRange: bytes=0-1\r\n\r\n").into_bytes()).unwrap()
+    fn head(line: &str) -> MessageHead {
+        MessageHead::new(format!("{line} HTTP/1.1\r\nRange: bytes=0-1\r\n\r\n").into_bytes()).unwrap()
     }
 
     /// The index of the rule that fires for each of these requests.
@@ -147,9 +147,9 @@ mod tests {
         ] {
             assert!(serde_json::from_str::<Rule>(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(Rules::new(vec![rule().nth(0)]).unwrap_err(), WrongRule::Nth);
-        assert_eq!(Rules::new(vec![rule().probability(1.1, 0)]).unwrap_err(), WrongRule::Probability);
+        assert_eq!(Rules::new(vec![rule().nth(0)]).unwrap_err(), RuleError::Nth);
+        assert_eq!(Rules::new(vec![rule().probability(1.1, 0)]).unwrap_err(), RuleError::Probability);
         let interim = Fault::Status { status: 100, code: String::new() };
-        assert_eq!(Rules::new(vec![Rule::new(interim)]).unwrap_err(), WrongRule::Status(100));
+        assert_eq!(Rules::new(vec![Rule::new(interim)]).unwrap_err(), RuleError::Status(100));
     }
 }

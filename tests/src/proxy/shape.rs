@@ -27,7 +27,7 @@ const SLACK: Duration = Duration::from_millis(1);
 
 /// The costs of every request and of every byte of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
+pub struct TrafficShape {
     /// The wait before a request's head is forwarded.
     pub delay: Duration,
     /// Bytes of bodies per second on each connection, each way; 0 for no limit.
@@ -49,8 +49,8 @@ pub(super) struct ShapeChange {
 }
 
 impl ShapeChange {
-    pub(super) fn of(self, shape: Shape) -> Shape {
-        Shape {
+    pub(super) fn applied_to(self, shape: TrafficShape) -> TrafficShape {
+        TrafficShape {
             delay: self.delay.unwrap_or(shape.delay),
             connection_rate: self.connection_rate.unwrap_or(shape.connection_rate),
             total_rate: self.total_rate.unwrap_or(shape.total_rate),
@@ -60,7 +60,7 @@ impl ShapeChange {
 
 /// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     /// From the client to the origin.
     Request,
     /// From the origin to the client.
@@ -69,12 +69,12 @@ pub(super) enum Way {
 
 /// A line that bytes pass one after another.
 #[derive(Debug, Default)]
-struct Line {
+struct RateLine {
     /// The time at which all reserved bytes have passed.
     free_at: Option<Instant>,
 }
 
-impl Line {
+impl RateLine {
     /// Reserves `bytes` and returns the time at which they have passed, at this rate.
     fn reserve(&mut self, bytes: u64, rate: u64, now: Instant) -> Instant {
         if rate == 0 {
@@ -95,39 +95,39 @@ fn nanoseconds(bytes: u64, rate: u64) -> u64 {
 /// The shape of a proxy and its lines.
 #[derive(Debug, Default)]
 pub(super) struct Shaper {
-    shape: Mutex<Shape>,
-    requests: Mutex<Line>,
-    answers: Mutex<Line>,
+    shape: Mutex<TrafficShape>,
+    requests: Mutex<RateLine>,
+    answers: Mutex<RateLine>,
 }
 
 impl Shaper {
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> TrafficShape {
         *self.shape.lock().expect("no panic while held")
     }
 
     /// Takes effect from the next piece of every body.
-    pub(super) fn set(&self, shape: Shape) {
+    pub(super) fn set(&self, shape: TrafficShape) {
         *self.shape.lock().expect("no panic while held") = shape;
     }
 
-    fn total(&self, way: Way) -> &Mutex<Line> {
+    fn total(&self, way: Direction) -> &Mutex<RateLine> {
         match way {
-            Way::Request => &self.requests,
-            Way::Answer => &self.answers,
+            Direction::Request => &self.requests,
+            Direction::Answer => &self.answers,
         }
     }
 }
 
 /// A direction of a connection.
 #[derive(Debug)]
-pub(super) struct Lane {
-    pub(super) way: Way,
-    line: Line,
+pub(super) struct RateLane {
+    pub(super) direction: Direction,
+    line: RateLine,
 }
 
-impl Lane {
-    pub(super) fn new(way: Way) -> Self {
-        Self { way, line: Line::default() }
+impl RateLane {
+    pub(super) fn new(way: Direction) -> Self {
+        Self { direction: way, line: RateLine::default() }
     }
 
     /// Maximum bytes of the next piece: at least one.
@@ -148,13 +148,13 @@ impl Lane {
             return;
         }
         let now = Instant::now();
-        let due = self.due(bytes, shape, shaper.total(self.way), now);
+        let due = self.due(bytes, shape, shaper.total(self.direction), now);
         if due > now + SLACK {
             sleep_until(due).await;
         }
     }
 
-    fn due(&mut self, bytes: u64, shape: Shape, total: &Mutex<Line>, now: Instant) -> Instant {
+    fn due(&mut self, bytes: u64, shape: TrafficShape, total: &Mutex<RateLine>, now: Instant) -> Instant {
         let mine = self.line.reserve(bytes, shape.connection_rate, now);
         let mut total = total.lock().expect("no panic while held");
         mine.max(total.reserve(bytes, shape.total_rate, now))
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_line_keeps_its_rate_and_compensates_for_late_wakeups() {
-        let (mut line, start) = (Line::default(), Instant::now());
+        let (mut line, start) = (RateLine::default(), Instant::now());
         let mut now = start;
         for _ in 0..1000 {
             // Each time 2 ms late, but never late in total.
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_line_saves_no_more_than_its_credit() {
-        let (mut line, start) = (Line::default(), Instant::now());
+        let (mut line, start) = (RateLine::default(), Instant::now());
         line.reserve(1, RATE, start);
         let later = start + 1000 * MS;
         assert_eq!(line.reserve(1_000_000, RATE, later), later + 1000 * MS - CREDIT);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn users_of_a_shared_line_wait_for_each_other() {
-        let (mut line, now) = (Line::default(), Instant::now());
+        let (mut line, now) = (RateLine::default(), Instant::now());
         let due: Vec<_> = (0..3).map(|_| line.reserve(10_000, RATE, now) - now).collect();
         assert_eq!(due, [10 * MS, 20 * MS, 30 * MS]);
         assert_eq!(line.reserve(10_000, 0, now), now, "without a rate nobody waits");
@@ -199,8 +199,8 @@ mod tests {
     fn pieces_are_short_on_slow_lines_and_as_long_as_the_buffer_on_fast_ones() {
         let bytes = |connection_rate, total_rate| {
             let shaper = Shaper::default();
-            shaper.set(Shape { connection_rate, total_rate, ..Shape::default() });
-            Lane::piece_bytes(&shaper)
+            shaper.set(TrafficShape { connection_rate, total_rate, ..TrafficShape::default() });
+            RateLane::piece_bytes(&shaper)
         };
         assert_eq!(bytes(0, 0), BUFFER_BYTES as u64);
         assert_eq!(bytes(u64::MAX, 0), BUFFER_BYTES as u64);

@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::head::Head;
+use super::head::MessageHead;
 
 /// Maximum bytes of one read. Large enough to make the system calls cheap beside the copies, and small enough
 /// that the bytes are still in the processor's cache when they are written.
@@ -18,28 +18,28 @@ pub(super) const BUFFER_BYTES: usize = 128 << 10;
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// A side of the proxy: the client or the origin.
-pub(super) struct Peer {
-    pub(super) from: Source,
+pub(super) struct ProxyPeer {
+    pub(super) from: BufferedSource,
     pub(super) to: OwnedWriteHalf,
 }
 
-impl Peer {
+impl ProxyPeer {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let (reader, to) = stream.into_split();
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Ok(Self { from: Source { reader, buffer, start: 0, end: 0 }, to })
+        Ok(Self { from: BufferedSource { reader, buffer, start: 0, end: 0 }, to })
     }
 }
 
-pub(super) struct Source {
+pub(super) struct BufferedSource {
     reader: OwnedReadHalf,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
-impl Source {
+impl BufferedSource {
     /// The bytes that were read and not used.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
@@ -49,7 +49,7 @@ impl Source {
         &mut self.buffer[self.start..self.end]
     }
 
-    pub(super) fn use_up(&mut self, bytes: usize) {
+    pub(super) fn consume(&mut self, bytes: usize) {
         self.start += bytes;
         assert!(self.start <= self.end, "only what was read can be used");
     }
@@ -75,27 +75,27 @@ impl Source {
     ///
     /// # Errors
     /// The head ended prematurely, or is invalid.
-    pub(super) async fn head(&mut self) -> io::Result<Option<Head>> {
-        let mut looked_at = 0;
+    pub(super) async fn head(&mut self) -> io::Result<Option<MessageHead>> {
+        let mut scanned = 0;
         loop {
-            let unseen = &self.bytes()[looked_at..];
+            let unseen = &self.bytes()[scanned..];
             if let Some(at) = unseen.windows(HEAD_END.len()).position(|window| window == HEAD_END) {
-                let length = looked_at + at + HEAD_END.len();
-                let head = Head::new(self.bytes()[..length].to_vec())?;
-                self.use_up(length);
+                let length = scanned + at + HEAD_END.len();
+                let head = MessageHead::new(self.bytes()[..length].to_vec())?;
+                self.consume(length);
                 return Ok(Some(head));
             }
             // The separator may arrive in two parts.
-            looked_at = self.bytes().len().saturating_sub(HEAD_END.len() - 1);
+            scanned = self.bytes().len().saturating_sub(HEAD_END.len() - 1);
             if self.fill().await? == 0 {
-                return if self.bytes().is_empty() { Ok(None) } else { Err(ended()) };
+                return if self.bytes().is_empty() { Ok(None) } else { Err(eof_error()) };
             }
         }
     }
 
     /// Returns when the other side has closed the connection, including a close of its sending side only;
     /// bytes that arrive before are kept.
-    pub(super) async fn hung_up(&mut self) {
+    pub(super) async fn closed(&mut self) {
         // Bytes belong to the next, pipelined request, so the other side is still connected.
         if let Ok(1..) = self.fill().await {
             std::future::pending::<()>().await;
@@ -104,6 +104,6 @@ impl Source {
 }
 
 /// The error for a close in the middle of a message.
-pub(super) fn ended() -> io::Error {
+pub(super) fn eof_error() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "closed in the middle of a message")
 }

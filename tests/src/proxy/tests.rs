@@ -19,13 +19,13 @@ mod passing;
 mod shaping;
 
 /// Longest wait for something that happens immediately. Generous: it is reached only if something is broken.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// Waits until the condition is true.
-async fn until(what: &str, is_so: impl Fn() -> bool) {
+async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        assert!(begun.elapsed() < WAIT_MAX, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -24,7 +24,7 @@ const BYTES: &[(&str, u64)] = &[
 /// An error: text that is not an amount.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {wanted}")]
-pub struct NoAmount {
+pub struct AmountError {
     text: String,
     wanted: &'static str,
 }
@@ -40,9 +40,10 @@ fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 ///
 /// # Errors
 /// The text is not a duration, or the duration is too long.
-pub fn duration(text: &str) -> Result<Duration, NoAmount> {
+pub fn duration(text: &str) -> Result<Duration, AmountError> {
     let wanted = "a duration as 500us, 20ms or 3s";
-    let nanoseconds = amount(text, NANOSECONDS).ok_or_else(|| NoAmount { text: text.to_owned(), wanted })?;
+    let nanoseconds =
+        amount(text, NANOSECONDS).ok_or_else(|| AmountError { text: text.to_owned(), wanted })?;
     Ok(Duration::from_nanos(nanoseconds))
 }
 
@@ -50,9 +51,9 @@ pub fn duration(text: &str) -> Result<Duration, NoAmount> {
 ///
 /// # Errors
 /// The text is not an amount of bytes, or the amount is too large.
-pub fn bytes(text: &str) -> Result<u64, NoAmount> {
+pub fn bytes(text: &str) -> Result<u64, AmountError> {
     let wanted = "an amount of bytes as 60MB, 64KiB or 0";
-    amount(text, BYTES).ok_or_else(|| NoAmount { text: text.to_owned(), wanted })
+    amount(text, BYTES).ok_or_else(|| AmountError { text: text.to_owned(), wanted })
 }
 
 pub(super) fn duration_in_json<'de, D: Deserializer<'de>>(json: D) -> Result<Duration, D::Error> {
@@ -68,13 +69,13 @@ pub(super) fn maybe_duration_in_json<'de, D: Deserializer<'de>>(
 pub(super) fn maybe_bytes_in_json<'de, D: Deserializer<'de>>(json: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum NumberOrText {
         Number(u64),
         Text(String),
     }
-    match Written::deserialize(json)? {
-        Written::Number(number) => Ok(Some(number)),
-        Written::Text(text) => bytes(&text).map(Some).map_err(D::Error::custom),
+    match NumberOrText::deserialize(json)? {
+        NumberOrText::Number(number) => Ok(Some(number)),
+        NumberOrText::Text(text) => bytes(&text).map(Some).map_err(D::Error::custom),
     }
 }
 

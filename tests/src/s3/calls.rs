@@ -3,11 +3,11 @@
 use http::Method;
 
 use super::sign::{encode, path};
-use super::{Answer, Body, Client, Failure, whole, xml};
+use super::{CallFailure, ClientBody, S3ClientResponse, S3TestClient, full_body, xml};
 
 /// A row of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ListedRow {
     pub(crate) key: String,
     pub(crate) etag: String,
     pub(crate) size: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Listed {
 
 /// A part of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PartListed {
+pub(crate) struct ListedPartRow {
     pub(crate) number: u32,
     pub(crate) etag: String,
     pub(crate) size: u64,
@@ -25,21 +25,21 @@ fn unquoted(etag: &str) -> String {
     etag.trim_matches('"').to_owned()
 }
 
-impl Client {
-    async fn get_path(&self, path: &str) -> Result<Answer, Failure> {
-        self.call(Method::GET, path, &[], whole("")).await
+impl S3TestClient {
+    async fn get_path(&self, path: &str) -> Result<S3ClientResponse, CallFailure> {
+        self.call(Method::GET, path, &[], full_body("")).await
     }
 
-    pub(crate) async fn create_bucket(&self, bucket: &str) -> Result<(), Failure> {
-        self.call(Method::PUT, &format!("/{bucket}"), &[], whole("")).await.map(|_| ())
+    pub(crate) async fn create_bucket(&self, bucket: &str) -> Result<(), CallFailure> {
+        self.call(Method::PUT, &format!("/{bucket}"), &[], full_body("")).await.map(|_| ())
     }
 
     /// PutObject; returns the ETag.
-    pub(crate) async fn put(&self, bucket: &str, key: &str, body: Body) -> Result<String, Failure> {
+    pub(crate) async fn put(&self, bucket: &str, key: &str, body: ClientBody) -> Result<String, CallFailure> {
         Ok(self.call(Method::PUT, &path(bucket, key), &[], body).await?.etag())
     }
 
-    pub(crate) async fn get(&self, bucket: &str, key: &str) -> Result<Answer, Failure> {
+    pub(crate) async fn get(&self, bucket: &str, key: &str) -> Result<S3ClientResponse, CallFailure> {
         self.get_path(&path(bucket, key)).await
     }
 
@@ -49,34 +49,34 @@ impl Client {
         bucket: &str,
         key: &str,
         (first, last): (u64, u64),
-    ) -> Result<Answer, Failure> {
+    ) -> Result<S3ClientResponse, CallFailure> {
         let range = [("range", format!("bytes={first}-{last}"))];
-        self.call(Method::GET, &path(bucket, key), &range, whole("")).await
+        self.call(Method::GET, &path(bucket, key), &range, full_body("")).await
     }
 
-    pub(crate) async fn head(&self, bucket: &str, key: &str) -> Result<Answer, Failure> {
-        self.call(Method::HEAD, &path(bucket, key), &[], whole("")).await
+    pub(crate) async fn head(&self, bucket: &str, key: &str) -> Result<S3ClientResponse, CallFailure> {
+        self.call(Method::HEAD, &path(bucket, key), &[], full_body("")).await
     }
 
-    pub(crate) async fn delete(&self, bucket: &str, key: &str) -> Result<(), Failure> {
-        self.call(Method::DELETE, &path(bucket, key), &[], whole("")).await.map(|_| ())
+    pub(crate) async fn delete(&self, bucket: &str, key: &str) -> Result<(), CallFailure> {
+        self.call(Method::DELETE, &path(bucket, key), &[], full_body("")).await.map(|_| ())
     }
 
     /// CopyObject within a bucket; returns the ETag.
-    pub(crate) async fn copy(&self, bucket: &str, from: &str, to: &str) -> Result<String, Failure> {
+    pub(crate) async fn copy(&self, bucket: &str, from: &str, to: &str) -> Result<String, CallFailure> {
         let source = [("x-amz-copy-source", path(bucket, from))];
-        let answer = self.call(Method::PUT, &path(bucket, to), &source, whole("")).await?;
-        Ok(unquoted(&xml::read::<xml::WithEtag>(&answer.body)?.etag))
+        let answer = self.call(Method::PUT, &path(bucket, to), &source, full_body("")).await?;
+        Ok(unquoted(&xml::parse::<xml::EtagResult>(&answer.body)?.etag))
     }
 
     /// ListObjectsV2 over all its pages.
-    pub(crate) async fn list(&self, bucket: &str, page_keys: u32) -> Result<Vec<Listed>, Failure> {
+    pub(crate) async fn list(&self, bucket: &str, page_keys: u32) -> Result<Vec<ListedRow>, CallFailure> {
         let mut out = Vec::new();
         let mut token = String::new();
         loop {
             let page = self.get_path(&format!("/{bucket}?{token}list-type=2&max-keys={page_keys}")).await?;
-            let page: xml::ListBucketResult = xml::read(&page.body)?;
-            out.extend(page.contents.into_iter().map(|row| Listed {
+            let page: xml::ListBucketResult = xml::parse(&page.body)?;
+            out.extend(page.contents.into_iter().map(|row| ListedRow {
                 key: row.key,
                 etag: unquoted(&row.etag),
                 size: row.size,
@@ -89,10 +89,10 @@ impl Client {
     }
 
     /// CreateMultipartUpload; returns the upload id.
-    pub(crate) async fn create_upload(&self, bucket: &str, key: &str) -> Result<String, Failure> {
+    pub(crate) async fn create_upload(&self, bucket: &str, key: &str) -> Result<String, CallFailure> {
         let target = format!("{}?uploads=", path(bucket, key));
-        let answer = self.call(Method::POST, &target, &[], whole("")).await?;
-        Ok(xml::read::<xml::InitiateMultipartUploadResult>(&answer.body)?.upload_id)
+        let answer = self.call(Method::POST, &target, &[], full_body("")).await?;
+        Ok(xml::parse::<xml::InitiateMultipartUploadResult>(&answer.body)?.upload_id)
     }
 
     /// UploadPart; returns the ETag.
@@ -102,8 +102,8 @@ impl Client {
         key: &str,
         upload: &str,
         number: u32,
-        body: Body,
-    ) -> Result<String, Failure> {
+        body: ClientBody,
+    ) -> Result<String, CallFailure> {
         let target = format!("{}?partNumber={number}&uploadId={}", path(bucket, key), encode(upload));
         Ok(self.call(Method::PUT, &target, &[], body).await?.etag())
     }
@@ -115,7 +115,7 @@ impl Client {
         key: &str,
         upload: &str,
         parts: &[(u32, String)],
-    ) -> Result<String, Failure> {
+    ) -> Result<String, CallFailure> {
         let rows: String = parts
             .iter()
             .map(|(number, etag)| {
@@ -124,13 +124,13 @@ impl Client {
             .collect();
         let body = format!("<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>");
         let target = format!("{}?uploadId={}", path(bucket, key), encode(upload));
-        let answer = self.call(Method::POST, &target, &[], whole(body)).await?;
-        Ok(unquoted(&xml::read::<xml::WithEtag>(&answer.body)?.etag))
+        let answer = self.call(Method::POST, &target, &[], full_body(body)).await?;
+        Ok(unquoted(&xml::parse::<xml::EtagResult>(&answer.body)?.etag))
     }
 
-    pub(crate) async fn abort(&self, bucket: &str, key: &str, upload: &str) -> Result<(), Failure> {
+    pub(crate) async fn abort(&self, bucket: &str, key: &str, upload: &str) -> Result<(), CallFailure> {
         let target = format!("{}?uploadId={}", path(bucket, key), encode(upload));
-        self.call(Method::DELETE, &target, &[], whole("")).await.map(|_| ())
+        self.call(Method::DELETE, &target, &[], full_body("")).await.map(|_| ())
     }
 
     /// ListParts over all its pages.
@@ -139,14 +139,14 @@ impl Client {
         bucket: &str,
         key: &str,
         upload: &str,
-    ) -> Result<Vec<PartListed>, Failure> {
+    ) -> Result<Vec<ListedPartRow>, CallFailure> {
         let mut out = Vec::new();
         let mut marker = 0;
         loop {
             let upload = encode(upload);
             let target = format!("{}?part-number-marker={marker}&uploadId={upload}", path(bucket, key));
-            let page: xml::ListPartsResult = xml::read(&self.get_path(&target).await?.body)?;
-            out.extend(page.parts.into_iter().map(|part| PartListed {
+            let page: xml::ListPartsResult = xml::parse(&self.get_path(&target).await?.body)?;
+            out.extend(page.parts.into_iter().map(|part| ListedPartRow {
                 number: part.part_number,
                 etag: unquoted(&part.etag),
                 size: part.size,
@@ -159,9 +159,9 @@ impl Client {
     }
 
     /// The ids of the first page of ListMultipartUploads.
-    pub(crate) async fn list_uploads(&self, bucket: &str) -> Result<Vec<String>, Failure> {
+    pub(crate) async fn list_uploads(&self, bucket: &str) -> Result<Vec<String>, CallFailure> {
         let page = self.get_path(&format!("/{bucket}?max-uploads=1000&uploads=")).await?;
-        let page: xml::ListUploadsResult = xml::read(&page.body)?;
+        let page: xml::ListUploadsResult = xml::parse(&page.body)?;
         Ok(page.uploads.into_iter().map(|upload| upload.upload_id).collect())
     }
 }

@@ -14,17 +14,17 @@ use mlgw_common::{Clock as _, SystemClock};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Characters that SigV4 does not encode are removed from the set.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const ENCODED_IN_PATH: &AsciiSet = &ENCODED.remove(b'/');
 
 /// Encodes a query value in the form that is the same in the signature and in the request.
 pub(crate) fn encode(value: &str) -> String {
-    utf8_percent_encode(value, RESERVED).to_string()
+    utf8_percent_encode(value, ENCODED).to_string()
 }
 
 /// `/bucket/key`, encoded.
 pub(crate) fn path(bucket: &str, key: &str) -> String {
-    format!("/{bucket}/{}", utf8_percent_encode(key, RESERVED_IN_PATH))
+    format!("/{bucket}/{}", utf8_percent_encode(key, ENCODED_IN_PATH))
 }
 
 pub(super) struct Signer {
@@ -40,8 +40,8 @@ impl Signer {
     /// Signs a request with an unsigned payload, unless the request declares the hash of its body.
     pub(super) fn sign<B>(&self, request: &mut Request<B>, server: SocketAddr) {
         // The payload declaration of the request, if any; otherwise the payload is unsigned.
-        let said = request.headers_mut().remove("x-amz-content-sha256");
-        let body = match said.as_ref().map(|said| said.to_str().expect("our own header")) {
+        let declared_hash = request.headers_mut().remove("x-amz-content-sha256");
+        let body = match declared_hash.as_ref().map(|said| said.to_str().expect("our own header")) {
             Some(said) => SignableBody::Precomputed(said.to_owned()),
             None => SignableBody::UnsignedPayload,
         };

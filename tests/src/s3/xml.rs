@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::Failure;
+use super::CallFailure;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -31,7 +31,7 @@ pub(super) struct InitiateMultipartUploadResult {
 
 /// The response of CompleteMultipartUpload, CopyObject and UploadPartCopy.
 #[derive(Debug, Deserialize)]
-pub(super) struct WithEtag {
+pub(super) struct EtagResult {
     #[serde(rename = "ETag")]
     pub(super) etag: String,
 }
@@ -71,7 +71,7 @@ pub(super) struct Upload {
 ///
 /// # Errors
 /// The XML is not a response of this operation; an `<Error>` in a 200 response is one such case.
-pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, CallFailure> {
     let text = String::from_utf8_lossy(body);
-    quick_xml::de::from_str(&text).map_err(|error| Failure::Lost(format!("{error} in {text}")))
+    quick_xml::de::from_str(&text).map_err(|error| CallFailure::NoResponse(format!("{error} in {text}")))
 }

@@ -16,44 +16,44 @@ use fuser::{
 };
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags as Rename};
 
-use super::handles::{self, Handles};
-use super::nodes::{Node, Nodes};
-use super::pace::{Access, Spindle};
-use super::{Caching, Pace};
+use super::handles::{self, OpenHandles};
+use super::nodes::{BackingNode, KernelNodes};
+use super::pace::{DiskAccess, Spindle};
+use super::{Caching, DiskPace};
 
 /// Every change comes through this mount, so the kernel may trust its cached attributes.
-const CACHED: Duration = Duration::from_secs(3600);
+const ATTRIBUTE_TTL: Duration = Duration::from_secs(3600);
 
 /// The slow disk as a FUSE file system. Its locks only satisfy the compiler: there is one thread.
-pub(super) struct Calls {
-    nodes: Mutex<Nodes>,
-    handles: Mutex<Handles>,
+pub(super) struct SlowFilesystem {
+    nodes: Mutex<KernelNodes>,
+    handles: Mutex<OpenHandles>,
     spindle: Mutex<Spindle>,
     /// Origin of the spindle's times.
-    begun: Instant,
-    opened_with: FopenFlags,
+    started: Instant,
+    open_flags: FopenFlags,
 }
 
-impl Calls {
-    pub(super) fn new(backing: &Path, pace: Pace, caching: Caching) -> io::Result<Self> {
-        let opened_with = match caching {
+impl SlowFilesystem {
+    pub(super) fn new(backing: &Path, pace: DiskPace, caching: Caching) -> io::Result<Self> {
+        let open_flags = match caching {
             Caching::Direct => FopenFlags::FOPEN_DIRECT_IO,
             Caching::PageCache => FopenFlags::empty(),
         };
         Ok(Self {
-            nodes: Mutex::new(Nodes::new(Node::root(backing)?)),
+            nodes: Mutex::new(KernelNodes::new(BackingNode::root(backing)?)),
             handles: Mutex::default(),
             spindle: Mutex::new(Spindle::new(pace)),
-            begun: Instant::now(),
-            opened_with,
+            started: Instant::now(),
+            open_flags,
         })
     }
 
-    fn nodes(&self) -> MutexGuard<'_, Nodes> {
+    fn nodes(&self) -> MutexGuard<'_, KernelNodes> {
         self.nodes.lock().expect("the file system never panics")
     }
 
-    fn handles(&self) -> MutexGuard<'_, Handles> {
+    fn handles(&self) -> MutexGuard<'_, OpenHandles> {
         self.handles.lock().expect("the file system never panics")
     }
 
@@ -61,7 +61,7 @@ impl Calls {
         self.spindle.lock().expect("the file system never panics")
     }
 
-    fn node(&self, number: INodeNo) -> io::Result<Arc<Node>> {
+    fn node(&self, number: INodeNo) -> io::Result<Arc<BackingNode>> {
         self.nodes().find(number)
     }
 
@@ -70,19 +70,19 @@ impl Calls {
     }
 
     /// Sleeps until a request is due that arrived at `arrived` and was just done below.
-    fn take_time(&self, arrived: Instant, access: Access) {
-        let due = self.spindle().due(arrived - self.begun, access);
-        sleep(due.saturating_sub(self.begun.elapsed()));
+    fn sleep_until_done(&self, arrived: Instant, access: DiskAccess) {
+        let due = self.spindle().completion_time(arrived - self.started, access);
+        sleep(due.saturating_sub(self.started.elapsed()));
     }
 
     /// Records the time of a response; called after the response to a request that took time.
-    fn answered(&self) {
-        self.spindle().answered(self.begun.elapsed());
+    fn record_answer(&self) {
+        self.spindle().record_answer(self.started.elapsed());
     }
 
     fn child(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
         let child = self.node(parent)?.child(name)?;
-        self.nodes().tell(child)
+        self.nodes().count_lookup(child)
     }
 
     fn create_file(
@@ -94,10 +94,10 @@ impl Calls {
     ) -> io::Result<(FileAttr, FileHandle)> {
         let dir = self.node(parent)?;
         let exclusively = OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::EXCL;
-        let flags = handles::used_as(flags) | exclusively | OFlags::CREATE | OFlags::CLOEXEC;
+        let flags = handles::access_mode(flags) | exclusively | OFlags::CREATE | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir.dir(), name, flags, Mode::from_raw_mode(mode))?;
         let attributes = self.child(parent, name)?;
-        Ok((attributes, self.handles().keep(file.into())))
+        Ok((attributes, self.handles().insert(file.into())))
     }
 
     fn set_attributes(
@@ -123,9 +123,9 @@ impl Calls {
         let arrived = Instant::now();
         match file.and_then(|file| if only_data { file.sync_data() } else { file.sync_all() }) {
             Ok(()) => {
-                self.take_time(arrived, Access::Sync);
+                self.sleep_until_done(arrived, DiskAccess::Sync);
                 reply.ok();
-                self.answered();
+                self.record_answer();
             }
             Err(error) => reply.error(error.into()),
         }
@@ -134,14 +134,14 @@ impl Calls {
 
 fn entry(found: io::Result<FileAttr>, reply: ReplyEntry) {
     match found {
-        Ok(found) => reply.entry(&CACHED, &found, Generation(0)),
+        Ok(found) => reply.entry(&ATTRIBUTE_TTL, &found, Generation(0)),
         Err(error) => reply.error(error.into()),
     }
 }
 
 fn attributes(found: io::Result<FileAttr>, reply: ReplyAttr) {
     match found {
-        Ok(found) => reply.attr(&CACHED, &found),
+        Ok(found) => reply.attr(&ATTRIBUTE_TTL, &found),
         Err(error) => reply.error(error.into()),
     }
 }
@@ -167,7 +167,7 @@ fn read_up_to(file: &File, offset: u64, size: u32) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Filesystem for Calls {
+impl Filesystem for SlowFilesystem {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         entry(self.child(parent, name), reply);
     }
@@ -210,12 +210,12 @@ impl Filesystem for Calls {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |dir: Arc<Node>| Ok(rustix::fs::unlinkat(dir.dir(), name, AtFlags::empty())?);
+        let remove = |dir: Arc<BackingNode>| Ok(rustix::fs::unlinkat(dir.dir(), name, AtFlags::empty())?);
         done(self.node(parent).and_then(remove), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |dir: Arc<Node>| Ok(rustix::fs::unlinkat(dir.dir(), name, AtFlags::REMOVEDIR)?);
+        let remove = |dir: Arc<BackingNode>| Ok(rustix::fs::unlinkat(dir.dir(), name, AtFlags::REMOVEDIR)?);
         done(self.node(parent).and_then(remove), reply);
     }
 
@@ -248,7 +248,7 @@ impl Filesystem for Calls {
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match self.node(number).and_then(|node| handles::open(&node, flags.0)) {
-            Ok(file) => reply.opened(self.handles().keep(file), self.opened_with),
+            Ok(file) => reply.opened(self.handles().insert(file), self.open_flags),
             Err(error) => reply.error(error.into()),
         }
     }
@@ -264,7 +264,9 @@ impl Filesystem for Calls {
         reply: ReplyCreate,
     ) {
         match self.create_file(parent, name, mode & !umask, flags) {
-            Ok((found, handle)) => reply.created(&CACHED, &found, Generation(0), handle, self.opened_with),
+            Ok((found, handle)) => {
+                reply.created(&ATTRIBUTE_TTL, &found, Generation(0), handle, self.open_flags)
+            }
             Err(error) => reply.error(error.into()),
         }
     }
@@ -286,9 +288,9 @@ impl Filesystem for Calls {
             Ok(read) if read.is_empty() => reply.data(&read),
             Ok(read) => {
                 let bytes = read.len() as u64;
-                self.take_time(arrived, Access::Transfer { file: number.0, offset, bytes });
+                self.sleep_until_done(arrived, DiskAccess::Transfer { file: number.0, offset, bytes });
                 reply.data(&read);
-                self.answered();
+                self.record_answer();
             }
             Err(error) => reply.error(error.into()),
         }
@@ -310,9 +312,9 @@ impl Filesystem for Calls {
         match self.file(handle).and_then(|file| file.write_all_at(data, offset)) {
             Ok(()) => {
                 let bytes = data.len() as u64;
-                self.take_time(arrived, Access::Transfer { file: number.0, offset, bytes });
+                self.sleep_until_done(arrived, DiskAccess::Transfer { file: number.0, offset, bytes });
                 reply.written(u32::try_from(data.len()).expect("a request fits"));
-                self.answered();
+                self.record_answer();
             }
             Err(error) => reply.error(error.into()),
         }
@@ -357,7 +359,7 @@ impl Filesystem for Calls {
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         match self.node(number).and_then(|dir| handles::list(&dir)) {
-            Ok(listing) => reply.opened(self.handles().keep_listing(listing), FopenFlags::empty()),
+            Ok(listing) => reply.opened(self.handles().insert_listing(listing), FopenFlags::empty()),
             Err(error) => reply.error(error.into()),
         }
     }

@@ -19,9 +19,9 @@ use rustix::fs::{Mode, OFlags, openat};
 
 /// A file of the backing directory, or that directory, named but not open.
 #[derive(Debug)]
-pub(super) struct Node(File);
+pub(super) struct BackingNode(File);
 
-impl Node {
+impl BackingNode {
     pub(super) fn root(dir: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(openat(rustix::fs::CWD, dir, flags, Mode::empty())?.into()))
@@ -77,38 +77,38 @@ impl Node {
 
 /// The files that the kernel references.
 #[derive(Debug)]
-pub(super) struct Nodes {
-    root: Arc<Node>,
-    known: HashMap<u64, (Arc<Node>, u64)>,
+pub(super) struct KernelNodes {
+    root: Arc<BackingNode>,
+    referenced: HashMap<u64, (Arc<BackingNode>, u64)>,
 }
 
-impl Nodes {
-    pub(super) fn new(root: Node) -> Self {
-        Self { root: Arc::new(root), known: HashMap::new() }
+impl KernelNodes {
+    pub(super) fn new(root: BackingNode) -> Self {
+        Self { root: Arc::new(root), referenced: HashMap::new() }
     }
 
-    pub(super) fn find(&self, number: INodeNo) -> io::Result<Arc<Node>> {
+    pub(super) fn find(&self, number: INodeNo) -> io::Result<Arc<BackingNode>> {
         if number == INodeNo::ROOT {
             return Ok(self.root.clone());
         }
-        let found = self.known.get(&number.0).map(|(node, _)| node.clone());
+        let found = self.referenced.get(&number.0).map(|(node, _)| node.clone());
         found.ok_or_else(|| rustix::io::Errno::STALE.into())
     }
 
     /// Counts a lookup of `node` by the kernel, the first or a later one; returns its attributes.
-    pub(super) fn tell(&mut self, node: Node) -> io::Result<FileAttr> {
+    pub(super) fn count_lookup(&mut self, node: BackingNode) -> io::Result<FileAttr> {
         let number = node.number()?;
         let attributes = node.attributes(INodeNo(number))?;
-        self.known.entry(number).or_insert_with(|| (Arc::new(node), 0)).1 += 1;
+        self.referenced.entry(number).or_insert_with(|| (Arc::new(node), 0)).1 += 1;
         Ok(attributes)
     }
 
     /// Subtracts `times` lookups that the kernel has forgotten; the file is released at zero.
     pub(super) fn forget(&mut self, number: INodeNo, times: u64) {
-        if let Some((_, told)) = self.known.get_mut(&number.0) {
-            *told = told.saturating_sub(times);
-            if *told == 0 {
-                self.known.remove(&number.0);
+        if let Some((_, lookups)) = self.referenced.get_mut(&number.0) {
+            *lookups = lookups.saturating_sub(times);
+            if *lookups == 0 {
+                self.referenced.remove(&number.0);
             }
         }
     }

@@ -4,8 +4,8 @@
 //! Every file of a data directory is replaced by a directory, a named pipe and an empty file, and is
 //! truncated. Nothing may hang, whatever is in a file's place.
 
-use super::directories::{BUCKET, Objects, copy, directories, setup};
-use super::{asked, check, damage_in, text};
+use super::directories::{BUCKET, ExpectedObjects, copy_directory, directories, setup};
+use super::{check, damage_in, path_text, run_store_json};
 use crate::server::{StartFailure, runtime};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::process::Command;
 
 /// A damage done to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum FileDamage {
     Directory,
     Pipe,
     Empty,
@@ -21,10 +21,11 @@ enum Fate {
     Cut,
 }
 
-const FATES: [Fate; 4] = [Fate::Directory, Fate::Pipe, Fate::Empty, Fate::Cut];
+const FILE_DAMAGES: [FileDamage; 4] =
+    [FileDamage::Directory, FileDamage::Pipe, FileDamage::Empty, FileDamage::Cut];
 
-impl Fate {
-    fn befall(self, path: &Path) {
+impl FileDamage {
+    fn apply_to(self, path: &Path) {
         let length = fs::metadata(path).map_or(0, |found| found.len());
         if matches!(self, Self::Directory | Self::Pipe) {
             drop(fs::remove_file(path));
@@ -58,7 +59,7 @@ fn files_below(dir: &Path, below: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The files to damage: one of each kind, and those that a start creates only later.
-fn victims(dir: &Path) -> Vec<PathBuf> {
+fn files_to_damage(dir: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     files_below(dir, Path::new(""), &mut all);
     all.sort();
@@ -87,7 +88,7 @@ fn victims(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// True if a server starts and serves everything, false if it starts and objects are missing.
-fn serves(dir: &Path, objects: &Objects) -> Result<bool, StartFailure> {
+fn serves_all(dir: &Path, objects: &ExpectedObjects) -> Result<bool, StartFailure> {
     let server = setup(dir).try_start()?;
     let all = runtime().block_on(async {
         let client = server.client();
@@ -108,27 +109,27 @@ fn a_start_and_a_check_agree_whatever_is_in_a_files_place() {
     let made = directories();
     let mut disagreements = Vec::new();
     for (base, from) in [("stopped", &made.stopped), ("killed", &made.killed)] {
-        for victim in victims(from) {
-            for fate in FATES {
-                let dir = made.room.path().join("tried");
-                copy(from, &dir);
-                if fate == Fate::Cut && !dir.join(&victim).exists() {
+        for victim in files_to_damage(from) {
+            for fate in FILE_DAMAGES {
+                let dir = made.temp_dir.path().join("tried");
+                copy_directory(from, &dir);
+                if fate == FileDamage::Cut && !dir.join(&victim).exists() {
                     fs::remove_dir_all(&dir).expect("removed");
                     continue;
                 }
-                fate.befall(&dir.join(&victim));
+                fate.apply_to(&dir.join(&victim));
                 let case = format!("{base}: {} {fate:?}", victim.display());
                 if victim == Path::new("LOCK") {
                     // A check that cannot take the lock reports only that.
-                    let refused = super::store(&["check", text(&dir)]);
-                    let starts = serves(&dir, &made.objects);
+                    let refused = super::run_store(&["check", path_text(&dir)]);
+                    let starts = serves_all(&dir, &made.objects);
                     if refused.status.code() == Some(0) && starts.is_err() {
                         disagreements.push(case);
                     }
                 } else {
                     let found = check(&dir);
                     // A start may repair the damage it finds, so the check comes first.
-                    match serves(&dir, &made.objects) {
+                    match serves_all(&dir, &made.objects) {
                         Err(_) if found.is_empty() => {
                             disagreements.push(format!("{case}: only the start refuses"))
                         }
@@ -153,14 +154,14 @@ fn a_start_and_a_check_agree_whatever_is_in_a_files_place() {
 fn files_of_a_wrong_type_are_repaired_in_place_of_small_files_and_logs() {
     let made = directories();
     for name in ["flash.json", "decisions.jsonl", "deletions", "audit/audit.log", "admin.json"] {
-        for fate in [Fate::Directory, Fate::Pipe] {
-            let dir = made.room.path().join("tried");
-            copy(&made.stopped, &dir);
-            fate.befall(&dir.join(name));
-            assert!(serves(&dir, &made.objects).is_err(), "{name} {fate:?}");
-            let (repaired, _) = asked(&["repair", text(&dir)]);
+        for fate in [FileDamage::Directory, FileDamage::Pipe] {
+            let dir = made.temp_dir.path().join("tried");
+            copy_directory(&made.stopped, &dir);
+            fate.apply_to(&dir.join(name));
+            assert!(serves_all(&dir, &made.objects).is_err(), "{name} {fate:?}");
+            let (repaired, _) = run_store_json(&["repair", path_text(&dir)]);
             assert_eq!(damage_in(&repaired["left"]["findings"]), [""; 0], "{name} {fate:?}: {repaired:#}");
-            assert!(serves(&dir, &made.objects).is_ok_and(|all| all), "{name} {fate:?}");
+            assert!(serves_all(&dir, &made.objects).is_ok_and(|all| all), "{name} {fate:?}");
             fs::remove_dir_all(&dir).expect("removed");
         }
     }

@@ -1,10 +1,12 @@
 //! Backups made while a server works, restore, rebuild, and salvage of the data that is left without a
 //! backup.
 
-use super::directories::{BUCKET, Objects, VICTIM, assert_serves, body, directories, setup, work};
-use super::{StopOnDrop, asked, assert_sound, check, runtime, store, text};
-use crate::s3::whole;
-use crate::server::Server;
+use super::directories::{
+    BUCKET, ExpectedObjects, VICTIM, assert_serves, body, directories, put_workload, setup,
+};
+use super::{StopOnDrop, assert_undamaged, check, path_text, run_store, run_store_json, runtime};
+use crate::s3::full_body;
+use crate::server::ServerProcess;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,32 +22,32 @@ fn a_backup_of_a_busy_server_has_everything_acknowledged_before_it() {
         .with("hot.compact_interval", "10ms")
         .with("hot.compact_bytes_per_second", "1GiB");
     let server = busy.start();
-    let mut objects = Objects::new();
+    let mut objects = ExpectedObjects::new();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        work(&client, 0, &mut objects).await;
+        put_workload(&client, 0, &mut objects).await;
     });
     let copies: Vec<PathBuf> = (0..5).map(|number| room.path().join(format!("out-{number}"))).collect();
     while_putting(&server, || {
         // A single copy finishes too quickly to overlap with much activity.
         for to in copies.iter().chain([&out]) {
-            let made = store(&["backup", text(&dir), text(to)]);
+            let made = run_store(&["backup", path_text(&dir), path_text(to)]);
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         }
     });
-    let again = store(&["backup", text(&dir), text(&out)]);
+    let again = run_store(&["backup", path_text(&dir), path_text(&out)]);
     assert_eq!(again.status.code(), Some(1), "what is not empty is not written to");
     server.stop();
     for copy in copies {
         let to = copy.with_extension("back");
-        assert_eq!(asked(&["restore", text(&copy), text(&to)]).1, 0);
-        assert_sound(&to);
+        assert_eq!(run_store_json(&["restore", path_text(&copy), path_text(&to)]).1, 0);
+        assert_undamaged(&to);
     }
 
-    let (restored, status) = asked(&["restore", text(&out), text(&back)]);
+    let (restored, status) = run_store_json(&["restore", path_text(&out), path_text(&back)]);
     assert_eq!(status, 0, "{restored:#}");
-    assert_sound(&back);
+    assert_undamaged(&back);
     let server = setup(&back).start();
     runtime().block_on(async {
         let client = server.client();
@@ -62,19 +64,19 @@ fn a_backup_of_a_busy_server_has_everything_acknowledged_before_it() {
     server.stop();
     assert!(objects.is_empty(), "not in the backup: {:?}", objects.keys());
 
-    let refused = store(&["restore", text(&out), text(&back)]);
+    let refused = run_store(&["restore", path_text(&out), path_text(&back)]);
     assert_eq!(refused.status.code(), Some(1), "a directory with something in it is left alone");
     let path = out.join("node.json");
     let mut bytes = fs::read(&path).expect("read");
     bytes[12] ^= 1;
     fs::write(&path, bytes).expect("written");
-    let refused = store(&["restore", text(&out), text(&room.path().join("third"))]);
+    let refused = run_store(&["restore", path_text(&out), path_text(&room.path().join("third"))]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("node.json"), "{refused:?}");
 }
 
 /// Runs `something` while objects are put. Each of them is put once, so that it must be present as a whole or
 /// absent; one more object is overwritten repeatedly.
-fn while_putting(server: &Server, something: impl FnOnce()) {
+fn while_putting(server: &ServerProcess, something: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -83,8 +85,8 @@ fn while_putting(server: &Server, something: impl FnOnce()) {
                 let mut count = 0u32;
                 while !stop.load(Ordering::Relaxed) {
                     let key = format!("later-{count}");
-                    client.put(BUCKET, &key, whole(body(&key, 0))).await.expect("stored");
-                    let replaced = whole(vec![count as u8; 300_000]);
+                    client.put(BUCKET, &key, full_body(body(&key, 0))).await.expect("stored");
+                    let replaced = full_body(vec![count as u8; 300_000]);
                     client.put(BUCKET, "replaced", replaced).await.expect("stored");
                     count += 1;
                 }
@@ -102,7 +104,7 @@ fn while_putting(server: &Server, something: impl FnOnce()) {
 fn a_lost_catalogue_is_rebuilt_from_checkpoint_and_log_and_salvage_lists_the_rest() {
     let made = directories();
     let dir = &made.killed;
-    let (salvaged, status) = asked(&["salvage", text(dir)]);
+    let (salvaged, status) = run_store_json(&["salvage", path_text(dir)]);
     assert_eq!(status, 0);
     let victim = salvaged["bodies"].as_array().expect("bodies").iter().find(|body| body["key"] == VICTIM);
     let victim = victim.expect("the victim is found");
@@ -111,16 +113,16 @@ fn a_lost_catalogue_is_rebuilt_from_checkpoint_and_log_and_salvage_lists_the_res
 
     fs::remove_dir_all(dir.join("catalogue/group-0")).expect("removed");
     assert_ne!(check(dir), Vec::<String>::new());
-    let (rebuilt, status) = asked(&["rebuild", text(dir)]);
+    let (rebuilt, status) = run_store_json(&["rebuild", path_text(dir)]);
     assert_eq!(status, 0, "{rebuilt:#}");
     assert!(rebuilt["rows"].as_u64().is_some_and(|rows| rows > 30), "{rebuilt:#}");
-    assert_sound(dir);
+    assert_undamaged(dir);
     assert_serves(dir, &made.objects);
 
     fs::remove_dir_all(dir.join("catalogue")).expect("removed");
-    let without = store(&["rebuild", text(dir)]);
+    let without = run_store(&["rebuild", path_text(dir)]);
     assert_eq!(without.status.code(), Some(1), "the log is gone, and that has to be said");
-    let (rebuilt, status) = asked(&["rebuild", text(dir), "--without-log"]);
+    let (rebuilt, status) = run_store_json(&["rebuild", path_text(dir), "--without-log"]);
     assert_eq!(status, 0, "{rebuilt:#}");
     let server = setup(dir).start();
     runtime().block_on(async {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The directory that is damaged: that of a stopped server, or that of a killed one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Base {
+pub(super) enum DamagedBase {
     Stopped,
     Killed,
 }
@@ -15,9 +15,9 @@ pub(super) enum Base {
 /// A damage: its name, the directory it is applied to, the kind that a check reports, true if repair fixes
 /// it, and the function that applies it to the directory (its second argument is an older copy of the
 /// directory).
-pub(super) type Damage = (&'static str, Base, &'static str, bool, fn(&Path, &Path));
+pub(super) type Damage = (&'static str, DamagedBase, &'static str, bool, fn(&Path, &Path));
 
-use Base::{Killed, Stopped};
+use DamagedBase::{Killed, Stopped};
 
 pub(super) const DAMAGES: &[Damage] = &[
     ("a bit of a segment's header", Stopped, "segment-header", true, |d, _| flip(&victim(d).0, 41)),
@@ -95,14 +95,16 @@ pub(super) const DAMAGES: &[Damage] = &[
         fs::set_permissions(d.join("secrets.key"), fs::Permissions::from_mode(0o644)).unwrap();
     }),
     ("a bit of a checkpoint", Stopped, "copy", true, |d, _| {
-        let newest =
-            files(&d.join("checkpoints"), "checkpoint-").into_iter().max_by_key(|path| number(path)).unwrap();
+        let newest = files(&d.join("checkpoints"), "checkpoint-")
+            .into_iter()
+            .max_by_key(|path| checkpoint_number(path))
+            .unwrap();
         flip(&files(&newest.join("group-0/state-1"), ".sst")[0], 50);
     }),
 ];
 
 /// The number of a checkpoint; 0 for one that was cut short.
-fn number(checkpoint: &Path) -> u64 {
+fn checkpoint_number(checkpoint: &Path) -> u64 {
     checkpoint.to_str().unwrap().rsplit_once('-').unwrap().1.parse().unwrap_or(0)
 }
 
@@ -166,5 +168,5 @@ fn swap(one: &Path, other: &Path) {
 
 fn replace(dir: &Path, old: &Path, what: &str) {
     fs::remove_dir_all(dir.join(what)).unwrap();
-    super::directories::copy(&old.join(what), &dir.join(what));
+    super::directories::copy_directory(&old.join(what), &dir.join(what));
 }

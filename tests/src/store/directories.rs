@@ -1,8 +1,8 @@
 //! Data directories to be damaged, written by the shipped server.
 
 use super::runtime;
-use crate::s3::{Client, whole};
-use crate::server::Setup;
+use crate::s3::{S3TestClient, full_body};
+use crate::server::ServerSetup;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,19 +24,19 @@ pub(super) fn body(key: &str, round: u32) -> Vec<u8> {
 }
 
 /// The expected objects by key.
-pub(super) type Objects = BTreeMap<String, Vec<u8>>;
+pub(super) type ExpectedObjects = BTreeMap<String, Vec<u8>>;
 
 /// Settings with which little work produces several tables, checkpoints and segments.
-pub(super) fn setup(dir: &Path) -> Setup {
-    Setup::new(dir).with("catalogue.checkpoint_interval", "100ms")
+pub(super) fn setup(dir: &Path) -> ServerSetup {
+    ServerSetup::new(dir).with("catalogue.checkpoint_interval", "100ms")
 }
 
 /// Puts, overwrites and deletes objects; `objects` is updated to the result.
-pub(super) async fn work(client: &Client, round: u32, objects: &mut Objects) {
+pub(super) async fn put_workload(client: &S3TestClient, round: u32, objects: &mut ExpectedObjects) {
     for i in 0..30 {
         let key = format!("{}-{i}", "k".repeat(1 + i % 3));
         let bytes = body(&key, round);
-        client.put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
+        client.put(BUCKET, &key, full_body(bytes.clone())).await.expect("stored");
         objects.insert(key, bytes);
     }
     client.delete(BUCKET, "k-0").await.expect("deleted");
@@ -48,7 +48,7 @@ pub(super) async fn work(client: &Client, round: u32, objects: &mut Objects) {
         let length = if number == 1 { 5 << 20 } else { 1000 };
         let part = vec![b'a' + u8::try_from(round + number).expect("small"); length];
         bytes.extend_from_slice(&part);
-        let etag = client.put_part(BUCKET, "parts", &upload, number, whole(part)).await.expect("stored");
+        let etag = client.put_part(BUCKET, "parts", &upload, number, full_body(part)).await.expect("stored");
         etags.push((number, etag));
     }
     client.complete(BUCKET, "parts", &upload, &etags).await.expect("complete");
@@ -57,7 +57,7 @@ pub(super) async fn work(client: &Client, round: u32, objects: &mut Objects) {
 }
 
 /// Directories of the same server at three moments.
-pub(super) struct Directories {
+pub(super) struct ServerDirectories {
     /// After the first stop, some time before the others.
     pub(super) old: PathBuf,
     /// After the kill at the end.
@@ -65,31 +65,31 @@ pub(super) struct Directories {
     /// After the kill, a start and a stop.
     pub(super) stopped: PathBuf,
     /// The objects in the last two.
-    pub(super) objects: Objects,
-    pub(super) room: TempDir,
+    pub(super) objects: ExpectedObjects,
+    pub(super) temp_dir: TempDir,
 }
 
-pub(super) fn directories() -> Directories {
-    let room = crate::crashes::directory_in_memory();
-    let live = room.path().join("live");
+pub(super) fn directories() -> ServerDirectories {
+    let temp_dir = crate::crashes::directory_in_memory();
+    let live = temp_dir.path().join("live");
     let at = |name: &str| {
-        let to = room.path().join(name);
-        copy(&live, &to);
+        let to = temp_dir.path().join(name);
+        copy_directory(&live, &to);
         to
     };
-    let mut objects = Objects::new();
+    let mut objects = ExpectedObjects::new();
     let server = setup(&live).start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        work(&client, 0, &mut objects).await;
+        put_workload(&client, 0, &mut objects).await;
         let bytes = body(VICTIM, 0);
-        client.put(BUCKET, VICTIM, whole(bytes.clone())).await.expect("stored");
+        client.put(BUCKET, VICTIM, full_body(bytes.clone())).await.expect("stored");
         objects.insert(VICTIM.to_owned(), bytes);
         // The second checkpoint from here on began after all of these writes.
         let enough = newest_checkpoint(&live) + 2;
         while newest_checkpoint(&live) < enough {
-            client.put(BUCKET, "again", whole(body("again", 0))).await.expect("stored");
+            client.put(BUCKET, "again", full_body(body("again", 0))).await.expect("stored");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         objects.insert("again".to_owned(), body("again", 0));
@@ -101,13 +101,13 @@ pub(super) fn directories() -> Directories {
         // killed.
         let interval = if round == 1 { "100ms" } else { "1h" };
         let mut server = setup(&live).with("catalogue.checkpoint_interval", interval).start();
-        runtime().block_on(work(&server.client(), round, &mut objects));
+        runtime().block_on(put_workload(&server.client(), round, &mut objects));
         if round == 1 { server.stop() } else { server.kill() }
     }
     let killed = at("killed");
     setup(&live).start().stop();
     let stopped = at("stopped");
-    Directories { old, killed, stopped, objects, room }
+    ServerDirectories { old, killed, stopped, objects, temp_dir }
 }
 
 /// The number of the newest checkpoint, 0 if there is none.
@@ -119,7 +119,7 @@ fn newest_checkpoint(dir: &Path) -> u64 {
 
 /// Copies a directory with the modes of its files. Skips the ballast and the reserve for a start, which are
 /// large and carry no data.
-pub(crate) fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy_directory(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("made");
     for entry in fs::read_dir(from).expect("listed") {
         let entry = entry.expect("listed");
@@ -128,7 +128,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
         }
         let target = to.join(entry.file_name());
         if entry.file_type().expect("known").is_dir() {
-            copy(&entry.path(), &target);
+            copy_directory(&entry.path(), &target);
         } else {
             fs::copy(entry.path(), target).expect("copied");
         }
@@ -136,7 +136,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 }
 
 /// Reads every object from a server on `dir`, which must have exactly these.
-pub(super) fn assert_serves(dir: &Path, objects: &Objects) {
+pub(super) fn assert_serves(dir: &Path, objects: &ExpectedObjects) {
     let server = setup(dir).start();
     runtime().block_on(async {
         let client = server.client();

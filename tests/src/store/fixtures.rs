@@ -6,9 +6,9 @@
 //! other. With `MLGW_MAKE_FIXTURE=FILE` the test writes a fixture instead of reading them: once, when a
 //! format, or a kind of row or file, is new.
 
-use super::directories::{BUCKET, Objects, setup};
-use super::{assert_sound, runtime, text};
-use crate::s3::{Client, whole};
+use super::directories::{BUCKET, ExpectedObjects, setup};
+use super::{assert_undamaged, path_text, runtime};
+use crate::s3::{S3TestClient, full_body};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,28 +20,28 @@ fn body(key: &str, length: usize) -> Vec<u8> {
     format!("{key} of a fixture, ").into_bytes().into_iter().cycle().take(length).collect()
 }
 
-fn objects() -> Objects {
+fn objects() -> ExpectedObjects {
     KEYS.iter().map(|(key, length)| ((*key).to_owned(), body(key, *length))).collect()
 }
 
-async fn fill(client: &Client) {
+async fn fill(client: &S3TestClient) {
     client.create_bucket(BUCKET).await.expect("made");
     for (key, bytes) in objects() {
-        client.put(BUCKET, &key, whole("overwritten")).await.expect("stored");
-        client.put(BUCKET, &key, whole(bytes)).await.expect("stored");
+        client.put(BUCKET, &key, full_body("overwritten")).await.expect("stored");
+        client.put(BUCKET, &key, full_body(bytes)).await.expect("stored");
     }
     let upload = client.create_upload(BUCKET, "parts").await.expect("begun");
-    let part = whole(objects().remove("parts").expect("listed"));
+    let part = full_body(objects().remove("parts").expect("listed"));
     let etag = client.put_part(BUCKET, "parts", &upload, 1, part).await.expect("stored");
     client.complete(BUCKET, "parts", &upload, &[(1, etag)]).await.expect("complete");
     client.create_upload(BUCKET, "in progress").await.expect("begun");
-    client.put(BUCKET, "deleted", whole("gone")).await.expect("stored");
+    client.put(BUCKET, "deleted", full_body("gone")).await.expect("stored");
     client.delete(BUCKET, "deleted").await.expect("deleted");
 }
 
 /// Writes a directory with all of these and packs it: some data moved by compaction, some flushed, some only
 /// in the log.
-fn make(file: &Path) {
+fn make_fixture(file: &Path) {
     let room = tempfile::tempdir().expect("a directory");
     let dir = room.path().join("data");
     let server = setup(&dir).start();
@@ -51,11 +51,11 @@ fn make(file: &Path) {
     server.stop();
     let mut server = setup(&dir).start();
     runtime().block_on(async {
-        server.client().put(BUCKET, "one", whole(body("one", 10))).await.expect("stored");
+        server.client().put(BUCKET, "one", full_body(body("one", 10))).await.expect("stored");
     });
     server.kill();
     let packed = Command::new("tar")
-        .args(["--create", "--gzip", "--file", text(file), "--directory", text(room.path())])
+        .args(["--create", "--gzip", "--file", path_text(file), "--directory", path_text(room.path())])
         .args([
             "--exclude=ballast",
             "--exclude=start-reserve",
@@ -82,7 +82,7 @@ fn unpacked(file: &Path) -> tempfile::TempDir {
     assert!(std::fs::metadata(file).expect("there").len() < 200 << 10, "{} is large", file.display());
     let room = tempfile::tempdir().expect("a directory");
     let unpacked = Command::new("tar")
-        .args(["--extract", "--gzip", "--file", text(file), "--directory", text(room.path())])
+        .args(["--extract", "--gzip", "--file", path_text(file), "--directory", path_text(room.path())])
         .status();
     assert!(unpacked.expect("tar").success());
     room
@@ -115,13 +115,13 @@ fn a_directory_of_an_earlier_format_is_marked_and_loses_nothing() {
         assert!(node.contains("\"format\":2") && !node.contains("marking"), "{node}");
         assert!(dir.join("segments/owner").exists() && dir.join("checkpoints/owner").exists());
         server.stop();
-        assert_sound(&dir);
+        assert_undamaged(&dir);
         super::directories::assert_serves(&dir, &objects());
         // Segments written by compaction have the current format.
         let server = setup(&dir).start();
         runtime().block_on(async {
             let client = server.client();
-            client.put(BUCKET, "two/blocks", whole(body("two/blocks", 70_000))).await.expect("stored");
+            client.put(BUCKET, "two/blocks", full_body(body("two/blocks", 70_000))).await.expect("stored");
         });
         let (said, status) = setup(&dir).command(&["tier", "compact", "--dead-percent", "1", "--wait"]);
         assert_eq!(status, Some(0), "{said}");
@@ -130,7 +130,7 @@ fn a_directory_of_an_earlier_format_is_marked_and_loses_nothing() {
         let of_format_1 = left.iter().filter(|(_, version)| *version == 1).count();
         assert!(of_format_1 < before.len(), "{}: {before:?}, {left:?}", file.display());
         super::directories::assert_serves(&dir, &objects());
-        assert_sound(&dir);
+        assert_undamaged(&dir);
     }
 }
 
@@ -167,12 +167,12 @@ fn a_directory_of_an_earlier_format_with_a_foreign_segment_is_refused_unchanged(
 #[test]
 fn a_directory_of_every_format_opens_with_all_its_data() {
     if let Some(file) = std::env::var_os("MLGW_MAKE_FIXTURE") {
-        return make(Path::new(&file));
+        return make_fixture(Path::new(&file));
     }
     for file in fixtures() {
         let room = unpacked(&file);
         let dir = room.path().join("data");
-        assert_sound(&dir);
+        assert_undamaged(&dir);
         super::directories::assert_serves(&dir, &objects());
         let server = setup(&dir).start();
         let uploads = runtime().block_on(server.client().list_uploads(BUCKET)).expect("listed");

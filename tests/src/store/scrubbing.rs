@@ -2,10 +2,10 @@
 //! rate-limited, continues after a kill, and is not disturbed by compaction.
 
 use super::directories::{BUCKET, setup};
-use super::{StopOnDrop, assert_sound, runtime};
+use super::{StopOnDrop, assert_undamaged, runtime};
 use crate::observability::scrape::Scrape;
-use crate::s3::{Client, whole};
-use crate::server::{Server, Setup};
+use crate::s3::{S3TestClient, full_body};
+use crate::server::{ServerProcess, ServerSetup};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::Method;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Runs a `tier` verb against the server of this setup; returns its document and exit status.
-fn tier(setup: &Setup, words: &[&str]) -> (Value, i32) {
+fn run_tier_command(setup: &ServerSetup, words: &[&str]) -> (Value, i32) {
     let (said, status) = setup.command(&[&["--output", "json", "tier"], words].concat());
     // The document is followed by the message of a failure.
     let mut documents = serde_json::Deserializer::from_str(&said).into_iter();
@@ -25,7 +25,7 @@ fn tier(setup: &Setup, words: &[&str]) -> (Value, i32) {
     (document, status.expect("it exits"))
 }
 
-fn quarantined(server: &Server) -> f64 {
+fn quarantined(server: &ServerProcess) -> f64 {
     Scrape::of(server).sum("mlgw_quarantined_blocks", &[("tier", "hot")])
 }
 
@@ -52,16 +52,16 @@ fn only_the_bad_block_is_found_listed_and_refused() {
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
-        client.put(BUCKET, "sound", whole(bytes.clone())).await.expect("stored");
-        client.put(BUCKET, "bad", whole(bytes.clone())).await.expect("stored");
+        client.put(BUCKET, "sound", full_body(bytes.clone())).await.expect("stored");
+        client.put(BUCKET, "bad", full_body(bytes.clone())).await.expect("stored");
     });
     server.stop();
     flip_second_block(&setup.data_dir, bytes.len());
 
     let server = setup.start();
-    let (before, _) = tier(&setup, &["show", "hot"]);
+    let (before, _) = run_tier_command(&setup, &["show", "hot"]);
     assert_eq!(before["bad"], json!([]), "nobody has looked yet");
-    let (found, status) = tier(&setup, &["scrub", "hot", "--wait"]);
+    let (found, status) = run_tier_command(&setup, &["scrub", "hot", "--wait"]);
     assert_eq!(status, 1, "{found:#}");
     let expected = |found: &Value| {
         let bad = found["bad"].as_array().expect("a list");
@@ -90,9 +90,9 @@ fn only_the_bad_block_is_found_listed_and_refused() {
 
     // The findings are kept over a restart, and forgotten when nothing refers to the bad blocks any more.
     let server = setup.start();
-    expected(&tier(&setup, &["show", "hot"]).0);
+    expected(&run_tier_command(&setup, &["show", "hot"]).0);
     runtime().block_on(server.client().delete(BUCKET, "bad")).expect("deleted");
-    let (after, status) = tier(&setup, &["scrub", "hot", "--wait"]);
+    let (after, status) = run_tier_command(&setup, &["scrub", "hot", "--wait"]);
     assert_eq!((status, &after["bad"]), (0, &json!([])), "{after:#}");
     assert!(quarantined(&server) < 0.5);
     server.stop();
@@ -100,7 +100,7 @@ fn only_the_bad_block_is_found_listed_and_refused() {
 
 /// Puts an object in parts. `headers` go with the upload; `of_part` returns the checksum headers of a part.
 async fn put_parts(
-    client: &Client,
+    client: &S3TestClient,
     key: &str,
     headers: &[(&'static str, String)],
     of_part: impl Fn(&[u8]) -> Vec<(&'static str, String)>,
@@ -109,20 +109,20 @@ async fn put_parts(
     let at = format!("/{BUCKET}/{key}");
     let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
     let begun =
-        client.call(Method::POST, &format!("{at}?uploads="), headers, whole("")).await.expect("begun");
+        client.call(Method::POST, &format!("{at}?uploads="), headers, full_body("")).await.expect("begun");
     let begun = text(&begun.body);
     let id = begun.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).expect("an id").0;
     let mut document = "<CompleteMultipartUpload>".to_owned();
     for (number, part) in (1..).zip(parts) {
         let url = format!("{at}?partNumber={number}&uploadId={id}");
         let sums = of_part(part);
-        let put = client.call(Method::PUT, &url, &sums, whole(part.clone())).await.expect("a part");
+        let put = client.call(Method::PUT, &url, &sums, full_body(part.clone())).await.expect("a part");
         let sum = sums.iter().map(|(_, sum)| format!("<ChecksumSHA256>{sum}</ChecksumSHA256>"));
         let (etag, sum) = (put.etag(), sum.collect::<String>());
         document += &format!("<Part><PartNumber>{number}</PartNumber><ETag>\"{etag}\"</ETag>{sum}</Part>");
     }
     document += "</CompleteMultipartUpload>";
-    let done = client.call(Method::POST, &format!("{at}?uploadId={id}"), &[], whole(document)).await;
+    let done = client.call(Method::POST, &format!("{at}?uploadId={id}"), &[], full_body(document)).await;
     let done = text(&done.expect("completed").body);
     assert!(done.contains("CompleteMultipartUploadResult"), "{done}");
 }
@@ -138,20 +138,23 @@ fn checksums_of_objects_of_every_kind_match_in_fifty_passes() {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
         for (key, body) in [("empty", vec![]), ("small", vec![7; 10]), ("large", vec![8; 20 << 20])] {
-            client.put(BUCKET, key, whole(body)).await.expect("stored");
+            client.put(BUCKET, key, full_body(body)).await.expect("stored");
         }
         let named = [("x-amz-checksum-sha256", sha256(b"named"))];
-        client.call(Method::PUT, &format!("/{BUCKET}/named"), &named, whole("named")).await.expect("stored");
+        client
+            .call(Method::PUT, &format!("/{BUCKET}/named"), &named, full_body("named"))
+            .await
+            .expect("stored");
         put_parts(&client, "parts", &[], |_| vec![], &parts).await;
         let composite = [("x-amz-checksum-algorithm", "SHA256".to_owned())];
         let of_part = |part: &[u8]| vec![("x-amz-checksum-sha256", sha256(part))];
         put_parts(&client, "composite", &composite, of_part, &parts).await;
         let copied = [("x-amz-copy-source", format!("/{BUCKET}/composite"))];
-        client.call(Method::PUT, &format!("/{BUCKET}/copy"), &copied, whole("")).await.expect("copied");
+        client.call(Method::PUT, &format!("/{BUCKET}/copy"), &copied, full_body("")).await.expect("copied");
     });
     let mut found = json!(null);
     for _ in 0..50 {
-        let (pass, status) = tier(&setup, &["scrub", "hot", "--wait"]);
+        let (pass, status) = run_tier_command(&setup, &["scrub", "hot", "--wait"]);
         assert_eq!((status, &pass["bad"]), (0, &json!([])), "{pass:#}");
         found = pass;
     }
@@ -166,7 +169,7 @@ const RATE: u64 = 1 << 20;
 #[test]
 fn a_pass_is_rate_limited_and_continues_after_a_kill() {
     let room = tempfile::tempdir().expect("a directory");
-    let setup = Setup::new(room.path().join("data"))
+    let setup = ServerSetup::new(room.path().join("data"))
         .with("hot.segment_bytes", "1MiB")
         .with("hot.scrub_bytes_per_second", RATE);
     let mut server = setup.start();
@@ -175,15 +178,15 @@ fn a_pass_is_rate_limited_and_continues_after_a_kill() {
         client.create_bucket(BUCKET).await.expect("made");
         for n in 0..6u8 {
             let key = format!("object-{n}");
-            client.put(BUCKET, &key, whole(vec![n; OBJECT as usize])).await.expect("stored");
+            client.put(BUCKET, &key, full_body(vec![n; OBJECT as usize])).await.expect("stored");
         }
     });
-    let show = || tier(&setup, &["show", "hot"]).0["scrub"].clone();
+    let show = || run_tier_command(&setup, &["show", "hot"]).0["scrub"].clone();
     let number = |shown: &Value, name: &str| shown[name].as_u64().unwrap_or_else(|| panic!("{shown:#}"));
     // Taken before the pass: if the time until the command returns did not count, the pass would seem faster
     // than it is.
     let begun = Instant::now();
-    tier(&setup, &["scrub", "hot"]);
+    run_tier_command(&setup, &["scrub", "hot"]);
     while number(&show(), "read_bytes") < 2 * OBJECT {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:#}", show());
     }
@@ -212,7 +215,7 @@ fn a_pass_is_rate_limited_and_continues_after_a_kill() {
 #[test]
 fn scrubs_and_checks_find_nothing_wrong_during_compaction() {
     let room = tempfile::tempdir().expect("a directory");
-    let setup = Setup::new(room.path().join("data"))
+    let setup = ServerSetup::new(room.path().join("data"))
         .with("hot.segment_bytes", "1MiB")
         .with("hot.compact_dead_percent", "5")
         .with("hot.compact_interval", "10ms")
@@ -232,13 +235,13 @@ fn scrubs_and_checks_find_nothing_wrong_during_compaction() {
                     for n in (0u32..).take_while(|_| !stop.load(Ordering::Relaxed)) {
                         let length = [300, 70_000, 400_000][n as usize % 3];
                         let key = format!("key-{}", n % 11);
-                        client.put(BUCKET, &key, whole(vec![n as u8; length])).await.expect("stored");
+                        client.put(BUCKET, &key, full_body(vec![n as u8; length])).await.expect("stored");
                     }
                 });
             });
             let stopping = StopOnDrop(&stop);
             for _ in 0..5 {
-                let (found, status) = tier(&setup, &["scrub", "hot", "--wait"]);
+                let (found, status) = run_tier_command(&setup, &["scrub", "hot", "--wait"]);
                 assert_eq!((status, &found["bad"]), (0, &json!([])), "{found:#}\n{}", server.log());
             }
             drop(stopping);
@@ -252,10 +255,10 @@ fn scrubs_and_checks_find_nothing_wrong_during_compaction() {
         } else {
             server.kill()
         }
-        assert_sound(&setup.data_dir);
+        assert_undamaged(&setup.data_dir);
         server = setup.start();
     }
     assert!(freed > 10e6, "{freed} bytes were freed while it was scrubbed");
     server.stop();
-    assert_sound(&setup.data_dir);
+    assert_undamaged(&setup.data_dir);
 }

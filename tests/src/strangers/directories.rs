@@ -5,26 +5,26 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::site::{Site, assert_same, copy, room, segments, snapshot};
+use super::site::{TestSite, assert_same, copy_directory, segments, snapshot, temp_dir};
 
 /// The owner mark of a directory.
 const MARK: &str = "owner";
 
-fn take_mark_away(dir: &Path) {
+fn remove_mark(dir: &Path) {
     fs::remove_file(dir.join(MARK)).expect("there was one");
 }
 
 #[test]
 fn the_directories_of_another_server_are_refused_everywhere_and_unchanged() {
-    let room = room();
-    let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
-    let fresh = Site::new(room.path(), "fresh");
+    let room = temp_dir();
+    let (x, y) = (TestSite::filled(room.path(), "x", 1), TestSite::filled(room.path(), "y", 2));
+    let fresh = TestSite::new(room.path(), "fresh");
     let theirs = [y.home.as_path()];
     // With their marks, and as a server of an earlier version leaves them.
     for marked in [true, false] {
         if !marked {
-            take_mark_away(&y.hot);
-            take_mark_away(&y.cold);
+            remove_mark(&y.hot);
+            remove_mark(&y.cold);
         }
         for site in [&x, &fresh] {
             for dir in [&y.hot, &y.cold] {
@@ -36,26 +36,27 @@ fn the_directories_of_another_server_are_refused_everywhere_and_unchanged() {
         let before = snapshot(&y.home);
         for wrong in [x.with_hot(&y.hot), x.with_cold(&y.cold)] {
             for verb in [&["repair", "D"][..], &["rebuild", "D"]] {
-                let (said, _) = wrong.verb(verb);
+                let (said, _) = wrong.run_store_verb(verb);
                 assert_same(&before, &snapshot(&y.home), &format!("{verb:?}: {said}"));
             }
             for dir in [&y.hot, &y.cold] {
-                let (said, status) = wrong.verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
+                let (said, status) =
+                    wrong.run_store_verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
                 assert_eq!(status, Some(1), "{said}");
                 assert_same(&before, &snapshot(&y.home), &said);
             }
         }
     }
     y.assert_serves_all();
-    y.assert_sound();
+    y.assert_undamaged();
     x.assert_serves_all();
-    x.assert_sound();
+    x.assert_undamaged();
 }
 
 #[test]
 fn directories_that_two_servers_swapped_are_refused_by_both() {
-    let room = room();
-    let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
+    let room = temp_dir();
+    let (x, y) = (TestSite::filled(room.path(), "x", 1), TestSite::filled(room.path(), "y", 2));
     let all = [x.home.as_path(), y.home.as_path()];
     let (x_swapped, y_swapped) = (x.with_cold(&y.cold), y.with_cold(&x.cold));
     let untouched = [&x.hot, &x.cold, &y.hot, &y.cold].map(|dir| dir.as_path());
@@ -64,7 +65,7 @@ fn directories_that_two_servers_swapped_are_refused_by_both() {
         assert!(said.contains(&name.display().to_string()), "{said}");
     }
     // A server's own two directories, in each other's place, are still its own.
-    let crossed = Site { hot: x.cold.clone(), cold: x.hot.clone(), ..x.clone() };
+    let crossed = TestSite { hot: x.cold.clone(), cold: x.hot.clone(), ..x.clone() };
     crossed.assert_serves_all();
     x.assert_serves_all();
     y.assert_serves_all();
@@ -73,13 +74,14 @@ fn directories_that_two_servers_swapped_are_refused_by_both() {
 
 #[test]
 fn a_restored_copy_and_its_original_refuse_each_others_directories() {
-    let room = room();
-    let original = Site::filled(room.path(), "original", 1);
+    let room = temp_dir();
+    let original = TestSite::filled(room.path(), "original", 1);
     let backup = room.path().join("backup");
-    let (said, status) = original.verb(&["backup", "D", &backup.display().to_string()]);
+    let (said, status) = original.run_store_verb(&["backup", "D", &backup.display().to_string()]);
     assert_eq!(status, Some(0), "{said}");
-    let mut restored = Site { objects: original.objects.clone(), ..Site::new(room.path(), "restored") };
-    let (said, status) = restored.verb(&["restore", &backup.display().to_string(), "D"]);
+    let mut restored =
+        TestSite { objects: original.objects.clone(), ..TestSite::new(room.path(), "restored") };
+    let (said, status) = restored.run_store_verb(&["restore", &backup.display().to_string(), "D"]);
     assert_eq!(status, Some(0), "{said}");
     // Before the first start of the restored copy, and after it.
     for start in [false, true] {
@@ -99,14 +101,14 @@ fn a_restored_copy_and_its_original_refuse_each_others_directories() {
     original.with_cold(&restored.cold).assert_refused(&["belongs to the server"], &theirs);
     original.assert_serves_all();
     restored.assert_serves_all();
-    original.assert_sound();
-    restored.assert_sound();
+    original.assert_undamaged();
+    restored.assert_undamaged();
 }
 
 #[test]
 fn an_unmounted_disk_is_refused_and_everything_is_served_after_its_return() {
-    let room = room();
-    let site = Site::filled(room.path(), "x", 1);
+    let room = temp_dir();
+    let site = TestSite::filled(room.path(), "x", 1);
     // Also after a kill: the end of an open segment must not be decided while its disk is not mounted.
     for killed in [false, true] {
         let mut site = site.clone();
@@ -116,35 +118,35 @@ fn an_unmounted_disk_is_refused_and_everything_is_served_after_its_return() {
             server.kill();
         }
         for dir in [site.hot.clone(), site.cold.clone()] {
-            let away = dir.with_extension("away");
+            let unmounted = dir.with_extension("away");
             // An empty mount point, and one that was marked by a start before the mount.
             for marked in [false, true] {
-                fs::rename(&dir, &away).expect("renamed");
+                fs::rename(&dir, &unmounted).expect("renamed");
                 fs::create_dir(&dir).expect("made");
                 if marked {
-                    fs::copy(away.join(MARK), dir.join(MARK)).expect("copied");
+                    fs::copy(unmounted.join(MARK), dir.join(MARK)).expect("copied");
                 }
                 let name = dir.display().to_string();
-                site.assert_refused(&[&name, "mount its disk"], &[&site.hot, &site.cold, &away]);
+                site.assert_refused(&[&name, "mount its disk"], &[&site.hot, &site.cold, &unmounted]);
                 fs::remove_dir_all(&dir).expect("removed");
-                fs::rename(&away, &dir).expect("renamed");
+                fs::rename(&unmounted, &dir).expect("renamed");
             }
         }
-        site.assert_sound();
+        site.assert_undamaged();
         site.assert_serves_all();
     }
 }
 
 #[test]
 fn a_directory_without_a_readable_mark_is_marked_if_it_is_the_servers_own() {
-    let room = room();
-    let site = Site::filled(room.path(), "x", 1);
+    let room = temp_dir();
+    let site = TestSite::filled(room.path(), "x", 1);
     let mark = fs::read(site.hot.join(MARK)).expect("a mark");
     for dir in [&site.hot, &site.cold] {
         let path = dir.join(MARK);
         let before = || snapshot(&site.home);
         // Lost mark: every file is the server's own, and a start verifies that.
-        take_mark_away(dir);
+        remove_mark(dir);
         site.assert_serves_all();
         assert!(fs::read(&path).expect("marked") == mark, "the same mark again");
         let wrong: [&[u8]; 5] =
@@ -154,7 +156,7 @@ fn a_directory_without_a_readable_mark_is_marked_if_it_is_the_servers_own() {
             let said = site.assert_refused(&["the mark in", "--adopt"], &[&site.hot, &site.cold]);
             assert!(said.contains(&dir.display().to_string()), "{said}");
             let files = segments(dir).len();
-            let (said, status) = site.verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
+            let (said, status) = site.run_store_verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
             assert_eq!(status, Some(0), "{said}");
             assert!(said.contains(&format!("{files} segments verified")), "{said}");
             assert!(fs::read(&path).expect("marked") == mark, "{said}");
@@ -169,23 +171,23 @@ fn a_directory_without_a_readable_mark_is_marked_if_it_is_the_servers_own() {
             }
             let said = site.setup().try_start().err().expect("refused").log;
             assert!(said.contains("the mark in"), "{said}");
-            assert_ne!(site.check(), [""; 0]);
-            let (said, status) = site.verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
+            assert_ne!(site.damage_kinds(), [""; 0]);
+            let (said, status) = site.run_store_verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
             assert_eq!(status, Some(0), "{said}");
             assert!(fs::read(&path).expect("marked") == mark, "{said}");
         }
         site.assert_serves_all();
     }
-    site.assert_sound();
+    site.assert_undamaged();
 }
 
 #[test]
 fn adopting_verifies_and_names_conflicting_files() {
-    let room = room();
-    let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
-    let adopt = |dir: &Path| x.verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
+    let room = temp_dir();
+    let (x, y) = (TestSite::filled(room.path(), "x", 1), TestSite::filled(room.path(), "y", 2));
+    let adopt = |dir: &Path| x.run_store_verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
     for (dir, theirs) in [(&x.hot, &y.hot), (&x.cold, &y.cold)] {
-        take_mark_away(dir);
+        remove_mark(dir);
         // One file of the other server among the own ones, under the same name.
         let (own, foreign) = shared_name(dir, theirs);
         let kept = fs::read(&own).expect("read");
@@ -199,7 +201,7 @@ fn adopting_verifies_and_names_conflicting_files() {
         assert_same(&before, &snapshot(dir), &said);
         // All of the other server's files.
         fs::rename(dir, dir.with_extension("own")).expect("renamed");
-        copy(theirs, dir);
+        copy_directory(theirs, dir);
         fs::remove_file(dir.join(MARK)).expect("removed");
         let before = snapshot(dir);
         let (said, status) = adopt(dir);
@@ -224,31 +226,32 @@ fn adopting_verifies_and_names_conflicting_files() {
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("neither hot.dir nor one of cold.dirs"), "{said}");
     x.assert_serves_all();
-    x.assert_sound();
+    x.assert_undamaged();
 }
 
 #[test]
 fn adopting_the_empty_directory_gives_up_a_lost_disk_and_serves_the_rest() {
-    let room = room();
-    let x = Site::filled(room.path(), "x", 1);
+    let room = temp_dir();
+    let x = TestSite::filled(room.path(), "x", 1);
     for marked in [false, true] {
         let mut site = x.clone();
         let home = room.path().join(format!("copy-{marked}"));
-        copy(&x.home, &home);
-        site = Site { hot: home.join("hot"), cold: home.join("cold"), home, ..site };
+        copy_directory(&x.home, &home);
+        site = TestSite { hot: home.join("hot"), cold: home.join("cold"), home, ..site };
         for segment in segments(&site.hot) {
             fs::remove_file(segment).expect("removed");
         }
         if !marked {
-            take_mark_away(&site.hot);
+            remove_mark(&site.hot);
         }
         site.assert_refused(&["--adopt"], &[&site.hot, &site.cold]);
-        let (said, status) = site.verb(&["repair", "D", "--adopt", &site.hot.display().to_string()]);
+        let (said, status) =
+            site.run_store_verb(&["repair", "D", "--adopt", &site.hot.display().to_string()]);
         assert_eq!(status, Some(0), "{said}");
         assert!(said.contains("missing"), "{said}");
         for _ in 0..2 {
             let server = site.start();
-            let unread = site.unread(&server);
+            let unread = site.unreadable(&server);
             assert!(unread.iter().all(|key| key.starts_with("hot")) && unread.len() == 12, "{unread:?}");
             server.stop();
         }

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::site::{BUCKET, Site, Snapshot, assert_same, copy, replace, room, snapshot};
-use crate::content::Content;
-use crate::s3::whole;
+use super::site::{BUCKET, FileSnapshot, TestSite, assert_same, copy_directory, replace, snapshot, temp_dir};
+use crate::content::TestContent;
+use crate::s3::full_body;
 use crate::server::runtime;
 
 /// Logs of the same server at an earlier time, of another server, and of another timeline.
-pub(super) struct Logs {
+pub(super) struct ForeignLogs {
     earlier: PathBuf,
     /// The logs of a server that has done less, and of one that has done more.
     less: PathBuf,
@@ -23,9 +23,9 @@ pub(super) struct Logs {
 }
 
 /// A replacement of a log: its description, and the function that applies it.
-pub(super) type Harm = (&'static str, fn(&Path, &Logs));
+pub(super) type LogDamage = (&'static str, fn(&Path, &ForeignLogs));
 
-pub(super) const HARMS: &[Harm] = &[
+pub(super) const LOG_DAMAGES: &[LogDamage] = &[
     ("an earlier log", |log, logs| replace(log, &logs.earlier)),
     ("the log of a server that has done less", |log, logs| replace(log, &logs.less)),
     ("the log of a server that has done more", |log, logs| replace(log, &logs.more)),
@@ -50,9 +50,11 @@ pub(super) const HARMS: &[Harm] = &[
                 .expect("cut");
         }
     }),
-    ("another server's write-ahead log", |log, logs| write_ahead_of(log, &logs.less)),
-    ("a longer write-ahead log of another server", |log, logs| write_ahead_of(log, &logs.more)),
-    ("an earlier write-ahead log", |log, logs| write_ahead_of(log, &logs.earlier)),
+    ("another server's write-ahead log", |log, logs| replace_newest_write_ahead_log(log, &logs.less)),
+    ("a longer write-ahead log of another server", |log, logs| {
+        replace_newest_write_ahead_log(log, &logs.more)
+    }),
+    ("an earlier write-ahead log", |log, logs| replace_newest_write_ahead_log(log, &logs.earlier)),
     ("the log removed", |log, _| fs::remove_dir_all(log).expect("removed")),
     ("an empty directory", |log, _| {
         fs::remove_dir_all(log).expect("removed");
@@ -68,25 +70,25 @@ fn write_ahead_logs(log: &Path) -> Vec<PathBuf> {
 }
 
 /// Replaces the newest write-ahead log of `log` by that of `of`.
-fn write_ahead_of(log: &Path, of: &Path) {
+fn replace_newest_write_ahead_log(log: &Path, of: &Path) {
     let newest = |dir: &Path| write_ahead_logs(dir).pop().expect("there is one");
     fs::copy(newest(of), newest(log)).expect("copied");
 }
 
 /// A server that was stopped and one that was killed after more writes, and logs to replace theirs.
-pub(super) fn sites(room: &Path) -> ([(&'static str, Site); 2], Logs) {
-    let mut site = Site::filled(room, "x", 1);
+pub(super) fn sites(room: &Path) -> ([(&'static str, TestSite); 2], ForeignLogs) {
+    let mut site = TestSite::filled(room, "x", 1);
     let backup = room.join("backup");
-    assert_eq!(site.verb(&["backup", "D", &backup.display().to_string()]).1, Some(0));
-    let keep = |name: &str, site: &Site| {
+    assert_eq!(site.run_store_verb(&["backup", "D", &backup.display().to_string()]).1, Some(0));
+    let keep = |name: &str, site: &TestSite| {
         let kept = room.join(name);
-        copy(&site.log(), &kept);
+        copy_directory(&site.log(), &kept);
         kept
     };
     let earlier = keep("earlier", &site);
-    let mut restored = Site { objects: site.objects.clone(), ..Site::new(room, "restored") };
-    assert_eq!(restored.verb(&["restore", &backup.display().to_string(), "D"]).1, Some(0));
-    let (mut less, mut more) = (Site::new(room, "less"), Site::filled(room, "more", 2));
+    let mut restored = TestSite { objects: site.objects.clone(), ..TestSite::new(room, "restored") };
+    assert_eq!(restored.run_store_verb(&["restore", &backup.display().to_string(), "D"]).1, Some(0));
+    let (mut less, mut more) = (TestSite::new(room, "less"), TestSite::filled(room, "more", 2));
     runtime().block_on(async {
         let server = less.start();
         server.client().create_bucket(BUCKET).await.expect("made");
@@ -97,7 +99,7 @@ pub(super) fn sites(room: &Path) -> ([(&'static str, Site); 2], Logs) {
         site.put(&server, "later", 40, 4);
         server.kill();
     }
-    let logs = Logs {
+    let logs = ForeignLogs {
         earlier,
         less: keep("less.log", &less),
         more: keep("more.log", &more),
@@ -116,12 +118,12 @@ pub(super) fn sites(room: &Path) -> ([(&'static str, Site); 2], Logs) {
 }
 
 /// A copy of a server's directories.
-pub(super) fn clone_of(site: &Site, home: &Path) -> Site {
+pub(super) fn clone_of(site: &TestSite, home: &Path) -> TestSite {
     if home.exists() {
         fs::remove_dir_all(home).expect("removed");
     }
-    copy(&site.home, home);
-    Site {
+    copy_directory(&site.home, home);
+    TestSite {
         home: home.to_owned(),
         hot: home.join("hot"),
         cold: home.join("cold"),
@@ -130,25 +132,25 @@ pub(super) fn clone_of(site: &Site, home: &Path) -> Site {
 }
 
 /// The files of the log; empty if there is no log.
-fn logs_of(site: &Site) -> Snapshot {
-    if site.log().exists() { snapshot(&site.log()) } else { Snapshot::new() }
+fn log_snapshot(site: &TestSite) -> FileSnapshot {
+    if site.log().exists() { snapshot(&site.log()) } else { FileSnapshot::new() }
 }
 
 #[test]
 fn with_any_foreign_log_a_start_serves_everything_or_refuses_and_a_check_agrees() {
-    let room = room();
+    let room = temp_dir();
     let (sites, logs) = sites(room.path());
     let mut wrong = Vec::new();
     for (base, site) in &sites {
-        for (what, harm) in HARMS {
+        for (what, harm) in LOG_DAMAGES {
             let case = format!("{base}: {what}");
             let tried = clone_of(site, &room.path().join("tried"));
             harm(&tried.log(), &logs);
-            let damage = tried.check();
-            let before = [logs_of(&tried), snapshot(&tried.hot)];
+            let damage = tried.damage_kinds();
+            let before = [log_snapshot(&tried), snapshot(&tried.hot)];
             match tried.setup().try_start() {
                 Ok(server) => {
-                    let unread = tried.wrong(&server);
+                    let unread = tried.unreadable_or_wrong(&server);
                     if !unread.is_empty() || !damage.is_empty() {
                         wrong.push(format!("{case}: it starts without {unread:?}; a check finds {damage:?}"));
                     }
@@ -160,7 +162,7 @@ fn with_any_foreign_log_a_start_serves_everything_or_refuses_and_a_check_agrees(
                     if !failure.log.contains("mlgw store") {
                         wrong.push(format!("{case}: the refusal does not name what to do: {}", failure.log));
                     }
-                    for (before, after) in before.iter().zip([logs_of(&tried), snapshot(&tried.hot)]) {
+                    for (before, after) in before.iter().zip([log_snapshot(&tried), snapshot(&tried.hot)]) {
                         assert_same(before, &after, &case);
                     }
                 }
@@ -172,20 +174,20 @@ fn with_any_foreign_log_a_start_serves_everything_or_refuses_and_a_check_agrees(
 
 #[test]
 fn accepting_a_lost_tail_names_missing_objects_and_later_writes_are_intact() {
-    let room = room();
+    let room = temp_dir();
     let (sites, logs) = sites(room.path());
     let mut wrong = Vec::new();
     for (base, site) in &sites {
-        for (what, harm) in HARMS {
+        for (what, harm) in LOG_DAMAGES {
             let case = format!("{base}: {what}");
             let mut tried = clone_of(site, &room.path().join("tried"));
             harm(&tried.log(), &logs);
-            if tried.check().is_empty() {
-                let (said, status) = tried.verb(&["repair", "D", "--accept-lost-tail"]);
+            if tried.damage_kinds().is_empty() {
+                let (said, status) = tried.run_store_verb(&["repair", "D", "--accept-lost-tail"]);
                 assert_eq!(status, Some(1), "{case}: nothing is lost: {said}");
                 continue;
             }
-            let (said, status) = tried.verb(&["repair", "D", "--accept-lost-tail"]);
+            let (said, status) = tried.run_store_verb(&["repair", "D", "--accept-lost-tail"]);
             if what.contains("server") || what.contains("copy") {
                 // Another server's log is not a log that lost its tail.
                 if status == Some(0) {
@@ -205,7 +207,7 @@ fn accepting_a_lost_tail_names_missing_objects_and_later_writes_are_intact() {
                 }
             };
             let named: BTreeSet<String> = said.lines().filter_map(missing_key).collect();
-            let lost: BTreeSet<String> = tried.wrong(&server).into_iter().collect();
+            let lost: BTreeSet<String> = tried.unreadable_or_wrong(&server).into_iter().collect();
             if !lost.is_subset(&named) {
                 let unnamed: Vec<_> = lost.difference(&named).collect();
                 wrong.push(format!("{case}: missing and not named: {unnamed:?}; {said}"));
@@ -214,20 +216,22 @@ fn accepting_a_lost_tail_names_missing_objects_and_later_writes_are_intact() {
             tried.objects.retain(|key, _| !lost.contains(key));
             tried.put(&server, "after", 12, 7);
             for key in &lost {
-                let content = Content { id: 77, length: 3_000 };
-                runtime().block_on(server.client().put(BUCKET, key, whole(content.bytes()))).expect("stored");
+                let content = TestContent { id: 77, length: 3_000 };
+                runtime()
+                    .block_on(server.client().put(BUCKET, key, full_body(content.bytes())))
+                    .expect("stored");
                 tried.objects.insert(key.clone(), content);
             }
             drop(server);
             let server = tried.start();
-            let unread = tried.wrong(&server);
+            let unread = tried.unreadable_or_wrong(&server);
             if !unread.is_empty() {
                 wrong.push(format!("{case}: written later and not right: {unread:?}"));
             }
             server.stop();
-            let damage = tried.check();
+            let damage = tried.damage_kinds();
             if !damage.is_empty() {
-                wrong.push(format!("{case}: {}", tried.verb(&["check", "D"]).0));
+                wrong.push(format!("{case}: {}", tried.run_store_verb(&["check", "D"]).0));
             }
         }
     }

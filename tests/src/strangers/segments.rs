@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::site::{BUCKET, Objects, Site, replace, room, segments, snapshot};
+use super::site::{BUCKET, SiteObjects, TestSite, replace, segments, snapshot, temp_dir};
 use crate::server::runtime;
 
 /// True if these bytes are those of the file `path`, or of a file that was set aside from its name.
@@ -23,7 +23,7 @@ fn is_kept(path: &Path, bytes: &[u8]) -> bool {
 
 /// The files with records in `dir` for which `theirs` has a file of the same name with other bytes; with
 /// those bytes.
-fn shared(dir: &Path, theirs: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+fn same_named_files(dir: &Path, theirs: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let with_records =
         segments(dir).into_iter().filter(|path| fs::metadata(path).is_ok_and(|of| of.len() > 1000));
     let both = with_records.filter_map(|path| {
@@ -34,7 +34,7 @@ fn shared(dir: &Path, theirs: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// The segment of a directory of the first format.
-fn of_format_1(room: &Path) -> Vec<u8> {
+fn format_1_segment(room: &Path) -> Vec<u8> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/format-1.tgz");
     let unpacked = Command::new("tar")
         .args(["--extract", "--gzip", "--file"])
@@ -48,23 +48,23 @@ fn of_format_1(room: &Path) -> Vec<u8> {
 }
 
 /// Waits until the segment of this name has been removed.
-fn wait_until_gone(site: &Site, path: &Path) {
-    let patient_until = Instant::now() + Duration::from_secs(30);
+fn wait_until_gone(site: &TestSite, path: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(30);
     while path.exists() {
-        assert!(Instant::now() < patient_until, "{} is not removed", path.display());
-        site.live(&["tier", "compact", "--dead-percent", "1", "--wait"]);
+        assert!(Instant::now() < deadline, "{} is not removed", path.display());
+        site.run_command(&["tier", "compact", "--dead-percent", "1", "--wait"]);
     }
 }
 
 #[test]
 fn another_servers_segment_is_neither_served_nor_removed() {
-    let room = room();
-    let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
-    let tried = Site { home: room.path().join("tried"), ..x.clone() };
-    let tried = Site { hot: tried.home.join("hot"), cold: tried.home.join("cold"), ..tried };
-    let old = of_format_1(room.path());
+    let room = temp_dir();
+    let (x, y) = (TestSite::filled(room.path(), "x", 1), TestSite::filled(room.path(), "y", 2));
+    let tried = TestSite { home: room.path().join("tried"), ..x.clone() };
+    let tried = TestSite { hot: tried.home.join("hot"), cold: tried.home.join("cold"), ..tried };
+    let old = format_1_segment(room.path());
     for (tier, own, theirs) in [("hot", &x.hot, &y.hot), ("cold", &x.cold, &y.cold)] {
-        let pairs = shared(own, theirs);
+        let pairs = same_named_files(own, theirs);
         assert!(!pairs.is_empty(), "the two servers made other segments");
         let ((first, of_y), (last, _)) = (pairs[0].clone(), pairs[pairs.len() - 1].clone());
         for (path, foreign) in [(first, of_y), (last, old.clone())] {
@@ -73,26 +73,26 @@ fn another_servers_segment_is_neither_served_nor_removed() {
             let path = dir.join(path.file_name().expect("a name"));
             let own_bytes = fs::read(&path).expect("read");
             fs::write(&path, &foreign).expect("written");
-            let found = tried.check();
+            let found = tried.damage_kinds();
             assert!(found.iter().any(|kind| kind == "segment-header"), "{found:?}");
-            let (said, status) = tried.verb(&["repair", "D"]);
+            let (said, status) = tried.run_store_verb(&["repair", "D"]);
             assert_eq!(status, Some(1), "{said}");
             assert!(fs::read(&path).is_ok_and(|bytes| bytes == foreign), "a repair changed it: {said}");
 
             let server = tried.start();
-            let unread = tried.unread(&server);
+            let unread = tried.unreadable(&server);
             assert!(!unread.is_empty(), "{}", path.display());
             let (said, _) = tried.setup().command(&["--output", "json", "tier", "scrub", tier, "--wait"]);
             let scrubbed = serde_json::Deserializer::from_str(&said).into_iter::<Value>().next();
             let bad = &scrubbed.expect("a document").expect("a document")["bad"];
             assert!(bad.as_array().is_some_and(|bad| !bad.is_empty()), "{said}");
-            assert_eq!(tried.unread(&server), unread, "after the scrub");
+            assert_eq!(tried.unreadable(&server), unread, "after the scrub");
             server.stop();
 
             // The right file is put back: reading the wrong one has lost nothing.
             fs::write(&path, &own_bytes).expect("written");
             let server = tried.start();
-            assert_eq!(tried.unread(&server), [""; 0]);
+            assert_eq!(tried.unreadable(&server), [""; 0]);
             server.stop();
 
             // Nothing refers to the segment any more: its record is removed, the other server's file stays.
@@ -104,13 +104,13 @@ fn another_servers_segment_is_neither_served_nor_removed() {
             wait_until_gone(&tried, &path);
             assert!(is_kept(&path, &foreign), "{} was removed", path.display());
             server.stop();
-            let left: Objects = x
+            let left: SiteObjects = x
                 .objects
                 .iter()
                 .filter(|(key, _)| !unread.contains(key))
                 .map(|(k, c)| (k.clone(), *c))
                 .collect();
-            let left = Site { objects: left, ..tried.clone() };
+            let left = TestSite { objects: left, ..tried.clone() };
             left.assert_serves_all();
             assert!(is_kept(&path, &foreign), "{} was removed by a start", path.display());
         }
@@ -119,22 +119,22 @@ fn another_servers_segment_is_neither_served_nor_removed() {
 
 #[test]
 fn a_foreign_file_in_the_place_of_an_open_segment_is_set_aside() {
-    let room = room();
-    let (mut x, mut y) = (Site::new(room.path(), "x"), Site::new(room.path(), "y"));
+    let room = temp_dir();
+    let (mut x, mut y) = (TestSite::new(room.path(), "x"), TestSite::new(room.path(), "y"));
     for (site, seed) in [(&mut x, 1), (&mut y, 2)] {
         let mut server = site.start();
         runtime().block_on(server.client().create_bucket(BUCKET)).expect("made");
         site.put(&server, "killed", 12, seed);
         server.kill();
     }
-    let pairs = shared(&x.hot, &y.hot);
+    let pairs = same_named_files(&x.hot, &y.hot);
     assert!(!pairs.is_empty());
     let (path, foreign) = pairs.last().cloned().expect("there is one");
     let own = fs::read(&path).expect("read");
     fs::write(&path, &foreign).expect("written");
-    assert_ne!(x.check(), [""; 0]);
+    assert_ne!(x.damage_kinds(), [""; 0]);
     let server = x.start();
-    assert!(!x.unread(&server).is_empty());
+    assert!(!x.unreadable(&server).is_empty());
     server.stop();
     assert!(is_kept(&path, &foreign) && !path.exists(), "it is set aside");
     fs::write(&path, own).expect("written");
@@ -143,12 +143,13 @@ fn a_foreign_file_in_the_place_of_an_open_segment_is_set_aside() {
 
 #[test]
 fn segments_of_the_original_copied_into_a_restored_copy_change_nothing() {
-    let room = room();
-    let mut original = Site::filled(room.path(), "original", 1);
+    let room = temp_dir();
+    let mut original = TestSite::filled(room.path(), "original", 1);
     let backup = room.path().join("backup");
-    assert_eq!(original.verb(&["backup", "D", &backup.display().to_string()]).1, Some(0));
-    let mut restored = Site { objects: original.objects.clone(), ..Site::new(room.path(), "restored") };
-    assert_eq!(restored.verb(&["restore", &backup.display().to_string(), "D"]).1, Some(0));
+    assert_eq!(original.run_store_verb(&["backup", "D", &backup.display().to_string()]).1, Some(0));
+    let mut restored =
+        TestSite { objects: original.objects.clone(), ..TestSite::new(room.path(), "restored") };
+    assert_eq!(restored.run_store_verb(&["restore", &backup.display().to_string(), "D"]).1, Some(0));
     // Each runs the same job, with other bytes.
     for (site, seed) in [(&mut original, 10), (&mut restored, 20)] {
         let server = site.start();
@@ -158,7 +159,7 @@ fn segments_of_the_original_copied_into_a_restored_copy_change_nothing() {
     for (site, donor) in [(&restored, &original), (&original, &restored)] {
         let tried_home = room.path().join("tried");
         replace(&tried_home, &site.home);
-        let tried = Site {
+        let tried = TestSite {
             hot: tried_home.join("hot"),
             cold: tried_home.join("cold"),
             home: tried_home,
@@ -178,9 +179,9 @@ fn segments_of_the_original_copied_into_a_restored_copy_change_nothing() {
         }
         for _ in 0..2 {
             let server = tried.start();
-            assert_eq!(tried.unread(&server), [""; 0]);
-            tried.live(&["tier", "compact", "--dead-percent", "1", "--wait"]);
-            assert_eq!(tried.unread(&server), [""; 0]);
+            assert_eq!(tried.unreadable(&server), [""; 0]);
+            tried.run_command(&["tier", "compact", "--dead-percent", "1", "--wait"]);
+            assert_eq!(tried.unreadable(&server), [""; 0]);
             server.stop();
         }
         for path in &theirs {
@@ -189,14 +190,14 @@ fn segments_of_the_original_copied_into_a_restored_copy_change_nothing() {
             let is_there = [&tried.hot, &tried.cold].iter().any(|dir| is_kept(&dir.join(name), &bytes));
             assert!(is_there, "{} was removed", path.display());
         }
-        assert_eq!(tried.check(), [""; 0]);
+        assert_eq!(tried.damage_kinds(), [""; 0]);
     }
 }
 
 #[test]
 fn a_repair_renames_only_the_servers_own_segments() {
-    let room = room();
-    let (x, y) = (Site::filled(room.path(), "x", 1), Site::filled(room.path(), "y", 2));
+    let room = temp_dir();
+    let (x, y) = (TestSite::filled(room.path(), "x", 1), TestSite::filled(room.path(), "y", 2));
     let own = segments(&x.hot);
     let own: Vec<&PathBuf> =
         own.iter().filter(|path| fs::metadata(path).is_ok_and(|of| of.len() > 1000)).collect();
@@ -209,13 +210,13 @@ fn a_repair_renames_only_the_servers_own_segments() {
     let moved = second.with_extension("moved");
     fs::rename(second, &moved).expect("renamed");
     let before = snapshot(&x.hot);
-    let (said, status) = x.verb(&["repair", "D"]);
+    let (said, status) = x.run_store_verb(&["repair", "D"]);
     assert_eq!(status, Some(1), "{said}");
     super::site::assert_same(&before, &snapshot(&x.hot), &said);
     // Its own two segments under each other's name.
     fs::write(second, kept).expect("written");
     fs::rename(&moved, first).expect("renamed");
-    let (said, status) = x.verb(&["repair", "D"]);
+    let (said, status) = x.run_store_verb(&["repair", "D"]);
     assert_eq!(status, Some(0), "{said}");
     x.assert_serves_all();
 }

@@ -7,35 +7,35 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{BUCKET, Objects, filled, put_some, reads_back, runtime};
-use crate::content::Content;
-use crate::s3::whole;
+use super::{BUCKET, TierObjects, assert_reads_back, filled, put_some, runtime};
+use crate::content::TestContent;
+use crate::s3::full_body;
 use crate::seed::Rng;
-use crate::server::{Server, Setup, binary};
+use crate::server::{ServerProcess, ServerSetup, binary};
 
 /// Two cold directories beside the data directory, and segments so small that there are many.
-pub(super) struct Bench {
-    room: tempfile::TempDir,
-    pub(super) setup: Setup,
+pub(super) struct ColdBench {
+    temp_dir: tempfile::TempDir,
+    pub(super) setup: ServerSetup,
 }
 
-impl Bench {
+impl ColdBench {
     pub(super) fn new() -> Self {
         let room = tempfile::tempdir().expect("a directory");
         let dirs = ["cold-1", "cold-2"].map(|name| room.path().join(name));
         dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
-        let setup = Setup::new(room.path().join("data"))
+        let setup = ServerSetup::new(room.path().join("data"))
             .with("cold.dirs", format!("{},{}", dirs[0].display(), dirs[1].display()))
             .with("cold.move_bytes_per_second", "10GiB")
             .with("hot.segment_bytes", "1MiB")
             .with("hot.compact_interval", "20ms")
             // Nothing is served from memory: these tests are about the tiers below it.
             .with("memory.capacity", "0");
-        Self { room, setup }
+        Self { temp_dir: room, setup }
     }
 
     fn cold_files(&self) -> Vec<PathBuf> {
-        let dirs = ["cold-1", "cold-2"].map(|name| self.room.path().join(name));
+        let dirs = ["cold-1", "cold-2"].map(|name| self.temp_dir.path().join(name));
         dirs.iter()
             .flat_map(|dir| fs::read_dir(dir).expect("listed"))
             .map(|e| e.expect("listed").path())
@@ -43,7 +43,7 @@ impl Bench {
             .collect()
     }
 
-    pub(super) fn tier(&self, words: &[&str]) -> Value {
+    pub(super) fn run_tier_command(&self, words: &[&str]) -> Value {
         let (said, status) = self.setup.command(&[&["--output", "json", "tier"], words].concat());
         assert_eq!(status, Some(0), "{words:?}: {said}");
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
@@ -51,7 +51,7 @@ impl Bench {
 
     /// Runs a `store` verb with the cold directories configured; returns its output and exit status.
     fn store(&self, words: &[&str]) -> (String, Option<i32>) {
-        let dirs = format!("{0}/cold-1,{0}/cold-2", self.room.path().display());
+        let dirs = format!("{0}/cold-1,{0}/cold-2", self.temp_dir.path().display());
         let done = Command::new(binary())
             .arg("store")
             .args(words)
@@ -64,45 +64,45 @@ impl Bench {
     }
 
     fn path(&self, name: &str) -> String {
-        self.room.path().join(name).display().to_string()
+        self.temp_dir.path().join(name).display().to_string()
     }
 
-    fn assert_sound(&self) {
+    fn assert_undamaged(&self) {
         let (said, status) = self.store(&["check", &self.path("data")]);
         assert_eq!(status, Some(0), "{said}");
     }
 }
 
 /// Restarts the server, which seals all segments.
-pub(super) fn restarted(server: Server, bench: &Bench) -> Server {
+pub(super) fn restart(server: ServerProcess, bench: &ColdBench) -> ServerProcess {
     server.stop();
     bench.setup.start()
 }
 
 #[test]
 fn a_drained_tier_is_empty_and_its_objects_are_read_from_the_other_tier() {
-    let bench = Bench::new();
+    let bench = ColdBench::new();
     let (server, objects) = filled(&bench.setup);
-    let moved = bench.tier(&["drain", "hot", "--wait"]);
+    let moved = bench.run_tier_command(&["drain", "hot", "--wait"]);
     assert!(moved["spilled_bytes"].as_u64().is_some_and(|bytes| bytes > 5_000_000), "{moved}");
-    let cold = bench.tier(&["show", "cold"]);
+    let cold = bench.run_tier_command(&["show", "cold"]);
     assert_eq!(cold["segments"].as_u64(), Some(bench.cold_files().len() as u64), "{cold}");
     let (said, _) =
         bench.setup.command(&["--output", "json", "object", "show", &format!("s3://{BUCKET}/object-0")]);
     assert!(said.contains("\"tier\": \"cold\"") && !said.contains("\"tier\": \"hot\""), "{said}");
-    runtime().block_on(reads_back(&server.client(), &objects));
-    let server = restarted(server, &bench);
-    runtime().block_on(reads_back(&server.client(), &objects));
-    bench.tier(&["drain", "cold", "--wait"]);
+    runtime().block_on(assert_reads_back(&server.client(), &objects));
+    let server = restart(server, &bench);
+    runtime().block_on(assert_reads_back(&server.client(), &objects));
+    bench.run_tier_command(&["drain", "cold", "--wait"]);
     assert_eq!(bench.cold_files(), Vec::<PathBuf>::new());
-    runtime().block_on(reads_back(&server.client(), &objects));
+    runtime().block_on(assert_reads_back(&server.client(), &objects));
     server.stop();
-    bench.assert_sound();
+    bench.assert_undamaged();
 }
 
 #[test]
 fn a_kill_while_segments_move_loses_nothing_and_leaves_no_copy_behind() {
-    let (bench, mut objects) = (Bench::new(), Objects::new());
+    let (bench, mut objects) = (ColdBench::new(), TierObjects::new());
     for round in 0..8 {
         let mut random = Rng::new(round);
         println!("seed {round}");
@@ -112,38 +112,38 @@ fn a_kill_while_segments_move_loses_nothing_and_leaves_no_copy_behind() {
             if round == 0 {
                 client.create_bucket(BUCKET).await.expect("made");
             }
-            reads_back(&client, &objects).await;
+            assert_reads_back(&client, &objects).await;
             put_some(&client, &mut random, &mut objects).await;
         });
-        let way = if round % 2 == 0 { "hot" } else { "cold" };
-        bench.tier(&["drain", way]);
+        let tier = if round % 2 == 0 { "hot" } else { "cold" };
+        bench.run_tier_command(&["drain", tier]);
         std::thread::sleep(Duration::from_millis(random.below(40)));
         server.kill();
     }
-    bench.assert_sound();
+    bench.assert_undamaged();
     let server = bench.setup.start();
-    runtime().block_on(reads_back(&server.client(), &objects));
-    bench.tier(&["drain", "cold", "--wait"]);
+    runtime().block_on(assert_reads_back(&server.client(), &objects));
+    bench.run_tier_command(&["drain", "cold", "--wait"]);
     assert_eq!(bench.cold_files(), Vec::<PathBuf>::new(), "no copy is left behind");
     server.stop();
-    bench.assert_sound();
+    bench.assert_undamaged();
 }
 
 #[test]
 fn a_backup_includes_the_cold_segments_and_a_restored_directory_reads_them() {
-    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(3));
+    let (bench, mut objects, mut random) = (ColdBench::new(), TierObjects::new(), Rng::new(3));
     let server = bench.setup.start();
     runtime().block_on(async {
         server.client().create_bucket(BUCKET).await.expect("made");
         put_some(&server.client(), &mut random, &mut objects).await;
     });
-    let server = restarted(server, &bench);
-    bench.tier(&["drain", "hot", "--wait"]);
-    bench.tier(&["drain", "cold"]);
+    let server = restart(server, &bench);
+    bench.run_tier_command(&["drain", "hot", "--wait"]);
+    bench.run_tier_command(&["drain", "cold"]);
     // A backup while segments are promoted.
     let (said, status) = bench.setup.command(&["store", "backup", &bench.path("data"), &bench.path("copy")]);
     assert_eq!(status, Some(0), "{said}");
-    bench.tier(&["drain", "hot", "--wait"]);
+    bench.run_tier_command(&["drain", "hot", "--wait"]);
     server.stop();
     let (said, status) = bench.store(&["backup", &bench.path("data"), &bench.path("closed")]);
     assert_eq!(status, Some(0), "{said}");
@@ -152,25 +152,25 @@ fn a_backup_includes_the_cold_segments_and_a_restored_directory_reads_them() {
         let (said, status) =
             bench.setup.command(&["store", "restore", &bench.path(copy), &bench.path(&back)]);
         assert_eq!(status, Some(0), "{said}");
-        let server = Setup::new(bench.room.path().join(back)).start();
-        runtime().block_on(reads_back(&server.client(), &objects));
+        let server = ServerSetup::new(bench.temp_dir.path().join(back)).start();
+        runtime().block_on(assert_reads_back(&server.client(), &objects));
         server.stop();
     }
 }
 
 #[test]
 fn a_missing_cold_disk_stops_a_start_until_its_loss_is_accepted() {
-    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(5));
+    let (bench, mut objects, mut random) = (ColdBench::new(), TierObjects::new(), Rng::new(5));
     let server = bench.setup.start();
     runtime().block_on(async {
         server.client().create_bucket(BUCKET).await.expect("made");
         put_some(&server.client(), &mut random, &mut objects).await;
     });
-    let server = restarted(server, &bench);
-    bench.tier(&["drain", "hot", "--wait"]);
+    let server = restart(server, &bench);
+    bench.run_tier_command(&["drain", "hot", "--wait"]);
     server.stop();
     // Not mounted: first without even the mount point, then with an empty one.
-    let (here, gone) = (bench.room.path().join("cold-1"), bench.room.path().join("elsewhere"));
+    let (here, gone) = (bench.temp_dir.path().join("cold-1"), bench.temp_dir.path().join("elsewhere"));
     fs::rename(&here, &gone).expect("moved");
     let said = bench.setup.try_start().err().expect("a directory is missing").log;
     assert!(said.contains("cold-1") && said.contains("mount its disk"), "{said}");
@@ -190,28 +190,32 @@ fn a_missing_cold_disk_stops_a_start_until_its_loss_is_accepted() {
     fs::remove_dir_all(&here).expect("removed");
     fs::rename(&gone, &here).expect("moved back");
     let server = bench.setup.start();
-    runtime().block_on(reads_back(&server.client(), &objects));
+    runtime().block_on(assert_reads_back(&server.client(), &objects));
     server.stop();
 }
 
 #[test]
 fn a_corrupted_byte_on_a_cold_disk_is_found_and_refused() {
-    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(9));
+    let (bench, mut objects, mut random) = (ColdBench::new(), TierObjects::new(), Rng::new(9));
     let server = bench.setup.start();
     runtime().block_on(async {
         server.client().create_bucket(BUCKET).await.expect("made");
         put_some(&server.client(), &mut random, &mut objects).await;
-        server.client().put(BUCKET, "bad", whole(vec![0xA5; 200_000])).await.expect("stored");
+        server.client().put(BUCKET, "bad", full_body(vec![0xA5; 200_000])).await.expect("stored");
     });
-    let server = restarted(server, &bench);
-    bench.tier(&["drain", "hot", "--wait"]);
-    assert!(spoil(&bench.cold_files()), "the object is there");
+    let server = restart(server, &bench);
+    bench.run_tier_command(&["drain", "hot", "--wait"]);
+    assert!(corrupt_run(&bench.cold_files()), "the object is there");
     let (said, status) = bench.setup.command(&["--output", "json", "tier", "scrub", "cold", "--wait"]);
     assert!(status == Some(1) && said.contains("\"key\": \"bad\""), "{said}");
-    assert_eq!(bench.tier(&["show", "hot"])["bad"], Value::Array(vec![]), "it is listed where it is");
+    assert_eq!(
+        bench.run_tier_command(&["show", "hot"])["bad"],
+        Value::Array(vec![]),
+        "it is listed where it is"
+    );
     runtime().block_on(async {
         server.client().get(BUCKET, "bad").await.expect_err("it is damaged");
-        reads_back(&server.client(), &objects).await;
+        assert_reads_back(&server.client(), &objects).await;
     });
     server.stop();
     let (said, status) = bench.store(&["check", &bench.path("data")]);
@@ -219,7 +223,7 @@ fn a_corrupted_byte_on_a_cold_disk_is_found_and_refused() {
 }
 
 /// Flips a bit in the middle of a run of `0xA5` bytes; true if a file has such a run.
-fn spoil(files: &[PathBuf]) -> bool {
+fn corrupt_run(files: &[PathBuf]) -> bool {
     files.iter().any(|file| {
         let mut bytes = fs::read(file).expect("read");
         let at = bytes.windows(1000).position(|window| window.iter().all(|byte| *byte == 0xA5));
@@ -232,26 +236,28 @@ fn spoil(files: &[PathBuf]) -> bool {
 
 #[test]
 fn a_full_hot_tier_spills_automatically_and_continues_to_take_writes() {
-    let bench = Bench::new();
+    let bench = ColdBench::new();
     let setup = bench.setup.clone().with("hot.capacity", "24MiB");
     let server = setup.start();
-    let mut objects = Objects::new();
+    let mut objects = TierObjects::new();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
         // Five times the capacity.
         for n in 0..120 {
-            let bytes = Content { id: n, length: 1_000_000 }.bytes();
+            let bytes = TestContent { id: n, length: 1_000_000 }.bytes();
             let begun = Instant::now();
-            while client.put(BUCKET, &format!("{n}"), whole(bytes.clone())).await.is_err() {
+            while client.put(BUCKET, &format!("{n}"), full_body(bytes.clone())).await.is_err() {
                 assert!(begun.elapsed() < Duration::from_secs(60), "it does not spill");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             objects.insert(format!("{n}"), bytes);
         }
-        reads_back(&client, &objects).await;
+        assert_reads_back(&client, &objects).await;
     });
-    assert!(bench.tier(&["show", "hot"])["used_bytes"].as_u64().is_some_and(|used| used <= 24 << 20));
+    assert!(
+        bench.run_tier_command(&["show", "hot"])["used_bytes"].as_u64().is_some_and(|used| used <= 24 << 20)
+    );
     server.stop();
-    bench.assert_sound();
+    bench.assert_undamaged();
 }

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::cold::{Bench, restarted};
+use super::cold::{ColdBench, restart};
 use super::{BUCKET, filled};
-use crate::content::Content;
-use crate::s3::whole;
-use crate::server::{Setup, runtime};
+use crate::content::TestContent;
+use crate::s3::full_body;
+use crate::server::{ServerSetup, runtime};
 
 /// The output of `mlgw policy decisions`, newest first.
-fn decisions(setup: &Setup, words: &[&str]) -> Vec<Value> {
+fn decisions(setup: &ServerSetup, words: &[&str]) -> Vec<Value> {
     let (said, status) = setup.command(&[&["--output", "json", "policy", "decisions"], words].concat());
     assert_eq!(status, Some(0), "{words:?}: {said}");
     let said: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
@@ -33,22 +33,26 @@ fn bytes(decisions: &[Value]) -> u64 {
 
 #[test]
 fn the_reasons_for_spills_and_promotions_are_logged_and_survive_a_restart() {
-    let bench = Bench::new();
+    let bench = ColdBench::new();
     let (server, _) = filled(&bench.setup);
-    let moved = bench.tier(&["drain", "hot", "--wait"]);
+    let moved = bench.run_tier_command(&["drain", "hot", "--wait"]);
     let spilled = decisions(&bench.setup, &["--kind", "spill", "--limit", "4096"]);
     let down = segments(&spilled, "hot", "cold", "drain");
     assert_eq!(bytes(&spilled), moved["spilled_bytes"].as_u64().expect("a number"), "{spilled:?}");
-    assert_eq!(Some(down.len() as u64), bench.tier(&["show", "cold"])["segments"].as_u64(), "{spilled:?}");
+    assert_eq!(
+        Some(down.len() as u64),
+        bench.run_tier_command(&["show", "cold"])["segments"].as_u64(),
+        "{spilled:?}"
+    );
     let metrics = bench.setup.command(&["status", "--metrics"]).0;
     let line = metrics.lines().find(|line| {
         let labels = ["from=\"hot\"", "to=\"cold\"", "reason=\"drain\""];
         line.starts_with("mlgw_moved_bytes_total{") && labels.iter().all(|label| line.contains(label))
     });
     assert!(line.is_some_and(|line| line.ends_with(&format!(" {}", bytes(&spilled)))), "{line:?}");
-    let server = restarted(server, &bench);
+    let server = restart(server, &bench);
     assert_eq!(decisions(&bench.setup, &["--kind", "spill", "--limit", "4096"]), spilled, "it is remembered");
-    bench.tier(&["drain", "cold", "--wait"]);
+    bench.run_tier_command(&["drain", "cold", "--wait"]);
     let promoted = decisions(&bench.setup, &["--kind", "promote", "--limit", "4096"]);
     assert_eq!(segments(&promoted, "cold", "hot", "drain"), down, "{promoted:?}");
     let newest = decisions(&bench.setup, &["--limit", "1"]);
@@ -59,16 +63,16 @@ fn the_reasons_for_spills_and_promotions_are_logged_and_survive_a_restart() {
 
 #[test]
 fn moves_from_a_full_tier_and_releases_of_dead_segments_log_their_reason() {
-    let bench = Bench::new();
+    let bench = ColdBench::new();
     let setup = bench.setup.clone().with("hot.capacity", "24MiB");
     let server = setup.start();
     runtime().block_on(async {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
         for n in 0..60 {
-            let bytes = Content { id: n, length: 1_000_000 }.bytes();
+            let bytes = TestContent { id: n, length: 1_000_000 }.bytes();
             let begun = Instant::now();
-            while client.put(BUCKET, &format!("{}", n % 40), whole(bytes.clone())).await.is_err() {
+            while client.put(BUCKET, &format!("{}", n % 40), full_body(bytes.clone())).await.is_err() {
                 assert!(begun.elapsed() < Duration::from_secs(60), "it does not spill");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -90,10 +94,10 @@ fn moves_from_a_full_tier_and_releases_of_dead_segments_log_their_reason() {
 
 #[test]
 fn a_job_waits_for_the_flash_budget_and_a_manual_command_does_not() {
-    let bench = Bench::new();
+    let bench = ColdBench::new();
     let setup = bench.setup.clone().with("hot.flash_bytes_per_day", "24KiB");
     let (server, objects) = filled(&setup);
-    bench.tier(&["drain", "hot", "--wait"]);
+    bench.run_tier_command(&["drain", "hot", "--wait"]);
     let (said, status) = setup.command(&["dataset", "create", "set", "--bucket", BUCKET]);
     assert_eq!(status, Some(0), "{said}");
     let (said, status) = setup.command(&["--output", "json", "dataset", "warm", "set"]);
@@ -110,7 +114,7 @@ fn a_job_waits_for_the_flash_budget_and_a_manual_command_does_not() {
     };
     assert_eq!((&waits["reason"], &waits["job"], &waits["to"]), (&"job".into(), &job["id"], &"hot".into()));
     assert_eq!(
-        bench.tier(&["show", "hot"])["segments"].as_u64().map(|n| n < 5),
+        bench.run_tier_command(&["show", "hot"])["segments"].as_u64().map(|n| n < 5),
         Some(true),
         "nothing came up"
     );
@@ -119,7 +123,7 @@ fn a_job_waits_for_the_flash_budget_and_a_manual_command_does_not() {
     assert!(left.is_some_and(|left| left.starts_with('-')), "{left:?}");
     let (said, status) = setup.command(&["job", "cancel", &job["id"].to_string()]);
     assert_eq!(status, Some(0), "{said}");
-    bench.tier(&["drain", "cold", "--wait"]);
-    runtime().block_on(super::reads_back(&server.client(), &objects));
+    bench.run_tier_command(&["drain", "cold", "--wait"]);
+    runtime().block_on(super::assert_reads_back(&server.client(), &objects));
     server.stop();
 }

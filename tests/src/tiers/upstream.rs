@@ -7,34 +7,34 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{BUCKET, Objects, filled, put_some, reads_back, runtime};
-use crate::content::Content;
+use super::{BUCKET, TierObjects, assert_reads_back, filled, put_some, runtime};
+use crate::content::TestContent;
 use crate::proxy::{Fault, FaultProxy, Rule};
-use crate::s3::{encode, whole};
+use crate::s3::{encode, full_body};
 use crate::seed::Rng;
-use crate::server::{Server, Setup, binary};
+use crate::server::{ServerProcess, ServerSetup, binary};
 
 /// The bucket for segments.
-const THERE: &str = "segments";
+const SEGMENT_BUCKET: &str = "segments";
 
-struct Bench {
-    room: tempfile::TempDir,
-    store: Server,
+struct UpstreamBench {
+    temp_dir: tempfile::TempDir,
+    store: ServerProcess,
     proxy: FaultProxy,
-    setup: Setup,
+    setup: ServerSetup,
 }
 
-impl Bench {
+impl UpstreamBench {
     fn new() -> Self {
         let room = tempfile::tempdir().expect("a directory");
-        let store = Setup::new(room.path().join("store")).start();
-        runtime().block_on(store.client().create_bucket(THERE)).expect("made");
+        let store = ServerSetup::new(room.path().join("store")).start();
+        runtime().block_on(store.client().create_bucket(SEGMENT_BUCKET)).expect("made");
         let proxy = FaultProxy::start(store.s3);
         let setup = setup(room.path().join("data"), &proxy);
-        Self { room, store, proxy, setup }
+        Self { temp_dir: room, store, proxy, setup }
     }
 
-    fn says(&self, words: &[&str]) -> Value {
+    fn run_json(&self, words: &[&str]) -> Value {
         let (said, status) = self.setup.command(&[&["--output", "json"], words].concat());
         assert_eq!(status, Some(0), "{words:?}: {said}");
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
@@ -42,13 +42,13 @@ impl Bench {
 
     /// Names of the segment objects in the store.
     async fn stored(&self) -> Vec<String> {
-        let listed = self.store.client().list(THERE, 1000).await.expect("listed");
+        let listed = self.store.client().list(SEGMENT_BUCKET, 1000).await.expect("listed");
         let keys = listed.into_iter().map(|object| object.key);
         keys.filter(|key| key.starts_with("pre/segments/")).collect()
     }
 
     fn path(&self, name: &str) -> String {
-        self.room.path().join(name).display().to_string()
+        self.temp_dir.path().join(name).display().to_string()
     }
 
     fn check(&self) -> String {
@@ -65,9 +65,9 @@ impl Bench {
 }
 
 /// A server on `data_dir` that spills to the store behind `proxy`.
-fn setup(data_dir: PathBuf, proxy: &FaultProxy) -> Setup {
-    Setup::new(data_dir)
-        .with_upstream("far", proxy.addr(), THERE, "2s")
+fn setup(data_dir: PathBuf, proxy: &FaultProxy) -> ServerSetup {
+    ServerSetup::new(data_dir)
+        .with_upstream("far", proxy.addr(), SEGMENT_BUCKET, "2s")
         .with("upstream.far.prefix", "pre/")
         .with("upstream.far.encrypt", true)
         .with("cold.upstream", "far")
@@ -79,25 +79,25 @@ fn setup(data_dir: PathBuf, proxy: &FaultProxy) -> Setup {
 
 #[test]
 fn a_tier_is_drained_to_an_upstream_read_from_there_and_drained_back() {
-    let bench = Bench::new();
+    let bench = UpstreamBench::new();
     let (server, objects) = filled(&bench.setup);
-    let moved = bench.says(&["tier", "drain", "hot", "--wait"]);
+    let moved = bench.run_json(&["tier", "drain", "hot", "--wait"]);
     assert!(moved["spilled_bytes"].as_u64().is_some_and(|bytes| bytes > 5_000_000), "{moved}");
-    let upstream = bench.says(&["upstream", "show", "far"]);
+    let upstream = bench.run_json(&["upstream", "show", "far"]);
     runtime().block_on(async {
         assert_eq!(upstream["segments"].as_u64(), Some(bench.stored().await.len() as u64), "{upstream}");
-        reads_back(&server.client(), &objects).await;
+        assert_reads_back(&server.client(), &objects).await;
     });
-    let shown = bench.says(&["object", "show", &format!("s3://{BUCKET}/object-0")]).to_string();
+    let shown = bench.run_json(&["object", "show", &format!("s3://{BUCKET}/object-0")]).to_string();
     assert!(shown.contains("\"tier\":\"upstream\"") && !shown.contains("\"tier\":\"hot\""), "{shown}");
     server.stop();
     assert!(bench.check().contains("upstream far"), "what was not looked at is said");
     let server = bench.setup.start();
-    runtime().block_on(reads_back(&server.client(), &objects));
-    bench.says(&["tier", "drain", "upstream", "--wait"]);
+    runtime().block_on(assert_reads_back(&server.client(), &objects));
+    bench.run_json(&["tier", "drain", "upstream", "--wait"]);
     runtime().block_on(async {
         assert_eq!(bench.stored().await, Vec::<String>::new());
-        reads_back(&server.client(), &objects).await;
+        assert_reads_back(&server.client(), &objects).await;
     });
     server.stop();
     assert!(!bench.check().contains("upstream far"));
@@ -105,7 +105,7 @@ fn a_tier_is_drained_to_an_upstream_read_from_there_and_drained_back() {
 
 #[test]
 fn a_kill_while_segments_move_loses_nothing_and_leaves_no_object_behind() {
-    let (bench, mut objects) = (Bench::new(), Objects::new());
+    let (bench, mut objects) = (UpstreamBench::new(), TierObjects::new());
     for round in 0..8 {
         println!("seed {round}");
         let mut random = Rng::new(round);
@@ -115,26 +115,26 @@ fn a_kill_while_segments_move_loses_nothing_and_leaves_no_object_behind() {
             if round == 0 {
                 client.create_bucket(BUCKET).await.expect("made");
             }
-            reads_back(&client, &objects).await;
+            assert_reads_back(&client, &objects).await;
             put_some(&client, &mut random, &mut objects).await;
         });
-        bench.says(&["tier", "drain", if round % 2 == 0 { "hot" } else { "upstream" }]);
+        bench.run_json(&["tier", "drain", if round % 2 == 0 { "hot" } else { "upstream" }]);
         std::thread::sleep(Duration::from_millis(random.below(400)));
         server.kill();
     }
     let server = bench.setup.start();
-    runtime().block_on(reads_back(&server.client(), &objects));
-    bench.says(&["tier", "drain", "upstream", "--wait"]);
+    runtime().block_on(assert_reads_back(&server.client(), &objects));
+    bench.run_json(&["tier", "drain", "upstream", "--wait"]);
     runtime().block_on(async {
         assert_eq!(bench.stored().await, Vec::<String>::new(), "no object is left behind");
-        reads_back(&server.client(), &objects).await;
+        assert_reads_back(&server.client(), &objects).await;
     });
     server.stop();
     bench.check();
 }
 
 /// Number of uploads begun since the last call, and the numbers of the parts that were sent.
-fn sent(bench: &Bench) -> (usize, Vec<u32>) {
+fn take_sent_parts(bench: &UpstreamBench) -> (usize, Vec<u32>) {
     let log = bench.proxy.log();
     bench.proxy.clear_log();
     let begun = log.iter().filter(|line| line.method == "POST" && line.target.ends_with("?uploads=")).count();
@@ -148,13 +148,13 @@ fn sent(bench: &Bench) -> (usize, Vec<u32>) {
 }
 
 /// Number of parts that the store has of the unfinished upload.
-async fn parts_there(bench: &Bench) -> usize {
+async fn parts_there(bench: &UpstreamBench) -> usize {
     let client = bench.store.client();
     let get = async |path: &str| {
-        let answer = client.call(http::Method::GET, path, &[], whole("")).await.expect("listed");
+        let answer = client.call(http::Method::GET, path, &[], full_body("")).await.expect("listed");
         String::from_utf8(answer.body.to_vec()).expect("text")
     };
-    let uploads = get(&format!("/{THERE}?uploads=")).await;
+    let uploads = get(&format!("/{SEGMENT_BUCKET}?uploads=")).await;
     let value = |name: &str| {
         let (_, rest) = uploads.split_once(&format!("<{name}>"))?;
         Some(rest.split_once('<')?.0.to_owned())
@@ -162,18 +162,18 @@ async fn parts_there(bench: &Bench) -> usize {
     // The first key is the marker of the page.
     let (Some(id), Some((_, upload))) = (value("UploadId"), uploads.split_once("<Upload>")) else { return 0 };
     let key = upload.split_once("<Key>").and_then(|(_, rest)| rest.split_once('<')).expect("a key").0;
-    get(&format!("/{THERE}/{key}?uploadId={}", encode(&id))).await.matches("<PartNumber>").count()
+    get(&format!("/{SEGMENT_BUCKET}/{key}?uploadId={}", encode(&id))).await.matches("<PartNumber>").count()
 }
 
 /// A server with 45 MiB of objects in one sealed segment: six parts.
-fn in_one_segment(setup: &Setup) -> (Server, Objects) {
-    let (server, mut objects) = (setup.start(), Objects::new());
+fn in_one_segment(setup: &ServerSetup) -> (ServerProcess, TierObjects) {
+    let (server, mut objects) = (setup.start(), TierObjects::new());
     runtime().block_on(async {
         server.client().create_bucket(BUCKET).await.expect("made");
         for n in 0..5 {
-            let bytes = Content { id: n, length: 9 << 20 }.bytes();
+            let bytes = TestContent { id: n, length: 9 << 20 }.bytes();
             let key = format!("large-{n}");
-            server.client().put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
+            server.client().put(BUCKET, &key, full_body(bytes.clone())).await.expect("stored");
             objects.insert(key, bytes);
         }
     });
@@ -182,24 +182,24 @@ fn in_one_segment(setup: &Setup) -> (Server, Objects) {
 }
 
 /// Starts to drain the segment, and kills the server when all of its parts except the fourth are stored.
-fn cut_short(bench: &Bench, setup: &Setup, mut server: Server) {
-    sent(bench);
+fn kill_during_upload(bench: &UpstreamBench, setup: &ServerSetup, mut server: ServerProcess) {
+    take_sent_parts(bench);
     let late = Rule::new(Fault::Delay { by: Duration::from_secs(3600) });
     bench.proxy.set_rules(vec![late.method("PUT").query("partNumber=4&")]);
     let (said, status) = setup.command(&["tier", "drain", "hot"]);
     assert_eq!(status, Some(0), "{said}");
-    runtime().block_on(until("five parts are there", async || parts_there(bench).await == 5));
+    runtime().block_on(wait_until("five parts are there", async || parts_there(bench).await == 5));
     server.kill();
-    assert_eq!(sent(bench), (1, vec![1, 2, 3, 4, 5, 6]));
+    assert_eq!(take_sent_parts(bench), (1, vec![1, 2, 3, 4, 5, 6]));
     bench.proxy.set_rules(Vec::new());
 }
 
-async fn uploads_there(bench: &Bench) -> usize {
-    bench.store.client().list_uploads(THERE).await.expect("listed").len()
+async fn uploads_there(bench: &UpstreamBench) -> usize {
+    bench.store.client().list_uploads(SEGMENT_BUCKET).await.expect("listed").len()
 }
 
 /// Waits until a condition is true.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+async fn wait_until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..3000 {
         if is_so().await {
             return;
@@ -212,7 +212,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 #[test]
 fn an_upload_interrupted_by_a_kill_is_continued_and_a_refused_one_is_aborted() {
     for encrypt in [true, false] {
-        let bench = Bench::new();
+        let bench = UpstreamBench::new();
         let setup =
             bench.setup.clone().with("upstream.far.encrypt", encrypt).with("hot.segment_bytes", "64MiB");
         let (server, objects) = in_one_segment(&setup);
@@ -222,15 +222,15 @@ fn an_upload_interrupted_by_a_kill_is_continued_and_a_refused_one_is_aborted() {
         assert!(status == Some(1) && said.contains("could not be moved"), "{said}");
         assert_eq!(runtime().block_on(uploads_there(&bench)), 0);
 
-        cut_short(&bench, &setup, server);
+        kill_during_upload(&bench, &setup, server);
         let server = setup.start();
         let (said, status) = setup.command(&["tier", "drain", "hot", "--wait"]);
         assert_eq!(status, Some(0), "{said}");
-        assert_eq!(sent(&bench), (0, vec![4]), "encrypted: {encrypt}");
+        assert_eq!(take_sent_parts(&bench), (0, vec![4]), "encrypted: {encrypt}");
         runtime().block_on(async {
             assert_eq!(uploads_there(&bench).await, 0);
             assert_eq!(bench.stored().await.len(), 1);
-            reads_back(&server.client(), &objects).await;
+            assert_reads_back(&server.client(), &objects).await;
         });
         server.stop();
         bench.check();
@@ -239,16 +239,16 @@ fn an_upload_interrupted_by_a_kill_is_continued_and_a_refused_one_is_aborted() {
 
 #[test]
 fn an_upload_of_a_removed_segment_is_aborted() {
-    let bench = Bench::new();
+    let bench = UpstreamBench::new();
     let setup = bench.setup.clone().with("hot.segment_bytes", "64MiB");
     let (server, objects) = in_one_segment(&setup);
-    cut_short(&bench, &setup, server);
+    kill_during_upload(&bench, &setup, server);
     let server = setup.start();
     runtime().block_on(async {
         for key in objects.keys() {
             server.client().delete(BUCKET, key).await.expect("deleted");
         }
-        until("it is ended", async || uploads_there(&bench).await == 0).await;
+        wait_until("it is ended", async || uploads_there(&bench).await == 0).await;
         assert_eq!(bench.stored().await, Vec::<String>::new());
     });
     server.stop();
@@ -257,14 +257,15 @@ fn an_upload_of_a_removed_segment_is_aborted() {
 
 #[test]
 fn an_unreachable_upstream_blocks_only_requests_for_its_segments() {
-    let bench = Bench::new();
+    let bench = UpstreamBench::new();
     let (server, objects) = filled(&bench.setup);
-    bench.says(&["tier", "drain", "hot", "--wait"]);
-    let away = || vec![Rule::new(Fault::Status { status: 503, code: "SlowDown".to_owned() }).path("/")];
-    bench.proxy.set_rules(away());
+    bench.run_json(&["tier", "drain", "hot", "--wait"]);
+    let unavailable =
+        || vec![Rule::new(Fault::Status { status: 503, code: "SlowDown".to_owned() }).path("/")];
+    bench.proxy.set_rules(unavailable());
     runtime().block_on(async {
         let client = server.client();
-        client.put(BUCKET, "here", whole(vec![7; 100])).await.expect("stored");
+        client.put(BUCKET, "here", full_body(vec![7; 100])).await.expect("stored");
         assert_eq!(client.get(BUCKET, "here").await.expect("read").body, vec![7; 100]);
         let refused = client.get(BUCKET, "object-0").await.expect_err("it is there");
         assert!(format!("{refused:?}").contains("ServiceUnavailable"), "{refused:?}");
@@ -272,15 +273,15 @@ fn an_unreachable_upstream_blocks_only_requests_for_its_segments() {
     let (said, status) = bench.setup.command(&["tier", "drain", "upstream", "--wait"]);
     assert!(status == Some(1) && said.contains("could not be moved"), "{said}");
     bench.proxy.set_rules(Vec::new());
-    runtime().block_on(reads_back(&server.client(), &objects));
+    runtime().block_on(assert_reads_back(&server.client(), &objects));
     server.stop();
 }
 
 #[test]
 fn a_backup_reports_data_that_is_only_in_an_upstream() {
-    let bench = Bench::new();
+    let bench = UpstreamBench::new();
     let (server, objects) = filled(&bench.setup);
-    bench.says(&["tier", "drain", "hot", "--wait"]);
+    bench.run_json(&["tier", "drain", "hot", "--wait"]);
     let backup = |to: &str, more: &[&str]| {
         let words = ["store", "backup", &bench.path("data"), &bench.path(to)];
         bench.setup.command(&[&words, more].concat())
@@ -295,7 +296,7 @@ fn a_backup_reports_data_that_is_only_in_an_upstream() {
     let restore = ["store", "restore", &bench.path("closed"), &bench.path("back")];
     let (said, status) = bench.setup.command(&restore);
     assert_eq!(status, Some(0), "{said}");
-    let server = setup(bench.room.path().join("back"), &bench.proxy).start();
-    runtime().block_on(reads_back(&server.client(), &objects));
+    let server = setup(bench.temp_dir.path().join("back"), &bench.proxy).start();
+    runtime().block_on(assert_reads_back(&server.client(), &objects));
     server.stop();
 }

@@ -6,49 +6,51 @@
 //! segment is missing, does not count as a copy and is fetched again.
 //!
 //! Blocks are added and evicted one by one. Each has an id ([`block_id`]), by which the policy driver evicts
-//! it ([`Copies::let_go`]). Evicted blocks leave holes in their segment ([`let_go`]), segments with few live
-//! bytes are cleaned ([`clean`]), and if the disk is still short of space, the oldest segments are evicted
-//! ([`evict`]).
+//! it ([`Copies::evict_blocks`]). Evicted blocks leave holes in their segment ([`block_eviction`]),
+//! segments with few live bytes are cleaned ([`cleaning`]), and if the disk is still short of space, the
+//! oldest segments are evicted ([`make_room`]).
 //!
 //! No operation waits for a sync. After a power failure, blocks that had not reached the disk are no longer
 //! copies.
 
-mod clean;
-mod evict;
+mod block_eviction;
+mod block_names;
+mod cleaning;
+mod directory_owner;
 mod ledger;
-mod let_go;
-mod map;
-mod names;
-mod owner;
+mod make_room;
 mod pins;
+mod scan;
+mod segment_map;
 #[cfg(test)]
 mod tests;
-mod walk;
 
-pub use ledger::Lost;
-pub use let_go::LetGo;
-pub use names::block_id;
+pub use block_eviction::EvictedBlocks;
+pub use block_names::block_id;
+pub use ledger::LostBlockListener;
 pub use pins::PinnedCopies;
-pub use walk::{KeptBlock, KeptCursor, KeptPage};
+pub use scan::{KeptBlock, KeptCursor, KeptPage};
 
 use bytes::{Bytes, BytesMut};
-use ledger::{Ledger, block_bytes, is_small};
-use map::CopyMap;
+use ledger::{CopyLedger, block_bytes, is_single_block};
 use mlgw_common::ids::{BodyId, BucketId, NodeId};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, COPY_BLOCK_BYTES, MIB, PINNED_PERCENT_MAX};
 use mlgw_common::{Clock, Lineage, ObjectKey, Timestamp};
-use mlgw_formats::decision_entry::{Decided, What, Why};
-use mlgw_formats::decision_words::{Kind, Outcome, Place};
-use mlgw_formats::schema::{Copy, Extent, ObjectVersion};
+use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
+use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace};
+use mlgw_formats::schema::{CopyRecord, Extent, ObjectVersion};
 use mlgw_metadata::{CleanIndex, CleanIndexError, Durability};
 use mlgw_segments::decisions::Decisions;
-use mlgw_segments::fair::{DiskQueues, Lane, Turn};
-use mlgw_segments::flash::{Cause, Flash};
-use mlgw_segments::hot::{Chunk, Hold, HotOptions, HotTier, OpenError, Placement, ReadError};
+use mlgw_segments::fair::{DiskQueues, Lane, ServiceClass};
+use mlgw_segments::flash::{FlashBudget, FlashWriteCause};
+use mlgw_segments::hot::{
+    Chunk, HotOpenError, HotOptions, HotTier, Placement, SegmentHold, SegmentReadError,
+};
 use mlgw_segments::memory::MemoryTier;
 use mlgw_segments::tiers::read_through;
 use parking_lot::Mutex;
-use pins::Pins;
+use pins::PinLap;
+use segment_map::CopyMap;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -88,12 +90,12 @@ pub struct CopiesOptions {
     /// Scheduler of disk accesses.
     pub queues: DiskQueues,
     /// Counter and budget of flash writes.
-    pub flash: Flash,
+    pub flash: FlashBudget,
     /// Maximum number of segment files kept open for reading.
     pub open_files_max: usize,
     /// Listener that accounts for blocks and evicts them in time. Without one, the oldest segments are
     /// evicted.
-    pub lost: Option<Arc<dyn Lost>>,
+    pub listener: Option<Arc<dyn LostBlockListener>>,
 }
 
 /// Reason why the store was not opened.
@@ -107,7 +109,7 @@ pub enum OpenCopiesError {
     Index(#[from] CleanIndexError),
     /// Error of the segments.
     #[error(transparent)]
-    Segments(#[from] OpenError),
+    Segments(#[from] HotOpenError),
 }
 
 /// Contents, and counters since the store was opened.
@@ -126,7 +128,7 @@ pub struct CopiesMetrics {
     /// Bytes of blocks that were evicted.
     pub evicted_bytes: u64,
     /// Bytes that cleaning appended again so that their segment could be removed.
-    pub cleaned_bytes: u64,
+    pub moved_by_cleaning_bytes: u64,
     /// Bytes that were not kept for lack of space or flash budget.
     pub refused_bytes: u64,
 }
@@ -134,13 +136,13 @@ pub struct CopiesMetrics {
 /// Store of clean copies. Clones share their state.
 #[derive(Clone)]
 pub struct Copies {
-    inner: Arc<Inner>,
+    inner: Arc<CopiesShared>,
 }
 
 /// Weak reference to the store, which does not keep it open.
 #[derive(Clone)]
 pub(crate) struct WeakCopies {
-    inner: Weak<Inner>,
+    inner: Weak<CopiesShared>,
 }
 
 impl WeakCopies {
@@ -150,19 +152,19 @@ impl WeakCopies {
     }
 }
 
-struct Inner {
+struct CopiesShared {
     index: Arc<CleanIndex>,
     map: Arc<CopyMap>,
-    ledger: Ledger,
+    ledger: CopyLedger,
     segments: HotTier,
     memory: MemoryTier,
     capacity_bytes: u64,
     decisions: Decisions,
     /// Held while the live records of a segment are moved or evicted.
-    evicting: tokio::sync::Mutex<()>,
+    segment_lock: tokio::sync::Mutex<()>,
     /// Held while the disk space of dead records is reclaimed.
-    giving_back: tokio::sync::Mutex<()>,
-    pins: Mutex<Pins>,
+    reclaim_lock: tokio::sync::Mutex<()>,
+    pins: Mutex<PinLap>,
     /// Wakes the worker that makes room.
     wake: Arc<Notify>,
     kept_bytes: AtomicU64,
@@ -177,18 +179,18 @@ impl Copies {
     /// # Errors
     /// The directory cannot be used.
     pub async fn open(options: CopiesOptions, memory: MemoryTier) -> Result<Self, OpenCopiesError> {
-        Self::open_on(options, memory, |_| ()).await
+        Self::open_tuned(options, memory, |_| ()).await
     }
 
     /// Opens the store like [`Copies::open`], with segment options changed by `tuned`.
-    async fn open_on(
+    async fn open_tuned(
         options: CopiesOptions,
         memory: MemoryTier,
         tuned: impl FnOnce(&mut HotOptions),
     ) -> Result<Self, OpenCopiesError> {
-        owner::settle(&options.dir, &options.lineage)?;
+        directory_owner::claim_directory(&options.dir, &options.lineage)?;
         let index = Arc::new(CleanIndex::open(&options.dir, options.memory_bytes)?);
-        walk::adopt(&index)?;
+        scan::migrate_unnamed(&index)?;
         let map = Arc::new(CopyMap::open(index.clone())?);
         let dir = options.dir.join("segments");
         let mut segments = HotOptions::new(dir, options.capacity_bytes, options.clock);
@@ -202,21 +204,21 @@ impl Copies {
         segments.queues = options.queues;
         segments.append_lane = Lane::Background;
         segments.flash = options.flash;
-        segments.append_cause = Cause::Copies;
+        segments.append_cause = FlashWriteCause::Copies;
         segments.disposable = true;
         segments.open_files_max = options.open_files_max;
         tuned(&mut segments);
         let segments = HotTier::open_with(segments, map.clone()).await?;
-        let inner = Arc::new(Inner {
-            ledger: Ledger::new(index.clone(), map.clone(), options.lost),
+        let inner = Arc::new(CopiesShared {
+            ledger: CopyLedger::new(index.clone(), map.clone(), options.listener),
             index,
             map,
             segments,
             memory,
             capacity_bytes: options.capacity_bytes,
             decisions: options.decisions,
-            evicting: tokio::sync::Mutex::default(),
-            giving_back: tokio::sync::Mutex::default(),
+            segment_lock: tokio::sync::Mutex::default(),
+            reclaim_lock: tokio::sync::Mutex::default(),
             pins: Mutex::default(),
             wake: Arc::default(),
             kept_bytes: AtomicU64::new(0),
@@ -224,7 +226,7 @@ impl Copies {
             cleaned_bytes: AtomicU64::new(0),
             refused_bytes: AtomicU64::new(0),
         });
-        tokio::spawn(evict::run(Arc::downgrade(&inner)));
+        tokio::spawn(make_room::run(Arc::downgrade(&inner)));
         Ok(Self { inner })
     }
 
@@ -235,20 +237,20 @@ impl Copies {
 
     /// Returns the copy of a key. An index error counts as no copy.
     #[must_use]
-    pub fn find(&self, bucket: BucketId, key: &ObjectKey) -> Option<Copy> {
-        known(self.inner.index.copy(bucket, key)).flatten()
+    pub fn find(&self, bucket: BucketId, key: &ObjectKey) -> Option<CopyRecord> {
+        ok_or_log(self.inner.index.copy(bucket, key)).flatten()
     }
 
     /// Records metadata of a key from its origin. Kept blocks stay if ETag and size are unchanged; otherwise
     /// the object gets a new body. Returns the resulting copy. If the index fails, no block of the object
     /// will be kept.
-    pub fn note(&self, bucket: BucketId, key: &ObjectKey, said: Copy) -> Copy {
-        self.inner.ledger.note(bucket, key, said)
+    pub fn record_metadata(&self, bucket: BucketId, key: &ObjectKey, said: CopyRecord) -> CopyRecord {
+        self.inner.ledger.record_metadata(bucket, key, said)
     }
 
     /// Records the time of a read.
-    pub fn note_read(&self, bucket: BucketId, key: &ObjectKey, now: Timestamp) {
-        self.inner.ledger.note_read(bucket, key, now);
+    pub fn record_read(&self, bucket: BucketId, key: &ObjectKey, now: Timestamp) {
+        self.inner.ledger.record_read(bucket, key, now);
     }
 
     /// Replaces the set of copies that are exempt from eviction, within their limits.
@@ -280,7 +282,7 @@ impl Copies {
 
     /// Returns the extents of block `number` of an object, if it is kept.
     #[must_use]
-    pub fn block(&self, object: &ObjectVersion, number: u64) -> Option<Vec<Extent>> {
+    pub fn block_extents(&self, object: &ObjectVersion, number: u64) -> Option<Vec<Extent>> {
         self.inner.ledger.extents_of(object, number)
     }
 
@@ -294,12 +296,18 @@ impl Copies {
         object: &ObjectVersion,
         number: u64,
         pieces: Vec<Bytes>,
-        why: Why,
+        why: DecisionCause,
     ) -> Option<Vec<Extent>> {
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        if !self.inner.segments.flash().allows() {
+        if !self.inner.segments.flash().can_start_own_write() {
             self.inner.refused_bytes.fetch_add(bytes, Relaxed);
-            self.inner.decisions.record(&fetched(bucket, key, bytes, why, Outcome::OverBudget));
+            self.inner.decisions.record(&fetch_decision(
+                bucket,
+                key,
+                bytes,
+                why,
+                DecisionOutcome::OverBudget,
+            ));
             return None;
         }
         if self.inner.is_too_full() {
@@ -308,14 +316,14 @@ impl Copies {
         let first = number * COPY_BLOCK_BYTES;
         let Some((extents, _holds)) = self.append(bucket, key, object.body(), first, pieces).await else {
             self.inner.refused_bytes.fetch_add(bytes, Relaxed);
-            self.inner.decisions.record(&fetched(bucket, key, bytes, why, Outcome::NoRoom));
+            self.inner.decisions.record(&fetch_decision(bucket, key, bytes, why, DecisionOutcome::NoRoom));
             return None;
         };
         if !self.inner.ledger.keep((bucket, key), object, number, &extents) {
             return None;
         }
         self.inner.kept_bytes.fetch_add(bytes, Relaxed);
-        self.inner.decisions.record(&fetched(bucket, key, bytes, why, Outcome::Done));
+        self.inner.decisions.record(&fetch_decision(bucket, key, bytes, why, DecisionOutcome::Done));
         Some(extents)
     }
 
@@ -327,7 +335,7 @@ impl Copies {
         body: BodyId,
         mut first: u64,
         pieces: Vec<Bytes>,
-    ) -> Option<(Vec<Extent>, Vec<Hold>)> {
+    ) -> Option<(Vec<Extent>, Vec<SegmentHold>)> {
         let (mut extents, mut holds) = (Vec::new(), Vec::new());
         let mut pieces = VecDeque::from(pieces);
         while let Some(data) = take_chunk(&mut pieces) {
@@ -343,7 +351,7 @@ impl Copies {
                 placement,
             };
             let Ok(appended) = self.inner.segments.append(chunk).await else {
-                self.inner.ledger.bury(extents);
+                self.inner.ledger.mark_dead(extents);
                 return None;
             };
             extents.push(appended.extent);
@@ -363,38 +371,46 @@ impl Copies {
         body: BodyId,
         first: u64,
         range: Range<u64>,
-        turn: impl Into<Turn>,
-    ) -> Result<Bytes, ReadError> {
+        turn: impl Into<ServiceClass>,
+    ) -> Result<Bytes, SegmentReadError> {
         let turn = turn.into();
         read_through(&self.inner.memory, &self.inner.segments, extent, body, first, range, turn).await
     }
 
     /// Forgets block `number` of an object because it could not be read at `extents`. A block that was kept
     /// again since then stays.
-    pub fn lose_block(
+    pub fn invalidate_block(
         &self,
         place: (BucketId, &ObjectKey),
         object: &ObjectVersion,
         number: u64,
         extents: &[Extent],
     ) {
-        self.inner.ledger.lose(place, object.body(), number, extents);
+        self.inner.ledger.invalidate(place, object.body(), number, extents);
     }
 
     /// Returns one page of the kept blocks after `from`, in the order of buckets and keys. Blocks the thread
     /// for a few milliseconds.
     #[must_use]
     pub fn kept_blocks(&self, from: Option<KeptCursor>) -> KeptPage {
-        let (found, next) = known(walk::page(&self.inner.index, from)).unwrap_or_default();
-        KeptPage { blocks: found.iter().map(walk::Found::kept).collect(), next }
+        let (found, next) = ok_or_log(scan::page(&self.inner.index, from)).unwrap_or_default();
+        KeptPage { blocks: found.iter().map(scan::LocatedCopyBlock::summary).collect(), next }
     }
 
     /// Records the decision of a job to drop copies of a bucket whose keys begin with `prefix`.
-    pub fn note_let_go(&self, bucket: BucketId, prefix: &str, gone: Gone, why: Why) {
-        let Gone { kind, count, bytes } = gone;
-        let (from, to, outcome) = (Place::Copies, Place::Nowhere, Outcome::Done);
-        let what = What::Objects { bucket, count, prefix };
-        self.inner.decisions.record(&Decided { kind, what, from, to, bytes, why, outcome });
+    pub fn record_dropped(&self, bucket: BucketId, prefix: &str, gone: DroppedCopies, why: DecisionCause) {
+        let DroppedCopies { kind, count, bytes } = gone;
+        let (from, to, outcome) = (DecisionPlace::Copies, DecisionPlace::Nowhere, DecisionOutcome::Done);
+        let what = DecisionSubject::Objects { bucket, count, prefix };
+        self.inner.decisions.record(&PlacementDecision {
+            kind,
+            subject: what,
+            from,
+            to,
+            bytes,
+            cause: why,
+            outcome,
+        });
     }
 
     /// Returns the first `max` copies of a bucket whose keys begin with `prefix` and come after `after`.
@@ -405,23 +421,23 @@ impl Copies {
         prefix: &str,
         after: Option<&ObjectKey>,
         max: usize,
-    ) -> Vec<(ObjectKey, Copy)> {
-        known(self.inner.index.copies(bucket, prefix, after, max)).unwrap_or_default()
+    ) -> Vec<(ObjectKey, CopyRecord)> {
+        ok_or_log(self.inner.index.copies(bucket, prefix, after, max)).unwrap_or_default()
     }
 
     /// Returns the counter and budget of flash writes.
     #[must_use]
-    pub fn flash(&self) -> &Flash {
+    pub fn flash(&self) -> &FlashBudget {
         self.inner.segments.flash()
     }
 
     /// Returns the number of bytes of an object that are kept.
     #[must_use]
     pub fn kept_bytes(&self, object: &ObjectVersion) -> u64 {
-        if is_small(object) {
+        if is_single_block(object) {
             return if object.extents.is_empty() { 0 } else { object.size };
         }
-        let blocks = known(self.inner.index.blocks(object.body())).unwrap_or_default();
+        let blocks = ok_or_log(self.inner.index.blocks(object.body())).unwrap_or_default();
         blocks.iter().map(|number| block_bytes(object, *number)).sum()
     }
 
@@ -437,14 +453,14 @@ impl Copies {
             segments,
             kept_bytes: inner.kept_bytes.load(Relaxed),
             evicted_bytes: inner.evicted_bytes.load(Relaxed),
-            cleaned_bytes: inner.cleaned_bytes.load(Relaxed),
+            moved_by_cleaning_bytes: inner.cleaned_bytes.load(Relaxed),
             refused_bytes: inner.refused_bytes.load(Relaxed),
         }
     }
 
     /// Writes everything to disk, so that the next start finds it.
     pub async fn shutdown(&self) {
-        self.inner.give_back().await;
+        self.inner.reclaim().await;
         self.inner.segments.clone().shutdown().await;
         if let Err(error) = self.inner.flush().await {
             tracing::warn!(%error, "the index of clean copies was not flushed");
@@ -454,27 +470,41 @@ impl Copies {
 
 /// Copies dropped by a job.
 #[derive(Clone, Copy, Debug)]
-pub struct Gone {
+pub struct DroppedCopies {
     /// Kind of the decision.
-    pub kind: Kind,
+    pub kind: DecisionKind,
     /// Number of objects.
     pub count: u64,
     /// Bytes of these objects that were kept.
     pub bytes: u64,
 }
 
-fn fetched(bucket: BucketId, key: &ObjectKey, bytes: u64, why: Why, outcome: Outcome) -> Decided<'_> {
-    let (kind, from, to) = (Kind::Keep, Place::Origin, Place::Copies);
-    Decided { kind, what: What::Object(bucket, key.as_str()), from, to, bytes, why, outcome }
+fn fetch_decision(
+    bucket: BucketId,
+    key: &ObjectKey,
+    bytes: u64,
+    why: DecisionCause,
+    outcome: DecisionOutcome,
+) -> PlacementDecision<'_> {
+    let (kind, from, to) = (DecisionKind::Keep, DecisionPlace::Origin, DecisionPlace::Copies);
+    PlacementDecision {
+        kind,
+        subject: DecisionSubject::Object(bucket, key.as_str()),
+        from,
+        to,
+        bytes,
+        cause: why,
+        outcome,
+    }
 }
 
 /// True if both are the same version of an object.
-pub(crate) fn is_same(one: &ObjectVersion, other: &ObjectVersion) -> bool {
+pub(crate) fn is_same_version(one: &ObjectVersion, other: &ObjectVersion) -> bool {
     one.etag == other.etag && one.size == other.size
 }
 
 /// Returns the result of an index operation. An error is logged and counts as no result.
-fn known<T>(answer: Result<T, CleanIndexError>) -> Option<T> {
+fn ok_or_log<T>(answer: Result<T, CleanIndexError>) -> Option<T> {
     answer.inspect_err(|error| tracing::warn!(%error, "clean copies are not used")).ok()
 }
 

@@ -2,53 +2,54 @@
 //!
 //! Such a write is an object record of the bucket, under a name of its own ([`record`]), with its bytes in
 //! the hot tier like those of any object: replicated, compacted and scrubbed, never evicted, and present
-//! after a restart. Only the set of writes, their order ([`order`]) and the remaining budget ([`room`]) are
-//! in memory; a start reads them from the records. A sender, in another package, takes writes from the queue.
+//! after a restart. Only the set of writes, their order ([`send_order`]) and the remaining budget
+//! ([`dirty_budget`]) are in memory; a start reads them from the records. A sender, in another package, takes
+//! writes from the queue.
 //!
 //! Invariants: a write is in memory before it is acknowledged, so that readers see it from then on. Its
 //! record is removed once the origin has the write, and only then is the write removed from memory, so that
 //! it is always visible in one of the two places. A write that was sent before a crash is recognised by its
 //! mark.
 
-mod order;
+mod dirty_budget;
+mod key_turns;
 pub mod record;
-mod room;
-mod turns;
+mod send_order;
 
-pub use order::Write;
-pub use room::Place;
-pub use turns::Turn;
+pub use dirty_budget::DirtyShare;
+pub use key_turns::KeyTurn;
+pub use send_order::DirtyWrite;
 
-use crate::bound::{Bound, BoundBucket};
+use crate::remote_backed::{CachedBucket, RemoteBackedBuckets};
+use dirty_budget::DirtyBudget;
+use key_turns::KeyTurns;
 use mlgw_common::{BucketId, Clock, Incarnation, ObjectKey};
 use mlgw_formats::command::update_object::Update;
 use mlgw_formats::command::{Command, Conditions, DeleteObject, ObjectChange, Reject, Replace, UpdateObject};
 use mlgw_formats::schema::{BindMode, Binding, Bucket, ObjectVersion};
 use mlgw_metadata::{Catalogue, ProposeError, ReadError};
-use mlgw_remote::upstream::Budget;
-use order::Order;
+use mlgw_remote::upstream::UpstreamBudget;
 use parking_lot::Mutex;
-use record::{Facts, Timelines};
-use room::Room;
+use record::{Timelines, WriteFacts};
+use send_order::SendOrder;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound as RangeBound;
 use std::sync::Arc;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, Semaphore, mpsc};
-use turns::Turns;
 
 /// Maximum number of concurrent writes to one upstream. At 20 ms each that is 1,600 small objects a second;
 /// each holds at most two pieces of 1 MiB.
-const SENT_AT_ONCE: usize = 32;
-/// Maximum number of keys that are listed by name in [`Dirty`].
-const NAMED_MAX: usize = 100;
+const CONCURRENT_SENDS: usize = 32;
+/// Maximum number of keys that are listed by name in [`DirtySummary`].
+const LISTED_KEYS_MAX: usize = 100;
 
 /// Components and limits from which write-back is built.
-pub struct Means {
+pub struct WriteBackParts {
     /// Catalogue, which holds the records.
     pub catalogue: Catalogue,
     /// Remote-backed buckets.
-    pub bound: Bound,
+    pub remote_backed: RemoteBackedBuckets,
     /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Maximum number of dirty bytes.
@@ -58,55 +59,55 @@ pub struct Means {
 }
 
 /// Receiver of new queues, for the sender.
-pub type NewQueues = mpsc::UnboundedReceiver<Arc<Queue>>;
+pub type NewWriteBackQueues = mpsc::UnboundedReceiver<Arc<WriteBackQueue>>;
 
 /// Write-back of a node. Clones share their state.
 #[derive(Clone)]
 pub struct WriteBack {
-    inner: Arc<Inner>,
+    inner: Arc<WriteBackShared>,
 }
 
-struct Inner {
+struct WriteBackShared {
     catalogue: Catalogue,
-    bound: Bound,
+    remote_backed: RemoteBackedBuckets,
     clock: Arc<dyn Clock>,
-    room: Room,
-    queues: Mutex<HashMap<BucketId, Arc<Queue>>>,
-    upstreams: Mutex<HashMap<String, Arc<Way>>>,
+    dirty_budget: DirtyBudget,
+    queues: Mutex<HashMap<BucketId, Arc<WriteBackQueue>>>,
+    limits_by_upstream: Mutex<HashMap<String, Arc<UpstreamSendLimits>>>,
     budgets: HashMap<String, u64>,
     timelines: Arc<Timelines>,
     /// Channel of new queues to the sender, in the order of their creation. It holds at most one per bucket.
-    made: mpsc::UnboundedSender<Arc<Queue>>,
+    new_queues: mpsc::UnboundedSender<Arc<WriteBackQueue>>,
 }
 
 /// Limits of sending to an upstream, shared by its buckets.
-pub struct Way {
+pub struct UpstreamSendLimits {
     /// Permits for concurrent writes.
     pub slots: Arc<Semaphore>,
     /// Bytes per second.
-    pub budget: Budget,
+    pub budget: UpstreamBudget,
 }
 
 /// Dirty writes of a bucket.
-pub struct Queue {
+pub struct WriteBackQueue {
     bucket: Arc<Bucket>,
     timelines: Arc<Timelines>,
-    bound: BoundBucket,
-    way: Arc<Way>,
-    order: Mutex<Order>,
-    turns: Turns,
+    bucket_at_origin: CachedBucket,
+    limits: Arc<UpstreamSendLimits>,
+    send_order: Mutex<SendOrder>,
+    key_turns: KeyTurns,
     /// Turns of writes with conditions.
-    turns_of_conditions: Turns,
+    condition_turns: KeyTurns,
     changed: Notify,
     /// Error of the last attempt, if it failed.
-    trouble: Mutex<Option<String>>,
+    last_error: Mutex<Option<String>>,
     /// Numbers of the writes that the origin acknowledged at the last attempt and did not show.
-    doubts: Mutex<BTreeSet<u64>>,
+    unconfirmed: Mutex<BTreeSet<u64>>,
 }
 
 /// Summary of dirty writes, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Dirty {
+pub struct DirtySummary {
     /// Number of writes.
     pub writes: u64,
     /// Bytes of these writes.
@@ -132,20 +133,20 @@ impl WriteBack {
     ///
     /// # Errors
     /// The catalogue cannot be read.
-    pub fn open(means: Means) -> Result<(Self, NewQueues), ReadError> {
-        let Means { catalogue, bound, clock, bytes_max, budgets } = means;
+    pub fn open(means: WriteBackParts) -> Result<(Self, NewWriteBackQueues), ReadError> {
+        let WriteBackParts { catalogue, remote_backed: bound, clock, bytes_max, budgets } = means;
         let (made, new_queues) = mpsc::unbounded_channel();
         let timelines = Arc::new(timelines(&catalogue)?);
-        let inner = Inner {
+        let inner = WriteBackShared {
             timelines,
             catalogue,
-            bound,
+            remote_backed: bound,
             clock,
-            room: Room::new(bytes_max),
+            dirty_budget: DirtyBudget::new(bytes_max),
             queues: Mutex::default(),
-            upstreams: Mutex::default(),
+            limits_by_upstream: Mutex::default(),
             budgets,
-            made,
+            new_queues: made,
         };
         let writeback = Self { inner: Arc::new(inner) };
         for bucket in writeback.inner.catalogue.buckets(None, None, usize::MAX) {
@@ -163,7 +164,7 @@ impl WriteBack {
     ///
     /// # Errors
     /// The catalogue cannot be read.
-    pub fn queue(&self, bucket: &Arc<Bucket>) -> Result<Option<Arc<Queue>>, ReadError> {
+    pub fn queue(&self, bucket: &Arc<Bucket>) -> Result<Option<Arc<WriteBackQueue>>, ReadError> {
         if !bucket.binding.as_ref().is_some_and(is_written_back) {
             return Ok(None);
         }
@@ -175,22 +176,22 @@ impl WriteBack {
         // elsewhere.
         let Some(bucket) = self.inner.catalogue.bucket(&bucket.name) else { return Ok(None) };
         let Some(binding) = &bucket.binding else { return Ok(None) };
-        let Some(bound) = self.inner.bound.bucket(&bucket, binding) else { return Ok(None) };
-        let queue = Arc::new(Queue {
+        let Some(bound) = self.inner.remote_backed.bucket(&bucket, binding) else { return Ok(None) };
+        let queue = Arc::new(WriteBackQueue {
             bucket: bucket.clone(),
             timelines: self.inner.timelines.clone(),
-            bound,
-            way: self.way(&binding.upstream),
-            order: Mutex::new(self.inner.find(&bucket)?),
-            turns: Turns::default(),
-            turns_of_conditions: Turns::default(),
+            bucket_at_origin: bound,
+            limits: self.limits_of(&binding.upstream),
+            send_order: Mutex::new(self.inner.load_order(&bucket)?),
+            key_turns: KeyTurns::default(),
+            condition_turns: KeyTurns::default(),
             changed: Notify::new(),
-            trouble: Mutex::default(),
-            doubts: Mutex::default(),
+            last_error: Mutex::default(),
+            unconfirmed: Mutex::default(),
         });
         queues.insert(bucket.bucket_id(), queue.clone());
         // Without a sender, as in tests, nothing is sent.
-        drop(self.inner.made.send(queue.clone()));
+        drop(self.inner.new_queues.send(queue.clone()));
         Ok(Some(queue))
     }
 
@@ -200,29 +201,29 @@ impl WriteBack {
         &self.inner.timelines
     }
 
-    fn way(&self, upstream: &str) -> Arc<Way> {
+    fn limits_of(&self, upstream: &str) -> Arc<UpstreamSendLimits> {
         let bytes_per_second = self.inner.budgets.get(upstream).copied().unwrap_or(0);
         let way = || {
-            let slots = Arc::new(Semaphore::new(SENT_AT_ONCE));
-            Arc::new(Way { slots, budget: Budget::new(bytes_per_second, 0) })
+            let slots = Arc::new(Semaphore::new(CONCURRENT_SENDS));
+            Arc::new(UpstreamSendLimits { slots, budget: UpstreamBudget::new(bytes_per_second, 0) })
         };
-        self.inner.upstreams.lock().entry(upstream.to_owned()).or_insert_with(way).clone()
+        self.inner.limits_by_upstream.lock().entry(upstream.to_owned()).or_insert_with(way).clone()
     }
 
     /// True if a write of this size can ever be accepted.
     #[must_use]
     pub fn fits(&self, bytes: u64) -> bool {
-        self.inner.room.fits(bytes)
+        self.inner.dirty_budget.fits(bytes)
     }
 
     /// Waits for a share of the dirty budget for a write of `bytes` bytes; `None` if that takes too long.
-    pub async fn place(&self, bytes: u64) -> Option<Place> {
-        self.inner.room.place(bytes).await
+    pub async fn acquire_share(&self, bytes: u64) -> Option<DirtyShare> {
+        self.inner.dirty_budget.acquire(bytes).await
     }
 
     /// Returns the summaries of all queues.
     #[must_use]
-    pub fn dirty(&self) -> Vec<Dirty> {
+    pub fn dirty(&self) -> Vec<DirtySummary> {
         self.inner.queues.lock().values().map(|queue| queue.dirty()).collect()
     }
 
@@ -231,8 +232,8 @@ impl WriteBack {
     ///
     /// # Errors
     /// The errors of the catalogue.
-    pub async fn discard(&self, queue: &Queue) -> Result<u64, ProposeError> {
-        let foreign = queue.order.lock().foreign(None);
+    pub async fn discard(&self, queue: &WriteBackQueue) -> Result<u64, ProposeError> {
+        let foreign = queue.send_order.lock().foreign(None);
         for write in &foreign {
             self.remove(queue, write).await?;
         }
@@ -249,7 +250,7 @@ impl WriteBack {
     /// Returns true if a queue is the current one of its bucket: the bucket was neither unbound nor bound
     /// elsewhere since the queue was created.
     #[must_use]
-    pub fn is_current(&self, queue: &Arc<Queue>) -> bool {
+    pub fn is_current(&self, queue: &Arc<WriteBackQueue>) -> bool {
         let now = self.inner.queues.lock().get(&queue.bucket.bucket_id()).cloned();
         now.is_some_and(|now| Arc::ptr_eq(&now, queue))
     }
@@ -258,10 +259,10 @@ impl WriteBack {
     ///
     /// # Errors
     /// The errors of the catalogue.
-    pub async fn remove(&self, queue: &Queue, write: &Write) -> Result<(), ProposeError> {
+    pub async fn remove(&self, queue: &WriteBackQueue, write: &DirtyWrite) -> Result<(), ProposeError> {
         let change = ObjectChange::Delete(DeleteObject { conditions: Conditions::default() });
         self.change(queue, write, change).await?;
-        queue.order.lock().remove(write.seq);
+        queue.send_order.lock().remove(write.seq);
         queue.changed.notify_waiters();
         Ok(())
     }
@@ -271,17 +272,17 @@ impl WriteBack {
     ///
     /// # Errors
     /// The errors of the catalogue.
-    pub async fn note(
+    pub async fn update_facts(
         &self,
-        queue: &Queue,
-        write: &Write,
-        note: impl FnOnce(&mut Facts),
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
+        note: impl FnOnce(&mut WriteFacts),
     ) -> Result<(), ProposeError> {
         let Ok(Some(version)) = self.inner.catalogue.object(queue.bucket.bucket_id(), &write.name) else {
             return Ok(());
         };
         let mut headers = version.headers.clone();
-        if let Some(mut facts) = Facts::take(&mut headers) {
+        if let Some(mut facts) = WriteFacts::take(&mut headers) {
             note(&mut facts);
             facts.put(&mut headers);
         }
@@ -300,7 +301,12 @@ impl WriteBack {
         self.change(queue, write, change).await
     }
 
-    async fn change(&self, queue: &Queue, write: &Write, change: ObjectChange) -> Result<(), ProposeError> {
+    async fn change(
+        &self,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
+        change: ObjectChange,
+    ) -> Result<(), ProposeError> {
         // The epoch of the bucket may have risen since.
         let bucket = self.inner.catalogue.bucket(&queue.bucket.name).unwrap_or_else(|| queue.bucket.clone());
         let command = Command::object(&bucket, &write.name, self.inner.clock.now(), change);
@@ -323,21 +329,21 @@ fn is_written_back(binding: &Binding) -> bool {
     binding.mode() == BindMode::WriteBack
 }
 
-impl Inner {
+impl WriteBackShared {
     /// Reads the dirty writes of a bucket from its records.
-    fn find(&self, bucket: &Bucket) -> Result<Order, ReadError> {
-        let mut order = Order::default();
+    fn load_order(&self, bucket: &Bucket) -> Result<SendOrder, ReadError> {
+        let mut order = SendOrder::default();
         let reader = self.catalogue.reader();
         for found in reader.scan(bucket.bucket_id(), RangeBound::Unbounded) {
             let (name, entry) = found?;
             let mut version = entry.version()?;
-            let Some(facts) = Facts::take(&mut version.headers) else {
+            let Some(facts) = WriteFacts::take(&mut version.headers) else {
                 tracing::error!(bucket = bucket.name, %name, "a record is that of no write; it stays as it is");
                 continue;
             };
-            let place = Some(self.room.place_of_old(version.size));
+            let place = Some(self.dirty_budget.acquire_existing(version.size));
             let seq = facts.number(version.seq);
-            order.add(Arc::new(write_of(name, facts, seq, &version, place)));
+            order.add(Arc::new(write_of_record(name, facts, seq, &version, place)));
         }
         if order.len() > 0 {
             tracing::info!(bucket = bucket.name, writes = order.len(), bytes = order.bytes(), "found dirty");
@@ -348,20 +354,20 @@ impl Inner {
 
 /// Returns the write that a record describes.
 #[must_use]
-pub fn write_of(
+pub fn write_of_record(
     name: ObjectKey,
-    facts: Facts,
+    facts: WriteFacts,
     seq: u64,
     version: &ObjectVersion,
-    place: Option<Place>,
-) -> Write {
+    place: Option<DirtyShare>,
+) -> DirtyWrite {
     let (size, began_ms, etag) = (version.size, version.modified_ms, version.etag.clone());
     let upload = Mutex::new(facts.upload.as_ref().map(|upload| upload.id.clone()));
-    let begins = Mutex::new(facts.begins.clone());
-    Write { seq, name, facts, size, began_ms, etag, place, upload, begins }
+    let begins = Mutex::new(facts.pending_upload.clone());
+    DirtyWrite { seq, name, facts, size, began_ms, etag, share: place, upload, pending_upload: begins }
 }
 
-impl Queue {
+impl WriteBackQueue {
     /// Returns the bucket, as it was bound when the queue was created.
     #[must_use]
     pub fn bucket(&self) -> &Bucket {
@@ -370,14 +376,14 @@ impl Queue {
 
     /// Returns the bucket at its origin.
     #[must_use]
-    pub fn bound(&self) -> &BoundBucket {
-        &self.bound
+    pub fn bucket_at_origin(&self) -> &CachedBucket {
+        &self.bucket_at_origin
     }
 
     /// Returns the limits of sending to its upstream.
     #[must_use]
-    pub fn way(&self) -> &Way {
-        &self.way
+    pub fn limits(&self) -> &UpstreamSendLimits {
+        &self.limits
     }
 
     /// Completes at the next change of the queue.
@@ -387,27 +393,27 @@ impl Queue {
 
     /// Returns the next write that may be sent, and marks it as in flight.
     #[must_use]
-    pub fn start(&self) -> Option<Arc<Write>> {
-        self.order.lock().start()
+    pub fn start_next(&self) -> Option<Arc<DirtyWrite>> {
+        self.send_order.lock().start_next()
     }
 
     /// Returns the earlier writes of the key of `write` that conflict with a foreign object.
     #[must_use]
-    pub fn foreign_before(&self, write: &Write) -> Vec<Arc<Write>> {
-        self.order.lock().foreign(Some((&write.facts.key, write.seq)))
+    pub fn foreign_before(&self, write: &DirtyWrite) -> Vec<Arc<DirtyWrite>> {
+        self.send_order.lock().foreign(Some((&write.facts.key, write.seq)))
     }
 
     /// Takes a write out of the order, because a foreign object with this ETag is at the origin.
-    pub fn set_aside(&self, write: &Write, etag: &str) {
-        self.set_doubt(write, false);
-        self.order.lock().set_aside(write.seq, etag);
+    pub fn set_aside(&self, write: &DirtyWrite, etag: &str) {
+        self.set_unconfirmed(write, false);
+        self.send_order.lock().set_aside(write.seq, etag);
         self.changed.notify_waiters();
     }
 
     /// Sets whether the origin acknowledged a write at the last attempt and did not show it.
-    pub fn set_doubt(&self, write: &Write, is_in_doubt: bool) {
-        let mut doubts = self.doubts.lock();
-        if is_in_doubt {
+    pub fn set_unconfirmed(&self, write: &DirtyWrite, is_unconfirmed: bool) {
+        let mut doubts = self.unconfirmed.lock();
+        if is_unconfirmed {
             doubts.insert(write.seq);
         } else {
             doubts.remove(&write.seq);
@@ -415,8 +421,8 @@ impl Queue {
     }
 
     /// Sets the error of the last attempt, or clears it.
-    pub fn set_trouble(&self, trouble: Option<String>) {
-        *self.trouble.lock() = trouble;
+    pub fn set_last_error(&self, trouble: Option<String>) {
+        *self.last_error.lock() = trouble;
     }
 
     /// Returns the incarnation that marks writes, and its ancestors.
@@ -428,60 +434,60 @@ impl Queue {
     /// Returns the greatest acknowledged number; a write that begins now is ordered after it.
     #[must_use]
     pub fn acked(&self) -> u64 {
-        self.order.lock().acked()
+        self.send_order.lock().acked()
     }
 
     /// Waits for the turn to number a write of a key. The turn must be held until the write is added: if a
     /// greater number of the key were added first, it would be sent first, and then be overwritten at the
     /// origin by the older write.
-    pub async fn turn(&self, key: &ObjectKey) -> Turn {
-        self.turns.take(key.as_str()).await
+    pub async fn key_turn(&self, key: &ObjectKey) -> KeyTurn {
+        self.key_turns.take(key.as_str()).await
     }
 
     /// Waits for the turn to check the conditions of a write of a key, whether the origin or this gateway
     /// checks them. The turn must be held until the write is done.
-    pub async fn turn_of_conditions(&self, key: &ObjectKey) -> Turn {
-        self.turns_of_conditions.take(key.as_str()).await
+    pub async fn condition_turn(&self, key: &ObjectKey) -> KeyTurn {
+        self.condition_turns.take(key.as_str()).await
     }
 
     /// Adds a durable write; it may be acknowledged when this returns.
-    pub fn add(&self, write: Write) {
-        self.order.lock().add(Arc::new(write));
+    pub fn add(&self, write: DirtyWrite) {
+        self.send_order.lock().add(Arc::new(write));
         self.changed.notify_waiters();
     }
 
     /// Returns the last dirty write of a key.
     #[must_use]
-    pub fn latest(&self, key: &ObjectKey) -> Option<Arc<Write>> {
-        self.order.lock().latest(key.as_str()).cloned()
+    pub fn latest(&self, key: &ObjectKey) -> Option<Arc<DirtyWrite>> {
+        self.send_order.lock().latest(key.as_str()).cloned()
     }
 
     /// Returns the ETag of the last object of the origin under a key that this server has seen. A write that
     /// arrives now replaces that object.
     #[must_use]
     pub fn known_etag(&self, key: &ObjectKey) -> Option<String> {
-        let met = self.order.lock().met(key.as_str()).map(str::to_owned);
-        met.or_else(|| self.bound.known_etag(key))
+        let met = self.send_order.lock().foreign_etag(key.as_str()).map(str::to_owned);
+        met.or_else(|| self.bucket_at_origin.known_etag(key))
     }
 
     /// True if a dirty write of the key conflicts with a foreign object, and no operator has decided yet.
     #[must_use]
     pub fn is_contested(&self, key: &ObjectKey) -> bool {
-        !self.order.lock().foreign(Some((key, u64::MAX))).is_empty()
+        !self.send_order.lock().foreign(Some((key, u64::MAX))).is_empty()
     }
 
     /// Returns the last writes of the first `max` dirty keys after `after` that begin with `prefix`.
     #[must_use]
-    pub fn behind(&self, after: RangeBound<&str>, prefix: &str, max: usize) -> Vec<Arc<Write>> {
-        self.order.lock().behind(after, prefix).take(max).cloned().collect()
+    pub fn latest_after(&self, after: RangeBound<&str>, prefix: &str, max: usize) -> Vec<Arc<DirtyWrite>> {
+        self.send_order.lock().latest_after(after, prefix).take(max).cloned().collect()
     }
 
     /// Waits until the origin has every write up to a number, except for those that conflict with foreign
     /// objects.
-    pub async fn through(&self, until: u64) {
+    pub async fn wait_until_sent(&self, until: u64) {
         loop {
             let changed = self.changed.notified();
-            if self.order.lock().is_through(until) {
+            if self.send_order.lock().is_sent_up_to(until) {
                 return;
             }
             changed.await;
@@ -490,21 +496,21 @@ impl Queue {
 
     /// Returns the summary of the queue.
     #[must_use]
-    pub fn dirty(&self) -> Dirty {
-        let order = self.order.lock();
-        let doubts = self.doubts.lock();
-        let unconfirmed = doubts.iter().filter_map(|seq| order.get(*seq)).take(NAMED_MAX);
+    pub fn dirty(&self) -> DirtySummary {
+        let order = self.send_order.lock();
+        let doubts = self.unconfirmed.lock();
+        let unconfirmed = doubts.iter().filter_map(|seq| order.get(*seq)).take(LISTED_KEYS_MAX);
         let foreign = order.foreign(None);
-        let names = foreign.iter().take(NAMED_MAX).map(|write| write.facts.key.as_str().to_owned());
-        Dirty {
+        let names = foreign.iter().take(LISTED_KEYS_MAX).map(|write| write.facts.key.as_str().to_owned());
+        DirtySummary {
             writes: order.len() as u64,
             bytes: order.bytes(),
             oldest_ms: order.oldest_ms(),
             foreign: names.collect(),
             foreign_writes: foreign.len() as u64,
-            trouble: self.trouble.lock().clone(),
+            trouble: self.last_error.lock().clone(),
             unconfirmed: unconfirmed.map(|write| write.facts.key.as_str().to_owned()).collect(),
-            stuck: order.waits_only_for(&doubts),
+            stuck: order.is_waiting_only_for(&doubts),
         }
     }
 }

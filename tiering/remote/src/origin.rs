@@ -18,13 +18,14 @@ mod write;
 
 pub use digest::Md5Check;
 pub use error::OriginError;
-pub use etag::{Etag, hint, md5_of};
+pub use etag::{Etag, md5_of, opaque_etag_hint};
 pub use etag::{strong_validator, weak_validator};
 pub use metrics::OriginMetrics;
-pub use read::{Body, GetQuery, Got, ListLine, ListPage, ListQuery, Part};
+pub use read::{GetQuery, ListLine, ListPage, ListQuery, ObjectPart, OriginBody, OriginObject};
 pub use write::{
-    Begun, Content, Document, Made, PartLine, PartPage, Streamed, Trailer, UploadLine, UploadOf, UploadPage,
-    UploadsQuery, Written, complete_document,
+    ChecksumTrailer, CreatedOriginUpload, OriginContent, OriginCopyReceipt, OriginDocument, OriginUploadRef,
+    OriginWriteReceipt, PartLine, PartPage, Streamed, UploadLine, UploadPage, UploadsQuery,
+    complete_document,
 };
 
 use bytes::Bytes;
@@ -34,23 +35,23 @@ use mlgw_formats::schema::{ObjectVersion, Pair};
 use std::ops::Range;
 
 /// Pending result of a request to an origin.
-pub type Answer<'a, T> = BoxFuture<'a, Result<T, OriginError>>;
+pub type OriginFuture<'a, T> = BoxFuture<'a, Result<T, OriginError>>;
 
 /// Bucket of an object store that other programs own.
 pub trait Origin: Send + Sync + 'static {
     /// Returns a page of keys, in byte order.
-    fn list<'a>(&'a self, query: &'a ListQuery) -> Answer<'a, ListPage>;
+    fn list<'a>(&'a self, query: &'a ListQuery) -> OriginFuture<'a, ListPage>;
 
     /// Returns the metadata of an object, with its checksums.
-    fn head<'a>(&'a self, key: &'a str) -> Answer<'a, ObjectVersion>;
+    fn head<'a>(&'a self, key: &'a str) -> OriginFuture<'a, ObjectVersion>;
 
     /// Reads an object or a range of it. The first bytes arrive after one round trip.
-    fn get<'a>(&'a self, key: &'a str, query: &'a GetQuery) -> Answer<'a, Got>;
+    fn get<'a>(&'a self, key: &'a str, query: &'a GetQuery) -> OriginFuture<'a, OriginObject>;
 
     /// Returns the metadata of an object and the byte range of its part `number`.
-    fn head_part<'a>(&'a self, key: &'a str, number: u32) -> Answer<'a, (ObjectVersion, Range<u64>)> {
+    fn head_part<'a>(&'a self, key: &'a str, number: u32) -> OriginFuture<'a, (ObjectVersion, Range<u64>)> {
         let _ = (key, number);
-        no_writes()
+        read_only()
     }
 
     /// Name of the origin, for messages.
@@ -60,103 +61,122 @@ pub trait Origin: Send + Sync + 'static {
     fn metrics(&self) -> OriginMetrics;
 
     /// Writes a whole object.
-    fn put<'a>(&'a self, key: &'a str, headers: &'a HeaderMap, content: Content) -> Answer<'a, Written> {
+    fn put<'a>(
+        &'a self,
+        key: &'a str,
+        headers: &'a HeaderMap,
+        content: OriginContent,
+    ) -> OriginFuture<'a, OriginWriteReceipt> {
         let _ = (key, headers, content);
-        no_writes()
+        read_only()
     }
 
     /// Deletes an object. A missing object is no error.
-    fn delete<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Written> {
+    fn delete<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> OriginFuture<'a, OriginWriteReceipt> {
         let _ = (key, headers);
-        no_writes()
+        read_only()
     }
 
     /// Copies the object `source` of this origin to `key`.
-    fn copy<'a>(&'a self, key: &'a str, source: &'a str, headers: &'a HeaderMap) -> Answer<'a, Made> {
+    fn copy<'a>(
+        &'a self,
+        key: &'a str,
+        source: &'a str,
+        headers: &'a HeaderMap,
+    ) -> OriginFuture<'a, OriginCopyReceipt> {
         let _ = (key, source, headers);
-        no_writes()
+        read_only()
     }
 
     /// Returns the tags of an object.
-    fn tags<'a>(&'a self, key: &'a str) -> Answer<'a, Vec<Pair>> {
+    fn tags<'a>(&'a self, key: &'a str) -> OriginFuture<'a, Vec<Pair>> {
         let _ = key;
-        no_writes()
+        read_only()
     }
 
     /// Replaces the tags of an object.
-    fn set_tags<'a>(&'a self, key: &'a str, tags: &'a [Pair]) -> Answer<'a, ()> {
+    fn set_tags<'a>(&'a self, key: &'a str, tags: &'a [Pair]) -> OriginFuture<'a, ()> {
         let _ = (key, tags);
-        no_writes()
+        read_only()
     }
 
     /// Returns the answer to GetObjectAttributes.
-    fn attributes<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Document> {
+    fn attributes<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> OriginFuture<'a, OriginDocument> {
         let _ = (key, headers);
-        no_writes()
+        read_only()
     }
 
     /// Creates a multipart upload.
-    fn create_upload<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Begun> {
+    fn create_upload<'a>(
+        &'a self,
+        key: &'a str,
+        headers: &'a HeaderMap,
+    ) -> OriginFuture<'a, CreatedOriginUpload> {
         let _ = (key, headers);
-        no_writes()
+        read_only()
     }
 
     /// Writes a part of a multipart upload.
     fn put_part<'a>(
         &'a self,
-        upload: UploadOf<'a>,
+        upload: OriginUploadRef<'a>,
         number: u32,
         headers: &'a HeaderMap,
-        content: Content,
-    ) -> Answer<'a, Written> {
+        content: OriginContent,
+    ) -> OriginFuture<'a, OriginWriteReceipt> {
         let _ = (upload, number, headers, content);
-        no_writes()
+        read_only()
     }
 
     /// Writes a part of a multipart upload as a copy of the object `source` of this origin, or of a range of
     /// it.
     fn copy_part<'a>(
         &'a self,
-        upload: UploadOf<'a>,
+        upload: OriginUploadRef<'a>,
         number: u32,
         source: &'a str,
         headers: &'a HeaderMap,
-    ) -> Answer<'a, Made> {
+    ) -> OriginFuture<'a, OriginCopyReceipt> {
         let _ = (upload, number, source, headers);
-        no_writes()
+        read_only()
     }
 
     /// Completes a multipart upload from the parts that a CompleteMultipartUpload document names.
     fn complete<'a>(
         &'a self,
-        upload: UploadOf<'a>,
+        upload: OriginUploadRef<'a>,
         headers: &'a HeaderMap,
         document: Bytes,
-    ) -> Answer<'a, Made> {
+    ) -> OriginFuture<'a, OriginCopyReceipt> {
         let _ = (upload, headers, document);
-        no_writes()
+        read_only()
     }
 
     /// Aborts a multipart upload; its parts are discarded.
-    fn abort<'a>(&'a self, upload: UploadOf<'a>) -> Answer<'a, ()> {
+    fn abort<'a>(&'a self, upload: OriginUploadRef<'a>) -> OriginFuture<'a, ()> {
         let _ = upload;
-        no_writes()
+        read_only()
     }
 
     /// Lists parts of a multipart upload whose number is greater than `after`.
-    fn list_parts<'a>(&'a self, upload: UploadOf<'a>, after: u32, max: usize) -> Answer<'a, PartPage> {
+    fn list_parts<'a>(
+        &'a self,
+        upload: OriginUploadRef<'a>,
+        after: u32,
+        max: usize,
+    ) -> OriginFuture<'a, PartPage> {
         let _ = (upload, after, max);
-        no_writes()
+        read_only()
     }
 
     /// Lists multipart uploads in progress.
-    fn list_uploads<'a>(&'a self, query: &'a UploadsQuery) -> Answer<'a, UploadPage> {
+    fn list_uploads<'a>(&'a self, query: &'a UploadsQuery) -> OriginFuture<'a, UploadPage> {
         let _ = query;
-        no_writes()
+        read_only()
     }
 }
 
 /// Fails with `NotImplemented`: the default of every write on a read-only origin.
-fn no_writes<'a, T: Send + 'a>() -> Answer<'a, T> {
+fn read_only<'a, T: Send + 'a>() -> OriginFuture<'a, T> {
     Box::pin(async { Err(OriginError::refused(501, "NotImplemented", "This origin can be read only.")) })
 }

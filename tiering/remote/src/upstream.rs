@@ -1,31 +1,31 @@
 //! Remote tier: whole segments spilled to an object store.
 //!
 //! A sealed segment is one object, `segments/<id>-<copy>.seg`, byte for byte its file or that file encrypted
-//! ([`frames`]). A segment counts as stored only after it was read back and compared ([`put`]). Reads fetch
-//! the requested range and nothing more ([`read`]). Every request goes through a budget and a gate that
-//! adapts to the capacity of the store ([`budget`], [`gate`], [`meter`]); both are independent of opendal and
-//! serve every client of a store. Each operation may be repeated. A power failure leaves an object whole or
-//! absent: an unfinished upload is aborted by this gateway if possible, and otherwise by the rules of the
-//! store (docs/decisions/2026-11-22-upstreams.md).
+//! ([`encrypted_frames`]). A segment counts as stored only after it was read back and compared ([`put`]).
+//! Reads fetch the requested range and nothing more ([`read`]). Every request goes through a budget and a
+//! gate that adapts to the capacity of the store ([`rate_budget`], [`gate`], [`meter`]); both are independent
+//! of opendal and serve every client of a store. Each operation may be repeated. A power failure leaves an
+//! object whole or absent: an unfinished upload is aborted by this gateway if possible, and otherwise by the
+//! rules of the store (docs/decisions/2026-11-22-upstreams.md).
 
-mod budget;
 mod check;
 pub(crate) mod client;
-mod connect;
+mod encrypted_frames;
 mod error;
 pub mod fake;
-mod frames;
 mod gate;
 mod key;
 mod meter;
 mod metrics;
-mod multipart;
 mod objects;
+mod operator;
 mod owner;
 mod permissions;
-mod prove;
+mod proof;
 mod put;
+mod rate_budget;
 mod read;
+mod resumable_upload;
 mod settings;
 mod source;
 #[cfg(test)]
@@ -43,24 +43,24 @@ use mlgw_common::limits::MIB;
 use mlgw_common::{Incarnation, SystemClock};
 use opendal::{HttpTransporter, Operator};
 
-pub use budget::Budget;
 pub use check::{CheckStep, CheckVerb};
 pub use error::UpstreamError;
-pub use gate::{Gate, Load, Pass};
+pub use gate::{GatePermit, StoreLoad, UpstreamGate};
 pub use key::{REPLICA_KEY_BYTES, ReplicaKey};
-pub use metrics::{Op, Outcome, UpstreamMetrics};
-pub use multipart::Resumed;
-pub use owner::{MARK_NAME, Ownership};
-pub use put::{Before, Stored, Wait};
-pub use settings::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
+pub use metrics::{UpstreamMetrics, UpstreamOp, UpstreamOutcome};
+pub use owner::{OWNER_MARK_NAME, PrefixOwnership};
+pub use put::{StoredSegment, ThrottleFuture, ThrottleHook};
+pub use rate_budget::UpstreamBudget;
+pub use resumable_upload::UploadResumption;
+pub use settings::{BucketAddressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
 
 use crate::origin::s3::S3Origin;
 use client::UpstreamClient;
-use connect::{Connected, connect};
-use meter::Meter;
-use multipart::Multiparts;
-use owner::Owner;
-use wire::{RequestSender, Wire};
+use meter::UpstreamMeter;
+use operator::{Connected, connect};
+use owner::PrefixOwner;
+use resumable_upload::ResumableUploads;
+use wire::{MeteredTransport, RequestSender};
 
 /// Identity of an object of an upstream: the segment, the incarnation of the server that stored it, and a
 /// random number. No object is ever overwritten, not even by a second server that was restored from a backup.
@@ -79,7 +79,7 @@ impl ObjectId {
     ///
     /// # Errors
     /// The operating system provides no random bytes.
-    pub fn fresh(segment: SegmentId, incarnation: Incarnation) -> Result<Self, getrandom::Error> {
+    pub fn new_random(segment: SegmentId, incarnation: Incarnation) -> Result<Self, getrandom::Error> {
         Ok(Self { segment, incarnation, copy: getrandom::u64()? })
     }
 }
@@ -104,9 +104,9 @@ pub struct Upstream {
     encrypt: bool,
     operator: Operator,
     /// S3 stores only: client for uploads that resume after a crash.
-    multiparts: Option<Multiparts>,
-    meter: Arc<Meter>,
-    tuning: Tuning,
+    resumable_uploads: Option<ResumableUploads>,
+    meter: Arc<UpstreamMeter>,
+    tuning: UpstreamTuning,
     endpoint: Option<String>,
     proxy: Option<String>,
     dir: Option<PathBuf>,
@@ -114,16 +114,16 @@ pub struct Upstream {
     /// Prefix of all keys.
     prefix: String,
     /// `None` if the server has no identity.
-    owner: Option<Owner>,
+    owner: Option<PrefixOwner>,
 }
 
 /// Concurrency and retry parameters.
 #[derive(Clone, Copy, Debug)]
-struct Tuning {
+struct UpstreamTuning {
     /// Bytes of one part of an upload, and of one piece that is read back.
     part_bytes: u64,
     /// Concurrent parts of one upload.
-    parts_at_once: usize,
+    concurrent_parts: usize,
     /// Wait before the first retry.
     retry_first: Duration,
     /// Maximum wait before later retries.
@@ -132,7 +132,7 @@ struct Tuning {
     retries: usize,
 }
 
-impl Default for Tuning {
+impl Default for UpstreamTuning {
     fn default() -> Self {
         Self {
             // At 100 MB/s on one connection a part takes 80 ms, more than twice the round trip that it costs.
@@ -141,7 +141,7 @@ impl Default for Tuning {
             part_bytes: 8 * MIB,
             // Four parts of an upload are in flight, one waits to be sent, and one is being read: 48 MiB of
             // memory. Four connections fill the bandwidth that a gateway has for background work.
-            parts_at_once: 4,
+            concurrent_parts: 4,
             // 0.1, 0.2, … 3.2 s, randomly shortened by up to a half: a caller waits 3 to 6 s for the error of
             // a store that is down. The caller retries a store that is down for longer.
             retry_first: Duration::from_millis(100),
@@ -151,7 +151,7 @@ impl Default for Tuning {
     }
 }
 
-impl Tuning {
+impl UpstreamTuning {
     /// Returns the wait before the retry that follows `tries` earlier ones. It doubles each time; `chance`
     /// selects a share between a half and all of it, so that clients that failed at the same moment do not
     /// retry at the same moment.
@@ -169,27 +169,27 @@ impl Upstream {
     pub fn open(settings: &UpstreamSettings) -> Result<Self, UpstreamError> {
         let connected = connect(settings)?;
         if connected.endpoint.is_none() {
-            return Ok(Self::over(settings, connected, Tuning::default()));
+            return Ok(Self::with_operator(settings, connected, UpstreamTuning::default()));
         }
         let client = UpstreamClient::new(settings).map_err(|fault| UpstreamError::Setting {
             upstream: settings.name.clone(),
             setting: fault.setting,
             fault: fault.problem,
         })?;
-        let mut upstream = Self::over_http(settings, connected, Tuning::default(), client);
-        upstream.multiparts = multiparts(settings)?;
+        let mut upstream = Self::with_carrier(settings, connected, UpstreamTuning::default(), client);
+        upstream.resumable_uploads = resumable_uploads(settings)?;
         Ok(upstream)
     }
 
     /// Creates an upstream whose requests are sent by `sender`.
-    fn over_http(
+    fn with_carrier(
         settings: &UpstreamSettings,
         connected: Connected,
-        tuning: Tuning,
+        tuning: UpstreamTuning,
         sender: impl RequestSender,
     ) -> Self {
-        let mut upstream = Self::over(settings, connected, tuning);
-        let wire = Wire::new(sender, upstream.meter.clone(), settings.timeout);
+        let mut upstream = Self::with_operator(settings, connected, tuning);
+        let wire = MeteredTransport::new(sender, upstream.meter.clone(), settings.timeout);
         let operator = upstream.operator;
         let context = operator.base_context().with_http_transport(HttpTransporter::new(wire));
         upstream.operator = operator.with_context(context);
@@ -197,15 +197,15 @@ impl Upstream {
     }
 
     /// Creates an upstream without HTTP.
-    fn over(settings: &UpstreamSettings, connected: Connected, tuning: Tuning) -> Self {
-        let budget = Budget::new(settings.bytes_per_second, settings.requests_per_second);
-        let meter = Arc::new(Meter::new(Arc::new(budget)));
+    fn with_operator(settings: &UpstreamSettings, connected: Connected, tuning: UpstreamTuning) -> Self {
+        let budget = UpstreamBudget::new(settings.bytes_per_second, settings.requests_per_second);
+        let meter = Arc::new(UpstreamMeter::new(Arc::new(budget)));
         Self {
             name: settings.name.clone(),
             kind: settings.kind,
             encrypt: settings.encrypt,
             operator: connected.operator,
-            multiparts: None,
+            resumable_uploads: None,
             meter,
             tuning,
             endpoint: connected.endpoint,
@@ -231,7 +231,7 @@ impl Upstream {
 
     /// Request budget, to share with other clients of the same store.
     #[must_use]
-    pub fn budget(&self) -> Arc<Budget> {
+    pub fn budget(&self) -> Arc<UpstreamBudget> {
         self.meter.budget.clone()
     }
 
@@ -247,16 +247,16 @@ impl Upstream {
 }
 
 /// Creates the S3 client that bypasses opendal; `None` for other kinds of stores.
-fn multiparts(settings: &UpstreamSettings) -> Result<Option<Multiparts>, UpstreamError> {
+fn resumable_uploads(settings: &UpstreamSettings) -> Result<Option<ResumableUploads>, UpstreamError> {
     if settings.kind != UpstreamKind::S3 {
         return Ok(None);
     }
     // The meter already applies the budget.
-    let unbound = Arc::new(Budget::new(0, 0));
-    let origin = S3Origin::new(settings, unbound, Arc::new(SystemClock)).map_err(|fault| {
+    let unlimited = Arc::new(UpstreamBudget::new(0, 0));
+    let origin = S3Origin::new(settings, unlimited, Arc::new(SystemClock)).map_err(|fault| {
         UpstreamError::Setting { upstream: settings.name.clone(), setting: "endpoint", fault }
     })?;
-    Ok(Some(Multiparts { origin: Arc::new(origin), prefix: settings.prefix.clone() }))
+    Ok(Some(ResumableUploads { origin: Arc::new(origin), prefix: settings.prefix.clone() }))
 }
 
 impl fmt::Debug for Upstream {

@@ -14,7 +14,7 @@
 mod bucket;
 
 use crate::hot::state_file;
-use bucket::Bucket;
+use bucket::FlashTokenBucket;
 use mlgw_common::Clock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -25,13 +25,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Interval between replacements of the file, while anything is written.
-const KEEP_EVERY: Duration = Duration::from_mins(1);
+const SAVE_INTERVAL: Duration = Duration::from_mins(1);
 /// Format version of the file.
 pub(crate) const FORMAT: u32 = 1;
 
 /// Cause of a write to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cause {
+pub enum FlashWriteCause {
     /// A client's write, or the import of a sync.
     Client,
     /// Clean copies of objects of remote-backed buckets, including copies that are rewritten to be retained.
@@ -42,7 +42,7 @@ pub enum Cause {
     Compaction,
 }
 
-impl Cause {
+impl FlashWriteCause {
     /// All causes, in order.
     pub const ALL: [Self; 4] = [Self::Client, Self::Copies, Self::Promote, Self::Compaction];
 
@@ -60,16 +60,16 @@ impl Cause {
 
 /// The flash of a node. Clones share one account.
 #[derive(Clone)]
-pub struct Flash {
-    inner: Arc<Inner>,
+pub struct FlashBudget {
+    inner: Arc<FlashBudgetInner>,
 }
 
-struct Inner {
+struct FlashBudgetInner {
     clock: Arc<dyn Clock>,
     /// True if there is a budget; read without the lock on every write.
-    is_bound: AtomicBool,
-    bucket: Mutex<Bucket>,
-    written: [AtomicU64; Cause::ALL.len()],
+    is_limited: AtomicBool,
+    bucket: Mutex<FlashTokenBucket>,
+    written: [AtomicU64; FlashWriteCause::ALL.len()],
     path: Option<PathBuf>,
     /// True if the budget changed since the file was last replaced.
     is_changed: AtomicBool,
@@ -85,11 +85,11 @@ struct Content {
     at_ms: i64,
 }
 
-impl Flash {
+impl FlashBudget {
     /// Creates an account without a budget.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self::with(clock, Bucket::new(0), None)
+        Self::with(clock, FlashTokenBucket::new(0), None)
     }
 
     /// Creates an account with a budget of `bytes_per_day` (0: unlimited) and loads the remainder from the
@@ -99,19 +99,19 @@ impl Flash {
     /// When the file cannot be read or was written by a newer version.
     pub fn open(path: PathBuf, bytes_per_day: u64, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let kept: Option<Content> = state_file::read(&path, FORMAT)?;
-        let mut bucket = Bucket::new(bytes_per_day);
+        let mut bucket = FlashTokenBucket::new(bytes_per_day);
         if let Some(kept) = kept {
             bucket.restore(kept.left_bytes, kept.at_ms);
         }
         let flash = Self::with(clock, bucket, Some(path));
-        tokio::spawn(keep(Arc::downgrade(&flash.inner)));
+        tokio::spawn(save_periodically(Arc::downgrade(&flash.inner)));
         Ok(flash)
     }
 
-    fn with(clock: Arc<dyn Clock>, bucket: Bucket, path: Option<PathBuf>) -> Self {
-        let inner = Inner {
+    fn with(clock: Arc<dyn Clock>, bucket: FlashTokenBucket, path: Option<PathBuf>) -> Self {
+        let inner = FlashBudgetInner {
             clock,
-            is_bound: AtomicBool::new(bucket.is_bound()),
+            is_limited: AtomicBool::new(bucket.is_limited()),
             bucket: Mutex::new(bucket),
             written: Default::default(),
             path,
@@ -124,45 +124,45 @@ impl Flash {
     pub fn set_budget(&self, bytes_per_day: u64) {
         let mut bucket = self.inner.bucket.lock();
         bucket.set(self.inner.now_ms(), bytes_per_day);
-        self.inner.is_bound.store(bucket.is_bound(), Relaxed);
+        self.inner.is_limited.store(bucket.is_limited(), Relaxed);
     }
 
     /// True if the server may start a write of its own now.
     #[must_use]
-    pub fn allows(&self) -> bool {
-        !self.inner.is_bound.load(Relaxed) || self.inner.bucket.lock().left(self.inner.now_ms()) > 0
+    pub fn can_start_own_write(&self) -> bool {
+        !self.inner.is_limited.load(Relaxed) || self.inner.bucket.lock().remaining(self.inner.now_ms()) > 0
     }
 
     /// Records a write of `bytes`.
-    pub fn wrote(&self, cause: Cause, bytes: u64) {
+    pub fn record_write(&self, cause: FlashWriteCause, bytes: u64) {
         self.inner.written[cause as usize].fetch_add(bytes, Relaxed);
-        if self.inner.is_bound.load(Relaxed) {
+        if self.inner.is_limited.load(Relaxed) {
             let now_ms = self.inner.now_ms();
-            self.inner.bucket.lock().take(now_ms, bytes, cause != Cause::Client);
+            self.inner.bucket.lock().charge(now_ms, bytes, cause != FlashWriteCause::Client);
             self.inner.is_changed.store(true, Relaxed);
         }
     }
 
     /// Bytes written since the start, by cause.
     #[must_use]
-    pub fn written(&self) -> [(Cause, u64); Cause::ALL.len()] {
-        Cause::ALL.map(|cause| (cause, self.inner.written[cause as usize].load(Relaxed)))
+    pub fn written(&self) -> [(FlashWriteCause, u64); FlashWriteCause::ALL.len()] {
+        FlashWriteCause::ALL.map(|cause| (cause, self.inner.written[cause as usize].load(Relaxed)))
     }
 
     /// Remaining bytes now, negative after overspending; `None` without a budget.
     #[must_use]
-    pub fn left_bytes(&self) -> Option<i64> {
+    pub fn remaining_bytes(&self) -> Option<i64> {
         let bucket = self.inner.bucket.lock();
-        bucket.is_bound().then(|| bucket.left(self.inner.now_ms()))
+        bucket.is_limited().then(|| bucket.remaining(self.inner.now_ms()))
     }
 
     /// Replaces the file if anything was written since the last time. Blocks.
-    pub fn keep(&self) {
+    pub fn save(&self) {
         self.inner.keep();
     }
 }
 
-impl Inner {
+impl FlashBudgetInner {
     fn now_ms(&self) -> i64 {
         self.clock.now().as_millis()
     }
@@ -170,7 +170,7 @@ impl Inner {
     fn keep(&self) {
         let Some(path) = self.path.as_ref().filter(|_| self.is_changed.swap(false, Relaxed)) else { return };
         let at_ms = self.now_ms();
-        let content = Content { format: FORMAT, left_bytes: self.bucket.lock().left(at_ms), at_ms };
+        let content = Content { format: FORMAT, left_bytes: self.bucket.lock().remaining(at_ms), at_ms };
         if let Err(error) = state_file::replace(path, &content) {
             tracing::warn!(path = %path.display(), %error, "what is left of the flash budget is not kept");
         }
@@ -178,9 +178,9 @@ impl Inner {
 }
 
 /// Replaces the file every minute until all handles are dropped.
-async fn keep(flash: Weak<Inner>) {
+async fn save_periodically(flash: Weak<FlashBudgetInner>) {
     loop {
-        tokio::time::sleep(KEEP_EVERY).await;
+        tokio::time::sleep(SAVE_INTERVAL).await;
         let Some(inner) = flash.upgrade() else { return };
         if tokio::task::spawn_blocking(move || inner.keep()).await.is_err() {
             return;
@@ -190,7 +190,7 @@ async fn keep(flash: Weak<Inner>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cause, Flash};
+    use super::{FlashBudget, FlashWriteCause};
     use mlgw_common::Timestamp;
     use mlgw_common::clock::ManualClock;
     use mlgw_common::limits::MIB;
@@ -204,30 +204,37 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::default());
         clock.set(Timestamp(1_000_000));
-        let open = |bytes| Flash::open(dir.path().join("flash.json"), bytes, clock.clone()).unwrap();
+        let open = |bytes| FlashBudget::open(dir.path().join("flash.json"), bytes, clock.clone()).unwrap();
         let flash = open(DAY);
-        assert!(flash.allows() && flash.left_bytes() == Some(MIB as i64), "an hour's worth");
-        flash.wrote(Cause::Copies, 2 * MIB);
-        assert!(!flash.allows());
+        assert!(
+            flash.can_start_own_write() && flash.remaining_bytes() == Some(MIB as i64),
+            "an hour's worth"
+        );
+        flash.record_write(FlashWriteCause::Copies, 2 * MIB);
+        assert!(!flash.can_start_own_write());
         assert_eq!(flash.written().map(|(_, bytes)| bytes), [0, 2 * MIB, 0, 0]);
-        flash.keep();
+        flash.save();
         let flash = open(DAY);
-        assert_eq!((flash.allows(), flash.left_bytes()), (false, Some(-(MIB as i64))), "it is not forgotten");
+        assert_eq!(
+            (flash.can_start_own_write(), flash.remaining_bytes()),
+            (false, Some(-(MIB as i64))),
+            "it is not forgotten"
+        );
         clock.set(Timestamp(1_000_000 + HOUR_MS + 1000));
-        assert!(flash.allows(), "an hour later it is paid");
+        assert!(flash.can_start_own_write(), "an hour later it is paid");
         flash.set_budget(0);
-        flash.wrote(Cause::Compaction, 1 << 40);
-        assert_eq!((flash.allows(), flash.left_bytes()), (true, None));
+        flash.record_write(FlashWriteCause::Compaction, 1 << 40);
+        assert_eq!((flash.can_start_own_write(), flash.remaining_bytes()), (true, None));
         std::fs::write(dir.path().join("flash.json"), b"{\"format\":1,\"left").unwrap();
-        assert_eq!(open(DAY).left_bytes(), Some(MIB as i64), "a torn file counts as none");
+        assert_eq!(open(DAY).remaining_bytes(), Some(MIB as i64), "a torn file counts as none");
         std::fs::write(dir.path().join("flash.json"), b"{\"format\":2}").unwrap();
-        assert!(Flash::open(dir.path().join("flash.json"), DAY, clock.clone()).is_err());
+        assert!(FlashBudget::open(dir.path().join("flash.json"), DAY, clock.clone()).is_err());
     }
 
     #[test]
     fn without_a_budget_writes_are_counted_and_never_refused() {
-        let flash = Flash::new(Arc::new(ManualClock::default()));
-        Cause::ALL.into_iter().for_each(|cause| flash.wrote(cause, 1 << 50));
-        assert!(flash.allows() && flash.written().iter().all(|(_, bytes)| *bytes == 1 << 50));
+        let flash = FlashBudget::new(Arc::new(ManualClock::default()));
+        FlashWriteCause::ALL.into_iter().for_each(|cause| flash.record_write(cause, 1 << 50));
+        assert!(flash.can_start_own_write() && flash.written().iter().all(|(_, bytes)| *bytes == 1 << 50));
     }
 }

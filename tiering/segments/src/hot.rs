@@ -11,9 +11,9 @@
 //! The format of the bytes on disk is described in docs/formats-segment.md.
 
 mod admission;
-mod away;
 mod catalogue;
 mod check;
+mod claims;
 mod compaction;
 mod direct;
 mod dirs;
@@ -23,12 +23,9 @@ mod files;
 mod floor;
 mod holds;
 mod holes;
-mod in_hand;
-mod lanes;
 mod location;
 mod map;
 mod marks;
-mod mend;
 mod metrics;
 mod options;
 mod pace;
@@ -37,23 +34,25 @@ mod placing;
 mod queue;
 mod read;
 mod recovery;
-mod relief;
+mod remote_tier;
+mod repair;
 mod replace;
 mod salvage;
 mod scan;
 mod scrub;
 mod segments;
 mod space;
+mod space_wait;
 pub(crate) mod state_file;
 mod verify;
 mod volumes;
 mod writer;
+mod writer_queues;
 
 use mlgw_formats::segment_record as record;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -61,66 +60,69 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
-use mlgw_common::limits::{HOUSEKEEPING_MS, OWN_IDLE_SECS};
+use mlgw_common::limits::{DEDICATED_SEGMENT_IDLE_SECS, HOUSEKEEPING_MS};
 use mlgw_formats::schema::Extent;
-use mlgw_metadata::{Catalogue, Durability};
+use mlgw_metadata::Catalogue;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-pub use away::{AwayOptions, SealKeys, Upstreams};
 pub use catalogue::UPSTREAM as UPSTREAM_TIER;
 pub use check::check_segments;
-pub use compaction::{CompactionSettings, CompactionStatus, StepError};
+pub use compaction::{CompactionSettings, CompactionStatus, MoveStepError};
 pub use dirs::SegmentDirs;
-pub use file::{FileCall, Intercept, Step, segment_file_name, segment_of_file_name};
-pub use floor::{floor_in, unnamed_after};
-pub use holds::Hold;
-pub use map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
-pub use marks::{Adopted, MARK_FILE_NAME, MarkError, adopt, check_marks, pass_mark, read_mark, write_mark};
-pub use mend::{mend_headers, put_names_right};
+pub use file::{FileCall, Intercept, InterceptAction, segment_file_name, segment_of_file_name};
+pub use floor::{log_floor, unnamed_chunks_after};
+pub use holds::SegmentHold;
+pub use map::{BoxFuture, MapError, NewSegment, OpenSegment, SegmentLocation, SegmentMap};
+pub use marks::{
+    AdoptedDirectory, MARK_FILE_NAME, MarkError, adopt, check_marks, read_mark, replace_mark, write_mark,
+};
 pub use metrics::HotMetrics;
 use mlgw_formats::segment_payload::Payload;
-pub use options::{HotOptions, OpenError};
-pub use pace::Pace;
-pub use pins::{Keeping, SegmentPin};
-pub use placing::{Leaving, Order, PlacingSettings, PlacingStatus};
-pub use read::{Fault, ReadError};
-pub use recovery::{RecoverError, scan};
+pub use options::{HotOpenError, HotOptions};
+pub use pace::ByteRateLimiter;
+pub use pins::{AllSegmentsPin, SegmentPin};
+pub use placing::{PlacingOrder, PlacingSettings, PlacingStatus, RuleSpill};
+pub use read::{ReadFault, SegmentReadError};
+pub use recovery::{RecoveryError, scan};
+pub use remote_tier::{RemoteTierOptions, SealKeys, Upstreams};
+pub use repair::{repair_headers, repair_names};
 pub use replace::StoredChunk;
-pub use salvage::{Salvage, Salvaged, salvage};
-pub use scan::Scanned;
+pub use salvage::{SalvageReport, SalvagedBody, salvage};
+pub use scan::ScanSummary;
 pub(crate) use scrub::SCRUB_FORMAT;
-pub use scrub::{BadBlock, Compared, Proofs, SHARES, Scrub, ScrubOptions, ScrubStatus};
+pub use scrub::{
+    BadBlock, OBJECT_PASSES, ObjectComparison, ObjectVerifier, Scrub, ScrubOptions, ScrubStatus,
+};
 pub use space::BALLAST_FILE_NAME;
 
-use admission::Admitted;
-pub(crate) use away::LEFTOVERS_FORMAT;
-use away::{Away, Leftovers};
+use admission::AppendReservation;
 use catalogue::CatalogueMap;
+use claims::SegmentClaims;
 use compaction::Compaction;
-use file::Disk;
-use files::Files;
-use holds::Holds;
+use files::SegmentFileCache;
+use holds::SegmentHolds;
 use holes::Holes;
-use in_hand::InHand;
-use lanes::Lanes;
-use metrics::Metrics;
-use pins::Pins;
+use metrics::HotCounters;
+use pins::SegmentPins;
 use placing::Placing;
-use queue::{Close, Placed, Queue};
-use read::Reader;
-use record::Owner;
-use recovery::Listing;
-use relief::Relief;
-use segments::{SealRequest, Segments, run_seals};
-use space::{Bounds, Space};
-use volumes::{Found, Volumes};
-use writer::Shared;
+use queue::{AppendQueue, QueueClose, StoredAppend};
+use read::SegmentReader;
+use record::RecordOwner;
+use recovery::ListingContext;
+pub(crate) use remote_tier::LEFTOVERS_FORMAT;
+use remote_tier::{Leftovers, RemoteTier};
+use segments::{SealRequest, SegmentLifecycle, run_seals};
+use space::{DiskSpace, SpaceLimits};
+use space_wait::SpaceWaiters;
+use volumes::{SegmentVolumes, VolumeFindings};
+use writer::WriterShared;
+use writer_queues::WriterQueues;
 
 use crate::decisions::{self, Decisions};
-use crate::fair::{DiskQueues, Lane, Turn};
-use crate::flash::Flash;
+use crate::fair::{DiskQueues, Lane, ServiceClass};
+use crate::flash::FlashBudget;
 
 /// A chunk was not stored. No part of it will ever be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -154,7 +156,7 @@ pub enum Placement {
     /// A segment shared with other bodies.
     Shared,
     /// A segment of the body's own, if one is available: for bodies of
-    /// [`OWN_SEGMENT_BYTES_MIN`](mlgw_common::limits::OWN_SEGMENT_BYTES_MIN) or more.
+    /// [`DEDICATED_SEGMENT_BYTES_MIN`](mlgw_common::limits::DEDICATED_SEGMENT_BYTES_MIN) or more.
     Own,
 }
 
@@ -180,15 +182,15 @@ pub struct Chunk {
 
 /// A stored chunk.
 #[derive(Clone, Debug)]
-pub struct Appended {
+pub struct AppendedChunk {
     /// Location of the chunk.
     pub extent: Extent,
     /// Prevents changes of the segment; to be dropped when the catalogue names the chunk, or never will.
-    pub hold: Hold,
+    pub hold: SegmentHold,
 }
 
 /// Predicate on the owner of a chunk (its body, its part, its first byte): true if the chunk is selected.
-pub(crate) type Wanted = Arc<dyn Fn(&Owner) -> bool + Send + Sync>;
+pub(crate) type OwnerPredicate = Arc<dyn Fn(&RecordOwner) -> bool + Send + Sync>;
 
 /// Predicate on a chunk, by its body and the offset of its first byte: true if it is read so often that it
 /// should stay in a fast tier.
@@ -197,25 +199,25 @@ pub type IsHot = Arc<dyn Fn(BodyId, u64) -> bool + Send + Sync>;
 /// The segment store of a node, including its cold and remote tiers. Clones share it.
 #[derive(Clone)]
 pub struct HotTier {
-    inner: Arc<Inner>,
+    inner: Arc<HotTierInner>,
 }
 
-struct Inner {
-    shared: Arc<Shared>,
-    lanes: Lanes,
-    reader: Reader,
-    pins: Arc<Pins>,
-    volumes: Volumes,
+struct HotTierInner {
+    shared: Arc<WriterShared>,
+    writer_queues: WriterQueues,
+    reader: SegmentReader,
+    pins: Arc<SegmentPins>,
+    volumes: SegmentVolumes,
     holes: Arc<Holes>,
-    away: Arc<Away>,
+    remote_tier: Arc<RemoteTier>,
     /// Locked during moves and deletions of segments at upstreams, one at a time.
     leftovers: Arc<Mutex<Leftovers>>,
     node: NodeId,
     compaction: Arc<Compaction>,
     placing: Arc<Placing>,
     /// Segments that compaction or placing currently works on.
-    in_hand: Arc<InHand>,
-    relief: Arc<Relief>,
+    claims: Arc<SegmentClaims>,
+    space_waiters: Arc<SpaceWaiters>,
     /// Number of appends that wait for space.
     chunks_waiting: AtomicUsize,
     decisions: Decisions,
@@ -226,8 +228,8 @@ struct Inner {
     workers: Mutex<Vec<JoinHandle<()>>>,
     /// Closed when the last writer ends.
     writers_ended: Mutex<mpsc::Receiver<()>>,
-    recovered: Vec<(SegmentId, Scanned)>,
-    stray: Vec<String>,
+    recovered_segments: Vec<(SegmentId, ScanSummary)>,
+    stray_files: Vec<String>,
 }
 
 impl HotTier {
@@ -236,7 +238,7 @@ impl HotTier {
     ///
     /// # Errors
     /// When the disk or the catalogue fails; a retry loses nothing.
-    pub async fn open(options: HotOptions, catalogue: Catalogue) -> Result<Self, OpenError> {
+    pub async fn open(options: HotOptions, catalogue: Catalogue) -> Result<Self, HotOpenError> {
         let location = options.dir.file_name().map(|name| name.to_string_lossy().into_owned());
         let map = CatalogueMap {
             catalogue: catalogue.clone(),
@@ -245,14 +247,14 @@ impl HotTier {
             clock: options.clock.clone(),
         };
         let tier = Self::open_parts(options, Arc::new(map), Some(catalogue)).await?;
-        let Inner { compaction, placing, relief, .. } = &*tier.inner;
+        let HotTierInner { compaction, placing, space_waiters: relief, .. } = &*tier.inner;
         let weak = || Arc::downgrade(&tier.inner);
         let workers = vec![
             tokio::spawn(compaction::driver::run(weak(), compaction.clone())),
             tokio::spawn(placing::driver::run(weak(), placing.clone(), compaction.clone())),
         ];
         *tier.inner.workers.lock().await = workers;
-        tokio::spawn(relief::run(weak(), relief.clone()));
+        tokio::spawn(space_wait::run(weak(), relief.clone()));
         tier.inner.claim_prefixes().await?;
         Ok(tier)
     }
@@ -261,7 +263,7 @@ impl HotTier {
     ///
     /// # Errors
     /// As for [`HotTier::open`].
-    pub async fn open_with(options: HotOptions, map: Arc<dyn SegmentMap>) -> Result<Self, OpenError> {
+    pub async fn open_with(options: HotOptions, map: Arc<dyn SegmentMap>) -> Result<Self, HotOpenError> {
         Self::open_parts(options, map, None).await
     }
 
@@ -269,70 +271,68 @@ impl HotTier {
         options: HotOptions,
         map: Arc<dyn SegmentMap>,
         catalogue: Option<Catalogue>,
-    ) -> Result<Self, OpenError> {
-        let HotOptions { dir, direct_writes, durability, intercept, clock, .. } = options.clone();
-        let metrics = Arc::new(Metrics::default());
-        let io = |source| OpenError::Io { dir: dir.clone(), source };
+    ) -> Result<Self, HotOpenError> {
+        let HotOptions { dir, clock, .. } = options.clone();
+        let metrics = Arc::new(HotCounters::default());
+        let io = |source| HotOpenError::Io { dir: dir.clone(), source };
         let lineage = Arc::new(options.lineage.clone());
-        let open = |dir: &Path, direct_writes, durability| {
-            let (intercept, metrics) = (intercept.clone(), metrics.clone());
-            Disk::open(dir.to_owned(), direct_writes, durability, lineage.clone(), intercept, metrics)
-        };
-        let disk = Arc::new(open(&dir, direct_writes, durability).map_err(io)?);
-        let cold = options.cold_dirs.iter().map(|dir| open(dir, false, Durability::Full));
-        let cold = cold.collect::<std::io::Result<Vec<_>>>().map_err(io)?;
+        let (disk, cold) = options.open_disks(&lineage, &metrics).map_err(io)?;
         let dirs = SegmentDirs::new(dir.clone(), options.cold_dirs.clone());
         // Checked before any file in the directories is sealed, renamed or removed.
-        let sweeps = marks::admit_all(&dirs, &*map, &options)?;
+        let sweeps = marks::check_and_mark_all(&dirs, &*map, &options)?;
         let recovered = recovery::recover(&*map, &disk).await?;
-        let leftovers =
-            Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone()), &options.lineage)
-                .map_err(io)?;
-        let away = Arc::new(Away::new(options.away.clone(), map.clone()));
+        let leftovers = Leftovers::open(
+            options.remote_tier.as_ref().map(|remote| remote.leftovers.clone()),
+            &options.lineage,
+        )
+        .map_err(io)?;
+        let remote_tier = Arc::new(RemoteTier::new(options.remote_tier.clone(), map.clone()));
         // Checked before any local file is removed because an upstream has its copy.
-        let upstreams_are_there = away.all_configured(options.start_without_missing)?;
-        let listing = Listing { map: &*map, dirs: &dirs, upstreams_are_there, lineage: &lineage };
-        let (volumes, found) = Volumes::open(listing, disk.clone(), cold, &sweeps).map_err(io)?;
-        found.all_there(options.start_without_missing)?;
-        let Found { stray, hot_bytes, .. } = found;
-        let holes = if options.disposable { Holes::open(&disk).map_err(io)? } else { Holes::none() };
+        let has_all_upstreams = remote_tier.all_configured(options.start_without_missing)?;
+        let listing = ListingContext { map: &*map, dirs: &dirs, has_all_upstreams, lineage: &lineage };
+        let (volumes, found) = SegmentVolumes::open(listing, disk.clone(), cold, &sweeps).map_err(io)?;
+        found.check_missing(options.start_without_missing)?;
+        let VolumeFindings { stray, hot_bytes, .. } = found;
+        let holes = if options.disposable { Holes::open(&disk).map_err(io)? } else { Holes::disabled() };
         let (hot_bytes, holes) = (hot_bytes.saturating_sub(holes.bytes()), Arc::new(holes));
         let (seals, requests) = mpsc::unbounded_channel();
-        let holds = Holds::default();
+        let holds = SegmentHolds::default();
         let owner = options.lineage.own;
-        let segments = Segments { map: map.clone(), disk: disk.clone(), clock, owner, holds, seals };
+        let segments = SegmentLifecycle { map: map.clone(), disk: disk.clone(), clock, owner, holds, seals };
         let shared = shared_by_writers(&options, segments, hot_bytes, metrics.clone());
         let placing = Arc::new(Placing::new(options.placing));
         let (space, spills) = (shared.space.clone(), placing.clone());
-        tokio::spawn(run_seals(map.clone(), metrics.clone(), requests, move || spills.sealed(&space)));
-        let (lanes, ended) = Lanes::start(shared.clone(), options.own_segments_max).map_err(io)?;
-        let files = Files::new(volumes.dirs().clone(), map, options.open_files_max);
-        let reader = Reader::new(files, (away.clone(), holes.clone()), options.queues, metrics);
+        tokio::spawn(run_seals(map.clone(), metrics.clone(), requests, move || {
+            spills.segment_sealed(&space)
+        }));
+        let (lanes, ended) = WriterQueues::start(shared.clone(), options.own_segments_max).map_err(io)?;
+        let files = SegmentFileCache::new(volumes.dirs().clone(), map, options.open_files_max);
+        let reader = SegmentReader::new(files, (remote_tier.clone(), holes.clone()), options.queues, metrics);
         let writers_ended = Mutex::new(ended);
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(HotTierInner {
             shared,
-            lanes,
+            writer_queues: lanes,
             reader,
             pins: Arc::default(),
             volumes,
             holes,
-            away,
+            remote_tier,
             leftovers: Arc::new(Mutex::new(leftovers)),
             node: options.node,
             compaction: Arc::new(Compaction::new(options.compaction)),
             placing,
-            in_hand: Arc::default(),
-            relief: Arc::default(),
+            claims: Arc::default(),
+            space_waiters: Arc::default(),
             chunks_waiting: AtomicUsize::new(0),
             decisions: options.decisions,
             is_hot: OnceLock::new(),
             catalogue,
             workers: Mutex::default(),
             writers_ended,
-            recovered,
-            stray,
+            recovered_segments: recovered,
+            stray_files: stray,
         });
-        tokio::spawn(keep_house(Arc::downgrade(&inner)));
+        tokio::spawn(run_housekeeping(Arc::downgrade(&inner)));
         Ok(Self { inner })
     }
 
@@ -343,28 +343,28 @@ impl HotTier {
     ///
     /// # Errors
     /// When the chunk was not stored.
-    pub async fn append(&self, chunk: Chunk) -> Result<Appended, AppendError> {
-        let Inner { shared, lanes, .. } = &*self.inner;
+    pub async fn append(&self, chunk: Chunk) -> Result<AppendedChunk, AppendError> {
+        let HotTierInner { shared, writer_queues: lanes, .. } = &*self.inner;
         let Chunk { bucket, key, body, part, offset, data, placement } = chunk;
         let bytes = record::head_bytes(key.as_bytes().len(), &data) + data.stored_bytes();
-        let admitted = match Admitted::take(&shared.space, bytes as u64) {
+        let admitted = match AppendReservation::reserve(&shared.space, bytes as u64) {
             Some(admitted) => admitted,
-            None => self.inner.admit_later(bytes as u64).await?,
+            None => self.inner.wait_and_reserve(bytes as u64).await?,
         };
         let written = shared.segments.clock.now();
-        let owner = Owner { bucket, key, body, part, offset, written };
+        let owner = RecordOwner { bucket, key, body, part, offset, written };
         loop {
             let own = if placement == Placement::Own { lanes.own(body) } else { None };
             let lane = own.as_ref().unwrap_or_else(|| lanes.shared(data.stored_bytes()));
             match lane.push(&owner, &data, bytes).await {
                 Ok(answer) => {
-                    admitted.pass_on();
-                    return answered(answer).await;
+                    admitted.transfer_to_writer();
+                    return wait_stored(answer).await;
                 }
                 // The body's segment was sealed in the meantime because it was idle or finished: the body
                 // gets another.
-                Err(queue::Closed) if own.is_some() => {}
-                Err(queue::Closed) => return Err(AppendError::Stopping),
+                Err(queue::QueueClosed) if own.is_some() => {}
+                Err(queue::QueueClosed) => return Err(AppendError::Stopping),
             }
         }
     }
@@ -374,7 +374,7 @@ impl HotTier {
     ///
     /// # Errors
     /// When the chunk was not stored.
-    pub async fn append_again(&self, extent: &Extent, body: BodyId) -> Result<Appended, AppendError> {
+    pub async fn append_fenced(&self, extent: &Extent, body: BodyId) -> Result<AppendedChunk, AppendError> {
         self.inner.shared.segments.holds.give_up(extent.segment_id());
         let read = self.inner.reader.chunk(extent, body, Lane::Checkpoint).await;
         let (owner, data) = read.map_err(|error| {
@@ -390,13 +390,13 @@ impl HotTier {
     #[must_use]
     pub fn pin(&self, segments: Vec<SegmentId>) -> Option<SegmentPin> {
         let map = &self.inner.shared.segments.map;
-        self.inner.pins.pin(segments, |segment| map.place(segment).is_some())
+        self.inner.pins.pin(segments, |segment| map.location(segment).is_some())
     }
 
     /// Prevents the release of every referenced segment until the returned guard is dropped.
     #[must_use]
-    pub fn keep_all(&self) -> Keeping {
-        self.inner.pins.keep_all()
+    pub fn pin_all(&self) -> AllSegmentsPin {
+        self.inner.pins.pin_all()
     }
 
     /// Returns the progress of compaction.
@@ -407,14 +407,14 @@ impl HotTier {
 
     /// Changes the settings of compaction from now on.
     pub fn set_compaction(&self, settings: CompactionSettings) {
-        self.inner.compaction.set(settings);
+        self.inner.compaction.set_settings(settings);
     }
 
     /// Requests a compaction pass now, which empties segments of at least `dead_percent` dead bytes,
-    /// including open ones. Returns the value that [`CompactionStatus::rounds`] has reached when this pass
+    /// including open ones. Returns the value that [`CompactionStatus::passes`] has reached when this pass
     /// has ended.
     pub fn compact(&self, dead_percent: u64) -> u64 {
-        self.inner.compaction.ask(dead_percent)
+        self.inner.compaction.request_pass(dead_percent)
     }
 
     /// Returns the progress of moves between tiers.
@@ -425,7 +425,7 @@ impl HotTier {
 
     /// Changes the settings of moves between tiers from now on.
     pub fn set_placing(&self, settings: PlacingSettings) {
-        self.inner.placing.set(settings);
+        self.inner.placing.set_settings(settings);
     }
 
     /// Returns the fill levels at which segments are spilled, and how fast.
@@ -443,20 +443,20 @@ impl HotTier {
 
     /// Returns whether segments can be moved to a cold tier, and whether to an upstream.
     #[must_use]
-    pub fn has_below(&self) -> (bool, bool) {
-        (!self.inner.volumes.cold.is_empty(), self.inner.away.target().is_some())
+    pub fn lower_tiers(&self) -> (bool, bool) {
+        (!self.inner.volumes.cold.is_empty(), self.inner.remote_tier.spill_target().is_some())
     }
 
     /// Sets the segments that are not moved from now on, except when an operator drains their tier.
-    pub fn set_kept(&self, segments: HashSet<SegmentId>) {
-        self.inner.placing.set_kept(segments);
+    pub fn set_pinned(&self, segments: HashSet<SegmentId>) {
+        self.inner.placing.set_pinned(segments);
     }
 
     /// Requests a move of segments. Returns the value that [`PlacingStatus::orders_done`] has reached when
     /// this order is done.
-    pub fn order(&self, order: Order) -> u64 {
-        let done = self.inner.placing.ask(order);
-        self.inner.placing.go_on();
+    pub fn order(&self, order: PlacingOrder) -> u64 {
+        let done = self.inner.placing.queue_order(order);
+        self.inner.placing.start_pass();
         done
     }
 
@@ -470,14 +470,14 @@ impl HotTier {
         extent: &Extent,
         body: BodyId,
         range: Range<u64>,
-        turn: impl Into<Turn>,
-    ) -> Result<Bytes, ReadError> {
+        turn: impl Into<ServiceClass>,
+    ) -> Result<Bytes, SegmentReadError> {
         self.inner.reader.read(extent, body, range, turn.into()).await
     }
 
     /// Returns the flash account of the hot tier's disk.
     #[must_use]
-    pub fn flash(&self) -> &Flash {
+    pub fn flash(&self) -> &FlashBudget {
         &self.inner.shared.flash
     }
 
@@ -488,20 +488,25 @@ impl HotTier {
     }
 
     /// True if a segment is at an upstream, where read latency makes announcing reads
-    /// ([`HotTier::will_read`]) worthwhile.
+    /// ([`HotTier::read_ahead`]) worthwhile.
     #[must_use]
-    pub fn is_far(&self, segment: SegmentId) -> bool {
-        self.inner.shared.segments.map.place(segment).is_some_and(|place| place.tier == catalogue::UPSTREAM)
+    pub fn is_remote(&self, segment: SegmentId) -> bool {
+        self.inner
+            .shared
+            .segments
+            .map
+            .location(segment)
+            .is_some_and(|place| place.tier == catalogue::UPSTREAM)
     }
 
     /// Starts to fetch extents that will be read next, as far as they are at an upstream.
-    pub fn will_read<'e>(&self, extents: impl Iterator<Item = &'e Extent>) {
-        self.inner.reader.will_read(extents);
+    pub fn read_ahead<'e>(&self, extents: impl Iterator<Item = &'e Extent>) {
+        self.inner.reader.read_ahead(extents);
     }
 
     /// Seals the body's own segment, if one is open: no more chunks of the body follow.
-    pub fn finish_own(&self, body: BodyId) {
-        self.inner.lanes.finish_own(body);
+    pub fn seal_own(&self, body: BodyId) {
+        self.inner.writer_queues.finish_own(body);
     }
 
     /// Returns and clears the locations (segment and offset) at which reads found damage since the last call.
@@ -521,21 +526,21 @@ impl HotTier {
         metrics.open_files = self.inner.reader.open_files() as u64;
         metrics.used_bytes = self.inner.shared.space.used_bytes();
         metrics.room_bytes = self.inner.shared.space.room_bytes();
-        (metrics.reads_away, metrics.read_away_bytes) = self.inner.away.figures();
+        (metrics.remote_reads, metrics.remote_read_bytes) = self.inner.remote_tier.read_totals();
         (metrics.cold_used_bytes, metrics.cold_room_bytes) = self.inner.volumes.cold_bytes();
         metrics
     }
 
     /// Segments that the last process left open, with the result of sealing them at the start.
     #[must_use]
-    pub fn recovered(&self) -> &[(SegmentId, Scanned)] {
-        &self.inner.recovered
+    pub fn recovered(&self) -> &[(SegmentId, ScanSummary)] {
+        &self.inner.recovered_segments
     }
 
     /// Files that were in the directory at the start and belong to no segment of the catalogue.
     #[must_use]
     pub fn stray_files(&self) -> &[String] {
-        &self.inner.stray
+        &self.inner.stray_files
     }
 
     /// Writes the queued chunks, seals the open segments and ends the writers; later appends return
@@ -543,7 +548,7 @@ impl HotTier {
     pub async fn shutdown(self) {
         self.inner.stop_workers();
         let workers = std::mem::take(&mut *self.inner.workers.lock().await);
-        let until = tokio::time::Instant::now() + WORKERS_PATIENCE;
+        let until = tokio::time::Instant::now() + WORKERS_STOP_TIMEOUT;
         for worker in workers {
             match tokio::time::timeout_at(until, worker).await {
                 Ok(Ok(())) => {}
@@ -554,7 +559,7 @@ impl HotTier {
                 ),
             }
         }
-        self.inner.lanes.close(Close::Seal);
+        self.inner.writer_queues.close(QueueClose::Seal);
         // No value is ever sent: the channel closes when every writer has ended.
         let _ = self.inner.writers_ended.lock().await.recv().await;
         let (done, sealed) = oneshot::channel();
@@ -566,7 +571,7 @@ impl HotTier {
 
 /// A chunk in a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChunkAt {
+pub struct SegmentChunk {
     /// Bucket of the chunk's owner.
     pub bucket: BucketId,
     /// Key of the owner.
@@ -579,50 +584,56 @@ pub struct ChunkAt {
     pub offset: u64,
 }
 
-impl Inner {
+impl HotTierInner {
     /// Returns the tier of a segment in terms of the decision log.
-    pub(crate) fn place_of(&self, segment: SegmentId) -> decisions::Place {
-        match self.shared.segments.map.place(segment).map(|place| place.tier) {
-            Some(catalogue::COLD) => decisions::Place::Cold,
-            Some(catalogue::UPSTREAM) => decisions::Place::Upstream,
-            _ => decisions::Place::Hot,
+    pub(crate) fn decision_place(&self, segment: SegmentId) -> decisions::DecisionPlace {
+        match self.shared.segments.map.location(segment).map(|place| place.tier) {
+            Some(catalogue::COLD) => decisions::DecisionPlace::Cold,
+            Some(catalogue::UPSTREAM) => decisions::DecisionPlace::Upstream,
+            _ => decisions::DecisionPlace::Hot,
         }
     }
 
     fn stop_workers(&self) {
         self.compaction.stop();
-        self.placing.go_on();
+        self.placing.start_pass();
     }
 
     /// Appends a chunk that is already stored elsewhere to the segment of moved chunks.
-    async fn append_moved(&self, owner: &Owner, data: &Payload) -> Result<Appended, AppendError> {
-        self.append_by(self.lanes.moved(), owner, data).await
+    async fn append_moved(&self, owner: &RecordOwner, data: &Payload) -> Result<AppendedChunk, AppendError> {
+        self.append_by(self.writer_queues.moved(), owner, data).await
     }
 
-    async fn append_by(&self, lane: &Queue, owner: &Owner, data: &Payload) -> Result<Appended, AppendError> {
+    async fn append_by(
+        &self,
+        lane: &AppendQueue,
+        owner: &RecordOwner,
+        data: &Payload,
+    ) -> Result<AppendedChunk, AppendError> {
         let bytes = record::head_bytes(owner.key.as_bytes().len(), data) + data.stored_bytes();
         let space = &self.shared.space;
-        let admitted = Admitted::take_moved(space, bytes as u64).ok_or(AppendError::Full)?;
-        let answer = lane.push(owner, data, bytes).await.map_err(|queue::Closed| AppendError::Stopping)?;
-        admitted.pass_on();
-        answered(answer).await
+        let admitted = AppendReservation::reserve_moved(space, bytes as u64).ok_or(AppendError::Full)?;
+        let answer =
+            lane.push(owner, data, bytes).await.map_err(|queue::QueueClosed| AppendError::Stopping)?;
+        admitted.transfer_to_writer();
+        wait_stored(answer).await
     }
 }
 
 fn shared_by_writers(
     options: &HotOptions,
-    segments: Segments,
+    segments: SegmentLifecycle,
     used_bytes: u64,
-    metrics: Arc<Metrics>,
-) -> Arc<Shared> {
-    let bounds = Bounds {
+    metrics: Arc<HotCounters>,
+) -> Arc<WriterShared> {
+    let bounds = SpaceLimits {
         reserve_bytes: options.reserve_bytes,
         ballast_bytes: options.ballast_bytes,
         capacity_bytes: options.capacity_bytes,
     };
-    Arc::new(Shared {
+    Arc::new(WriterShared {
         segments: Arc::new(segments),
-        space: Arc::new(Space::open(&options.dir, bounds, used_bytes)),
+        space: Arc::new(DiskSpace::open(&options.dir, bounds, used_bytes)),
         metrics,
         segment_bytes: options.segment_bytes,
         queues: options.queues.clone(),
@@ -635,46 +646,48 @@ fn shared_by_writers(
 }
 
 /// Waits for the result of a chunk that is queued at its writer.
-async fn answered(answer: oneshot::Receiver<Result<Placed, AppendError>>) -> Result<Appended, AppendError> {
-    let Placed { location, hold } = answer.await.unwrap_or(Err(AppendError::Stopping))?;
-    Ok(Appended { extent: location.into(), hold })
+async fn wait_stored(
+    answer: oneshot::Receiver<Result<StoredAppend, AppendError>>,
+) -> Result<AppendedChunk, AppendError> {
+    let StoredAppend { location, hold } = answer.await.unwrap_or(Err(AppendError::Stopping))?;
+    Ok(AppendedChunk { extent: location.into(), hold })
 }
 
 /// Maximum wait of a shutdown for the current step of compaction and of placing.
-const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
+const WORKERS_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum wait for the writers when the tier is dropped without a shutdown.
-const WRITERS_PATIENCE: Duration = Duration::from_secs(5);
+const WRITERS_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Drop for Inner {
+impl Drop for HotTierInner {
     fn drop(&mut self) {
         self.stop_workers();
-        self.relief.wake();
-        self.lanes.close(Close::Abandon);
+        self.space_waiters.wake();
+        self.writer_queues.close(QueueClose::Abandon);
         self.await_writers();
     }
 }
 
-impl Inner {
+impl HotTierInner {
     /// Waits until the writers have ended. Each writer holds the catalogue: one that outlives the tier would
     /// close the catalogue's store while the process exits, when the store's globals are already destroyed.
     /// The wait is bounded, since a writer may wait for a task and this may be the thread that runs tasks.
     fn await_writers(&mut self) {
         let ended = self.writers_ended.get_mut();
-        let patient_until = Instant::now() + WRITERS_PATIENCE;
+        let patient_until = Instant::now() + WRITERS_STOP_TIMEOUT;
         while ended.try_recv() == Err(mpsc::error::TryRecvError::Empty) && Instant::now() < patient_until {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-async fn keep_house(tier: Weak<Inner>) {
+async fn run_housekeeping(tier: Weak<HotTierInner>) {
     loop {
         tokio::time::sleep(Duration::from_millis(HOUSEKEEPING_MS)).await;
         let Some(inner) = tier.upgrade() else { return };
-        inner.lanes.seal_idle(Duration::from_secs(OWN_IDLE_SECS));
+        inner.writer_queues.seal_idle(Duration::from_secs(DEDICATED_SEGMENT_IDLE_SECS));
         let space = inner.shared.space.clone();
         drop(inner);
-        if tokio::task::spawn_blocking(move || space.look()).await.is_err() {
+        if tokio::task::spawn_blocking(move || space.refresh()).await.is_err() {
             return;
         }
     }

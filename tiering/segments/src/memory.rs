@@ -22,7 +22,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 /// Bytes of memory per chunk in addition to its own: the record header, in front of the chunk in the same
 /// buffer; the buffer's reference count; the chunk's entry in a list and its slot in a hash table, each of
 /// which may be half empty; and half as many entries of evicted chunks. The allocator's rounding of up to an
-/// eighth is added by [`Weigh`].
+/// eighth is added by [`ChunkWeigher`].
 const OVERHEAD_BYTES: u64 = 384;
 /// Bytes of a typical chunk, overhead included; used only to size the cache's tables.
 const TYPICAL_BYTES: u64 = 4096;
@@ -32,17 +32,17 @@ const SHARDS_MAX: u64 = 64;
 const SHARD_BYTES_MIN: u64 = MIB;
 
 /// Key of a chunk: its body, and the offset of its first byte in the body.
-type Place = (BodyId, u64);
+type ChunkKey = (BodyId, u64);
 
 /// The memory tier. Clones share one cache.
 #[derive(Clone)]
 pub struct MemoryTier {
     /// `None` if the tier has a size of 0.
-    inner: Option<Arc<Inner>>,
+    inner: Option<Arc<MemoryTierInner>>,
 }
 
-struct Inner {
-    chunks: Cache<Place, Bytes, Weigh>,
+struct MemoryTierInner {
+    chunks: Cache<ChunkKey, Bytes, ChunkWeigher>,
     hits: AtomicU64,
     misses: AtomicU64,
     read_bytes: AtomicU64,
@@ -81,15 +81,19 @@ impl MemoryTier {
             .weight_capacity(bytes)
             .build()
             .expect("both capacities are set");
-        let chunks =
-            Cache::with_options(options, Weigh, DefaultHashBuilder::default(), DefaultLifecycle::default());
+        let chunks = Cache::with_options(
+            options,
+            ChunkWeigher,
+            DefaultHashBuilder::default(),
+            DefaultLifecycle::default(),
+        );
         let (hits, misses, read_bytes) = Default::default();
-        Self { inner: Some(Arc::new(Inner { chunks, hits, misses, read_bytes })) }
+        Self { inner: Some(Arc::new(MemoryTierInner { chunks, hits, misses, read_bytes })) }
     }
 
     /// True if a chunk of this size is cacheable.
     #[must_use]
-    pub fn takes(&self, chunk_bytes: u64) -> bool {
+    pub fn can_hold(&self, chunk_bytes: u64) -> bool {
         self.inner.is_some() && chunk_bytes <= BLOCK_BYTES
     }
 
@@ -101,7 +105,7 @@ impl MemoryTier {
             inner.misses.fetch_add(1, Relaxed);
             return None;
         };
-        cut(&mut bytes, range)?;
+        shorten_to(&mut bytes, range)?;
         inner.hits.fetch_add(1, Relaxed);
         inner.read_bytes.fetch_add(bytes.len() as u64, Relaxed);
         Some(bytes)
@@ -109,13 +113,13 @@ impl MemoryTier {
 
     /// True if the chunk that begins at offset `first` of `body` is cached. Not counted as a read.
     #[must_use]
-    pub fn holds(&self, body: BodyId, first: u64) -> bool {
+    pub fn contains(&self, body: BodyId, first: u64) -> bool {
         self.inner.as_ref().is_some_and(|inner| inner.chunks.contains_key(&(body, first)))
     }
 
     /// Caches the whole chunk that begins at offset `first` of `body`. `chunk` must own its buffer, not share
     /// a larger one.
-    pub fn keep(&self, body: BodyId, first: u64, chunk: Bytes) {
+    pub fn insert(&self, body: BodyId, first: u64, chunk: Bytes) {
         if let Some(inner) = &self.inner {
             inner.chunks.insert((body, first), chunk);
         }
@@ -136,7 +140,7 @@ impl MemoryTier {
 }
 
 /// Shortens `bytes` to `range`; returns `None` if the range is not within them.
-pub(crate) fn cut(bytes: &mut Bytes, range: &Range<u64>) -> Option<()> {
+pub(crate) fn shorten_to(bytes: &mut Bytes, range: &Range<u64>) -> Option<()> {
     let (start, end) = (usize::try_from(range.start).ok()?, usize::try_from(range.end).ok()?);
     if start > end || end > bytes.len() {
         return None;
@@ -147,10 +151,10 @@ pub(crate) fn cut(bytes: &mut Bytes, range: &Range<u64>) -> Option<()> {
 }
 
 #[derive(Clone)]
-struct Weigh;
+struct ChunkWeigher;
 
-impl Weighter<Place, Bytes> for Weigh {
-    fn weight(&self, _: &Place, chunk: &Bytes) -> u64 {
+impl Weighter<ChunkKey, Bytes> for ChunkWeigher {
+    fn weight(&self, _: &ChunkKey, chunk: &Bytes) -> u64 {
         let bytes = chunk.len() as u64;
         bytes + bytes / 8 + OVERHEAD_BYTES
     }
@@ -158,7 +162,7 @@ impl Weighter<Place, Bytes> for Weigh {
 
 #[cfg(test)]
 mod tests {
-    use super::{BLOCK_BYTES, BodyId, Bytes, MIB, MemoryTier, cut};
+    use super::{BLOCK_BYTES, BodyId, Bytes, MIB, MemoryTier, shorten_to};
 
     fn whole(tier: &MemoryTier, body: u64, first: u64, length: u64) -> Option<Bytes> {
         tier.get(BodyId(body), first, &(0..length))
@@ -167,9 +171,9 @@ mod tests {
     #[test]
     fn a_chunk_is_found_by_body_and_offset() {
         let tier = MemoryTier::new(MIB);
-        tier.keep(BodyId(1), 0, Bytes::from_static(b"first"));
-        tier.keep(BodyId(1), 5, Bytes::from_static(b"second"));
-        tier.keep(BodyId(2), 0, Bytes::from_static(b"other"));
+        tier.insert(BodyId(1), 0, Bytes::from_static(b"first"));
+        tier.insert(BodyId(1), 5, Bytes::from_static(b"second"));
+        tier.insert(BodyId(2), 0, Bytes::from_static(b"other"));
         assert_eq!(whole(&tier, 1, 0, 5).as_deref(), Some(&b"first"[..]));
         assert_eq!(whole(&tier, 1, 5, 6).as_deref(), Some(&b"second"[..]));
         assert_eq!(tier.get(BodyId(2), 0, &(1..4)).as_deref(), Some(&b"the"[..]));
@@ -183,12 +187,12 @@ mod tests {
     fn usage_stays_below_the_limit() {
         let tier = MemoryTier::new(MIB);
         for body in 0..2_000 {
-            tier.keep(BodyId(body), 0, Bytes::from(vec![7; 4096]));
+            tier.insert(BodyId(body), 0, Bytes::from(vec![7; 4096]));
         }
         let metrics = tier.metrics();
         assert!(metrics.used_bytes <= metrics.limit_bytes && metrics.limit_bytes == MIB, "{metrics:?}");
         assert!((180..=MIB / 4500).contains(&metrics.chunks), "chunks of about 5,000 bytes: {metrics:?}");
-        tier.keep(BodyId(9_999), 0, Bytes::from(vec![0; 2 * MIB as usize]));
+        tier.insert(BodyId(9_999), 0, Bytes::from(vec![0; 2 * MIB as usize]));
         assert_eq!(whole(&tier, 9_999, 0, 1), None, "more than it may hold");
     }
 
@@ -199,12 +203,12 @@ mod tests {
         for _ in 0..4 {
             for body in 0..50 {
                 if whole(&tier, body, 0, 4096).is_none() {
-                    tier.keep(BodyId(body), 0, chunk());
+                    tier.insert(BodyId(body), 0, chunk());
                 }
             }
         }
         for body in 1_000..6_000 {
-            tier.keep(BodyId(body), 0, chunk());
+            tier.insert(BodyId(body), 0, chunk());
         }
         let left = (0..50).filter(|&body| whole(&tier, body, 0, 4096).is_some()).count();
         assert!(left >= 40, "{left} of 50 are left");
@@ -213,10 +217,12 @@ mod tests {
     #[test]
     fn a_tier_of_zero_bytes_is_disabled() {
         let tier = MemoryTier::new(0);
-        tier.keep(BodyId(1), 0, Bytes::from_static(b"x"));
-        assert!(whole(&tier, 1, 0, 1).is_none() && !tier.takes(1));
+        tier.insert(BodyId(1), 0, Bytes::from_static(b"x"));
+        assert!(whole(&tier, 1, 0, 1).is_none() && !tier.can_hold(1));
         assert_eq!(tier.metrics(), super::MemoryMetrics::default());
-        assert!(MemoryTier::new(MIB).takes(BLOCK_BYTES) && !MemoryTier::new(MIB).takes(BLOCK_BYTES + 1));
+        assert!(
+            MemoryTier::new(MIB).can_hold(BLOCK_BYTES) && !MemoryTier::new(MIB).can_hold(BLOCK_BYTES + 1)
+        );
     }
 
     #[test]
@@ -225,7 +231,7 @@ mod tests {
             [(0..5, Some("bytes")), (2..4, Some("te")), (5..5, Some("")), (0..6, None), (6..7, None)]
         {
             let mut bytes = Bytes::from_static(b"bytes");
-            let cut = cut(&mut bytes, &range);
+            let cut = shorten_to(&mut bytes, &range);
             assert_eq!(cut.map(|()| &bytes[..]), left.map(str::as_bytes), "{range:?}");
         }
     }

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use mlgw_common::ids::BodyId;
 use mlgw_formats::schema::Extent;
 
-use crate::fair::Turn;
-use crate::hot::{HotTier, ReadError};
-use crate::memory::{MemoryTier, cut};
+use crate::fair::ServiceClass;
+use crate::hot::{HotTier, SegmentReadError};
+use crate::memory::{MemoryTier, shorten_to};
 
 /// All tiers of a node. Clones share them.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ impl Tiers {
     #[must_use]
     pub fn new(memory: MemoryTier, hot: HotTier) -> Self {
         let held = memory.clone();
-        hot.set_is_hot(Arc::new(move |body, first| held.holds(body, first)));
+        hot.set_is_hot(Arc::new(move |body, first| held.contains(body, first)));
         Self { memory, hot }
     }
 
@@ -42,8 +42,8 @@ impl Tiers {
         body: BodyId,
         first: u64,
         range: Range<u64>,
-        turn: Turn,
-    ) -> Result<Bytes, ReadError> {
+        turn: ServiceClass,
+    ) -> Result<Bytes, SegmentReadError> {
         read_through(&self.memory, &self.hot, extent, body, first, range, turn).await
     }
 }
@@ -56,9 +56,9 @@ pub async fn read_through(
     body: BodyId,
     first: u64,
     range: Range<u64>,
-    turn: Turn,
-) -> Result<Bytes, ReadError> {
-    if !memory.takes(extent.logical_bytes) || range.end > extent.logical_bytes {
+    turn: ServiceClass,
+) -> Result<Bytes, SegmentReadError> {
+    if !memory.can_hold(extent.logical_bytes) || range.end > extent.logical_bytes {
         return segments.read(extent, body, range, turn).await;
     }
     if let Some(bytes) = memory.get(body, first, &range) {
@@ -66,7 +66,7 @@ pub async fn read_through(
     }
     // The whole chunk is verified anyway, so reading all of it costs no more.
     let mut chunk = segments.read(extent, body, 0..extent.logical_bytes, turn).await?;
-    memory.keep(body, first, chunk.clone());
-    cut(&mut chunk, &range).expect("the range is within the chunk");
+    memory.insert(body, first, chunk.clone());
+    shorten_to(&mut chunk, &range).expect("the range is within the chunk");
     Ok(chunk)
 }

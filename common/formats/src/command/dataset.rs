@@ -1,6 +1,6 @@
 //! Commands of datasets and of their jobs.
 
-use crate::schema::{Dataset, Found, JobCursor, JobKind, JobParams, JobProgress, JobState};
+use crate::schema::{Dataset, DatasetSize, JobCursor, JobKind, JobParams, JobProgress, JobState};
 
 /// Creates or changes a dataset. Replies with [`Reply::Dataset`](super::Reply::Dataset).
 #[derive(Clone, PartialEq, prost::Message)]
@@ -68,10 +68,10 @@ pub struct StepJob {
 pub enum JobStep {
     /// A node starts the job, or starts it again after a restart.
     #[prost(message, tag = "5")]
-    Claim(ClaimJob),
+    Acquire(ClaimJob),
     /// Records the job's progress.
     #[prost(message, tag = "6")]
-    Note(NoteJob),
+    Progress(UpdateJobProgress),
     /// The job has ended.
     #[prost(message, tag = "7")]
     End(EndJob),
@@ -86,7 +86,7 @@ pub struct ClaimJob {}
 
 /// Records the progress of a job.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct NoteJob {
+pub struct UpdateJobProgress {
     /// Progress of the job.
     #[prost(message, required, tag = "1")]
     pub progress: JobProgress,
@@ -109,7 +109,7 @@ pub struct EndJob {
     pub error: String,
     /// Size of the dataset, if the job visited all of it.
     #[prost(message, optional, tag = "4")]
-    pub found: Option<Found>,
+    pub found: Option<DatasetSize>,
 }
 
 /// Requests the end of a job.

@@ -10,7 +10,7 @@ pub enum Reply {
     /// Done, without further information.
     Done,
     /// A version was written.
-    Written(Written),
+    Written(WrittenVersion),
     /// The current version was deleted.
     Deleted {
         /// True if there was a version.
@@ -37,7 +37,8 @@ pub enum Reply {
         first: u64,
     },
     /// A bounded step was made.
-    Step {
+    #[serde(rename = "Step")]
+    StepDone {
         /// True if more steps are needed.
         more: bool,
     },
@@ -45,7 +46,7 @@ pub enum Reply {
 
 /// A version that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Written {
+pub struct WrittenVersion {
     /// Sequence number of the version.
     pub seq: u64,
     /// ETag of the version, without quotes.
@@ -58,7 +59,7 @@ pub struct Written {
     pub versioned: bool,
 }
 
-impl Written {
+impl WrittenVersion {
     /// Returns the sequence number of the version.
     #[must_use]
     pub const fn order(&self) -> Seq {
@@ -68,14 +69,14 @@ impl Written {
 
 /// Subject of a quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum QuotaOf {
+pub enum QuotaSubject {
     /// The bucket that was written to.
     Bucket,
     /// The access key that the written data is charged to.
     Key(String),
 }
 
-impl std::fmt::Display for QuotaOf {
+impl std::fmt::Display for QuotaSubject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Bucket => f.write_str("the bucket"),
@@ -205,7 +206,7 @@ pub enum Reject {
     #[error("the quota of {of} would be exceeded: {:?} {} of {}", .excess.measure, .excess.used, .excess.limit)]
     QuotaExceeded {
         /// Subject of the quota.
-        of: QuotaOf,
+        of: QuotaSubject,
         /// The limit that would be exceeded.
         excess: Excess,
     },

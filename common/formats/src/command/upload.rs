@@ -1,7 +1,7 @@
 //! Commands of multipart uploads, and the command that frees the rows of released bodies.
 
 use super::object::Conditions;
-use crate::schema::{Checksum, Pair, Part, Upload};
+use crate::schema::{Checksum, Pair, PartRecord, Upload};
 
 /// Begins a multipart upload.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -22,7 +22,7 @@ pub struct PutPart {
     pub number: u32,
     /// The part, with all its extents; its `seq` is set by `apply`.
     #[prost(message, required, tag = "3")]
-    pub part: Part,
+    pub part: PartRecord,
 }
 
 /// Makes a version of an upload's parts.

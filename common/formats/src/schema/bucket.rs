@@ -171,7 +171,7 @@ pub fn row(name: &str) -> Vec<u8> {
 /// Returns the row key of `bucket`'s mirror.
 #[must_use]
 pub fn mirror_row(bucket: BucketId) -> Vec<u8> {
-    key::numbered(Family::Mirror, bucket.0)
+    key::number_key(Family::Mirror, bucket.0)
 }
 
 /// Returns the bucket in the row key of a mirror.
@@ -179,7 +179,7 @@ pub fn mirror_row(bucket: BucketId) -> Vec<u8> {
 /// # Errors
 /// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn mirror_key_of(row: &[u8]) -> Result<BucketId, BadKey> {
-    key::number_of(Family::Mirror, row).map(BucketId)
+    key::parse_number_key(Family::Mirror, row).map(BucketId)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 /// Cached metadata of an origin's object.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Copy {
+pub struct CopyRecord {
     /// The object as its origin describes it, under a body id of this node. A small object without extents
     /// has no cached data.
     #[prost(message, required, tag = "1")]
@@ -65,7 +65,7 @@ pub struct BlockName {
 /// Returns the row key of a copy.
 #[must_use]
 pub fn row(bucket: BucketId, key: &[u8]) -> Vec<u8> {
-    key::named(Family::Copy, bucket, key).finish()
+    key::named_key(Family::Copy, bucket, key).finish()
 }
 
 /// Returns the smallest row key of an object key that begins with `prefix` or sorts after it.
@@ -94,13 +94,13 @@ pub fn key_of(row: &[u8]) -> Result<(BucketId, Cow<'_, [u8]>), BadKey> {
 /// Returns the row key of block `number` of a body; the row's value is an [`ExtentPage`].
 #[must_use]
 pub fn block_row(body: BodyId, number: u64) -> Vec<u8> {
-    key::of_body(Family::CopyBlock, body).u64(number).finish()
+    key::body_key(Family::CopyBlock, body).u64(number).finish()
 }
 
 /// Returns the range of row keys of all blocks of a body: the first key and the exclusive end.
 #[must_use]
 pub fn block_rows(body: BodyId) -> (Vec<u8>, Vec<u8>) {
-    let first = key::of_body(Family::CopyBlock, body).finish();
+    let first = key::body_key(Family::CopyBlock, body).finish();
     (first.clone(), key::after_prefix(first))
 }
 
@@ -118,22 +118,22 @@ pub fn block_of(row: &[u8]) -> Result<(BodyId, u64), BadKey> {
 /// Returns the row key of a segment.
 #[must_use]
 pub fn segment_row(segment: SegmentId) -> Vec<u8> {
-    key::numbered(Family::CopySegment, segment.0)
+    key::number_key(Family::CopySegment, segment.0)
 }
 
 /// Returns the row key of the block name of `id`.
 #[must_use]
 pub fn name_row(id: u64) -> Vec<u8> {
-    key::numbered(Family::CopyName, id)
+    key::number_key(Family::CopyName, id)
 }
 
 /// Value of a block's row.
-pub type Block = ExtentPage;
+pub type CopyBlockRecord = ExtentPage;
 
 #[cfg(test)]
 mod tests {
     use super::{
-        BlockName, Copy, CopySegment, block_of, block_row, block_rows, key_of, row, row_from, rows_end,
+        BlockName, CopyRecord, CopySegment, block_of, block_row, block_rows, key_of, row, row_from, rows_end,
     };
     use crate::schema::{ObjectVersion, golden};
     use mlgw_common::{BodyId, BucketId};
@@ -163,9 +163,9 @@ mod tests {
     #[test]
     fn the_records_have_these_bytes() {
         let object = ObjectVersion { size: 5, etag: "e".into(), ..ObjectVersion::default() };
-        let copy = Copy { object, validated_ms: 1000, with_checksums: true, read_ms: 0 };
+        let copy = CopyRecord { object, validated_ms: 1000, with_checksums: true, read_ms: 0 };
         golden::check(&copy, include_str!("golden/copy.hex"));
-        golden::check(&Copy { read_ms: 2000, ..copy }, include_str!("golden/copy_read.hex"));
+        golden::check(&CopyRecord { read_ms: 2000, ..copy }, include_str!("golden/copy_read.hex"));
         let segment = CopySegment { id: 7, generation: 9, length: 300, live_bytes: None };
         golden::check(&segment, include_str!("golden/copy_segment.hex"));
         let counted = CopySegment { live_bytes: Some(200), ..segment };

@@ -22,7 +22,7 @@ pub struct Dataset {
     pub slices: Vec<String>,
     /// Sources from which a sync imports.
     #[prost(message, repeated, tag = "4")]
-    pub sources: Vec<Source>,
+    pub sources: Vec<ImportSource>,
     /// Creation time, milliseconds since the epoch.
     #[prost(int64, tag = "5")]
     pub created_ms: i64,
@@ -40,12 +40,12 @@ pub struct Dataset {
     pub schedules: Vec<Schedule>,
     /// Size of the dataset when a job last visited all of it.
     #[prost(message, optional, tag = "10")]
-    pub found: Option<Found>,
+    pub found: Option<DatasetSize>,
 }
 
 /// A bucket of an upstream, or a part of it, that a sync imports.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
-pub struct Source {
+pub struct ImportSource {
     /// The upstream's name in the configuration.
     #[prost(string, tag = "1")]
     pub upstream: String,
@@ -76,7 +76,7 @@ pub struct Schedule {
 
 /// Size of a dataset at one time.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
-pub struct Found {
+pub struct DatasetSize {
     /// Number of objects.
     #[prost(uint64, tag = "1")]
     pub objects: u64,
@@ -96,7 +96,7 @@ pub fn row(name: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Dataset, Found, Schedule, Source, row};
+    use super::{Dataset, DatasetSize, ImportSource, Schedule, row};
     use crate::schema::{JobParams, golden};
     use proptest::{prop_assert_eq, proptest};
 
@@ -115,13 +115,13 @@ mod tests {
             name: "d".into(),
             bucket: "data".into(),
             slices: vec!["p/".into()],
-            sources: vec![Source { upstream: "u".into(), prefix: "x/".into(), into: "p/".into() }],
+            sources: vec![ImportSource { upstream: "u".into(), prefix: "x/".into(), into: "p/".into() }],
             created_ms: 1_700_000_000_123,
             revision: 2,
             active_job: 3,
             pin_bytes_max: Some(4),
             schedules: vec![Schedule { kind: 1, cron: "@daily".into(), params, after_ms: 1000 }],
-            found: Some(Found { objects: 6, bytes: 7, at_ms: 2000 }),
+            found: Some(DatasetSize { objects: 6, bytes: 7, at_ms: 2000 }),
         };
         golden::check(&dataset, include_str!("golden/dataset.hex"));
     }

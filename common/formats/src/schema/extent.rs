@@ -103,13 +103,13 @@ pub struct PartRange {
 /// Returns the row key of the page of `body` that begins at byte `first`.
 #[must_use]
 pub fn row(body: BodyId, first: u64) -> Vec<u8> {
-    key::of_body(Family::Extent, body).u64(first).finish()
+    key::body_key(Family::Extent, body).u64(first).finish()
 }
 
 /// Returns the end of a body's row keys, exclusive.
 #[must_use]
 pub fn rows_end(body: BodyId) -> Vec<u8> {
-    key::after_prefix(key::of_body(Family::Extent, body).finish())
+    key::after_prefix(key::body_key(Family::Extent, body).finish())
 }
 
 /// Returns the body and the first byte in a row key.

@@ -267,7 +267,7 @@ pub struct Retention {
 /// Returns the row key of `key`'s current version.
 #[must_use]
 pub fn row(bucket: BucketId, key: &[u8]) -> Vec<u8> {
-    key::named(Family::Object, bucket, key).finish()
+    key::named_key(Family::Object, bucket, key).finish()
 }
 
 /// Returns the smallest row key of an object key that begins with `prefix` or sorts after it.

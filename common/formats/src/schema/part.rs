@@ -14,7 +14,7 @@ pub const PART_INLINE_EXTENTS_MAX: usize = 8;
 
 /// A part of an upload, or of the completed object.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Part {
+pub struct PartRecord {
     /// Sequence number of the write in its group, which distinguishes a part from its replacement. Set by
     /// `apply`.
     #[prost(uint64, tag = "1")]
@@ -39,7 +39,7 @@ pub struct Part {
     pub paged_extents: u32,
 }
 
-impl Part {
+impl PartRecord {
     /// Returns the part's sequence number, which distinguishes it from its replacement.
     #[must_use]
     pub const fn order(&self) -> Seq {
@@ -56,19 +56,19 @@ impl Part {
 /// Returns the row key of a part.
 #[must_use]
 pub fn row(body: BodyId, number: PartNumber) -> Vec<u8> {
-    key::of_body(Family::Part, body).u16(number.get()).finish()
+    key::body_key(Family::Part, body).u16(number.get()).finish()
 }
 
 /// Returns the smallest row key of a part with a larger number than `number`.
 #[must_use]
 pub fn row_after(body: BodyId, number: u16) -> Vec<u8> {
-    key::after_prefix(key::of_body(Family::Part, body).u16(number).finish())
+    key::after_prefix(key::body_key(Family::Part, body).u16(number).finish())
 }
 
 /// Returns the start of the row keys of a body's parts.
 #[must_use]
 pub fn rows_start(body: BodyId) -> Vec<u8> {
-    key::of_body(Family::Part, body).finish()
+    key::body_key(Family::Part, body).finish()
 }
 
 /// Returns the end of the row keys of a body's parts, exclusive.
@@ -92,13 +92,13 @@ pub fn key_of(row: &[u8]) -> Result<(BodyId, PartNumber), BadKey> {
 /// Returns the row key of the page of a part's extents that begins at byte `first` of the part.
 #[must_use]
 pub fn page_row(body: BodyId, number: PartNumber, first: u64) -> Vec<u8> {
-    key::of_body(Family::PartExtent, body).u16(number.get()).u64(first).finish()
+    key::body_key(Family::PartExtent, body).u16(number.get()).u64(first).finish()
 }
 
 /// Returns the end of the row keys of a part's pages, exclusive.
 #[must_use]
 pub fn pages_end(body: BodyId, number: PartNumber) -> Vec<u8> {
-    key::after_prefix(key::of_body(Family::PartExtent, body).u16(number.get()).finish())
+    key::after_prefix(key::body_key(Family::PartExtent, body).u16(number.get()).finish())
 }
 
 /// Returns body, part number and first byte in the row key of a page.
@@ -116,7 +116,7 @@ pub fn page_key_of(row: &[u8]) -> Result<(BodyId, PartNumber, u64), BadKey> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Part, key_of, page_key_of, page_row, pages_end, row, row_after, rows_end, rows_start};
+    use super::{PartRecord, key_of, page_key_of, page_row, pages_end, row, row_after, rows_end, rows_start};
     use crate::schema::{Checksum, extent, golden};
     use mlgw_common::{BodyId, PartNumber};
     use proptest::{prop_assert, prop_assert_eq, proptest};
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_record_has_these_bytes() {
-        let part = Part {
+        let part = PartRecord {
             seq: 4097,
             size: 300,
             etag: "9a".into(),

@@ -4,7 +4,7 @@
 //! The newest version runs. A version that changes no file, such as a roll-back or a freeze, refers to the
 //! version that introduced its files. Files are deleted when no recent version refers to them.
 
-use crate::key::{Family, numbered};
+use crate::key::{Family, number_key};
 
 /// A version of the running policy.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
@@ -107,13 +107,13 @@ pub struct PolicyFile {
 /// Returns the row key of the version `number`.
 #[must_use]
 pub fn row(number: u64) -> Vec<u8> {
-    numbered(Family::Policy, number)
+    number_key(Family::Policy, number)
 }
 
 /// Returns the row key of the files that the version `number` introduced.
 #[must_use]
 pub fn files_row(number: u64) -> Vec<u8> {
-    numbered(Family::PolicyFiles, number)
+    number_key(Family::PolicyFiles, number)
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub struct Excess {
 impl Quota {
     /// Returns `None` for a quota without limits, otherwise the quota.
     #[must_use]
-    pub fn some(self) -> Option<Self> {
+    pub fn non_empty(self) -> Option<Self> {
         (self != Self::default()).then_some(self)
     }
 
@@ -62,7 +62,8 @@ impl Quota {
     #[must_use]
     pub fn excess(&self, before: &BucketUsage, after: &BucketUsage) -> Option<Excess> {
         [Measure::Bytes, Measure::Objects].into_iter().find_map(|measure| {
-            let (limit, used, then) = (self.limit(measure)?, measure.of(before), measure.of(after));
+            let (limit, used, then) =
+                (self.limit(measure)?, measure.amount_in(before), measure.amount_in(after));
             (then > used && then > limit).then_some(Excess { measure, limit, used })
         })
     }
@@ -71,7 +72,7 @@ impl Quota {
 impl Measure {
     /// Returns the current amount of this quantity.
     #[must_use]
-    pub const fn of(self, usage: &BucketUsage) -> u64 {
+    pub const fn amount_in(self, usage: &BucketUsage) -> u64 {
         match self {
             Self::Bytes => usage.bytes.saturating_add(usage.upload_bytes),
             Self::Objects => usage.versions,
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!(Quota::default().excess(&before, &usage(u64::MAX, u64::MAX, u64::MAX)), None);
         let nothing = Quota { bytes: Some(0), objects: None };
         assert_eq!(nothing.excess(&usage(0, 0, 0), &usage(1, 0, 0)), None, "an empty object has no bytes");
-        assert_eq!((nothing.some(), Quota::default().some()), (Some(nothing), None));
+        assert_eq!((nothing.non_empty(), Quota::default().non_empty()), (Some(nothing), None));
     }
 
     #[test]

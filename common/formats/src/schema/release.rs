@@ -30,7 +30,7 @@ pub enum ReleaseScope {
 /// Returns the row key of a queued body.
 #[must_use]
 pub fn row(body: BodyId) -> Vec<u8> {
-    key::numbered(Family::Release, body.0)
+    key::number_key(Family::Release, body.0)
 }
 
 /// Returns the body in a row key.
@@ -38,7 +38,7 @@ pub fn row(body: BodyId) -> Vec<u8> {
 /// # Errors
 /// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<BodyId, BadKey> {
-    key::number_of(Family::Release, row).map(BodyId)
+    key::parse_number_key(Family::Release, row).map(BodyId)
 }
 
 #[cfg(test)]

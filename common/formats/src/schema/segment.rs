@@ -142,7 +142,7 @@ const _: () = assert!(size_of::<(SegmentId, SegmentSummary)>() <= 64);
 /// Returns the row key of a segment.
 #[must_use]
 pub fn row(segment: SegmentId) -> Vec<u8> {
-    key::numbered(Family::Segment, segment.0)
+    key::number_key(Family::Segment, segment.0)
 }
 
 /// Returns the segment in a row key.
@@ -150,7 +150,7 @@ pub fn row(segment: SegmentId) -> Vec<u8> {
 /// # Errors
 /// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn key_of(row: &[u8]) -> Result<SegmentId, BadKey> {
-    key::number_of(Family::Segment, row).map(SegmentId)
+    key::parse_number_key(Family::Segment, row).map(SegmentId)
 }
 
 #[cfg(test)]

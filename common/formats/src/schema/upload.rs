@@ -75,7 +75,7 @@ impl Upload {
 /// Returns the row key of an upload.
 #[must_use]
 pub fn row(bucket: BucketId, key: &[u8], body: BodyId) -> Vec<u8> {
-    key::named(Family::Upload, bucket, key).u64(body.0).finish()
+    key::named_key(Family::Upload, bucket, key).u64(body.0).finish()
 }
 
 /// Returns the smallest row key of an upload whose object key begins with `prefix` or sorts after it.
@@ -87,7 +87,7 @@ pub fn row_from(bucket: BucketId, prefix: &[u8]) -> Vec<u8> {
 /// Returns the smallest row key after all uploads of `key`.
 #[must_use]
 pub fn row_after_key(bucket: BucketId, key: &[u8]) -> Vec<u8> {
-    key::after_prefix(key::named(Family::Upload, bucket, key).finish())
+    key::after_prefix(key::named_key(Family::Upload, bucket, key).finish())
 }
 
 /// Returns the end of a bucket's row keys, exclusive.

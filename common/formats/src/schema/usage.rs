@@ -82,13 +82,13 @@ impl SegmentUsage {
 /// Returns the row key of a bucket's counters.
 #[must_use]
 pub fn bucket_row(bucket: BucketId) -> Vec<u8> {
-    key::numbered(Family::BucketUsage, bucket.0)
+    key::number_key(Family::BucketUsage, bucket.0)
 }
 
 /// Returns the row key of a segment's counters.
 #[must_use]
 pub fn segment_row(segment: SegmentId) -> Vec<u8> {
-    key::numbered(Family::SegmentUsage, segment.0)
+    key::number_key(Family::SegmentUsage, segment.0)
 }
 
 /// Returns the segment in a row key.
@@ -96,7 +96,7 @@ pub fn segment_row(segment: SegmentId) -> Vec<u8> {
 /// # Errors
 /// Returns [`BadKey`] if `row` is not a key of this family.
 pub fn segment_key_of(row: &[u8]) -> Result<SegmentId, BadKey> {
-    key::number_of(Family::SegmentUsage, row).map(SegmentId)
+    key::parse_number_key(Family::SegmentUsage, row).map(SegmentId)
 }
 
 #[cfg(test)]

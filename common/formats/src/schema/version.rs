@@ -10,7 +10,7 @@ use std::borrow::Cow;
 /// Returns the row key of `key`'s version `seq`.
 #[must_use]
 pub fn row(bucket: BucketId, key: &[u8], seq: Seq) -> Vec<u8> {
-    key::named(Family::Version, bucket, key).u64(!seq.0).finish()
+    key::named_key(Family::Version, bucket, key).u64(!seq.0).finish()
 }
 
 /// Returns the bucket, the object key and the sequence number in a row key.

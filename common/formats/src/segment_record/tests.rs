@@ -4,14 +4,15 @@ use super::*;
 use mlgw_common::ids::{Generation, SegmentStamp};
 use proptest::prelude::*;
 
-const HERE: Place = Place { segment: SegmentId(7), seed: SegmentSeed::unstamped(Generation(1)), offset: 64 };
+const HERE: RecordAddress =
+    RecordAddress { segment: SegmentId(7), seed: SegmentSeed::unstamped(Generation(1)), offset: 64 };
 
 const GOLDEN: &str = "0cc9f15f6d6c67430101000013000000030000000a0000000a000000020000000000000009000000000000\
                       0000001000000000000068e5cf8b010000747261696e2f73686172642d3030302e746172a11b18f5\
                       30313233343536373839";
 
-fn owner() -> Owner {
-    Owner {
+fn owner() -> RecordOwner {
+    RecordOwner {
         bucket: BucketId(2),
         key: ObjectKey::new("train/shard-000.tar").unwrap(),
         body: BodyId(9),
@@ -38,14 +39,14 @@ fn packed(lengths: [u32; 2]) -> Payload {
     }
 }
 
-fn record_of(place: Place, owner: &Owner, payload: &Payload) -> Vec<u8> {
+fn record_of(place: RecordAddress, owner: &RecordOwner, payload: &Payload) -> Vec<u8> {
     let mut out = Vec::new();
     encode_head(place, owner, payload, None, &mut out);
     out.extend_from_slice(&payload.stored);
     out
 }
 
-fn record(place: Place, owner: &Owner, payload: &[u8]) -> Vec<u8> {
+fn record(place: RecordAddress, owner: &RecordOwner, payload: &[u8]) -> Vec<u8> {
     record_of(place, owner, &raw(payload))
 }
 
@@ -58,8 +59,8 @@ fn signed(mut bytes: Vec<u8>, payload: &Payload) -> Vec<u8> {
 }
 
 /// Decodes a whole record. Returns the payload if everything verifies.
-fn verified(place: Place, bytes: &[u8]) -> Option<Vec<u8>> {
-    let head = Head::decode(place, bytes).ok()?;
+fn verified(place: RecordAddress, bytes: &[u8]) -> Option<Vec<u8>> {
+    let head = RecordHead::decode(place, bytes).ok()?;
     let payload = bytes.get(head.head_bytes..head.head_bytes + head.stored_bytes)?;
     head.bad_block(payload).is_none().then(|| payload.to_vec())
 }
@@ -80,11 +81,11 @@ fn a_record_verifies_only_where_it_was_written() {
     let bytes = record(HERE, &owner(), &[1; 70_000]);
     assert!(verified(HERE, &bytes).is_some());
     for elsewhere in [
-        Place { segment: SegmentId(8), ..HERE },
-        Place { seed: SegmentSeed::unstamped(Generation(2)), ..HERE },
-        Place { offset: 128, ..HERE },
+        RecordAddress { segment: SegmentId(8), ..HERE },
+        RecordAddress { seed: SegmentSeed::unstamped(Generation(2)), ..HERE },
+        RecordAddress { offset: 128, ..HERE },
     ] {
-        assert_eq!(Head::decode(elsewhere, &bytes), Err(RecordFault::Crc));
+        assert_eq!(RecordHead::decode(elsewhere, &bytes), Err(RecordFault::Crc));
     }
 }
 
@@ -93,7 +94,7 @@ fn an_unknown_encoding_is_reported_by_number() {
     let mut bytes = record(HERE, &owner(), &[1; 100]);
     bytes[10] = 2;
     let bytes = signed(bytes, &raw(&[1; 100]));
-    assert_eq!(Head::decode(HERE, &bytes), Err(RecordFault::Encoding(2)));
+    assert_eq!(RecordHead::decode(HERE, &bytes), Err(RecordFault::Encoding(2)));
     assert!(RecordFault::Encoding(2).to_string().contains("encoding 2 is none that this program reads"));
 }
 
@@ -102,11 +103,11 @@ fn blocks_of_a_compressed_record_are_found_by_their_stored_lengths() {
     let payload = packed([5, 3]);
     let bytes = record_of(HERE, &owner(), &payload);
     assert_eq!(mlgw_common::hex::text(&bytes), GOLDEN_PACKED);
-    let head = Head::decode(HERE, &bytes).unwrap();
+    let head = RecordHead::decode(HERE, &bytes).unwrap();
     assert_eq!((head.encoding, head.stored_bytes, head.logical_bytes), (Encoding::Zstd, 8, 70_000));
     assert_eq!((head.blocks(), head.block(0), head.block(1)), (2, 0..5, 5..8));
     assert_eq!(verified(HERE, &bytes), Some(payload.stored.to_vec()));
-    assert_eq!(Payload::of(&head, payload.stored.clone()), payload, "what is moved is what it was");
+    assert_eq!(Payload::from_record(&head, payload.stored.clone()), payload, "what is moved is what it was");
 }
 
 #[test]
@@ -119,16 +120,16 @@ fn inconsistent_lengths_are_rejected() {
         let mut bytes = record_of(HERE, &owner(), &good);
         let at = HEAD_FIXED_BYTES + owner().key.as_bytes().len();
         bytes[at..at + 8].copy_from_slice(&lying.extra);
-        assert_eq!(Head::decode(HERE, &signed(bytes, &lying)), Err(RecordFault::Length), "{lengths:?}");
+        assert_eq!(RecordHead::decode(HERE, &signed(bytes, &lying)), Err(RecordFault::Length), "{lengths:?}");
     }
     for logical in [0u32, 65_536, 65_537 + 65_536, u32::MAX] {
         let mut bytes = record_of(HERE, &owner(), &good);
         bytes[24..28].copy_from_slice(&logical.to_le_bytes());
-        assert!(Head::decode(HERE, &signed(bytes, &good)).is_err(), "{logical}");
+        assert!(RecordHead::decode(HERE, &signed(bytes, &good)).is_err(), "{logical}");
     }
     let mut bytes = record(HERE, &owner(), &[1; 100]);
     bytes[10] = 1;
-    assert_eq!(Head::decode(HERE, &signed(bytes, &raw(&[1; 100]))), Err(RecordFault::Length));
+    assert_eq!(RecordHead::decode(HERE, &signed(bytes, &raw(&[1; 100]))), Err(RecordFault::Length));
 }
 
 proptest! {
@@ -139,14 +140,14 @@ proptest! {
         length in 1usize..200_000, fill: u8,
     ) {
         let seed = SegmentSeed { generation: Generation(generation), stamp: SegmentStamp(stamp) };
-        let place = Place { segment: SegmentId(segment), seed, offset };
-        let owner = Owner {
+        let place = RecordAddress { segment: SegmentId(segment), seed, offset };
+        let owner = RecordOwner {
             bucket: BucketId(bucket), key: ObjectKey::new(&key).unwrap(), body: BodyId(body),
             part: PartNumber::new(part), offset: body_offset, written: Timestamp(written),
         };
         let payload = vec![fill; length];
         let bytes = record(place, &owner, &payload);
-        let head = Head::decode(place, &bytes).unwrap();
+        let head = RecordHead::decode(place, &bytes).unwrap();
         prop_assert_eq!(head.head_bytes, head_bytes(key.len(), &raw(&payload)));
         prop_assert_eq!(peek_lengths(&bytes), Ok((head.head_bytes, length)));
         prop_assert_eq!((head.bucket, head.body, head.part), (owner.bucket, owner.body, owner.part));

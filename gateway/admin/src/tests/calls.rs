@@ -1,35 +1,35 @@
 //! Calls over a real catalogue and hot tier, signed as the command line signs them.
 
-use crate::{Admin, Served, router};
+use crate::{Admin, ServedRoutes, router};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
-use mlgw_api::{NewKey, Role};
+use mlgw_api::{AccessKeyRole, NewKey};
 use mlgw_background::access_plans::AccessPlans;
 use mlgw_background::access_traces::AccessTraces;
 use mlgw_background::jobs::Jobs;
 use mlgw_background::stored_objects::StoredObjects;
-use mlgw_cache::policy::Keeper;
-use mlgw_cache::writeback::{Means, WriteBack};
-use mlgw_cli::client::{Target, signed};
+use mlgw_cache::policy_driver::PolicyDriver;
+use mlgw_cache::writeback::{WriteBack, WriteBackParts};
+use mlgw_cli::client::{ServerTarget, signed};
 use mlgw_common::Secret;
 use mlgw_common::histogram::Durations;
 use mlgw_common::{Clock, Lineage, SegmentId, SystemClock};
-use mlgw_config::{Loaded, Machine, Sources};
+use mlgw_config::{ConfigSources, LoadedConfig, MachineSizes};
 use mlgw_credentials::{Keyring, Sealer};
-use mlgw_formats::decision_entry::{Decided, What};
-use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
+use mlgw_formats::decision_entry::{DecisionSubject, PlacementDecision};
+use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
-use mlgw_policy_runtime::{self, Policies, Watched};
+use mlgw_policy_runtime::{self, Policies, WatchedPolicyFiles};
 use mlgw_segments::decisions::Decisions;
 use mlgw_segments::hot::{HotOptions, HotTier};
 use mlgw_segments::hot::{Scrub, ScrubOptions, SegmentDirs};
 use mlgw_segments::memory::MemoryTier;
 use mlgw_segments::tiers::Tiers;
-use mlgw_telemetry::Metrics;
-use mlgw_telemetry::audit::{AuditLog, Line};
-use mlgw_telemetry::recent::{Recent, Sample};
+use mlgw_telemetry::GatewayMetrics;
+use mlgw_telemetry::audit::{AuditLine, AuditLog};
+use mlgw_telemetry::recent::{CounterSnapshot, RecentCounters};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -46,28 +46,33 @@ fn scrub_options(dir: &std::path::Path, clock: Arc<dyn Clock>) -> ScrubOptions {
         segments: SegmentDirs::new(dir.join("segments"), vec![]),
         state: dir.join("scrub.json"),
         bytes_per_second: 0,
-        walk_every: std::time::Duration::from_secs(60),
+        search_interval: std::time::Duration::from_secs(60),
         clock,
         proofs: None,
     }
+}
+
+async fn open_storage(dir: &std::path::Path, clock: &Arc<dyn Clock>) -> (Catalogue, HotTier) {
+    let options = CatalogueOptions::new(dir.join("catalogue"), clock.clone());
+    let catalogue = Catalogue::open(options).await.unwrap();
+    let options = HotOptions::new(dir.join("segments"), 1 << 30, clock.clone());
+    let hot = HotTier::open(options, catalogue.clone()).await.unwrap();
+    (catalogue, hot)
 }
 
 impl Api {
     pub(super) async fn open() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let options = CatalogueOptions::new(dir.path().join("catalogue"), clock.clone());
-        let catalogue = Catalogue::open(options).await.unwrap();
-        let options = HotOptions::new(dir.path().join("segments"), 1 << 30, clock.clone());
-        let hot = HotTier::open(options, catalogue.clone()).await.unwrap();
+        let (catalogue, hot) = open_storage(dir.path(), &clock).await;
         let scrub = scrub_options(dir.path(), clock.clone());
         let scrub = Arc::new(Scrub::start(scrub, catalogue.clone(), hot.clone()).unwrap());
         let sealer = Sealer::open(dir.path(), true).unwrap();
         let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();
-        let loaded = Loaded::load(&Sources::default()).unwrap();
-        let metrics = Arc::new(Metrics::new(0));
+        let loaded = LoadedConfig::load(&ConfigSources::default()).unwrap();
+        let metrics = Arc::new(GatewayMetrics::new(0));
         let tiers = Tiers::new(MemoryTier::new(1 << 20), hot);
-        let bound = mlgw_cache::bound::Bound::default();
+        let bound = mlgw_cache::remote_backed::RemoteBackedBuckets::default();
         let decisions = Decisions::new(clock.clone());
         let jobs = {
             let (decisions, clock) = (decisions.clone(), clock.clone());
@@ -77,42 +82,43 @@ impl Api {
         let policies = Policies::open(
             catalogue.clone(),
             clock.clone(),
-            mlgw_policy_runtime::Place::default(),
-            Watched::default(),
+            mlgw_policy_runtime::ServerProfile::default(),
+            WatchedPolicyFiles::default(),
         );
         let policies = policies.await.unwrap();
-        let means = Means {
+        let means = WriteBackParts {
             catalogue: catalogue.clone(),
-            bound: bound.clone(),
+            remote_backed: bound.clone(),
             clock: clock.clone(),
             bytes_max: 1 << 20,
             budgets: std::collections::HashMap::new(),
         };
-        let program = Arc::new(mlgw_policies::language::Program::built_in().unwrap());
-        let keeper = Keeper::new(1 << 16, program, &*clock);
+        let program = Arc::new(mlgw_policies::language::Program::compile_built_in().unwrap());
+        let policy_driver = PolicyDriver::new(1 << 16, program, &*clock);
         let admin = Admin {
-            stored: StoredObjects { catalogue, tiers, bound },
+            stored: StoredObjects { catalogue, tiers, remote_backed: bound },
             jobs,
             policies,
             compressor: Arc::default(),
             writeback: WriteBack::open(means).unwrap().0,
             upstreams: mlgw_segments::hot::Upstreams::default(),
-            traces: AccessTraces::new(dir.path(), keeper.clone(), clock.clone()),
-            plans: AccessPlans::open(dir.path(), Lineage::default(), keeper.clone(), clock.clone()).unwrap(),
+            traces: AccessTraces::new(dir.path(), policy_driver.clone(), clock.clone()),
+            plans: AccessPlans::open(dir.path(), Lineage::default(), policy_driver.clone(), clock.clone())
+                .unwrap(),
             policy_plans: crate::PolicyPlans::default(),
-            standing: Arc::new(
-                mlgw_background::reconciler::Standing::open(dir.path(), Lineage::default()).unwrap(),
+            retention: Arc::new(
+                mlgw_background::reconciler::RetentionState::open(dir.path(), Lineage::default()).unwrap(),
             ),
-            keeper,
+            policy_driver,
             decisions,
             keyring,
-            recent: Recent::new(Sample::take(&metrics, Durations::default())),
+            recent: RecentCounters::new(CounterSnapshot::take(&metrics, Durations::default())),
             metrics,
             audit: Arc::new(audit),
             started: clock.now(),
             clock,
             loaded: ArcSwap::from_pointee(loaded),
-            machine: Machine { memory_bytes: 1 << 30, disk_bytes: Some(1 << 30) },
+            machine: MachineSizes { memory_bytes: 1 << 30, disk_bytes: Some(1 << 30) },
             connections_max: 10_000,
             node: "n".into(),
             endpoint: "http://127.0.0.1:9000".into(),
@@ -125,9 +131,9 @@ impl Api {
         Self { admin: Arc::new(admin), dir }
     }
 
-    fn local(&self) -> Target {
+    fn local(&self) -> ServerTarget {
         let local = self.admin.keyring.local();
-        Target {
+        ServerTarget {
             endpoint: "http://127.0.0.1:9001".into(),
             access_key: local.principal.access_key.clone(),
             secret: local.secret.clone(),
@@ -135,13 +141,19 @@ impl Api {
     }
 
     async fn send(&self, request: http::Request<axum::body::Body>) -> (StatusCode, Value) {
-        let answer = router(&self.admin, Served::All).oneshot(request).await.unwrap();
+        let answer = router(&self.admin, ServedRoutes::All).oneshot(request).await.unwrap();
         let status = answer.status();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice(&body).unwrap_or_else(|_| json!(String::from_utf8_lossy(&body))))
     }
 
-    async fn call_as(&self, who: &Target, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+    async fn call_as(
+        &self,
+        who: &ServerTarget,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
         let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
         let url = format!("{}{path}", who.endpoint);
         let request = signed(who, self.admin.clock.now(), method, &url, body).unwrap();
@@ -160,7 +172,7 @@ impl Api {
         self.dir.path()
     }
 
-    pub(super) fn audit(&self) -> Vec<Line> {
+    pub(super) fn audit(&self) -> Vec<AuditLine> {
         let text = std::fs::read_to_string(self.dir.path().join("audit/audit.log")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -190,14 +202,14 @@ async fn keys_are_managed_and_every_change_leaves_one_line_without_secrets() {
     assert_eq!(api.call(Method::DELETE, &path, Value::Null).await.0, StatusCode::NOT_FOUND);
 
     let lines = api.audit();
-    let told: Vec<_> = lines.iter().map(|l| (l.action.as_str(), l.outcome == "done")).collect();
+    let outcomes: Vec<_> = lines.iter().map(|l| (l.action.as_str(), l.outcome == "done")).collect();
     let expected = [
         ("access.key.create", true),
         ("access.key.update", true),
         ("access.key.delete", true),
         ("access.key.delete", false),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(outcomes, expected);
     assert!(lines.iter().all(|line| line.resource == key && line.who == api.local().access_key));
     assert_eq!((&lines[1].before["disabled"], &lines[1].after["disabled"]), (&json!(false), &json!(true)));
     let text = serde_json::to_string(&lines).unwrap();
@@ -230,12 +242,16 @@ async fn quotas_are_set_shown_and_audited() {
     let api = Api::open().await;
     api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
     let path = "/v1/buckets/data/quota";
-    let (status, told) = api.call(Method::PATCH, path, json!({"bytes": "1KiB", "objects": "5"})).await;
-    assert_eq!((status, &told["quota"]), (StatusCode::OK, &json!({"bytes": 1024, "objects": 5})), "{told}");
-    let (_, told) = api.call(Method::PATCH, path, json!({"bytes": "none"})).await;
-    assert_eq!(told["quota"], json!({"bytes": null, "objects": 5}));
-    assert_eq!(told["used"], json!({"bytes": 0, "objects": 0}));
-    assert_eq!(api.call(Method::GET, "/v1/buckets/data", Value::Null).await.1, told);
+    let (status, response) = api.call(Method::PATCH, path, json!({"bytes": "1KiB", "objects": "5"})).await;
+    assert_eq!(
+        (status, &response["quota"]),
+        (StatusCode::OK, &json!({"bytes": 1024, "objects": 5})),
+        "{response}"
+    );
+    let (_, response) = api.call(Method::PATCH, path, json!({"bytes": "none"})).await;
+    assert_eq!(response["quota"], json!({"bytes": null, "objects": 5}));
+    assert_eq!(response["used"], json!({"bytes": 0, "objects": 0}));
+    assert_eq!(api.call(Method::GET, "/v1/buckets/data", Value::Null).await.1, response);
     for (path, body, status) in [
         (path, json!({"bytes": "many"}), StatusCode::BAD_REQUEST),
         (path, json!({"objects": "-1"}), StatusCode::BAD_REQUEST),
@@ -258,10 +274,10 @@ async fn quotas_are_set_shown_and_audited() {
     assert_eq!((status, &made["key"]["quota"]), (StatusCode::CREATED, &limits(Some(2048), None)));
     let path = "/v1/access/keys/tenant";
     let change = json!({"disabled": true, "quota": {"objects": "7"}});
-    let (_, told) = api.call(Method::PATCH, path, change).await;
-    assert_eq!((&told["quota"], &told["disabled"]), (&limits(Some(2048), Some(7)), &json!(true)));
-    let (_, told) = api.call(Method::PATCH, path, json!({"disabled": false})).await;
-    assert_eq!(told["quota"], limits(Some(2048), Some(7)), "what is not given stays");
+    let (_, response) = api.call(Method::PATCH, path, change).await;
+    assert_eq!((&response["quota"], &response["disabled"]), (&limits(Some(2048), Some(7)), &json!(true)));
+    let (_, response) = api.call(Method::PATCH, path, json!({"disabled": false})).await;
+    assert_eq!(response["quota"], limits(Some(2048), Some(7)), "what is not given stays");
     let (status, _) = api.call(Method::PATCH, path, json!({"quota": {"bytes": "x"}})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     let root = api.admin.keyring.root().principal.access_key.clone();
@@ -313,20 +329,21 @@ async fn decisions_are_listed_and_filtered() {
     let api = Api::open().await;
     api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
     let bucket = api.admin.stored.catalogue.bucket("data").unwrap().bucket_id();
-    let decided = |kind, what, outcome| Decided {
+    let decided = |kind, subject, outcome| PlacementDecision {
         kind,
-        what,
-        from: Place::Hot,
-        to: Place::Cold,
+        subject,
+        from: DecisionPlace::Hot,
+        to: DecisionPlace::Cold,
         bytes: 5,
-        why: Reason::Watermark.into(),
+        cause: DecisionReason::Watermark.into(),
         outcome,
     };
     let log = &api.admin.decisions;
-    log.record(&decided(Kind::Spill, What::Segment(SegmentId(3)), Outcome::Done));
-    let failed = decided(Kind::Spill, What::Segment(SegmentId(4)), Outcome::Failed);
+    log.record(&decided(DecisionKind::Spill, DecisionSubject::Segment(SegmentId(3)), DecisionOutcome::Done));
+    let failed =
+        decided(DecisionKind::Spill, DecisionSubject::Segment(SegmentId(4)), DecisionOutcome::Failed);
     log.record_because(&failed, &"the disk");
-    log.record(&decided(Kind::Keep, What::Object(bucket, "a/b"), Outcome::NoRoom));
+    log.record(&decided(DecisionKind::Keep, DecisionSubject::Object(bucket, "a/b"), DecisionOutcome::NoRoom));
     let (status, all) = api.call(Method::GET, "/v1/decisions", Value::Null).await;
     assert_eq!(status, StatusCode::OK, "{all}");
     let all = all["decisions"].as_array().unwrap().clone();
@@ -357,15 +374,15 @@ async fn decisions_are_listed_and_filtered() {
 #[tokio::test]
 async fn only_an_unrestricted_admin_key_is_accepted_and_only_with_the_signed_body() {
     let api = Api::open().await;
-    for role in [Role::Write, Role::Admin] {
+    for role in [AccessKeyRole::Write, AccessKeyRole::Admin] {
         // An admin key restricted by a glob could create an unrestricted one.
         let new = NewKey { role: Some(role), buckets: vec!["b*".into()], ..NewKey::default() };
         let (info, secret) = api.admin.keyring.create(new).await.unwrap();
-        let narrow = Target { access_key: info.access_key, secret, ..api.local() };
+        let narrow = ServerTarget { access_key: info.access_key, secret, ..api.local() };
         let (status, said) = api.call_as(&narrow, Method::GET, "/v1/status", Value::Null).await;
         assert_eq!((status, &said["code"]), (StatusCode::FORBIDDEN, &json!("AccessDenied")), "{role:?}");
     }
-    let wrong = Target { secret: Secret::new("not the secret"), ..api.local() };
+    let wrong = ServerTarget { secret: Secret::new("not the secret"), ..api.local() };
     let (status, said) = api.call_as(&wrong, Method::GET, "/v1/status", Value::Null).await;
     assert_eq!((status, &said["code"]), (StatusCode::FORBIDDEN, &json!("SignatureDoesNotMatch")));
 
@@ -395,8 +412,8 @@ async fn probes_and_metrics_need_no_signature_and_status_reports_the_state() {
     {
         assert!(metrics.as_str().unwrap().contains(name), "{name} is not in\n{metrics}");
     }
-    let (_, told) = api.call(Method::GET, "/v1/status", Value::Null).await;
-    assert_eq!(told["state"], json!("ready"));
+    let (_, response) = api.call(Method::GET, "/v1/status", Value::Null).await;
+    assert_eq!(response["state"], json!("ready"));
     api.admin.ready.store(false, Relaxed);
     assert_eq!(api.send(get("/readyz")).await.0, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(api.send(get("/healthz")).await.0, StatusCode::OK);

@@ -3,13 +3,14 @@
 use crate::openapi::DOCUMENT;
 use crate::{PROBES, ROUTES};
 use mlgw_api::{
-    AtOrigin, BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo,
-    CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionInfo, DecisionList,
-    DirtyInfo, Discarded, ErrorDocument, ExtentInfo, Finding, Health, InTier, JobInfo, JobList, JobRequest,
+    AccessKeyRole, AdminErrorBody, BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage,
+    CheckInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionInfo,
+    DecisionList, DirtyInfo, DiscardResult, ExtentInfo, Health, HealthFinding, JobInfo, JobList, JobRequest,
     KeyChange, KeyInfo, KeyList, MigrateRequest, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewKey,
-    ObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest, Refreshed, ResidencyInfo, Role,
-    ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList,
-    TraceFileInfo, TraceInfo, TraceList, UpstreamInfo, UpstreamList, UsedInfo,
+    ObjectInfo, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest,
+    RefreshResult, ResidencyInfo, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo,
+    TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamInfo, UpstreamList,
+    UsedInfo,
 };
 use mlgw_testing::sample_status;
 use serde::Serialize;
@@ -93,7 +94,7 @@ pub(super) fn assert_schema_of(name: &str, value: &impl Serialize) {
 fn key() -> KeyInfo {
     KeyInfo {
         access_key: "AK".into(),
-        role: Role::Write,
+        role: AccessKeyRole::Write,
         buckets: vec!["b*".into()],
         prefixes: vec![],
         description: String::new(),
@@ -140,11 +141,11 @@ fn objects_match_their_schemas() {
         offset: 1,
     };
     let object = ObjectInfo {
-        tiers: vec![InTier { tier: "hot".into(), bytes: 1, stored_bytes: 1, segments: 1 }],
+        tiers: vec![ObjectTierInfo { tier: "hot".into(), bytes: 1, stored_bytes: 1, segments: 1 }],
         extents: vec![extent],
         ..super::policy::object()
     };
-    let origin = AtOrigin {
+    let origin = OriginObjectInfo {
         upstream: "u".into(),
         key: "k".into(),
         dirty: false,
@@ -183,7 +184,7 @@ fn answers_match_their_schemas() {
     let step = CheckInfo { step: "list".into(), fault: Some("f".into()), missing: None };
     assert_schema_of("CheckInfo", &step);
     assert_schema_of("BucketInfo", &BucketInfo { binding: None, ..bucket() });
-    assert_schema_of("ErrorDocument", &ErrorDocument { code: "c".into(), message: "m".into() });
+    assert_schema_of("ErrorDocument", &AdminErrorBody { code: "c".into(), message: "m".into() });
     assert_schema_of("TierList", &TierList { tiers: vec![TierInfo::default()] });
     let bad = BadRange { part: Some(1), ..BadRange::default() };
     assert_schema_of("TierDetail", &TierDetail { bad: vec![bad], ..TierDetail::default() });
@@ -197,23 +198,24 @@ fn answers_match_their_schemas() {
     assert_schema_of("SettingList", &SettingList { settings: vec![setting] });
     let mut status = sample_status::healthy();
     assert_schema_of("Status", &status);
-    status.findings = vec![Finding { severity: Health::Critical, what: "w".into(), advice: "a".into() }];
+    status.findings =
+        vec![HealthFinding { severity: Health::Critical, what: "w".into(), advice: "a".into() }];
     status.recent.sync_p99_seconds = None;
     assert_schema_of("Status", &status);
 }
 
 #[test]
 fn every_word_of_a_decision_is_in_the_document() {
-    use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
+    use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
     let said = |property: &str| {
         let document = document();
         let words = &document["components"]["schemas"]["DecisionInfo"]["properties"][property]["enum"];
         words.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(said("kind"), Kind::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
-    assert_eq!(said("reason"), Reason::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
-    assert_eq!(said("outcome"), Outcome::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
-    let places = Place::ALL.iter().map(|word| word.name()).collect::<Vec<_>>();
+    assert_eq!(said("kind"), DecisionKind::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
+    assert_eq!(said("reason"), DecisionReason::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
+    assert_eq!(said("outcome"), DecisionOutcome::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
+    let places = DecisionPlace::ALL.iter().map(|word| word.name()).collect::<Vec<_>>();
     assert_eq!(
         (said("from"), said("to")),
         (said("to"), places.iter().map(|&word| word.to_owned()).collect())
@@ -326,7 +328,7 @@ fn requests_are_taken_as_the_document_says() {
     );
     assert_taken::<RefreshRequest>("RefreshRequest", json!({"prefix": "p/"}));
     assert_taken::<MigrateRequest>("MigrateRequest", json!({"upstream": "u", "prefix": "p/"}));
-    assert_schema_of("Refreshed", &Refreshed { objects: 1 });
+    assert_schema_of("Refreshed", &RefreshResult { objects: 1 });
     for some in [None, Some("x".to_owned())] {
         let foreign: Vec<String> = some.iter().cloned().collect();
         let unconfirmed = foreign.clone();
@@ -334,7 +336,7 @@ fn requests_are_taken_as_the_document_says() {
             DirtyInfo { oldest: some.clone(), trouble: some, foreign, unconfirmed, ..DirtyInfo::default() };
         assert_schema_of("DirtyInfo", &dirty);
     }
-    assert_schema_of("Discarded", &Discarded { writes: 1 });
+    assert_schema_of("Discarded", &DiscardResult { writes: 1 });
     assert_taken::<NewBucketRequest>("NewBucketRequest", json!({"name": "b", "region": null}));
     assert_taken::<NewBackup>("NewBackup", json!({"out": "/backup", "leave_upstreams": true}));
     assert!(serde_json::from_value::<NewKey>(json!({})).is_ok(), "nothing of it is required");

@@ -4,12 +4,13 @@ use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
 use http::{Method, StatusCode};
 use mlgw_api::{
-    ActionInfo, ApplyRequest, BelongingInfo, ConditionSeen, DatasetOutcomes, DeedInfo, DeletionInfo,
-    EffectivePolicy, Explanation, FactInfo, FreezeRequest, KeptInfo, LostAction, NotJudged, ObjectInfo,
-    PlanExample, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
-    PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleTried, SuperfluousInfo,
+    ActionInfo, ApplyRequest, CachedBlocksInfo, ConditionResultInfo, DatasetOutcomes, EffectivePolicy,
+    ExpiredCheckpointInfo, Explanation, FactInfo, FreezeRequest, ObjectInfo, OverriddenAction,
+    PendingDeletionInfo, PlanExample, PlanPage, PlanRequest, PlannedActionInfo, PolicyChange, PolicyHistory,
+    PolicyInfo, PolicyText, PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleEvaluationInfo,
+    ScopedActionInfo, UndeterminedRule,
 };
-use mlgw_policies::at_rest::Superfluous;
+use mlgw_policies::at_rest::ExpiredCheckpoint;
 use serde_json::{Value, json};
 
 fn version() -> PolicyVersionInfo {
@@ -59,17 +60,17 @@ fn what_runs_has_the_fields_and_types_that_the_document_says() {
 fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     let plan = json!({"files": null, "frameworks": [], "plan": 3, "limit": 5});
     assert_taken::<PlanRequest>("PlanRequest", plan);
-    let deed = DeedInfo {
+    let action = PlannedActionInfo {
         change: "starts".into(),
         stance: "act".into(),
         examples: vec![PlanExample::default()],
-        ..DeedInfo::default()
+        ..PlannedActionInfo::default()
     };
     let page = PlanPage {
-        deeds: vec![deed],
-        not_judged: vec![NotJudged { rule: "r".into(), asks: vec!["a".into()] }],
-        deletions: vec![DeletionInfo::default()],
-        superfluous: vec![SuperfluousInfo::default()],
+        actions: vec![action],
+        not_judged: vec![UndeterminedRule { rule: "r".into(), asks: vec!["a".into()] }],
+        deletions: vec![PendingDeletionInfo::default()],
+        expired: vec![ExpiredCheckpointInfo::default()],
         impossible: vec!["spill".into()],
         next: Some(3),
         ..PlanPage::default()
@@ -77,21 +78,21 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     assert_schema_of("PlanPage", &page);
     let action =
         || ActionInfo { action: "pin".into(), target: "object".into(), rule: "r".into(), note: "n".into() };
-    let lost = LostAction {
+    let lost = OverriddenAction {
         action: "pin".into(),
         rule: "r".into(),
         to_action: "pin".into(),
         to_rule: "q".into(),
         why: "same".into(),
     };
-    let rule = RuleTried {
+    let rule = RuleEvaluationInfo {
         rule: "r".into(),
         priority: 1,
         from: "f:1".into(),
         applies: true,
         matched: true,
         score: 0.5,
-        conditions: vec![ConditionSeen { held: true, says: "s".into() }],
+        conditions: vec![ConditionResultInfo { held: true, says: "s".into() }],
     };
     let recommendation = RecommendationInfo {
         cache: true,
@@ -101,26 +102,26 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
         prefetch_bytes: 1,
         prefetch_strategy: "adaptive".into(),
     };
-    let told = Explanation {
+    let explanation = Explanation {
         object: object(),
-        kept: Some(KeptInfo { blocks: 1, kept: 1, pinned: 1, planned: 0 }),
+        kept: Some(CachedBlocksInfo { blocks: 1, kept: 1, pinned: 1, planned: 0 }),
         version: 1,
         facts: vec![FactInfo { property: "size".into(), value: "1B".into() }],
         rules: vec![rule],
         due: vec![action()],
         observed: vec![action()],
         lost: vec![lost],
-        belonging: vec![BelongingInfo { action: "pin".into(), rule: "r".into(), of: "prefix p".into() }],
-        deletion: Some(DeletionInfo::default()),
+        belonging: vec![ScopedActionInfo { action: "pin".into(), rule: "r".into(), of: "prefix p".into() }],
+        deletion: Some(PendingDeletionInfo::default()),
         recommendation,
         reason: "r".into(),
     };
     // Without the fields that only remote-backed buckets have.
-    let mut told = serde_json::to_value(told).unwrap();
-    told["object"]["origin"] = json!({
+    let mut document = serde_json::to_value(explanation).unwrap();
+    document["object"]["origin"] = json!({
         "upstream": "u", "key": "k", "dirty": false, "contested": false, "said_ms_ago": 1, "read": "r"
     });
-    assert_schema_of("Explanation", &told);
+    assert_schema_of("Explanation", &document);
 }
 
 pub(super) fn object() -> ObjectInfo {
@@ -200,11 +201,11 @@ async fn files_that_are_too_many_or_too_long_are_refused() {
 #[tokio::test]
 async fn outcomes_match_their_schema() {
     let api = Api::open().await;
-    let (status, told) = api.call(Method::GET, "/v1/policy/outcomes", Value::Null).await;
-    assert_eq!(status, StatusCode::OK, "{told}");
-    assert_schema_of("PolicyOutcomes", &told);
-    assert_eq!(told["rules"][0]["rule"], "engine");
-    assert_eq!(told["ahead"]["depth"], 64);
+    let (status, response) = api.call(Method::GET, "/v1/policy/outcomes", Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
+    assert_schema_of("PolicyOutcomes", &response);
+    assert_eq!(response["rules"][0]["rule"], "engine");
+    assert_eq!(response["ahead"]["depth"], 64);
     assert_schema_of("DatasetOutcomes", &DatasetOutcomes::default());
 }
 
@@ -218,24 +219,27 @@ async fn a_plan_lists_every_pending_deletion_of_a_running_rule_even_if_the_engin
     let (status, applied) =
         api.call(Method::POST, "/v1/policy", json!({"files": [{"name": "few.yaml", "text": text}]})).await;
     assert_eq!(status, StatusCode::OK, "{applied}");
-    let waits = |prefix: &str, rule: &str| Superfluous {
+    let waits = |prefix: &str, rule: &str| ExpiredCheckpoint {
         bucket: 3,
         prefix: prefix.into(),
         rule: rule.into(),
         grace: std::time::Duration::from_hours(24),
-        touched_ms: 0,
+        last_used_ms: 0,
         files: 2,
         bytes: 5,
         seq: 0,
-        stays: Vec::new(),
+        guards: Vec::new(),
     };
     let now_ms = api.admin.clock.now().as_millis();
     // No object was ever written, so the engine knows no checkpoint at all.
-    api.admin.standing.note(now_ms, &[waits("run/step-1/", "few"), waits("run/step-2/", "gone")]).unwrap();
+    api.admin
+        .retention
+        .record_expired(now_ms, &[waits("run/step-1/", "few"), waits("run/step-2/", "gone")])
+        .unwrap();
     let (_, mut page) = api.call(Method::POST, "/v1/policy/plan", json!({})).await;
     while let Some(next) = page["next"].as_u64() {
         (_, page) = api.call(Method::POST, "/v1/policy/plan", json!({"plan": next})).await;
     }
-    let told: Vec<_> = page["deletions"].as_array().unwrap().iter().map(|one| &one["objects"]).collect();
-    assert_eq!(told, ["s3:///run/step-1/"], "the other's rule does not run: {page}");
+    let prefixes: Vec<_> = page["deletions"].as_array().unwrap().iter().map(|one| &one["objects"]).collect();
+    assert_eq!(prefixes, ["s3:///run/step-1/"], "the other's rule does not run: {page}");
 }

@@ -57,19 +57,23 @@ async fn files_are_validated_and_nothing_changes() {
     let api = Api::open().await;
     let post = async |body: Value| api.call(Method::POST, "/v1/policy/validate", body).await;
     let files = text("p.yaml", POLICY);
-    let (status, told) = post(json!({"files": files})).await;
-    assert_eq!((status, &told[0]["valid"]), (StatusCode::OK, &json!(false)), "there is no such template");
-    assert_schema_of("Validated", &told[0]);
-    assert_eq!(told[0]["diagnostics"][0]["line"], 3);
-    let (_, told) = post(json!({"files": files, "frameworks": text("mine.yaml", PLUGIN)})).await;
-    assert_eq!((&told[0]["valid"], &told[1]["kind"]), (&json!(true), &json!("framework")), "{told}");
+    let (status, response) = post(json!({"files": files})).await;
+    assert_eq!((status, &response[0]["valid"]), (StatusCode::OK, &json!(false)), "there is no such template");
+    assert_schema_of("Validated", &response[0]);
+    assert_eq!(response[0]["diagnostics"][0]["line"], 3);
+    let (_, response) = post(json!({"files": files, "frameworks": text("mine.yaml", PLUGIN)})).await;
+    assert_eq!(
+        (&response[0]["valid"], &response[1]["kind"]),
+        (&json!(true), &json!("framework")),
+        "{response}"
+    );
     // The running plugins are available unless the request has its own.
     let applied = json!({"frameworks": text("mine.yaml", PLUGIN)});
     assert_eq!(api.call(Method::POST, "/v1/policy", applied).await.0, StatusCode::OK);
-    let (_, told) = post(json!({"files": files})).await;
-    assert_eq!((told.as_array().unwrap().len(), &told[0]["valid"]), (1, &json!(true)), "{told}");
-    let (_, told) = post(json!({"files": files, "frameworks": []})).await;
-    assert_eq!(told[0]["valid"], false);
+    let (_, response) = post(json!({"files": files})).await;
+    assert_eq!((response.as_array().unwrap().len(), &response[0]["valid"]), (1, &json!(true)), "{response}");
+    let (_, response) = post(json!({"files": files, "frameworks": []})).await;
+    assert_eq!(response[0]["valid"], false);
     assert_eq!(post(json!({})).await.0, StatusCode::BAD_REQUEST);
     let many = json!({"files": vec![files[0].clone(); 17]});
     assert_eq!(post(many).await.0, StatusCode::BAD_REQUEST);
@@ -85,11 +89,11 @@ async fn keys_are_tested_against_a_policy() {
     let (files, plugins) = (text("p.yaml", POLICY), text("mine.yaml", PLUGIN));
     let keys = json!(["a/x.mine", "s3://lake/b.jpg"]);
     let asked = json!({"files": files, "frameworks": plugins, "keys": keys});
-    let (status, told) = post(asked.clone()).await;
-    assert_eq!(status, StatusCode::OK, "{told}");
-    assert_schema_of("Examined", &told);
-    assert_eq!((&told["tried"], &told["keys"][1]["bucket"]), (&json!(2), &json!("lake")));
-    let rule = told["rules"].as_array().unwrap().iter().find(|rule| rule["rule"] == "kept.it").unwrap();
+    let (status, response) = post(asked.clone()).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
+    assert_schema_of("Examined", &response);
+    assert_eq!((&response["tried"], &response["keys"][1]["bucket"]), (&json!(2), &json!("lake")));
+    let rule = response["rules"].as_array().unwrap().iter().find(|rule| rule["rule"] == "kept.it").unwrap();
     assert_eq!((&rule["matched"], &rule["of"]), (&json!(1), &json!(2)));
     let limited = json!({"files": files, "frameworks": plugins, "keys": keys, "limit": 1});
     assert_eq!(post(limited).await.1["keys"].as_array().unwrap().len(), 1);
@@ -97,8 +101,8 @@ async fn keys_are_tested_against_a_policy() {
     let rule = "{id: here, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.jpg'}], actions: [{type: pin}]}";
     let files = text("e.yaml", &format!("version: 1\nenvironments:\n  staging: {{rules: [{rule}]}}\n"));
     let has = async |environment: Value| {
-        let told = post(json!({"files": files, "keys": keys, "environment": environment})).await.1;
-        told["rules"].as_array().unwrap().iter().any(|rule| rule["rule"] == "here" && rule["matched"] == 1)
+        let result = post(json!({"files": files, "keys": keys, "environment": environment})).await.1;
+        result["rules"].as_array().unwrap().iter().any(|rule| rule["rule"] == "here" && rule["matched"] == 1)
     };
     assert_eq!((has(json!("staging")).await, has(Value::Null).await), (true, false));
     for (wrong, status) in [

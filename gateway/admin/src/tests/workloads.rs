@@ -73,9 +73,9 @@ async fn a_plan_is_put_shown_and_deleted_and_each_change_is_a_line_of_the_audit_
     }
     let lines: Vec<_> =
         api.audit().into_iter().filter(|line| line.action.starts_with("workload.plan")).collect();
-    let told: Vec<_> = lines.iter().map(|line| (&*line.action, line.outcome == "done")).collect();
+    let outcomes: Vec<_> = lines.iter().map(|line| (&*line.action, line.outcome == "done")).collect();
     let (put, delete) = ("workload.plan.put", "workload.plan.delete");
-    assert_eq!(told, [(put, true), (put, true), (delete, true), (delete, false)]);
+    assert_eq!(outcomes, [(put, true), (put, true), (delete, true), (delete, false)]);
     assert_eq!((&lines[1].before["keys"], &lines[1].after["keys"]), (&json!(2), &json!(1)));
     assert!(lines.iter().all(|line| line.resource == "resnet"));
 }

@@ -1,24 +1,25 @@
 //! POST policy document: its expiration, and its conditions on the fields.
 
-use super::{Fields, decode};
+use super::{FormFields, decode};
 use mlgw_common::Timestamp;
 use mlgw_wire::error::{Code, S3Error};
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
 /// Fields that need no condition: they carry the signature or are the file.
-const UNCOVERED: &[&str] = &["awsaccesskeyid", "file", "policy", "signature", "x-amz-signature"];
+const FIELDS_WITHOUT_CONDITION: &[&str] =
+    &["awsaccesskeyid", "file", "policy", "signature", "x-amz-signature"];
 
 /// A policy that was parsed, not yet checked against a form.
 #[derive(Debug, PartialEq)]
-pub(super) struct Policy {
+pub(super) struct PostPolicy {
     expires: Timestamp,
-    conditions: Vec<Condition>,
+    conditions: Vec<PostPolicyCondition>,
 }
 
 /// A condition of a policy.
 #[derive(Debug, PartialEq)]
-enum Condition {
+enum PostPolicyCondition {
     /// The field (lower-case) has exactly this value.
     Equals(String, String),
     /// The field's value begins with this text.
@@ -27,7 +28,7 @@ enum Condition {
     Length(u64, u64),
 }
 
-impl Policy {
+impl PostPolicy {
     /// Parses a policy from its base64.
     pub(super) fn parse(encoded: &str) -> Result<Self, S3Error> {
         let document: Value =
@@ -46,14 +47,14 @@ impl Policy {
         let conditions = document.get("conditions").ok_or_else(|| invalid("Policy missing conditions."))?;
         let conditions =
             conditions.as_array().ok_or_else(|| invalid("Invalid 'conditions' value: must be a List."))?;
-        let conditions = conditions.iter().map(Condition::parse).collect::<Result<_, _>>()?;
+        let conditions = conditions.iter().map(PostPolicyCondition::parse).collect::<Result<_, _>>()?;
         Ok(Self { expires: Timestamp(expires.as_millisecond()), conditions })
     }
 
     /// Checks a form against the policy and returns the lengths that it allows for the file.
     pub(super) fn check(
         &self,
-        fields: &Fields<'_>,
+        fields: &FormFields<'_>,
         bucket: &str,
         now: Timestamp,
     ) -> Result<RangeInclusive<u64>, S3Error> {
@@ -63,7 +64,7 @@ impl Policy {
         let (mut from, mut to) = (0, u64::MAX);
         for condition in &self.conditions {
             match condition {
-                Condition::Length(min, max) => (from, to) = (from.max(*min), to.min(*max)),
+                PostPolicyCondition::Length(min, max) => (from, to) = (from.max(*min), to.min(*max)),
                 _ if condition.holds(fields, bucket) => {}
                 _ => return Err(denied(&format!("Policy Condition failed: {}", condition.show()))),
             }
@@ -76,13 +77,13 @@ impl Policy {
     }
 
     fn covers(&self, name: &str) -> bool {
-        UNCOVERED.contains(&name)
+        FIELDS_WITHOUT_CONDITION.contains(&name)
             || name.starts_with("x-ignore-")
             || self.conditions.iter().any(|condition| condition.field() == Some(name))
     }
 }
 
-impl Condition {
+impl PostPolicyCondition {
     fn parse(value: &Value) -> Result<Self, S3Error> {
         match value {
             Value::Object(object) => {
@@ -134,7 +135,7 @@ impl Condition {
         }
     }
 
-    fn holds(&self, fields: &Fields<'_>, bucket: &str) -> bool {
+    fn holds(&self, fields: &FormFields<'_>, bucket: &str) -> bool {
         let value =
             |field: &str| if field == "bucket" { bucket } else { fields.get(field).unwrap_or_default() };
         match self {
@@ -171,8 +172,8 @@ fn denied(text: &str) -> S3Error {
 
 #[cfg(test)]
 mod tests {
-    use super::Policy;
-    use crate::post::Fields;
+    use super::PostPolicy;
+    use crate::post::FormFields;
     use base64::Engine;
     use base64::prelude::BASE64_STANDARD;
     use mlgw_common::Timestamp;
@@ -184,7 +185,7 @@ mod tests {
     fn check(conditions: &str, fields: &[(&str, &str)]) -> Result<RangeInclusive<u64>, S3Error> {
         let json = format!("{{\"expiration\":\"2030-01-01T00:00:00.000Z\",\"conditions\":[{conditions}]}}");
         let fields: Vec<_> = fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        Policy::parse(&BASE64_STANDARD.encode(json))?.check(&Fields::new(&fields)?, "photos", NOW)
+        PostPolicy::parse(&BASE64_STANDARD.encode(json))?.check(&FormFields::new(&fields)?, "photos", NOW)
     }
 
     #[test]
@@ -227,8 +228,8 @@ mod tests {
     #[test]
     fn an_expired_policy_is_refused() {
         let json = "{\"expiration\":\"2014-05-13T16:53:20Z\",\"conditions\":[]}";
-        let policy = Policy::parse(&BASE64_STANDARD.encode(json)).unwrap();
-        let fields = Fields::new(&[]).unwrap();
+        let policy = PostPolicy::parse(&BASE64_STANDARD.encode(json)).unwrap();
+        let fields = FormFields::new(&[]).unwrap();
         assert!(policy.check(&fields, "photos", Timestamp(NOW.0 - 1)).is_ok());
         let error = policy.check(&fields, "photos", NOW).unwrap_err();
         assert_eq!(error.text(), "Invalid according to Policy: Policy expired.");
@@ -245,7 +246,7 @@ mod tests {
             "{\"expiration\":\"2030-01-01T00:00:00Z\",\"conditions\":{}}",
             "{\"EXPIRATION\":\"2030-01-01T00:00:00Z\",\"conditions\":[]}",
         ] {
-            let error = Policy::parse(&BASE64_STANDARD.encode(bad)).unwrap_err();
+            let error = PostPolicy::parse(&BASE64_STANDARD.encode(bad)).unwrap_err();
             assert_eq!(error.code(), Code::InvalidPolicyDocument, "{bad}");
         }
         for bad in [
@@ -263,6 +264,6 @@ mod tests {
         ] {
             assert_eq!(check(bad, &[]).unwrap_err().code(), Code::InvalidPolicyDocument, "{bad}");
         }
-        assert_eq!(Policy::parse("!").unwrap_err().code(), Code::InvalidPolicyDocument);
+        assert_eq!(PostPolicy::parse("!").unwrap_err().code(), Code::InvalidPolicyDocument);
     }
 }

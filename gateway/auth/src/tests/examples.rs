@@ -1,7 +1,7 @@
 //! Examples that AWS publishes with its description of the signatures.
 
 use super::{is_verified, verify};
-use crate::Payload;
+use crate::BodyRequirement;
 use http::request::Parts;
 use mlgw_testing::signer::head;
 use sha2::{Digest, Sha256};
@@ -45,7 +45,7 @@ fn put_object() {
     );
     let payload = verify(&head).unwrap().payload;
     let body: [u8; 32] = Sha256::digest(b"Welcome to Amazon S3.").into();
-    assert!(matches!(payload, Payload::Sha256(signed) if signed == body));
+    assert!(matches!(payload, BodyRequirement::Sha256(signed) if signed == body));
 }
 
 #[test]
@@ -101,8 +101,8 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
 }
 
 /// Verifies the two chunks of the example and its end.
-fn verify_chunks(payload: &mut Payload, signatures: [&str; 3]) {
-    let Payload::SignedChunks(signer, _) = payload else { panic!("not signed in chunks") };
+fn verify_chunks(payload: &mut BodyRequirement, signatures: [&str; 3]) {
+    let BodyRequirement::SignedChunks(signer, _) = payload else { panic!("not signed in chunks") };
     let chunks = [vec![b'a'; 65536], vec![b'a'; 1024], vec![]];
     for (chunk, signature) in chunks.iter().zip(signatures) {
         signer.verify_chunk(&sha256(chunk), signature.as_bytes()).unwrap();
@@ -145,7 +145,7 @@ fn chunked_upload_with_a_signed_trailer() {
             "2ca2aba2005185cf7159c6277faf83795951dd77a3a99e6e65d5c9f85863f992",
         ],
     );
-    let Payload::SignedChunks(mut signer, true) = payload else { panic!("no signed trailer") };
+    let BodyRequirement::SignedChunks(mut signer, true) = payload else { panic!("no signed trailer") };
     signer
         .verify_trailer(
             &sha256(b"x-amz-checksum-crc32c:sOO8/Q==\n"),

@@ -2,7 +2,7 @@
 
 use super::OneKey;
 use crate::AuthRules;
-use crate::post::{Fields, Grant, verify};
+use crate::post::{FormFields, FormGrant, verify};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -57,12 +57,12 @@ fn example() -> Vec<(String, String)> {
     fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
 }
 
-fn check(fields: &[(String, String)]) -> Result<Grant, S3Error> {
+fn check(fields: &[(String, String)]) -> Result<FormGrant, S3Error> {
     let rules = AuthRules::new("s3");
-    verify(&Fields::new(fields)?, "sigv4examplebucket", &OneKey::with_secret(SECRET), NOW, &rules)
+    verify(&FormFields::new(fields)?, "sigv4examplebucket", &OneKey::with_secret(SECRET), NOW, &rules)
 }
 
-fn with(name: &str, value: &str) -> Result<Grant, S3Error> {
+fn with(name: &str, value: &str) -> Result<FormGrant, S3Error> {
     let mut fields = example();
     fields.retain(|(n, _)| n != name);
     fields.push((name.to_owned(), value.to_owned()));
@@ -127,7 +127,7 @@ fn the_older_signature_is_accepted_unless_switched_off() {
     let mut rules = AuthRules::new("s3");
     rules.sigv2 = false;
     let source = OneKey::with_secret(SECRET);
-    let error = verify(&Fields::new(&fields).unwrap(), "b", &source, NOW, &rules).unwrap_err();
+    let error = verify(&FormFields::new(&fields).unwrap(), "b", &source, NOW, &rules).unwrap_err();
     assert_eq!(error.code(), Code::InvalidRequest);
 }
 

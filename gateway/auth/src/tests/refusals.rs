@@ -2,18 +2,18 @@
 
 use super::authenticate;
 use super::{OneKey, verify};
-use crate::{AuthRules, Payload};
+use crate::{AuthRules, BodyRequirement};
 use http::request::Parts;
 use http::{HeaderValue, Method, Uri};
 use mlgw_common::Timestamp;
-use mlgw_testing::signer::ToSign;
+use mlgw_testing::signer::RequestToSign;
 use mlgw_testing::signer::{NOW, SECRET, head};
 use mlgw_wire::error::{Code, S3Error};
 use proptest::prelude::*;
 use std::time::Duration;
 
 fn header() -> Parts {
-    ToSign {
+    RequestToSign {
         target: "/b/k?a=b",
         headers: &[("x-amz-meta-a", "b"), ("range", "bytes=0-1")],
         ..Default::default()
@@ -23,7 +23,9 @@ fn header() -> Parts {
 }
 
 fn presigned() -> Parts {
-    ToSign { target: "/b/k?a=b", expires: Some(Duration::from_secs(600)), ..Default::default() }.sign().0
+    RequestToSign { target: "/b/k?a=b", expires: Some(Duration::from_secs(600)), ..Default::default() }
+        .sign()
+        .0
 }
 
 fn at(head: &Parts, secs: i64) -> Result<(), S3Error> {
@@ -197,7 +199,7 @@ fn two_signatures_in_a_request_are_refused() {
 fn a_request_without_a_signature_is_anonymous() {
     let anonymous = verify(&head("GET", "/b/k?x-id=GetObject", &[])).unwrap();
     assert!(anonymous.principal.is_none());
-    assert!(matches!(anonymous.payload, Payload::Unsigned));
+    assert!(matches!(anonymous.payload, BodyRequirement::Unsigned));
     let chunks = head("PUT", "/b/k", &[("x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD")]);
     assert_eq!(code(&chunks), Code::InvalidRequest);
 }

@@ -2,9 +2,9 @@
 
 use super::authenticate;
 use super::{OneKey, is_verified, verify};
-use crate::{AuthRules, Payload};
+use crate::{AuthRules, BodyRequirement};
 use aws_sigv4::http_request::SignableBody;
-use mlgw_testing::signer::{NOW, SECRET, ToSign};
+use mlgw_testing::signer::{NOW, RequestToSign, SECRET};
 use mlgw_wire::error::Code;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn header_signatures_are_verified_for_any_request() {
     for target in TARGETS {
         for method in ["GET", "PUT", "DELETE", "HEAD", "POST"] {
             assert!(
-                is_verified(&ToSign { method, target, ..Default::default() }.sign().0),
+                is_verified(&RequestToSign { method, target, ..Default::default() }.sign().0),
                 "{method} {target}"
             );
         }
@@ -37,7 +37,7 @@ fn header_signatures_are_verified_for_any_request() {
 fn presigned_urls_are_verified_for_any_request() {
     for target in TARGETS {
         let expires = Some(Duration::from_secs(60));
-        assert!(is_verified(&ToSign { target, expires, ..Default::default() }.sign().0), "{target}");
+        assert!(is_verified(&RequestToSign { target, expires, ..Default::default() }.sign().0), "{target}");
     }
 }
 
@@ -48,27 +48,32 @@ fn header_values_are_signed_trimmed_and_with_single_spaces() {
         ("x-amz-meta-b", ""),
         ("content-type", "a; b=\"c\""),
     ];
-    assert!(is_verified(&ToSign { method: "PUT", headers, ..Default::default() }.sign().0));
+    assert!(is_verified(&RequestToSign { method: "PUT", headers, ..Default::default() }.sign().0));
 }
 
 #[test]
 fn a_header_sent_twice_is_signed_as_a_list() {
     let headers = &[("x-amz-meta-a", "1"), ("x-amz-meta-a", "2")];
-    assert!(is_verified(&ToSign { headers, ..Default::default() }.sign().0));
+    assert!(is_verified(&RequestToSign { headers, ..Default::default() }.sign().0));
 }
 
 #[test]
 fn the_payload_follows_the_signed_value() {
     let payload =
-        |body| verify(&ToSign { method: "PUT", body, ..Default::default() }.sign().0).unwrap().payload;
-    assert!(matches!(payload(SignableBody::UnsignedPayload), Payload::Unsigned));
-    assert!(matches!(payload(SignableBody::Bytes(b"hello")), Payload::Sha256(hash) if hash[0] == 0x2c));
-    assert!(matches!(payload(SignableBody::StreamingUnsignedPayloadTrailer), Payload::UnsignedTrailer));
+        |body| verify(&RequestToSign { method: "PUT", body, ..Default::default() }.sign().0).unwrap().payload;
+    assert!(matches!(payload(SignableBody::UnsignedPayload), BodyRequirement::Unsigned));
+    assert!(
+        matches!(payload(SignableBody::Bytes(b"hello")), BodyRequirement::Sha256(hash) if hash[0] == 0x2c)
+    );
+    assert!(matches!(
+        payload(SignableBody::StreamingUnsignedPayloadTrailer),
+        BodyRequirement::UnsignedTrailer
+    ));
 }
 
 #[test]
 fn a_target_in_absolute_form_is_signed_by_its_path_alone() {
-    let (mut head, _) = ToSign { target: "/b/k?a=b", ..Default::default() }.sign();
+    let (mut head, _) = RequestToSign { target: "/b/k?a=b", ..Default::default() }.sign();
     head.uri = "http://localhost:9000/b/k?a=b".parse().unwrap();
     assert!(is_verified(&head));
     head.headers.remove("host");
@@ -77,7 +82,7 @@ fn a_target_in_absolute_form_is_signed_by_its_path_alone() {
 
 #[test]
 fn a_path_re_encoded_by_an_intermediary_is_accepted() {
-    let (mut head, _) = ToSign { target: "/b/a%2Bb%28c%29", ..Default::default() }.sign();
+    let (mut head, _) = RequestToSign { target: "/b/a%2Bb%28c%29", ..Default::default() }.sign();
     for same in ["/b/a+b(c)", "/b/%61%2bb%28c)"] {
         head.uri = same.parse().unwrap();
         assert!(is_verified(&head), "{same}");
@@ -90,7 +95,7 @@ fn a_path_re_encoded_by_an_intermediary_is_accepted() {
 
 #[test]
 fn any_region_is_accepted_unless_one_is_set() {
-    let (head, _) = ToSign { region: "mars-north-1", ..Default::default() }.sign();
+    let (head, _) = RequestToSign { region: "mars-north-1", ..Default::default() }.sign();
     assert!(is_verified(&head));
     let mut rules = AuthRules::new("s3");
     rules.region = Some("us-east-1".to_owned());
@@ -102,7 +107,7 @@ fn any_region_is_accepted_unless_one_is_set() {
 #[test]
 fn a_changed_secret_takes_effect_immediately() {
     let rules = AuthRules::new("s3");
-    let (head, _) = ToSign::default().sign();
+    let (head, _) = RequestToSign::default().sign();
     for _ in 0..2 {
         assert!(authenticate(&head, &OneKey::with_secret(SECRET), NOW, &rules).is_ok());
         let error = authenticate(&head, &OneKey::with_secret("another"), NOW, &rules).unwrap_err();
@@ -116,7 +121,7 @@ proptest! {
         use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode as encode};
         let target = format!("/b/{}?prefix={}", encode(&key, NON_ALPHANUMERIC), encode(&value, NON_ALPHANUMERIC));
         let expires = presign.then_some(Duration::from_secs(60));
-        let (head, _) = ToSign { target: &target, expires, ..Default::default() }.sign();
+        let (head, _) = RequestToSign { target: &target, expires, ..Default::default() }.sign();
         prop_assert!(is_verified(&head));
     }
 }

@@ -10,9 +10,9 @@ const LEN_MAX: usize = 200;
 
 /// A schedule, which computes its next due time.
 #[derive(Debug)]
-pub struct Times(Cron);
+pub struct CronSchedule(Cron);
 
-impl Times {
+impl CronSchedule {
     /// Parses an expression such as `0 3 * * *`, `*/30 * * * * *` or `@daily`.
     ///
     /// # Errors
@@ -46,12 +46,12 @@ impl Times {
 
 #[cfg(test)]
 mod tests {
-    use super::Times;
+    use super::CronSchedule;
     use mlgw_common::Timestamp;
 
     fn after(text: &str, at: &str) -> String {
-        let at = Timestamp::of_rfc3339(at).unwrap();
-        Times::parse(text).unwrap().after(at).unwrap().to_string()
+        let at = Timestamp::parse_rfc3339(at).unwrap();
+        CronSchedule::parse(text).unwrap().after(at).unwrap().to_string()
     }
 
     #[test]
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn an_invalid_schedule_is_refused_with_the_expected_form() {
         for text in ["", "daily", "61 * * * *", "* * *", "0 0 30 2 *", &"*".repeat(500)] {
-            let why = Times::parse(text).unwrap_err();
+            let why = CronSchedule::parse(text).unwrap_err();
             assert!(why.contains("schedule"), "{text:?}: {why}");
         }
     }

@@ -4,22 +4,24 @@
 //! The commit is conditional on the version seen here before, so that a concurrent client write wins. A body
 //! that breaks off is resumed at the same byte of the same version, or the import fails.
 
-use super::live::Ahead;
+use super::running_job::UnfinishedBytes;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use mlgw_common::limits::GIB;
 use mlgw_common::{Clock, ObjectKey};
-use mlgw_formats::checksum::{self, Running};
+use mlgw_formats::checksum::{self, ChecksumHasher};
 use mlgw_formats::command::{Conditions, EtagCondition, Reject};
-use mlgw_formats::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Source};
+use mlgw_formats::schema::{self, Bucket, Checksum, ChecksumKind, ImportSource, ObjectVersion};
 use mlgw_objects::compressor::Compression;
 use mlgw_objects::memory::Account;
-use mlgw_objects::put::{Description, Source as Body, Stored, Sums, Target};
-use mlgw_objects::quota::Writer;
-use mlgw_objects::{ObjectError, Objects};
+use mlgw_objects::put::{BodyDigests, BodyTarget, Description, PutSource as Body, UncommittedBody};
+use mlgw_objects::quota::WriteAttribution;
+use mlgw_objects::{ObjectError, ObjectLayer};
 use mlgw_policy_runtime::Policies;
 use mlgw_policy_runtime::compression::NewObject;
-use mlgw_remote::origin::{Body as OriginBody, GetQuery, Got, Origin, OriginError, Part, hint, md5_of};
+use mlgw_remote::origin::{
+    GetQuery, ObjectPart, Origin, OriginBody, OriginError, OriginObject, md5_of, opaque_etag_hint,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,24 +31,24 @@ const IMPORT_BYTES_MAX: u64 = 64 * GIB;
 /// Attempts to resume a body without any new byte.
 const TRIES: u32 = 5;
 /// Attempts for an object while this server has a shortage, and the pause between them.
-const SHORT_TRIES: u32 = 10;
-const SHORT_WAIT: Duration = Duration::from_millis(500);
+const SHORTAGE_TRIES: u32 = 10;
+const SHORTAGE_WAIT: Duration = Duration::from_millis(500);
 
 /// Dependencies of the import of one object.
 pub(super) struct Import {
-    pub(super) objects: Arc<Objects>,
+    pub(super) objects: Arc<ObjectLayer>,
     pub(super) policies: Arc<Policies>,
     pub(super) memory: Account,
     pub(super) origin: Arc<dyn Origin>,
     pub(super) bucket: Arc<Bucket>,
-    pub(super) source: Source,
+    pub(super) source: ImportSource,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) ahead: Ahead,
+    pub(super) unfinished: UnfinishedBytes,
 }
 
 /// Result of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Imported {
+pub(super) enum ImportOutcome {
     /// The object is here already.
     Same,
     /// The object is gone at its origin.
@@ -77,7 +79,7 @@ pub(super) enum ImportError {
 
 impl ImportError {
     /// Returns true if this server has no room for the object.
-    pub(super) fn is_no_room(&self) -> bool {
+    pub(super) fn is_out_of_room(&self) -> bool {
         matches!(self, Self::Here(ObjectError::NoRoom))
     }
 
@@ -99,28 +101,32 @@ impl ImportError {
 
 impl Import {
     /// Imports the object listed as `listed` under the remote key `there`.
-    pub(super) async fn import(&self, there: &str, listed: &ObjectVersion) -> Result<Imported, ImportError> {
+    pub(super) async fn import(
+        &self,
+        there: &str,
+        listed: &ObjectVersion,
+    ) -> Result<ImportOutcome, ImportError> {
         let mut tries = 0;
         loop {
             tries += 1;
             match self.try_import(there, listed).await {
-                Err(ImportError::Here(ObjectError::Short(_))) if tries < SHORT_TRIES => {
-                    tokio::time::sleep(SHORT_WAIT).await;
+                Err(ImportError::Here(ObjectError::Short(_))) if tries < SHORTAGE_TRIES => {
+                    tokio::time::sleep(SHORTAGE_WAIT).await;
                 }
                 done => return done,
             }
         }
     }
 
-    async fn try_import(&self, there: &str, listed: &ObjectVersion) -> Result<Imported, ImportError> {
+    async fn try_import(&self, there: &str, listed: &ObjectVersion) -> Result<ImportOutcome, ImportError> {
         let key = self.key(there)?;
         let known = self.objects.current(self.bucket.bucket_id(), &key)?;
         if known.as_ref().is_some_and(|known| self.is_from(known, listed)) {
-            return Ok(Imported::Same);
+            return Ok(ImportOutcome::Same);
         }
-        let got = match self.origin.get(there, &GetQuery::of(Part::Whole)).await {
+        let got = match self.origin.get(there, &GetQuery::unconditional(ObjectPart::Whole)).await {
             Ok(got) => got,
-            Err(OriginError::NoSuchKey) => return Ok(Imported::Gone),
+            Err(OriginError::NoSuchKey) => return Ok(ImportOutcome::Gone),
             Err(error) => return Err(error.into()),
         };
         let size = got.object.size;
@@ -144,7 +150,7 @@ impl Import {
         });
         let stored = self.store(there, &key, got, compression).await?;
         // The object counts against the bucket's quota and no key's, because no client wrote it.
-        let writer = Writer { owner: self.bucket.owner.clone(), payer: String::new() };
+        let writer = WriteAttribution { owner: self.bucket.owner.clone(), payer: String::new() };
         let mut object = stored.object(description, writer, self.clock.now().as_millis());
         object.imported =
             Some(Box::new(schema::Imported { upstream: self.source.upstream.clone(), etag: from.etag }));
@@ -156,7 +162,7 @@ impl Import {
             None => Conditions { if_none_match: Some(EtagCondition::any()), ..Conditions::default() },
         };
         self.objects.put_version(&self.bucket, &key, object, stored.extents, conditions).await?;
-        Ok(Imported::New { bytes: size })
+        Ok(ImportOutcome::New { bytes: size })
     }
 
     /// Returns the key of the object here.
@@ -179,11 +185,11 @@ impl Import {
         &self,
         there: &str,
         key: &ObjectKey,
-        got: Got,
+        got: OriginObject,
         compression: Option<Compression>,
-    ) -> Result<Stored, ImportError> {
+    ) -> Result<UncommittedBody, ImportError> {
         self.objects.check_quota(&self.bucket, key, "", Some(got.object.size))?;
-        let target = Target { bucket: &self.bucket, key, part: None };
+        let target = BodyTarget { bucket: &self.bucket, key, part: None };
         let body = ImportBody::new(self, there, got);
         self.objects.store(&self.memory, target, body, compression).await
     }
@@ -200,14 +206,15 @@ struct ImportBody<'a> {
     /// Responses since the last received byte.
     tries: u32,
     /// Checksum stated by the origin, and the running checksum of the received bytes.
-    stated: Option<(Checksum, Running)>,
+    stated: Option<(Checksum, ChecksumHasher)>,
 }
 
 impl<'a> ImportBody<'a> {
-    fn new(import: &'a Import, there: &'a str, got: Got) -> Self {
-        let Got { object, body, .. } = got;
+    fn new(import: &'a Import, there: &'a str, got: OriginObject) -> Self {
+        let OriginObject { object, body, .. } = got;
         let stated = object.checksums.iter().find(|checksum| checksum.kind() == ChecksumKind::FullObject);
-        let running = |stated: &Checksum| Running::new(checksum::algorithm(stated.algorithm()));
+        let running =
+            |stated: &Checksum| ChecksumHasher::new(checksum::algorithm_from_stored(stated.algorithm()));
         let stated = stated.map(|stated| (stated.clone(), running(stated)));
         Self { import, there, object, body, at: 0, tries: 0, stated }
     }
@@ -218,8 +225,8 @@ impl<'a> ImportBody<'a> {
         if !error.is_transient() || self.tries >= TRIES {
             return Err(error.into());
         }
-        let part = Part::Range { first: self.at, end: self.object.size };
-        let query = GetQuery { if_match: Some(self.object.etag.clone()), ..GetQuery::of(part) };
+        let part = ObjectPart::Range { first: self.at, end: self.object.size };
+        let query = GetQuery { if_match: Some(self.object.etag.clone()), ..GetQuery::unconditional(part) };
         let more = self.import.origin.get(self.there, &query).await?;
         if more.object.etag != self.object.etag || more.range.start != self.at {
             return Err(OriginError::Changed.into());
@@ -236,7 +243,7 @@ impl Body for ImportBody<'_> {
         Some(self.object.size)
     }
 
-    fn wants_md5(&self) -> bool {
+    fn needs_md5(&self) -> bool {
         self.import.objects.md5_etags
     }
 
@@ -250,7 +257,7 @@ impl Body for ImportBody<'_> {
                         running.update(&piece);
                     }
                     self.at += piece.len() as u64;
-                    self.import.ahead.add(piece.len() as u64);
+                    self.import.unfinished.add(piece.len() as u64);
                     self.tries = 0;
                     return Ok(Some(piece));
                 }
@@ -262,7 +269,7 @@ impl Body for ImportBody<'_> {
         Ok(None)
     }
 
-    fn finish(self, md5: Option<[u8; 16]>) -> Result<Sums, ImportError> {
+    fn finish(self, md5: Option<[u8; 16]>) -> Result<BodyDigests, ImportError> {
         let mut checksums = Vec::new();
         if let Some((stated, running)) = self.stated {
             let (algorithm, value) = (running.algorithm(), running.finish());
@@ -272,10 +279,10 @@ impl Body for ImportBody<'_> {
             checksums.push((algorithm, value));
         }
         if md5.zip(md5_of(&self.object)).is_some_and(|(came, stated)| came != stated) {
-            let (etag, hint) = (&self.object.etag, hint(&self.import.source.upstream));
+            let (etag, hint) = (&self.object.etag, opaque_etag_hint(&self.import.source.upstream));
             let why = format!("their MD5 is not the ETag {etag:?}; {hint}");
             return Err(OriginError::WrongBytes(why).into());
         }
-        Ok(Sums { bytes: self.object.size, md5, checksums })
+        Ok(BodyDigests { bytes: self.object.size, md5, checksums })
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! Pages wait in a bounded queue; a million objects are never in memory at once.
 
-use super::Stop;
-use super::live::Live;
-use mlgw_cache::bound::BoundBucket;
+use super::JobStop;
+use super::running_job::RunningJob;
+use mlgw_cache::remote_backed::CachedBucket;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_formats::schema::{JobCursor, ObjectVersion};
 use mlgw_remote::origin::{ListLine, ListPage, ListQuery, Origin, OriginError};
@@ -18,37 +18,37 @@ const PAGES_AHEAD: usize = 16;
 const PAGE_KEYS: usize = 1000;
 
 /// A part of a dataset at a remote store.
-pub(super) struct Part {
-    pub(super) place: Place,
+pub(super) struct JobListingPart {
+    pub(super) source: JobListingSource,
     /// Prefix of the keys at the remote store.
     pub(super) prefix: String,
 }
 
 /// Remote store of a part.
 #[derive(Clone)]
-pub(super) enum Place {
-    Bound(BoundBucket),
+pub(super) enum JobListingSource {
+    RemoteBacked(CachedBucket),
     Origin(Arc<dyn Origin>),
 }
 
-impl Place {
+impl JobListingSource {
     async fn list(&self, query: &ListQuery) -> Result<ListPage, OriginError> {
         match self {
-            Self::Bound(bound) => bound.list(query.clone()).await,
+            Self::RemoteBacked(bound) => bound.list(query.clone()).await,
             Self::Origin(origin) => origin.list(query).await,
         }
     }
 
     fn upstream(&self) -> &str {
         match self {
-            Self::Bound(bound) => bound.upstream(),
+            Self::RemoteBacked(bound) => bound.upstream(),
             Self::Origin(origin) => origin.name(),
         }
     }
 }
 
 /// A page of objects.
-pub(super) struct Page {
+pub(super) struct JobListingPage {
     /// Number of the part that the page is from.
     pub(super) part: u32,
     /// Time before the request for the page.
@@ -61,7 +61,7 @@ pub(super) struct Page {
     pub(super) is_last: bool,
 }
 
-impl Page {
+impl JobListingPage {
     /// Returns the number of objects and their bytes.
     pub(super) fn size(&self) -> (u64, u64) {
         let bytes = self.objects.iter().fold(0u64, |sum, (_, object)| sum.saturating_add(object.size));
@@ -69,14 +69,14 @@ impl Page {
     }
 
     /// Returns the objects one by one.
-    pub(super) fn into_wanted(self) -> impl Iterator<Item = Wanted> {
+    pub(super) fn into_objects(self) -> impl Iterator<Item = JobObject> {
         let Self { part, listed, objects, .. } = self;
-        objects.into_iter().map(move |(name, object)| Wanted { part, name, object, listed })
+        objects.into_iter().map(move |(name, object)| JobObject { part, name, object, listed })
     }
 }
 
 /// An object of a page.
-pub(super) struct Wanted {
+pub(super) struct JobObject {
     /// Number of the part that the object is from.
     pub(super) part: u32,
     /// Remote key of the object.
@@ -87,20 +87,20 @@ pub(super) struct Wanted {
 }
 
 /// Queue of pages; an error is always the last item.
-pub(super) type Pages = mpsc::Receiver<Result<Page, Stop>>;
+pub(super) type Pages = mpsc::Receiver<Result<JobListingPage, JobStop>>;
 
 /// Starts listing in key order, from the cursor of the job. Totals are updated on the way; `check` may refuse
 /// the total number of bytes.
 pub(super) fn begin(
-    parts: Vec<Part>,
-    live: Arc<Live>,
+    parts: Vec<JobListingPart>,
+    live: Arc<RunningJob>,
     clock: Arc<dyn Clock>,
-    check: impl Fn(u64) -> Result<(), Stop> + Send + Sync + 'static,
+    check: impl Fn(u64) -> Result<(), JobStop> + Send + Sync + 'static,
 ) -> Pages {
     let (send, pages) = mpsc::channel(PAGES_AHEAD);
     let from = live.cursor().unwrap_or_default();
     // Objects that were listed and not processed before an interruption are listed again.
-    live.step(|progress| {
+    live.update(|progress| {
         (progress.objects_total, progress.bytes_total) = (progress.objects_done, progress.bytes_done);
         progress.is_counted = false;
     });
@@ -115,13 +115,13 @@ pub(super) fn begin(
 
 /// Lister of the parts of a dataset.
 pub(super) struct Lister {
-    pub(super) parts: Vec<Part>,
-    pub(super) live: Arc<Live>,
+    pub(super) parts: Vec<JobListingPart>,
+    pub(super) live: Arc<RunningJob>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
 /// Sequence of the pages of one part.
-pub(super) struct Walk<'a> {
+pub(super) struct JobListingPages<'a> {
     lister: &'a Lister,
     part: u32,
     after: String,
@@ -133,12 +133,12 @@ impl Lister {
     async fn send_all(
         &self,
         from: &JobCursor,
-        send: &mpsc::Sender<Result<Page, Stop>>,
-        check: &impl Fn(u64) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
+        send: &mpsc::Sender<Result<JobListingPage, JobStop>>,
+        check: &impl Fn(u64) -> Result<(), JobStop>,
+    ) -> Result<(), JobStop> {
         for part in from.part..self.parts.len() as u32 {
             let after = if part == from.part { from.after.as_str() } else { "" };
-            let mut walk = self.walk(part, after);
+            let mut walk = self.pages_of(part, after);
             while let Some(page) = walk.next().await? {
                 check(self.count(&page))?;
                 if send.send(Ok(page)).await.is_err() {
@@ -146,26 +146,26 @@ impl Lister {
                 }
             }
         }
-        self.live.step(|progress| progress.is_counted = true);
+        self.live.update(|progress| progress.is_counted = true);
         Ok(())
     }
 
     /// Returns the pages of a part after a key.
-    pub(super) fn walk(&self, part: u32, after: &str) -> Walk<'_> {
+    pub(super) fn pages_of(&self, part: u32, after: &str) -> JobListingPages<'_> {
         let query = ListQuery {
             prefix: self.parts[part as usize].prefix.clone(),
             start_after: after.to_owned(),
             max_keys: PAGE_KEYS,
             ..ListQuery::default()
         };
-        Walk { lister: self, part, after: after.to_owned(), query: Some(query) }
+        JobListingPages { lister: self, part, after: after.to_owned(), query: Some(query) }
     }
 
     /// Adds a page to the totals. Returns the total bytes so far.
-    pub(super) fn count(&self, page: &Page) -> u64 {
+    pub(super) fn count(&self, page: &JobListingPage) -> u64 {
         let (objects, bytes) = page.size();
         let mut total = 0;
-        self.live.step(|progress| {
+        self.live.update(|progress| {
             progress.objects_total += objects;
             progress.bytes_total = progress.bytes_total.saturating_add(bytes);
             total = progress.bytes_total;
@@ -174,15 +174,15 @@ impl Lister {
     }
 }
 
-impl Walk<'_> {
+impl JobListingPages<'_> {
     /// Returns the next page; `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Page>, Stop> {
+    pub(super) async fn next(&mut self) -> Result<Option<JobListingPage>, JobStop> {
         let Some(query) = self.query.take() else { return Ok(None) };
         self.lister.live.check()?;
         let listed = self.lister.clock.now();
-        let place = &self.lister.parts[self.part as usize].place;
+        let place = &self.lister.parts[self.part as usize].source;
         let page = place.list(&query).await.map_err(|error| {
-            Stop::Failed(format!("the upstream {:?} cannot be listed: {error}", place.upstream()))
+            JobStop::Failed(format!("the upstream {:?} cannot be listed: {error}", place.upstream()))
         })?;
         let objects: Vec<_> = page.lines.into_iter().filter_map(object).collect();
         let last = objects.last().map_or_else(|| self.after.clone(), |(key, _)| key.clone());
@@ -190,7 +190,7 @@ impl Walk<'_> {
         let is_last = page.next.is_none();
         let next = |token| ListQuery { token: Some(token), start_after: String::new(), ..query };
         self.query = page.next.map(next);
-        Ok(Some(Page { part: self.part, listed, after, objects, is_last }))
+        Ok(Some(JobListingPage { part: self.part, listed, after, objects, is_last }))
     }
 }
 

@@ -12,18 +12,19 @@
 //! After a power loss all objects are compared again; those that are present are not copied twice. After the
 //! commit nothing is left to do.
 
-mod carry;
-mod walk;
+mod copy;
+mod merge;
 
-use super::{Outcome, Stop, Work};
-use carry::{Carried, Carrier, Side};
+use super::{JobOutcome, JobRun, JobStop};
+use copy::{MigrationCopier, MigrationCopyOutcome, MigrationSide};
 use futures_util::{StreamExt as _, stream};
-use mlgw_cache::bound::{BoundBucket, Changed, Frozen, Listening};
-use mlgw_cache::writeback::Queue;
+use merge::{ListingMerge, MergedKey};
+use mlgw_cache::remote_backed::{BucketFreezeGuard, CachedBucket, TrackedKeys, WriteTracker};
+use mlgw_cache::writeback::WriteBackQueue;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::JOB_OBJECTS_MAX;
-use mlgw_formats::decision_entry::{Decided, What, Why};
-use mlgw_formats::decision_words::Kind;
+use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
+use mlgw_formats::decision_words::DecisionKind;
 use mlgw_formats::schema::{BindMode, Binding, Bucket, MigrateTo};
 use mlgw_remote::origin::OriginError;
 use mlgw_segments::decisions;
@@ -31,59 +32,58 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use walk::{Pair, Walk};
 
-pub use walk::is_empty;
+pub use merge::is_empty;
 
 /// Maximum number of full comparisons: one, unless writes come too fast to be recorded.
-const WALKS_MAX: u32 = 10;
+const COMPARISONS_MAX: u32 = 10;
 /// Number of remaining keys at which writes are paused and the rest is copied.
-const FEW: usize = 256;
+const KEYS_LEFT_MAX: usize = 256;
 /// Time limit while writes are paused, for each of: requests in progress, dirty writes, the last keys. Beyond
 /// it writes resume, and the pause is tried again.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Time limit for dirty writes while writes go on.
-const DIRTY_PATIENCE: Duration = Duration::from_mins(1);
+const DIRTY_WAIT_MAX: Duration = Duration::from_mins(1);
 /// Time between two attempts to pause writes.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
+const PAUSE_RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Maximum number of failed pauses: an hour and more.
-const STOPS_MAX: u32 = 720;
+const PAUSES_MAX: u32 = 720;
 /// Consecutive transient failures after which an origin counts as unavailable.
 const FAILURES_MAX: u32 = 50;
 
 /// A running migration.
 struct Migration<'w> {
-    work: &'w Work,
+    work: &'w JobRun,
     bucket: Arc<Bucket>,
     from: Binding,
     to: Binding,
-    bound: BoundBucket,
-    carrier: Carrier,
+    bound: CachedBucket,
+    copier: MigrationCopier,
 }
 
 /// Result of following concurrent writes.
-enum Followed {
+enum FollowOutcome {
     /// The bucket is bound to the new origin.
     Moved,
     /// More keys were written than can be recorded.
-    Lost,
+    Overflowed,
 }
 
-impl Work {
-    pub(super) async fn migrate(&self) -> Outcome {
+impl JobRun {
+    pub(super) async fn migrate(&self) -> JobOutcome {
         let bucket = self.bucket()?;
         let Some(migration) = self.migration(&bucket)? else { return Ok(None) };
-        let listening = migration.bound.listen();
+        let listening = migration.bound.track_writes();
         let moved = tokio::select! {
             moved = migration.run(&listening) => moved,
-            stop = self.live.ended() => Err(stop),
+            stop = self.live.stop_reason() => Err(stop),
         };
         match moved {
-            Err(Stop::Stopping) => Err(Stop::Stopping),
+            Err(JobStop::Stopping) => Err(JobStop::Stopping),
             // The cancellation came after the new binding was committed.
             _ if self.bucket()?.binding.as_ref() == Some(&migration.to) => Ok(None),
             Err(stop) => {
-                if let Err(error) = migration.carrier.abort_uploads().await {
+                if let Err(error) = migration.copier.abort_uploads().await {
                     tracing::warn!(bucket = bucket.name, %error, "uploads may be left where the bucket was to go");
                 }
                 Err(stop)
@@ -93,8 +93,8 @@ impl Work {
     }
 
     /// Prepares the migration; returns `None` if the bucket has the new binding already.
-    fn migration(&self, bucket: &Arc<Bucket>) -> Result<Option<Migration<'_>>, Stop> {
-        let failed = |why: String| Err(Stop::Failed(why));
+    fn migration(&self, bucket: &Arc<Bucket>) -> Result<Option<Migration<'_>>, JobStop> {
+        let failed = |why: String| Err(JobStop::Failed(why));
         let (Some(from), Some(to)) = (bucket.binding.clone(), self.job.params.to.clone()) else {
             return failed(format!("the bucket {:?} is not bound any more", bucket.name));
         };
@@ -104,59 +104,67 @@ impl Work {
             return Ok(None);
         }
         let side = |binding: &Binding| match self.jobs.bound.origin(&binding.upstream) {
-            Some(origin) => Ok(Side { origin, prefix: binding.prefix.clone() }),
-            None => Err(Stop::Failed(format!("the upstream {:?} is not configured", binding.upstream))),
+            Some(origin) => Ok(MigrationSide { origin, prefix: binding.prefix.clone() }),
+            None => Err(JobStop::Failed(format!("the upstream {:?} is not configured", binding.upstream))),
         };
         let marks_all = from.mode() == BindMode::WriteBack;
-        let carrier = Carrier {
+        let carrier = MigrationCopier {
             from: side(&from)?,
             to: side(&to)?,
             bucket: bucket.clone(),
             timelines: self.context.writeback.timelines().clone(),
             marks_all,
-            has_other_etags: AtomicBool::new(false),
+            has_opaque_etags: AtomicBool::new(false),
         };
         let bound = self.bound_bucket()?;
-        let bound = bound.ok_or_else(|| Stop::Failed("the bucket is not bound any more".into()))?;
-        Ok(Some(Migration { work: self, bucket: bucket.clone(), from, to, bound, carrier }))
+        let bound = bound.ok_or_else(|| JobStop::Failed("the bucket is not bound any more".into()))?;
+        Ok(Some(Migration { work: self, bucket: bucket.clone(), from, to, bound, copier: carrier }))
     }
 }
 
 impl Migration<'_> {
-    async fn run(&self, listening: &Listening) -> Result<(), Stop> {
-        self.carrier.abort_uploads().await.map_err(|error| self.failed("uploads", &error))?;
-        for _ in 0..WALKS_MAX {
-            self.walk().await?;
+    async fn run(&self, listening: &WriteTracker) -> Result<(), JobStop> {
+        self.copier.abort_uploads().await.map_err(|error| self.failed("uploads", &error))?;
+        for _ in 0..COMPARISONS_MAX {
+            self.compare_all().await?;
             match self.follow(listening).await? {
-                Followed::Moved => return Ok(()),
-                Followed::Lost => tracing::info!(bucket = self.bucket.name, "all is compared once more"),
+                FollowOutcome::Moved => return Ok(()),
+                FollowOutcome::Overflowed => {
+                    tracing::info!(bucket = self.bucket.name, "all is compared once more")
+                }
             }
         }
-        Err(Stop::Failed(
+        Err(JobStop::Failed(
             "more was written meanwhile than could be followed; try it in a quieter hour".into(),
         ))
     }
 
-    fn failed(&self, what: &str, error: &OriginError) -> Stop {
-        Stop::Failed(format!("{what} of {:?}: {error}", self.to.upstream))
+    fn failed(&self, what: &str, error: &OriginError) -> JobStop {
+        JobStop::Failed(format!("{what} of {:?}: {error}", self.to.upstream))
     }
 
     /// Compares all objects and copies those that differ.
-    async fn walk(&self) -> Result<(), Stop> {
+    async fn compare_all(&self) -> Result<(), JobStop> {
         let live = &self.work.live;
-        live.begin_anew();
-        let walk =
-            Walk::begin(&self.carrier.from, &self.carrier.to, live.clone(), self.work.jobs.clock.clone());
+        live.restart();
+        let walk = ListingMerge::begin(
+            &self.copier.from,
+            &self.copier.to,
+            live.clone(),
+            self.work.jobs.clock.clone(),
+        );
         let mut carried = walk
             .pairs()
             .map(|pair| async {
                 let pair = pair?;
                 let carried = match &pair {
-                    Pair::Compare { key, from, to } => self.carrier.compare(key, from, to.as_deref()).await,
+                    MergedKey::Compare { key, from, to } => {
+                        self.copier.compare(key, from, to.as_deref()).await
+                    }
                     // It is deleted, unless the old origin has it by now.
-                    Pair::Extra { key } => self.carrier.carry(key).await,
+                    MergedKey::Extra { key } => self.copier.copy(key).await,
                 };
-                Ok::<_, Stop>((pair, carried))
+                Ok::<_, JobStop>((pair, carried))
             })
             .buffered(JOB_OBJECTS_MAX)
             .boxed();
@@ -165,90 +173,97 @@ impl Migration<'_> {
             let (pair, carried) = next?;
             let is_transient = carried.as_ref().is_err_and(OriginError::is_transient);
             failures = if is_transient { failures + 1 } else { 0 };
-            self.note(pair.key(), Some(pair.bytes()), carried);
+            self.record_key(pair.key(), Some(pair.bytes()), carried);
             if failures > FAILURES_MAX {
                 break;
             }
         }
-        live.errors()
+        live.check_errors()
     }
 
     /// Records the result of a key; `listed_bytes` is its listed size if the key comes from a full
     /// comparison.
-    fn note(&self, key: &str, listed_bytes: Option<u64>, carried: Result<Carried, OriginError>) {
+    fn record_key(
+        &self,
+        key: &str,
+        listed_bytes: Option<u64>,
+        carried: Result<MigrationCopyOutcome, OriginError>,
+    ) {
         let live = &self.work.live;
         if let Err(error) = &carried {
-            live.failed(|| format!("{key:?}: {error}"));
+            live.record_failure(|| format!("{key:?}: {error}"));
         }
         let moved = match &carried {
-            Ok(Carried::Moved { bytes }) => Some(*bytes),
+            Ok(MigrationCopyOutcome::Moved { bytes }) => Some(*bytes),
             _ => None,
         };
-        live.step(|progress| {
+        live.update(|progress| {
             if let Some(bytes) = listed_bytes {
                 progress.objects_done += 1;
                 progress.bytes_done += bytes;
             }
             progress.moved_objects += u64::from(moved.is_some());
             progress.moved_bytes += moved.unwrap_or(0);
-            progress.deleted_objects += u64::from(matches!(carried, Ok(Carried::Deleted)));
+            progress.deleted_objects += u64::from(matches!(carried, Ok(MigrationCopyOutcome::Deleted)));
         });
         if let Some(bytes) = moved {
-            self.work.jobs.decisions.record(&Decided {
-                kind: Kind::Migrate,
-                what: What::Object(self.bucket.bucket_id(), key),
-                from: decisions::Place::Origin,
-                to: decisions::Place::Origin,
+            self.work.jobs.decisions.record(&PlacementDecision {
+                kind: DecisionKind::Migrate,
+                subject: DecisionSubject::Object(self.bucket.bucket_id(), key),
+                from: decisions::DecisionPlace::Origin,
+                to: decisions::DecisionPlace::Origin,
                 bytes,
-                why: Why::job(self.work.job.id),
-                outcome: decisions::Outcome::Done,
+                cause: DecisionCause::job(self.work.job.id),
+                outcome: decisions::DecisionOutcome::Done,
             });
         }
     }
 
     /// Copies the keys of concurrent writes until few are left, then pauses writes and switches the binding.
-    async fn follow(&self, listening: &Listening) -> Result<Followed, Stop> {
-        for _ in 0..STOPS_MAX {
+    async fn follow(&self, listening: &WriteTracker) -> Result<FollowOutcome, JobStop> {
+        for _ in 0..PAUSES_MAX {
             loop {
-                let Changed { keys, is_cut } = listening.take();
+                let TrackedKeys { keys, has_overflowed: is_cut } = listening.take();
                 if is_cut {
-                    return Ok(Followed::Lost);
+                    return Ok(FollowOutcome::Overflowed);
                 }
-                self.carry_all(&keys).await?;
-                if keys.len() <= FEW {
+                self.copy_all(&keys).await?;
+                if keys.len() <= KEYS_LEFT_MAX {
                     break;
                 }
             }
-            if !self.is_clean(DIRTY_PATIENCE).await? {
+            if !self.is_clean(DIRTY_WAIT_MAX).await? {
                 continue;
             }
-            if let Some(frozen) = self.bound.freeze(PATIENCE).await {
-                match self.settle(listening).await? {
-                    Settled::All => return self.cut_over(frozen).await.map(|()| Followed::Moved),
-                    Settled::Lost => return Ok(Followed::Lost),
-                    Settled::NotYet => {}
+            if let Some(frozen) = self.bound.freeze(PAUSE_MAX).await {
+                match self.copy_remaining(listening).await? {
+                    FinalCopyOutcome::All => {
+                        return self.cut_over(frozen).await.map(|()| FollowOutcome::Moved);
+                    }
+                    FinalCopyOutcome::Lost => return Ok(FollowOutcome::Overflowed),
+                    FinalCopyOutcome::NotYet => {}
                 }
             }
-            tokio::time::sleep(AGAIN_AFTER).await;
+            tokio::time::sleep(PAUSE_RETRY_AFTER).await;
         }
-        Err(Stop::Failed(
+        Err(JobStop::Failed(
             "writes to the bucket never paused for so long that the last of them could be copied; try it in a quieter hour".into(),
         ))
     }
 
     /// Waits until dirty writes have reached the old origin. Returns false after the time limit.
-    async fn is_clean(&self, patience: Duration) -> Result<bool, Stop> {
+    async fn is_clean(&self, patience: Duration) -> Result<bool, JobStop> {
         let queue = self.work.context.writeback.queue(&self.bucket);
-        let Some(queue) = queue.map_err(|error| Stop::Failed(error.to_string()))? else { return Ok(true) };
-        let is_through = tokio::time::timeout(patience, queue.through(queue.acked())).await.is_ok();
+        let Some(queue) = queue.map_err(|error| JobStop::Failed(error.to_string()))? else { return Ok(true) };
+        let is_through = tokio::time::timeout(patience, queue.wait_until_sent(queue.acked())).await.is_ok();
         self.check_contested(&queue)?;
         Ok(is_through)
     }
 
-    fn check_contested(&self, queue: &Queue) -> Result<(), Stop> {
+    fn check_contested(&self, queue: &WriteBackQueue) -> Result<(), JobStop> {
         match queue.dirty().foreign.first() {
             None => Ok(()),
-            Some(key) => Err(Stop::Failed(format!(
+            Some(key) => Err(JobStop::Failed(format!(
                 "somebody else wrote {key:?} at the old upstream before what was written here was there: `mlgw bucket flush {}` tells what to do",
                 self.bucket.name
             ))),
@@ -256,55 +271,55 @@ impl Migration<'_> {
     }
 
     /// Sends dirty writes and copies the remaining keys while writes are paused, within the time limit.
-    async fn settle(&self, listening: &Listening) -> Result<Settled, Stop> {
-        if !self.is_clean(PATIENCE).await? {
-            return Ok(Settled::NotYet);
+    async fn copy_remaining(&self, listening: &WriteTracker) -> Result<FinalCopyOutcome, JobStop> {
+        if !self.is_clean(PAUSE_MAX).await? {
+            return Ok(FinalCopyOutcome::NotYet);
         }
-        let Changed { keys, is_cut } = listening.take();
+        let TrackedKeys { keys, has_overflowed: is_cut } = listening.take();
         if is_cut {
-            return Ok(Settled::Lost);
+            return Ok(FinalCopyOutcome::Lost);
         }
-        match tokio::time::timeout(PATIENCE, self.carry_all(&keys)).await {
-            Ok(done) => done.map(|()| Settled::All),
+        match tokio::time::timeout(PAUSE_MAX, self.copy_all(&keys)).await {
+            Ok(done) => done.map(|()| FinalCopyOutcome::All),
             Err(_) => {
-                listening.give_back(keys);
-                Ok(Settled::NotYet)
+                listening.put_back(keys);
+                Ok(FinalCopyOutcome::NotYet)
             }
         }
     }
 
-    async fn carry_all(&self, keys: &BTreeSet<ObjectKey>) -> Result<(), Stop> {
+    async fn copy_all(&self, keys: &BTreeSet<ObjectKey>) -> Result<(), JobStop> {
         let mut carried = stream::iter(keys)
-            .map(|key| async move { (key, self.carrier.carry(key.as_str()).await) })
+            .map(|key| async move { (key, self.copier.copy(key.as_str()).await) })
             .buffer_unordered(JOB_OBJECTS_MAX)
             .boxed();
         while let Some((key, carried)) = carried.next().await {
-            self.note(key.as_str(), None, carried);
+            self.record_key(key.as_str(), None, carried);
         }
-        self.work.live.errors()
+        self.work.live.check_errors()
     }
 
     /// Switches the binding to the new origin while writes are paused. Runs to completion even if the job is
     /// cancelled meanwhile.
-    async fn cut_over(&self, frozen: Frozen) -> Result<(), Stop> {
+    async fn cut_over(&self, frozen: BucketFreezeGuard) -> Result<(), JobStop> {
         let (context, bucket) = (self.work.context.clone(), self.bucket.clone());
         let (from, to, bound) = (self.from.clone(), self.to.clone(), self.bound.clone());
         let cut = tokio::spawn(async move {
             context.objects.catalogue.rebind_bucket(&bucket, from, to).await?;
-            bound.was_moved();
+            bound.mark_rebound();
             context.writeback.forget(bucket.bucket_id());
             drop(frozen);
             // For the next start, which does not know the time of the switch.
             tokio::task::spawn_blocking(move || bound.refresh(""));
             Ok::<_, mlgw_metadata::ProposeError>(())
         });
-        let cut = cut.await.map_err(|error| Stop::Failed(error.to_string()))?;
-        cut.map_err(|error| Stop::Failed(format!("the bucket was not bound to the new upstream: {error}")))
+        let cut = cut.await.map_err(|error| JobStop::Failed(error.to_string()))?;
+        cut.map_err(|error| JobStop::Failed(format!("the bucket was not bound to the new upstream: {error}")))
     }
 }
 
 /// Result of copying the last keys.
-enum Settled {
+enum FinalCopyOutcome {
     /// The new origin has all objects.
     All,
     /// The time limit was exceeded.

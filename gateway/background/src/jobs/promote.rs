@@ -1,13 +1,13 @@
 //! Warm jobs for own buckets: promote the segments that hold a dataset's objects to the hot tier.
 
 use super::census::{self, Census};
-use super::{Outcome, Stop, Work, parts, shuffle};
+use super::{JobOutcome, JobRun, JobStop, covered_prefixes, shuffle};
 use mlgw_common::SegmentId;
-use mlgw_formats::decision_entry::{Decided, What, Why};
-use mlgw_formats::decision_words::{Kind, Place};
-use mlgw_formats::schema::{Found, JobOrder};
+use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
+use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
+use mlgw_formats::schema::{DatasetSize, JobOrder};
 use mlgw_segments::decisions;
-use mlgw_segments::hot::Order;
+use mlgw_segments::hot::PlacingOrder;
 use mlgw_segments::hot::UPSTREAM_TIER;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,24 @@ use std::time::Duration;
 /// Segments of one order. The job can be cancelled between orders.
 const SEGMENTS_AT_ONCE: usize = 8;
 /// Interval at which completion of an order is polled.
-const GLANCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which the flash budget is polled.
-pub(super) const BUDGET_GLANCE: Duration = Duration::from_secs(1);
+pub(super) const BUDGET_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Work {
-    pub(super) async fn promote_all(&self) -> Outcome {
+impl JobRun {
+    pub(super) async fn promote_all(&self) -> JobOutcome {
         let census = self.count().await?;
-        let found =
-            Found { objects: census.objects, bytes: census.bytes, at_ms: self.jobs.clock.now().as_millis() };
+        let found = DatasetSize {
+            objects: census.objects,
+            bytes: census.bytes,
+            at_ms: self.jobs.clock.now().as_millis(),
+        };
         let below: u64 = census.below.values().sum();
         let mut segments: Vec<SegmentId> = census.below.keys().copied().collect();
         if self.job.params.order() != JobOrder::Sequential {
             shuffle::shuffle(&mut segments);
         }
-        self.live.step(|progress| {
+        self.live.update(|progress| {
             (progress.objects_total, progress.bytes_total) = (census.objects, census.bytes);
             (progress.objects_done, progress.bytes_done) =
                 (census.objects, census.bytes - below.min(census.bytes));
@@ -38,15 +41,15 @@ impl Work {
         let length = |id: &SegmentId| self.jobs.catalogue.segment(*id).map_or(0, |segment| segment.length);
         let wanted: u64 = segments.iter().map(length).sum();
         if !self.jobs.tiers.hot.has_room(wanted) {
-            return Err(Stop::Failed(format!(
+            return Err(JobStop::Failed(format!(
                 "the hot tier has no room for the {wanted} bytes of the segments that hold it; nothing more was promoted"
             )));
         }
         for some in segments.chunks(SEGMENTS_AT_ONCE) {
-            self.until_allowed(some, length).await?;
+            self.wait_for_promotion_budget(some, length).await?;
             self.promote(some).await?;
             let bytes: u64 = some.iter().filter_map(|segment| census.below.get(segment)).sum();
-            self.live.step(|progress| {
+            self.live.update(|progress| {
                 progress.bytes_done += bytes;
                 progress.moved_bytes += bytes;
             });
@@ -56,9 +59,9 @@ impl Work {
     }
 
     /// Counts the dataset.
-    pub(super) async fn count(&self) -> Result<Census, Stop> {
+    pub(super) async fn count(&self) -> Result<Census, JobStop> {
         let bucket = self.bucket()?;
-        let parts = parts(&self.dataset, &self.job.params.prefix);
+        let parts = covered_prefixes(&self.dataset, &self.job.params.prefix);
         let (catalogue, live) = (self.jobs.catalogue.clone(), Arc::clone(&self.live));
         let counted = tokio::task::spawn_blocking(move || {
             let mut census = Census::default();
@@ -67,7 +70,7 @@ impl Work {
                 loop {
                     live.check()?;
                     let next = census::step(&catalogue, &bucket, &prefix, after.as_ref(), &mut census);
-                    after = next.map_err(|error| Stop::Failed(error.to_string()))?;
+                    after = next.map_err(|error| JobStop::Failed(error.to_string()))?;
                     if after.is_none() {
                         break;
                     }
@@ -75,50 +78,53 @@ impl Work {
             }
             Ok(census)
         });
-        counted.await.map_err(|error| Stop::Failed(error.to_string()))?
+        counted.await.map_err(|error| JobStop::Failed(error.to_string()))?
     }
 
     /// Waits until the flash budget permits writes.
-    async fn until_allowed(
+    async fn wait_for_promotion_budget(
         &self,
         segments: &[SegmentId],
         length: impl Fn(&SegmentId) -> u64,
-    ) -> Result<(), Stop> {
-        while !self.jobs.tiers.hot.flash().allows() {
+    ) -> Result<(), JobStop> {
+        while !self.jobs.tiers.hot.flash().can_start_own_write() {
             for segment in segments {
-                self.jobs.decisions.record(&Decided {
-                    kind: Kind::Promote,
-                    what: What::Segment(*segment),
+                self.jobs.decisions.record(&PlacementDecision {
+                    kind: DecisionKind::Promote,
+                    subject: DecisionSubject::Segment(*segment),
                     from: self.place_of(*segment),
-                    to: Place::Hot,
+                    to: DecisionPlace::Hot,
                     bytes: length(segment),
-                    why: Why::job(self.job.id),
-                    outcome: decisions::Outcome::OverBudget,
+                    cause: DecisionCause::job(self.job.id),
+                    outcome: decisions::DecisionOutcome::OverBudget,
                 });
             }
             tokio::select! {
-                () = tokio::time::sleep(BUDGET_GLANCE) => {}
-                stop = self.live.ended() => return Err(stop),
+                () = tokio::time::sleep(BUDGET_POLL_INTERVAL) => {}
+                stop = self.live.stop_reason() => return Err(stop),
             }
         }
         Ok(())
     }
 
-    fn place_of(&self, segment: SegmentId) -> Place {
+    fn place_of(&self, segment: SegmentId) -> DecisionPlace {
         match self.jobs.catalogue.segment(segment).map(|segment| segment.tier) {
-            Some(UPSTREAM_TIER) => Place::Upstream,
-            _ => Place::Cold,
+            Some(UPSTREAM_TIER) => DecisionPlace::Upstream,
+            _ => DecisionPlace::Cold,
         }
     }
 
-    async fn promote(&self, segments: &[SegmentId]) -> Result<(), Stop> {
+    async fn promote(&self, segments: &[SegmentId]) -> Result<(), JobStop> {
         self.live.check()?;
         let hot = &self.jobs.tiers.hot;
-        let until = hot.order(Order::Promote { segments: segments.to_vec(), why: Why::job(self.job.id) });
+        let until = hot.order(PlacingOrder::Promote {
+            segments: segments.to_vec(),
+            why: DecisionCause::job(self.job.id),
+        });
         while hot.placing().orders_done < until {
             tokio::select! {
-                () = tokio::time::sleep(GLANCE) => {}
-                stop = self.live.ended() => return Err(stop),
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                stop = self.live.stop_reason() => return Err(stop),
             }
         }
         // A missing segment was emptied meanwhile: its live data is elsewhere in the hot tier.
@@ -127,7 +133,7 @@ impl Work {
         let left = segments.iter().filter(is_below).count();
         match left {
             0 => Ok(()),
-            left => Err(Stop::Failed(format!(
+            left => Err(JobStop::Failed(format!(
                 "segments that could not be promoted: {left}; the server's log says why, and the same job again tries again"
             ))),
         }

@@ -4,7 +4,7 @@
 //! minute for the metrics; in between, the last count is reported with its time.
 
 use super::census::{self, Census};
-use super::{Jobs, is_shown, parts};
+use super::{Jobs, covered_prefixes, is_user_dataset};
 use mlgw_common::Timestamp;
 use mlgw_formats::schema::{Bucket, Dataset};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub struct Residency {
     /// Bytes of these objects, if known.
     pub bytes: Option<u64>,
     /// Bytes on this node, by tier.
-    pub here: BTreeMap<&'static str, u64>,
+    pub bytes_here: BTreeMap<&'static str, u64>,
     /// Objects with any bytes on this node.
     pub objects_here: u64,
     /// Further bytes for which this node has room.
@@ -70,7 +70,7 @@ impl Residency {
     /// Returns the bytes that can be read here without a request to an origin and without a slow disk.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
-        self.here.iter().filter(|(tier, _)| **tier != COLD).map(|(_, bytes)| bytes).sum()
+        self.bytes_here.iter().filter(|(tier, _)| **tier != COLD).map(|(_, bytes)| bytes).sum()
     }
 
     /// Returns the readiness of the dataset.
@@ -121,7 +121,7 @@ impl Jobs {
 
     /// Starts a count after the end of a job, so that its effect is visible.
     pub(super) fn count_soon(self: &Arc<Self>, dataset: &str) {
-        let Some(dataset) = self.catalogue.dataset(dataset).filter(|dataset| is_shown(dataset)) else {
+        let Some(dataset) = self.catalogue.dataset(dataset).filter(|dataset| is_user_dataset(dataset)) else {
             return;
         };
         let jobs = Arc::clone(self);
@@ -129,10 +129,10 @@ impl Jobs {
     }
 
     /// Counts all datasets periodically while the server runs.
-    pub async fn keep_counting(self: Arc<Self>) {
+    pub async fn count_periodically(self: Arc<Self>) {
         loop {
             let (mut datasets, begun) = (self.catalogue.datasets(), Instant::now());
-            datasets.retain(|dataset| is_shown(dataset));
+            datasets.retain(|dataset| is_user_dataset(dataset));
             let names: Vec<&str> = datasets.iter().map(|dataset| dataset.name.as_str()).collect();
             self.residency.lock().retain(|name, _| names.contains(&name.as_str()));
             for dataset in datasets {
@@ -170,7 +170,7 @@ impl Jobs {
                 let bound =
                     bound.ok_or_else(|| format!("the upstream {:?} is not configured", binding.upstream))?;
                 let mut here = 0;
-                for prefix in parts(dataset, "") {
+                for prefix in covered_prefixes(dataset, "") {
                     let mut after = None;
                     loop {
                         let step = bound.count_copies(&prefix, after.as_ref());
@@ -182,7 +182,7 @@ impl Jobs {
                         after = step.next;
                     }
                 }
-                residency.here.insert(COPIES, here);
+                residency.bytes_here.insert(COPIES, here);
                 (residency.objects, residency.bytes) =
                     (dataset.found.map(|found| found.objects), dataset.found.map(|found| found.bytes));
                 let copies = self.bound.copies().map(mlgw_cache::copies::Copies::metrics).unwrap_or_default();
@@ -194,7 +194,7 @@ impl Jobs {
 
     fn count_own(&self, dataset: &Dataset, bucket: &Bucket, residency: &mut Residency) -> Result<(), String> {
         let mut census = Census::default();
-        for prefix in parts(dataset, "") {
+        for prefix in covered_prefixes(dataset, "") {
             let mut after = None;
             loop {
                 let next = census::step(&self.catalogue, bucket, &prefix, after.as_ref(), &mut census);
@@ -207,8 +207,8 @@ impl Jobs {
         (residency.objects, residency.bytes) = (Some(census.objects), Some(census.bytes));
         residency.objects_here = census.objects;
         let below: u64 = census.tiers.iter().filter(|(tier, _)| **tier != 0).map(|(_, bytes)| bytes).sum();
-        residency.here.insert(HOT, census.tiers.get(&0).copied().unwrap_or(0));
-        residency.here.insert(COLD, below);
+        residency.bytes_here.insert(HOT, census.tiers.get(&0).copied().unwrap_or(0));
+        residency.bytes_here.insert(COLD, below);
         residency.room_bytes = self.tiers.hot.fill().1;
         Ok(())
     }
@@ -223,7 +223,7 @@ mod tests {
     fn a_dataset_is_ready_when_all_of_it_is_above_the_cold_tier() {
         let of = |bytes: Option<u64>, hot: u64, cold: u64| {
             let here = BTreeMap::from([(HOT, hot), (COLD, cold)]);
-            Residency { bytes, here, ..Residency::default() }.readiness()
+            Residency { bytes, bytes_here: here, ..Residency::default() }.readiness()
         };
         assert_eq!(of(Some(10), 10, 0), Readiness::Ready);
         assert_eq!(of(Some(0), 0, 0), Readiness::Ready);

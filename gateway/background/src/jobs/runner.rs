@@ -4,14 +4,14 @@
 //! are in the catalogue, so nothing is lost with the process.
 
 use super::JobContext;
-use super::cron::Times;
-use super::live::Live;
-use super::{Jobs, Outcome, Stop, Work, kind_name, state_name};
+use super::cron::CronSchedule;
+use super::running_job::RunningJob;
+use super::{JobOutcome, JobRun, JobStop, Jobs, kind_name, state_name};
 use mlgw_cache::copies::PinnedCopies;
 use mlgw_common::limits::JOBS_RUNNING_MAX;
 use mlgw_common::{NodeId, Timestamp};
 use mlgw_formats::command::Reject;
-use mlgw_formats::command::{ClaimJob, CreateJob, EndJob, JobStep, NoteJob, StepJob};
+use mlgw_formats::command::{ClaimJob, CreateJob, EndJob, JobStep, StepJob, UpdateJobProgress};
 use mlgw_formats::schema::{Dataset, Job, JobKind, JobState};
 use mlgw_metadata::ProposeError;
 use std::convert::Infallible;
@@ -19,41 +19,41 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Interval of checks without a change in the catalogue: a schedule may be due.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which progress is recorded, which limits the work repeated after a crash.
-const NOTE_EVERY: Duration = Duration::from_secs(2);
+const RECORD_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause after the catalogue refused a step because of overload.
-const AGAIN_AFTER: Duration = Duration::from_millis(200);
+const OVERLOAD_PAUSE: Duration = Duration::from_millis(200);
 /// Requester of jobs that were due by schedule.
 const BY_SCHEDULE: &str = "schedule";
 
 impl Jobs {
     /// Starts running jobs, until [`Jobs::stop`].
     pub fn start(self: &Arc<Self>, context: JobContext) {
-        self.tasks.spawn(Arc::clone(self).keep_counting());
+        self.tasks.spawn(Arc::clone(self).count_periodically());
         let jobs = Arc::clone(self);
         self.tasks.spawn(async move {
             loop {
                 // Subscribed before the check, so that changes during the check are not missed.
                 let changed = jobs.catalogue.job_changed();
-                jobs.look(&context).await;
+                jobs.check_jobs(&context).await;
                 tokio::select! {
                     () = jobs.stop.cancelled() => return,
                     () = changed => {}
-                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                    () = tokio::time::sleep(CHECK_INTERVAL) => {}
                 }
             }
         });
     }
 
-    async fn look(self: &Arc<Self>, context: &JobContext) {
+    async fn check_jobs(self: &Arc<Self>, context: &JobContext) {
         let datasets = self.catalogue.datasets();
         self.set_pins();
         let mut waiting = Vec::new();
         for dataset in &datasets {
             match self.catalogue.job(dataset.active_job) {
-                Some(job) => waiting.extend(self.attend(dataset, &job)),
-                None => self.begin_due(dataset).await,
+                Some(job) => waiting.extend(self.claimable(dataset, &job)),
+                None => self.create_due(dataset).await,
             }
         }
         waiting.sort_by_key(|(_, job)| job.id);
@@ -63,7 +63,7 @@ impl Jobs {
     }
 
     /// Forwards a cancellation to a job that runs here; returns a job that no task is running.
-    fn attend(&self, dataset: &Arc<Dataset>, job: &Arc<Job>) -> Option<(Arc<Dataset>, Arc<Job>)> {
+    fn claimable(&self, dataset: &Arc<Dataset>, job: &Arc<Job>) -> Option<(Arc<Dataset>, Arc<Job>)> {
         if let Some(live) = self.live.lock().get(&job.id) {
             if job.cancel_asked {
                 live.cancel.cancel();
@@ -98,7 +98,7 @@ impl Jobs {
         let pin = |dataset: &Arc<Dataset>| {
             Some(PinnedCopies {
                 bucket: self.catalogue.bucket(&dataset.bucket)?.bucket_id(),
-                slices: dataset.slices.clone(),
+                prefixes: dataset.slices.clone(),
                 keys: None,
                 bytes_max: dataset.pin_bytes_max?,
             })
@@ -107,10 +107,10 @@ impl Jobs {
     }
 
     /// Creates the job of a schedule that is due.
-    async fn begin_due(&self, dataset: &Dataset) {
+    async fn create_due(&self, dataset: &Dataset) {
         let now = self.clock.now();
         for schedule in &dataset.schedules {
-            let times = match Times::parse(&schedule.cron) {
+            let times = match CronSchedule::parse(&schedule.cron) {
                 Ok(times) => times,
                 Err(why) => {
                     tracing::error!(dataset = dataset.name, why, "a schedule is not understood");
@@ -141,7 +141,7 @@ impl Jobs {
     }
 
     fn begin(self: &Arc<Self>, context: &JobContext, dataset: Arc<Dataset>, job: &Job) {
-        let live = Arc::new(Live::new(job, self.stop.clone()));
+        let live = Arc::new(RunningJob::new(job, self.stop.clone()));
         {
             let mut all = self.live.lock();
             if self.stop.is_cancelled() || all.len() >= JOBS_RUNNING_MAX {
@@ -152,15 +152,15 @@ impl Jobs {
         let (jobs, context) = (Arc::clone(self), context.clone());
         let job = job.clone();
         self.tasks.spawn(async move {
-            let work = Work { jobs: Arc::clone(&jobs), context, dataset, job, live: Arc::clone(&live) };
+            let work = JobRun { jobs: Arc::clone(&jobs), context, dataset, job, live: Arc::clone(&live) };
             let (id, kind) = (work.job.id, work.job.kind());
             let ended = work.carry_out().await;
-            jobs.settle(id, kind, &live, ended);
+            jobs.finish(id, kind, &live, ended);
         });
     }
 
     /// Removes an ended run, and adds its totals.
-    fn settle(&self, id: u64, kind: JobKind, live: &Live, ended: Option<JobState>) {
+    fn finish(&self, id: u64, kind: JobKind, live: &RunningJob, ended: Option<JobState>) {
         let (objects, bytes) = live.moved();
         let mut all = self.live.lock();
         let mut moved = self.moved.lock();
@@ -185,7 +185,7 @@ impl Jobs {
         loop {
             match self.catalogue.step_job(step.clone()).await {
                 Ok(job) => return Some(job),
-                Err(ProposeError::Overloaded) => tokio::time::sleep(AGAIN_AFTER).await,
+                Err(ProposeError::Overloaded) => tokio::time::sleep(OVERLOAD_PAUSE).await,
                 Err(ProposeError::Rejected(Reject::JobEnded) | ProposeError::Stopping) => return None,
                 Err(error) => {
                     tracing::warn!(job = job.id, %error, "a step of a job was not taken");
@@ -196,11 +196,11 @@ impl Jobs {
     }
 }
 
-impl Work {
+impl JobRun {
     /// Claims the job, runs it and records the result. Returns `None` if the job is not over.
     async fn carry_out(mut self) -> Option<JobState> {
         let jobs = Arc::clone(&self.jobs);
-        self.job = jobs.step(&self.job, JobStep::Claim(ClaimJob {})).await?;
+        self.job = jobs.step(&self.job, JobStep::Acquire(ClaimJob {})).await?;
         let job = self.job.clone();
         tracing::info!(
             job = job.id,
@@ -214,19 +214,19 @@ impl Work {
         }
         let live = Arc::clone(&self.live);
         let outcome = {
-            let notes = note(&jobs, &job, &live);
+            let recording = record_progress(&jobs, &job, &live);
             tokio::select! {
                 outcome = self.run() => outcome,
-                never = notes => match never {},
+                never = recording => match never {},
             }
         };
         let (state, error, found) = match outcome {
             Ok(found) => (JobState::Done, String::new(), found),
-            Err(Stop::Failed(why)) => (JobState::Failed, why, None),
-            Err(Stop::Cancelled) => (JobState::Cancelled, String::new(), None),
-            Err(Stop::Stopping) => {
-                let (progress, cursor) = live.noted();
-                jobs.step(&job, JobStep::Note(NoteJob { progress, cursor })).await;
+            Err(JobStop::Failed(why)) => (JobState::Failed, why, None),
+            Err(JobStop::Cancelled) => (JobState::Cancelled, String::new(), None),
+            Err(JobStop::Stopping) => {
+                let (progress, cursor) = live.progress_and_cursor();
+                jobs.step(&job, JobStep::Progress(UpdateJobProgress { progress, cursor })).await;
                 return None;
             }
         };
@@ -237,23 +237,23 @@ impl Work {
         Some(state)
     }
 
-    async fn run(&self) -> Outcome {
+    async fn run(&self) -> JobOutcome {
         match self.job.kind() {
             JobKind::Warm => self.warm().await,
             JobKind::Sync => self.sync().await,
-            JobKind::Evict | JobKind::Clear => self.let_go().await,
+            JobKind::Evict | JobKind::Clear => self.evict_copies().await,
             JobKind::Migrate => self.migrate().await,
         }
     }
 }
 
 /// Records the progress of a job periodically.
-async fn note(jobs: &Jobs, job: &Job, live: &Live) -> Infallible {
+async fn record_progress(jobs: &Jobs, job: &Job, live: &RunningJob) -> Infallible {
     loop {
-        tokio::time::sleep(NOTE_EVERY).await;
-        let (progress, cursor) = live.noted();
-        if let Some(noted) = jobs.step(job, JobStep::Note(NoteJob { progress, cursor })).await
-            && noted.cancel_asked
+        tokio::time::sleep(RECORD_INTERVAL).await;
+        let (progress, cursor) = live.progress_and_cursor();
+        if let Some(updated) = jobs.step(job, JobStep::Progress(UpdateJobProgress { progress, cursor })).await
+            && updated.cancel_asked
         {
             live.cancel.cancel();
         }

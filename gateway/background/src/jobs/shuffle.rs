@@ -12,8 +12,8 @@
 //! A random order has no resume position. A job that restarts visits all objects and skips those that are
 //! done.
 
-use super::Stop;
-use super::listing::{Lister, Wanted};
+use super::JobStop;
+use super::listing::{JobObject, Lister};
 use futures_util::{Stream, StreamExt as _, stream};
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use tokio::sync::mpsc;
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 /// Pages whose objects are mixed: 16,000 objects, some ten megabytes.
 const WINDOW_PAGES: usize = 16;
 /// Maximum number of pages remembered: a hundred million objects.
-const MARKS_MAX: usize = 100_000;
+const PAGE_SPANS_MAX: usize = 100_000;
 /// Objects passed on together.
 const BATCH_OBJECTS: usize = 1000;
 /// Batches in the queue while the next pages are requested.
@@ -29,7 +29,7 @@ const BATCHES_AHEAD: usize = 16;
 
 /// Key range of a page.
 #[derive(Clone, Debug)]
-struct Mark {
+struct PageSpan {
     part: u32,
     /// Key before the first key of the page.
     after: String,
@@ -49,8 +49,8 @@ struct Shuffle {
 pub(super) fn begin(
     lister: Lister,
     by_shard: bool,
-    check: impl Fn(u64) -> Result<(), Stop> + Send + Sync + 'static,
-) -> impl Stream<Item = Result<Wanted, Stop>> + Send {
+    check: impl Fn(u64) -> Result<(), JobStop> + Send + Sync + 'static,
+) -> impl Stream<Item = Result<JobObject, JobStop>> + Send {
     let (send, batches) = mpsc::channel(BATCHES_AHEAD);
     let shuffle = Shuffle { by_shard, hash: RandomState::new() };
     tokio::spawn(async move {
@@ -72,18 +72,18 @@ impl Shuffle {
     async fn send_all(
         &self,
         lister: &Lister,
-        send: &mpsc::Sender<Vec<Result<Wanted, Stop>>>,
-        check: &impl Fn(u64) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
-        lister.live.begin_anew();
-        let mut marks = marks(lister, check).await?;
+        send: &mpsc::Sender<Vec<Result<JobObject, JobStop>>>,
+        check: &impl Fn(u64) -> Result<(), JobStop>,
+    ) -> Result<(), JobStop> {
+        lister.live.restart();
+        let mut marks = page_spans(lister, check).await?;
         marks.sort_by_cached_key(|mark| self.hash.hash_one((mark.part, &mark.after)));
         for window in marks.chunks(WINDOW_PAGES) {
             let mut pages = Vec::with_capacity(window.len());
             for mark in window {
-                pages.push(again(lister, mark).await?);
+                pages.push(list_again(lister, mark).await?);
             }
-            let mut objects = self.mixed(pages).into_iter().map(Ok).peekable();
+            let mut objects = self.mix(pages).into_iter().map(Ok).peekable();
             while objects.peek().is_some() {
                 if send.send(objects.by_ref().take(BATCH_OBJECTS).collect()).await.is_err() {
                     return Ok(());
@@ -93,18 +93,18 @@ impl Shuffle {
         Ok(())
     }
 
-    fn mixed(&self, pages: Vec<Vec<Wanted>>) -> Vec<Wanted> {
+    fn mix(&self, pages: Vec<Vec<JobObject>>) -> Vec<JobObject> {
         let numbered = pages.into_iter().enumerate();
         let mut objects: Vec<_> = numbered
             .flat_map(|(page, objects)| objects.into_iter().map(move |object| (page, object)))
             .collect();
         // The sort is stable: objects with equal sort keys remain in listing order.
-        objects.sort_by_cached_key(|(page, object)| self.turn(*page, &object.name));
+        objects.sort_by_cached_key(|(page, object)| self.sort_key(*page, &object.name));
         objects.into_iter().map(|(_, object)| object).collect()
     }
 
     /// Returns the sort key of a page's object.
-    fn turn(&self, page: usize, name: &str) -> u64 {
+    fn sort_key(&self, page: usize, name: &str) -> u64 {
         self.hash.hash_one((page, if self.by_shard { directory(name) } else { name }))
     }
 }
@@ -115,41 +115,44 @@ fn directory(name: &str) -> &str {
 }
 
 /// Counts all objects and returns the key ranges of pages.
-async fn marks(lister: &Lister, check: &impl Fn(u64) -> Result<(), Stop>) -> Result<Vec<Mark>, Stop> {
+async fn page_spans(
+    lister: &Lister,
+    check: &impl Fn(u64) -> Result<(), JobStop>,
+) -> Result<Vec<PageSpan>, JobStop> {
     let mut marks = Vec::new();
     for part in 0..lister.parts.len() as u32 {
-        let mut walk = lister.walk(part, "");
+        let mut walk = lister.pages_of(part, "");
         while let Some(page) = walk.next().await? {
             check(lister.count(&page))?;
             let size = page.size();
             let Some((last, _)) = page.objects.into_iter().next_back() else { continue };
-            if marks.len() == MARKS_MAX {
-                return Err(Stop::Failed(format!(
-                    "it has more than {MARKS_MAX} pages of keys, too many to be shuffled: warm a --prefix of it, or in the order sequential"
+            if marks.len() == PAGE_SPANS_MAX {
+                return Err(JobStop::Failed(format!(
+                    "it has more than {PAGE_SPANS_MAX} pages of keys, too many to be shuffled: warm a --prefix of it, or in the order sequential"
                 )));
             }
-            marks.push(Mark { part, after: page.after, last, size });
+            marks.push(PageSpan { part, after: page.after, last, size });
         }
     }
-    lister.live.step(|progress| progress.is_counted = true);
+    lister.live.update(|progress| progress.is_counted = true);
     Ok(marks)
 }
 
 /// Lists a page again and corrects the totals.
-async fn again(lister: &Lister, mark: &Mark) -> Result<Vec<Wanted>, Stop> {
-    let mut walk = lister.walk(mark.part, &mark.after);
+async fn list_again(lister: &Lister, mark: &PageSpan) -> Result<Vec<JobObject>, JobStop> {
+    let mut walk = lister.pages_of(mark.part, &mark.after);
     let mut found = Vec::new();
     let is_within = |name: &str| name.as_bytes() <= mark.last.as_bytes();
     while let Some(page) = walk.next().await? {
         let goes_on = page.objects.last().is_none_or(|(name, _)| name.as_bytes() < mark.last.as_bytes());
-        found.extend(page.into_wanted().filter(|wanted| is_within(&wanted.name)));
+        found.extend(page.into_objects().filter(|wanted| is_within(&wanted.name)));
         if !goes_on {
             break;
         }
     }
     let bytes = found.iter().fold(0u64, |sum, wanted| sum.saturating_add(wanted.object.size));
     let (objects_before, bytes_before) = mark.size;
-    lister.live.step(|progress| {
+    lister.live.update(|progress| {
         let now = |total: u64, before: u64, after: u64| total.saturating_sub(before).saturating_add(after);
         progress.objects_total = now(progress.objects_total, objects_before, found.len() as u64);
         progress.bytes_total = now(progress.bytes_total, bytes_before, bytes);
@@ -159,14 +162,15 @@ async fn again(lister: &Lister, mark: &Mark) -> Result<Vec<Wanted>, Stop> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Shuffle, Wanted, directory, shuffle};
+    use super::{JobObject, Shuffle, directory, shuffle};
     use mlgw_common::Timestamp;
     use mlgw_formats::schema::ObjectVersion;
     use std::collections::BTreeSet;
     use std::hash::RandomState;
 
-    fn page(names: impl Iterator<Item = String>) -> Vec<Wanted> {
-        let wanted = |name| Wanted { part: 0, name, object: ObjectVersion::default(), listed: Timestamp(0) };
+    fn page(names: impl Iterator<Item = String>) -> Vec<JobObject> {
+        let wanted =
+            |name| JobObject { part: 0, name, object: ObjectVersion::default(), listed: Timestamp(0) };
         names.map(wanted).collect()
     }
 
@@ -175,7 +179,7 @@ mod tests {
             .map(|page_no| page((0..100).map(move |n| format!("{page_no}/{}/{n:03}", n / 10))))
             .collect();
         let all: BTreeSet<String> = pages.iter().flatten().map(|wanted| wanted.name.clone()).collect();
-        let mixed = Shuffle { by_shard, hash: RandomState::new() }.mixed(pages);
+        let mixed = Shuffle { by_shard, hash: RandomState::new() }.mix(pages);
         let names: Vec<String> = mixed.into_iter().map(|wanted| wanted.name).collect();
         assert_eq!(names.iter().cloned().collect::<BTreeSet<_>>(), all, "each comes");
         assert_eq!(names.len(), all.len(), "and once");

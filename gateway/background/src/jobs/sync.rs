@@ -5,18 +5,18 @@
 //! PUTs. A concurrent client write is never overwritten unseen. Objects that are gone at the source are
 //! deleted only on request, and only if they were imported from that source.
 
-use super::import::{Import, ImportError, Imported};
-use super::listing::{self, Page, Part};
-use super::live::Ahead;
-use super::{Outcome, Stop, Work};
+use super::import::{Import, ImportError, ImportOutcome};
+use super::listing::{self, JobListingPage, JobListingPart};
+use super::running_job::UnfinishedBytes;
+use super::{JobOutcome, JobRun, JobStop};
 use futures_util::{StreamExt as _, stream};
 use mlgw_common::limits::SYNC_OBJECTS_MAX;
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_formats::command::Reject;
 use mlgw_formats::command::{Conditions, DeleteObject, EtagCondition, ObjectChange};
-use mlgw_formats::decision_entry::{Decided, What, Why};
-use mlgw_formats::decision_words::{Kind, Place};
-use mlgw_formats::schema::{Bucket, Found, Source};
+use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
+use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
+use mlgw_formats::schema::{Bucket, DatasetSize, ImportSource};
 use mlgw_metadata::{ProposeError, ReadError};
 use mlgw_segments::decisions;
 use std::collections::BTreeSet;
@@ -29,17 +29,17 @@ const STEP: usize = 1000;
 /// Range of local keys that a source's page covers: after `after`, or from the first key, up to `last`, or to
 /// the end.
 #[derive(Debug, PartialEq, Eq)]
-struct Covered {
+struct CoveredKeys {
     /// Local keys in the range whose objects are at the source.
     kept: BTreeSet<String>,
     after: Option<String>,
     last: Option<String>,
 }
 
-impl Covered {
+impl CoveredKeys {
     /// Returns the range that a page covers; `None` if it covers no key. Only a last page covers the keys
     /// behind those that it lists.
-    fn by(source: &Source, page: &Page) -> Option<Self> {
+    fn by(source: &ImportSource, page: &JobListingPage) -> Option<Self> {
         let here =
             |there: &str| there.strip_prefix(&source.prefix).map(|rest| format!("{}{rest}", source.into));
         let kept = page.objects.iter().filter_map(|(there, _)| here(there)).collect();
@@ -52,19 +52,22 @@ impl Covered {
     }
 }
 
-impl Work {
-    pub(super) async fn sync(&self) -> Outcome {
+impl JobRun {
+    pub(super) async fn sync(&self) -> JobOutcome {
         let bucket = self.bucket()?;
         if bucket.binding.is_some() {
-            return Err(Stop::Failed(format!("the bucket {:?} is bound: it needs no sync", bucket.name)));
+            return Err(JobStop::Failed(format!("the bucket {:?} is bound: it needs no sync", bucket.name)));
         }
-        let sources: Vec<Source> = self.dataset.sources.clone();
+        let sources: Vec<ImportSource> = self.dataset.sources.clone();
         let mut parts = Vec::new();
         for source in &sources {
             let origin = self.jobs.bound.origin(&source.upstream).ok_or_else(|| {
-                Stop::Failed(format!("the upstream {:?} is not configured any more", source.upstream))
+                JobStop::Failed(format!("the upstream {:?} is not configured any more", source.upstream))
             })?;
-            parts.push(Part { place: listing::Place::Origin(origin), prefix: source.prefix.clone() });
+            parts.push(JobListingPart {
+                source: listing::JobListingSource::Origin(origin),
+                prefix: source.prefix.clone(),
+            });
         }
         let clock = self.jobs.clock.clone();
         let mut pages = listing::begin(parts, Arc::clone(&self.live), clock, |_| Ok(()));
@@ -76,16 +79,21 @@ impl Work {
             }
             self.import_page(&bucket, source, page).await?;
         }
-        self.live.errors()?;
+        self.live.check_errors()?;
         let progress = self.live.progress();
         let at_ms = self.jobs.clock.now().as_millis();
-        Ok(Some(Found { objects: progress.objects_total, bytes: progress.bytes_total, at_ms }))
+        Ok(Some(DatasetSize { objects: progress.objects_total, bytes: progress.bytes_total, at_ms }))
     }
 
-    async fn import_page(&self, bucket: &Arc<Bucket>, source: &Source, page: Page) -> Result<(), Stop> {
+    async fn import_page(
+        &self,
+        bucket: &Arc<Bucket>,
+        source: &ImportSource,
+        page: JobListingPage,
+    ) -> Result<(), JobStop> {
         let part = page.part;
         let origin = self.jobs.bound.origin(&source.upstream);
-        let origin = origin.ok_or_else(|| Stop::Failed("the upstream is gone".to_owned()))?;
+        let origin = origin.ok_or_else(|| JobStop::Failed("the upstream is gone".to_owned()))?;
         let mut imports = stream::iter(page.objects)
             .map(|(there, object)| {
                 let import = Import {
@@ -96,7 +104,7 @@ impl Work {
                     bucket: Arc::clone(bucket),
                     source: source.clone(),
                     clock: self.jobs.clock.clone(),
-                    ahead: Ahead::of(&self.live),
+                    unfinished: UnfinishedBytes::of(&self.live),
                 };
                 async move {
                     let imported = import.import(&there, &object).await;
@@ -108,20 +116,20 @@ impl Work {
         loop {
             let next = tokio::select! {
                 next = imports.next() => next,
-                stop = self.live.ended() => return Err(stop),
+                stop = self.live.stop_reason() => return Err(stop),
             };
             let Some((there, size, imported, _import)) = next else { return Ok(()) };
-            self.note_import(bucket.bucket_id(), &there, size, &imported);
+            self.record_import(bucket.bucket_id(), &there, size, &imported);
             let moved = match imported {
-                Ok(Imported::Same | Imported::Gone) => None,
-                Ok(Imported::New { bytes }) => Some(bytes),
-                Err(error) if error.ends_all() => return Err(Stop::Failed(format!("{there:?}: {error}"))),
+                Ok(ImportOutcome::Same | ImportOutcome::Gone) => None,
+                Ok(ImportOutcome::New { bytes }) => Some(bytes),
+                Err(error) if error.ends_all() => return Err(JobStop::Failed(format!("{there:?}: {error}"))),
                 Err(error) => {
-                    self.live.failed(|| format!("{there:?}: {error}"));
+                    self.live.record_failure(|| format!("{there:?}: {error}"));
                     None
                 }
             };
-            self.live.step_to(part, &there, |progress| {
+            self.live.advance_to(part, &there, |progress| {
                 progress.objects_done += 1;
                 progress.bytes_done += size;
                 progress.moved_objects += u64::from(moved.is_some());
@@ -131,26 +139,26 @@ impl Work {
     }
 
     /// Records the result of an import in the decision log, unless nothing was done.
-    fn note_import(
+    fn record_import(
         &self,
         bucket: BucketId,
         there: &str,
         size: u64,
-        imported: &Result<Imported, ImportError>,
+        imported: &Result<ImportOutcome, ImportError>,
     ) {
         let (bytes, outcome) = match imported {
-            Ok(Imported::Same | Imported::Gone) => return,
-            Ok(Imported::New { bytes }) => (*bytes, decisions::Outcome::Done),
-            Err(error) if error.is_no_room() => (size, decisions::Outcome::NoRoom),
-            Err(_) => (size, decisions::Outcome::Failed),
+            Ok(ImportOutcome::Same | ImportOutcome::Gone) => return,
+            Ok(ImportOutcome::New { bytes }) => (*bytes, decisions::DecisionOutcome::Done),
+            Err(error) if error.is_out_of_room() => (size, decisions::DecisionOutcome::NoRoom),
+            Err(_) => (size, decisions::DecisionOutcome::Failed),
         };
-        let decided = Decided {
-            kind: Kind::Import,
-            what: What::Object(bucket, there),
-            from: Place::Origin,
-            to: Place::Hot,
+        let decided = PlacementDecision {
+            kind: DecisionKind::Import,
+            subject: DecisionSubject::Object(bucket, there),
+            from: DecisionPlace::Origin,
+            to: DecisionPlace::Hot,
             bytes,
-            why: Why::job(self.job.id),
+            cause: DecisionCause::job(self.job.id),
             outcome,
         };
         match imported {
@@ -161,12 +169,19 @@ impl Work {
 
     /// Deletes objects that were imported from a source and are gone there, in the range of keys that a page
     /// covers.
-    async fn delete_gone(&self, bucket: &Arc<Bucket>, source: &Source, page: &Page) -> Result<(), Stop> {
-        let Some(Covered { kept, mut after, last }) = Covered::by(source, page) else { return Ok(()) };
+    async fn delete_gone(
+        &self,
+        bucket: &Arc<Bucket>,
+        source: &ImportSource,
+        page: &JobListingPage,
+    ) -> Result<(), JobStop> {
+        let Some(CoveredKeys { kept, mut after, last }) = CoveredKeys::by(source, page) else {
+            return Ok(());
+        };
         loop {
             self.live.check()?;
-            let gone = self.gone(bucket, source, after.as_deref(), last.as_deref(), &kept);
-            let (gone, next) = gone.map_err(|error| Stop::Failed(error.to_string()))?;
+            let gone = self.gone_objects(bucket, source, after.as_deref(), last.as_deref(), &kept);
+            let (gone, next) = gone.map_err(|error| JobStop::Failed(error.to_string()))?;
             for (key, etag) in gone {
                 self.delete(bucket, &key, etag).await?;
             }
@@ -180,10 +195,10 @@ impl Work {
     /// Returns the objects that are gone at the source, from one step of rows after `after` and up to `last`,
     /// and the key after which the next step begins.
     #[expect(clippy::type_complexity, reason = "what goes, and where to go on")]
-    fn gone(
+    fn gone_objects(
         &self,
         bucket: &Bucket,
-        source: &Source,
+        source: &ImportSource,
         after: Option<&str>,
         last: Option<&str>,
         kept: &BTreeSet<String>,
@@ -214,19 +229,19 @@ impl Work {
         Ok((gone, None))
     }
 
-    async fn delete(&self, bucket: &Bucket, key: &ObjectKey, etag: String) -> Result<(), Stop> {
+    async fn delete(&self, bucket: &Bucket, key: &ObjectKey, etag: String) -> Result<(), JobStop> {
         let if_match = Some(EtagCondition::one_of(vec![etag]));
         let conditions = Conditions { if_match, ..Conditions::default() };
         let change = ObjectChange::Delete(DeleteObject { conditions });
         match self.context.objects.propose_object(bucket, key, self.jobs.clock.now(), change).await {
-            Ok(_) => self.live.step(|progress| progress.deleted_objects += 1),
+            Ok(_) => self.live.update(|progress| progress.deleted_objects += 1),
             // A client overwrote or deleted it.
             Err(ProposeError::Rejected(Reject::PreconditionFailed | Reject::NoSuchKey)) => {}
             Err(error) => {
                 if !matches!(error, ProposeError::Overloaded) {
-                    return Err(Stop::Failed(format!("deleting {:?}: {error}", key.as_str())));
+                    return Err(JobStop::Failed(format!("deleting {:?}: {error}", key.as_str())));
                 }
-                self.live.failed(|| format!("deleting {:?}: {error}", key.as_str()));
+                self.live.record_failure(|| format!("deleting {:?}: {error}", key.as_str()));
             }
         }
         Ok(())
@@ -235,7 +250,7 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
-    use super::{Covered, Page, Source};
+    use super::{CoveredKeys, ImportSource, JobListingPage};
     use mlgw_common::Timestamp;
     use mlgw_formats::schema::ObjectVersion;
 
@@ -244,10 +259,17 @@ mod tests {
         objects: &[&str],
         is_last: bool,
     ) -> Option<(Vec<String>, Option<String>, Option<String>)> {
-        let source = Source { prefix: "there/".to_owned(), into: "here/".to_owned(), ..Source::default() };
+        let source =
+            ImportSource { prefix: "there/".to_owned(), into: "here/".to_owned(), ..ImportSource::default() };
         let objects = objects.iter().map(|key| ((*key).to_owned(), ObjectVersion::default())).collect();
-        let page = Page { part: 0, listed: Timestamp::default(), after: after.to_owned(), objects, is_last };
-        Covered::by(&source, &page)
+        let page = JobListingPage {
+            part: 0,
+            listed: Timestamp::default(),
+            after: after.to_owned(),
+            objects,
+            is_last,
+        };
+        CoveredKeys::by(&source, &page)
             .map(|covered| (covered.kept.into_iter().collect(), covered.after, covered.last))
     }
 

@@ -5,81 +5,88 @@
 //! that existed when it was recorded: an object written since ends the deletion for this pass, and keys that
 //! merely share the prefix stay.
 
-use super::Acting;
-use super::groups::{Retained, moment_of};
-use super::pointed::{Endangered, Named, named};
-use super::standing::{Outcome, Standing};
-use super::walk::{Ended, Walk};
-use mlgw_cache::policy::Keeper;
-use mlgw_common::limits::ROUND_DELETIONS_MAX;
+use super::PolicyReconciler;
+use super::groups::{RetentionMatches, moment_of};
+use super::references::{EndangeredCheckpoints, ReferencedCheckpoints, find_references};
+use super::retention_state::{RetentionState, RuleActionOutcome};
+use super::scan::{PassEnd, ReconcilerScan};
+use mlgw_cache::policy_driver::PolicyDriver;
+use mlgw_common::limits::PASS_DELETIONS_MAX;
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_formats::command::{Conditions, EtagCondition};
-use mlgw_formats::decision_entry::{Decided, What, Why};
-use mlgw_formats::decision_words::{Kind, Place};
+use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
+use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
 use mlgw_formats::schema::{Bucket, BucketState, ObjectVersion};
 use mlgw_metadata::Catalogue;
-use mlgw_policies::at_rest::{Note, Superfluous};
-use mlgw_policies::checkpoints::{Checkpoints, Generation, GroupId, MustStay};
+use mlgw_policies::at_rest::{ExpiredCheckpoint, PendingDeletion};
+use mlgw_policies::checkpoints::{CheckpointIndex, DeletionGuard, Generation, GroupId};
 use mlgw_policies::language::{ActionKind, Tier};
 use mlgw_segments::decisions;
-use mlgw_telemetry::audit::Line;
+use mlgw_telemetry::audit::AuditLine;
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
 /// Author of deletions in the audit log.
-const WHO: &str = "policy";
+const AUTHOR: &str = "policy";
 
 /// Result of deleting a checkpoint.
 #[derive(Default)]
-struct Deleted {
+struct CheckpointDeletion {
     objects: u64,
     bytes: u64,
     /// Tier of the first deleted object.
-    from: Option<Place>,
+    from: Option<DecisionPlace>,
     /// Reason why not all objects were deleted.
     error: Option<String>,
 }
 
 /// Sets the checkpoints whose accesses the engine watches: those with a pending deletion, and those about to
 /// get one. Called before the access journal is replayed, so that no read is lost by a restart.
-pub fn watch_doomed(standing: &Standing, keeper: &Keeper, superfluous: &[Superfluous]) {
-    let notes = standing.notes();
-    let noted = notes.iter().map(|note| (note.bucket, note.prefix.as_str()));
-    let coming = superfluous.iter().map(|one| (one.bucket, one.prefix.as_str()));
-    keeper.ask(|decider, _| decider.watched.set(noted.chain(coming)));
+pub fn watch_pending_deletions(
+    standing: &RetentionState,
+    policy_driver: &PolicyDriver,
+    expired: &[ExpiredCheckpoint],
+) {
+    let notes = standing.pending_deletions();
+    let pending = notes.iter().map(|note| (note.bucket, note.prefix.as_str()));
+    let coming = expired.iter().map(|one| (one.bucket, one.prefix.as_str()));
+    policy_driver.with_engine(|decider, _| decider.watched.set(pending.chain(coming)));
 }
 
-impl Acting {
+impl PolicyReconciler {
     /// Records the expired checkpoints as pending, and deletes those whose grace period is over.
     pub(super) async fn delete_due(
         self: &Arc<Self>,
-        walk: Option<&Arc<Walk>>,
-        mut superfluous: Vec<Superfluous>,
-    ) -> Result<(), Ended> {
-        watch_doomed(&self.context.standing, &self.context.keeper, &superfluous);
+        walk: Option<&Arc<ReconcilerScan>>,
+        mut expired: Vec<ExpiredCheckpoint>,
+    ) -> Result<(), PassEnd> {
+        watch_pending_deletions(&self.context.retention, &self.context.policy_driver, &expired);
         let now_ms = self.context.clock.now().as_millis();
-        for one in &mut superfluous {
-            let at_ms = self.touched_ms(one.bucket, &one.prefix).unwrap_or(i64::MIN);
+        for one in &mut expired {
+            let at_ms = self.last_access_ms(one.bucket, &one.prefix).unwrap_or(i64::MIN);
             // A rule that was removed and restored counts as an access: the grace period starts again.
             let since_ms = self.context.policies.deletes_since_ms(&one.rule);
-            one.touched_ms = one.touched_ms.max(at_ms).max(since_ms);
+            one.last_used_ms = one.last_used_ms.max(at_ms).max(since_ms);
             // The removal of a guard counts as an access, too, because no grace period has passed since.
-            if one.stays.is_empty() && self.context.standing.held(one.bucket, &one.prefix).is_some() {
-                one.touched_ms = now_ms;
+            if one.guards.is_empty()
+                && self.context.retention.pending_guard(one.bucket, &one.prefix).is_some()
+            {
+                one.last_used_ms = now_ms;
             }
         }
         // Guarded checkpoints come last: the number of pending deletions is limited, and deletable ones need
         // the places.
-        superfluous.sort_by_cached_key(|one| self.context.standing.stays(one.bucket, &one.prefix).is_some());
-        let goes = superfluous.iter().filter(|one| one.stays.is_empty());
+        expired.sort_by_cached_key(|one| self.context.retention.guard(one.bucket, &one.prefix).is_some());
+        let goes = expired.iter().filter(|one| one.guards.is_empty());
         let goes: BTreeSet<_> = goes.map(|one| (one.bucket, one.prefix.clone())).collect();
-        let noted = self.noted("deletions that wait", move |standing| standing.note(now_ms, &superfluous));
-        let due = noted.await?;
+        let recording = self
+            .write_durably("deletions that wait", move |standing| standing.record_expired(now_ms, &expired));
+        let due = recording.await?;
         let Some(walk) = walk else { return Ok(()) };
-        let named = self.named(walk, &due, &goes).await;
-        let mut left = ROUND_DELETIONS_MAX;
+        let named = self.find_references(walk, &due, &goes).await;
+        let mut left = PASS_DELETIONS_MAX;
         for note in due {
             let bucket = self.context.stored.catalogue.buckets(None, None, usize::MAX);
             let bucket = bucket.into_iter().find(|bucket| bucket.id == note.bucket);
@@ -87,92 +94,105 @@ impl Acting {
             if let Some(bucket) = ours.filter(|_| left > 0)
                 && let Some(deleted) = self.delete_one(walk, &bucket, (&note, &named), &mut left).await
             {
-                self.note_deleted(&bucket, &note, deleted).await;
+                self.record_deletion(&bucket, &note, deleted).await;
             }
         }
         Ok(())
     }
 
     /// Finds the due checkpoints that files refer to. `goes` are all checkpoints to be deleted, now or later.
-    async fn named(&self, walk: &Walk, due: &[Note], goes: &BTreeSet<(u64, String)>) -> Named {
+    async fn find_references(
+        &self,
+        walk: &ReconcilerScan,
+        due: &[PendingDeletion],
+        goes: &BTreeSet<(u64, String)>,
+    ) -> ReferencedCheckpoints {
         let is_due: BTreeSet<_> = due.iter().map(|note| (note.bucket, note.prefix.as_str())).collect();
         let all = walk.own.series().flat_map(|series| walk.own.generations(series.id));
         let due = all.filter(|one| is_due.contains(&(one.bucket, one.prefix)));
         let due: Vec<GroupId> = due.map(|one| one.id).collect();
         let goes = |one: &Generation<'_>| goes.contains(&(one.bucket, one.prefix.to_owned()));
-        named(&self.context.stored, &Endangered::of(&walk.own, &due, goes)).await
+        find_references(&self.context.stored, &EndangeredCheckpoints::of(&walk.own, &due, goes)).await
     }
 
     /// Records the intervals between checkpoints durably, before any checkpoint is deleted from which they
     /// follow.
-    pub(super) async fn learn_spacings(&self, walk: &Arc<Walk>, retained: &Retained) -> Result<(), Ended> {
+    pub(super) async fn record_spacings(
+        &self,
+        walk: &Arc<ReconcilerScan>,
+        retained: &RetentionMatches,
+    ) -> Result<(), PassEnd> {
         let thinned: Vec<_> = retained.thinned().collect();
         let walk = Arc::clone(walk);
-        let noted = self.noted("intervals of checkpoints", move |standing| {
+        let recording = self.write_durably("intervals of checkpoints", move |standing| {
             let mut spacings = standing.spacings();
             spacings.learn(&walk.own, thinned.into_iter());
-            standing.keep_spacings(spacings)
+            standing.record_spacings(spacings)
         });
-        noted.await
+        recording.await
     }
 
     /// Runs a durable write on a blocking thread.
-    async fn noted<T: Send + 'static>(
+    async fn write_durably<T: Send + 'static>(
         &self,
         what: &str,
-        note: impl FnOnce(&Standing) -> io::Result<T> + Send + 'static,
-    ) -> Result<T, Ended> {
-        let standing = Arc::clone(&self.context.standing);
-        let noted = tokio::task::spawn_blocking(move || note(&standing)).await;
-        let noted = noted.map_err(|error| Ended::Failed(error.to_string()))?;
-        noted.map_err(|error| Ended::Failed(format!("{what} are not noted: {error}")))
+        note: impl FnOnce(&RetentionState) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, PassEnd> {
+        let standing = Arc::clone(&self.context.retention);
+        let written = tokio::task::spawn_blocking(move || note(&standing)).await;
+        let written = written.map_err(|error| PassEnd::Failed(error.to_string()))?;
+        written.map_err(|error| PassEnd::Failed(format!("{what} are not noted: {error}")))
     }
 
     /// Returns the last access to a watched checkpoint, in milliseconds since 1970.
-    fn touched_ms(&self, bucket: u64, prefix: &str) -> Option<i64> {
-        let (began_ms, now_ms) = (self.context.keeper.began_ms(), self.context.clock.now().as_millis());
-        let told = self
+    fn last_access_ms(&self, bucket: u64, prefix: &str) -> Option<i64> {
+        let (began_ms, now_ms) =
+            (self.context.policy_driver.began_ms(), self.context.clock.now().as_millis());
+        let access = self
             .context
-            .keeper
-            .ask(|decider, now_us| Some((decider.watched.touched(bucket, prefix)?, now_us)));
-        let (at_us, now_us) = told?;
-        Some(by_both_clocks(at_us, (began_ms, now_us), now_ms))
+            .policy_driver
+            .with_engine(|decider, now_us| Some((decider.watched.last_used_us(bucket, prefix)?, now_us)));
+        let (at_us, now_us) = access?;
+        Some(engine_time_to_ms(at_us, (began_ms, now_us), now_ms))
     }
 
     /// Deletes the objects of a checkpoint, at most `left`. Returns `None` if the checkpoint does not fit
     /// into what is left of this pass.
     async fn delete_one(
         &self,
-        walk: &Walk,
+        walk: &ReconcilerScan,
         bucket: &Bucket,
-        (note, named): (&Note, &Named),
+        (note, named): (&PendingDeletion, &ReferencedCheckpoints),
         left: &mut usize,
-    ) -> Option<Deleted> {
-        let mut deleted = Deleted::default();
-        let held = self.context.standing.held(note.bucket, &note.prefix);
-        if let Some(why) = held.or_else(|| named.why(note.bucket, &note.prefix).map(str::to_owned)) {
-            return Some(Deleted { error: Some(why), ..deleted });
+    ) -> Option<CheckpointDeletion> {
+        let mut deleted = CheckpointDeletion::default();
+        let held = self.context.retention.pending_guard(note.bucket, &note.prefix);
+        if let Some(why) = held.or_else(|| named.reason(note.bucket, &note.prefix).map(str::to_owned)) {
+            return Some(CheckpointDeletion { error: Some(why), ..deleted });
         }
-        let (catalogue, noted, id, most) =
+        let (catalogue, recorded, id, most) =
             (self.context.stored.catalogue.clone(), note.clone(), bucket.bucket_id(), *left);
-        let found = tokio::task::spawn_blocking(move || objects_of(&catalogue, id, &noted, most));
+        let found = tokio::task::spawn_blocking(move || objects_of(&catalogue, id, &recorded, most));
         let objects = match found.await.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(objects) => objects,
-            Err(error) => return Some(Deleted { error: Some(error), ..deleted }),
+            Err(error) => return Some(CheckpointDeletion { error: Some(error), ..deleted }),
         };
         if !self.has_newer(walk, bucket, note) {
-            return Some(Deleted { error: Some("no newer one of its run is whole".to_owned()), ..deleted });
+            return Some(CheckpointDeletion {
+                error: Some("no newer one of its run is whole".to_owned()),
+                ..deleted
+            });
         }
         let is_all = objects.len() < most;
-        if !is_all && most < ROUND_DELETIONS_MAX {
+        if !is_all && most < PASS_DELETIONS_MAX {
             // It is deleted as a whole in the next pass: a partly deleted checkpoint carries less evidence.
             return None;
         }
-        if let Some(why) = self.must_stay(walk, (bucket, named), &objects, is_all).await {
-            return Some(Deleted { error: Some(why), ..deleted });
+        if let Some(why) = self.deletion_guard(walk, (bucket, named), &objects, is_all).await {
+            return Some(CheckpointDeletion { error: Some(why), ..deleted });
         }
         for (key, object) in objects {
-            if let Some(why) = self.called_off(walk, note, (bucket, &key)) {
+            if let Some(why) = self.cancel_reason(walk, note, (bucket, &key)) {
                 deleted.error = Some(why);
                 break;
             }
@@ -189,42 +209,44 @@ impl Acting {
                 deleted.error = Some(error.to_string());
                 break;
             }
-            self.context.keeper.ask(|decider, _| decider.checkpoints.deleted(bucket.id, key.as_str()));
+            self.context
+                .policy_driver
+                .with_engine(|decider, _| decider.checkpoints.record_delete(bucket.id, key.as_str()));
             deleted.objects += 1;
             deleted.bytes += object.size;
         }
         Some(deleted)
     }
 
-    fn first_place(&self, bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> Option<Place> {
-        Some(match self.context.stored.known(bucket, key, object).ok()?.tier? {
-            Tier::Memory | Tier::Hot => Place::Hot,
-            Tier::Cold => Place::Cold,
-            Tier::Upstream => Place::Upstream,
+    fn first_place(&self, bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> Option<DecisionPlace> {
+        Some(match self.context.stored.object_facts(bucket, key, object).ok()?.tier? {
+            Tier::Memory | Tier::Hot => DecisionPlace::Hot,
+            Tier::Cold => DecisionPlace::Cold,
+            Tier::Upstream => DecisionPlace::Upstream,
         })
     }
 
     /// Returns the guard that prevents the deletion of a checkpoint, if any. `is_all` is true if `objects`
     /// are all of it.
-    async fn must_stay(
+    async fn deletion_guard(
         &self,
-        walk: &Walk,
-        (bucket, named): (&Bucket, &Named),
+        walk: &ReconcilerScan,
+        (bucket, named): (&Bucket, &ReferencedCheckpoints),
         objects: &[(ObjectKey, ObjectVersion)],
         is_all: bool,
     ) -> Option<String> {
         let (first, _) = objects.first()?;
         let Some(group) = walk.own.group_of(bucket.id, first.as_str()) else {
-            return Some(MustStay::Unknown.why());
+            return Some(DeletionGuard::Unknown.reason());
         };
         if is_all && objects.len() != group.files as usize {
             return Some("other files of it are there than were looked at".to_owned());
         }
-        let better = match walk.own.better(group.id) {
-            Err(doubts) => return Some(MustStay::all(&doubts)),
+        let better = match walk.own.replacements(group.id) {
+            Err(doubts) => return Some(DeletionGuard::reasons(&doubts)),
             Ok(better) => better,
         };
-        match named.is_as_seen(&self.context.stored, bucket.id, group.parent).await {
+        match named.is_unchanged(&self.context.stored, bucket.id, group.parent).await {
             Ok(true) => {}
             Ok(false) => {
                 return Some("a small file beside it, which may name it, was written meanwhile".to_owned());
@@ -232,13 +254,13 @@ impl Acting {
             Err(why) => return Some(why),
         }
         // They may have been deleted or overwritten since the scan.
-        let stand = better.iter().all(|id| stands(&walk.own, *id, |key| self.found(bucket, key)));
-        (!stand).then(|| MustStay::NoneBetter.why())
+        let are_intact = better.iter().all(|id| is_intact(&walk.own, *id, |key| self.found(bucket, key)));
+        (!are_intact).then(|| DeletionGuard::NoReplacement.reason())
     }
 
     /// Returns true if the newest complete checkpoint of the run, as found by the scan, is another one and is
     /// still intact.
-    fn has_newer(&self, walk: &Walk, bucket: &Bucket, note: &Note) -> bool {
+    fn has_newer(&self, walk: &ReconcilerScan, bucket: &Bucket, note: &PendingDeletion) -> bool {
         let series = walk
             .own
             .series()
@@ -247,7 +269,7 @@ impl Acting {
         let newest = series.and_then(|series| walk.own.newest_complete(series.id));
         newest
             .filter(|newest| newest.prefix != note.prefix)
-            .is_some_and(|newest| stands(&walk.own, newest.id, |key| self.found(bucket, key)))
+            .is_some_and(|newest| is_intact(&walk.own, newest.id, |key| self.found(bucket, key)))
     }
 
     /// Returns the present version of a key, if the catalogue can be read and has one.
@@ -257,43 +279,51 @@ impl Acting {
     }
 
     /// Returns the reason why a due deletion is cancelled, if any.
-    fn called_off(&self, walk: &Walk, note: &Note, (bucket, key): (&Bucket, &ObjectKey)) -> Option<String> {
+    fn cancel_reason(
+        &self,
+        walk: &ReconcilerScan,
+        note: &PendingDeletion,
+        (bucket, key): (&Bucket, &ObjectKey),
+    ) -> Option<String> {
         if !Arc::ptr_eq(&self.context.policies.running().program, &walk.program) {
             return Some("the policy has changed".to_owned());
         }
         let pins = self.context.jobs.dataset_pins();
-        if pins.iter().any(|pin| pin.holds(bucket.bucket_id(), key.as_str())) {
+        if pins.iter().any(|pin| pin.includes(bucket.bucket_id(), key.as_str())) {
             return Some("somebody has pinned its dataset".to_owned());
         }
-        let at_ms = self.touched_ms(note.bucket, &note.prefix);
-        let is_touched = at_ms.is_some_and(|at_ms| at_ms >= note.noted_ms);
+        let at_ms = self.last_access_ms(note.bucket, &note.prefix);
+        let is_touched = at_ms.is_some_and(|at_ms| at_ms >= note.recorded_ms);
         is_touched.then(|| "it was read or written meanwhile".to_owned())
     }
 
     /// Records a deletion in the audit log and in the decision log.
-    async fn note_deleted(&self, bucket: &Bucket, note: &Note, deleted: Deleted) {
-        let Deleted { objects, bytes, from, error } = deleted;
-        let is_news = self.context.standing.set_stays(note, error.as_deref());
+    async fn record_deletion(&self, bucket: &Bucket, note: &PendingDeletion, deleted: CheckpointDeletion) {
+        let CheckpointDeletion { objects, bytes, from, error } = deleted;
+        let is_news = self.context.retention.set_guard(note, error.as_deref());
         if objects == 0 && !is_news {
             return;
         }
-        self.context.standing.count(ActionKind::Retain, Outcome::Done, objects);
-        let (kind, why) = (Kind::Delete, Why::rule(&note.rule));
-        let what = What::Objects { bucket: bucket.bucket_id(), count: objects, prefix: &note.prefix };
-        let (from, to) = (from.unwrap_or(Place::Hot), Place::Nowhere);
-        let decided = |outcome| Decided { kind, what, from, to, bytes, why, outcome };
+        self.context.retention.count(ActionKind::Retain, RuleActionOutcome::Done, objects);
+        let (kind, why) = (DecisionKind::Delete, DecisionCause::rule(&note.rule));
+        let what =
+            DecisionSubject::Objects { bucket: bucket.bucket_id(), count: objects, prefix: &note.prefix };
+        let (from, to) = (from.unwrap_or(DecisionPlace::Hot), DecisionPlace::Nowhere);
+        let decided =
+            |outcome| PlacementDecision { kind, subject: what, from, to, bytes, cause: why, outcome };
         if objects > 0 {
-            self.context.decisions.record(&decided(decisions::Outcome::Done));
+            self.context.decisions.record(&decided(decisions::DecisionOutcome::Done));
         }
         if let Some(error) = &error {
-            self.context.standing.count(ActionKind::Retain, Outcome::Failed, 1);
-            self.context
-                .decisions
-                .record_because(&Decided { bytes: 0, ..decided(decisions::Outcome::Failed) }, error);
+            self.context.retention.count(ActionKind::Retain, RuleActionOutcome::Failed, 1);
+            self.context.decisions.record_because(
+                &PlacementDecision { bytes: 0, ..decided(decisions::DecisionOutcome::Failed) },
+                error,
+            );
         }
-        let line = Line {
+        let line = AuditLine {
             time: self.context.clock.now().to_string(),
-            who: WHO.to_owned(),
+            who: AUTHOR.to_owned(),
             from: String::new(),
             action: "policy.retain.delete".to_owned(),
             resource: format!("s3://{}/{}", bucket.name, note.prefix),
@@ -310,7 +340,7 @@ impl Acting {
 /// Converts a time of the engine to milliseconds since 1970. The engine counts microseconds from `began_ms`
 /// and is now at `now_us`. The wall clock may have been corrected since the engine began: the later of the
 /// two possible results is returned.
-fn by_both_clocks(at_us: u64, (began_ms, now_us): (u64, u64), now_ms: i64) -> i64 {
+fn engine_time_to_ms(at_us: u64, (began_ms, now_us): (u64, u64), now_ms: i64) -> i64 {
     let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
     let since_begin = millis(began_ms.saturating_add(at_us / 1000));
     since_begin.max(now_ms.saturating_sub(millis(now_us.saturating_sub(at_us) / 1000)))
@@ -318,7 +348,7 @@ fn by_both_clocks(at_us: u64, (began_ms, now_us): (u64, u64), now_ms: i64) -> i6
 
 /// Returns true if all files of a checkpoint are present as the scan has found them; `object` returns the
 /// present version of a key.
-fn stands(own: &Checkpoints, id: GroupId, object: impl Fn(&str) -> Option<ObjectVersion>) -> bool {
+fn is_intact(own: &CheckpointIndex, id: GroupId, object: impl Fn(&str) -> Option<ObjectVersion>) -> bool {
     let (Some(group), Some(mut members)) = (own.group(id), own.members(id)) else {
         return false;
     };
@@ -335,7 +365,7 @@ fn stands(own: &Checkpoints, id: GroupId, object: impl Fn(&str) -> Option<Object
 fn objects_of(
     catalogue: &Catalogue,
     bucket: BucketId,
-    note: &Note,
+    note: &PendingDeletion,
     most: usize,
 ) -> Result<Vec<(ObjectKey, ObjectVersion)>, String> {
     let reader = catalogue.reader();
@@ -346,7 +376,7 @@ fn objects_of(
             break;
         }
         // Other keys beside the checkpoint's files, or in their folder, are not part of it.
-        if Checkpoints::prefix_of(key.as_str()) != Some(&note.prefix) {
+        if CheckpointIndex::prefix_of(key.as_str()) != Some(&note.prefix) {
             continue;
         }
         let object = entry.version().map_err(|error| error.to_string())?;
@@ -363,13 +393,13 @@ fn objects_of(
 
 #[cfg(test)]
 mod tests {
-    use super::{ObjectVersion, by_both_clocks, stands};
-    use mlgw_policies::checkpoints::{Checkpoints, Limits, Moment};
+    use super::{ObjectVersion, engine_time_to_ms, is_intact};
+    use mlgw_policies::checkpoints::{CheckpointIndex, Limits, WriteTime};
 
     #[test]
     fn a_corrected_clock_makes_no_read_older() {
         // The engine began at 1 s and is now at 5 s; the read happened at its third second.
-        let touched = |now_ms| by_both_clocks(3_000_000, (1_000, 5_000_000), now_ms);
+        let touched = |now_ms| engine_time_to_ms(3_000_000, (1_000, 5_000_000), now_ms);
         assert_eq!(touched(6_000), 4_000, "both say the same");
         assert_eq!(touched(100_000), 98_000, "the clock was behind when it began");
         assert_eq!(touched(2_000), 4_000, "or before");
@@ -378,13 +408,13 @@ mod tests {
     #[test]
     fn checkpoints_overwritten_or_deleted_since_the_scan_are_not_intact() {
         let keys = ["run/step-2/__0_0.distcp", "run/step-2/.metadata"];
-        let mut own = Checkpoints::new(Limits::default());
+        let mut own = CheckpointIndex::new(Limits::default());
         for key in keys {
-            own.stored(Moment { seq: 3, at_us: 7_000 }, 1, key, 10);
+            own.record_stored(WriteTime { seq: 3, at_us: 7_000 }, 1, key, 10);
         }
         let id = own.group_of(1, keys[0]).unwrap().id;
         let seen = ObjectVersion { seq: 3, size: 10, modified_ms: 7, ..ObjectVersion::default() };
-        assert!(stands(&own, id, |_| Some(seen.clone())));
+        assert!(is_intact(&own, id, |_| Some(seen.clone())));
         for now in [
             None,
             Some(ObjectVersion { size: 9, ..seen.clone() }),
@@ -393,10 +423,10 @@ mod tests {
         ] {
             for changed in keys {
                 let object = |key: &str| if key == changed { now.clone() } else { Some(seen.clone()) };
-                assert!(!stands(&own, id, object), "{changed}: {now:?}");
+                assert!(!is_intact(&own, id, object), "{changed}: {now:?}");
             }
         }
         own.forget(id);
-        assert!(!stands(&own, id, |_| Some(seen.clone())));
+        assert!(!is_intact(&own, id, |_| Some(seen.clone())));
     }
 }

@@ -3,177 +3,199 @@
 //! Pins are set before anything is moved. Each order is complete before the next is given. Promotions by
 //! rules do not fill the hot tier beyond the low mark, down to which it spills.
 
-use super::found::{Evicted, Found};
-use super::segments::{Going, Ordered, SegmentNow};
-use super::standing::Outcome;
-use super::walk::{Ended, Walk};
-use super::{Acting, State};
-use mlgw_cache::copies::{Gone, PinnedCopies};
-use mlgw_common::limits::ORDER_SEGMENTS_MAX;
+use super::retention_state::RuleActionOutcome;
+use super::scan::{PassEnd, ReconcilerScan};
+use super::scan_result::{EvictionCandidate, ReconcilerScanResult};
+use super::segments::{SegmentOrder, SegmentSnapshot, SpillCandidates};
+use super::{PolicyReconciler, ReconcilerPassState};
+use mlgw_cache::copies::{DroppedCopies, PinnedCopies};
+use mlgw_common::limits::MOVE_REQUEST_SEGMENTS_MAX;
 use mlgw_common::{BucketId, SegmentId};
-use mlgw_formats::decision_entry::{Decided, What, Why};
-use mlgw_formats::decision_words::{Kind, Place};
+use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
+use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
 use mlgw_formats::schema::SegmentState;
-use mlgw_policies::at_rest::{By, Candidate, Unheld};
+use mlgw_policies::at_rest::{InactivePins, PinCandidate, RuleSource};
 use mlgw_policies::language::{ActionKind, Setting};
 use mlgw_segments::decisions;
-use mlgw_segments::hot::Order;
+use mlgw_segments::hot::PlacingOrder;
 use mlgw_segments::hot::UPSTREAM_TIER;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Interval at which completion of an order is polled.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Orders of one pass.
 const ORDERS_MAX: usize = 16;
-/// Segment size below which orders that create such segments are limited to [`LOOSE_MAX`] per hour.
-const LOOSE_BYTES: u64 = 8 << 20;
-const LOOSE_MAX: usize = 12;
-const LOOSE_WITHIN: Duration = Duration::from_hours(1);
+/// Segment size below which orders that create such segments are limited to [`SMALL_ORDERS_MAX`] per hour.
+const SMALL_SEGMENT_BYTES: u64 = 8 << 20;
+const SMALL_ORDERS_MAX: usize = 12;
+const SMALL_ORDERS_PERIOD: Duration = Duration::from_hours(1);
 /// Number of the hot tier.
 const HOT: u32 = 0;
 
 /// Pinned objects, by bucket and key.
 #[derive(Default)]
-pub(super) struct Pinned(HashSet<(u64, Box<str>)>);
+pub(super) struct PinnedNames(HashSet<(u64, Box<str>)>);
 
-impl Acting {
+impl PolicyReconciler {
     /// Clears the effects of earlier passes: no rule applies to objects at rest, and there are no
     /// checkpoints.
-    pub(super) async fn do_nothing(self: &Arc<Self>, state: &mut State) -> Result<(), Ended> {
-        self.context.stored.tiers.hot.set_kept(HashSet::new());
+    pub(super) async fn clear_effects(
+        self: &Arc<Self>,
+        state: &mut ReconcilerPassState,
+    ) -> Result<(), PassEnd> {
+        self.context.stored.tiers.hot.set_pinned(HashSet::new());
         self.context.jobs.set_rule_pins(Vec::new());
         state.own_pins.clear();
         state.copy_pins.clear();
-        self.count_pins(&mut state.pinned, Pinned::default());
-        self.context.standing.set_areas(Arc::default());
-        self.context.standing.set_unheld(Unheld::default());
+        self.count_pins(&mut state.pinned, PinnedNames::default());
+        self.context.retention.set_areas(Arc::default());
+        self.context.retention.set_inactive_pins(InactivePins::default());
         self.delete_due(None, Vec::new()).await
     }
 
     /// Carries out the actions found. Returns true if there is more work to do immediately.
     pub(super) async fn carry_out(
         self: &Arc<Self>,
-        walk: &Arc<Walk>,
-        mut found: Found,
-        state: &mut State,
-    ) -> Result<bool, Ended> {
+        walk: &Arc<ReconcilerScan>,
+        mut found: ReconcilerScanResult,
+        state: &mut ReconcilerPassState,
+    ) -> Result<bool, PassEnd> {
         let looked = Arc::clone(walk);
         // Finding the guards of many runs takes long.
         let judged = tokio::task::spawn_blocking(move || {
-            let is_over = |bucket: u64, key: &str, by: &By| looked.is_over(bucket, key, by);
-            let doomed = found.retained.superfluous(&looked.own, &mut found.areas, &is_over);
-            (found, doomed)
+            let is_over = |bucket: u64, key: &str, by: &RuleSource| looked.is_over(bucket, key, by);
+            let expired = found.retained.expire(&looked.own, &mut found.areas, &is_over);
+            (found, expired)
         });
-        let (mut found, doomed) = judged.await.map_err(|error| Ended::Failed(error.to_string()))?;
+        let (mut found, expired) = judged.await.map_err(|error| PassEnd::Failed(error.to_string()))?;
         let mut is_more = found.areas != *state.areas;
         state.areas = Arc::new(std::mem::take(&mut found.areas));
-        self.context.standing.set_areas(Arc::clone(&state.areas));
+        self.context.retention.set_areas(Arc::clone(&state.areas));
         let kept = self.pin(walk, &mut found, state);
         self.evict(std::mem::take(&mut found.evicted)).await?;
-        self.goes_on(&walk.program)?;
-        is_more |= self.promote(std::mem::take(&mut found.rising)).await?;
-        self.goes_on(&walk.program)?;
-        is_more |= self.compress(std::mem::take(&mut found.loose)).await?;
-        for (going, to_upstream) in [(found.falling, false), (found.falling_far, true)] {
-            self.goes_on(&walk.program)?;
+        self.check_current(&walk.program)?;
+        is_more |= self.promote(std::mem::take(&mut found.promoting)).await?;
+        self.check_current(&walk.program)?;
+        is_more |= self.compress(std::mem::take(&mut found.compressing)).await?;
+        for (going, to_upstream) in [(found.spilling, false), (found.spilling_upstream, true)] {
+            self.check_current(&walk.program)?;
             is_more |= self.spill(going, to_upstream, &kept, state).await?;
         }
-        self.goes_on(&walk.program)?;
-        self.learn_spacings(walk, &found.retained).await?;
-        self.delete_due(Some(walk), doomed).await?;
+        self.check_current(&walk.program)?;
+        self.record_spacings(walk, &found.retained).await?;
+        self.delete_due(Some(walk), expired).await?;
         Ok(is_more)
     }
 
     /// Activates the pins for which there is room. Returns the pinned segments of own buckets.
-    fn pin(&self, walk: &Walk, found: &mut Found, state: &mut State) -> HashSet<SegmentId> {
+    fn pin(
+        &self,
+        walk: &ReconcilerScan,
+        found: &mut ReconcilerScanResult,
+        state: &mut ReconcilerPassState,
+    ) -> HashSet<SegmentId> {
         let now_ms = walk.now.as_millis();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 0 to 100")]
         let percent = walk.program.settings().size(Setting::PinMax) as u64;
         let hot_bytes = self.context.hot_capacity_bytes;
         let copies_bytes =
-            self.context.stored.bound.copies().map_or(0, |copies| copies.metrics().limit_bytes);
+            self.context.stored.remote_backed.copies().map_or(0, |copies| copies.metrics().limit_bytes);
         let own = std::mem::take(&mut found.own_pins).all;
         let (own, own_roomless) = state.own_pins.choose(now_ms, own, hot_bytes / 100 * percent);
         let copies = std::mem::take(&mut found.copy_pins).all;
         let (copies, roomless) = state.copy_pins.choose(now_ms, copies, copies_bytes / 100 * percent);
-        self.context.standing.count(ActionKind::Pin, Outcome::NoRoom, own_roomless + roomless);
-        self.context.standing.set_unheld(state.unheld(now_ms));
-        let name = |one: &Candidate| (one.bucket, one.key.clone());
+        self.context.retention.count(ActionKind::Pin, RuleActionOutcome::NoRoom, own_roomless + roomless);
+        self.context.retention.set_inactive_pins(state.inactive_pins(now_ms));
+        let name = |one: &PinCandidate| (one.bucket, one.key.clone());
         let segments = own.iter().filter_map(|one| found.segments_of.get(&name(one))).flatten();
         let kept: HashSet<SegmentId> = segments.copied().collect();
-        self.context.stored.tiers.hot.set_kept(kept.clone());
+        self.context.stored.tiers.hot.set_pinned(kept.clone());
         self.context.jobs.set_rule_pins(pinned_copies(&copies));
-        self.count_pins(&mut state.pinned, Pinned(own.iter().chain(&copies).map(name).collect()));
+        self.count_pins(&mut state.pinned, PinnedNames(own.iter().chain(&copies).map(name).collect()));
         kept
     }
 
-    fn count_pins(&self, before: &mut Pinned, now: Pinned) {
-        let count = |one: &Pinned, other: &Pinned| one.0.difference(&other.0).count() as u64;
-        self.context.standing.count(ActionKind::Pin, Outcome::Done, count(&now, before));
-        self.context.standing.count(ActionKind::Unpin, Outcome::Done, count(before, &now));
+    fn count_pins(&self, before: &mut PinnedNames, now: PinnedNames) {
+        let count = |one: &PinnedNames, other: &PinnedNames| one.0.difference(&other.0).count() as u64;
+        self.context.retention.count(ActionKind::Pin, RuleActionOutcome::Done, count(&now, before));
+        self.context.retention.count(ActionKind::Unpin, RuleActionOutcome::Done, count(before, &now));
         *before = now;
     }
 
     /// Evicts copies, except those that users have pinned meanwhile, and frees their disk space.
-    async fn evict(self: &Arc<Self>, mut evicted: Vec<Evicted>) -> Result<(), Ended> {
+    async fn evict(self: &Arc<Self>, mut evicted: Vec<EvictionCandidate>) -> Result<(), PassEnd> {
         let pins = self.context.jobs.dataset_pins();
-        evicted.retain(|one| !pins.iter().any(|pin| pin.holds(one.bucket, one.key.as_str())));
-        let Some(copies) = self.context.stored.bound.copies().cloned().filter(|_| !evicted.is_empty()) else {
+        evicted.retain(|one| !pins.iter().any(|pin| pin.includes(one.bucket, one.key.as_str())));
+        let Some(copies) =
+            self.context.stored.remote_backed.copies().cloned().filter(|_| !evicted.is_empty())
+        else {
             return Ok(());
         };
         let (count, forgetting) = (evicted.len() as u64, copies.clone());
         let forgotten = tokio::task::spawn_blocking(move || {
             let mut sums = BTreeMap::<(BucketId, Arc<str>), (u64, u64)>::new();
-            for Evicted { bucket, key, bytes, rule } in evicted {
+            for EvictionCandidate { bucket, key, bytes, rule } in evicted {
                 forgetting.forget(bucket, &key);
                 let sum = sums.entry((bucket, rule)).or_default();
                 *sum = (sum.0 + 1, sum.1 + bytes);
             }
             for ((bucket, rule), (count, bytes)) in sums {
-                let gone = Gone { kind: Kind::Evict, count, bytes };
-                forgetting.note_let_go(bucket, "", gone, Why::rule(&rule));
+                let gone = DroppedCopies { kind: DecisionKind::Evict, count, bytes };
+                forgetting.record_dropped(bucket, "", gone, DecisionCause::rule(&rule));
             }
         });
-        forgotten.await.map_err(|error| Ended::Failed(error.to_string()))?;
-        copies.release_dead().await;
-        self.context.standing.count(ActionKind::Evict, Outcome::Done, count);
+        forgotten.await.map_err(|error| PassEnd::Failed(error.to_string()))?;
+        copies.reclaim_dead().await;
+        self.context.retention.count(ActionKind::Evict, RuleActionOutcome::Done, count);
         Ok(())
     }
 
     /// Promotes segments as far as there is room. Returns true if there are more of them.
     async fn promote(
         &self,
-        rising: BTreeMap<Arc<str>, std::collections::BTreeSet<SegmentId>>,
-    ) -> Result<bool, Ended> {
+        promoting: BTreeMap<Arc<str>, std::collections::BTreeSet<SegmentId>>,
+    ) -> Result<bool, PassEnd> {
         let mut is_more = false;
-        for (rule, segments) in rising.into_iter().take(ORDERS_MAX) {
-            is_more |= segments.len() > ORDER_SEGMENTS_MAX;
-            let why = Why::rule(&rule);
+        for (rule, segments) in promoting.into_iter().take(ORDERS_MAX) {
+            is_more |= segments.len() > MOVE_REQUEST_SEGMENTS_MAX;
+            let why = DecisionCause::rule(&rule);
             let mut room = self.room_to_promote();
             let (mut fits, mut refused) = (Vec::new(), 0);
-            for segment in segments.into_iter().take(ORDER_SEGMENTS_MAX) {
+            for segment in segments.into_iter().take(MOVE_REQUEST_SEGMENTS_MAX) {
                 let bytes =
                     self.context.stored.catalogue.segment(segment).map_or(0, |segment| segment.length);
-                let is_allowed = self.context.stored.tiers.hot.flash().allows();
+                let is_allowed = self.context.stored.tiers.hot.flash().can_start_own_write();
                 if is_allowed && bytes <= room {
                     room -= bytes;
                     fits.push(segment);
                     continue;
                 }
                 refused += 1;
-                let outcome =
-                    if is_allowed { decisions::Outcome::NoRoom } else { decisions::Outcome::OverBudget };
-                let (kind, what, to) = (Kind::Promote, What::Segment(segment), Place::Hot);
+                let outcome = if is_allowed {
+                    decisions::DecisionOutcome::NoRoom
+                } else {
+                    decisions::DecisionOutcome::OverBudget
+                };
+                let (kind, what, to) =
+                    (DecisionKind::Promote, DecisionSubject::Segment(segment), DecisionPlace::Hot);
                 let from = self.place_of(segment);
-                self.context.decisions.record(&Decided { kind, what, from, to, bytes, why, outcome });
+                self.context.decisions.record(&PlacementDecision {
+                    kind,
+                    subject: what,
+                    from,
+                    to,
+                    bytes,
+                    cause: why,
+                    outcome,
+                });
             }
-            self.context.standing.count(ActionKind::Promote, Outcome::NoRoom, refused);
+            self.context.retention.count(ActionKind::Promote, RuleActionOutcome::NoRoom, refused);
             // Without room now, there is none for an immediate next pass either.
             is_more &= refused == 0;
             if !fits.is_empty() {
-                self.carried_out(Order::Promote { segments: fits.clone(), why }).await?;
+                self.run_order(PlacingOrder::Promote { segments: fits.clone(), why }).await?;
                 self.count_moved(ActionKind::Promote, &fits, |tier| tier == HOT);
             }
         }
@@ -188,28 +210,28 @@ impl Acting {
         u64::try_from(mark).unwrap_or(u64::MAX).saturating_sub(used).min(room)
     }
 
-    fn place_of(&self, segment: SegmentId) -> Place {
+    fn place_of(&self, segment: SegmentId) -> DecisionPlace {
         match self.context.stored.catalogue.segment(segment).map(|segment| segment.tier) {
-            Some(UPSTREAM_TIER) => Place::Upstream,
-            _ => Place::Cold,
+            Some(UPSTREAM_TIER) => DecisionPlace::Upstream,
+            _ => DecisionPlace::Cold,
         }
     }
 
     /// Spills segments, or gathers objects first. Returns true if there is more work to do immediately.
     async fn spill(
         &self,
-        going: Going,
+        going: SpillCandidates,
         to_upstream: bool,
         kept: &HashSet<SegmentId>,
-        state: &mut State,
-    ) -> Result<bool, Ended> {
+        state: &mut ReconcilerPassState,
+    ) -> Result<bool, PassEnd> {
         if going.is_empty() {
             return Ok(false);
         }
         let look = |segment: SegmentId| {
             let now = self.context.stored.catalogue.segment(segment)?;
             let usage = self.context.stored.catalogue.segment_usage(segment).ok()?;
-            Some(SegmentNow {
+            Some(SegmentSnapshot {
                 is_hot: now.tier == HOT,
                 is_open: now.state == SegmentState::Open,
                 is_kept: kept.contains(&segment),
@@ -217,30 +239,30 @@ impl Acting {
             })
         };
         let mut is_more = false;
-        for Ordered { order, segments, loose_bytes } in
+        for SegmentOrder { order, segments, small_bytes: loose_bytes } in
             going.orders(to_upstream, look).into_iter().take(ORDERS_MAX)
         {
-            if loose_bytes.is_some_and(|bytes| bytes < LOOSE_BYTES) && !take_turn(state) {
+            if loose_bytes.is_some_and(|bytes| bytes < SMALL_SEGMENT_BYTES) && !take_small_order(state) {
                 continue;
             }
-            let is_spill = matches!(order, Order::Spill { .. });
-            self.carried_out(order).await?;
+            let is_spill = matches!(order, PlacingOrder::Spill { .. });
+            self.run_order(order).await?;
             if is_spill {
                 self.count_moved(ActionKind::Spill, &segments, |tier| tier != HOT);
             } else {
                 is_more = true;
             }
-            is_more |= segments.len() == ORDER_SEGMENTS_MAX;
+            is_more |= segments.len() == MOVE_REQUEST_SEGMENTS_MAX;
         }
         Ok(is_more)
     }
 
-    async fn carried_out(&self, order: Order) -> Result<(), Ended> {
+    async fn run_order(&self, order: PlacingOrder) -> Result<(), PassEnd> {
         let until = self.context.stored.tiers.hot.order(order);
         while self.context.stored.tiers.hot.placing().orders_done < until {
             tokio::select! {
-                () = tokio::time::sleep(GLANCE) => {}
-                () = self.stop.cancelled() => return Err(Ended::Stopping),
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                () = self.stop.cancelled() => return Err(PassEnd::Stopping),
             }
         }
         Ok(())
@@ -251,24 +273,24 @@ impl Acting {
         let tier =
             |segment: &SegmentId| self.context.stored.catalogue.segment(*segment).map(|segment| segment.tier);
         let moved = segments.iter().filter(|segment| tier(segment).is_none_or(&is_there)).count();
-        self.context.standing.count(action, Outcome::Done, moved as u64);
-        self.context.standing.count(action, Outcome::Failed, (segments.len() - moved) as u64);
+        self.context.retention.count(action, RuleActionOutcome::Done, moved as u64);
+        self.context.retention.count(action, RuleActionOutcome::Failed, (segments.len() - moved) as u64);
     }
 }
 
 /// Returns true if one more order may create small segments, and counts it.
-fn take_turn(state: &mut State) -> bool {
-    while state.loose.front().is_some_and(|at| at.elapsed() > LOOSE_WITHIN) {
-        state.loose.pop_front();
+fn take_small_order(state: &mut ReconcilerPassState) -> bool {
+    while state.small_orders.front().is_some_and(|at| at.elapsed() > SMALL_ORDERS_PERIOD) {
+        state.small_orders.pop_front();
     }
-    let is_free = state.loose.len() < LOOSE_MAX;
+    let is_free = state.small_orders.len() < SMALL_ORDERS_MAX;
     if is_free {
-        state.loose.push_back(Instant::now());
+        state.small_orders.push_back(Instant::now());
     }
     is_free
 }
 
-fn pinned_copies(chosen: &[Candidate]) -> Vec<PinnedCopies> {
+fn pinned_copies(chosen: &[PinCandidate]) -> Vec<PinnedCopies> {
     let mut buckets = BTreeMap::<u64, (HashSet<String>, u64)>::new();
     for one in chosen {
         let (keys, bytes) = buckets.entry(one.bucket).or_default();
@@ -277,7 +299,7 @@ fn pinned_copies(chosen: &[Candidate]) -> Vec<PinnedCopies> {
     }
     let pin = |(bucket, (keys, bytes_max))| PinnedCopies {
         bucket: BucketId(bucket),
-        slices: Vec::new(),
+        prefixes: Vec::new(),
         keys: Some(Arc::new(keys)),
         bytes_max,
     };

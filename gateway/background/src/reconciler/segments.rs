@@ -6,16 +6,16 @@
 //! are moved on. An object that a rule pins does not move with its segment. The number of segments in one
 //! order is limited.
 
-use mlgw_common::limits::{ORDER_SEGMENTS_MAX, ROUND_OBJECTS_MAX};
+use mlgw_common::limits::{MOVE_REQUEST_SEGMENTS_MAX, PASS_OBJECTS_MAX};
 use mlgw_common::{BodyId, SegmentId};
 use mlgw_formats::decision_entry::RuleName;
-use mlgw_segments::hot::{Leaving, Order};
+use mlgw_segments::hot::{PlacingOrder, RuleSpill};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// Facts known about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SegmentNow {
+pub(super) struct SegmentSnapshot {
     /// True if the segment is in the hot tier.
     pub(super) is_hot: bool,
     /// True if the segment is still being written.
@@ -28,7 +28,7 @@ pub(super) struct SegmentNow {
 
 /// Objects to be spilled to one destination.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Going {
+pub(super) struct SpillCandidates {
     bodies: HashSet<BodyId>,
     /// Bytes of records to be spilled, by segment and rule.
     segments: BTreeMap<SegmentId, BTreeMap<Arc<str>, u64>>,
@@ -36,14 +36,14 @@ pub(super) struct Going {
 
 /// An order and its segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ordered {
-    pub(super) order: Order,
+pub(super) struct SegmentOrder {
+    pub(super) order: PlacingOrder,
     pub(super) segments: Vec<SegmentId>,
     /// Bytes of the segments created, if they may be small.
-    pub(super) loose_bytes: Option<u64>,
+    pub(super) small_bytes: Option<u64>,
 }
 
-impl Going {
+impl SpillCandidates {
     /// Returns true if nothing is to be spilled.
     pub(super) fn is_empty(&self) -> bool {
         self.segments.is_empty()
@@ -51,7 +51,7 @@ impl Going {
 
     /// Returns true if no more objects can be added.
     pub(super) fn is_full(&self) -> bool {
-        self.bodies.len() >= ROUND_OBJECTS_MAX
+        self.bodies.len() >= PASS_OBJECTS_MAX
     }
 
     /// Adds a number of bytes of a body in a segment.
@@ -60,16 +60,17 @@ impl Going {
         *self.segments.entry(segment).or_default().entry(Arc::clone(rule)).or_default() += bytes;
     }
 
-    /// Returns the orders, one for each rule and kind, each with at most [`ORDER_SEGMENTS_MAX`] segments.
+    /// Returns the orders, one for each rule and kind, each with at most [`MOVE_REQUEST_SEGMENTS_MAX`]
+    /// segments.
     pub(super) fn orders(
         self,
         to_upstream: bool,
-        look: impl Fn(SegmentId) -> Option<SegmentNow>,
-    ) -> Vec<Ordered> {
+        snapshot_of: impl Fn(SegmentId) -> Option<SegmentSnapshot>,
+    ) -> Vec<SegmentOrder> {
         let bodies = Arc::new(self.bodies);
         let mut by_rule = BTreeMap::<(Arc<str>, bool), (Vec<SegmentId>, u64, bool)>::new();
         for (segment, rules) in self.segments {
-            let Some(now) = look(segment) else { continue };
+            let Some(now) = snapshot_of(segment) else { continue };
             let going: u64 = rules.values().sum();
             let Some((rule, _)) = rules.into_iter().max_by_key(|(_, bytes)| *bytes) else { continue };
             let is_whole = if now.is_hot { going >= now.live_bytes / 2 } else { going >= now.live_bytes };
@@ -78,7 +79,7 @@ impl Going {
                 continue;
             }
             let (segments, bytes, is_loose) = by_rule.entry((rule, goes)).or_default();
-            if segments.len() < ORDER_SEGMENTS_MAX {
+            if segments.len() < MOVE_REQUEST_SEGMENTS_MAX {
                 segments.push(segment);
                 *bytes += going;
                 *is_loose |= now.is_open || !goes;
@@ -87,9 +88,13 @@ impl Going {
         let ordered =
             |((rule, goes), (segments, bytes, is_loose)): ((Arc<str>, bool), (Vec<_>, u64, bool))| {
                 let (rule, bodies) = (RuleName::new(&rule), Arc::clone(&bodies));
-                let leaving = Leaving { segments: segments.clone(), bodies, rule };
-                let order = if goes { Order::Spill { leaving, to_upstream } } else { Order::Gather(leaving) };
-                Ordered { order, segments, loose_bytes: is_loose.then_some(bytes) }
+                let leaving = RuleSpill { segments: segments.clone(), bodies, rule };
+                let order = if goes {
+                    PlacingOrder::Spill { leaving, to_upstream }
+                } else {
+                    PlacingOrder::Gather(leaving)
+                };
+                SegmentOrder { order, segments, small_bytes: is_loose.then_some(bytes) }
             };
         by_rule.into_iter().map(ordered).collect()
     }
@@ -97,50 +102,51 @@ impl Going {
 
 #[cfg(test)]
 mod tests {
-    use super::{Going, Ordered, SegmentNow};
-    use mlgw_common::limits::ORDER_SEGMENTS_MAX;
+    use super::{SegmentOrder, SegmentSnapshot, SpillCandidates};
+    use mlgw_common::limits::MOVE_REQUEST_SEGMENTS_MAX;
     use mlgw_common::{BodyId, SegmentId};
-    use mlgw_segments::hot::Order;
+    use mlgw_segments::hot::PlacingOrder;
     use std::sync::Arc;
 
-    const HOT: SegmentNow = SegmentNow { is_hot: true, is_open: false, is_kept: false, live_bytes: 100 };
+    const HOT: SegmentSnapshot =
+        SegmentSnapshot { is_hot: true, is_open: false, is_kept: false, live_bytes: 100 };
 
-    fn going(of: &[(u64, u64, u64, &str)]) -> Going {
-        let mut going = Going::default();
+    fn going(of: &[(u64, u64, u64, &str)]) -> SpillCandidates {
+        let mut going = SpillCandidates::default();
         for (body, segment, bytes, rule) in of {
             going.add(BodyId(*body), SegmentId(*segment), *bytes, &Arc::from(*rule));
         }
         going
     }
 
-    fn told(ordered: &[Ordered]) -> Vec<(bool, Vec<u64>, Option<u64>)> {
-        let told = |one: &Ordered| {
-            let is_spill = matches!(one.order, Order::Spill { .. });
-            (is_spill, one.segments.iter().map(|segment| segment.0).collect(), one.loose_bytes)
+    fn order_rows(ordered: &[SegmentOrder]) -> Vec<(bool, Vec<u64>, Option<u64>)> {
+        let row = |one: &SegmentOrder| {
+            let is_spill = matches!(one.order, PlacingOrder::Spill { .. });
+            (is_spill, one.segments.iter().map(|segment| segment.0).collect(), one.small_bytes)
         };
-        ordered.iter().map(told).collect()
+        ordered.iter().map(row).collect()
     }
 
     #[test]
     fn the_smaller_part_of_a_segment_is_appended_elsewhere() {
         let all = going(&[(1, 1, 50, "r"), (2, 2, 49, "r"), (3, 3, 60, "r"), (4, 4, 60, "r")]);
         let look = |segment: SegmentId| match segment.0 {
-            3 => Some(SegmentNow { is_kept: true, ..HOT }),
+            3 => Some(SegmentSnapshot { is_kept: true, ..HOT }),
             4 => None,
             _ => Some(HOT),
         };
         let orders = all.orders(false, look);
-        assert_eq!(told(&orders), [(false, vec![2, 3], Some(109)), (true, vec![1], None)]);
+        assert_eq!(order_rows(&orders), [(false, vec![2, 3], Some(109)), (true, vec![1], None)]);
     }
 
     #[test]
     fn only_whole_cold_segments_move_on_and_open_ones_count_as_loose() {
         let all = going(&[(1, 1, 99, "r"), (2, 2, 100, "r"), (3, 3, 80, "r")]);
         let look = |segment: SegmentId| {
-            let cold = SegmentNow { is_hot: false, ..HOT };
-            Some(if segment.0 == 3 { SegmentNow { is_open: true, ..HOT } } else { cold })
+            let cold = SegmentSnapshot { is_hot: false, ..HOT };
+            Some(if segment.0 == 3 { SegmentSnapshot { is_open: true, ..HOT } } else { cold })
         };
-        assert_eq!(told(&all.orders(true, look)), [(true, vec![2, 3], Some(180))]);
+        assert_eq!(order_rows(&all.orders(true, look)), [(true, vec![2, 3], Some(180))]);
     }
 
     #[test]
@@ -150,14 +156,14 @@ mod tests {
             all.add(BodyId(segment), SegmentId(segment), 90, &Arc::from("a"));
         }
         let orders = all.orders(false, |_| Some(HOT));
-        let rule = |one: &Ordered| match &one.order {
-            Order::Spill { leaving, .. } => leaving.rule.as_str().to_owned(),
+        let rule = |one: &SegmentOrder| match &one.order {
+            PlacingOrder::Spill { leaving, .. } => leaving.rule.as_str().to_owned(),
             _ => String::new(),
         };
         assert_eq!(orders.iter().map(rule).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(
             (orders[0].segments.len(), &*orders[1].segments),
-            (ORDER_SEGMENTS_MAX, &[SegmentId(1)][..])
+            (MOVE_REQUEST_SEGMENTS_MAX, &[SegmentId(1)][..])
         );
     }
 }

@@ -2,101 +2,114 @@
 //! between the start of the upload and the record of its id.
 //!
 //! Before an upload starts, the write's record receives a note of the intent and of the uploads that exist
-//! for the key ([`UploadBegins`]). An upload of the key that appears afterwards and has no part is the
+//! for the key ([`PendingOriginUpload`]). An upload of the key that appears afterwards and has no part is the
 //! orphan, and is aborted. An upload with parts belongs to another client, because no part is sent before the
 //! id is recorded. The note is durable before the upload starts, and is removed only with the record of the
 //! id or with the write.
 
-use super::Inner;
-use super::persist::Trouble;
-use mlgw_cache::bound::BoundBucket;
-use mlgw_cache::writeback::record::UploadBegins;
-use mlgw_cache::writeback::{Queue, Write};
+use super::WriteBackSender;
+use super::persist::PersistError;
+use mlgw_cache::remote_backed::CachedBucket;
+use mlgw_cache::writeback::record::PendingOriginUpload;
+use mlgw_cache::writeback::{DirtyWrite, WriteBackQueue};
 use mlgw_common::ObjectKey;
 use mlgw_remote::origin::{ListQuery, OriginError, UploadLine, UploadPage, UploadsQuery};
 
 /// Maximum number of uploads of one key that are examined. If there are more, nothing is recorded and nothing
 /// is aborted.
-const LOOKED_AT_MAX: usize = 1000;
+const EXAMINED_MAX: usize = 1000;
 
-impl Inner {
+impl WriteBackSender {
     /// Records that an upload for a write is about to start, after aborting earlier orphans of the write. At
     /// an origin that does not list uploads, orphans of a crash remain.
-    pub(super) async fn note_beginning(&self, queue: &Queue, write: &Write) -> Result<(), Trouble> {
-        let Some(there) = uploads_of(queue.bound(), &write.facts.key).await? else { return Ok(()) };
-        let before = write.upload_begins();
+    pub(super) async fn record_intent(
+        &self,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
+    ) -> Result<(), PersistError> {
+        let Some(there) = uploads_of(queue.bucket_at_origin(), &write.facts.key).await? else {
+            return Ok(());
+        };
+        let before = write.pending_upload();
         let (ours, others) = split(there, before.as_ref());
         for upload in &ours {
-            end_orphan(queue, write, upload).await?;
+            abort_orphan(queue, write, upload).await?;
         }
-        let Some(begins) = UploadBegins::beside(ids(others), write.seq) else { return Ok(()) };
+        let Some(begins) = PendingOriginUpload::beside(ids(others), write.seq) else { return Ok(()) };
         if before.as_ref() == Some(&begins) {
             return Ok(());
         }
-        let noted = begins.clone();
-        let noted = self.writeback.note(queue, write, |facts| facts.begins = Some(noted)).await;
-        noted.map_err(|error| Trouble::Here(error.to_string()))?;
-        write.set_upload_begins(Some(begins));
+        let record = begins.clone();
+        let recording =
+            self.writeback.update_facts(queue, write, |facts| facts.pending_upload = Some(record)).await;
+        recording.map_err(|error| PersistError::Here(error.to_string()))?;
+        write.set_pending_upload(Some(begins));
         Ok(())
     }
 
     /// Aborts the orphaned uploads of a write that is no longer sent. Orphans that cannot be listed now
     /// remain at the origin.
-    pub(super) async fn end_orphans(&self, queue: &Queue, write: &Write) {
-        let Some(before) = write.upload_begins() else { return };
-        write.set_upload_begins(None);
+    pub(super) async fn abort_orphans(&self, queue: &WriteBackQueue, write: &DirtyWrite) {
+        let Some(before) = write.pending_upload() else { return };
+        write.set_pending_upload(None);
         let ended = async {
-            let there = uploads_of(queue.bound(), &write.facts.key).await?.unwrap_or_default();
+            let there = uploads_of(queue.bucket_at_origin(), &write.facts.key).await?.unwrap_or_default();
             for upload in split(there, Some(&before)).0 {
-                end_orphan(queue, write, &upload).await?;
+                abort_orphan(queue, write, &upload).await?;
             }
             Ok::<_, OriginError>(())
         };
         if let Err(error) = ended.await {
-            let (key, upstream) = (&write.facts.key, queue.bound().upstream());
+            let (key, upstream) = (&write.facts.key, queue.bucket_at_origin().upstream());
             tracing::warn!(%key, upstream, %error, "an upload may stay at its origin");
         }
     }
 }
 
 /// Aborts an upload, if it has no part.
-async fn end_orphan(queue: &Queue, write: &Write, upload: &UploadLine) -> Result<(), OriginError> {
+async fn abort_orphan(
+    queue: &WriteBackQueue,
+    write: &DirtyWrite,
+    upload: &UploadLine,
+) -> Result<(), OriginError> {
     let (key, id) = (&write.facts.key, &upload.id);
     let is_gone = |error: &OriginError| matches!(error, OriginError::Refused { status: 404, .. });
-    match queue.bound().list_parts(key, id, 0, 1).await {
+    match queue.bucket_at_origin().list_parts(key, id, 0, 1).await {
         Ok(page) if page.parts.is_empty() => {}
         Ok(_) => return Ok(()),
         Err(error) if is_gone(&error) => return Ok(()),
         Err(error) => return Err(error),
     }
-    let upstream = queue.bound().upstream();
+    let upstream = queue.bucket_at_origin().upstream();
     tracing::info!(%key, upstream, upload = id, "an upload of a write is ended: it was never used");
-    match queue.bound().abort(key, id).await {
+    match queue.bucket_at_origin().abort(key, id).await {
         Err(error) if !is_gone(&error) => Err(error),
         _ => Ok(()),
     }
 }
 
 /// Returns the uploads of a key at the origin; `None` if they cannot be listed or are too many.
-async fn uploads_of(bound: &BoundBucket, key: &ObjectKey) -> Result<Option<Vec<UploadLine>>, OriginError> {
-    let keys = ListQuery { prefix: key.as_str().to_owned(), max_keys: LOOKED_AT_MAX, ..ListQuery::default() };
+async fn uploads_of(bound: &CachedBucket, key: &ObjectKey) -> Result<Option<Vec<UploadLine>>, OriginError> {
+    let keys = ListQuery { prefix: key.as_str().to_owned(), max_keys: EXAMINED_MAX, ..ListQuery::default() };
     let query = UploadsQuery { keys, id_marker: String::new() };
     match bound.list_uploads(query).await {
-        Ok(page) => Ok(of_key(page, key)),
-        Err(OriginError::Refused { .. } | OriginError::Denied(_) | OriginError::Nonsense(_)) => Ok(None),
+        Ok(page) => Ok(uploads_of_key(page, key)),
+        Err(OriginError::Refused { .. } | OriginError::Denied(_) | OriginError::InvalidResponse(_)) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
 
 /// Returns the uploads of a key on a page that begins with them; `None` if the page may end before they do.
-fn of_key(page: UploadPage, key: &ObjectKey) -> Option<Vec<UploadLine>> {
+fn uploads_of_key(page: UploadPage, key: &ObjectKey) -> Option<Vec<UploadLine>> {
     let ends_before = page.next.as_ref().is_some_and(|(last, _)| last.as_str() <= key.as_str());
     let uploads = page.uploads.into_iter().filter(|upload| upload.key == key.as_str());
     (!ends_before).then(|| uploads.collect())
 }
 
 /// Splits uploads of a key into those that appeared since `before` was recorded, and the others.
-fn split(there: Vec<UploadLine>, before: Option<&UploadBegins>) -> (Vec<UploadLine>, Vec<UploadLine>) {
+fn split(there: Vec<UploadLine>, before: Option<&PendingOriginUpload>) -> (Vec<UploadLine>, Vec<UploadLine>) {
     there.into_iter().partition(|upload| before.is_some_and(|before| !before.others.contains(&upload.id)))
 }
 
@@ -106,8 +119,8 @@ fn ids(uploads: Vec<UploadLine>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ids, of_key, split};
-    use mlgw_cache::writeback::record::UploadBegins;
+    use super::{ids, split, uploads_of_key};
+    use mlgw_cache::writeback::record::PendingOriginUpload;
     use mlgw_common::ObjectKey;
     use mlgw_remote::origin::{UploadLine, UploadPage};
 
@@ -118,7 +131,7 @@ mod tests {
     #[test]
     fn only_uploads_that_appeared_since_the_note_are_orphans() {
         let there = || vec![upload("k", "1"), upload("k", "2"), upload("k", "3")];
-        let before = UploadBegins::beside(vec!["2".into()], 7).unwrap();
+        let before = PendingOriginUpload::beside(vec!["2".into()], 7).unwrap();
         let (ours, others) = split(there(), Some(&before));
         assert_eq!((ids(ours), ids(others)), (vec!["1".into(), "3".into()], vec!["2".to_owned()]));
         let (ours, others) = split(there(), None);
@@ -133,8 +146,8 @@ mod tests {
             groups: Vec::new(),
             next: next.map(|key| (key.to_owned(), "9".to_owned())),
         };
-        assert_eq!(of_key(page(None), &key).map(ids), Some(vec!["1".to_owned()]));
-        assert_eq!(of_key(page(Some("k/2")), &key).map(ids), Some(vec!["1".to_owned()]));
-        assert_eq!(of_key(page(Some("k")), &key), None, "there may be more of it");
+        assert_eq!(uploads_of_key(page(None), &key).map(ids), Some(vec!["1".to_owned()]));
+        assert_eq!(uploads_of_key(page(Some("k/2")), &key).map(ids), Some(vec!["1".to_owned()]));
+        assert_eq!(uploads_of_key(page(Some("k")), &key), None, "there may be more of it");
     }
 }

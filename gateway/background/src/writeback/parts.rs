@@ -7,19 +7,19 @@
 //! A power failure between the start of the upload and the record of its id leaves an upload without parts at
 //! the origin; it is found and aborted ([`orphans`](super::orphans)).
 
-use super::Inner;
-use super::persist::{Trouble, prove};
+use super::WriteBackSender;
+use super::persist::{PersistError, add_digests};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use mlgw_cache::writeback::record::{Mark, UploadThere};
-use mlgw_cache::writeback::{Queue, Write};
+use mlgw_cache::writeback::record::{OriginUpload, WriteMark};
+use mlgw_cache::writeback::{DirtyWrite, WriteBackQueue};
 use mlgw_common::PartNumber;
 use mlgw_common::hex;
 use mlgw_formats::checksum;
-use mlgw_formats::schema::{Checksum, ObjectVersion, Pair, Part};
+use mlgw_formats::schema::{Checksum, ObjectVersion, Pair, PartRecord};
 use mlgw_objects::reader::part_ranges;
 use mlgw_remote::origin::{OriginError, PartLine, complete_document};
 use mlgw_wire::checksums;
@@ -34,29 +34,29 @@ const SENT_AT_ONCE: usize = 4;
 const PAGE_PARTS: usize = 1000;
 
 /// A part, and the range of its bytes in the object.
-struct Piece {
+struct WriteBackPart {
     number: PartNumber,
-    part: Part,
+    part: PartRecord,
     range: Range<u64>,
 }
 
 /// Number of a part and its ETag at the origin, for the completion of the upload.
-type Sent = (PartNumber, String);
+type SentPart = (PartNumber, String);
 
-impl Inner {
+impl WriteBackSender {
     /// Sends a multipart write; the origin has all of it when this returns.
     pub(super) async fn send_parts(
         &self,
-        queue: &Queue,
-        write: &Write,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
         version: &ObjectVersion,
-        mark: &Mark,
+        mark: &WriteMark,
         mut condition: HeaderMap,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), PersistError> {
         let pieces = self.pieces(queue, write, version)?;
-        let known = write.upload_there();
+        let known = write.origin_upload();
         let there = match &known {
-            Some(id) => self.parts_there(queue, write, id).await?,
+            Some(id) => self.parts_at_origin(queue, write, id).await?,
             None => None,
         };
         let (id, there) = match (known, there) {
@@ -75,18 +75,26 @@ impl Inner {
         while let Some(last) = going.next().await {
             sent.push(last?);
         }
-        prove(version, &mut condition);
+        add_digests(version, &mut condition);
         // A Content-MD5 covers the bytes of the request, which is an XML document here.
         condition.remove("content-md5");
         let parts = pieces.iter().zip(&sent);
         let parts =
             parts.map(|(piece, (number, etag))| (number.get().into(), etag.as_str(), elements(&piece.part)));
-        queue.bound().complete(&write.facts.key, &id, &condition, complete_document(parts)).await?;
+        queue
+            .bucket_at_origin()
+            .complete(&write.facts.key, &id, &condition, complete_document(parts))
+            .await?;
         Ok(())
     }
 
-    fn pieces(&self, queue: &Queue, write: &Write, version: &ObjectVersion) -> Result<Vec<Piece>, Trouble> {
-        let here = |error: &dyn std::fmt::Display| Trouble::Here(error.to_string());
+    fn pieces(
+        &self,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
+        version: &ObjectVersion,
+    ) -> Result<Vec<WriteBackPart>, PersistError> {
+        let here = |error: &dyn std::fmt::Display| PersistError::Here(error.to_string());
         let bucket = queue.bucket().bucket_id();
         let ranges = part_ranges(&self.catalogue, bucket, &write.name, version);
         let mut pieces = Vec::new();
@@ -96,26 +104,27 @@ impl Inner {
             let number = PartNumber::new(range.number).ok_or_else(gone)?;
             let part = self.catalogue.part(bucket, &write.name, version.body(), number);
             let part = part.map_err(|error| here(&error))?.ok_or_else(gone)?;
-            pieces.push(Piece { number, part, range: first..first + range.bytes });
+            pieces.push(WriteBackPart { number, part, range: first..first + range.bytes });
             first += range.bytes;
         }
         Ok(pieces)
     }
 
     /// Returns the parts of an upload at the origin, by number; `None` if the upload no longer exists.
-    async fn parts_there(
+    async fn parts_at_origin(
         &self,
-        queue: &Queue,
-        write: &Write,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
         id: &str,
     ) -> Result<Option<HashMap<u32, PartLine>>, OriginError> {
         let (mut parts, mut after) = (HashMap::new(), 0);
         loop {
-            let page = match queue.bound().list_parts(&write.facts.key, id, after, PAGE_PARTS).await {
-                Ok(page) => page,
-                Err(OriginError::Refused { status: 404, .. }) => return Ok(None),
-                Err(error) => return Err(error),
-            };
+            let page =
+                match queue.bucket_at_origin().list_parts(&write.facts.key, id, after, PAGE_PARTS).await {
+                    Ok(page) => page,
+                    Err(OriginError::Refused { status: 404, .. }) => return Ok(None),
+                    Err(error) => return Err(error),
+                };
             parts.extend(page.parts.into_iter().map(|part| (part.number, part)));
             match page.next.filter(|next| *next > after) {
                 Some(next) => after = next,
@@ -127,12 +136,12 @@ impl Inner {
     /// Starts an upload at the origin and records its id.
     async fn begin_upload(
         &self,
-        queue: &Queue,
-        write: &Write,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
         version: &ObjectVersion,
-        mark: &Mark,
-        pieces: &[Piece],
-    ) -> Result<String, Trouble> {
+        mark: &WriteMark,
+        pieces: &[WriteBackPart],
+    ) -> Result<String, PersistError> {
         let mut headers = HeaderMap::new();
         describe(version, &mut headers);
         mark.put(&mut headers);
@@ -141,62 +150,69 @@ impl Inner {
         if let Some(checksum) =
             of_whole.filter(|_| pieces.iter().all(|piece| !piece.part.checksums.is_empty()))
         {
-            let algorithm = checksum::algorithm(checksum.algorithm());
+            let algorithm = checksum::algorithm_from_stored(checksum.algorithm());
             let kind = checksums::kind_name(checksum.kind());
             headers.insert("x-amz-checksum-algorithm", HeaderValue::from_static(algorithm.name()));
             headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind));
         }
-        self.note_beginning(queue, write).await?;
-        let id = queue.bound().create_upload(&write.facts.key, &headers).await?.id;
-        let noted = UploadThere { id: id.clone(), number: write.seq };
-        let noted = self
+        self.record_intent(queue, write).await?;
+        let id = queue.bucket_at_origin().create_upload(&write.facts.key, &headers).await?.id;
+        let upload_there = OriginUpload { id: id.clone(), number: write.seq };
+        let recording = self
             .writeback
-            .note(queue, write, |facts| (facts.upload, facts.begins) = (Some(noted), None))
+            .update_facts(queue, write, |facts| {
+                (facts.upload, facts.pending_upload) = (Some(upload_there), None)
+            })
             .await;
-        noted.map_err(|error| Trouble::Here(error.to_string()))?;
-        write.set_upload_there(Some(id.clone()));
-        write.set_upload_begins(None);
+        recording.map_err(|error| PersistError::Here(error.to_string()))?;
+        write.set_origin_upload(Some(id.clone()));
+        write.set_pending_upload(None);
         Ok(id)
     }
 
     async fn send_part(
         &self,
-        queue: &Queue,
-        write: &Write,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
         version: &ObjectVersion,
         id: &str,
-        piece: &Piece,
+        piece: &WriteBackPart,
         is_there: Option<&PartLine>,
-    ) -> Result<Sent, Trouble> {
+    ) -> Result<SentPart, PersistError> {
         if let Some(line) = is_there {
             return Ok((piece.number, line.etag.clone()));
         }
         let mut headers = HeaderMap::new();
         for checksum in &piece.part.checksums {
-            let name = HeaderName::from_static(checksum::algorithm(checksum.algorithm()).header());
-            headers.insert(name, header_value(&checksums::text(checksum, 0)));
+            let name =
+                HeaderName::from_static(checksum::algorithm_from_stored(checksum.algorithm()).header());
+            headers.insert(name, header_value(&checksums::wire_value(checksum, 0)));
         }
         if let Some(md5) = hex::decode::<16>(piece.part.etag.as_bytes()) {
             headers.insert("content-md5", header_value(&BASE64.encode(md5)));
         }
         let content = self.content(queue, write, version, piece.range.clone()).await?;
-        queue.way().budget.spend(piece.part.size).await;
+        queue.limits().budget.wait_for_request(piece.part.size).await;
         let number = u32::from(piece.number.get());
-        let written = queue.bound().put_part(&write.facts.key, id, number, &headers, content).await?;
+        let written =
+            queue.bucket_at_origin().put_part(&write.facts.key, id, number, &headers, content).await?;
         let etag = written.etag();
-        Ok((piece.number, etag.ok_or_else(|| OriginError::Nonsense("a part without an ETag".to_owned()))?))
+        Ok((
+            piece.number,
+            etag.ok_or_else(|| OriginError::InvalidResponse("a part without an ETag".to_owned()))?,
+        ))
     }
 
     /// Aborts the upload of a write that is no longer sent. If the abort fails, the upload remains at the
     /// origin.
-    pub(super) async fn give_up_upload(&self, queue: &Queue, write: &Write) {
-        self.end_orphans(queue, write).await;
-        let Some(id) = write.upload_there() else { return };
-        write.set_upload_there(None);
-        match queue.bound().abort(&write.facts.key, &id).await {
+    pub(super) async fn give_up_upload(&self, queue: &WriteBackQueue, write: &DirtyWrite) {
+        self.abort_orphans(queue, write).await;
+        let Some(id) = write.origin_upload() else { return };
+        write.set_origin_upload(None);
+        match queue.bucket_at_origin().abort(&write.facts.key, &id).await {
             Ok(()) | Err(OriginError::Refused { status: 404, .. }) => {}
             Err(error) => {
-                let (key, upstream) = (&write.facts.key, queue.bound().upstream());
+                let (key, upstream) = (&write.facts.key, queue.bucket_at_origin().upstream());
                 tracing::warn!(%key, upstream, upload = id, %error, "an upload stays at its origin");
             }
         }
@@ -204,16 +220,16 @@ impl Inner {
 }
 
 /// Returns true if the origin's part is byte-identical to the local part, whose ETag must be an MD5.
-fn is_same(there: &PartLine, here: &Part) -> bool {
+fn is_same(there: &PartLine, here: &PartRecord) -> bool {
     let is_md5 = hex::decode::<16>(here.etag.as_bytes()).is_some();
     is_md5 && there.etag == here.etag && there.size == here.size
 }
 
 /// Returns the checksum elements of a part for the completion of its upload.
-fn elements(part: &Part) -> Vec<Pair> {
+fn elements(part: &PartRecord) -> Vec<Pair> {
     let element = |checksum| {
-        let name = checksums::element(checksum::algorithm(Checksum::algorithm(checksum)));
-        Pair::new(name, checksums::text(checksum, 0))
+        let name = checksums::xml_element(checksum::algorithm_from_stored(Checksum::algorithm(checksum)));
+        Pair::new(name, checksums::wire_value(checksum, 0))
     };
     part.checksums.iter().map(element).collect()
 }

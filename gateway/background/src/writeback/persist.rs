@@ -5,25 +5,27 @@
 //! power failure between the two leaves a write at the origin together with its record: the next lookup finds
 //! its mark.
 
-use super::Inner;
-use super::doubt::is_sent_again;
-use super::judge::{Sent, Verdict, judge};
+use super::WriteBackSender;
+use super::judge::{JudgedWrite, WriteBackVerdict, judge};
+use super::resend_schedule::is_sent_again;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::BytesMut;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use mlgw_cache::writeback::record::{Foreign, Mark, Timelines};
-use mlgw_cache::writeback::{Queue, Write};
+use mlgw_cache::writeback::record::{ForeignObject, Timelines, WriteMark};
+use mlgw_cache::writeback::{DirtyWrite, WriteBackQueue};
 use mlgw_common::BodyId;
 use mlgw_common::limits::CHUNK_BYTES_MAX;
 use mlgw_formats::checksum;
-use mlgw_formats::decision_entry::{Decided, What};
-use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
+use mlgw_formats::decision_entry::{DecisionSubject, PlacementDecision};
+use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::schema::{ChecksumKind, ObjectVersion};
 use mlgw_objects::reader::BodyReader;
-use mlgw_remote::origin::{Content, ListLine, ListQuery, OriginError, Streamed, hint, md5_of};
+use mlgw_remote::origin::{
+    ListLine, ListQuery, OriginContent, OriginError, Streamed, md5_of, opaque_etag_hint,
+};
 use mlgw_segments::fair::Lane;
 use mlgw_wire::checksums;
 use mlgw_wire::origin_headers::describe;
@@ -38,7 +40,7 @@ const WAIT: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Result of an attempt.
-enum Tried {
+enum PersistOutcome {
     Done,
     /// The origin has another client's object, with this ETag.
     Foreign(String),
@@ -46,7 +48,7 @@ enum Tried {
 
 /// Error of an attempt.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum PersistError {
     #[error(transparent)]
     Origin(#[from] OriginError),
     #[error("it cannot be read here: {0}")]
@@ -54,7 +56,7 @@ pub(super) enum Trouble {
 }
 
 /// Starts sending the dirty writes of a bucket.
-pub(super) fn begin(inner: &Arc<Inner>, queue: &Arc<Queue>) {
+pub(super) fn begin(inner: &Arc<WriteBackSender>, queue: &Arc<WriteBackQueue>) {
     let (inner, queue) = (inner.clone(), queue.clone());
     let stop = inner.stop.clone();
     inner.tasks.clone().spawn(async move { stop.run_until_cancelled(drive(inner, queue)).await });
@@ -62,10 +64,10 @@ pub(super) fn begin(inner: &Arc<Inner>, queue: &Arc<Queue>) {
 
 /// Starts writes as the queue permits, independent ones in parallel, until the bucket's binding is removed or
 /// changed.
-async fn drive(inner: Arc<Inner>, queue: Arc<Queue>) {
+async fn drive(inner: Arc<WriteBackSender>, queue: Arc<WriteBackQueue>) {
     loop {
         let changed = queue.changed();
-        let next = queue.start();
+        let next = queue.start_next();
         let Some(write) = next else {
             if !inner.writeback.is_current(&queue) {
                 return;
@@ -74,106 +76,124 @@ async fn drive(inner: Arc<Inner>, queue: Arc<Queue>) {
             continue;
         };
         // A write is started only when a slot is free.
-        let Ok(slot) = queue.way().slots.clone().acquire_owned().await else { return };
+        let Ok(slot) = queue.limits().slots.clone().acquire_owned().await else { return };
         let (inner, queue, stop) = (inner.clone(), queue.clone(), inner.stop.clone());
         inner.tasks.clone().spawn(async move {
             let sent = async {
                 let tried = inner.attempt(&queue, &write, 0).await;
                 drop(slot);
-                inner.go_on(&queue, &write, tried).await;
+                inner.retry_until_done(&queue, &write, tried).await;
             };
             stop.run_until_cancelled(sent).await;
         });
     }
 }
 
-impl Inner {
+impl WriteBackSender {
     /// Continues after the first attempt until the write is done or needs an operator's decision.
-    async fn go_on(&self, queue: &Queue, write: &Write, mut tried: Result<Tried, Trouble>) {
+    async fn retry_until_done(
+        &self,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
+        mut tried: Result<PersistOutcome, PersistError>,
+    ) {
         let mut failures = 0;
         loop {
             match tried {
-                Ok(Tried::Done) => return self.settle(queue, write).await,
-                Ok(Tried::Foreign(etag)) => return self.set_aside(queue, write, &etag).await,
+                Ok(PersistOutcome::Done) => return self.remove_records(queue, write).await,
+                Ok(PersistOutcome::Foreign(etag)) => return self.set_aside(queue, write, &etag).await,
                 Err(trouble) => {
-                    queue.set_doubt(write, matches!(trouble, Trouble::Origin(OriginError::Unconfirmed(_))));
-                    self.say(queue, write, Outcome::Failed, &trouble);
+                    queue.set_unconfirmed(
+                        write,
+                        matches!(trouble, PersistError::Origin(OriginError::Unconfirmed(_))),
+                    );
+                    self.record_decision(queue, write, DecisionOutcome::Failed, &trouble);
                     let (bucket, key, upstream) =
-                        (&queue.bucket().name, &write.facts.key, queue.bound().upstream());
+                        (&queue.bucket().name, &write.facts.key, queue.bucket_at_origin().upstream());
                     if failures == 0 {
                         tracing::warn!(bucket, %key, upstream, %trouble, "a dirty object is not at its origin yet");
                     }
-                    queue.set_trouble(Some(format!("{key}: {trouble}")));
-                    tokio::time::sleep(wait(failures)).await;
+                    queue.set_last_error(Some(format!("{key}: {trouble}")));
+                    tokio::time::sleep(backoff(failures)).await;
                     failures += 1;
                 }
             }
-            let Ok(_slot) = queue.way().slots.acquire().await else { return };
+            let Ok(_slot) = queue.limits().slots.acquire().await else { return };
             tried = self.attempt(queue, write, failures).await;
         }
     }
 
     /// Looks up the origin's object, and sends the write if permitted. `failures` is the number of failed
     /// attempts before.
-    async fn attempt(&self, queue: &Queue, write: &Write, failures: u32) -> Result<Tried, Trouble> {
+    async fn attempt(
+        &self,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
+        failures: u32,
+    ) -> Result<PersistOutcome, PersistError> {
         let (key, body) = (&write.facts.key, record_id(write));
-        let mark = Mark::new(queue.bucket(), &self.timelines, body, &write.etag);
-        let found = match queue.bound().look(key).await {
+        let mark = WriteMark::new(queue.bucket(), &self.timelines, body, &write.etag);
+        let found = match queue.bucket_at_origin().head_origin(key).await {
             Ok(found) => Some(found),
             Err(OriginError::NoSuchKey) => None,
             Err(error) => return Err(error.into()),
         };
-        let sent = sent(write, &mark, &self.timelines);
+        let sent = judged_write(write, &mark, &self.timelines);
         let judged = |exact_ms| judge(&sent, found.as_ref(), exact_ms);
         let mut verdict = judged(None);
-        if verdict == Verdict::Unclear {
+        if verdict == WriteBackVerdict::Unclear {
             verdict = judged(Some(exact_ms(queue, write).await?));
         }
         let (name, value) = match verdict {
-            Verdict::Done => {
+            WriteBackVerdict::Done => {
                 self.give_up_upload(queue, write).await;
-                return Ok(Tried::Done);
+                return Ok(PersistOutcome::Done);
             }
-            Verdict::Foreign | Verdict::Unclear => {
-                return Ok(Tried::Foreign(found.map(|found| found.etag).unwrap_or_default()));
+            WriteBackVerdict::Foreign | WriteBackVerdict::Unclear => {
+                return Ok(PersistOutcome::Foreign(found.map(|found| found.etag).unwrap_or_default()));
             }
-            Verdict::IfAbsent => (header::IF_NONE_MATCH, HeaderValue::from_static("*")),
-            Verdict::Damaged { why, .. } if !is_sent_again(failures) => {
-                let why = format!("{why}; {}", hint(queue.bound().upstream()));
+            WriteBackVerdict::IfAbsent => (header::IF_NONE_MATCH, HeaderValue::from_static("*")),
+            WriteBackVerdict::Damaged { why, .. } if !is_sent_again(failures) => {
+                let why = format!("{why}; {}", opaque_etag_hint(queue.bucket_at_origin().upstream()));
                 return Err(OriginError::Unconfirmed(why).into());
             }
-            Verdict::IfMatch(etag) | Verdict::Damaged { etag, .. } => {
+            WriteBackVerdict::IfMatch(etag) | WriteBackVerdict::Damaged { etag, .. } => {
                 (header::IF_MATCH, header_value(&format!("\"{etag}\"")))
             }
         };
         let mut headers = HeaderMap::from_iter([(name, value)]);
-        if write.facts.deleted {
-            queue.way().budget.spend(0).await;
-            queue.bound().delete(key, &headers).await?;
+        if write.facts.is_delete {
+            queue.limits().budget.wait_for_request(0).await;
+            queue.bucket_at_origin().delete(key, &headers).await?;
         } else {
             let version = self.catalogue.object(queue.bucket().bucket_id(), &write.name);
-            let version = version.map_err(|error| Trouble::Here(error.to_string()))?;
-            let version = version.ok_or_else(|| Trouble::Here("its record is gone".to_owned()))?;
+            let version = version.map_err(|error| PersistError::Here(error.to_string()))?;
+            let version = version.ok_or_else(|| PersistError::Here("its record is gone".to_owned()))?;
             if version.part_count > 0 {
                 self.send_parts(queue, write, &version, &mark, headers).await?;
                 return self.confirm(queue, write, &mark).await;
             }
             describe(&version, &mut headers);
-            prove(&version, &mut headers);
+            add_digests(&version, &mut headers);
             mark.put(&mut headers);
             let content = self.content(queue, write, &version, 0..version.size).await?;
-            queue.way().budget.spend(write.size).await;
-            queue.bound().put(key, &headers, content).await?;
+            queue.limits().budget.wait_for_request(write.size).await;
+            queue.bucket_at_origin().put(key, &headers, content).await?;
         }
-        Ok(Tried::Done)
+        Ok(PersistOutcome::Done)
     }
 
     /// Looks up an object that was sent in parts, because the ETag of the completion's answer proves nothing.
-    async fn confirm(&self, queue: &Queue, write: &Write, mark: &Mark) -> Result<Tried, Trouble> {
-        let found = queue.bound().look(&write.facts.key).await?;
-        let why = match judge(&sent(write, mark, &self.timelines), Some(&found), None) {
-            Verdict::Done => return Ok(Tried::Done),
-            Verdict::Damaged { why, .. } => why,
+    async fn confirm(
+        &self,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
+        mark: &WriteMark,
+    ) -> Result<PersistOutcome, PersistError> {
+        let found = queue.bucket_at_origin().head_origin(&write.facts.key).await?;
+        let why = match judge(&judged_write(write, mark, &self.timelines), Some(&found), None) {
+            WriteBackVerdict::Done => return Ok(PersistOutcome::Done),
+            WriteBackVerdict::Damaged { why, .. } => why,
             _ => "it shows another object after it".to_owned(),
         };
         Err(OriginError::Unconfirmed(why).into())
@@ -182,57 +202,68 @@ impl Inner {
     /// Returns the bytes of a `range` of a write.
     pub(super) async fn content(
         &self,
-        queue: &Queue,
-        write: &Write,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
         version: &ObjectVersion,
         range: Range<u64>,
-    ) -> Result<Content, Trouble> {
+    ) -> Result<OriginContent, PersistError> {
         let (bucket, size) = (queue.bucket().bucket_id(), range.end - range.start);
         let mut reader = BodyReader::new(&self.catalogue, &self.tiers, bucket, &write.name, version, range);
         reader.set_turn(Lane::Background);
         if size > CHUNK_BYTES_MAX {
             let pieces = stream::try_unfold(reader, |mut reader| async {
-                let piece = reader.next().await.map_err(|error| OriginError::Nonsense(error.to_string()))?;
+                let piece =
+                    reader.next().await.map_err(|error| OriginError::InvalidResponse(error.to_string()))?;
                 Ok(piece.map(|piece| (piece, reader)))
             });
-            return Ok(Content::Stream(Streamed { bytes: size, pieces: pieces.boxed(), trailer: None }));
+            return Ok(OriginContent::Streaming(Streamed {
+                bytes: size,
+                pieces: pieces.boxed(),
+                trailer: None,
+            }));
         }
         let mut whole = BytesMut::new();
-        while let Some(piece) = reader.next().await.map_err(|error| Trouble::Here(error.to_string()))? {
+        while let Some(piece) = reader.next().await.map_err(|error| PersistError::Here(error.to_string()))? {
             if piece.len() as u64 == size {
-                return Ok(Content::Whole(piece));
+                return Ok(OriginContent::Whole(piece));
             }
             whole.extend_from_slice(&piece);
         }
-        Ok(Content::Whole(whole.freeze()))
+        Ok(OriginContent::Whole(whole.freeze()))
     }
 
     /// Removes the records of a write that its origin has, and of earlier writes of the key that were set
     /// aside.
-    async fn settle(&self, queue: &Queue, write: &Write) {
+    async fn remove_records(&self, queue: &WriteBackQueue, write: &DirtyWrite) {
         let obsolete = queue.foreign_before(write);
         for write in obsolete.iter().map(|write| &**write).chain([write]) {
             let mut failures = 0;
             while let Err(error) = self.writeback.remove(queue, write).await {
                 tracing::warn!(%error, "what is at its origin is not forgotten here yet");
-                tokio::time::sleep(wait(failures)).await;
+                tokio::time::sleep(backoff(failures)).await;
                 failures += 1;
             }
         }
-        queue.set_doubt(write, false);
-        queue.set_trouble(None);
-        self.say(queue, write, Outcome::Done, &"");
+        queue.set_unconfirmed(write, false);
+        queue.set_last_error(None);
+        self.record_decision(queue, write, DecisionOutcome::Done, &"");
     }
 
     /// Records the result of a write in the decision log.
-    fn say(&self, queue: &Queue, write: &Write, outcome: Outcome, error: &dyn std::fmt::Display) {
-        let decided = Decided {
-            kind: Kind::Persist,
-            what: What::Object(queue.bucket().bucket_id(), write.facts.key.as_str()),
-            from: Place::Hot,
-            to: Place::Origin,
+    fn record_decision(
+        &self,
+        queue: &WriteBackQueue,
+        write: &DirtyWrite,
+        outcome: DecisionOutcome,
+        error: &dyn std::fmt::Display,
+    ) {
+        let decided = PlacementDecision {
+            kind: DecisionKind::Persist,
+            subject: DecisionSubject::Object(queue.bucket().bucket_id(), write.facts.key.as_str()),
+            from: DecisionPlace::Hot,
+            to: DecisionPlace::Origin,
             bytes: write.size,
-            why: Reason::WriteBack.into(),
+            cause: DecisionReason::WriteBack.into(),
             outcome,
         };
         self.decisions.record_because(&decided, error);
@@ -240,18 +271,18 @@ impl Inner {
 
     /// Sets a write aside that would overwrite another client's object. The conflict is recorded durably and
     /// waits for an operator's decision.
-    async fn set_aside(&self, queue: &Queue, write: &Write, etag: &str) {
+    async fn set_aside(&self, queue: &WriteBackQueue, write: &DirtyWrite, etag: &str) {
         tracing::error!(
-            bucket = queue.bucket().name, key = %write.facts.key, upstream = queue.bound().upstream(),
+            bucket = queue.bucket().name, key = %write.facts.key, upstream = queue.bucket_at_origin().upstream(),
             "somebody else wrote a dirty object at its origin: what is there stays; `mlgw bucket flush` tells what to do"
         );
-        self.say(queue, write, Outcome::Foreign, &"somebody else wrote it at its origin");
+        self.record_decision(queue, write, DecisionOutcome::Foreign, &"somebody else wrote it at its origin");
         self.give_up_upload(queue, write).await;
-        let noted = self.writeback.note(queue, write, |facts| {
-            facts.foreign = Some(Foreign { etag: Some(etag.to_owned()), number: write.seq });
-            (facts.upload, facts.begins) = (None, None);
+        let recording = self.writeback.update_facts(queue, write, |facts| {
+            facts.foreign = Some(ForeignObject { etag: Some(etag.to_owned()), number: write.seq });
+            (facts.upload, facts.pending_upload) = (None, None);
         });
-        if let Err(error) = noted.await {
+        if let Err(error) = recording.await {
             tracing::warn!(%error, "that is not noted, and will be found again");
         }
         queue.set_aside(write, etag);
@@ -259,51 +290,54 @@ impl Inner {
 }
 
 /// Returns the pause after this number of failures.
-fn wait(failures: u32) -> Duration {
+fn backoff(failures: u32) -> Duration {
     WAIT.saturating_mul(1 << failures.min(16)).min(WAIT_MAX)
 }
 
 /// Returns the properties of a write that are compared with the origin's object.
-fn sent<'a>(write: &'a Write, mark: &'a Mark, timelines: &'a Timelines) -> Sent<'a> {
-    Sent {
+fn judged_write<'a>(write: &'a DirtyWrite, mark: &'a WriteMark, timelines: &'a Timelines) -> JudgedWrite<'a> {
+    JudgedWrite {
         mark,
         timelines,
-        deletes: write.facts.deleted,
+        deletes: write.facts.is_delete,
         size: write.size,
         etag: &write.etag,
         began_ms: write.began_ms,
-        knew: write.facts.knew.as_deref(),
+        known_etag: write.facts.known_etag.as_deref(),
     }
 }
 
 /// Returns the id in the name of the write's record.
-fn record_id(write: &Write) -> BodyId {
+fn record_id(write: &DirtyWrite) -> BodyId {
     BodyId(u64::from_str_radix(write.name.as_str(), 16).unwrap_or(0))
 }
 
 /// Returns the modification time of the origin's object at the precision of its listings.
-async fn exact_ms(queue: &Queue, write: &Write) -> Result<i64, Trouble> {
+async fn exact_ms(queue: &WriteBackQueue, write: &DirtyWrite) -> Result<i64, PersistError> {
     let key = write.facts.key.as_str();
     let query = ListQuery { prefix: key.to_owned(), max_keys: 1, ..ListQuery::default() };
-    let page = queue.bound().list(query).await?;
+    let page = queue.bucket_at_origin().list(query).await?;
     page.lines
         .iter()
         .find_map(|line| match line {
             ListLine::Object(name, object) if name == key => Some(object.modified_ms),
             _ => None,
         })
-        .ok_or(Trouble::Origin(OriginError::Changed))
+        .ok_or(PersistError::Origin(OriginError::Changed))
 }
 
 /// Adds the digests of an object's bytes to the headers of its PUT.
-pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
+pub(crate) fn add_digests(version: &ObjectVersion, headers: &mut HeaderMap) {
     let mut line = |name: &str, value: &str| {
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
             headers.append(name, header_value(value));
         }
     };
     for checksum in version.checksums.iter().filter(|checksum| checksum.kind() == ChecksumKind::FullObject) {
-        line(checksum::algorithm(checksum.algorithm()).header(), &checksums::text(checksum, 0));
+        line(
+            checksum::algorithm_from_stored(checksum.algorithm()).header(),
+            &checksums::wire_value(checksum, 0),
+        );
     }
     // The ETag is an MD5: with it, the origin accepts no bytes other than those acknowledged here.
     if let Some(md5) = md5_of(version) {
@@ -313,7 +347,7 @@ pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
-    use super::prove;
+    use super::add_digests;
     use http::HeaderMap;
     use mlgw_formats::schema::{ObjectVersion, Pair};
     use mlgw_wire::origin_headers::describe;
@@ -327,7 +361,7 @@ mod tests {
             ..ObjectVersion::default()
         };
         describe(&version, &mut headers);
-        prove(&version, &mut headers);
+        add_digests(&version, &mut headers);
         headers
     }
 

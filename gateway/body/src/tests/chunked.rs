@@ -2,16 +2,16 @@
 
 use super::verify;
 use super::{head, read};
-use crate::{Digests, Terms};
+use crate::{BodyTerms, Digests};
 use aws_sigv4::http_request::SignableBody;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::HeaderValue;
 use http::request::Parts;
-use mlgw_auth::Payload;
+use mlgw_auth::BodyRequirement;
 use mlgw_formats::checksum::Algorithm;
-use mlgw_testing::signer::{ToSign, chunk_signature, trailer_signature};
+use mlgw_testing::signer::{RequestToSign, chunk_signature, trailer_signature};
 use mlgw_wire::error::{Code, S3Error};
 use proptest::prelude::*;
 
@@ -24,7 +24,13 @@ fn chunked(mut head: Parts) -> Parts {
 }
 
 async fn put_unsigned(body: &str, headers: &[(&str, &str)]) -> Result<(Vec<u8>, Digests), S3Error> {
-    read(&[body.as_bytes()], &chunked(head(headers)), Payload::UnsignedTrailer, Terms::object(None)).await
+    read(
+        &[body.as_bytes()],
+        &chunked(head(headers)),
+        BodyRequirement::UnsignedTrailer,
+        BodyTerms::object(None),
+    )
+    .await
 }
 
 #[tokio::test]
@@ -38,7 +44,10 @@ async fn an_unsigned_body_with_its_trailer() {
     let (bytes, digests) = put_unsigned(body, &headers).await.unwrap();
     assert_eq!(bytes, b"hello");
     assert_eq!(digests.declared, Some(Algorithm::Crc64Nvme));
-    assert_eq!(digests.checksum(Algorithm::Crc64Nvme), Some(Algorithm::Crc64Nvme.of(b"hello").as_slice()));
+    assert_eq!(
+        digests.checksum(Algorithm::Crc64Nvme),
+        Some(Algorithm::Crc64Nvme.digest(b"hello").as_slice())
+    );
 }
 
 #[tokio::test]
@@ -103,7 +112,8 @@ fn signed_upload(chunks: &[&[u8]], trailer: bool) -> (http::request::Parts, Vec<
     let headers = if trailer { &headers[..] } else { &headers[..1] };
     let kind = kind[usize::from(trailer)];
     let to_sign = SignableBody::Precomputed(kind.to_owned());
-    let (head, mut signature) = ToSign { method: "PUT", headers, body: to_sign, ..Default::default() }.sign();
+    let (head, mut signature) =
+        RequestToSign { method: "PUT", headers, body: to_sign, ..Default::default() }.sign();
     let mut wire = Vec::new();
     for chunk in chunks.iter().chain([&&b""[..]]) {
         signature = chunk_signature(chunk, &signature);
@@ -112,7 +122,7 @@ fn signed_upload(chunks: &[&[u8]], trailer: bool) -> (http::request::Parts, Vec<
         wire.extend_from_slice(if chunk.is_empty() { b"" } else { b"\r\n" });
     }
     if trailer {
-        let value = BASE64_STANDARD.encode(Algorithm::Crc64Nvme.of(&body));
+        let value = BASE64_STANDARD.encode(Algorithm::Crc64Nvme.digest(&body));
         let signature = trailer_signature(CRC64, &value, &signature);
         wire.extend_from_slice(
             format!("{CRC64}:{value}\r\nx-amz-trailer-signature:{signature}\r\n").as_bytes(),
@@ -124,7 +134,7 @@ fn signed_upload(chunks: &[&[u8]], trailer: bool) -> (http::request::Parts, Vec<
 
 async fn put_signed(head: &http::request::Parts, pieces: &[&[u8]]) -> Result<Vec<u8>, S3Error> {
     let payload = verify(head)?.payload;
-    read(pieces, head, payload, Terms::object(None)).await.map(|(bytes, _)| bytes)
+    read(pieces, head, payload, BodyTerms::object(None)).await.map(|(bytes, _)| bytes)
 }
 
 #[tokio::test]
@@ -144,7 +154,7 @@ async fn a_chunk_with_a_wrong_signature_ends_the_body() {
     wire[last + 4] ^= 1;
     let payload = verify(&head).unwrap().payload;
     let body = http_body_util::Full::new(Bytes::from(wire));
-    let mut body = crate::Body::new(body, &head, payload, Terms::object(None)).unwrap();
+    let mut body = crate::RequestBody::new(body, &head, payload, BodyTerms::object(None)).unwrap();
     assert_eq!(body.next().await.unwrap().as_deref(), Some(&b"hello"[..]));
     assert_eq!(body.next().await.unwrap_err().code(), Code::SignatureDoesNotMatch);
 }
@@ -195,7 +205,7 @@ async fn a_large_signed_chunk_is_returned_in_pieces_and_not_buffered() {
     let pieces = [wire.slice(..1 << 20), wire.slice(1 << 20..)];
     let frames = pieces.map(|piece| Ok::<_, std::convert::Infallible>(http_body::Frame::data(piece)));
     let stream = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
-    let mut body = crate::Body::new(stream, &head, payload, Terms::object(None)).unwrap();
+    let mut body = crate::RequestBody::new(stream, &head, payload, BodyTerms::object(None)).unwrap();
     let first = body.next().await.unwrap().unwrap();
     assert!(first.len() > 1_000_000 && first.len() < 1 << 20, "{} of the first piece", first.len());
     let mut bytes = first.len();

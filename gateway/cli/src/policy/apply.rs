@@ -54,7 +54,7 @@ pub struct FreezeArgs {
 }
 
 /// Files of a request. `None` keeps the running files of that kind.
-pub(super) struct Texts {
+pub(super) struct PolicyTexts {
     pub(super) files: Option<Vec<PolicyText>>,
     pub(super) frameworks: Option<Vec<PolicyText>>,
 }
@@ -64,7 +64,7 @@ impl FilesArgs {
     ///
     /// # Errors
     /// When no file is given, or one cannot be read or is of the other kind.
-    pub(super) fn read(&self) -> Result<Texts, CliError> {
+    pub(super) fn read(&self) -> Result<PolicyTexts, CliError> {
         if self.files.is_empty() && self.framework.is_empty() && !self.without_frameworks {
             let message =
                 "nothing is given that could run: give a FILE, --framework FILE or --without-frameworks";
@@ -77,11 +77,11 @@ impl FilesArgs {
     ///
     /// # Errors
     /// When a file cannot be read, or is of the other kind.
-    pub(super) fn read_any(&self) -> Result<Texts, CliError> {
+    pub(super) fn read_any(&self) -> Result<PolicyTexts, CliError> {
         let files = self.files.iter().map(|path| text(path, false)).collect::<Result<Vec<_>, _>>()?;
         let plugins = self.framework.iter().map(|path| text(path, true)).collect::<Result<Vec<_>, _>>()?;
         let frameworks = (self.without_frameworks || !plugins.is_empty()).then_some(plugins);
-        Ok(Texts { files: (!files.is_empty()).then_some(files), frameworks })
+        Ok(PolicyTexts { files: (!files.is_empty()).then_some(files), frameworks })
     }
 }
 
@@ -101,7 +101,7 @@ fn text(path: &Path, plugin: bool) -> Result<PolicyText, CliError> {
 }
 
 pub(super) async fn run(args: ApplyArgs, global: &Global, out: Out) -> Result<(), CliError> {
-    let Texts { files, frameworks } = args.files.read()?;
+    let PolicyTexts { files, frameworks } = args.files.read()?;
     let FreezeArgs { if_version, message } = args.said;
     let request = ApplyRequest { files, frameworks, if_version, message };
     change("/v1/policy", &request, global, out).await
@@ -126,10 +126,10 @@ pub(super) async fn freeze(
 async fn change(path: &str, request: &impl Serialize, global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
     let changed: PolicyChange = client.call(Method::POST, path, Some(request)).await?;
-    out.done(&changed, &said(&changed))
+    out.done(&changed, &change_summary(&changed))
 }
 
-fn said(changed: &PolicyChange) -> String {
+fn change_summary(changed: &PolicyChange) -> String {
     match &changed.version {
         Some(version) if changed.changed => {
             format!("Version {} of the policy runs: {}.", version.version, version.changes)

@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mlgw_api::{DecisionInfo, DecisionList};
 use mlgw_common::ByteSize;
-use mlgw_formats::decision_words::Kind;
+use mlgw_formats::decision_words::DecisionKind;
 
 #[derive(Debug, Args)]
 pub struct DecisionsArgs {
@@ -15,7 +15,7 @@ pub struct DecisionsArgs {
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: u32,
     /// Show only this kind.
-    #[arg(long, value_parser = PossibleValuesParser::new(Kind::ALL.iter().map(|kind| kind.name())))]
+    #[arg(long, value_parser = PossibleValuesParser::new(DecisionKind::ALL.iter().map(|kind| kind.name())))]
     kind: Option<String>,
     /// Show only objects of this bucket. Decisions on whole segments are omitted.
     #[arg(long)]

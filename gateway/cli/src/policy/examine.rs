@@ -1,13 +1,13 @@
 //! The command `mlgw policy test`.
 
-use super::keys::Keys;
-use super::text::{BeneathArgs, program};
+use super::keys::PolicyTestKeys;
+use super::text::{LowerLayerArgs, program};
 use crate::CliError;
 use crate::output::{Out, columns};
 use clap::Args;
-use mlgw_api::{Examined, RuleExamined};
-use mlgw_lab::rehearsal::examine::{begin, try_key};
-use mlgw_policies::language::KnownOfKey;
+use mlgw_api::{PolicyTestResult, RuleTestResult};
+use mlgw_lab::rehearsal::examine::{empty_answer, try_key};
+use mlgw_policies::language::OfflineObject;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -17,7 +17,7 @@ pub struct TestArgs {
     #[command(flatten)]
     keys: KeysArgs,
     #[command(flatten)]
-    beneath: BeneathArgs,
+    beneath: LowerLayerArgs,
     /// Maximum number of keys shown. All are counted. Default: 100 in a table, all in JSON.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -44,16 +44,16 @@ pub(super) fn run(args: &TestArgs, out: Out) -> Result<(), CliError> {
     let program = program(Some(&args.file), &args.beneath)?;
     let KeysArgs { keys, files, trace } = &args.keys;
     let keys = match (keys, files, trace) {
-        (Some(path), ..) => Keys::List(path),
-        (None, Some(path), _) => Keys::Files(path),
-        (None, None, Some(path)) => Keys::Trace(path),
+        (Some(path), ..) => PolicyTestKeys::List(path),
+        (None, Some(path), _) => PolicyTestKeys::Files(path),
+        (None, None, Some(path)) => PolicyTestKeys::Trace(path),
         (None, None, None) => return Err(CliError::Usage("--keys, --files or --trace is needed".to_owned())),
     };
     let is_table = out.form == crate::OutputForm::Table;
     let limit = args.limit.unwrap_or(if is_table { SHOWN } else { usize::MAX });
-    let mut examined = begin(&program);
+    let mut examined = empty_answer(&program);
     keys.each(&mut |known| {
-        let known = KnownOfKey { environment: args.beneath.environment, ..known };
+        let known = OfflineObject { environment: args.beneath.environment, ..known };
         try_key(&mut examined, &program, known, limit);
     })?;
     if examined.tried == 0 {
@@ -62,7 +62,7 @@ pub(super) fn run(args: &TestArgs, out: Out) -> Result<(), CliError> {
     out.document(&examined, table)
 }
 
-fn table(examined: &Examined) -> String {
+fn table(examined: &PolicyTestResult) -> String {
     let mut rows = Vec::new();
     for one in &examined.keys {
         let key = match &one.bucket {
@@ -82,7 +82,7 @@ fn table(examined: &Examined) -> String {
     if left > 0 {
         text += &format!("and {left} more keys: --limit shows more\n");
     }
-    let row = |rule: &RuleExamined| {
+    let row = |rule: &RuleTestResult| {
         let not_judged: Vec<_> = rule.not_judged.iter().map(String::as_str).collect();
         vec![
             rule.rule.clone(),
@@ -97,8 +97,8 @@ fn table(examined: &Examined) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{begin, table, try_key};
-    use mlgw_policies::language::{BuiltIn, KnownOfKey, Layers, NoFacts, PolicyFile, Program};
+    use super::{empty_answer, table, try_key};
+    use mlgw_policies::language::{BuiltInLayers, Layers, NoFacts, OfflineObject, ParsedPolicy, Program};
 
     const POLICY: &str = "
 version: 1
@@ -116,10 +116,10 @@ rules:
 
     #[test]
     fn keys_and_rules_as_a_table() {
-        let mut built_in = BuiltIn::load().unwrap();
+        let mut built_in = BuiltInLayers::load().unwrap();
         built_in.frameworks.clear();
-        built_in.defaults = PolicyFile::parse("none.yaml", "version: 1").unwrap();
-        let custom = [PolicyFile::parse("p.yaml", POLICY).unwrap()];
+        built_in.defaults = ParsedPolicy::parse("none.yaml", "version: 1").unwrap();
+        let custom = [ParsedPolicy::parse("p.yaml", POLICY).unwrap()];
         let layers = Layers {
             custom: &custom,
             frameworks: &[],
@@ -128,9 +128,9 @@ rules:
             built_in: &built_in,
         };
         let program = Program::compile(&layers).unwrap();
-        let mut examined = begin(&program);
+        let mut examined = empty_answer(&program);
         for key in ["a/1.tar", "a/2.jpg", "a/3.tar"] {
-            try_key(&mut examined, &program, KnownOfKey { key, ..KnownOfKey::default() }, 2);
+            try_key(&mut examined, &program, OfflineObject { key, ..OfflineObject::default() }, 2);
         }
         let expected = "\
 KEY      MATCHES  ACTIONS

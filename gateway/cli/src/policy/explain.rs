@@ -1,24 +1,24 @@
 //! The command `mlgw policy explain`.
 
 use crate::client::Client;
-use crate::object::Location;
+use crate::object::ObjectUri;
 use crate::output::{Out, columns, pairs};
 use crate::{CliError, Global, discover, path_segment};
-use mlgw_api::{ActionInfo, Explanation, ExtentInfo, KeptInfo, RuleTried};
+use mlgw_api::{ActionInfo, CachedBlocksInfo, Explanation, ExtentInfo, RuleEvaluationInfo};
 use mlgw_common::ByteSize;
 
-pub(super) async fn run(object: &Location, global: &Global, out: Out) -> Result<(), CliError> {
+pub(super) async fn run(object: &ObjectUri, global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
     let (bucket, key) = (path_segment(&object.bucket), path_segment(&object.key));
     let path = format!("/v1/policy/explain?bucket={bucket}&key={key}");
     out.document(&client.get::<Explanation>(&path).await?, show)
 }
 
-fn show(told: &Explanation) -> String {
-    let object = &told.object;
+fn show(explanation: &Explanation) -> String {
+    let object = &explanation.object;
     let tiers: Vec<_> = object.tiers.iter().map(|tier| tier.tier.as_str()).collect();
-    let facts = told.facts.iter().map(|fact| format!("{} {}", fact.property, fact.value));
-    let deletion = told.deletion.as_ref().map(|one| match &one.stays {
+    let facts = explanation.facts.iter().map(|fact| format!("{} {}", fact.property, fact.value));
+    let deletion = explanation.deletion.as_ref().map(|one| match &one.stays {
         None => format!("with its checkpoint at {} by rule {}", one.due, one.rule),
         Some(why) => format!("not, though rule {} has it: {why}", one.rule),
     });
@@ -26,11 +26,11 @@ fn show(told: &Explanation) -> String {
         ("object", format!("s3://{}/{}", object.bucket, object.key)),
         ("is in", tiers.join(", ")),
         ("is stored", stored(&object.extents)),
-        ("is kept", told.kept.as_ref().map_or_else(|| "-".to_owned(), kept)),
+        ("is kept", explanation.kept.as_ref().map_or_else(|| "-".to_owned(), kept)),
         ("facts", facts.collect::<Vec<_>>().join(", ")),
-        ("policy", format!("version {}", told.version)),
-        ("why", told.reason.clone()),
-        ("best", recommended(told)),
+        ("policy", format!("version {}", explanation.version)),
+        ("why", explanation.reason.clone()),
+        ("best", recommended(explanation)),
     ];
     if let Some(deletion) = deletion {
         head.insert(4, ("is deleted", deletion));
@@ -40,20 +40,20 @@ fn show(told: &Explanation) -> String {
     let row = |what: &str, one: &ActionInfo, note: String| {
         vec![what.to_owned(), one.action.clone(), one.target.clone(), one.rule.clone(), note]
     };
-    actions.extend(told.due.iter().map(|one| row("due", one, one.note.clone())));
-    actions.extend(told.observed.iter().map(|one| row("observed", one, "only said".to_owned())));
-    actions.extend(told.lost.iter().map(|lost| {
+    actions.extend(explanation.due.iter().map(|one| row("due", one, one.note.clone())));
+    actions.extend(explanation.observed.iter().map(|one| row("observed", one, "only said".to_owned())));
+    actions.extend(explanation.lost.iter().map(|lost| {
         let note = format!("{}: {} of {}", lost.why, lost.to_action, lost.to_rule);
         vec!["lost".to_owned(), lost.action.clone(), String::new(), lost.rule.clone(), note]
     }));
-    actions.extend(told.belonging.iter().map(|one| {
+    actions.extend(explanation.belonging.iter().map(|one| {
         vec!["of all".to_owned(), one.action.clone(), one.of.clone(), one.rule.clone(), String::new()]
     }));
     let actions = match actions[..] {
         [] => String::new(),
         _ => columns(&["WHAT", "ACTION", "TARGET", "RULE", "NOTE"], &actions) + "\n",
     };
-    let rules: Vec<_> = told.rules.iter().map(tried).collect();
+    let rules: Vec<_> = explanation.rules.iter().map(tried).collect();
     format!("{head}\n{actions}{}", columns(&["RULE", "PRIORITY", "MATCHED", "SAW", "FROM"], &rules))
 }
 
@@ -69,13 +69,13 @@ fn stored(extents: &[ExtentInfo]) -> String {
     }
 }
 
-fn kept(kept: &KeptInfo) -> String {
-    let KeptInfo { blocks, kept, pinned, planned } = kept;
+fn kept(kept: &CachedBlocksInfo) -> String {
+    let CachedBlocksInfo { blocks, kept, pinned, planned } = kept;
     format!("{kept} of {blocks} blocks, {pinned} of them pinned, {planned} planned")
 }
 
-fn recommended(told: &Explanation) -> String {
-    let best = &told.recommendation;
+fn recommended(explanation: &Explanation) -> String {
+    let best = &explanation.recommendation;
     let copy = match best.cache {
         true if best.cache_policy == "lru" => "keep a copy until others were read more recently".to_owned(),
         true => format!("keep a copy with {} priority", best.cache_priority),
@@ -89,7 +89,7 @@ fn recommended(told: &Explanation) -> String {
 }
 
 /// Formats a tried rule: the conditions that held if it matched, or those that did not.
-fn tried(rule: &RuleTried) -> Vec<String> {
+fn tried(rule: &RuleEvaluationInfo) -> Vec<String> {
     let conditions = rule.conditions.iter().filter(|one| one.held == rule.matched);
     let says: Vec<_> = conditions.map(|one| one.says.clone()).collect();
     let saw = match (rule.applies, rule.matched) {
@@ -104,12 +104,12 @@ fn tried(rule: &RuleTried) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::tried;
-    use mlgw_api::{ConditionSeen, RuleTried};
+    use mlgw_api::{ConditionResultInfo, RuleEvaluationInfo};
 
     #[test]
     fn a_rule_lists_the_conditions_that_held_or_those_that_did_not() {
-        let seen = |held, says: &str| ConditionSeen { held, says: says.into() };
-        let mut rule = RuleTried {
+        let seen = |held, says: &str| ConditionResultInfo { held, says: says.into() };
+        let mut rule = RuleEvaluationInfo {
             rule: "r".into(),
             priority: 5,
             from: "p.yaml:3".into(),

@@ -3,17 +3,17 @@
 use super::text::unreadable;
 use crate::CliError;
 use mlgw_lab::rehearsal::examine::key_of_line;
-use mlgw_lab::rehearsal::scenario::each_of_trace;
-use mlgw_policies::language::KnownOfKey;
+use mlgw_lab::rehearsal::scenario::for_each_trace_access;
+use mlgw_policies::language::OfflineObject;
 use mlgw_policies::language::limits::FIRST_BYTES;
-use mlgw_policies::rehearse::race::Objects;
+use mlgw_policies::rehearse::race::ObjectNumbers;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 /// Source of keys.
 #[derive(Debug)]
-pub(super) enum Keys<'a> {
+pub(super) enum PolicyTestKeys<'a> {
     /// A file with a key on each line, or standard input for `-`. A line `s3://bucket/key` includes its
     /// bucket.
     List(&'a Path),
@@ -23,12 +23,12 @@ pub(super) enum Keys<'a> {
     Trace(&'a Path),
 }
 
-impl Keys<'_> {
+impl PolicyTestKeys<'_> {
     /// Passes each key to `take`.
     ///
     /// # Errors
     /// When the source cannot be read.
-    pub(super) fn each(&self, take: &mut dyn FnMut(KnownOfKey<'_>)) -> Result<(), CliError> {
+    pub(super) fn each(&self, take: &mut dyn FnMut(OfflineObject<'_>)) -> Result<(), CliError> {
         match self {
             Self::List(path) if *path == Path::new("-") => {
                 each_line(io::stdin().lock(), take).map_err(|error| unreadable(path, &error))
@@ -38,13 +38,13 @@ impl Keys<'_> {
                 .map_err(|error| unreadable(path, &error)),
             Self::Files(root) => each_file(root, take),
             Self::Trace(path) => {
-                let mut seen = Objects::default();
-                each_of_trace(&[path.to_path_buf()], |access| {
+                let mut seen = ObjectNumbers::default();
+                for_each_trace_access(&[path.to_path_buf()], |access| {
                     let before = seen.count();
                     seen.number(access);
                     if seen.count() > before {
                         let (key, size) = (access.key, Some(access.size));
-                        take(KnownOfKey { key, size, ..KnownOfKey::default() });
+                        take(OfflineObject { key, size, ..OfflineObject::default() });
                     }
                     Ok(())
                 })
@@ -54,7 +54,7 @@ impl Keys<'_> {
     }
 }
 
-fn each_line(lines: impl BufRead, take: &mut dyn FnMut(KnownOfKey<'_>)) -> io::Result<()> {
+fn each_line(lines: impl BufRead, take: &mut dyn FnMut(OfflineObject<'_>)) -> io::Result<()> {
     for line in lines.lines() {
         if let Some(known) = key_of_line(&line?) {
             take(known);
@@ -64,7 +64,7 @@ fn each_line(lines: impl BufRead, take: &mut dyn FnMut(KnownOfKey<'_>)) -> io::R
 }
 
 /// Passes the files below a directory to `take`. Links are not followed, so no directory is visited twice.
-fn each_file(root: &Path, take: &mut dyn FnMut(KnownOfKey<'_>)) -> Result<(), CliError> {
+fn each_file(root: &Path, take: &mut dyn FnMut(OfflineObject<'_>)) -> Result<(), CliError> {
     let mut waiting: Vec<PathBuf> = vec![root.to_owned()];
     while let Some(directory) = waiting.pop() {
         let entries =
@@ -78,7 +78,7 @@ fn each_file(root: &Path, take: &mut dyn FnMut(KnownOfKey<'_>)) -> Result<(), Cl
             if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_file() {
-                tell_file(root, &path, take).map_err(|error| unreadable(&path, &error))?;
+                take_file(root, &path, take).map_err(|error| unreadable(&path, &error))?;
             }
         }
         waiting.extend(folders.into_iter().rev());
@@ -86,19 +86,19 @@ fn each_file(root: &Path, take: &mut dyn FnMut(KnownOfKey<'_>)) -> Result<(), Cl
     Ok(())
 }
 
-fn tell_file(root: &Path, path: &Path, take: &mut dyn FnMut(KnownOfKey<'_>)) -> io::Result<()> {
+fn take_file(root: &Path, path: &Path, take: &mut dyn FnMut(OfflineObject<'_>)) -> io::Result<()> {
     let file = File::open(path)?;
     let size = Some(file.metadata()?.len());
     let mut first = Vec::with_capacity(FIRST_BYTES);
     file.take(FIRST_BYTES as u64).read_to_end(&mut first)?;
     let key = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
-    take(KnownOfKey { key: &key, size, first_bytes: Some(&first), ..KnownOfKey::default() });
+    take(OfflineObject { key: &key, size, first_bytes: Some(&first), ..OfflineObject::default() });
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Keys, each_line};
+    use super::{PolicyTestKeys, each_line};
     use std::fs;
 
     #[test]
@@ -116,13 +116,13 @@ mod tests {
         fs::write(room.path().join("b/c/x.bin"), [7; 1000]).unwrap();
         fs::write(room.path().join("a.txt"), "words").unwrap();
         let mut found = Vec::new();
-        let mut take = |one: super::KnownOfKey<'_>| {
+        let mut take = |one: super::OfflineObject<'_>| {
             found.push((one.key.to_owned(), one.size, one.first_bytes.map(<[u8]>::len)));
         };
-        Keys::Files(room.path()).each(&mut take).unwrap();
+        PolicyTestKeys::Files(room.path()).each(&mut take).unwrap();
         let expected =
             [("a.txt".to_owned(), Some(5), Some(5)), ("b/c/x.bin".to_owned(), Some(1000), Some(512))];
         assert_eq!(found, expected);
-        assert!(Keys::List(&room.path().join("none")).each(&mut |_| ()).is_err());
+        assert!(PolicyTestKeys::List(&room.path().join("none")).each(&mut |_| ()).is_err());
     }
 }

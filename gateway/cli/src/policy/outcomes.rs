@@ -11,19 +11,19 @@ pub(super) async fn run(global: &Global, out: Out) -> Result<(), CliError> {
     out.document(&client.get::<PolicyOutcomes>("/v1/policy/outcomes").await?, tables)
 }
 
-fn tables(told: &PolicyOutcomes) -> String {
-    let rules: Vec<_> = told.rules.iter().map(rule).collect();
+fn tables(outcomes: &PolicyOutcomes) -> String {
+    let rules: Vec<_> = outcomes.rules.iter().map(rule).collect();
     let heads = ["COPIES OF", "KEPT", "READ AGAIN", "WASTED", "MISSED LATER", "PASSED BY, ASKED AGAIN"];
-    let ahead = &told.ahead;
+    let ahead = &outcomes.ahead;
     let line = format!(
         "Read ahead: {} blocks used, {} late, {} wasted; at most {} for one reader.\n",
         ahead.used, ahead.late, ahead.wasted, ahead.depth
     );
     let rules = format!("{}\n{line}", columns(&heads, &rules));
-    if told.datasets.is_empty() {
+    if outcomes.datasets.is_empty() {
         return rules;
     }
-    let datasets: Vec<_> = told.datasets.iter().map(dataset).collect();
+    let datasets: Vec<_> = outcomes.datasets.iter().map(dataset).collect();
     let heads = ["DATASET", "HERE", "LRU", "S3-FIFO", "NEVER-EVICT"];
     format!("{rules}\n{}", columns(&heads, &datasets))
 }
@@ -42,7 +42,7 @@ fn dataset(it: &DatasetOutcomes) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::tables;
-    use mlgw_api::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
+    use mlgw_api::{DatasetOutcomes, PolicyOutcomes, ReadAheadOutcomes, RuleOutcomes};
 
     #[test]
     fn rules_and_datasets_as_tables() {
@@ -52,7 +52,8 @@ mod tests {
             used_bytes: 1024,
             ..RuleOutcomes::default()
         };
-        let ahead = AheadOutcomes { used: 9, late: 2, wasted: 1, depth: 64, ..AheadOutcomes::default() };
+        let ahead =
+            ReadAheadOutcomes { used: 9, late: 2, wasted: 1, depth: 64, ..ReadAheadOutcomes::default() };
         let train = DatasetOutcomes {
             bucket: "b".into(),
             keys: "train/#.jpg".into(),
@@ -61,7 +62,7 @@ mod tests {
             s3_fifo: 0.25,
             never_evict: 0.5,
         };
-        let told = PolicyOutcomes { rules: vec![engine], ahead, datasets: vec![train] };
+        let outcomes = PolicyOutcomes { rules: vec![engine], ahead, datasets: vec![train] };
         let expected = "\
 COPIES OF  KEPT     READ AGAIN  WASTED  MISSED LATER  PASSED BY, ASKED AGAIN
 engine     2.0 KiB  1.0 KiB     0 B     0 B           0 B
@@ -71,6 +72,6 @@ Read ahead: 9 blocks used, 2 late, 1 wasted; at most 64 for one reader.
 DATASET             HERE  LRU   S3-FIFO  NEVER-EVICT
 s3://b/train/#.jpg  0.50  0.12  0.25     0.50
 ";
-        assert_eq!(tables(&told), expected);
+        assert_eq!(tables(&outcomes), expected);
     }
 }

@@ -1,15 +1,15 @@
 //! The command `mlgw policy plan`: the effect of a policy, requested in pages until all objects were visited.
 
-use super::apply::{FilesArgs, Texts};
+use super::apply::{FilesArgs, PolicyTexts};
 use crate::client::Client;
 use crate::output::{Out, columns};
-use crate::progress::Progress;
+use crate::progress::CommandProgress;
 use crate::{CliError, Global, discover};
 use clap::Args;
 use http::Method;
-use mlgw_api::{DeedInfo, PlanPage, PlanRequest, SettingPlanned};
+use mlgw_api::{PlanPage, PlanRequest, PlannedActionInfo, PlannedSettingInfo};
 use mlgw_common::ByteSize;
-use mlgw_config::Value as _;
+use mlgw_config::SettingType as _;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -21,46 +21,46 @@ pub struct PlanArgs {
 
 pub(super) async fn run(args: PlanArgs, global: &Global, out: Out) -> Result<(), CliError> {
     // Without files the plan is that of the running policy: pending deletions.
-    let Texts { files, frameworks } = args.files.read_any()?;
+    let PolicyTexts { files, frameworks } = args.files.read_any()?;
     let mut request = PlanRequest { files, frameworks, plan: None, limit: None };
     let client = Client::new(discover::target(global)?)?;
-    let progress = Progress::new(out.quiet);
+    let progress = CommandProgress::new(out.quiet);
     loop {
         let page: PlanPage = client.call(Method::POST, "/v1/policy/plan", Some(&request)).await?;
         if page.next.is_none() {
             return out.document(&page, table);
         }
         request = PlanRequest { plan: page.next, ..PlanRequest::default() };
-        progress.line(|| format!("{} objects", page.heard + page.objects));
+        progress.line(|| format!("{} objects", page.collected + page.objects));
     }
 }
 
 fn table(plan: &PlanPage) -> String {
     let mut text = String::new();
-    if !plan.deeds.is_empty() {
-        let rows: Vec<_> = plan.deeds.iter().map(row).collect();
+    if !plan.actions.is_empty() {
+        let rows: Vec<_> = plan.actions.iter().map(row).collect();
         text += &columns(&["CHANGE", "STANCE", "ACTION", "RULE", "OBJECTS", "BYTES", "TO MOVE"], &rows);
         text += "\n";
     }
-    let mut told = BTreeSet::new();
-    for deed in &plan.deeds {
-        for example in &deed.examples {
+    let mut printed = BTreeSet::new();
+    for action in &plan.actions {
+        for example in &action.examples {
             // Actions of one rule have one reason.
-            let line = format!("{} {}: {}\n", deed.change, example.object, example.reason);
-            if told.insert(line.clone()) {
+            let line = format!("{} {}: {}\n", action.change, example.object, example.reason);
+            if printed.insert(line.clone()) {
                 text += &line;
             }
         }
     }
-    if !plan.deeds.is_empty() {
+    if !plan.actions.is_empty() {
         text += "\n";
     }
-    for SettingPlanned { setting, before, after } in &plan.settings {
+    for PlannedSettingInfo { setting, before, after } in &plan.settings {
         let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "not said".to_owned());
         text += &format!("The setting {setting} would be {}; it is {}.\n", said(after), said(before));
     }
     if !plan.not_judged.is_empty() {
-        let rule = |one: &mlgw_api::NotJudged| format!("{} ({})", one.rule, one.asks.join(", "));
+        let rule = |one: &mlgw_api::UndeterminedRule| format!("{} ({})", one.rule, one.asks.join(", "));
         let rules: Vec<_> = plan.not_judged.iter().map(rule).collect();
         text += &format!("Not to be judged before objects are read: {}.\n", rules.join(", "));
     }
@@ -72,7 +72,7 @@ fn table(plan: &PlanPage) -> String {
             Some(why) => format!("{what} is due to be deleted at {} and stays: {why}.\n", one.due),
         };
     }
-    for one in &plan.superfluous {
+    for one in &plan.expired {
         let (files, size, rule) = (one.files, ByteSize(one.bytes).human(), &one.rule);
         let then = match (one.is_deleted, &one.stays) {
             (true, None) => {
@@ -93,27 +93,29 @@ fn table(plan: &PlanPage) -> String {
     text + &format!("{changed} of {objects} objects would be treated otherwise.\n")
 }
 
-fn row(deed: &DeedInfo) -> Vec<String> {
+fn row(action: &PlannedActionInfo) -> Vec<String> {
     let size = |bytes| ByteSize(bytes).human();
     vec![
-        deed.change.clone(),
-        deed.stance.clone(),
-        deed.action.clone(),
-        deed.rule.clone(),
-        deed.objects.to_string(),
-        size(deed.bytes),
-        size(deed.moved_bytes),
+        action.change.clone(),
+        action.stance.clone(),
+        action.action.clone(),
+        action.rule.clone(),
+        action.objects.to_string(),
+        size(action.bytes),
+        size(action.moved_bytes),
     ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::table;
-    use mlgw_api::{DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, SettingPlanned};
+    use mlgw_api::{
+        PendingDeletionInfo, PlanExample, PlanPage, PlannedActionInfo, PlannedSettingInfo, UndeterminedRule,
+    };
 
     fn page(rule: &str, objects: u64) -> PlanPage {
         let example = PlanExample { object: "s3://b/k".into(), reason: "it is so".into() };
-        let deed = DeedInfo {
+        let action = PlannedActionInfo {
             change: "starts".into(),
             stance: "act".into(),
             action: "promote".into(),
@@ -123,23 +125,23 @@ mod tests {
             moved_bytes: 0,
             examples: vec![example; 2],
         };
-        PlanPage { objects: 10, changed: objects, deeds: vec![deed], ..PlanPage::default() }
+        PlanPage { objects: 10, changed: objects, actions: vec![action], ..PlanPage::default() }
     }
 
     #[test]
     fn a_plan_shows_actions_with_their_rules_and_objects() {
         let mut plan = page("a", 5);
-        let deletion = |stays: Option<&str>| DeletionInfo {
+        let deletion = |stays: Option<&str>| PendingDeletionInfo {
             objects: "s3://b/run/1/".into(),
             rule: "few".into(),
             due: "noon".into(),
             stays: stays.map(str::to_owned),
-            ..DeletionInfo::default()
+            ..PendingDeletionInfo::default()
         };
         plan.deletions = vec![deletion(None), deletion(Some("latest names it"))];
         plan.settings =
-            vec![SettingPlanned { setting: "cache".into(), before: None, after: Some("lru".into()) }];
-        plan.not_judged = vec![NotJudged { rule: "c".into(), asks: vec!["reads".into()] }];
+            vec![PlannedSettingInfo { setting: "cache".into(), before: None, after: Some("lru".into()) }];
+        plan.not_judged = vec![UndeterminedRule { rule: "c".into(), asks: vec!["reads".into()] }];
         let text = table(&plan);
         assert!(text.contains("starts  act     promote  a     5        5.0 MiB  0 B"), "{text}");
         assert_eq!(text.matches("starts s3://b/k: it is so\n").count(), 1, "{text}");

@@ -10,12 +10,12 @@ pub(super) struct Plot {
     pub(super) x: &'static str,
     /// Label of the vertical axis.
     pub(super) y: &'static str,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<PlotLine>,
 }
 
 /// A line of the plot.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct PlotLine {
     pub(super) name: &'static str,
     /// Points from left to right.
     pub(super) points: Vec<(f64, f64)>,
@@ -109,7 +109,7 @@ fn axes(svg: &mut String, right: f64) {
 }
 
 /// Draws a line, its points, and its entry in the legend.
-fn draw(svg: &mut String, number: usize, line: &Line, right: f64) {
+fn draw(svg: &mut String, number: usize, line: &PlotLine, right: f64) {
     let (colour, dashes) = STYLES[number % STYLES.len()];
     let points: Vec<_> = line.points.iter().map(|point| place(*point, right)).collect();
     let list: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
@@ -126,11 +126,11 @@ fn draw(svg: &mut String, number: usize, line: &Line, right: f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Line, Plot};
+    use super::{Plot, PlotLine};
 
     #[test]
     fn a_small_plot_to_the_letter() {
-        let lines = vec![Line { name: "lru", points: vec![(0.1, 0.25), (0.2, 1.0)] }];
+        let lines = vec![PlotLine { name: "lru", points: vec![(0.1, 0.25), (0.2, 1.0)] }];
         let svg = Plot { title: "a<b".to_owned(), x: "x", y: "y", lines }.svg();
         assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"), "{svg}");
         for part in [

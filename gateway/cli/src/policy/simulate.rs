@@ -1,18 +1,18 @@
 //! The command `mlgw policy simulate`.
 
-use super::plot::{Line, Plot};
-use super::text::{self, BeneathArgs};
+use super::plot::{Plot, PlotLine};
+use super::text::{self, LowerLayerArgs};
 use crate::CliError;
 use crate::output::{Out, columns};
-use crate::progress::Progress;
+use crate::progress::CommandProgress;
 use clap::{Args, ValueEnum};
-use mlgw_api::Simulated;
+use mlgw_api::SimulationRow;
 use mlgw_common::ByteSize;
 use mlgw_lab::rehearsal::scenario::Scenario;
-use mlgw_lab::rehearsal::simulate::{Simulation, Step, racer, racers};
+use mlgw_lab::rehearsal::simulate::{Simulation, SimulationProgress, racer, racers};
 use mlgw_lab::rehearsal::sizes::{CacheSize, DEFAULT_CACHES, block_bytes};
 use mlgw_policies::rehearse::race::Racer;
-use mlgw_policies::rehearse::workload::{Order, Profile, Settings};
+use mlgw_policies::rehearse::workload::{DatasetOrder, Profile, WorkloadSettings};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct SimulateArgs {
     #[command(flatten)]
     generated: Generated,
     #[command(flatten)]
-    beneath: BeneathArgs,
+    beneath: LowerLayerArgs,
     /// Sizes of the cache: fractions of the workload's bytes, or bytes such as 10GiB.
     #[arg(long, value_delimiter = ',', default_value = DEFAULT_CACHES, value_name = "C,…")]
     cache: Vec<CacheSize>,
@@ -84,7 +84,7 @@ enum OrderArg {
     ShardShuffled,
 }
 
-impl From<OrderArg> for Order {
+impl From<OrderArg> for DatasetOrder {
     fn from(order: OrderArg) -> Self {
         match order {
             OrderArg::Sequential => Self::Sequential,
@@ -97,11 +97,18 @@ impl From<OrderArg> for Order {
 impl SimulateArgs {
     fn scenario(&self) -> Result<Scenario, CliError> {
         let Generated { profile, workloads, seed, epochs, order, objects } = self.generated;
-        let order = order.map(Order::from);
+        let order = order.map(DatasetOrder::from);
         match (&self.trace, profile) {
             (Some(trace), _) => Ok(Scenario::of_file(trace)),
             (None, Some(profile)) => {
-                let settings = Settings { seed, workloads, epochs, order, objects, ..Settings::default() };
+                let settings = WorkloadSettings {
+                    seed,
+                    workloads,
+                    epochs,
+                    order,
+                    objects,
+                    ..WorkloadSettings::default()
+                };
                 Ok(Scenario::Profile(profile, settings))
             }
             (None, None) => {
@@ -113,7 +120,7 @@ impl SimulateArgs {
     /// Returns true if rules apply: for a policy, a trace, a framework plugin or an environment. Other
     /// runs use the engine alone.
     fn has_rules(&self) -> bool {
-        let BeneathArgs { framework, environment } = &self.beneath;
+        let LowerLayerArgs { framework, environment } = &self.beneath;
         self.file.is_some() || self.trace.is_some() || !framework.is_empty() || environment.is_some()
     }
 }
@@ -141,8 +148,8 @@ pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {
         plans: args.plans,
         blocks_max: BLOCKS_MAX,
     };
-    let progress = Progress::new(out.quiet);
-    let simulated = simulation.run(&|Step { share, done, of }| {
+    let progress = CommandProgress::new(out.quiet);
+    let simulated = simulation.run(&|SimulationProgress { share, done, total: of }| {
         progress.line(|| match share {
             None if of > 0 => "the last caches".to_owned(),
             None => format!("reading: {done} accesses"),
@@ -159,8 +166,8 @@ pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {
     out.document(&simulated, |simulated| table(simulated))
 }
 
-fn table(simulated: &[Simulated]) -> String {
-    let row = |one: &Simulated| {
+fn table(simulated: &[SimulationRow]) -> String {
+    let row = |one: &SimulationRow| {
         vec![
             format!("{:.2}", one.cache_fraction),
             one.policy.to_owned(),
@@ -174,13 +181,13 @@ fn table(simulated: &[Simulated]) -> String {
     columns(&["CACHE", "POLICY", "OBJECT HITS", "BYTE HITS", "FROM UPSTREAM", "WRITTEN TO FLASH"], &rows)
 }
 
-fn plot(simulated: &[Simulated]) -> Plot {
-    let mut lines: Vec<Line> = Vec::new();
+fn plot(simulated: &[SimulationRow]) -> Plot {
+    let mut lines: Vec<PlotLine> = Vec::new();
     for one in simulated {
         let point = (one.cache_fraction, one.byte_hit_ratio);
         match lines.iter_mut().find(|line| line.name == one.policy) {
             Some(line) => line.points.push(point),
-            None => lines.push(Line { name: one.policy, points: vec![point] }),
+            None => lines.push(PlotLine { name: one.policy, points: vec![point] }),
         }
     }
     for line in &mut lines {
@@ -195,23 +202,23 @@ fn plot(simulated: &[Simulated]) -> Plot {
 
 #[cfg(test)]
 mod tests {
-    use super::{OrderArg, Simulated, plot, svg, table};
+    use super::{OrderArg, SimulationRow, plot, svg, table};
     use clap::ValueEnum as _;
-    use mlgw_api::OrderWord;
+    use mlgw_api::EpochOrderName;
     use mlgw_lab::rehearsal::simulate::parse_order;
-    use mlgw_policies::rehearse::workload::Order;
+    use mlgw_policies::rehearse::workload::DatasetOrder;
 
     #[test]
     fn words_of_orders_are_those_of_the_admin_api() {
         for order in OrderArg::value_variants() {
             let word = order.to_possible_value().unwrap().get_name().to_owned();
-            let word: OrderWord = serde_json::from_value(word.into()).unwrap();
-            assert_eq!(parse_order(word), Order::from(*order));
+            let word: EpochOrderName = serde_json::from_value(word.into()).unwrap();
+            assert_eq!(parse_order(word), DatasetOrder::from(*order));
         }
     }
 
-    fn one(policy: &'static str, cache_fraction: f64) -> Simulated {
-        Simulated {
+    fn one(policy: &'static str, cache_fraction: f64) -> SimulationRow {
+        SimulationRow {
             profile: "epochs".to_owned(),
             seed: 3,
             cache_fraction,

@@ -5,14 +5,14 @@ use clap::Args;
 use mlgw_formats::schema::PolicyFile as Text;
 use mlgw_lab::rehearsal::RehearsalError;
 use mlgw_policies::language::{
-    BuiltIn, Environment, NoFacts, Program, Texts, Word as _, Wrong, is_framework,
+    BuiltInLayers, Environment, InvalidPolicyFiles, NoFacts, PolicyFileSet, Program, Word as _, is_framework,
 };
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Layers below a tested policy.
 #[derive(Debug, Default, Args)]
-pub(super) struct BeneathArgs {
+pub(super) struct LowerLayerArgs {
     /// Framework plugins in addition to the built-in ones.
     #[arg(long, value_name = "FILE")]
     pub(super) framework: Vec<PathBuf>,
@@ -23,7 +23,7 @@ pub(super) struct BeneathArgs {
 
 fn environment(word: &str) -> Result<Environment, String> {
     let words = || Environment::WORDS.join(", ");
-    Environment::of(word).ok_or_else(|| format!("there are {}", words()))
+    Environment::from_word(word).ok_or_else(|| format!("there are {}", words()))
 }
 
 /// Reads the text of a file.
@@ -57,23 +57,23 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
 ///
 /// # Errors
 /// When the files are invalid, or cannot be read.
-pub(super) fn program(path: Option<&PathBuf>, beneath: &BeneathArgs) -> Result<Program, CliError> {
+pub(super) fn program(path: Option<&PathBuf>, beneath: &LowerLayerArgs) -> Result<Program, CliError> {
     let file = texts(path.map(std::slice::from_ref).unwrap_or_default())?;
     let (mut frameworks, custom): (Vec<_>, Vec<_>) =
         file.into_iter().partition(|one| is_framework(&one.text));
     frameworks.extend(texts(&beneath.framework)?);
-    let mut files = Texts::default();
-    custom.iter().for_each(|file| files.policy(&file.name, &file.text));
-    frameworks.iter().for_each(|file| files.framework(&file.name, &file.text));
-    let built_in = BuiltIn::load().map_err(|wrong| CliError::Failed(wrong.to_string()))?;
-    let program = files.compile(beneath.environment, &NoFacts, &built_in).map_err(Wrong);
+    let mut files = PolicyFileSet::default();
+    custom.iter().for_each(|file| files.submit_policy(&file.name, &file.text));
+    frameworks.iter().for_each(|file| files.submit_framework(&file.name, &file.text));
+    let built_in = BuiltInLayers::load().map_err(|wrong| CliError::Failed(wrong.to_string()))?;
+    let program = files.compile(beneath.environment, &NoFacts, &built_in).map_err(InvalidPolicyFiles);
     program.map_err(|wrong| CliError::Failed(wrong.to_string()))
 }
 
 impl From<RehearsalError> for CliError {
     fn from(error: RehearsalError) -> Self {
         match error {
-            RehearsalError::Asked(why) => Self::Usage(why),
+            RehearsalError::InvalidRequest(why) => Self::Usage(why),
             RehearsalError::Trace(_) | RehearsalError::Stopped | RehearsalError::Failed(_) => {
                 Self::Failed(error.to_string())
             }

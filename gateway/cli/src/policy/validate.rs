@@ -4,7 +4,7 @@ use super::text::texts;
 use crate::CliError;
 use crate::output::Out;
 use clap::Args;
-use mlgw_api::Validated;
+use mlgw_api::ValidationResult;
 use mlgw_lab::rehearsal::validate::validate;
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub(super) fn run(args: &ValidateArgs, out: Out) -> Result<(), CliError> {
     }))
 }
 
-fn lines(validated: &[Validated]) -> String {
+fn lines(validated: &[ValidationResult]) -> String {
     let mut text = String::new();
     for one in validated {
         if one.valid {
@@ -41,9 +41,9 @@ fn lines(validated: &[Validated]) -> String {
                 "{} is right: a {} with {}, {} and {}.\n",
                 one.file,
                 one.kind,
-                some(one.rules, "rule"),
-                some(one.templates, "template"),
-                some(one.settings, "setting")
+                counted(one.rules, "rule"),
+                counted(one.templates, "template"),
+                counted(one.settings, "setting")
             );
         }
         text.extend(one.diagnostics.iter().map(|finding| format!("{}\n", finding.message)));
@@ -52,16 +52,16 @@ fn lines(validated: &[Validated]) -> String {
 }
 
 /// Formats a count with its noun: `1 rule`, `2 rules`.
-pub(super) fn some(count: usize, what: &str) -> String {
+pub(super) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Validated, lines};
+    use super::{ValidationResult, lines};
     use mlgw_formats::schema::PolicyFile;
 
-    fn validate(name: &str, text: &str) -> Validated {
+    fn validate(name: &str, text: &str) -> ValidationResult {
         let file = PolicyFile { name: name.to_owned(), text: text.to_owned() };
         super::validate(&[file], &[]).unwrap().remove(0)
     }

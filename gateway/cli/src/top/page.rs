@@ -5,16 +5,16 @@
 
 use super::super::CliError;
 use super::super::figures::{age, byte_rate, findings, operations, rate, tiers, time};
-use super::super::job::in_short;
+use super::super::job::progress_line;
 use super::super::status::headline;
-use super::Look as TwoStatuses;
+use super::StatusPair as TwoStatuses;
 use mlgw_api::{Health, JobInfo, OperationStatus, Status};
 use mlgw_common::ByteSize;
 use mlgw_common::histogram::{BUCKETS, Durations};
 
 /// Style of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum RowStyle {
     Plain,
     Head,
     Warning,
@@ -23,20 +23,20 @@ pub(super) enum Look {
 
 /// A row of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct PageRow {
     pub(super) text: String,
-    pub(super) look: Look,
+    pub(super) style: RowStyle,
 }
 
 /// Load between two refreshes.
-struct Load {
+struct IntervalLoad {
     seconds: f64,
     operations: Vec<OperationStatus>,
     syncs: u64,
     cpu_seconds: Option<f64>,
 }
 
-impl Load {
+impl IntervalLoad {
     fn of(look: &TwoStatuses) -> Self {
         let now = &look.now;
         let Some((before, over)) = &look.before else {
@@ -113,16 +113,16 @@ fn since(done: &OperationStatus, before: &Status) -> OperationStatus {
 }
 
 /// Returns the page of a server.
-pub(super) fn page(look: &TwoStatuses, width: usize, height: usize) -> Vec<Row> {
-    let (now, load) = (&look.now, Load::of(look));
+pub(super) fn page(look: &TwoStatuses, width: usize, height: usize) -> Vec<PageRow> {
+    let (now, load) = (&look.now, IntervalLoad::of(look));
     let total = load.total();
     let mut rows = vec![row(headline(now) + ", up " + &age(now.uptime_seconds), of_health(now.health))];
     for line in findings(now) {
         let is_what = !line.starts_with(' ');
-        let look = if line.starts_with("CRITICAL") { Look::Critical } else { Look::Warning };
-        rows.push(row(line, if is_what { look } else { Look::Plain }));
+        let look = if line.starts_with("CRITICAL") { RowStyle::Critical } else { RowStyle::Warning };
+        rows.push(row(line, if is_what { look } else { RowStyle::Plain }));
     }
-    rows.push(row(String::new(), Look::Plain));
+    rows.push(row(String::new(), RowStyle::Plain));
     rows.push(row(
         format!(
             "requests {}/s  failed {}  refused {}  p50 {}  p99 {}  in {}  out {}",
@@ -134,10 +134,10 @@ pub(super) fn page(look: &TwoStatuses, width: usize, height: usize) -> Vec<Row> 
             byte_rate(total.bytes_in, load.seconds),
             byte_rate(total.bytes_out, load.seconds),
         ),
-        Look::Head,
+        RowStyle::Head,
     ));
-    rows.push(row(machine(now, &load), Look::Plain));
-    rows.push(row(String::new(), Look::Plain));
+    rows.push(row(machine(now, &load), RowStyle::Plain));
+    rows.push(row(String::new(), RowStyle::Plain));
     push_table(&mut rows, &tiers(&now.tiers));
     push_table(&mut rows, &jobs(&look.jobs));
     push_table(&mut rows, &operations(&load.operations, load.seconds));
@@ -149,11 +149,11 @@ fn jobs(jobs: &[JobInfo]) -> String {
     if jobs.is_empty() {
         return String::new();
     }
-    let line = |job: &JobInfo| format!("{}  {}\n", job.dataset, in_short(job));
+    let line = |job: &JobInfo| format!("{}  {}\n", job.dataset, progress_line(job));
     format!("JOBS\n{}", jobs.iter().map(line).collect::<String>())
 }
 
-fn machine(now: &Status, load: &Load) -> String {
+fn machine(now: &Status, load: &IntervalLoad) -> String {
     let cpu =
         load.cpu_seconds.map_or_else(|| "-".to_owned(), |cpu| format!("{:.0} %", 100.0 * cpu / load.seconds));
     format!(
@@ -167,37 +167,39 @@ fn machine(now: &Status, load: &Load) -> String {
     )
 }
 
-const fn of_health(health: Health) -> Look {
+const fn of_health(health: Health) -> RowStyle {
     match health {
-        Health::Ok => Look::Head,
-        Health::Warning => Look::Warning,
-        Health::Critical => Look::Critical,
+        Health::Ok => RowStyle::Head,
+        Health::Warning => RowStyle::Warning,
+        Health::Critical => RowStyle::Critical,
     }
 }
 
 /// Appends a table and an empty row. An empty table is omitted.
-fn push_table(rows: &mut Vec<Row>, table: &str) {
+fn push_table(rows: &mut Vec<PageRow>, table: &str) {
     if table.is_empty() {
         return;
     }
     for (at, line) in table.lines().enumerate() {
-        rows.push(row(line.to_owned(), if at == 0 { Look::Head } else { Look::Plain }));
+        rows.push(row(line.to_owned(), if at == 0 { RowStyle::Head } else { RowStyle::Plain }));
     }
-    rows.push(row(String::new(), Look::Plain));
+    rows.push(row(String::new(), RowStyle::Plain));
 }
 
 /// Returns the page that is shown while the server does not answer.
-pub(super) fn unreachable(error: &CliError, width: usize, height: usize) -> Vec<Row> {
-    let rows =
-        vec![row("No answer; asking again.".to_owned(), Look::Critical), row(error.to_string(), Look::Plain)];
+pub(super) fn unreachable(error: &CliError, width: usize, height: usize) -> Vec<PageRow> {
+    let rows = vec![
+        row("No answer; asking again.".to_owned(), RowStyle::Critical),
+        row(error.to_string(), RowStyle::Plain),
+    ];
     fit(rows, width, height)
 }
 
 /// Formats one line for a file or a pipe.
 pub(super) fn line(look: &TwoStatuses) -> String {
-    let (now, load) = (&look.now, Load::of(look));
+    let (now, load) = (&look.now, IntervalLoad::of(look));
     let total = load.total();
-    let used: u64 = now.tiers.iter().filter(|tier| tier.holds_the_truth()).map(|tier| tier.used_bytes).sum();
+    let used: u64 = now.tiers.iter().filter(|tier| tier.is_authoritative()).map(|tier| tier.used_bytes).sum();
     format!(
         "{} {} requests/s={} failed={} refused={} p50={} p99={} in={} out={} syncs/s={} used={} memory={}\n",
         now.state,
@@ -215,15 +217,15 @@ pub(super) fn line(look: &TwoStatuses) -> String {
     )
 }
 
-fn row(text: String, look: Look) -> Row {
-    Row { text, look }
+fn row(text: String, look: RowStyle) -> PageRow {
+    PageRow { text, style: look }
 }
 
 /// Cuts rows and columns that do not fit. The last row shows the key to quit, if there is room for it.
-fn fit(mut rows: Vec<Row>, width: usize, height: usize) -> Vec<Row> {
+fn fit(mut rows: Vec<PageRow>, width: usize, height: usize) -> Vec<PageRow> {
     rows.truncate(height.saturating_sub(1).max(1));
     if rows.len() < height {
-        rows.push(row("q quits".to_owned(), Look::Plain));
+        rows.push(row("q quits".to_owned(), RowStyle::Plain));
     }
     for row in &mut rows {
         if row.text.chars().count() > width {
@@ -235,11 +237,11 @@ fn fit(mut rows: Vec<Row>, width: usize, height: usize) -> Vec<Row> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Look as TwoStatuses;
-    use super::{Look, line, page, unreachable};
+    use super::super::StatusPair as TwoStatuses;
+    use super::{RowStyle, line, page, unreachable};
     use crate::CliError;
     use crate::job::tests::a_job;
-    use mlgw_api::{Finding, Health};
+    use mlgw_api::{Health, HealthFinding};
     use mlgw_testing::sample_status::{healthy, operation};
     use std::time::Duration;
 
@@ -295,11 +297,17 @@ mod tests {
     fn findings_are_highlighted() {
         let mut look = look();
         look.now.health = Health::Critical;
-        look.now.findings =
-            vec![Finding { severity: Health::Critical, what: "Full.".into(), advice: "Delete.".into() }];
+        look.now.findings = vec![HealthFinding {
+            severity: Health::Critical,
+            what: "Full.".into(),
+            advice: "Delete.".into(),
+        }];
         let rows = page(&look, 80, 24);
-        assert_eq!((rows[0].look, rows[1].look, rows[2].look), (Look::Critical, Look::Critical, Look::Plain));
+        assert_eq!(
+            (rows[0].style, rows[1].style, rows[2].style),
+            (RowStyle::Critical, RowStyle::Critical, RowStyle::Plain)
+        );
         let rows = unreachable(&CliError::Unreachable("gone".into()), 80, 24);
-        assert_eq!((rows[0].look, rows[1].text.as_str()), (Look::Critical, "gone"));
+        assert_eq!((rows[0].style, rows[1].text.as_str()), (RowStyle::Critical, "gone"));
     }
 }

@@ -4,7 +4,7 @@
 //! signals are events like `q`.
 
 use super::super::CliError;
-use super::page::{Look, Row};
+use super::page::{PageRow, RowStyle};
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::style::{Attribute, Color, Print, ResetColor, SetAttribute, SetForegroundColor};
 use crossterm::terminal::{
@@ -26,7 +26,7 @@ const CONTROL_D: u8 = 4;
 
 /// Event for the main loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum TerminalEvent {
     /// The reader quits.
     Quit,
     /// The size of the terminal changed.
@@ -69,7 +69,7 @@ impl Terminal {
     }
 
     /// Draws the rows that `page` returns for a width and a height.
-    pub(super) fn draw(&mut self, page: impl FnOnce(usize, usize) -> Vec<Row>) -> Result<(), CliError> {
+    pub(super) fn draw(&mut self, page: impl FnOnce(usize, usize) -> Vec<PageRow>) -> Result<(), CliError> {
         let (width, height) = size().unwrap_or(SIZE_UNKNOWN);
         let mut out = io::stdout().lock();
         let show = || -> io::Result<()> {
@@ -77,11 +77,11 @@ impl Terminal {
             let rows = page(usize::from(width), usize::from(height));
             for (row, line) in rows.iter().zip(0..height) {
                 queue!(out, MoveTo(0, line))?;
-                match row.look {
-                    Look::Plain => {}
-                    Look::Head => queue!(out, SetAttribute(Attribute::Bold))?,
-                    Look::Warning => queue!(out, SetForegroundColor(Color::Yellow))?,
-                    Look::Critical => {
+                match row.style {
+                    RowStyle::Plain => {}
+                    RowStyle::Head => queue!(out, SetAttribute(Attribute::Bold))?,
+                    RowStyle::Warning => queue!(out, SetForegroundColor(Color::Yellow))?,
+                    RowStyle::Critical => {
                         queue!(out, SetForegroundColor(Color::Red), SetAttribute(Attribute::Bold))?;
                     }
                 }
@@ -101,22 +101,22 @@ impl Terminal {
     /// Waits until the reader quits.
     pub(super) async fn quit(&mut self) {
         let never = Duration::from_secs(24 * 3600);
-        while self.event(Instant::now() + never).await != Event::Quit {}
+        while self.event(Instant::now() + never).await != TerminalEvent::Quit {}
     }
 
     /// Waits for an event, until `due` at the latest.
-    pub(super) async fn event(&mut self, due: Instant) -> Event {
+    pub(super) async fn event(&mut self, due: Instant) -> TerminalEvent {
         loop {
             tokio::select! {
                 key = self.keys.recv() => match key {
                     // Without keys the command could only be ended by a signal, so it ends.
-                    None | Some(b'q' | b'Q' | CONTROL_C | CONTROL_D) => return Event::Quit,
+                    None | Some(b'q' | b'Q' | CONTROL_C | CONTROL_D) => return TerminalEvent::Quit,
                     Some(_) => {}
                 },
-                _ = self.resized.recv() => return Event::Resized,
-                _ = self.interrupted.recv() => return Event::Quit,
-                _ = self.terminated.recv() => return Event::Quit,
-                () = tokio::time::sleep_until(due) => return Event::Due,
+                _ = self.resized.recv() => return TerminalEvent::Resized,
+                _ = self.interrupted.recv() => return TerminalEvent::Quit,
+                _ = self.terminated.recv() => return TerminalEvent::Quit,
+                () = tokio::time::sleep_until(due) => return TerminalEvent::Due,
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Traces that a server records: started, stopped, listed and exported.
 
-use super::beside;
+use super::partial_path;
 use crate::client::Client;
 use crate::output::{Out, columns};
-use crate::progress::Progress;
+use crate::progress::CommandProgress;
 use crate::{CliError, Global, discover, path_segment};
 use clap::Args;
 use http::Method;
@@ -93,13 +93,13 @@ pub(super) async fn list(global: &Global, out: Out) -> Result<(), CliError> {
 }
 
 pub(super) async fn export(args: ExportArgs, global: &Global, out: Out) -> Result<(), CliError> {
-    super::take_care(&args.to)?;
+    super::check_destination(&args.to)?;
     let client = Client::new(discover::target(global)?)?;
     let path = format!("/v1/traces/{}", path_segment(&args.name));
     let trace: TraceInfo = client.get(&path).await?;
-    let progress = Progress::new(out.quiet);
-    let beside = beside(&args.to);
-    let brought = bring(&client, &path, &trace, &beside, &progress).await;
+    let progress = CommandProgress::new(out.quiet);
+    let beside = partial_path(&args.to);
+    let brought = download(&client, &path, &trace, &beside, &progress).await;
     progress.done();
     let kept = brought.and_then(|brought| {
         fs::rename(&beside, &args.to).map_err(|error| failed(&args.to, &error))?;
@@ -107,17 +107,17 @@ pub(super) async fn export(args: ExportArgs, global: &Global, out: Out) -> Resul
     });
     let (accesses, bytes) = kept.inspect_err(|_| drop(fs::remove_file(&beside)))?;
     let file = args.to.display().to_string();
-    let told = format!("{file}: {accesses} accesses in {}.", ByteSize(bytes).human());
-    out.done(&Exported { file, bytes, accesses }, &told)
+    let summary = format!("{file}: {accesses} accesses in {}.", ByteSize(bytes).human());
+    out.done(&Exported { file, bytes, accesses }, &summary)
 }
 
 /// Writes all files of a trace into one. Returns the numbers of accesses and bytes.
-async fn bring(
+async fn download(
     client: &Client,
     path: &str,
     trace: &TraceInfo,
     to: &Path,
-    progress: &Progress,
+    progress: &CommandProgress,
 ) -> Result<(u64, u64), CliError> {
     let mut file = File::create(to).map_err(|error| failed(to, &error))?;
     let (mut ready, mut accesses, mut bytes) = (Vec::new(), 0, 0);

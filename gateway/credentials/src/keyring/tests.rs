@@ -2,12 +2,12 @@
 
 use super::{ChangeKeyError, Keyring, RootCredentials};
 use crate::Sealer;
-use mlgw_api::{KeyChange, NewKey, Role};
+use mlgw_api::{AccessKeyRole, KeyChange, NewKey};
 use mlgw_auth::KeySource;
 use mlgw_common::Secret;
 use mlgw_common::SystemClock;
 use mlgw_metadata::{Catalogue, CatalogueOptions};
-use mlgw_wire::access::Action;
+use mlgw_wire::access::RequiredPermission;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -48,19 +48,19 @@ async fn a_key_is_created_found_changed_and_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = catalogue(dir.path()).await;
     let keyring = open(dir.path(), &catalogue, None).await;
-    let new = NewKey { role: Some(Role::Write), buckets: vec!["a*".into()], ..NewKey::default() };
+    let new = NewKey { role: Some(AccessKeyRole::Write), buckets: vec!["a*".into()], ..NewKey::default() };
     let (info, secret) = keyring.create(new).await.unwrap();
     let found = keyring.find(&info.access_key).unwrap();
     assert_eq!(found.secret.expose(), secret.expose());
-    assert!(found.principal.allows(Action::Write, Some("abc"), None));
-    assert!(!found.principal.allows(Action::Write, Some("xyz"), None));
+    assert!(found.principal.allows(RequiredPermission::Write, Some("abc"), None));
+    assert!(!found.principal.allows(RequiredPermission::Write, Some("xyz"), None));
     assert!(Arc::ptr_eq(&found, &keyring.find(&info.access_key).unwrap()), "it stays open");
 
     let change = KeyChange { buckets: Some(vec!["x*".into()]), ..KeyChange::default() };
     let (before, after) = keyring.update(&info.access_key, change).await.unwrap();
     assert_eq!((before.buckets, after.buckets), (vec!["a*".to_owned()], vec!["x*".to_owned()]));
     let found = keyring.find(&info.access_key).unwrap();
-    assert!(found.principal.allows(Action::Write, Some("xyz"), None), "a change is seen at once");
+    assert!(found.principal.allows(RequiredPermission::Write, Some("xyz"), None), "a change is seen at once");
     let disable = KeyChange { disabled: Some(true), ..KeyChange::default() };
     keyring.update(&info.access_key, disable).await.unwrap();
     assert!(keyring.find(&info.access_key).is_none());

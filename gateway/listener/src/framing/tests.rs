@@ -1,16 +1,16 @@
 //! Tests that unambiguous requests pass unchanged when cut at any point, and that ambiguous ones do not.
 
-use super::{Framed, Framing, Place, Uncertain};
+use super::{AmbiguousFraming, FramedConnection, FramingPosition, FramingScanner};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Returns the result of scanning bytes in these pieces.
-fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Place, Uncertain> {
-    let mut framing = Framing::new();
+fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<FramingPosition, AmbiguousFraming> {
+    let mut framing = FramingScanner::new();
     for piece in pieces {
         framing.scan(piece).map_err(|(_, uncertain)| uncertain)?;
     }
-    Ok(framing.place)
+    Ok(framing.position)
 }
 
 const CERTAIN: &[&str] = &[
@@ -28,15 +28,19 @@ fn unambiguous_requests_pass_at_any_cut_and_in_sequence() {
     for wire in CERTAIN.iter().copied().chain([&*all]) {
         let bytes = wire.as_bytes();
         for at in 0..=bytes.len() {
-            assert_eq!(scan([&bytes[..at], &bytes[at..]]), Ok(Place::RequestLine), "{wire:?} at {at}");
+            assert_eq!(
+                scan([&bytes[..at], &bytes[at..]]),
+                Ok(FramingPosition::RequestLine),
+                "{wire:?} at {at}"
+            );
         }
-        assert_eq!(scan(bytes.chunks(1)), Ok(Place::RequestLine), "{wire:?}");
+        assert_eq!(scan(bytes.chunks(1)), Ok(FramingPosition::RequestLine), "{wire:?}");
     }
 }
 
 #[test]
 fn ambiguous_requests_are_refused_at_any_cut() {
-    use Uncertain::{BareLineFeed, Chunk, Coding, Length};
+    use AmbiguousFraming::{BareLineFeed, Chunk, Coding, Length};
     let long = format!("GET /b HTTP/1.1\r\nx-a: {}\n\r\n", "v".repeat(1000));
     for (wire, why) in [
         ("GET /b HTTP/1.1\nHost: a\r\n\r\n", BareLineFeed),
@@ -76,11 +80,11 @@ async fn bytes_before_an_ambiguous_line_are_read_and_none_after_it() {
     let good = "GET /b HTTP/1.1\r\nHost: a\r\n\r\n";
     let (mut client, server) = tokio::io::duplex(1000);
     client.write_all(format!("{good}GET /c HTTP/1.1\r\nHost: a\nX: b\r\n\r\n").as_bytes()).await.unwrap();
-    let mut framed = Framed::new(server);
+    let mut framed = FramedConnection::new(server);
     let mut read = Vec::new();
     assert!(framed.read_to_end(&mut read).await.is_err());
     assert_eq!(read, format!("{good}GET /c HTTP/1.1\r\n").as_bytes(), "not whole, so that it is no request");
-    assert_eq!(framed.into_parts().1, Some(Uncertain::BareLineFeed));
+    assert_eq!(framed.into_parts().1, Some(AmbiguousFraming::BareLineFeed));
 }
 
 proptest! {
@@ -97,7 +101,7 @@ proptest! {
             true => format!("{line}\n"),
             false => format!("{line}\r\n"),
         }).collect();
-        prop_assert_eq!(scan(wire.as_bytes().chunks(size)), Err(Uncertain::BareLineFeed));
+        prop_assert_eq!(scan(wire.as_bytes().chunks(size)), Err(AmbiguousFraming::BareLineFeed));
     }
 
     #[test]
@@ -121,6 +125,6 @@ proptest! {
                 wire.extend_from_slice(body);
             }
         }
-        prop_assert_eq!(scan(wire.chunks(size)), Ok(Place::RequestLine));
+        prop_assert_eq!(scan(wire.chunks(size)), Ok(FramingPosition::RequestLine));
     }
 }

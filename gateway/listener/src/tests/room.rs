@@ -1,6 +1,6 @@
 //! Tests of a listener that many connections occupy, and of admitting others.
 
-use super::{LONG, Memory, PATIENT, Running, read_until, send, start, start_as, start_with};
+use super::{LONG, PATIENT, RequestMemory, Running, read_until, send, start, start_as, start_with};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
@@ -34,7 +34,7 @@ async fn ask(server: &Running) -> String {
 
 #[tokio::test]
 async fn connections_without_a_request_never_block_one_with_a_request() {
-    let server = start_as(10, PATIENT, Memory::new(0, 100, None), true, 0).await;
+    let server = start_as(10, PATIENT, RequestMemory::new(0, 100, None), true, 0).await;
     for texts in [&SILENT[..], &[HALF]] {
         let _crowd = crowd(&server, 40, texts).await;
         for _ in 0..3 {
@@ -46,7 +46,7 @@ async fn connections_without_a_request_never_block_one_with_a_request() {
 
 #[tokio::test]
 async fn an_idle_connection_makes_room_where_probes_are_answered() {
-    let server = start_as(2, PATIENT, Memory::new(0, 100, None), true, 0).await;
+    let server = start_as(2, PATIENT, RequestMemory::new(0, 100, None), true, 0).await;
     let mut idle = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -66,16 +66,16 @@ async fn an_idle_connection_makes_room_where_probes_are_answered() {
 
 #[tokio::test]
 async fn a_busy_connection_is_never_closed_for_another_and_a_reserved_slot_is_reported() {
-    let server = start_as(1, PATIENT, Memory::new(0, 100, None), true, 1).await;
+    let server = start_as(1, PATIENT, RequestMemory::new(0, 100, None), true, 1).await;
     let mut busy = TcpStream::connect(server.address).await.unwrap();
     send(&mut busy, "GET /wait HTTP/1.1\r\nhost: h\r\n\r\n").await;
     // A connection is safe once its request is in flight. Before that another one may displace it.
     while server.begun.load(Relaxed) == 0 {
         tokio::task::yield_now().await;
     }
-    let mut spare = TcpStream::connect(server.address).await.unwrap();
-    send(&mut spare, OK).await;
-    let answer = timeout(LONG, read_until(&mut spare, "\r\n\r\nno")).await.unwrap();
+    let mut probe = TcpStream::connect(server.address).await.unwrap();
+    send(&mut probe, OK).await;
+    let answer = timeout(LONG, read_until(&mut probe, "\r\n\r\nno")).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 403"), "the handler sees that the place is a spare one: {answer}");
     server.go_on.add_permits(1);
     assert!(read_until(&mut busy, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
@@ -84,7 +84,7 @@ async fn a_busy_connection_is_never_closed_for_another_and_a_reserved_slot_is_re
 #[tokio::test]
 async fn incomplete_heads_take_no_slot_from_complete_ones() {
     // There is one active slot.
-    let server = start_with(100, PATIENT, Memory::new(0, 1, None)).await;
+    let server = start_with(100, PATIENT, RequestMemory::new(0, 1, None)).await;
     let _crowd = crowd(&server, 40, &SILENT).await;
     let answer = ask(&server).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -92,7 +92,7 @@ async fn incomplete_heads_take_no_slot_from_complete_ones() {
 
 #[tokio::test]
 async fn an_incomplete_next_head_of_a_connection_returns_its_slot_to_those_that_wait() {
-    let server = start_with(100, PATIENT, Memory::new(0, 1, None)).await;
+    let server = start_with(100, PATIENT, RequestMemory::new(0, 1, None)).await;
     let mut half = TcpStream::connect(server.address).await.unwrap();
     send(&mut half, OK).await;
     assert!(read_until(&mut half, "\r\n\r\nok").await.starts_with("HTTP/1.1 200"));

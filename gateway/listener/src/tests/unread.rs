@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 /// Arrival of the body of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comes {
+enum BodyArrival {
     AtOnce,
     InPieces,
     Late,
@@ -30,43 +30,48 @@ enum Comes {
 
 /// Framing of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Length {
-    Said,
+enum RefusedBodyLength {
+    ContentLength,
     Chunked,
 }
 
-fn framed(bytes: usize, length: Length) -> (String, Vec<u8>) {
+fn framed(bytes: usize, length: RefusedBodyLength) -> (String, Vec<u8>) {
     let body = vec![b'x'; bytes];
     match length {
-        Length::Said => (format!("content-length: {bytes}\r\n"), body),
-        Length::Chunked => {
+        RefusedBodyLength::ContentLength => (format!("content-length: {bytes}\r\n"), body),
+        RefusedBodyLength::Chunked => {
             let head = format!("{bytes:x}\r\n").into_bytes();
             ("transfer-encoding: chunked\r\n".into(), [head, body, b"\r\n0\r\n\r\n".to_vec()].concat())
         }
     }
 }
 
-async fn write_as(stream: &mut TcpStream, body: &[u8], comes: Comes) {
+async fn write_as(stream: &mut TcpStream, body: &[u8], comes: BodyArrival) {
     match comes {
         // A refusal may close the connection while bytes are still written.
-        Comes::AtOnce => drop(stream.write_all(body).await),
-        Comes::InPieces => {
+        BodyArrival::AtOnce => drop(stream.write_all(body).await),
+        BodyArrival::InPieces => {
             for piece in body.chunks(body.len().div_ceil(7)) {
                 drop(stream.write_all(piece).await);
                 sleep(Duration::from_millis(2)).await;
             }
         }
-        Comes::Late => {
+        BodyArrival::Late => {
             sleep(Duration::from_millis(50)).await;
             drop(stream.write_all(body).await);
         }
-        Comes::Afterwards | Comes::Never => {}
+        BodyArrival::Afterwards | BodyArrival::Never => {}
     }
 }
 
 /// Sends a request that is refused, then a second one if the answer permits it. Returns true if the
 /// connection was kept.
-async fn refused_then_reused(address: SocketAddr, bytes: usize, length: Length, comes: Comes) -> bool {
+async fn refused_then_reused(
+    address: SocketAddr,
+    bytes: usize,
+    length: RefusedBodyLength,
+    comes: BodyArrival,
+) -> bool {
     let what = format!("{bytes} bytes, {length:?}, {comes:?}");
     let (header, body) = framed(bytes, length);
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -74,7 +79,7 @@ async fn refused_then_reused(address: SocketAddr, bytes: usize, length: Length, 
     write_as(&mut stream, &body, comes).await;
     let answer = read_until(&mut stream, &format!("\r\n\r\n{REFUSED}")).await;
     assert!(answer.starts_with("HTTP/1.1 403") && answer.ends_with(REFUSED), "{what}: {answer}");
-    if comes == Comes::Afterwards {
+    if comes == BodyArrival::Afterwards {
         drop(stream.write_all(&body).await);
     }
     if answer.contains("connection: close") {
@@ -94,8 +99,14 @@ async fn a_connection_is_kept_or_its_close_is_announced() {
     let server = start(1000, PATIENT).await;
     let mut cases = Vec::new();
     for bytes in [1, 400, 20_000, 200_000, 300_000, 3_000_000] {
-        for length in [Length::Said, Length::Chunked] {
-            for comes in [Comes::AtOnce, Comes::InPieces, Comes::Late, Comes::Afterwards, Comes::Never] {
+        for length in [RefusedBodyLength::ContentLength, RefusedBodyLength::Chunked] {
+            for comes in [
+                BodyArrival::AtOnce,
+                BodyArrival::InPieces,
+                BodyArrival::Late,
+                BodyArrival::Afterwards,
+                BodyArrival::Never,
+            ] {
                 cases.push(async move {
                     let kept = refused_then_reused(server.address, bytes, length, comes);
                     (bytes, length, comes, timeout(LONG, kept).await.unwrap())
@@ -104,7 +115,7 @@ async fn a_connection_is_kept_or_its_close_is_announced() {
         }
     }
     for (bytes, length, comes, kept) in join_all(cases).await {
-        if comes == Comes::Never || bytes > 256 << 10 {
+        if comes == BodyArrival::Never || bytes > 256 << 10 {
             assert!(!kept, "{bytes} bytes, {length:?}, {comes:?}");
         }
     }
@@ -113,7 +124,7 @@ async fn a_connection_is_kept_or_its_close_is_announced() {
 #[tokio::test]
 async fn a_small_body_that_has_arrived_keeps_its_connection() {
     let server = start(10, PATIENT).await;
-    for length in [Length::Said, Length::Chunked] {
+    for length in [RefusedBodyLength::ContentLength, RefusedBodyLength::Chunked] {
         for bytes in [1, 1000] {
             let (header, body) = framed(bytes, length);
             let head = format!("PUT /refuse HTTP/1.1\r\nhost: h\r\n{header}\r\n");
@@ -169,7 +180,7 @@ async fn a_malformed_head_is_answered_while_more_of_it_arrives() {
 async fn an_empty_answer_carries_its_length_in_every_version() {
     let server = start(10, PATIENT).await;
     let (mut sender, _connection) = http2(server.address).await;
-    let request = http::Request::put("http://h/").body(pieces(0, Comes::AtOnce).boxed()).unwrap();
+    let request = http::Request::put("http://h/").body(pieces(0, BodyArrival::AtOnce).boxed()).unwrap();
     let answer = sender.send_request(request).await.unwrap();
     assert_eq!(answer.headers()["content-length"], "0");
     let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -180,16 +191,16 @@ async fn an_empty_answer_carries_its_length_in_every_version() {
 /// Returns the pieces that an HTTP/2 client sends, the first immediately.
 fn pieces(
     bytes: usize,
-    comes: Comes,
+    comes: BodyArrival,
 ) -> impl http_body::Body<Data = Bytes, Error = Infallible> + Send + Sync {
-    let pieces = if comes == Comes::InPieces { 7 } else { 1 };
-    let wait = Duration::from_millis(if comes == Comes::Late { 50 } else { 0 });
-    let sent = if comes == Comes::Never { 0 } else { pieces };
+    let pieces = if comes == BodyArrival::InPieces { 7 } else { 1 };
+    let wait = Duration::from_millis(if comes == BodyArrival::Late { 50 } else { 0 });
+    let sent = if comes == BodyArrival::Never { 0 } else { pieces };
     let data = iter(0..sent).then(move |_| async move {
         sleep(wait).await;
         Ok(Frame::data(Bytes::from(vec![b'x'; bytes / pieces])))
     });
-    let open = iter((comes == Comes::Never).then_some(pending())).flatten();
+    let open = iter((comes == BodyArrival::Never).then_some(pending())).flatten();
     StreamBody::new(data.chain(open))
 }
 
@@ -198,7 +209,7 @@ async fn a_refusal_on_http2_reaches_its_client_and_the_connection_stays_open() {
     let server = start(10, PATIENT).await;
     let (sender, _connection) = http2(server.address).await;
     let mut cases = Vec::new();
-    for comes in [Comes::AtOnce, Comes::InPieces, Comes::Late, Comes::Never] {
+    for comes in [BodyArrival::AtOnce, BodyArrival::InPieces, BodyArrival::Late, BodyArrival::Never] {
         for bytes in [400, 20_000, 300_000, 5_000_000] {
             let mut sender = sender.clone();
             cases.push(async move {
@@ -213,7 +224,7 @@ async fn a_refusal_on_http2_reaches_its_client_and_the_connection_stays_open() {
     }
     join_all(cases).await;
     let mut sender = sender;
-    let next = http::Request::put("http://h/").body(pieces(7, Comes::AtOnce).boxed()).unwrap();
+    let next = http::Request::put("http://h/").body(pieces(7, BodyArrival::AtOnce).boxed()).unwrap();
     let answer = sender.send_request(next).await.expect("the connection goes on");
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "xxxxxxx");
 }
@@ -227,7 +238,8 @@ async fn answers_without_a_body_have_none_in_any_version() {
         let (mut sender, _connection) = http2(server.address).await;
         for _ in 0..2 {
             let request = http::Request::builder().method(method).uri(format!("http://h{path}"));
-            let answer = sender.send_request(request.body(pieces(0, Comes::AtOnce).boxed()).unwrap()).await;
+            let answer =
+                sender.send_request(request.body(pieces(0, BodyArrival::AtOnce).boxed()).unwrap()).await;
             let answer = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
             assert_eq!(answer.status(), status);
             let said = answer.headers().get("content-length").map(|value| value.to_str().unwrap());

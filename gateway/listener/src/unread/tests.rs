@@ -1,8 +1,11 @@
 //! Tests of the treatment of an unread remainder, for all ways in which a body can arrive.
 
-use super::{Framing, Memory, Next, Plan, Rest, RestSlot, UNREAD_BODY_BYTES_MAX, plan, settle};
-use crate::pace::{BodyFault, Incoming, Pace};
-use crate::room::Seat;
+use super::{
+    AnswerAction, RequestFraming, RequestMemory, UNREAD_BODY_BYTES_MAX, UnreadBody, UnreadBodyPlan,
+    UnreadBodySlot, finish_answer, plan_unread,
+};
+use crate::pace::{BodyFault, MinimumTransferRate, PacedRequestBody};
+use crate::room::ConnectionState;
 use crate::watch::Activity;
 use bytes::Bytes;
 use http::{Response, Version, header};
@@ -19,17 +22,17 @@ fn only_a_small_remainder_that_is_certain_to_arrive_is_awaited() {
     let small = Some(UNREAD_BODY_BYTES_MAX);
     // (expects, asked, failed, left, short)
     for (case, expected) in [
-        ((false, false, false, small, false), Plan::Read),
-        ((false, true, false, Some(1), false), Plan::Read),
-        ((false, false, false, None, false), Plan::Read),
-        ((true, true, false, small, false), Plan::Read),
-        ((true, false, false, small, false), Plan::Leave),
-        ((false, true, true, small, false), Plan::Leave),
-        ((false, false, false, small, true), Plan::Leave),
-        ((false, false, false, Some(UNREAD_BODY_BYTES_MAX + 1), false), Plan::Leave),
+        ((false, false, false, small, false), UnreadBodyPlan::Read),
+        ((false, true, false, Some(1), false), UnreadBodyPlan::Read),
+        ((false, false, false, None, false), UnreadBodyPlan::Read),
+        ((true, true, false, small, false), UnreadBodyPlan::Read),
+        ((true, false, false, small, false), UnreadBodyPlan::Leave),
+        ((false, true, true, small, false), UnreadBodyPlan::Leave),
+        ((false, false, false, small, true), UnreadBodyPlan::Leave),
+        ((false, false, false, Some(UNREAD_BODY_BYTES_MAX + 1), false), UnreadBodyPlan::Leave),
     ] {
         let (expects, asked, failed, left, is_short) = case;
-        assert_eq!(plan(expects, asked, failed, left, is_short), expected, "{case:?}");
+        assert_eq!(plan_unread(expects, asked, failed, left, is_short), expected, "{case:?}");
     }
 }
 
@@ -41,8 +44,8 @@ struct Case {
     ends: bool,
 }
 
-fn memory() -> Memory {
-    Memory::new(1 << 30, 100, None)
+fn memory() -> RequestMemory {
+    RequestMemory::new(1 << 30, 100, None)
 }
 
 /// Returns true if the answer closes the connection, or `None` if it is sent only after a wait.
@@ -53,28 +56,30 @@ async fn answer_of(case: Case, version: Version) -> Option<bool> {
     }
     let _open = (!case.ends).then_some(sender);
     let stream = StreamBody::new(futures_util::stream::poll_fn(move |cx| pieces.poll_recv(cx)));
-    let pace = Pace { window: Duration::from_secs(3600), rate_min: 0 };
+    let pace = MinimumTransferRate { window: Duration::from_secs(3600), rate_min: 0 };
     let activity = Activity::new();
-    let (mut body, slot) = Incoming::new(stream, pace, || activity.request());
+    let (mut body, slot) = PacedRequestBody::new(stream, pace, || activity.request());
     for _ in 0..case.read {
         body.frame().await.unwrap().unwrap();
     }
     drop(body);
-    let framing = Framing { version, expects: false, closes: false };
-    let answer = match settle(&slot.unwrap(), framing, (&Seat::new(), &memory()), Response::new(())) {
-        Next::Send(answer) => answer,
-        Next::Wait(mut finishing) => {
-            // Unconstrained by the budget of the runtime, so that available pieces are read immediately.
-            let polled = tokio::task::unconstrained(async {
-                tokio::select! {
-                    biased;
-                    answer = poll_fn(|cx| finishing.poll(version, cx)) => Some(answer),
-                    () = std::future::ready(()) => None,
-                }
-            });
-            polled.await?
-        }
-    };
+    let framing = RequestFraming { version, expects: false, closes: false };
+    let answer =
+        match finish_answer(&slot.unwrap(), framing, (&ConnectionState::new(), &memory()), Response::new(()))
+        {
+            AnswerAction::Send(answer) => answer,
+            AnswerAction::Wait(mut finishing) => {
+                // Unconstrained by the budget of the runtime, so that available pieces are read immediately.
+                let polled = tokio::task::unconstrained(async {
+                    tokio::select! {
+                        biased;
+                        answer = poll_fn(|cx| finishing.poll(version, cx)) => Some(answer),
+                        () = std::future::ready(()) => None,
+                    }
+                });
+                polled.await?
+            }
+        };
     Some(answer.headers().contains_key(header::CONNECTION))
 }
 
@@ -106,18 +111,25 @@ async fn answers_on_http_2_have_no_connection_header() {
 
 #[tokio::test]
 async fn a_body_that_failed_or_is_still_referenced_closes_the_connection() {
-    let closes = |next: Next<_, ()>| match next {
-        Next::Send(answer) => answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close"),
-        Next::Wait(_) => false,
+    let closes = |next: AnswerAction<_, ()>| match next {
+        AnswerAction::Send(answer) => {
+            answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close")
+        }
+        AnswerAction::Wait(_) => false,
     };
-    let framing = Framing { version: Version::HTTP_11, expects: false, closes: false };
+    let framing = RequestFraming { version: Version::HTTP_11, expects: false, closes: false };
     let empty = || StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, BodyFault>>());
-    let slot = RestSlot::new();
-    slot.put(Rest { body: empty(), asked: true, failed: true, _request: None });
-    assert!(closes(settle(&slot, framing, (&Seat::new(), &memory()), Response::new(()))));
+    let slot = UnreadBodySlot::new();
+    slot.put(UnreadBody { body: empty(), was_polled: true, failed: true, _request: None });
+    assert!(closes(finish_answer(&slot, framing, (&ConnectionState::new(), &memory()), Response::new(()))));
     let activity = Activity::new();
-    let pace = Pace { window: Duration::from_secs(3600), rate_min: 0 };
-    let (kept, slot) = Incoming::new(empty(), pace, || activity.request());
-    assert!(closes(settle(&slot.unwrap(), framing, (&Seat::new(), &memory()), Response::new(()))));
+    let pace = MinimumTransferRate { window: Duration::from_secs(3600), rate_min: 0 };
+    let (kept, slot) = PacedRequestBody::new(empty(), pace, || activity.request());
+    assert!(closes(finish_answer(
+        &slot.unwrap(),
+        framing,
+        (&ConnectionState::new(), &memory()),
+        Response::new(())
+    )));
     drop(kept);
 }

@@ -1,15 +1,15 @@
 //! Tests of commits to fenced segments, of reads of replaced bodies, and of quotas.
 
-use crate::ingest::{Destination, Durable, Ingest};
-use crate::memory::Memory;
-use crate::reader::{BodyReader, ReadError};
-use crate::{ObjectError, Objects};
+use crate::ingest::{Destination, DurableChunks, Ingest};
+use crate::memory::RequestMemory;
+use crate::reader::{BodyReadError, BodyReader};
+use crate::{ObjectError, ObjectLayer};
 use bytes::Bytes;
 use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SystemClock, Timestamp};
 use mlgw_formats::command::{
     Change, Command, Conditions, CreateUpload, DeleteObject, ObjectChange, PutCredential, PutPart, Reject,
 };
-use mlgw_formats::schema::{Bucket, Credential, ObjectVersion, Part, Quota, Upload};
+use mlgw_formats::schema::{Bucket, Credential, ObjectVersion, PartRecord, Quota, Upload};
 use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
 use mlgw_segments::hot::{HotOptions, HotTier};
 use mlgw_segments::memory::MemoryTier;
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Returns the objects of an empty store, with a bucket.
-pub(crate) async fn open(dir: &Path) -> (Arc<Objects>, Arc<Bucket>) {
+pub(crate) async fn open(dir: &Path) -> (Arc<ObjectLayer>, Arc<Bucket>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let options = CatalogueOptions::new(dir.join("catalogue"), clock.clone());
     let catalogue = Catalogue::open(options).await.unwrap();
@@ -33,7 +33,7 @@ pub(crate) async fn open(dir: &Path) -> (Arc<Objects>, Arc<Bucket>) {
     };
     let bucket = catalogue.create_bucket(new).await.unwrap();
     let tiers = Tiers::new(MemoryTier::new(1 << 20), hot);
-    (Arc::new(Objects::new(catalogue, tiers, true)), bucket)
+    (Arc::new(ObjectLayer::new(catalogue, tiers, true)), bucket)
 }
 
 /// Returns `length` bytes without repetition.
@@ -43,15 +43,15 @@ pub(crate) fn bytes_of(length: usize) -> Bytes {
 
 /// Stores a body and fences every segment that contains its bytes.
 async fn stored_and_fenced(
-    objects: &Arc<Objects>,
+    objects: &Arc<ObjectLayer>,
     bucket: &Bucket,
     key: &ObjectKey,
     part: Option<PartNumber>,
     data: &Bytes,
-) -> (BodyId, Durable) {
+) -> (BodyId, DurableChunks) {
     let body = objects.catalogue.body_id().await.unwrap();
     let destination = Destination { bucket: bucket.bucket_id(), key: key.clone(), body, part };
-    let memory = Memory::new(64 << 20, 100, None).account(Ipv4Addr::LOCALHOST.into());
+    let memory = RequestMemory::new(64 << 20, 100, None).account(Ipv4Addr::LOCALHOST.into());
     let mut ingest =
         Ingest::begin(objects, &memory, destination, Some(data.len() as u64), true).await.unwrap();
     ingest.push(data.clone()).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_reader_of_a_long_body_that_is_replaced_gets_all_of_it_or_nothing() {
     let delete = ObjectChange::Delete(DeleteObject { conditions: Conditions::default() });
     objects.propose_object(&bucket, &key, Timestamp(0), delete).await.unwrap();
     // Some of the body may already be freed. A new reader must not return any of it.
-    assert!(matches!(reader().next().await, Err(ReadError::Missing(0))), "it comes too late");
+    assert!(matches!(reader().next().await, Err(BodyReadError::Missing(0))), "it comes too late");
     while let Some(piece) = in_time.next().await.unwrap() {
         read.extend_from_slice(&piece);
     }
@@ -120,7 +120,7 @@ async fn a_part_in_a_segment_that_was_fenced_meanwhile_is_stored() {
     let upload = Upload { body_id: body.get(), key: "parts".into(), ..Upload::default() };
     let create = ObjectChange::CreateUpload(CreateUpload { upload });
     objects.propose_object(&bucket, &key, Timestamp(0), create).await.unwrap();
-    let part = Part { size: 100_000, extents: durable.extents, ..Part::default() };
+    let part = PartRecord { size: 100_000, extents: durable.extents, ..PartRecord::default() };
     let put = ObjectChange::PutPart(PutPart { body_id: body.get(), number: 3, part });
     objects.propose_object(&bucket, &key, Timestamp(0), put).await.unwrap();
     let part = objects.catalogue.part(bucket.bucket_id(), &key, body, number).unwrap().unwrap();
@@ -181,7 +181,7 @@ async fn a_refused_write_leaves_no_reference_and_is_refused_before_its_body_if_i
     close(objects).await;
 }
 
-async fn close(objects: Arc<Objects>) {
+async fn close(objects: Arc<ObjectLayer>) {
     let (hot, catalogue) = (objects.tiers.hot.clone(), objects.catalogue.clone());
     drop(objects);
     hot.shutdown().await;

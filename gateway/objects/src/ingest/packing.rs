@@ -1,6 +1,6 @@
 //! Compresses the chunks of a body that a rule selects.
 
-use crate::compressor::{Compression, Compressor, How};
+use crate::compressor::{ChunkCompression, Compression, Compressor};
 use crate::memory::{Account, MemoryGrant};
 use mlgw_segments::hot::Chunk;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ impl Packing {
     /// of the rule. For other chunks any gain is enough.
     pub(super) async fn pack(self, mut chunk: Chunk) -> (Chunk, Option<MemoryGrant>) {
         let Compression { level, min_ratio } = self.compression;
-        let how = How::of(level, min_ratio, chunk.offset == 0);
+        let how = ChunkCompression::of(level, min_ratio, chunk.offset == 0);
         let packed = self.compressor.compress(chunk.data.stored(), how, &self.memory).await;
         let Some(packed) = packed else { return (chunk, None) };
-        self.compressor.stored(&packed.payload);
+        self.compressor.count_stored(&packed.payload);
         chunk.data = packed.payload;
         (chunk, Some(packed.memory))
     }

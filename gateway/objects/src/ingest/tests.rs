@@ -1,8 +1,8 @@
 //! Tests of the placement of bodies, the growth of buffers, and the MD5 of bodies cut in any way.
 
-use super::{BLOCK_BYTES, Destination, Ingest, placement, wishes};
+use super::{BLOCK_BYTES, Destination, Ingest, block_counts_to_try, placement};
 use crate::commit::tests::{bytes_of, open};
-use crate::memory::{Memory, MemoryGrant};
+use crate::memory::{MemoryGrant, RequestMemory};
 use bytes::Buf as _;
 use md5::{Digest as _, Md5};
 use mlgw_common::{ObjectKey, PartNumber};
@@ -14,12 +14,12 @@ const MIB: u64 = 1 << 20;
 
 #[test]
 fn a_buffer_grows_to_the_expected_size_or_doubles_if_the_size_is_unknown() {
-    let first = |granted: u64, left: Option<u64>| wishes(granted * BLOCK_BYTES, left)[0];
+    let first = |granted: u64, left: Option<u64>| block_counts_to_try(granted * BLOCK_BYTES, left)[0];
     assert_eq!(first(1, Some(5 * MIB)), 15, "to a whole chunk");
     assert_eq!(first(1, Some(BLOCK_BYTES + 1)), 2, "to the end of the body");
     assert_eq!(first(1, Some(0)), 1, "more than was said");
     assert_eq!([1, 2, 4, 8, 12].map(|granted| first(granted, None)), [1, 2, 4, 8, 4]);
-    assert_eq!(wishes(4 * BLOCK_BYTES, Some(5 * MIB)), [12, 4, 1]);
+    assert_eq!(block_counts_to_try(4 * BLOCK_BYTES, Some(5 * MIB)), [12, 4, 1]);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn large_bodies_and_late_parts_get_segments_of_their_own() {
 async fn the_md5_is_that_of_the_body_with_plenty_of_memory_and_with_little() {
     let dir = tempfile::tempdir().unwrap();
     let (objects, bucket) = open(dir.path()).await;
-    let memory = Memory::new(0, 100, None);
+    let memory = RequestMemory::new(0, 100, None);
     let account = || memory.account(Ipv4Addr::LOCALHOST.into());
     let bytes = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES + 1, MIB - 1, MIB, MIB + 1, 3 * MIB + 77];
     for (bytes, is_short) in bytes.into_iter().flat_map(|bytes| [(bytes, false), (bytes, true)]) {

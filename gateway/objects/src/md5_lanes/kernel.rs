@@ -8,7 +8,7 @@ use fearless_simd::{Level, Simd, SimdInt, dispatch, u32x4, u32x8};
 use std::array::from_fn;
 
 /// The unit of compression.
-pub(super) type Block = [u8; 64];
+pub(super) type Md5Block = [u8; 64];
 
 /// The state before the first block.
 pub(super) const INITIAL: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
@@ -93,19 +93,19 @@ const SINES: [[u32; 16]; 4] = [
 ];
 
 /// Compresses the blocks of four lanes, each into its state. All lanes have the same number of blocks.
-pub(super) fn compress_4(level: Level, states: &mut [[u32; 4]; 4], lanes: [&[Block]; 4]) {
+pub(super) fn compress_4(level: Level, states: &mut [[u32; 4]; 4], lanes: [&[Md5Block]; 4]) {
     dispatch!(level, simd => compress_with::<_, u32x4<_>, 4>(simd, states, lanes));
 }
 
 /// Compresses the blocks of eight lanes, like [`compress_4`].
-pub(super) fn compress_8(level: Level, states: &mut [[u32; 4]; 8], lanes: [&[Block]; 8]) {
+pub(super) fn compress_8(level: Level, states: &mut [[u32; 4]; 8], lanes: [&[Md5Block]; 8]) {
     dispatch!(level, simd => compress_with::<_, u32x8<_>, 8>(simd, states, lanes));
 }
 
 /// Compresses the blocks of `L` lanes. It is compiled for each instruction set because it is inlined into the
 /// call. All functions that it calls must be inlined, too.
 #[inline(always)]
-fn compress_with<S, V, const L: usize>(simd: S, states: &mut [[u32; 4]; L], lanes: [&[Block]; L])
+fn compress_with<S, V, const L: usize>(simd: S, states: &mut [[u32; 4]; L], lanes: [&[Md5Block]; L])
 where
     S: Simd,
     V: SimdInt<S, Element = u32, Array = [u32; L]>,

@@ -25,8 +25,8 @@ struct ReadyStream {
 }
 
 /// All open streams with their queued chunks (`C`).
-pub(super) struct Schedule<C> {
-    streams: BTreeMap<StreamId, Stream<C>>,
+pub(super) struct LaneSchedule<C> {
+    streams: BTreeMap<StreamId, ScheduledStream<C>>,
     /// Streams with a chunk that a batch may take.
     ready: BTreeSet<ReadyStream>,
     /// Streams without a chunk that a batch waits for.
@@ -39,8 +39,8 @@ pub(super) struct Schedule<C> {
     pushed: u64,
 }
 
-struct Stream<C> {
-    queue: VecDeque<Queued<C>>,
+struct ScheduledStream<C> {
+    queue: VecDeque<QueuedHashChunk<C>>,
     /// Chunks that batches have taken so far.
     taken: u64,
     /// The number of chunks, from the first, that the caller waits for.
@@ -48,21 +48,21 @@ struct Stream<C> {
     running: bool,
 }
 
-struct Queued<C> {
+struct QueuedHashChunk<C> {
     came: u64,
     bytes: usize,
     chunk: C,
 }
 
-impl<C> Stream<C> {
+impl<C> ScheduledStream<C> {
     /// Returns its entry in the order if it has a chunk that a batch may take.
-    fn place(&self, id: StreamId) -> Option<ReadyStream> {
+    fn ready_entry(&self, id: StreamId) -> Option<ReadyStream> {
         let next = self.queue.front().filter(|_| !self.running)?;
         Some(ReadyStream { is_relaxed: self.expedited <= self.taken, came: next.came, id })
     }
 }
 
-impl<C> Schedule<C> {
+impl<C> LaneSchedule<C> {
     pub(super) const fn new() -> Self {
         Self {
             streams: BTreeMap::new(),
@@ -79,7 +79,8 @@ impl<C> Schedule<C> {
     pub(super) fn open(&mut self) -> StreamId {
         let id = StreamId(self.opened);
         self.opened += 1;
-        self.streams.insert(id, Stream { queue: VecDeque::new(), taken: 0, expedited: 0, running: false });
+        self.streams
+            .insert(id, ScheduledStream { queue: VecDeque::new(), taken: 0, expedited: 0, running: false });
         self.awaited.insert(id);
         id
     }
@@ -89,7 +90,7 @@ impl<C> Schedule<C> {
         let Some(stream) = self.streams.remove(&id) else { return Vec::new() };
         self.awaited.remove(&id);
         stream
-            .place(id)
+            .ready_entry(id)
             .iter()
             .for_each(|place| assert!(self.ready.remove(place), "who may be taken is ready"));
         self.bytes -= stream.queue.iter().map(|queued| queued.bytes).sum::<usize>();
@@ -99,25 +100,25 @@ impl<C> Schedule<C> {
     /// Adds the next chunk of a stream.
     pub(super) fn push(&mut self, id: StreamId, bytes: usize, chunk: C) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.queue.push_back(Queued { came: self.pushed, bytes, chunk });
+        stream.queue.push_back(QueuedHashChunk { came: self.pushed, bytes, chunk });
         self.pushed += 1;
         self.bytes += bytes;
         self.awaited.remove(&id);
-        self.ready.extend(stream.place(id));
+        self.ready.extend(stream.ready_entry(id));
     }
 
     /// Declares that the caller of a stream waits for its first `chunks`.
     pub(super) fn expedite(&mut self, id: StreamId, chunks: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream
-            .place(id)
+            .ready_entry(id)
             .iter()
             .for_each(|place| assert!(self.ready.remove(place), "who may be taken is ready"));
         stream.expedited = stream.expedited.max(chunks);
-        self.ready.extend(stream.place(id));
+        self.ready.extend(stream.ready_entry(id));
     }
 
-    /// Returns the next batch if one is due: one chunk of each stream. It runs until [`Schedule::end`].
+    /// Returns the next batch if one is due: one chunk of each stream. It runs until [`LaneSchedule::end`].
     pub(super) fn begin(&mut self) -> Vec<(StreamId, C)> {
         if !self.is_due() {
             return Vec::new();
@@ -160,7 +161,7 @@ impl<C> Schedule<C> {
             // The stream may have been closed meanwhile.
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             stream.running = false;
-            match stream.place(id) {
+            match stream.ready_entry(id) {
                 Some(place) => assert!(self.ready.insert(place), "who was running was not ready"),
                 None => assert!(self.awaited.insert(id), "who was running was not awaited"),
             }

@@ -18,9 +18,9 @@ use std::sync::{Arc, OnceLock};
 const BATCH: usize = 8;
 
 /// Pending bodies, fewer than [`BATCH`].
-pub(super) type PendingBodies = Mutex<Vec<Arc<Small>>>;
+pub(super) type PendingBodies = Mutex<Vec<Arc<SmallBody>>>;
 
-pub(super) struct Small {
+pub(super) struct SmallBody {
     bytes: Bytes,
     md5: OnceLock<[u8; 16]>,
 }
@@ -28,14 +28,14 @@ pub(super) struct Small {
 /// A submitted body. Dropping it withdraws the body.
 pub struct PendingMd5 {
     hasher: Md5Hasher,
-    small: Arc<Small>,
+    small: Arc<SmallBody>,
 }
 
 impl Md5Hasher {
     /// Submits a whole body. It is hashed together with others, at the latest when its digest is requested.
     #[must_use]
     pub fn submit(&self, bytes: Bytes) -> PendingMd5 {
-        let small = Arc::new(Small { bytes, md5: OnceLock::new() });
+        let small = Arc::new(SmallBody { bytes, md5: OnceLock::new() });
         let mut pending = self.0.pending.lock();
         pending.push(Arc::clone(&small));
         let batch = if pending.len() == BATCH { take(&mut *pending) } else { Vec::new() };
@@ -44,7 +44,7 @@ impl Md5Hasher {
         PendingMd5 { hasher: self.clone(), small }
     }
 
-    fn compute(&self, batch: Vec<Arc<Small>>) {
+    fn compute(&self, batch: Vec<Arc<SmallBody>>) {
         let mut md5s: Vec<_> = batch.iter().map(|_| Md5State::new()).collect();
         update_all(self.0.level, md5s.iter_mut().zip(batch.iter().map(|small| &small.bytes[..])));
         for (small, md5) in batch.iter().zip(md5s) {
@@ -66,10 +66,10 @@ impl PendingMd5 {
     }
 
     /// Takes all pending bodies if this one is among them.
-    fn take_all(&self) -> Vec<Arc<Small>> {
+    fn take_all(&self) -> Vec<Arc<SmallBody>> {
         let mut pending = self.hasher.0.pending.lock();
-        let lies = pending.iter().any(|small| Arc::ptr_eq(small, &self.small));
-        if lies { take(&mut *pending) } else { Vec::new() }
+        let is_pending = pending.iter().any(|small| Arc::ptr_eq(small, &self.small));
+        if is_pending { take(&mut *pending) } else { Vec::new() }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Always: the digest does not depend on how the bytes are cut into pieces or which streams are updated
 //! together. An incomplete block is buffered until the bytes after it arrive. Pure.
 
-use super::kernel::{Block, INITIAL, compress_4, compress_8};
+use super::kernel::{INITIAL, Md5Block, compress_4, compress_8};
 use fearless_simd::Level;
 use md5::block_api::compress;
 use std::array::from_fn;
@@ -13,7 +13,7 @@ pub(super) struct Md5State {
     state: [u32; 4],
     bytes: u64,
     /// The incomplete block, from its front.
-    rest: Block,
+    rest: Md5Block,
 }
 
 impl Md5State {
@@ -47,7 +47,7 @@ impl Md5State {
 
     /// Consumes the bytes at both ends of `bytes` that are not a whole block, and returns the whole blocks
     /// between. The caller compresses the returned blocks next.
-    fn take_ends<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [Block] {
+    fn take_ends<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [Md5Block] {
         let rest = self.rest_bytes();
         self.bytes += bytes.len() as u64;
         if rest > 0 {
@@ -68,9 +68,9 @@ impl Md5State {
 pub(super) fn update_all<'a>(level: Level, streams: impl Iterator<Item = (&'a mut Md5State, &'a [u8])>) {
     let lanes = streams.map(|(running, bytes)| {
         let blocks = running.take_ends(bytes);
-        Lane { state: &mut running.state, blocks }
+        HashLane { state: &mut running.state, blocks }
     });
-    let mut lanes: Vec<Lane> = lanes.collect();
+    let mut lanes: Vec<HashLane> = lanes.collect();
     loop {
         lanes.retain(|lane| !lane.blocks.is_empty());
         match &mut lanes[..] {
@@ -83,19 +83,22 @@ pub(super) fn update_all<'a>(level: Level, streams: impl Iterator<Item = (&'a mu
 }
 
 /// The blocks to compress of a stream.
-struct Lane<'a> {
+struct HashLane<'a> {
     state: &'a mut [u32; 4],
-    blocks: &'a [Block],
+    blocks: &'a [Md5Block],
 }
 
 /// Compresses as many blocks of the first `L` lanes as each of them has. If there are fewer lanes, the last
 /// one is computed several times at no extra cost.
-fn in_lockstep<const L: usize>(lanes: &mut [Lane<'_>], compress: impl Fn(&mut [[u32; 4]; L], [&[Block]; L])) {
+fn in_lockstep<const L: usize>(
+    lanes: &mut [HashLane<'_>],
+    compress: impl Fn(&mut [[u32; 4]; L], [&[Md5Block]; L]),
+) {
     let used = lanes.len().min(L);
     let lanes = &mut lanes[..used];
     let count = lanes.iter().map(|lane| lane.blocks.len()).min().unwrap_or_default();
     let mut states: [[u32; 4]; L] = from_fn(|at| *lanes[at.min(used - 1)].state);
-    let blocks: [&[Block]; L] = from_fn(|at| &lanes[at.min(used - 1)].blocks[..count]);
+    let blocks: [&[Md5Block]; L] = from_fn(|at| &lanes[at.min(used - 1)].blocks[..count]);
     compress(&mut states, blocks);
     for (lane, state) in lanes.iter_mut().zip(states) {
         *lane.state = state;

@@ -1,9 +1,9 @@
 //! Tests of the limits of clients and connections, and of the order in which requests wait.
 
-use super::{Memory, blocks_of};
-use crate::Shortage;
+use super::{RequestMemory, blocks_of};
+use crate::ResourceShortage;
 use bytes::Bytes;
-use mlgw_common::limits::{AWAKE_CONNECTION_BYTES, BLOCK_BYTES, HELD_BLOCKS_MAX, SMALL_BODY_BYTES};
+use mlgw_common::limits::{ACTIVE_CONNECTION_BYTES, BLOCK_BYTES, RESERVED_BLOCKS_MAX, SMALL_BODY_BYTES};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ fn address(last: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 0, last).into()
 }
 
-fn half_each() -> Memory {
-    Memory::new(BYTES, 50, None)
+fn half_each() -> RequestMemory {
+    RequestMemory::new(BYTES, 50, None)
 }
 
 #[test]
@@ -28,14 +28,14 @@ fn one_client_reserves_its_part_and_leaves_the_rest_to_others() {
     let held: Vec<_> = greedy.iter().filter_map(|connection| connection.try_reserve(64)).collect();
     assert_eq!(held.len() * 64, BLOCKS / 2, "half of it, over all of its connections");
     let modest = memory.account(address(2));
-    assert!(modest.try_reserve(HELD_BLOCKS_MAX).is_some(), "another client finds what it needs");
+    assert!(modest.try_reserve(RESERVED_BLOCKS_MAX).is_some(), "another client finds what it needs");
     drop(held);
     assert!(greedy[0].try_reserve(64).is_some(), "what is let go of can be held again");
 }
 
 #[test]
 fn one_connection_reserves_less_than_the_limit_of_its_client() {
-    let memory = Memory::new(1 << 30, 50, None);
+    let memory = RequestMemory::new(1 << 30, 50, None);
     let connection = memory.account(address(1));
     let held: Vec<_> = std::iter::from_fn(|| connection.try_reserve(16)).collect();
     let all = (3 << 30) / 4 / BLOCK_BYTES as usize;
@@ -48,21 +48,21 @@ fn one_connection_reserves_less_than_the_limit_of_its_client() {
 
 #[tokio::test]
 async fn bodies_never_take_the_slots_of_connections() {
-    let memory = Memory::new(BYTES, 100, None);
+    let memory = RequestMemory::new(BYTES, 100, None);
     let bodies: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_reserve(1)).collect();
     assert_eq!(bodies.len(), BLOCKS);
-    assert_eq!(PLACES as u64, BYTES / 4 / AWAKE_CONNECTION_BYTES);
+    assert_eq!(PLACES as u64, BYTES / 4 / ACTIVE_CONNECTION_BYTES);
     assert!(memory.account(address(1)).activate().await.is_ok());
 }
 
 #[tokio::test]
 async fn a_request_without_memory_waits_and_then_fails_with_a_shortage() {
-    let memory = Memory::waiting_for(Duration::ZERO, BYTES, 100, None);
+    let memory = RequestMemory::waiting_for(Duration::ZERO, BYTES, 100, None);
     let holders: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_reserve(1)).collect();
     let refused = memory.account(address(2)).reserve(1).await.err();
-    assert_eq!(refused, Some(Shortage::Memory));
+    assert_eq!(refused, Some(ResourceShortage::Memory));
     drop(holders);
-    let memory = Memory::new(BYTES, 100, None);
+    let memory = RequestMemory::new(BYTES, 100, None);
     let holders: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_reserve(1)).collect();
     let late = memory.account(address(2));
     let waits = tokio::spawn(async move { late.reserve(1).await.is_ok() });
@@ -73,7 +73,7 @@ async fn a_request_without_memory_waits_and_then_fails_with_a_shortage() {
 
 #[tokio::test]
 async fn when_half_of_the_blocks_is_taken_requests_get_fewer() {
-    let memory = Memory::new(BYTES, 100, None);
+    let memory = RequestMemory::new(BYTES, 100, None);
     let connections: Vec<_> = (0..200).map(|_| memory.account(address(1))).collect();
     let mut held = Vec::new();
     for connection in &connections {
@@ -86,7 +86,7 @@ async fn when_half_of_the_blocks_is_taken_requests_get_fewer() {
 
 #[tokio::test]
 async fn the_memory_is_short_while_connections_wait_for_a_slot() {
-    let memory = Memory::new(BYTES, 100, None);
+    let memory = RequestMemory::new(BYTES, 100, None);
     let mut awake = Vec::new();
     for _ in 0..PLACES {
         awake.push(memory.account(address(1)).activate().await.unwrap());
@@ -103,32 +103,35 @@ async fn the_memory_is_short_while_connections_wait_for_a_slot() {
 
 #[test]
 fn memory_is_reserved_until_the_last_slice_of_the_bytes_is_dropped() {
-    let memory = Memory::new(BYTES, 100, None);
+    let memory = RequestMemory::new(BYTES, 100, None);
     let account = memory.account(address(1));
     let mut bytes = Arc::new(account.try_reserve(96).unwrap()).attached_to(Bytes::from(vec![7; 100]));
     let tail = bytes.split_off(50);
     drop(bytes);
-    assert!(account.try_reserve(HELD_BLOCKS_MAX).is_none(), "a connection may hold {HELD_BLOCKS_MAX}");
+    assert!(
+        account.try_reserve(RESERVED_BLOCKS_MAX).is_none(),
+        "a connection may hold {RESERVED_BLOCKS_MAX}"
+    );
     assert_eq!(tail, vec![7; 50]);
     drop(tail);
-    assert!(account.try_reserve(HELD_BLOCKS_MAX).is_some());
+    assert!(account.try_reserve(RESERVED_BLOCKS_MAX).is_some());
 }
 
 #[test]
 fn small_answers_need_no_memory_and_large_ones_are_refused_without_it() {
-    let memory = Memory::new(BYTES, 100, None);
+    let memory = RequestMemory::new(BYTES, 100, None);
     let account = memory.account(address(1));
     let _all = std::iter::from_fn(|| account.try_reserve(1)).collect::<Vec<_>>();
     assert!(account.cover(Bytes::from(vec![0; SMALL_BODY_BYTES])).is_ok());
     let refused = account.cover(Bytes::from(vec![0; SMALL_BODY_BYTES + 1])).err();
-    assert_eq!(refused, Some(Shortage::Memory));
+    assert_eq!(refused, Some(ResourceShortage::Memory));
 }
 
 #[test]
 fn the_smallest_memory_fits_the_largest_document() {
     for percent in [1, 50, 100] {
-        let account = Memory::new(0, percent, None).account(address(1));
-        assert!(account.try_reserve(HELD_BLOCKS_MAX).is_some(), "{percent} %");
+        let account = RequestMemory::new(0, percent, None).account(address(1));
+        assert!(account.try_reserve(RESERVED_BLOCKS_MAX).is_some(), "{percent} %");
     }
     assert_eq!(blocks_of(1), 1);
     assert_eq!(blocks_of(BLOCK_BYTES + 1), 2);
@@ -154,7 +157,7 @@ async fn incomplete_forms_of_one_address_leave_most_of_its_slots_to_its_signed_r
         match account.reserve_form() {
             Ok(form) => forms.push((account.activate().await.unwrap(), form)),
             Err(error) => {
-                assert_eq!(error, Shortage::Memory);
+                assert_eq!(error, ResourceShortage::Memory);
                 refused += 1;
             }
         }
@@ -165,7 +168,7 @@ async fn incomplete_forms_of_one_address_leave_most_of_its_slots_to_its_signed_r
         signed.push(memory.account(address(1)).activate().await.unwrap());
     }
     assert!(!memory.is_short(), "no request of the same address had to wait");
-    assert!(memory.account(address(1)).try_reserve(HELD_BLOCKS_MAX).is_some(), "nor for memory");
+    assert!(memory.account(address(1)).try_reserve(RESERVED_BLOCKS_MAX).is_some(), "nor for memory");
     assert!(memory.account(address(2)).reserve_form().is_ok(), "another address has forms of its own");
     drop(forms);
     assert!(memory.account(address(1)).reserve_form().is_ok());

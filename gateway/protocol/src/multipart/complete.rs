@@ -7,16 +7,16 @@
 use crate::conditions;
 use crate::document;
 use crate::keep_alive;
-use crate::request::Request;
+use crate::request::AuthenticatedRequest;
 use crate::response::S3Result;
-use crate::{Gateway, Upload};
-use mlgw_body::Terms;
+use crate::{Gateway, IncomingBody};
+use mlgw_body::BodyTerms;
 use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_common::{ObjectKey, PartNumber};
 use mlgw_formats::checksum;
 use mlgw_formats::checksum::Algorithm;
-use mlgw_formats::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Part};
-use mlgw_objects::multipart::{Completion, UploadKey, combine};
+use mlgw_formats::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, PartRecord};
+use mlgw_objects::multipart::{Completion, UploadHandle, combine};
 use mlgw_wire::checksums;
 use mlgw_wire::elements::{ClientPart, CompleteDocument};
 use mlgw_wire::error::{Code, S3Error};
@@ -27,23 +27,27 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Those of S3.
-pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
-    let named = super::named(gateway, request)?;
-    let conditions = conditions::of_write(request)?;
+pub async fn complete(
+    gateway: &Arc<Gateway>,
+    request: &AuthenticatedRequest<'_>,
+    upload: IncomingBody<'_>,
+) -> S3Result {
+    let named = super::named_upload(gateway, request)?;
+    let conditions = conditions::write_conditions(request)?;
     let document = read_document(request, upload).await?;
-    let now_there = gateway.objects.current(named.bucket.bucket_id(), &named.key)?;
-    if let Some(object) = now_there.as_ref().filter(|object| object.body_id == named.body.get()) {
-        return Ok(crate::response::xml(result(&named.bucket, &named.key, object)));
+    let current = gateway.objects.current(named.bucket.bucket_id(), &named.key)?;
+    if let Some(object) = current.as_ref().filter(|object| object.body_id == named.body.get()) {
+        return Ok(crate::response::xml(result_document(&named.bucket, &named.key, object)));
     }
     let record = super::find_upload(gateway, &named)?;
-    conditions::check_write(&conditions, now_there.as_ref())?;
+    conditions::check_write(&conditions, current.as_ref())?;
     let completion = completion(gateway, request, &named, &record, &document)?;
-    gateway.objects.tiers.hot.finish_own(named.body);
+    gateway.objects.tiers.hot.seal_own(named.body);
     let (gateway, now) = (gateway.clone(), request.now);
-    keep_alive::answer(async move {
+    keep_alive::respond(async move {
         let completed = gateway.objects.complete_upload(&named, completion, conditions, Vec::new(), now);
         let (object, _) = completed.await?;
-        Ok(result(&named.bucket, &named.key, &object))
+        Ok(result_document(&named.bucket, &named.key, &object))
     })
     .await
 }
@@ -53,17 +57,17 @@ pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upl
 /// # Errors
 /// `MalformedXML`, and errors of the body.
 pub(crate) async fn read_document(
-    request: &Request<'_>,
-    upload: Upload<'_>,
+    request: &AuthenticatedRequest<'_>,
+    upload: IncomingBody<'_>,
 ) -> Result<CompleteDocument, S3Error> {
     // A checksum in the headers covers the object, not this document.
-    let terms = Terms { checksum_headers: false, ..document::TERMS };
+    let terms = BodyTerms { checksum_headers: false, ..document::DOCUMENT_TERMS };
     let document = document::read(request, upload, terms).await?;
     parse(&document)
 }
 
 /// Parses the object size that `x-amz-mp-object-size` states.
-fn stated_size(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
+fn stated_size(request: &AuthenticatedRequest<'_>) -> Result<Option<u64>, S3Error> {
     let Some(text) = request.header("x-amz-mp-object-size")? else { return Ok(None) };
     let why = "x-amz-mp-object-size must be a whole number";
     text.trim().parse().map(Some).map_err(|_| S3Error::invalid_argument(why, "x-amz-mp-object-size", text))
@@ -73,10 +77,10 @@ fn stated_size(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
 /// state the checksum of each part.
 fn named_parts(
     gateway: &Gateway,
-    named: &UploadKey,
+    named: &UploadHandle,
     upload: Option<(Algorithm, ChecksumKind)>,
     document: &CompleteDocument,
-) -> Result<Vec<(PartNumber, Part)>, S3Error> {
+) -> Result<Vec<(PartNumber, PartRecord)>, S3Error> {
     if document.parts.is_empty() || document.parts.len() > usize::from(PART_NUMBER_MAX) {
         let why = format!("A complete names 1 to {PART_NUMBER_MAX} parts.");
         return Err(S3Error::new(Code::MalformedXML).message(why));
@@ -91,15 +95,15 @@ fn named_parts(
             gateway.objects.catalogue.part(named.bucket.bucket_id(), &named.key, named.body, number)?;
         let part = part.filter(|part| part.etag == conditions::unquote(&client.etag)).ok_or_else(invalid)?;
         let wrong = |checksum: &&Checksum| {
-            let stated = client.stated(checksum::algorithm(checksum.algorithm()));
-            stated.is_some_and(|stated| stated != checksums::text(checksum, 0))
+            let stated = client.client_checksum(checksum::algorithm_from_stored(checksum.algorithm()));
+            stated.is_some_and(|stated| stated != checksums::wire_value(checksum, 0))
         };
         if part.checksums.iter().any(|checksum| wrong(&checksum)) {
             return Err(invalid());
         }
         match upload {
-            Some((algorithm, ChecksumKind::Composite)) if client.stated(algorithm).is_none() => {
-                Err(unstated(algorithm, number))
+            Some((algorithm, ChecksumKind::Composite)) if client.client_checksum(algorithm).is_none() => {
+                Err(missing_checksum(algorithm, number))
             }
             _ => Ok((number, part)),
         }
@@ -107,7 +111,7 @@ fn named_parts(
     document.parts.iter().map(find).collect()
 }
 
-fn unstated(algorithm: Algorithm, part: PartNumber) -> S3Error {
+fn missing_checksum(algorithm: Algorithm, part: PartNumber) -> S3Error {
     let name = algorithm.name().to_ascii_lowercase();
     S3Error::new(Code::InvalidRequest).message(format!(
         "The upload was created using a {name} checksum. The complete request must include the checksum for \
@@ -116,7 +120,7 @@ fn unstated(algorithm: Algorithm, part: PartNumber) -> S3Error {
 }
 
 /// Checks the sizes of the parts and of the whole.
-fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<(), S3Error> {
+fn check_sizes(parts: &[(PartNumber, PartRecord)], expected: Option<u64>) -> Result<(), S3Error> {
     let (_last, others) = parts.split_last().unwrap_or((&parts[0], &[]));
     if let Some((number, part)) = others.iter().find(|(_, part)| part.size < PART_BYTES_MIN) {
         return Err(S3Error::new(Code::EntityTooSmall)
@@ -142,12 +146,12 @@ fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<()
 /// Errors of the document, of the parts, or of the size and checksums that the request states.
 pub(crate) fn completion(
     gateway: &Gateway,
-    request: &Request<'_>,
-    named: &UploadKey,
+    request: &AuthenticatedRequest<'_>,
+    named: &UploadHandle,
     upload: &schema::Upload,
     document: &CompleteDocument,
 ) -> Result<Completion, S3Error> {
-    let asked = checksum::of_upload(upload);
+    let asked = checksum::upload_checksum_type(upload);
     let parts = named_parts(gateway, named, asked, document)?;
     check_sizes(&parts, stated_size(request)?)?;
     let kind = asked.map_or(ChecksumKind::FullObject, |(_, kind)| kind);
@@ -161,7 +165,7 @@ pub(crate) fn completion(
 }
 
 /// Checks the checksum type that the request states for the whole.
-fn check_type(request: &Request<'_>, kind: ChecksumKind) -> Result<(), S3Error> {
+fn check_type(request: &AuthenticatedRequest<'_>, kind: ChecksumKind) -> Result<(), S3Error> {
     let expected = checksums::kind_name(kind);
     match request.header("x-amz-checksum-type")?.map(str::trim) {
         Some(stated) if !stated.eq_ignore_ascii_case(expected) => {
@@ -178,11 +182,11 @@ fn check_type(request: &Request<'_>, kind: ChecksumKind) -> Result<(), S3Error> 
 /// Checks the checksums that the request states for the whole. A checksum by another algorithm than the
 /// upload's is compared if the parts have one by that algorithm.
 fn check_stated(
-    request: &Request<'_>,
+    request: &AuthenticatedRequest<'_>,
     of_whole: Option<&Checksum>,
-    parts: &[(PartNumber, Part)],
+    parts: &[(PartNumber, PartRecord)],
 ) -> Result<(), S3Error> {
-    let kept = of_whole.map(|checksum| checksum::algorithm(checksum.algorithm()));
+    let kept = of_whole.map(|checksum| checksum::algorithm_from_stored(checksum.algorithm()));
     for algorithm in Algorithm::ALL.iter().copied() {
         let Some(stated) = request.header(algorithm.header())? else { continue };
         let other = match kept {
@@ -196,28 +200,28 @@ fn check_stated(
             // Parts that earlier versions stored without a checksum: there is nothing to compare.
             (None, None) => continue,
         };
-        if !is_stated(found, stated.trim(), parts.len()) {
+        if !is_stated_checksum(found, stated.trim(), parts.len()) {
             return Err(S3Error::new(Code::BadDigest));
         }
     }
     Ok(())
 }
 
-fn is_stated(checksum: &Checksum, stated: &str, part_count: usize) -> bool {
-    let whole = checksums::text(checksum, u32::try_from(part_count).unwrap_or(u32::MAX));
+fn is_stated_checksum(checksum: &Checksum, stated: &str, part_count: usize) -> bool {
+    let whole = checksums::wire_value(checksum, u32::try_from(part_count).unwrap_or(u32::MAX));
     // Some clients omit the number of parts from a composite checksum.
     stated == whole || Some(stated) == whole.rsplit_once('-').map(|(bare, _)| bare)
 }
 
 /// Returns the document of the response: the object exists.
-pub(crate) fn result(bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> String {
+pub(crate) fn result_document(bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> String {
     let bucket = &bucket.name;
     let mut out = Xml::new("CompleteMultipartUploadResult");
     out.text("Location", &format!("/{bucket}/{key}")).text("Bucket", bucket).text("Key", key.as_str());
     out.etag(&object.etag);
     for checksum in &object.checksums {
-        let algorithm = checksum::algorithm(checksum.algorithm());
-        out.text(checksums::element(algorithm), &checksums::text(checksum, object.part_count));
+        let algorithm = checksum::algorithm_from_stored(checksum.algorithm());
+        out.text(checksums::xml_element(algorithm), &checksums::wire_value(checksum, object.part_count));
         out.text("ChecksumType", checksums::kind_name(checksum.kind()));
     }
     out.finish("CompleteMultipartUploadResult")
@@ -240,6 +244,6 @@ mod tests {
         let document: CompleteDocument = parse(text.as_bytes()).unwrap();
         assert_eq!(document.parts.len(), 4);
         assert!(document.parts.iter().all(|part| unquote(&part.etag) == "aa"));
-        assert_eq!(document.parts[2].stated(Algorithm::Crc32), Some("AAAAAA=="));
+        assert_eq!(document.parts[2].client_checksum(Algorithm::Crc32), Some("AAAAAA=="));
     }
 }

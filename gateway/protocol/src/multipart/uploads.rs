@@ -4,8 +4,8 @@
 
 use super::write_checksum;
 use crate::Gateway;
-use crate::list::{Listing, write_owner};
-use crate::request::Request;
+use crate::list::{ListingParameters, write_owner};
+use crate::request::AuthenticatedRequest;
 use crate::response::{S3Result, long_xml};
 use mlgw_common::{BodyId, Timestamp};
 use mlgw_formats::schema::{Bucket, Upload};
@@ -20,16 +20,16 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Those of S3.
-pub fn list_uploads(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+pub fn list_uploads(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let listing = Listing::of(request, "max-uploads")?;
-    let markers = Markers::of(gateway, request)?;
-    let page = UploadPage::read(gateway, &bucket, &listing, &markers)?;
-    show_uploads(gateway, request, &bucket, &listing, &markers, &page)
+    let listing = ListingParameters::parse(request, "max-uploads")?;
+    let markers = UploadMarkers::parse(gateway, request)?;
+    let page = MultipartUploadPage::read(gateway, &bucket, &listing, &markers)?;
+    uploads_response(gateway, request, &bucket, &listing, &markers, &page)
 }
 
 /// Position at which a page of uploads begins.
-pub(crate) struct Markers<'a> {
+pub(crate) struct UploadMarkers<'a> {
     pub(crate) key: Cow<'a, str>,
     /// Ignored without a key marker.
     id: Cow<'a, str>,
@@ -37,12 +37,12 @@ pub(crate) struct Markers<'a> {
     body: Option<BodyId>,
 }
 
-impl<'a> Markers<'a> {
+impl<'a> UploadMarkers<'a> {
     /// Parses the markers of a request.
     ///
     /// # Errors
     /// `InvalidArgument` for an id that was never issued.
-    pub(crate) fn of(gateway: &Gateway, request: &Request<'a>) -> Result<Self, S3Error> {
+    pub(crate) fn parse(gateway: &Gateway, request: &AuthenticatedRequest<'a>) -> Result<Self, S3Error> {
         let key = request.query.get("key-marker")?.unwrap_or_default();
         let id = request.query.get("upload-id-marker")?.filter(|_| !key.is_empty()).unwrap_or_default();
         let invalid = || S3Error::invalid_argument("Invalid uploadId marker", "upload-id-marker", &*id);
@@ -58,27 +58,27 @@ impl<'a> Markers<'a> {
 ///
 /// # Errors
 /// `SlowDown` if there is no memory for the response.
-pub(crate) fn show_uploads(
+pub(crate) fn uploads_response(
     gateway: &Gateway,
-    request: &Request<'_>,
+    request: &AuthenticatedRequest<'_>,
     bucket: &Bucket,
-    listing: &Listing<'_>,
-    markers: &Markers<'_>,
-    page: &UploadPage,
+    listing: &ListingParameters<'_>,
+    markers: &UploadMarkers<'_>,
+    page: &MultipartUploadPage,
 ) -> S3Result {
     let id_of = |body: u64| gateway.upload_ids.id(BodyId(body));
     let mut out = Xml::new("ListMultipartUploadsResult");
-    out.text("Bucket", &bucket.name).text("KeyMarker", &listing.show(&markers.key));
+    out.text("Bucket", &bucket.name).text("KeyMarker", &listing.encode_name(&markers.key));
     out.text("UploadIdMarker", &markers.id);
     if let Some((key, body)) = page.next() {
-        out.text("NextKeyMarker", &listing.show(key));
+        out.text("NextKeyMarker", &listing.encode_name(key));
         out.text("NextUploadIdMarker", &body.map(id_of).unwrap_or_default());
     }
-    out.text("Prefix", &listing.show(&listing.keys.prefix));
-    listing.echo(&mut out);
+    out.text("Prefix", &listing.encode_name(&listing.keys.prefix));
+    listing.write_parameters(&mut out);
     out.value("MaxUploads", listing.keys.max_keys).value("IsTruncated", page.truncated);
     for upload in &page.uploads {
-        out.open("Upload").text("Key", &listing.show(&upload.key));
+        out.open("Upload").text("Key", &listing.encode_name(&upload.key));
         out.text("UploadId", &id_of(upload.body_id));
         write_owner(&mut out, "Initiator", &upload.owner);
         write_owner(&mut out, "Owner", &upload.owner);
@@ -87,14 +87,14 @@ pub(crate) fn show_uploads(
         out.close("Upload");
     }
     for group in &page.groups {
-        out.open("CommonPrefixes").text("Prefix", &listing.show(group)).close("CommonPrefixes");
+        out.open("CommonPrefixes").text("Prefix", &listing.encode_name(group)).close("CommonPrefixes");
     }
     long_xml(request.memory, out.finish("ListMultipartUploadsResult"))
 }
 
 /// Page of uploads, ordered by key and then by creation.
 #[derive(Default)]
-pub(crate) struct UploadPage {
+pub(crate) struct MultipartUploadPage {
     uploads: Vec<Upload>,
     groups: Vec<String>,
     truncated: bool,
@@ -102,12 +102,12 @@ pub(crate) struct UploadPage {
     last: Option<(String, Option<u64>)>,
 }
 
-impl UploadPage {
+impl MultipartUploadPage {
     fn read(
         gateway: &Gateway,
         bucket: &Bucket,
-        listing: &Listing<'_>,
-        markers: &Markers<'_>,
+        listing: &ListingParameters<'_>,
+        markers: &UploadMarkers<'_>,
     ) -> Result<Self, S3Error> {
         let mut page = Self::default();
         let reader = gateway.objects.catalogue.reader();
@@ -119,7 +119,7 @@ impl UploadPage {
                 break;
             }
             let groups = page.groups.len();
-            if !page.take(upload, listing, markers) {
+            if !page.try_add(upload, listing, markers) {
                 break;
             }
             let group = page.groups.get(groups);
@@ -135,12 +135,12 @@ impl UploadPage {
     /// Returns the page of these uploads, which are ordered and all begin with the listing's prefix.
     pub(crate) fn of(
         uploads: impl Iterator<Item = Upload>,
-        listing: &Listing<'_>,
-        markers: &Markers<'_>,
+        listing: &ListingParameters<'_>,
+        markers: &UploadMarkers<'_>,
     ) -> Self {
         let mut page = Self::default();
         for upload in uploads {
-            if !page.take(upload, listing, markers) {
+            if !page.try_add(upload, listing, markers) {
                 break;
             }
         }
@@ -149,10 +149,15 @@ impl UploadPage {
 
     /// Adds the next upload, unless it is on an earlier page or its common prefix is on this one. Returns
     /// false if the page is full.
-    fn take(&mut self, upload: Upload, listing: &Listing<'_>, markers: &Markers<'_>) -> bool {
+    fn try_add(
+        &mut self,
+        upload: Upload,
+        listing: &ListingParameters<'_>,
+        markers: &UploadMarkers<'_>,
+    ) -> bool {
         let group = listing.keys.common_prefix(&upload.key).map(str::to_owned);
         let is_here = group.is_some() && self.groups.last() == group.as_ref();
-        if is_here || is_seen(&upload, group.as_deref(), markers) {
+        if is_here || is_on_earlier_page(&upload, group.as_deref(), markers) {
             return true;
         }
         if self.uploads.len() + self.groups.len() >= listing.keys.max_keys {
@@ -179,7 +184,7 @@ impl UploadPage {
 }
 
 /// True if an upload was on an earlier page, which ended at the markers.
-fn is_seen(upload: &Upload, group: Option<&str>, markers: &Markers<'_>) -> bool {
+fn is_on_earlier_page(upload: &Upload, group: Option<&str>, markers: &UploadMarkers<'_>) -> bool {
     if markers.key.is_empty() {
         return false;
     }

@@ -25,18 +25,18 @@ const BOUNDED_ELSEWHERE: &[&str] = &["mlgw::metrics::slow_log"];
 
 /// Decides which lines are written. Clones share the counts.
 #[derive(Clone, Debug)]
-pub(super) struct Flood(Arc<State>);
+pub(super) struct Flood(Arc<FloodState>);
 
 #[derive(Debug)]
-struct State {
+struct FloodState {
     started: Instant,
     /// An entry for each location of the program that has written a line.
-    kinds: Mutex<HashMap<Identifier, Kind>>,
+    kinds: Mutex<HashMap<Identifier, LineKind>>,
 }
 
 /// State of a kind of line.
 #[derive(Debug)]
-struct Kind {
+struct LineKind {
     metadata: &'static Metadata<'static>,
     allowance: Allowance,
     left_out: u64,
@@ -62,7 +62,7 @@ impl Allowance {
 
 impl Flood {
     pub(super) fn new() -> Self {
-        Self(Arc::new(State { started: Instant::now(), kinds: Mutex::default() }))
+        Self(Arc::new(FloodState { started: Instant::now(), kinds: Mutex::default() }))
     }
 
     fn admit(&self, metadata: &'static Metadata<'static>) -> bool {
@@ -71,7 +71,7 @@ impl Flood {
         }
         let now_ms = u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX / 2);
         let mut kinds = self.0.kinds.lock();
-        let kind = kinds.entry(metadata.callsite()).or_insert_with(|| Kind {
+        let kind = kinds.entry(metadata.callsite()).or_insert_with(|| LineKind {
             metadata,
             allowance: Allowance::default(),
             left_out: 0,

@@ -17,7 +17,7 @@ use mlgw_formats::checksum::Algorithm;
 use percent_encoding::percent_decode_str;
 
 /// Parameters of the signature itself, as SDKs write them.
-const OF_SIGNATURES: &[&str] = &[
+const SIGNATURE_PARAMETERS: &[&str] = &[
     "X-Amz-Algorithm",
     "X-Amz-Content-Sha256",
     "X-Amz-Credential",
@@ -30,18 +30,18 @@ const OF_SIGNATURES: &[&str] = &[
 /// True if a parameter represents a header.
 fn is_header(name: &str) -> bool {
     // Exact matches are the common case, so they are tested first.
-    !OF_SIGNATURES.contains(&name)
+    !SIGNATURE_PARAMETERS.contains(&name)
         && begins_with(name, "x-amz-")
-        && !OF_SIGNATURES.iter().any(|own| name.eq_ignore_ascii_case(own))
+        && !SIGNATURE_PARAMETERS.iter().any(|own| name.eq_ignore_ascii_case(own))
         && !is_checksum(name)
 }
 
 /// Returns the checksum of a non-empty body in a parameter, as a header.
-fn stated(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
+fn checksum_header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
     let algorithm = Algorithm::from_header(name)?;
     let text: Vec<u8> = percent_decode_str(value).collect();
     let sum = BASE64_STANDARD.decode(&text).ok().filter(|sum| sum.len() == algorithm.value_bytes())?;
-    if sum == algorithm.of(b"") {
+    if sum == algorithm.digest(b"") {
         return None;
     }
     Some((HeaderName::from_static(algorithm.header()), HeaderValue::from_bytes(&text).ok()?))
@@ -76,7 +76,7 @@ pub fn hoist(headers: &mut HeaderMap, query: &Query<'_>) -> Result<bool, S3Error
     let mut found = Vec::new();
     for (name, value) in query.iter() {
         if !is_header(name) {
-            found.extend(stated(name, value).filter(|_| !has_checksum(headers)));
+            found.extend(checksum_header(name, value).filter(|_| !has_checksum(headers)));
             continue;
         }
         let value: Vec<u8> = percent_decode_str(&value.replace('+', " ")).collect();
@@ -146,7 +146,7 @@ mod tests {
     fn checksums_of_empty_bodies_and_invalid_checksums_are_ignored() {
         for algorithm in mlgw_formats::checksum::Algorithm::ALL {
             use base64::Engine as _;
-            let empty = base64::prelude::BASE64_STANDARD.encode(algorithm.of(b""));
+            let empty = base64::prelude::BASE64_STANDARD.encode(algorithm.digest(b""));
             let empty = empty.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
             let query = format!("X-Amz-Signature=ab&{}={empty}", algorithm.header());
             assert_eq!(hoist(&mut HeaderMap::new(), &Query::parse(&query)), Ok(false), "{query}");

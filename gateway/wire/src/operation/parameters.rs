@@ -6,17 +6,17 @@
 //! names are ignored, as at AWS, but names of sub-resources are refused there too.
 
 use super::table::{self, SUBRESOURCES};
-use super::{Level, Operation, Support};
+use super::{Operation, ResourceLevel, Support};
 use crate::error::{Code, S3Error};
 use crate::query::Query;
 use http::Method;
 
 /// Parameters of SigV2's query signatures. Other requests may carry them without effect.
-const OF_SIGV2: &[&str] = &["AWSAccessKeyId", "Expires", "Signature"];
+const SIGV2_PARAMETERS: &[&str] = &["AWSAccessKeyId", "Expires", "Signature"];
 
 /// Headers that select another operation than the plain one. In a query they are effective only in a
 /// presigned URL, where they have been moved to the headers before this check.
-const CHOOSE_OPERATION: &[&str] = &["x-amz-copy-source", "x-amz-rename-source", "x-amz-write-offset-bytes"];
+const OPERATION_HEADERS: &[&str] = &["x-amz-copy-source", "x-amz-rename-source", "x-amz-write-offset-bytes"];
 
 /// Checks the query of a request with `method` at `level` for `operation`.
 ///
@@ -25,7 +25,7 @@ const CHOOSE_OPERATION: &[&str] = &["x-amz-copy-source", "x-amz-rename-source", 
 /// `InvalidArgument` for any other parameter that the operation does not accept, that is repeated or missing.
 pub fn check_query(
     method: &Method,
-    level: Level,
+    level: ResourceLevel,
     operation: Operation,
     query: &Query<'_>,
 ) -> Result<(), S3Error> {
@@ -40,20 +40,20 @@ pub fn check_query(
     let presigned = query.has("X-Amz-Signature") || query.has("Signature");
     for (at, (name, value)) in query.iter().enumerate() {
         // Parameters that may be in any query need no further check on a read: they select no operation.
-        if reads && passes(name) {
+        if reads && is_allowed_anywhere(name) {
             continue;
         }
         if is_own(method, level, operation, name) {
             if !reads && query.iter().take(at).any(|(earlier, _)| earlier == name) {
                 return Err(S3Error::invalid_argument(format!("{name} is given twice."), name, value));
             }
-        } else if passes(name) {
-            if !reads && !presigned && chooses_operation(name) {
+        } else if is_allowed_anywhere(name) {
+            if !reads && !presigned && is_operation_header(name) {
                 let why = format!("{name} is a header; in the query only a presigned URL may carry it.");
                 return Err(S3Error::invalid_argument(why, name, value));
             }
         } else if SUBRESOURCES.binary_search(&name).is_ok() {
-            return Err(misplaced(method, level, operation, name));
+            return Err(misplaced_sub_resource(method, level, operation, name));
         } else if !reads || name == "annotationName" {
             return Err(not_accepted(name, value));
         }
@@ -62,19 +62,24 @@ pub fn check_query(
 }
 
 /// True if a parameter has a meaning for the operation.
-fn is_own(method: &Method, level: Level, operation: Operation, name: &str) -> bool {
-    chosen_by(method, level, operation).any(|own| own == name) || also(operation).contains(&name)
+fn is_own(method: &Method, level: ResourceLevel, operation: Operation, name: &str) -> bool {
+    selecting_parameters(method, level, operation).any(|own| own == name)
+        || further_parameters(operation).contains(&name)
 }
 
 /// Returns the parameters that select an operation.
-fn chosen_by(method: &Method, level: Level, operation: Operation) -> impl Iterator<Item = &'static str> {
-    let rows = table::of(method.as_str(), level).map_or(&[][..], |table| table.rows);
+fn selecting_parameters(
+    method: &Method,
+    level: ResourceLevel,
+    operation: Operation,
+) -> impl Iterator<Item = &'static str> {
+    let rows = table::table_for(method.as_str(), level).map_or(&[][..], |table| table.rows);
     rows.iter().filter(move |row| row.1 == operation).filter_map(|row| row.0.parameter())
 }
 
 /// Returns further parameters of an operation that changes data. Reads need no list: they ignore unknown
 /// parameters.
-const fn also(operation: Operation) -> &'static [&'static str] {
+const fn further_parameters(operation: Operation) -> &'static [&'static str] {
     use Operation as O;
     match operation {
         O::UploadPart | O::UploadPartCopy => &["partNumber"],
@@ -85,20 +90,25 @@ const fn also(operation: Operation) -> &'static [&'static str] {
 
 /// True if a parameter may be in any query: headers of presigned URLs, signatures, names that SDKs add
 /// (`x-id`), and overrides of response headers.
-fn passes(name: &str) -> bool {
+fn is_allowed_anywhere(name: &str) -> bool {
     let begins = |with: &str| name.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
-    begins("x-") || name.starts_with("response-") || OF_SIGV2.contains(&name)
+    begins("x-") || name.starts_with("response-") || SIGV2_PARAMETERS.contains(&name)
 }
 
-fn chooses_operation(name: &str) -> bool {
-    CHOOSE_OPERATION
+fn is_operation_header(name: &str) -> bool {
+    OPERATION_HEADERS
         .iter()
         .any(|header| name.get(..header.len()).is_some_and(|n| n.eq_ignore_ascii_case(header)))
 }
 
 /// Returns the error for a sub-resource that is not the operation's own.
-fn misplaced(method: &Method, level: Level, operation: Operation, name: &str) -> S3Error {
-    match chosen_by(method, level, operation).next() {
+fn misplaced_sub_resource(
+    method: &Method,
+    level: ResourceLevel,
+    operation: Operation,
+    name: &str,
+) -> S3Error {
+    match selecting_parameters(method, level, operation).next() {
         Some(other) => {
             let why = format!("Conflicting query string parameters: {other}, {name}");
             S3Error::invalid_argument(why, "ResourceType", name)

@@ -1,23 +1,23 @@
 //! Tables that select a request's operation: one for each method at each level, first match wins.
 
-use super::{Level, Operation};
-use Level::{Bucket, Object, Service};
+use super::{Operation, ResourceLevel};
 use Operation as O;
-use When::{Header, Query, QueryAndCopySource, QueryIs};
+use ResourceLevel::{Bucket, Object, Service};
+use RowCondition::{Header, Query, QueryAndCopySource, QueryIs};
 
 /// The operations of one method at one level.
-pub(super) struct Table {
+pub(super) struct OperationTable {
     pub(super) method: &'static str,
-    pub(super) level: Level,
+    pub(super) level: ResourceLevel,
     /// The operation of a request that no row matches.
     pub(super) plain: Operation,
     /// Sub-resources and headers that select an operation, in order.
-    pub(super) rows: &'static [(When, Operation)],
+    pub(super) rows: &'static [(RowCondition, Operation)],
 }
 
 /// The condition of a row.
 #[derive(Clone, Copy)]
-pub(super) enum When {
+pub(super) enum RowCondition {
     /// The query has this name (with any value, or none).
     Query(&'static str),
     /// The query has this name with this value.
@@ -28,7 +28,7 @@ pub(super) enum When {
     Header(&'static str),
 }
 
-impl When {
+impl RowCondition {
     /// Returns the query parameter of the row's condition.
     pub(super) const fn parameter(self) -> Option<&'static str> {
         match self {
@@ -39,7 +39,7 @@ impl When {
 }
 
 /// Returns the table for requests with `method` at `level`, or `None` if S3 has no such request.
-pub(super) fn of(method: &str, level: Level) -> Option<&'static Table> {
+pub(super) fn table_for(method: &str, level: ResourceLevel) -> Option<&'static OperationTable> {
     TABLES.iter().find(|table| table.level == level && table.method == method)
 }
 
@@ -93,8 +93,8 @@ pub(super) const SUBRESOURCES: &[&str] = &[
 
 /// All tables. Those of objects come first, GET first among them, because most requests use them.
 #[rustfmt::skip]
-pub(super) const TABLES: &[Table] = &[
-    Table { method: "GET", level: Object, plain: O::GetObject, rows: &[
+pub(super) const TABLES: &[OperationTable] = &[
+    OperationTable { method: "GET", level: Object, plain: O::GetObject, rows: &[
         (Query("attributes"), O::GetObjectAttributes),
         (Query("tagging"), O::GetObjectTagging),
         (Query("acl"), O::GetObjectAcl),
@@ -104,8 +104,8 @@ pub(super) const TABLES: &[Table] = &[
         (Query("uploadId"), O::ListParts),
         (Query("annotation"), O::GetObjectAnnotation),
     ] },
-    Table { method: "HEAD", level: Object, plain: O::HeadObject, rows: &[] },
-    Table { method: "PUT", level: Object, plain: O::PutObject, rows: &[
+    OperationTable { method: "HEAD", level: Object, plain: O::HeadObject, rows: &[] },
+    OperationTable { method: "PUT", level: Object, plain: O::PutObject, rows: &[
         (QueryAndCopySource("uploadId"), O::UploadPartCopy),
         (Query("uploadId"), O::UploadPart),
         (Query("tagging"), O::PutObjectTagging),
@@ -119,18 +119,18 @@ pub(super) const TABLES: &[Table] = &[
         (Header("x-amz-write-offset-bytes"), O::AppendObject),
         (Header("x-amz-copy-source"), O::CopyObject),
     ] },
-    Table { method: "POST", level: Object, plain: O::Unknown, rows: &[
+    OperationTable { method: "POST", level: Object, plain: O::Unknown, rows: &[
         (Query("uploads"), O::CreateMultipartUpload),
         (Query("uploadId"), O::CompleteMultipartUpload),
         (Query("restore"), O::RestoreObject),
         (Query("select"), O::SelectObjectContent),
     ] },
-    Table { method: "DELETE", level: Object, plain: O::DeleteObject, rows: &[
+    OperationTable { method: "DELETE", level: Object, plain: O::DeleteObject, rows: &[
         (Query("uploadId"), O::AbortMultipartUpload),
         (Query("tagging"), O::DeleteObjectTagging),
         (Query("annotation"), O::DeleteObjectAnnotation),
     ] },
-    Table { method: "GET", level: Bucket, plain: O::ListObjects, rows: &[
+    OperationTable { method: "GET", level: Bucket, plain: O::ListObjects, rows: &[
         (Query("location"), O::GetBucketLocation),
         (Query("uploads"), O::ListMultipartUploads),
         (Query("versions"), O::ListObjectVersions),
@@ -161,8 +161,8 @@ pub(super) const TABLES: &[Table] = &[
         (QueryIs("list-type", "2"), O::ListObjectsV2),
         (Query("abac"), O::GetBucketAbac),
     ] },
-    Table { method: "HEAD", level: Bucket, plain: O::HeadBucket, rows: &[] },
-    Table { method: "PUT", level: Bucket, plain: O::CreateBucket, rows: &[
+    OperationTable { method: "HEAD", level: Bucket, plain: O::HeadBucket, rows: &[] },
+    OperationTable { method: "PUT", level: Bucket, plain: O::CreateBucket, rows: &[
         (Query("acl"), O::PutBucketAcl),
         (Query("versioning"), O::PutBucketVersioning),
         (Query("policy"), O::PutBucketPolicy),
@@ -188,13 +188,13 @@ pub(super) const TABLES: &[Table] = &[
         (Query("abac"), O::PutBucketAbac),
         (Query("metadataAnnotationTable"), O::BucketMetadataConfiguration),
     ] },
-    Table { method: "POST", level: Bucket, plain: O::PostObject, rows: &[
+    OperationTable { method: "POST", level: Bucket, plain: O::PostObject, rows: &[
         (Query("delete"), O::DeleteObjects),
         (Query("metadataConfiguration"), O::BucketMetadataConfiguration),
         (Query("metadataTable"), O::BucketMetadataConfiguration),
         (Header("x-amz-request-route"), O::WriteGetObjectResponse),
     ] },
-    Table { method: "DELETE", level: Bucket, plain: O::DeleteBucket, rows: &[
+    OperationTable { method: "DELETE", level: Bucket, plain: O::DeleteBucket, rows: &[
         (Query("policy"), O::DeleteBucketPolicy),
         (Query("cors"), O::DeleteBucketCors),
         (Query("lifecycle"), O::DeleteBucketLifecycle),
@@ -211,5 +211,5 @@ pub(super) const TABLES: &[Table] = &[
         (Query("metadataConfiguration"), O::BucketMetadataConfiguration),
         (Query("metadataTable"), O::BucketMetadataConfiguration),
     ] },
-    Table { method: "GET", level: Service, plain: O::ListBuckets, rows: &[] },
+    OperationTable { method: "GET", level: Service, plain: O::ListBuckets, rows: &[] },
 ];

@@ -3,14 +3,16 @@
 //! Some rules can be decided from the facts about a key alone. The others stay open, and the answer lists
 //! the missing properties.
 
-use mlgw_api::{Examined, KeyExamined, RuleExamined, RuleMatched, RuleOpen};
-use mlgw_policies::language::{EffectiveRule, Judged, Judgement, KeyFacts, KnownOfKey, Program, Target};
+use mlgw_api::{KeyTestResult, PolicyTestResult, RuleTestResult, TestedRuleMatch, UndecidedRuleMatch};
+use mlgw_policies::language::{
+    EffectiveRule, Judgement, KeyFacts, OfflineObject, Program, RuleJudgement, Target,
+};
 use std::collections::BTreeSet;
 
 /// Returns the answer before any key is tried.
 #[must_use]
-pub fn begin(program: &Program) -> Examined {
-    let rule = |rule: &EffectiveRule| RuleExamined {
+pub fn empty_answer(program: &Program) -> PolicyTestResult {
+    let rule = |rule: &EffectiveRule| RuleTestResult {
         rule: rule.rule.id.to_string(),
         from: rule.source.to_string(),
         matched: 0,
@@ -18,11 +20,11 @@ pub fn begin(program: &Program) -> Examined {
         of: 0,
         not_judged: BTreeSet::new(),
     };
-    Examined { tried: 0, keys: Vec::new(), rules: program.rules().iter().map(rule).collect() }
+    PolicyTestResult { tried: 0, keys: Vec::new(), rules: program.rules().iter().map(rule).collect() }
 }
 
 /// Evaluates a key. The answer has details of the first `limit` keys.
-pub fn try_key(examined: &mut Examined, program: &Program, known: KnownOfKey<'_>, limit: usize) {
+pub fn try_key(examined: &mut PolicyTestResult, program: &Program, known: OfflineObject<'_>, limit: usize) {
     let facts = KeyFacts::new(program, known);
     let judged = program.judge(&facts);
     examined.tried += 1;
@@ -35,15 +37,20 @@ pub fn try_key(examined: &mut Examined, program: &Program, known: KnownOfKey<'_>
         }
     }
     if examined.keys.len() < limit {
-        examined.keys.push(tell_key(known, &facts, &judged));
+        examined.keys.push(examine_key(known, &facts, &judged));
     }
 }
 
-fn tell_key(known: KnownOfKey<'_>, facts: &KeyFacts<'_>, judged: &[Judged<'_>]) -> KeyExamined {
-    let are = |judgement| judged.iter().filter(move |one: &&Judged<'_>| one.judgement == judgement);
-    let matched = |one: &Judged<'_>| RuleMatched { rule: id(one), actions: actions(one.rule) };
-    let open = |one: &Judged<'_>| RuleOpen { rule: id(one), not_judged: words(one).collect() };
-    KeyExamined {
+fn examine_key(
+    known: OfflineObject<'_>,
+    facts: &KeyFacts<'_>,
+    judged: &[RuleJudgement<'_>],
+) -> KeyTestResult {
+    let are = |judgement| judged.iter().filter(move |one: &&RuleJudgement<'_>| one.judgement == judgement);
+    let matched = |one: &RuleJudgement<'_>| TestedRuleMatch { rule: id(one), actions: actions(one.rule) };
+    let open =
+        |one: &RuleJudgement<'_>| UndecidedRuleMatch { rule: id(one), not_judged: words(one).collect() };
+    KeyTestResult {
         key: known.key.to_owned(),
         bucket: known.bucket.map(str::to_owned),
         size: known.size,
@@ -53,12 +60,12 @@ fn tell_key(known: KnownOfKey<'_>, facts: &KeyFacts<'_>, judged: &[Judged<'_>]) 
     }
 }
 
-fn id(one: &Judged<'_>) -> String {
+fn id(one: &RuleJudgement<'_>) -> String {
     one.rule.rule.id.to_string()
 }
 
 /// Properties that could not be evaluated.
-fn words<'j>(one: &'j Judged<'_>) -> impl Iterator<Item = String> + 'j {
+fn words<'j>(one: &'j RuleJudgement<'_>) -> impl Iterator<Item = String> + 'j {
     one.unknown.iter().map(|condition| condition.word())
 }
 
@@ -79,11 +86,11 @@ fn actions(rule: &EffectiveRule) -> Vec<String> {
 /// Parses a line of a list of keys. A line such as `s3://bucket/key` has the bucket, too; an empty line has
 /// no key.
 #[must_use]
-pub fn key_of_line(line: &str) -> Option<KnownOfKey<'_>> {
+pub fn key_of_line(line: &str) -> Option<OfflineObject<'_>> {
     let key = line.trim_end_matches('\r');
     let (bucket, key) = match key.strip_prefix("s3://").and_then(|rest| rest.split_once('/')) {
         Some((bucket, key)) => (Some(bucket), key),
         None => (None, key),
     };
-    (!key.is_empty()).then(|| KnownOfKey { key, bucket, ..KnownOfKey::default() })
+    (!key.is_empty()).then(|| OfflineObject { key, bucket, ..OfflineObject::default() })
 }

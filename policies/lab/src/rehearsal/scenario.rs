@@ -3,8 +3,8 @@
 
 use super::{RehearsalError, unreadable};
 use mlgw_policies::Access;
-use mlgw_policies::rehearse::telling::{Told, told};
-use mlgw_policies::rehearse::workload::{Profile, Settings, whole_bytes, workload};
+use mlgw_policies::rehearse::caller_plans::{CallerPlan, build_caller_plans};
+use mlgw_policies::rehearse::workload::{Profile, WorkloadSettings, whole_bytes, workload};
 use mlgw_policies::trace::TraceReader;
 use std::fs::File;
 use std::io::Read as _;
@@ -21,7 +21,7 @@ pub enum Scenario {
         files: Vec<PathBuf>,
     },
     /// Generated workload of a profile.
-    Profile(Profile, Settings),
+    Profile(Profile, WorkloadSettings),
 }
 
 impl Scenario {
@@ -61,10 +61,11 @@ impl Scenario {
     ///
     /// # Errors
     /// If the workload cannot be generated, or a caller reads more than a plan may contain.
-    pub fn told(&self) -> Result<Vec<Told>, RehearsalError> {
+    pub fn plans(&self) -> Result<Vec<CallerPlan>, RehearsalError> {
         let Self::Profile(profile, settings) = self else { return Ok(Vec::new()) };
-        let made = workload(*profile, settings).map_err(|e| RehearsalError::Asked(e.to_string()))?;
-        told(&made.scene, made.requests).map_err(|error| RehearsalError::Asked(format!("plans: {error}")))
+        let made = workload(*profile, settings).map_err(|e| RehearsalError::InvalidRequest(e.to_string()))?;
+        build_caller_plans(&made.scene, made.requests)
+            .map_err(|error| RehearsalError::InvalidRequest(format!("plans: {error}")))
     }
 
     /// Calls `take` for every access in order, with its epoch, from 0. Returns the base of relative cache
@@ -73,14 +74,17 @@ impl Scenario {
     /// # Errors
     /// If the trace cannot be read or the workload cannot be generated. An error of `take` ends the replay
     /// and is returned.
-    pub fn each(
+    pub fn for_each_access(
         &self,
         mut take: impl FnMut(&Access<'_>, u32) -> Result<(), RehearsalError>,
     ) -> Result<Option<u64>, RehearsalError> {
         match self {
-            Self::Trace { files, .. } => each_of_trace(files, |access| take(access, 0)).map(|()| None),
+            Self::Trace { files, .. } => {
+                for_each_trace_access(files, |access| take(access, 0)).map(|()| None)
+            }
             Self::Profile(profile, settings) => {
-                let made = workload(*profile, settings).map_err(|e| RehearsalError::Asked(e.to_string()))?;
+                let made = workload(*profile, settings)
+                    .map_err(|e| RehearsalError::InvalidRequest(e.to_string()))?;
                 for request in made.requests {
                     take(&made.scene.access(&request), request.epoch)?;
                 }
@@ -98,13 +102,13 @@ const PIECE_BYTES: usize = 1 << 20;
 ///
 /// # Errors
 /// If a file is not a trace or is damaged, or if there are no accesses. Errors of `take` are returned.
-pub fn each_of_trace(
+pub fn for_each_trace_access(
     files: &[PathBuf],
     mut take: impl FnMut(&Access<'_>) -> Result<(), RehearsalError>,
 ) -> Result<(), RehearsalError> {
     let mut accesses = 0;
     for path in files {
-        accesses += each_of_file(path, &mut take)?;
+        accesses += for_each_file_access(path, &mut take)?;
     }
     match (accesses, files) {
         (0, [path]) => Err(RehearsalError::Trace(format!("{}: the trace has no accesses", path.display()))),
@@ -115,7 +119,7 @@ pub fn each_of_trace(
 
 /// Calls `take` for every access of one file. Returns the number of accesses, which is 0 for a file that is
 /// empty because of a power loss.
-fn each_of_file(
+fn for_each_file_access(
     path: &Path,
     take: &mut impl FnMut(&Access<'_>) -> Result<(), RehearsalError>,
 ) -> Result<u64, RehearsalError> {

@@ -7,12 +7,12 @@
 use super::RehearsalError;
 use super::scenario::Scenario;
 use super::sizes::CacheSize;
-use mlgw_api::{OrderWord, Simulated};
-use mlgw_policies::Fingerprint;
+use mlgw_api::{EpochOrderName, SimulationRow};
+use mlgw_policies::DecisionFingerprint;
 use mlgw_policies::language::Program;
-use mlgw_policies::rehearse::race::{Batch, Course, Objects, Racer, Runner, Score};
-use mlgw_policies::rehearse::telling::Told;
-use mlgw_policies::rehearse::workload::Order;
+use mlgw_policies::rehearse::caller_plans::CallerPlan;
+use mlgw_policies::rehearse::race::{AccessBatch, BlockTrace, EngineReplay, ObjectNumbers, Racer, Score};
+use mlgw_policies::rehearse::workload::DatasetOrder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -42,23 +42,23 @@ pub struct Simulation {
 
 /// Progress of a simulation.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
+pub struct SimulationProgress {
     /// Current cache size as a fraction of the workload; `None` while the input is scanned, and at the end,
     /// when all accesses of the last cache are processed and the other thread is still running.
     pub share: Option<f64>,
     /// Number of processed accesses.
     pub done: u64,
     /// Total number of accesses; 0 until it is known.
-    pub of: u64,
+    pub total: u64,
 }
 
 /// Returns the order for a word of the admin API.
 #[must_use]
-pub const fn parse_order(word: OrderWord) -> Order {
+pub const fn parse_order(word: EpochOrderName) -> DatasetOrder {
     match word {
-        OrderWord::Sequential => Order::Sequential,
-        OrderWord::Shuffled => Order::Shuffled,
-        OrderWord::ShardShuffled => Order::ShardShuffled,
+        EpochOrderName::Sequential => DatasetOrder::Sequential,
+        EpochOrderName::Shuffled => DatasetOrder::Shuffled,
+        EpochOrderName::ShardShuffled => DatasetOrder::ShardShuffled,
     }
 }
 
@@ -68,7 +68,7 @@ pub const fn parse_order(word: OrderWord) -> Order {
 /// The list of valid names.
 pub fn racer(name: &str) -> Result<Racer, String> {
     let names = || Racer::ALL.map(Racer::name).join(", ");
-    Racer::of(name).ok_or_else(|| format!("there are {}", names()))
+    Racer::from_name(name).ok_or_else(|| format!("there are {}", names()))
 }
 
 /// The policies of `asked` in canonical order, or all policies if it is empty.
@@ -78,25 +78,25 @@ pub fn racers(asked: &[Racer]) -> Vec<Racer> {
 }
 
 /// Interval between checks of `watch` while only the other thread is running.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const WATCH_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Receives the progress of a simulation, and stops it by returning an error.
-type Watch<'a> = &'a dyn Fn(Step) -> Result<(), RehearsalError>;
+type ProgressWatch<'a> = &'a dyn Fn(SimulationProgress) -> Result<(), RehearsalError>;
 
 /// Result of a policy with one cache size.
-struct Run {
+struct SimulatedRun {
     score: Score,
     /// Fingerprint of the decisions of the mlgw engine.
-    decided: Option<Fingerprint>,
+    decided: Option<DecisionFingerprint>,
 }
 
 /// Input of the replay, as scanned before the first cache is simulated.
-struct Known {
-    course: Course,
+struct ReplayInput {
+    course: BlockTrace,
     accesses: u64,
     /// Base of relative cache sizes, in bytes.
     whole_bytes: u64,
-    told: Vec<Told>,
+    plans: Vec<CallerPlan>,
 }
 
 impl Simulation {
@@ -105,9 +105,9 @@ impl Simulation {
     ///
     /// # Errors
     /// See [`RehearsalError`]; errors of `watch` are returned.
-    pub fn run(&self, watch: Watch<'_>) -> Result<Vec<Simulated>, RehearsalError> {
-        let known = self.look(watch)?;
-        let caches: Vec<_> = self.caches.iter().map(|cache| cache.of(known.whole_bytes)).collect();
+    pub fn run(&self, watch: ProgressWatch<'_>) -> Result<Vec<SimulationRow>, RehearsalError> {
+        let known = self.scan_input(watch)?;
+        let caches: Vec<_> = self.caches.iter().map(|cache| cache.resolve(known.whole_bytes)).collect();
         let races = self.race(&known, &caches, watch)?;
         let rows = caches
             .iter()
@@ -116,9 +116,9 @@ impl Simulation {
         Ok(rows.collect())
     }
 
-    fn row(&self, racer: Racer, share: f64, run: &Run) -> Simulated {
+    fn row(&self, racer: Racer, share: f64, run: &SimulatedRun) -> SimulationRow {
         let decided = run.decided.filter(|_| self.scenario.is_trace());
-        Simulated {
+        SimulationRow {
             profile: self.scenario.name(),
             seed: self.scenario.seed(),
             cache_fraction: share,
@@ -131,7 +131,7 @@ impl Simulation {
         }
     }
 
-    fn counts(&self, epoch: u32) -> bool {
+    fn is_counted(&self, epoch: u32) -> bool {
         epoch + 1 >= self.from_epoch
     }
 
@@ -139,12 +139,12 @@ impl Simulation {
     /// relative cache sizes if the scenario has it.
     fn each_batch(
         &self,
-        mut take: impl FnMut(&Batch, u64) -> Result<(), RehearsalError>,
+        mut take: impl FnMut(&AccessBatch, u64) -> Result<(), RehearsalError>,
     ) -> Result<Option<u64>, RehearsalError> {
-        let (mut batch, mut done) = (Batch::default(), 0);
-        let whole_bytes = self.scenario.each(|access, epoch| {
+        let (mut batch, mut done) = (AccessBatch::default(), 0);
+        let whole_bytes = self.scenario.for_each_access(|access, epoch| {
             done += 1;
-            if batch.push(access, self.counts(epoch)) {
+            if batch.push(access, self.is_counted(epoch)) {
                 take(&batch, done)?;
                 batch.clear();
             }
@@ -156,58 +156,61 @@ impl Simulation {
         Ok(whole_bytes)
     }
 
-    fn look(&self, watch: Watch<'_>) -> Result<Known, RehearsalError> {
-        let (mut course, mut objects, mut accesses) = (Course::new(self.block_bytes), Objects::default(), 0);
+    fn scan_input(&self, watch: ProgressWatch<'_>) -> Result<ReplayInput, RehearsalError> {
+        let (mut course, mut objects, mut accesses) =
+            (BlockTrace::new(self.block_bytes), ObjectNumbers::default(), 0);
         let whole_bytes = self.each_batch(|batch, done| {
-            self.fits(done)?;
+            self.check_blocks(done)?;
             let numbers = objects.numbers(batch);
-            course.bring_near(&numbers);
+            course.prefetch_memory(&numbers);
             for ((access, counts), number) in batch.iter().zip(numbers) {
                 // The check precedes the addition, because the blocks of one object may exceed the range of
                 // block numbers.
-                self.fits(access.size.div_ceil(u64::from(self.block_bytes)))?;
+                self.check_blocks(access.size.div_ceil(u64::from(self.block_bytes)))?;
                 course.add(number, &access, counts);
-                self.fits(course.events().max(course.blocks()) as u64)?;
+                self.check_blocks(course.events().max(course.blocks()) as u64)?;
             }
             accesses = done;
-            watch(Step { share: None, done, of: 0 })
+            watch(SimulationProgress { share: None, done, total: 0 })
         })?;
         let whole_bytes = whole_bytes.unwrap_or_else(|| course.bytes());
-        let told = if self.plans { self.scenario.told()? } else { Vec::new() };
-        Ok(Known { course, accesses, whole_bytes, told })
+        let plans = if self.plans { self.scenario.plans()? } else { Vec::new() };
+        Ok(ReplayInput { course, accesses, whole_bytes, plans })
     }
 
-    fn fits(&self, blocks: u64) -> Result<(), RehearsalError> {
+    fn check_blocks(&self, blocks: u64) -> Result<(), RehearsalError> {
         if blocks <= self.blocks_max as u64 {
             return Ok(());
         }
         let (most, bytes) = (self.blocks_max, self.block_bytes);
-        Err(RehearsalError::Asked(format!(
+        Err(RehearsalError::InvalidRequest(format!(
             "more than {most} blocks of {bytes} bytes are asked for: rehearse on less, or with larger blocks"
         )))
     }
 
     /// Runs the mlgw engine on all accesses.
-    fn ours(
+    fn run_engine(
         &self,
-        known: &Known,
+        known: &ReplayInput,
         (capacity_bytes, share): (u64, f64),
-        watch: Watch<'_>,
-    ) -> Result<Run, RehearsalError> {
+        watch: ProgressWatch<'_>,
+    ) -> Result<SimulatedRun, RehearsalError> {
         let blocks = known.course.blocks();
         let mut runner = match &self.program {
             Some(program) => {
-                Runner::with_rules(capacity_bytes, self.block_bytes, blocks, Arc::clone(program))
+                EngineReplay::with_rules(capacity_bytes, self.block_bytes, blocks, Arc::clone(program))
             }
-            None => Runner::new(capacity_bytes, self.block_bytes, blocks),
+            None => EngineReplay::new(capacity_bytes, self.block_bytes, blocks),
         };
-        runner.tell(&known.told).map_err(|error| RehearsalError::Asked(format!("plans: {error}")))?;
+        runner
+            .put_plans(&known.plans)
+            .map_err(|error| RehearsalError::InvalidRequest(format!("plans: {error}")))?;
         let of = known.accesses;
         self.each_batch(|batch, done| {
-            runner.take_all(batch);
-            watch(Step { share: Some(share), done, of })
+            runner.process_batch(batch);
+            watch(SimulationProgress { share: Some(share), done, total: of })
         })?;
-        Ok(Run { score: runner.score(), decided: Some(runner.fingerprint()) })
+        Ok(SimulatedRun { score: runner.score(), decided: Some(runner.fingerprint()) })
     }
 
     /// Runs each policy with each cache size; the result is in the order of both. Each run of the mlgw
@@ -215,17 +218,17 @@ impl Simulation {
     /// about as long as half of the engine's runs.
     fn race(
         &self,
-        known: &Known,
+        known: &ReplayInput,
         caches: &[(u64, f64)],
-        watch: Watch<'_>,
-    ) -> Result<Vec<Vec<(Racer, Run)>>, RehearsalError> {
+        watch: ProgressWatch<'_>,
+    ) -> Result<Vec<Vec<(Racer, SimulatedRun)>>, RehearsalError> {
         // The first run belongs to this thread, which calls `watch`.
         let (begun, is_over) = (AtomicUsize::new(1), AtomicBool::new(false));
         let asked = if self.racers.contains(&Racer::Mlgw) { caches } else { &[] };
-        let ours = |first: usize, watch: Watch<'_>| {
+        let ours = |first: usize, watch: ProgressWatch<'_>| {
             let (mut at, mut runs) = (first, Vec::new());
             while let Some(cache) = asked.get(at) {
-                runs.push((at, self.ours(known, *cache, watch)?));
+                runs.push((at, self.run_engine(known, *cache, watch)?));
                 at = begun.fetch_add(1, Relaxed);
             }
             Ok::<_, RehearsalError>(runs)
@@ -237,7 +240,7 @@ impl Simulation {
                 for racer in &self.racers {
                     go_on()?;
                     let score = known.course.score(*racer, *capacity_bytes);
-                    race.extend(score.map(|score| (*racer, Run { score, decided: None })));
+                    race.extend(score.map(|score| (*racer, SimulatedRun { score, decided: None })));
                 }
                 Ok::<_, RehearsalError>(race)
             });
@@ -248,10 +251,10 @@ impl Simulation {
             let beside = scope.spawn(others);
             let mut here = ours(0, watch);
             while !beside.is_finished() {
-                let step = Step { share: None, done: known.accesses, of: known.accesses };
+                let step = SimulationProgress { share: None, done: known.accesses, total: known.accesses };
                 here = here.and_then(|runs| watch(step).map(|()| runs));
                 is_over.store(here.is_err(), Relaxed);
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(WATCH_INTERVAL);
             }
             let beside = beside.join();
             let here = here?;
@@ -267,13 +270,14 @@ impl Simulation {
 
 #[cfg(test)]
 mod tests {
-    use super::{RehearsalError, Simulation, Step, racer, racers};
+    use super::{RehearsalError, Simulation, SimulationProgress, racer, racers};
     use crate::rehearsal::scenario::Scenario;
     use mlgw_policies::rehearse::race::Racer;
-    use mlgw_policies::rehearse::workload::{Profile, Settings};
+    use mlgw_policies::rehearse::workload::{Profile, WorkloadSettings};
 
     fn simulation(objects: u32) -> Simulation {
-        let settings = Settings { objects: Some(objects), epochs: Some(2), ..Settings::default() };
+        let settings =
+            WorkloadSettings { objects: Some(objects), epochs: Some(2), ..WorkloadSettings::default() };
         Simulation {
             scenario: Scenario::Profile(Profile::Epochs, settings),
             program: None,
@@ -291,12 +295,12 @@ mod tests {
         assert_eq!(simulation(10).run(&|_| Ok(())).unwrap().len(), 1);
         let much = simulation(11).run(&|_| Ok(()));
         assert!(
-            matches!(&much, Err(RehearsalError::Asked(why)) if why.starts_with("more than 20 blocks of")),
+            matches!(&much, Err(RehearsalError::InvalidRequest(why)) if why.starts_with("more than 20 blocks of")),
             "{much:?}"
         );
         // A single object exceeds the limit.
         let large = Simulation { block_bytes: 4096, ..simulation(1) }.run(&|_| Ok(()));
-        assert!(matches!(large, Err(RehearsalError::Asked(_))), "{large:?}");
+        assert!(matches!(large, Err(RehearsalError::InvalidRequest(_))), "{large:?}");
     }
 
     #[test]
@@ -317,7 +321,7 @@ mod tests {
     #[test]
     fn an_error_of_watch_stops_the_simulation() {
         let stop_at = |share: Option<f64>| {
-            move |step: Step| {
+            move |step: SimulationProgress| {
                 if step.share == share && step.done >= 3 { Err(RehearsalError::Stopped) } else { Ok(()) }
             }
         };

@@ -19,7 +19,7 @@ pub enum CacheSize {
 impl CacheSize {
     /// Returns the size in bytes for a workload of `whole_bytes`, and the fraction of the workload.
     #[must_use]
-    pub fn of(self, whole_bytes: u64) -> (u64, f64) {
+    pub fn resolve(self, whole_bytes: u64) -> (u64, f64) {
         let whole = whole_bytes.max(1) as f64;
         match self {
             Self::Share(share) => ((whole_bytes as f64 * share) as u64, share),
@@ -73,8 +73,8 @@ mod tests {
         for wrong in ["", "0", "-1", "64", "tenGiB", "0GiB", "nan"] {
             assert!(wrong.parse::<CacheSize>().is_err(), "{wrong}");
         }
-        assert_eq!(CacheSize::Share(0.5).of(100), (50, 0.5));
-        assert_eq!(CacheSize::Bytes(20).of(100), (20, 0.2));
+        assert_eq!(CacheSize::Share(0.5).resolve(100), (50, 0.5));
+        assert_eq!(CacheSize::Bytes(20).resolve(100), (20, 0.2));
         assert_eq!((block_bytes("8MiB"), block_bytes("4").is_err()), (Ok(8 << 20), true));
     }
 }

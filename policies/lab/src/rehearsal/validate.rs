@@ -1,10 +1,11 @@
 //! Validates policy files and plugins, each one on top of the built-in layers and the plugins given with
 //! it.
 
-use mlgw_api::{DiagnosticInfo, Validated};
+use mlgw_api::{DiagnosticInfo, ValidationResult};
 use mlgw_formats::schema::PolicyFile as Text;
 use mlgw_policies::language::{
-    BuiltIn, Diagnostic, Diagnostics, NoFacts, Overrides, PolicyFile, Texts, is_framework,
+    BuiltInLayers, Diagnostic, Diagnostics, NoFacts, ParsedPolicy, PolicyFileSet, SectionOverrides,
+    is_framework,
 };
 
 /// Validates `files`, policies or plugins, which may use templates from `plugins`; then the plugins
@@ -12,97 +13,104 @@ use mlgw_policies::language::{
 ///
 /// # Errors
 /// If the built-in layers are invalid, which a test rules out.
-pub fn validate(files: &[Text], plugins: &[Text]) -> Result<Vec<Validated>, Diagnostics> {
-    let built_in = BuiltIn::load()?;
+pub fn validate(files: &[Text], plugins: &[Text]) -> Result<Vec<ValidationResult>, Diagnostics> {
+    let built_in = BuiltInLayers::load()?;
     let of_files: Vec<_> = files.iter().map(|text| read(text, is_framework(&text.text))).collect();
     let of_plugins: Vec<_> = plugins.iter().map(|text| read(text, true)).collect();
-    let beneath = Beneath::of(&of_plugins, None, &built_in);
+    let beneath = AvailablePlugins::of(&of_plugins, None, &built_in);
     let mut validated = Vec::new();
     for (index, text) in files.iter().enumerate() {
         let mut read = of_files[index].clone();
         let others = of_files.iter().enumerate().filter(|(other, _)| *other != index);
-        others.for_each(|(_, other)| read.stand_beside(other));
-        validated.push(told(text, read, &beneath, &built_in));
+        others.for_each(|(_, other)| read.add_definitions_of(other));
+        validated.push(validate_file(text, read, &beneath, &built_in));
     }
     for (index, text) in plugins.iter().enumerate() {
-        let beneath = Beneath::of(&of_plugins, Some(index), &built_in);
-        validated.push(told(text, of_plugins[index].clone(), &beneath, &built_in));
+        let beneath = AvailablePlugins::of(&of_plugins, Some(index), &built_in);
+        validated.push(validate_file(text, of_plugins[index].clone(), &beneath, &built_in));
     }
     Ok(validated)
 }
 
-fn read(Text { name, text }: &Text, is_plugin: bool) -> Texts {
-    let mut texts = Texts::default();
+fn read(Text { name, text }: &Text, is_plugin: bool) -> PolicyFileSet {
+    let mut texts = PolicyFileSet::default();
     if is_plugin {
-        texts.framework(name, text);
+        texts.submit_framework(name, text);
     } else {
-        texts.policy(name, text);
+        texts.submit_policy(name, text);
     }
     texts
 }
 
 /// Plugins that a file may use, and the diagnostics of these plugins.
-struct Beneath {
-    plugins: Texts,
-    told: Vec<Diagnostic>,
+struct AvailablePlugins {
+    plugins: PolicyFileSet,
+    diagnostics: Vec<Diagnostic>,
 }
 
-impl Beneath {
+impl AvailablePlugins {
     /// Collects all of `plugins` except the one at the index `but`.
-    fn of(plugins: &[Texts], but: Option<usize>, built_in: &BuiltIn) -> Self {
-        let mut all = Texts::default();
+    fn of(plugins: &[PolicyFileSet], but: Option<usize>, built_in: &BuiltInLayers) -> Self {
+        let mut all = PolicyFileSet::default();
         for (_, one) in plugins.iter().enumerate().filter(|(index, _)| Some(*index) != but) {
             all.extend(one);
         }
-        let told = all.wrong(None, &NoFacts, built_in).0;
-        Self { plugins: all, told }
+        let diagnostics = all.errors(None, &NoFacts, built_in).0;
+        Self { plugins: all, diagnostics }
     }
 }
 
 /// Validates a file that was `read` alone. Diagnostics of the plugins that it may use are excluded.
-fn told(text: &Text, mut read: Texts, beneath: &Beneath, built_in: &BuiltIn) -> Validated {
+fn validate_file(
+    text: &Text,
+    mut read: PolicyFileSet,
+    available: &AvailablePlugins,
+    built_in: &BuiltInLayers,
+) -> ValidationResult {
     let counted = match (read.policies(), read.frameworks()) {
         ([policy], _) => counted(policy),
-        (_, [framework]) => Validated {
+        (_, [framework]) => ValidationResult {
             kind: "framework",
-            rules: framework.rules.len() + framework.uses.len(),
+            rules: framework.rules.len() + framework.instances.len(),
             templates: framework.templates.len(),
-            ..Validated::default()
+            ..ValidationResult::default()
         },
-        _ => Validated {
+        _ => ValidationResult {
             kind: if is_framework(&text.text) { "framework" } else { "policy" },
-            ..Validated::default()
+            ..ValidationResult::default()
         },
     };
-    read.extend(&beneath.plugins);
-    let mut wrong = read.wrong(None, &NoFacts, built_in).0;
-    wrong.retain(|one| !beneath.told.contains(one));
-    Validated {
+    read.extend(&available.plugins);
+    let mut wrong = read.errors(None, &NoFacts, built_in).0;
+    wrong.retain(|one| !available.diagnostics.contains(one));
+    ValidationResult {
         file: text.name.clone(),
         valid: wrong.is_empty(),
-        diagnostics: wrong.iter().map(tell_diagnostic).collect(),
+        diagnostics: wrong.iter().map(diagnostic_info).collect(),
         ..counted
     }
 }
 
 /// Counts the parts of a policy in all environments and profiles; an instance of a template counts as a
 /// rule.
-fn counted(policy: &PolicyFile) -> Validated {
+fn counted(policy: &ParsedPolicy) -> ValidationResult {
     let environments = policy.environments.iter().map(|(_, overrides)| overrides);
     let profiles = policy.hardware_profiles.iter().map(|profile| &profile.overrides);
-    let places: Vec<&Overrides> =
-        std::iter::once(&policy.everywhere).chain(environments).chain(profiles).collect();
+    let places: Vec<&SectionOverrides> =
+        std::iter::once(&policy.base).chain(environments).chain(profiles).collect();
     let of_frameworks: usize = policy.frameworks.iter().map(|section| section.rules.len()).sum();
-    Validated {
+    ValidationResult {
         kind: "policy",
-        rules: places.iter().map(|one| one.rules.len()).sum::<usize>() + of_frameworks + policy.uses.len(),
+        rules: places.iter().map(|one| one.rules.len()).sum::<usize>()
+            + of_frameworks
+            + policy.instances.len(),
         templates: policy.templates.len(),
         settings: places.iter().map(|one| one.settings.len()).sum(),
-        ..Validated::default()
+        ..ValidationResult::default()
     }
 }
 
-fn tell_diagnostic(one: &Diagnostic) -> DiagnosticInfo {
+fn diagnostic_info(one: &Diagnostic) -> DiagnosticInfo {
     DiagnosticInfo {
         file: one.file.to_string(),
         line: one.line,
@@ -148,8 +156,8 @@ templates:
         let wrong = PLUGIN.replace("confidence", "confidense");
         let both = validate(&[text("p.yaml", POLICY)], &[text("mine.yaml", &wrong)]).unwrap();
         assert_eq!((both[0].valid, both[1].valid), (true, false), "{both:?}");
-        let told: Vec<_> = both[1].diagnostics.iter().map(|one| one.nearest.as_deref()).collect();
-        assert_eq!(told, [Some("confidence")], "{both:?}");
+        let nearest: Vec<_> = both[1].diagnostics.iter().map(|one| one.nearest.as_deref()).collect();
+        assert_eq!(nearest, [Some("confidence")], "{both:?}");
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! Tests: the best checkpoints stay if names contain a measure, even if no rule keeps any.
 
 use super::{MINUTE_US, NEWEST, new};
-use crate::checkpoints::{Checkpoints, Keep};
+use crate::checkpoints::{CheckpointIndex, RetentionRule};
 use proptest::collection::vec;
 use proptest::prelude::{prop_assert, proptest};
 
-fn written(keys: &[String]) -> Checkpoints {
+fn written(keys: &[String]) -> CheckpointIndex {
     let mut known = new();
     for (at, key) in keys.iter().enumerate() {
-        known.wrote(MINUTE_US * (at as u64 + 1), 1, key, 10);
+        known.record_write(MINUTE_US * (at as u64 + 1), 1, key, 10);
     }
-    known.settle(u64::MAX);
+    known.mark_quiet(u64::MAX);
     known
 }
 
 /// Returns the checkpoints of a single run that stay.
-fn stay(keys: &[&str], keep: Keep) -> Vec<String> {
+fn stay(keys: &[&str], keep: RetentionRule) -> Vec<String> {
     let known = written(&keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
     assert_eq!(known.series().count(), 1, "{keys:?}");
     let goes = known.retain(known.series().next().unwrap().id, keep, &|_| None);
@@ -83,7 +83,7 @@ fn a_rule_that_keeps_the_best_names_the_measure() {
     let known = written(&keys.map(str::to_owned));
     let series = known.series().next().unwrap().id;
     // By another measure, in which the second one is the best.
-    let keep = Keep { best: 1, ..NEWEST };
+    let keep = RetentionRule { best: 1, ..NEWEST };
     let goes = known.retain(series, keep, &|one| Some(one.step?.abs_diff(2) as f64));
     assert_eq!(goes.into_iter().filter_map(|id| known.group(id)?.step).collect::<Vec<_>>(), [1]);
 }

@@ -1,7 +1,7 @@
 //! Tests: deletions over all combinations of run folders, step folders and files.
 
 use super::{MINUTE_US, NEWEST, new};
-use crate::checkpoints::{Checkpoints, GroupId, MustStay};
+use crate::checkpoints::{CheckpointIndex, DeletionGuard, GroupId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Run folders, by run number.
@@ -99,28 +99,28 @@ fn written(
 }
 
 /// Returns the index long after the last write.
-fn known(keys: &[(u64, u64, String)]) -> Checkpoints {
+fn known(keys: &[(u64, u64, String)]) -> CheckpointIndex {
     let mut known = new();
     for (at, (_, _, key)) in keys.iter().enumerate() {
-        known.listed(MINUTE_US * (1 + at as u64), 1, key, 100);
+        known.record_listed(MINUTE_US * (1 + at as u64), 1, key, 100);
     }
-    known.settle(MINUTE_US * (1000 + keys.len() as u64));
+    known.mark_quiet(MINUTE_US * (1000 + keys.len() as u64));
     known
 }
 
-fn superfluous(known: &Checkpoints) -> Vec<GroupId> {
+fn deletable(known: &CheckpointIndex) -> Vec<GroupId> {
     let all: Vec<_> = known.series().map(|series| series.id).collect();
     let goes = all.into_iter().flat_map(|series| known.retain(series, NEWEST, &|_| None));
-    let mut doubts = known.all_doubts();
-    goes.filter(|id| doubts.of(*id).is_empty()).collect()
+    let mut doubts = known.deletion_checks();
+    goes.filter(|id| doubts.guards_of(*id).is_empty()).collect()
 }
 
 /// Returns the remaining keys, with run and step, when nothing more is deleted.
-fn left(keys: &[(u64, u64, String)]) -> BTreeSet<(u64, u64, String)> {
+fn remaining(keys: &[(u64, u64, String)]) -> BTreeSet<(u64, u64, String)> {
     let mut there: BTreeSet<_> = keys.iter().cloned().collect();
     let mut known = known(keys);
     loop {
-        let goes = superfluous(&known);
+        let goes = deletable(&known);
         if goes.is_empty() {
             return there;
         }
@@ -128,12 +128,12 @@ fn left(keys: &[(u64, u64, String)]) -> BTreeSet<(u64, u64, String)> {
             let prefix = known.group(id).unwrap().prefix.to_owned();
             let gone: Vec<_> = there
                 .iter()
-                .filter(|(.., key)| Checkpoints::prefix_of(key) == Some(&prefix))
+                .filter(|(.., key)| CheckpointIndex::prefix_of(key) == Some(&prefix))
                 .cloned()
                 .collect();
             assert!(!gone.is_empty(), "{prefix}");
             for one in gone {
-                known.deleted(1, &one.2);
+                known.record_delete(1, &one.2);
                 there.remove(&one);
             }
         }
@@ -161,17 +161,21 @@ fn the_newest_of_every_run_stays_and_no_group_spans_two_runs() {
         }
         let mut groups: BTreeMap<&str, BTreeSet<(u64, u64)>> = BTreeMap::new();
         for (run, step, key) in &keys {
-            if let Some(prefix) = Checkpoints::prefix_of(key) {
+            if let Some(prefix) = CheckpointIndex::prefix_of(key) {
                 groups.entry(prefix).or_default().insert((*run, *step));
             }
         }
         let known = known(&keys);
         for (prefix, of) in groups.iter().filter(|(_, of)| of.len() > 1) {
-            let key = keys.iter().find(|(.., key)| Checkpoints::prefix_of(key) == Some(prefix)).unwrap();
+            let key = keys.iter().find(|(.., key)| CheckpointIndex::prefix_of(key) == Some(prefix)).unwrap();
             let id = known.group_of(1, &key.2).unwrap().id;
-            assert_eq!(known.doubts(id).first(), Some(&MustStay::HoldsSteps), "{prefix} {of:?}");
+            assert_eq!(
+                known.deletion_guards(id).first(),
+                Some(&DeletionGuard::HoldsSteps),
+                "{prefix} {of:?}"
+            );
         }
-        let left = left(&keys);
+        let left = remaining(&keys);
         for run in 1..=3 {
             let newest = keys.iter().filter(|key| key.0 == run).map(|key| key.1).max().unwrap();
             let gone: Vec<_> =

@@ -2,12 +2,12 @@
 //! incomplete ones allow no deletion of older ones.
 
 use super::{MINUTE_US, new};
-use crate::checkpoints::{Checkpoints, Lack, MustStay};
+use crate::checkpoints::{CheckpointIndex, DeletionGuard, Incompleteness};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Files of one step in the order of writing, with `@` for its number.
-struct Case {
+struct UploadCase {
     files: &'static [&'static str],
     /// End of the name of the last file, if there is one.
     mark: Option<&'static str>,
@@ -15,8 +15,8 @@ struct Case {
     tells: bool,
 }
 
-const CASES: [Case; 17] = [
-    Case {
+const CASES: [UploadCase; 17] = [
+    UploadCase {
         files: &[
             "o/checkpoint-@/config.json",
             "o/checkpoint-@/generation_config.json",
@@ -35,7 +35,7 @@ const CASES: [Case; 17] = [
         mark: Some("trainer_state.json"),
         tells: true,
     },
-    Case {
+    UploadCase {
         files: &[
             "o/checkpoint-@/config.json",
             "o/checkpoint-@/model-00001-of-00003.safetensors",
@@ -53,7 +53,7 @@ const CASES: [Case; 17] = [
         mark: Some("trainer_state.json"),
         tells: true,
     },
-    Case {
+    UploadCase {
         files: &[
             "o/checkpoint-@/pytorch_model-00001-of-00002.bin",
             "o/checkpoint-@/pytorch_model-00002-of-00002.bin",
@@ -63,7 +63,7 @@ const CASES: [Case; 17] = [
         mark: Some("trainer_state.json"),
         tells: true,
     },
-    Case {
+    UploadCase {
         files: &[
             "o/checkpoint-@/README.md",
             "o/checkpoint-@/adapter_config.json",
@@ -79,7 +79,7 @@ const CASES: [Case; 17] = [
         tells: true,
     },
     // The Trainer with DeepSpeed, and with FSDP.
-    Case {
+    UploadCase {
         files: &[
             "o/checkpoint-@/config.json",
             "o/checkpoint-@/model.safetensors",
@@ -94,7 +94,7 @@ const CASES: [Case; 17] = [
         mark: Some("trainer_state.json"),
         tells: true,
     },
-    Case {
+    UploadCase {
         files: &[
             "o/checkpoint-@/pytorch_model_fsdp_0/__0_0.distcp",
             "o/checkpoint-@/pytorch_model_fsdp_0/__1_0.distcp",
@@ -108,7 +108,7 @@ const CASES: [Case; 17] = [
         mark: Some("trainer_state.json"),
         tells: true,
     },
-    Case {
+    UploadCase {
         files: &[
             "r/step-@/__0_0.distcp",
             "r/step-@/__1_0.distcp",
@@ -118,7 +118,7 @@ const CASES: [Case; 17] = [
         mark: Some(".metadata"),
         tells: false,
     },
-    Case {
+    UploadCase {
         files: &[
             "r/step-@/model/__0_0.distcp",
             "r/step-@/model/__1_0.distcp",
@@ -130,7 +130,7 @@ const CASES: [Case; 17] = [
         mark: Some(".metadata"),
         tells: false,
     },
-    Case {
+    UploadCase {
         files: &[
             "p/step_@/config.json",
             "p/step_@/model-00001-of-00003.safetensors",
@@ -141,8 +141,8 @@ const CASES: [Case; 17] = [
         mark: None,
         tells: true,
     },
-    Case { files: &["l/epoch=0-step=@.ckpt"], mark: None, tells: true },
-    Case {
+    UploadCase { files: &["l/epoch=0-step=@.ckpt"], mark: None, tells: true },
+    UploadCase {
         files: &[
             "l/epoch=0-step=@.ckpt/__0_0.distcp",
             "l/epoch=0-step=@.ckpt/__1_0.distcp",
@@ -152,7 +152,7 @@ const CASES: [Case; 17] = [
         mark: Some(".metadata"),
         tells: false,
     },
-    Case {
+    UploadCase {
         files: &[
             "d/global_step@/mp_rank_00_model_states.pt",
             "d/global_step@/zero_pp_rank_0_mp_rank_00_optim_states.pt",
@@ -162,7 +162,7 @@ const CASES: [Case; 17] = [
         mark: Some("latest"),
         tells: false,
     },
-    Case {
+    UploadCase {
         files: &[
             "g/iter_0000@/mp_rank_00/model_optim_rng.pt",
             "g/iter_0000@/mp_rank_01/model_optim_rng.pt",
@@ -171,7 +171,7 @@ const CASES: [Case; 17] = [
         mark: Some("iteration.txt"),
         tells: false,
     },
-    Case {
+    UploadCase {
         files: &[
             "h/iter_0000@/common.pt",
             "h/iter_0000@/__0_0.distcp",
@@ -182,7 +182,7 @@ const CASES: [Case; 17] = [
         mark: Some(".metadata"),
         tells: false,
     },
-    Case {
+    UploadCase {
         files: &[
             "j/@/default/_METADATA",
             "j/@/default/ocdbt.process_0/d/0a1b",
@@ -193,7 +193,7 @@ const CASES: [Case; 17] = [
         mark: Some("_CHECKPOINT_METADATA"),
         tells: false,
     },
-    Case {
+    UploadCase {
         files: &[
             "t/ckpt-@.data-00000-of-00002",
             "t/ckpt-@.data-00001-of-00002",
@@ -203,13 +203,13 @@ const CASES: [Case; 17] = [
         mark: Some(".index"),
         tells: true,
     },
-    Case { files: &["q/epoch_@/model.pt", "q/epoch_@/optimizer.pt"], mark: None, tells: false },
+    UploadCase { files: &["q/epoch_@/model.pt", "q/epoch_@/optimizer.pt"], mark: None, tells: false },
 ];
 
 const OLD: u64 = 500;
 const NEW: u64 = 600;
 
-impl Case {
+impl UploadCase {
     fn keys(&self, step: u64) -> Vec<String> {
         self.files.iter().map(|file| file.replace('@', &step.to_string())).collect()
     }
@@ -227,7 +227,7 @@ impl Case {
         self.is_mark(key) || (is_tensor && !is_extra)
     }
 
-    fn is_torn(&self, there: &[String]) -> bool {
+    fn is_incomplete(&self, there: &[String]) -> bool {
         self.keys(NEW).iter().any(|key| self.is_needed(key) && !there.contains(key))
     }
 }
@@ -247,34 +247,34 @@ fn orders(keys: &[String]) -> Vec<Vec<String>> {
 
 /// Returns the index after writes in these orders, and after a listing of the result, ten minutes later.
 /// Sizes do not help: older checkpoints have smaller files.
-fn known(old: &[String], new: &[String]) -> [Checkpoints; 2] {
+fn known(old: &[String], new: &[String]) -> [CheckpointIndex; 2] {
     let written: Vec<(&String, u64, u64)> =
         (old.iter().map(|key| (key, 1)).chain(new.iter().map(|key| (key, 100))))
             .zip(0..)
             .map(|((key, bytes), at)| (key, MINUTE_US + at, bytes))
             .collect();
-    let (mut heard, mut listed) = (super::new(), super::new());
+    let (mut received, mut listed) = (super::new(), super::new());
     for (key, at_us, bytes) in &written {
-        heard.wrote(*at_us, 1, key, *bytes);
+        received.record_write(*at_us, 1, key, *bytes);
     }
     let there: BTreeMap<_, _> = written.iter().map(|(key, at_us, bytes)| (*key, (*at_us, *bytes))).collect();
     for (key, (at_us, bytes)) in there {
-        listed.listed(at_us, 1, key, bytes);
+        listed.record_listed(at_us, 1, key, bytes);
     }
-    [heard, listed].map(|mut known| {
-        known.settle(20 * MINUTE_US);
+    [received, listed].map(|mut known| {
+        known.mark_quiet(20 * MINUTE_US);
         known
     })
 }
 
-fn generation(known: &Checkpoints, key: &str) -> Option<u32> {
+fn generation(known: &CheckpointIndex, key: &str) -> Option<u32> {
     known.group_of(1, key).and_then(|one| one.generation)
 }
 
 /// Returns the first guard of a checkpoint, except that its run has only two.
-fn must_stay(known: &Checkpoints, key: &str) -> Option<MustStay> {
-    let doubts = known.doubts(known.group_of(1, key).unwrap().id);
-    doubts.into_iter().find(|doubt| *doubt != MustStay::TwoAlone)
+fn first_guard(known: &CheckpointIndex, key: &str) -> Option<DeletionGuard> {
+    let doubts = known.deletion_guards(known.group_of(1, key).unwrap().id);
+    doubts.into_iter().find(|doubt| *doubt != DeletionGuard::TooFewSteps)
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn a_complete_upload_is_the_newest_in_any_order() {
             }
         }
         for known in known(&old, &new) {
-            assert_eq!(must_stay(&known, &old[0]), None, "{new:?}: what is in no doubt goes");
+            assert_eq!(first_guard(&known, &old[0]), None, "{new:?}: what is in no doubt goes");
         }
     }
 }
@@ -305,14 +305,14 @@ fn an_incomplete_upload_allows_no_deletion() {
             torn.extend((1..order.len()).map(|length| order[..length].to_vec()));
             torn.extend((0..order.len()).map(|at| [&order[..at], &order[at + 1..]].concat()));
         }
-        let folder = Checkpoints::prefix_of(&new[0]).filter(|prefix| prefix.ends_with('/'));
-        for mut torn in torn.into_iter().filter(|torn| case.is_torn(torn)) {
+        let folder = CheckpointIndex::prefix_of(&new[0]).filter(|prefix| prefix.ends_with('/'));
+        for mut torn in torn.into_iter().filter(|torn| case.is_incomplete(torn)) {
             // Results that were added do not make up for missing files.
             let more =
                 ["eval_results.json", "all_results.json", "notes.txt", "log.txt", "test.json", "x.yaml"];
             torn.extend(folder.iter().flat_map(|folder| more.map(|name| format!("{folder}{name}"))));
             for known in known(&old, &torn) {
-                let why = must_stay(&known, &old[0]);
+                let why = first_guard(&known, &old[0]);
                 assert!(why.is_some(), "{torn:?}");
                 if case.tells {
                     let is_complete = torn.iter().any(|key| generation(&known, key).is_some());
@@ -327,14 +327,23 @@ fn an_incomplete_upload_allows_no_deletion() {
 /// Without an older one, missing files are certain only if names reveal them.
 #[test]
 fn the_first_of_a_run_is_incomplete_without_weights_and_shards() {
-    for (files, lack) in [
-        (&["config.json", "optimizer.pt", "trainer_state.json"][..], Lack::Weights),
-        (&["config.json", "trainer_state.json"], Lack::Weights),
-        (&["model.safetensors.index.json", "optimizer.pt", "trainer_state.json"], Lack::Shards),
-        (&["model.safetensors.index.json", "adapter_model.safetensors", "trainer_state.json"], Lack::Shards),
-        (&["model-00001-of-00002.safetensors", "trainer_state.json"], Lack::Shards),
-        (&["optimizer_0/__0_0.distcp", "optimizer_0/.metadata", "trainer_state.json"], Lack::Weights),
-        (&["fsdp/__0_0.distcp", "optim/__0_0.distcp", "fsdp/.metadata", "trainer_state.json"], Lack::Last),
+    for (files, incompleteness) in [
+        (&["config.json", "optimizer.pt", "trainer_state.json"][..], Incompleteness::Weights),
+        (&["config.json", "trainer_state.json"], Incompleteness::Weights),
+        (&["model.safetensors.index.json", "optimizer.pt", "trainer_state.json"], Incompleteness::Shards),
+        (
+            &["model.safetensors.index.json", "adapter_model.safetensors", "trainer_state.json"],
+            Incompleteness::Shards,
+        ),
+        (&["model-00001-of-00002.safetensors", "trainer_state.json"], Incompleteness::Shards),
+        (
+            &["optimizer_0/__0_0.distcp", "optimizer_0/.metadata", "trainer_state.json"],
+            Incompleteness::Weights,
+        ),
+        (
+            &["fsdp/__0_0.distcp", "optim/__0_0.distcp", "fsdp/.metadata", "trainer_state.json"],
+            Incompleteness::LastFile,
+        ),
     ] {
         let keys: Vec<_> = files.iter().map(|file| format!("o/checkpoint-600/{file}")).collect();
         for known in known(&[], &keys) {
@@ -342,7 +351,11 @@ fn the_first_of_a_run_is_incomplete_without_weights_and_shards() {
         }
         let old = CASES[0].keys(OLD);
         for known in known(&old, &keys) {
-            assert_eq!(must_stay(&known, &old[0]), Some(MustStay::NewestLacks(lack)), "{files:?}");
+            assert_eq!(
+                first_guard(&known, &old[0]),
+                Some(DeletionGuard::NewestIncomplete(incompleteness)),
+                "{files:?}"
+            );
         }
     }
 }
@@ -353,30 +366,36 @@ fn small_files_after_the_last_change_nothing_and_others_delay_completion() {
     let mut known = new_of(&[&old, &new]);
     let at = |minute: u64| minute * MINUTE_US;
     for small in ["eval_results.json", "README.md", "model_card.html", "tokenizer.model", "README.md"] {
-        known.wrote(at(2), 1, &format!("o/checkpoint-{NEW}/{small}"), 10);
+        known.record_write(at(2), 1, &format!("o/checkpoint-{NEW}/{small}"), 10);
         assert_eq!(generation(&known, &new[0]), Some(0), "{small}");
     }
-    known.wrote(at(3), 1, &format!("o/checkpoint-{NEW}/eval_results.json"), 10);
+    known.record_write(at(3), 1, &format!("o/checkpoint-{NEW}/eval_results.json"), 10);
     assert_eq!(generation(&known, &new[0]), Some(0), "results that are written again are no part of it");
     // Deletion requires more.
-    assert_eq!(must_stay(&known, &old[0]), Some(MustStay::NewestLacks(Lack::Late)));
-    known.wrote(at(4), 1, &format!("o/checkpoint-{NEW}/model.onnx"), 10);
+    assert_eq!(
+        first_guard(&known, &old[0]),
+        Some(DeletionGuard::NewestIncomplete(Incompleteness::AfterLast))
+    );
+    known.record_write(at(4), 1, &format!("o/checkpoint-{NEW}/model.onnx"), 10);
     assert_eq!(generation(&known, &new[0]), None);
-    known.wrote(at(13), 1, &format!("o/checkpoint-{NEW}/eval_results.json"), 10);
-    known.settle(at(15));
+    known.record_write(at(13), 1, &format!("o/checkpoint-{NEW}/eval_results.json"), 10);
+    known.mark_quiet(at(15));
     assert_eq!(generation(&known, &new[0]), Some(0), "a while later");
-    assert_eq!(must_stay(&known, &old[0]), Some(MustStay::NewestLacks(Lack::Late)));
-    known.deleted(1, &format!("o/checkpoint-{NEW}/eval_results.json"));
+    assert_eq!(
+        first_guard(&known, &old[0]),
+        Some(DeletionGuard::NewestIncomplete(Incompleteness::AfterLast))
+    );
+    known.record_delete(1, &format!("o/checkpoint-{NEW}/eval_results.json"));
     assert_eq!(generation(&known, &new[0]), Some(0));
-    known.deleted(1, &new[0]);
+    known.record_delete(1, &new[0]);
     assert_eq!(generation(&known, &new[0]), None, "the configuration is a part of it");
 }
 
 /// Returns the index after these writes, one after the other.
-fn new_of(all: &[&[String]]) -> Checkpoints {
+fn new_of(all: &[&[String]]) -> CheckpointIndex {
     let mut known = new();
     for (at, key) in all.iter().copied().flatten().enumerate() {
-        known.wrote(MINUTE_US + at as u64, 1, key, 100);
+        known.record_write(MINUTE_US + at as u64, 1, key, 100);
     }
     known
 }
@@ -388,14 +407,14 @@ fn a_repeated_upload_is_complete_when_all_files_were_repeated() {
         for order in orders(&keys) {
             let mut known = new_of(&[&keys]);
             for (at, key) in order.iter().enumerate() {
-                known.wrote(2 * MINUTE_US + at as u64, 1, key, 100);
+                known.record_write(2 * MINUTE_US + at as u64, 1, key, 100);
             }
-            known.settle(20 * MINUTE_US);
+            known.mark_quiet(20 * MINUTE_US);
             assert_eq!(generation(&known, &keys[0]), Some(0), "{order:?}");
             // The same after an interrupted repetition.
             let needed = order.iter().position(|key| case.is_needed(key) && !case.is_mark(key)).unwrap();
-            known.wrote(30 * MINUTE_US, 1, &order[needed], 100);
-            known.settle(60 * MINUTE_US);
+            known.record_write(30 * MINUTE_US, 1, &order[needed], 100);
+            known.mark_quiet(60 * MINUTE_US);
             let is_one = keys.iter().filter(|key| case.is_needed(key) && !case.is_mark(key)).count() == 1;
             assert_eq!(generation(&known, &keys[0]).is_some(), is_one, "{order:?}");
         }
@@ -410,13 +429,13 @@ fn a_smaller_unordered_checkpoint_counts_once_there_are_two() {
     };
     let (first, second, third) = (of(1000, 4), of(2000, 2), of(3000, 2));
     let mut known = new_of(&[&first, &second]);
-    known.settle(20 * MINUTE_US);
-    let found = |known: &Checkpoints| [&first, &second, &third].map(|keys| generation(known, &keys[0]));
+    known.mark_quiet(20 * MINUTE_US);
+    let found = |known: &CheckpointIndex| [&first, &second, &third].map(|keys| generation(known, &keys[0]));
     assert_eq!(found(&known), [Some(0), None, None]);
     for key in &third {
-        known.wrote(30 * MINUTE_US, 1, key, 100);
+        known.record_write(30 * MINUTE_US, 1, key, 100);
     }
-    known.settle(60 * MINUTE_US);
+    known.mark_quiet(60 * MINUTE_US);
     assert_eq!(found(&known), [Some(2), Some(1), Some(0)]);
 }
 
@@ -429,9 +448,9 @@ fn an_unordered_checkpoint_is_complete_although_later_ones_are_larger() {
         files.into_iter().map(name).collect::<Vec<_>>()
     });
     let mut known = new_of(&[&first]);
-    known.settle(20 * MINUTE_US);
+    known.mark_quiet(20 * MINUTE_US);
     for key in second.iter().chain(&third) {
-        known.wrote(30 * MINUTE_US, 1, key, 100);
+        known.record_write(30 * MINUTE_US, 1, key, 100);
         assert!(generation(&known, &first[0]).is_some(), "{key}");
     }
 }

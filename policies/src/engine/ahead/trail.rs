@@ -7,10 +7,10 @@
 //! the row, counts as waste, and gives the expected length of the row in the next folder. Bounded: a few
 //! dozen objects and numbers.
 
-use super::{Ahead, Outcome};
+use super::{ReadAheadLimits, ReadAheadOutcome};
 use crate::access::Access;
-use crate::engine::names::Hashed;
-use crate::engine::order::Numbered;
+use crate::engine::names::BuildPassThroughHasher;
+use crate::engine::order::NumberedKey;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
@@ -18,9 +18,9 @@ use std::ops::Range;
 const OPEN_MAX: usize = 32;
 const NUMBERS_MAX: usize = 16;
 /// Maximum objects with proposed blocks that have not been begun.
-const SAID_MAX: usize = 512;
+const PROPOSED_OBJECTS_MAX: usize = 512;
 /// Tolerance for reordering: of requests within an object, in request lengths; of objects, in steps.
-const OVERTAKEN: u64 = 8;
+const REORDER_TOLERANCE: u64 = 8;
 /// Minimum number of successive near objects that form a row, and maximum that is counted.
 const ROW_MIN: u32 = 3;
 /// Equal differences in a row that are needed before a step is assumed.
@@ -29,23 +29,23 @@ const ROW_MAX: u32 = 16;
 /// Maximum distance of the first two numbers of a row.
 const FIRST_STEP_MAX: u64 = 64;
 /// Decay per object of the largest recent object size.
-const LARGEST_STAYS: f64 = 0.98;
+const LARGEST_DECAY: f64 = 0.98;
 /// Proposals that were not requested are forgotten after this many objects plus twice the number of proposed
 /// objects.
 const FORGET_EVERY: u32 = 32;
 /// Minimum depth, in requests.
 const REQUESTS_AHEAD: f64 = 2.0;
 /// Read-ahead pauses when the wasted share exceeds `WASTE_SHARE` and the waste is at least `WASTE_BLOCKS`.
-/// The pause is `SILENT_REQUESTS`, doubled each time up to the maximum.
+/// The pause is `PAUSE_REQUESTS`, doubled each time up to the maximum.
 const WASTE_SHARE: f64 = 0.05;
 const WASTE_BLOCKS: f64 = 16.0;
-const SILENT_REQUESTS: u32 = 64;
-const SILENT_REQUESTS_MAX: u32 = 1 << 14;
+const PAUSE_REQUESTS: u32 = 64;
+const PAUSE_REQUESTS_MAX: u32 = 1 << 14;
 /// Number of blocks after which the weight of earlier outcomes is halved.
 const MEMORY_BLOCKS: f64 = 512.0;
 
 /// Blocks of an object to be proposed.
-pub(super) struct Wanted<'a> {
+pub(super) struct AheadCandidate<'a> {
     pub(super) bucket: u64,
     pub(super) key: &'a str,
     /// Id of the object's first block.
@@ -55,37 +55,37 @@ pub(super) struct Wanted<'a> {
 
 /// An object that is being read.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenObject {
     object: u64,
     size: u64,
     /// Current position of the reader.
     next: u64,
     /// Number of requests that continued where another request had ended.
-    goes_on: u32,
+    continued: u32,
     /// True if it was read from its first byte.
     from_begin: bool,
     /// Proposed blocks of the object.
-    said: Said,
+    proposed: ProposedBlocks,
 }
 
 /// Blocks of one object that were proposed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Said {
+struct ProposedBlocks {
     /// End of the proposed blocks.
     end: u32,
     /// Proposed blocks without an outcome yet.
     under_way: u32,
     /// Number of objects that had been begun at the last proposal.
-    begun: u32,
+    begun_objects: u32,
 }
 
 /// Trail of a stream; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Trail {
     pub(super) last_us: u64,
-    open: VecDeque<Open>,
+    open: VecDeque<OpenObject>,
     /// Objects with proposed blocks that have not been begun.
-    said: HashMap<u64, Said, Hashed>,
+    proposed: HashMap<u64, ProposedBlocks, BuildPassThroughHasher>,
     /// Number of objects begun.
     begun: u32,
     /// Row: hash of the name pattern, the last numbers, and how many successive objects were near each other.
@@ -96,45 +96,46 @@ pub(super) struct Trail {
     first: u64,
     top: u64,
     /// Number up to which all objects were proposed.
-    passed: u64,
+    proposed_number: u64,
     /// First number that does not exist.
     end: u64,
     /// Moving average, over recent objects that were begun but not read in one request, of the share that was
     /// read on.
-    reads_on: f64,
+    read_on_share: f64,
     object_bytes: f64,
     request_bytes: f64,
     depth_bytes: f64,
     /// Read position in a plan up to which all objects were proposed.
-    pub(super) planned: u64,
+    pub(super) proposed_reads: u64,
     /// Blocks in flight when the depth was last doubled; until their outcomes are in, late blocks do not
     /// double it again.
-    settles: u32,
-    became: f64,
+    settling_blocks: u32,
+    outcomes: f64,
     wasted: f64,
-    silent: u32,
-    silent_next: u32,
+    paused_requests: u32,
+    next_pause: u32,
 }
 
 impl Trail {
     pub(super) fn new(block_bytes: u64) -> Self {
-        Self {
-            end: u64::MAX,
-            depth_bytes: block_bytes as f64,
-            silent_next: SILENT_REQUESTS,
-            ..Self::default()
-        }
+        Self { end: u64::MAX, depth_bytes: block_bytes as f64, next_pause: PAUSE_REQUESTS, ..Self::default() }
     }
 
     /// True if read-ahead is not paused.
-    pub(super) const fn is_awake(&self) -> bool {
-        self.silent == 0
+    pub(super) const fn is_active(&self) -> bool {
+        self.paused_requests == 0
     }
 
     /// Records a read of an object.
-    pub(super) fn note(&mut self, access: &Access<'_>, object: u64, block_bytes: u64, limits: &Ahead) {
+    pub(super) fn record_read(
+        &mut self,
+        access: &Access<'_>,
+        object: u64,
+        block_bytes: u64,
+        limits: &ReadAheadLimits,
+    ) {
         self.last_us = access.at_us;
-        self.silent = self.silent.saturating_sub(1);
+        self.paused_requests = self.paused_requests.saturating_sub(1);
         let length = (access.range.end.saturating_sub(access.range.start)).max(1);
         self.request_bytes = (length as f64).max(self.request_bytes * 0.9);
         let least = (REQUESTS_AHEAD * self.request_bytes).min(limits.bytes_max as f64);
@@ -143,65 +144,65 @@ impl Trail {
         let known = place.and_then(|place| self.open.remove(place));
         let open = match known.filter(|open| access.range.start > 0 || open.next <= length) {
             Some(mut open) => {
-                self.go_on(&mut open, access, length, block_bytes);
+                self.continue_object(&mut open, access, length, block_bytes);
                 open
             }
-            None => self.begin(access, object),
+            None => self.begin_object(access, object),
         };
         if self.open.len() == OPEN_MAX
             && let Some(oldest) = self.open.pop_front()
             && oldest.from_begin
-            && oldest.goes_on == 0
+            && oldest.continued == 0
             && oldest.next < oldest.size
         {
-            self.reads_on -= self.reads_on / 4.0;
+            self.read_on_share -= self.read_on_share / 4.0;
         }
         self.open.push_back(open);
     }
 
-    fn go_on(&mut self, open: &mut Open, access: &Access<'_>, length: u64, block_bytes: u64) {
+    fn continue_object(&mut self, open: &mut OpenObject, access: &Access<'_>, length: u64, block_bytes: u64) {
         if access.range.start == open.next {
-            if open.goes_on == 0 {
-                self.reads_on += (1.0 - self.reads_on) / 4.0;
+            if open.continued == 0 {
+                self.read_on_share += (1.0 - self.read_on_share) / 4.0;
             }
-            open.goes_on += 1;
-        } else if access.range.start.abs_diff(open.next) > OVERTAKEN * length {
-            if open.from_begin && open.goes_on == 0 {
-                self.reads_on -= self.reads_on / 4.0;
+            open.continued += 1;
+        } else if access.range.start.abs_diff(open.next) > REORDER_TOLERANCE * length {
+            if open.from_begin && open.continued == 0 {
+                self.read_on_share -= self.read_on_share / 4.0;
             }
-            (open.goes_on, open.from_begin) = (0, false);
+            (open.continued, open.from_begin) = (0, false);
             open.next = access.range.end;
-            open.said.end = (open.next / block_bytes) as u32;
+            open.proposed.end = (open.next / block_bytes) as u32;
         }
         open.next = open.next.max(access.range.end);
     }
 
-    fn begin(&mut self, access: &Access<'_>, object: u64) -> Open {
+    fn begin_object(&mut self, access: &Access<'_>, object: u64) -> OpenObject {
         let from_begin = access.range.start == 0;
         // Takes the place of an object that has been read to its end.
-        if let Some(through) = self.open.iter().position(|open| open.next >= open.size) {
-            self.open.remove(through);
+        if let Some(finished) = self.open.iter().position(|open| open.next >= open.size) {
+            self.open.remove(finished);
         }
-        let said = self.said.remove(&object).unwrap_or_default();
+        let said = self.proposed.remove(&object).unwrap_or_default();
         self.begun = self.begun.wrapping_add(1);
         if self.begun.is_multiple_of(FORGET_EVERY) {
             // Proposals that were not requested for this long have been skipped by the reader.
-            let (begun, patience) = (self.begun, FORGET_EVERY + 2 * self.said.len() as u32);
-            self.said.retain(|_, said| begun.wrapping_sub(said.begun) <= patience);
+            let (begun, patience) = (self.begun, FORGET_EVERY + 2 * self.proposed.len() as u32);
+            self.proposed.retain(|_, said| begun.wrapping_sub(said.begun_objects) <= patience);
         }
         if from_begin {
             // Proposed blocks past the end of a shorter object are not fetched; blocks of a longer one past
             // the estimate arrive late.
-            self.object_bytes = (access.size as f64).max(self.object_bytes * LARGEST_STAYS);
-            self.note_number(access.key);
+            self.object_bytes = (access.size as f64).max(self.object_bytes * LARGEST_DECAY);
+            self.record_number(access.key);
         }
         let (size, next) = (access.size, access.range.end);
-        Open { object, size, next, goes_on: 0, from_begin, said }
+        OpenObject { object, size, next, continued: 0, from_begin, proposed: said }
     }
 
     /// Records the number of an object. Objects form a row as long as each is near the previous one.
-    fn note_number(&mut self, key: &str) {
-        let name = Numbered::of(key);
+    fn record_number(&mut self, key: &str) {
+        let name = NumberedKey::of(key);
         let Some(number) = name.number() else {
             self.near = 0;
             return;
@@ -213,9 +214,9 @@ impl Trail {
             self.near = (self.near + 1).min(ROW_MAX);
             self.top = self.top.max(number);
         } else {
-            (self.near, self.top, self.passed, self.first) = (0, number, number, number);
+            (self.near, self.top, self.proposed_number, self.first) = (0, number, number, number);
             self.numbers.clear();
-            self.said.clear();
+            self.proposed.clear();
         }
         if number >= self.end {
             // The object was missing before, or the row is longer than the previous one.
@@ -234,7 +235,7 @@ impl Trail {
     fn begin_row(&mut self, row: u64, number: u64) {
         let span = self.end.checked_sub(self.first).filter(|_| self.end != u64::MAX);
         self.near = self.near.min(ROW_MIN - DIFFERENCES_MIN);
-        (self.row, self.first, self.top, self.passed) = (row, number, number, number);
+        (self.row, self.first, self.top, self.proposed_number) = (row, number, number, number);
         self.end = span.and_then(|span| number.checked_add(span)).unwrap_or(u64::MAX);
         self.numbers.clear();
     }
@@ -243,8 +244,8 @@ impl Trail {
     /// number.
     fn is_near(&self, number: u64) -> bool {
         let distance = number.abs_diff(self.top);
-        let step = self.step().unwrap_or(FIRST_STEP_MAX / OVERTAKEN);
-        number != self.top && distance <= OVERTAKEN * step
+        let step = self.step().unwrap_or(FIRST_STEP_MAX / REORDER_TOLERANCE);
+        number != self.top && distance <= REORDER_TOLERANCE * step
     }
 
     /// Returns the step between objects.
@@ -255,48 +256,49 @@ impl Trail {
 
     /// Returns the next number and key of the row that contains `name` up to which not all objects were
     /// proposed; `None` if there is no such row or it has ended.
-    pub(super) fn successor(&self, name: &Numbered<'_>) -> Option<(u64, String)> {
+    pub(super) fn successor(&self, name: &NumberedKey<'_>) -> Option<(u64, String)> {
         if self.near < ROW_MIN || name.row() != self.row {
             return None;
         }
         let step = self.step()?;
         // Earlier proposals may have used another step.
-        let behind = (self.passed.max(self.top) - self.top) / step * step;
+        let behind = (self.proposed_number.max(self.top) - self.top) / step * step;
         let number = self.top.checked_add(behind)?.checked_add(step)?;
         if number >= self.end || name.total().is_some_and(|total| number >= total) {
             return None;
         }
-        Some((number, name.with(number)?))
+        Some((number, name.with_number(number)?))
     }
 
     /// Records that all blocks of an object number were proposed.
-    pub(super) fn passed(&mut self, number: u64) {
-        self.passed = number;
+    pub(super) fn set_proposed_number(&mut self, number: u64) {
+        self.proposed_number = number;
     }
 
-    fn is_read_on(&self, open: &Open) -> bool {
-        open.goes_on > 1 || open.from_begin && self.reads_on > 0.5
+    fn is_sequential(&self, open: &OpenObject) -> bool {
+        open.continued > 1 || open.from_begin && self.read_on_share > 0.5
     }
 
     /// Returns the next blocks of the current object that were not proposed yet.
-    pub(super) fn within(&self, object: u64, block_bytes: u64) -> Option<Range<u32>> {
-        let open = self.open.back().filter(|open| open.object == object && self.is_read_on(open))?;
+    pub(super) fn next_in_object(&self, object: u64, block_bytes: u64) -> Option<Range<u32>> {
+        let open = self.open.back().filter(|open| open.object == object && self.is_sequential(open))?;
         let to = (open.next + self.depth_bytes as u64).min(open.size).div_ceil(block_bytes) as u32;
-        let from = ((open.next / block_bytes) as u32).max(open.said.end);
+        let from = ((open.next / block_bytes) as u32).max(open.proposed.end);
         (open.next < open.size && from < to).then_some(from..to)
     }
 
     /// True if the current object is read to its end, so that other objects follow it.
-    pub(super) fn goes_beyond(&self, object: u64) -> bool {
+    pub(super) fn is_read_to_end(&self, object: u64) -> bool {
         let open = self.open.back().filter(|open| open.object == object);
-        open.is_some_and(|open| open.next >= open.size || self.is_read_on(open))
+        open.is_some_and(|open| open.next >= open.size || self.is_sequential(open))
     }
 
     /// Returns the bytes of depth beyond the objects being read for which nothing has been proposed yet.
-    pub(super) fn left_bytes(&self, block_bytes: u64) -> f64 {
-        let behind = |open: &Open| (self.depth_bytes - open.size.saturating_sub(open.next) as f64).max(0.0);
-        let open = self.open.iter().filter(|open| self.is_read_on(open) || open.next >= open.size);
-        open.map(behind).sum::<f64>() - f64::from(self.beyond()) * self.block_bytes(block_bytes)
+    pub(super) fn unproposed_bytes(&self, block_bytes: u64) -> f64 {
+        let behind =
+            |open: &OpenObject| (self.depth_bytes - open.size.saturating_sub(open.next) as f64).max(0.0);
+        let open = self.open.iter().filter(|open| self.is_sequential(open) || open.next >= open.size);
+        open.map(behind).sum::<f64>() - f64::from(self.in_flight_beyond()) * self.block_bytes(block_bytes)
     }
 
     /// Returns the bytes of a block, which are at most those of an object.
@@ -316,88 +318,88 @@ impl Trail {
     }
 
     /// Returns the number of blocks that may be proposed now.
-    pub(super) fn room(&self, limits: &Ahead, block_bytes: u64) -> u32 {
+    pub(super) fn room(&self, limits: &ReadAheadLimits, block_bytes: u64) -> u32 {
         let by_bytes = (limits.bytes_max as f64 / self.block_bytes(block_bytes)) as u32;
-        limits.blocks_max.min(by_bytes).saturating_sub(self.under_way())
+        limits.blocks_max.min(by_bytes).saturating_sub(self.in_flight())
     }
 
     /// Records that `blocks` blocks of an object were proposed, up to block `end`.
-    pub(super) fn say(&mut self, object: u64, end: u32, blocks: u32) {
-        if self.said.len() == SAID_MAX && !self.said.contains_key(&object) {
-            self.said.clear();
+    pub(super) fn record_proposal(&mut self, object: u64, end: u32, blocks: u32) {
+        if self.proposed.len() == PROPOSED_OBJECTS_MAX && !self.proposed.contains_key(&object) {
+            self.proposed.clear();
         }
         let begun = self.begun;
         let said = match self.open.iter_mut().find(|open| open.object == object) {
-            Some(open) => &mut open.said,
-            None => self.said.entry(object).or_default(),
+            Some(open) => &mut open.proposed,
+            None => self.proposed.entry(object).or_default(),
         };
         said.end = said.end.max(end);
         said.under_way += blocks;
-        said.begun = begun;
+        said.begun_objects = begun;
     }
 
     /// Returns the proposed blocks without an outcome of objects that have not been begun.
-    fn beyond(&self) -> u32 {
-        self.said.values().map(|said| said.under_way).sum()
+    fn in_flight_beyond(&self) -> u32 {
+        self.proposed.values().map(|said| said.under_way).sum()
     }
 
     /// Returns all proposed blocks without an outcome.
-    fn under_way(&self) -> u32 {
-        self.beyond() + self.open.iter().map(|open| open.said.under_way).sum::<u32>()
+    fn in_flight(&self) -> u32 {
+        self.in_flight_beyond() + self.open.iter().map(|open| open.proposed.under_way).sum::<u32>()
     }
 
     /// Returns the block up to which an object was proposed.
-    pub(super) fn said_of(&self, object: u64) -> u32 {
-        let open = self.open.iter().find(|open| open.object == object).map(|open| open.said);
-        open.or_else(|| self.said.get(&object).copied()).unwrap_or_default().end
+    pub(super) fn proposed_end(&self, object: u64) -> u32 {
+        let open = self.open.iter().find(|open| open.object == object).map(|open| open.proposed);
+        open.or_else(|| self.proposed.get(&object).copied()).unwrap_or_default().end
     }
 
     /// Records the outcome of blocks.
-    pub(super) fn became(&mut self, object: u64, key: &str, outcome: Outcome, blocks: u32) {
-        let open = self.open.iter_mut().find(|open| open.object == object).map(|open| &mut open.said);
-        if let Some(said) = open.or_else(|| self.said.get_mut(&object)) {
+    pub(super) fn record_outcome(&mut self, object: u64, key: &str, outcome: ReadAheadOutcome, blocks: u32) {
+        let open = self.open.iter_mut().find(|open| open.object == object).map(|open| &mut open.proposed);
+        if let Some(said) = open.or_else(|| self.proposed.get_mut(&object)) {
             said.under_way = said.under_way.saturating_sub(blocks);
         }
         match outcome {
-            Outcome::Used => self.count(blocks, 0),
-            Outcome::Late => {
-                if self.settles == 0 {
+            ReadAheadOutcome::Used => self.count(blocks, 0),
+            ReadAheadOutcome::Late => {
+                if self.settling_blocks == 0 {
                     // The blocks in flight were proposed at half of the new depth.
                     self.depth_bytes *= 2.0;
-                    self.settles = self.under_way() + blocks;
+                    self.settling_blocks = self.in_flight() + blocks;
                 }
                 self.count(blocks, 0);
             }
-            Outcome::Wasted => {
+            ReadAheadOutcome::Wasted => {
                 self.depth_bytes /= 2.0;
                 self.count(blocks, blocks);
             }
-            Outcome::Declined => {}
-            Outcome::Absent => {
+            ReadAheadOutcome::Declined => {}
+            ReadAheadOutcome::Absent => {
                 // A request for an absent key is waste: too much of it pauses read-ahead, as unread blocks
                 // do.
                 self.count(blocks, blocks);
-                let name = Numbered::of(key);
+                let name = NumberedKey::of(key);
                 if let Some(number) = name.number().filter(|_| name.row() == self.row) {
                     self.end = self.end.min(number);
                 }
             }
         }
-        self.settles = self.settles.saturating_sub(blocks);
+        self.settling_blocks = self.settling_blocks.saturating_sub(blocks);
     }
 
     /// Counts outcomes; too much waste pauses read-ahead.
     fn count(&mut self, blocks: u32, wasted: u32) {
-        self.became += f64::from(blocks);
+        self.outcomes += f64::from(blocks);
         self.wasted += f64::from(wasted);
-        if self.wasted >= WASTE_BLOCKS && self.wasted > WASTE_SHARE * self.became {
-            self.silent = self.silent_next;
-            self.silent_next = (2 * self.silent_next).min(SILENT_REQUESTS_MAX);
-            (self.became, self.wasted) = (0.0, 0.0);
-        } else if self.became > MEMORY_BLOCKS {
-            self.became /= 2.0;
+        if self.wasted >= WASTE_BLOCKS && self.wasted > WASTE_SHARE * self.outcomes {
+            self.paused_requests = self.next_pause;
+            self.next_pause = (2 * self.next_pause).min(PAUSE_REQUESTS_MAX);
+            (self.outcomes, self.wasted) = (0.0, 0.0);
+        } else if self.outcomes > MEMORY_BLOCKS {
+            self.outcomes /= 2.0;
             self.wasted /= 2.0;
-            self.silent_next = SILENT_REQUESTS;
+            self.next_pause = PAUSE_REQUESTS;
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Numbers of datasets: a table entry has few bits for them, so they are reclaimed and reused.
 //!
 //! Numbers of datasets that became part of others are reclaimed first, since nothing is lost with them; the
-//! engine chooses further datasets ([`Names::give_up`]). A reused number has another generation, so an old
-//! [`DatasetId`] never refers to the next dataset with its number. Always: until it is reused, a number leads
-//! to the dataset that its own became part of, or to [`OTHERS`]; no map leads to a free number.
+//! engine chooses further datasets ([`DatasetNames::dissolve`]). A reused number has another generation, so
+//! an old [`DatasetId`] never refers to the next dataset with its number. Always: until it is reused, a
+//! number leads to the dataset that its own became part of, or to [`OTHERS`]; no map leads to a free number.
 
-use super::{DatasetName, Folder, Names, OTHERS};
+use super::{DatasetName, DatasetNames, FolderEntry, OTHERS};
 
 /// Maximum numbers that one key needs: one for a folder that becomes a dataset, and one for its pattern.
 const NEEDED_MAX: usize = 2;
@@ -42,22 +42,22 @@ impl DatasetId {
 }
 
 /// By reclaimed number: the dataset that takes its entries over.
-pub(in crate::engine) struct GivenBack(Box<[Option<u16>]>);
+pub(in crate::engine) struct ReclaimedNumbers(Box<[Option<u16>]>);
 
-impl GivenBack {
+impl ReclaimedNumbers {
     pub(in crate::engine) fn of(&self, number: u16) -> Option<u16> {
         self.0.get(number as usize).copied().flatten()
     }
 }
 
-impl Names {
+impl DatasetNames {
     /// Returns the id of the dataset that has a number.
     pub(in crate::engine) fn id(&self, number: u16) -> DatasetId {
         self.ids[number as usize]
     }
 
     /// Returns the current number of a dataset; `None` if its number was reused.
-    pub(in crate::engine) fn now(&self, id: DatasetId) -> Option<u16> {
+    pub(in crate::engine) fn current_number(&self, id: DatasetId) -> Option<u16> {
         let number = id.number();
         self.ids.get(number as usize).filter(|it| **it == id).map(|_| self.root(number))
     }
@@ -74,35 +74,35 @@ impl Names {
 
     /// Returns the datasets that are not part of others, except [`OTHERS`].
     pub(in crate::engine) fn roots(&self) -> impl Iterator<Item = u16> + '_ {
-        (1..self.names.len() as u16).filter(|number| self.within[*number as usize] == *number)
+        (1..self.names.len() as u16).filter(|number| self.part_of[*number as usize] == *number)
     }
 
     /// Returns how many datasets have to be given up so that, with the parts of others, a batch of numbers
     /// can be reclaimed.
-    pub(in crate::engine) fn missing(&self) -> usize {
+    pub(in crate::engine) fn shortfall(&self) -> usize {
         let parts = self.names.len() - 1 - self.roots().count() - self.free.len();
         (self.numbers_max / BATCH_SHARE).max(NEEDED_MAX).saturating_sub(parts)
     }
 
     /// Makes a dataset part of [`OTHERS`].
-    pub(in crate::engine) fn give_up(&mut self, number: u16) {
-        self.within[number as usize] = OTHERS;
+    pub(in crate::engine) fn dissolve(&mut self, number: u16) {
+        self.part_of[number as usize] = OTHERS;
         self.united.push((OTHERS, number));
     }
 
     /// Reclaims the numbers of all datasets that are part of others.
-    pub(in crate::engine) fn give_back(&mut self) -> GivenBack {
+    pub(in crate::engine) fn reclaim_numbers(&mut self) -> ReclaimedNumbers {
         let mut is_free = vec![false; self.names.len()];
         self.free.iter().for_each(|number| is_free[*number as usize] = true);
         let roots: Vec<u16> = (0..self.names.len() as u16).map(|number| self.root(number)).collect();
-        let given = roots.iter().enumerate().map(|(number, root)| {
+        let reclaimed = roots.iter().enumerate().map(|(number, root)| {
             let is_part = usize::from(*root) != number;
             (is_part && !is_free[number]).then_some(*root)
         });
-        let given = GivenBack(given.collect());
+        let given = ReclaimedNumbers(reclaimed.collect());
         // Includes numbers reclaimed earlier: the dataset that they are part of may become free now.
-        self.within = roots;
-        self.lead_away(&given);
+        self.part_of = roots;
+        self.redirect(&given);
         for number in (1..self.names.len() as u16).filter(|number| given.of(*number).is_some()) {
             self.names[number as usize] = DatasetName::default();
             self.shapes[number as usize] = 0;
@@ -112,33 +112,33 @@ impl Names {
     }
 
     /// Redirects entries that lead to a reclaimed number to the current dataset, or forgets them.
-    fn lead_away(&mut self, given: &GivenBack) {
-        let lead = |number: &mut u16| {
-            *number = given.of(*number).unwrap_or(*number);
+    fn redirect(&mut self, reclaimed: &ReclaimedNumbers) {
+        let redirect_number = |number: &mut u16| {
+            *number = reclaimed.of(*number).unwrap_or(*number);
             *number != OTHERS
         };
-        self.retain_places(|_, place| lead(&mut place.number));
+        self.retain_patterns(|_, place| redirect_number(&mut place.number));
         // Keys below a folder that is one dataset are found by that folder.
-        let Self { wholes, shapes, .. } = self;
-        wholes.retain(|shape, (_, whole)| lead(whole) && shapes[*whole as usize] == *shape);
+        let Self { united_by_shape: wholes, shapes, .. } = self;
+        wholes.retain(|shape, (_, whole)| redirect_number(whole) && shapes[*whole as usize] == *shape);
         let own = self.own_folders();
         self.folders.retain(|id, folder| {
-            let Folder { flat, within, .. } = folder;
-            let leads = flat.iter_mut().chain(within).all(lead);
-            if !leads {
+            let FolderEntry { files_dataset: flat, tree_dataset: within, .. } = folder;
+            let has_dataset = flat.iter_mut().chain(within).all(redirect_number);
+            if !has_dataset {
                 // The children are unknown then; the parent has counted this folder already.
-                *folder = Folder::default();
+                *folder = FolderEntry::default();
             }
-            leads || own.contains(id)
+            has_dataset || own.contains(id)
         });
     }
 
     /// Returns a number for a new dataset.
-    pub(super) fn make(&mut self, name: DatasetName, shape: u64) -> u16 {
+    pub(super) fn new_dataset(&mut self, name: DatasetName, shape: u64) -> u16 {
         if let Some(number) = self.free.pop_front() {
             let at = number as usize;
             self.ids[at] = self.ids[at].next();
-            (self.names[at], self.shapes[at], self.within[at]) = (name, shape, number);
+            (self.names[at], self.shapes[at], self.part_of[at]) = (name, shape, number);
             return number;
         }
         debug_assert!(
@@ -152,21 +152,32 @@ impl Names {
         self.ids.push(DatasetId::first(number));
         self.names.push(name);
         self.shapes.push(shape);
-        self.within.push(number);
+        self.part_of.push(number);
         number
     }
 }
 
 #[cfg(test)]
-impl Names {
+impl DatasetNames {
     pub(in crate::engine) fn is_free(&self, number: u16) -> bool {
         self.free.contains(&number)
     }
 
     /// Checks that nothing leads to a free number and that all sizes are within bounds.
     pub(in crate::engine) fn check(&self) {
-        use super::bounds::{FOLDERS_MAX, PLACES_MAX};
-        let Self { names, ids, within, shapes, free, places, folders, wholes, united, .. } = self;
+        use super::bounds::{FOLDERS_MAX, PATTERNS_MAX};
+        let Self {
+            names,
+            ids,
+            part_of: within,
+            shapes,
+            free,
+            patterns: places,
+            folders,
+            united_by_shape: wholes,
+            united,
+            ..
+        } = self;
         assert!(names.len() <= self.numbers_max && united.is_empty());
         assert!([ids.len(), within.len(), shapes.len()].iter().all(|length| *length == names.len()));
         let mut is_free = vec![false; names.len()];
@@ -178,10 +189,13 @@ impl Names {
             |number: u16| !is_free[number as usize] && (number == OTHERS || self.root(number) != OTHERS);
         assert!(places.values().all(|place| leads(place.number)));
         assert!(
-            folders.values().flat_map(|folder| folder.flat.iter().chain(&folder.within)).all(|it| leads(*it))
+            folders
+                .values()
+                .flat_map(|folder| folder.files_dataset.iter().chain(&folder.tree_dataset))
+                .all(|it| leads(*it))
         );
         assert!(wholes.values().all(|(_, number)| leads(*number)));
-        assert!(places.len() <= PLACES_MAX && wholes.len() <= self.numbers_max);
+        assert!(places.len() <= PATTERNS_MAX && wholes.len() <= self.numbers_max);
         // A folder is looked up together with all folders above it.
         assert!(folders.len() <= FOLDERS_MAX + 1024);
     }

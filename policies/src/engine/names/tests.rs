@@ -1,7 +1,7 @@
 //! Tests: keys find their datasets, however many there are.
 
 use super::super::table::DATASETS_MAX;
-use super::{DatasetId, Hashed, Names, OTHERS, mixed, pattern_of};
+use super::{BuildPassThroughHasher, DatasetId, DatasetNames, OTHERS, mix_hash, pattern_of};
 use proptest::collection::vec;
 use proptest::{prop_assert_eq, proptest};
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ fn names_that_differ_in_numbers_only_have_one_pattern() {
 
 #[test]
 fn a_folder_and_a_pattern_are_a_dataset() {
-    let mut names = Names::new(1, DATASETS_MAX);
+    let mut names = DatasetNames::new(1, DATASETS_MAX);
     let mut of = |key: &str| names.dataset(1, key);
     let train = of("d/train-1.tar");
     assert_eq!(of("d/train-22.tar"), train);
@@ -28,7 +28,7 @@ fn a_folder_and_a_pattern_are_a_dataset() {
 
 #[test]
 fn a_united_dataset_keeps_its_number_when_its_folder_gets_many_children() {
-    let mut names = Names::new(1, DATASETS_MAX);
+    let mut names = DatasetNames::new(1, DATASETS_MAX);
     let mut of = |child: u32, join: bool| {
         let dataset = names.dataset(1, &format!("i/train/{child:03x}/1.jpg"));
         if join {
@@ -46,7 +46,7 @@ fn a_united_dataset_keeps_its_number_when_its_folder_gets_many_children() {
 
 #[test]
 fn a_folder_of_many_children_is_one_dataset_with_everything_below_it() {
-    let mut names = Names::new(1, DATASETS_MAX);
+    let mut names = DatasetNames::new(1, DATASETS_MAX);
     let train: Vec<u16> =
         (0..200).map(|class| names.dataset(1, &format!("i/train/c{class}x/a/1.jpg"))).collect();
     let val = names.dataset(1, "i/val/c1x/a/1.jpg");
@@ -68,24 +68,24 @@ fn word(number: u32) -> String {
 }
 
 /// Names with a limit on numbers; the datasets to dissolve are chosen at random.
-struct Bounded {
-    names: Names,
+struct BoundedNames {
+    names: DatasetNames,
     chance: u64,
 }
 
-impl Bounded {
+impl BoundedNames {
     fn new(numbers_max: usize) -> Self {
-        Self { names: Names::new(1, numbers_max), chance: 0 }
+        Self { names: DatasetNames::new(1, numbers_max), chance: 0 }
     }
 
     fn dataset(&mut self, bucket: u64, key: &str) -> DatasetId {
         if self.names.is_short() {
             let mut roots: Vec<u16> = self.names.roots().collect();
             self.chance += 1;
-            roots.sort_by_key(|number| mixed(u64::from(*number) ^ self.chance << 32));
-            roots.truncate(self.names.missing());
-            roots.into_iter().for_each(|number| self.names.give_up(number));
-            self.names.give_back();
+            roots.sort_by_key(|number| mix_hash(u64::from(*number) ^ self.chance << 32));
+            roots.truncate(self.names.shortfall());
+            roots.into_iter().for_each(|number| self.names.dissolve(number));
+            self.names.reclaim_numbers();
         }
         let number = self.names.dataset(bucket, key);
         while self.names.pop_united().is_some() {}
@@ -94,7 +94,10 @@ impl Bounded {
 
     /// Unites two datasets that are read one after the other.
     fn join(&mut self, one: DatasetId, other: DatasetId) {
-        let (Some(one), Some(other)) = (self.names.now(one), self.names.now(other)) else { return };
+        let (Some(one), Some(other)) = (self.names.current_number(one), self.names.current_number(other))
+        else {
+            return;
+        };
         if one != other && self.names.are_alike(one, other) {
             self.names.join(one, other);
             while self.names.pop_united().is_some() {}
@@ -104,7 +107,7 @@ impl Bounded {
     /// Checks that the remembered dataset of a key is its current one or none, unless a whole folder became
     /// one dataset meanwhile.
     fn check(&self, bucket: u64, key: &str, id: DatasetId) {
-        let Some(number) = self.names.now(id).filter(|number| *number != OTHERS) else { return };
+        let Some(number) = self.names.current_number(id).filter(|number| *number != OTHERS) else { return };
         let found = self.names.find(bucket, key);
         let name = found.map(|found| self.names.name(found)).unwrap();
         assert!(found == Some(number) || name.pattern.is_empty(), "{key} {found:?} {number}");
@@ -129,8 +132,8 @@ fn key(kind: u32, number: u32) -> String {
 proptest! {
     #[test]
     fn an_old_id_never_refers_to_another_dataset(steps in vec((0..6_u32, 0..100_u32, 0..3_u8), 1..800), numbers in 4..60_usize) {
-        let mut bounded = Bounded::new(numbers);
-        let mut told: HashMap<(u64, String), DatasetId> = HashMap::new();
+        let mut bounded = BoundedNames::new(numbers);
+        let mut ids_by_key: HashMap<(u64, String), DatasetId> = HashMap::new();
         let mut last = DatasetId::default();
         for (kind, number, what) in steps {
             let (bucket, key) = (u64::from(number % 2), key(kind, number));
@@ -139,14 +142,14 @@ proptest! {
                 bounded.join(last, id);
             }
             last = id;
-            told.insert((bucket, key), id);
+            ids_by_key.insert((bucket, key), id);
             bounded.names.check();
-            told.iter().for_each(|((bucket, key), id)| bounded.check(*bucket, key, *id));
+            ids_by_key.iter().for_each(|((bucket, key), id)| bounded.check(*bucket, key, *id));
         }
         // Every key that was found is found again after a new access.
-        for (bucket, key) in told.keys() {
+        for (bucket, key) in ids_by_key.keys() {
             let id = bounded.dataset(*bucket, key);
-            prop_assert_eq!(bounded.names.find(*bucket, key), bounded.names.now(id));
+            prop_assert_eq!(bounded.names.find(*bucket, key), bounded.names.current_number(id));
             prop_assert_eq!(bounded.names.name(id.number()).bucket, *bucket);
         }
     }
@@ -154,8 +157,8 @@ proptest! {
 
 #[test]
 fn memory_is_bounded_for_any_number_of_names() {
-    let mut bounded = Bounded::new(DATASETS_MAX);
-    let mut told: HashMap<u64, (String, DatasetId), Hashed> = HashMap::default();
+    let mut bounded = BoundedNames::new(DATASETS_MAX);
+    let mut ids_by_key: HashMap<u64, (String, DatasetId), BuildPassThroughHasher> = HashMap::default();
     let mut last = [DatasetId::default(); 6];
     for number in 0..60_000 {
         for kind in 0..6 {
@@ -168,22 +171,26 @@ fn memory_is_bounded_for_any_number_of_names() {
             last[kind as usize] = id;
             // Patterns without a common folder are not all remembered.
             if kind != 4 && number % 7 == 0 {
-                told.insert(u64::from(number % 700 * 6 + kind), (key, id));
+                ids_by_key.insert(u64::from(number % 700 * 6 + kind), (key, id));
             }
         }
         if number % 500 == 0 {
             bounded.names.check();
-            told.values().for_each(|(key, id)| bounded.check(1, key, *id));
+            ids_by_key.values().for_each(|(key, id)| bounded.check(1, key, *id));
         }
     }
     assert!(
-        told.values().filter(|(_, id)| bounded.names.now(*id).is_some_and(|it| it != OTHERS)).count() > 100
+        ids_by_key
+            .values()
+            .filter(|(_, id)| bounded.names.current_number(*id).is_some_and(|it| it != OTHERS))
+            .count()
+            > 100
     );
 }
 
 #[test]
 fn a_dataset_of_more_folders_than_are_remembered_stays_one() {
-    let mut bounded = Bounded::new(DATASETS_MAX);
+    let mut bounded = BoundedNames::new(DATASETS_MAX);
     let mut whole = DatasetId::default();
     for number in 0..50_000 {
         let id = bounded.dataset(1, &format!("many/{}/1.jpg", word(number)));

@@ -6,10 +6,10 @@
 //! another position of its plan (after a restart of the job or a gap in the observation) is found by trying
 //! one epoch after another.
 
-use super::lap::Lap;
-use super::{Followed, NEVER, Who};
+use super::epoch_order::EpochOrder;
+use super::{NEVER, PlanProgress, PlanReaders};
 use crate::access::Caller;
-use crate::plan::{Epochs, Plan};
+use crate::plan::{Plan, PlanEpochs};
 use std::ops::Range;
 
 /// Window to both sides, as a divisor of an epoch's length, and its bounds: loaders have hundreds of reads in
@@ -46,19 +46,19 @@ const ADOPTED: u32 = 8;
 #[derive(Debug)]
 pub(in crate::engine) struct Follower {
     pub(super) number: u64,
-    pub(super) who: Who,
+    pub(super) who: PlanReaders,
     /// Families that were added, if the plan is for families.
     pub(super) families: Vec<u64>,
     /// List of its keys.
     pub(in crate::engine) list: usize,
     plan: Plan,
-    epochs: Epochs,
+    epochs: PlanEpochs,
     /// Order of the current epoch and of the next one, and the number of the current one.
-    now: Lap,
-    next: Option<Lap>,
+    current: EpochOrder,
+    next: Option<EpochOrder>,
     epoch: u32,
     /// Reads of completed epochs.
-    passed: u64,
+    completed_reads: u64,
     /// Position after the last key that was read. It may be in the next epoch already.
     at: u32,
     trust: f64,
@@ -67,19 +67,19 @@ pub(in crate::engine) struct Follower {
     /// Position to which the job seems to have moved, and the number of reads that indicate it.
     elsewhere: (u32, u32),
     /// Reads without a fit since another epoch was tried.
-    lost: u32,
+    unfitting_reads: u32,
     recent: [u32; RECENT_MAX],
     recent_at: usize,
     last_us: u64,
     /// Time for the last positions, and their number, as decaying sums.
     pace_us: f64,
-    paced: f64,
+    pace_reads: f64,
     /// Next key whose blocks are to be looked up; `None` when all were.
-    adopting: Option<u32>,
+    next_to_adopt: Option<u32>,
 }
 
 impl Follower {
-    pub(super) fn new(number: u64, who: Who, list: usize, plan: &Plan) -> Self {
+    pub(super) fn new(number: u64, who: PlanReaders, list: usize, plan: &Plan) -> Self {
         let mut follower = Self {
             number,
             who,
@@ -87,73 +87,73 @@ impl Follower {
             list,
             plan: plan.clone(),
             epochs: plan.epochs(),
-            now: Lap::default(),
+            current: EpochOrder::default(),
             next: None,
             epoch: 0,
-            passed: 0,
+            completed_reads: 0,
             at: 0,
             trust: 0.0,
             judged: 0,
             is_trusted: false,
             elsewhere: (0, 0),
-            lost: 0,
+            unfitting_reads: 0,
             recent: [u32::MAX; RECENT_MAX],
             recent_at: 0,
             last_us: 0,
             pace_us: 0.0,
-            paced: 0.0,
-            adopting: None,
+            pace_reads: 0.0,
+            next_to_adopt: None,
         };
         follower.begin();
         follower
     }
 
     /// True if the plan applies to a caller.
-    pub(super) fn is_of(&self, caller: Caller) -> bool {
+    pub(super) fn applies_to(&self, caller: Caller) -> bool {
         match self.who {
-            Who::Caller(id) => id == caller.id,
-            Who::Family(family) => family == caller.family,
-            Who::Families => self.families.contains(&caller.family),
+            PlanReaders::Caller(id) => id == caller.id,
+            PlanReaders::Family(family) => family == caller.family,
+            PlanReaders::Families => self.families.contains(&caller.family),
         }
     }
 
     /// Starts at the first epoch.
     fn begin(&mut self) {
         // Read counts of abandoned epochs are not reused for others.
-        self.passed += u64::from(self.now.len() + self.next.as_ref().map_or(0, Lap::len));
+        self.completed_reads += u64::from(self.current.len() + self.next.as_ref().map_or(0, EpochOrder::len));
         self.epochs = self.plan.epochs();
-        self.epoch = self.epochs.upcoming();
-        self.now = self.draw().unwrap_or_default();
+        self.epoch = self.epochs.next_epoch();
+        self.current = self.draw().unwrap_or_default();
         self.next = self.draw();
         self.at = 0;
     }
 
-    fn draw(&mut self) -> Option<Lap> {
+    fn draw(&mut self) -> Option<EpochOrder> {
         let order = self.epochs.next()?;
-        Some(Lap::new(order, self.plan.keys().len()))
+        Some(EpochOrder::new(order, self.plan.keys().len()))
     }
 
     /// Advances to the next epoch. Returns true if there is one.
-    fn go_on(&mut self) -> bool {
+    fn next_epoch(&mut self) -> bool {
         let Some(next) = self.next.take() else { return false };
-        self.at = self.at.saturating_sub(self.now.len());
-        self.passed += u64::from(self.now.len());
-        self.now = next;
+        self.at = self.at.saturating_sub(self.current.len());
+        self.completed_reads += u64::from(self.current.len());
+        self.current = next;
         self.epoch += 1;
         self.next = self.draw();
         true
     }
 
     fn window(&self) -> u32 {
-        let length = self.now.len();
+        let length = self.current.len();
         (length / WINDOW_SHARE).clamp(WINDOW_MIN, WINDOW_MAX).min(length / WINDOW_SHARE_MAX).max(1)
     }
 
-    pub(super) fn followed(&self) -> Followed {
-        let is_through = self.at >= self.now.len() && self.next.is_some();
-        let (epoch, read) = if is_through { (1, self.at - self.now.len()) } else { (0, self.at) };
-        let keys = self.now.len();
-        Followed { is_trusted: self.is_trusted, epoch: self.epoch + epoch, read: read.min(keys), keys }
+    pub(super) fn progress(&self) -> PlanProgress {
+        let is_through = self.at >= self.current.len() && self.next.is_some();
+        let (epoch, read) = if is_through { (1, self.at - self.current.len()) } else { (0, self.at) };
+        let keys = self.current.len();
+        PlanProgress { is_trusted: self.is_trusted, epoch: self.epoch + epoch, read: read.min(keys), keys }
     }
 
     pub(super) const fn is_trusted(&self) -> bool {
@@ -162,8 +162,8 @@ impl Follower {
 
     /// True if the plan determines the worth of its blocks: it is trusted, and the blocks kept before are
     /// adopted.
-    pub(super) const fn counts(&self) -> bool {
-        self.is_trusted && self.adopting.is_none()
+    pub(super) const fn is_effective(&self) -> bool {
+        self.is_trusted && self.next_to_adopt.is_none()
     }
 
     /// Records that the job reads a key of its list.
@@ -175,60 +175,60 @@ impl Follower {
         self.recent_at = (self.recent_at + 1) % recent;
         self.recent[self.recent_at] = key;
         let window = self.window();
-        match self.place(key, window) {
+        match self.next_position(key, window) {
             Some(place) if place.abs_diff(self.at) <= window => {
-                self.take(key, place, now_us);
+                self.advance(key, place, now_us);
                 self.judge(true);
             }
             place => {
                 self.judge(false);
-                self.look_elsewhere(place, window, now_us);
+                self.check_other_position(place, window, now_us);
             }
         }
-        if self.at >= self.now.len() + self.window().min(self.next.as_ref().map_or(0, Lap::len)) {
-            self.go_on();
+        if self.at >= self.current.len() + self.window().min(self.next.as_ref().map_or(0, EpochOrder::len)) {
+            self.next_epoch();
         }
     }
 
     /// Returns the next position of a key, counted from the start of the current epoch through the next one.
-    fn place(&mut self, key: u32, window: u32) -> Option<u32> {
-        if let Some(place) = self.now.upcoming(key, self.at.saturating_sub(window)) {
+    fn next_position(&mut self, key: u32, window: u32) -> Option<u32> {
+        if let Some(place) = self.current.next_position(key, self.at.saturating_sub(window)) {
             return Some(place);
         }
-        let length = self.now.len();
-        self.next.as_mut()?.upcoming(key, 0).map(|place| length + place)
+        let length = self.current.len();
+        self.next.as_mut()?.next_position(key, 0).map(|place| length + place)
     }
 
-    fn take(&mut self, key: u32, place: u32, now_us: u64) {
-        if place < self.now.len() {
-            self.now.read(key);
+    fn advance(&mut self, key: u32, place: u32, now_us: u64) {
+        if place < self.current.len() {
+            self.current.read(key);
         } else if let Some(next) = &mut self.next {
             next.read(key);
         }
-        let further = (place + 1).saturating_sub(self.at);
-        if further > 0 {
-            self.note_pace(further, now_us);
+        let steps = (place + 1).saturating_sub(self.at);
+        if steps > 0 {
+            self.record_pace(steps, now_us);
             self.at = place + 1;
             self.last_us = now_us;
         }
     }
 
-    fn note_pace(&mut self, places: u32, now_us: u64) {
+    fn record_pace(&mut self, places: u32, now_us: u64) {
         let elapsed_us = (now_us - self.last_us) as f64;
-        let is_pause = self.paced >= PACE_READS_MIN
+        let is_pause = self.pace_reads >= PACE_READS_MIN
             && elapsed_us > STALL_INTERVALS * f64::from(places) * self.interval_us();
         if self.last_us == 0 || is_pause {
             return;
         }
-        let reads_max = (PACE_SHARE * f64::from(self.now.len())).max(PACE_READS_MIN);
-        let keeps = 1.0 - (f64::from(places) / reads_max).min(1.0);
-        self.pace_us = self.pace_us * keeps + elapsed_us;
-        self.paced = self.paced * keeps + f64::from(places);
+        let reads_max = (PACE_SHARE * f64::from(self.current.len())).max(PACE_READS_MIN);
+        let decay = 1.0 - (f64::from(places) / reads_max).min(1.0);
+        self.pace_us = self.pace_us * decay + elapsed_us;
+        self.pace_reads = self.pace_reads * decay + f64::from(places);
     }
 
     /// Returns the time per position, in microseconds.
     fn interval_us(&self) -> f64 {
-        if self.paced > 0.0 { self.pace_us / self.paced } else { 0.0 }
+        if self.pace_reads > 0.0 { self.pace_us / self.pace_reads } else { 0.0 }
     }
 
     fn judge(&mut self, fits: bool) {
@@ -236,8 +236,8 @@ impl Follower {
         self.trust += (f64::from(u8::from(fits)) - self.trust) / f64::from(self.judged);
         if !self.is_trusted && self.judged >= JUDGED_MIN && self.trust >= TRUST_HIGH {
             self.is_trusted = true;
-            self.adopting = Some(0);
-            self.lost = 0;
+            self.next_to_adopt = Some(0);
+            self.unfitting_reads = 0;
         } else if self.is_trusted && self.trust < TRUST_LOW {
             self.is_trusted = false;
             (self.judged, self.trust) = (0, 0.0);
@@ -246,10 +246,10 @@ impl Follower {
     }
 
     /// Records a read that did not fit: the job may be at another position.
-    fn look_elsewhere(&mut self, place: Option<u32>, window: u32, now_us: u64) {
-        let (there, reads) = self.elsewhere;
+    fn check_other_position(&mut self, place: Option<u32>, window: u32, now_us: u64) {
+        let (position, reads) = self.elsewhere;
         self.elsewhere = match place {
-            Some(place) if place.abs_diff(there) <= window => (place.max(there), reads + 1),
+            Some(place) if place.abs_diff(position) <= window => (place.max(position), reads + 1),
             Some(place) => (place, 1),
             None => (0, 0),
         };
@@ -259,10 +259,10 @@ impl Follower {
             self.elsewhere = (0, 0);
             (self.judged, self.trust) = if self.is_trusted { (self.judged, self.trust) } else { (0, 0.0) };
         }
-        self.lost += u32::from(!self.is_trusted);
-        if self.lost >= TRY_READS.max(self.now.len() / TRY_SHARE) {
-            self.lost = 0;
-            if !self.go_on() {
+        self.unfitting_reads += u32::from(!self.is_trusted);
+        if self.unfitting_reads >= TRY_READS.max(self.current.len() / TRY_SHARE) {
+            self.unfitting_reads = 0;
+            if !self.next_epoch() {
                 self.begin();
             }
             self.at = 0;
@@ -272,11 +272,11 @@ impl Follower {
     /// Returns the expected time of the next read of a key; `NEVER` if the plan reads it no more.
     pub(super) fn due_us(&mut self, key: u32, now_us: u64) -> Option<u64> {
         let window = self.window();
-        let (length, at) = (self.now.len(), self.at);
-        let places = match self.place(key, window) {
+        let (length, at) = (self.current.len(), self.at);
+        let places = match self.next_position(key, window) {
             Some(place) => f64::from(place.saturating_sub(at)),
             // The key is in neither of these two epochs; the order of later ones is unknown.
-            None if self.epoch + 2 < self.plan.reading().first_epoch + self.plan.reading().epochs => {
+            None if self.epoch + 2 < self.plan.schedule().first_epoch + self.plan.schedule().epochs => {
                 2.5 * f64::from(length) - f64::from(at)
             }
             None => return Some(NEVER),
@@ -287,29 +287,29 @@ impl Follower {
     }
 
     /// True if blocks that were kept before the plan was trusted have to be adopted.
-    pub(super) const fn adopts(&self) -> bool {
-        self.is_trusted && self.adopting.is_some()
+    pub(super) const fn is_adopting(&self) -> bool {
+        self.is_trusted && self.next_to_adopt.is_some()
     }
 
     /// Returns the next keys whose blocks are to be adopted, of `keys` keys.
-    pub(super) fn take_to_adopt(&mut self, keys: u32) -> Range<u32> {
-        let from = self.adopting.unwrap_or(keys);
+    pub(super) fn take_keys_to_adopt(&mut self, keys: u32) -> Range<u32> {
+        let from = self.next_to_adopt.unwrap_or(keys);
         let to = (from + ADOPTED).min(keys);
-        self.adopting = Some(to).filter(|to| *to < keys);
+        self.next_to_adopt = Some(to).filter(|to| *to < keys);
         from..to
     }
 
     /// Returns the upcoming reads in order, from read number `from` on: pairs of read number and key. Read
     /// numbers continue from epoch to epoch.
-    pub(in crate::engine) fn ahead(&self, from: u64) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let length = self.now.len();
-        let from = from.saturating_sub(self.passed).max(u64::from(self.at));
-        let to = length + self.next.as_ref().map_or(0, Lap::len);
+    pub(in crate::engine) fn upcoming_reads(&self, from: u64) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let length = self.current.len();
+        let from = from.saturating_sub(self.completed_reads).max(u64::from(self.at));
+        let to = length + self.next.as_ref().map_or(0, EpochOrder::len);
         let key = move |place: u32| match place.checked_sub(length) {
-            None => self.now.key(place),
+            None => self.current.key(place),
             Some(place) => self.next.as_ref()?.key(place),
         };
         let places = u32::try_from(from).unwrap_or(to)..to;
-        places.filter_map(move |place| Some((self.passed + u64::from(place), key(place)?)))
+        places.filter_map(move |place| Some((self.completed_reads + u64::from(place), key(place)?)))
     }
 }

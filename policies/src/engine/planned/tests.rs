@@ -1,38 +1,44 @@
 //! Tests: a plan of the actual reads reaches the hit ratio of the optimum; a wrong plan costs nothing.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::tests::kept::mean;
-use crate::engine::{Engine, Followed, LISTS_MAX, Options, PLANS_MAX, Who};
-use crate::plan::{Plan, Reading, Sampler};
+use crate::engine::tests::retention::mean;
+use crate::engine::{CacheEngine, LISTS_MAX, Options, PLANS_MAX, PlanProgress, PlanReaders};
+use crate::plan::{Plan, PlanSchedule, Sampler};
+use crate::rehearse::caller_plans::{CallerPlan, build_caller_plans};
 use crate::rehearse::race::{Race, Racer};
-use crate::rehearse::telling::{Told, told};
-use crate::rehearse::workload::{Profile, Settings, workload};
+use crate::rehearse::workload::{Profile, WorkloadSettings, workload};
 
 const BLOCK_BYTES: u32 = 8 << 20;
 
 /// Runs a race with plans that others or the jobs themselves made, or without plans.
-fn race(profile: Profile, settings: &Settings, share: f64, from: usize, plans: &[Told]) -> Race {
+fn race(
+    profile: Profile,
+    settings: &WorkloadSettings,
+    share: f64,
+    from: usize,
+    plans: &[CallerPlan],
+) -> Race {
     let made = workload(profile, settings).unwrap();
     let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
     let requests = made.requests.enumerate().map(|(number, request)| (request, number >= from));
-    Race::run_told(&made.scene, plans, requests, BLOCK_BYTES, capacity).unwrap()
+    Race::run_with_plans(&made.scene, plans, requests, BLOCK_BYTES, capacity).unwrap()
 }
 
-fn plans(profile: Profile, settings: &Settings) -> Vec<Told> {
+fn plans(profile: Profile, settings: &WorkloadSettings) -> Vec<CallerPlan> {
     let made = workload(profile, settings).unwrap();
-    told(&made.scene, made.requests).unwrap()
+    build_caller_plans(&made.scene, made.requests).unwrap()
 }
 
 #[test]
 fn plans_reach_the_hit_ratio_of_the_optimum() {
     for (jobs, share) in [(1, 0.2), (1, 0.8), (3, 0.2), (3, 0.5), (3, 0.8)] {
         let reached = (1..=3).map(|seed| {
-            let settings = Settings {
+            let settings = WorkloadSettings {
                 seed,
                 workloads: Some(jobs),
                 epochs: Some(8),
                 objects: Some(1000),
-                ..Settings::default()
+                ..WorkloadSettings::default()
             };
             let profile = Profile::KWorkloads;
             let half = 4000 * usize::from(jobs);
@@ -47,8 +53,8 @@ fn plans_reach_the_hit_ratio_of_the_optimum() {
 }
 
 /// Returns the readers of some plans with the plans of others.
-fn swapped(whose: &[Told], what: Vec<Plan>) -> Vec<Told> {
-    whose.iter().zip(what).map(|(told, plan)| Told { plan, ..told.clone() }).collect()
+fn swapped(whose: &[CallerPlan], what: Vec<Plan>) -> Vec<CallerPlan> {
+    whose.iter().zip(what).map(|(caller, plan)| CallerPlan { plan, ..caller.clone() }).collect()
 }
 
 #[test]
@@ -56,15 +62,15 @@ fn a_wrong_plan_costs_nothing() {
     let profile = Profile::KWorkloads;
     for (jobs, share) in [(1, 0.35), (3, 0.2), (3, 0.5)] {
         for seed in 1..=3 {
-            let settings = |seed| Settings {
+            let settings = |seed| WorkloadSettings {
                 seed,
                 workloads: Some(jobs),
                 epochs: Some(8),
                 objects: Some(1000),
-                ..Settings::default()
+                ..WorkloadSettings::default()
             };
             let (right, others) = (plans(profile, &settings(seed)), plans(profile, &settings(seed + 100)));
-            let never = swapped(&right, others.iter().map(|told| told.plan.clone()).collect());
+            let never = swapped(&right, others.iter().map(|caller| caller.plan.clone()).collect());
             // Correct for three epochs, and wrong from then on.
             let half = right.iter().zip(&others).map(|(right, other)| {
                 let reads = |plan: &Plan| plan.epochs().flatten().collect::<Vec<_>>();
@@ -73,11 +79,11 @@ fn a_wrong_plan_costs_nothing() {
                 let first = first[..3000].iter().map(|key| name(&right.plan, key));
                 let keys: Vec<String> =
                     first.chain(then[3000..].iter().map(|key| name(&other.plan, key))).collect();
-                Plan::new(keys.iter().map(String::as_str), Reading::default()).unwrap()
+                Plan::new(keys.iter().map(String::as_str), PlanSchedule::default()).unwrap()
             });
             let until = swapped(&right, half.collect());
             let from = 3000 * usize::from(jobs);
-            let ratio = |plans: &[Told]| {
+            let ratio = |plans: &[CallerPlan]| {
                 race(profile, &settings(seed), share, from, plans).score(Racer::Mlgw).byte_hit_ratio()
             };
             let without = ratio(&[]);
@@ -91,14 +97,19 @@ fn a_wrong_plan_costs_nothing() {
 #[test]
 fn a_job_without_a_plan_is_not_worse_off_beside_planned_jobs() {
     let profile = Profile::KWorkloads;
-    let settings =
-        Settings { workloads: Some(3), epochs: Some(8), objects: Some(1000), ..Settings::default() };
-    let told = plans(profile, &settings);
+    let settings = WorkloadSettings {
+        workloads: Some(3),
+        epochs: Some(8),
+        objects: Some(1000),
+        ..WorkloadSettings::default()
+    };
+    let plans_of_jobs = plans(profile, &settings);
     for share in [0.2, 0.5] {
-        let ratio = |plans: &[Told]| {
+        let ratio = |plans: &[CallerPlan]| {
             race(profile, &settings, share, 12_000, plans).score(Racer::Mlgw).byte_hit_ratio()
         };
-        let [none, one, two, all] = [&told[..0], &told[..1], &told[..2], &told[..]].map(ratio);
+        let [none, one, two, all] =
+            [&plans_of_jobs[..0], &plans_of_jobs[..1], &plans_of_jobs[..2], &plans_of_jobs[..]].map(ratio);
         assert!(one >= none - 0.01 && two >= one - 0.01 && all > two, "{share}: {none} {one} {two} {all}");
     }
 }
@@ -125,18 +136,23 @@ const KEYS: u32 = 3000;
 
 fn sampled(epochs: u32) -> Plan {
     let keys: Vec<String> = (0..KEYS).map(|number| format!("train/{number}")).collect();
-    let reading =
-        Reading { sampler: Sampler::TorchDistributed, seed: 9, epochs, ranks: 8, ..Reading::default() };
+    let reading = PlanSchedule {
+        sampler: Sampler::TorchDistributed,
+        seed: 9,
+        epochs,
+        ranks: 8,
+        ..PlanSchedule::default()
+    };
     Plan::new(keys.iter().map(String::as_str), reading).unwrap()
 }
 
 /// An engine with a plan, to which reads of keys are applied; each read returns the plan's progress.
-struct Played {
-    engine: Engine,
+struct PlanPlayback {
+    engine: CacheEngine,
     at_us: u64,
 }
 
-impl Played {
+impl PlanPlayback {
     fn new(plan: Plan) -> Self {
         let options = Options {
             capacity_bytes: 500 << 10,
@@ -144,12 +160,12 @@ impl Played {
             block_bytes: BLOCK_BYTES.into(),
             seed: 1,
         };
-        let mut engine = Engine::new(options);
-        engine.put_plan(7, Who::Family(5), 1, plan).unwrap();
+        let mut engine = CacheEngine::new(options);
+        engine.put_plan(7, PlanReaders::Family(5), 1, plan).unwrap();
         Self { engine, at_us: 0 }
     }
 
-    fn read(&mut self, key: u32) -> Followed {
+    fn read(&mut self, key: u32) -> PlanProgress {
         self.at_us += 1000;
         let key = format!("train/{key}");
         let caller = Caller { id: self.at_us % 8, family: 5 };
@@ -165,7 +181,7 @@ impl Played {
         let seen = self.engine.observe(&access);
         self.engine.read(seen, &access, 0);
         self.engine.check();
-        self.engine.plan(7).unwrap()
+        self.engine.plan_progress(7).unwrap()
     }
 }
 
@@ -173,7 +189,7 @@ impl Played {
 fn ranks_workers_gaps_and_repeats_are_followed_through_all_epochs() {
     let plan = sampled(6);
     let mut random = fastrand::Rng::with_seed(4);
-    let mut played = Played::new(plan.clone());
+    let mut played = PlanPlayback::new(plan.clone());
     for (epoch, order) in plan.epochs().enumerate() {
         let reads = disordered(&order, 8, &mut random);
         for (number, key) in reads.iter().enumerate() {
@@ -191,13 +207,13 @@ fn ranks_workers_gaps_and_repeats_are_followed_through_all_epochs() {
 fn a_job_found_midway_or_restarted_is_followed_again() {
     let plan = sampled(10);
     let orders: Vec<Vec<u32>> = plan.epochs().collect();
-    let mut played = Played::new(plan);
+    let mut played = PlanPlayback::new(plan);
     // A server that has just started observes the job in its eighth epoch.
     for (number, key) in orders[7].iter().chain(&orders[8][..1000]).enumerate() {
         let followed = played.read(*key);
         assert!(number < 1000 || followed.is_trusted, "{number} {followed:?}");
     }
-    assert_eq!(played.engine.plan(7).unwrap().epoch, 8);
+    assert_eq!(played.engine.plan_progress(7).unwrap().epoch, 8);
     // The job is started again.
     for (number, key) in orders[0].iter().enumerate() {
         let followed = played.read(*key);
@@ -212,25 +228,28 @@ fn a_job_found_midway_or_restarted_is_followed_again() {
 fn a_plan_that_is_dropped_leaves_nothing_behind() {
     let plan = sampled(3);
     let orders: Vec<Vec<u32>> = plan.epochs().collect();
-    let mut played = Played::new(plan.clone());
+    let mut played = PlanPlayback::new(plan.clone());
     for key in &orders[0] {
         played.read(*key);
     }
     assert_eq!(played.engine.plans.heap.len(), 500);
     assert!(played.engine.drop_plan(7) && !played.engine.drop_plan(7));
-    played.engine.put_plan(7, Who::Caller(999), 1, plan.clone()).unwrap();
+    played.engine.put_plan(7, PlanReaders::Caller(999), 1, plan.clone()).unwrap();
     for key in &orders[1][..600] {
         played.read(*key);
     }
     assert_eq!(played.engine.plans.heap.len(), 0, "what it kept went back to groups");
     for number in 0..PLANS_MAX as u64 {
-        let more = played.engine.put_plan(number, Who::Caller(1), 1, plan.clone());
+        let more = played.engine.put_plan(number, PlanReaders::Caller(1), 1, plan.clone());
         assert_eq!(more.is_ok(), number < PLANS_MAX as u64, "{number}");
     }
-    assert!(played.engine.put_plan(PLANS_MAX as u64, Who::Caller(1), 1, plan.clone()).is_err());
+    assert!(played.engine.put_plan(PLANS_MAX as u64, PlanReaders::Caller(1), 1, plan.clone()).is_err());
     for number in 0..LISTS_MAX as u64 {
-        played.engine.put_plan(number, Who::Caller(1), number + 1, plan.clone()).unwrap();
+        played.engine.put_plan(number, PlanReaders::Caller(1), number + 1, plan.clone()).unwrap();
     }
-    assert!(played.engine.put_plan(1, Who::Caller(1), 99, plan.clone()).is_ok(), "its list is free then");
-    assert!(played.engine.put_plan(60, Who::Caller(1), 98, plan).is_err());
+    assert!(
+        played.engine.put_plan(1, PlanReaders::Caller(1), 99, plan.clone()).is_ok(),
+        "its list is free then"
+    );
+    assert!(played.engine.put_plan(60, PlanReaders::Caller(1), 98, plan).is_err());
 }

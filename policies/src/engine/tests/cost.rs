@@ -2,8 +2,8 @@
 //! --nocapture`.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Engine, Options};
-use crate::rehearse::workload::{Profile, Settings, workload};
+use crate::engine::{CacheEngine, Options};
+use crate::rehearse::workload::{Profile, WorkloadSettings, workload};
 use std::time::Instant;
 
 #[test]
@@ -16,12 +16,12 @@ fn cost() {
         (Profile::Zipf, None, 40_000),
     ];
     for (profile, workloads, objects) in profiles {
-        let settings = Settings { workloads, objects: Some(objects), ..Settings::default() };
+        let settings = WorkloadSettings { workloads, objects: Some(objects), ..WorkloadSettings::default() };
         let made = workload(profile, &settings).unwrap();
         let capacity_bytes = made.scene.keys.bytes() / 3;
         let requests: Vec<_> = made.requests.take(2_000_000).collect();
         let mut engine =
-            Engine::new(Options { capacity_bytes, blocks_max: 1 << 20, block_bytes: 8 << 20, seed: 0 });
+            CacheEngine::new(Options { capacity_bytes, blocks_max: 1 << 20, block_bytes: 8 << 20, seed: 0 });
         let start = Instant::now();
         for request in &requests {
             let access = made.scene.access(request);
@@ -37,7 +37,7 @@ fn cost() {
 #[test]
 #[ignore = "measures time"]
 fn recycling_cost() {
-    let mut engine = Engine::new(Options {
+    let mut engine = CacheEngine::new(Options {
         capacity_bytes: 100 << 30,
         blocks_max: 500_000,
         block_bytes: 8 << 20,

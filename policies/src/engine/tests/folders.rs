@@ -1,48 +1,49 @@
 //! Tests: read-ahead over folders rarely requests absent keys.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Ahead, Beyond, Engine, Options, Outcome};
+use crate::engine::{CacheEngine, Options, ReadAheadLimits, ReadAheadOrder, ReadAheadOutcome};
 use std::collections::{HashMap, HashSet, VecDeque};
 
-const AHEAD: Ahead = Ahead { blocks_max: 16, bytes_max: 64 << 20, beyond: Beyond::Any };
+const AHEAD: ReadAheadLimits =
+    ReadAheadLimits { blocks_max: 16, bytes_max: 64 << 20, order: ReadAheadOrder::Any };
 const SIZE: u64 = 100_000;
 const OBJECTS: usize = 3000;
 /// Reads until the origin reports that the key does not exist.
 const LAG: usize = 4;
 
 /// Outcomes for one reader.
-struct Came {
+struct ReadAheadTally {
     absent: usize,
     used: usize,
 }
 
 /// Reads objects in this order.
-fn read_in_order(keys: &[String]) -> Came {
+fn read_in_order(keys: &[String]) -> ReadAheadTally {
     let options = Options { capacity_bytes: 1, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 1 };
-    let mut engine = Engine::new(options);
+    let mut engine = CacheEngine::new(options);
     let there: HashSet<&str> = keys.iter().map(String::as_str).collect();
     let caller = Caller::of("AK", b"loader", None, &[10, 0, 0, 1]);
     let mut waiting = HashMap::new();
     let mut unknown: VecDeque<(usize, u64, String)> = VecDeque::new();
-    let mut came = Came { absent: 0, used: 0 };
+    let mut came = ReadAheadTally { absent: 0, used: 0 };
     for (n, key) in keys.iter().enumerate() {
         while let Some((at, stream, absent)) = unknown.pop_front() {
             if at > n {
                 unknown.push_front((at, stream, absent));
                 break;
             }
-            engine.ahead_outcome(stream, 1, &absent, Outcome::Absent, 1);
+            engine.record_ahead_outcome(stream, 1, &absent, ReadAheadOutcome::Absent, 1);
         }
         if let Some(stream) = waiting.remove(key) {
             came.used += 1;
-            engine.ahead_outcome(stream, 1, key, Outcome::Used, 1);
+            engine.record_ahead_outcome(stream, 1, key, ReadAheadOutcome::Used, 1);
         }
         let (op, range, at_us) = (Op::Read, 0..SIZE, n as u64 * 10_000);
         let access = Access { at_us, caller, bucket: 1, key, op, size: SIZE, range };
         let seen = engine.observe(&access);
         engine.read(seen, &access, 0);
         let mut next = Vec::new();
-        engine.ahead(seen, &access, &AHEAD, &mut next);
+        engine.read_ahead(seen, &access, &AHEAD, &mut next);
         for next in next {
             if there.contains(&*next.key) {
                 waiting.insert(next.key, next.stream);
@@ -56,8 +57,8 @@ fn read_in_order(keys: &[String]) -> Came {
 }
 
 /// Returns the keys of folders with `each` objects, whose numbers continue over folders or restart in each.
-fn folders(each: usize, goes_on: bool) -> Vec<String> {
-    let number = |n: usize| if goes_on { n } else { n % each };
+fn folders(each: usize, numbers_continue: bool) -> Vec<String> {
+    let number = |n: usize| if numbers_continue { n } else { n % each };
     (0..OBJECTS).map(|n| format!("set/{:04}/{:06}.jpg", n / each, number(n))).collect()
 }
 

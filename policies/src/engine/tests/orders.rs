@@ -1,16 +1,16 @@
 //! Tests: orders of small datasets, in which many requests continue by chance.
 
-use crate::engine::order::{Order, OrderFinder};
+use crate::engine::order::{OrderDetector, ReadOrder};
 
 /// A request: key, part number and number of parts of the object.
 type Request = (String, u64, u64);
 
 /// Returns the detected order after each pass.
-fn orders(passes: impl Iterator<Item = Vec<Request>>) -> Vec<Option<Order>> {
-    let mut finder = OrderFinder::new();
+fn orders(passes: impl Iterator<Item = Vec<Request>>) -> Vec<Option<ReadOrder>> {
+    let mut finder = OrderDetector::new();
     let after = passes.map(|pass| {
         for (key, part, parts) in pass {
-            finder.note(&key, &(part * 1000..(part + 1) * 1000), parts * 1000);
+            finder.record(&key, &(part * 1000..(part + 1) * 1000), parts * 1000);
         }
         finder.order()
     });
@@ -56,7 +56,7 @@ fn a_shuffle_of_few_objects_is_not_shard_shuffled() {
             // In less than one pass the number of objects is unknown.
             let from = if count < 100 { 2 } else { 0 };
             assert!(
-                said[from..].iter().all(|order| *order == Some(Order::Shuffled)),
+                said[from..].iter().all(|order| *order == Some(ReadOrder::Shuffled)),
                 "{count} {seed}: {said:?}"
             );
         }
@@ -67,7 +67,7 @@ fn a_shuffle_of_few_objects_is_not_shard_shuffled() {
 fn a_small_dataset_in_key_order_is_sequential() {
     for count in [10, 20, 30, 50, 64, 80, 100, 200, 400] {
         let said = orders((0..8).map(|_| (0..count).map(whole).collect()));
-        assert!(said[2..].iter().all(|order| *order == Some(Order::Sequential)), "{count}: {said:?}");
+        assert!(said[2..].iter().all(|order| *order == Some(ReadOrder::Sequential)), "{count}: {said:?}");
     }
 }
 
@@ -84,10 +84,10 @@ fn shuffled_shards_of_a_small_dataset_are_detected() {
                     |shard: usize, one: usize| (format!("set/{shard:05}.tar"), one as u64, samples as u64);
                 let names: [&dyn Fn(usize, usize) -> Request; 3] = [&by_key, &in_folders, &in_parts];
                 // Among a few large objects, two successive ones are often neighbours.
-                let told = if shards < 20 { 2 } else { 3 };
+                let names_end = if shards < 20 { 2 } else { 3 };
                 // Long runs of numbers without visible shard boundaries are in order most of the time.
-                let untold = usize::from(samples > 20);
-                for (at, name) in names.into_iter().enumerate().take(told).skip(untold) {
+                let names_start = usize::from(samples > 20);
+                for (at, name) in names.into_iter().enumerate().take(names_end).skip(names_start) {
                     let passes = (0..6).map(|_| {
                         let shard = |shard| (0..samples).map(|one| name(shard, one)).collect();
                         let order = shuffled(shards, &mut random).into_iter().map(shard).collect();
@@ -97,7 +97,7 @@ fn shuffled_shards_of_a_small_dataset_are_detected() {
                     // The first passes over few shards can be in order by chance.
                     let from = if shards < 8 { 3 } else { 1 };
                     assert!(
-                        said[from..].iter().all(|order| *order == Some(Order::ShardShuffled)),
+                        said[from..].iter().all(|order| *order == Some(ReadOrder::ShardShuffled)),
                         "{shards} of {samples} by {workers}, {at}, {seed}: {said:?}"
                     );
                 }

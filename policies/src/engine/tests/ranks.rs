@@ -1,8 +1,8 @@
 //! Tests: ranks of one job are merged, and callers of a family that merely look like ranks are not.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::job::Role;
-use crate::engine::{Engine, Options, Seen};
+use crate::engine::job::JobCallers;
+use crate::engine::{CacheEngine, ObservedAccess, Options};
 
 const BYTES: u64 = 1 << 20;
 /// Time from the start of an epoch to the next.
@@ -59,9 +59,9 @@ fn independent(lags: &[f64], objects: usize, epochs: u64, seed: u64) -> Vec<Read
 }
 
 /// Returns an engine after these reads, with the last access of each caller.
-fn after(reads: &[Read], callers: usize) -> (Engine, Vec<Seen>) {
+fn after(reads: &[Read], callers: usize) -> (CacheEngine, Vec<ObservedAccess>) {
     let options = Options { capacity_bytes: 100 * BYTES, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 3 };
-    let mut engine = Engine::new(options);
+    let mut engine = CacheEngine::new(options);
     let mut last = vec![None; callers];
     for (at_us, id, object) in reads {
         let caller = Caller { id: *id, family: 77 };
@@ -85,15 +85,15 @@ fn after(reads: &[Read], callers: usize) -> (Engine, Vec<Seen>) {
 }
 
 /// True if all callers are merged into one job.
-fn are_one(engine: &Engine, seen: Seen) -> bool {
+fn are_one(engine: &CacheEngine, seen: ObservedAccess) -> bool {
     let jobs = &engine.datasets[&engine.number(seen)].jobs;
-    jobs.iter().any(|job| job.is_active && job.role == Role::Whole)
+    jobs.iter().any(|job| job.is_active && job.callers == JobCallers::Whole)
 }
 
 /// Returns the error in the start of a caller's last pass, as a share of an epoch.
-fn missed(engine: &Engine, seen: Seen, began_us: f64) -> f64 {
+fn missed(engine: &CacheEngine, seen: ObservedAccess, began_us: f64) -> f64 {
     let passes = engine.passes(seen).expect("it has read");
-    (passes.began_us as f64 - began_us).abs() / EPOCH_US as f64
+    (passes.started_us as f64 - began_us).abs() / EPOCH_US as f64
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn epoch_starts_are_right_for_sequential_reads_of_many_folders() {
         for epoch in 1..4 {
             reads.extend(evenly(0, EPOCH_US * epoch, 1.0, (0..512).collect()));
         }
-        let mut engine = Engine::new(Options {
+        let mut engine = CacheEngine::new(Options {
             capacity_bytes: BYTES,
             blocks_max: 1 << 14,
             block_bytes: 8 << 20,

@@ -1,16 +1,16 @@
 //! Tests: blocks kept by recency compared with a plain LRU, and beside blocks kept otherwise.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Advice, Engine, Keeping, Options};
-use crate::rehearse::reference::{Lru, Reference as _};
+use crate::engine::{Advice, CacheEngine, CachingRule, Options};
+use crate::rehearse::reference::{Lru, ReferenceCache as _};
 use proptest::collection::vec;
 use proptest::{prop_assert_eq, proptest};
 
 const BLOCK_BYTES: u64 = 1024;
 
-fn engine(blocks: u64) -> Engine {
+fn engine(blocks: u64) -> CacheEngine {
     let capacity_bytes = blocks * BLOCK_BYTES;
-    Engine::new(Options { capacity_bytes, blocks_max: 1 << 16, block_bytes: 8 << 20, seed: 3 })
+    CacheEngine::new(Options { capacity_bytes, blocks_max: 1 << 16, block_bytes: 8 << 20, seed: 3 })
 }
 
 /// Pseudorandom numbers (Steele et al., "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
@@ -29,7 +29,7 @@ fn skewed(n: u64, of: u64) -> u64 {
 
 /// Reads single-block objects one after the other.
 struct Reader {
-    engine: Engine,
+    engine: CacheEngine,
     at_us: u64,
 }
 
@@ -38,18 +38,18 @@ impl Reader {
         Self { engine: engine(blocks), at_us: 0 }
     }
 
-    fn read_of(&mut self, caller: u64, key: &str, size: u64, keeping: Keeping) -> bool {
+    fn read_of(&mut self, caller: u64, key: &str, size: u64, keeping: CachingRule) -> bool {
         self.at_us += 1000;
         let caller = Caller { id: caller, family: caller };
         let at_us = self.at_us;
         let access = Access { at_us, caller, bucket: 1, key, op: Op::Read, size, range: 0..size };
         let seen = self.engine.observe(&access);
-        let advice = self.engine.read_as(seen, &access, 0, keeping);
+        let advice = self.engine.read_with_rule(seen, &access, 0, keeping);
         self.engine.take_evicted().for_each(drop);
         advice == Advice::Kept
     }
 
-    fn read(&mut self, caller: u64, key: &str, keeping: Keeping) -> bool {
+    fn read(&mut self, caller: u64, key: &str, keeping: CachingRule) -> bool {
         self.read_of(caller, key, BLOCK_BYTES, keeping)
     }
 }
@@ -62,7 +62,7 @@ fn hits(blocks: u64, numbers: impl Iterator<Item = u64>) -> (Vec<bool>, Vec<bool
             // Numbers map to two datasets with objects of different sizes.
             let size = BLOCK_BYTES * (1 + number % 3);
             let key = format!("{}/{number:05}", ["a", "b"][(number / 7 % 2) as usize]);
-            let ours = reader.read_of(number % 5, &key, size, Keeping::Recent);
+            let ours = reader.read_of(number % 5, &key, size, CachingRule::Recency);
             reader.engine.check();
             (ours, lru.access(number as u32, size as u32, true))
         })
@@ -91,7 +91,7 @@ proptest! {
 }
 
 /// Returns the hit ratios of a loop that does not fit and of skewed reads, alternating, once caches are full.
-fn loop_and_skewed(blocks: u64, keeping: [Keeping; 2]) -> [f64; 2] {
+fn loop_and_skewed(blocks: u64, keeping: [CachingRule; 2]) -> [f64; 2] {
     let mut reader = Reader::new(blocks);
     let (mut hits, mut reads) = ([0; 2], 0);
     for n in 0..16_000_u64 {
@@ -111,26 +111,27 @@ fn loop_and_skewed(blocks: u64, keeping: [Keeping; 2]) -> [f64; 2] {
 
 #[test]
 fn a_dataset_that_is_kept_so_gets_its_hits_and_another_keeps_its_share() {
-    let plain = Keeping::default();
+    let plain = CachingRule::default();
     for blocks in [200, 400, 800] {
         let before = loop_and_skewed(blocks, [plain, plain]);
-        let after = loop_and_skewed(blocks, [plain, Keeping::Recent]);
+        let after = loop_and_skewed(blocks, [plain, CachingRule::Recency]);
         let found = format!("{blocks}: {before:?} {after:?}");
         assert!(after[1] >= before[1], "{found}");
         assert!(after[0] >= 0.7 * before[0], "{found}");
         assert!(after[0] + after[1] >= before[0] + before[1], "{found}");
         // A scan kept by recency takes almost nothing from a loop.
-        let [alone, beside] = [Keeping::Never, Keeping::Recent].map(|of_scan| loop_and_scan(blocks, of_scan));
+        let [alone, beside] =
+            [CachingRule::Never, CachingRule::Recency].map(|of_scan| loop_and_scan(blocks, of_scan));
         assert!(beside >= 0.95 * alone, "{blocks}: {alone} {beside}");
     }
 }
 
 /// Returns the hit ratio of a loop of a thousand blocks beside a scan.
-fn loop_and_scan(blocks: u64, of_scan: Keeping) -> f64 {
+fn loop_and_scan(blocks: u64, of_scan: CachingRule) -> f64 {
     let mut reader = Reader::new(blocks);
     let (mut hits, mut reads) = (0, 0);
     for n in 0..10_000_u64 {
-        let is_hit = reader.read(1, &format!("train/{:05}.jpg", n % 1000), Keeping::default());
+        let is_hit = reader.read(1, &format!("train/{:05}.jpg", n % 1000), CachingRule::default());
         assert!(!reader.read(2, &format!("log/{n:06}"), of_scan));
         hits += u32::from(is_hit && n >= 4000);
         reads += u32::from(n >= 4000);
@@ -145,21 +146,21 @@ fn who_reads_a_block_last_says_how_it_is_kept() {
         let recent = reader.engine.recent.kept_bytes() / BLOCK_BYTES;
         (recent, reader.engine.kept_bytes() / BLOCK_BYTES - recent)
     };
-    let read_all = |reader: &mut Reader, keeping: Keeping| {
+    let read_all = |reader: &mut Reader, keeping: CachingRule| {
         for n in 0..30 {
             reader.read(1, &format!("a/{n:03}"), keeping);
             reader.engine.check();
         }
     };
     for _ in 0..3 {
-        read_all(&mut reader, Keeping::Recent);
+        read_all(&mut reader, CachingRule::Recency);
         assert_eq!(parts(&reader), (30, 0));
         // Two workloads with different rules move the blocks that they read, and no others.
-        assert!(reader.read(2, "a/007", Keeping::default()));
+        assert!(reader.read(2, "a/007", CachingRule::default()));
         assert_eq!(parts(&reader), (29, 1));
-        assert!(reader.read(1, "a/007", Keeping::Recent));
+        assert!(reader.read(1, "a/007", CachingRule::Recency));
         assert_eq!(parts(&reader), (30, 0));
-        read_all(&mut reader, Keeping::default());
+        read_all(&mut reader, CachingRule::default());
         assert_eq!(parts(&reader), (0, 30));
     }
 }

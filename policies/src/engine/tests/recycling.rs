@@ -2,7 +2,7 @@
 
 use crate::access::{Access, Caller, Op};
 use crate::engine::table::DATASETS_MAX;
-use crate::engine::{Advice, DatasetId, Engine, Keeping, Options, Passes, Seen};
+use crate::engine::{Advice, CacheEngine, CachingRule, DatasetId, ObservedAccess, Options, PassProgress};
 
 const BYTES: u64 = 1 << 20;
 /// Number of objects in a small dataset, and in the one that is read throughout.
@@ -17,48 +17,48 @@ fn word(number: u64) -> String {
     letters.collect()
 }
 
-struct Bench {
-    engine: Engine,
+struct RecyclingBench {
+    engine: CacheEngine,
     at_us: u64,
     long_reads: u64,
 }
 
-impl Bench {
+impl RecyclingBench {
     fn new(room: u64, numbers_max: usize) -> Self {
         let options =
             Options { capacity_bytes: room * BYTES, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 3 };
-        Self { engine: Engine::with_numbers(options, numbers_max), at_us: 0, long_reads: 0 }
+        Self { engine: CacheEngine::with_numbers(options, numbers_max), at_us: 0, long_reads: 0 }
     }
 
-    fn ask(&mut self, family: u64, key: &str) -> (Seen, bool) {
-        self.ask_keeping(family, key, Keeping::default())
+    fn ask(&mut self, family: u64, key: &str) -> (ObservedAccess, bool) {
+        self.ask_keeping(family, key, CachingRule::default())
     }
 
-    fn ask_keeping(&mut self, family: u64, key: &str, keeping: Keeping) -> (Seen, bool) {
+    fn ask_keeping(&mut self, family: u64, key: &str, keeping: CachingRule) -> (ObservedAccess, bool) {
         self.at_us += 1000;
         let caller = Caller { id: family, family };
         let (at_us, op, size) = (self.at_us, Op::Read, BYTES);
         let access = Access { at_us, caller, bucket: 1, key, op, size, range: 0..size };
         let seen = self.engine.observe(&access);
-        let advice = self.engine.read_as(seen, &access, 0, keeping);
+        let advice = self.engine.read_with_rule(seen, &access, 0, keeping);
         self.engine.take_evicted().for_each(drop);
         (seen, advice == Advice::Kept)
     }
 
     /// Reads the next object of the dataset that is read repeatedly, in another order each time.
-    fn ask_long(&mut self) -> (Seen, bool) {
+    fn ask_long(&mut self) -> (ObservedAccess, bool) {
         let (pass, at) = (self.long_reads / LONG, self.long_reads % LONG);
         self.long_reads += 1;
         self.ask(TRAINER, &format!("trained/{:04}.jpg", (at * 7 + pass * 11) % LONG))
     }
 
-    fn passes(&self, seen: Seen) -> Passes {
+    fn passes(&self, seen: ObservedAccess) -> PassProgress {
         self.engine.passes(seen).unwrap()
     }
 
     /// Lets a separate job read its own dataset twice while the other continues. Returns its access and the
     /// hits of both.
-    fn small_job(&mut self, number: u64) -> (Seen, [u64; 2]) {
+    fn small_job(&mut self, number: u64) -> (ObservedAccess, [u64; 2]) {
         let mut hits = [0; 2];
         let mut last = None;
         for at in 0..2 * SMALL {
@@ -76,7 +76,7 @@ impl Bench {
 fn ten_thousand_datasets_are_detected_without_disturbing_a_training_job() {
     // Room for both datasets, minus a part of the large one.
     for (room, small_hits) in [(400, 0.49), (200, 0.0)] {
-        let mut bench = Bench::new(room, DATASETS_MAX);
+        let mut bench = RecyclingBench::new(room, DATASETS_MAX);
         let mut long: Option<DatasetId> = None;
         let mut hits = Vec::new();
         for number in 0..10_000 {
@@ -91,7 +91,7 @@ fn ten_thousand_datasets_are_detected_without_disturbing_a_training_job() {
                 let id = bench.engine.dataset_id(seen);
                 assert_eq!(*long.get_or_insert(id), id, "{number}");
                 let whole = (bench.long_reads - 1) / LONG;
-                assert!(u64::from(bench.passes(seen).whole).abs_diff(whole) <= 1, "{number}");
+                assert!(u64::from(bench.passes(seen).completed).abs_diff(whole) <= 1, "{number}");
                 bench.engine.check();
             }
         }
@@ -110,7 +110,7 @@ fn ten_thousand_datasets_are_detected_without_disturbing_a_training_job() {
 #[test]
 fn invariants_hold_with_blocks_kept_in_many_datasets() {
     // All kept blocks belong to more datasets than there are numbers.
-    let mut bench = Bench::new(4000, 64);
+    let mut bench = RecyclingBench::new(4000, 64);
     for number in 0..1500 {
         for at in 0..3 {
             bench.ask(number + 1, &format!("{}/part-{at}.bin", word(number)));
@@ -122,11 +122,11 @@ fn invariants_hold_with_blocks_kept_in_many_datasets() {
 
 #[test]
 fn datasets_without_kept_blocks_or_repeats_are_dissolved_first() {
-    let mut bench = Bench::new(4000, 64);
+    let mut bench = RecyclingBench::new(4000, 64);
     // One third of the datasets has kept blocks, one third is read in passes, and one third was read once.
     let mut ids = Vec::new();
     for number in 0..63 {
-        let keeping = if number % 3 == 0 { Keeping::default() } else { Keeping::Never };
+        let keeping = if number % 3 == 0 { CachingRule::default() } else { CachingRule::Never };
         let passes = if number % 3 == 1 { 2 } else { 1 };
         for at in 0..passes * SMALL {
             let key = format!("{}/{}.bin", word(number), at % SMALL);
@@ -137,9 +137,9 @@ fn datasets_without_kept_blocks_or_repeats_are_dissolved_first() {
         }
     }
     let mut later = 100..;
-    let mut gone = |bench: &mut Bench| {
+    let mut gone = |bench: &mut RecyclingBench| {
         for number in later.by_ref().take(7) {
-            bench.ask_keeping(number, &format!("{}/1.bin", word(number)), Keeping::Never);
+            bench.ask_keeping(number, &format!("{}/1.bin", word(number)), CachingRule::Never);
         }
         bench.engine.check();
         let is_gone = |number: &usize| bench.engine.dataset_name(ids[*number]).is_none();
@@ -155,7 +155,7 @@ fn datasets_without_kept_blocks_or_repeats_are_dissolved_first() {
 
 #[test]
 fn a_returning_reader_gets_a_new_dataset_with_its_blocks() {
-    let mut bench = Bench::new(4000, 64);
+    let mut bench = RecyclingBench::new(4000, 64);
     for number in 0..200 {
         for at in 0..SMALL / 2 {
             bench.ask(number + 1, &format!("{}/part-{at}.bin", word(number)));
@@ -173,7 +173,7 @@ fn a_returning_reader_gets_a_new_dataset_with_its_blocks() {
 
 #[test]
 fn an_id_of_a_dissolved_dataset_resolves_to_none() {
-    let mut bench = Bench::new(100, 16);
+    let mut bench = RecyclingBench::new(100, 16);
     let (old, _) = bench.ask(1, "old/1.bin");
     let id = bench.engine.dataset_id(old);
     assert!(bench.engine.dataset_name(id).is_some());
@@ -195,7 +195,7 @@ fn an_id_of_a_dissolved_dataset_resolves_to_none() {
 
 #[test]
 fn numbers_of_united_parts_are_reclaimed_first() {
-    let mut bench = Bench::new(4000, 256);
+    let mut bench = RecyclingBench::new(4000, 256);
     let (first, _) = bench.ask(1, "first/1.bin");
     let id = bench.engine.dataset_id(first);
     // Each folder of a hundred is a dataset, until they are united.
@@ -212,7 +212,7 @@ fn numbers_of_united_parts_are_reclaimed_first() {
 #[test]
 fn the_same_accesses_give_the_same_answers_when_numbers_run_out() {
     let answers = || {
-        let mut bench = Bench::new(60, 32);
+        let mut bench = RecyclingBench::new(60, 32);
         let mut rng = fastrand::Rng::with_seed(5);
         let mut answers = Vec::new();
         for _ in 0..20_000 {

@@ -1,22 +1,22 @@
 //! Tests: a dataset that no job will read again frees its share at once.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Advice, Engine, Options};
+use crate::engine::{Advice, CacheEngine, Options};
 
 const BYTES: u64 = 1 << 20;
 const OBJECTS: u64 = 1000;
 const ROOM: u64 = 500;
 
-struct Bench {
-    engine: Engine,
+struct ReleaseBench {
+    engine: CacheEngine,
     at_us: u64,
 }
 
-impl Bench {
+impl ReleaseBench {
     fn new() -> Self {
         let options =
             Options { capacity_bytes: ROOM * BYTES, blocks_max: 1 << 16, block_bytes: 8 << 20, seed: 3 };
-        Self { engine: Engine::new(options), at_us: 0 }
+        Self { engine: CacheEngine::new(options), at_us: 0 }
     }
 
     fn ask(&mut self, op: Op, set: &str, number: u64) -> Advice {
@@ -50,7 +50,7 @@ fn key(set: &str, number: u64) -> String {
 #[test]
 fn a_dataset_left_for_another_is_evicted_within_a_pass() {
     for epochs in [2, 3, 6] {
-        let mut bench = Bench::new();
+        let mut bench = ReleaseBench::new();
         for pass in 0..epochs {
             bench.pass("a", pass);
         }
@@ -64,7 +64,7 @@ fn a_dataset_left_for_another_is_evicted_within_a_pass() {
 
 #[test]
 fn deleted_blocks_leave_nothing_behind() {
-    let mut bench = Bench::new();
+    let mut bench = ReleaseBench::new();
     for pass in 0..3 {
         bench.pass("a", pass);
     }

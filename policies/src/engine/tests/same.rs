@@ -1,25 +1,27 @@
 //! Tests: decisions depend on the sequence of requests, not on names, sizes or speed.
 
-use super::kept::race;
+use super::retention::race;
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Advice, Engine, Options};
+use crate::engine::{Advice, CacheEngine, Options};
 use crate::rehearse::Naming;
 use crate::rehearse::race::Racer;
-use crate::rehearse::workload::{Profile, Settings, workload};
+use crate::rehearse::workload::{Profile, WorkloadSettings, workload};
 
 #[test]
 fn other_names_sizes_and_speeds_change_nothing() {
     for (profile, objects, share) in
         [(Profile::Mix, 1500, 0.2), (Profile::KWorkloads, 1000, 0.3), (Profile::Epochs, 1000, 0.5)]
     {
-        let plain = Settings { objects: Some(objects), epochs: Some(6), ..Settings::default() };
-        let ratio =
-            |settings: &Settings| race(profile, settings, share, 0).score(Racer::Mlgw).byte_hit_ratio();
+        let plain =
+            WorkloadSettings { objects: Some(objects), epochs: Some(6), ..WorkloadSettings::default() };
+        let ratio = |settings: &WorkloadSettings| {
+            race(profile, settings, share, 0).score(Racer::Mlgw).byte_hit_ratio()
+        };
         let expected = ratio(&plain);
         let others = [
-            Settings { naming: Naming::Renamed { seed: 5 }, ..plain.clone() },
-            Settings { size_scale: 3.0, ..plain.clone() },
-            Settings { time_scale: 10.0, ..plain.clone() },
+            WorkloadSettings { naming: Naming::Renamed { seed: 5 }, ..plain.clone() },
+            WorkloadSettings { size_scale: 3.0, ..plain.clone() },
+            WorkloadSettings { time_scale: 10.0, ..plain.clone() },
         ];
         for other in others {
             let found = ratio(&other);
@@ -31,8 +33,10 @@ fn other_names_sizes_and_speeds_change_nothing() {
 #[test]
 fn the_same_accesses_give_the_same_answers() {
     let answers = || {
-        let made = workload(Profile::Mix, &Settings { objects: Some(400), ..Settings::default() }).unwrap();
-        let mut engine = Engine::new(Options {
+        let made =
+            workload(Profile::Mix, &WorkloadSettings { objects: Some(400), ..WorkloadSettings::default() })
+                .unwrap();
+        let mut engine = CacheEngine::new(Options {
             capacity_bytes: 200 << 20,
             blocks_max: 4096,
             block_bytes: 8 << 20,
@@ -52,13 +56,13 @@ fn the_same_accesses_give_the_same_answers() {
 #[test]
 fn an_invalidated_block_is_kept_again() {
     let mut engine =
-        Engine::new(Options { capacity_bytes: 1 << 20, blocks_max: 100, block_bytes: 8 << 20, seed: 3 });
+        CacheEngine::new(Options { capacity_bytes: 1 << 20, blocks_max: 100, block_bytes: 8 << 20, seed: 3 });
     let caller = Caller { id: 1, family: 1 };
     let mut ask = |op: Op, is_lost: bool| {
         let access = Access { at_us: 5, caller, bucket: 1, key: "a/1", op, size: 1000, range: 0..1000 };
         if is_lost {
             let id = engine.block_id(1, "a/1", 0);
-            engine.lost(id);
+            engine.invalidate(id);
             assert_eq!(engine.kept_bytes(), 0);
         }
         let seen = engine.observe(&access);
@@ -71,33 +75,41 @@ fn an_invalidated_block_is_kept_again() {
 
 #[test]
 fn caching_rules_for_a_block_are_applied() {
-    use crate::engine::Keeping;
+    use crate::engine::CachingRule;
     let mut engine =
-        Engine::new(Options { capacity_bytes: 1 << 20, blocks_max: 100, block_bytes: 8 << 20, seed: 3 });
+        CacheEngine::new(Options { capacity_bytes: 1 << 20, blocks_max: 100, block_bytes: 8 << 20, seed: 3 });
     let caller = Caller { id: 1, family: 1 };
-    let mut ask = |key: &str, keeping: Keeping| {
+    let mut ask = |key: &str, keeping: CachingRule| {
         let access = Access { at_us: 5, caller, bucket: 1, key, op: Op::Read, size: 1000, range: 0..1000 };
         let seen = engine.observe(&access);
-        let advice = engine.read_as(seen, &access, 0, keeping);
+        let advice = engine.read_with_rule(seen, &access, 0, keeping);
         engine.check();
         (advice, engine.take_evicted().count())
     };
-    let plain = Keeping::default();
+    let plain = CachingRule::default();
     assert_eq!(ask("a/1", plain), (Advice::Keep, 0));
-    assert_eq!(ask("a/1", Keeping::Never), (Advice::Bypass, 1), "what is kept goes");
-    assert_eq!(ask("a/1", Keeping::Never), (Advice::Bypass, 0));
-    assert_eq!(ask("a/2", Keeping::After(3, 1.0)), (Advice::Bypass, 0));
-    assert_eq!(ask("a/2", Keeping::After(3, 1.0)), (Advice::Bypass, 0));
-    assert_eq!(ask("a/2", Keeping::After(3, 1.0)), (Advice::Keep, 0), "it is read for the third time");
-    assert_eq!(ask("a/2", Keeping::After(3, 1.0)), (Advice::Kept, 0));
+    assert_eq!(ask("a/1", CachingRule::Never), (Advice::Bypass, 1), "what is kept goes");
+    assert_eq!(ask("a/1", CachingRule::Never), (Advice::Bypass, 0));
+    assert_eq!(ask("a/2", CachingRule::AfterReads(3, 1.0)), (Advice::Bypass, 0));
+    assert_eq!(ask("a/2", CachingRule::AfterReads(3, 1.0)), (Advice::Bypass, 0));
+    assert_eq!(
+        ask("a/2", CachingRule::AfterReads(3, 1.0)),
+        (Advice::Keep, 0),
+        "it is read for the third time"
+    );
+    assert_eq!(ask("a/2", CachingRule::AfterReads(3, 1.0)), (Advice::Kept, 0));
 }
 
 #[test]
 fn blocks_of_higher_weight_stay_longer() {
-    use crate::engine::Keeping;
+    use crate::engine::CachingRule;
     // Two datasets that are read alike, in turns; only one of them fits.
-    let mut engine =
-        Engine::new(Options { capacity_bytes: 60 * 1024, blocks_max: 1000, block_bytes: 8 << 20, seed: 3 });
+    let mut engine = CacheEngine::new(Options {
+        capacity_bytes: 60 * 1024,
+        blocks_max: 1000,
+        block_bytes: 8 << 20,
+        seed: 3,
+    });
     let mut hits = [0; 2];
     for pass in 0..6_u64 {
         for n in 0..100_u64 {
@@ -108,7 +120,8 @@ fn blocks_of_higher_weight_stay_longer() {
                 let access =
                     Access { at_us, caller, bucket: 1, key: &key, op: Op::Read, size: 1024, range: 0..1024 };
                 let seen = engine.observe(&access);
-                let is_hit = engine.read_as(seen, &access, 0, Keeping::Weighed(weight)) == Advice::Kept;
+                let is_hit =
+                    engine.read_with_rule(seen, &access, 0, CachingRule::Weighted(weight)) == Advice::Kept;
                 hits[at] += u32::from(is_hit && pass >= 2);
                 engine.take_evicted().for_each(drop);
             }

@@ -1,11 +1,11 @@
 //! Checks of references between files: to frameworks, and to rules that are switched off.
 
-use super::{Compiler, Part};
+use super::{Compiler, LayerSection};
 use crate::language::actions::Parameter;
-use crate::language::diagnostic::{Diagnostic, Spot, nearest, one_of};
-use crate::language::file::PolicyFile;
+use crate::language::diagnostic::{Diagnostic, TextPosition, nearest, one_of};
+use crate::language::file::ParsedPolicy;
 use crate::language::framework::Framework;
-use crate::language::notes::{Ids, Switch};
+use crate::language::notes::{DefinitionIds, RuleSwitch};
 use crate::language::rule::Rule;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ impl Compiler<'_> {
         for rule in rules {
             if !seen.insert(&*rule.id) {
                 let found = format!("the id {:?} is given twice", rule.id);
-                self.wrong(file, rule.line.0, found, "each id once".to_owned());
+                self.report(file, rule.line.0, found, "each id once".to_owned());
             }
         }
     }
@@ -30,12 +30,12 @@ impl Compiler<'_> {
         path: String,
     ) -> bool {
         let names = || self.frameworks.iter().map(|one| &*one.name).filter(|name| !name.is_empty());
-        let is_there = names().any(|one| one == name) || self.doubts.frameworks.may_be(name);
+        let is_there = names().any(|one| one == name) || self.doubts.frameworks.may_contain(name);
         if is_there || self.is_full() {
             return is_there;
         }
         let (nearest, expected) = (nearest(name, names()), one_of(names()));
-        if self.doubts.frameworks.may_be_nameless(nearest.as_deref()) {
+        if self.doubts.frameworks.may_be_unreadable(nearest.as_deref()) {
             return true;
         }
         let (file, found) = (file.into(), format!("{name:?} is no framework"));
@@ -47,24 +47,24 @@ impl Compiler<'_> {
         let Some(name) = &rule.framework else { return };
         // A rule of an instance has no position of its own for the field.
         let at = rule.framework_at.0.clone();
-        let (path, Spot { line, column }) =
-            at.unwrap_or_else(|| (format!("rule {}", rule.id), Spot { line: rule.line.0, column: 1 }));
+        let (path, TextPosition { line, column }) = at
+            .unwrap_or_else(|| (format!("rule {}", rule.id), TextPosition { line: rule.line.0, column: 1 }));
         self.check_framework(file, name, (line, column), path);
     }
 
     /// Checks the frameworks of rules that are not effective because of a duplicate or unreadable id.
-    pub(super) fn check_stray(&mut self) {
+    pub(super) fn check_ineffective_rules(&mut self) {
         let of_files = self.layers.custom.iter().map(|file| (&file.file, &file.notes));
         let of_plugins = self.layers.frameworks.iter().map(|one| (&one.file, &one.notes));
         for (file, notes) in of_files.chain(of_plugins).filter(|(_, notes)| !notes.is_stored) {
-            notes.stray.iter().for_each(|rule| self.check_framework_of(file, rule));
+            notes.ineffective_rules.iter().for_each(|rule| self.check_framework_of(file, rule));
         }
     }
 
     /// Reports instances in a plugin that request deletions, which have no effect there, as in a plugin's own
     /// rules.
     pub(super) fn check_deletions(&mut self, framework: &Framework, rules: &[Rule]) {
-        for one in &framework.uses {
+        for one in &framework.instances {
             let is_of =
                 |rule: &&Rule| rule.id.strip_prefix(&*one.id).is_some_and(|rest| rest.starts_with('.'));
             let mut actions = rules.iter().filter(is_of).flat_map(|rule| &rule.actions);
@@ -73,15 +73,15 @@ impl Compiler<'_> {
                     "delete does nothing in {:?}, which a plugin gives: only a person has checkpoints deleted",
                     one.id
                 );
-                self.wrong(&framework.file, one.line(), found, "an instance in a policy".to_owned());
+                self.report(&framework.file, one.line(), found, "an instance in a policy".to_owned());
             }
         }
     }
 
     /// Checks the frameworks of rules in sections that do not apply to this server.
-    pub(super) fn check_idle(&mut self) {
+    pub(super) fn check_inactive_sections(&mut self) {
         for file in self.layers.custom.iter().filter(|file| !file.notes.is_stored) {
-            for rule in file.places().flat_map(|overrides| &overrides.rules) {
+            for rule in file.sections().flat_map(|overrides| &overrides.rules) {
                 self.check_framework_of(&file.file, rule);
             }
         }
@@ -89,23 +89,23 @@ impl Compiler<'_> {
 
     /// Reports switches of rules that do not exist: neither built in, nor in a plugin, nor in another section
     /// of the policy.
-    pub(super) fn check_switches(&mut self, parts: &[Part<'_>]) {
+    pub(super) fn check_switches(&mut self, parts: &[LayerSection<'_>]) {
         const EXPECTED: &str = "the id of a rule that is built in, of a plugin that is given with it, or of another part of the policy";
-        let known = self.ids(parts);
+        let known = self.rule_ids(parts);
         let of_files = self.layers.custom.iter().map(|file| (&file.file, &file.notes));
         let of_plugins = self.layers.frameworks.iter().map(|one| (&one.file, &one.notes));
         for (file, notes) in of_files.chain(of_plugins).filter(|(_, notes)| !notes.is_stored) {
-            for Switch { id, spot: Spot { line, column }, path } in &notes.switches {
+            for RuleSwitch { id, spot: TextPosition { line, column }, path } in &notes.switches {
                 // The search for the nearest id is expensive, so it is done only for errors that are
                 // reported.
                 if self.is_full() {
                     return;
                 }
-                if known.may_be(id) || self.doubts.rules.may_be(id) {
+                if known.may_contain(id) || self.doubts.rules.may_contain(id) {
                     continue;
                 }
                 let nearest = nearest(id, known.all());
-                if self.doubts.rules.may_be_nameless(nearest.as_deref()) {
+                if self.doubts.rules.may_be_unreadable(nearest.as_deref()) {
                     continue;
                 }
                 self.diagnostics.push(Diagnostic {
@@ -122,18 +122,19 @@ impl Compiler<'_> {
     }
 
     /// Returns the ids of all rules that are more than a switch, in every section.
-    fn ids(&self, parts: &[Part<'_>]) -> Ids {
-        let mut ids = Ids::default();
+    fn rule_ids(&self, parts: &[LayerSection<'_>]) -> DefinitionIds {
+        let mut ids = DefinitionIds::default();
         let in_parts = parts.iter().flat_map(|part| &part.rules);
         let idle =
-            self.layers.custom.iter().flat_map(PolicyFile::places).flat_map(|overrides| &overrides.rules);
+            self.layers.custom.iter().flat_map(ParsedPolicy::sections).flat_map(|overrides| &overrides.rules);
         let of_plugins = self.frameworks.iter().flat_map(|one| &one.rules);
         for rule in in_parts.chain(idle).chain(of_plugins).filter(|rule| !rule.is_switch()) {
             ids.add(Some(&rule.id));
         }
         // The rules of plugins that are disabled exist as well.
-        let instances = self.frameworks.iter().filter(|one| !self.is_enabled(one)).flat_map(|one| &one.uses);
-        instances.for_each(|one| ids.add_group(&one.id));
+        let instances =
+            self.frameworks.iter().filter(|one| !self.is_enabled(one)).flat_map(|one| &one.instances);
+        instances.for_each(|one| ids.add_prefix(&one.id));
         ids
     }
 }

@@ -1,7 +1,7 @@
 //! Effective settings: the value of the strongest layer for each, and its source.
 
-use super::{Layer, Source};
-use crate::language::settings::{Given, Setting};
+use super::{Layer, LayerSource};
+use crate::language::settings::{Setting, SettingOverride};
 use crate::language::value::Value;
 use crate::language::words::{CachePolicy, Evaluation, Optimization, Phase, Strategy, Switch, Word};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct EffectiveSetting {
     /// The value.
     pub value: Value,
     /// Location of the value; none for the default of the table.
-    pub source: Option<Source>,
+    pub source: Option<LayerSource>,
 }
 
 /// Compares values, wherever they are defined.
@@ -36,11 +36,13 @@ impl PartialEq for Settings {
 impl Settings {
     /// Merges the settings of layers, given the strongest first. A value for one member precedes a value for
     /// all from the same or a weaker layer.
-    pub(super) fn of<'a>(layers: impl Iterator<Item = (Layer, &'a Arc<str>, &'a [Given])> + Clone) -> Self {
+    pub(super) fn merge<'a>(
+        layers: impl Iterator<Item = (Layer, &'a Arc<str>, &'a [SettingOverride])> + Clone,
+    ) -> Self {
         let first = |setting, member| {
             layers.clone().enumerate().find_map(|(rank, (layer, file, given))| {
                 let one = given.iter().find(|one| one.setting == setting && one.member == member)?;
-                let source = Source { layer, file: Arc::clone(file), line: one.line };
+                let source = LayerSource { layer, file: Arc::clone(file), line: one.line };
                 Some((rank, one.value.clone(), source))
             })
         };
@@ -114,7 +116,7 @@ impl Settings {
     }
 
     fn word<W: Word>(&self, setting: Setting, member: Option<&str>, otherwise: W) -> W {
-        self.value(setting, member).and_then(Value::text).and_then(W::of).unwrap_or(otherwise)
+        self.value(setting, member).and_then(Value::text).and_then(W::from_word).unwrap_or(otherwise)
     }
 
     /// Returns which of the matching rules run.

@@ -1,10 +1,10 @@
 //! Tests of the exact text of diagnostics.
 
 use super::{built_in, layers};
-use crate::language::{Framework, PolicyFile, Program};
+use crate::language::{Framework, ParsedPolicy, Program};
 
 fn wrong(text: &str) -> String {
-    match PolicyFile::parse("policy.yaml", text) {
+    match ParsedPolicy::parse("policy.yaml", text) {
         Ok(_) => "nothing".to_owned(),
         Err(wrong) => wrong.to_string(),
     }
@@ -179,7 +179,7 @@ fn the_rest_of_a_file() {
 #[test]
 fn all_errors_are_reported_in_the_order_of_the_text() {
     let text = with("{type: file_context, property: sise, operator: equal, value: 1}", "{type: pinn}");
-    let found = PolicyFile::parse("policy.yaml", &text).unwrap_err();
+    let found = ParsedPolicy::parse("policy.yaml", &text).unwrap_err();
     let places: Vec<_> = found.0.iter().map(|one| (one.line, one.path.as_str())).collect();
     assert_eq!(
         places,
@@ -251,7 +251,7 @@ fn templates() {
             "policy.yaml:9:52: templates.t(u).rules[0].actions[0].parameters.depth: \"9999\" is out of range (from 1 to 1024)",
         ),
     ] {
-        let policy = PolicyFile::parse("policy.yaml", &format!("{TEMPLATE}{rest}")).unwrap();
+        let policy = ParsedPolicy::parse("policy.yaml", &format!("{TEMPLATE}{rest}")).unwrap();
         let found = Program::compile(&layers(&[policy], built_in)).unwrap_err();
         assert_eq!(found.to_string(), message);
     }
@@ -279,7 +279,7 @@ fn errors_that_only_all_layers_together_show() {
             "policy.yaml:3:22: rules[0].framework: \"keras\" is no framework (one of pytorch, tensorflow, huggingface, webdataset, mosaicml, lightning)",
         ),
     ] {
-        let policy = PolicyFile::parse("policy.yaml", text).unwrap();
+        let policy = ParsedPolicy::parse("policy.yaml", text).unwrap();
         let found = Program::compile(&layers(&[policy], built_in)).unwrap_err();
         assert_eq!(found.to_string(), message);
     }
@@ -289,8 +289,8 @@ fn errors_that_only_all_layers_together_show() {
 fn short_text_cannot_expand_to_a_large_program() {
     let built_in = built_in();
     let many = |rule: &str, n: usize| (0..n).map(|n| rule.replace('N', &n.to_string())).collect::<String>();
-    let told = |text: &str| {
-        let policy = PolicyFile::parse("policy.yaml", text).unwrap();
+    let first_error = |text: &str| {
+        let policy = ParsedPolicy::parse("policy.yaml", text).unwrap();
         Program::compile(&layers(&[policy], built_in))
             .unwrap_err()
             .0
@@ -304,7 +304,7 @@ fn short_text_cannot_expand_to_a_large_program() {
         many(&format!("- {{id: uN, template: t, parameters: {{x: {}}}}}\n", "y".repeat(100)), 10)
     );
     assert_eq!(
-        told(&instances),
+        first_error(&instances),
         "policy.yaml:6:5: templates.t(u2).rules: the instances of templates are too long (at most 4194304 bytes)"
     );
     let rules = format!("version: 1\nrules:\n{}", many("- {id: rN, enabled: false}\n", 1001));
@@ -320,6 +320,7 @@ fn short_text_cannot_expand_to_a_large_program() {
 #[test]
 fn number_of_diagnostics_is_bounded() {
     let settings: String = (0..500).map(|n| format!("  s{n}: 1\n")).collect();
-    let found = PolicyFile::parse("policy.yaml", &format!("version: 1\nsettings:\n{settings}")).unwrap_err();
+    let found =
+        ParsedPolicy::parse("policy.yaml", &format!("version: 1\nsettings:\n{settings}")).unwrap_err();
     assert_eq!(found.0.len(), 100);
 }

@@ -3,8 +3,8 @@
 
 use super::built_in;
 use crate::language::diagnostic::Findings;
-use crate::language::tree::{Data, parse};
-use crate::language::{Environment, NoFacts, PlanDocument, Texts, Word};
+use crate::language::tree::{NodeData, parse};
+use crate::language::{Environment, NoFacts, PlanDocument, PolicyFileSet, Word};
 
 const DOCUMENTS: &[(&str, &str)] = &[
     ("README.md", include_str!("../../../../README.md")),
@@ -50,7 +50,7 @@ enum Form {
 }
 
 fn form(text: &str) -> Form {
-    let Some(Data::Map(entries)) = parse(text, &mut Findings::new("")).map(|node| node.data) else {
+    let Some(NodeData::Map(entries)) = parse(text, &mut Findings::new("")).map(|node| node.data) else {
         panic!("neither a policy nor a plugin nor a plan:\n{text}")
     };
     let has = |field: &str| entries.iter().any(|entry| &*entry.key == field);
@@ -64,18 +64,18 @@ fn form(text: &str) -> Form {
 
 /// Returns all errors of a block, for a server in any environment.
 fn wrong(name: &str, text: &str, form: Form) -> String {
-    let mut texts = Texts::default();
+    let mut texts = PolicyFileSet::default();
     match form {
         Form::Plan => {
             return PlanDocument::parse(name, text).err().map(|wrong| wrong.to_string()).unwrap_or_default();
         }
-        Form::Plugin => texts.framework(name, text),
-        Form::Policy => texts.policy(name, text),
-        Form::Part => texts.policy(name, &format!("version: 1\n{text}")),
+        Form::Plugin => texts.submit_framework(name, text),
+        Form::Policy => texts.submit_policy(name, text),
+        Form::Part => texts.submit_policy(name, &format!("version: 1\n{text}")),
     }
     let environments = Environment::ALL.iter().copied().map(Some).chain([None]);
-    let told = environments.map(|one| texts.compile(one, &NoFacts, built_in()).err());
-    told.flatten().map(|wrong| format!("{wrong}\n")).collect()
+    let errors = environments.map(|one| texts.compile(one, &NoFacts, built_in()).err());
+    errors.flatten().map(|wrong| format!("{wrong}\n")).collect()
 }
 
 #[test]
@@ -101,12 +101,12 @@ fn documents_in_the_documentation_are_valid() {
 
 #[test]
 fn invalid_and_unrelated_documents_fail_the_check() {
-    let said = |text: &str| wrong("p", text, form(text));
-    assert_eq!(said("version: 1\nrules: []\n") + &said("rules: []\n"), "");
+    let errors = |text: &str| wrong("p", text, form(text));
+    assert_eq!(errors("version: 1\nrules: []\n") + &errors("rules: []\n"), "");
     for text in
         ["version: 1\nrule: []", "services: {mlgw: {}}", "version: 1\nframework: f", "bucket: b\nkeys: 7"]
     {
-        assert_ne!(said(text), "", "{text}");
+        assert_ne!(errors(text), "", "{text}");
     }
     assert!(std::panic::catch_unwind(|| form("- {type: pin}")).is_err());
 }
@@ -118,11 +118,12 @@ fn documented_errors_equal_the_reported_ones() {
     let begins = |block: &&Block<'_>| block.language.is_empty() && block.text.starts_with("version:");
     let bad: Vec<_> = blocks.iter().filter(begins).collect();
     assert_eq!(bad.len(), 1, "only bad.yaml is wrong");
-    let mut texts = Texts::default();
-    texts.policy("bad.yaml", &bad[0].text);
-    let told: Vec<_> = texts.wrong(None, &NoFacts, built_in()).0.iter().map(ToString::to_string).collect();
+    let mut texts = PolicyFileSet::default();
+    texts.submit_policy("bad.yaml", &bad[0].text);
+    let reported: Vec<_> =
+        texts.errors(None, &NoFacts, built_in()).0.iter().map(ToString::to_string).collect();
     let shown = blocks.iter().flat_map(|block| block.text.lines());
     let shown: Vec<_> = shown.filter(|line| line.starts_with("bad.yaml:")).collect();
-    assert!(!told.is_empty());
-    assert_eq!(told, shown);
+    assert!(!reported.is_empty());
+    assert_eq!(reported, shown);
 }

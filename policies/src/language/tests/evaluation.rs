@@ -2,8 +2,8 @@
 
 use super::{alone, built_in, layers};
 use crate::language::{
-    ActionKind, Aspect, Aspects, CachePolicy, Fact, FactList, Facts, NoFacts, Phase, Priority, Program,
-    Property, Stance, Strategy, Why, Wish, Word as _, fact_of_key, resolve,
+    ActionKind, ActionRequest, Aspect, Aspects, CachePolicy, DisplacementReason, Fact, FactList, Facts,
+    NoFacts, Phase, Priority, Program, Property, Stance, Strategy, Word as _, fact_of_key, resolve,
 };
 use std::cell::RefCell;
 
@@ -102,22 +102,22 @@ fn acting_returns_actions_that_act_on_the_given_aspects() {
                 .due(&key)
                 .filter(|due| due.stance == Stance::Act && asked.contains(&due.action.kind.aspect()));
             let acting: Vec<_> =
-                program.acting(Aspects::of(asked), &key).map(|due| due.action.kind).collect();
+                program.acting(Aspects::new(asked), &key).map(|due| due.action.kind).collect();
             assert_eq!(acting, due.map(|due| due.action.kind).collect::<Vec<_>>(), "{which} {asked:?}");
         }
     }
     // Only the stronger rule runs, although it has no action for this aspect.
     let first = alone(&TWO.replace("WHICH", "first"));
-    assert_eq!(first.acting(Aspects::of(&[Aspect::Pin]), &key).count(), 0);
+    assert_eq!(first.acting(Aspects::new(&[Aspect::Pin]), &key).count(), 0);
 }
 
 #[test]
 fn rules_without_actions_for_an_aspect_are_not_tried() {
-    let (program, asked) = (Program::built_in().unwrap(), RefCell::new(Vec::new()));
+    let (program, asked) = (Program::compile_built_in().unwrap(), RefCell::new(Vec::new()));
     let ask = |aspect: Aspect| {
         asked.borrow_mut().clear();
-        let facts = Asked(&asked);
-        assert_eq!(program.acting(Aspects::of(&[aspect]), &facts).count(), 0);
+        let facts = RecordedRequests(&asked);
+        assert_eq!(program.acting(Aspects::new(&[aspect]), &facts).count(), 0);
         asked.borrow().clone()
     };
     assert_eq!(ask(Aspect::Lane), [Property::Phase, Property::Phase]);
@@ -125,9 +125,9 @@ fn rules_without_actions_for_an_aspect_are_not_tried() {
 }
 
 /// A source without facts that records the requested properties.
-struct Asked<'a>(&'a RefCell<Vec<Property>>);
+struct RecordedRequests<'a>(&'a RefCell<Vec<Property>>);
 
-impl Facts for Asked<'_> {
+impl Facts for RecordedRequests<'_> {
     fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
         self.0.borrow_mut().push(property);
         None
@@ -164,13 +164,13 @@ fn rules_of_a_framework_match_only_if_it_is_detected() {
     let detected = facts(&[name, (Property::Framework, Fact::List(&["pytorch", "mosaicml"]))]);
     assert_eq!(ids(&program, &detected), ["mosaicml-index"]);
     let verdict = program.evaluate(&facts(&[name]));
-    assert!(verdict.tried.iter().any(|one| !one.applies && one.conditions.is_empty()));
+    assert!(verdict.tried.iter().any(|one| !one.is_applicable && one.conditions.is_empty()));
 }
 
 /// Facts that follow from a key alone.
-struct Key(&'static str);
+struct KeyOnlyFacts(&'static str);
 
-impl Facts for Key {
+impl Facts for KeyOnlyFacts {
     fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
         fact_of_key(self.0, property)
     }
@@ -189,12 +189,12 @@ fn reasons_have_the_exact_text() {
         "pin because rule r (priority 0, policy.yaml:4) matched: size is more than 1MiB (3GiB), name matches *.pt (a.pt), reads is at least 2 (7)"
     );
     assert_eq!(
-        program.evaluate(&Key("x/a.pt")).reason(),
+        program.evaluate(&KeyOnlyFacts("x/a.pt")).reason(),
         "nothing is due because none of 1 rules matched; the nearest was r: not so: size is more than 1MiB (not known)"
     );
     let two = alone(&TWO.replace("WHICH", "all"));
     assert_eq!(
-        two.evaluate(&Key("k")).reason(),
+        two.evaluate(&KeyOnlyFacts("k")).reason(),
         "promote, would unpin because rule strong (priority 2, policy.yaml:9) matched: key is known: true (k); 1 more matched after it"
     );
 }
@@ -220,7 +220,7 @@ rules:
 #[test]
 fn conflicts_are_resolved_by_priority() {
     let program = alone(RIVALS);
-    let resolved = resolve(program.due(&Key("k")));
+    let resolved = resolve(program.due(&KeyOnlyFacts("k")));
     let done: Vec<_> = resolved.done.iter().map(|due| (&*due.rule.rule.id, due.action.kind)).collect();
     assert_eq!(
         done,
@@ -231,20 +231,29 @@ fn conflicts_are_resolved_by_priority() {
             ("c-loses", ActionKind::Cache),
         ]
     );
-    let lost: Vec<_> =
-        resolved.lost.iter().map(|one| (one.due.action.kind, one.to.action.kind, one.why)).collect();
+    let lost: Vec<_> = resolved
+        .displaced
+        .iter()
+        .map(|one| (one.due.action.kind, one.stronger.action.kind, one.reason))
+        .collect();
     assert_eq!(
         lost,
         [
-            (ActionKind::Evict, ActionKind::Pin, Why::Contradicts),
-            (ActionKind::Prefetch, ActionKind::Prefetch, Why::Weaker),
-            (ActionKind::Pin, ActionKind::Pin, Why::Same),
+            (ActionKind::Evict, ActionKind::Pin, DisplacementReason::Contradicts),
+            (ActionKind::Prefetch, ActionKind::Prefetch, DisplacementReason::Weaker),
+            (ActionKind::Pin, ActionKind::Pin, DisplacementReason::Same),
         ]
     );
     // A rule that only observes does not displace the action of a rule that acts.
     assert_eq!(resolved.observed.len(), 1);
-    assert!(matches!(resolved.of(Aspect::Copy).unwrap().wish, Wish::Copy { keep: true, .. }));
-    assert!(matches!(resolved.of(Aspect::Prefetch).unwrap().wish, Wish::Prefetch { depth: 4, .. }));
+    assert!(matches!(
+        resolved.deciding(Aspect::Copy).unwrap().request,
+        ActionRequest::Copy { keep: true, .. }
+    ));
+    assert!(matches!(
+        resolved.deciding(Aspect::Prefetch).unwrap().request,
+        ActionRequest::Prefetch { depth: 4, .. }
+    ));
 }
 
 #[test]
@@ -268,7 +277,7 @@ rules:
   actions: [{type: evict, parameters: {after: 1h}}]
 ",
     );
-    let recommended = |key, phase| program.recommend(&program.evaluate(&Key(key)), phase);
+    let recommended = |key, phase| program.recommend(&program.evaluate(&KeyOnlyFacts(key)), phase);
     let shard = recommended("a.tar", None);
     assert_eq!((shard.cache, shard.cache_priority), (true, Priority::High));
     assert_eq!((shard.prefetch_depth, shard.prefetch_bytes), (16, 1 << 30));
@@ -314,7 +323,7 @@ fn cost_of_twenty_rules() {
         let rounds = 1_000_000;
         let mut matched = 0;
         for n in 0..rounds {
-            let facts = Object { size: 1 << (n % 40) };
+            let facts = BenchObject { size: 1 << (n % 40) };
             matched += program.due(std::hint::black_box(&facts)).count();
         }
         let each = start.elapsed() / rounds;
@@ -323,11 +332,11 @@ fn cost_of_twenty_rules() {
 }
 
 /// Facts as in a server: a match over a few fields.
-struct Object {
+struct BenchObject {
     size: u64,
 }
 
-impl Facts for Object {
+impl Facts for BenchObject {
     fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
         match property {
             Property::Size => Some(Fact::Bytes(self.size)),

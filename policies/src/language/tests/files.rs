@@ -2,14 +2,14 @@
 
 use super::{above, built_in, layers};
 use crate::language::{
-    ActionKind, FRAMEWORKS, Framework, Hint, Layer, PolicyFile, Program, Stance, Word, recipes,
+    ActionKind, FRAMEWORKS, Framework, Hint, Layer, ParsedPolicy, Program, Stance, Word, recipes,
 };
 
 #[test]
 fn every_recipe_compiles_above_the_defaults() {
     let built_in = built_in();
     for (name, file, text) in recipes() {
-        let policy = PolicyFile::parse(file, text).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let policy = ParsedPolicy::parse(file, text).unwrap_or_else(|wrong| panic!("{wrong}"));
         assert_eq!(policy.name.as_deref(), Some(*name));
         assert!(policy.description.is_some(), "{name}");
         let program =
@@ -115,7 +115,7 @@ hints: {shards: \"*.x\", indexes: [\"*.i\", \"*.j\"]}
     assert!((sure("a.x", Some(b"-ab"), None) - 0.75).abs() < 1e-9);
     assert!((sure("a.x", Some(b"-ab"), Some("so mine/1")) - 0.8).abs() < 1e-9);
     assert!(sure("b", Some(b""), Some("")).abs() < 1e-9);
-    assert!(mine.hints_at(Hint::Indexes, "b.j") && !mine.hints_at(Hint::Models, "b.x"));
+    assert!(mine.has_hint(Hint::Indexes, "b.j") && !mine.has_hint(Hint::Models, "b.x"));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::{above, built_in, layers, parse};
 use crate::language::{
-    Environment, Fact, FactList, Layer, Layers, NoFacts, Parameter, Phase, Program, Property, Setting,
-    Stance, Strategy, Texts, Value,
+    Environment, Fact, FactList, Layer, Layers, NoFacts, Parameter, Phase, PolicyFileSet, Program, Property,
+    Setting, Stance, Strategy, Value,
 };
 
 const POLICY: &str = "
@@ -46,7 +46,7 @@ fn rules_of_stronger_layers_replace_weaker_ones() {
     assert_eq!(shards.rule.priority, 7);
     assert_eq!(shards.rule.actions[0].stance, Some(Stance::Act));
     assert!(rule(&program, "idle-copies-out").is_none());
-    assert_eq!(&*program.off()[0].0.id, "idle-copies-out");
+    assert_eq!(&*program.switched_off()[0].0.id, "idle-copies-out");
     assert_eq!(rule(&program, "in-production").unwrap().source.layer, Layer::Environment);
     assert_eq!(rule(&program, "epochs-shared").unwrap().source.layer, Layer::BuiltIn);
     assert_eq!(rule(&program, "mosaicml-index").unwrap().source.layer, Layer::Framework);
@@ -128,7 +128,7 @@ frameworks:
     assert!(program.frameworks().iter().all(|one| &*one.name != "mosaicml"));
     let mine = rule(&program, "mine").unwrap();
     assert_eq!(mine.rule.framework.as_deref(), Some("pytorch"));
-    assert_eq!(program.ignored_frameworks(), ["mosaicml".into(), "webdataset".into()]);
+    assert_eq!(program.disabled_frameworks(), ["mosaicml".into(), "webdataset".into()]);
     assert_eq!(above(&program.to_yaml(), built_in), program);
     assert_eq!(above(&program.to_json()["policy"].to_string(), built_in), program);
     // A person wrote the rule, so it acts.
@@ -177,15 +177,18 @@ fn templates_of_plugins_delete_only_on_request_of_an_instance() {
             "templates:\n- id: t\n  parameters:\n  - {{name: d, kind: boolean, default: {default}}}\n  - {{name: other, kind: boolean, default: true}}\n  rules:\n  - id: r\n    conditions: [{{type: file_context, property: key, operator: exists}}]\n    actions: [{{type: retain, parameters: {{delete: {delete}}}}}]\n"
         );
         let instance = format!("use: [{{id: u, template: t, parameters: {{{given}}}}}]\n");
-        let mut texts = Texts::default();
+        let mut texts = PolicyFileSet::default();
         if is_plugin {
             let detect = "detect: {keys: [{pattern: x, confidence: 1}]}";
             // A submitted template that always deletes is refused. A stored one stays accepted, but deletes
             // nothing.
-            texts.stored_framework("f.yaml", &format!("version: 1\nframework: mine\n{detect}\n{template}"));
-            texts.policy("p.yaml", &format!("version: 1\n{instance}"));
+            texts.add_stored_framework(
+                "f.yaml",
+                &format!("version: 1\nframework: mine\n{detect}\n{template}"),
+            );
+            texts.submit_policy("p.yaml", &format!("version: 1\n{instance}"));
         } else {
-            texts.policy("p.yaml", &format!("version: 1\n{template}{instance}"));
+            texts.submit_policy("p.yaml", &format!("version: 1\n{template}{instance}"));
         }
         let program = texts.compile(None, &NoFacts, built_in()).unwrap_or_else(|wrong| panic!("{wrong}"));
         rule(&program, "u.r").unwrap().rule.actions[0].flag(Parameter::Delete)

@@ -1,10 +1,10 @@
 //! Tests of evaluation without a server.
 
 use super::{above, alone, built_in};
-use crate::language::{Environment, Judgement, KeyFacts, KnownOfKey, Program};
+use crate::language::{Environment, Judgement, KeyFacts, OfflineObject, Program};
 
 /// Returns the result of the rule `r` of `program`, and the properties that could not be evaluated.
-fn judged(program: &Program, known: KnownOfKey<'_>) -> (Judgement, Vec<String>) {
+fn judge_rule(program: &Program, known: OfflineObject<'_>) -> (Judgement, Vec<String>) {
     let facts = KeyFacts::new(program, known);
     let judged = program.judge(&facts);
     let one = judged.iter().find(|one| &*one.rule.rule.id == "r").unwrap();
@@ -30,22 +30,22 @@ const READ: &str = "{type: access_pattern, property: reads, operator: greater_th
 
 #[test]
 fn unknown_facts_leave_a_rule_open() {
-    let tar = KnownOfKey { key: "a/b.tar", ..KnownOfKey::default() };
-    let large = KnownOfKey { size: Some(2 << 20), ..tar };
-    let other = KnownOfKey { key: "a/b.jpg", size: Some(1), ..tar };
+    let tar = OfflineObject { key: "a/b.tar", ..OfflineObject::default() };
+    let large = OfflineObject { size: Some(2 << 20), ..tar };
+    let other = OfflineObject { key: "a/b.jpg", size: Some(1), ..tar };
     let three = format!("[{TAR}, {LARGE}, {READ}]");
     let (all, any) = (rule("all", &three), rule("any", &three));
     let open = |words: &[&str]| (Judgement::Open, words.iter().map(|word| (*word).to_owned()).collect());
-    assert_eq!(judged(&all, tar), open(&["size", "reads"]));
-    assert_eq!(judged(&all, large), open(&["reads"]));
-    assert_eq!(judged(&all, other).0, Judgement::Fails);
-    assert_eq!(judged(&any, other).0, Judgement::Open);
-    assert_eq!(judged(&any, large).0, Judgement::Matches);
-    assert_eq!(judged(&rule("all", &format!("[{TAR}]")), tar), (Judgement::Matches, Vec::new()));
+    assert_eq!(judge_rule(&all, tar), open(&["size", "reads"]));
+    assert_eq!(judge_rule(&all, large), open(&["reads"]));
+    assert_eq!(judge_rule(&all, other).0, Judgement::Fails);
+    assert_eq!(judge_rule(&any, other).0, Judgement::Open);
+    assert_eq!(judge_rule(&any, large).0, Judgement::Matches);
+    assert_eq!(judge_rule(&rule("all", &format!("[{TAR}]")), tar), (Judgement::Matches, Vec::new()));
     let most = rule("{threshold: 0.7}", &three);
-    assert_eq!(judged(&most, large).0, Judgement::Matches);
-    assert_eq!(judged(&most, tar).0, Judgement::Open);
-    assert_eq!(judged(&most, other).0, Judgement::Fails);
+    assert_eq!(judge_rule(&most, large).0, Judgement::Matches);
+    assert_eq!(judge_rule(&most, tar).0, Judgement::Open);
+    assert_eq!(judge_rule(&most, other).0, Judgement::Fails);
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn absent_facts_differ_from_unknown_ones() {
             &format!("[{{type: file_context, property: {property}, operator: exists, value: false}}]"),
         )
     };
-    let plain = KnownOfKey { key: "plain", ..KnownOfKey::default() };
-    assert_eq!(judged(&exists("extension"), plain).0, Judgement::Matches);
-    assert_eq!(judged(&exists("tags.team"), plain).0, Judgement::Open);
+    let plain = OfflineObject { key: "plain", ..OfflineObject::default() };
+    assert_eq!(judge_rule(&exists("extension"), plain).0, Judgement::Matches);
+    assert_eq!(judge_rule(&exists("tags.team"), plain).0, Judgement::Open);
 }
 
 #[test]
@@ -75,8 +75,8 @@ rules:
 ";
     let program = above(of_type, built_in());
     let environment = Some(Environment::Production);
-    let known = KnownOfKey { key: "run/step-9/__3_0.distcp", environment, ..KnownOfKey::default() };
-    assert_eq!(judged(&program, known).0, Judgement::Matches);
-    let known = KnownOfKey { key: "run/notes", environment, ..KnownOfKey::default() };
-    assert_eq!(judged(&program, known).0, Judgement::Fails);
+    let known = OfflineObject { key: "run/step-9/__3_0.distcp", environment, ..OfflineObject::default() };
+    assert_eq!(judge_rule(&program, known).0, Judgement::Matches);
+    let known = OfflineObject { key: "run/notes", environment, ..OfflineObject::default() };
+    assert_eq!(judge_rule(&program, known).0, Judgement::Fails);
 }

@@ -2,8 +2,8 @@
 
 use super::{above, alone, built_in, layers};
 use crate::language::{
-    ActionKind, ConditionType, Operator, PROPERTIES, PolicyFile, Program, Setting, Word, printed, recipes,
-    schema,
+    ActionKind, ConditionType, Operator, PROPERTIES, ParsedPolicy, Program, Setting, Word, language_tables,
+    recipes, schema,
 };
 use serde_json::Value as Json;
 
@@ -14,11 +14,11 @@ fn printed_programs_compile_to_the_same_program() {
         let program = above(text, built_in);
         let yaml = program.to_yaml();
         let again =
-            PolicyFile::parse("printed.yaml", &yaml).unwrap_or_else(|wrong| panic!("{wrong}\n{yaml}"));
+            ParsedPolicy::parse("printed.yaml", &yaml).unwrap_or_else(|wrong| panic!("{wrong}\n{yaml}"));
         assert_eq!(Program::compile(&layers(&[again], built_in)).unwrap(), program, "{name}\n{yaml}");
         let json = program.to_json()["policy"].to_string();
         let again =
-            PolicyFile::parse("printed.json", &json).unwrap_or_else(|wrong| panic!("{wrong}\n{json}"));
+            ParsedPolicy::parse("printed.json", &json).unwrap_or_else(|wrong| panic!("{wrong}\n{json}"));
         assert_eq!(Program::compile(&layers(&[again], built_in)).unwrap(), program, "{name}\n{json}");
     }
 }
@@ -71,7 +71,7 @@ rules:
 
 #[test]
 fn schema_and_tables_contain_every_word() {
-    let (schema, tables) = (schema().to_string(), printed());
+    let (schema, tables) = (schema().to_string(), language_tables());
     let mut words: Vec<&str> = PROPERTIES.iter().map(|row| row.word.trim_end_matches('.')).collect();
     words.extend(ConditionType::WORDS.iter().chain(Operator::WORDS).chain(ActionKind::WORDS));
     words.extend(ActionKind::ALL.iter().flat_map(|one| one.rows()).map(|row| row.parameter.name()));

@@ -1,13 +1,13 @@
 //! Properties that hold for every text.
 
 use super::{alone, built_in, layers};
-use crate::language::{FRAMEWORKS, Framework, PolicyFile, Program, recipes};
+use crate::language::{FRAMEWORKS, Framework, ParsedPolicy, Program, recipes};
 use proptest::prelude::*;
 
 /// Compiles as much as can be read. No text may cause a panic.
 fn compile(text: &str) -> Option<Program> {
     let built_in = built_in();
-    let policy = PolicyFile::parse("p.yaml", text).ok()?;
+    let policy = ParsedPolicy::parse("p.yaml", text).ok()?;
     Program::compile(&layers(&[policy], built_in)).ok()
 }
 
@@ -133,7 +133,7 @@ fn long_texts_parse_in_linear_time() {
     for (name, text) in texts {
         let start = std::time::Instant::now();
         let text = &text[..text.len().min(n)];
-        let wrong = PolicyFile::parse("p", text).map(|_| ()).map_err(|wrong| wrong.0[0].found.clone());
+        let wrong = ParsedPolicy::parse("p", text).map(|_| ()).map_err(|wrong| wrong.0[0].found.clone());
         println!("{name}: {:?} for {} bytes: {wrong:?}", start.elapsed(), text.len());
     }
 }

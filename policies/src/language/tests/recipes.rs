@@ -1,17 +1,17 @@
 //! Tests of the recipes: typical accesses, and the rules of the recipe that match them.
 
 use super::{above, built_in};
-use crate::facts::tests::{Told, told};
+use crate::facts::tests::{ReportedFacts, reported_facts};
 use crate::language::{
-    Condition, EffectiveRule, Fact, FactList, Facts, Kind, Layer, Match, Property, Value, fact_of_key,
+    Condition, EffectiveRule, Fact, FactList, Facts, Layer, Match, Property, Value, ValueKind, fact_of_key,
     recipes,
 };
 use std::time::Duration;
 
 /// An access to a key, with additional facts.
-struct Access<'a>(&'a str, &'a [(Property, &'a str, Fact<'a>)]);
+struct KeyAccess<'a>(&'a str, &'a [(Property, &'a str, Fact<'a>)]);
 
-impl Facts for Access<'_> {
+impl Facts for KeyAccess<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
         let given = self.1.iter().find(|one| (one.0, one.1) == (property, name));
         given.map(|one| one.2).or_else(|| fact_of_key(self.0, property))
@@ -19,7 +19,7 @@ impl Facts for Access<'_> {
 }
 
 /// Returns the ids of the recipe's own rules that match.
-fn matched(recipe: &str, access: &Access<'_>) -> Vec<String> {
+fn matched(recipe: &str, access: &KeyAccess<'_>) -> Vec<String> {
     let text = recipes().iter().find(|(name, _, _)| *name == recipe).unwrap().2;
     let program = above(text, built_in());
     let own = |rule: &&EffectiveRule| !matches!(rule.source.layer, Layer::BuiltIn | Layer::Framework);
@@ -27,7 +27,7 @@ fn matched(recipe: &str, access: &Access<'_>) -> Vec<String> {
 }
 
 fn check(recipe: &str, key: &str, facts: &[(Property, &str, Fact<'_>)], expected: &[&str]) {
-    assert_eq!(matched(recipe, &Access(key, facts)), expected, "{recipe}: {key}");
+    assert_eq!(matched(recipe, &KeyAccess(key, facts)), expected, "{recipe}: {key}");
 }
 
 const fn days(days: u64) -> Fact<'static> {
@@ -132,20 +132,20 @@ fn words(condition: &Condition) -> Vec<&str> {
 }
 
 /// True if a word exists for which all of these conditions on one property hold.
-fn may_hold(conditions: &[&Condition], told: &Told) -> bool {
+fn may_hold(conditions: &[&Condition], reported: &ReportedFacts) -> bool {
     let property = conditions[0].property;
-    told[&property].iter().any(|word| {
+    reported[&property].iter().any(|word| {
         let facts = FactList(vec![(property, "", Fact::Text(word))]);
         conditions.iter().all(|one| one.holds(&facts).1)
     })
 }
 
 /// Checks that every property and word of a rule can occur. The error is the first one that cannot.
-fn can_fire(rule: &EffectiveRule, told: &Told) -> Result<(), String> {
+fn check_can_match(rule: &EffectiveRule, reported: &ReportedFacts) -> Result<(), String> {
     let conditions = &rule.rule.conditions;
     for one in conditions {
-        let Some(known) = told.get(&one.property) else { return Err(one.word()) };
-        if !matches!(one.property.row().kind, Kind::Word(_)) {
+        let Some(known) = reported.get(&one.property) else { return Err(one.word()) };
+        if !matches!(one.property.row().kind, ValueKind::Word(_)) {
             continue;
         }
         if let Some(never) = words(one).into_iter().find(|word| !known.contains(*word)) {
@@ -155,7 +155,7 @@ fn can_fire(rule: &EffectiveRule, told: &Told) -> Result<(), String> {
             Match::All => conditions.iter().filter(|other| other.property == one.property).collect(),
             Match::Any | Match::Threshold(_) => vec![one],
         };
-        if !may_hold(&same, told) {
+        if !may_hold(&same, reported) {
             return Err(one.word());
         }
     }
@@ -164,13 +164,13 @@ fn can_fire(rule: &EffectiveRule, told: &Told) -> Result<(), String> {
 
 #[test]
 fn every_built_in_and_recipe_rule_can_match() {
-    let told = told();
+    let reported = reported_facts();
     let mut own = 0;
     for (name, _, text) in recipes() {
         let program = above(text, built_in());
         for rule in program.rules() {
             let id = &rule.rule.id;
-            assert_eq!(can_fire(rule, &told), Ok(()), "{name}: {id}");
+            assert_eq!(check_can_match(rule, &reported), Ok(()), "{name}: {id}");
             own += usize::from(rule.source.layer == Layer::Custom);
         }
     }
@@ -182,10 +182,10 @@ fn rules_on_facts_that_never_occur_are_found() {
     let text = "version: 1\nrules:\n- {id: r, conditions: [{type: access_pattern, property: pattern, operator: in, value: [random, batch]}, {type: access_pattern, property: reads, operator: exists}], actions: [{type: pin}]}";
     let program = above(text, built_in());
     let rule = program.rules().iter().find(|rule| &*rule.rule.id == "r").unwrap();
-    let mut told = told();
-    assert_eq!(can_fire(rule, &told), Ok(()));
-    told.get_mut(&Property::Pattern).unwrap().remove("batch");
-    assert_eq!(can_fire(rule, &told), Err("pattern batch".to_owned()));
-    told.remove(&Property::Pattern);
-    assert_eq!(can_fire(rule, &told), Err("pattern".to_owned()));
+    let mut reported = reported_facts();
+    assert_eq!(check_can_match(rule, &reported), Ok(()));
+    reported.get_mut(&Property::Pattern).unwrap().remove("batch");
+    assert_eq!(check_can_match(rule, &reported), Err("pattern batch".to_owned()));
+    reported.remove(&Property::Pattern);
+    assert_eq!(check_can_match(rule, &reported), Err("pattern".to_owned()));
 }

@@ -3,7 +3,7 @@
 
 use super::{above, built_in, parse};
 use crate::language::{
-    DEFAULTS, Diagnostic, Diagnostics, FRAMEWORKS, Framework, PolicyFile, framework_schema, recipes, schema,
+    DEFAULTS, Diagnostic, Diagnostics, FRAMEWORKS, Framework, ParsedPolicy, framework_schema, recipes, schema,
 };
 use regex::Regex;
 use serde_json::{Value as Json, json};
@@ -92,18 +92,18 @@ fn field_holds(root: &Json, schema: &Json, name: &str, value: &Json) -> bool {
 /// Converts a file to JSON as an editor would see it.
 fn json_of(text: &str) -> Json {
     use crate::language::diagnostic::Findings;
-    use crate::language::tree::{Data, Node, parse};
-    fn of(node: &Node) -> Json {
+    use crate::language::tree::{DocumentNode, NodeData, parse};
+    fn of(node: &DocumentNode) -> Json {
         match &node.data {
-            Data::Unknown => panic!("an alias"),
-            Data::List(items) => items.iter().map(of).collect(),
-            Data::Map(entries) => {
+            NodeData::Unknown => panic!("an alias"),
+            NodeData::List(items) => items.iter().map(of).collect(),
+            NodeData::Map(entries) => {
                 Json::Object(entries.iter().map(|one| (one.key.to_string(), of(&one.value))).collect())
             }
-            Data::Scalar(one) if one.plain => {
+            NodeData::Scalar(one) if one.is_plain => {
                 serde_json::from_str(&one.text).unwrap_or_else(|_| (&*one.text).into())
             }
-            Data::Scalar(one) => (&*one.text).into(),
+            NodeData::Scalar(one) => (&*one.text).into(),
         }
     }
     of(&parse(text, &mut Findings::new("p")).unwrap())
@@ -198,13 +198,13 @@ fn schema_and_reader_refuse_the_same_documents() {
     ] {
         let text = good.replacen(from, to, 1);
         assert_eq!(holds(&schema, &schema, &json_of(&text)), expected, "schema: {text}");
-        assert_eq!(PolicyFile::parse("p", &text).is_ok(), expected, "reader: {text}");
+        assert_eq!(ParsedPolicy::parse("p", &text).is_ok(), expected, "reader: {text}");
     }
 }
 
 /// Errors that a schema cannot express: those that only several values show together, those of the pattern
 /// compiler, ranges of values with units, and those of a template's rules with inserted parameters.
-const UNSAID: &[&str] = &[
+const INEXPRESSIBLE: &[&str] = &[
     "stands here twice",
     "is no pair",
     "says again what",
@@ -216,7 +216,7 @@ const UNSAID: &[&str] = &[
 ];
 
 /// Returns copies of a document, each with one value removed or replaced by another one.
-fn spoilt(document: &Json) -> Vec<Json> {
+fn mutations(document: &Json) -> Vec<Json> {
     fn pointers(at: &str, json: &Json, found: &mut Vec<String>) {
         found.push(at.to_owned());
         match json {
@@ -284,13 +284,13 @@ fn spoilt(document: &Json) -> Vec<Json> {
 }
 
 fn is_unsaid(one: &Diagnostic) -> bool {
-    one.path.starts_with("templates[0].rules[") || UNSAID.iter().any(|what| one.found.contains(what))
+    one.path.starts_with("templates[0].rules[") || INEXPRESSIBLE.iter().any(|what| one.found.contains(what))
 }
 
 fn agree(schema: &Json, document: &Json, read: impl Fn(&str) -> Result<(), Diagnostics>) {
     assert!(holds(schema, schema, document) && read(&document.to_string()).is_ok(), "{document}");
     let mut apart = BTreeSet::new();
-    for spoilt in spoilt(document) {
+    for spoilt in mutations(document) {
         let is_right = holds(schema, schema, &spoilt);
         match read(&spoilt.to_string()) {
             Ok(()) if !is_right => drop(apart.insert(format!("refused by the schema alone: {spoilt}"))),
@@ -345,7 +345,7 @@ fn schema_and_reader_agree_on_mutated_policies() {
         "environments": {"staging": {"settings": {"learning": "off"}, "rules": []}},
         "hardware_profiles": {"big": {"conditions": {"gpu_count": ">= 8", "memory": "< 1GiB", "environment": "staging", "tier_fill.hot": "> 5%"}, "settings": {}, "rules": []}},
     });
-    agree(&schema(), &document, |text| PolicyFile::parse("p.json", text).map(drop));
+    agree(&schema(), &document, |text| ParsedPolicy::parse("p.json", text).map(drop));
 }
 
 #[test]

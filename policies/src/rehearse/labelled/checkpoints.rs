@@ -1,11 +1,11 @@
 //! Checkpoints: every rank writes its part of each, and some checkpoints are read back completely.
 
-use super::{Build, LENGTH_US, ranges};
+use super::{LENGTH_US, TrafficBuilder, ranges};
 use crate::access::Op;
-use crate::rehearse::scene::{Pattern, Request};
+use crate::rehearse::scene::{GeneratedRequest, StreamPattern};
 
 #[derive(Clone, Copy)]
-enum Files {
+enum CheckpointFileSet {
     /// PyTorch distributed checkpoint: one shard for each part, then the metadata file.
     Distributed,
     /// Shards, then an index.
@@ -14,81 +14,90 @@ enum Files {
     Single,
 }
 
-struct Plan {
+struct CheckpointSeries {
     job: usize,
-    files: Files,
+    files: CheckpointFileSet,
     parts: u32,
     part_bytes: u64,
     callers: Vec<u16>,
     stream: u16,
 }
 
-impl Plan {
+impl CheckpointSeries {
     /// Names and sizes of the files of one checkpoint, in the order in which they are written.
     fn files(&self, step: u32) -> Vec<(String, u64)> {
         let directory = format!("run-{}/checkpoint-{step:07}", self.job);
         let mut files: Vec<_> = match self.files {
-            Files::Distributed => (0..self.parts)
+            CheckpointFileSet::Distributed => (0..self.parts)
                 .map(|part| (format!("{directory}/__{part}_0.distcp"), self.part_bytes))
                 .collect(),
-            Files::Safetensors => {
+            CheckpointFileSet::Safetensors => {
                 let name =
                     |part| format!("{directory}/model-{:05}-of-{:05}.safetensors", part + 1, self.parts);
                 (0..self.parts).map(|part| (name(part), self.part_bytes)).collect()
             }
-            Files::Single => vec![(format!("{directory}.ckpt"), self.part_bytes)],
+            CheckpointFileSet::Single => vec![(format!("{directory}.ckpt"), self.part_bytes)],
         };
         files.push(match self.files {
-            Files::Distributed => (format!("{directory}/.metadata"), 90_000),
-            Files::Safetensors => (format!("{directory}/model.safetensors.index.json"), 30_000),
-            Files::Single => (format!("run-{}/last.ckpt", self.job), self.part_bytes),
+            CheckpointFileSet::Distributed => (format!("{directory}/.metadata"), 90_000),
+            CheckpointFileSet::Safetensors => (format!("{directory}/model.safetensors.index.json"), 30_000),
+            CheckpointFileSet::Single => (format!("run-{}/last.ckpt", self.job), self.part_bytes),
         });
         files
     }
 }
 
-impl Build {
+impl TrafficBuilder {
     pub(super) fn checkpoints(&mut self, job: usize) {
         let dataset = self.dataset_number();
-        let stream = self.scene.add_stream(Pattern::Checkpoint, dataset, 1);
+        let stream = self.scene.add_stream(StreamPattern::Checkpoint, dataset, 1);
         let callers = self.random.usize(1..=4);
         let callers = self.ranks(job, callers);
-        let files = [Files::Distributed, Files::Safetensors, Files::Single][self.random.usize(0..3)];
+        let files =
+            [CheckpointFileSet::Distributed, CheckpointFileSet::Safetensors, CheckpointFileSet::Single]
+                [self.random.usize(0..3)];
         let part_bytes = (8e6 * (self.random.f64() * 4.0).exp()) as u64;
         let parts = self.random.u32(2..=16);
-        let plan = Plan { job, files, parts, part_bytes, callers, stream };
+        let plan = CheckpointSeries { job, files, parts, part_bytes, callers, stream };
         let count = self.random.u32(8..=20);
         let restored = self.random.u32(2..=4);
         let begin_us = LENGTH_US * 0.2 * self.random.f64();
         let every_us = LENGTH_US * 0.7 / f64::from(count);
-        let mut stays = None;
+        let mut constant_key = None;
         for number in 0..count {
             let at_us = begin_us + every_us * f64::from(number);
-            self.write(&plan, number, at_us, every_us, number % restored == restored - 1, &mut stays);
+            self.add_checkpoint(
+                &plan,
+                number,
+                at_us,
+                every_us,
+                number % restored == restored - 1,
+                &mut constant_key,
+            );
         }
     }
 
-    fn write(
+    fn add_checkpoint(
         &mut self,
-        plan: &Plan,
+        plan: &CheckpointSeries,
         number: u32,
         at_us: f64,
         every_us: f64,
         is_restored: bool,
-        stays: &mut Option<u32>,
+        constant_key: &mut Option<u32>,
     ) {
         let (mut writes, mut reads) = (Vec::new(), Vec::new());
         let files = plan.files((number + 1) * 500);
         for (part, (name, size)) in files.iter().enumerate() {
-            let key = match stays {
+            let key = match constant_key {
                 Some(key) if name.ends_with("last.ckpt") => *key,
                 _ => self.scene.add_key("checkpoints", name, *size),
             };
             if name.ends_with("last.ckpt") {
-                *stays = Some(key);
+                *constant_key = Some(key);
             }
             let caller = plan.callers[part % plan.callers.len()];
-            let request = |at: f64, range, op| Request {
+            let request = |at: f64, range, op| GeneratedRequest {
                 at_us: at as u64,
                 range,
                 key,

@@ -1,22 +1,22 @@
 //! Readers of datasets in epochs, with their irregularities.
 
 use crate::access::Op;
-use crate::rehearse::scene::{Request, Source};
+use crate::rehearse::scene::{GeneratedRequest, RequestIter};
 use crate::rehearse::workload::Zipf;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A range of an object.
-pub(super) type Item = (u32, Range<u64>);
+pub(super) type ReadItem = (u32, Range<u64>);
 
 /// A job that reads groups of ranges: objects, shards or files. Ranges of a group are read in order.
 #[derive(Clone)]
-pub(super) struct Reader {
-    groups: Arc<[Vec<Item>]>,
+pub(super) struct LabelledReader {
+    groups: Arc<[Vec<ReadItem>]>,
     stream: u16,
     epochs: u32,
     shuffled: bool,
-    validation: Option<(u16, Arc<[Vec<Item>]>)>,
+    validation: Option<(u16, Arc<[Vec<ReadItem>]>)>,
     /// True if every group is one object that is read in one request.
     is_of_objects: bool,
     /// True if every request is for one whole object, including objects in a shard.
@@ -35,13 +35,13 @@ pub(super) struct Reader {
     pub(super) order_seed: u64,
 }
 
-impl Reader {
+impl LabelledReader {
     pub(super) fn new(
-        groups: Vec<Vec<Item>>,
+        groups: Vec<Vec<ReadItem>>,
         stream: u16,
         epochs: u32,
         shuffled: bool,
-        validation: Option<(u16, Vec<Vec<Item>>)>,
+        validation: Option<(u16, Vec<Vec<ReadItem>>)>,
     ) -> Self {
         let is_of_objects = groups.iter().all(|group| group.len() == 1);
         let has_samples = groups.iter().all(|group| group.len() == 1 || group[0].0 != group[1].0);
@@ -65,7 +65,7 @@ impl Reader {
 
     /// Requests of one rank out of `ranks`. All ranks share one order, and rank `rank` reads every
     /// `ranks`-th group of it.
-    pub(super) fn requests(self, caller: u16, rank: usize, ranks: usize, seed: u64) -> Source {
+    pub(super) fn requests(self, caller: u16, rank: usize, ranks: usize, seed: u64) -> RequestIter {
         let mut orders = fastrand::Rng::with_seed(self.order_seed);
         let mut random = fastrand::Rng::with_seed(seed);
         let mut pace = fastrand::Rng::with_seed(seed ^ 1);
@@ -75,7 +75,7 @@ impl Reader {
             let begin_us = self.start_us + epoch_us * f64::from(epoch);
             let step_us = epoch_us / items.len().max(1) as f64;
             let times = times(begin_us, step_us, self.burst, items.len(), &mut pace);
-            items.into_iter().zip(times).map(move |((stream, (key, range)), at_us)| Request {
+            items.into_iter().zip(times).map(move |((stream, (key, range)), at_us)| GeneratedRequest {
                 at_us,
                 range,
                 key,
@@ -94,7 +94,7 @@ impl Reader {
         ranks: usize,
         orders: &mut fastrand::Rng,
         random: &mut fastrand::Rng,
-    ) -> Vec<(u16, Item)> {
+    ) -> Vec<(u16, ReadItem)> {
         let mut order: Vec<usize> = (0..self.groups.len()).collect();
         if self.shuffled {
             orders.shuffle(&mut order);
@@ -117,11 +117,11 @@ impl Reader {
     /// The ranges of `open_max` groups at a time, in random turns.
     fn interleaved(
         &self,
-        groups: &[Vec<Item>],
+        groups: &[Vec<ReadItem>],
         order: Vec<usize>,
         stream: u16,
         random: &mut fastrand::Rng,
-    ) -> Vec<(u16, Item)> {
+    ) -> Vec<(u16, ReadItem)> {
         let mut order = order.into_iter();
         let mut open: Vec<_> = order.by_ref().take(self.open_max).map(|group| groups[group].iter()).collect();
         let mut items = Vec::new();
@@ -142,7 +142,7 @@ impl Reader {
     }
 
     /// Draws groups by a Zipf distribution, ten draws for each group; callers take turns at random.
-    pub(super) fn skewed(self, callers: Vec<u16>, alpha: f64, seed: u64) -> Source {
+    pub(super) fn skewed(self, callers: Vec<u16>, alpha: f64, seed: u64) -> RequestIter {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut ranks: Vec<usize> = (0..self.groups.len()).collect();
         random.shuffle(&mut ranks);
@@ -154,7 +154,7 @@ impl Reader {
             let group = ranks[zipf.draw(&mut random) as usize - 1];
             let caller = callers[random.usize(0..callers.len())];
             let stream = self.stream;
-            let request = move |(key, range): Item| Request {
+            let request = move |(key, range): ReadItem| GeneratedRequest {
                 at_us,
                 range,
                 key,

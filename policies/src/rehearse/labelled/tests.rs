@@ -1,21 +1,22 @@
 //! Tests that generated traffic matches its labels and has no other irregularities.
 
-use super::{Kind, Traffic};
+use super::{LabelledJob, Traffic};
 use crate::access::Op;
 use crate::language::{Phase, Word};
-use crate::rehearse::scene::{Pattern, Request, Scene};
-use crate::rehearse::workload::Workload;
+use crate::rehearse::scene::{GeneratedRequest, Scene, StreamPattern};
+use crate::rehearse::workload::GeneratedWorkload;
 use std::collections::{BTreeMap, BTreeSet};
 
-fn make(seed: u64, jobs: &[Kind]) -> (Scene, Vec<Request>) {
-    let Workload { scene, requests } = Traffic { jobs: jobs.to_vec(), ..Traffic::new(seed) }.generate();
+fn make(seed: u64, jobs: &[LabelledJob]) -> (Scene, Vec<GeneratedRequest>) {
+    let GeneratedWorkload { scene, requests } =
+        Traffic { jobs: jobs.to_vec(), ..Traffic::new(seed) }.generate();
     (scene, requests.collect())
 }
 
 #[test]
 fn requests_are_ordered_by_time_and_stay_within_their_objects() {
     for seed in 0..20 {
-        let Workload { scene, requests } = Traffic::new(seed).generate();
+        let GeneratedWorkload { scene, requests } = Traffic::new(seed).generate();
         let requests: Vec<_> = requests.collect();
         assert!(requests.is_sorted_by_key(|request| request.at_us));
         assert!(requests.iter().all(|request| {
@@ -36,7 +37,7 @@ fn requests_are_ordered_by_time_and_stay_within_their_objects() {
 /// Jobs are interleaved: most windows in the middle contain several.
 #[test]
 fn jobs_are_interleaved() {
-    let Workload { requests, .. } = Traffic::new(3).generate();
+    let GeneratedWorkload { requests, .. } = Traffic::new(3).generate();
     let requests: Vec<_> = requests.collect();
     let middle = &requests[requests.len() / 3..requests.len() * 2 / 3];
     let several = middle
@@ -47,8 +48,13 @@ fn jobs_are_interleaved() {
 
 #[test]
 fn epochs_cover_their_dataset() {
-    let jobs =
-        [Kind::Sequential, Kind::Shuffled, Kind::ShardDirectories, Kind::ShardPrefixes, Kind::ShardObjects];
+    let jobs = [
+        LabelledJob::Sequential,
+        LabelledJob::Shuffled,
+        LabelledJob::ShardDirectories,
+        LabelledJob::ShardPrefixes,
+        LabelledJob::ShardObjects,
+    ];
     for seed in 0..40 {
         for kind in jobs {
             let (scene, requests) = make(seed, &[kind]);
@@ -81,7 +87,7 @@ fn epochs_cover_their_dataset() {
 }
 
 /// The fraction of requests of a rank that are for a key close to the previous one or for the same key.
-fn follows(requests: &[Request]) -> f64 {
+fn follows(requests: &[GeneratedRequest]) -> f64 {
     let mut last = BTreeMap::new();
     let mut near = 0;
     for request in requests {
@@ -94,16 +100,16 @@ fn follows(requests: &[Request]) -> f64 {
 #[test]
 fn orders_match_their_labels() {
     let mean = |kind| (0..20).map(|seed| follows(&make(seed, &[kind]).1)).sum::<f64>() / 20.0;
-    assert!(mean(Kind::Sequential) > 0.9);
-    assert!(mean(Kind::Shuffled) < 0.15);
-    let shards = mean(Kind::ShardDirectories);
+    assert!(mean(LabelledJob::Sequential) > 0.9);
+    assert!(mean(LabelledJob::Shuffled) < 0.15);
+    let shards = mean(LabelledJob::ShardDirectories);
     assert!((0.3..0.95).contains(&shards), "{shards}");
 }
 
 #[test]
 fn one_pass_reads_everything_once() {
     for seed in 0..20 {
-        let (scene, requests) = make(seed, &[Kind::OnePass]);
+        let (scene, requests) = make(seed, &[LabelledJob::OnePass]);
         let ranges: BTreeSet<_> = requests.iter().map(|request| (request.key, request.range.start)).collect();
         assert!(requests.len() - ranges.len() <= requests.len() / 50);
         let keys: BTreeSet<_> = requests.iter().map(|request| request.key).collect();
@@ -114,7 +120,7 @@ fn one_pass_reads_everything_once() {
 #[test]
 fn columnar_files_are_read_from_their_end_and_not_whole() {
     for seed in 0..20 {
-        let (scene, requests) = make(seed, &[Kind::Columnar]);
+        let (scene, requests) = make(seed, &[LabelledJob::Columnar]);
         let mut first = BTreeMap::new();
         let mut bytes = BTreeMap::<_, u64>::new();
         for request in &requests {
@@ -132,14 +138,14 @@ fn columnar_files_are_read_from_their_end_and_not_whole() {
 #[test]
 fn validation_follows_each_epoch_of_the_same_caller() {
     for seed in 0..20 {
-        let (scene, requests) = make(seed, &[Kind::Validation]);
+        let (scene, requests) = make(seed, &[LabelledJob::Validation]);
         for caller in requests.iter().map(|request| request.caller).collect::<BTreeSet<_>>() {
             let mine: Vec<_> = requests.iter().filter(|request| request.caller == caller).collect();
             let patterns: Vec<_> = mine.iter().map(|request| scene.stream(request).pattern).collect();
             let mut runs = patterns.clone();
             runs.dedup();
             assert_eq!(runs.len(), 2 * (mine.last().unwrap().epoch as usize + 1));
-            assert!(runs.chunks(2).all(|pair| pair == [Pattern::Shuffled, Pattern::Validation]));
+            assert!(runs.chunks(2).all(|pair| pair == [StreamPattern::Shuffled, StreamPattern::Validation]));
         }
     }
 }
@@ -148,7 +154,7 @@ fn validation_follows_each_epoch_of_the_same_caller() {
 fn checkpoints_are_written_whole_before_they_are_read() {
     let mut reads = 0;
     for seed in 0..20 {
-        let (scene, requests) = make(seed, &[Kind::Checkpoint]);
+        let (scene, requests) = make(seed, &[LabelledJob::Checkpoint]);
         let mut written = BTreeMap::new();
         for request in &requests {
             if request.op == Op::Write {
@@ -166,7 +172,7 @@ fn checkpoints_are_written_whole_before_they_are_read() {
 
 #[test]
 fn skewed_reads_are_skewed() {
-    let (scene, requests) = make(5, &[Kind::Skewed]);
+    let (scene, requests) = make(5, &[LabelledJob::Skewed]);
     let mut counts = vec![0; scene.keys.len()];
     requests.iter().for_each(|request| counts[request.key as usize] += 1);
     counts.sort_unstable();
@@ -187,21 +193,26 @@ fn datasets_are_of_many_sizes() {
 #[test]
 fn phases_match_the_requests_of_lifecycles() {
     for seed in 0..8 {
-        let lives = super::lives::Lives { seed, naming: crate::rehearse::Naming::Plain, time_scale: 1.0 };
-        let told = lives.generate();
-        assert!(told.requests.is_sorted_by_key(|(request, _)| request.at_us));
-        assert_eq!(told.requests, lives.generate().requests);
+        let lives = super::lifecycles::LifecycleSettings {
+            seed,
+            naming: crate::rehearse::Naming::Plain,
+            time_scale: 1.0,
+        };
+        let trace = lives.generate();
+        assert!(trace.requests.is_sorted_by_key(|(request, _)| request.at_us));
+        assert_eq!(trace.requests, lives.generate().requests);
         let mut begun = BTreeSet::new();
-        for (request, phase) in &told.requests {
-            let access = told.scene.access(request);
+        for (request, phase) in &trace.requests {
+            let access = trace.scene.access(request);
             assert!(access.range.start < access.range.end && access.range.end <= access.size);
             assert_eq!(request.op == Op::Write, *phase == Phase::CheckpointSave);
             // Every workload that loads a model reads it first.
             let is_first = begun.insert(request.stream);
-            let has_none = told.lives[usize::from(request.stream)] == super::lives::Life::Search;
+            let has_none =
+                trace.lifecycles[usize::from(request.stream)] == super::lifecycles::Lifecycle::Search;
             assert!(!is_first || has_none || *phase == Phase::Initialization, "{phase}");
         }
-        let phases: BTreeSet<_> = told.requests.iter().map(|(_, phase)| *phase).collect();
+        let phases: BTreeSet<_> = trace.requests.iter().map(|(_, phase)| *phase).collect();
         assert_eq!(phases.len(), Phase::ALL.len());
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 /// A block fetched from upstream.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fetched {
-    pub(super) there_us: u64,
+pub(super) struct FetchedBlock {
+    pub(super) ready_us: u64,
     pub(super) bytes: u32,
     pub(super) key: u32,
     /// Stream for which read-ahead fetched the block; `None` once a caller has read it.
@@ -14,21 +14,21 @@ pub(super) struct Fetched {
 
 /// Cached and buffered blocks. A block is in at most one of `kept` and `memory`.
 #[derive(Debug, Default)]
-pub(super) struct Store {
-    kept: HashMap<u64, Fetched>,
-    memory: HashMap<u64, Fetched>,
+pub(super) struct SimulatedStore {
+    kept: HashMap<u64, FetchedBlock>,
+    memory: HashMap<u64, FetchedBlock>,
     /// Block ids in the order in which they entered memory; some have left it since.
     order: VecDeque<u64>,
     memory_bytes: u64,
 }
 
-impl Store {
+impl SimulatedStore {
     pub(super) fn has(&self, id: u64) -> bool {
         self.kept.contains_key(&id) || self.memory.contains_key(&id)
     }
 
     /// Reads a block, which is kept from then on if `is_kept`. Returns its previous state.
-    pub(super) fn read(&mut self, id: u64, is_kept: bool) -> Option<Fetched> {
+    pub(super) fn read(&mut self, id: u64, is_kept: bool) -> Option<FetchedBlock> {
         let known = self.kept.get_mut(&id).or_else(|| self.memory.get_mut(&id))?;
         let before = *known;
         known.stream = None;
@@ -39,7 +39,7 @@ impl Store {
         Some(before)
     }
 
-    pub(super) fn put(&mut self, id: u64, fetched: Fetched, is_kept: bool) {
+    pub(super) fn put(&mut self, id: u64, fetched: FetchedBlock, is_kept: bool) {
         if is_kept {
             self.kept.insert(id, fetched);
         } else if self.memory.insert(id, fetched).is_none() {
@@ -48,12 +48,12 @@ impl Store {
         }
     }
 
-    pub(super) fn evict(&mut self, id: u64) -> Option<Fetched> {
+    pub(super) fn evict(&mut self, id: u64) -> Option<FetchedBlock> {
         self.kept.remove(&id)
     }
 
     /// Removes and returns the block that has been in memory longest, if memory exceeds its bound.
-    pub(super) fn trim(&mut self, bytes_max: u64) -> Option<Fetched> {
+    pub(super) fn trim(&mut self, bytes_max: u64) -> Option<FetchedBlock> {
         while self.memory_bytes > bytes_max {
             if let Some(fetched) = self.memory.remove(&self.order.pop_front()?) {
                 self.memory_bytes -= u64::from(fetched.bytes);

@@ -10,17 +10,17 @@ use std::ops::Range;
 
 /// Number of accesses in a full batch: enough for memory waits to overlap, and few enough for the touched
 /// entries to stay in the CPU cache.
-const ACCESSES: usize = 32;
+const BATCH_ACCESSES: usize = 32;
 
 /// Accesses in order, with the text of their keys.
 #[derive(Default)]
-pub struct Batch {
+pub struct AccessBatch {
     keys: String,
-    held: Vec<Held>,
+    accesses: Vec<BatchedAccess>,
 }
 
 /// An access, whose key is a range of `keys`, and a flag that is true if it counts.
-struct Held {
+struct BatchedAccess {
     at_us: u64,
     caller: Caller,
     bucket: u64,
@@ -31,12 +31,12 @@ struct Held {
     counts: bool,
 }
 
-impl Batch {
+impl AccessBatch {
     /// Adds an access and returns true if the batch is full.
     pub fn push(&mut self, access: &Access<'_>, counts: bool) -> bool {
         let begin = self.keys.len();
         self.keys.push_str(access.key);
-        self.held.push(Held {
+        self.accesses.push(BatchedAccess {
             at_us: access.at_us,
             caller: access.caller,
             bucket: access.bucket,
@@ -46,12 +46,12 @@ impl Batch {
             range: access.range.clone(),
             counts,
         });
-        self.held.len() >= ACCESSES
+        self.accesses.len() >= BATCH_ACCESSES
     }
 
     /// The accesses in order, each with a flag that is true if it counts.
     pub fn iter(&self) -> impl Iterator<Item = (Access<'_>, bool)> {
-        self.held.iter().map(|one| {
+        self.accesses.iter().map(|one| {
             let access = Access {
                 at_us: one.at_us,
                 caller: one.caller,
@@ -68,25 +68,25 @@ impl Batch {
     /// Number of accesses.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.accesses.len()
     }
 
     /// True if the batch has no accesses.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.accesses.is_empty()
     }
 
     /// Removes all accesses.
     pub fn clear(&mut self) {
         self.keys.clear();
-        self.held.clear();
+        self.accesses.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ACCESSES, Access, Batch, Caller, Op};
+    use super::{Access, AccessBatch, BATCH_ACCESSES, Caller, Op};
 
     fn access(n: u64, key: &str) -> Access<'_> {
         let (caller, op) =
@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn pushed_accesses_are_returned_in_order() {
-        let mut batch = Batch::default();
+        let mut batch = AccessBatch::default();
         for _ in 0..2 {
             assert!(batch.is_empty());
-            let keys: Vec<String> = (0..ACCESSES).map(|n| "kéy".repeat(n % 3)).collect();
+            let keys: Vec<String> = (0..BATCH_ACCESSES).map(|n| "kéy".repeat(n % 3)).collect();
             for (n, key) in keys.iter().enumerate() {
-                assert_eq!(batch.push(&access(n as u64, key), n % 5 == 0), n + 1 == ACCESSES);
+                assert_eq!(batch.push(&access(n as u64, key), n % 5 == 0), n + 1 == BATCH_ACCESSES);
             }
-            assert_eq!(batch.len(), ACCESSES);
+            assert_eq!(batch.len(), BATCH_ACCESSES);
             for (n, (one, key)) in batch.iter().zip(&keys).enumerate() {
                 assert_eq!(one, (access(n as u64, key), n % 5 == 0));
             }

@@ -1,50 +1,50 @@
 //! Runs the mlgw engine in a comparison: it receives one request after another, as in a server.
 
-use super::{Batch, Score};
+use super::{AccessBatch, Score};
 use crate::access::{Access, Op};
 use crate::block::BLOCK_ID_SEED;
-use crate::decider::Decider;
-use crate::engine::{Advice, Engine, Options, TooManyPlans};
-use crate::fingerprint::Fingerprint;
+use crate::decision_fingerprint::DecisionFingerprint;
+use crate::engine::{Advice, CacheEngine, Options, TooManyPlans};
 use crate::language::{NoFacts, Program};
+use crate::policy_engine::PolicyEngine;
 use crate::rehearse::blocks::touched;
-use crate::rehearse::telling::Told;
-use crate::workloads::Identity;
+use crate::rehearse::caller_plans::CallerPlan;
+use crate::workloads::WorkloadIdentity;
 use std::hint::black_box;
 use std::sync::Arc;
 
 /// An engine with its score and the fingerprint of its decisions.
-pub struct Runner {
-    mind: Mind,
+pub struct EngineReplay {
+    policy: ReplayedPolicy,
     block_bytes: u32,
     score: Score,
-    fingerprint: Fingerprint,
+    fingerprint: DecisionFingerprint,
 }
 
 /// Policy that makes the decisions.
-enum Mind {
+enum ReplayedPolicy {
     /// The engine without rules.
-    Engine(Box<Engine>),
+    Engine(Box<CacheEngine>),
     /// The engine with rules, as in a server.
-    Decider(Box<Decider>),
+    PolicyEngine(Box<PolicyEngine>),
 }
 
-impl Mind {
-    fn engine(&mut self) -> &mut Engine {
+impl ReplayedPolicy {
+    fn engine(&mut self) -> &mut CacheEngine {
         match self {
             Self::Engine(engine) => engine,
-            Self::Decider(decider) => &mut decider.engine,
+            Self::PolicyEngine(decider) => &mut decider.engine,
         }
     }
 
-    /// Forwards to [`Decider::bring_near`], or looks up the first block in the engine.
-    fn bring_near(&self, access: &Access<'_>) {
+    /// Forwards to [`PolicyEngine::prefetch_memory`], or looks up the first block in the engine.
+    fn prefetch_memory(&self, access: &Access<'_>) {
         match self {
             Self::Engine(engine) => {
                 let id = engine.block_id(access.bucket, access.key, 0);
                 black_box(engine.is_kept(id));
             }
-            Self::Decider(decider) => decider.bring_near(access),
+            Self::PolicyEngine(decider) => decider.prefetch_memory(access),
         }
     }
 }
@@ -52,65 +52,71 @@ impl Mind {
 /// Minimum number of blocks that an engine tracks.
 const BLOCKS_MIN: usize = 1 << 16;
 
-impl Runner {
+impl EngineReplay {
     /// Creates an engine without history, with a capacity of `capacity_bytes`, that tracks `blocks` blocks
     /// and [`BLOCKS_MIN`] more.
     #[must_use]
     pub fn new(capacity_bytes: u64, block_bytes: u32, blocks: usize) -> Self {
-        let engine = Engine::new(options(capacity_bytes, block_bytes, blocks));
-        Self::of(Mind::Engine(Box::new(engine)), block_bytes)
+        let engine = CacheEngine::new(options(capacity_bytes, block_bytes, blocks));
+        Self::from_policy(ReplayedPolicy::Engine(Box::new(engine)), block_bytes)
     }
 
-    /// Like [`Runner::new`], with rules. Writes are observed as in a server: they update statistics, and
-    /// their blocks are not cached.
+    /// Like [`EngineReplay::new`], with rules. Writes are observed as in a server: they update statistics,
+    /// and their blocks are not cached.
     #[must_use]
     pub fn with_rules(capacity_bytes: u64, block_bytes: u32, blocks: usize, program: Arc<Program>) -> Self {
-        let decider = Decider::new(options(capacity_bytes, block_bytes, blocks), program);
-        Self::of(Mind::Decider(Box::new(decider)), block_bytes)
+        let decider = PolicyEngine::new(options(capacity_bytes, block_bytes, blocks), program);
+        Self::from_policy(ReplayedPolicy::PolicyEngine(Box::new(decider)), block_bytes)
     }
 
-    fn of(mind: Mind, block_bytes: u32) -> Self {
-        Self { mind, block_bytes, score: Score::default(), fingerprint: Fingerprint::default() }
+    fn from_policy(mind: ReplayedPolicy, block_bytes: u32) -> Self {
+        Self {
+            policy: mind,
+            block_bytes,
+            score: Score::default(),
+            fingerprint: DecisionFingerprint::default(),
+        }
     }
 
-    fn engine(&mut self) -> &mut Engine {
-        self.mind.engine()
+    fn engine(&mut self) -> &mut CacheEngine {
+        self.policy.engine()
     }
 
     /// Registers access plans before the first read.
     ///
     /// # Errors
     /// If there are too many plans.
-    pub fn tell(&mut self, told: &[Told]) -> Result<(), TooManyPlans> {
-        for (number, told) in told.iter().enumerate() {
-            self.engine().put_plan(number as u64, told.who, told.bucket, told.plan.clone())?;
+    pub fn put_plans(&mut self, plans: &[CallerPlan]) -> Result<(), TooManyPlans> {
+        for (number, caller) in plans.iter().enumerate() {
+            self.engine().put_plan(number as u64, caller.who, caller.bucket, caller.plan.clone())?;
         }
         Ok(())
     }
 
     /// Number of these plans that the engine trusts, because reads follow them.
     #[must_use]
-    pub fn trusted(&mut self, told: &[Told]) -> usize {
+    pub fn trusted_plans(&mut self, plans: &[CallerPlan]) -> usize {
         let engine = self.engine();
-        let is_trusted = |number: &usize| engine.plan(*number as u64).is_some_and(|plan| plan.is_trusted);
-        (0..told.len()).filter(is_trusted).count()
+        let is_trusted =
+            |number: &usize| engine.plan_progress(*number as u64).is_some_and(|plan| plan.is_trusted);
+        (0..plans.len()).filter(is_trusted).count()
     }
 
     /// Processes the accesses of a batch with the same result as one after another.
-    pub fn take_all(&mut self, batch: &Batch) {
-        batch.iter().for_each(|(access, _)| self.mind.bring_near(&access));
+    pub fn process_batch(&mut self, batch: &AccessBatch) {
+        batch.iter().for_each(|(access, _)| self.policy.prefetch_memory(&access));
         for (access, counts) in batch.iter() {
-            self.take(&access, counts);
+            self.process(&access, counts);
         }
     }
 
     /// Processes an access, which contributes to the score if `counts` is true.
-    pub fn take(&mut self, access: &Access<'_>, counts: bool) {
-        let (seen, ruling) = match &mut self.mind {
-            Mind::Engine(engine) => (engine.observe(access), None),
-            Mind::Decider(decider) => {
-                let seen = decider.observe(access, Identity::default);
-                (seen, Some(decider.rule_on_copies(seen, access, &NoFacts)))
+    pub fn process(&mut self, access: &Access<'_>, counts: bool) {
+        let (seen, ruling) = match &mut self.policy {
+            ReplayedPolicy::Engine(engine) => (engine.observe(access), None),
+            ReplayedPolicy::PolicyEngine(decider) => {
+                let seen = decider.observe(access, WorkloadIdentity::default);
+                (seen, Some(decider.ruling_on_copies(seen, access, &NoFacts)))
             }
         };
         let is_read = access.op == Op::Read;
@@ -118,11 +124,13 @@ impl Runner {
             return;
         }
         for (number, bytes) in touched(access.size, &access.range, self.block_bytes) {
-            let advice = match (&mut self.mind, &ruling) {
-                (Mind::Decider(decider), Some(ruling)) => decider.read(seen, access, number, ruling),
+            let advice = match (&mut self.policy, &ruling) {
+                (ReplayedPolicy::PolicyEngine(decider), Some(ruling)) => {
+                    decider.read(seen, access, number, ruling)
+                }
                 _ => self.engine().read(seen, access, number),
             };
-            self.note(access, number, advice);
+            self.record_decision(access, number, advice);
             self.score.written_bytes += u64::from(bytes) * u64::from(is_read && advice == Advice::Keep);
             if is_read && counts {
                 self.score.count(bytes, advice == Advice::Kept);
@@ -130,21 +138,25 @@ impl Runner {
         }
     }
 
-    fn note(&mut self, access: &Access<'_>, number: u32, advice: Advice) {
+    fn record_decision(&mut self, access: &Access<'_>, number: u32, advice: Advice) {
         let id = self.engine().block_id(access.bucket, access.key, number);
         if access.op == Op::Read {
-            self.fingerprint.read(id, advice);
+            self.fingerprint.add_read(id, advice);
         }
         let fingerprint = &mut self.fingerprint;
-        match &mut self.mind {
-            Mind::Engine(engine) => engine.take_evicted().for_each(|id| fingerprint.evicted(id)),
-            Mind::Decider(decider) => decider.take_evicted().for_each(|id| fingerprint.evicted(id)),
+        match &mut self.policy {
+            ReplayedPolicy::Engine(engine) => {
+                engine.take_evicted().for_each(|id| fingerprint.add_eviction(id))
+            }
+            ReplayedPolicy::PolicyEngine(decider) => {
+                decider.take_evicted().for_each(|id| fingerprint.add_eviction(id))
+            }
         }
     }
 
     /// Fingerprint of all decisions so far.
     #[must_use]
-    pub fn fingerprint(&self) -> Fingerprint {
+    pub fn fingerprint(&self) -> DecisionFingerprint {
         self.fingerprint
     }
 
@@ -163,29 +175,29 @@ fn options(capacity_bytes: u64, block_bytes: u32, blocks: usize) -> Options {
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, Batch, Op, Program, Runner};
+    use super::{Access, AccessBatch, EngineReplay, Op, Program};
     use crate::access::Caller;
     use std::sync::Arc;
 
     #[test]
     fn batched_accesses_give_the_same_result_as_single_ones() {
-        let program = Arc::new(Program::built_in().unwrap());
-        let alone = || Runner::new(1 << 20, 4096, 1000);
-        let ruled = || Runner::with_rules(1 << 20, 4096, 1000, Arc::clone(&program));
+        let program = Arc::new(Program::compile_built_in().unwrap());
+        let alone = || EngineReplay::new(1 << 20, 4096, 1000);
+        let ruled = || EngineReplay::with_rules(1 << 20, 4096, 1000, Arc::clone(&program));
         let keys: Vec<String> = (0..300).map(|n| format!("train/{n}.jpg")).collect();
         for (mut one, mut all) in [(alone(), alone()), (ruled(), ruled())] {
-            let (mut batch, mut random) = (Batch::default(), fastrand::Rng::with_seed(7));
+            let (mut batch, mut random) = (AccessBatch::default(), fastrand::Rng::with_seed(7));
             for at_us in 0..5000 {
                 let (key, caller) = (&keys[random.usize(..keys.len())], Caller { id: 1, family: 1 });
                 let op = [Op::Write, Op::Delete].get(random.usize(..10)).copied().unwrap_or(Op::Read);
                 let access = Access { at_us, caller, bucket: 1, key, op, size: 9000, range: 0..9000 };
-                one.take(&access, true);
+                one.process(&access, true);
                 if batch.push(&access, true) {
-                    all.take_all(&batch);
+                    all.process_batch(&batch);
                     batch.clear();
                 }
             }
-            all.take_all(&batch);
+            all.process_batch(&batch);
             assert_eq!((one.score(), one.fingerprint()), (all.score(), all.fingerprint()));
             assert!(one.score().hits > 0 && one.score().hits < one.score().reads, "{:?}", one.score());
         }

@@ -5,11 +5,11 @@
 //! next: 1/r for a job that has not read it in its epoch, where r is the number of reads left in that
 //! epoch, and 1/(r + N/2) for a job that has, because the block is half an epoch away on average once the
 //! next epoch begins. Blocks that the same jobs have read have the same value, so that a victim is selected
-//! among at most 2ᵏ groups. The block with the lowest value is evicted, or not admitted. All blocks weigh
-//! 1. The cache serves for comparison, and as a measure of what is possible without knowledge of the jobs'
-//! seeds.
+//! among at most 2ᵏ groups. The block with the lowest value is evicted, or not admitted. The
+//! weight of every block is 1. The cache serves for comparison, and as a measure of what is possible without
+//! knowledge of the jobs' seeds.
 
-use super::links::{Links, NONE, Queue};
+use super::links::{BlockQueue, Links, NONE};
 
 /// A cache for jobs that read a dataset in epochs.
 #[derive(Debug)]
@@ -20,13 +20,13 @@ pub struct EpochHazard {
     read: Vec<u32>,
     /// For each block, one bit for each job that has read it in its current epoch.
     readers: Vec<u16>,
-    held: Vec<bool>,
+    is_cached: Vec<bool>,
     count: u32,
     links: Links,
     /// Cached blocks, grouped by the set of jobs that have read them.
-    groups: Vec<Queue>,
+    groups: Vec<BlockQueue>,
     /// Current value of a block of each group.
-    worth: Vec<f64>,
+    values: Vec<f64>,
 }
 
 impl EpochHazard {
@@ -42,17 +42,17 @@ impl EpochHazard {
     pub fn new(blocks: u32, jobs: usize, capacity: u32) -> Self {
         assert!(jobs <= Self::JOBS_MAX, "at most {} jobs", Self::JOBS_MAX);
         let mut links = Links::default();
-        links.cover(blocks);
+        links.grow_to(blocks);
         Self {
             capacity,
             blocks,
             read: vec![0; jobs],
             readers: vec![0; blocks as usize],
-            held: vec![false; blocks as usize],
+            is_cached: vec![false; blocks as usize],
             count: 0,
             links,
-            groups: std::iter::repeat_with(Queue::default).take(1 << jobs).collect(),
-            worth: vec![0.0; 1 << jobs],
+            groups: std::iter::repeat_with(BlockQueue::default).take(1 << jobs).collect(),
+            values: vec![0.0; 1 << jobs],
         }
     }
 
@@ -63,7 +63,7 @@ impl EpochHazard {
     pub fn access(&mut self, job: usize, block: u32) -> bool {
         let index = block as usize;
         let before = self.readers[index];
-        let hit = self.held[index];
+        let hit = self.is_cached[index];
         if hit {
             self.links.remove(&mut self.groups[usize::from(before)], block);
         }
@@ -76,7 +76,7 @@ impl EpochHazard {
         if hit || self.make_room(readers) {
             self.links.push(&mut self.groups[readers], block, 1);
             self.count += u32::from(!hit);
-            self.held[index] = true;
+            self.is_cached[index] = true;
         }
         hit
     }
@@ -101,27 +101,29 @@ impl EpochHazard {
         if self.count < self.capacity {
             return true;
         }
-        self.weigh();
+        self.update_values();
         let held = (0..self.groups.len()).filter(|group| self.groups[*group].oldest() != NONE);
-        let Some(least) = held.min_by(|a, b| self.worth[*a].total_cmp(&self.worth[*b])) else { return false };
+        let Some(least) = held.min_by(|a, b| self.values[*a].total_cmp(&self.values[*b])) else {
+            return false;
+        };
         // A difference within rounding errors does not count as lower.
-        if self.worth[least] >= self.worth[readers] - 1e-15 {
+        if self.values[least] >= self.values[readers] - 1e-15 {
             return false;
         }
         let victim = self.groups[least].oldest();
         self.links.remove(&mut self.groups[least], victim);
-        self.held[victim as usize] = false;
+        self.is_cached[victim as usize] = false;
         self.count -= 1;
         true
     }
 
     /// Computes the value of every group, each from the group with one reader less.
-    fn weigh(&mut self) {
+    fn update_values(&mut self) {
         let left = |read: u32| f64::from((self.blocks - read).max(1));
-        self.worth[0] = self.read.iter().map(|read| 1.0 / left(*read)).sum();
+        self.values[0] = self.read.iter().map(|read| 1.0 / left(*read)).sum();
         for (job, read) in self.read.iter().enumerate() {
             let change = 1.0 / (left(*read) + f64::from(self.blocks) / 2.0) - 1.0 / left(*read);
-            let (without, with) = self.worth.split_at_mut(1 << job);
+            let (without, with) = self.values.split_at_mut(1 << job);
             for (with, without) in with.iter_mut().zip(without) {
                 *with = *without + change;
             }

@@ -4,34 +4,34 @@
 pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct QueueLink {
     newer: u32,
     older: u32,
     /// Weight of the block; 0 for a block in no queue.
     bytes: u32,
 }
 
-const UNLINKED: Link = Link { newer: NONE, older: NONE, bytes: 0 };
+const UNLINKED: QueueLink = QueueLink { newer: NONE, older: NONE, bytes: 0 };
 
 /// Links of all blocks, 12 bytes each.
 #[derive(Debug, Default)]
-pub(super) struct Links(Vec<Link>);
+pub(super) struct Links(Vec<QueueLink>);
 
 /// Ends of a queue and the total weight of its blocks.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct BlockQueue {
     newest: u32,
     oldest: u32,
     bytes: u64,
 }
 
-impl Default for Queue {
+impl Default for BlockQueue {
     fn default() -> Self {
         Self { newest: NONE, oldest: NONE, bytes: 0 }
     }
 }
 
-impl Queue {
+impl BlockQueue {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -44,7 +44,7 @@ impl Queue {
 
 impl Links {
     /// Grows the array to cover `block`.
-    pub(super) fn cover(&mut self, block: u32) {
+    pub(super) fn grow_to(&mut self, block: u32) {
         if block as usize >= self.0.len() {
             self.0.resize(block as usize + 1, UNLINKED);
         }
@@ -61,9 +61,9 @@ impl Links {
     }
 
     /// Adds a covered block that is in no queue at the new end.
-    pub(super) fn push(&mut self, queue: &mut Queue, block: u32, bytes: u32) {
+    pub(super) fn push(&mut self, queue: &mut BlockQueue, block: u32, bytes: u32) {
         debug_assert_eq!(self.bytes(block), 0, "a block is in one queue");
-        self.0[block as usize] = Link { newer: NONE, older: queue.newest, bytes };
+        self.0[block as usize] = QueueLink { newer: NONE, older: queue.newest, bytes };
         match queue.newest {
             NONE => queue.oldest = block,
             newest => self.0[newest as usize].newer = block,
@@ -73,8 +73,8 @@ impl Links {
     }
 
     /// Removes a block from its queue and returns its weight.
-    pub(super) fn remove(&mut self, queue: &mut Queue, block: u32) -> u32 {
-        let Link { newer, older, bytes } = std::mem::replace(&mut self.0[block as usize], UNLINKED);
+    pub(super) fn remove(&mut self, queue: &mut BlockQueue, block: u32) -> u32 {
+        let QueueLink { newer, older, bytes } = std::mem::replace(&mut self.0[block as usize], UNLINKED);
         match newer {
             NONE => queue.newest = older,
             newer => self.0[newer as usize].older = older,
@@ -88,7 +88,7 @@ impl Links {
     }
 
     /// Moves all blocks of `from` behind the newest block of `to`.
-    pub(super) fn append(&mut self, to: &mut Queue, from: &mut Queue) {
+    pub(super) fn append(&mut self, to: &mut BlockQueue, from: &mut BlockQueue) {
         let from = std::mem::take(from);
         if from.oldest == NONE {
             return;

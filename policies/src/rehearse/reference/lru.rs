@@ -1,14 +1,14 @@
 //! LRU: evicts the least recently used block.
 
-use super::links::{Links, Queue};
-use super::{Reference, weight};
+use super::links::{BlockQueue, Links};
+use super::{ReferenceCache, weight};
 
 /// A cache that evicts the block that was not used for the longest time.
 #[derive(Debug)]
 pub struct Lru {
     capacity: u64,
     links: Links,
-    queue: Queue,
+    queue: BlockQueue,
     written: u64,
 }
 
@@ -16,7 +16,7 @@ impl Lru {
     /// Creates a cache of `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
-        Self { capacity, links: Links::default(), queue: Queue::default(), written: 0 }
+        Self { capacity, links: Links::default(), queue: BlockQueue::default(), written: 0 }
     }
 
     /// Changes the capacity; excess blocks are evicted when the next block is admitted.
@@ -25,7 +25,7 @@ impl Lru {
     }
 }
 
-impl Reference for Lru {
+impl ReferenceCache for Lru {
     fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool {
         let bytes = weight(bytes);
         let held = self.links.bytes(block);
@@ -43,13 +43,13 @@ impl Reference for Lru {
             let oldest = self.queue.oldest();
             self.links.remove(&mut self.queue, oldest);
         }
-        self.links.cover(block);
+        self.links.grow_to(block);
         self.links.push(&mut self.queue, block, bytes);
         self.written += if is_read { u64::from(bytes) } else { 0 };
         false
     }
 
-    fn forget(&mut self, block: u32) {
+    fn invalidate(&mut self, block: u32) {
         if self.links.bytes(block) != 0 {
             self.links.remove(&mut self.queue, block);
         }

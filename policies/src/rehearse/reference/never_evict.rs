@@ -4,7 +4,7 @@
 //! share of the dataset. Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training" (VLDB 2021),
 //! call it MinIO.
 
-use super::{Reference, weight};
+use super::{ReferenceCache, weight};
 
 /// A cache that admits blocks while there is room and never evicts.
 #[derive(Debug)]
@@ -29,12 +29,12 @@ impl NeverEvict {
     }
 }
 
-impl Reference for NeverEvict {
+impl ReferenceCache for NeverEvict {
     fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool {
         let bytes = weight(bytes);
         match self.held.get(block as usize) {
             Some(held) if *held == bytes => return true,
-            Some(_) => self.forget(block),
+            Some(_) => self.invalidate(block),
             None => self.held.resize(block as usize + 1, 0),
         }
         if self.used + u64::from(bytes) <= self.capacity {
@@ -45,7 +45,7 @@ impl Reference for NeverEvict {
         false
     }
 
-    fn forget(&mut self, block: u32) {
+    fn invalidate(&mut self, block: u32) {
         if let Some(held) = self.held.get_mut(block as usize) {
             self.used -= u64::from(std::mem::take(held));
         }

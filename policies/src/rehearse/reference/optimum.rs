@@ -25,20 +25,20 @@ pub struct Event {
 /// Result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Outcome {
+pub enum OptimumOutcome {
     /// The block was cached.
     Hit,
     /// The block was not cached, and is from then on, until it is read again.
     Admitted,
     /// The block was not cached and is not admitted.
-    Passed,
+    Bypassed,
 }
 
 /// Next read of a block that is never read again.
 const NEVER: u32 = u32::MAX;
 
 /// Computes the result of each event in a cache of `capacity` bytes that knows all events. Bytes are
-/// written to flash for reads that are [`Outcome::Admitted`].
+/// written to flash for reads that are [`OptimumOutcome::Admitted`].
 ///
 /// Takes 5 bytes of memory for each event, 16 for each block, and 8 for each heap entry, with at most about
 /// twice as many entries as blocks cached at the same time.
@@ -46,19 +46,19 @@ const NEVER: u32 = u32::MAX;
 /// # Panics
 /// If there are 2³² − 1 events or more.
 #[must_use]
-pub fn optimum(events: &[Event], capacity: u64) -> Vec<Outcome> {
+pub fn optimum(events: &[Event], capacity: u64) -> Vec<OptimumOutcome> {
     let next = next_reads(events);
     let blocks = events.iter().map(|event| event.block as usize + 1).max().unwrap_or(0);
-    let mut cache = Cache {
+    let mut cache = OptimumCache {
         capacity,
         used: 0,
         count: 0,
-        held: vec![ABSENT; blocks],
+        entries: vec![ABSENT; blocks],
         farthest: BinaryHeap::new(),
-        outcomes: vec![Outcome::Passed; events.len()],
+        outcomes: vec![OptimumOutcome::Bypassed; events.len()],
     };
     for (at, event) in events.iter().enumerate() {
-        cache.take(at as u32, event, next[at]);
+        cache.process(at as u32, event, next[at]);
     }
     cache.outcomes
 }
@@ -78,7 +78,7 @@ fn next_reads(events: &[Event]) -> Vec<u32> {
 }
 
 #[derive(Clone, Copy)]
-struct Held {
+struct OptimumEntry {
     /// Weight; 0 for a block that is not cached.
     bytes: u32,
     /// Index of the next read.
@@ -87,30 +87,30 @@ struct Held {
     admitted: u32,
 }
 
-const ABSENT: Held = Held { bytes: 0, next: NEVER, admitted: NEVER };
+const ABSENT: OptimumEntry = OptimumEntry { bytes: 0, next: NEVER, admitted: NEVER };
 
-struct Cache {
+struct OptimumCache {
     capacity: u64,
     used: u64,
     count: usize,
-    held: Vec<Held>,
+    entries: Vec<OptimumEntry>,
     /// Next read and block of all cached blocks, plus stale entries.
     farthest: BinaryHeap<(u32, u32)>,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<OptimumOutcome>,
 }
 
-impl Cache {
-    fn take(&mut self, at: u32, event: &Event, next: u32) {
+impl OptimumCache {
+    fn process(&mut self, at: u32, event: &Event, next: u32) {
         let bytes = weight(event.bytes);
-        let before = std::mem::replace(&mut self.held[event.block as usize], ABSENT);
+        let before = std::mem::replace(&mut self.entries[event.block as usize], ABSENT);
         self.used -= u64::from(before.bytes);
         self.count -= usize::from(before.bytes != 0);
         let hit = before.bytes == bytes && event.is_read;
         if before.bytes != 0 && !hit {
-            self.unused(before.admitted);
+            self.revoke_admission(before.admitted);
         }
         if hit {
-            self.outcomes[at as usize] = Outcome::Hit;
+            self.outcomes[at as usize] = OptimumOutcome::Hit;
         }
         // Blocks that are never read again are dropped immediately, which costs nothing.
         if next == NEVER || !self.make_room(bytes, next) {
@@ -118,19 +118,19 @@ impl Cache {
         }
         let admitted = if hit { NEVER } else { at };
         if !hit {
-            self.outcomes[at as usize] = Outcome::Admitted;
+            self.outcomes[at as usize] = OptimumOutcome::Admitted;
         }
-        self.hold(event.block, Held { bytes, next, admitted });
+        self.insert(event.block, OptimumEntry { bytes, next, admitted });
     }
 
-    fn hold(&mut self, block: u32, held: Held) {
-        self.held[block as usize] = held;
+    fn insert(&mut self, block: u32, held: OptimumEntry) {
+        self.entries[block as usize] = held;
         self.used += u64::from(held.bytes);
         self.count += 1;
         // Entries of blocks that were read since sink to the bottom; they are removed when they outnumber
         // the others.
         if self.farthest.len() > 2 * self.count + 1024 {
-            let held = &self.held;
+            let held = &self.entries;
             self.farthest.retain(|(next, block)| {
                 held[*block as usize].bytes != 0 && held[*block as usize].next == *next
             });
@@ -149,7 +149,7 @@ impl Cache {
                 None => break,
                 Some((farthest, block)) => {
                     self.farthest.pop();
-                    let held = self.held[block as usize];
+                    let held = self.entries[block as usize];
                     if held.bytes != 0 && held.next == farthest {
                         left -= u64::from(held.bytes);
                         victims.push((farthest, block));
@@ -163,18 +163,18 @@ impl Cache {
             return false;
         }
         for (_, block) in victims {
-            let held = std::mem::replace(&mut self.held[block as usize], ABSENT);
+            let held = std::mem::replace(&mut self.entries[block as usize], ABSENT);
             self.used -= u64::from(held.bytes);
             self.count -= 1;
-            self.unused(held.admitted);
+            self.revoke_admission(held.admitted);
         }
         true
     }
 
     /// Undoes the admission of a block that was evicted before it was read.
-    fn unused(&mut self, admitted: u32) {
+    fn revoke_admission(&mut self, admitted: u32) {
         if admitted != NEVER {
-            self.outcomes[admitted as usize] = Outcome::Passed;
+            self.outcomes[admitted as usize] = OptimumOutcome::Bypassed;
         }
     }
 }

@@ -7,8 +7,8 @@
 //! is requested again while it is in the ghost queue goes directly to the main queue. The main queue keeps
 //! each block for one more round per hit, at most three.
 
-use super::links::{Links, NONE, Queue};
-use super::{Reference, weight};
+use super::links::{BlockQueue, Links, NONE};
+use super::{ReferenceCache, weight};
 
 /// Maximum hit count, which fits into two bits.
 const HITS_MAX: u8 = 3;
@@ -16,16 +16,16 @@ const HITS_MAX: u8 = 3;
 const HITS_TO_STAY: u8 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Nowhere,
+enum FifoQueueKind {
+    Absent,
     Small,
     Main,
     Ghost,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct State {
-    place: Place,
+struct FifoBlockState {
+    queue: FifoQueueKind,
     hits: u8,
 }
 
@@ -35,10 +35,10 @@ pub struct S3Fifo {
     capacity: u64,
     small_bytes_max: u64,
     links: Links,
-    states: Vec<State>,
-    small: Queue,
-    main: Queue,
-    ghost: Queue,
+    states: Vec<FifoBlockState>,
+    small: BlockQueue,
+    main: BlockQueue,
+    ghost: BlockQueue,
     written: u64,
 }
 
@@ -51,9 +51,9 @@ impl S3Fifo {
             small_bytes_max: (capacity / 10).max(1),
             links: Links::default(),
             states: Vec::new(),
-            small: Queue::default(),
-            main: Queue::default(),
-            ghost: Queue::default(),
+            small: BlockQueue::default(),
+            main: BlockQueue::default(),
+            ghost: BlockQueue::default(),
             written: 0,
         }
     }
@@ -68,27 +68,27 @@ impl S3Fifo {
         self.capacity.saturating_sub(self.small_bytes_max)
     }
 
-    fn place(&self, block: u32) -> Place {
-        self.states.get(block as usize).map_or(Place::Nowhere, |state| state.place)
+    fn queue_of(&self, block: u32) -> FifoQueueKind {
+        self.states.get(block as usize).map_or(FifoQueueKind::Absent, |state| state.queue)
     }
 
-    fn put(&mut self, place: Place, block: u32, bytes: u32) {
-        self.states[block as usize] = State { place, hits: 0 };
+    fn insert(&mut self, place: FifoQueueKind, block: u32, bytes: u32) {
+        self.states[block as usize] = FifoBlockState { queue: place, hits: 0 };
         let queue = match place {
-            Place::Small => &mut self.small,
-            Place::Main => &mut self.main,
-            Place::Ghost => &mut self.ghost,
-            Place::Nowhere => return,
+            FifoQueueKind::Small => &mut self.small,
+            FifoQueueKind::Main => &mut self.main,
+            FifoQueueKind::Ghost => &mut self.ghost,
+            FifoQueueKind::Absent => return,
         };
         self.links.push(queue, block, bytes);
     }
 
-    fn take(&mut self, block: u32) -> u32 {
-        let queue = match std::mem::replace(&mut self.states[block as usize].place, Place::Nowhere) {
-            Place::Small => &mut self.small,
-            Place::Main => &mut self.main,
-            Place::Ghost => &mut self.ghost,
-            Place::Nowhere => return 0,
+    fn remove(&mut self, block: u32) -> u32 {
+        let queue = match std::mem::replace(&mut self.states[block as usize].queue, FifoQueueKind::Absent) {
+            FifoQueueKind::Small => &mut self.small,
+            FifoQueueKind::Main => &mut self.main,
+            FifoQueueKind::Ghost => &mut self.ghost,
+            FifoQueueKind::Absent => return 0,
         };
         self.links.remove(queue, block)
     }
@@ -107,15 +107,15 @@ impl S3Fifo {
     fn evict_small(&mut self) {
         let block = self.small.oldest();
         let hits = self.states[block as usize].hits;
-        let bytes = self.take(block);
+        let bytes = self.remove(block);
         if hits > HITS_TO_STAY {
-            self.put(Place::Main, block, bytes);
+            self.insert(FifoQueueKind::Main, block, bytes);
             self.trim_main();
             return;
         }
-        self.put(Place::Ghost, block, bytes);
+        self.insert(FifoQueueKind::Ghost, block, bytes);
         while self.ghost.bytes() > self.main_bytes_max() {
-            self.take(self.ghost.oldest());
+            self.remove(self.ghost.oldest());
         }
     }
 
@@ -133,49 +133,49 @@ impl S3Fifo {
                 return;
             }
             let hits = self.states[block as usize].hits;
-            let bytes = self.take(block);
+            let bytes = self.remove(block);
             if hits == 0 {
                 return;
             }
-            self.put(Place::Main, block, bytes);
+            self.insert(FifoQueueKind::Main, block, bytes);
             self.states[block as usize].hits = hits - 1;
         }
     }
 }
 
-impl Reference for S3Fifo {
+impl ReferenceCache for S3Fifo {
     fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool {
         let bytes = weight(bytes);
-        if matches!(self.place(block), Place::Small | Place::Main) {
+        if matches!(self.queue_of(block), FifoQueueKind::Small | FifoQueueKind::Main) {
             if self.links.bytes(block) == bytes {
                 let state = &mut self.states[block as usize];
                 state.hits = (state.hits + 1).min(HITS_MAX);
                 return true;
             }
-            self.take(block);
+            self.remove(block);
         }
         if u64::from(bytes) > self.capacity {
             return false;
         }
         self.make_room(bytes);
-        self.links.cover(block);
+        self.links.grow_to(block);
         if block as usize >= self.states.len() {
-            self.states.resize(block as usize + 1, State { place: Place::Nowhere, hits: 0 });
+            self.states.resize(block as usize + 1, FifoBlockState { queue: FifoQueueKind::Absent, hits: 0 });
         }
-        if self.place(block) == Place::Ghost {
-            self.take(block);
-            self.put(Place::Main, block, bytes);
+        if self.queue_of(block) == FifoQueueKind::Ghost {
+            self.remove(block);
+            self.insert(FifoQueueKind::Main, block, bytes);
             self.trim_main();
         } else {
-            self.put(Place::Small, block, bytes);
+            self.insert(FifoQueueKind::Small, block, bytes);
         }
         self.written += if is_read { u64::from(bytes) } else { 0 };
         false
     }
 
-    fn forget(&mut self, block: u32) {
-        if self.place(block) != Place::Nowhere {
-            self.take(block);
+    fn invalidate(&mut self, block: u32) {
+        if self.queue_of(block) != FifoQueueKind::Absent {
+            self.remove(block);
         }
     }
 

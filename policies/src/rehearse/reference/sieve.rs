@@ -4,15 +4,15 @@
 //! 2024). A hit marks a block and moves nothing; the hand goes from old to new, unmarks marked blocks and
 //! evicts the first unmarked one.
 
-use super::links::{Links, NONE, Queue};
-use super::{Reference, weight};
+use super::links::{BlockQueue, Links, NONE};
+use super::{ReferenceCache, weight};
 
 /// A cache that evicts with a hand that moves over a queue.
 #[derive(Debug)]
 pub struct Sieve {
     capacity: u64,
     links: Links,
-    queue: Queue,
+    queue: BlockQueue,
     visited: Vec<bool>,
     /// Block at which the hand continues, or [`NONE`] for the oldest.
     hand: u32,
@@ -26,7 +26,7 @@ impl Sieve {
         Self {
             capacity,
             links: Links::default(),
-            queue: Queue::default(),
+            queue: BlockQueue::default(),
             visited: Vec::new(),
             hand: NONE,
             written: 0,
@@ -53,7 +53,7 @@ impl Sieve {
     }
 }
 
-impl Reference for Sieve {
+impl ReferenceCache for Sieve {
     fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool {
         let bytes = weight(bytes);
         let held = self.links.bytes(block);
@@ -61,14 +61,14 @@ impl Reference for Sieve {
             self.visited[block as usize] = true;
             return true;
         }
-        self.forget(block);
+        self.invalidate(block);
         if u64::from(bytes) > self.capacity {
             return false;
         }
         while self.queue.bytes() + u64::from(bytes) > self.capacity {
             self.evict();
         }
-        self.links.cover(block);
+        self.links.grow_to(block);
         if block as usize >= self.visited.len() {
             self.visited.resize(block as usize + 1, false);
         }
@@ -78,7 +78,7 @@ impl Reference for Sieve {
         false
     }
 
-    fn forget(&mut self, block: u32) {
+    fn invalidate(&mut self, block: u32) {
         if self.links.bytes(block) != 0 {
             self.remove(block);
         }

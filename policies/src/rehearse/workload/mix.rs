@@ -9,10 +9,10 @@
 //! objects is changed, everything keeps its proportion to the training set.
 
 use super::jobs::shards;
-use super::{Dataset, Job, Order, Phase, Settings, Workload};
+use super::{DatasetOrder, EpochPass, GeneratedDataset, GeneratedWorkload, TrainingReader, WorkloadSettings};
 use crate::access::Op;
 use crate::rehearse::naming::mix;
-use crate::rehearse::scene::{Pattern, Request, Requests, Scene};
+use crate::rehearse::scene::{GeneratedRequest, MergedRequests, Scene, StreamPattern};
 use std::sync::Arc;
 
 /// Objects of a training set, which is the base of all other numbers.
@@ -24,7 +24,7 @@ const SEARCH: f64 = 1500.0;
 const EPOCHS: u32 = 6;
 pub(super) const OBJECTS_AND_EPOCHS: (u32, u32) = (TRAIN as u32, EPOCHS);
 const SEARCH_EPOCHS: u32 = 8;
-const SEARCHERS: u16 = 4;
+const SEARCH_TRAINERS: u16 = 4;
 /// Steps between two checkpoints. One in `RESTORED_ONE_IN` is read back `RESTORE_STEPS` after its start.
 const CHECKPOINT_STEPS: f64 = 800.0;
 const RESTORED_ONE_IN: u32 = 8;
@@ -45,21 +45,21 @@ const DATASET_CHECKPOINTS: u16 = 3;
 const DATASET_MODEL: u16 = 4;
 const DATASET_SEARCH: u16 = 5;
 
-struct Mix<'a> {
-    settings: &'a Settings,
+struct MixBuilder<'a> {
+    settings: &'a WorkloadSettings,
     /// Factor for the object counts above.
     scale: f64,
     scene: Scene,
-    requests: Requests,
+    requests: MergedRequests,
     random: fastrand::Rng,
 }
 
 /// Bytes of a training set.
-pub(super) fn training_bytes(settings: &Settings) -> u64 {
+pub(super) fn training_bytes(settings: &WorkloadSettings) -> u64 {
     u64::from(count(TRAIN, scale(settings))) * settings.bytes(OBJECT_BYTES)
 }
 
-fn scale(settings: &Settings) -> f64 {
+fn scale(settings: &WorkloadSettings) -> f64 {
     settings.objects.map_or(1.0, |objects| f64::from(objects) / TRAIN)
 }
 
@@ -67,12 +67,12 @@ fn count(objects: f64, scale: f64) -> u32 {
     (objects * scale).round().max(1.0) as u32
 }
 
-pub(super) fn workload(settings: &Settings) -> Workload {
-    let mut mix = Mix {
+pub(super) fn workload(settings: &WorkloadSettings) -> GeneratedWorkload {
+    let mut mix = MixBuilder {
         settings,
         scale: scale(settings),
         scene: Scene::new(settings.naming, settings.seed),
-        requests: Requests::default(),
+        requests: MergedRequests::default(),
         random: settings.random(0),
     };
     let end = mix.training();
@@ -80,10 +80,10 @@ pub(super) fn workload(settings: &Settings) -> Workload {
     mix.checkpoints(end);
     mix.replicas(end);
     mix.search();
-    Workload { scene: mix.scene, requests: mix.requests }
+    GeneratedWorkload { scene: mix.scene, requests: mix.requests }
 }
 
-impl Mix<'_> {
+impl MixBuilder<'_> {
     /// Scales a number of objects.
     fn count(&self, objects: f64) -> u32 {
         count(objects, self.scale)
@@ -100,18 +100,22 @@ impl Mix<'_> {
         self.settings.us(STEP_US)
     }
 
-    fn dataset(&mut self, bucket: &str, count: u32, name: impl Fn(u32) -> String) -> Dataset {
+    fn dataset(&mut self, bucket: &str, count: u32, name: impl Fn(u32) -> String) -> GeneratedDataset {
         let bytes = self.settings.bytes(OBJECT_BYTES);
         let first = self.scene.keys.len() as u32;
         for object in 0..count {
             self.scene.add_key(bucket, &name(object), bytes);
         }
-        Dataset { first, sizes: Arc::from(vec![bytes; count as usize]), shards: shards(count, count) }
+        GeneratedDataset {
+            first,
+            sizes: Arc::from(vec![bytes; count as usize]),
+            shards: shards(count, count),
+        }
     }
 
-    fn phase(&self, dataset: Dataset, order: Order, steps: f64, stream: u16) -> Phase {
+    fn pass(&self, dataset: GeneratedDataset, order: DatasetOrder, steps: f64, stream: u16) -> EpochPass {
         let request_us = self.step_us() * steps;
-        Phase { dataset, order, open_max: 1, range_bytes: u64::MAX, request_us, byte_us: 0.0, stream }
+        EpochPass { dataset, order, open_max: 1, range_bytes: u64::MAX, request_us, byte_us: 0.0, stream }
     }
 
     /// Adds two jobs, one after the other, and returns the end time of the second.
@@ -123,16 +127,16 @@ impl Mix<'_> {
             let train = self.dataset("datasets", train, classes);
             let validation =
                 self.dataset("datasets", validation, |object| format!("{set}/val/{object:05}.jpg"));
-            let stream = self.scene.add_stream(Pattern::Shuffled, number, 1);
-            let train = self.phase(train, Order::Shuffled, 1.0, stream);
-            let stream = self.scene.add_stream(Pattern::Validation, number, 1);
-            let validation = self.phase(validation, Order::Sequential, 0.5, stream);
+            let stream = self.scene.add_stream(StreamPattern::Shuffled, number, 1);
+            let train = self.pass(train, DatasetOrder::Shuffled, 1.0, stream);
+            let stream = self.scene.add_stream(StreamPattern::Validation, number, 1);
+            let validation = self.pass(validation, DatasetOrder::Sequential, 0.5, stream);
             let epochs = self.settings.epochs.unwrap_or(EPOCHS);
             let epoch_us = f64::from(train.dataset.len()) * train.request_us
                 + f64::from(validation.dataset.len()) * validation.request_us;
             let caller = self.scene.add_caller(&format!("trainer-{number}"), "trainer");
-            self.add(Job {
-                phases: vec![train, validation],
+            self.add(TrainingReader {
+                passes: vec![train, validation],
                 epochs,
                 caller,
                 start_us,
@@ -144,7 +148,7 @@ impl Mix<'_> {
         start_us
     }
 
-    fn add(&mut self, job: Job) {
+    fn add(&mut self, job: TrainingReader) {
         self.requests.add(job.start_us as u64, job.requests());
     }
 
@@ -152,16 +156,23 @@ impl Mix<'_> {
         let count = (end_us / (2.0 * self.step_us())).max(1.0) as u32;
         let name = |object| format!("crawl/2026-{:02}/part-{object:06}.parquet", object * 12 / count + 1);
         let dataset = self.dataset("lake", count, name);
-        let stream = self.scene.add_stream(Pattern::OnePass, DATASET_LAKE, 1);
-        let phase = self.phase(dataset, Order::Sequential, 2.0, stream);
+        let stream = self.scene.add_stream(StreamPattern::OnePass, DATASET_LAKE, 1);
+        let phase = self.pass(dataset, DatasetOrder::Sequential, 2.0, stream);
         let caller = self.scene.add_caller("pipeline", "pipeline");
         let pace_seed = mix(self.settings.seed ^ 2 << 32);
-        self.add(Job { phases: vec![phase], epochs: 1, caller, start_us: 0.0, order_seed: 0, pace_seed });
+        self.add(TrainingReader {
+            passes: vec![phase],
+            epochs: 1,
+            caller,
+            start_us: 0.0,
+            order_seed: 0,
+            pace_seed,
+        });
     }
 
     /// Adds checkpoints, written by the running trainer; the metadata file comes last.
     fn checkpoints(&mut self, end_us: f64) {
-        let stream = self.scene.add_stream(Pattern::Checkpoint, DATASET_CHECKPOINTS, 1);
+        let stream = self.scene.add_stream(StreamPattern::Checkpoint, DATASET_CHECKPOINTS, 1);
         let count = self.count(CHECKPOINT);
         for generation in 0.. {
             let begin_us = self.us(CHECKPOINT_STEPS) * f64::from(generation + 1);
@@ -191,7 +202,7 @@ impl Mix<'_> {
     /// Adds requests for all objects of a dataset in order, one every `steps` steps.
     fn burst(
         &mut self,
-        dataset: &Dataset,
+        dataset: &GeneratedDataset,
         begin_us: f64,
         steps: f64,
         caller: u16,
@@ -200,7 +211,7 @@ impl Mix<'_> {
     ) {
         let (first, step_us) = (dataset.first, self.step_us() * steps);
         let requests = Arc::clone(&dataset.sizes);
-        let requests = (0..dataset.len()).map(move |object| Request {
+        let requests = (0..dataset.len()).map(move |object| GeneratedRequest {
             at_us: (begin_us + step_us * f64::from(object)) as u64,
             range: 0..requests[object as usize],
             key: first + object,
@@ -216,7 +227,7 @@ impl Mix<'_> {
         let count = self.count(MODEL);
         let name = |object| format!("llm-8b/model-{:05}-of-{count:05}.safetensors", object + 1);
         let dataset = self.dataset("models", count, name);
-        let stream = self.scene.add_stream(Pattern::Model, DATASET_MODEL, 1);
+        let stream = self.scene.add_stream(StreamPattern::Model, DATASET_MODEL, 1);
         let mut at_us = 0.0;
         for number in 0.. {
             at_us += -(1.0 - self.random.f64()).ln() * self.us(REPLICA_STEPS);
@@ -229,16 +240,17 @@ impl Mix<'_> {
     }
 
     fn search(&mut self) {
-        let trainers = self.settings.workloads.unwrap_or(SEARCHERS);
+        let trainers = self.settings.workloads.unwrap_or(SEARCH_TRAINERS);
         let count = self.count(SEARCH);
         let dataset = self.dataset("datasets", count, |object| format!("cifar/train/batch-{object:05}.npy"));
         for number in 0..trainers {
-            let stream = self.scene.add_stream(Pattern::Shuffled, DATASET_SEARCH, trainers.min(255) as u8);
-            let phase = self.phase(dataset.clone(), Order::Shuffled, SEARCH_STEPS, stream);
+            let stream =
+                self.scene.add_stream(StreamPattern::Shuffled, DATASET_SEARCH, trainers.min(255) as u8);
+            let phase = self.pass(dataset.clone(), DatasetOrder::Shuffled, SEARCH_STEPS, stream);
             let caller = self.scene.add_caller(&format!("search-{number}"), "search");
             let start_us = self.us(SEARCH_BEGIN_STEPS + SEARCH_LAG_STEPS * f64::from(number));
-            self.add(Job {
-                phases: vec![phase],
+            self.add(TrainingReader {
+                passes: vec![phase],
                 epochs: SEARCH_EPOCHS,
                 caller,
                 start_us,

@@ -1,27 +1,29 @@
 //! Tests that workloads have the documented orders, proportions and reference hits, and are generated
 //! lazily.
 
-use super::{Order, Profile, Settings, Sharing, Workload, Zipf, workload};
+use super::{DatasetOrder, DatasetSharing, GeneratedWorkload, Profile, WorkloadSettings, Zipf, workload};
 use crate::access::Op;
 use crate::rehearse::blocks::Blocks;
 use crate::rehearse::naming::Naming;
-use crate::rehearse::reference::{EpochHazard, Event, Lru, Outcome, Reference, S3Fifo, Told, optimum};
-use crate::rehearse::scene::{Pattern, Request};
+use crate::rehearse::reference::{
+    ClassAwareCache, EpochHazard, Event, Lru, OptimumOutcome, ReferenceCache, S3Fifo, optimum,
+};
+use crate::rehearse::scene::{GeneratedRequest, StreamPattern};
 use std::collections::{BTreeMap, BTreeSet};
 
-fn make(profile: Profile, settings: &Settings) -> Workload {
+fn make(profile: Profile, settings: &WorkloadSettings) -> GeneratedWorkload {
     workload(profile, settings).unwrap()
 }
 
-fn all(profile: Profile, settings: &Settings) -> Vec<Request> {
+fn all(profile: Profile, settings: &WorkloadSettings) -> Vec<GeneratedRequest> {
     make(profile, settings).requests.collect()
 }
 
 #[test]
 fn workload_requests_are_ordered_by_time_and_stay_within_their_objects() {
     for profile in Profile::ALL {
-        let Workload { scene, requests } =
-            make(profile, &Settings { objects: Some(500), ..Settings::default() });
+        let GeneratedWorkload { scene, requests } =
+            make(profile, &WorkloadSettings { objects: Some(500), ..WorkloadSettings::default() });
         let mut before_us = 0;
         let mut count = 0;
         for request in requests {
@@ -39,10 +41,10 @@ fn workload_requests_are_ordered_by_time_and_stay_within_their_objects() {
 #[test]
 fn the_seed_determines_the_workload() {
     for profile in Profile::ALL {
-        let settings = Settings { objects: Some(200), ..Settings::default() };
+        let settings = WorkloadSettings { objects: Some(200), ..WorkloadSettings::default() };
         let first = all(profile, &settings);
         assert_eq!(first, all(profile, &settings), "{}", profile.name());
-        assert_ne!(first, all(profile, &Settings { seed: 2, ..settings }), "{}", profile.name());
+        assert_ne!(first, all(profile, &WorkloadSettings { seed: 2, ..settings }), "{}", profile.name());
     }
 }
 
@@ -51,10 +53,14 @@ fn every_epoch_reads_every_byte_once_in_its_order() {
     for profile in
         [Profile::Resnet50, Profile::Unet3d, Profile::Cosmoflow, Profile::Retinanet, Profile::Epochs]
     {
-        for order in [Order::Sequential, Order::Shuffled, Order::ShardShuffled] {
-            let settings =
-                Settings { objects: Some(300), epochs: Some(3), order: Some(order), ..Settings::default() };
-            let Workload { scene, requests } = make(profile, &settings);
+        for order in [DatasetOrder::Sequential, DatasetOrder::Shuffled, DatasetOrder::ShardShuffled] {
+            let settings = WorkloadSettings {
+                objects: Some(300),
+                epochs: Some(3),
+                order: Some(order),
+                ..WorkloadSettings::default()
+            };
+            let GeneratedWorkload { scene, requests } = make(profile, &settings);
             let mut ends: BTreeMap<(u32, u32), u64> = BTreeMap::new();
             let mut firsts: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
             for request in requests {
@@ -68,9 +74,9 @@ fn every_epoch_reads_every_byte_once_in_its_order() {
             assert_eq!(ends.len(), 900);
             assert!(ends.iter().all(|((_, key), end)| scene.keys.size(*key) == *end));
             let sorted = firsts.values().filter(|keys| keys.is_sorted()).count();
-            assert_eq!(sorted, if order == Order::Sequential { 3 } else { 0 });
+            assert_eq!(sorted, if order == DatasetOrder::Sequential { 3 } else { 0 });
             let follows = |keys: &Vec<u32>| keys.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
-            if profile == Profile::Epochs && order == Order::ShardShuffled {
+            if profile == Profile::Epochs && order == DatasetOrder::ShardShuffled {
                 assert!(firsts.values().all(|keys| follows(keys) >= 297));
             }
         }
@@ -80,7 +86,8 @@ fn every_epoch_reads_every_byte_once_in_its_order() {
 #[test]
 fn names_are_in_the_order_of_numbers_and_distinct() {
     for profile in Profile::ALL {
-        let scene = make(profile, &Settings { objects: Some(1000), ..Settings::default() }).scene;
+        let scene =
+            make(profile, &WorkloadSettings { objects: Some(1000), ..WorkloadSettings::default() }).scene;
         let names: BTreeSet<_> =
             (0..scene.keys.len() as u32).map(|key| (scene.keys.bucket(key), scene.keys.name(key))).collect();
         assert_eq!(names.len(), scene.keys.len(), "{}", profile.name());
@@ -97,8 +104,8 @@ fn names_are_in_the_order_of_numbers_and_distinct() {
 #[test]
 fn scales_change_only_sizes_times_and_names() {
     for profile in Profile::ALL {
-        let plain = Settings { objects: Some(300), ..Settings::default() };
-        let scaled = Settings {
+        let plain = WorkloadSettings { objects: Some(300), ..WorkloadSettings::default() };
+        let scaled = WorkloadSettings {
             size_scale: 3.0,
             time_scale: 10.0,
             naming: Naming::Renamed { seed: 5 },
@@ -122,9 +129,13 @@ fn scales_change_only_sizes_times_and_names() {
 
 #[test]
 fn jobs_share_a_dataset_as_configured() {
-    let settings =
-        Settings { objects: Some(1000), epochs: Some(3), workloads: Some(3), ..Settings::default() };
-    let orders = |settings: &Settings| {
+    let settings = WorkloadSettings {
+        objects: Some(1000),
+        epochs: Some(3),
+        workloads: Some(3),
+        ..WorkloadSettings::default()
+    };
+    let orders = |settings: &WorkloadSettings| {
         let mut orders = BTreeMap::<u16, Vec<u32>>::new();
         for request in make(Profile::KWorkloads, settings).requests {
             orders.entry(request.caller).or_default().push(request.key);
@@ -134,7 +145,7 @@ fn jobs_share_a_dataset_as_configured() {
     };
     let apart = orders(&settings);
     assert!(apart[0] != apart[1] && apart[1] != apart[2] && apart[0].len() == 3000);
-    let together = Settings { sharing: Sharing::LockStep { lag: 0.1 }, ..settings };
+    let together = WorkloadSettings { sharing: DatasetSharing::LockStep { lag: 0.1 }, ..settings };
     let orders = orders(&together);
     assert!(orders[0] == orders[1] && orders[1] == orders[2]);
     // The second job is always a hundred objects behind the first.
@@ -149,24 +160,24 @@ fn jobs_share_a_dataset_as_configured() {
 
 /// Hit ratios of LRU, the optimum and the class-aware cache in the mixed workload; all objects are one
 /// block.
-fn mixed(settings: &Settings, blocks: u64) -> [f64; 3] {
-    let Workload { scene, requests } = make(Profile::Mix, settings);
+fn mixed(settings: &WorkloadSettings, blocks: u64) -> [f64; 3] {
+    let GeneratedWorkload { scene, requests } = make(Profile::Mix, settings);
     let bytes = scene.keys.size(0);
     let mut numbers = Blocks::new(bytes as u32);
-    let (mut lru, mut told) = (Lru::new(blocks * bytes), Told::new(blocks * bytes));
+    let (mut lru, mut class_aware) = (Lru::new(blocks * bytes), ClassAwareCache::new(blocks * bytes));
     let (mut events, mut hits, mut reads) = (Vec::new(), [0_u32; 3], 0);
     for request in requests {
         let is_read = request.op == Op::Read;
-        for (block, bytes) in numbers.of(request.key, scene.keys.size(request.key), &request.range) {
+        for (block, bytes) in numbers.blocks_of(request.key, scene.keys.size(request.key), &request.range) {
             reads += u32::from(is_read);
             events.push(Event { block, bytes, is_read });
             hits[0] += u32::from(lru.access(block, bytes, is_read) && is_read);
             let class = scene.stream(&request).class(&request);
-            hits[2] += u32::from(told.access(block, bytes, class) && is_read);
+            hits[2] += u32::from(class_aware.access(block, bytes, class) && is_read);
         }
     }
     let outcomes = optimum(&events, blocks * bytes);
-    hits[1] = outcomes.iter().filter(|outcome| **outcome == Outcome::Hit).count() as u32;
+    hits[1] = outcomes.iter().filter(|outcome| **outcome == OptimumOutcome::Hit).count() as u32;
     hits.map(|hits| f64::from(hits) / f64::from(reads))
 }
 
@@ -181,7 +192,7 @@ fn the_mix_has_the_hit_ratios_of_the_published_one() {
     for (blocks, expected) in rows {
         let mut mean = [0.0; 3];
         for seed in 0..8 {
-            let found = mixed(&Settings { seed, ..Settings::default() }, blocks);
+            let found = mixed(&WorkloadSettings { seed, ..WorkloadSettings::default() }, blocks);
             (0..3).for_each(|i| mean[i] += found[i] / 8.0);
         }
         // The published workload has 70 replicas; the expected number is 55, and each replica contributes a
@@ -197,17 +208,17 @@ fn several_jobs_have_the_published_hit_ratios() {
     for (blocks, expected) in [(400, [0.138, 0.359, 0.488]), (800, [0.295, 0.575, 0.680])] {
         let mut mean = [0.0; 3];
         for seed in 0..8 {
-            let settings = Settings { seed, ..Settings::default() };
+            let settings = WorkloadSettings { seed, ..WorkloadSettings::default() };
             let reads: Vec<_> = make(Profile::KWorkloads, &settings).requests.collect();
             let mark = reads.len() / 2;
-            let event = |read: &Request| Event { block: read.key, bytes: 1, is_read: true };
+            let event = |read: &GeneratedRequest| Event { block: read.key, bytes: 1, is_read: true };
             let (mut lru, mut hazard) = (Lru::new(blocks), EpochHazard::new(2000, 3, blocks as u32));
             let best = optimum(&reads.iter().map(event).collect::<Vec<_>>(), blocks);
             for (at, read) in reads.iter().enumerate() {
                 let hits = [
                     lru.access(read.key, 1, true),
                     hazard.access(usize::from(read.caller), read.key),
-                    best[at] == Outcome::Hit,
+                    best[at] == OptimumOutcome::Hit,
                 ];
                 for (mean, hit) in mean.iter_mut().zip(hits).filter(|_| at >= mark) {
                     *mean += f64::from(u8::from(hit)) / (reads.len() - mark) as f64 / 8.0;
@@ -224,32 +235,32 @@ fn several_jobs_have_the_published_hit_ratios() {
 #[test]
 fn references_differ_on_non_training_traffic() {
     for alpha in [0.7, 1.0, 1.2] {
-        let settings = Settings { objects: Some(5000), alpha, ..Settings::default() };
-        let Workload { scene, requests } = make(Profile::Zipf, &settings);
+        let settings = WorkloadSettings { objects: Some(5000), alpha, ..WorkloadSettings::default() };
+        let GeneratedWorkload { scene, requests } = make(Profile::Zipf, &settings);
         let mut numbers = Blocks::new(1 << 20);
         let mut events = Vec::new();
         for request in requests {
-            let blocks = numbers.of(request.key, scene.keys.size(request.key), &request.range);
+            let blocks = numbers.blocks_of(request.key, scene.keys.size(request.key), &request.range);
             events.extend(blocks.map(|(block, bytes)| Event { block, bytes, is_read: true }));
         }
         let capacity = scene.keys.bytes() / 20;
         let (mut lru, mut s3_fifo) = (Lru::new(capacity), S3Fifo::new(capacity));
         let lru = events.iter().filter(|e| lru.access(e.block, e.bytes, true)).count();
         let s3_fifo = events.iter().filter(|e| s3_fifo.access(e.block, e.bytes, true)).count();
-        let best = optimum(&events, capacity).iter().filter(|o| **o == Outcome::Hit).count();
+        let best = optimum(&events, capacity).iter().filter(|o| **o == OptimumOutcome::Hit).count();
         assert!(lru + events.len() / 100 < s3_fifo && s3_fifo + events.len() / 100 < best, "{alpha}");
     }
 }
 
 #[test]
 fn the_mix_has_the_documented_parts() {
-    let Workload { scene, requests } = make(Profile::Mix, &Settings::default());
+    let GeneratedWorkload { scene, requests } = make(Profile::Mix, &WorkloadSettings::default());
     let mut counts = BTreeMap::<String, u32>::new();
     let mut generations = BTreeSet::new();
     for request in requests {
         let pattern = scene.stream(&request).pattern;
         *counts.entry(format!("{pattern:?} {:?}", request.op)).or_default() += 1;
-        if pattern == Pattern::Checkpoint && scene.keys.name(request.key).ends_with("/.metadata") {
+        if pattern == StreamPattern::Checkpoint && scene.keys.name(request.key).ends_with("/.metadata") {
             generations.insert((request.epoch, request.op == Op::Read));
         }
     }
@@ -280,10 +291,10 @@ fn ranks_are_drawn_with_the_expected_frequencies() {
 
 #[test]
 fn popularity_drifts_and_new_objects_appear() {
-    let Workload { scene, requests } =
-        make(Profile::Zipf, &Settings { objects: Some(2000), ..Settings::default() });
-    let requests: Vec<_> = requests.filter(|r| scene.stream(r).pattern == Pattern::Skewed).collect();
-    let popular = |part: &[Request]| {
+    let GeneratedWorkload { scene, requests } =
+        make(Profile::Zipf, &WorkloadSettings { objects: Some(2000), ..WorkloadSettings::default() });
+    let requests: Vec<_> = requests.filter(|r| scene.stream(r).pattern == StreamPattern::Skewed).collect();
+    let popular = |part: &[GeneratedRequest]| {
         let mut counts = BTreeMap::<u32, u32>::new();
         part.iter().for_each(|request| *counts.entry(request.key).or_default() += 1);
         let mut counts: Vec<_> = counts.into_iter().map(|(key, count)| (count, key)).collect();
@@ -299,12 +310,16 @@ fn popularity_drifts_and_new_objects_appear() {
 
 #[test]
 fn settings_out_of_bounds_are_reported() {
-    let settings = Settings { size_scale: f64::NAN, ..Settings::default() };
+    let settings = WorkloadSettings { size_scale: f64::NAN, ..WorkloadSettings::default() };
     let error = workload(Profile::Mix, &settings).unwrap_err();
     assert_eq!(error.to_string(), "size_scale is NaN: it has to be from 0.000001 to 1000000");
-    let many = Settings { objects: Some(1_000_000), epochs: Some(1000), ..Settings::default() };
+    let many =
+        WorkloadSettings { objects: Some(1_000_000), epochs: Some(1000), ..WorkloadSettings::default() };
     assert!(workload(Profile::Mix, &many).is_err() && workload(Profile::Zipf, &many).is_err());
-    assert!(workload(Profile::Epochs, &Settings { epochs: Some(0), ..Settings::default() }).is_err());
+    assert!(
+        workload(Profile::Epochs, &WorkloadSettings { epochs: Some(0), ..WorkloadSettings::default() })
+            .is_err()
+    );
     assert!("resnet".parse::<Profile>().is_err());
     assert!(Profile::ALL.iter().all(|profile| profile.name().parse() == Ok(*profile)));
 }
@@ -315,9 +330,10 @@ fn speed() {
     let many =
         [(Profile::Mix, 300_000, 6), (Profile::KWorkloads, 500_000, 7), (Profile::Zipf, 1_000_000, 10)];
     for (profile, objects, epochs) in many {
-        let settings = Settings { objects: Some(objects), epochs: Some(epochs), ..Settings::default() };
+        let settings =
+            WorkloadSettings { objects: Some(objects), epochs: Some(epochs), ..WorkloadSettings::default() };
         let begin = std::time::Instant::now();
-        let Workload { scene, requests } = make(profile, &settings);
+        let GeneratedWorkload { scene, requests } = make(profile, &settings);
         let made = begin.elapsed().as_secs_f64();
         let bytes: u64 = requests.map(|request| scene.access(&request).key.len() as u64 + (1 << 32)).sum();
         let took = begin.elapsed().as_secs_f64();

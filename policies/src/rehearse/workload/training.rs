@@ -5,13 +5,16 @@
 //! unless the settings override it.
 
 use super::jobs::shards;
-use super::{Dataset, Job, Order, Phase, Profile, Settings, Sharing, Workload};
+use super::{
+    DatasetOrder, DatasetSharing, EpochPass, GeneratedDataset, GeneratedWorkload, Profile, TrainingReader,
+    WorkloadSettings,
+};
 use crate::rehearse::naming::mix;
-use crate::rehearse::scene::{Pattern, Requests, Scene};
+use crate::rehearse::scene::{MergedRequests, Scene, StreamPattern};
 use std::f64::consts::TAU;
 
 /// Defaults of a profile.
-struct Defaults {
+struct ProfileDefaults {
     objects: u32,
     bytes: f64,
     /// Standard deviation of the bytes.
@@ -23,13 +26,13 @@ struct Defaults {
     open_max: usize,
     /// Bytes that an accelerator processes in a second.
     bytes_per_s: f64,
-    order: Order,
+    order: DatasetOrder,
     workloads: u16,
     epochs: u32,
 }
 
 /// Defaults of plain workloads; the values are arbitrary.
-const PLAIN: Defaults = Defaults {
+const PLAIN: ProfileDefaults = ProfileDefaults {
     objects: 5000,
     bytes: 1048576.0,
     spread: 0.0,
@@ -37,14 +40,14 @@ const PLAIN: Defaults = Defaults {
     range_bytes: f64::INFINITY,
     open_max: 1,
     bytes_per_s: 100.0 * 1048576.0,
-    order: Order::Shuffled,
+    order: DatasetOrder::Shuffled,
     workloads: 1,
     epochs: 10,
 };
 
-fn defaults(profile: Profile) -> Defaults {
+fn defaults(profile: Profile) -> ProfileDefaults {
     match profile {
-        Profile::Resnet50 => Defaults {
+        Profile::Resnet50 => ProfileDefaults {
             objects: 1024,
             bytes: 1251.0 * 114_660.0,
             shard: 1,
@@ -55,7 +58,7 @@ fn defaults(profile: Profile) -> Defaults {
             epochs: 5,
             ..PLAIN
         },
-        Profile::Unet3d => Defaults {
+        Profile::Unet3d => ProfileDefaults {
             objects: 168,
             bytes: 146.6e6,
             spread: 68.3e6,
@@ -64,7 +67,7 @@ fn defaults(profile: Profile) -> Defaults {
             epochs: 5,
             ..PLAIN
         },
-        Profile::Cosmoflow => Defaults {
+        Profile::Cosmoflow => ProfileDefaults {
             objects: 524_288 / 64,
             bytes: 2.828e6,
             spread: 71e3,
@@ -72,20 +75,20 @@ fn defaults(profile: Profile) -> Defaults {
             epochs: 5,
             ..PLAIN
         },
-        Profile::Retinanet => Defaults {
+        Profile::Retinanet => ProfileDefaults {
             objects: 1_170_301 / 64,
             bytes: 322_957.0,
             bytes_per_s: 24.0 * 322_957.0 / 0.04755,
             epochs: 5,
             ..PLAIN
         },
-        Profile::KWorkloads => Defaults { objects: 2000, workloads: 3, epochs: 14, ..PLAIN },
+        Profile::KWorkloads => ProfileDefaults { objects: 2000, workloads: 3, epochs: 14, ..PLAIN },
         Profile::Epochs | Profile::Mix | Profile::Zipf => PLAIN,
     }
 }
 
 pub(super) fn objects_and_epochs(profile: Profile) -> (u32, u32) {
-    let Defaults { objects, epochs, .. } = defaults(profile);
+    let ProfileDefaults { objects, epochs, .. } = defaults(profile);
     (objects, epochs)
 }
 
@@ -107,29 +110,29 @@ fn name(profile: Profile, object: u32, count: u32, shard: u32) -> String {
     }
 }
 
-pub(super) fn workload(profile: Profile, settings: &Settings) -> Workload {
+pub(super) fn workload(profile: Profile, settings: &WorkloadSettings) -> GeneratedWorkload {
     let defaults = defaults(profile);
     let mut scene = Scene::new(settings.naming, settings.seed);
     let dataset = dataset(profile, &defaults, settings, &mut scene);
     let order = settings.order.unwrap_or(defaults.order);
     let pattern = match order {
-        Order::Sequential => Pattern::Sequential,
-        Order::Shuffled => Pattern::Shuffled,
-        Order::ShardShuffled => Pattern::ShardShuffled,
+        DatasetOrder::Sequential => StreamPattern::Sequential,
+        DatasetOrder::Shuffled => StreamPattern::Shuffled,
+        DatasetOrder::ShardShuffled => StreamPattern::ShardShuffled,
     };
     let workloads = settings.workloads.unwrap_or(defaults.workloads);
-    let readers = if settings.sharing == Sharing::Independent { 1 } else { workloads.min(255) as u8 };
+    let readers = if settings.sharing == DatasetSharing::Independent { 1 } else { workloads.min(255) as u8 };
     let byte_us = settings.us(1e6 / defaults.bytes_per_s) / settings.size_scale;
     let epoch_us = byte_us * dataset.bytes() as f64;
     let mut random = settings.random(1);
-    let mut requests = Requests::default();
+    let mut requests = MergedRequests::default();
     for number in 0..workloads {
         let (order_seed, start_us) = match settings.sharing {
-            Sharing::Independent if workloads > 1 => (random.u64(..), random.f64() * epoch_us),
-            Sharing::Independent => (random.u64(..), 0.0),
-            Sharing::LockStep { lag } => (settings.seed, f64::from(number) * lag * epoch_us),
+            DatasetSharing::Independent if workloads > 1 => (random.u64(..), random.f64() * epoch_us),
+            DatasetSharing::Independent => (random.u64(..), 0.0),
+            DatasetSharing::LockStep { lag } => (settings.seed, f64::from(number) * lag * epoch_us),
         };
-        let phase = Phase {
+        let phase = EpochPass {
             dataset: dataset.clone(),
             order,
             open_max: defaults.open_max,
@@ -138,8 +141,8 @@ pub(super) fn workload(profile: Profile, settings: &Settings) -> Workload {
             byte_us,
             stream: scene.add_stream(pattern, 0, readers),
         };
-        let job = Job {
-            phases: vec![phase],
+        let job = TrainingReader {
+            passes: vec![phase],
             epochs: settings.epochs.unwrap_or(defaults.epochs),
             caller: scene.add_caller(&format!("trainer-{number}"), "trainer"),
             start_us,
@@ -148,10 +151,15 @@ pub(super) fn workload(profile: Profile, settings: &Settings) -> Workload {
         };
         requests.add(start_us as u64, job.requests());
     }
-    Workload { scene, requests }
+    GeneratedWorkload { scene, requests }
 }
 
-fn dataset(profile: Profile, defaults: &Defaults, settings: &Settings, scene: &mut Scene) -> Dataset {
+fn dataset(
+    profile: Profile,
+    defaults: &ProfileDefaults,
+    settings: &WorkloadSettings,
+    scene: &mut Scene,
+) -> GeneratedDataset {
     let count = settings.objects.unwrap_or(defaults.objects);
     let mut random = settings.random(0);
     let first = scene.keys.len() as u32;
@@ -163,7 +171,7 @@ fn dataset(profile: Profile, defaults: &Defaults, settings: &Settings, scene: &m
         bytes
     });
     let sizes = sizes.collect();
-    Dataset { first, sizes, shards: shards(count, defaults.shard) }
+    GeneratedDataset { first, sizes, shards: shards(count, defaults.shard) }
 }
 
 /// Draws from a normal distribution (Box and Muller, "A Note on the Generation of Random Normal Deviates",

@@ -8,9 +8,9 @@
 //! popularity lasts for about ten requests per object. After every five requests per object, another caller
 //! scans new objects of its own, a fifth of the number of objects.
 
-use super::{Settings, Workload};
+use super::{GeneratedWorkload, WorkloadSettings};
 use crate::access::Op;
-use crate::rehearse::scene::{Pattern, Request, Requests, Scene};
+use crate::rehearse::scene::{GeneratedRequest, MergedRequests, Scene, StreamPattern};
 use std::sync::Arc;
 
 const OBJECTS: u32 = 20_000;
@@ -25,29 +25,29 @@ const STEP_US: f64 = 10_000.0;
 const BYTES_MIN: f64 = 65536.0;
 const BYTES_OCTAVES: f64 = 6.0;
 
-pub(super) fn workload(settings: &Settings) -> Workload {
+pub(super) fn workload(settings: &WorkloadSettings) -> GeneratedWorkload {
     let count = settings.objects.unwrap_or(OBJECTS);
     let total = u64::from(settings.epochs.unwrap_or(REQUESTS_PER_OBJECT)) * u64::from(count);
     let mut scene = Scene::new(settings.naming, settings.seed);
-    let mut requests = Requests::default();
+    let mut requests = MergedRequests::default();
     requests.add(0, Box::new(reads(settings, count, total, &mut scene)));
     for number in 1..=total / (SCAN_EVERY * u64::from(count)) {
         let start = (number * SCAN_EVERY - SCAN_EVERY / 2) * u64::from(count);
         scan(settings, number, start, (count / 5).max(1), &mut scene, &mut requests);
     }
-    Workload { scene, requests }
+    GeneratedWorkload { scene, requests }
 }
 
-fn size(settings: &Settings, random: &mut fastrand::Rng) -> u64 {
+fn size(settings: &WorkloadSettings, random: &mut fastrand::Rng) -> u64 {
     settings.bytes(BYTES_MIN * (random.f64() * BYTES_OCTAVES).exp2())
 }
 
 fn reads(
-    settings: &Settings,
+    settings: &WorkloadSettings,
     count: u32,
     total: u64,
     scene: &mut Scene,
-) -> impl Iterator<Item = Request> + Send + use<> {
+) -> impl Iterator<Item = GeneratedRequest> + Send + use<> {
     let mut random = settings.random(0);
     let keys = count + (total / ARRIVAL_ONE_IN) as u32;
     let add = |key: u32| {
@@ -56,7 +56,7 @@ fn reads(
         bytes
     };
     let sizes: Arc<[u64]> = (0..keys).map(add).collect();
-    let stream = scene.add_stream(Pattern::Skewed, 0, 1);
+    let stream = scene.add_stream(StreamPattern::Skewed, 0, 1);
     let callers: Vec<_> =
         (0..8).map(|number| scene.add_caller(&format!("front-{number}"), "front")).collect();
     let zipf = Zipf::new(count, settings.alpha);
@@ -78,22 +78,22 @@ fn reads(
         let at_us = ((number as f64 + random.f64()) * step_us) as u64;
         let caller = callers[random.usize(0..callers.len())];
         let range = 0..sizes[key as usize];
-        Request { at_us, range, key, epoch: 0, caller, stream, op: Op::Read }
+        GeneratedRequest { at_us, range, key, epoch: 0, caller, stream, op: Op::Read }
     })
 }
 
 /// Reads `count` objects that no other caller reads, at ten times the rate of the other requests.
 fn scan(
-    settings: &Settings,
+    settings: &WorkloadSettings,
     number: u64,
     start: u64,
     count: u32,
     scene: &mut Scene,
-    requests: &mut Requests,
+    requests: &mut MergedRequests,
 ) {
     let mut random = settings.random(100 + number);
     let caller = scene.add_caller(&format!("scan-{number}"), "scan");
-    let stream = scene.add_stream(Pattern::OnePass, number as u16, 1);
+    let stream = scene.add_stream(StreamPattern::OnePass, number as u16, 1);
     let first = scene.keys.len() as u32;
     let sizes: Vec<_> = (0..count)
         .map(|object| {
@@ -106,7 +106,7 @@ fn scan(
     let start_us = start as f64 * step_us;
     let reads = sizes.into_iter().zip(first..).map(move |(bytes, key)| {
         let at_us = (start_us + f64::from(key - first) * step_us / 10.0) as u64;
-        Request { at_us, range: 0..bytes, key, epoch: 0, caller, stream, op: Op::Read }
+        GeneratedRequest { at_us, range: 0..bytes, key, epoch: 0, caller, stream, op: Op::Read }
     });
     requests.add(start_us as u64, Box::new(reads));
 }
@@ -117,15 +117,16 @@ pub(in crate::rehearse) struct Zipf {
     count: f64,
     area_first: f64,
     area_last: f64,
-    sure: f64,
+    accept_below: f64,
 }
 
 impl Zipf {
     pub(in crate::rehearse) fn new(count: u32, alpha: f64) -> Self {
-        let mut zipf = Self { alpha, count: f64::from(count), area_first: 0.0, area_last: 0.0, sure: 0.0 };
+        let mut zipf =
+            Self { alpha, count: f64::from(count), area_first: 0.0, area_last: 0.0, accept_below: 0.0 };
         zipf.area_first = zipf.area(1.5) - 1.0;
         zipf.area_last = zipf.area(zipf.count + 0.5);
-        zipf.sure = 2.0 - zipf.area_inverse(zipf.area(2.5) - zipf.height(2.0));
+        zipf.accept_below = 2.0 - zipf.area_inverse(zipf.area(2.5) - zipf.height(2.0));
         zipf
     }
 
@@ -134,7 +135,7 @@ impl Zipf {
             let area = self.area_last + random.f64() * (self.area_first - self.area_last);
             let x = self.area_inverse(area);
             let rank = x.round().clamp(1.0, self.count);
-            if rank - x <= self.sure || area >= self.area(rank + 0.5) - self.height(rank) {
+            if rank - x <= self.accept_below || area >= self.area(rank + 0.5) - self.height(rank) {
                 return rank as u32;
             }
         }

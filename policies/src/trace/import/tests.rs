@@ -1,6 +1,6 @@
 //! Tests that lines of both logs become the right accesses, and that all other lines are accounted for.
 
-use super::{BadLine, Imported, Log, LogImport, Report, WAITING_MAX};
+use super::{BadLine, ImportReport, ImportedAccess, LogFormat, LogImport, REORDERED_LINES_MAX};
 use crate::access::Op;
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn own(second: u64, operation: &str, path: &str, status: u16, bytes_in: u64, byt
     )
 }
 
-fn import(log: Log, lines: &[String]) -> (Vec<Imported>, Report) {
+fn import(log: LogFormat, lines: &[String]) -> (Vec<ImportedAccess>, ImportReport) {
     let mut import = LogImport::new(log);
     let mut found = Vec::new();
     for line in lines {
@@ -35,7 +35,7 @@ fn import(log: Log, lines: &[String]) -> (Vec<Imported>, Report) {
     (found, import.report().clone())
 }
 
-fn told(found: &[Imported]) -> Vec<(Op, &str, u64, std::ops::Range<u64>)> {
+fn summary(found: &[ImportedAccess]) -> Vec<(Op, &str, u64, std::ops::Range<u64>)> {
     found.iter().map(|access| (access.op, access.key.as_str(), access.size, access.range.clone())).collect()
 }
 
@@ -53,9 +53,9 @@ fn lines_of_an_s3_log_become_accesses() {
         s3(9, "BATCH.DELETE.OBJECT", "a/b", "POST /mybucket?delete", "204", "-", "1000"),
         s3(10, "S3.EXPIRE.OBJECT", "big", "-", "-", "-", "1200"),
     ];
-    let (found, report) = import(Log::S3, &lines);
+    let (found, report) = import(LogFormat::S3, &lines);
     assert_eq!(
-        told(&found),
+        summary(&found),
         [
             (Op::Write, "a/b", 1000, 0..1000),
             (Op::Read, "a/b", 1000, 0..1000),
@@ -64,7 +64,7 @@ fn lines_of_an_s3_log_become_accesses() {
             (Op::Delete, "big", 1200, 0..1200),
         ]
     );
-    assert_eq!((report.lines, report.taken, report.passed_over, report.bad), (10, 5, 5, 0));
+    assert_eq!((report.lines, report.imported, report.skipped, report.bad), (10, 5, 5, 0));
     // 2019-02-06T00:00:01Z.
     assert_eq!(found[0].at_us, 1_549_411_201_000_000);
     assert!(found.iter().all(|access| access.caller == found[0].caller && access.bucket == found[0].bucket));
@@ -74,7 +74,7 @@ fn lines_of_an_s3_log_become_accesses() {
 fn partial_reads_follow_each_other() {
     let part = |second, sent: &str| s3(second, "REST.GET.OBJECT", "k", "GET /k", "206", sent, "100");
     let lines = [part(1, "40"), part(2, "40"), part(3, "20"), part(4, "40"), part(5, "90")];
-    let ranges: Vec<_> = import(Log::S3, &lines).0.into_iter().map(|access| access.range).collect();
+    let ranges: Vec<_> = import(LogFormat::S3, &lines).0.into_iter().map(|access| access.range).collect();
     assert_eq!(ranges, [0..40, 40..80, 80..100, 0..40, 0..90]);
 }
 
@@ -82,7 +82,7 @@ fn partial_reads_follow_each_other() {
 fn keys_are_decoded_once_or_twice() {
     let key = |key: &str, uri: &str| {
         let lines = [s3(1, "REST.GET.OBJECT", key, uri, "200", "1", "1")];
-        import(Log::S3, &lines).0[0].key.clone()
+        import(LogFormat::S3, &lines).0[0].key.clone()
     };
     assert_eq!(key("a%20b/%C3%A4", "GET /mybucket/a%20b/%C3%A4"), "a b/ä");
     assert_eq!(key("a%2520b", "GET /mybucket/a%20b?x=y"), "a b");
@@ -107,9 +107,9 @@ fn lines_of_the_mlgw_log_become_accesses() {
         own(11, "ListObjectsV2", "/b", 200, 0, 1000),
         own(12, "DeleteObject", "/b/big", 204, 0, 0),
     ];
-    let (found, report) = import(Log::Own, &lines);
+    let (found, report) = import(LogFormat::Own, &lines);
     assert_eq!(
-        told(&found),
+        summary(&found),
         [
             (Op::Write, "x y", 500, 0..500),
             (Op::Read, "x y", 500, 0..300),
@@ -123,7 +123,7 @@ fn lines_of_the_mlgw_log_become_accesses() {
             (Op::Delete, "big", 800, 0..800),
         ]
     );
-    assert_eq!((report.taken, report.passed_over, report.bad), (10, 4, 0));
+    assert_eq!((report.imported, report.skipped, report.bad), (10, 4, 0));
     assert!(found.iter().all(|access| access.caller == found[0].caller), "ports do not tell callers apart");
 }
 
@@ -138,8 +138,8 @@ fn bad_lines_are_counted_and_the_first_are_kept() {
         s3(3, "REST.GET.OBJECT", "%FF", "GET /%FF", "200", "5", "5"),
     ];
     lines.extend(std::iter::repeat_n("a b".to_owned(), 10));
-    let (found, report) = import(Log::S3, &lines);
-    assert_eq!((found.len(), report.lines, report.taken, report.bad), (1, 15, 1, 14));
+    let (found, report) = import(LogFormat::S3, &lines);
+    assert_eq!((found.len(), report.lines, report.imported, report.bad), (1, 15, 1, 14));
     let expected = [
         (2, BadLine::Missing("the bucket")),
         (4, BadLine::Field("the bytes sent")),
@@ -148,21 +148,21 @@ fn bad_lines_are_counted_and_the_first_are_kept() {
         (7, BadLine::Missing("the time")),
     ];
     assert_eq!(report.first_bad, expected);
-    assert_eq!(import(Log::Own, &["{}".to_owned()]).1.first_bad, [(1, BadLine::Json)]);
+    assert_eq!(import(LogFormat::Own, &["{}".to_owned()]).1.first_bad, [(1, BadLine::Json)]);
 }
 
 #[test]
 fn lines_are_sorted_by_time() {
     let line = |second| s3(second, "REST.GET.OBJECT", "k", "GET /k", "200", "5", "5");
-    let (found, report) = import(Log::S3, &[line(9), line(3), line(7), line(3)]);
+    let (found, report) = import(LogFormat::S3, &[line(9), line(3), line(7), line(3)]);
     let seconds: Vec<_> = found.iter().map(|access| access.at_us / 1_000_000 % 100).collect();
     assert_eq!((seconds, report.late), (vec![3, 3, 7, 9], 0));
     // A line that arrives after the window of held-back lines is late.
-    let mut lines = vec![line(50); WAITING_MAX + 100];
+    let mut lines = vec![line(50); REORDERED_LINES_MAX + 100];
     lines.push(line(10));
-    let (found, report) = import(Log::S3, &lines);
+    let (found, report) = import(LogFormat::S3, &lines);
     assert!(found.is_sorted_by_key(|access| access.at_us));
-    assert_eq!((found.len(), report.late), (WAITING_MAX + 101, 1));
+    assert_eq!((found.len(), report.late), (REORDERED_LINES_MAX + 101, 1));
 }
 
 proptest! {
@@ -175,10 +175,10 @@ proptest! {
         let whole = s3(1, "REST.GET.OBJECT", "k%20", "GET /k", "206", "5", "5");
         let mut lines = lines;
         lines.push(whole[..cut.index(whole.len())].to_owned());
-        for log in [Log::S3, Log::Own] {
+        for log in [LogFormat::S3, LogFormat::Own] {
             let (found, report) = import(log, &lines);
-            prop_assert_eq!(report.lines, report.taken + report.passed_over + report.bad);
-            prop_assert_eq!(report.taken, found.len() as u64);
+            prop_assert_eq!(report.lines, report.imported + report.skipped + report.bad);
+            prop_assert_eq!(report.imported, found.len() as u64);
         }
     }
 }

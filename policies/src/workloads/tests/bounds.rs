@@ -1,15 +1,18 @@
 //! Memory is bounded, and the workloads that have been idle longest are evicted first.
 
-use super::told::program;
+use super::lifecycles::program;
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Engine, Options};
-use crate::workloads::workload::{CALLERS_MAX, SETS_MAX};
-use crate::workloads::{Identity, Limits, Set, TEXT_BYTES_MAX, What, Workload, Workloads};
+use crate::engine::{CacheEngine, Options};
+use crate::workloads::workload::{CALLERS_MAX, DATASETS_MAX};
+use crate::workloads::{
+    AccessContext, DatasetUse, TEXT_BYTES_MAX, TrackedWorkload, WorkloadIdentity, WorkloadLimits, Workloads,
+};
 
 #[test]
 fn a_workload_takes_less_than_eight_kibibytes() {
-    let texts = (2 + SETS_MAX) * TEXT_BYTES_MAX;
-    let bytes = size_of::<Workload>() + SETS_MAX * size_of::<Set>() + CALLERS_MAX * 16 + texts;
+    let texts = (2 + DATASETS_MAX) * TEXT_BYTES_MAX;
+    let bytes =
+        size_of::<TrackedWorkload>() + DATASETS_MAX * size_of::<DatasetUse>() + CALLERS_MAX * 16 + texts;
     assert!(bytes <= 8192, "{bytes}");
 }
 
@@ -17,8 +20,8 @@ fn a_workload_takes_less_than_eight_kibibytes() {
 fn many_workloads_and_datasets_stay_within_the_limits() {
     let program = program();
     let options = Options { capacity_bytes: 1 << 20, blocks_max: 1 << 10, block_bytes: 8 << 20, seed: 0 };
-    let mut engine = Engine::new(options);
-    let mut known = Workloads::new(Limits { workloads_max: 50, ..Limits::default() });
+    let mut engine = CacheEngine::new(options);
+    let mut known = Workloads::new(WorkloadLimits { workloads_max: 50, ..WorkloadLimits::default() });
     let long = "x".repeat(10_000);
     for at in 0..5000_u64 {
         // Family 1 sends requests regularly and is therefore kept.
@@ -28,29 +31,35 @@ fn many_workloads_and_datasets_stay_within_the_limits() {
         let op = if at.is_multiple_of(11) { Op::Write } else { Op::Read };
         let access = Access { at_us: at, caller, bucket: 1, key: &key, op, size: 10, range: 0..10 };
         let seen = engine.observe(&access);
-        if !known.knows(family) {
-            let identity = Identity {
+        if !known.has_identity(family) {
+            let identity = WorkloadIdentity {
                 name: Some(long.as_str().into()),
                 user_agent: Some(long.as_str().into()),
                 batch_size: Some(0),
                 gpu_count: Some(0),
             };
-            known.introduce(at, family, identity, (&engine, &program));
+            known.set_identity(at, family, identity, (&engine, &program));
         }
-        known.note(
+        known.record(
             &access,
-            &What { engine: &engine, seen, program: &program, checkpoint: None, is_validation: false },
+            &AccessContext {
+                engine: &engine,
+                seen,
+                program: &program,
+                checkpoint: None,
+                is_validation: false,
+            },
         );
         assert!(known.iter().count() <= 50);
     }
     let regular = known.get(1).unwrap();
-    assert!(regular.sets.len() <= SETS_MAX && regular.workers(5000, 5000) <= CALLERS_MAX);
+    assert!(regular.datasets.len() <= DATASETS_MAX && regular.workers(5000, 5000) <= CALLERS_MAX);
     let texts = [regular.identity.name.as_deref(), regular.identity.user_agent.as_deref()];
     assert!(
         texts
             .iter()
             .flatten()
-            .chain(regular.sets.iter().map(|set| &*set.name).collect::<Vec<_>>().iter())
+            .chain(regular.datasets.iter().map(|set| &*set.name).collect::<Vec<_>>().iter())
             .all(|text| text.len() <= TEXT_BYTES_MAX)
     );
     assert!(known.get(2).is_none() && known.totals(&engine, 5000, 0).workloads <= 50);

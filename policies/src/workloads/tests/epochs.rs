@@ -1,11 +1,11 @@
 //! The number of epochs is the number of whole passes, from the second pass on.
 
-use super::told::program;
+use super::lifecycles::program;
 use crate::access::{Access, Caller, Op};
-use crate::decider::Decider;
-use crate::engine::{Engine, Options, Unread};
+use crate::engine::{CacheEngine, Options, UnreadBlock};
 use crate::language::Property;
-use crate::workloads::{Identity, Limits};
+use crate::policy_engine::PolicyEngine;
+use crate::workloads::{WorkloadIdentity, WorkloadLimits};
 use std::sync::Arc;
 
 const OBJECTS: u64 = 101;
@@ -17,26 +17,29 @@ const OPTIONS: Options =
 /// rules.
 fn epochs_after_each(reads: impl Iterator<Item = u64>) -> Vec<(u32, u64, f64)> {
     let mut all = Vec::new();
-    let said = |decider: &mut Decider, now_us, key: &str| {
-        let object = Unread { bucket: 1, key, size: 1000, number: 0 };
+    let counts = |decider: &mut PolicyEngine, now_us, key: &str| {
+        let object = UnreadBlock { bucket: 1, key, size: 1000, number: 0 };
         let fact =
             decider.with_facts_of(now_us, &object, |facts| facts.fact(Property::EpochCount, "")?.size());
-        let workload = decider.workloads.get(2).unwrap().caught_up(&decider.engine, now_us);
+        let workload = decider.workloads.get(2).unwrap().with_current_epochs(&decider.engine, now_us);
         (workload.epochs, decider.workloads.totals(&decider.engine, now_us, 0).epochs, fact.unwrap())
     };
-    read_all(reads, |decider, at_us, key| all.push(said(decider, at_us, key)));
+    read_all(reads, |decider, at_us, key| all.push(counts(decider, at_us, key)));
     all
 }
 
 /// Reads objects and calls `then` after each read.
-fn read_all(reads: impl Iterator<Item = u64>, mut then: impl FnMut(&mut Decider, u64, &str)) -> Decider {
-    let mut decider = Decider::new(OPTIONS, Arc::new(program()));
+fn read_all(
+    reads: impl Iterator<Item = u64>,
+    mut then: impl FnMut(&mut PolicyEngine, u64, &str),
+) -> PolicyEngine {
+    let mut decider = PolicyEngine::new(OPTIONS, Arc::new(program()));
     for (at, object) in reads.enumerate() {
         let (at_us, key) = (1000 * at as u64, format!("set/{object:05}.jpg"));
         let caller = Caller { id: 1, family: 2 };
         let access = Access { at_us, caller, bucket: 1, key: &key, op: Op::Read, size: 1000, range: 0..1000 };
-        let seen = decider.observe(&access, Identity::default);
-        decider.engine.follow(seen, &access, 0);
+        let seen = decider.observe(&access, WorkloadIdentity::default);
+        decider.engine.read_uncached(seen, &access, 0);
         then(&mut decider, at_us, &key);
     }
     decider
@@ -72,7 +75,7 @@ fn epochs_stay_counted_when_the_engine_or_the_tracker_evicts_their_state() {
     let mut decider = read_all((0..3).flat_map(order), |_, _, _| {});
     let now_us = 1000 * 3 * OBJECTS;
     // An engine that has the dataset, but no state about this reader.
-    let mut nothing = Engine::new(OPTIONS);
+    let mut nothing = CacheEngine::new(OPTIONS);
     for object in order(0) {
         let (caller, key) = (Caller { id: 8, family: 8 }, format!("set/{object:05}.jpg"));
         let access =
@@ -84,11 +87,11 @@ fn epochs_stay_counted_when_the_engine_or_the_tracker_evicts_their_state() {
     assert_eq!(decider.workloads.totals(&nothing, now_us, 0).epochs, 3);
     // The last pass of an evicted workload counts, although there was no query since.
     let mut decider = read_all((0..3).flat_map(order), |_, _, _| {});
-    let max = Limits::default().workloads_max as u64;
+    let max = WorkloadLimits::default().workloads_max as u64;
     let program = Arc::clone(decider.program());
     for family in 10..10 + max {
         let of = (&decider.engine, &*program);
-        decider.workloads.introduce(now_us + family, family, Identity::default(), of);
+        decider.workloads.set_identity(now_us + family, family, WorkloadIdentity::default(), of);
     }
     assert!(decider.workloads.get(2).is_none());
     assert_eq!(decider.workloads.totals(&nothing, now_us, 0).epochs, 3);

@@ -1,11 +1,11 @@
 //! Dataset numbers are reused without confusion of their previous and current datasets.
 
-use super::told::program;
+use super::lifecycles::program;
 use crate::access::{Access, Caller, Op};
-use crate::decider::{Decider, Ruling};
-use crate::engine::{Options, Unread};
+use crate::engine::{Options, UnreadBlock};
 use crate::language::Property;
-use crate::workloads::{Identity, Role};
+use crate::policy_engine::{PolicyEngine, Ruling};
+use crate::workloads::{DatasetRole, WorkloadIdentity};
 use std::sync::Arc;
 
 /// More datasets than the engine has numbers.
@@ -23,19 +23,19 @@ fn key(folder: u64, object: u64) -> String {
 #[test]
 fn reused_dataset_numbers_do_not_mix_up_datasets() {
     let options = Options { capacity_bytes: 200_000, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 0 };
-    let mut decider = Decider::new(options, Arc::new(program()));
+    let mut decider = PolicyEngine::new(options, Arc::new(program()));
     let mut at_us = 0;
-    let mut read = |decider: &mut Decider, family: u64, key: &str| {
+    let mut read = |decider: &mut PolicyEngine, family: u64, key: &str| {
         at_us += 1000;
         let caller = Caller { id: family, family };
         let access = Access { at_us, caller, bucket: 1, key, op: Op::Read, size: 1000, range: 0..1000 };
-        let seen = decider.observe(&access, Identity::default);
+        let seen = decider.observe(&access, WorkloadIdentity::default);
         decider.read(seen, &access, 0, &Ruling::default());
         decider.take_evicted().for_each(drop);
         at_us
     };
-    let fact = |decider: &Decider, now_us, key: &str, property| {
-        let object = Unread { bucket: 1, key, size: 1000, number: 0 };
+    let fact = |decider: &PolicyEngine, now_us, key: &str, property| {
+        let object = UnreadBlock { bucket: 1, key, size: 1000, number: 0 };
         decider.with_facts_of(now_us, &object, |facts| {
             facts.fact(property, "").and_then(|fact| Some(fact.to_value()?.to_string()))
         })
@@ -63,7 +63,7 @@ fn reused_dataset_numbers_do_not_mix_up_datasets() {
     }
     let trainer = decider.workloads.get(1).unwrap();
     let now_us = trainer.last_us;
-    assert_eq!((trainer.sets.len(), trainer.sets[0].role), (1, Role::Training));
+    assert_eq!((trainer.datasets.len(), trainer.datasets[0].role), (1, DatasetRole::Training));
     assert!(u64::from(trainer.epochs).abs_diff(reads / LONG) <= 1, "{}", trainer.epochs);
     assert_eq!(fact(&decider, now_us, "trained/1.jpg", Property::Dataset).as_deref(), Some("trained/#.jpg"));
     let (first, last) = (key(0, 0), key(DATASETS - 1, 0));

@@ -1,17 +1,17 @@
 //! Repeated reads without passes have no epochs, and their workload serves; irregular passes are still
 //! passes.
 
-use super::told::program;
+use super::lifecycles::program;
 use crate::access::{Access, Caller, Op};
-use crate::decider::Decider;
 use crate::engine::Options;
 use crate::language::{Fact, NoFacts, Phase, Property};
-use crate::workloads::Identity;
+use crate::policy_engine::PolicyEngine;
+use crate::workloads::WorkloadIdentity;
 use std::sync::Arc;
 
 /// An engine with a clock; each request is sent a millisecond after the previous one.
-struct Bench {
-    decider: Decider,
+struct ServingBench {
+    decider: PolicyEngine,
     at_us: u64,
     random: fastrand::Rng,
     /// Last number of epochs of all workloads; the next field is true if it ever decreased.
@@ -21,7 +21,7 @@ struct Bench {
 
 /// State of a workload after an access.
 #[derive(Debug, PartialEq)]
-struct Said {
+struct ServingResult {
     epochs: u32,
     passes: u32,
     phase: Option<Phase>,
@@ -30,18 +30,18 @@ struct Said {
     pattern: String,
 }
 
-impl Bench {
+impl ServingBench {
     fn new(seed: u64) -> Self {
         let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 0 };
-        let decider = Decider::new(options, Arc::new(program()));
+        let decider = PolicyEngine::new(options, Arc::new(program()));
         Self { decider, at_us: 0, random: fastrand::Rng::with_seed(seed), counted: 0, fell: false }
     }
 
-    fn ask(&mut self, family: u64, id: u64, op: Op, key: &str) -> Said {
+    fn send(&mut self, family: u64, id: u64, op: Op, key: &str) -> ServingResult {
         self.at_us += 1000;
         let caller = Caller { id, family };
         let access = Access { at_us: self.at_us, caller, bucket: 1, key, op, size: 1000, range: 0..1000 };
-        let seen = self.decider.observe(&access, Identity::default);
+        let seen = self.decider.observe(&access, WorkloadIdentity::default);
         self.decider.engine.read(seen, &access, 0);
         let epochs = self.decider.workloads.totals(&self.decider.engine, self.at_us, 0).epochs;
         self.fell |= epochs < self.counted;
@@ -52,17 +52,17 @@ impl Bench {
             (count.unwrap_or(0.0), pattern.to_owned())
         });
         let workload =
-            self.decider.workloads.get(family).unwrap().caught_up(&self.decider.engine, self.at_us);
-        let passes = workload.sets.iter().map(|set| set.epochs).max().unwrap_or(0);
-        Said { epochs: workload.epochs, passes, phase: workload.phase, epoch_count, pattern }
+            self.decider.workloads.get(family).unwrap().with_current_epochs(&self.decider.engine, self.at_us);
+        let passes = workload.datasets.iter().map(|set| set.epochs).max().unwrap_or(0);
+        ServingResult { epochs: workload.epochs, passes, phase: workload.phase, epoch_count, pattern }
     }
 
     /// Reads objects by `callers` callers of a family, selected at random; returns the final state.
-    fn read(&mut self, family: u64, callers: u64, objects: impl IntoIterator<Item = usize>) -> Said {
+    fn read(&mut self, family: u64, callers: u64, objects: impl IntoIterator<Item = usize>) -> ServingResult {
         let mut last = None;
         for object in objects {
             let id = 100 * family + self.random.u64(0..callers);
-            last = Some(self.ask(family, id, Op::Read, &format!("set/{object:05}.jpg")));
+            last = Some(self.send(family, id, Op::Read, &format!("set/{object:05}.jpg")));
         }
         last.unwrap()
     }
@@ -105,14 +105,14 @@ fn skewed_and_random_reads_have_no_epochs_and_count_as_serving() {
         [(2000, 1.0, 6000), (300, 0.6, 2400), (300, 1.0, 2400), (300, 1.4, 2400), (300, 0.0, 2400)]
     {
         for (seed, callers) in [(1, 1), (2, 1), (3, 8)] {
-            let mut bench = Bench::new(seed);
+            let mut bench = ServingBench::new(seed);
             let said = bench.read(1, callers, zipf(count, exponent, reads, seed));
             let case = format!("{count} {exponent} {seed}: {said:?}");
             assert_eq!((said.epochs, said.passes, said.epoch_count), (0, 0, 0.0), "{case}");
             assert_eq!(said.phase, Some(Phase::Inference), "{case}");
             assert!(["skewed", "random"].contains(&&*said.pattern), "{case}");
             assert!(!bench.fell, "what was counted before it was clear stays counted for all: {case}");
-            let set = &bench.decider.workloads.get(1).unwrap().sets[0];
+            let set = &bench.decider.workloads.get(1).unwrap().datasets[0];
             let an_hour = set.reads_an_hour(bench.at_us).unwrap();
             let expected = 1000.0 * 3600.0 / count as f64;
             assert!((0.7..2.5).contains(&(an_hour / expected)), "{case}: {an_hour} beside {expected}");
@@ -122,11 +122,11 @@ fn skewed_and_random_reads_have_no_epochs_and_count_as_serving() {
 
 #[test]
 fn reads_of_several_datasets_without_passes_count_as_serving() {
-    let mut bench = Bench::new(1);
+    let mut bench = ServingBench::new(1);
     let mut last = None;
     for object in zipf(600, 1.0, 8000, 5) {
         let key = format!("{}/{object:05}.jpg", if object % 2 == 0 { "even" } else { "odd" });
-        last = Some(bench.ask(1, 1, Op::Read, &key));
+        last = Some(bench.send(1, 1, Op::Read, &key));
     }
     let said = last.unwrap();
     assert_eq!((said.epochs, said.phase), (0, Some(Phase::Inference)), "{said:?}");
@@ -134,10 +134,10 @@ fn reads_of_several_datasets_without_passes_count_as_serving() {
 
 #[test]
 fn a_workload_that_writes_checkpoints_trains_in_any_order() {
-    let mut bench = Bench::new(1);
+    let mut bench = ServingBench::new(1);
     let reads = zipf(300, 1.0, 4000, 7);
     bench.read(1, 1, reads[..200].iter().copied());
-    bench.ask(1, 1, Op::Write, "runs/a/checkpoint-5/model.safetensors");
+    bench.send(1, 1, Op::Write, "runs/a/checkpoint-5/model.safetensors");
     let said = bench.read(1, 1, reads[200..].iter().copied());
     assert_eq!((said.epochs, said.phase), (0, Some(Phase::Training)), "{said:?}");
 }
@@ -150,7 +150,7 @@ fn passes_are_counted_as_epochs() {
         [(300, 1.0, 1), (300, 1.0, 4), (100, 1.0, 8), (2000, 0.97, 2), (300, 0.9, 1), (400, 0.9, 1)]
     {
         for seed in 0..3 {
-            let mut bench = Bench::new(seed);
+            let mut bench = ServingBench::new(seed);
             let order = bench.passes(count, 6, share);
             let said = bench.read(1, callers, order);
             let case = format!("{count} {share} {callers} {seed}: {said:?}");
@@ -166,7 +166,7 @@ fn passes_are_counted_as_epochs() {
 
 #[test]
 fn training_and_serving_on_one_dataset_are_distinguished() {
-    let mut bench = Bench::new(1);
+    let mut bench = ServingBench::new(1);
     let (order, served) = (bench.passes(300, 10, 1.0), zipf(300, 1.0, 3000, 1));
     let mut last = None;
     for (trained, served) in order.into_iter().zip(served) {
@@ -179,7 +179,7 @@ fn training_and_serving_on_one_dataset_are_distinguished() {
 
 #[test]
 fn training_after_serving_counts_epochs_from_then_on() {
-    let mut bench = Bench::new(1);
+    let mut bench = ServingBench::new(1);
     bench.read(1, 1, zipf(300, 1.0, 3000, 1));
     let order = bench.passes(300, 10, 1.0);
     let said = bench.read(1, 1, order);

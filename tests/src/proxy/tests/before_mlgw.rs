@@ -2,27 +2,27 @@
 //! a write that took effect.
 
 use super::runtime;
-use crate::content::Content;
+use crate::content::TestContent;
 use crate::proxy::{Fault, FaultProxy, Rule};
-use crate::s3::{Client, Failure, whole};
-use crate::server::{ACCESS_KEY, SECRET_KEY, Setup};
+use crate::s3::{CallFailure, S3TestClient, full_body};
+use crate::server::{ACCESS_KEY, SECRET_KEY, ServerSetup};
 
 const BUCKET: &str = "behind";
-const LARGE: Content = Content { id: 1, length: 6 << 20 };
-const SMALL: Content = Content { id: 2, length: 1000 };
+const LARGE: TestContent = TestContent { id: 1, length: 6 << 20 };
+const SMALL: TestContent = TestContent { id: 2, length: 1000 };
 
 #[test]
 fn proxy_works_before_mlgw() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Setup::new(dir.path().join("mlgw-data")).start();
+    let server = ServerSetup::new(dir.path().join("mlgw-data")).start();
     let proxy = FaultProxy::start(server.s3);
-    let client = Client::new(proxy.addr(), ACCESS_KEY, SECRET_KEY);
+    let client = S3TestClient::new(proxy.addr(), ACCESS_KEY, SECRET_KEY);
     runtime().block_on(async {
         client.create_bucket(BUCKET).await.expect("made");
         let upload = client.create_upload(BUCKET, "large").await.expect("begun");
         let mut parts = Vec::new();
         for (number, content) in [(1, LARGE), (2, SMALL)] {
-            let body = whole(content.bytes());
+            let body = full_body(content.bytes());
             let etag = client.put_part(BUCKET, "large", &upload, number, body).await.expect("stored");
             parts.push((number, etag));
         }
@@ -35,8 +35,8 @@ fn proxy_works_before_mlgw() {
         let lost = Rule::new(Fault::CutBeforeAnswer).method("PUT").path("/small").times(1);
         let slow = Fault::Status { status: 503, code: "SlowDown".to_owned() };
         proxy.set_rules(vec![lost, Rule::new(slow).method("DELETE")]);
-        let put = client.put(BUCKET, "small", whole(SMALL.bytes())).await;
-        assert!(matches!(put, Err(Failure::Lost(_))), "{put:?}");
+        let put = client.put(BUCKET, "small", full_body(SMALL.bytes())).await;
+        assert!(matches!(put, Err(CallFailure::NoResponse(_))), "{put:?}");
         assert_eq!(client.get(BUCKET, "small").await.expect("it was stored").body, SMALL.bytes());
         assert_eq!(client.delete(BUCKET, "small").await.expect_err("refused").status(), Some(503));
         client.head(BUCKET, "small").await.expect("still there");

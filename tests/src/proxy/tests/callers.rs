@@ -10,17 +10,17 @@ use http_body_util::BodyExt as _;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 
-use super::PATIENCE;
-use super::origin::{Body, sized};
+use super::WAIT_MAX;
+use super::origin::{TestOriginBody, sized};
 
 /// All bytes that came back on a connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Raw {
+pub(super) struct RawResponse {
     pub(super) head: String,
     pub(super) body: Vec<u8>,
 }
 
-impl Raw {
+impl RawResponse {
     pub(super) fn status(&self) -> u16 {
         self.head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
     }
@@ -31,25 +31,25 @@ impl Raw {
 }
 
 /// Connects, sends this request and reads until the other side closes or resets the connection.
-pub(super) fn raw(proxy: SocketAddr, request: &str, body: &[u8]) -> Raw {
+pub(super) fn raw(proxy: SocketAddr, request: &str, body: &[u8]) -> RawResponse {
     let mut stream = TcpStream::connect(proxy).expect("connected");
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("set");
     // A client that is cut off may not be able to send everything.
     let _sent = stream.write_all(&[request.as_bytes(), body].concat());
     let mut received = Vec::new();
     let _ended = stream.read_to_end(&mut received);
     let end = received.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |end| end + 4);
     let body = received.split_off(end);
-    Raw { head: String::from_utf8(received).expect("a head is text"), body }
+    RawResponse { head: String::from_utf8(received).expect("a head is text"), body }
 }
 
 /// A GET on a connection of its own.
-pub(super) fn raw_get(proxy: SocketAddr, path: &str) -> Raw {
+pub(super) fn raw_get(proxy: SocketAddr, path: &str) -> RawResponse {
     raw(proxy, &format!("GET {path} HTTP/1.1\r\nhost: origin\r\nconnection: close\r\n\r\n"), b"")
 }
 
 /// A PUT on a connection of its own.
-pub(super) fn raw_put(proxy: SocketAddr, path: &str, body: &[u8]) -> Raw {
+pub(super) fn raw_put(proxy: SocketAddr, path: &str, body: &[u8]) -> RawResponse {
     let length = body.len();
     let head = format!(
         "PUT {path} HTTP/1.1\r\nhost: origin\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
@@ -75,17 +75,17 @@ pub(super) fn unchunked(mut body: &[u8]) -> Vec<u8> {
 }
 
 /// A connection that is reused for several requests.
-pub(super) struct Caller(SendRequest<Body>);
+pub(super) struct TestCaller(SendRequest<TestOriginBody>);
 
 /// A complete response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct CallerResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-impl Caller {
+impl TestCaller {
     pub(super) async fn connect(proxy: SocketAddr) -> Self {
         let stream = tokio::net::TcpStream::connect(proxy).await.expect("connected");
         let (sender, connection) = handshake(TokioIo::new(stream)).await.expect("connected");
@@ -95,15 +95,24 @@ impl Caller {
 
     /// # Errors
     /// No complete response arrived.
-    pub(super) async fn call(&mut self, method: Method, path: &str, body: Body) -> hyper::Result<Answer> {
+    pub(super) async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: TestOriginBody,
+    ) -> hyper::Result<CallerResponse> {
         let request = Request::builder().method(method).uri(path).header("host", "origin").body(body);
         self.0.ready().await?;
         let answer = self.0.send_request(request.expect("our own request is well-formed")).await?;
         let (head, body) = answer.into_parts();
-        Ok(Answer { status: head.status, headers: head.headers, body: body.collect().await?.to_bytes() })
+        Ok(CallerResponse {
+            status: head.status,
+            headers: head.headers,
+            body: body.collect().await?.to_bytes(),
+        })
     }
 
-    pub(super) async fn get(&mut self, path: &str) -> hyper::Result<Answer> {
+    pub(super) async fn get(&mut self, path: &str) -> hyper::Result<CallerResponse> {
         self.call(Method::GET, path, sized(Bytes::new())).await
     }
 }

@@ -7,18 +7,18 @@ use bytes::Bytes;
 use http::Method;
 use tokio::runtime::Runtime;
 
-use super::callers::{Caller, raw, raw_get, raw_put, unchunked};
-use super::origin::{Origin, body, scripted, sized};
-use super::{runtime, until};
+use super::callers::{TestCaller, raw, raw_get, raw_put, unchunked};
+use super::origin::{TestOrigin, body, scripted, sized};
+use super::{runtime, wait_until};
 use crate::proxy::{Fault, FaultProxy, Rule};
 
 /// More than a buffer, with positions in the first buffer and in later ones.
 const LENGTH: usize = 300_000;
 const PLACES: &[u64] = &[0, 1, 5_000, 200_001, 299_999];
 
-fn started() -> (Runtime, Origin, FaultProxy) {
+fn started() -> (Runtime, TestOrigin, FaultProxy) {
     let runtime = runtime();
-    let origin = Origin::start(&runtime);
+    let origin = TestOrigin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);
     (runtime, origin, proxy)
 }
@@ -32,7 +32,7 @@ fn proxy_answers_with_a_status_itself_and_keeps_the_connection() {
     let (runtime, origin, proxy) = started();
     set(&proxy, Fault::Status { status: 503, code: "SlowDown".to_owned() });
     runtime.block_on(async {
-        let mut caller = Caller::connect(proxy.addr()).await;
+        let mut caller = TestCaller::connect(proxy.addr()).await;
         for _ in 0..2 {
             let put = caller.call(Method::PUT, "/k", sized(body(LENGTH))).await.expect("answered");
             assert_eq!(put.status, 503);
@@ -43,7 +43,7 @@ fn proxy_answers_with_a_status_itself_and_keeps_the_connection() {
         proxy.set_rules(Vec::new());
         assert_eq!(caller.get("/sized/4").await.expect("answered").body, body(4));
     });
-    assert_eq!((origin.asked(), proxy.counters().connections), (1, 1));
+    assert_eq!((origin.request_count(), proxy.counters().connections), (1, 1));
     let log = proxy.log();
     assert_eq!((log[0].status, log[0].rule, log[0].request_bytes), (Some(503), Some(0), LENGTH as u64));
     assert_eq!(proxy.counters().faults, 4);
@@ -56,7 +56,7 @@ fn proxy_refuses_a_request_that_expects_100_continue_before_its_body() {
     let head = "PUT /k HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
     let got = raw(proxy.addr(), head, b"");
     assert!(got.status() == 429 && got.has("connection: close"), "{got:?}");
-    assert_eq!(origin.asked(), 0);
+    assert_eq!(origin.request_count(), 0);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn proxy_cuts_a_request_after_a_number_of_bytes() {
         let (runtime, origin, proxy) = started();
         set(&proxy, Fault::CutRequest { after: *after });
         assert_eq!(raw_put(proxy.addr(), "/k", &body(LENGTH)).head, "");
-        runtime.block_on(until("broken", || origin.broken() == 1));
+        runtime.block_on(wait_until("broken", || origin.broken_bodies() == 1));
         assert_eq!((origin.received().len(), proxy.log()[0].request_bytes), (0, *after));
         assert_eq!(raw_put(proxy.addr(), "/k", b"").status() == 200, *after > 0, "a shorter body passes");
     }
@@ -94,12 +94,12 @@ fn proxy_cuts_a_request_after_a_number_of_bytes() {
 
 #[test]
 fn proxy_passes_exactly_the_bytes_before_the_cut_of_a_request() {
-    let (addr, heard) = scripted("", false);
+    let (addr, received) = scripted("", false);
     let proxy = FaultProxy::start(addr);
     set(&proxy, Fault::CutRequest { after: 4 });
     let head = "PUT /k HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n";
     raw(proxy.addr(), head, b"3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n");
-    let sent = heard.recv_timeout(super::PATIENCE).expect("closed");
+    let sent = received.recv_timeout(super::WAIT_MAX).expect("closed");
     assert_eq!(String::from_utf8_lossy(&sent), format!("{head}3\r\nabc\r\n3\r\nd"));
 }
 
@@ -123,7 +123,7 @@ fn proxy_cuts_an_answer_after_a_number_of_bytes() {
 fn proxy_truncates_an_answer_with_consistent_framing() {
     let (runtime, _origin, proxy) = started();
     runtime.block_on(async {
-        let mut caller = Caller::connect(proxy.addr()).await;
+        let mut caller = TestCaller::connect(proxy.addr()).await;
         for after in PLACES {
             set(&proxy, Fault::Truncate { after: *after });
             let wanted = body(LENGTH).slice(..usize::try_from(*after).unwrap());
@@ -201,7 +201,7 @@ fn proxy_refuses_connections_and_requests() {
     assert_eq!((proxy.counters().refused, proxy.counters().requests), (1, 0));
     proxy.set_rules(vec![Rule::new(Fault::Refuse).method("PUT").times(1)]);
     assert_eq!(raw_put(proxy.addr(), "/k", b"body").head, "");
-    assert_eq!(origin.asked(), 0);
+    assert_eq!(origin.request_count(), 0);
     assert_eq!(raw_put(proxy.addr(), "/k", b"body").status(), 200);
     let log = proxy.log();
     assert_eq!((log[0].status, log[0].rule, log[1].rule), (None, Some(0), None));

@@ -24,23 +24,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
-use crate::content::Content;
+use crate::content::TestContent;
 
-pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub(super) type TestOriginBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Chunks of an odd length, so that they fall on no boundary of buffers.
 const CHUNK_BYTES: usize = 10_007;
 
 /// The body with this many bytes.
 pub(super) fn body(length: usize) -> Bytes {
-    Content { id: 5, length }.bytes()
+    TestContent { id: 5, length }.bytes()
 }
 
-pub(super) fn sized(bytes: Bytes) -> Body {
+pub(super) fn sized(bytes: Bytes) -> TestOriginBody {
     Full::new(bytes).boxed_unsync()
 }
 
-pub(super) fn chunked(bytes: &Bytes) -> Body {
+pub(super) fn chunked(bytes: &Bytes) -> TestOriginBody {
     let frames: Vec<_> =
         bytes.chunks(CHUNK_BYTES).map(|chunk| Ok(Frame::data(Bytes::copy_from_slice(chunk)))).collect();
     StreamBody::new(stream::iter(frames)).boxed_unsync()
@@ -48,7 +48,7 @@ pub(super) fn chunked(bytes: &Bytes) -> Body {
 
 /// Record of the requests with bodies.
 #[derive(Default)]
-struct Notes {
+struct OriginRecord {
     whole: Mutex<Vec<(String, Bytes)>>,
     broken: AtomicUsize,
     begun: AtomicUsize,
@@ -56,43 +56,43 @@ struct Notes {
 }
 
 #[derive(Clone)]
-pub(super) struct Origin {
+pub(super) struct TestOrigin {
     pub(super) addr: SocketAddr,
-    notes: Arc<Notes>,
+    record: Arc<OriginRecord>,
     gate: Arc<Semaphore>,
 }
 
-impl Origin {
+impl TestOrigin {
     pub(super) fn start(runtime: &Runtime) -> Self {
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a port");
         let addr = listener.local_addr().expect("bound");
-        let origin = Self { addr, notes: Arc::default(), gate: Arc::new(Semaphore::new(0)) };
+        let origin = Self { addr, record: Arc::default(), gate: Arc::new(Semaphore::new(0)) };
         runtime.spawn(origin.clone().listen(listener));
         origin
     }
 
     /// Paths and bodies that were received in full.
     pub(super) fn received(&self) -> Vec<(String, Bytes)> {
-        self.notes.whole.lock().expect("no panic while held").clone()
+        self.record.whole.lock().expect("no panic while held").clone()
     }
 
     /// Number of bodies that broke off.
-    pub(super) fn broken(&self) -> usize {
-        self.notes.broken.load(Ordering::SeqCst)
+    pub(super) fn broken_bodies(&self) -> usize {
+        self.record.broken.load(Ordering::SeqCst)
     }
 
     /// Number of requests in progress.
-    pub(super) fn at_work(&self) -> usize {
-        self.notes.begun.load(Ordering::SeqCst) - self.notes.ended.load(Ordering::SeqCst)
+    pub(super) fn requests_in_progress(&self) -> usize {
+        self.record.begun.load(Ordering::SeqCst) - self.record.ended.load(Ordering::SeqCst)
     }
 
     /// Number of all requests received.
-    pub(super) fn asked(&self) -> usize {
-        self.notes.begun.load(Ordering::SeqCst)
+    pub(super) fn request_count(&self) -> usize {
+        self.record.begun.load(Ordering::SeqCst)
     }
 
     /// Releases this many requests for `/held`.
-    pub(super) fn let_go(&self, requests: usize) {
+    pub(super) fn release_held(&self, requests: usize) {
         self.gate.add_permits(requests);
     }
 
@@ -112,8 +112,8 @@ impl Origin {
         drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        let _at_work = AtWork::begin(&self.notes);
+    async fn answer(&self, request: Request<Incoming>) -> Response<TestOriginBody> {
+        let _at_work = RequestInProgress::begin(&self.record);
         let path = request.uri().path().to_owned();
         let length = path.rsplit('/').next().and_then(|end| end.parse().ok()).unwrap_or(0);
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -137,24 +137,24 @@ impl Origin {
     async fn take(&self, path: String, body: Incoming) {
         match body.collect().await {
             Ok(body) => {
-                self.notes.whole.lock().expect("no panic while held").push((path, body.to_bytes()));
+                self.record.whole.lock().expect("no panic while held").push((path, body.to_bytes()));
             }
-            Err(_) => _ = self.notes.broken.fetch_add(1, Ordering::SeqCst),
+            Err(_) => _ = self.record.broken.fetch_add(1, Ordering::SeqCst),
         }
     }
 }
 
 /// Counts a request as ended, however it ends.
-struct AtWork<'a>(&'a Notes);
+struct RequestInProgress<'a>(&'a OriginRecord);
 
-impl<'a> AtWork<'a> {
-    fn begin(notes: &'a Notes) -> Self {
+impl<'a> RequestInProgress<'a> {
+    fn begin(notes: &'a OriginRecord) -> Self {
         notes.begun.fetch_add(1, Ordering::SeqCst);
         Self(notes)
     }
 }
 
-impl Drop for AtWork<'_> {
+impl Drop for RequestInProgress<'_> {
     fn drop(&mut self) {
         self.0.ended.fetch_add(1, Ordering::SeqCst);
     }
@@ -165,7 +165,7 @@ impl Drop for AtWork<'_> {
 pub(super) fn scripted(answer: &'static str, closes: bool) -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let addr = listener.local_addr().expect("bound");
-    let (said, heard) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
         let mut received = Vec::new();
@@ -179,7 +179,7 @@ pub(super) fn scripted(answer: &'static str, closes: bool) -> (SocketAddr, mpsc:
             // A reset ends the stream as well as a close.
             drop(stream.read_to_end(&mut received));
         }
-        said.send(received).ok();
+        sender.send(received).ok();
     });
-    (addr, heard)
+    (addr, receiver)
 }

@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use bytes::Bytes;
 use http::Method;
 
-use super::callers::{Caller, raw, raw_get, unchunked};
-use super::origin::{Origin, body, chunked, scripted, sized};
-use super::{PATIENCE, runtime, until};
+use super::callers::{TestCaller, raw, raw_get, unchunked};
+use super::origin::{TestOrigin, body, chunked, scripted, sized};
+use super::{WAIT_MAX, runtime, wait_until};
 use crate::proxy::FaultProxy;
 
 /// Lengths around the buffer size, and 0.
@@ -17,10 +17,10 @@ const LENGTHS: &[usize] = &[0, 1, 10_007, 131_071, 131_072, 131_073, 3_000_000];
 #[test]
 fn proxy_passes_answers_of_all_kinds_on_one_connection() {
     let runtime = runtime();
-    let origin = Origin::start(&runtime);
+    let origin = TestOrigin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);
     runtime.block_on(async {
-        let mut caller = Caller::connect(proxy.addr()).await;
+        let mut caller = TestCaller::connect(proxy.addr()).await;
         for length in LENGTHS {
             for kind in ["sized", "chunked"] {
                 let path = format!("/{kind}/{length}");
@@ -42,10 +42,10 @@ fn proxy_passes_answers_of_all_kinds_on_one_connection() {
 #[test]
 fn proxy_passes_requests_of_all_kinds_on_one_connection() {
     let runtime = runtime();
-    let origin = Origin::start(&runtime);
+    let origin = TestOrigin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);
     runtime.block_on(async {
-        let mut caller = Caller::connect(proxy.addr()).await;
+        let mut caller = TestCaller::connect(proxy.addr()).await;
         for length in LENGTHS {
             for (kind, body) in [("sized", sized(body(*length))), ("chunked", chunked(&body(*length)))] {
                 let answer = caller.call(Method::PUT, &format!("/{kind}"), body).await.expect("answered");
@@ -72,11 +72,11 @@ fn proxy_passes_heads_and_framing_byte_for_byte() {
     let chunks = "003;ext=1\r\nabc\r\n0\r\nX-Sum: q\r\n\r\n";
     let answer = "HTTP/1.1 200 Fine\r\neTAG:\"x\"\r\nTransfer-Encoding:chunked\r\nConnection: close\r\n\r\n\
                   2;y\r\nok\r\n00\r\nEnd: 1\r\n\r\n";
-    let (addr, heard) = scripted(answer, false);
+    let (addr, received) = scripted(answer, false);
     let proxy = FaultProxy::start(addr);
     let got = raw(proxy.addr(), request, chunks.as_bytes());
     assert_eq!([got.head.as_bytes(), &got.body].concat(), answer.as_bytes());
-    let sent = heard.recv_timeout(PATIENCE).expect("the connection to the origin is closed too");
+    let sent = received.recv_timeout(WAIT_MAX).expect("the connection to the origin is closed too");
     assert_eq!(String::from_utf8_lossy(&sent), format!("{request}{chunks}"));
     let line = &proxy.log()[0];
     assert_eq!((line.request_bytes, line.answer_bytes, &*line.target), (3, 2, "/a%2fb//c?x=%20&y"));
@@ -97,10 +97,10 @@ fn proxy_passes_an_answer_that_ends_with_its_connection() {
 #[test]
 fn proxy_passes_100_continue() {
     let runtime = runtime();
-    let origin = Origin::start(&runtime);
+    let origin = TestOrigin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);
     let mut stream = TcpStream::connect(proxy.addr()).expect("connected");
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("set");
     for _ in 0..2 {
         let head = "PUT /k HTTP/1.1\r\nhost: o\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n";
         stream.write_all(head.as_bytes()).expect("sent");
@@ -128,7 +128,7 @@ fn proxy_passes_a_refusal_sent_before_the_body() {
         // No byte of the body follows: the response comes first, and then the end of the connection.
         let head = format!("PUT /k HTTP/1.1\r\nhost: o\r\n{expect}content-length: 5\r\n\r\n");
         let mut stream = TcpStream::connect(proxy.addr()).expect("connected");
-        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        stream.set_read_timeout(Some(WAIT_MAX)).expect("set");
         stream.write_all(head.as_bytes()).expect("sent");
         let mut got = String::new();
         stream.read_to_string(&mut got).expect("an answer and the end");
@@ -139,17 +139,17 @@ fn proxy_passes_a_refusal_sent_before_the_body() {
 
 #[test]
 fn proxy_passes_the_rest_of_a_body_that_was_answered_early() {
-    let (addr, heard) = scripted("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", false);
+    let (addr, received) = scripted("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", false);
     let proxy = FaultProxy::start(addr);
     let mut stream = TcpStream::connect(proxy.addr()).expect("connected");
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("set");
     stream.write_all(b"PUT /k HTTP/1.1\r\ncontent-length: 8\r\n\r\nfour").expect("sent");
     let mut answer = [0; 40];
     stream.read_exact(&mut answer).expect("an answer");
     assert!(answer.ends_with(b"ok"), "{}", String::from_utf8_lossy(&answer));
     stream.write_all(b"more").expect("sent");
     drop(stream);
-    let sent = heard.recv_timeout(PATIENCE).expect("closed");
+    let sent = received.recv_timeout(WAIT_MAX).expect("closed");
     assert!(sent.ends_with(b"\r\n\r\nfourmore"), "{}", String::from_utf8_lossy(&sent));
     assert_eq!(proxy.log()[0].request_bytes, 8);
 }
@@ -157,7 +157,7 @@ fn proxy_passes_the_rest_of_a_body_that_was_answered_early() {
 #[test]
 fn proxy_closes_one_side_when_the_other_closes() {
     let runtime = runtime();
-    let origin = Origin::start(&runtime);
+    let origin = TestOrigin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);
     runtime.block_on(async {
         // A client that waits for a response, and one in the middle of a body.
@@ -165,10 +165,11 @@ fn proxy_closes_one_side_when_the_other_closes() {
         (&waiting).write_all(b"GET /held HTTP/1.1\r\nhost: o\r\n\r\n").expect("sent");
         let sending = TcpStream::connect(proxy.addr()).expect("connected");
         (&sending).write_all(b"PUT /k HTTP/1.1\r\ncontent-length: 9\r\n\r\nfour").expect("sent");
-        until("both at work", || origin.at_work() == 2).await;
+        wait_until("both at work", || origin.requests_in_progress() == 2).await;
         drop((waiting, sending));
-        until("both given up", || origin.at_work() == 0 && proxy.counters().in_flight == 0).await;
-        assert_eq!((origin.broken(), origin.received().len()), (1, 0));
+        wait_until("both given up", || origin.requests_in_progress() == 0 && proxy.counters().in_flight == 0)
+            .await;
+        assert_eq!((origin.broken_bodies(), origin.received().len()), (1, 0));
     });
     // An origin that closes an idle connection.
     let (addr, _) = scripted("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", true);
@@ -191,17 +192,17 @@ fn proxy_without_an_origin_closes() {
 #[test]
 fn proxy_closes_all_connections_when_dropped() {
     let runtime = runtime();
-    let origin = Origin::start(&runtime);
+    let origin = TestOrigin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);
     let addr = proxy.addr();
     runtime.block_on(async {
-        let mut caller = Caller::connect(addr).await;
+        let mut caller = TestCaller::connect(addr).await;
         caller.get("/chunked/20000").await.expect("answered");
         let held = tokio::spawn(async move { caller.get("/held").await });
-        until("held", || origin.at_work() == 1).await;
+        wait_until("held", || origin.requests_in_progress() == 1).await;
         drop(proxy);
         held.await.expect("no panic").expect_err("closed");
-        until("given up", || origin.at_work() == 0).await;
+        wait_until("given up", || origin.requests_in_progress() == 0).await;
     });
     TcpStream::connect(addr).expect_err("nobody listens there any more");
 }
@@ -209,7 +210,7 @@ fn proxy_closes_all_connections_when_dropped() {
 #[test]
 fn proxy_passes_chunks_unchanged() {
     let runtime = runtime();
-    let origin = Origin::start(&runtime);
+    let origin = TestOrigin::start(&runtime);
     let proxy = FaultProxy::start(origin.addr);
     let (direct, passed) = (raw_get(origin.addr, "/chunked/30000"), raw_get(proxy.addr(), "/chunked/30000"));
     assert_eq!(direct.body, passed.body);

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use http::Method;
 
-use super::callers::{Caller, raw_get};
-use super::origin::{Origin, body, sized};
-use super::{PATIENCE, runtime, until};
-use crate::proxy::{FaultProxy, Shape};
+use super::callers::{TestCaller, raw_get};
+use super::origin::{TestOrigin, body, sized};
+use super::{WAIT_MAX, runtime, wait_until};
+use crate::proxy::{FaultProxy, TrafficShape};
 
 const LENGTH: usize = 1_000_000;
 const RATE: u64 = 5_000_000;
@@ -20,11 +20,11 @@ const AT_MOST: Duration = Duration::from_secs(30);
 #[test]
 fn proxy_delays_every_request() {
     let runtime = runtime();
-    let proxy = FaultProxy::start(Origin::start(&runtime).addr);
+    let proxy = FaultProxy::start(TestOrigin::start(&runtime).addr);
     let delay = Duration::from_millis(20);
-    proxy.set_shape(Shape { delay, ..Shape::default() });
+    proxy.set_shape(TrafficShape { delay, ..TrafficShape::default() });
     runtime.block_on(async {
-        let mut caller = Caller::connect(proxy.addr()).await;
+        let mut caller = TestCaller::connect(proxy.addr()).await;
         let begun = Instant::now();
         for _ in 0..5 {
             caller.get("/sized/4").await.expect("answered");
@@ -36,10 +36,10 @@ fn proxy_delays_every_request() {
 #[test]
 fn proxy_holds_the_rate_of_a_connection_both_ways() {
     let runtime = runtime();
-    let proxy = FaultProxy::start(Origin::start(&runtime).addr);
-    proxy.set_shape(Shape { connection_rate: RATE, ..Shape::default() });
+    let proxy = FaultProxy::start(TestOrigin::start(&runtime).addr);
+    proxy.set_shape(TrafficShape { connection_rate: RATE, ..TrafficShape::default() });
     runtime.block_on(async {
-        let mut caller = Caller::connect(proxy.addr()).await;
+        let mut caller = TestCaller::connect(proxy.addr()).await;
         for path in ["/sized/1000000", "/chunked/1000000"] {
             let begun = Instant::now();
             assert!(caller.get(path).await.expect("answered").body == body(LENGTH), "{path}");
@@ -54,14 +54,14 @@ fn proxy_holds_the_rate_of_a_connection_both_ways() {
 #[test]
 fn proxy_shares_the_total_rate_among_connections() {
     let runtime = runtime();
-    let proxy = FaultProxy::start(Origin::start(&runtime).addr);
-    proxy.set_shape(Shape { total_rate: RATE, ..Shape::default() });
+    let proxy = FaultProxy::start(TestOrigin::start(&runtime).addr);
+    proxy.set_shape(TrafficShape { total_rate: RATE, ..TrafficShape::default() });
     let addr = proxy.addr();
     let took = runtime.block_on(async {
         // A caller that connected late would leave the others more than their share.
-        let callers = join_all((0..4).map(|_| Caller::connect(addr))).await;
+        let callers = join_all((0..4).map(|_| TestCaller::connect(addr))).await;
         let begun = Instant::now();
-        let get = |mut caller: Caller| async move {
+        let get = |mut caller: TestCaller| async move {
             assert!(caller.get("/sized/250000").await.expect("answered").body == body(LENGTH / 4));
             begun.elapsed()
         };
@@ -76,8 +76,8 @@ fn proxy_shares_the_total_rate_among_connections() {
 #[test]
 fn proxy_passes_an_even_stream() {
     let runtime = runtime();
-    let proxy = FaultProxy::start(Origin::start(&runtime).addr);
-    proxy.set_shape(Shape { connection_rate: RATE, ..Shape::default() });
+    let proxy = FaultProxy::start(TestOrigin::start(&runtime).addr);
+    proxy.set_shape(TrafficShape { connection_rate: RATE, ..TrafficShape::default() });
     let addr = proxy.addr();
     runtime.block_on(async {
         let begun = Instant::now();
@@ -96,15 +96,15 @@ fn proxy_passes_an_even_stream() {
 #[test]
 fn proxy_takes_another_shape_in_the_middle_of_a_body() {
     let runtime = runtime();
-    let proxy = FaultProxy::start(Origin::start(&runtime).addr);
+    let proxy = FaultProxy::start(TestOrigin::start(&runtime).addr);
     // 1,000 seconds, which the test does not wait for.
-    proxy.set_shape(Shape { connection_rate: 1_000, ..Shape::default() });
+    proxy.set_shape(TrafficShape { connection_rate: 1_000, ..TrafficShape::default() });
     let addr = proxy.addr();
     runtime.block_on(async {
         let getting = tokio::task::spawn_blocking(move || raw_get(addr, "/sized/1000000"));
-        until("begun", || proxy.counters().answer_bytes > 0).await;
-        proxy.set_shape(Shape::default());
-        let got = tokio::time::timeout(PATIENCE, getting).await.expect("in time").expect("no panic");
+        wait_until("begun", || proxy.counters().answer_bytes > 0).await;
+        proxy.set_shape(TrafficShape::default());
+        let got = tokio::time::timeout(WAIT_MAX, getting).await.expect("in time").expect("no panic");
         assert!(got.body == body(LENGTH));
     });
 }

@@ -4,19 +4,19 @@
 mod churn;
 mod model;
 
-use super::{Copies, CopiesOptions, KeptBlock, LetGo, Lost, block_id, known};
+use super::{Copies, CopiesOptions, EvictedBlocks, KeptBlock, LostBlockListener, block_id, ok_or_log};
 use bytes::Bytes;
 use mlgw_common::ObjectKey;
 use mlgw_common::clock::ManualClock;
 use mlgw_common::ids::{BucketId, NodeId, SegmentId};
 use mlgw_common::limits::{COPY_BLOCK_BYTES as BLOCK, MIB};
-use mlgw_formats::decision_words::{Kind, Reason};
-use mlgw_formats::schema::{BlockName, Copy, CopySegment, Extent, ObjectVersion};
+use mlgw_formats::decision_words::{DecisionKind, DecisionReason};
+use mlgw_formats::schema::{BlockName, CopyRecord, CopySegment, Extent, ObjectVersion};
 use mlgw_metadata::{CleanBatch, CleanIndex};
-use mlgw_segments::decisions::{Decisions, Wanted};
+use mlgw_segments::decisions::{DecisionFilter, Decisions};
 use mlgw_segments::fair::{DiskQueues, Lane};
-use mlgw_segments::flash::Flash;
-use mlgw_segments::hot::{FileCall, HotOptions, Intercept, Step};
+use mlgw_segments::flash::FlashBudget;
+use mlgw_segments::hot::{FileCall, HotOptions, Intercept, InterceptAction};
 use mlgw_segments::memory::MemoryTier;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -34,10 +34,10 @@ const SLACK_BYTES: u64 = 32 << 10;
 
 /// Accounts of the kept blocks.
 #[derive(Default)]
-struct Book(Mutex<BTreeSet<u64>>);
+struct BlockAccounts(Mutex<BTreeSet<u64>>);
 
-impl Lost for Book {
-    fn lost(&self, id: u64) {
+impl LostBlockListener for BlockAccounts {
+    fn on_lost(&self, id: u64) {
         assert!(self.0.lock().remove(&id), "what was not here is not lost");
     }
 }
@@ -46,22 +46,22 @@ impl Lost for Book {
 struct NoHoles;
 
 impl Intercept for NoHoles {
-    fn before(&self, call: FileCall, _: Option<SegmentId>) -> Step {
-        if call == FileCall::Punch { Step::Fail(EOPNOTSUPP) } else { Step::Go }
+    fn before(&self, call: FileCall, _: Option<SegmentId>) -> InterceptAction {
+        if call == FileCall::Punch { InterceptAction::Fail(EOPNOTSUPP) } else { InterceptAction::Go }
     }
 }
 
 /// Copies that stay open until the process ends unless they are taken: the last owner of the index may be a
 /// writer thread, and the process must not exit while that closes a database.
-struct LeftOpen(Option<Copies>);
+struct LeakedCopies(Option<Copies>);
 
-impl Drop for LeftOpen {
+impl Drop for LeakedCopies {
     fn drop(&mut self) {
         std::mem::forget(self.0.take());
     }
 }
 
-impl std::ops::Deref for LeftOpen {
+impl std::ops::Deref for LeakedCopies {
     type Target = Copies;
 
     fn deref(&self) -> &Copies {
@@ -72,8 +72,8 @@ impl std::ops::Deref for LeftOpen {
 struct Bench {
     room: tempfile::TempDir,
     decisions: Decisions,
-    copies: LeftOpen,
-    book: Arc<Book>,
+    copies: LeakedCopies,
+    accounts: Arc<BlockAccounts>,
     capacity_bytes: u64,
     holes: bool,
 }
@@ -85,7 +85,7 @@ impl Bench {
 
     async fn over(room: tempfile::TempDir, capacity_bytes: u64, holes: bool) -> Self {
         let clock = Arc::new(ManualClock::default());
-        let (decisions, book) = (Decisions::new(clock.clone()), Arc::<Book>::default());
+        let (decisions, book) = (Decisions::new(clock.clone()), Arc::<BlockAccounts>::default());
         let options = CopiesOptions {
             dir: room.path().to_owned(),
             node: NodeId(1),
@@ -96,9 +96,9 @@ impl Bench {
             clock: clock.clone(),
             decisions: decisions.clone(),
             queues: DiskQueues::default(),
-            flash: Flash::new(clock),
+            flash: FlashBudget::new(clock),
             open_files_max: 512,
-            lost: Some(book.clone()),
+            listener: Some(book.clone()),
         };
         let tuned = |options: &mut HotOptions| {
             if !holes {
@@ -108,8 +108,8 @@ impl Bench {
         // The previous owner is about to close the database.
         let mut tries = 0;
         let copies = loop {
-            match Copies::open_on(options.clone(), MemoryTier::new(0), tuned).await {
-                Ok(copies) => break LeftOpen(Some(copies)),
+            match Copies::open_tuned(options.clone(), MemoryTier::new(0), tuned).await {
+                Ok(copies) => break LeakedCopies(Some(copies)),
                 Err(error) => assert!(tries < 10_000 && error.to_string().contains("lock"), "{error}"),
             }
             tries += 1;
@@ -118,7 +118,7 @@ impl Bench {
         for block in all(&copies) {
             book.0.lock().insert(block.id);
         }
-        Self { room, decisions, copies, book, capacity_bytes, holes }
+        Self { room, decisions, copies, accounts: book, capacity_bytes, holes }
     }
 
     /// Closes the store, and returns the directory as soon as it is free.
@@ -138,16 +138,16 @@ impl Bench {
         panic!("somebody holds the index");
     }
 
-    async fn opened_again(self) -> Self {
+    async fn reopened(self) -> Self {
         let (capacity_bytes, holes) = (self.capacity_bytes, self.holes);
         Self::over(self.end(true).await, capacity_bytes, holes).await
     }
 
     /// Records an object of `size` bytes.
-    fn note(&self, name: &str, version: u64, size: u64) -> ObjectVersion {
+    fn record_object(&self, name: &str, version: u64, size: u64) -> ObjectVersion {
         let object = ObjectVersion { etag: format!("{version}"), size, ..ObjectVersion::default() };
-        let copy = Copy { object, validated_ms: 1, with_checksums: false, read_ms: 0 };
-        self.copies.note(BUCKET, &key(name), copy).object
+        let copy = CopyRecord { object, validated_ms: 1, with_checksums: false, read_ms: 0 };
+        self.copies.record_metadata(BUCKET, &key(name), copy).object
     }
 
     /// Keeps `bytes` bytes as a block; a block that is not read by offsets may have fewer bytes than its
@@ -161,14 +161,17 @@ impl Bench {
     ) -> Option<Vec<Extent>> {
         let content = Bytes::from(content(name, &object.etag, number, bytes));
         let key = key(name);
-        let kept = self.copies.keep(BUCKET, &key, object, number, vec![content], Reason::Read.into()).await?;
-        self.book.0.lock().insert(block_id(BUCKET, &key, number));
+        let kept = self
+            .copies
+            .keep(BUCKET, &key, object, number, vec![content], DecisionReason::Read.into())
+            .await?;
+        self.accounts.0.lock().insert(block_id(BUCKET, &key, number));
         Some(kept)
     }
 
     /// Keeps a small object.
     async fn put(&self, name: &str, bytes: usize) -> ObjectVersion {
-        let object = self.note(name, 1, bytes as u64);
+        let object = self.record_object(name, 1, bytes as u64);
         self.keep(name, &object, 0, bytes).await.unwrap();
         self.copies.find(BUCKET, &key(name)).unwrap().object
     }
@@ -176,14 +179,14 @@ impl Bench {
     /// Returns the bytes of a block, if it is kept and can be read.
     async fn read(&self, name: &str, number: u64) -> Option<Vec<u8>> {
         let object = self.copies.find(BUCKET, &key(name))?.object;
-        let extents = self.copies.block(&object, number)?;
+        let extents = self.copies.block_extents(&object, number)?;
         let (mut read, mut first) = (Vec::new(), number * BLOCK);
         for extent in &extents {
             let range = 0..extent.logical_bytes;
             match self.copies.read(extent, object.body(), first, range, Lane::Training).await {
                 Ok(piece) => read.extend_from_slice(&piece),
                 Err(_) => {
-                    self.copies.lose_block((BUCKET, &key(name)), &object, number, &extents);
+                    self.copies.invalidate_block((BUCKET, &key(name)), &object, number, &extents);
                     return None;
                 }
             }
@@ -193,9 +196,9 @@ impl Bench {
         Some(read)
     }
 
-    async fn let_go(&self, ids: &[u64]) -> LetGo {
-        self.book.0.lock().retain(|id| !ids.contains(id));
-        self.copies.let_go(ids, Reason::Policy.into()).await
+    async fn evict(&self, ids: &[u64]) -> EvictedBlocks {
+        self.accounts.0.lock().retain(|id| !ids.contains(id));
+        self.copies.evict_blocks(ids, DecisionReason::Policy.into()).await
     }
 
     fn segments(&self) -> impl Iterator<Item = std::path::PathBuf> {
@@ -211,12 +214,12 @@ impl Bench {
     /// Checks that all accounts agree.
     fn check(&self) {
         let kept: BTreeSet<u64> = all(&self.copies).map(|block| block.id).collect();
-        assert_eq!(*self.book.0.lock(), kept, "the books are right");
+        assert_eq!(*self.accounts.0.lock(), kept, "the books are right");
         let inner = &self.copies.inner;
         let mut live = std::collections::BTreeMap::<u64, u64>::new();
         let mut from = None;
         loop {
-            let (found, next) = super::walk::page(&inner.index, from).unwrap();
+            let (found, next) = super::scan::page(&inner.index, from).unwrap();
             for extent in found.iter().flat_map(|found| &found.extents) {
                 *live.entry(extent.segment).or_default() +=
                     u64::from(extent.head_bytes) + extent.stored_bytes;
@@ -291,7 +294,7 @@ async fn evicted_blocks_release_their_disk_space_and_neighbours_stay() {
     }
     let before = bench.disk_bytes();
     let half: Vec<u64> = (0..60).step_by(2).map(|n| id(&format!("{n}"), 0)).collect();
-    let gone = bench.let_go(&half).await;
+    let gone = bench.evict(&half).await;
     assert_eq!((gone.blocks, gone.bytes), (30, (0..60).step_by(2).map(|n| 100_000 + n).sum()));
     // Except for two file system blocks at the edges of each.
     assert!(gone.freed_bytes >= 30 * (100_000 - 2 * 4096), "{gone:?}");
@@ -300,25 +303,25 @@ async fn evicted_blocks_release_their_disk_space_and_neighbours_stay() {
         assert_eq!(bench.read(&format!("{n}"), 0).await.is_some(), n % 2 == 1, "{n}");
     }
     bench.check();
-    let again = bench.let_go(&half).await;
-    assert_eq!(again, LetGo::default(), "nothing of it is here");
+    let again = bench.evict(&half).await;
+    assert_eq!(again, EvictedBlocks::default(), "nothing of it is here");
     let rest: Vec<u64> = (0..60).map(|n| id(&format!("{n}"), 0)).collect();
-    assert_eq!(bench.let_go(&rest).await.blocks, 30);
+    assert_eq!(bench.evict(&rest).await.blocks, 30);
     assert!(bench.disk_bytes() <= SLACK_BYTES && bench.copies.metrics().live_bytes == 0);
     bench.check();
-    let wanted = Wanted { limit: 1, kind: Some(Kind::Evict), bucket: Some(BUCKET) };
+    let wanted = DecisionFilter { limit: 1, kind: Some(DecisionKind::Evict), bucket: Some(BUCKET) };
     let said = &bench.decisions.list(wanted)[0];
-    assert_eq!((said.reason, said.count), (Reason::Policy, 60));
+    assert_eq!((said.reason, said.count), (DecisionReason::Policy, 60));
 }
 
 #[tokio::test]
 async fn blocks_of_a_large_object_are_evicted_one_by_one() {
     let bench = Bench::new(256 * MIB).await;
-    let object = bench.note("large", 1, 5 * BLOCK);
+    let object = bench.record_object("large", 1, 5 * BLOCK);
     for number in 0..4 {
         bench.keep("large", &object, number, BLOCK as usize).await.unwrap();
     }
-    assert_eq!(bench.let_go(&[id("large", 1), id("large", 1), id("large", 4)]).await.bytes, BLOCK);
+    assert_eq!(bench.evict(&[id("large", 1), id("large", 1), id("large", 4)]).await.bytes, BLOCK);
     for number in 0..4 {
         assert_eq!(bench.read("large", number).await.is_some(), number != 1);
     }
@@ -331,10 +334,10 @@ async fn without_holes_a_segment_is_removed_when_nothing_lives_in_it() {
     for n in 0..50 {
         bench.put(&format!("{n}"), 100_000).await;
     }
-    assert_eq!(bench.let_go(&[id("0", 0)]).await.freed_bytes, 0);
+    assert_eq!(bench.evict(&[id("0", 0)]).await.freed_bytes, 0);
     let rest: Vec<u64> = (0..50).map(|n| id(&format!("{n}"), 0)).collect();
-    bench.let_go(&rest).await;
-    bench.copies.inner.turn(true).await;
+    bench.evict(&rest).await;
+    bench.copies.inner.run_pass(true).await;
     assert!(bench.copies.metrics().used_bytes <= 2 * MIB, "two segments were full");
     bench.check();
 }
@@ -350,7 +353,7 @@ async fn after_a_crash_a_block_whose_disk_was_given_back_is_no_copy() {
     let kept = tempfile::tempdir().unwrap();
     copy_dir(&bench.room.path().join("index"), kept.path());
     let gone: Vec<u64> = (0..20).step_by(2).map(|n| id(&format!("{n}"), 0)).collect();
-    assert_eq!(bench.let_go(&gone).await.blocks, 10);
+    assert_eq!(bench.evict(&gone).await.blocks, 10);
     // The index is in the state of its last flush, and the holes exist.
     let room = bench.end(false).await;
     std::fs::remove_dir_all(room.path().join("index")).unwrap();
@@ -372,17 +375,17 @@ async fn the_listener_is_notified_of_every_block_removed_otherwise() {
     for name in ["forgotten", "changed", "unreadable", "kept"] {
         bench.put(name, 5000).await;
     }
-    let large = bench.note("large", 1, 3000 * BLOCK);
+    let large = bench.record_object("large", 1, 3000 * BLOCK);
     for number in 0..2500 {
         bench.keep("large", &large, number, 10).await.unwrap();
     }
     bench.check();
     bench.copies.forget(BUCKET, &key("forgotten"));
-    bench.note("changed", 2, 5000);
+    bench.record_object("changed", 2, 5000);
     let object = bench.copies.find(BUCKET, &key("unreadable")).unwrap().object;
-    bench.copies.lose_block((BUCKET, &key("unreadable")), &object, 0, &object.extents);
-    bench.note("large", 2, 3000 * BLOCK);
-    assert_eq!(*bench.book.0.lock(), BTreeSet::from([id("kept", 0)]));
+    bench.copies.invalidate_block((BUCKET, &key("unreadable")), &object, 0, &object.extents);
+    bench.record_object("large", 2, 3000 * BLOCK);
+    assert_eq!(*bench.accounts.0.lock(), BTreeSet::from([id("kept", 0)]));
     bench.check();
 }
 
@@ -390,23 +393,23 @@ async fn the_listener_is_notified_of_every_block_removed_otherwise() {
 async fn a_failed_read_of_an_old_copy_does_not_invalidate_the_new_one() {
     let bench = Bench::new(256 * MIB).await;
     let old = bench.put("k", 5000).await;
-    bench.let_go(&[id("k", 0)]).await;
+    bench.evict(&[id("k", 0)]).await;
     let object = bench.copies.find(BUCKET, &key("k")).unwrap().object;
     bench.keep("k", &object, 0, 5000).await.unwrap();
-    bench.copies.lose_block((BUCKET, &key("k")), &old, 0, &old.extents);
+    bench.copies.invalidate_block((BUCKET, &key("k")), &old, 0, &old.extents);
     assert!(bench.read("k", 0).await.is_some());
 }
 
 #[tokio::test]
 async fn a_scan_returns_every_block_once_in_order() {
     let bench = Bench::new(256 * MIB).await;
-    let object = bench.note("m", 1, 3000 * BLOCK + 5);
+    let object = bench.record_object("m", 1, 3000 * BLOCK + 5);
     for number in (0..3001).filter(|number| number % 3 != 1) {
         bench.keep("m", &object, number, 10).await.unwrap();
     }
     for n in 0..1500 {
         bench.put(&format!("s{n:05}"), 10).await;
-        bench.note(&format!("t{n:05}"), 1, 10);
+        bench.record_object(&format!("t{n:05}"), 1, 10);
     }
     let blocks: Vec<KeptBlock> = all(&bench.copies).collect();
     let numbers: Vec<u64> = blocks.iter().take(2001).map(|block| block.number).collect();
@@ -424,7 +427,7 @@ async fn an_index_of_an_older_version_is_migrated() {
     for n in 0..30 {
         bench.put(&format!("{n}"), 100_000).await;
     }
-    let object = bench.note("large", 1, 3 * BLOCK);
+    let object = bench.record_object("large", 1, 3 * BLOCK);
     bench.keep("large", &object, 2, 2 * MIB as usize).await.unwrap();
     let live = bench.copies.metrics().live_bytes;
     let room = bench.end(true).await;
@@ -442,7 +445,7 @@ async fn an_index_of_an_older_version_is_migrated() {
     let bench = Bench::over(room, 256 * MIB, true).await;
     assert_eq!((bench.copies.metrics().live_bytes, all(&bench.copies).count()), (live, 31));
     bench.check();
-    assert_eq!(bench.let_go(&[id("3", 0), id("large", 2)]).await.blocks, 2);
+    assert_eq!(bench.evict(&[id("3", 0), id("large", 2)]).await.blocks, 2);
     assert!(bench.read("3", 0).await.is_none() && bench.read("4", 0).await.is_some());
     bench.check();
 }
@@ -453,7 +456,7 @@ async fn a_block_whose_id_belongs_to_another_one_is_not_kept() {
     let mut batch = CleanBatch::default();
     batch.name(id("k", 0), Some(&BlockName { bucket: 9, key: "other".into(), number: 1 }));
     bench.copies.inner.index.write(&batch).unwrap();
-    let object = bench.note("k", 1, 5000);
+    let object = bench.record_object("k", 1, 5000);
     assert_eq!(bench.keep("k", &object, 0, 5000).await, None);
     assert!(bench.copies.metrics().live_bytes == 0 && bench.read("k", 0).await.is_none());
 }
@@ -467,13 +470,13 @@ async fn an_unreadable_segment_is_removed_and_its_blocks_are_reported_lost() {
     let segment = bench.copies.inner.map.oldest_sealed(None).unwrap();
     let file = bench.segments().find(|file| file.to_string_lossy().contains(&format!("{:016x}", segment.0)));
     std::fs::remove_file(file.unwrap()).unwrap();
-    bench.copies.inner.evict(segment).await;
-    let left = bench.book.0.lock().len();
+    bench.copies.inner.evict_segment(segment).await;
+    let left = bench.accounts.0.lock().len();
     assert!(left < 40 && left > 0, "{left}");
-    assert!(known(bench.copies.inner.index.segments()).unwrap().iter().all(|row| row.id != segment.0));
+    assert!(ok_or_log(bench.copies.inner.index.segments()).unwrap().iter().all(|row| row.id != segment.0));
     for n in 0..40 {
         let name = format!("{n}");
-        assert_eq!(bench.read(&name, 0).await.is_some(), bench.book.0.lock().contains(&id(&name, 0)));
+        assert_eq!(bench.read(&name, 0).await.is_some(), bench.accounts.0.lock().contains(&id(&name, 0)));
     }
 }
 
@@ -482,9 +485,9 @@ async fn when_the_disk_runs_out_the_oldest_segments_are_evicted() {
     let bench = Bench::new(24 * MIB).await;
     for n in 0..400 {
         let name = format!("{n}");
-        let object = bench.note(&name, 1, 100_000);
+        let object = bench.record_object(&name, 1, 100_000);
         while bench.keep(&name, &object, 0, 100_000).await.is_none() {
-            bench.copies.inner.turn(true).await;
+            bench.copies.inner.run_pass(true).await;
         }
     }
     bench.check();
@@ -496,17 +499,17 @@ async fn when_the_disk_runs_out_the_oldest_segments_are_evicted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn segments_of_a_block_that_is_being_kept_are_retained() {
     let bench = Bench::new(16 * MIB).await;
-    let object = bench.note("large", 1, 2 * BLOCK);
+    let object = bench.record_object("large", 1, 2 * BLOCK);
     let keeping = async {
         for n in 0..40 {
             // The block spans several segments, in which nothing is named yet.
             assert!(bench.keep("large", &object, n % 2, 3 * MIB as usize).await.is_some());
-            assert_eq!(bench.let_go(&[id("large", n % 2)]).await.blocks, 1);
+            assert_eq!(bench.evict(&[id("large", n % 2)]).await.blocks, 1);
         }
     };
     let turning = async {
         loop {
-            bench.copies.inner.turn(true).await;
+            bench.copies.inner.run_pass(true).await;
             tokio::task::yield_now().await;
         }
     };
@@ -514,30 +517,30 @@ async fn segments_of_a_block_that_is_being_kept_are_retained() {
         () = keeping => (),
         () = turning => unreachable!(),
     }
-    bench.copies.inner.give_back().await;
+    bench.copies.inner.reclaim().await;
     bench.check();
 }
 
 #[tokio::test]
 async fn live_records_of_a_cleaned_segment_are_moved_intact() {
     let bench = Bench::new(32 * MIB).await;
-    let object = bench.note("large", 1, 3 * BLOCK);
+    let object = bench.record_object("large", 1, 3 * BLOCK);
     bench.keep("large", &object, 1, 100_000).await.unwrap();
     for n in 0..60 {
         bench.put(&format!("{n}"), 100_000).await;
     }
     let gone: Vec<u64> = (0..60).filter(|n| n % 20 != 3).map(|n| id(&format!("{n}"), 0)).collect();
-    bench.let_go(&gone).await;
+    bench.evict(&gone).await;
     let before = bench.copies.metrics().segments;
-    while bench.copies.inner.turn(true).await.is_some() {}
+    while bench.copies.inner.run_pass(true).await.is_some() {}
     let metrics = bench.copies.metrics();
-    assert!(metrics.cleaned_bytes > 0 && metrics.segments < before, "{metrics:?}");
+    assert!(metrics.moved_by_cleaning_bytes > 0 && metrics.segments < before, "{metrics:?}");
     assert!(bench.read("large", 1).await.is_some());
     for n in [3, 23, 43] {
         assert!(bench.read(&format!("{n}"), 0).await.is_some());
     }
     bench.check();
-    let bench = bench.opened_again().await;
+    let bench = bench.reopened().await;
     bench.check();
     assert!(bench.read("large", 1).await.is_some());
 }

@@ -14,39 +14,39 @@ const AFTER: &str = ":after";
 const DELETED: &str = ":deleted";
 const FOREIGN: &str = ":foreign";
 const UPLOAD: &str = ":upload";
-const KNEW: &str = ":knew";
-const BEGINS: &str = ":begins";
+const KNOWN_ETAG: &str = ":knew";
+const PENDING_UPLOAD: &str = ":begins";
 /// Separator of upload ids, which no id contains.
 const BETWEEN_IDS: char = '\n';
 /// Name of the mark in the user metadata at the origin.
-pub const MARK: &str = "mlgw-write";
+pub const WRITE_MARK_NAME: &str = "mlgw-write";
 /// Prefix of a mark that names an incarnation; marks of earlier versions begin with a digit.
-const INCARNATION: char = 'i';
+const INCARNATION_PREFIX: char = 'i';
 /// Request header of the mark.
-pub const MARK_HEADER: HeaderName = HeaderName::from_static("x-amz-meta-mlgw-write");
+pub const WRITE_MARK_HEADER: HeaderName = HeaderName::from_static("x-amz-meta-mlgw-write");
 
 /// Facts of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct WriteFacts {
     /// Key.
     pub key: ObjectKey,
     /// `seq` of the last write that was acknowledged before this one began; 0 if there was none.
     pub after: u64,
     /// True if the write deletes the object.
-    pub deleted: bool,
+    pub is_delete: bool,
     /// Foreign object that another program has written under the key at the origin since, if any.
-    pub foreign: Option<Foreign>,
+    pub foreign: Option<ForeignObject>,
     /// Multipart upload at the origin by which it is sent.
-    pub upload: Option<UploadThere>,
+    pub upload: Option<OriginUpload>,
     /// ETag under which this server knew the origin's object when the write was made, if it did.
-    pub knew: Option<String>,
+    pub known_etag: Option<String>,
     /// Upload at the origin that is about to be created.
-    pub begins: Option<UploadBegins>,
+    pub pending_upload: Option<PendingOriginUpload>,
 }
 
 /// Object of another program, found at the origin instead of the one that a write expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Foreign {
+pub struct ForeignObject {
     /// ETag, if it was recorded.
     pub etag: Option<String>,
     /// Number of the write; recording this fact has given the record another `seq`.
@@ -55,7 +55,7 @@ pub struct Foreign {
 
 /// Upload that is about to be created at the origin for a write, and whose id is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UploadBegins {
+pub struct PendingOriginUpload {
     /// Ids of the uploads of the key that existed before: they must not be aborted by this server.
     pub others: Vec<String>,
     /// Number of the write; recording this fact has given the record another `seq`.
@@ -64,19 +64,27 @@ pub struct UploadBegins {
 
 /// Upload that was created at the origin for a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UploadThere {
+pub struct OriginUpload {
     /// Id at the origin.
     pub id: String,
     /// Number of the write; recording this fact has given the record another `seq`.
     pub number: u64,
 }
 
-impl Facts {
+impl WriteFacts {
     /// Creates the facts of a new write of a key, made when `after` was the last acknowledged write and the
     /// origin's object had the given ETag, if it was known.
     #[must_use]
     pub const fn of_write(key: ObjectKey, after: u64, deleted: bool, knew: Option<String>) -> Self {
-        Self { key, after, deleted, foreign: None, upload: None, knew, begins: None }
+        Self {
+            key,
+            after,
+            is_delete: deleted,
+            foreign: None,
+            upload: None,
+            known_etag: knew,
+            pending_upload: None,
+        }
     }
 
     /// Adds the facts to the headers of a record.
@@ -100,21 +108,21 @@ impl Facts {
     /// Adds all facts but the key to the headers of a record that already has the key.
     pub fn put_rest(&self, headers: &mut Vec<Pair>) {
         headers.push(Pair::new(AFTER, self.after.to_string()));
-        headers.extend(self.deleted.then(|| Pair::new(DELETED, "")));
+        headers.extend(self.is_delete.then(|| Pair::new(DELETED, "")));
         headers.extend(self.foreign.iter().map(|foreign| Pair::new(FOREIGN, foreign.text())));
-        let text = |upload: &UploadThere| format!("{}:{}", upload.number, upload.id);
+        let text = |upload: &OriginUpload| format!("{}:{}", upload.number, upload.id);
         headers.extend(self.upload.iter().map(|upload| Pair::new(UPLOAD, text(upload))));
-        headers.extend(self.knew.iter().map(|etag| Pair::new(KNEW, etag.as_str())));
-        headers.extend(self.begins.iter().map(|begins| Pair::new(BEGINS, begins.text())));
+        headers.extend(self.known_etag.iter().map(|etag| Pair::new(KNOWN_ETAG, etag.as_str())));
+        headers.extend(self.pending_upload.iter().map(|begins| Pair::new(PENDING_UPLOAD, begins.text())));
     }
 
     /// Returns the number of the write whose record has this `seq`.
     #[must_use]
     pub fn number(&self, seq: u64) -> u64 {
-        let noted = self.upload.as_ref().map(|upload| upload.number);
-        let begins = self.begins.as_ref().map(|begins| begins.number);
+        let recorded = self.upload.as_ref().map(|upload| upload.number);
+        let begins = self.pending_upload.as_ref().map(|begins| begins.number);
         let foreign = self.foreign.as_ref().map(|foreign| foreign.number);
-        foreign.or(noted).or(begins).unwrap_or(seq)
+        foreign.or(recorded).or(begins).unwrap_or(seq)
     }
 
     /// Takes the facts out of the headers of a record; `None` if it is not the record of a write.
@@ -124,25 +132,25 @@ impl Facts {
         Some(Self {
             key: ObjectKey::new(value(KEY)?).ok()?,
             after: value(AFTER)?.parse().ok()?,
-            deleted: value(DELETED).is_some(),
+            is_delete: value(DELETED).is_some(),
             foreign: match value(FOREIGN) {
-                Some(text) => Some(Foreign::parse(text)?),
+                Some(text) => Some(ForeignObject::parse(text)?),
                 None => None,
             },
             upload: match value(UPLOAD) {
-                Some(text) => Some(UploadThere::parse(text)?),
+                Some(text) => Some(OriginUpload::parse(text)?),
                 None => None,
             },
-            knew: value(KNEW).map(str::to_owned),
-            begins: match value(BEGINS) {
-                Some(text) => Some(UploadBegins::parse(text)?),
+            known_etag: value(KNOWN_ETAG).map(str::to_owned),
+            pending_upload: match value(PENDING_UPLOAD) {
+                Some(text) => Some(PendingOriginUpload::parse(text)?),
                 None => None,
             },
         })
     }
 }
 
-impl Foreign {
+impl ForeignObject {
     fn text(&self) -> String {
         let etag = self.etag.iter().map(|etag| format!(":{etag}"));
         std::iter::once(self.number.to_string()).chain(etag).collect()
@@ -154,7 +162,7 @@ impl Foreign {
     }
 }
 
-impl UploadBegins {
+impl PendingOriginUpload {
     /// Creates the state of a pending upload beside the existing uploads `others`; `None` if their ids cannot
     /// be recorded.
     #[must_use]
@@ -174,7 +182,7 @@ impl UploadBegins {
     }
 }
 
-impl UploadThere {
+impl OriginUpload {
     fn parse(text: &str) -> Option<Self> {
         let (number, id) = text.split_once(':').filter(|(_, id)| !id.is_empty())?;
         Some(Self { id: id.to_owned(), number: number.parse().ok()? })
@@ -186,7 +194,7 @@ impl UploadThere {
 /// # Panics
 /// Never: sixteen digits are a valid key.
 #[must_use]
-pub fn name_of(write: BodyId) -> ObjectKey {
+pub fn record_name(write: BodyId) -> ObjectKey {
     ObjectKey::new(&format!("{:016x}", write.get())).expect("sixteen digits are a key")
 }
 
@@ -216,7 +224,7 @@ impl Timelines {
     /// True if this server made a write, in this incarnation or in an ancestor before that ended. A server
     /// that continued in an ancestor's incarnation, beside this one, is a foreign server.
     #[must_use]
-    pub fn made(&self, mark: &Mark) -> bool {
+    pub fn has_made(&self, mark: &WriteMark) -> bool {
         let ended_after = |of: Incarnation| {
             self.ended.iter().any(|(earlier, before)| *earlier == of && (1..*before).contains(&mark.write))
         };
@@ -227,7 +235,7 @@ impl Timelines {
 
 /// Mark of a write, with the ETag returned to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct WriteMark {
     /// Incarnation that made the write; `None` in a mark of an earlier version.
     incarnation: Option<Incarnation>,
     /// Bucket to which it was written.
@@ -238,7 +246,7 @@ pub struct Mark {
     etag: String,
 }
 
-impl Mark {
+impl WriteMark {
     /// Creates the mark of a write.
     #[must_use]
     pub fn new(bucket: &Bucket, timelines: &Timelines, write: BodyId, etag: &str) -> Self {
@@ -249,16 +257,16 @@ impl Mark {
 
     /// Creates the mark of a write-through.
     #[must_use]
-    pub fn of_through(bucket: &Bucket, timelines: &Timelines) -> Self {
+    pub fn of_write_through(bucket: &Bucket, timelines: &Timelines) -> Self {
         Self::new(bucket, timelines, BodyId(0), "")
     }
 
     /// Creates the mark of an object that is copied when its bucket moves to another origin: the mark of the
     /// write that made the object, with the ETag that clients have seen so far.
     #[must_use]
-    pub fn of_moved(bucket: &Bucket, timelines: &Timelines, object: &ObjectVersion) -> Self {
-        let ours = Self::of_through(bucket, timelines);
-        let made = Self::of(object).filter(|mark| mark.is_of_bucket(&ours));
+    pub fn of_moved_object(bucket: &Bucket, timelines: &Timelines, object: &ObjectVersion) -> Self {
+        let ours = Self::of_write_through(bucket, timelines);
+        let made = Self::of_object(object).filter(|mark| mark.is_of_bucket(&ours));
         let shown = unmarked(object).map_or_else(|| object.etag.clone(), |shown| shown.etag);
         Self { etag: shown, ..made.unwrap_or(ours) }
     }
@@ -266,22 +274,22 @@ impl Mark {
     /// Returns the value in the user metadata.
     #[must_use]
     pub fn text(&self) -> String {
-        let incarnation = self.incarnation.map(|of| format!("{INCARNATION}{of}.")).unwrap_or_default();
+        let incarnation = self.incarnation.map(|of| format!("{INCARNATION_PREFIX}{of}.")).unwrap_or_default();
         format!("{incarnation}{}.{:x}.{}", self.bucket, self.write, self.etag)
     }
 
     /// Adds the mark to the headers of a request to the origin.
     pub fn put(&self, headers: &mut HeaderMap) {
         if let Ok(value) = HeaderValue::from_str(&self.text()) {
-            headers.insert(MARK_HEADER, value);
+            headers.insert(WRITE_MARK_HEADER, value);
         }
     }
 
     /// Parses the mark of an origin's object.
     #[must_use]
-    pub fn of(object: &ObjectVersion) -> Option<Self> {
-        let text = &object.metadata.iter().find(|pair| pair.name == MARK)?.value;
-        let (incarnation, text) = match text.strip_prefix(INCARNATION) {
+    pub fn of_object(object: &ObjectVersion) -> Option<Self> {
+        let text = &object.metadata.iter().find(|pair| pair.name == WRITE_MARK_NAME)?.value;
+        let (incarnation, text) = match text.strip_prefix(INCARNATION_PREFIX) {
             Some(rest) => {
                 let (incarnation, rest) = rest.split_once('.')?;
                 (Some(incarnation.parse().ok()?), rest)
@@ -319,9 +327,9 @@ impl Mark {
 /// `None` if it has no mark.
 #[must_use]
 pub fn unmarked(object: &ObjectVersion) -> Option<ObjectVersion> {
-    let mark = Mark::of(object)?;
+    let mark = WriteMark::of_object(object)?;
     let mut object = object.clone();
-    object.metadata.retain(|pair| pair.name != MARK);
+    object.metadata.retain(|pair| pair.name != WRITE_MARK_NAME);
     if !mark.etag.is_empty() {
         object.etag = mark.etag;
     }
@@ -330,15 +338,18 @@ pub fn unmarked(object: &ObjectVersion) -> Option<ObjectVersion> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Facts, Foreign, MARK, Mark, Timelines, UploadBegins, UploadThere, name_of, unmarked};
+    use super::{
+        ForeignObject, OriginUpload, PendingOriginUpload, Timelines, WRITE_MARK_NAME, WriteFacts, WriteMark,
+        record_name, unmarked,
+    };
     use mlgw_common::{BodyId, Incarnation, ObjectKey};
     use mlgw_formats::schema::{Bucket, ObjectVersion, Pair};
 
     #[test]
     fn facts_survive_a_round_trip_and_leave_other_headers_unchanged() {
-        let upload = |number| Some(UploadThere { id: "a:b=".into(), number });
-        let foreign = |etag: &str, number| Some(Foreign { etag: Some(etag.to_owned()), number });
-        let unnamed = Some(Foreign { etag: None, number: 1 });
+        let upload = |number| Some(OriginUpload { id: "a:b=".into(), number });
+        let foreign = |etag: &str, number| Some(ForeignObject { etag: Some(etag.to_owned()), number });
+        let unnamed = Some(ForeignObject { etag: None, number: 1 });
         for (deleted, foreign, upload, number) in [
             (false, None, None, 7),
             (true, None, None, 7),
@@ -349,32 +360,48 @@ mod tests {
         ] {
             let key = ObjectKey::new(":key ü").unwrap();
             let (knew, begins) = (None, None);
-            let facts = Facts { key: key.clone(), after: u64::MAX, deleted, foreign, upload, knew, begins };
+            let facts = WriteFacts {
+                key: key.clone(),
+                after: u64::MAX,
+                is_delete: deleted,
+                foreign,
+                upload,
+                known_etag: knew,
+                pending_upload: begins,
+            };
             assert_eq!(facts.number(7), number);
             let before = vec![Pair::new("content-type", "text/plain")];
             let mut headers = before.clone();
             facts.put(&mut headers);
-            assert_eq!(Facts::key_of(&headers), Some(key));
-            assert_eq!((Facts::take(&mut headers), headers), (Some(facts), before));
+            assert_eq!(WriteFacts::key_of(&headers), Some(key));
+            assert_eq!((WriteFacts::take(&mut headers), headers), (Some(facts), before));
         }
-        assert_eq!(Facts::take(&mut vec![Pair::new("content-type", "x")]), None);
+        assert_eq!(WriteFacts::take(&mut vec![Pair::new("content-type", "x")]), None);
         for (knew, others, number) in
             [(Some("e".to_owned()), None, 7), (None, Some(vec![]), 3), (None, Some(vec!["a", "b:c"]), 3)]
         {
             let key = ObjectKey::new("k").unwrap();
             let others: Option<Vec<String>> = others.map(|ids| ids.into_iter().map(str::to_owned).collect());
-            let begins = others.map(|others| UploadBegins::beside(others, 3).unwrap());
-            let facts = Facts { key, after: 1, deleted: false, foreign: None, upload: None, knew, begins };
+            let begins = others.map(|others| PendingOriginUpload::beside(others, 3).unwrap());
+            let facts = WriteFacts {
+                key,
+                after: 1,
+                is_delete: false,
+                foreign: None,
+                upload: None,
+                known_etag: knew,
+                pending_upload: begins,
+            };
             assert_eq!(facts.number(7), number);
             let mut headers = Vec::new();
             facts.put(&mut headers);
-            assert_eq!(Facts::take(&mut headers), Some(facts));
+            assert_eq!(WriteFacts::take(&mut headers), Some(facts));
         }
-        assert_eq!(UploadBegins::beside(vec!["a\nb".into()], 1), None, "it would be read as two");
+        assert_eq!(PendingOriginUpload::beside(vec!["a\nb".into()], 1), None, "it would be read as two");
         for text in ["", "1", ":", "x:y", "1:"] {
             let mut headers =
                 vec![Pair::new(":key", "k"), Pair::new(":after", "0"), Pair::new(":upload", text)];
-            assert_eq!(Facts::take(&mut headers), None, "{text}");
+            assert_eq!(WriteFacts::take(&mut headers), None, "{text}");
         }
     }
 
@@ -384,24 +411,33 @@ mod tests {
         let none = Timelines::default();
         let named = Timelines { own: Some(Incarnation(0xfe)), ended: Vec::new() };
         for timelines in [&none, &named] {
-            let mark = Mark::new(&bucket, timelines, BodyId(0xabc), "01.23-1");
-            let metadata = vec![Pair::new(MARK, mark.text())];
-            assert_eq!(Mark::of(&ObjectVersion { metadata, ..ObjectVersion::default() }), Some(mark));
+            let mark = WriteMark::new(&bucket, timelines, BodyId(0xabc), "01.23-1");
+            let metadata = vec![Pair::new(WRITE_MARK_NAME, mark.text())];
+            assert_eq!(
+                WriteMark::of_object(&ObjectVersion { metadata, ..ObjectVersion::default() }),
+                Some(mark)
+            );
         }
-        let written = |timelines| Mark::new(&bucket, timelines, BodyId(0xabc), "e").text();
+        let written = |timelines| WriteMark::new(&bucket, timelines, BodyId(0xabc), "e").text();
         assert_eq!(written(&none), "18bcfe56800.7.abc.e", "as earlier versions wrote it");
         assert_eq!(written(&named), "i00000000000000fe.18bcfe56800.7.abc.e");
-        let mark = Mark::new(&bucket, &none, BodyId(0xabc), "0123-1");
-        let metadata = vec![Pair::new("a", "b"), Pair::new(MARK, mark.text())];
+        let mark = WriteMark::new(&bucket, &none, BodyId(0xabc), "0123-1");
+        let metadata = vec![Pair::new("a", "b"), Pair::new(WRITE_MARK_NAME, mark.text())];
         let object = ObjectVersion { metadata, etag: "theirs".into(), ..ObjectVersion::default() };
-        assert_eq!(Mark::of(&object), Some(mark.clone()));
+        assert_eq!(WriteMark::of_object(&object), Some(mark.clone()));
         let shown = unmarked(&object).unwrap();
         assert_eq!((shown.etag.as_str(), shown.metadata), ("0123-1", vec![Pair::new("a", "b")]));
-        let other = Mark::of_through(&Bucket { id: 8, ..bucket.clone() }, &none);
-        assert!(!mark.is_of_bucket(&other) && mark.is_of_bucket(&Mark::of_through(&bucket, &named)));
+        let other = WriteMark::of_write_through(&Bucket { id: 8, ..bucket.clone() }, &none);
+        assert!(
+            !mark.is_of_bucket(&other) && mark.is_of_bucket(&WriteMark::of_write_through(&bucket, &named))
+        );
         for text in ["", "1.2", "1.2.x.e", "1.2.3", "i1.2.3", "i1.2.3.4.e", "i00000000000000fe.2.3.4"] {
-            let metadata = vec![Pair::new(MARK, text)];
-            assert_eq!(Mark::of(&ObjectVersion { metadata, ..ObjectVersion::default() }), None, "{text}");
+            let metadata = vec![Pair::new(WRITE_MARK_NAME, text)];
+            assert_eq!(
+                WriteMark::of_object(&ObjectVersion { metadata, ..ObjectVersion::default() }),
+                None,
+                "{text}"
+            );
         }
     }
 
@@ -425,14 +461,19 @@ mod tests {
             (incarnation(7), 0, false),
             (incarnation(8), 1, false),
         ] {
-            let mark =
-                Mark { incarnation: of, ..Mark::new(&Bucket::default(), &timelines, BodyId(write), "e") };
-            assert_eq!(timelines.made(&mark), made, "{of:?}, {write}");
+            let mark = WriteMark {
+                incarnation: of,
+                ..WriteMark::new(&Bucket::default(), &timelines, BodyId(write), "e")
+            };
+            assert_eq!(timelines.has_made(&mark), made, "{of:?}, {write}");
         }
     }
 
     #[test]
     fn names_sort_as_ids() {
-        assert!(name_of(BodyId(9)) < name_of(BodyId(10)) && name_of(BodyId(u64::MAX)).as_str().len() == 16);
+        assert!(
+            record_name(BodyId(9)) < record_name(BodyId(10))
+                && record_name(BodyId(u64::MAX)).as_str().len() == 16
+        );
     }
 }

@@ -37,7 +37,7 @@ pub enum OriginError {
     Unreachable(String),
     /// The connection broke after the request was sent, so the outcome is unknown. Retryable.
     #[error("the connection to the origin broke: {0}")]
-    Broken(String),
+    ConnectionLost(String),
     /// The origin did not answer in time. Retryable.
     #[error("the origin does not answer in time")]
     TimedOut,
@@ -59,7 +59,7 @@ pub enum OriginError {
     WrongBytes(String),
     /// The response violates the protocol. Not retryable.
     #[error("the origin answers nonsense: {0}")]
-    Nonsense(String),
+    InvalidResponse(String),
 }
 
 impl OriginError {
@@ -82,11 +82,11 @@ impl OriginError {
             | Self::Unreachable(_)
             | Self::Refused { .. } => true,
             Self::Failed(_)
-            | Self::Broken(_)
+            | Self::ConnectionLost(_)
             | Self::TimedOut
             | Self::Unconfirmed(_)
             | Self::WrongBytes(_)
-            | Self::Nonsense(_) => false,
+            | Self::InvalidResponse(_) => false,
         }
     }
 
@@ -97,7 +97,7 @@ impl OriginError {
             Self::Throttled(_)
             | Self::Failed(_)
             | Self::Unreachable(_)
-            | Self::Broken(_)
+            | Self::ConnectionLost(_)
             | Self::TimedOut => true,
             Self::NoSuchKey
             | Self::NoSuchBucket
@@ -108,7 +108,7 @@ impl OriginError {
             | Self::Refused { .. }
             | Self::Unconfirmed(_)
             | Self::WrongBytes(_)
-            | Self::Nonsense(_) => false,
+            | Self::InvalidResponse(_) => false,
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct Etag {
 
 impl Etag {
     /// Reads the ETag of a response. Returns `None` if it is missing or empty.
-    pub(crate) fn of(headers: &HeaderMap, trust: EtagTrust) -> Option<Self> {
+    pub(crate) fn from_headers(headers: &HeaderMap, trust: EtagTrust) -> Option<Self> {
         let text = headers.get(http::header::ETAG)?.to_str().ok()?.trim();
         let is_weak = text.starts_with(WEAK);
         let text = unquoted(text);
@@ -95,7 +95,7 @@ fn names_encryption(headers: &HeaderMap) -> bool {
 ///
 /// # Errors
 /// [`OriginError::Unconfirmed`] if there is no ETag, or if it is the MD5 of other bytes.
-pub(super) fn judge_written(
+pub(super) fn check_write_etag(
     etag: Option<&Etag>,
     sent: Option<Md5Sum>,
     upstream: &str,
@@ -108,7 +108,7 @@ pub(super) fn judge_written(
         (Some(_), Some(_)) => Err(OriginError::Unconfirmed(format!(
             "it answered with the ETag {:?}, which is not the MD5 of what was sent; {}",
             etag.text,
-            hint(upstream)
+            opaque_etag_hint(upstream)
         ))),
         _ => Ok(true),
     }
@@ -116,13 +116,13 @@ pub(super) fn judge_written(
 
 /// Advice for an origin whose ETags look like MD5s but are not.
 #[must_use]
-pub fn hint(upstream: &str) -> String {
+pub fn opaque_etag_hint(upstream: &str) -> String {
     format!("if its ETags are no MD5s, set upstream.{upstream}.etag = \"opaque\"")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Etag, judge_written, md5_digits, strong_validator, weak_validator};
+    use super::{Etag, check_write_etag, md5_digits, strong_validator, weak_validator};
     use crate::origin::OriginError;
     use crate::upstream::EtagTrust;
     use http::{HeaderMap, HeaderName, HeaderValue};
@@ -134,7 +134,7 @@ mod tests {
         let line = |(name, value): &(&'static str, &str)| {
             (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
         };
-        Etag::of(&lines.iter().map(line).collect::<HeaderMap>(), trust)
+        Etag::from_headers(&lines.iter().map(line).collect::<HeaderMap>(), trust)
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
     fn only_the_md5_of_the_sent_bytes_proves_a_write() {
         let judged = |text: &str, sent: Option<&str>| {
             let etag = etag(&[("etag", text)], EtagTrust::Auto);
-            judge_written(etag.as_ref(), sent.and_then(md5_digits), "lake")
+            check_write_etag(etag.as_ref(), sent.and_then(md5_digits), "lake")
         };
         assert_eq!(judged(HELLO, Some(HELLO)), Ok(false));
         assert_eq!(judged("v1", Some(HELLO)), Ok(true));

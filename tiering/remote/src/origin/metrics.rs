@@ -1,7 +1,7 @@
 //! Counters of requests to an origin and of their results.
 
 use super::OriginError;
-use mlgw_common::histogram::{Durations, Histogram};
+use mlgw_common::histogram::{DurationHistogram, Durations};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ pub struct OriginMetrics {
     /// word for the error).
     pub requests: BTreeMap<(&'static str, &'static str), u64>,
     /// Time from the moment a request may be sent until its response head arrived or it failed, by operation.
-    pub took: BTreeMap<&'static str, Durations>,
+    pub durations: BTreeMap<&'static str, Durations>,
     /// Bytes of response bodies received.
     pub received_bytes: u64,
     /// Bytes of request bodies sent, each retry counted.
@@ -23,24 +23,29 @@ pub struct OriginMetrics {
 
 /// Live counters of an origin.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct OriginCounters {
     requests: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
-    took: Mutex<BTreeMap<&'static str, Histogram>>,
+    durations: Mutex<BTreeMap<&'static str, DurationHistogram>>,
     pub(super) received_bytes: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
 }
 
-impl Counts {
+impl OriginCounters {
     /// Counts a request and the time until its response began.
     pub(super) fn add(&self, operation: &'static str, failed: Option<&OriginError>, took: Duration) {
-        self.took.lock().entry(operation).or_default().record(took);
-        *self.requests.lock().entry((operation, failed.map_or("ok", word))).or_default() += 1;
+        self.durations.lock().entry(operation).or_default().record(took);
+        *self.requests.lock().entry((operation, failed.map_or("ok", label))).or_default() += 1;
     }
 
     pub(super) fn metrics(&self) -> OriginMetrics {
         OriginMetrics {
             requests: self.requests.lock().clone(),
-            took: self.took.lock().iter().map(|(operation, took)| (*operation, took.snapshot())).collect(),
+            durations: self
+                .durations
+                .lock()
+                .iter()
+                .map(|(operation, took)| (*operation, took.snapshot()))
+                .collect(),
             received_bytes: self.received_bytes.load(Relaxed),
             sent_bytes: self.sent_bytes.load(Relaxed),
         }
@@ -48,7 +53,7 @@ impl Counts {
 }
 
 /// Metric label of an error.
-const fn word(error: &OriginError) -> &'static str {
+const fn label(error: &OriginError) -> &'static str {
     match error {
         OriginError::NoSuchKey | OriginError::NoSuchBucket => "absent",
         OriginError::Denied(_) => "denied",
@@ -58,10 +63,10 @@ const fn word(error: &OriginError) -> &'static str {
         OriginError::Throttled(_) => "throttled",
         OriginError::Failed(_) => "failed",
         OriginError::Unreachable(_) => "unreachable",
-        OriginError::Broken(_) => "broken",
+        OriginError::ConnectionLost(_) => "broken",
         OriginError::TimedOut => "timed_out",
         OriginError::Unconfirmed(_) => "unconfirmed",
         OriginError::WrongBytes(_) => "wrong_bytes",
-        OriginError::Refused { .. } | OriginError::Nonsense(_) => "refused",
+        OriginError::Refused { .. } | OriginError::InvalidResponse(_) => "refused",
     }
 }

@@ -10,11 +10,11 @@ use mlgw_formats::schema::ObjectVersion;
 use std::ops::Range;
 
 /// Bytes of an object, in order. The stream ends early only with an error.
-pub type Body = BoxStream<'static, Result<Bytes, OriginError>>;
+pub type OriginBody = BoxStream<'static, Result<Bytes, OriginError>>;
 
 /// Part of an object to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ObjectPart {
     /// The whole object.
     Whole,
     /// A byte range, cut at the end of the object.
@@ -34,7 +34,7 @@ pub enum Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetQuery {
     /// Part to read.
-    pub part: Part,
+    pub part: ObjectPart,
     /// Succeeds only if the ETag (without quotes) is this one.
     pub if_match: Option<String>,
     /// Succeeds only if the ETag (without quotes) is not this one.
@@ -44,13 +44,13 @@ pub struct GetQuery {
 impl GetQuery {
     /// Creates an unconditional read of `part`.
     #[must_use]
-    pub const fn of(part: Part) -> Self {
+    pub const fn unconditional(part: ObjectPart) -> Self {
         Self { part, if_match: None, if_none_match: None }
     }
 }
 
 /// Result of a read: an object or a part of it.
-pub struct Got {
+pub struct OriginObject {
     /// Metadata of the object. Its size is that of the whole object. Checksums are present only if the whole
     /// object was requested.
     pub object: ObjectVersion,
@@ -59,7 +59,7 @@ pub struct Got {
     /// Byte range of the object that `body` holds.
     pub range: Range<u64>,
     /// Bytes of `range`.
-    pub body: Body,
+    pub body: OriginBody,
 }
 
 /// Parameters of a listing.
@@ -90,9 +90,9 @@ impl ListPage {
     /// Returns the page if it lies within `query`: its names have the prefix, come after `start_after`, and
     /// its token advances, so that a listing makes progress and ends.
     pub(crate) fn within(self, query: &ListQuery) -> Result<Self, OriginError> {
-        let nonsense = |what: String| Err(OriginError::Nonsense(format!("a listing: {what}")));
+        let nonsense = |what: String| Err(OriginError::InvalidResponse(format!("a listing: {what}")));
         let behind = query.token.is_none().then_some(&*query.start_after);
-        bounded(self.lines.len(), query.max_keys)?;
+        check_length(self.lines.len(), query.max_keys)?;
         for line in &self.lines {
             let name = line.name();
             if name.is_empty() || !name.starts_with(&query.prefix) {
@@ -113,9 +113,9 @@ impl ListPage {
 
 /// Checks that a page has at most `max` lines. A `max` of 0 is not checked, because origins interpret it
 /// differently.
-pub(super) fn bounded(lines: usize, max: usize) -> Result<(), OriginError> {
+pub(super) fn check_length(lines: usize, max: usize) -> Result<(), OriginError> {
     match max > 0 && lines > max {
-        true => Err(OriginError::Nonsense(format!("{lines} lines where {max} are asked for"))),
+        true => Err(OriginError::InvalidResponse(format!("{lines} lines where {max} are asked for"))),
         false => Ok(()),
     }
 }
@@ -135,7 +135,9 @@ impl ListLine {
         let (Self::Object(name, _) | Self::Group(name)) = self;
         match name.strip_prefix(prefix) {
             Some(rest) => *name = rest.to_owned(),
-            None => return Err(OriginError::Nonsense(format!("{name:?} does not begin with {prefix:?}"))),
+            None => {
+                return Err(OriginError::InvalidResponse(format!("{name:?} does not begin with {prefix:?}")));
+            }
         }
         Ok(())
     }

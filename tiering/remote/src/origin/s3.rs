@@ -5,28 +5,29 @@
 //! memory and a second execution does no harm. A write that was sent once and whose outcome is unknown is
 //! left to the client.
 
-mod accepted;
 mod chunked;
 mod credentials;
 mod head;
 mod outgoing;
 mod refusal;
 mod results;
+mod sent_md5;
 mod sign;
-mod sum;
+mod success;
 mod transport;
 mod uploads;
 mod url;
 mod write;
 mod xml;
 
-use super::metrics::Counts;
-use super::retry::{self, Again};
+use super::metrics::OriginCounters;
+use super::retry::{self, RetrySafety};
 use super::{
-    Answer, Begun, Content, Document, GetQuery, Got, ListPage, ListQuery, Made, Origin, OriginError,
-    OriginMetrics, Part, PartPage, UploadOf, UploadPage, UploadsQuery, Written,
+    CreatedOriginUpload, GetQuery, ListPage, ListQuery, ObjectPart, Origin, OriginContent, OriginCopyReceipt,
+    OriginDocument, OriginError, OriginFuture, OriginMetrics, OriginObject, OriginUploadRef,
+    OriginWriteReceipt, PartPage, UploadPage, UploadsQuery,
 };
-use crate::upstream::{Budget, EtagTrust, UpstreamSettings};
+use crate::upstream::{EtagTrust, UpstreamBudget, UpstreamSettings};
 use bytes::Bytes;
 use credentials::OriginCredentials;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -34,29 +35,29 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use mlgw_carrier::Incoming;
 use mlgw_common::Clock;
 use mlgw_formats::schema::{ObjectVersion, Pair};
-use outgoing::Outgoing;
-use refusal::refusal;
-use sign::Signer;
+use outgoing::OutgoingBody;
+use refusal::error_of_response;
+use sign::OriginSigner;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use transport::Transport;
-use url::Base;
+use url::BucketUrl;
 
 /// Bucket of an S3 upstream.
 pub struct S3Origin {
     name: String,
     bucket: String,
-    base: Base,
-    signer: Signer,
+    base: BucketUrl,
+    signer: OriginSigner,
     transport: Transport,
     /// Interpretation of its ETags.
     trust: EtagTrust,
     clock: Arc<dyn Clock>,
-    counts: Arc<Counts>,
+    counts: Arc<OriginCounters>,
     /// Shared with other clients of the same store.
-    budget: Arc<Budget>,
+    budget: Arc<UpstreamBudget>,
 }
 
 impl S3Origin {
@@ -66,16 +67,16 @@ impl S3Origin {
     /// A description of the setting that is wrong.
     pub fn new(
         settings: &UpstreamSettings,
-        budget: Arc<Budget>,
+        budget: Arc<UpstreamBudget>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, String> {
         let of = |what: String| format!("upstream {:?}: {what}", settings.name);
-        let credentials = OriginCredentials::of(&settings.credentials).map_err(of)?;
+        let credentials = OriginCredentials::load(&settings.credentials).map_err(of)?;
         Ok(Self {
             name: settings.name.clone(),
             bucket: settings.bucket.clone(),
-            base: Base::of(settings).map_err(of)?,
-            signer: Signer { credentials, region: settings.region.clone() },
+            base: BucketUrl::from_settings(settings).map_err(of)?,
+            signer: OriginSigner { credentials, region: settings.region.clone() },
             transport: Transport::new(settings).map_err(of)?,
             trust: settings.etag,
             clock,
@@ -85,71 +86,77 @@ impl S3Origin {
     }
 
     /// Sends a read, with retries.
-    async fn ask(
+    async fn send_read(
         &self,
         operation: &'static str,
         method: Method,
         url: &str,
         headers: &HeaderMap,
     ) -> Result<Response<Incoming>, OriginError> {
-        let (again, long, success) = (Again::Always, false, accepted::READ);
-        let asked = Asked { operation, method, url, headers, again, long, success };
-        self.again(&asked, Outgoing::nothing).await
+        let (again, long, success) = (RetrySafety::Idempotent, false, success::READ);
+        let asked =
+            OriginRequest { operation, method, url, headers, retry_safety: again, is_long: long, success };
+        self.send_with_retries(&asked, OutgoingBody::empty).await
     }
 
     /// Sends a request with retries, as far as its retry safety allows. `outgoing` creates the body of each
     /// try.
-    async fn again(
+    async fn send_with_retries(
         &self,
-        asked: &Asked<'_>,
-        outgoing: impl Fn() -> Outgoing,
+        asked: &OriginRequest<'_>,
+        outgoing: impl Fn() -> OutgoingBody,
     ) -> Result<Response<Incoming>, OriginError> {
         let (mut failures, mut may_be_done) = (0, false);
         loop {
-            let error = match self.once(asked, outgoing()).await {
+            let error = match self.send_once(asked, outgoing()).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             failures += 1;
-            let wait = retry::wait(&error, failures, chance()).filter(|_| asked.again.allows(&error));
-            let Some(wait) = wait else { return Err(asked.error(error, may_be_done)) };
+            let wait = retry::backoff(&error, failures, random_fraction())
+                .filter(|_| asked.retry_safety.allows(&error));
+            let Some(wait) = wait else { return Err(asked.final_error(error, may_be_done)) };
             may_be_done |= !error.is_undone();
             tracing::debug!(origin = %self.name, %error, ?wait, "a request is tried again");
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn once(&self, asked: &Asked<'_>, outgoing: Outgoing) -> Result<Response<Incoming>, OriginError> {
-        let turn = outgoing.turn.clone();
+    async fn send_once(
+        &self,
+        asked: &OriginRequest<'_>,
+        outgoing: OutgoingBody,
+    ) -> Result<Response<Incoming>, OriginError> {
+        let turn = outgoing.progress.clone();
         // At least one byte is charged, so that the request waits for bytes that others received without
         // waiting.
-        self.budget.spend(1).await;
+        self.budget.wait_for_request(1).await;
         let begun = Instant::now();
         let answer = self.exchange(asked, outgoing).await;
         self.counts.add(asked.operation, answer.as_ref().err(), begun.elapsed());
         self.counts.sent_bytes.fetch_add(turn.sent_bytes(), Relaxed);
-        self.budget.owe(turn.sent_bytes());
+        self.budget.charge(turn.sent_bytes());
         answer
     }
 
     async fn exchange(
         &self,
-        asked: &Asked<'_>,
-        outgoing: Outgoing,
+        asked: &OriginRequest<'_>,
+        outgoing: OutgoingBody,
     ) -> Result<Response<Incoming>, OriginError> {
-        let nonsense = |error: String| OriginError::Nonsense(error);
-        let Outgoing { body, headers, signable, turn } = outgoing;
+        let nonsense = |error: String| OriginError::InvalidResponse(error);
+        let OutgoingBody { body, headers, signable, progress: turn } = outgoing;
         let request = Request::builder().method(asked.method.clone()).uri(asked.url).body(body);
         let mut request = request.map_err(|error| nonsense(error.to_string()))?;
         *request.headers_mut() = asked.headers.clone();
-        outgoing::add(headers, request.headers_mut());
+        outgoing::merge_headers(headers, request.headers_mut());
         let host =
             HeaderValue::from_str(&self.base.authority).map_err(|error| nonsense(error.to_string()))?;
         request.headers_mut().insert(header::HOST, host);
         self.signer.sign(&mut request, signable, self.clock.now()).await?;
-        let answer = self.transport.send(request, &turn, asked.long).await?;
+        let answer = self.transport.send(request, &turn, asked.is_long).await?;
         if answer.status().is_success() {
-            return accepted::checked(answer, asked.success);
+            return success::check_status(answer, asked.success);
         }
         let (head, body) = answer.into_parts();
         // An error whose document cannot be read is still reported, by its status.
@@ -157,7 +164,7 @@ impl S3Origin {
             true => Bytes::new(),
             false => self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.unwrap_or_default(),
         };
-        Err(refusal(head.status, &head.headers, &document))
+        Err(error_of_response(head.status, &head.headers, &document))
     }
 
     async fn list(&self, query: &ListQuery) -> Result<ListPage, OriginError> {
@@ -171,36 +178,37 @@ impl S3Origin {
         pairs.extend(query.token.as_deref().map(|token| ("continuation-token", token)));
         let mut failures = 0;
         loop {
-            let answer = self.ask("list", Method::GET, &self.base.bucket(&pairs), &HeaderMap::new()).await?;
+            let answer =
+                self.send_read("list", Method::GET, &self.base.bucket(&pairs), &HeaderMap::new()).await?;
             let error = match self.transport.document(answer.into_body(), xml::DOCUMENT_BYTES_MAX).await {
                 Ok(document) => {
-                    self.budget.owe(document.len() as u64);
-                    return xml::page(&document)?.within(query);
+                    self.budget.charge(document.len() as u64);
+                    return xml::parse_list_page(&document)?.within(query);
                 }
                 Err(error) => error,
             };
             failures += 1;
-            let Some(wait) = retry::wait(&error, failures, chance()) else { return Err(error) };
+            let Some(wait) = retry::backoff(&error, failures, random_fraction()) else { return Err(error) };
             tokio::time::sleep(wait).await;
         }
     }
 
     async fn head(&self, key: &str) -> Result<ObjectVersion, OriginError> {
         let headers = HeaderMap::from_iter([checksum_mode()]);
-        let answer = self.ask("head", Method::HEAD, &self.base.object(key), &headers).await?;
-        head::described(answer.status(), answer.headers(), self.trust).map(|(object, _)| object)
+        let answer = self.send_read("head", Method::HEAD, &self.base.object(key), &headers).await?;
+        head::object_and_range(answer.status(), answer.headers(), self.trust).map(|(object, _)| object)
     }
 
     async fn head_part(&self, key: &str, number: u32) -> Result<(ObjectVersion, Range<u64>), OriginError> {
         let url = self.base.object_with(key, &[("partNumber", number.to_string().as_str())]);
-        let answer = self.ask("head", Method::HEAD, &url, &HeaderMap::new()).await?;
-        head::described(answer.status(), answer.headers(), self.trust)
+        let answer = self.send_read("head", Method::HEAD, &url, &HeaderMap::new()).await?;
+        head::object_and_range(answer.status(), answer.headers(), self.trust)
     }
 
-    async fn get(&self, key: &str, query: &GetQuery) -> Result<Got, OriginError> {
+    async fn get(&self, key: &str, query: &GetQuery) -> Result<OriginObject, OriginError> {
         let headers = headers_of(query)?;
-        let answer = self.ask("get", Method::GET, &self.base.object(key), &headers).await?;
-        let (object, range) = head::described(answer.status(), answer.headers(), self.trust)?;
+        let answer = self.send_read("get", Method::GET, &self.base.object(key), &headers).await?;
+        let (object, range) = head::object_and_range(answer.status(), answer.headers(), self.trust)?;
         let is_tagged = object.tag_count > 0;
         let length = range.end - range.start;
         let (counts, budget) = (self.counts.clone(), self.budget.clone());
@@ -208,54 +216,54 @@ impl S3Origin {
             counts.received_bytes.fetch_add(piece.len() as u64, Relaxed);
             let budget = budget.clone();
             async move {
-                budget.pace(piece.len() as u64).await;
+                budget.wait_for_bytes(piece.len() as u64).await;
                 Ok(piece)
             }
         });
-        Ok(Got { object, is_tagged, range, body: body.boxed() })
+        Ok(OriginObject { object, is_tagged, range, body: body.boxed() })
     }
 }
 
 /// Request without its body.
-struct Asked<'a> {
+struct OriginRequest<'a> {
     /// Operation under which it is counted.
     operation: &'static str,
     method: Method,
     url: &'a str,
     headers: &'a HeaderMap,
-    again: Again,
+    retry_safety: RetrySafety,
     /// True if the origin may take minutes.
-    long: bool,
+    is_long: bool,
     /// Statuses that mean success.
     success: &'static [StatusCode],
 }
 
-impl Asked<'_> {
+impl OriginRequest<'_> {
     /// Returns the error of the last try. If an earlier try of a write may have been executed, the error is
     /// turned into one that does not claim that the write had no effect.
-    fn error(&self, last: OriginError, may_be_done: bool) -> OriginError {
+    fn final_error(&self, last: OriginError, is_possibly_done: bool) -> OriginError {
         let is_read = self.method == Method::GET || self.method == Method::HEAD;
-        match may_be_done && !is_read && last.is_undone() {
-            true => OriginError::Broken(format!("it was sent before; then: {last}")),
+        match is_possibly_done && !is_read && last.is_undone() {
+            true => OriginError::ConnectionLost(format!("it was sent before; then: {last}")),
             false => last,
         }
     }
 }
 
 impl Origin for S3Origin {
-    fn list<'a>(&'a self, query: &'a ListQuery) -> Answer<'a, ListPage> {
+    fn list<'a>(&'a self, query: &'a ListQuery) -> OriginFuture<'a, ListPage> {
         Box::pin(self.list(query))
     }
 
-    fn head<'a>(&'a self, key: &'a str) -> Answer<'a, ObjectVersion> {
+    fn head<'a>(&'a self, key: &'a str) -> OriginFuture<'a, ObjectVersion> {
         Box::pin(self.head(key))
     }
 
-    fn get<'a>(&'a self, key: &'a str, query: &'a GetQuery) -> Answer<'a, Got> {
+    fn get<'a>(&'a self, key: &'a str, query: &'a GetQuery) -> OriginFuture<'a, OriginObject> {
         Box::pin(self.get(key, query))
     }
 
-    fn head_part<'a>(&'a self, key: &'a str, number: u32) -> Answer<'a, (ObjectVersion, Range<u64>)> {
+    fn head_part<'a>(&'a self, key: &'a str, number: u32) -> OriginFuture<'a, (ObjectVersion, Range<u64>)> {
         Box::pin(self.head_part(key, number))
     }
 
@@ -267,72 +275,91 @@ impl Origin for S3Origin {
         self.counts.metrics()
     }
 
-    fn put<'a>(&'a self, key: &'a str, headers: &'a HeaderMap, content: Content) -> Answer<'a, Written> {
+    fn put<'a>(
+        &'a self,
+        key: &'a str,
+        headers: &'a HeaderMap,
+        content: OriginContent,
+    ) -> OriginFuture<'a, OriginWriteReceipt> {
         Box::pin(self.put(key, headers, content))
     }
 
-    fn delete<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Written> {
+    fn delete<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> OriginFuture<'a, OriginWriteReceipt> {
         Box::pin(self.delete(key, headers))
     }
 
-    fn copy<'a>(&'a self, key: &'a str, source: &'a str, headers: &'a HeaderMap) -> Answer<'a, Made> {
+    fn copy<'a>(
+        &'a self,
+        key: &'a str,
+        source: &'a str,
+        headers: &'a HeaderMap,
+    ) -> OriginFuture<'a, OriginCopyReceipt> {
         Box::pin(self.copy(key, source, headers))
     }
 
-    fn tags<'a>(&'a self, key: &'a str) -> Answer<'a, Vec<Pair>> {
+    fn tags<'a>(&'a self, key: &'a str) -> OriginFuture<'a, Vec<Pair>> {
         Box::pin(self.tags(key))
     }
 
-    fn set_tags<'a>(&'a self, key: &'a str, tags: &'a [Pair]) -> Answer<'a, ()> {
+    fn set_tags<'a>(&'a self, key: &'a str, tags: &'a [Pair]) -> OriginFuture<'a, ()> {
         Box::pin(self.set_tags(key, tags))
     }
 
-    fn attributes<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Document> {
+    fn attributes<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> OriginFuture<'a, OriginDocument> {
         Box::pin(self.attributes(key, headers))
     }
 
-    fn create_upload<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Begun> {
+    fn create_upload<'a>(
+        &'a self,
+        key: &'a str,
+        headers: &'a HeaderMap,
+    ) -> OriginFuture<'a, CreatedOriginUpload> {
         Box::pin(self.create_upload(key, headers))
     }
 
     fn put_part<'a>(
         &'a self,
-        upload: UploadOf<'a>,
+        upload: OriginUploadRef<'a>,
         number: u32,
         headers: &'a HeaderMap,
-        content: Content,
-    ) -> Answer<'a, Written> {
+        content: OriginContent,
+    ) -> OriginFuture<'a, OriginWriteReceipt> {
         Box::pin(self.put_part(upload, number, headers, content))
     }
 
     fn copy_part<'a>(
         &'a self,
-        upload: UploadOf<'a>,
+        upload: OriginUploadRef<'a>,
         number: u32,
         source: &'a str,
         headers: &'a HeaderMap,
-    ) -> Answer<'a, Made> {
+    ) -> OriginFuture<'a, OriginCopyReceipt> {
         Box::pin(self.copy_part(upload, number, source, headers))
     }
 
     fn complete<'a>(
         &'a self,
-        upload: UploadOf<'a>,
+        upload: OriginUploadRef<'a>,
         headers: &'a HeaderMap,
         document: Bytes,
-    ) -> Answer<'a, Made> {
+    ) -> OriginFuture<'a, OriginCopyReceipt> {
         Box::pin(self.complete(upload, headers, document))
     }
 
-    fn abort<'a>(&'a self, upload: UploadOf<'a>) -> Answer<'a, ()> {
+    fn abort<'a>(&'a self, upload: OriginUploadRef<'a>) -> OriginFuture<'a, ()> {
         Box::pin(self.abort(upload))
     }
 
-    fn list_parts<'a>(&'a self, upload: UploadOf<'a>, after: u32, max: usize) -> Answer<'a, PartPage> {
+    fn list_parts<'a>(
+        &'a self,
+        upload: OriginUploadRef<'a>,
+        after: u32,
+        max: usize,
+    ) -> OriginFuture<'a, PartPage> {
         Box::pin(self.list_parts(upload, after, max))
     }
 
-    fn list_uploads<'a>(&'a self, query: &'a UploadsQuery) -> Answer<'a, UploadPage> {
+    fn list_uploads<'a>(&'a self, query: &'a UploadsQuery) -> OriginFuture<'a, UploadPage> {
         Box::pin(self.list_uploads(query))
     }
 }
@@ -343,10 +370,10 @@ fn checksum_mode() -> (header::HeaderName, HeaderValue) {
 
 fn headers_of(query: &GetQuery) -> Result<HeaderMap, OriginError> {
     let range = match query.part {
-        Part::Whole => None,
-        Part::Range { first, end } => Some(format!("bytes={first}-{}", end.saturating_sub(1))),
-        Part::From(first) => Some(format!("bytes={first}-")),
-        Part::Last(bytes) => Some(format!("bytes=-{bytes}")),
+        ObjectPart::Whole => None,
+        ObjectPart::Range { first, end } => Some(format!("bytes={first}-{}", end.saturating_sub(1))),
+        ObjectPart::From(first) => Some(format!("bytes={first}-")),
+        ObjectPart::Last(bytes) => Some(format!("bytes=-{bytes}")),
     };
     // A weak ETag already has its `W/` prefix and quotes.
     let quoted = |etag: &String| match etag.starts_with("W/\"") {
@@ -362,17 +389,17 @@ fn headers_of(query: &GetQuery) -> Result<HeaderMap, OriginError> {
     for (name, value) in lines {
         let Some(value) = value else { continue };
         let value =
-            HeaderValue::from_str(&value).map_err(|error| OriginError::Nonsense(error.to_string()))?;
+            HeaderValue::from_str(&value).map_err(|error| OriginError::InvalidResponse(error.to_string()))?;
         headers.insert(name, value);
     }
-    if query.part == Part::Whole {
+    if query.part == ObjectPart::Whole {
         headers.extend([checksum_mode()].map(|(name, value)| (Some(name), value)));
     }
     Ok(headers)
 }
 
 /// Returns a random number from 0 to 1, so that waiting clients do not retry at the same moment.
-fn chance() -> f64 {
+fn random_fraction() -> f64 {
     let mut bytes = [0; 4];
     match getrandom::fill(&mut bytes) {
         Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
@@ -383,7 +410,7 @@ fn chance() -> f64 {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    use crate::upstream::{Addressing, CredentialSource, UpstreamKind, UpstreamSettings};
+    use crate::upstream::{BucketAddressing, CredentialSource, UpstreamKind, UpstreamSettings};
     use std::time::Duration;
 
     /// Settings of an upstream at `endpoint`, for tests.
@@ -395,7 +422,7 @@ pub(crate) mod testing {
             bucket: "b".into(),
             prefix: String::new(),
             region: "eu-x".into(),
-            addressing: Addressing::Auto,
+            addressing: BucketAddressing::Auto,
             credentials: CredentialSource::Anonymous,
             ca_file: None,
             proxy: None,

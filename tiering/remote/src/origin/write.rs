@@ -6,8 +6,8 @@
 //!
 //! A write that a power failure interrupts was not acknowledged: it is stored whole, or not at all.
 
-use super::read::bounded;
-use super::{Body, ListQuery, OriginError};
+use super::read::check_length;
+use super::{ListQuery, OriginBody, OriginError};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, header};
 use mlgw_formats::schema::Pair;
@@ -15,20 +15,20 @@ use quick_xml::escape::escape;
 use tokio::sync::oneshot;
 
 /// Bytes of an object or part to write.
-pub enum Content {
+pub enum OriginContent {
     /// Bytes in memory, which can be sent again.
     Whole(Bytes),
     /// Bytes that arrive from a client, which can be sent only once.
-    Stream(Streamed),
+    Streaming(Streamed),
 }
 
-impl Content {
+impl OriginContent {
     /// Number of bytes.
     #[must_use]
     pub fn length(&self) -> u64 {
         match self {
             Self::Whole(bytes) => bytes.len() as u64,
-            Self::Stream(streamed) => streamed.bytes,
+            Self::Streaming(streamed) => streamed.bytes,
         }
     }
 }
@@ -39,13 +39,13 @@ pub struct Streamed {
     /// Number of bytes.
     pub bytes: u64,
     /// Byte stream.
-    pub pieces: Body,
+    pub pieces: OriginBody,
     /// Checksum that is known only after the last byte.
-    pub trailer: Option<Trailer>,
+    pub trailer: Option<ChecksumTrailer>,
 }
 
 /// Checksum sent after the bytes that it covers.
-pub struct Trailer {
+pub struct ChecksumTrailer {
     /// Header name, such as `x-amz-checksum-crc32`.
     pub name: HeaderName,
     /// Length of the value as text, in bytes.
@@ -56,14 +56,14 @@ pub struct Trailer {
 
 /// Result of a write: the response headers that S3 clients understand, the ETag among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct OriginWriteReceipt {
     /// Response headers.
     pub headers: HeaderMap,
     /// True if the ETag proves nothing, so that a HEAD must confirm the write.
     pub is_unproven: bool,
 }
 
-impl Written {
+impl OriginWriteReceipt {
     /// Returns the ETag without quotes, if the response has one.
     #[must_use]
     pub fn etag(&self) -> Option<String> {
@@ -89,7 +89,7 @@ pub fn complete_document<'p>(parts: impl Iterator<Item = (u32, &'p str, Vec<Pair
 
 /// Result of a copy or of a completed upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct OriginCopyReceipt {
     /// ETag without quotes.
     pub etag: String,
     /// Time of the last change in milliseconds since 1970; the answer to a completed upload does not contain
@@ -103,7 +103,7 @@ pub struct Made {
 
 /// Reference to a multipart upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UploadOf<'a> {
+pub struct OriginUploadRef<'a> {
     /// Key of the future object.
     pub key: &'a str,
     /// Upload id assigned by the origin.
@@ -112,7 +112,7 @@ pub struct UploadOf<'a> {
 
 /// Result of creating a multipart upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Begun {
+pub struct CreatedOriginUpload {
     /// Upload id.
     pub id: String,
     /// Response headers that S3 clients understand.
@@ -188,10 +188,10 @@ impl PartPage {
     /// Returns the page if it has at most `max` parts and its continuation lies after `after`, so that a
     /// listing makes progress.
     pub(crate) fn within(self, after: u32, max: usize) -> Result<Self, OriginError> {
-        bounded(self.parts.len(), max)?;
+        check_length(self.parts.len(), max)?;
         match self.next {
             Some(next) if next <= after && max > 0 => {
-                Err(OriginError::Nonsense(format!("parts behind {after} go on behind {next}")))
+                Err(OriginError::InvalidResponse(format!("parts behind {after} go on behind {next}")))
             }
             _ => Ok(self),
         }
@@ -203,16 +203,19 @@ impl UploadPage {
     /// progress.
     pub(crate) fn within(self, query: &UploadsQuery) -> Result<Self, OriginError> {
         let UploadsQuery { keys, id_marker } = query;
-        bounded(self.uploads.len() + self.groups.len(), keys.max_keys)?;
+        check_length(self.uploads.len() + self.groups.len(), keys.max_keys)?;
         let names = self.uploads.iter().map(|upload| &upload.key).chain(&self.groups);
         if let Some(name) = names.into_iter().find(|name| !name.starts_with(&keys.prefix)) {
-            return Err(OriginError::Nonsense(format!("{name:?} does not begin with {:?}", keys.prefix)));
+            return Err(OriginError::InvalidResponse(format!(
+                "{name:?} does not begin with {:?}",
+                keys.prefix
+            )));
         }
         let is_back = |(key, id): &(String, String)| {
             *key < keys.start_after || (*key == keys.start_after && id == id_marker)
         };
         match &self.next {
-            Some(next) if is_back(next) => Err(OriginError::Nonsense(format!(
+            Some(next) if is_back(next) => Err(OriginError::InvalidResponse(format!(
                 "uploads behind {:?} go on behind {:?}",
                 keys.start_after, next.0
             ))),
@@ -223,7 +226,7 @@ impl UploadPage {
 
 /// XML document that passes unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Document {
+pub struct OriginDocument {
     /// Text of the document.
     pub text: String,
     /// Response headers that S3 clients understand.

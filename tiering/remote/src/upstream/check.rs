@@ -10,13 +10,13 @@ use http::Uri;
 use tokio::net::{TcpStream, lookup_host};
 
 use super::Upstream;
-use super::error::Fault;
-use super::metrics::Op;
-use super::multipart::{NotBegun, Resumed};
+use super::error::UpstreamFault;
+use super::metrics::UpstreamOp;
 use super::objects::SEGMENTS_DIR;
 use super::permissions::permission;
+use super::resumable_upload::{BeginUploadError, UploadResumption};
 use super::settings::UpstreamKind;
-use super::upload::Upload;
+use super::upload::SegmentUpload;
 
 /// Directory below the prefix to which a check writes.
 const CHECK_DIR: &str = "check/";
@@ -104,7 +104,7 @@ impl Upstream {
     pub async fn check(&self) -> Vec<CheckStep> {
         let mut steps = vec![step(CheckVerb::Reach, self.reach().await)];
         if steps[0].fault.is_none() {
-            steps.push(step(CheckVerb::Credentials, self.known().await));
+            steps.push(step(CheckVerb::Credentials, self.check_credentials().await));
         }
         if steps.iter().any(|step| step.fault.is_some()) {
             return steps;
@@ -120,26 +120,31 @@ impl Upstream {
     async fn check_objects(&self, name: &str, steps: &mut Vec<CheckStep>) {
         let parts_name = format!("{name}.parts");
         let mut wrote = Vec::new();
-        self.note(steps, CheckVerb::List, self.list_some().await);
-        if self.note(steps, CheckVerb::Write, self.write_small(name).await) {
+        self.record_step(steps, CheckVerb::List, self.list_some().await);
+        if self.record_step(steps, CheckVerb::Write, self.write_small(name).await) {
             wrote.push(name.to_owned());
-            self.note(steps, CheckVerb::Read, self.read_small(name, 0..SMALL_BYTES as u64).await);
-            self.note(steps, CheckVerb::Range, self.read_small(name, RANGE).await);
+            self.record_step(steps, CheckVerb::Read, self.read_small(name, 0..SMALL_BYTES as u64).await);
+            self.record_step(steps, CheckVerb::Range, self.read_small(name, RANGE).await);
         }
         if self.operator.info().capability().write_can_multi {
             // The object may have been stored even if the response reports an error.
             wrote.push(parts_name.clone());
-            self.note(steps, CheckVerb::Multipart, self.write_parts(&parts_name).await);
-            self.note(steps, CheckVerb::Abort, self.abort_parts(&format!("{name}.abort")).await);
+            self.record_step(steps, CheckVerb::Multipart, self.write_parts(&parts_name).await);
+            self.record_step(steps, CheckVerb::Abort, self.abort_parts(&format!("{name}.abort")).await);
         }
-        self.note(steps, CheckVerb::Delete, self.delete_all(&wrote).await);
+        self.record_step(steps, CheckVerb::Delete, self.delete_all(&wrote).await);
     }
 
     /// Records a step. Returns true if it succeeded.
-    fn note(&self, steps: &mut Vec<CheckStep>, verb: CheckVerb, done: Result<(), Fault>) -> bool {
-        let refused = matches!(done, Err(Fault::Refused(_)));
+    fn record_step(
+        &self,
+        steps: &mut Vec<CheckStep>,
+        verb: CheckVerb,
+        done: Result<(), UpstreamFault>,
+    ) -> bool {
+        let refused = matches!(done, Err(UpstreamFault::Refused(_)));
         let missing = permission(self.kind, verb).filter(|_| refused);
-        let fault = done.err().map(Fault::words);
+        let fault = done.err().map(UpstreamFault::into_message);
         let is_well = fault.is_none();
         steps.push(CheckStep { verb, fault, missing });
         is_well
@@ -157,7 +162,7 @@ impl Upstream {
         let mut last = format!("DNS: {who}{host} has no address");
         for address in found {
             match in_time(self.timeout, TcpStream::connect(address)).await {
-                Ok(_) => return self.greet().await,
+                Ok(_) => return self.probe_http().await,
                 Err(error) => last = format!("TCP: no connection to {who}{host} ({address}): {error}"),
             }
         }
@@ -166,13 +171,13 @@ impl Upstream {
 
     /// Sends one request. Any response means that the store is reachable; over HTTPS it has presented its
     /// certificate as well.
-    async fn greet(&self) -> Result<(), String> {
+    async fn probe_http(&self) -> Result<(), String> {
         let name = format!("{CHECK_DIR}nothing");
-        match self.ask(Op::Stat, 0, 0, || self.operator.stat(&name)).await {
-            Err(Fault::Unreachable(said)) if said.contains("certificate") => {
+        match self.with_retries(UpstreamOp::Stat, 0, 0, || self.operator.stat(&name)).await {
+            Err(UpstreamFault::Unreachable(said)) if said.contains("certificate") => {
                 Err(format!("TLS: {said}; see ca_file"))
             }
-            Err(Fault::Unreachable(said)) => Err(format!("HTTP: {said}")),
+            Err(UpstreamFault::Unreachable(said)) => Err(format!("HTTP: {said}")),
             _ => Ok(()),
         }
     }
@@ -180,56 +185,65 @@ impl Upstream {
     async fn reach_dir(&self) -> Result<(), String> {
         match self.operator.stat("/").await {
             Ok(_) => Ok(()),
-            Err(error) => Err(Fault::of(&error, false).words()),
+            Err(error) => Err(UpstreamFault::from_opendal(&error, false).into_message()),
         }
     }
 
     /// Reads an object that does not exist. A caller without the permission to read is authenticated all the
     /// same.
-    async fn known(&self) -> Result<(), String> {
+    async fn check_credentials(&self) -> Result<(), String> {
         let name = format!("{CHECK_DIR}nothing");
-        let asked = self.ask(Op::Read, 0, 1, || self.operator.read_with(&name).range(0..1)).await;
+        let asked =
+            self.with_retries(UpstreamOp::Read, 0, 1, || self.operator.read_with(&name).range(0..1)).await;
         match asked.map(drop) {
-            Ok(()) | Err(Fault::Gone | Fault::Short) => Ok(()),
-            Err(Fault::Refused(said)) if !UNKNOWN_CALLER.iter().any(|code| said.contains(code)) => Ok(()),
-            Err(Fault::Refused(said)) if said.contains("TimeTooSkewed") => {
+            Ok(()) | Err(UpstreamFault::Missing | UpstreamFault::Truncated) => Ok(()),
+            Err(UpstreamFault::Refused(said)) if !UNKNOWN_CALLER.iter().any(|code| said.contains(code)) => {
+                Ok(())
+            }
+            Err(UpstreamFault::Refused(said)) if said.contains("TimeTooSkewed") => {
                 Err(format!("{said}: this machine's clock is wrong"))
             }
-            Err(fault) => Err(fault.words()),
+            Err(fault) => Err(fault.into_message()),
         }
     }
 
-    async fn list_some(&self) -> Result<(), Fault> {
+    async fn list_some(&self) -> Result<(), UpstreamFault> {
         let page = || async {
             let mut lister = self.operator.lister_with(SEGMENTS_DIR).limit(1).await?;
             futures_util::TryStreamExt::try_next(&mut lister).await
         };
-        match self.ask(Op::List, 0, 0, page).await {
+        match self.with_retries(UpstreamOp::List, 0, 0, page).await {
             // A directory in which nothing was ever stored.
-            Ok(_) | Err(Fault::Gone) => Ok(()),
+            Ok(_) | Err(UpstreamFault::Missing) => Ok(()),
             Err(fault) => Err(fault),
         }
     }
 
-    async fn write_small(&self, name: &str) -> Result<(), Fault> {
+    async fn write_small(&self, name: &str) -> Result<(), UpstreamFault> {
         let bytes = content(SMALL_BYTES);
-        self.ask(Op::Write, SMALL_BYTES as u64, 0, || self.operator.write(name, bytes.clone()))
-            .await
-            .map(drop)
+        self.with_retries(UpstreamOp::Write, SMALL_BYTES as u64, 0, || {
+            self.operator.write(name, bytes.clone())
+        })
+        .await
+        .map(drop)
     }
 
-    async fn read_small(&self, name: &str, range: std::ops::Range<u64>) -> Result<(), Fault> {
+    async fn read_small(&self, name: &str, range: std::ops::Range<u64>) -> Result<(), UpstreamFault> {
         let wanted = content(SMALL_BYTES).slice(range.start as usize..range.end as usize);
         let read = || self.operator.read_with(name).range(range.clone());
-        let asked = self.ask(Op::Read, 0, wanted.len() as u64, read);
+        let asked = self.with_retries(UpstreamOp::Read, 0, wanted.len() as u64, read);
         let got = asked.await?.to_bytes();
         if got == wanted {
             return Ok(());
         }
-        Err(Fault::Answer(format!("other bytes than were written: {} of {}", got.len(), wanted.len())))
+        Err(UpstreamFault::UnexpectedAnswer(format!(
+            "other bytes than were written: {} of {}",
+            got.len(),
+            wanted.len()
+        )))
     }
 
-    async fn write_parts(&self, name: &str) -> Result<(), Fault> {
+    async fn write_parts(&self, name: &str) -> Result<(), UpstreamFault> {
         let parts = [content(PART_BYTES), content(SMALL_BYTES)];
         let mut upload = self.begin_for_check(name).await?;
         let written = async {
@@ -242,25 +256,26 @@ impl Upstream {
             upload.give_up().await;
             return Err(fault);
         }
-        upload.done();
+        upload.mark_complete();
         let bytes = (PART_BYTES + SMALL_BYTES) as u64;
-        let found = self.ask(Op::Stat, 0, 0, || self.operator.stat(name)).await?.content_length();
+        let found =
+            self.with_retries(UpstreamOp::Stat, 0, 0, || self.operator.stat(name)).await?.content_length();
         if found == bytes {
             return Ok(());
         }
-        Err(Fault::Answer(format!("two parts of {bytes} bytes became {found}")))
+        Err(UpstreamFault::UnexpectedAnswer(format!("two parts of {bytes} bytes became {found}")))
     }
 
     /// Begins an upload that is never resumed.
-    async fn begin_for_check(&self, name: &str) -> Result<Upload<'_>, Fault> {
-        let begun = self.begin_upload(name, Resumed::never()).await;
+    async fn begin_for_check(&self, name: &str) -> Result<SegmentUpload<'_>, UpstreamFault> {
+        let begun = self.begin_upload(name, UploadResumption::never()).await;
         begun.map_err(|error| match error {
-            NotBegun::Fault(fault) => fault,
-            NotBegun::Note(error) => Fault::Unreachable(error.to_string()),
+            BeginUploadError::Fault(fault) => fault,
+            BeginUploadError::RecordId(error) => UpstreamFault::Unreachable(error.to_string()),
         })
     }
 
-    async fn abort_parts(&self, name: &str) -> Result<(), Fault> {
+    async fn abort_parts(&self, name: &str) -> Result<(), UpstreamFault> {
         let mut upload = self.begin_for_check(name).await?;
         // The first part is sent only when there is a second one.
         let mut written = upload.write(content(PART_BYTES)).await;
@@ -271,16 +286,21 @@ impl Upstream {
         written.and(aborted)
     }
 
-    async fn delete_all(&self, names: &[String]) -> Result<(), Fault> {
+    async fn delete_all(&self, names: &[String]) -> Result<(), UpstreamFault> {
         for name in names {
-            let left = |fault: Fault| match fault {
-                Fault::Refused(said) => Fault::Refused(format!("{said}; {name} is left behind")),
-                fault => Fault::Answer(format!("{}; {name} is left behind", fault.words())),
+            let left = |fault: UpstreamFault| match fault {
+                UpstreamFault::Refused(said) => {
+                    UpstreamFault::Refused(format!("{said}; {name} is left behind"))
+                }
+                fault => UpstreamFault::UnexpectedAnswer(format!(
+                    "{}; {name} is left behind",
+                    fault.into_message()
+                )),
             };
-            self.ask(Op::Delete, 0, 0, || self.operator.delete(name)).await.map_err(left)?;
-            match self.ask(Op::Stat, 0, 0, || self.operator.stat(name)).await {
-                Err(Fault::Gone) => {}
-                Ok(_) => return Err(left(Fault::Answer("it is still there".to_owned()))),
+            self.with_retries(UpstreamOp::Delete, 0, 0, || self.operator.delete(name)).await.map_err(left)?;
+            match self.with_retries(UpstreamOp::Stat, 0, 0, || self.operator.stat(name)).await {
+                Err(UpstreamFault::Missing) => {}
+                Ok(_) => return Err(left(UpstreamFault::UnexpectedAnswer("it is still there".to_owned()))),
                 Err(fault) => return Err(fault),
             }
         }
@@ -292,10 +312,10 @@ impl Upstream {
 }
 
 /// Removes a directory that only checks need; another check may be using it.
-async fn remove_empty(dir: std::path::PathBuf) -> Result<(), Fault> {
+async fn remove_empty(dir: std::path::PathBuf) -> Result<(), UpstreamFault> {
     match tokio::task::spawn_blocking(move || std::fs::remove_dir(dir)).await {
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            Err(Fault::Refused(error.to_string()))
+            Err(UpstreamFault::Refused(error.to_string()))
         }
         _ => Ok(()),
     }

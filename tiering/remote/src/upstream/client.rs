@@ -13,8 +13,8 @@ use mlgw_carrier::{Client, ClientSettings, Incoming, SettingError, innermost};
 use super::settings::{UpstreamKind, UpstreamSettings};
 use super::wire::{RequestSender, ResponseBody};
 
-/// Time after which an idle connection is closed. Stores close idle ones after 20 s and more; a connection that
-/// is closed while a request is sent costs a retry.
+/// Time after which an idle connection is closed. Stores close idle ones after 20 s and more; a connection
+/// that is closed while a request is sent costs a retry.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A name node redirects once to a data node; some gateways add another redirect.
 const REDIRECTS_MAX: usize = 3;
@@ -86,8 +86,8 @@ fn copy(request: &Request<Bytes>) -> Request<Full<Bytes>> {
     copy
 }
 
-/// Target of a redirect that keeps the method: any of a safe request, 307 and 308 of others. Name nodes send whole
-/// URLs.
+/// Target of a redirect that keeps the method: any of a safe request, 307 and 308 of others. Name nodes send
+/// whole URLs.
 fn redirect<B>(request: &Request<Bytes>, response: &Response<B>) -> Option<Uri> {
     let keeps_method = match response.status() {
         StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,

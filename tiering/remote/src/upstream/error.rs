@@ -8,7 +8,7 @@ use std::io;
 use mlgw_common::ids::SegmentId;
 use opendal::ErrorKind;
 
-use super::metrics::Outcome;
+use super::metrics::UpstreamOutcome;
 use crate::origin::OriginError;
 
 /// Prefix of transport errors, which a retry may resolve.
@@ -16,9 +16,9 @@ pub(super) const UNREACHABLE: &str = "unreachable: ";
 /// Prefixes of opendal's messages about missing credentials.
 const NO_CREDENTIALS: [&str; 2] = ["loading credential", "signing http request"];
 /// Opendal's message for a response that is shorter than requested although HTTP reported no error.
-const TOO_LITTLE: &str = "reader got too little data";
+const SHORT_READ: &str = "reader got too little data";
 /// Maximum length of a store's message, in characters.
-const SAID_CHARS_MAX: usize = 400;
+const MESSAGE_CHARS_MAX: usize = 400;
 
 /// Reason why an upstream did not carry out a request.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum UpstreamError {
     },
     /// The segment is missing. The caller looks its record up again.
     #[error("segment {segment} is not in upstream {upstream}")]
-    Gone {
+    Missing {
         /// Name of the upstream.
         upstream: String,
         /// Segment.
@@ -60,7 +60,7 @@ pub enum UpstreamError {
     },
     /// The response does not fit the request: a defect of this gateway or of the store.
     #[error("upstream {upstream} gave an unexpected answer: {said}")]
-    Answer {
+    UnexpectedAnswer {
         /// Name of the upstream.
         upstream: String,
         /// Message of the store.
@@ -70,7 +70,7 @@ pub enum UpstreamError {
     #[error(
         "segment {segment} in upstream {upstream} ends early: there are not {wanted} bytes from {offset}"
     )]
-    Short {
+    Truncated {
         /// Name of the upstream.
         upstream: String,
         /// Segment.
@@ -120,85 +120,89 @@ impl UpstreamError {
 
 /// Meaning of an error of opendal or of the S3 client, independent of the object concerned.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    Gone,
+pub(super) enum UpstreamFault {
+    Missing,
     Unreachable(String),
     Refused(String),
     /// The object ends before the requested range does.
-    Short,
-    Answer(String),
+    Truncated,
+    UnexpectedAnswer(String),
     /// The condition of the request does not hold.
-    Condition,
+    ConditionFailed,
 }
 
-impl Fault {
+impl UpstreamFault {
     /// Classifies `error`. Without HTTP an unclassified error is a disk error, which is retryable.
-    pub(super) fn of(error: &opendal::Error, has_http: bool) -> Self {
-        let said = said(error);
+    pub(super) fn from_opendal(error: &opendal::Error, has_http: bool) -> Self {
+        let said = message_of(error);
         match error.kind() {
-            ErrorKind::NotFound if no_bucket(&said) => Self::Refused(said),
-            ErrorKind::NotFound => Self::Gone,
-            ErrorKind::RangeNotSatisfied => Self::Short,
-            ErrorKind::ConditionNotMatch => Self::Condition,
-            ErrorKind::Unexpected if said.contains(TOO_LITTLE) => Self::Short,
+            ErrorKind::NotFound if is_missing_bucket(&said) => Self::Refused(said),
+            ErrorKind::NotFound => Self::Missing,
+            ErrorKind::RangeNotSatisfied => Self::Truncated,
+            ErrorKind::ConditionNotMatch => Self::ConditionFailed,
+            ErrorKind::Unexpected if said.contains(SHORT_READ) => Self::Truncated,
             ErrorKind::RateLimited => Self::Unreachable(said),
             ErrorKind::PermissionDenied | ErrorKind::ConfigInvalid => Self::Refused(said),
             _ if NO_CREDENTIALS.iter().any(|words| said.starts_with(words)) => Self::Refused(said),
             _ => match said.strip_prefix(UNREACHABLE) {
                 Some(said) => Self::Unreachable(said.to_owned()),
                 None if error.is_temporary() || !has_http => Self::Unreachable(said),
-                None => Self::Answer(said),
+                None => Self::UnexpectedAnswer(said),
             },
         }
     }
 
     /// Classifies an error of the S3 client.
-    pub(super) fn of_s3(error: &OriginError) -> Self {
+    pub(super) fn from_origin(error: &OriginError) -> Self {
         match error {
-            OriginError::NoSuchKey => Self::Gone,
+            OriginError::NoSuchKey => Self::Missing,
             OriginError::NoSuchBucket | OriginError::Denied(_) => Self::Refused(error.to_string()),
-            OriginError::OutOfRange(_) => Self::Short,
+            OriginError::OutOfRange(_) => Self::Truncated,
             error if error.is_transient() => Self::Unreachable(error.to_string()),
-            error => Self::Answer(error.to_string()),
+            error => Self::UnexpectedAnswer(error.to_string()),
         }
     }
 
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> UpstreamOutcome {
         match self {
-            Self::Gone => Outcome::Missing,
-            Self::Unreachable(_) => Outcome::Failed,
-            Self::Refused(_) | Self::Short | Self::Answer(_) | Self::Condition => Outcome::Refused,
+            Self::Missing => UpstreamOutcome::Missing,
+            Self::Unreachable(_) => UpstreamOutcome::Failed,
+            Self::Refused(_) | Self::Truncated | Self::UnexpectedAnswer(_) | Self::ConditionFailed => {
+                UpstreamOutcome::Refused
+            }
         }
     }
 
     /// Description of the fault.
-    pub(super) fn words(self) -> String {
+    pub(super) fn into_message(self) -> String {
         match self {
-            Self::Gone => "there is no such object".to_owned(),
-            Self::Short => "the object ends before the range does".to_owned(),
-            Self::Condition => "the condition of the request does not hold".to_owned(),
-            Self::Unreachable(said) | Self::Refused(said) | Self::Answer(said) => said,
+            Self::Missing => "there is no such object".to_owned(),
+            Self::Truncated => "the object ends before the range does".to_owned(),
+            Self::ConditionFailed => "the condition of the request does not hold".to_owned(),
+            Self::Unreachable(said) | Self::Refused(said) | Self::UnexpectedAnswer(said) => said,
         }
     }
 
     /// Error of a request about the mark of the prefix.
-    pub(super) fn about_mark(self, upstream: &str) -> UpstreamError {
+    pub(super) fn into_mark_error(self, upstream: &str) -> UpstreamError {
         // No segment is concerned; id 0 is never assigned.
         match self {
-            Self::Gone => Self::Answer(Self::Gone.words()).about(upstream, SegmentId(0)),
-            fault => fault.about(upstream, SegmentId(0)),
+            Self::Missing => {
+                Self::UnexpectedAnswer(Self::Missing.into_message()).into_error(upstream, SegmentId(0))
+            }
+            fault => fault.into_error(upstream, SegmentId(0)),
         }
     }
 
     /// Error of a request about `segment`.
-    pub(super) fn about(self, upstream: &str, segment: SegmentId) -> UpstreamError {
+    pub(super) fn into_error(self, upstream: &str, segment: SegmentId) -> UpstreamError {
         let upstream = upstream.to_owned();
         match self {
-            Self::Gone => UpstreamError::Gone { upstream, segment },
+            Self::Missing => UpstreamError::Missing { upstream, segment },
             Self::Unreachable(said) => UpstreamError::Unreachable { upstream, said },
             Self::Refused(said) => UpstreamError::Refused { upstream, said },
-            Self::Short | Self::Answer(_) | Self::Condition => {
-                UpstreamError::Answer { upstream, said: self.words() }
+            Self::Truncated | Self::UnexpectedAnswer(_) | Self::ConditionFailed => {
+                UpstreamError::UnexpectedAnswer { upstream, said: self.into_message() }
             }
         }
     }
@@ -206,13 +210,13 @@ impl Fault {
 
 /// True if the message is about a missing bucket. Some stores answer "not found" then, although no object was
 /// deleted.
-fn no_bucket(said: &str) -> bool {
+fn is_missing_bucket(said: &str) -> bool {
     ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"].iter().any(|words| said.contains(words))
 }
 
 /// Returns the message of an error with those of its sources. The context of the error is left out, because
 /// it contains addresses and headers.
-fn said(error: &opendal::Error) -> String {
+fn message_of(error: &opendal::Error) -> String {
     // A response to HEAD has no message.
     let mut said = match error.message() {
         "" => error.kind().to_string(),
@@ -229,7 +233,7 @@ fn said(error: &opendal::Error) -> String {
 /// Reduces a text to one line of limited length.
 pub(super) fn shortened(text: &str) -> String {
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match one_line.char_indices().nth(SAID_CHARS_MAX) {
+    match one_line.char_indices().nth(MESSAGE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &one_line[..end]),
         None => one_line,
     }
@@ -239,25 +243,28 @@ pub(super) fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn fault(kind: ErrorKind, message: &str) -> Fault {
-        Fault::of(&opendal::Error::new(kind, message), true)
+    fn fault(kind: ErrorKind, message: &str) -> UpstreamFault {
+        UpstreamFault::from_opendal(&opendal::Error::new(kind, message), true)
     }
 
     #[test]
     fn faults_are_classified_by_the_required_action() {
         use ErrorKind::{ConfigInvalid, NotFound, PermissionDenied, RateLimited, Unexpected};
-        assert_eq!(fault(NotFound, "S3Error { code: \"NoSuchKey\" }"), Fault::Gone);
-        let refused = |fault| matches!(fault, Fault::Refused(_));
+        assert_eq!(fault(NotFound, "S3Error { code: \"NoSuchKey\" }"), UpstreamFault::Missing);
+        let refused = |fault| matches!(fault, UpstreamFault::Refused(_));
         assert!(refused(fault(NotFound, "code: \"ContainerNotFound\"")), "the segment may well be there");
         assert!(
             refused(fault(PermissionDenied, "AccessDenied")) && refused(fault(ConfigInvalid, "NoSuchBucket"))
         );
         assert!(refused(fault(Unexpected, "loading credential to sign http request")));
-        assert_eq!(fault(Unexpected, "unreachable: no route"), Fault::Unreachable("no route".to_owned()));
-        assert_eq!(fault(RateLimited, "SlowDown"), Fault::Unreachable("SlowDown".to_owned()));
-        assert_eq!(fault(Unexpected, "400"), Fault::Answer("400".to_owned()));
-        let disk = Fault::of(&opendal::Error::new(Unexpected, "input/output error"), false);
-        assert_eq!(disk, Fault::Unreachable("input/output error".to_owned()));
+        assert_eq!(
+            fault(Unexpected, "unreachable: no route"),
+            UpstreamFault::Unreachable("no route".to_owned())
+        );
+        assert_eq!(fault(RateLimited, "SlowDown"), UpstreamFault::Unreachable("SlowDown".to_owned()));
+        assert_eq!(fault(Unexpected, "400"), UpstreamFault::UnexpectedAnswer("400".to_owned()));
+        let disk = UpstreamFault::from_opendal(&opendal::Error::new(Unexpected, "input/output error"), false);
+        assert_eq!(disk, UpstreamFault::Unreachable("input/output error".to_owned()));
     }
 
     #[test]
@@ -265,8 +272,8 @@ mod tests {
         let error = opendal::Error::new(ErrorKind::Unexpected, "odd\n answer")
             .with_context("response", "authorization: hush")
             .set_source(io::Error::other("deep down"));
-        assert_eq!(said(&error), "odd answer: deep down");
-        assert_eq!(said(&opendal::Error::new(ErrorKind::PermissionDenied, "")), "PermissionDenied");
-        assert_eq!(shortened(&"é".repeat(500)).chars().count(), SAID_CHARS_MAX + 1);
+        assert_eq!(message_of(&error), "odd answer: deep down");
+        assert_eq!(message_of(&opendal::Error::new(ErrorKind::PermissionDenied, "")), "PermissionDenied");
+        assert_eq!(shortened(&"é".repeat(500)).chars().count(), MESSAGE_CHARS_MAX + 1);
     }
 }

@@ -10,9 +10,11 @@ use http::{Method, Request, Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::connect::connect;
+use super::operator::connect;
 use super::wire::{RequestSender, ResponseBody};
-use super::{Addressing, CredentialSource, EtagTrust, Tuning, Upstream, UpstreamKind, UpstreamSettings};
+use super::{
+    BucketAddressing, CredentialSource, EtagTrust, Upstream, UpstreamKind, UpstreamSettings, UpstreamTuning,
+};
 use mlgw_common::Secret;
 use std::time::Duration;
 
@@ -21,9 +23,9 @@ pub(super) const PART: u64 = 5 << 20;
 pub(super) const SECRET: &str = "wJalrXUtnFEMI-hush";
 
 /// Tuning without waits between retries.
-pub(super) const TUNING: Tuning = Tuning {
+pub(super) const TUNING: UpstreamTuning = UpstreamTuning {
     part_bytes: PART,
-    parts_at_once: 4,
+    concurrent_parts: 4,
     retry_first: Duration::ZERO,
     retry_max: Duration::ZERO,
     retries: 3,
@@ -37,7 +39,7 @@ pub(super) fn settings() -> UpstreamSettings {
         bucket: "bucket".to_owned(),
         prefix: "pre/".to_owned(),
         region: "us-east-1".to_owned(),
-        addressing: Addressing::Auto,
+        addressing: BucketAddressing::Auto,
         credentials: CredentialSource::Static {
             access_key: "AKIAEXAMPLE".to_owned(),
             secret: Secret::new(SECRET),
@@ -57,7 +59,7 @@ pub(super) fn settings() -> UpstreamSettings {
 /// Creates an upstream whose requests go to `store`.
 pub(super) fn upstream_with(settings: &UpstreamSettings, store: &FakeStore) -> Upstream {
     let connected = connect(settings).expect("right settings");
-    Upstream::over_http(settings, connected, TUNING, store.clone())
+    Upstream::with_carrier(settings, connected, TUNING, store.clone())
 }
 
 /// Returns the upstream "lake", whose requests go to `store`.
@@ -72,9 +74,9 @@ pub fn lake(store: &FakeStore, encrypt: bool) -> Upstream {
 /// Kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the operations of S3")]
-pub enum Call {
+pub enum FakeS3Call {
     Put,
-    Begin,
+    CreateUpload,
     /// A part of an upload.
     Part(u32),
     Complete,
@@ -87,7 +89,7 @@ pub enum Call {
 
 /// Injected effect on a request.
 #[derive(Clone, Copy, Debug)]
-pub enum Effect {
+pub enum FakeS3Effect {
     /// Answered with this status and code, and not executed.
     Status(u16, &'static str),
     /// The connection breaks before the request is executed.
@@ -101,26 +103,26 @@ pub enum Effect {
     /// The answer ends after this many bytes as if it were complete.
     Short(usize),
     /// The requested range is ignored.
-    Whole,
+    IgnoreRange,
     /// A bit of the received body is flipped.
     Flip,
     /// Answered as if it was executed, and not executed.
-    Forget,
+    Discard,
 }
 
 #[derive(Default)]
-struct State {
+struct FakeS3State {
     objects: BTreeMap<String, Vec<u8>>,
     uploads: BTreeMap<String, (String, BTreeMap<u32, Bytes>)>,
-    begun: u64,
+    created_uploads: u64,
     /// Injected effects with the number of calls that they still apply to.
-    faults: Vec<(Call, usize, Effect)>,
-    log: Vec<Call>,
+    faults: Vec<(FakeS3Call, usize, FakeS3Effect)>,
+    log: Vec<FakeS3Call>,
     ranges: Vec<(usize, usize)>,
-    under_way: usize,
-    under_way_max: usize,
+    in_flight: usize,
+    in_flight_max: usize,
     /// Pieces of answers that were not read.
-    pieces_left: usize,
+    unread_pieces: usize,
     /// True if the conditions of writes are ignored.
     ignores_conditions: bool,
 }
@@ -128,13 +130,13 @@ struct State {
 /// Fake store; clones share their state.
 #[derive(Clone, Default)]
 pub struct FakeStore {
-    state: Arc<Mutex<State>>,
-    asked: Arc<Notify>,
+    state: Arc<Mutex<FakeS3State>>,
+    called: Arc<Notify>,
 }
 
 impl FakeStore {
     /// Applies `effect` to the next `times` calls of this kind.
-    pub fn fail(&self, call: Call, times: usize, effect: Effect) {
+    pub fn fail(&self, call: FakeS3Call, times: usize, effect: FakeS3Effect) {
         self.state.lock().faults.push((call, times, effect));
     }
 
@@ -145,7 +147,7 @@ impl FakeStore {
 
     /// Returns the number of calls of this kind.
     #[must_use]
-    pub fn calls(&self, call: Call) -> usize {
+    pub fn calls(&self, call: FakeS3Call) -> usize {
         self.state.lock().log.iter().filter(|of| **of == call).count()
     }
 
@@ -199,24 +201,24 @@ impl FakeStore {
 
     /// Returns the number of pieces of answers that were not read.
     #[cfg(test)]
-    pub(super) fn pieces_left(&self) -> usize {
-        self.state.lock().pieces_left
+    pub(super) fn unread_pieces(&self) -> usize {
+        self.state.lock().unread_pieces
     }
 
     /// Returns the maximum number of concurrent requests.
     #[cfg(test)]
-    pub(super) fn under_way_max(&self) -> usize {
-        self.state.lock().under_way_max
+    pub(super) fn in_flight_max(&self) -> usize {
+        self.state.lock().in_flight_max
     }
 
     /// Waits until there were `times` calls of this kind.
-    pub async fn wait_for(&self, call: Call, times: usize) {
+    pub async fn wait_for(&self, call: FakeS3Call, times: usize) {
         while self.calls(call) < times {
-            self.asked.notified().await;
+            self.called.notified().await;
         }
     }
 
-    fn begin(&self, call: Call) -> Option<Effect> {
+    fn record_call(&self, call: FakeS3Call) -> Option<FakeS3Effect> {
         let mut state = self.state.lock();
         state.log.push(call);
         let fault = state.faults.iter_mut().find(|(of, times, _)| *of == call && *times > 0);
@@ -225,27 +227,27 @@ impl FakeStore {
             *effect
         });
         drop(state);
-        self.asked.notify_one();
+        self.called.notify_one();
         effect
     }
 }
 
 /// Counts a request as in flight until it is dropped.
-struct UnderWay(FakeStore);
+struct InFlightCount(FakeStore);
 
-impl UnderWay {
+impl InFlightCount {
     fn new(store: &FakeStore) -> Self {
         let mut state = store.state.lock();
-        state.under_way += 1;
-        state.under_way_max = state.under_way_max.max(state.under_way);
+        state.in_flight += 1;
+        state.in_flight_max = state.in_flight_max.max(state.in_flight);
         drop(state);
         Self(store.clone())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightCount {
     fn drop(&mut self) {
-        self.0.state.lock().under_way -= 1;
+        self.0.state.lock().in_flight -= 1;
     }
 }
 
@@ -263,7 +265,7 @@ pub(super) struct FakeBody {
 impl Drop for FakeBody {
     fn drop(&mut self) {
         if let Some(store) = &self.store {
-            store.state.lock().pieces_left += self.bytes.len().div_ceil(PIECE_BYTES);
+            store.state.lock().unread_pieces += self.bytes.len().div_ceil(PIECE_BYTES);
         }
     }
 }
@@ -283,35 +285,35 @@ impl ResponseBody for FakeBody {
 
 impl RequestSender for FakeStore {
     async fn send(&self, request: Request<Bytes>) -> Result<(Parts, impl ResponseBody), String> {
-        let _under_way = UnderWay::new(self);
-        let asked = Asked::of(&request);
-        let effect = self.begin(asked.call);
+        let _under_way = InFlightCount::new(self);
+        let parsed = FakeS3Request::of(&request);
+        let effect = self.record_call(parsed.call);
         // Yields, so that as many requests as the gate admits are in flight at the same time.
         tokio::task::yield_now().await;
         match effect {
-            Some(Effect::Status(status, code)) => return Ok(answer(status, error_body(code))),
-            Some(Effect::Break) => return Err("connection reset".to_owned()),
-            Some(Effect::Hang) => return std::future::pending().await,
-            Some(Effect::Forget) => return Ok(answer(200, complete_body())),
+            Some(FakeS3Effect::Status(status, code)) => return Ok(answer(status, error_body(code))),
+            Some(FakeS3Effect::Break) => return Err("connection reset".to_owned()),
+            Some(FakeS3Effect::Hang) => return std::future::pending().await,
+            Some(FakeS3Effect::Discard) => return Ok(answer(200, complete_body())),
             _ => {}
         }
         let mut body = request.into_body();
-        if matches!(effect, Some(Effect::Flip)) {
+        if matches!(effect, Some(FakeS3Effect::Flip)) {
             let mut bad = body.to_vec();
             let at = bad.len() / 2;
             bad[at] ^= 1;
             body = bad.into();
         }
-        let whole = matches!(effect, Some(Effect::Whole));
-        let (mut head, mut body) = self.state.lock().answer(&asked, body, whole);
+        let whole = matches!(effect, Some(FakeS3Effect::IgnoreRange));
+        let (mut head, mut body) = self.state.lock().answer(&parsed, body, whole);
         body.store = Some(self.clone());
         match effect {
-            Some(Effect::BreakAfter) => return Err("connection reset".to_owned()),
-            Some(Effect::Pause(bytes)) => {
+            Some(FakeS3Effect::BreakAfter) => return Err("connection reset".to_owned()),
+            Some(FakeS3Effect::Pause(bytes)) => {
                 body.bytes.truncate(bytes);
                 body.pauses = true;
             }
-            Some(Effect::Short(bytes)) => {
+            Some(FakeS3Effect::Short(bytes)) => {
                 body.bytes.truncate(bytes);
                 head.headers.insert("content-length", body.bytes.len().into());
             }
@@ -322,8 +324,8 @@ impl RequestSender for FakeStore {
 }
 
 /// Parsed request.
-struct Asked {
-    call: Call,
+struct FakeS3Request {
+    call: FakeS3Call,
     name: String,
     upload: String,
     prefix: String,
@@ -334,7 +336,7 @@ struct Asked {
     if_none_match: bool,
 }
 
-impl Asked {
+impl FakeS3Request {
     fn of(request: &Request<Bytes>) -> Self {
         let uri = request.uri();
         let name = uri.path().trim_start_matches("/bucket").trim_start_matches('/').to_owned();
@@ -347,15 +349,15 @@ impl Asked {
         let has = |name| query.contains_key(name);
         let part = || query["partNumber"].parse().expect("a part's number");
         let call = match *request.method() {
-            Method::PUT if has("partNumber") => Call::Part(part()),
-            Method::PUT => Call::Put,
-            Method::POST if has("uploads") => Call::Begin,
-            Method::POST => Call::Complete,
-            Method::DELETE if has("uploadId") => Call::Abort,
-            Method::DELETE => Call::Delete,
-            Method::HEAD => Call::Head,
-            Method::GET if has("list-type") => Call::List,
-            Method::GET => Call::Get,
+            Method::PUT if has("partNumber") => FakeS3Call::Part(part()),
+            Method::PUT => FakeS3Call::Put,
+            Method::POST if has("uploads") => FakeS3Call::CreateUpload,
+            Method::POST => FakeS3Call::Complete,
+            Method::DELETE if has("uploadId") => FakeS3Call::Abort,
+            Method::DELETE => FakeS3Call::Delete,
+            Method::HEAD => FakeS3Call::Head,
+            Method::GET if has("list-type") => FakeS3Call::List,
+            Method::GET => FakeS3Call::Get,
             ref other => panic!("{other} {uri}"),
         };
         let range = request.headers().get("range").map(|range| {
@@ -370,43 +372,43 @@ impl Asked {
     }
 }
 
-impl State {
-    fn answer(&mut self, asked: &Asked, body: Bytes, whole: bool) -> (Parts, FakeBody) {
+impl FakeS3State {
+    fn answer(&mut self, asked: &FakeS3Request, body: Bytes, whole: bool) -> (Parts, FakeBody) {
         match asked.call {
-            Call::Put if !self.holds(asked) => answer(412, error_body("PreconditionFailed")),
-            Call::Put => {
+            FakeS3Call::Put if !self.conditions_hold(asked) => answer(412, error_body("PreconditionFailed")),
+            FakeS3Call::Put => {
                 self.objects.insert(asked.name.clone(), body.into());
                 answer(200, Bytes::new())
             }
-            Call::Begin => {
-                self.begun += 1;
-                let id = format!("upload-{}", self.begun);
+            FakeS3Call::CreateUpload => {
+                self.created_uploads += 1;
+                let id = format!("upload-{}", self.created_uploads);
                 self.uploads.insert(id.clone(), (asked.name.clone(), BTreeMap::new()));
                 let said = format!(
                     "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
                 );
                 answer(200, said.into())
             }
-            Call::Part(number) => match self.uploads.get_mut(&asked.upload) {
+            FakeS3Call::Part(number) => match self.uploads.get_mut(&asked.upload) {
                 Some((_, parts)) => {
                     parts.insert(number, body);
                     answer(200, Bytes::new())
                 }
                 None => answer(404, error_body("NoSuchUpload")),
             },
-            Call::Complete => match self.uploads.remove(&asked.upload) {
+            FakeS3Call::Complete => match self.uploads.remove(&asked.upload) {
                 Some((name, parts)) => {
                     self.objects.insert(name, parts.into_values().flatten().collect());
                     answer(200, complete_body())
                 }
                 None => answer(404, error_body("NoSuchUpload")),
             },
-            Call::Abort => match self.uploads.remove(&asked.upload) {
+            FakeS3Call::Abort => match self.uploads.remove(&asked.upload) {
                 Some(_) => answer(204, Bytes::new()),
                 None => answer(404, error_body("NoSuchUpload")),
             },
-            Call::Get => self.get(asked, whole),
-            Call::Head => match self.objects.get(&asked.name) {
+            FakeS3Call::Get => self.get(asked, whole),
+            FakeS3Call::Head => match self.objects.get(&asked.name) {
                 Some(object) => {
                     let (mut head, body) = answer(200, Bytes::new());
                     head.headers.insert("content-length", object.len().into());
@@ -415,8 +417,8 @@ impl State {
                 }
                 None => answer(404, Bytes::new()),
             },
-            Call::List => self.list(&asked.prefix),
-            Call::Delete => {
+            FakeS3Call::List => self.list(&asked.prefix),
+            FakeS3Call::Delete => {
                 self.objects.remove(&asked.name);
                 answer(204, Bytes::new())
             }
@@ -424,13 +426,13 @@ impl State {
     }
 
     /// True if the conditions of a write hold.
-    fn holds(&self, asked: &Asked) -> bool {
+    fn conditions_hold(&self, asked: &FakeS3Request) -> bool {
         let found = self.objects.get(&asked.name).map(|object| etag(object));
         let matches = asked.if_match.is_none() || asked.if_match == found;
         self.ignores_conditions || (matches && !(asked.if_none_match && found.is_some()))
     }
 
-    fn get(&mut self, asked: &Asked, whole: bool) -> (Parts, FakeBody) {
+    fn get(&mut self, asked: &FakeS3Request, whole: bool) -> (Parts, FakeBody) {
         let Some(object) = self.objects.get(&asked.name) else { return answer(404, error_body("NoSuchKey")) };
         let (from, to) = asked.range.unwrap_or((0, object.len() - 1));
         self.ranges.push((from, to));

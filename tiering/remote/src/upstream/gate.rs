@@ -22,94 +22,94 @@ const DECREASE: f64 = 0.5;
 
 /// Load of the store as a response indicates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub enum StoreLoad {
     /// The request was answered.
-    Borne,
+    Answered,
     /// The store requested fewer requests.
-    TooMuch,
+    SlowDown,
     /// The result does not indicate the load: rejected, broken off or not sent.
     Unknown,
 }
 
 /// Concurrency limit. Pure.
 #[derive(Debug)]
-struct Limit {
+struct AdaptiveLimit {
     limit: f64,
-    under_way: usize,
+    in_flight: usize,
     /// Number of reductions so far; each request records the number at its start.
-    cuts: u64,
+    reductions: u64,
 }
 
-impl Limit {
+impl AdaptiveLimit {
     fn has_room(&self) -> bool {
-        self.under_way < self.limit as usize
+        self.in_flight < self.limit as usize
     }
 
     /// Begins a request. Returns the number of reductions before it.
     fn begin(&mut self) -> u64 {
-        self.under_way += 1;
-        self.cuts
+        self.in_flight += 1;
+        self.reductions
     }
 
     /// Ends a request that began after the given number of reductions.
-    fn end(&mut self, began: u64, load: Load) {
-        let was_used = 2 * self.under_way >= self.limit as usize;
-        self.under_way -= 1;
+    fn end(&mut self, began: u64, load: StoreLoad) {
+        let was_used = 2 * self.in_flight >= self.limit as usize;
+        self.in_flight -= 1;
         match load {
-            Load::Borne if was_used && began == self.cuts => {
+            StoreLoad::Answered if was_used && began == self.reductions => {
                 self.limit = (self.limit + 1.0 / self.limit.floor()).min(LIMIT_MAX);
             }
-            Load::TooMuch if began == self.cuts => {
+            StoreLoad::SlowDown if began == self.reductions => {
                 self.limit = (self.limit * DECREASE).max(1.0);
-                self.cuts += 1;
+                self.reductions += 1;
             }
-            Load::Borne | Load::TooMuch | Load::Unknown => {}
+            StoreLoad::Answered | StoreLoad::SlowDown | StoreLoad::Unknown => {}
         }
     }
 }
 
 /// Admission of requests to one store.
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<Mutex<State>>);
+pub struct UpstreamGate(Arc<Mutex<GateState>>);
 
 #[derive(Debug)]
-struct State {
-    limit: Limit,
-    waiting: VecDeque<oneshot::Sender<Pass>>,
+struct GateState {
+    limit: AdaptiveLimit,
+    waiters: VecDeque<oneshot::Sender<GatePermit>>,
 }
 
 /// Permit for one request in flight. Dropping it leaves the limit unchanged.
 #[derive(Debug)]
-pub struct Pass {
+pub struct GatePermit {
     /// `None` once the permit is returned.
-    gate: Option<Gate>,
-    began: u64,
+    gate: Option<UpstreamGate>,
+    began_after: u64,
 }
 
-impl Default for Gate {
+impl Default for UpstreamGate {
     fn default() -> Self {
-        let limit = Limit { limit: LIMIT_FIRST, under_way: 0, cuts: 0 };
-        Self(Arc::new(Mutex::new(State { limit, waiting: VecDeque::new() })))
+        let limit = AdaptiveLimit { limit: LIMIT_FIRST, in_flight: 0, reductions: 0 };
+        Self(Arc::new(Mutex::new(GateState { limit, waiters: VecDeque::new() })))
     }
 }
 
-impl Gate {
+impl UpstreamGate {
     /// Waits until another request may be sent.
-    pub async fn enter(&self) -> Pass {
+    pub async fn acquire(&self) -> GatePermit {
         let granted = {
             let mut state = self.0.lock();
-            if state.limit.has_room() && state.waiting.is_empty() {
-                return self.pass(&mut state);
+            if state.limit.has_room() && state.waiters.is_empty() {
+                return self.new_permit(&mut state);
             }
             let (grant, granted) = oneshot::channel();
-            state.waiting.push_back(grant);
+            state.waiters.push_back(grant);
             granted
         };
         match granted.await {
             Ok(pass) => pass,
             // A waiter is granted its permit before its sender is dropped; a gate that no longer exists
             // limits nothing.
-            Err(_) => Pass { gate: None, began: 0 },
+            Err(_) => GatePermit { gate: None, began_after: 0 },
         }
     }
 
@@ -121,15 +121,15 @@ impl Gate {
 
     /// Returns the number of requests in flight.
     #[must_use]
-    pub fn under_way(&self) -> usize {
-        self.0.lock().limit.under_way
+    pub fn in_flight(&self) -> usize {
+        self.0.lock().limit.in_flight
     }
 
-    fn pass(&self, state: &mut State) -> Pass {
-        Pass { gate: Some(self.clone()), began: state.limit.begin() }
+    fn new_permit(&self, state: &mut GateState) -> GatePermit {
+        GatePermit { gate: Some(self.clone()), began_after: state.limit.begin() }
     }
 
-    fn leave(&self, began: u64, load: Load) {
+    fn release(&self, began: u64, load: StoreLoad) {
         self.0.lock().limit.end(began, load);
         loop {
             let (grant, pass) = {
@@ -137,35 +137,35 @@ impl Gate {
                 if !state.limit.has_room() {
                     return;
                 }
-                let Some(grant) = state.waiting.pop_front() else { return };
-                (grant, self.pass(&mut state))
+                let Some(grant) = state.waiters.pop_front() else { return };
+                (grant, self.new_permit(&mut state))
             };
             // A waiter that was dropped returns its permit, which admits the next one: in this loop, not by
             // recursion.
             if let Err(mut pass) = grant.send(pass) {
                 pass.gate = None;
-                self.0.lock().limit.end(pass.began, Load::Unknown);
+                self.0.lock().limit.end(pass.began_after, StoreLoad::Unknown);
             }
         }
     }
 }
 
-impl Pass {
+impl GatePermit {
     /// Ends the request and reports the load that its response indicated.
-    pub fn done(mut self, load: Load) {
-        self.give_back(load);
+    pub fn finish(mut self, load: StoreLoad) {
+        self.release(load);
     }
 
-    fn give_back(&mut self, load: Load) {
+    fn release(&mut self, load: StoreLoad) {
         if let Some(gate) = self.gate.take() {
-            gate.leave(self.began, load);
+            gate.release(self.began_after, load);
         }
     }
 }
 
-impl Drop for Pass {
+impl Drop for GatePermit {
     fn drop(&mut self) {
-        self.give_back(Load::Unknown);
+        self.release(StoreLoad::Unknown);
     }
 }
 
@@ -174,12 +174,12 @@ mod tests {
     use super::*;
     use futures_util::FutureExt as _;
 
-    fn limit(of: f64) -> Limit {
-        Limit { limit: of, under_way: 0, cuts: 0 }
+    fn limit(of: f64) -> AdaptiveLimit {
+        AdaptiveLimit { limit: of, in_flight: 0, reductions: 0 }
     }
 
     /// Runs a full window of requests that all end with `load`.
-    fn round(limit: &mut Limit, load: Load) {
+    fn round(limit: &mut AdaptiveLimit, load: StoreLoad) {
         let began: Vec<u64> = std::iter::from_fn(|| limit.has_room().then(|| limit.begin())).collect();
         began.into_iter().for_each(|began| limit.end(began, load));
     }
@@ -187,21 +187,21 @@ mod tests {
     #[test]
     fn good_windows_add_one_and_a_burst_of_rejections_halves_once() {
         let mut limit = limit(8.0);
-        round(&mut limit, Load::TooMuch);
+        round(&mut limit, StoreLoad::SlowDown);
         assert_eq!(limit.limit, 4.0, "eight refusals at once are one burst");
-        round(&mut limit, Load::TooMuch);
+        round(&mut limit, StoreLoad::SlowDown);
         assert_eq!(limit.limit, 2.0, "the next ones are another");
-        (0..3).for_each(|_| round(&mut limit, Load::TooMuch));
+        (0..3).for_each(|_| round(&mut limit, StoreLoad::SlowDown));
         assert_eq!(limit.limit, 1.0, "one is always let through");
         let mut rounds = 0;
         while limit.limit < 8.0 {
             let before = limit.limit;
-            round(&mut limit, Load::Borne);
+            round(&mut limit, StoreLoad::Answered);
             assert!(limit.limit > before && limit.limit <= before + 1.01, "{before} → {}", limit.limit);
             rounds += 1;
         }
         assert!((7..=16).contains(&rounds), "{rounds}");
-        (0..1000).for_each(|_| round(&mut limit, Load::Borne));
+        (0..1000).for_each(|_| round(&mut limit, StoreLoad::Answered));
         assert_eq!(limit.limit, LIMIT_MAX);
     }
 
@@ -210,23 +210,23 @@ mod tests {
         let mut limit = limit(8.0);
         for _ in 0..100 {
             let began = limit.begin();
-            limit.end(began, Load::Borne);
+            limit.end(began, StoreLoad::Answered);
         }
         assert_eq!(limit.limit, 8.0);
-        round(&mut limit, Load::Unknown);
+        round(&mut limit, StoreLoad::Unknown);
         assert_eq!(limit.limit, 8.0);
     }
 
     #[tokio::test]
     async fn waiters_are_admitted_in_order_and_dropped_ones_are_skipped() {
-        let gate = Gate::default();
+        let gate = UpstreamGate::default();
         let mut passes = Vec::new();
         for _ in 0..gate.limit() {
-            passes.push(gate.enter().await);
+            passes.push(gate.acquire().await);
         }
-        let (mut first, mut second) = (Box::pin(gate.enter()), Box::pin(gate.enter()));
+        let (mut first, mut second) = (Box::pin(gate.acquire()), Box::pin(gate.acquire()));
         assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
-        let mut third = Box::pin(gate.enter());
+        let mut third = Box::pin(gate.acquire());
         assert!(third.as_mut().now_or_never().is_none());
         drop(first);
         drop(passes.pop());
@@ -236,28 +236,28 @@ mod tests {
         passes.push(pass);
         drop(passes.pop());
         drop(third);
-        passes.push(gate.enter().await);
-        assert_eq!(gate.under_way(), gate.limit());
+        passes.push(gate.acquire().await);
+        assert_eq!(gate.in_flight(), gate.limit());
         passes.clear();
-        assert_eq!(gate.under_way(), 0);
+        assert_eq!(gate.in_flight(), 0);
     }
 
     #[tokio::test]
     async fn a_reduced_gate_admits_no_request_until_enough_have_ended() {
-        let gate = Gate::default();
+        let gate = UpstreamGate::default();
         let mut passes = Vec::new();
         for _ in 0..8 {
-            passes.push(gate.enter().await);
+            passes.push(gate.acquire().await);
         }
-        passes.pop().expect("one").done(Load::TooMuch);
-        assert_eq!((gate.limit(), gate.under_way()), (4, 7));
-        let mut next = Box::pin(gate.enter());
+        passes.pop().expect("one").finish(StoreLoad::SlowDown);
+        assert_eq!((gate.limit(), gate.in_flight()), (4, 7));
+        let mut next = Box::pin(gate.acquire());
         for _ in 0..3 {
-            passes.pop().expect("one").done(Load::Borne);
+            passes.pop().expect("one").finish(StoreLoad::Answered);
             assert!(next.as_mut().now_or_never().is_none());
         }
-        passes.pop().expect("one").done(Load::TooMuch);
-        assert_eq!((gate.limit(), gate.under_way()), (4, 4), "it began before the cut, and one was let in");
+        passes.pop().expect("one").finish(StoreLoad::SlowDown);
+        assert_eq!((gate.limit(), gate.in_flight()), (4, 4), "it began before the cut, and one was let in");
         assert!(next.as_mut().now_or_never().is_some());
     }
 }

@@ -22,7 +22,7 @@ impl ReplicaKey {
     ///
     /// # Errors
     /// The operating system provides no random bytes.
-    pub fn fresh() -> Result<Self, getrandom::Error> {
+    pub fn new_random() -> Result<Self, getrandom::Error> {
         let mut key = Zeroizing::new([0; REPLICA_KEY_BYTES]);
         getrandom::fill(key.as_mut())?;
         Ok(Self(key))
@@ -62,6 +62,6 @@ mod tests {
         assert_eq!(ReplicaKey::new(Zeroizing::new(*key.expose())), key);
         let shown = format!("{key:?}");
         assert!(!shown.contains("a7") && !shown.contains("A7") && !shown.contains("167"), "{shown}");
-        assert_ne!(ReplicaKey::fresh().expect("random"), ReplicaKey::fresh().expect("random"));
+        assert_ne!(ReplicaKey::new_random().expect("random"), ReplicaKey::new_random().expect("random"));
     }
 }

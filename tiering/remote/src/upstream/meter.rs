@@ -7,58 +7,63 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::budget::Budget;
-use super::gate::{Gate, Load, Pass};
-use super::metrics::{Metrics, Op, Outcome, UpstreamMetrics, add};
+use super::gate::{GatePermit, StoreLoad, UpstreamGate};
+use super::metrics::{UpstreamCounters, UpstreamMetrics, UpstreamOp, UpstreamOutcome, add};
+use super::rate_budget::UpstreamBudget;
 
 /// State shared by all requests to one store.
 #[derive(Debug)]
-pub(super) struct Meter {
-    pub(super) budget: Arc<Budget>,
-    gate: Gate,
-    pub(super) metrics: Metrics,
+pub(super) struct UpstreamMeter {
+    pub(super) budget: Arc<UpstreamBudget>,
+    gate: UpstreamGate,
+    pub(super) metrics: UpstreamCounters,
 }
 
 /// Request in flight.
 #[derive(Debug)]
-pub(super) struct Ticket<'a> {
-    meter: &'a Meter,
-    op: Op,
-    pass: Pass,
+pub(super) struct MeteredRequest<'a> {
+    meter: &'a UpstreamMeter,
+    op: UpstreamOp,
+    pass: GatePermit,
     begun: Instant,
-    asked_bytes: u64,
+    requested_bytes: u64,
 }
 
-impl Meter {
-    pub(super) fn new(budget: Arc<Budget>) -> Self {
-        Self { budget, gate: Gate::default(), metrics: Metrics::default() }
+impl UpstreamMeter {
+    pub(super) fn new(budget: Arc<UpstreamBudget>) -> Self {
+        Self { budget, gate: UpstreamGate::default(), metrics: UpstreamCounters::default() }
     }
 
     /// Waits until a request that sends and requests these numbers of bytes may be sent.
-    pub(super) async fn begin(&self, op: Op, sent_bytes: u64, asked_bytes: u64) -> Ticket<'_> {
-        self.budget.spend(sent_bytes.saturating_add(asked_bytes)).await;
-        let pass = self.gate.enter().await;
+    pub(super) async fn begin(
+        &self,
+        op: UpstreamOp,
+        sent_bytes: u64,
+        requested_bytes: u64,
+    ) -> MeteredRequest<'_> {
+        self.budget.wait_for_request(sent_bytes.saturating_add(requested_bytes)).await;
+        let pass = self.gate.acquire().await;
         add(&self.metrics.sent_bytes, sent_bytes);
-        Ticket { meter: self, op, pass, begun: Instant::now(), asked_bytes }
+        MeteredRequest { meter: self, op, pass, begun: Instant::now(), requested_bytes }
     }
 
     pub(super) fn snapshot(&self) -> UpstreamMetrics {
-        let (limit, under_way) = (self.gate.limit() as u64, self.gate.under_way() as u64);
-        UpstreamMetrics { limit, under_way, ..self.metrics.snapshot() }
+        let (limit, under_way) = (self.gate.limit() as u64, self.gate.in_flight() as u64);
+        UpstreamMetrics { limit, in_flight: under_way, ..self.metrics.snapshot() }
     }
 }
 
-impl Ticket<'_> {
+impl MeteredRequest<'_> {
     /// Ends the request; its response had `received_bytes` bytes.
-    pub(super) fn end(self, outcome: Outcome, received_bytes: u64) {
+    pub(super) fn finish(self, outcome: UpstreamOutcome, received_bytes: u64) {
         let metrics = &self.meter.metrics;
-        metrics.request(self.op, outcome, self.begun.elapsed());
+        metrics.record_request(self.op, outcome, self.begun.elapsed());
         add(&metrics.received_bytes, received_bytes);
-        self.meter.budget.owe(received_bytes.saturating_sub(self.asked_bytes));
-        self.pass.done(match outcome {
-            Outcome::Ok | Outcome::Missing => Load::Borne,
-            Outcome::SlowDown => Load::TooMuch,
-            Outcome::Refused | Outcome::Failed => Load::Unknown,
+        self.meter.budget.charge(received_bytes.saturating_sub(self.requested_bytes));
+        self.pass.finish(match outcome {
+            UpstreamOutcome::Ok | UpstreamOutcome::Missing => StoreLoad::Answered,
+            UpstreamOutcome::SlowDown => StoreLoad::SlowDown,
+            UpstreamOutcome::Refused | UpstreamOutcome::Failed => StoreLoad::Unknown,
         });
     }
 }

@@ -6,11 +6,11 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use mlgw_common::histogram::{Durations, Histogram};
+use mlgw_common::histogram::{DurationHistogram, Durations};
 
 /// Kind of request to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
+pub enum UpstreamOp {
     /// Reads bytes of an object.
     Read,
     /// Writes an object or a part of one, or creates or completes an upload.
@@ -25,7 +25,7 @@ pub enum Op {
 
 /// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum UpstreamOutcome {
     /// Success.
     Ok,
     /// The object does not exist.
@@ -38,7 +38,7 @@ pub enum Outcome {
     Failed,
 }
 
-impl Op {
+impl UpstreamOp {
     /// All kinds.
     pub const ALL: [Self; 5] = [Self::Read, Self::Write, Self::Stat, Self::List, Self::Delete];
 
@@ -55,7 +55,7 @@ impl Op {
     }
 }
 
-impl Outcome {
+impl UpstreamOutcome {
     /// All results.
     pub const ALL: [Self; 5] = [Self::Ok, Self::Missing, Self::Refused, Self::SlowDown, Self::Failed];
 
@@ -74,15 +74,15 @@ impl Outcome {
 
 /// Live counters of a store.
 #[derive(Debug, Default)]
-pub(super) struct Metrics {
+pub(super) struct UpstreamCounters {
     /// By kind, then by result.
-    requests: [[AtomicU64; Outcome::ALL.len()]; Op::ALL.len()],
-    took: [Histogram; Op::ALL.len()],
+    requests: [[AtomicU64; UpstreamOutcome::ALL.len()]; UpstreamOp::ALL.len()],
+    durations: [DurationHistogram; UpstreamOp::ALL.len()],
     pub(super) sent_bytes: AtomicU64,
     pub(super) received_bytes: AtomicU64,
     pub(super) retries: AtomicU64,
     pub(super) puts: AtomicU64,
-    pub(super) puts_found: AtomicU64,
+    pub(super) puts_already_present: AtomicU64,
     pub(super) proven_bytes: AtomicU64,
     pub(super) corrupt_reads: AtomicU64,
 }
@@ -91,9 +91,9 @@ pub(super) struct Metrics {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UpstreamMetrics {
     /// Requests by kind and result, retries included.
-    pub requests: Vec<(Op, Outcome, u64)>,
+    pub requests: Vec<(UpstreamOp, UpstreamOutcome, u64)>,
     /// Time from the moment a request may be sent until the end of its response, by kind.
-    pub took: Vec<(Op, Durations)>,
+    pub durations: Vec<(UpstreamOp, Durations)>,
     /// Bytes of request bodies.
     pub sent_bytes: u64,
     /// Bytes of response bodies.
@@ -103,7 +103,7 @@ pub struct UpstreamMetrics {
     /// Segments that were stored.
     pub puts: u64,
     /// Segments among them that were already present.
-    pub puts_found: u64,
+    pub puts_already_present: u64,
     /// Bytes that were read back to prove that they arrived.
     pub proven_bytes: u64,
     /// Reads whose bytes did not decrypt, or whose response was shorter or longer than requested.
@@ -111,33 +111,38 @@ pub struct UpstreamMetrics {
     /// Current concurrency limit.
     pub limit: u64,
     /// Requests in flight.
-    pub under_way: u64,
+    pub in_flight: u64,
 }
 
-impl Metrics {
-    pub(super) fn request(&self, op: Op, outcome: Outcome, took: Duration) {
+impl UpstreamCounters {
+    pub(super) fn record_request(&self, op: UpstreamOp, outcome: UpstreamOutcome, took: Duration) {
         self.requests[op as usize][outcome as usize].fetch_add(1, Relaxed);
-        self.took[op as usize].record(took);
+        self.durations[op as usize].record(took);
     }
 
     /// Returns the current counts; the caller fills in those of the gate.
     pub(super) fn snapshot(&self) -> UpstreamMetrics {
-        let requests = Op::ALL.into_iter().flat_map(|op| {
+        let requests = UpstreamOp::ALL.into_iter().flat_map(|op| {
             let of = &self.requests[op as usize];
-            Outcome::ALL.into_iter().map(move |outcome| (op, outcome, of[outcome as usize].load(Relaxed)))
+            UpstreamOutcome::ALL
+                .into_iter()
+                .map(move |outcome| (op, outcome, of[outcome as usize].load(Relaxed)))
         });
         UpstreamMetrics {
             requests: requests.collect(),
-            took: Op::ALL.into_iter().map(|op| (op, self.took[op as usize].snapshot())).collect(),
+            durations: UpstreamOp::ALL
+                .into_iter()
+                .map(|op| (op, self.durations[op as usize].snapshot()))
+                .collect(),
             sent_bytes: self.sent_bytes.load(Relaxed),
             received_bytes: self.received_bytes.load(Relaxed),
             retries: self.retries.load(Relaxed),
             puts: self.puts.load(Relaxed),
-            puts_found: self.puts_found.load(Relaxed),
+            puts_already_present: self.puts_already_present.load(Relaxed),
             proven_bytes: self.proven_bytes.load(Relaxed),
             corrupt_reads: self.corrupt_reads.load(Relaxed),
             limit: 0,
-            under_way: 0,
+            in_flight: 0,
         }
     }
 }
@@ -148,22 +153,23 @@ pub(super) fn add(counter: &AtomicU64, by: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Metrics, Op, Outcome};
+    use super::{UpstreamCounters, UpstreamOp, UpstreamOutcome};
     use std::time::Duration;
 
     #[test]
     fn every_op_and_outcome_has_its_own_count() {
-        let metrics = Metrics::default();
-        for (n, op) in Op::ALL.into_iter().enumerate() {
-            for (m, outcome) in Outcome::ALL.into_iter().enumerate() {
-                (0..=5 * n + m).for_each(|_| metrics.request(op, outcome, Duration::ZERO));
+        let metrics = UpstreamCounters::default();
+        for (n, op) in UpstreamOp::ALL.into_iter().enumerate() {
+            for (m, outcome) in UpstreamOutcome::ALL.into_iter().enumerate() {
+                (0..=5 * n + m).for_each(|_| metrics.record_request(op, outcome, Duration::ZERO));
             }
         }
         let counted = metrics.snapshot();
         let wanted: Vec<u64> = (1..=25).collect();
         assert_eq!(counted.requests.iter().map(|(_, _, count)| *count).collect::<Vec<_>>(), wanted);
-        assert_eq!(counted.took[1].1.count(), 6 + 7 + 8 + 9 + 10);
-        let names: std::collections::BTreeSet<_> = Op::ALL.map(Op::name).into_iter().collect();
-        assert_eq!(names.len(), Op::ALL.len());
+        assert_eq!(counted.durations[1].1.count(), 6 + 7 + 8 + 9 + 10);
+        let names: std::collections::BTreeSet<_> =
+            UpstreamOp::ALL.map(UpstreamOp::name).into_iter().collect();
+        assert_eq!(names.len(), UpstreamOp::ALL.len());
     }
 }

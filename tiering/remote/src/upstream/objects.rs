@@ -5,8 +5,8 @@
 use mlgw_common::Incarnation;
 use mlgw_common::ids::SegmentId;
 
-use super::error::{Fault, UpstreamError};
-use super::metrics::{Op, Outcome, add};
+use super::error::{UpstreamError, UpstreamFault};
+use super::metrics::{UpstreamOp, UpstreamOutcome, add};
 use super::{ObjectId, Upstream};
 
 /// Directory of segments, below the prefix.
@@ -19,11 +19,11 @@ pub(super) fn object_name(id: ObjectId) -> String {
 
 /// Returns the last component of the name.
 fn file_name(id: ObjectId) -> String {
-    format!("{}{:016x}.seg", stem(id.segment, id.incarnation), id.copy)
+    format!("{}{:016x}.seg", name_prefix(id.segment, id.incarnation), id.copy)
 }
 
 /// Returns the common prefix of the names of all objects of a segment that an incarnation stored.
-pub(super) fn stem(segment: SegmentId, incarnation: Incarnation) -> String {
+pub(super) fn name_prefix(segment: SegmentId, incarnation: Incarnation) -> String {
     match incarnation {
         Incarnation(0) => format!("{:016x}-", segment.0),
         Incarnation(incarnation) => format!("{:016x}-{incarnation:016x}-", segment.0),
@@ -31,7 +31,7 @@ pub(super) fn stem(segment: SegmentId, incarnation: Incarnation) -> String {
 }
 
 /// Parses the name of an object; `None` if it is not one.
-fn id_of(name: &str) -> Option<ObjectId> {
+fn parse_file_name(name: &str) -> Option<ObjectId> {
     let (segment, rest) = name.strip_suffix(".seg")?.split_once('-')?;
     let (incarnation, copy) = rest.split_once('-').unwrap_or(("0", rest));
     let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
@@ -48,10 +48,10 @@ impl Upstream {
     /// The store cannot be reached or rejects the request.
     pub async fn length(&self, id: ObjectId) -> Result<Option<u64>, UpstreamError> {
         let name = object_name(id);
-        match self.ask(Op::Stat, 0, 0, || self.operator.stat(&name)).await {
+        match self.with_retries(UpstreamOp::Stat, 0, 0, || self.operator.stat(&name)).await {
             Ok(found) => Ok(Some(found.content_length())),
-            Err(Fault::Gone) => Ok(None),
-            Err(fault) => Err(fault.about(&self.name, id.segment)),
+            Err(UpstreamFault::Missing) => Ok(None),
+            Err(fault) => Err(fault.into_error(&self.name, id.segment)),
         }
     }
 
@@ -61,11 +61,11 @@ impl Upstream {
     /// The store cannot be reached or rejects the request; [`UpstreamError::NotOwner`] if the prefix does not
     /// carry this server's mark.
     pub async fn remove(&self, id: ObjectId) -> Result<(), UpstreamError> {
-        self.may_destroy().await?;
+        self.check_may_delete().await?;
         let name = object_name(id);
-        match self.ask(Op::Delete, 0, 0, || self.operator.delete(&name)).await {
-            Ok(()) | Err(Fault::Gone) => Ok(()),
-            Err(fault) => Err(fault.about(&self.name, id.segment)),
+        match self.with_retries(UpstreamOp::Delete, 0, 0, || self.operator.delete(&name)).await {
+            Ok(()) | Err(UpstreamFault::Missing) => Ok(()),
+            Err(fault) => Err(fault.into_error(&self.name, id.segment)),
         }
     }
 
@@ -74,10 +74,10 @@ impl Upstream {
     /// # Errors
     /// Those of [`Upstream::remove`].
     pub async fn abort(&self, id: ObjectId, upload: &str) -> Result<(), UpstreamError> {
-        self.may_destroy().await?;
-        let Some(multiparts) = &self.multiparts else { return Ok(()) };
+        self.check_may_delete().await?;
+        let Some(multiparts) = &self.resumable_uploads else { return Ok(()) };
         let aborted = multiparts.abort(&self.meter, &object_name(id), upload).await;
-        aborted.map_err(|fault| fault.about(&self.name, id.segment))
+        aborted.map_err(|fault| fault.into_error(&self.name, id.segment))
     }
 
     /// Returns all objects of segments, in no order.
@@ -86,34 +86,34 @@ impl Upstream {
     /// The store cannot be reached or rejects the request.
     pub async fn list(&self) -> Result<Vec<ObjectId>, UpstreamError> {
         // No segment is concerned; id 0 is never assigned.
-        self.list_all().await.map_err(|fault| fault.about(&self.name, SegmentId(0)))
+        self.list_all().await.map_err(|fault| fault.into_error(&self.name, SegmentId(0)))
     }
 
-    pub(super) async fn list_all(&self) -> Result<Vec<ObjectId>, Fault> {
-        match self.ask(Op::List, 0, 0, || self.operator.list(SEGMENTS_DIR)).await {
-            Ok(entries) => Ok(entries.iter().filter_map(|entry| id_of(entry.name())).collect()),
+    pub(super) async fn list_all(&self) -> Result<Vec<ObjectId>, UpstreamFault> {
+        match self.with_retries(UpstreamOp::List, 0, 0, || self.operator.list(SEGMENTS_DIR)).await {
+            Ok(entries) => Ok(entries.iter().filter_map(|entry| parse_file_name(entry.name())).collect()),
             // A directory in which nothing was ever stored.
-            Err(Fault::Gone) => Ok(Vec::new()),
+            Err(UpstreamFault::Missing) => Ok(Vec::new()),
             Err(fault) => Err(fault),
         }
     }
 
     /// Runs `work`, with retries while that may help.
-    pub(super) async fn ask<T, W>(
+    pub(super) async fn with_retries<T, W>(
         &self,
-        op: Op,
+        op: UpstreamOp,
         sent_bytes: u64,
         asked_bytes: u64,
         mut work: impl FnMut() -> W,
-    ) -> Result<T, Fault>
+    ) -> Result<T, UpstreamFault>
     where
         W: IntoFuture<Output = opendal::Result<T>>,
     {
         let mut tries = 0;
         loop {
-            match self.once(op, sent_bytes, asked_bytes, work()).await {
+            match self.run_once(op, sent_bytes, asked_bytes, work()).await {
                 Err(error) if error.is_temporary() && tries < self.tuning.retries => {
-                    let pause = self.tuning.pause(tries, chance());
+                    let pause = self.tuning.pause(tries, random_fraction());
                     tries += 1;
                     add(&self.meter.metrics.retries, 1);
                     tracing::debug!(
@@ -125,15 +125,15 @@ impl Upstream {
                     );
                     tokio::time::sleep(pause).await;
                 }
-                done => return done.map_err(|error| Fault::of(&error, self.has_http())),
+                done => return done.map_err(|error| UpstreamFault::from_opendal(&error, self.has_http())),
             }
         }
     }
 
     /// Runs one try. A store with HTTP meters each request on the wire; one without HTTP is metered here.
-    async fn once<T>(
+    async fn run_once<T>(
         &self,
-        op: Op,
+        op: UpstreamOp,
         sent_bytes: u64,
         asked_bytes: u64,
         work: impl IntoFuture<Output = opendal::Result<T>>,
@@ -144,8 +144,8 @@ impl Upstream {
         let ticket = self.meter.begin(op, sent_bytes, asked_bytes).await;
         let done = work.into_future().await;
         match &done {
-            Ok(_) => ticket.end(Outcome::Ok, asked_bytes),
-            Err(error) => ticket.end(Fault::of(error, false).outcome(), 0),
+            Ok(_) => ticket.finish(UpstreamOutcome::Ok, asked_bytes),
+            Err(error) => ticket.finish(UpstreamFault::from_opendal(error, false).outcome(), 0),
         }
         done
     }
@@ -153,6 +153,6 @@ impl Upstream {
 
 /// Returns a random number from 0 to 1; 0 if the system provides no random bytes, which is no reason not to
 /// retry.
-fn chance() -> f64 {
+fn random_fraction() -> f64 {
     f64::from(getrandom::u32().unwrap_or_default()) / f64::from(u32::MAX)
 }

@@ -14,32 +14,32 @@
 
 mod mark;
 
-pub use mark::Ownership;
+pub use mark::PrefixOwnership;
 
 use bytes::Bytes;
 use mlgw_common::Lineage;
 use parking_lot::Mutex;
 
 use super::Upstream;
-use super::error::{Fault, UpstreamError};
-use super::metrics::Op;
-use mark::{Claim, FoundMark, PrefixMark, claim, compare, may_adopt};
+use super::error::{UpstreamError, UpstreamFault};
+use super::metrics::UpstreamOp;
+use mark::{FoundMark, PrefixClaim, PrefixMark, check_may_adopt, compare, decide_claim};
 
 /// Name of the mark, below the prefix. No listing of segments contains it, because those are below
 /// `segments/`.
-pub const MARK_NAME: &str = "mlgw-owner";
+pub const OWNER_MARK_NAME: &str = "mlgw-owner";
 /// Maximum number of writes of a claim. More are needed if another server writes at the same time, or if the
 /// store does not keep what is written.
 const CLAIM_TRIES: usize = 4;
 
 /// Identity of this server, and the known state of the mark.
-pub(super) struct Owner {
+pub(super) struct PrefixOwner {
     lineage: Lineage,
     /// Nonce of this process. Locked while the mark is read or written.
     nonce: tokio::sync::Mutex<u64>,
-    ownership: Mutex<Ownership>,
+    ownership: Mutex<PrefixOwnership>,
     /// True if the store honoured a conditional write; `None` before the first claim.
-    conditions: Mutex<Option<bool>>,
+    honours_conditions: Mutex<Option<bool>>,
 }
 
 /// Mark that was read, with the validator that a conditional write needs.
@@ -48,8 +48,8 @@ struct ReadMark {
     etag: Option<String>,
 }
 
-impl Owner {
-    fn ownership(&self) -> Ownership {
+impl PrefixOwner {
+    fn ownership(&self) -> PrefixOwnership {
         self.ownership.lock().clone()
     }
 }
@@ -60,11 +60,11 @@ impl Upstream {
     /// # Errors
     /// The operating system provides no random bytes.
     pub fn owned_by(mut self, lineage: Lineage) -> Result<Self, getrandom::Error> {
-        self.owner = Some(Owner {
+        self.owner = Some(PrefixOwner {
             lineage,
             nonce: tokio::sync::Mutex::new(getrandom::u64()?),
-            ownership: Mutex::new(Ownership::Unchecked { why: None }),
-            conditions: Mutex::new(None),
+            ownership: Mutex::new(PrefixOwnership::Unchecked { why: None }),
+            honours_conditions: Mutex::new(None),
         });
         Ok(self)
     }
@@ -72,8 +72,8 @@ impl Upstream {
     /// Returns the relation of this server to the prefix as of the last comparison; `None` if the server has
     /// no identity.
     #[must_use]
-    pub fn ownership(&self) -> Option<Ownership> {
-        self.owner.as_ref().map(Owner::ownership)
+    pub fn ownership(&self) -> Option<PrefixOwnership> {
+        self.owner.as_ref().map(PrefixOwner::ownership)
     }
 
     /// Returns the fault of the mark of the prefix with advice; `None` if the mark is this server's.
@@ -86,22 +86,22 @@ impl Upstream {
     /// True if the store honours conditional writes; `None` before the first claim.
     #[must_use]
     pub fn honours_conditions(&self) -> Option<bool> {
-        self.owner.as_ref().and_then(|owner| *owner.conditions.lock())
+        self.owner.as_ref().and_then(|owner| *owner.honours_conditions.lock())
     }
 
     /// Claims the prefix for this process, unless that was done or rejected before.
     ///
     /// # Errors
     /// The mark cannot be read or written; the claim may be retried.
-    pub async fn claim(&self) -> Result<Ownership, UpstreamError> {
-        let Some(owner) = &self.owner else { return Ok(Ownership::Own) };
+    pub async fn claim(&self) -> Result<PrefixOwnership, UpstreamError> {
+        let Some(owner) = &self.owner else { return Ok(PrefixOwnership::Own) };
         let nonce = owner.nonce.lock().await;
         match owner.ownership() {
-            Ownership::Unchecked { .. } | Ownership::Damaged => {}
+            PrefixOwnership::Unchecked { .. } | PrefixOwnership::Damaged => {}
             known => return Ok(known),
         }
         let claimed = self.claim_with(owner, *nonce).await;
-        self.note_ownership(owner, claimed)
+        self.record_ownership(owner, claimed)
     }
 
     /// Assigns the prefix to this server, whichever incarnation or copy of it the mark names.
@@ -111,23 +111,24 @@ impl Upstream {
     pub async fn adopt(&self) -> Result<(), UpstreamError> {
         let Some(owner) = &self.owner else { return Ok(()) };
         let mut nonce = owner.nonce.lock().await;
-        let fresh =
-            getrandom::u64().map_err(|error| Fault::Answer(error.to_string()).about_mark(&self.name))?;
-        let read = self.read_mark(true).await.map_err(|fault| fault.about_mark(&self.name))?;
+        let fresh = getrandom::u64().map_err(|error| {
+            UpstreamFault::UnexpectedAnswer(error.to_string()).into_mark_error(&self.name)
+        })?;
+        let read = self.read_mark(true).await.map_err(|fault| fault.into_mark_error(&self.name))?;
         let adopted = async {
-            if let Err(foreign) = may_adopt(&read.found, &owner.lineage) {
+            if let Err(foreign) = check_may_adopt(&read.found, &owner.lineage) {
                 return Ok(foreign);
             }
             *nonce = fresh;
             match self.write_mark(&owner.mark(fresh), &read).await {
-                Ok(()) | Err(Fault::Condition) => {}
+                Ok(()) | Err(UpstreamFault::ConditionFailed) => {}
                 Err(fault) => return Err(fault),
             }
             Ok(compare(&self.read_mark(false).await?.found, &owner.lineage, fresh))
         };
         let adopted = adopted.await;
-        match self.note_ownership(owner, adopted)? {
-            Ownership::Own => Ok(()),
+        match self.record_ownership(owner, adopted)? {
+            PrefixOwnership::Own => Ok(()),
             other => Err(self.not_owner(&other, owner)),
         }
     }
@@ -137,19 +138,19 @@ impl Upstream {
     ///
     /// # Errors
     /// [`UpstreamError::NotOwner`], or the error of reading the mark.
-    pub async fn may_destroy(&self) -> Result<(), UpstreamError> {
+    pub async fn check_may_delete(&self) -> Result<(), UpstreamError> {
         let Some(owner) = &self.owner else { return Ok(()) };
         let ownership = match owner.ownership() {
-            Ownership::Own => {
+            PrefixOwnership::Own => {
                 let nonce = owner.nonce.lock().await;
-                let read = self.read_mark(false).await.map_err(|fault| fault.about_mark(&self.name))?;
-                self.note_ownership(owner, Ok(compare(&read.found, &owner.lineage, *nonce)))?
+                let read = self.read_mark(false).await.map_err(|fault| fault.into_mark_error(&self.name))?;
+                self.record_ownership(owner, Ok(compare(&read.found, &owner.lineage, *nonce)))?
             }
             known if known.is_final() => known,
             _ => self.claim().await?,
         };
         match ownership {
-            Ownership::Own => Ok(()),
+            PrefixOwnership::Own => Ok(()),
             other => Err(self.not_owner(&other, owner)),
         }
     }
@@ -158,39 +159,44 @@ impl Upstream {
     ///
     /// # Errors
     /// [`UpstreamError::NotOwner`] if the prefix is another server's, or the error of reading the mark.
-    pub(super) async fn may_store(&self) -> Result<(), UpstreamError> {
+    pub(super) async fn check_may_store(&self) -> Result<(), UpstreamError> {
         let Some(owner) = &self.owner else { return Ok(()) };
         let ownership = self.claim().await?;
         if ownership.may_store() { Ok(()) } else { Err(self.not_owner(&ownership, owner)) }
     }
 
-    async fn claim_with(&self, owner: &Owner, nonce: u64) -> Result<Ownership, Fault> {
+    async fn claim_with(&self, owner: &PrefixOwner, nonce: u64) -> Result<PrefixOwnership, UpstreamFault> {
         for _ in 0..CLAIM_TRIES {
             let read = self.read_mark(true).await?;
             let descends = read.found == FoundMark::Absent && !owner.lineage.earlier.is_empty();
             let has_segments = descends && !self.list_all().await?.is_empty();
-            match claim(&read.found, &owner.lineage, nonce, has_segments) {
-                Claim::Leave(ownership) => {
-                    if ownership == Ownership::Own {
-                        *owner.conditions.lock() = Some(self.probe_conditions(&owner.mark(nonce)).await?);
+            match decide_claim(&read.found, &owner.lineage, nonce, has_segments) {
+                PrefixClaim::Leave(ownership) => {
+                    if ownership == PrefixOwnership::Own {
+                        *owner.honours_conditions.lock() =
+                            Some(self.probe_conditions(&owner.mark(nonce)).await?);
                     }
                     return Ok(ownership);
                 }
-                Claim::Write => match self.write_mark(&owner.mark(nonce), &read).await {
+                PrefixClaim::Write => match self.write_mark(&owner.mark(nonce), &read).await {
                     // The mark is read and evaluated again in the next iteration.
-                    Ok(()) | Err(Fault::Condition) => {}
+                    Ok(()) | Err(UpstreamFault::ConditionFailed) => {}
                     Err(fault) => return Err(fault),
                 },
             }
         }
-        Err(Fault::Answer(format!("what is written to {} is not there afterwards", self.mark_key())))
+        Err(UpstreamFault::UnexpectedAnswer(format!(
+            "what is written to {} is not there afterwards",
+            self.mark_key()
+        )))
     }
 
     /// Creates the mark again, which a store that honours conditions rejects.
-    async fn probe_conditions(&self, mark: &PrefixMark) -> Result<bool, Fault> {
+    async fn probe_conditions(&self, mark: &PrefixMark) -> Result<bool, UpstreamFault> {
         let may_ask = self.operator.info().capability().write_with_if_not_exists;
         let absent = ReadMark { found: FoundMark::Absent, etag: None };
-        let honours = may_ask && matches!(self.write_mark(mark, &absent).await, Err(Fault::Condition));
+        let honours =
+            may_ask && matches!(self.write_mark(mark, &absent).await, Err(UpstreamFault::ConditionFailed));
         if !honours {
             tracing::warn!(
                 upstream = self.name,
@@ -201,65 +207,72 @@ impl Upstream {
         Ok(honours)
     }
 
-    async fn read_mark(&self, with_etag: bool) -> Result<ReadMark, Fault> {
+    async fn read_mark(&self, with_etag: bool) -> Result<ReadMark, UpstreamFault> {
         let absent = ReadMark { found: FoundMark::Absent, etag: None };
         let mut etag = None;
         if with_etag && self.operator.info().capability().write_with_if_match {
             // The ETag is read before the content, so that a write under its condition replaces that content
             // or nothing.
-            match self.ask(Op::Stat, 0, 0, || self.operator.stat(MARK_NAME)).await {
+            match self.with_retries(UpstreamOp::Stat, 0, 0, || self.operator.stat(OWNER_MARK_NAME)).await {
                 Ok(found) => etag = found.etag().map(str::to_owned),
-                Err(Fault::Gone) => return Ok(absent),
+                Err(UpstreamFault::Missing) => return Ok(absent),
                 Err(fault) => return Err(fault),
             }
         }
-        match self.ask(Op::Read, 0, 0, || self.operator.read(MARK_NAME)).await {
+        match self.with_retries(UpstreamOp::Read, 0, 0, || self.operator.read(OWNER_MARK_NAME)).await {
             Ok(bytes) => {
                 let mark = PrefixMark::parse(&bytes.to_bytes());
-                Ok(ReadMark { found: mark.map_or(FoundMark::Damaged, FoundMark::Whole), etag })
+                Ok(ReadMark { found: mark.map_or(FoundMark::Damaged, FoundMark::Intact), etag })
             }
-            Err(Fault::Gone) => Ok(absent),
+            Err(UpstreamFault::Missing) => Ok(absent),
             Err(fault) => Err(fault),
         }
     }
 
     /// Writes a mark on the condition that `read` is still current, as far as the store supports conditions.
-    async fn write_mark(&self, mark: &PrefixMark, read: &ReadMark) -> Result<(), Fault> {
+    async fn write_mark(&self, mark: &PrefixMark, read: &ReadMark) -> Result<(), UpstreamFault> {
         let takes = self.operator.info().capability();
         let is_new = read.found == FoundMark::Absent && takes.write_with_if_not_exists;
         let etag = read.etag.as_ref().filter(|_| takes.write_with_if_match);
         match self.send_mark(mark, is_new, etag).await {
-            Err(Fault::Answer(said)) if said.contains("NotImplemented") && (is_new || etag.is_some()) => {
+            Err(UpstreamFault::UnexpectedAnswer(said))
+                if said.contains("NotImplemented") && (is_new || etag.is_some()) =>
+            {
                 self.send_mark(mark, false, None).await
             }
             sent => sent,
         }
     }
 
-    async fn send_mark(&self, mark: &PrefixMark, is_new: bool, etag: Option<&String>) -> Result<(), Fault> {
+    async fn send_mark(
+        &self,
+        mark: &PrefixMark,
+        is_new: bool,
+        etag: Option<&String>,
+    ) -> Result<(), UpstreamFault> {
         let text = Bytes::from(mark.text());
         let write = || {
-            let write = self.operator.write_with(MARK_NAME, text.clone());
+            let write = self.operator.write_with(OWNER_MARK_NAME, text.clone());
             let write = if is_new { write.if_not_exists(true) } else { write };
             match etag {
                 Some(etag) => write.if_match(etag),
                 None => write,
             }
         };
-        self.ask(Op::Write, text.len() as u64, 0, write).await.map(drop)
+        self.with_retries(UpstreamOp::Write, text.len() as u64, 0, write).await.map(drop)
     }
 
     /// Records the result of a comparison, and logs a change.
-    fn note_ownership(
+    fn record_ownership(
         &self,
-        owner: &Owner,
-        found: Result<Ownership, Fault>,
-    ) -> Result<Ownership, UpstreamError> {
+        owner: &PrefixOwner,
+        found: Result<PrefixOwnership, UpstreamFault>,
+    ) -> Result<PrefixOwnership, UpstreamError> {
         let (ownership, error) = match found {
             Ok(ownership) => (ownership, None),
             Err(fault) => {
-                let error = fault.about_mark(&self.name);
-                (Ownership::Unchecked { why: Some(error.to_string()) }, Some(error))
+                let error = fault.into_mark_error(&self.name);
+                (PrefixOwnership::Unchecked { why: Some(error.to_string()) }, Some(error))
             }
         };
         let before = std::mem::replace(&mut *owner.ownership.lock(), ownership.clone());
@@ -276,18 +289,18 @@ impl Upstream {
         error.map_or(Ok(ownership), Err)
     }
 
-    fn not_owner(&self, ownership: &Ownership, owner: &Owner) -> UpstreamError {
+    fn not_owner(&self, ownership: &PrefixOwnership, owner: &PrefixOwner) -> UpstreamError {
         let advice = ownership.advice(&self.name, &self.mark_key(), &owner.lineage.own);
         UpstreamError::NotOwner { upstream: self.name.clone(), advice: advice.unwrap_or_default() }
     }
 
     /// Returns the key of the mark in the bucket.
     fn mark_key(&self) -> String {
-        format!("{}{MARK_NAME}", self.prefix)
+        format!("{}{OWNER_MARK_NAME}", self.prefix)
     }
 }
 
-impl Owner {
+impl PrefixOwner {
     fn mark(&self, nonce: u64) -> PrefixMark {
         PrefixMark { owner: self.lineage.own, nonce }
     }

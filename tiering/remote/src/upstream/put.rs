@@ -15,25 +15,25 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::connect::UNFINISHED_DIR;
-use super::error::{Fault, UpstreamError};
+use super::error::{UpstreamError, UpstreamFault};
 use super::metrics::add;
-use super::multipart::{NotBegun, Resumed};
-use super::objects::{SEGMENTS_DIR, object_name, stem};
-use super::prove::{Proof, Sums};
-use super::source::{Source, parts};
-use super::upload::Upload;
+use super::objects::{SEGMENTS_DIR, name_prefix, object_name};
+use super::operator::UNFINISHED_DIR;
+use super::proof::{ExpectedSums, Proof};
+use super::resumable_upload::{BeginUploadError, UploadResumption};
+use super::source::{SegmentSource, part_ranges};
+use super::upload::SegmentUpload;
 use super::{SegmentObject, Upstream};
 
 /// Resolves when bytes may be read and sent, or with the error that ends the upload.
-pub type Wait = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+pub type ThrottleFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 /// Hook called with the number of bytes before they are read from the disk and sent, and with 0 while they
 /// are read back. It waits, or ends the operation with an error.
-pub type Before<'a> = &'a mut (dyn FnMut(u64) -> Wait + Send);
+pub type ThrottleHook<'a> = &'a mut (dyn FnMut(u64) -> ThrottleFuture + Send);
 
 /// Cost of storing a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredSegment {
     /// Length of the object.
     pub object_bytes: u64,
     /// Bytes that were sent, now or before an interruption: 0 if the object already existed. Bytes that were
@@ -56,43 +56,43 @@ impl Upstream {
         &self,
         object: &SegmentObject<'_>,
         from: File,
-        resumed: Resumed<'_>,
-        mut before: Before<'_>,
-    ) -> Result<Stored, UpstreamError> {
+        resumed: UploadResumption<'_>,
+        mut before: ThrottleHook<'_>,
+    ) -> Result<StoredSegment, UpstreamError> {
         assert_eq!(object.key.is_some(), self.encrypt, "a key for each segment, if it is to be encrypted");
-        self.may_store().await?;
-        let source = Arc::new(Source::new(object, from));
+        self.check_may_store().await?;
+        let source = Arc::new(SegmentSource::new(object, from));
         let object_bytes = source.object_bytes();
         let metrics = &self.meter.metrics;
-        if self.prove(object, Sums::Of(&source), &mut before).await? == Proof::Same {
-            self.settle(object).await?;
+        if self.prove(object, ExpectedSums::Source(&source), &mut before).await? == Proof::Same {
+            self.sync_directories(object).await?;
             add(&metrics.puts, 1);
-            add(&metrics.puts_found, 1);
-            return Ok(Stored { object_bytes, sent_bytes: 0 });
+            add(&metrics.puts_already_present, 1);
+            return Ok(StoredSegment { object_bytes, sent_bytes: 0 });
         }
         self.clear_unfinished(object).await?;
         let (mut upload, sums) = self.send(object, &source, resumed, &mut before).await?;
         let closed = upload.close().await;
         if closed.is_ok() {
-            self.settle(object).await?;
+            self.sync_directories(object).await?;
         }
-        match (self.prove(object, Sums::Sent(&sums), &mut before).await?, closed) {
+        match (self.prove(object, ExpectedSums::Sent(&sums), &mut before).await?, closed) {
             (Proof::Same, _) => {
-                upload.done();
+                upload.mark_complete();
                 add(&metrics.puts, 1);
-                Ok(Stored { object_bytes, sent_bytes: object_bytes })
+                Ok(StoredSegment { object_bytes, sent_bytes: object_bytes })
             }
             (_, Err(fault)) => {
-                self.end(upload, matches!(fault, Fault::Unreachable(_))).await;
-                Err(fault.about(&self.name, object.id.segment))
+                self.end_upload(upload, matches!(fault, UpstreamFault::Unreachable(_))).await;
+                Err(fault.into_error(&self.name, object.id.segment))
             }
             (proof, Ok(())) => {
-                upload.done();
+                upload.mark_complete();
                 // A damaged rest counts for nothing, and the next attempt overwrites it.
                 if let Err(error) = self.remove(object.id).await {
                     tracing::warn!(%error, "what arrived of a segment, damaged, was not removed");
                 }
-                Err(self.differs(object, proof))
+                Err(self.corrupt_error(object, proof))
             }
         }
     }
@@ -101,18 +101,18 @@ impl Upstream {
     async fn send(
         &self,
         object: &SegmentObject<'_>,
-        source: &Arc<Source>,
-        resumed: Resumed<'_>,
-        before: &mut Before<'_>,
-    ) -> Result<(Upload<'_>, Vec<u32>), UpstreamError> {
-        let about = |fault: Fault| fault.about(&self.name, object.id.segment);
+        source: &Arc<SegmentSource>,
+        resumed: UploadResumption<'_>,
+        before: &mut ThrottleHook<'_>,
+    ) -> Result<(SegmentUpload<'_>, Vec<u32>), UpstreamError> {
+        let about = |fault: UpstreamFault| fault.into_error(&self.name, object.id.segment);
         let begun = self.begin_upload(&object_name(object.id), resumed).await;
         let mut upload = begun.map_err(|error| match error {
-            NotBegun::Fault(fault) => about(fault),
-            NotBegun::Note(source) => self.source_error(object, source),
+            BeginUploadError::Fault(fault) => about(fault),
+            BeginUploadError::RecordId(source) => self.source_error(object, source),
         })?;
         let mut sums = Vec::new();
-        for range in parts(source.object_bytes(), self.tuning.part_bytes) {
+        for range in part_ranges(source.object_bytes(), self.tuning.part_bytes) {
             let sent = async {
                 let failed = |source| self.source_error(object, source);
                 before(range.end - range.start).await.map_err(failed)?;
@@ -123,8 +123,8 @@ impl Upstream {
             match sent.await {
                 Ok(sum) => sums.push(sum),
                 Err(error) => {
-                    let may_go_on = error.is_retryable() || matches!(error, UpstreamError::Source { .. });
-                    self.end(upload, may_go_on).await;
+                    let is_resumable = error.is_retryable() || matches!(error, UpstreamError::Source { .. });
+                    self.end_upload(upload, is_resumable).await;
                     return Err(error);
                 }
             }
@@ -134,7 +134,7 @@ impl Upstream {
 
     /// Directory upstreams only: syncs the directories so that the file survives a power failure. The file
     /// itself is already synced.
-    async fn settle(&self, object: &SegmentObject<'_>) -> Result<(), UpstreamError> {
+    async fn sync_directories(&self, object: &SegmentObject<'_>) -> Result<(), UpstreamError> {
         let Some(dir) = self.dir.clone() else { return Ok(()) };
         let sync =
             move || [dir.join(SEGMENTS_DIR), dir].into_iter().try_for_each(|dir| File::open(dir)?.sync_all());
@@ -145,12 +145,12 @@ impl Upstream {
     /// behind.
     async fn clear_unfinished(&self, object: &SegmentObject<'_>) -> Result<(), UpstreamError> {
         let Some(dir) = self.dir.clone() else { return Ok(()) };
-        if self.may_destroy().await.is_err() {
+        if self.check_may_delete().await.is_err() {
             return Ok(());
         }
         // Only files of this incarnation are deleted, because another server may be storing a segment with
         // the same id.
-        let begins = stem(object.id.segment, object.id.incarnation);
+        let begins = name_prefix(object.id.segment, object.id.incarnation);
         let clear = move || {
             for entry in std::fs::read_dir(dir.join(UNFINISHED_DIR))? {
                 let entry = entry?;
@@ -165,9 +165,9 @@ impl Upstream {
 
     /// Ends an unfinished upload. It is aborted only if the prefix carries this server's mark: a server with
     /// a copy of the data directory may resume the same upload.
-    async fn end(&self, upload: Upload<'_>, may_go_on: bool) {
-        if may_go_on || self.may_destroy().await.is_err() {
-            upload.leave().await;
+    async fn end_upload(&self, upload: SegmentUpload<'_>, is_resumable: bool) {
+        if is_resumable || self.check_may_delete().await.is_err() {
+            upload.suspend().await;
         } else {
             upload.give_up().await;
         }
@@ -180,14 +180,16 @@ impl Upstream {
     ) -> Result<(), UpstreamError> {
         let done = tokio::task::spawn_blocking(work).await;
         let done = done.unwrap_or_else(|stopped| Err(io::Error::other(stopped)));
-        done.map_err(|error| Fault::Unreachable(error.to_string()).about(&self.name, object.id.segment))
+        done.map_err(|error| {
+            UpstreamFault::Unreachable(error.to_string()).into_error(&self.name, object.id.segment)
+        })
     }
 
     pub(super) fn source_error(&self, object: &SegmentObject<'_>, source: io::Error) -> UpstreamError {
         UpstreamError::Source { upstream: self.name.clone(), segment: object.id.segment, source }
     }
 
-    fn differs(&self, object: &SegmentObject<'_>, proof: Proof) -> UpstreamError {
+    fn corrupt_error(&self, object: &SegmentObject<'_>, proof: Proof) -> UpstreamError {
         let fault = match proof {
             Proof::Missing => "it is not there after it was stored".to_owned(),
             Proof::Length(bytes) => format!("it has {bytes} bytes instead of {}", object.object_bytes()),

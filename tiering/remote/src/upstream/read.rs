@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::error::{Fault, UpstreamError};
-use super::metrics::{Op, add};
+use super::error::{UpstreamError, UpstreamFault};
+use super::metrics::{UpstreamOp, add};
 use super::objects::object_name;
 use super::{SegmentObject, Upstream};
 
@@ -18,8 +18,8 @@ impl Upstream {
     /// Reads `length` bytes from `offset` of the segment file.
     ///
     /// # Errors
-    /// [`UpstreamError::Gone`], [`UpstreamError::Unreachable`] after several tries,
-    /// [`UpstreamError::Refused`], [`UpstreamError::Short`], or [`UpstreamError::Corrupt`] if the content
+    /// [`UpstreamError::Missing`], [`UpstreamError::Unreachable`] after several tries,
+    /// [`UpstreamError::Refused`], [`UpstreamError::Truncated`], or [`UpstreamError::Corrupt`] if the content
     /// differs from what was stored or the range exceeds the segment.
     pub async fn read(
         &self,
@@ -49,7 +49,7 @@ impl Upstream {
                 frames.open(&(offset..end), &stored).map_err(|fault| corrupt(fault.to_string()))
             }
         };
-        if matches!(read, Err(UpstreamError::Short { .. } | UpstreamError::Corrupt { .. })) {
+        if matches!(read, Err(UpstreamError::Truncated { .. } | UpstreamError::Corrupt { .. })) {
             add(&self.meter.metrics.corrupt_reads, 1);
         }
         read
@@ -67,13 +67,13 @@ impl Upstream {
         }
         let name = object_name(object.id);
         let read = || self.operator.read_with(&name).range(range.clone());
-        let got = match self.ask(Op::Read, 0, wanted, read).await {
+        let got = match self.with_retries(UpstreamOp::Read, 0, wanted, read).await {
             Ok(bytes) if bytes.len() as u64 == wanted => bytes.to_bytes(),
-            Ok(_) | Err(Fault::Short) => {
+            Ok(_) | Err(UpstreamFault::Truncated) => {
                 let (upstream, segment) = (self.name.clone(), object.id.segment);
-                return Err(UpstreamError::Short { upstream, segment, offset, wanted });
+                return Err(UpstreamError::Truncated { upstream, segment, offset, wanted });
             }
-            Err(fault) => return Err(fault.about(&self.name, object.id.segment)),
+            Err(fault) => return Err(fault.into_error(&self.name, object.id.segment)),
         };
         Ok(got)
     }

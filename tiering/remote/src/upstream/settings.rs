@@ -28,7 +28,7 @@ pub enum UpstreamKind {
 
 /// Position of the bucket of an S3 upstream in a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Addressing {
+pub enum BucketAddressing {
     /// In the host at AWS, in the path at a configured endpoint.
     Auto,
     /// In the path.
@@ -91,7 +91,7 @@ pub struct UpstreamSettings {
     /// Region.
     pub region: String,
     /// Position of the bucket in a URL.
-    pub addressing: Addressing,
+    pub addressing: BucketAddressing,
     /// Source of the credentials.
     pub credentials: CredentialSource,
     /// PEM file of the authorities to trust instead of those of the machine.
@@ -127,10 +127,10 @@ impl UpstreamSettings {
     /// True if the bucket is in the host of the URL.
     pub(crate) fn is_bucket_in_host(&self) -> bool {
         match self.addressing {
-            Addressing::Virtual => true,
-            Addressing::Path => false,
+            BucketAddressing::Virtual => true,
+            BucketAddressing::Path => false,
             // A dot in the bucket name breaks the host's certificate.
-            Addressing::Auto => self.endpoint.is_none() && !self.bucket.contains('.'),
+            BucketAddressing::Auto => self.endpoint.is_none() && !self.bucket.contains('.'),
         }
     }
 }

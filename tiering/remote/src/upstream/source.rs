@@ -16,25 +16,25 @@ use mlgw_common::checksum::crc32c;
 use rustix::fs::{Advice, fadvise};
 
 use super::SegmentObject;
-use super::frames::Frames;
+use super::encrypted_frames::SegmentCipher;
 
 /// Object content of a segment.
-pub(super) struct Source {
+pub(super) struct SegmentSource {
     file: File,
-    frames: Option<Frames>,
+    frames: Option<SegmentCipher>,
     object_bytes: u64,
 }
 
 /// Part of the content, with its checksum.
-pub(super) struct Part {
+pub(super) struct SourcePart {
     pub(super) bytes: Bytes,
     pub(super) sum: u32,
 }
 
-impl Source {
+impl SegmentSource {
     pub(super) fn new(object: &SegmentObject<'_>, file: File) -> Self {
         let frames = object.frames();
-        let object_bytes = frames.as_ref().map_or(object.bytes, Frames::object_bytes);
+        let object_bytes = frames.as_ref().map_or(object.bytes, SegmentCipher::object_bytes);
         Self { file, frames, object_bytes }
     }
 
@@ -43,11 +43,11 @@ impl Source {
     }
 
     /// Returns the bytes of the object in `range`, read and encrypted on a blocking thread.
-    pub(super) async fn part(self: &Arc<Self>, range: Range<u64>) -> io::Result<Part> {
+    pub(super) async fn part(self: &Arc<Self>, range: Range<u64>) -> io::Result<SourcePart> {
         let of = self.clone();
         let read = tokio::task::spawn_blocking(move || {
             let bytes = of.read(range)?;
-            Ok(Part { sum: crc32c(&bytes), bytes: bytes.into() })
+            Ok(SourcePart { sum: crc32c(&bytes), bytes: bytes.into() })
         });
         read.await.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
     }
@@ -72,8 +72,8 @@ impl Source {
 }
 
 impl SegmentObject<'_> {
-    pub(super) fn frames(&self) -> Option<Frames> {
-        self.key.map(|key| Frames::new(self.id.segment, self.generation, self.bytes, key))
+    pub(super) fn frames(&self) -> Option<SegmentCipher> {
+        self.key.map(|key| SegmentCipher::new(self.id.segment, self.generation, self.bytes, key))
     }
 
     /// Returns the length of the object.
@@ -84,17 +84,17 @@ impl SegmentObject<'_> {
 }
 
 /// Splits `bytes` into ranges of at most `part_bytes`; one empty range if there are no bytes.
-pub(super) fn parts(bytes: u64, part_bytes: u64) -> impl Iterator<Item = Range<u64>> {
+pub(super) fn part_ranges(bytes: u64, part_bytes: u64) -> impl Iterator<Item = Range<u64>> {
     (0..bytes.div_ceil(part_bytes).max(1)).map(move |n| n * part_bytes..((n + 1) * part_bytes).min(bytes))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::parts;
+    use super::part_ranges;
 
     #[test]
     fn parts_cover_everything_and_none_is_too_long() {
-        let of = |bytes| parts(bytes, 10).map(|part| (part.start, part.end)).collect::<Vec<_>>();
+        let of = |bytes| part_ranges(bytes, 10).map(|part| (part.start, part.end)).collect::<Vec<_>>();
         assert_eq!(of(0), [(0, 0)]);
         assert_eq!(of(10), [(0, 10)]);
         assert_eq!(of(25), [(0, 10), (10, 20), (20, 25)]);

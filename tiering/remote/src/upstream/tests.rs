@@ -47,17 +47,21 @@ fn file(content: &[u8]) -> File {
     file
 }
 
-fn at_once(_: u64) -> Wait {
+fn no_throttle(_: u64) -> ThrottleFuture {
     Box::pin(async { Ok(()) })
 }
 
-async fn put(upstream: &Upstream, content: &[u8], key: Option<&ReplicaKey>) -> Result<Stored, UpstreamError> {
+async fn put(
+    upstream: &Upstream,
+    content: &[u8],
+    key: Option<&ReplicaKey>,
+) -> Result<StoredSegment, UpstreamError> {
     let object = object(content.len() as u64, key);
-    upstream.put_segment(&object, file(content), Resumed::never(), &mut at_once).await
+    upstream.put_segment(&object, file(content), UploadResumption::never(), &mut no_throttle).await
 }
 
 /// Returns the number of requests of this kind with this result.
-fn requests(upstream: &Upstream, op: Op, outcome: Outcome) -> u64 {
+fn requests(upstream: &Upstream, op: UpstreamOp, outcome: UpstreamOutcome) -> u64 {
     let counted = upstream.metrics().requests.into_iter().find(|(of, went, _)| (*of, *went) == (op, outcome));
     counted.map_or(0, |(_, _, count)| count)
 }

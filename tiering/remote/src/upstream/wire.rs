@@ -19,8 +19,8 @@ use opendal::raw::Operation;
 use opendal::{Buffer, Error, ErrorKind, HttpBody, HttpTransport};
 
 use super::error::{UNREACHABLE, shortened};
-use super::meter::Meter;
-use super::metrics::{Op, Outcome};
+use super::meter::UpstreamMeter;
+use super::metrics::{UpstreamOp, UpstreamOutcome};
 
 /// Bytes per second assumed for the timeout of sending a body: a tenth of a slow line, because parts share
 /// it.
@@ -44,20 +44,20 @@ pub(super) trait ResponseBody: Send {
 }
 
 /// HTTP transport of one store.
-pub(super) struct Wire<C> {
+pub(super) struct MeteredTransport<C> {
     sender: C,
-    meter: Arc<Meter>,
+    meter: Arc<UpstreamMeter>,
     timeout: Duration,
 }
 
 /// Reason for a missing response.
-enum NoAnswer {
+enum ExchangeError {
     Broken(String),
     TooLong { asked: u64 },
 }
 
-impl<C: RequestSender> Wire<C> {
-    pub(super) fn new(sender: C, meter: Arc<Meter>, timeout: Duration) -> Self {
+impl<C: RequestSender> MeteredTransport<C> {
+    pub(super) fn new(sender: C, meter: Arc<UpstreamMeter>, timeout: Duration) -> Self {
         Self { sender, meter, timeout }
     }
 
@@ -65,24 +65,25 @@ impl<C: RequestSender> Wire<C> {
     async fn exchange(
         &self,
         request: Request<Bytes>,
-        asked: Option<u64>,
-    ) -> Result<(Parts, Bytes), NoAnswer> {
+        requested_bytes: Option<u64>,
+    ) -> Result<(Parts, Bytes), ExchangeError> {
         let patience = self.timeout + Duration::from_secs(request.body().len() as u64 / SEND_RATE_MIN);
-        let late = |_| NoAnswer::Broken(format!("no answer within {} s", patience.as_secs_f32()));
+        let late = |_| ExchangeError::Broken(format!("no answer within {} s", patience.as_secs_f32()));
         let sent = tokio::time::timeout(patience, self.sender.send(request)).await.map_err(late)?;
-        let (head, mut body) = sent.map_err(NoAnswer::Broken)?;
-        let bytes_max = asked.filter(|_| head.status.is_success()).unwrap_or(ANSWER_BYTES_MAX);
+        let (head, mut body) = sent.map_err(ExchangeError::Broken)?;
+        let bytes_max = requested_bytes.filter(|_| head.status.is_success()).unwrap_or(ANSWER_BYTES_MAX);
         let mut all: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
-        let paused = |_| NoAnswer::Broken(format!("the answer paused for {} s", self.timeout.as_secs_f32()));
+        let paused =
+            |_| ExchangeError::Broken(format!("the answer paused for {} s", self.timeout.as_secs_f32()));
         while let Some(piece) = tokio::time::timeout(self.timeout, body.piece())
             .await
             .map_err(paused)?
-            .map_err(NoAnswer::Broken)?
+            .map_err(ExchangeError::Broken)?
         {
             bytes += piece.len() as u64;
             if bytes > bytes_max {
-                return Err(NoAnswer::TooLong { asked: bytes_max });
+                return Err(ExchangeError::TooLong { asked: bytes_max });
             }
             all.push(piece);
         }
@@ -90,7 +91,7 @@ impl<C: RequestSender> Wire<C> {
     }
 }
 
-impl<C: RequestSender> HttpTransport for Wire<C> {
+impl<C: RequestSender> HttpTransport for MeteredTransport<C> {
     async fn fetch(&self, request: Request<Buffer>) -> opendal::Result<Response<HttpBody>> {
         let request = request.map(|body| body.to_bytes());
         let Some(op) = op(request.extensions()) else {
@@ -102,14 +103,16 @@ impl<C: RequestSender> HttpTransport for Wire<C> {
         let answer = self.exchange(request, asked).await;
         let (outcome, bytes) = match &answer {
             Ok((head, body)) => (outcome(head.status), body.len() as u64),
-            Err(_) => (Outcome::Failed, 0),
+            Err(_) => (UpstreamOutcome::Failed, 0),
         };
-        ticket.end(outcome, bytes);
+        ticket.finish(outcome, bytes);
         let (head, body) = answer.map_err(error)?;
         match outcome {
-            Outcome::SlowDown => Err(failed(ErrorKind::RateLimited, &head, &body)),
-            Outcome::Failed => Err(failed(ErrorKind::Unexpected, &head, &body)),
-            Outcome::Ok | Outcome::Missing | Outcome::Refused => Ok(response(head, body)),
+            UpstreamOutcome::SlowDown => Err(failed(ErrorKind::RateLimited, &head, &body)),
+            UpstreamOutcome::Failed => Err(failed(ErrorKind::Unexpected, &head, &body)),
+            UpstreamOutcome::Ok | UpstreamOutcome::Missing | UpstreamOutcome::Refused => {
+                Ok(response(head, body))
+            }
         }
     }
 }
@@ -125,15 +128,15 @@ fn response(mut head: Parts, body: Bytes) -> Response<HttpBody> {
     Response::from_parts(head, HttpBody::new(whole, Some(bytes)))
 }
 
-fn error(fault: NoAnswer) -> Error {
+fn error(fault: ExchangeError) -> Error {
     match fault {
-        NoAnswer::Broken(said) => {
+        ExchangeError::Broken(said) => {
             // A certificate that is not trusted will not be trusted at the next try.
             let may_pass = !said.contains("certificate");
             let error = Error::new(ErrorKind::Unexpected, format!("{UNREACHABLE}{}", shortened(&said)));
             error.with_temporary(may_pass)
         }
-        NoAnswer::TooLong { asked } => Error::new(
+        ExchangeError::TooLong { asked } => Error::new(
             ErrorKind::Unexpected,
             format!("more than the {asked} bytes that were asked for; does it ignore ranges?"),
         ),
@@ -146,24 +149,24 @@ fn failed(kind: ErrorKind, head: &Parts, body: &Bytes) -> Error {
 }
 
 /// Maps the status of a response to a result.
-fn outcome(status: StatusCode) -> Outcome {
+fn outcome(status: StatusCode) -> UpstreamOutcome {
     match status.as_u16() {
-        404 => Outcome::Missing,
-        429 | 503 => Outcome::SlowDown,
-        408 | 499 | 500 | 502 | 504 => Outcome::Failed,
-        400.. => Outcome::Refused,
-        _ => Outcome::Ok,
+        404 => UpstreamOutcome::Missing,
+        429 | 503 => UpstreamOutcome::SlowDown,
+        408 | 499 | 500 | 502 | 504 => UpstreamOutcome::Failed,
+        400.. => UpstreamOutcome::Refused,
+        _ => UpstreamOutcome::Ok,
     }
 }
 
 /// Returns the kind of request that opendal states; `None` for requests for credentials.
-fn op(extensions: &Extensions) -> Option<Op> {
+fn op(extensions: &Extensions) -> Option<UpstreamOp> {
     match extensions.get::<Operation>()? {
-        Operation::Read => Some(Op::Read),
-        Operation::Stat => Some(Op::Stat),
-        Operation::List => Some(Op::List),
-        Operation::Delete => Some(Op::Delete),
-        _ => Some(Op::Write),
+        Operation::Read => Some(UpstreamOp::Read),
+        Operation::Stat => Some(UpstreamOp::Stat),
+        Operation::List => Some(UpstreamOp::List),
+        Operation::Delete => Some(UpstreamOp::Delete),
+        _ => Some(UpstreamOp::Write),
     }
 }
 

@@ -1,37 +1,45 @@
 //! Tests of the decision log: order, limits, merging, and the file.
 
-use super::{Decisions, Wanted};
+use super::{DecisionFilter, Decisions};
 use mlgw_common::Timestamp;
 use mlgw_common::clock::ManualClock;
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::{DECISIONS_FILE_BYTES_MAX, DECISIONS_MAX};
-use mlgw_formats::decision_entry::{Decided, Entry, What, Why};
-use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
+use mlgw_formats::decision_entry::{DecisionCause, DecisionEntry, DecisionSubject, PlacementDecision};
+use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-const ALL: Wanted = Wanted { limit: usize::MAX, kind: None, bucket: None };
+const ALL: DecisionFilter = DecisionFilter { limit: usize::MAX, kind: None, bucket: None };
 
-fn spill(segment: u64, outcome: Outcome) -> Decided<'static> {
-    Decided {
-        kind: Kind::Spill,
-        what: What::Segment(SegmentId(segment)),
-        from: Place::Hot,
-        to: Place::Cold,
+fn spill(segment: u64, outcome: DecisionOutcome) -> PlacementDecision<'static> {
+    PlacementDecision {
+        kind: DecisionKind::Spill,
+        subject: DecisionSubject::Segment(SegmentId(segment)),
+        from: DecisionPlace::Hot,
+        to: DecisionPlace::Cold,
         bytes: 100,
-        why: Reason::Watermark.into(),
+        cause: DecisionReason::Watermark.into(),
         outcome,
     }
 }
 
-fn kept(bucket: u64, key: &'static str) -> Decided<'static> {
-    let (kind, from, to) = (Kind::Keep, Place::Origin, Place::Copies);
-    let what = What::Object(BucketId(bucket), key);
-    Decided { kind, what, from, to, bytes: 10, why: Why::job(7), outcome: Outcome::Done }
+fn kept(bucket: u64, key: &'static str) -> PlacementDecision<'static> {
+    let (kind, from, to) = (DecisionKind::Keep, DecisionPlace::Origin, DecisionPlace::Copies);
+    let what = DecisionSubject::Object(BucketId(bucket), key);
+    PlacementDecision {
+        kind,
+        subject: what,
+        from,
+        to,
+        bytes: 10,
+        cause: DecisionCause::job(7),
+        outcome: DecisionOutcome::Done,
+    }
 }
 
-fn segments(entries: &[Entry]) -> Vec<u64> {
+fn segments(entries: &[DecisionEntry]) -> Vec<u64> {
     entries.iter().filter_map(|entry| entry.segment).collect()
 }
 
@@ -39,29 +47,33 @@ fn segments(entries: &[Entry]) -> Vec<u64> {
 fn entries_are_listed_newest_first_and_the_oldest_are_dropped() {
     let decisions = Decisions::new(Arc::new(ManualClock::default()));
     let all = DECISIONS_MAX as u64 + 10;
-    (1..=all).for_each(|segment| decisions.record(&spill(segment, Outcome::Done)));
+    (1..=all).for_each(|segment| decisions.record(&spill(segment, DecisionOutcome::Done)));
     let listed = decisions.list(ALL);
     assert_eq!(listed.len(), DECISIONS_MAX);
     assert_eq!((listed[0].segment, listed.last().unwrap().segment), (Some(all), Some(11)));
     assert!(listed.windows(2).all(|pair| pair[0].seq > pair[1].seq));
-    assert_eq!(segments(&decisions.list(Wanted { limit: 2, ..ALL })), [all, all - 1]);
-    let moved = decisions.moved();
-    assert_eq!(moved[&(Place::Hot, Place::Cold, Reason::Watermark)], 100 * all, "sums forget nothing");
+    assert_eq!(segments(&decisions.list(DecisionFilter { limit: 2, ..ALL })), [all, all - 1]);
+    let moved = decisions.moved_bytes();
+    assert_eq!(
+        moved[&(DecisionPlace::Hot, DecisionPlace::Cold, DecisionReason::Watermark)],
+        100 * all,
+        "sums forget nothing"
+    );
 }
 
 #[test]
 fn filters_select_by_kind_and_bucket() {
     let decisions = Decisions::new(Arc::new(ManualClock::default()));
-    decisions.record(&spill(1, Outcome::Done));
+    decisions.record(&spill(1, DecisionOutcome::Done));
     decisions.record(&kept(5, "a"));
     decisions.record(&kept(6, "b"));
     let of = |kind, bucket: Option<u64>| {
-        let listed = decisions.list(Wanted { kind, bucket: bucket.map(BucketId), ..ALL });
+        let listed = decisions.list(DecisionFilter { kind, bucket: bucket.map(BucketId), ..ALL });
         listed.iter().map(|entry| entry.seq).collect::<Vec<_>>()
     };
-    assert_eq!((of(None, None), of(Some(Kind::Spill), None)), (vec![3, 2, 1], vec![1]));
-    assert_eq!((of(None, Some(6)), of(Some(Kind::Keep), Some(5))), (vec![3], vec![2]));
-    assert_eq!(of(Some(Kind::Spill), Some(5)), [0u64; 0]);
+    assert_eq!((of(None, None), of(Some(DecisionKind::Spill), None)), (vec![3, 2, 1], vec![1]));
+    assert_eq!((of(None, Some(6)), of(Some(DecisionKind::Keep), Some(5))), (vec![3], vec![2]));
+    assert_eq!(of(Some(DecisionKind::Spill), Some(5)), [0u64; 0]);
 }
 
 #[test]
@@ -85,13 +97,17 @@ fn repeated_failures_share_one_entry_with_the_last_error() {
     let decisions = Decisions::new(clock.clone());
     for round in 0..12 {
         clock.set(Timestamp(5000 * round));
-        decisions.record_because(&spill(1, Outcome::Failed), &format!("round {round}"));
-        decisions.record(&spill(2, Outcome::NoRoom));
+        decisions.record_because(&spill(1, DecisionOutcome::Failed), &format!("round {round}"));
+        decisions.record(&spill(2, DecisionOutcome::NoRoom));
     }
     let listed = decisions.list(ALL);
     assert_eq!((listed.len(), listed[1].count, listed[1].error.as_str()), (2, 12, "round 11"));
-    assert_eq!(decisions.moved()[&(Place::Hot, Place::Cold, Reason::Watermark)], 0, "nothing moved");
-    decisions.record_because(&spill(3, Outcome::Failed), &"ä".repeat(10_000));
+    assert_eq!(
+        decisions.moved_bytes()[&(DecisionPlace::Hot, DecisionPlace::Cold, DecisionReason::Watermark)],
+        0,
+        "nothing moved"
+    );
+    decisions.record_because(&spill(3, DecisionOutcome::Failed), &"ä".repeat(10_000));
     assert!(decisions.list(ALL)[0].error.len() <= 256, "however much it says");
 }
 
@@ -106,10 +122,10 @@ async fn a_restart_reads_the_entries_and_skips_a_torn_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = || dir.path().join("decisions.jsonl");
     let before = open(dir.path());
-    (1..=3).for_each(|segment| before.record(&spill(segment, Outcome::Done)));
+    (1..=3).for_each(|segment| before.record(&spill(segment, DecisionOutcome::Done)));
     before.write();
-    before.record(&spill(3, Outcome::Done));
-    before.record_because(&spill(4, Outcome::Failed), &"a disk\nthat fails");
+    before.record(&spill(3, DecisionOutcome::Done));
+    before.record_because(&spill(4, DecisionOutcome::Failed), &"a disk\nthat fails");
     before.write();
     let listed = before.list(ALL);
     assert_eq!(open(dir.path()).list(ALL), listed);
@@ -120,7 +136,7 @@ async fn a_restart_reads_the_entries_and_skips_a_torn_line() {
         std::fs::write(file(), &whole[..end]).unwrap();
         let after = open(dir.path());
         assert_eq!(after.list(ALL), listed[1..], "cut at {end}");
-        after.record(&spill(9, Outcome::Done));
+        after.record(&spill(9, DecisionOutcome::Done));
         after.write();
         assert_eq!(segments(&open(dir.path()).list(ALL)), [9, 3, 2, 1], "it goes on behind what was torn");
     }
@@ -134,7 +150,7 @@ async fn files_are_bounded_and_a_newer_format_is_refused() {
     for round in 0..40 {
         for segment in 0..500 {
             let segment = round * 1000 + segment;
-            decisions.record_because(&spill(segment, Outcome::Failed), &long);
+            decisions.record_because(&spill(segment, DecisionOutcome::Failed), &long);
         }
         decisions.write();
     }
@@ -151,9 +167,12 @@ async fn files_are_bounded_and_a_newer_format_is_refused() {
 
 #[test]
 fn every_word_is_found_by_its_name() {
-    assert!(Kind::ALL.iter().all(|kind| Kind::of(kind.name()) == Some(*kind)));
-    assert_eq!((Kind::of("sideways"), Outcome::of("over_budget")), (None, Some(Outcome::OverBudget)));
-    assert_eq!(serde_json::to_string(&Place::Nowhere).unwrap(), "\"-\"");
+    assert!(DecisionKind::ALL.iter().all(|kind| DecisionKind::of(kind.name()) == Some(*kind)));
+    assert_eq!(
+        (DecisionKind::of("sideways"), DecisionOutcome::of("over_budget")),
+        (None, Some(DecisionOutcome::OverBudget))
+    );
+    assert_eq!(serde_json::to_string(&DecisionPlace::Nowhere).unwrap(), "\"-\"");
 }
 
 /// The word of a row is the part of its code span before the first space: `job N` is the reason `job`.
@@ -161,7 +180,7 @@ fn every_word_is_found_by_its_name() {
 fn every_reason_and_outcome_is_in_the_manual() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/OPERATIONS.md");
     let manual = std::fs::read_to_string(path).unwrap();
-    let told = |heading: &str| -> Vec<String> {
+    let documented = |heading: &str| -> Vec<String> {
         let (_, table) = manual.split_once(heading).unwrap_or_else(|| panic!("no table {heading:?}"));
         let rows = table.lines().skip(1).take_while(|row| row.starts_with("| "));
         let cells = rows.filter_map(|row| row.split('|').nth(1));
@@ -176,8 +195,8 @@ fn every_reason_and_outcome_is_in_the_manual() {
         words.sort_unstable();
         words
     };
-    let reasons = sorted(Reason::ALL.iter().map(|one| one.name()).collect());
-    assert_eq!(told("| reason | what it means |\n"), reasons);
-    let outcomes = sorted(Outcome::ALL.iter().map(|one| one.name()).collect());
-    assert_eq!(told("| outcome | what it means |\n"), outcomes);
+    let reasons = sorted(DecisionReason::ALL.iter().map(|one| one.name()).collect());
+    assert_eq!(documented("| reason | what it means |\n"), reasons);
+    let outcomes = sorted(DecisionOutcome::ALL.iter().map(|one| one.name()).collect());
+    assert_eq!(documented("| outcome | what it means |\n"), outcomes);
 }

@@ -1,6 +1,6 @@
 //! Lanes in which requests wait for a disk, the ranks within a lane, and the weights of both.
 
-use mlgw_policies::Rank;
+use mlgw_policies::RequestRank;
 use mlgw_policies::language::{self, Priority, Word as _};
 
 /// The class of traffic of a request.
@@ -57,18 +57,18 @@ pub(super) const RANKS: usize = Priority::ALL.len();
 
 /// The queue in which a request waits: its lane and its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct ServiceClass {
     /// Lane whose share of the disk the request uses.
     pub lane: Lane,
     /// Priority within the lane.
     pub rank: Priority,
 }
 
-impl Turn {
+impl ServiceClass {
     /// Returns the turn with the lane and the priority of a matching rule, if there is one.
     #[must_use]
-    pub fn ruled(self, rank: Option<Rank>) -> Self {
-        rank.map_or(self, |Rank { lane, priority }| Self {
+    pub fn with_rule_rank(self, rank: Option<RequestRank>) -> Self {
+        rank.map_or(self, |RequestRank { lane, priority }| Self {
             lane: lane.map_or(self.lane, Lane::from),
             rank: priority,
         })
@@ -85,19 +85,19 @@ impl Turn {
     }
 }
 
-impl Default for Turn {
+impl Default for ServiceClass {
     fn default() -> Self {
         Lane::default().into()
     }
 }
 
-impl From<language::Lane> for Turn {
+impl From<language::Lane> for ServiceClass {
     fn from(named: language::Lane) -> Self {
         Self::from(Lane::from(named))
     }
 }
 
-impl From<Lane> for Turn {
+impl From<Lane> for ServiceClass {
     fn from(lane: Lane) -> Self {
         Self { lane, rank: Priority::Normal }
     }

@@ -16,21 +16,21 @@ const UNIT: u64 = 16;
 
 /// Waiting requests, by lane and by `R` ranks in each lane.
 #[derive(Debug)]
-pub(super) struct Schedule<T, const R: usize> {
-    order: Order,
-    lanes: Vec<Lane<T, R>>,
+pub(super) struct FairSchedule<T, const R: usize> {
+    order: FlowOrder,
+    lanes: Vec<LaneQueues<T, R>>,
 }
 
 #[derive(Debug)]
-struct Lane<T, const R: usize> {
-    order: Order,
+struct LaneQueues<T, const R: usize> {
+    order: FlowOrder,
     /// Waiting requests of each rank, with their costs.
     ranks: [VecDeque<(u64, T)>; R],
 }
 
 /// Selects the next of several flows of requests (lanes, or ranks of a lane).
 #[derive(Debug)]
-struct Order {
+struct FlowOrder {
     /// Virtual time: the tag of the request that went last.
     now: u64,
     flows: Vec<Flow>,
@@ -43,7 +43,7 @@ struct Flow {
     tag: u64,
 }
 
-impl Order {
+impl FlowOrder {
     fn new(weights: impl IntoIterator<Item = u64>) -> Self {
         let flow = |weight: u64| {
             assert!(weight > 0 && UNIT.is_multiple_of(weight), "a weight divides {UNIT}");
@@ -53,57 +53,58 @@ impl Order {
     }
 
     /// Marks a flow as backlogged again after it was idle.
-    fn awakes(&mut self, flow: usize) {
+    fn activate(&mut self, flow: usize) {
         let flow = &mut self.flows[flow];
         flow.tag = flow.tag.max(self.now);
     }
 
     /// Returns the backlogged flow with the least tag; the first of equals.
-    fn next(&self, waits: impl Fn(usize) -> bool) -> Option<usize> {
+    fn first_backlogged(&self, waits: impl Fn(usize) -> bool) -> Option<usize> {
         (0..self.flows.len()).filter(|flow| waits(*flow)).min_by_key(|flow| self.flows[*flow].tag)
     }
 
     /// Charges a request of the flow that goes now.
-    fn goes(&mut self, flow: usize, cost: u64) {
+    fn charge(&mut self, flow: usize, cost: u64) {
         let flow = &mut self.flows[flow];
         self.now = self.now.max(flow.tag);
         flow.tag = flow.tag.saturating_add(cost.saturating_mul(UNIT / flow.weight));
     }
 }
 
-impl<T, const R: usize> Schedule<T, R> {
+impl<T, const R: usize> FairSchedule<T, R> {
     /// Creates a schedule with these weights of lanes and ranks. Each weight must divide 16.
     pub(super) fn new(lanes: impl IntoIterator<Item = u64>, ranks: [u64; R]) -> Self {
-        let order = Order::new(lanes);
-        let lane = |_: &Flow| Lane { order: Order::new(ranks), ranks: [const { VecDeque::new() }; R] };
+        let order = FlowOrder::new(lanes);
+        let lane =
+            |_: &Flow| LaneQueues { order: FlowOrder::new(ranks), ranks: [const { VecDeque::new() }; R] };
         Self { lanes: order.flows.iter().map(lane).collect(), order }
     }
 
     /// Queues a request.
-    pub(super) fn arrive(&mut self, at: usize, rank: usize, cost: u64, request: T) {
+    pub(super) fn push(&mut self, at: usize, rank: usize, cost: u64, request: T) {
         let lane = &mut self.lanes[at];
         if lane.is_empty() {
-            self.order.awakes(at);
+            self.order.activate(at);
         }
         if lane.ranks[rank].is_empty() {
-            lane.order.awakes(rank);
+            lane.order.activate(rank);
         }
         lane.ranks[rank].push_back((cost, request));
     }
 
     /// Removes and returns the next request.
-    pub(super) fn next(&mut self) -> Option<T> {
-        let at = self.order.next(|at| !self.lanes[at].is_empty())?;
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let at = self.order.first_backlogged(|at| !self.lanes[at].is_empty())?;
         let lane = &mut self.lanes[at];
-        let rank = lane.order.next(|rank| !lane.ranks[rank].is_empty())?;
+        let rank = lane.order.first_backlogged(|rank| !lane.ranks[rank].is_empty())?;
         let (cost, request) = lane.ranks[rank].pop_front()?;
-        lane.order.goes(rank, cost);
-        self.order.goes(at, cost);
+        lane.order.charge(rank, cost);
+        self.order.charge(at, cost);
         Some(request)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lanes.iter().all(Lane::is_empty)
+        self.lanes.iter().all(LaneQueues::is_empty)
     }
 
     /// Number of waiting requests in each lane.
@@ -112,7 +113,7 @@ impl<T, const R: usize> Schedule<T, R> {
     }
 }
 
-impl<T, const R: usize> Lane<T, R> {
+impl<T, const R: usize> LaneQueues<T, R> {
     fn is_empty(&self) -> bool {
         self.ranks.iter().all(VecDeque::is_empty)
     }
@@ -120,7 +121,7 @@ impl<T, const R: usize> Lane<T, R> {
 
 #[cfg(test)]
 mod tests {
-    use super::Schedule;
+    use super::FairSchedule;
     use proptest::prelude::*;
 
     const WEIGHTS: [u64; 4] = [4, 4, 4, 1];
@@ -131,8 +132,8 @@ mod tests {
     /// A request as (lane, cost).
     type Request = (usize, u64);
 
-    fn arrive(schedule: &mut Schedule<Request, 4>, (lane, cost): Request) {
-        schedule.arrive(lane, RANK, cost, (lane, cost));
+    fn arrive(schedule: &mut FairSchedule<Request, 4>, (lane, cost): Request) {
+        schedule.push(lane, RANK, cost, (lane, cost));
     }
 
     proptest! {
@@ -145,17 +146,17 @@ mod tests {
             costs in prop::collection::vec(prop::collection::vec(1u64..1000, 100), 4),
             turns in 1usize..80,
         ) {
-            let mut schedule = Schedule::new(WEIGHTS, RANKS);
+            let mut schedule = FairSchedule::new(WEIGHTS, RANKS);
             for request in before {
                 arrive(&mut schedule, request);
-                schedule.next();
+                schedule.pop();
             }
             for (lane, costs) in costs.iter().enumerate() {
                 costs.iter().for_each(|cost| arrive(&mut schedule, (lane, *cost)));
             }
             let mut got = [0; 4];
             for _ in 0..turns {
-                let (lane, cost) = schedule.next().unwrap();
+                let (lane, cost) = schedule.pop().unwrap();
                 got[lane] += cost;
             }
             prop_assume!(schedule.waiting().iter().all(|waiting| *waiting > 0));
@@ -174,7 +175,7 @@ mod tests {
             first in 1u64..1000,
             flood in prop::collection::vec((0usize..4, 1u64..1000), 400),
         ) {
-            let mut schedule = Schedule::new(WEIGHTS, RANKS);
+            let mut schedule = FairSchedule::new(WEIGHTS, RANKS);
             let flood: Vec<Request> = flood.into_iter().filter(|(lane, _)| *lane != victim).collect();
             for request in &flood[..20] {
                 arrive(&mut schedule, *request);
@@ -185,7 +186,7 @@ mod tests {
             loop {
                 // More requests arrive than are served.
                 more.by_ref().take(2).for_each(|request| arrive(&mut schedule, *request));
-                match schedule.next().unwrap() {
+                match schedule.pop().unwrap() {
                     (lane, 0) if lane == victim => break,
                     (lane, cost) => got[lane] += cost,
                 }
@@ -201,17 +202,17 @@ mod tests {
         fn every_request_goes_once_and_in_order_within_its_lane(
             requests in prop::collection::vec((0usize..4, 1u64..1000, any::<bool>()), 0..200),
         ) {
-            let mut schedule = Schedule::new(WEIGHTS, RANKS);
+            let mut schedule = FairSchedule::new(WEIGHTS, RANKS);
             let (mut went, mut came) = (vec![Vec::new(); 4], vec![Vec::new(); 4]);
             for (number, (lane, cost, goes)) in requests.into_iter().enumerate() {
-                schedule.arrive(lane, RANK, cost, (lane, number));
+                schedule.push(lane, RANK, cost, (lane, number));
                 came[lane].push(number);
                 if goes {
-                    let (lane, number) = schedule.next().expect("somebody waits, so somebody goes");
+                    let (lane, number) = schedule.pop().expect("somebody waits, so somebody goes");
                     went[lane].push(number);
                 }
             }
-            while let Some((lane, number)) = schedule.next() {
+            while let Some((lane, number)) = schedule.pop() {
                 went[lane].push(number);
             }
             prop_assert!(schedule.is_empty());
@@ -221,30 +222,30 @@ mod tests {
 
     #[test]
     fn an_idle_lane_goes_next_and_has_no_accrued_credit() {
-        let mut schedule = Schedule::new(WEIGHTS, RANKS);
+        let mut schedule = FairSchedule::new(WEIGHTS, RANKS);
         (0..100).for_each(|_| arrive(&mut schedule, (2, 10)));
-        assert!((0..50).all(|_| schedule.next().is_some()));
+        assert!((0..50).all(|_| schedule.pop().is_some()));
         (0..100).for_each(|_| arrive(&mut schedule, (0, 10)));
-        let lanes: Vec<usize> = (0..6).map(|_| schedule.next().unwrap().0).collect();
+        let lanes: Vec<usize> = (0..6).map(|_| schedule.pop().unwrap().0).collect();
         assert_eq!(lanes, [0, 0, 2, 0, 2, 0], "at once, and then in turns");
         arrive(&mut schedule, (3, 10));
-        assert!((0..3).any(|_| schedule.next().unwrap().0 == 3), "the background, too");
+        assert!((0..3).any(|_| schedule.pop().unwrap().0 == 3), "the background, too");
     }
 
     #[test]
     fn a_lane_alone_gets_the_whole_disk() {
-        let mut schedule = Schedule::new(WEIGHTS, RANKS);
+        let mut schedule = FairSchedule::new(WEIGHTS, RANKS);
         (0..1000).for_each(|_| arrive(&mut schedule, (3, 1 << 40)));
-        assert_eq!((0..1000).filter_map(|_| schedule.next()).count(), 1000);
+        assert_eq!((0..1000).filter_map(|_| schedule.pop()).count(), 1000);
     }
 
     #[test]
     fn ranks_of_a_lane_share_by_weight_and_are_fifo() {
-        let mut schedule = Schedule::<(usize, usize), 4>::new(WEIGHTS, RANKS);
+        let mut schedule = FairSchedule::<(usize, usize), 4>::new(WEIGHTS, RANKS);
         for number in 0..100 {
-            (0..4).for_each(|rank| schedule.arrive(2, rank, 10, (rank, number)));
+            (0..4).for_each(|rank| schedule.push(2, rank, 10, (rank, number)));
         }
-        let went: Vec<(usize, usize)> = (0..58).map(|_| schedule.next().unwrap()).collect();
+        let went: Vec<(usize, usize)> = (0..58).map(|_| schedule.pop().unwrap()).collect();
         let of_rank =
             |rank: usize| went.iter().filter(|(r, _)| *r == rank).map(|(_, n)| *n).collect::<Vec<_>>();
         for (rank, weight) in RANKS.into_iter().enumerate() {
@@ -257,10 +258,10 @@ mod tests {
 
     #[test]
     fn ranks_do_not_change_the_share_of_their_lane() {
-        let mut schedule = Schedule::<usize, 4>::new(WEIGHTS, RANKS);
-        (0..100).for_each(|_| schedule.arrive(1, 3, 10, 1));
-        (0..100).for_each(|_| schedule.arrive(2, 0, 10, 2));
-        let lanes: Vec<usize> = (0..100).map(|_| schedule.next().unwrap()).collect();
+        let mut schedule = FairSchedule::<usize, 4>::new(WEIGHTS, RANKS);
+        (0..100).for_each(|_| schedule.push(1, 3, 10, 1));
+        (0..100).for_each(|_| schedule.push(2, 0, 10, 2));
+        let lanes: Vec<usize> = (0..100).map(|_| schedule.pop().unwrap()).collect();
         assert_eq!(
             lanes.iter().filter(|lane| **lane == 1).count(),
             50,

@@ -3,11 +3,11 @@
 /// Milliseconds of a day.
 const DAY_MS: i64 = 24 * 3_600_000;
 /// The capacity of the bucket, and the maximum debt from client writes, are one day's budget divided by this.
-const HOURS: u64 = 24;
+const HOURS_PER_DAY: u64 = 24;
 
 /// Bytes that may be written.
 #[derive(Clone, Debug)]
-pub(super) struct Bucket {
+pub(super) struct FlashTokenBucket {
     /// Bytes per day; 0 is unlimited.
     per_day: u64,
     /// Remaining bytes as of `at_ms`.
@@ -16,92 +16,99 @@ pub(super) struct Bucket {
     at_ms: Option<i64>,
 }
 
-impl Bucket {
+impl FlashTokenBucket {
     /// Creates a full bucket of `per_day` bytes; 0 is unlimited.
     pub(super) fn new(per_day: u64) -> Self {
         let mut bucket = Self { per_day, left: 0, at_ms: None };
-        bucket.left = bucket.hour();
+        bucket.left = bucket.hour_bytes();
         bucket
     }
 
-    pub(super) fn is_bound(&self) -> bool {
+    pub(super) fn is_limited(&self) -> bool {
         self.per_day > 0
     }
 
     /// Restores the state that an earlier process saved.
     pub(super) fn restore(&mut self, left: i64, at_ms: i64) {
-        (self.left, self.at_ms) = (left.min(self.hour()), Some(at_ms));
+        (self.left, self.at_ms) = (left.min(self.hour_bytes()), Some(at_ms));
     }
 
     /// Changes the budget from now on.
     pub(super) fn set(&mut self, now_ms: i64, per_day: u64) {
-        let is_new = !self.is_bound();
-        self.left = self.left(now_ms);
+        let is_new = !self.is_limited();
+        self.left = self.remaining(now_ms);
         (self.per_day, self.at_ms) = (per_day, Some(now_ms));
-        self.left = if is_new { self.hour() } else { self.left.min(self.hour()) };
+        self.left = if is_new { self.hour_bytes() } else { self.left.min(self.hour_bytes()) };
     }
 
     /// Remaining bytes now, negative after overspending. A clock that goes back adds nothing.
-    pub(super) fn left(&self, now_ms: i64) -> i64 {
+    pub(super) fn remaining(&self, now_ms: i64) -> i64 {
         let passed_ms = self.at_ms.map_or(0, |at_ms| now_ms.saturating_sub(at_ms).max(0));
         let more = i128::from(self.per_day) * i128::from(passed_ms) / i128::from(DAY_MS);
         let filled = i128::from(self.left) + more;
-        i64::try_from(filled.min(i128::from(self.hour()))).unwrap_or(i64::MIN)
+        i64::try_from(filled.min(i128::from(self.hour_bytes()))).unwrap_or(i64::MIN)
     }
 
     /// Takes bytes, even if more than remain. Client writes (`is_own` false) cause at most as much debt as an
     /// hour refills, so that the server's own writes resume soon after a burst of clients; debt from the
     /// server's own writes is unlimited.
-    pub(super) fn take(&mut self, now_ms: i64, bytes: u64, is_own: bool) {
-        let before = self.left(now_ms);
+    pub(super) fn charge(&mut self, now_ms: i64, bytes: u64, is_own: bool) {
+        let before = self.remaining(now_ms);
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let left = before.saturating_sub(bytes);
-        self.left = if is_own { left } else { left.max((-self.hour()).min(before)) };
+        self.left = if is_own { left } else { left.max((-self.hour_bytes()).min(before)) };
         // The fraction of a byte accrued since `at_ms` is dropped; every call takes at least that much.
         self.at_ms = Some(now_ms.max(self.at_ms.unwrap_or(now_ms)));
     }
 
-    fn hour(&self) -> i64 {
-        i64::try_from(self.per_day / HOURS).unwrap_or(i64::MAX)
+    fn hour_bytes(&self) -> i64 {
+        i64::try_from(self.per_day / HOURS_PER_DAY).unwrap_or(i64::MAX)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Bucket, DAY_MS};
+    use super::{DAY_MS, FlashTokenBucket};
     use proptest::prelude::*;
 
     const HOUR_MS: i64 = DAY_MS / 24;
 
     #[test]
     fn unused_budget_accumulates_for_one_hour() {
-        let mut bucket = Bucket::new(24_000);
-        assert_eq!((bucket.left(0), bucket.left(100 * DAY_MS)), (1000, 1000));
-        bucket.take(0, 3000, true);
-        assert_eq!((bucket.left(0), bucket.left(HOUR_MS), bucket.left(HOUR_MS * 5 / 2)), (-2000, -1000, 500));
-        assert_eq!((bucket.left(-DAY_MS), bucket.left(DAY_MS)), (-2000, 1000), "a clock that goes back");
+        let mut bucket = FlashTokenBucket::new(24_000);
+        assert_eq!((bucket.remaining(0), bucket.remaining(100 * DAY_MS)), (1000, 1000));
+        bucket.charge(0, 3000, true);
+        assert_eq!(
+            (bucket.remaining(0), bucket.remaining(HOUR_MS), bucket.remaining(HOUR_MS * 5 / 2)),
+            (-2000, -1000, 500)
+        );
+        assert_eq!(
+            (bucket.remaining(-DAY_MS), bucket.remaining(DAY_MS)),
+            (-2000, 1000),
+            "a clock that goes back"
+        );
     }
 
     #[test]
     fn debt_from_client_writes_is_at_most_one_hour() {
-        let mut bucket = Bucket::new(24_000);
-        bucket.take(0, 1 << 40, false);
-        assert_eq!(bucket.left(0), -1000);
-        bucket.take(0, 500, true);
-        bucket.take(0, 500, false);
-        assert_eq!(bucket.left(0), -1500, "its own debt is not forgiven by what clients write");
+        let mut bucket = FlashTokenBucket::new(24_000);
+        bucket.charge(0, 1 << 40, false);
+        assert_eq!(bucket.remaining(0), -1000);
+        bucket.charge(0, 500, true);
+        bucket.charge(0, 500, false);
+        assert_eq!(bucket.remaining(0), -1500, "its own debt is not forgiven by what clients write");
     }
 
     #[test]
     fn a_new_budget_keeps_the_debt() {
-        let mut bucket = Bucket::new(24_000);
-        bucket.take(0, 3000, true);
+        let mut bucket = FlashTokenBucket::new(24_000);
+        bucket.charge(0, 3000, true);
         bucket.set(0, 48_000);
-        assert_eq!((bucket.left(0), bucket.left(HOUR_MS)), (-2000, 0));
+        assert_eq!((bucket.remaining(0), bucket.remaining(HOUR_MS)), (-2000, 0));
         bucket.set(0, 0);
-        assert!(!bucket.is_bound());
+        assert!(!bucket.is_limited());
         bucket.set(0, 24_000);
-        assert_eq!(bucket.left(0), 1000);
+        assert_eq!(bucket.remaining(0), 1000);
     }
 
     proptest! {
@@ -112,11 +119,11 @@ mod tests {
             per_day in 1000u64..1_000_000,
             steps in prop::collection::vec((0i64..HOUR_MS, 1u64..5000), 1..200),
         ) {
-            let (mut bucket, mut now, mut written) = (Bucket::new(per_day), 0, 0);
+            let (mut bucket, mut now, mut written) = (FlashTokenBucket::new(per_day), 0, 0);
             for (pause, bytes) in steps {
                 now += pause;
-                if bucket.left(now) > 0 {
-                    bucket.take(now, bytes, true);
+                if bucket.remaining(now) > 0 {
+                    bucket.charge(now, bytes, true);
                     written += bytes;
                 }
                 let due = per_day as f64 * now as f64 / DAY_MS as f64 + per_day as f64 / 24.0;

@@ -8,7 +8,7 @@ use mlgw_formats::schema::{SegmentClass, SegmentRecord, SegmentState};
 use mlgw_metadata::{Catalogue, ProposeError};
 use std::sync::Arc;
 
-use super::map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
+use super::map::{BoxFuture, MapError, NewSegment, OpenSegment, SegmentLocation, SegmentMap};
 
 /// Number of the hot tier in a replica's `tier`.
 pub(super) const HOT: u32 = 0;
@@ -27,7 +27,7 @@ pub(super) struct CatalogueMap {
 }
 
 impl SegmentMap for CatalogueMap {
-    fn create(&self, class: SegmentClass) -> Later<'_, Result<NewSegment, MapError>> {
+    fn create(&self, class: SegmentClass) -> BoxFuture<'_, Result<NewSegment, MapError>> {
         Box::pin(async move {
             let command = Command::from(Change::CreateSegment(CreateSegment {
                 class: class as i32,
@@ -43,12 +43,12 @@ impl SegmentMap for CatalogueMap {
         })
     }
 
-    fn seal(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>> {
+    fn seal(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>> {
         let command = Command::from(Change::SealSegment(SealSegment { segment: id.0, length }));
         Box::pin(async move { Ok(self.catalogue.propose(command).await.map(drop)?) })
     }
 
-    fn mark(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>> {
+    fn mark(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>> {
         Box::pin(async move { Ok(self.catalogue.mark_segment(id, length).await?) })
     }
 
@@ -68,7 +68,7 @@ impl SegmentMap for CatalogueMap {
             .collect())
     }
 
-    fn elsewhere(&self) -> Result<Vec<SegmentRecord>, MapError> {
+    fn records_outside_hot(&self) -> Result<Vec<SegmentRecord>, MapError> {
         let mut segments = self.catalogue.segments()?;
         segments.retain(|segment| {
             segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier != HOT)
@@ -76,7 +76,7 @@ impl SegmentMap for CatalogueMap {
         Ok(segments)
     }
 
-    fn referenced(&self, tier: u32) -> Result<Vec<SegmentId>, MapError> {
+    fn referenced_segments(&self, tier: u32) -> Result<Vec<SegmentId>, MapError> {
         let mut segments = self.catalogue.segments()?;
         segments.retain(|segment| {
             segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier == tier)
@@ -90,9 +90,9 @@ impl SegmentMap for CatalogueMap {
         Ok(self.catalogue.segment_record(id)?)
     }
 
-    fn place(&self, id: SegmentId) -> Option<Whereabouts> {
+    fn location(&self, id: SegmentId) -> Option<SegmentLocation> {
         let segment = self.catalogue.segment(id)?;
-        Some(Whereabouts { seed: segment.seed, created: Some(segment.created), tier: segment.tier })
+        Some(SegmentLocation { seed: segment.seed, created: Some(segment.created), tier: segment.tier })
     }
 
     fn was_minted(&self, id: SegmentId) -> Result<bool, MapError> {
@@ -103,8 +103,8 @@ impl SegmentMap for CatalogueMap {
         self.catalogue.synced_entries()
     }
 
-    fn settle(&self) -> Result<(), MapError> {
-        Ok(self.catalogue.settle()?)
+    fn sync(&self) -> Result<(), MapError> {
+        Ok(self.catalogue.sync_log()?)
     }
 }
 

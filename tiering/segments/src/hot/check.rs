@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId, SegmentSeed};
 use mlgw_common::{Timestamp, regular};
 use mlgw_formats::schema::{Extent, SegmentRecord, SegmentState};
-use mlgw_metadata::offline::{Finding, Kind, Offline, Referenced, Watch};
+use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback, ReferencedExtent};
 use mlgw_metadata::store_error::StoreError;
 
 use super::catalogue::{COLD, HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
 use super::file::{is_copying, segment_file_name, segment_of_file_name};
-use super::location::Location;
-use super::marks::{MARK_FILE_NAME, MARK_NEW_NAME};
+use super::location::RecordLocation;
+use super::marks::{MARK_FILE_NAME, MARK_TEMP_NAME};
 use super::space::BALLAST_FILE_NAME;
-use super::verify::{Wrong, verify};
+use super::verify::{RecordDamage, verify_record};
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Extents per verification batch: about 32 MiB of memory.
@@ -39,55 +39,55 @@ const LISTED_MAX: usize = 10_000;
 pub fn check_segments(
     dirs: &SegmentDirs,
     catalogue: &Offline,
-    findings: &mut Vec<Finding>,
-    watch: Watch<'_>,
+    findings: &mut Vec<CheckFinding>,
+    watch: ProgressCallback<'_>,
 ) -> io::Result<()> {
-    let mut check = Check {
-        first: findings.len(),
+    let mut check = SegmentCheck {
+        first_finding: findings.len(),
         dirs,
         catalogue,
         findings,
         watch,
         files: HashMap::new(),
         unusable: BTreeMap::new(),
-        away: BTreeSet::new(),
+        at_upstream: BTreeSet::new(),
         batch: Vec::new(),
         verified_bytes: 0,
-        listed: 0,
-        total_bytes: catalogue.known.usage.values().map(|usage| usage.bytes).sum(),
+        damaged_records: 0,
+        total_bytes: catalogue.facts.usage.values().map(|usage| usage.bytes).sum(),
     };
-    check.files_of_segments();
-    check.strays()?;
+    check.check_segment_files();
+    check.report_strays()?;
     let walked = catalogue.each_extent(&mut |referenced| {
-        check.take(referenced);
+        check.check_extent(referenced);
         Ok::<(), StoreError>(())
     });
     check.verify_batch();
-    check.summary();
+    check.report_summary();
     walked.map_err(|error| io::Error::other(error.0))
 }
 
-struct Check<'a> {
+struct SegmentCheck<'a> {
     dirs: &'a SegmentDirs,
     catalogue: &'a Offline,
-    findings: &'a mut Vec<Finding>,
-    watch: Watch<'a>,
+    findings: &'a mut Vec<CheckFinding>,
+    watch: ProgressCallback<'a>,
     files: HashMap<u64, (File, SegmentSeed)>,
     /// Segments whose file cannot be opened, with the error and the number of extents that refer to them.
     unusable: BTreeMap<u64, (String, u64)>,
     /// Segments at upstreams, which are not checked.
-    away: BTreeSet<u64>,
-    batch: Vec<Item>,
+    at_upstream: BTreeSet<u64>,
+    batch: Vec<ExtentToVerify>,
     verified_bytes: u64,
     total_bytes: u64,
-    listed: usize,
+    damaged_records: usize,
     /// Index of this check's first finding; findings about whole segments are inserted there.
-    first: usize,
+    first_finding: usize,
 }
 
 /// An extent to verify.
-struct Item {
-    location: Location,
+struct ExtentToVerify {
+    location: RecordLocation,
     bucket: BucketId,
     body: BodyId,
     part: Option<PartNumber>,
@@ -95,28 +95,29 @@ struct Item {
     key: Box<[u8]>,
 }
 
-impl Check<'_> {
+impl SegmentCheck<'_> {
     /// Opens the file of every segment and checks its length and header.
-    fn files_of_segments(&mut self) {
-        for record in self.catalogue.known.segments.values() {
-            let referred = self.catalogue.known.usage.get(&record.id).is_some_and(|usage| usage.extents > 0);
+    fn check_segment_files(&mut self) {
+        for record in self.catalogue.facts.segments.values() {
+            let referred = self.catalogue.facts.usage.get(&record.id).is_some_and(|usage| usage.extents > 0);
             let path = self.path_of(record);
             match regular::open(&path) {
                 Ok(file) => {
                     let found = file_fault(&file, record);
                     self.files.insert(record.id, (file, record.seed()));
                     if let Some((kind, what)) = found {
-                        self.findings.push(told(referred, kind, &path, what));
+                        self.findings.push(segment_finding(referred, kind, &path, what));
                     }
                 }
                 Err(_) if record.summary().tier == UPSTREAM => {
-                    self.away.insert(record.id);
+                    self.at_upstream.insert(record.id);
                 }
                 Err(error) => {
                     let is_there = error.kind() != io::ErrorKind::NotFound;
                     if is_there && !referred && record.state() == SegmentState::Open {
                         // A start reads an open segment to its end and fails without it.
-                        let finding = Finding::damage(Kind::SegmentMissing, path.display(), &error);
+                        let finding =
+                            CheckFinding::damage(FindingKind::SegmentMissing, path.display(), &error);
                         self.findings.push(finding);
                     }
                     self.unusable.insert(record.id, (error.to_string(), 0));
@@ -131,12 +132,12 @@ impl Check<'_> {
     }
 
     /// Reports segment files that the catalogue does not contain, or has in another tier.
-    fn strays(&mut self) -> io::Result<()> {
+    fn report_strays(&mut self) -> io::Result<()> {
         let dirs = self.dirs;
-        dirs.all().try_for_each(|dir| self.strays_in(dir))
+        dirs.all().try_for_each(|dir| self.report_strays_in(dir))
     }
 
-    fn strays_in(&mut self, dir: &Path) -> io::Result<()> {
+    fn report_strays_in(&mut self, dir: &Path) -> io::Result<()> {
         let mut names = BTreeSet::new();
         match std::fs::read_dir(dir) {
             Ok(entries) => {
@@ -150,49 +151,53 @@ impl Check<'_> {
         }
         for name in names {
             let place = dir.join(&name);
-            let known = segment_of_file_name(&name).and_then(|id| self.catalogue.known.segments.get(&id.0));
+            let known = segment_of_file_name(&name).and_then(|id| self.catalogue.facts.segments.get(&id.0));
             match segment_of_file_name(&name) {
                 Some(_) if known.is_some_and(|record| self.path_of(record) == place) => {}
                 Some(_) if known.is_some() => {
                     let what = "a copy of a segment that is elsewhere; a crash can leave it";
-                    self.findings.push(Finding::note(Kind::Stray, place.display(), what));
+                    self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
                 }
-                Some(id) if id.0 >= self.catalogue.known.next_segment.max(1) => {
+                Some(id) if id.0 >= self.catalogue.facts.next_segment.max(1) => {
                     let what = "the catalogue has not made this segment yet: the catalogue is an older one";
-                    self.findings.push(Finding::damage(Kind::StaleCatalogue, place.display(), what));
+                    self.findings.push(CheckFinding::damage(
+                        FindingKind::StaleCatalogue,
+                        place.display(),
+                        what,
+                    ));
                 }
                 Some(_) => {
                     let what = "a segment that the catalogue has freed; a crash can leave it";
-                    self.findings.push(Finding::note(Kind::Stray, place.display(), what));
+                    self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
                 }
-                None if [BALLAST_FILE_NAME, MARK_FILE_NAME, MARK_NEW_NAME].contains(&name.as_str()) => {}
+                None if [BALLAST_FILE_NAME, MARK_FILE_NAME, MARK_TEMP_NAME].contains(&name.as_str()) => {}
                 None if is_copying(&name) => {
                     let what = "a copy of a segment that is not finished; a crash can leave it";
-                    self.findings.push(Finding::note(Kind::Stray, place.display(), what));
+                    self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
                 }
                 None => {
                     let what = "no file of a segment";
-                    self.findings.push(Finding::note(Kind::Stray, place.display(), what));
+                    self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
                 }
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, referenced: &Referenced<'_>) {
-        let Referenced { bucket, key, body, part, offset, extent } = *referenced;
-        let Some(location) = Location::of(extent) else {
+    fn check_extent(&mut self, referenced: &ReferencedExtent<'_>) {
+        let ReferencedExtent { bucket, key, body, part, offset, extent } = *referenced;
+        let Some(location) = RecordLocation::of(extent) else {
             let what = format!("an impossible extent: {extent:?}");
-            let place = self.object(bucket, key);
-            return self.findings.push(Finding::damage(Kind::Row, place, what));
+            let place = self.object_url(bucket, key);
+            return self.findings.push(CheckFinding::damage(FindingKind::Row, place, what));
         };
-        if self.away.contains(&location.segment.0) {
+        if self.at_upstream.contains(&location.segment.0) {
             return;
         }
-        let item = Item { location, bucket, body, part, offset, key: key.into() };
+        let item = ExtentToVerify { location, bucket, body, part, offset, key: key.into() };
         if let Some((_, concerned)) = self.unusable.get_mut(&location.segment.0) {
             *concerned += 1;
-            return self.damaged(&item, Kind::SegmentMissing, "its segment cannot be read");
+            return self.report_damage(&item, FindingKind::SegmentMissing, "its segment cannot be read");
         }
         self.batch.push(item);
         if self.batch.len() >= BATCH_EXTENTS {
@@ -207,7 +212,7 @@ impl Check<'_> {
         for item in &batch {
             let bytes = u64::from(item.location.head_bytes) + u64::from(item.location.payload_bytes);
             if let Err((kind, what)) = self.verify(item, &mut record) {
-                self.damaged(item, kind, &what);
+                self.report_damage(item, kind, &what);
             }
             self.verified_bytes += bytes;
             (self.watch)("verifying segments", self.verified_bytes, self.total_bytes);
@@ -215,67 +220,71 @@ impl Check<'_> {
     }
 
     /// Reads a record whole and compares it with the catalogue's reference.
-    fn verify(&self, item: &Item, record: &mut Vec<u8>) -> Result<(), (Kind, String)> {
+    fn verify(&self, item: &ExtentToVerify, record: &mut Vec<u8>) -> Result<(), (FindingKind, String)> {
         let Some((file, seed)) = self.files.get(&item.location.segment.0) else {
-            return Err((Kind::SegmentMissing, "its segment is not known".into()));
+            return Err((FindingKind::SegmentMissing, "its segment is not known".into()));
         };
-        let Item { bucket, body, part, offset, .. } = *item;
+        let ExtentToVerify { bucket, body, part, offset, .. } = *item;
         let extent = Extent::from(item.location);
-        let referenced = Referenced { bucket, key: &item.key, body, part, offset, extent: &extent };
-        match verify(file, *seed, item.location, &referenced, record) {
+        let referenced = ReferencedExtent { bucket, key: &item.key, body, part, offset, extent: &extent };
+        match verify_record(file, *seed, item.location, &referenced, record) {
             Ok(None) => Ok(()),
-            Ok(Some(Wrong::Head(what))) => Err((Kind::RecordHead, what)),
-            Ok(Some(Wrong::Blocks(blocks))) => {
+            Ok(Some(RecordDamage::Head(what))) => Err((FindingKind::RecordHead, what)),
+            Ok(Some(RecordDamage::Blocks(blocks))) => {
                 let blocks: Vec<_> = blocks.into_iter().map(|(index, _)| index).collect();
-                Err((Kind::Block, format!("blocks {blocks:?} do not match their checksums")))
+                Err((FindingKind::Block, format!("blocks {blocks:?} do not match their checksums")))
             }
-            Err(error) => Err((Kind::RecordHead, error.to_string())),
+            Err(error) => Err((FindingKind::RecordHead, error.to_string())),
         }
     }
 
-    fn damaged(&mut self, item: &Item, kind: Kind, what: &str) {
-        self.listed += 1;
-        if self.listed > LISTED_MAX {
+    fn report_damage(&mut self, item: &ExtentToVerify, kind: FindingKind, what: &str) {
+        self.damaged_records += 1;
+        if self.damaged_records > LISTED_MAX {
             return;
         }
-        let Location { segment, offset, logical_bytes, .. } = item.location;
+        let RecordLocation { segment, offset, logical_bytes, .. } = item.location;
         let part = item.part.map_or_else(String::new, |part| format!(" of part {part}"));
         let place = format!(
             "{} bytes {} to {}{part}, {} at {offset}",
-            self.object(item.bucket, &item.key),
+            self.object_url(item.bucket, &item.key),
             item.offset,
             item.offset + u64::from(logical_bytes) - 1,
             segment_file_name(segment),
         );
-        self.findings.push(Finding::damage(kind, place, what));
+        self.findings.push(CheckFinding::damage(kind, place, what));
     }
 
-    fn object(&self, bucket: BucketId, key: &[u8]) -> String {
-        let name = self.catalogue.known.buckets.get(&bucket.0).map(|bucket| bucket.name.clone());
+    fn object_url(&self, bucket: BucketId, key: &[u8]) -> String {
+        let name = self.catalogue.facts.buckets.get(&bucket.0).map(|bucket| bucket.name.clone());
         format!("s3://{}/{}", name.unwrap_or_else(|| format!("#{bucket}")), String::from_utf8_lossy(key))
     }
 
     /// Reports the segments that were not checked, by upstream.
-    fn tell_away(&mut self) {
+    fn report_unchecked_upstreams(&mut self) {
         let mut by_upstream = BTreeMap::<String, (u64, u64)>::new();
-        for id in &self.away {
-            let Some(record) = self.catalogue.known.segments.get(id) else { continue };
+        for id in &self.at_upstream {
+            let Some(record) = self.catalogue.facts.segments.get(id) else { continue };
             let Some(place) = record.replicas.first() else { continue };
             let (segments, bytes) = by_upstream.entry(place.location.clone()).or_default();
             (*segments, *bytes) = (*segments + 1, *bytes + record.length);
         }
         for (upstream, (segments, bytes)) in by_upstream {
             let what = format!("{segments} segments with {bytes} bytes are there and were not looked at");
-            self.findings.push(Finding::note(Kind::SegmentAway, format!("upstream {upstream}"), what));
+            self.findings.push(CheckFinding::note(
+                FindingKind::RemoteSegment,
+                format!("upstream {upstream}"),
+                what,
+            ));
         }
     }
 
-    fn summary(&mut self) {
-        self.tell_away();
+    fn report_summary(&mut self) {
+        self.report_unchecked_upstreams();
         // A segment without references was created in the catalogue only, or freed: nothing is lost with its
         // file.
         for (id, (why, concerned)) in self.unusable.iter().filter(|(_, (_, concerned))| *concerned > 0) {
-            let record = self.catalogue.known.segments.get(id);
+            let record = self.catalogue.facts.segments.get(id);
             let path =
                 record.map_or_else(|| self.dirs.path(SegmentId(*id), HOT), |record| self.path_of(record));
             let cold = record.is_some_and(|record| record.summary().tier == COLD);
@@ -285,20 +294,23 @@ impl Check<'_> {
                 ""
             };
             let what = format!("{why}; {concerned} extents of objects were in it{hint}");
-            self.findings.insert(self.first, Finding::damage(Kind::SegmentMissing, path.display(), what));
+            self.findings.insert(
+                self.first_finding,
+                CheckFinding::damage(FindingKind::SegmentMissing, path.display(), what),
+            );
         }
-        if self.listed > LISTED_MAX {
-            let what = format!("{} more records are damaged", self.listed - LISTED_MAX);
-            self.findings.push(Finding::damage(Kind::Block, self.dirs.hot().display(), what));
+        if self.damaged_records > LISTED_MAX {
+            let what = format!("{} more records are damaged", self.damaged_records - LISTED_MAX);
+            self.findings.push(CheckFinding::damage(FindingKind::Block, self.dirs.hot().display(), what));
         }
     }
 }
 
 /// Returns the fault of a segment's file as a whole, if any.
-fn file_fault(file: &File, record: &SegmentRecord) -> Option<(Kind, String)> {
+fn file_fault(file: &File, record: &SegmentRecord) -> Option<(FindingKind, String)> {
     let length = match file.metadata() {
         Ok(metadata) => metadata.len(),
-        Err(error) => return Some((Kind::SegmentShort, error.to_string())),
+        Err(error) => return Some((FindingKind::SegmentShort, error.to_string())),
     };
     let sealed = record.state() == SegmentState::Sealed;
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
@@ -306,40 +318,40 @@ fn file_fault(file: &File, record: &SegmentRecord) -> Option<(Kind, String)> {
     let header = SegmentHeader::decode(&bytes);
     // Checked first: a file of another segment has no other fault worth reporting.
     if let (Ok(()), Ok(header)) = (&read, header)
-        && !is_of(&header, record)
+        && !is_header_of(&header, record)
     {
         let what = format!(
             "it is another segment {} of cluster {} and incarnation {}, made at {}",
             header.id, header.cluster, header.incarnation, header.created
         );
-        return Some((Kind::SegmentHeader, what));
+        return Some((FindingKind::SegmentHeader, what));
     }
     if sealed && length < record.length {
-        return Some((Kind::SegmentShort, format!("{length} bytes; sealed at {}", record.length)));
+        return Some((FindingKind::SegmentShort, format!("{length} bytes; sealed at {}", record.length)));
     }
     if length < record.marked {
         let what = format!("{length} bytes; {} of it were on stable media", record.marked);
-        return Some((Kind::SegmentShort, what));
+        return Some((FindingKind::SegmentShort, what));
     }
     if sealed && record.length < SEGMENT_HEADER_BYTES {
         return None;
     }
     if let Err(error) = read {
-        return Some((Kind::SegmentHeader, error.to_string()));
+        return Some((FindingKind::SegmentHeader, error.to_string()));
     }
-    header.err().map(|fault| (Kind::SegmentHeader, fault.to_string()))
+    header.err().map(|fault| (FindingKind::SegmentHeader, fault.to_string()))
 }
 
 /// True if a header belongs to the segment of a record.
-pub(super) fn is_of(header: &SegmentHeader, record: &SegmentRecord) -> bool {
-    header.is_of(record.segment_id(), record.seed(), Some(Timestamp(record.created_ms)))
+pub(super) fn is_header_of(header: &SegmentHeader, record: &SegmentRecord) -> bool {
+    header.is_header_of(record.segment_id(), record.seed(), Some(Timestamp(record.created_ms)))
 }
 
 /// Returns a finding: damage if objects refer to the segment, otherwise a note.
-fn told(referred: bool, kind: Kind, path: &Path, what: String) -> Finding {
+fn segment_finding(referred: bool, kind: FindingKind, path: &Path, what: String) -> CheckFinding {
     if referred {
-        Finding::damage(kind, path.display(), what)
+        CheckFinding::damage(kind, path.display(), what)
     } else {
-        Finding::note(kind, path.display(), what)
+        CheckFinding::note(kind, path.display(), what)
     }
 }

@@ -19,15 +19,15 @@
 //! emptied is emptied then, from its beginning.
 
 pub(super) mod choose;
+mod death_rate;
 pub(super) mod driver;
-mod dying;
 pub(super) mod job;
 mod moving;
 
-pub(super) use choose::HeldBack;
+pub(super) use choose::HeldBackSegments;
 pub(super) use driver::{blocking, seal};
-pub use moving::StepError;
-pub(super) use moving::{Live, Picked, To, chunk_owner, move_one, pick_out};
+pub use moving::MoveStepError;
+pub(super) use moving::{LiveChunk, RelocationLog, RelocationTarget, chunk_owner, move_chunk, move_matching};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -79,7 +79,7 @@ pub struct CompactionStatus {
     /// Segments that will be released when their last reader finishes.
     pub draining_segments: u64,
     /// Passes that have ended since the start.
-    pub rounds: u64,
+    pub passes: u64,
 }
 
 /// State shared by the driver and the callers of the tier.
@@ -87,24 +87,24 @@ pub struct CompactionStatus {
 pub(super) struct Compaction {
     settings: Mutex<CompactionSettings>,
     /// Threshold requested for the next pass.
-    asked: Mutex<Option<u64>>,
+    requested_percent: Mutex<Option<u64>>,
     wake: Notify,
     stopped: AtomicBool,
     garbage_bytes: AtomicU64,
     moved_bytes: AtomicU64,
     freed_bytes: AtomicU64,
     freed_segments: AtomicU64,
-    held_back: Mutex<HeldBack>,
+    held_back: Mutex<HeldBackSegments>,
     draining_segments: AtomicU64,
-    begun: AtomicU64,
-    ended: AtomicU64,
+    passes_begun: AtomicU64,
+    passes_ended: AtomicU64,
 }
 
 impl Compaction {
     pub(super) fn new(settings: CompactionSettings) -> Self {
         Self {
             settings: Mutex::new(settings),
-            asked: Mutex::default(),
+            requested_percent: Mutex::default(),
             wake: Notify::new(),
             stopped: AtomicBool::new(false),
             garbage_bytes: AtomicU64::new(0),
@@ -113,8 +113,8 @@ impl Compaction {
             freed_segments: AtomicU64::new(0),
             held_back: Mutex::default(),
             draining_segments: AtomicU64::new(0),
-            begun: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
+            passes_begun: AtomicU64::new(0),
+            passes_ended: AtomicU64::new(0),
         }
     }
 
@@ -122,18 +122,18 @@ impl Compaction {
         *self.settings.lock()
     }
 
-    pub(super) fn set(&self, settings: CompactionSettings) {
+    pub(super) fn set_settings(&self, settings: CompactionSettings) {
         *self.settings.lock() = settings;
         self.wake.notify_one();
     }
 
     /// Requests a pass now, with another threshold. Returns the number of ended passes at which this pass has
     /// ended.
-    pub(super) fn ask(&self, dead_percent: u64) -> u64 {
-        let mut asked = self.asked.lock();
+    pub(super) fn request_pass(&self, dead_percent: u64) -> u64 {
+        let mut asked = self.requested_percent.lock();
         *asked = Some(asked.map_or(dead_percent, |other| other.min(dead_percent)));
         self.wake.notify_one();
-        self.begun.load(Relaxed) + 1
+        self.passes_begun.load(Relaxed) + 1
     }
 
     pub(super) fn stop(&self) {
@@ -146,7 +146,7 @@ impl Compaction {
     }
 
     /// Segments that could not be emptied, with the number of references that were left.
-    pub(super) fn held_back(&self) -> HeldBack {
+    pub(super) fn held_back(&self) -> HeldBackSegments {
         self.held_back.lock().clone()
     }
 
@@ -158,18 +158,18 @@ impl Compaction {
             freed_segments: self.freed_segments.load(Relaxed),
             held_back_segments: self.held_back.lock().len() as u64,
             draining_segments: self.draining_segments.load(Relaxed),
-            rounds: self.ended.load(Relaxed),
+            passes: self.passes_ended.load(Relaxed),
         }
     }
 
     /// Starts the next pass immediately.
-    pub(super) fn go_on(&self) {
+    pub(super) fn wake_now(&self) {
         self.wake.notify_one();
     }
 
     /// Waits until a pass is due and returns the requested threshold, if any. `None` when the tier stops.
-    async fn next_round(&self) -> Option<Option<u64>> {
-        if !self.is_stopped() && self.asked.lock().is_none() {
+    async fn next_pass(&self) -> Option<Option<u64>> {
+        if !self.is_stopped() && self.requested_percent.lock().is_none() {
             // Due on a wake-up and on a timeout alike.
             drop(tokio::time::timeout(self.settings().interval, self.wake.notified()).await);
         }
@@ -177,12 +177,12 @@ impl Compaction {
             return None;
         }
         // Under one lock: a request after this point is for the pass after this one.
-        let mut asked = self.asked.lock();
-        self.begun.fetch_add(1, Relaxed);
+        let mut asked = self.requested_percent.lock();
+        self.passes_begun.fetch_add(1, Relaxed);
         Some(asked.take())
     }
 
-    fn round_ended(&self) {
-        self.ended.fetch_add(1, Relaxed);
+    fn pass_ended(&self) {
+        self.passes_ended.fetch_add(1, Relaxed);
     }
 }

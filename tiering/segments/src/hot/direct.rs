@@ -22,17 +22,17 @@ use rustix::fs::OFlags;
 pub(super) const BLOCK: usize = 4096;
 
 /// The file of one segment, and the unwritten or partly filled blocks at its end.
-pub(super) struct Direct {
+pub(super) struct DirectFile {
     file: File,
-    blocks: Blocks,
+    blocks: DirectBlocks,
 }
 
-impl Direct {
+impl DirectFile {
     /// Opens the segment file at `path` for direct writes after `begins_with`, which is its whole content.
     /// `None` if its file system does not support them.
     pub(super) fn open(path: &Path, begins_with: &[u8]) -> Option<Self> {
         let file = regular::open_with_flags(OpenOptions::new().write(true), OFlags::DIRECT, path).ok()?;
-        Some(Self { file, blocks: Blocks::new(begins_with) })
+        Some(Self { file, blocks: DirectBlocks::new(begins_with) })
     }
 
     /// Appends `pieces` after all earlier ones. `write` is called with the file, whole blocks, and their
@@ -48,7 +48,7 @@ impl Direct {
 }
 
 /// Bytes of a file, gathered into whole blocks.
-struct Blocks {
+struct DirectBlocks {
     /// The buffer, longer than needed by a block so that it contains an aligned part of the needed length.
     /// Empty until the first append.
     memory: Vec<u8>,
@@ -62,7 +62,7 @@ struct Blocks {
     begins_with: Vec<u8>,
 }
 
-impl Blocks {
+impl DirectBlocks {
     fn new(begins_with: &[u8]) -> Self {
         assert!(begins_with.len() < BLOCK, "a segment begins with less than a block");
         Self { memory: Vec::new(), aligned: 0, at: 0, filled: 0, begins_with: begins_with.to_vec() }
@@ -82,7 +82,7 @@ impl Blocks {
                 self.filled += now.len();
                 piece = later;
                 if self.filled == DIRECT_BUFFER_BYTES {
-                    write(self.stretch(self.filled), self.at)?;
+                    write(self.aligned_part(self.filled), self.at)?;
                     self.at += self.filled as u64;
                     self.filled = 0;
                 }
@@ -98,7 +98,7 @@ impl Blocks {
             return Ok(());
         }
         self.memory[self.aligned + self.filled..self.aligned + padded].fill(0);
-        write(self.stretch(padded), self.at)?;
+        write(self.aligned_part(padded), self.at)?;
         let whole = self.filled - self.filled % BLOCK;
         let last = self.aligned + whole..self.aligned + self.filled;
         self.memory.copy_within(last, self.aligned);
@@ -107,7 +107,7 @@ impl Blocks {
         Ok(())
     }
 
-    fn stretch(&self, length: usize) -> &[u8] {
+    fn aligned_part(&self, length: usize) -> &[u8] {
         &self.memory[self.aligned..self.aligned + length]
     }
 
@@ -134,7 +134,7 @@ mod tests {
             // Batches of pieces, some longer than the whole buffer.
             batches in prop::collection::vec(prop::collection::vec(0usize..3 << 20, 0..4), 0..6),
         ) {
-            let mut blocks = Blocks::new(&begins_with);
+            let mut blocks = DirectBlocks::new(&begins_with);
             let (mut file, mut expected, mut value) = (Vec::new(), begins_with.clone(), 0u8);
             for batch in batches {
                 let pieces: Vec<Vec<u8>> = batch.iter().map(|length| {
@@ -169,7 +169,7 @@ mod tests {
     fn an_empty_append_writes_the_initial_bytes_if_any() {
         let writes = |begins_with: &[u8]| {
             let mut writes = Vec::new();
-            let mut blocks = Blocks::new(begins_with);
+            let mut blocks = DirectBlocks::new(begins_with);
             blocks
                 .append(std::iter::empty(), |stretch, at| {
                     writes.push((stretch.len(), at));

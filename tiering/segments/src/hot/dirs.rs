@@ -15,7 +15,7 @@ use mlgw_common::regular;
 
 use super::catalogue::{COLD, HOT};
 use super::file::segment_file_name;
-use super::map::Whereabouts;
+use super::map::SegmentLocation;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// The directories of segment files.
@@ -56,7 +56,7 @@ impl SegmentDirs {
     }
 
     /// The directories of a tier; none of the remote tier.
-    pub(super) fn of(&self, tier: u32) -> &[PathBuf] {
+    pub(super) fn of_tier(&self, tier: u32) -> &[PathBuf] {
         match tier {
             HOT => std::slice::from_ref(&self.hot),
             COLD => &self.cold,
@@ -69,8 +69,8 @@ impl SegmentDirs {
     #[must_use]
     pub fn path(&self, segment: SegmentId, tier: u32) -> PathBuf {
         let name = segment_file_name(segment);
-        let found = self.in_order(tier).map(|dir| dir.join(&name)).find(|path| path.exists());
-        found.unwrap_or_else(|| self.of(tier).first().unwrap_or(&self.hot).join(name))
+        let found = self.starting_with(tier).map(|dir| dir.join(&name)).find(|path| path.exists());
+        found.unwrap_or_else(|| self.of_tier(tier).first().unwrap_or(&self.hot).join(name))
     }
 
     /// Opens the file of a segment whose record names `tier`.
@@ -79,7 +79,7 @@ impl SegmentDirs {
     /// Of kind `NotFound` if no directory has the file.
     pub fn open(&self, segment: SegmentId, tier: u32) -> io::Result<File> {
         let name = segment_file_name(segment);
-        for dir in self.in_order(tier) {
+        for dir in self.starting_with(tier) {
             match regular::open(&dir.join(&name)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 opened => return opened,
@@ -93,15 +93,15 @@ impl SegmentDirs {
     /// # Errors
     /// Of kind `NotFound` if no directory has the file, and `InvalidData` if only a file of another server or
     /// timeline exists.
-    pub(super) fn open_own(&self, segment: SegmentId, place: &Whereabouts) -> io::Result<File> {
+    pub(super) fn open_verified(&self, segment: SegmentId, place: &SegmentLocation) -> io::Result<File> {
         let name = segment_file_name(segment);
         let mut missing = io::Error::from(io::ErrorKind::NotFound);
-        for dir in self.in_order(place.tier) {
+        for dir in self.starting_with(place.tier) {
             let file = match regular::open(&dir.join(&name)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened?,
             };
-            match stranger(&file, segment, place)? {
+            match foreign_segment(&file, segment, place)? {
                 None => return Ok(file),
                 Some(what) => missing = io::Error::new(io::ErrorKind::InvalidData, what),
             }
@@ -110,15 +110,15 @@ impl SegmentDirs {
     }
 
     /// All directories, those of `tier` first.
-    fn in_order(&self, tier: u32) -> impl Iterator<Item = &PathBuf> {
+    fn starting_with(&self, tier: u32) -> impl Iterator<Item = &PathBuf> {
         let others = [HOT, COLD].into_iter().filter(move |other| *other != tier);
-        self.of(tier).iter().chain(others.flat_map(|other| self.of(other)))
+        self.of_tier(tier).iter().chain(others.flat_map(|other| self.of_tier(other)))
     }
 }
 
 /// Describes the segment that a file holds instead of the one of the record at `place`; `None` if it is that
 /// segment.
-fn stranger(file: &File, segment: SegmentId, place: &Whereabouts) -> io::Result<Option<String>> {
+fn foreign_segment(file: &File, segment: SegmentId, place: &SegmentLocation) -> io::Result<Option<String>> {
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
     // A damaged header does not prevent reading: each record is verified on its own.
     let header = match file.read_exact_at(&mut bytes, 0) {
@@ -126,7 +126,7 @@ fn stranger(file: &File, segment: SegmentId, place: &Whereabouts) -> io::Result<
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
         Err(error) => return Err(error),
     };
-    let other = header.filter(|header| !header.is_of(segment, place.seed, place.created));
+    let other = header.filter(|header| !header.is_header_of(segment, place.seed, place.created));
     Ok(other.map(|header| {
         format!(
             "the file of segment {segment} is another one: segment {}, made at {}, of cluster {} and \
@@ -138,7 +138,7 @@ fn stranger(file: &File, segment: SegmentId, place: &Whereabouts) -> io::Result<
 
 #[cfg(test)]
 mod tests {
-    use super::{COLD, HOT, SegmentDirs, SegmentHeader, Whereabouts, segment_file_name};
+    use super::{COLD, HOT, SegmentDirs, SegmentHeader, SegmentLocation, segment_file_name};
     use crate::hot::map::NewSegment;
     use mlgw_common::ids::{Generation, SegmentId, SegmentSeed, SegmentStamp};
     use mlgw_common::{Identity, Timestamp};
@@ -183,9 +183,9 @@ mod tests {
             (seed, SegmentHeader::of(&minted, SegmentClass::Small, &Identity::default()).encode())
         };
         let ((seed, own), (_, foreign)) = (header(1), header(2));
-        let place = Whereabouts { seed, created: Some(created), tier: COLD };
+        let place = SegmentLocation { seed, created: Some(created), tier: COLD };
         let read = || {
-            let mut file = dirs.open_own(id, &place).map_err(|error| error.kind())?;
+            let mut file = dirs.open_verified(id, &place).map_err(|error| error.kind())?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes).map_err(|error| error.kind())?;
             Ok(bytes)

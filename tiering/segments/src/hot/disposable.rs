@@ -5,9 +5,9 @@
 //! punched only under unreferenced records. After a power loss, files of segments that the map does not
 //! contain are removed by the next start.
 
-use super::{AppendError, Appended, ChunkAt, HotTier, Inner, Owner, scan};
+use super::{AppendError, AppendedChunk, HotTier, HotTierInner, RecordOwner, SegmentChunk, scan};
 use crate::fair::Lane;
-use crate::hot::location::Location;
+use crate::hot::location::RecordLocation;
 use mlgw_common::ids::{BodyId, SegmentId};
 use mlgw_formats::schema::Extent;
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
@@ -18,7 +18,7 @@ impl HotTier {
     ///
     /// # Errors
     /// When the chunk was not stored.
-    pub async fn append_moved(&self, extent: &Extent, body: BodyId) -> Result<Appended, AppendError> {
+    pub async fn append_moved(&self, extent: &Extent, body: BodyId) -> Result<AppendedChunk, AppendError> {
         let read = self.inner.reader.chunk(extent, body, Lane::Background).await;
         let (owner, data) = read.map_err(|error| {
             tracing::warn!(%error, "a chunk cannot be read and is not moved");
@@ -31,7 +31,7 @@ impl HotTier {
     ///
     /// # Errors
     /// When the segment's file cannot be read.
-    pub async fn chunks_in(&self, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
+    pub async fn chunks_in(&self, segment: SegmentId) -> io::Result<Vec<SegmentChunk>> {
         let inner = self.inner.clone();
         let read = tokio::task::spawn_blocking(move || chunks_in(&inner, segment)).await;
         read.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
@@ -46,8 +46,8 @@ impl HotTier {
         }
         let inner = self.inner.clone();
         let punched = tokio::task::spawn_blocking(move || {
-            let bytes = inner.holes.punch(&inner.volumes.hot, dead.iter().filter_map(Location::of));
-            inner.shared.space.freed(bytes);
+            let bytes = inner.holes.punch(&inner.volumes.hot, dead.iter().filter_map(RecordLocation::of));
+            inner.shared.space.record_freed(bytes);
             bytes
         });
         punched.await.unwrap_or(0)
@@ -56,7 +56,7 @@ impl HotTier {
     /// True unless the file system turned out not to support holes.
     #[must_use]
     pub fn has_holes(&self) -> bool {
-        !self.inner.holes.is_refused()
+        !self.inner.holes.is_unsupported()
     }
 
     /// Bytes of holes in a segment.
@@ -73,7 +73,7 @@ impl HotTier {
 
     /// True if a moved chunk whose record has `bytes` would be accepted.
     #[must_use]
-    pub fn has_room_to_move(&self, bytes: u64) -> bool {
+    pub fn has_room_for_moved(&self, bytes: u64) -> bool {
         self.inner.shared.space.moved_room_bytes() >= bytes
     }
 
@@ -83,28 +83,28 @@ impl HotTier {
     /// # Errors
     /// When the disk fails; the next start removes the file.
     pub async fn release(&self, segment: SegmentId) -> io::Result<u64> {
-        self.inner.reader.forget(segment);
+        self.inner.reader.invalidate(segment);
         let inner = self.inner.clone();
         let removed = tokio::task::spawn_blocking(move || {
             let bytes = inner.holes.remove(&inner.volumes.hot, segment)?;
             let bytes = bytes.saturating_sub(SEGMENT_HEADER_BYTES);
-            inner.shared.space.freed(bytes);
+            inner.shared.space.record_freed(bytes);
             Ok(bytes)
         });
         removed.await.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
     }
 }
 
-fn chunks_in(inner: &Inner, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
+fn chunks_in(inner: &HotTierInner, segment: SegmentId) -> io::Result<Vec<SegmentChunk>> {
     let mut found = Vec::new();
-    let Some(place) = inner.shared.segments.map.place(segment) else { return Ok(found) };
-    let file = inner.volumes.dirs().open_own(segment, &place)?;
-    let places = inner.shared.queues.of_tier(place.tier).clone();
-    let mut scan = scan::Scan::new(file, segment, place.seed, 0)?.in_background(places);
+    let Some(place) = inner.shared.segments.map.location(segment) else { return Ok(found) };
+    let file = inner.volumes.dirs().open_verified(segment, &place)?;
+    let places = inner.shared.queues.for_tier(place.tier).clone();
+    let mut scan = scan::SegmentScan::new(file, segment, place.seed, 0)?.with_disk_queue(places);
     while let Some(record) = scan.next()? {
         let Some(owner) = record.head.and_then(|head| head.owner()) else { continue };
-        let Owner { bucket, key, body, offset: first, .. } = owner;
-        found.push(ChunkAt { bucket, key, body, first, offset: record.offset });
+        let RecordOwner { bucket, key, body, offset: first, .. } = owner;
+        found.push(SegmentChunk { bucket, key, body, first, offset: record.offset });
     }
     Ok(found)
 }

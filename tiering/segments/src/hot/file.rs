@@ -23,10 +23,10 @@ use mlgw_formats::schema::SegmentClass;
 use mlgw_metadata::Durability;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
-use super::direct::{BLOCK, Direct};
-use super::map::Whereabouts;
+use super::direct::{BLOCK, DirectFile};
+use super::map::SegmentLocation;
 use super::marks::header_of;
-use super::metrics::{Metrics, add};
+use super::metrics::{HotCounters, add};
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// A call that changes segment files or makes them durable.
@@ -52,7 +52,7 @@ pub enum FileCall {
 
 /// The action that an [`Intercept`] selects for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum InterceptAction {
     /// Execute the call.
     Go,
     /// Skip the call and report success.
@@ -66,11 +66,11 @@ pub enum Step {
 /// Controls calls on segment files.
 pub trait Intercept: Send + Sync + 'static {
     /// Called before every call; `segment` is `None` for calls on the directory.
-    fn before(&self, call: FileCall, segment: Option<SegmentId>) -> Step;
+    fn before(&self, call: FileCall, segment: Option<SegmentId>) -> InterceptAction;
 }
 
 /// A directory of segment files.
-pub(super) struct Disk {
+pub(super) struct SegmentDisk {
     dir: PathBuf,
     /// True if segments of a single body are written with direct I/O.
     direct_writes: bool,
@@ -78,11 +78,11 @@ pub(super) struct Disk {
     /// Identity whose files may be removed here; the default identity may remove every file.
     lineage: Arc<Lineage>,
     intercept: Option<Arc<dyn Intercept>>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<HotCounters>,
 }
 
 /// Extension of a segment file that was set aside, followed by a number.
-const ASIDE: &str = "aside-";
+const ASIDE_EXTENSION: &str = "aside-";
 
 /// Returns the name of a segment's file.
 #[must_use]
@@ -99,34 +99,34 @@ pub fn segment_of_file_name(name: &str) -> Option<SegmentId> {
 }
 
 /// Extension of a segment file while it is copied from another directory.
-const COPYING: &str = ".copying";
+const COPYING_EXTENSION: &str = ".copying";
 
 /// True for the name of an unfinished copy of a segment.
 pub(super) fn is_copying(name: &str) -> bool {
-    name.strip_suffix(COPYING).is_some_and(|name| segment_of_file_name(name).is_some())
+    name.strip_suffix(COPYING_EXTENSION).is_some_and(|name| segment_of_file_name(name).is_some())
 }
 
 /// Returns the segment whose file had this name before it was set aside.
 pub(super) fn segment_of_aside_name(name: &str) -> Option<SegmentId> {
     let (name, number) = name.rsplit_once('.')?;
-    number.strip_prefix(ASIDE)?.parse::<u64>().ok()?;
+    number.strip_prefix(ASIDE_EXTENSION)?.parse::<u64>().ok()?;
     segment_of_file_name(name)
 }
 
-impl Disk {
+impl SegmentDisk {
     pub(super) fn open(
         dir: PathBuf,
         direct_writes: bool,
         durability: Durability,
         lineage: Arc<Lineage>,
         intercept: Option<Arc<dyn Intercept>>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<HotCounters>,
     ) -> io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
         let disk = Self { dir, direct_writes, durability, lineage, intercept, metrics };
         disk.sync_directory()?;
         if let Some(parent) = disk.dir.parent() {
-            disk.sync_named(parent)?;
+            disk.sync_dir(parent)?;
         }
         Ok(disk)
     }
@@ -136,7 +136,7 @@ impl Disk {
     }
 
     /// True if the headers of files here are compared with the server's identity.
-    pub(super) fn is_owned(&self) -> bool {
+    pub(super) fn has_identity(&self) -> bool {
         self.lineage.own != Identity::default()
     }
 
@@ -148,10 +148,10 @@ impl Disk {
     pub(super) fn create(&self, header: &SegmentHeader) -> io::Result<File> {
         let id = header.id;
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.path(id))?;
-        if self.step(FileCall::Create, Some(id))?.is_some() {
+        if self.intercept_call(FileCall::Create, Some(id))?.is_some() {
             file.write_all_at(&header.encode(), 0)?;
         }
-        if self.step_sync(FileCall::SyncNew, Some(id))? {
+        if self.intercept_sync(FileCall::SyncNew, Some(id))? {
             let begun = Instant::now();
             rustix::fs::fsync(&file)?;
             self.metrics.sync_segment_new.record(begun.elapsed());
@@ -162,9 +162,9 @@ impl Disk {
     }
 
     /// Opens the file of a segment that was just created for direct I/O, if its class is written that way.
-    pub(super) fn direct(&self, header: &SegmentHeader) -> Option<Direct> {
+    pub(super) fn direct(&self, header: &SegmentHeader) -> Option<DirectFile> {
         let wanted = self.direct_writes && header.class == SegmentClass::Own;
-        wanted.then(|| Direct::open(&self.path(header.id), &header.encode())).flatten()
+        wanted.then(|| DirectFile::open(&self.path(header.id), &header.encode())).flatten()
     }
 
     /// Writes `blocks` at `offset` through `direct`; after a short write that ended within a block, the rest
@@ -178,12 +178,12 @@ impl Disk {
         mut offset: u64,
     ) -> io::Result<()> {
         while blocks.len().is_multiple_of(BLOCK) && !blocks.is_empty() {
-            let Some(limit) = self.step(FileCall::Write, Some(id))? else { return Ok(()) };
+            let Some(limit) = self.intercept_call(FileCall::Write, Some(id))? else { return Ok(()) };
             let written = match limit {
                 usize::MAX => rustix::io::pwrite(direct, blocks, offset),
                 limit => rustix::io::pwrite(file, &blocks[..blocks.len().min(limit)], offset),
             };
-            let written = some_written(written)?;
+            let written = written_or_retry(written)?;
             offset += written as u64;
             blocks = &blocks[written..];
         }
@@ -192,7 +192,7 @@ impl Disk {
 
     /// Cuts off the padding of the last block of a segment that takes no more records. Not synced: bytes
     /// behind a segment's length are ignored.
-    pub(super) fn cut(file: &File, id: SegmentId, length: u64) {
+    pub(super) fn trim_padding(file: &File, id: SegmentId, length: u64) {
         if let Err(error) = file.set_len(length) {
             tracing::debug!(segment = %id, %error, "zeros are left behind a segment's end");
         }
@@ -207,12 +207,12 @@ impl Disk {
         mut offset: u64,
     ) -> io::Result<()> {
         while !slices.is_empty() {
-            let Some(limit) = self.step(FileCall::Write, Some(id))? else { return Ok(()) };
+            let Some(limit) = self.intercept_call(FileCall::Write, Some(id))? else { return Ok(()) };
             let written = match limit {
                 usize::MAX => rustix::io::pwritev(file, slices, offset),
                 limit => rustix::io::pwrite(file, &slices[0][..slices[0].len().min(limit)], offset),
             };
-            let written = some_written(written)?;
+            let written = written_or_retry(written)?;
             offset += written as u64;
             IoSlice::advance_slices(&mut slices, written);
         }
@@ -222,8 +222,8 @@ impl Disk {
     /// Makes everything written to `file` durable; with durability `os` only if `always` is set. After an
     /// error the file must not be used any more.
     pub(super) fn sync(&self, file: &File, id: SegmentId, always: bool) -> io::Result<()> {
-        let wanted = always || self.syncs();
-        if wanted && self.step(FileCall::Sync, Some(id))?.is_some() {
+        let wanted = always || self.is_synced();
+        if wanted && self.intercept_call(FileCall::Sync, Some(id))?.is_some() {
             let begun = Instant::now();
             rustix::fs::fdatasync(file)?;
             self.metrics.sync_segment.record(begun.elapsed());
@@ -235,7 +235,7 @@ impl Disk {
     /// left unsynced in the page cache are synced, then dropped from the cache.
     pub(super) fn open_uncached(&self, id: SegmentId) -> io::Result<File> {
         let file = regular::open_with(OpenOptions::new().read(true).write(true), &self.path(id))?;
-        if self.step_sync(FileCall::SyncRecovery, Some(id))? {
+        if self.intercept_sync(FileCall::SyncRecovery, Some(id))? {
             let begun = Instant::now();
             rustix::fs::fsync(&file)?;
             self.metrics.sync_recovery.record(begun.elapsed());
@@ -253,8 +253,8 @@ impl Disk {
 
     /// Sets the file under a segment's name aside, durably, if its header does not match the record at
     /// `place`. Returns true if it did.
-    pub(super) fn set_stranger_aside(&self, id: SegmentId, place: &Whereabouts) -> io::Result<bool> {
-        if !self.is_owned() {
+    pub(super) fn set_foreign_aside(&self, id: SegmentId, place: &SegmentLocation) -> io::Result<bool> {
+        if !self.has_identity() {
             return Ok(false);
         }
         let header = match header_of(&self.path(id)) {
@@ -263,7 +263,7 @@ impl Disk {
             Err(_) if regular::check(&self.path(id)).is_err() => None,
             Err(error) => return Err(error),
         };
-        let Some(other) = header.filter(|of| !of.is_of(id, place.seed, place.created)) else {
+        let Some(other) = header.filter(|of| !of.is_header_of(id, place.seed, place.created)) else {
             return Ok(false);
         };
         let aside = self.set_aside(&segment_file_name(id))?;
@@ -294,7 +294,7 @@ impl Disk {
             tracing::error!(segment = %id, %aside, "set aside instead of removed: it is not this server's");
             return Ok(Some(bytes));
         }
-        if self.step(FileCall::Remove, Some(id))?.is_some() {
+        if self.intercept_call(FileCall::Remove, Some(id))?.is_some() {
             std::fs::remove_file(path)?;
         }
         Ok(Some(bytes))
@@ -303,12 +303,12 @@ impl Disk {
     /// True if the file under a segment's name may be removed: its header names this server, or is of format
     /// 1, which names no server, or was never written.
     fn is_removable(&self, id: SegmentId, path: &Path) -> io::Result<bool> {
-        if !self.is_owned() {
+        if !self.has_identity() {
             return Ok(true);
         }
         Ok(match header_of(path)? {
             (_, Ok(of)) => {
-                of.id == id && (of.seed.stamp.0 == 0 || self.lineage.wrote(of.cluster, of.incarnation))
+                of.id == id && (of.seed.stamp.0 == 0 || self.lineage.has_written(of.cluster, of.incarnation))
             }
             (length, Err(_)) => length < SEGMENT_HEADER_BYTES,
         })
@@ -327,7 +327,7 @@ impl Disk {
     /// freed, fewer than the length of the range if part of it was a hole already, as after a crash. Not
     /// synced.
     pub(super) fn punch(&self, file: &File, id: SegmentId, range: &Range<u64>) -> io::Result<u64> {
-        if self.step(FileCall::Punch, Some(id))?.is_none() {
+        if self.intercept_call(FileCall::Punch, Some(id))?.is_none() {
             return Ok(0);
         }
         let bytes = data_in(file, range)?;
@@ -338,7 +338,7 @@ impl Disk {
 
     /// Waits until everything appended so far survives power loss. With [`Durability::Full`] all acknowledged
     /// appends do; with `Os` none may, so the whole file system is synced.
-    pub(super) fn settle(&self) -> io::Result<()> {
+    pub(super) fn sync_all(&self) -> io::Result<()> {
         match self.durability {
             Durability::Full => Ok(()),
             Durability::Os => Ok(rustix::fs::syncfs(File::open(&self.dir)?)?),
@@ -346,36 +346,36 @@ impl Disk {
     }
 
     /// True if acknowledged appends are on stable media.
-    pub(super) fn syncs(&self) -> bool {
+    pub(super) fn is_synced(&self) -> bool {
         self.durability == Durability::Full
     }
 
     /// Creates the file to which a segment is copied from another directory, replacing the remains of an
-    /// interrupted copy. It is ignored until [`Disk::finish_copy`].
+    /// interrupted copy. It is ignored until [`SegmentDisk::finish_copy`].
     pub(super) fn begin_copy(&self, id: SegmentId) -> io::Result<File> {
         let path = self.copying_path(id);
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(true).mode(0o600);
         let file = regular::open_with(options, &path)?;
-        self.step(FileCall::Create, Some(id))?;
+        self.intercept_call(FileCall::Create, Some(id))?;
         Ok(file)
     }
 
     /// Makes a copy durable, whatever the durability, then renames it: from then on it is the segment's file.
     pub(super) fn finish_copy(&self, file: &File, id: SegmentId) -> io::Result<()> {
-        if self.step(FileCall::SyncNew, Some(id))?.is_some() {
+        if self.intercept_call(FileCall::SyncNew, Some(id))?.is_some() {
             let begun = Instant::now();
             rustix::fs::fsync(file)?;
             self.metrics.sync_segment_new.record(begun.elapsed());
         }
         let (copy, name) = (self.copying_path(id), self.path(id));
         let header = |path: &Path| header_of(path).ok().and_then(|(_, header)| header.ok());
-        if self.is_owned() && name.exists() && header(&name) != header(&copy) {
+        if self.has_identity() && name.exists() && header(&name) != header(&copy) {
             let aside = self.set_aside(&segment_file_name(id))?;
             tracing::error!(segment = %id, %aside, "set aside: another file had the segment's name");
         }
         std::fs::rename(copy, name)?;
-        let named = self.sync_named_always();
+        let named = self.sync_dir_always();
         if named.is_err() {
             // No record names the file yet. If it cannot be removed now, the next start removes it.
             drop(std::fs::remove_file(self.path(id)));
@@ -383,29 +383,29 @@ impl Disk {
         named
     }
 
-    fn sync_named_always(&self) -> io::Result<()> {
-        if self.step(FileCall::SyncDirectory, None)?.is_some() {
+    fn sync_dir_always(&self) -> io::Result<()> {
+        if self.intercept_call(FileCall::SyncDirectory, None)?.is_some() {
             rustix::fs::fsync(File::open(&self.dir)?)?;
         }
         Ok(())
     }
 
     /// Removes a copy that is not needed any more.
-    pub(super) fn give_up_copy(&self, id: SegmentId) {
+    pub(super) fn discard_copy(&self, id: SegmentId) {
         // If it cannot be removed now, the next start removes it.
         drop(std::fs::remove_file(self.copying_path(id)));
     }
 
     fn copying_path(&self, id: SegmentId) -> PathBuf {
-        self.dir.join(format!("{}{COPYING}", segment_file_name(id)))
+        self.dir.join(format!("{}{COPYING_EXTENSION}", segment_file_name(id)))
     }
 
     pub(super) fn sync_directory(&self) -> io::Result<()> {
-        self.sync_named(&self.dir)
+        self.sync_dir(&self.dir)
     }
 
-    fn sync_named(&self, dir: &Path) -> io::Result<()> {
-        if self.step_sync(FileCall::SyncDirectory, None)? {
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        if self.intercept_sync(FileCall::SyncDirectory, None)? {
             let begun = Instant::now();
             rustix::fs::fsync(File::open(dir)?)?;
             self.metrics.sync_directory.record(begun.elapsed());
@@ -414,23 +414,23 @@ impl Disk {
     }
 
     /// Consults the intercept: `None` to skip the call, otherwise the number of bytes that it may write.
-    fn step(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<Option<usize>> {
-        match self.intercept.as_ref().map_or(Step::Go, |intercept| intercept.before(call, id)) {
-            Step::Go => Ok(Some(usize::MAX)),
-            Step::Skip => Ok(None),
-            Step::Short(bytes) => Ok(Some(bytes)),
-            Step::Fail(errno) => Err(io::Error::from_raw_os_error(errno)),
+    fn intercept_call(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<Option<usize>> {
+        match self.intercept.as_ref().map_or(InterceptAction::Go, |intercept| intercept.before(call, id)) {
+            InterceptAction::Go => Ok(Some(usize::MAX)),
+            InterceptAction::Skip => Ok(None),
+            InterceptAction::Short(bytes) => Ok(Some(bytes)),
+            InterceptAction::Fail(errno) => Err(io::Error::from_raw_os_error(errno)),
         }
     }
 
-    fn step_sync(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<bool> {
-        Ok(self.durability == Durability::Full && self.step(call, id)?.is_some())
+    fn intercept_sync(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<bool> {
+        Ok(self.durability == Durability::Full && self.intercept_call(call, id)?.is_some())
     }
 }
 
 /// Renames a file in `dir` to a name that no segment has and returns that name. Not synced.
 pub(super) fn set_aside(dir: &Path, name: &str) -> io::Result<String> {
-    let names = (1u64..).map(|number| format!("{name}.{ASIDE}{number}"));
+    let names = (1u64..).map(|number| format!("{name}.{ASIDE_EXTENSION}{number}"));
     let free = names.into_iter().find(|aside| !dir.join(aside).exists()).unwrap_or_default();
     std::fs::rename(dir.join(name), dir.join(&free))?;
     Ok(free)
@@ -453,7 +453,7 @@ fn data_in(file: &File, range: &Range<u64>) -> io::Result<u64> {
 
 /// Returns the bytes that a call wrote: 0 if it was interrupted, so that the caller repeats it, and an error
 /// if nothing can be written.
-fn some_written(written: rustix::io::Result<usize>) -> io::Result<usize> {
+fn written_or_retry(written: rustix::io::Result<usize>) -> io::Result<usize> {
     match written {
         Ok(0) => Err(io::ErrorKind::WriteZero.into()),
         Err(rustix::io::Errno::INTR) => Ok(0),

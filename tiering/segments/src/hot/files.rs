@@ -16,79 +16,81 @@ use super::dirs::SegmentDirs;
 use super::map::SegmentMap;
 
 /// A segment opened for reading.
-pub(super) struct Opened {
+pub(super) struct OpenSegmentFile {
     pub(super) file: File,
     pub(super) seed: SegmentSeed,
-    used: AtomicU64,
-    /// Reads since the last call of [`Files::take_reads`].
+    last_used: AtomicU64,
+    /// Reads since the last call of [`SegmentFileCache::take_reads`].
     reads: AtomicU64,
     /// True if the file system refuses `RWF_NOWAIT`.
     nowait_refused: AtomicBool,
 }
 
-impl Opened {
+impl OpenSegmentFile {
     /// True unless the file system is known to refuse reads that do not wait for the disk.
-    pub(super) fn takes_nowait(&self) -> bool {
+    pub(super) fn can_read_nowait(&self) -> bool {
         !self.nowait_refused.load(Relaxed)
     }
 
     /// Records that the file system refuses such reads.
-    pub(super) fn refuse_nowait(&self) {
+    pub(super) fn disable_nowait(&self) {
         self.nowait_refused.store(true, Relaxed);
     }
 
     /// Counts a read.
-    pub(super) fn was_read(&self) {
+    pub(super) fn count_read(&self) {
         self.reads.fetch_add(1, Relaxed);
     }
 }
 
-pub(super) struct Files {
+pub(super) struct SegmentFileCache {
     dirs: SegmentDirs,
     map: Arc<dyn SegmentMap>,
-    open: RwLock<HashMap<SegmentId, Arc<Opened>>>,
+    open: RwLock<HashMap<SegmentId, Arc<OpenSegmentFile>>>,
     openings: AtomicU64,
     files_max: usize,
 }
 
-impl Files {
+impl SegmentFileCache {
     pub(super) fn new(dirs: SegmentDirs, map: Arc<dyn SegmentMap>, files_max: usize) -> Self {
         Self { dirs, map, open: RwLock::default(), openings: AtomicU64::new(0), files_max }
     }
 
     /// Returns the segment if it is open.
-    pub(super) fn get(&self, id: SegmentId) -> Option<Arc<Opened>> {
+    pub(super) fn get(&self, id: SegmentId) -> Option<Arc<OpenSegmentFile>> {
         let open = self.open.read();
         let opened = open.get(&id)?;
         let now = self.openings.load(Relaxed);
-        if opened.used.load(Relaxed) != now {
-            opened.used.store(now, Relaxed);
+        if opened.last_used.load(Relaxed) != now {
+            opened.last_used.store(now, Relaxed);
         }
         Some(opened.clone())
     }
 
     /// Returns the segment, opening it if needed; `None` if it does not exist. Blocks.
-    pub(super) fn open(&self, id: SegmentId) -> io::Result<Option<Arc<Opened>>> {
+    pub(super) fn open(&self, id: SegmentId) -> io::Result<Option<Arc<OpenSegmentFile>>> {
         if let Some(opened) = self.get(id) {
             return Ok(Some(opened));
         }
-        let Some(place) = self.map.place(id) else { return Ok(None) };
-        let file = match self.dirs.open_own(id, &place) {
+        let Some(place) = self.map.location(id) else { return Ok(None) };
+        let file = match self.dirs.open_verified(id, &place) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let used = AtomicU64::new(self.openings.fetch_add(1, Relaxed) + 1);
         let (reads, nowait_refused) = (AtomicU64::new(0), AtomicBool::new(false));
-        let opened = Arc::new(Opened { file, seed: place.seed, used, reads, nowait_refused });
+        let opened =
+            Arc::new(OpenSegmentFile { file, seed: place.seed, last_used: used, reads, nowait_refused });
         let mut open = self.open.write();
         if open.len() >= self.files_max {
-            let oldest = open.iter().min_by_key(|(_, opened)| opened.used.load(Relaxed)).map(|(&id, _)| id);
+            let oldest =
+                open.iter().min_by_key(|(_, opened)| opened.last_used.load(Relaxed)).map(|(&id, _)| id);
             oldest.map(|id| open.remove(&id));
         }
         // If the segment was removed or moved since the lookup it must not be cached: the invalidation may
         // already have happened.
-        if self.map.place(id) == Some(place) {
+        if self.map.location(id) == Some(place) {
             open.insert(id, opened.clone());
         }
         Ok(Some(opened))
@@ -96,7 +98,7 @@ impl Files {
 
     /// Closes the file of a segment that the catalogue has removed or moved, since an open file keeps its
     /// disk space allocated. Reads in progress keep the file open until they end.
-    pub(super) fn forget(&self, id: SegmentId) {
+    pub(super) fn invalidate(&self, id: SegmentId) {
         self.open.write().remove(&id);
     }
 

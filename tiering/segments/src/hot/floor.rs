@@ -17,7 +17,7 @@ use mlgw_common::{Incarnation, regular};
 use super::dirs::SegmentDirs;
 use super::file::{segment_file_name, segment_of_file_name};
 use super::marks::header_of;
-use super::scan::Scan;
+use super::scan::SegmentScan;
 
 /// Maximum number of files to read by each criterion: there is one open segment per class, and one of each
 /// class may have been sealed recently.
@@ -29,7 +29,7 @@ const TAIL_BYTES: u64 = 4 * MIB;
 ///
 /// # Errors
 /// When the directory or a file cannot be read.
-pub fn floor_in(dirs: &SegmentDirs, incarnation: Incarnation) -> io::Result<u64> {
+pub fn log_floor(dirs: &SegmentDirs, incarnation: Incarnation) -> io::Result<u64> {
     let mut floor = 0;
     for path in newest(dirs)? {
         let (length, header) = match header_of(&path) {
@@ -39,7 +39,7 @@ pub fn floor_in(dirs: &SegmentDirs, incarnation: Incarnation) -> io::Result<u64>
         };
         let Some(header) = header.ok().filter(|header| header.incarnation == incarnation) else { continue };
         let from = length.saturating_sub(TAIL_BYTES);
-        let scan = Scan::new(regular::open(&path)?, header.id, header.seed, from)?;
+        let scan = SegmentScan::new(regular::open(&path)?, header.id, header.seed, from)?;
         scan.survey(&mut |record| {
             floor = floor.max(record.head.as_ref().and_then(|head| head.floor).unwrap_or(0));
         })?;
@@ -83,7 +83,7 @@ fn segments_in(dir: &Path) -> io::Result<Vec<(SystemTime, SegmentId)>> {
 ///
 /// # Errors
 /// When a directory or a file cannot be read.
-pub fn unnamed_after(
+pub fn unnamed_chunks_after(
     dirs: &SegmentDirs,
     incarnation: Incarnation,
     entries: u64,
@@ -94,7 +94,7 @@ pub fn unnamed_after(
         for (_, id) in segments_in(dir)? {
             let path = dir.join(segment_file_name(id));
             let Ok((length, Ok(header))) = header_of(&path) else { continue };
-            let scan = |from| Scan::new(regular::open(&path)?, header.id, header.seed, from);
+            let scan = |from| SegmentScan::new(regular::open(&path)?, header.id, header.seed, from);
             let is_late = |floor: Option<u64>| floor.is_some_and(|floor| floor + 1 >= entries);
             let mut ends_late = false;
             scan(length.saturating_sub(TAIL_BYTES))?.survey(&mut |record| {

@@ -14,17 +14,17 @@ use parking_lot::Mutex;
 
 /// Protects a segment from compaction and release until it is dropped.
 #[derive(Clone, Debug)]
-pub struct Hold(Arc<Held>);
+pub struct SegmentHold(Arc<SegmentHoldState>);
 
 #[derive(Debug)]
-struct Held {
+struct SegmentHoldState {
     segment: SegmentId,
     /// Synced length while the segment is open.
     bytes: AtomicU64,
     given_up: AtomicBool,
 }
 
-impl Hold {
+impl SegmentHold {
     /// The segment.
     #[must_use]
     pub fn segment(&self) -> SegmentId {
@@ -32,7 +32,7 @@ impl Hold {
     }
 
     /// Records the segment's synced length.
-    pub(super) fn written(&self, bytes: u64) {
+    pub(super) fn set_synced_bytes(&self, bytes: u64) {
         self.0.bytes.store(bytes, Relaxed);
     }
 
@@ -49,16 +49,20 @@ impl Hold {
 
 /// Holds on all segments.
 #[derive(Debug, Default)]
-pub(super) struct Holds(Mutex<HashMap<SegmentId, Weak<Held>>>);
+pub(super) struct SegmentHolds(Mutex<HashMap<SegmentId, Weak<SegmentHoldState>>>);
 
-impl Holds {
+impl SegmentHolds {
     /// Creates the first hold on a new segment.
-    pub(super) fn begin(&self, segment: SegmentId) -> Hold {
-        let held = Arc::new(Held { segment, bytes: AtomicU64::new(0), given_up: AtomicBool::new(false) });
+    pub(super) fn begin(&self, segment: SegmentId) -> SegmentHold {
+        let held = Arc::new(SegmentHoldState {
+            segment,
+            bytes: AtomicU64::new(0),
+            given_up: AtomicBool::new(false),
+        });
         let mut holds = self.0.lock();
         holds.retain(|_, held| held.strong_count() > 0);
         holds.insert(segment, Arc::downgrade(&held));
-        Hold(held)
+        SegmentHold(held)
     }
 
     /// True if there is a hold on the segment.
@@ -67,7 +71,7 @@ impl Holds {
     }
 
     /// Returns the segment's synced length while it is held.
-    pub(super) fn bytes(&self, segment: SegmentId) -> Option<u64> {
+    pub(super) fn synced_bytes(&self, segment: SegmentId) -> Option<u64> {
         let held = self.0.lock().get(&segment)?.upgrade()?;
         Some(held.bytes.load(Relaxed))
     }
@@ -82,25 +86,25 @@ impl Holds {
 
 #[cfg(test)]
 mod tests {
-    use super::Holds;
+    use super::SegmentHolds;
     use mlgw_common::ids::SegmentId;
 
     #[test]
     fn a_segment_is_held_until_its_last_hold_is_dropped() {
-        let holds = Holds::default();
+        let holds = SegmentHolds::default();
         let (one, two) = (SegmentId(1), SegmentId(2));
         let writer = holds.begin(one);
         let request = writer.clone();
-        writer.written(500);
+        writer.set_synced_bytes(500);
         assert!(holds.is_held(one) && !holds.is_held(two));
-        assert_eq!((holds.bytes(one), holds.bytes(two)), (Some(500), None));
+        assert_eq!((holds.synced_bytes(one), holds.synced_bytes(two)), (Some(500), None));
         holds.give_up(one);
         assert!(request.is_given_up());
         drop(writer);
         assert!(holds.is_held(one));
         drop(request);
         assert!(!holds.is_held(one));
-        assert_eq!(holds.bytes(one), None);
+        assert_eq!(holds.synced_bytes(one), None);
         let _two = holds.begin(two);
         assert_eq!(holds.0.lock().len(), 1, "what nobody holds is forgotten");
     }

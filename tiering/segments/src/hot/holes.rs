@@ -20,8 +20,8 @@ use mlgw_common::ids::SegmentId;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::file::{Disk, segment_of_file_name};
-use super::location::Location;
+use super::file::{SegmentDisk, segment_of_file_name};
+use super::location::RecordLocation;
 
 /// Minimum block size; smaller blocks of a file system are not used.
 const BLOCK_BYTES_MIN: u64 = 4096;
@@ -36,20 +36,20 @@ pub(super) struct Holes {
     /// Alignment of holes.
     block_bytes: u64,
     /// Locked while a file gets holes or is removed.
-    state: Mutex<State>,
+    state: Mutex<HolesState>,
 }
 
 #[derive(Default)]
-struct State {
-    segments: HashMap<SegmentId, Holed>,
+struct HolesState {
+    segments: HashMap<SegmentId, SegmentHoles>,
     /// Tracked edge blocks of all segments.
     edges: usize,
     /// True if the file system does not support holes.
-    is_refused: bool,
+    is_unsupported: bool,
 }
 
 #[derive(Default)]
-struct Holed {
+struct SegmentHoles {
     /// Bytes of the segment's holes.
     bytes: u64,
     /// Dead bytes of each partly dead block.
@@ -61,22 +61,22 @@ impl Holes {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub(super) fn open(disk: &Disk) -> io::Result<Self> {
+    pub(super) fn open(disk: &SegmentDisk) -> io::Result<Self> {
         let block_bytes = rustix::fs::statvfs(disk.dir()).map_or(BLOCK_BYTES_MIN, |found| found.f_frsize);
         let block_bytes = block_bytes.max(BLOCK_BYTES_MIN).next_power_of_two();
-        let mut state = State::default();
+        let mut state = HolesState::default();
         for entry in std::fs::read_dir(disk.dir())? {
             let entry = entry?;
             if let Some(segment) = segment_of_file_name(&entry.file_name().to_string_lossy()) {
                 let bytes = holes_of(&entry.metadata()?, block_bytes);
-                state.segments.insert(segment, Holed { bytes, ..Holed::default() });
+                state.segments.insert(segment, SegmentHoles { bytes, ..SegmentHoles::default() });
             }
         }
         Ok(Self { block_bytes, state: Mutex::new(state) })
     }
 
     /// Creates the state of a tier that gets no holes.
-    pub(super) fn none() -> Self {
+    pub(super) fn disabled() -> Self {
         Self { block_bytes: BLOCK_BYTES_MIN, state: Mutex::default() }
     }
 
@@ -86,8 +86,8 @@ impl Holes {
     }
 
     /// True if the file system reported that it does not support holes.
-    pub(super) fn is_refused(&self) -> bool {
-        self.state.lock().is_refused
+    pub(super) fn is_unsupported(&self) -> bool {
+        self.state.lock().is_unsupported
     }
 
     /// Bytes of all holes.
@@ -97,7 +97,7 @@ impl Holes {
 
     /// Frees the blocks under records that nothing refers to any more; each record is passed once. Returns
     /// the freed bytes. Blocks.
-    pub(super) fn punch(&self, disk: &Disk, dead: impl Iterator<Item = Location>) -> u64 {
+    pub(super) fn punch(&self, disk: &SegmentDisk, dead: impl Iterator<Item = RecordLocation>) -> u64 {
         let mut records = BTreeMap::<SegmentId, Vec<Range<u64>>>::new();
         for location in dead {
             records.entry(location.segment).or_default().push(location.record());
@@ -105,7 +105,7 @@ impl Holes {
         let mut bytes = 0;
         for (segment, records) in records {
             let mut state = self.state.lock();
-            if state.is_refused {
+            if state.is_unsupported {
                 break;
             }
             let file = match disk.open_to_punch(segment) {
@@ -116,13 +116,13 @@ impl Holes {
             let mut holed = state.segments.remove(&segment).unwrap_or_default();
             let (bytes_before, edges_before) = (holed.bytes, holed.edges.len());
             let edges_max = EDGES_MAX - (state.edges - edges_before);
-            let blocks = holed.died(records, self.block_bytes, edges_max);
+            let blocks = holed.mark_dead(records, self.block_bytes, edges_max);
             let punched = holed.punch(disk, (segment, &file), blocks, self.block_bytes);
             bytes += holed.bytes - bytes_before;
             state.edges = state.edges - edges_before + holed.edges.len();
             state.segments.insert(segment, holed);
             if let Err(error) = punched {
-                state.is_refused |= is_refusal(&error);
+                state.is_unsupported |= is_unsupported_error(&error);
                 tracing::warn!(%segment, %error, "what is under copies that went is given back with their segment");
             }
         }
@@ -133,7 +133,7 @@ impl Holes {
     ///
     /// # Errors
     /// When the disk fails.
-    pub(super) fn remove(&self, disk: &Disk, segment: SegmentId) -> io::Result<u64> {
+    pub(super) fn remove(&self, disk: &SegmentDisk, segment: SegmentId) -> io::Result<u64> {
         let mut state = self.state.lock();
         let length = disk.remove(segment)?.unwrap_or(0);
         let holed = state.segments.remove(&segment).unwrap_or_default();
@@ -142,11 +142,11 @@ impl Holes {
     }
 }
 
-impl Holed {
+impl SegmentHoles {
     /// Punches holes for ranges of blocks.
     fn punch(
         &mut self,
-        disk: &Disk,
+        disk: &SegmentDisk,
         (segment, file): (SegmentId, &File),
         blocks: Vec<Range<u64>>,
         block_bytes: u64,
@@ -159,8 +159,8 @@ impl Holed {
 
     /// Marks records as dead and returns the blocks without live bytes, merged into as few ranges as
     /// possible.
-    fn died(&mut self, records: Vec<Range<u64>>, block_bytes: u64, edges_max: usize) -> Vec<Range<u64>> {
-        let each = records.into_iter().map(|record| self.one_died(record, block_bytes, edges_max));
+    fn mark_dead(&mut self, records: Vec<Range<u64>>, block_bytes: u64, edges_max: usize) -> Vec<Range<u64>> {
+        let each = records.into_iter().map(|record| self.mark_one_dead(record, block_bytes, edges_max));
         let mut blocks: Vec<Range<u64>> = each.filter(|blocks| !blocks.is_empty()).collect();
         blocks.sort_unstable_by_key(|blocks| blocks.start);
         blocks.dedup_by(|next, before| {
@@ -173,7 +173,7 @@ impl Holed {
         blocks
     }
 
-    fn one_died(&mut self, record: Range<u64>, block_bytes: u64, edges_max: usize) -> Range<u64> {
+    fn mark_one_dead(&mut self, record: Range<u64>, block_bytes: u64, edges_max: usize) -> Range<u64> {
         let (first, last) = (record.start / block_bytes, (record.end - 1) / block_bytes);
         let mut is_dead = |block: u64| {
             let here = record.end.min((block + 1) * block_bytes) - record.start.max(block * block_bytes);
@@ -197,22 +197,23 @@ fn holes_of(file: &Metadata, block_bytes: u64) -> u64 {
 }
 
 /// True if the error means that the file system does not support holes.
-fn is_refusal(error: &io::Error) -> bool {
+fn is_unsupported_error(error: &io::Error) -> bool {
     let refusals = [Errno::OPNOTSUPP, Errno::NOSYS];
     refusals.iter().any(|refusal| error.raw_os_error() == Some(refusal.raw_os_error()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Holed;
+    use super::SegmentHoles;
     use proptest::{prop_assert, prop_assert_eq, proptest};
 
     const BLOCK: u64 = 10;
 
     #[test]
     fn a_block_shared_by_two_records_is_freed_with_the_second() {
-        let mut holed = Holed::default();
-        let mut died = |record| holed.died(vec![record], BLOCK, 9).into_iter().flatten().collect::<Vec<_>>();
+        let mut holed = SegmentHoles::default();
+        let mut died =
+            |record| holed.mark_dead(vec![record], BLOCK, 9).into_iter().flatten().collect::<Vec<_>>();
         assert_eq!(died(5..25), [1]);
         assert_eq!(died(25..47), [2, 3], "with the block that both were in");
         assert_eq!(died(48..50), [0; 0]);
@@ -222,9 +223,9 @@ mod tests {
 
     #[test]
     fn adjacent_blocks_are_merged_and_edges_are_bounded() {
-        let mut holed = Holed::default();
-        assert_eq!(holed.died(vec![30..52, 10..30, 75..95], BLOCK, 9), [1..5, 8..9]);
-        assert_eq!(holed.died(vec![101..105, 111..115], BLOCK, 4), []);
+        let mut holed = SegmentHoles::default();
+        assert_eq!(holed.mark_dead(vec![30..52, 10..30, 75..95], BLOCK, 9), [1..5, 8..9]);
+        assert_eq!(holed.mark_dead(vec![101..105, 111..115], BLOCK, 4), []);
         assert_eq!(holed.edges.len(), 4, "the fifth is not remembered");
     }
 
@@ -234,12 +235,12 @@ mod tests {
             lengths in proptest::collection::vec(1u64..35, 1..40),
             dead in proptest::collection::vec(proptest::bool::ANY, 40),
         ) {
-            let (mut holed, mut gone, mut at, mut lives) = (Holed::default(), Vec::new(), 3, vec![true; 3]);
+            let (mut holed, mut gone, mut at, mut lives) = (SegmentHoles::default(), Vec::new(), 3, vec![true; 3]);
             for (length, &dead) in lengths.iter().zip(&dead) {
                 lives.resize(lives.len() + *length as usize, !dead);
                 if dead {
                     let record = at..at + length;
-                    gone.extend(holed.died(vec![record], BLOCK, usize::MAX).into_iter().flatten());
+                    gone.extend(holed.mark_dead(vec![record], BLOCK, usize::MAX).into_iter().flatten());
                 }
                 at += length;
             }

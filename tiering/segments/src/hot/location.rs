@@ -10,7 +10,7 @@ use mlgw_formats::segment_record::{HEAD_BYTES_MAX, HEAD_FIXED_BYTES};
 
 /// Location of a stored chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Location {
+pub(super) struct RecordLocation {
     pub(super) segment: SegmentId,
     /// Offset of the record in the segment file.
     pub(super) offset: u64,
@@ -23,7 +23,7 @@ pub(super) struct Location {
     pub(super) encoding: Encoding,
 }
 
-impl Location {
+impl RecordLocation {
     /// Converts an extent; `None` if no record can have such an extent.
     pub(super) fn of(extent: &Extent) -> Option<Self> {
         let encoding = Encoding::try_from(extent.encoding).ok()?;
@@ -51,7 +51,7 @@ impl Location {
     }
 
     /// True if the payload is compressed.
-    pub(super) const fn is_packed(&self) -> bool {
+    pub(super) const fn is_compressed(&self) -> bool {
         !matches!(self.encoding, Encoding::Raw)
     }
 
@@ -61,8 +61,8 @@ impl Location {
     }
 }
 
-impl From<Location> for Extent {
-    fn from(location: Location) -> Self {
+impl From<RecordLocation> for Extent {
+    fn from(location: RecordLocation) -> Self {
         Self {
             segment: location.segment.0,
             offset: location.offset,

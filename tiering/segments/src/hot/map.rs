@@ -27,7 +27,7 @@ pub struct OpenSegment {
 
 /// Identity and tier of a segment according to its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct SegmentLocation {
     /// Seed of the segment's checksums.
     pub seed: SegmentSeed,
     /// Time of its creation; `None` if unknown.
@@ -36,7 +36,7 @@ pub struct Whereabouts {
     pub tier: u32,
 }
 
-impl Whereabouts {
+impl SegmentLocation {
     /// Returns the location in a segment's record.
     #[must_use]
     pub fn of(record: &SegmentRecord) -> Self {
@@ -60,18 +60,18 @@ pub enum MapError {
 }
 
 /// A boxed future.
-pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The part of the catalogue that lists segments.
 pub trait SegmentMap: Send + Sync + 'static {
     /// Creates a segment in state open; durable when the call returns.
-    fn create(&self, class: SegmentClass) -> Later<'_, Result<NewSegment, MapError>>;
+    fn create(&self, class: SegmentClass) -> BoxFuture<'_, Result<NewSegment, MapError>>;
 
     /// Seals a segment at `length`. Sealing a sealed segment again is not an error.
-    fn seal(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>>;
+    fn seal(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>>;
 
     /// Records that the first `length` bytes of an open segment are whole records on stable media.
-    fn mark(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>>;
+    fn mark(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>>;
 
     /// The segments of this tier in state open.
     ///
@@ -80,7 +80,7 @@ pub trait SegmentMap: Send + Sync + 'static {
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError>;
 
     /// Returns the records of this node's segments in other tiers than the hot one; none by default.
-    fn elsewhere(&self) -> Result<Vec<SegmentRecord>, MapError> {
+    fn records_outside_hot(&self) -> Result<Vec<SegmentRecord>, MapError> {
         Ok(Vec::new())
     }
 
@@ -90,12 +90,12 @@ pub trait SegmentMap: Send + Sync + 'static {
     }
 
     /// Returns the referenced segments of this node in a tier; none by default.
-    fn referenced(&self, _tier: u32) -> Result<Vec<SegmentId>, MapError> {
+    fn referenced_segments(&self, _tier: u32) -> Result<Vec<SegmentId>, MapError> {
         Ok(Vec::new())
     }
 
     /// Returns the location of a segment; `None` if it is not in the catalogue.
-    fn place(&self, id: SegmentId) -> Option<Whereabouts>;
+    fn location(&self, id: SegmentId) -> Option<SegmentLocation>;
 
     /// True if the id was ever given to a segment.
     fn was_minted(&self, id: SegmentId) -> Result<bool, MapError>;
@@ -109,5 +109,5 @@ pub trait SegmentMap: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the sync fails.
-    fn settle(&self) -> Result<(), MapError>;
+    fn sync(&self) -> Result<(), MapError>;
 }

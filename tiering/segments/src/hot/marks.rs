@@ -15,7 +15,7 @@
 
 mod adopt;
 
-pub use adopt::{Adopted, adopt, check_marks};
+pub use adopt::{AdoptedDirectory, adopt, check_marks};
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -27,18 +27,18 @@ use mlgw_common::ids::SegmentId;
 use mlgw_common::{Identity, Kinship, Lineage, Timestamp, regular};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 
-use super::check::is_of;
+use super::check::is_header_of;
 use super::dirs::SegmentDirs;
 use super::file::{segment_file_name, segment_of_file_name};
 use super::map::SegmentMap;
 use super::options::HotOptions;
-use super::scan::Scan;
+use super::scan::SegmentScan;
 use mlgw_formats::segment_header::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Name of a directory's mark.
 pub const MARK_FILE_NAME: &str = "owner";
 /// Name of a mark that is being written.
-pub(super) const MARK_NEW_NAME: &str = "owner.new";
+pub(super) const MARK_TEMP_NAME: &str = "owner.new";
 const MAGIC: &str = "mlgw-owner 1 ";
 /// Suffix of a mark that was written by adopting a directory although segments were missing.
 const INCOMPLETE: &str = " incomplete";
@@ -117,7 +117,7 @@ pub enum MarkError {
 }
 
 /// Source of the records that segment files are compared with.
-pub(super) trait Records {
+pub(super) trait SegmentRecords {
     /// Returns the record of a segment.
     fn record(&self, id: SegmentId) -> io::Result<Option<SegmentRecord>>;
 
@@ -127,7 +127,7 @@ pub(super) trait Records {
 
 /// The result of checking a directory that a start may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum MarkVerdict {
     /// The directory has this server's mark.
     Marked,
     /// The directory has no mark and agrees with the catalogue: it is to be marked.
@@ -136,7 +136,7 @@ pub(super) enum Verdict {
 
 /// Content of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
+struct DirectoryMark {
     owner: Identity,
     /// True if the directory was adopted although segments that belong there were missing.
     incomplete: bool,
@@ -150,7 +150,7 @@ pub fn read_mark(dir: &Path) -> io::Result<Option<Identity>> {
     Ok(mark_of(dir)?.map(|mark| mark.owner))
 }
 
-fn mark_of(dir: &Path) -> io::Result<Option<Mark>> {
+fn mark_of(dir: &Path) -> io::Result<Option<DirectoryMark>> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the mark is damaged");
     let path = dir.join(MARK_FILE_NAME);
     let file = match regular::open(&path) {
@@ -171,26 +171,26 @@ fn mark_of(dir: &Path) -> io::Result<Option<Mark>> {
         None => (stated, false),
     };
     let owner = identity.parse().map_err(|_| damaged())?;
-    Ok(Some(Mark { owner, incomplete }))
+    Ok(Some(DirectoryMark { owner, incomplete }))
 }
 
 /// Writes the mark of a directory, durably.
 pub fn write_mark(dir: &Path, owner: &Identity) -> io::Result<()> {
-    put_mark(dir, Mark { owner: *owner, incomplete: false })
+    store_mark(dir, DirectoryMark { owner: *owner, incomplete: false })
 }
 
 /// Replaces the mark `from` of a directory by `to`, durably. A directory with any other mark stays as it is.
-pub fn pass_mark(dir: &Path, from: &Identity, to: &Identity) -> io::Result<()> {
+pub fn replace_mark(dir: &Path, from: &Identity, to: &Identity) -> io::Result<()> {
     match mark_of(dir) {
-        Ok(Some(mark)) if mark.owner == *from => put_mark(dir, Mark { owner: *to, ..mark }),
+        Ok(Some(mark)) if mark.owner == *from => store_mark(dir, DirectoryMark { owner: *to, ..mark }),
         _ => Ok(()),
     }
 }
 
-fn put_mark(dir: &Path, mark: Mark) -> io::Result<()> {
+fn store_mark(dir: &Path, mark: DirectoryMark) -> io::Result<()> {
     let stated = format!("{}{}", mark.owner, if mark.incomplete { INCOMPLETE } else { "" });
     let line = format!("{MAGIC}{:08x} {stated}\n", crc32c(stated.as_bytes()));
-    let new = dir.join(MARK_NEW_NAME);
+    let new = dir.join(MARK_TEMP_NAME);
     let mut options = OpenOptions::new();
     let mut file = regular::open_with(options.write(true).create(true).truncate(true).mode(0o600), &new)?;
     file.write_all(line.as_bytes())?;
@@ -205,26 +205,28 @@ fn put_mark(dir: &Path, mark: Mark) -> io::Result<()> {
 ///
 /// # Errors
 /// The fault of the first directory that is not this server's.
-pub(super) fn admit(
+pub(super) fn check_and_mark(
     dirs: &SegmentDirs,
-    records: &dyn Records,
+    records: &dyn SegmentRecords,
     lineage: &Lineage,
     may_be_missing: bool,
 ) -> Result<Vec<bool>, MarkError> {
-    let verdicts = dirs.tiers().map(|(tier, dir)| judge(dir, (dirs, tier), records, lineage, may_be_missing));
+    let verdicts =
+        dirs.tiers().map(|(tier, dir)| check_directory(dir, (dirs, tier), records, lineage, may_be_missing));
     let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
     for (dir, verdict) in dirs.all().zip(&verdicts) {
-        if *verdict == Verdict::Agrees {
+        if *verdict == MarkVerdict::Agrees {
             let io = |source| MarkError::Io { dir: dir.to_owned(), source };
             write_mark(dir, &lineage.own).map_err(io)?;
             tracing::info!(dir = %dir.display(), owner = %lineage.own, "marked a directory of segments");
         }
     }
-    Ok(verdicts.into_iter().map(|verdict| verdict == Verdict::Marked).collect())
+    Ok(verdicts.into_iter().map(|verdict| verdict == MarkVerdict::Marked).collect())
 }
 
-/// Like [`admit`], for the directories of a tier that is being opened. Without an identity nothing is marked.
-pub(super) fn admit_all(
+/// Like [`check_and_mark`], for the directories of a tier that is being opened. Without an identity nothing
+/// is marked.
+pub(super) fn check_and_mark_all(
     dirs: &SegmentDirs,
     map: &dyn SegmentMap,
     options: &HotOptions,
@@ -232,30 +234,30 @@ pub(super) fn admit_all(
     if options.lineage.own == Identity::default() {
         return Ok(dirs.all().map(|_| true).collect());
     }
-    admit(dirs, &Mapped(map), &options.lineage, options.start_without_missing)
+    check_and_mark(dirs, &CatalogueRecords(map), &options.lineage, options.start_without_missing)
 }
 
 /// Records of a running catalogue.
-struct Mapped<'m>(&'m dyn SegmentMap);
+struct CatalogueRecords<'m>(&'m dyn SegmentMap);
 
-impl Records for Mapped<'_> {
+impl SegmentRecords for CatalogueRecords<'_> {
     fn record(&self, id: SegmentId) -> io::Result<Option<SegmentRecord>> {
         self.0.record(id).map_err(io::Error::other)
     }
 
     fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>> {
-        self.0.referenced(tier).map_err(io::Error::other)
+        self.0.referenced_segments(tier).map_err(io::Error::other)
     }
 }
 
 /// Checks the directory `dir` of a tier, which is one of `dirs`.
-pub(super) fn judge(
+pub(super) fn check_directory(
     dir: &Path,
     (dirs, tier): (&SegmentDirs, u32),
-    records: &dyn Records,
+    records: &dyn SegmentRecords,
     lineage: &Lineage,
     may_be_missing: bool,
-) -> Result<Verdict, MarkError> {
+) -> Result<MarkVerdict, MarkError> {
     let io = |source| MarkError::Io { dir: dir.to_owned(), source };
     let mark = match mark_of(dir) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -264,16 +266,18 @@ pub(super) fn judge(
         mark => mark.map_err(io)?,
     };
     let may_be_missing = may_be_missing && tier != super::catalogue::HOT;
-    let (verdict, is_right) = match mark.map(|mark| (lineage.kinship(&mark.owner), mark)) {
-        Some((Kinship::Own, mark)) => (Verdict::Marked, mark.incomplete || has_segments(dir).map_err(io)?),
-        Some((_, mark)) => return Err(not_own(dir, mark.owner, lineage)),
+    let (verdict, has_expected_segments) = match mark.map(|mark| (lineage.kinship(&mark.owner), mark)) {
+        Some((Kinship::Own, mark)) => {
+            (MarkVerdict::Marked, mark.incomplete || has_segments(dir).map_err(io)?)
+        }
+        Some((_, mark)) => return Err(foreign_mark_error(dir, mark.owner, lineage)),
         None => {
             let compared = compare(dir, records, lineage).map_err(io)?;
             compared.verdict(dir)?;
-            (Verdict::Agrees, compared.agreeing > 0)
+            (MarkVerdict::Agrees, compared.agreeing > 0)
         }
     };
-    if is_right || may_be_missing {
+    if has_expected_segments || may_be_missing {
         return Ok(verdict);
     }
     let missing = missing(dirs, tier, records).map_err(io)?;
@@ -284,7 +288,7 @@ pub(super) fn judge(
 }
 
 /// Returns the error for a directory with the mark of `found`, which is not this server's identity.
-fn not_own(dir: &Path, found: Identity, lineage: &Lineage) -> MarkError {
+fn foreign_mark_error(dir: &Path, found: Identity, lineage: &Lineage) -> MarkError {
     let dir = dir.to_owned();
     match lineage.kinship(&found) {
         Kinship::Earlier => MarkError::Earlier { dir, found },
@@ -315,7 +319,7 @@ pub(super) fn is_foreign(dir: &Path, lineage: &Lineage) -> bool {
 
 /// Result of comparing the files of a directory with the catalogue.
 #[derive(Default)]
-pub(super) struct Compared {
+pub(super) struct DirectoryComparison {
     /// Number of files that match their record.
     pub(super) agreeing: usize,
     /// Files that do not match their record, with the difference.
@@ -324,7 +328,7 @@ pub(super) struct Compared {
     pub(super) unknown: Vec<SegmentId>,
 }
 
-impl Compared {
+impl DirectoryComparison {
     fn verdict(&self, dir: &Path) -> Result<(), MarkError> {
         let disagrees = |id: SegmentId, why: String| MarkError::Disagrees {
             dir: dir.to_owned(),
@@ -345,8 +349,12 @@ impl Compared {
 }
 
 /// Compares every segment file in `dir` with its record.
-pub(super) fn compare(dir: &Path, records: &dyn Records, lineage: &Lineage) -> io::Result<Compared> {
-    let mut compared = Compared::default();
+pub(super) fn compare(
+    dir: &Path,
+    records: &dyn SegmentRecords,
+    lineage: &Lineage,
+) -> io::Result<DirectoryComparison> {
+    let mut compared = DirectoryComparison::default();
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         // An interrupted first start.
@@ -362,7 +370,8 @@ pub(super) fn compare(dir: &Path, records: &dyn Records, lineage: &Lineage) -> i
                 None => compared.agreeing += 1,
                 Some(why) => compared.disagreeing.push((id, why)),
             },
-            None if header.is_ok_and(|of| of.id == id && lineage.wrote(of.cluster, of.incarnation)) => {}
+            None if header.is_ok_and(|of| of.id == id && lineage.has_written(of.cluster, of.incarnation)) => {
+            }
             None => compared.unknown.push(id),
         }
     }
@@ -397,7 +406,7 @@ fn difference(
         // Power failed before the header reached the disk.
         Err(_) if kept_bytes < SEGMENT_HEADER_BYTES => None,
         Err(fault) => Some(fault.to_string()),
-        Ok(header) if !is_of(&header, record) || is_made_later(path, record, &header)? => {
+        Ok(header) if !is_header_of(&header, record) || is_made_later(path, record, &header)? => {
             Some(format!("it is segment {}, made at {}, of {}", header.id, header.created, header.cluster))
         }
         Ok(_) if length < kept_bytes => Some(format!("{length} bytes of {kept_bytes}")),
@@ -409,16 +418,16 @@ fn difference(
 /// ids. The first record decides where the header alone does not: it is older than a segment whose creation
 /// took long.
 fn is_made_later(path: &Path, record: &SegmentRecord, header: &SegmentHeader) -> io::Result<bool> {
-    if !header.is_doubtful(Timestamp(record.created_ms)) {
+    if !header.is_inconclusive(Timestamp(record.created_ms)) {
         return Ok(false);
     }
-    let mut scan = Scan::new(regular::open(path)?, header.id, header.seed, 0)?.sparing();
+    let mut scan = SegmentScan::new(regular::open(path)?, header.id, header.seed, 0)?.with_small_window();
     let first = scan.next()?.and_then(|record| record.head.map(|head| head.written));
     Ok(first.is_some_and(|written| written.0 > record.created_ms))
 }
 
 /// Returns the segments that belong to a tier and are in no directory.
-fn missing(dirs: &SegmentDirs, tier: u32, records: &dyn Records) -> io::Result<Vec<SegmentId>> {
+fn missing(dirs: &SegmentDirs, tier: u32, records: &dyn SegmentRecords) -> io::Result<Vec<SegmentId>> {
     let mut missing = records.expected(tier)?;
     missing.retain(|&id| !dirs.path(id, tier).exists());
     missing.sort();

@@ -3,16 +3,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use mlgw_common::histogram::{Durations, Histogram};
+use mlgw_common::histogram::{DurationHistogram, Durations};
 
 #[derive(Debug, Default)]
-pub(super) struct Metrics {
-    pub(super) sync_segment: Histogram,
-    pub(super) sync_segment_new: Histogram,
-    pub(super) sync_directory: Histogram,
-    pub(super) sync_recovery: Histogram,
-    pub(super) append_wait: Histogram,
-    pub(super) disk_read_wait: Histogram,
+pub(super) struct HotCounters {
+    pub(super) sync_segment: DurationHistogram,
+    pub(super) sync_segment_new: DurationHistogram,
+    pub(super) sync_directory: DurationHistogram,
+    pub(super) sync_recovery: DurationHistogram,
+    pub(super) append_wait: DurationHistogram,
+    pub(super) disk_read_wait: DurationHistogram,
     pub(super) appends: AtomicU64,
     pub(super) appended_bytes: AtomicU64,
     pub(super) append_errors: AtomicU64,
@@ -56,9 +56,9 @@ pub struct HotMetrics {
     /// Reads executed by the blocking pool.
     pub reads_disk: u64,
     /// Ranges of segments read from upstreams.
-    pub reads_away: u64,
+    pub remote_reads: u64,
     /// Bytes read from upstreams.
-    pub read_away_bytes: u64,
+    pub remote_read_bytes: u64,
     /// Reads that returned an error.
     pub read_errors: u64,
     /// `mlgw_corrupt_blocks_total`: blocks and record headers that did not verify.
@@ -77,7 +77,7 @@ pub struct HotMetrics {
     pub cold_room_bytes: u64,
 }
 
-impl Metrics {
+impl HotCounters {
     pub(super) fn snapshot(&self) -> HotMetrics {
         HotMetrics {
             syncs: vec![
@@ -96,8 +96,8 @@ impl Metrics {
             segments_created: self.segments_created.load(Relaxed),
             segments_sealed: self.segments_sealed.load(Relaxed),
             reads_inline: self.reads_inline.load(Relaxed),
-            reads_away: 0,
-            read_away_bytes: 0,
+            remote_reads: 0,
+            remote_read_bytes: 0,
             reads_disk: self.reads_disk.load(Relaxed),
             read_errors: self.read_errors.load(Relaxed),
             corrupt_blocks: self.corrupt_blocks.load(Relaxed),

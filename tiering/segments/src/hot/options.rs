@@ -1,23 +1,24 @@
 //! Options and errors of opening the segment store.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mlgw_common::ids::{NodeId, SegmentId};
-use mlgw_common::limits::{MIB, OPEN_FILES_MAX, OWN_SEGMENTS_OPEN_MAX};
+use mlgw_common::limits::{DEDICATED_SEGMENTS_OPEN_MAX, MIB, OPEN_FILES_MAX};
 use mlgw_common::{Clock, Lineage};
 use mlgw_metadata::Durability;
 
-use super::away::AwayOptions;
 use super::compaction::CompactionSettings;
-use super::file::Intercept;
+use super::file::{Intercept, SegmentDisk};
 use super::marks::MarkError;
+use super::metrics::HotCounters;
 use super::placing::PlacingSettings;
-use super::recovery::RecoverError;
+use super::recovery::RecoveryError;
+use super::remote_tier::RemoteTierOptions;
 use crate::decisions::Decisions;
 use crate::fair::{DiskQueues, Lane};
-use crate::flash::{Cause, Flash};
+use crate::flash::{FlashBudget, FlashWriteCause};
 
 /// Options of a segment store.
 #[derive(Clone)]
@@ -47,7 +48,7 @@ pub struct HotOptions {
     /// Directories of the cold tier; empty if there is none.
     pub cold_dirs: Vec<PathBuf>,
     /// The remote tier; `None` if there are no upstreams.
-    pub away: Option<AwayOptions>,
+    pub remote_tier: Option<RemoteTierOptions>,
     /// True to open although segments of the cold tier or the remote tier are missing.
     pub start_without_missing: bool,
     /// Log of the decisions to move data.
@@ -57,9 +58,9 @@ pub struct HotOptions {
     /// Lane of appends; moved chunks use the background lane.
     pub append_lane: Lane,
     /// Accounting of writes to flash, which limits the server's own writes.
-    pub flash: Flash,
+    pub flash: FlashBudget,
     /// Cause under which appends are counted; moved chunks count as compaction if there is compaction.
-    pub append_cause: Cause,
+    pub append_cause: FlashWriteCause,
     /// True if chunks can be fetched again from elsewhere: then appends do not wait for a sync, and single
     /// chunks may be removed from the middle of a segment.
     pub disposable: bool,
@@ -75,6 +76,21 @@ pub struct HotOptions {
 }
 
 impl HotOptions {
+    /// Opens the segment directories of the hot tier and of the cold tier.
+    pub(super) fn open_disks(
+        &self,
+        lineage: &Arc<Lineage>,
+        metrics: &Arc<HotCounters>,
+    ) -> io::Result<(Arc<SegmentDisk>, Vec<SegmentDisk>)> {
+        let open = |dir: &Path, direct_writes, durability| {
+            let (intercept, metrics) = (self.intercept.clone(), metrics.clone());
+            SegmentDisk::open(dir.to_owned(), direct_writes, durability, lineage.clone(), intercept, metrics)
+        };
+        let hot = open(&self.dir, self.direct_writes, self.durability)?;
+        let cold = self.cold_dirs.iter().map(|dir| open(dir, false, Durability::Full));
+        Ok((Arc::new(hot), cold.collect::<io::Result<_>>()?))
+    }
+
     /// Returns the default options, with a reserve for a file system of `disk_bytes`.
     #[must_use]
     pub fn new(dir: PathBuf, disk_bytes: u64, clock: Arc<dyn Clock>) -> Self {
@@ -91,18 +107,18 @@ impl HotOptions {
             ballast_bytes: (disk_bytes / 64).clamp(4 * MIB, 256 * MIB),
             compaction: CompactionSettings::default(),
             decisions: Decisions::new(clock.clone()),
-            flash: Flash::new(clock.clone()),
-            append_cause: Cause::Client,
+            flash: FlashBudget::new(clock.clone()),
+            append_cause: FlashWriteCause::Client,
             clock,
             placing: PlacingSettings::default(),
             cold_dirs: Vec::new(),
-            away: None,
+            remote_tier: None,
             start_without_missing: false,
             queues: DiskQueues::default(),
             append_lane: Lane::Checkpoint,
             disposable: false,
             lineage: Lineage::default(),
-            own_segments_max: OWN_SEGMENTS_OPEN_MAX,
+            own_segments_max: DEDICATED_SEGMENTS_OPEN_MAX,
             open_files_max: OPEN_FILES_MAX,
             intercept: None,
         }
@@ -111,7 +127,7 @@ impl HotOptions {
 
 /// A segment store could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum HotOpenError {
     /// The directory could not be used, or a thread not be started.
     #[error("cannot open the segments in {dir}: {source}")]
     Io {
@@ -147,5 +163,5 @@ pub enum OpenError {
     Mark(#[from] MarkError),
     /// A segment that the last process left open could not be recovered.
     #[error(transparent)]
-    Recover(#[from] RecoverError),
+    Recover(#[from] RecoveryError),
 }

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 /// Time at which the next bytes are due.
 #[derive(Debug, Default)]
-pub struct Pace(Option<Instant>);
+pub struct ByteRateLimiter(Option<Instant>);
 
-impl Pace {
+impl ByteRateLimiter {
     /// Returns the time at which `bytes`, requested at `now`, are due at `bytes_per_second`. Unused time does
     /// not accumulate.
-    pub fn due(&mut self, now: Instant, bytes: u64, bytes_per_second: u64) -> Instant {
+    pub fn due_at(&mut self, now: Instant, bytes: u64, bytes_per_second: u64) -> Instant {
         let due = self.0.map_or(now, |due| due.max(now));
         let takes = Duration::from_secs_f64(bytes as f64 / bytes_per_second.max(1) as f64);
         self.0 = Some(due + takes);
@@ -19,16 +19,16 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use super::Pace;
+    use super::ByteRateLimiter;
     use std::time::{Duration, Instant};
 
     #[test]
     fn bytes_are_spread_at_the_rate() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (ByteRateLimiter::default(), Instant::now());
         let after = |millis| now + Duration::from_millis(millis);
-        let due: Vec<Instant> = (0..3).map(|_| pace.due(now, 100, 1000)).collect();
+        let due: Vec<Instant> = (0..3).map(|_| pace.due_at(now, 100, 1000)).collect();
         assert_eq!(due, [now, after(100), after(200)]);
-        assert_eq!(pace.due(after(5000), 100, 1000), after(5000));
-        assert_eq!(pace.due(after(5000), 100, 1000), after(5100), "idle time is not saved up");
+        assert_eq!(pace.due_at(after(5000), 100, 1000), after(5000));
+        assert_eq!(pace.due_at(after(5000), 100, 1000), after(5100), "idle time is not saved up");
     }
 }

@@ -13,34 +13,34 @@ use mlgw_common::ids::SegmentId;
 use parking_lot::Mutex;
 
 #[derive(Debug, Default)]
-pub(super) struct Pins(Mutex<State>);
+pub(super) struct SegmentPins(Mutex<SegmentPinsState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct SegmentPinsState {
     readers: HashMap<SegmentId, u32>,
-    going: HashSet<SegmentId>,
+    closed: HashSet<SegmentId>,
     /// Number of pins on all segments.
-    keepers: u32,
+    global_pins: u32,
 }
 
 /// Pins every segment that is not being released yet, until it is dropped.
 #[derive(Debug)]
-pub struct Keeping(Arc<Pins>);
+pub struct AllSegmentsPin(Arc<SegmentPins>);
 
-impl Drop for Keeping {
+impl Drop for AllSegmentsPin {
     fn drop(&mut self) {
-        self.0.0.lock().keepers -= 1;
+        self.0.0.lock().global_pins -= 1;
     }
 }
 
 /// Prevents the release of segments until it is dropped.
 #[derive(Debug)]
 pub struct SegmentPin {
-    pins: Arc<Pins>,
+    pins: Arc<SegmentPins>,
     segments: Vec<SegmentId>,
 }
 
-impl Pins {
+impl SegmentPins {
     /// Pins all of `segments`, or none if one of them is being released or `exists` is false for it.
     pub(super) fn pin(
         self: &Arc<Self>,
@@ -48,7 +48,7 @@ impl Pins {
         exists: impl Fn(SegmentId) -> bool,
     ) -> Option<SegmentPin> {
         let mut state = self.0.lock();
-        if segments.iter().any(|segment| state.going.contains(segment) || !exists(*segment)) {
+        if segments.iter().any(|segment| state.closed.contains(segment) || !exists(*segment)) {
             return None;
         }
         for segment in &segments {
@@ -59,29 +59,29 @@ impl Pins {
     }
 
     /// Pins every segment.
-    pub(super) fn keep_all(self: &Arc<Self>) -> Keeping {
-        self.0.lock().keepers += 1;
-        Keeping(self.clone())
+    pub(super) fn pin_all(self: &Arc<Self>) -> AllSegmentsPin {
+        self.0.lock().global_pins += 1;
+        AllSegmentsPin(self.clone())
     }
 
     /// True if there is a pin on all segments.
-    pub(super) fn are_segments_kept(&self) -> bool {
-        self.0.lock().keepers > 0
+    pub(super) fn has_global_pin(&self) -> bool {
+        self.0.lock().global_pins > 0
     }
 
     /// Closes a segment to pins if it is not pinned. Returns true if it did.
-    pub(super) fn let_go(&self, segment: SegmentId) -> bool {
+    pub(super) fn close_if_unpinned(&self, segment: SegmentId) -> bool {
         let mut state = self.0.lock();
-        let free = state.keepers == 0 && !state.readers.contains_key(&segment);
+        let free = state.global_pins == 0 && !state.readers.contains_key(&segment);
         if free {
-            state.going.insert(segment);
+            state.closed.insert(segment);
         }
         free
     }
 
     /// Ends the closure: the segment was released, or stays after all.
-    pub(super) fn gone(&self, segment: SegmentId) {
-        self.0.lock().going.remove(&segment);
+    pub(super) fn end_closure(&self, segment: SegmentId) {
+        self.0.lock().closed.remove(&segment);
     }
 }
 
@@ -100,23 +100,23 @@ impl Drop for SegmentPin {
 
 #[cfg(test)]
 mod tests {
-    use super::Pins;
+    use super::SegmentPins;
     use mlgw_common::ids::SegmentId;
     use std::sync::Arc;
 
     #[test]
     fn a_pinned_segment_is_not_closed_and_a_closed_one_not_pinned() {
-        let pins = Arc::new(Pins::default());
+        let pins = Arc::new(SegmentPins::default());
         let (one, two) = (SegmentId(1), SegmentId(2));
         let first = pins.pin(vec![one, two, one], |_| true).unwrap();
         let second = pins.pin(vec![one], |_| true).unwrap();
         drop(first);
-        assert!(!pins.let_go(one));
+        assert!(!pins.close_if_unpinned(one));
         drop(second);
-        assert!(pins.let_go(one));
+        assert!(pins.close_if_unpinned(one));
         assert!(pins.pin(vec![two, one], |_| true).is_none());
-        assert!(pins.let_go(two), "a pin of some is a pin of none");
-        pins.gone(two);
+        assert!(pins.close_if_unpinned(two), "a pin of some is a pin of none");
+        pins.end_closure(two);
         assert!(pins.pin(vec![two], |_| true).is_some());
         assert!(pins.pin(vec![two], |_| false).is_none());
     }

@@ -24,8 +24,8 @@ pub(super) mod driver;
 mod fetch;
 pub(super) mod heat;
 pub(super) mod job;
-mod leaving;
-mod room;
+mod reservation;
+mod separation;
 mod store;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -37,10 +37,10 @@ use mlgw_common::ids::{BodyId, SegmentId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::space::Space;
-use choose::Fill;
-use mlgw_formats::decision_entry::{RuleName, Why};
-use mlgw_formats::decision_words::Reason;
+use super::space::DiskSpace;
+use choose::TierFill;
+use mlgw_formats::decision_entry::{DecisionCause, RuleName};
+use mlgw_formats::decision_words::DecisionReason;
 
 /// Settings of moves between tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Default for PlacingSettings {
 
 /// A request to move segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum PlacingOrder {
     /// Move all sealed segments of the hot tier to the next lower tier.
     DrainHot,
     /// Move all segments of the cold tier to the hot tier.
@@ -73,23 +73,23 @@ pub enum Order {
         /// The segments.
         segments: Vec<SegmentId>,
         /// The reason, for the decision log.
-        why: Why,
+        why: DecisionCause,
     },
     /// Spill these segments from the hot tier; bodies in them that stay are appended elsewhere first.
     Spill {
         /// The segments and the bodies that leave.
-        leaving: Leaving,
+        leaving: RuleSpill,
         /// True to move them as far as the upstream if there is one, from the cold tier as well.
         to_upstream: bool,
     },
     /// Append the bodies that leave these segments to segments of their own in the hot tier and seal those,
     /// so that they can be spilled.
-    Gather(Leaving),
+    Gather(RuleSpill),
 }
 
 /// Bodies that leave the hot tier because of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leaving {
+pub struct RuleSpill {
     /// The segments with these bodies. Open ones are sealed.
     pub segments: Vec<SegmentId>,
     /// The bodies in them that leave.
@@ -98,18 +98,18 @@ pub struct Leaving {
     pub rule: RuleName,
 }
 
-impl Order {
+impl PlacingOrder {
     /// The reason of the moves, for the decision log.
-    pub(super) fn why(&self) -> Why {
+    pub(super) fn why(&self) -> DecisionCause {
         match self {
-            Self::DrainHot | Self::DrainCold | Self::DrainUpstream => Reason::Drain.into(),
+            Self::DrainHot | Self::DrainCold | Self::DrainUpstream => DecisionReason::Drain.into(),
             Self::Promote { why, .. } => *why,
             Self::Spill { leaving, .. } | Self::Gather(leaving) => leaving.why(),
         }
     }
 
     /// The bodies that leave, if the order comes from a rule.
-    fn leaving(&self) -> Option<&Leaving> {
+    fn rule_spill(&self) -> Option<&RuleSpill> {
         match self {
             Self::Spill { leaving, .. } | Self::Gather(leaving) => Some(leaving),
             Self::DrainHot | Self::DrainCold | Self::DrainUpstream | Self::Promote { .. } => None,
@@ -139,23 +139,23 @@ pub struct PlacingStatus {
     /// Orders carried out, as far as possible.
     pub orders_done: u64,
     /// Passes that have ended since the start.
-    pub rounds: u64,
+    pub passes: u64,
 }
 
 /// State shared by the driver and the callers of the tier.
 #[derive(Debug, Default)]
 pub(super) struct Placing {
     settings: Mutex<PlacingSettings>,
-    orders: Mutex<Orders>,
+    orders: Mutex<PlacingOrderQueue>,
     /// Segments pinned by rules.
-    kept: Mutex<Arc<HashSet<SegmentId>>>,
+    pinned: Mutex<Arc<HashSet<SegmentId>>>,
     /// Segments with chunks that leave the tier next.
-    gathered: Mutex<BTreeSet<SegmentId>>,
+    leaving_segments: Mutex<BTreeSet<SegmentId>>,
     wake: Notify,
     /// True if the next pass removes leftover objects, regardless of the interval.
-    sweeps_next: AtomicBool,
-    begun: AtomicU64,
-    ended: AtomicU64,
+    sweep_requested: AtomicBool,
+    passes_begun: AtomicU64,
+    passes_ended: AtomicU64,
     spilled_bytes: AtomicU64,
     promoted_bytes: AtomicU64,
     stored_bytes: AtomicU64,
@@ -167,8 +167,8 @@ pub(super) struct Placing {
 }
 
 #[derive(Debug, Default)]
-struct Orders {
-    waiting: VecDeque<Order>,
+struct PlacingOrderQueue {
+    waiting: VecDeque<PlacingOrder>,
     done: u64,
 }
 
@@ -181,70 +181,70 @@ impl Placing {
         *self.settings.lock()
     }
 
-    pub(super) fn set(&self, settings: PlacingSettings) {
+    pub(super) fn set_settings(&self, settings: PlacingSettings) {
         *self.settings.lock() = settings;
     }
 
     /// Starts a pass now, or after the current one. Returns the number of ended passes at which that pass has
     /// ended.
-    pub(super) fn go_on(&self) -> u64 {
+    pub(super) fn start_pass(&self) -> u64 {
         // The count is read before the wake-up, since the pass may start immediately.
-        let round = self.begun.load(Relaxed) + 1;
+        let round = self.passes_begun.load(Relaxed) + 1;
         self.wake.notify_one();
         round
     }
 
     /// Starts a pass that removes leftover objects.
-    pub(super) fn sweep_next(&self) {
-        self.sweeps_next.store(true, Relaxed);
+    pub(super) fn request_sweep(&self) {
+        self.sweep_requested.store(true, Relaxed);
         self.wake.notify_one();
     }
 
     /// Called when a segment was sealed: starts a pass if the tier is so full that it spills.
-    pub(super) fn sealed(&self, space: &Space) {
-        let fill = Fill { used_bytes: space.used_bytes(), room_bytes: space.room_bytes() };
+    pub(super) fn segment_sealed(&self, space: &DiskSpace) {
+        let fill = TierFill { used_bytes: space.used_bytes(), room_bytes: space.room_bytes() };
         if fill.excess_bytes(self.settings()) > 0 {
-            self.go_on();
+            self.start_pass();
         }
     }
 
     /// Waits until a pass is due.
-    async fn next_round(&self, interval: Duration) {
+    async fn next_pass(&self, interval: Duration) {
         // Due on a wake-up and on a timeout alike.
         drop(tokio::time::timeout(interval, self.wake.notified()).await);
-        self.begun.fetch_add(1, Relaxed);
+        self.passes_begun.fetch_add(1, Relaxed);
     }
 
-    fn round_ended(&self) {
-        self.ended.fetch_add(1, Relaxed);
+    fn pass_ended(&self) {
+        self.passes_ended.fetch_add(1, Relaxed);
     }
 
     /// Queues an order. Returns the number of done orders at which this one is done.
-    pub(super) fn ask(&self, order: Order) -> u64 {
+    pub(super) fn queue_order(&self, order: PlacingOrder) -> u64 {
         let mut orders = self.orders.lock();
         orders.waiting.push_back(order);
         orders.done + orders.waiting.len() as u64
     }
 
-    pub(super) fn set_kept(&self, segments: HashSet<SegmentId>) {
-        *self.kept.lock() = Arc::new(segments);
+    pub(super) fn set_pinned(&self, segments: HashSet<SegmentId>) {
+        *self.pinned.lock() = Arc::new(segments);
     }
 
-    pub(super) fn kept(&self) -> Arc<HashSet<SegmentId>> {
-        self.kept.lock().clone()
+    pub(super) fn pinned(&self) -> Arc<HashSet<SegmentId>> {
+        self.pinned.lock().clone()
     }
 
     /// Records that a chunk which leaves the tier next was appended to a segment.
-    pub(super) fn gathered(&self, segment: SegmentId) {
-        self.gathered.lock().insert(segment);
+    pub(super) fn add_leaving_segment(&self, segment: SegmentId) {
+        self.leaving_segments.lock().insert(segment);
     }
 
-    fn take_gathered(&self) -> BTreeSet<SegmentId> {
-        std::mem::take(&mut *self.gathered.lock())
+    fn take_leaving_segments(&self) -> BTreeSet<SegmentId> {
+        std::mem::take(&mut *self.leaving_segments.lock())
     }
 
     /// Returns the order to carry out now.
-    fn order(&self) -> Option<Order> {
+    fn current_order(&self) -> Option<PlacingOrder> {
         self.orders.lock().waiting.front().cloned()
     }
 
@@ -267,7 +267,7 @@ impl Placing {
             draining_segments: self.draining_segments.load(Relaxed),
             failed: self.failed.load(Relaxed),
             orders_done: self.orders.lock().done,
-            rounds: self.ended.load(Relaxed),
+            passes: self.passes_ended.load(Relaxed),
         }
     }
 }

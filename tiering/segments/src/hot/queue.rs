@@ -17,48 +17,48 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::AppendError;
-use super::holds::Hold;
-use super::location::Location;
+use super::holds::SegmentHold;
+use super::location::RecordLocation;
 use mlgw_formats::segment_payload::Payload;
-use mlgw_formats::segment_record::Owner;
+use mlgw_formats::segment_record::RecordOwner;
 
-pub(super) struct Pending {
-    pub(super) owner: Owner,
+pub(super) struct PendingAppend {
+    pub(super) owner: RecordOwner,
     pub(super) data: Payload,
     /// Bytes of the chunk's record.
     pub(super) bytes: usize,
     pub(super) arrived: Instant,
-    pub(super) reply: oneshot::Sender<Result<Placed, AppendError>>,
+    pub(super) reply: oneshot::Sender<Result<StoredAppend, AppendError>>,
 }
 
 /// Location of a stored chunk, and the hold on its segment until the catalogue names the chunk.
-pub(super) struct Placed {
-    pub(super) location: Location,
-    pub(super) hold: Hold,
+pub(super) struct StoredAppend {
+    pub(super) location: RecordLocation,
+    pub(super) hold: SegmentHold,
 }
 
 /// The way in which a writer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Close {
+pub(super) enum QueueClose {
     /// Write the waiting chunks and seal the segment.
     Seal,
     /// Fail the waiting chunks and leave the segment to recovery, as after a kill of the process.
     Abandon,
 }
 
-pub(super) enum Taken {
-    Batch(Vec<Pending>),
+pub(super) enum WriterTask {
+    Batch(Vec<PendingAppend>),
     /// Begin another segment if the open one was given up.
     Roll,
-    Closed(Close),
+    Closed(QueueClose),
 }
 
 /// The queue was closed; the chunk was not queued.
 #[derive(Debug)]
-pub(super) struct Closed;
+pub(super) struct QueueClosed;
 
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct AppendQueue {
+    state: Mutex<AppendQueueState>,
     arrived: Condvar,
     room: Arc<Semaphore>,
 }
@@ -67,7 +67,7 @@ pub(super) struct Queue {
 const GATHER_STEP: Duration = Duration::from_micros(200);
 
 /// Conditions under which a writer delays a batch.
-pub(super) struct Gather<F> {
+pub(super) struct GatherLimits<F> {
     /// Maximum delay.
     pub(super) patience: Duration,
     /// Number of chunks to expect.
@@ -76,27 +76,27 @@ pub(super) struct Gather<F> {
     pub(super) unfinished: F,
 }
 
-struct State {
-    waiting: Vec<Pending>,
+struct AppendQueueState {
+    waiting: Vec<PendingAppend>,
     /// Requests that did not end while the last batch gathered, which are not waited for again.
     lingering: usize,
     /// Number of waiting chunks at which the writer is woken.
     wake_at: usize,
     roll: bool,
-    close: Option<Close>,
-    used: Instant,
+    close: Option<QueueClose>,
+    last_push: Instant,
 }
 
-impl Queue {
+impl AppendQueue {
     /// Creates a queue whose waiting bytes are taken from `room`.
     pub(super) fn new(room: Arc<Semaphore>) -> Self {
-        let state = State {
+        let state = AppendQueueState {
             waiting: Vec::new(),
             lingering: 0,
             wake_at: 1,
             roll: false,
             close: None,
-            used: Instant::now(),
+            last_push: Instant::now(),
         };
         Self { state: Mutex::new(state), arrived: Condvar::new(), room }
     }
@@ -104,19 +104,19 @@ impl Queue {
     /// Queues a chunk, after waiting for space in the queue. Returns the receiver of the result.
     pub(super) async fn push(
         &self,
-        owner: &Owner,
+        owner: &RecordOwner,
         data: &Payload,
         bytes: usize,
-    ) -> Result<oneshot::Receiver<Result<Placed, AppendError>>, Closed> {
-        let permit = self.room.acquire_many(bytes as u32).await.map_err(|_| Closed)?;
+    ) -> Result<oneshot::Receiver<Result<StoredAppend, AppendError>>, QueueClosed> {
+        let permit = self.room.acquire_many(bytes as u32).await.map_err(|_| QueueClosed)?;
         let (reply, answer) = oneshot::channel();
         let arrived = Instant::now();
-        let pending = Pending { owner: owner.clone(), data: data.clone(), bytes, arrived, reply };
+        let pending = PendingAppend { owner: owner.clone(), data: data.clone(), bytes, arrived, reply };
         let mut state = self.state.lock();
         if state.close.is_some() {
-            return Err(Closed);
+            return Err(QueueClosed);
         }
-        state.used = arrived;
+        state.last_push = arrived;
         state.waiting.push(pending);
         let wake = state.waiting.len() >= state.wake_at;
         drop(state);
@@ -128,28 +128,32 @@ impl Queue {
     }
 
     /// Returns all waiting chunks as soon as there are any and no more are expected soon. Blocks.
-    pub(super) fn take(&self, gather: Gather<impl Fn() -> usize>) -> Taken {
+    pub(super) fn next_task(&self, gather: GatherLimits<impl Fn() -> usize>) -> WriterTask {
         let mut state = self.state.lock();
         loop {
-            if let Some(Close::Abandon) = state.close {
-                return Taken::Closed(Close::Abandon);
+            if let Some(QueueClose::Abandon) = state.close {
+                return WriterTask::Closed(QueueClose::Abandon);
             }
             if !state.waiting.is_empty() {
                 self.gather(&mut state, &gather);
-                return Taken::Batch(std::mem::take(&mut state.waiting));
+                return WriterTask::Batch(std::mem::take(&mut state.waiting));
             }
             if let Some(close) = state.close {
-                return Taken::Closed(close);
+                return WriterTask::Closed(close);
             }
             if std::mem::take(&mut state.roll) {
-                return Taken::Roll;
+                return WriterTask::Roll;
             }
             self.arrived.wait(&mut state);
         }
     }
 
     /// Waits while more chunks are expected soon.
-    fn gather(&self, state: &mut MutexGuard<'_, State>, gather: &Gather<impl Fn() -> usize>) {
+    fn gather(
+        &self,
+        state: &mut MutexGuard<'_, AppendQueueState>,
+        gather: &GatherLimits<impl Fn() -> usize>,
+    ) {
         let begin = Instant::now();
         state.wake_at = gather.expected;
         state.lingering = loop {
@@ -165,7 +169,7 @@ impl Queue {
     }
 
     /// Releases the permits of chunks that were replied to.
-    pub(super) fn answered(&self, bytes: usize) {
+    pub(super) fn release_room(&self, bytes: usize) {
         self.room.add_permits(bytes);
     }
 
@@ -176,7 +180,7 @@ impl Queue {
     }
 
     /// Closes the queue. The first call determines how the writer ends.
-    pub(super) fn close(&self, close: Close) {
+    pub(super) fn close(&self, close: QueueClose) {
         self.state.lock().close.get_or_insert(close);
         self.arrived.notify_one();
     }
@@ -184,18 +188,18 @@ impl Queue {
     /// Closes the queue and fails the waiting chunks by dropping them.
     pub(super) fn abandon(&self) {
         let mut state = self.state.lock();
-        state.close.get_or_insert(Close::Abandon);
+        state.close.get_or_insert(QueueClose::Abandon);
         self.room.add_permits(state.waiting.drain(..).map(|pending| pending.bytes).sum());
     }
 
     pub(super) fn idle_for(&self) -> Duration {
-        self.state.lock().used.elapsed()
+        self.state.lock().last_push.elapsed()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Gather, Owner, Queue, Taken};
+    use super::{AppendQueue, GatherLimits, RecordOwner, WriterTask};
     use bytes::Bytes;
     use mlgw_common::ids::{BodyId, BucketId};
     use mlgw_common::{ObjectKey, Timestamp};
@@ -207,12 +211,12 @@ mod tests {
     /// Longer than any test: a wait for this long would hang.
     const LONG: Duration = Duration::from_secs(3600);
 
-    fn queue() -> Queue {
-        Queue::new(Arc::new(Semaphore::new(1000)))
+    fn queue() -> AppendQueue {
+        AppendQueue::new(Arc::new(Semaphore::new(1000)))
     }
 
-    fn push(queue: &Queue) {
-        let owner = Owner {
+    fn push(queue: &AppendQueue) {
+        let owner = RecordOwner {
             bucket: BucketId(1),
             key: ObjectKey::new("key").unwrap(),
             body: BodyId(1),
@@ -224,10 +228,15 @@ mod tests {
         drop(runtime.block_on(queue.push(&owner, &Bytes::from_static(b"body").into(), 1)).unwrap());
     }
 
-    fn taken(queue: &Queue, patience: Duration, expected: usize, unfinished: impl Fn() -> usize) -> usize {
-        match queue.take(Gather { patience, expected, unfinished }) {
-            Taken::Batch(batch) => batch.len(),
-            Taken::Roll | Taken::Closed(_) => 0,
+    fn taken(
+        queue: &AppendQueue,
+        patience: Duration,
+        expected: usize,
+        unfinished: impl Fn() -> usize,
+    ) -> usize {
+        match queue.next_task(GatherLimits { patience, expected, unfinished }) {
+            WriterTask::Batch(batch) => batch.len(),
+            WriterTask::Roll | WriterTask::Closed(_) => 0,
         }
     }
 

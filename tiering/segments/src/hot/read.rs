@@ -7,8 +7,8 @@
 //! table is used. No lock is held across an await, and the bytes are returned in the buffer they were read
 //! into; compressed chunks are decompressed first.
 
-mod packed;
-mod unanswered;
+mod compressed;
+mod slow_reads;
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
@@ -23,20 +23,20 @@ use mlgw_formats::schema::{Encoding, Extent};
 use parking_lot::Mutex;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::away::{Away, Remote};
-use super::files::{Files, Opened};
+use super::files::{OpenSegmentFile, SegmentFileCache};
 use super::holes::Holes;
-use super::location::Location;
-use super::metrics::{Metrics, add};
-use crate::fair::{DiskQueues, Fair, Lane, Turn};
+use super::location::RecordLocation;
+use super::metrics::{HotCounters, add};
+use super::remote_tier::{RemoteSegment, RemoteTier};
+use crate::fair::{DiskQueue, DiskQueues, Lane, ServiceClass};
 use mlgw_formats::segment_payload::Payload;
-use mlgw_formats::segment_record::{Head, Owner, Place, RecordFault};
+use mlgw_formats::segment_record::{RecordAddress, RecordFault, RecordHead, RecordOwner};
 use mlgw_remote::upstream::UpstreamError;
-use unanswered::Reads;
+use slow_reads::FileReadTracker;
 
 /// Bytes could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum SegmentReadError {
     /// The stored bytes are not those that were written: another copy is needed.
     #[error("segment {segment} is damaged at offset {offset}: {fault}")]
     Corrupt {
@@ -45,7 +45,7 @@ pub enum ReadError {
         /// Offset of the record, or of the block.
         offset: u64,
         /// The fault.
-        fault: Fault,
+        fault: ReadFault,
     },
     /// The segment does not exist (any more): the object must be looked up again.
     #[error("segment {segment} does not exist")]
@@ -73,7 +73,7 @@ pub enum ReadError {
 
 /// Fault of stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum ReadFault {
     /// The encoding is unknown: a newer program wrote the record.
     #[error("its encoding {0} is none that this program reads; a newer one wrote it")]
     Encoding(i32),
@@ -97,31 +97,31 @@ pub enum Fault {
     Block(u32),
     /// A block matches its checksum and does not decompress to its logical bytes.
     #[error("block {0} cannot be decompressed to the bytes that it stands for")]
-    Packed(u32),
+    Undecompressible(u32),
 }
 
 /// A record at an upstream is fetched whole if at least this fraction (1/n) of it is requested.
-const WHOLE_SHARE: usize = 8;
+const WHOLE_RECORD_FRACTION: usize = 8;
 
-pub(super) struct Reader {
-    inner: Arc<Inner>,
+pub(super) struct SegmentReader {
+    inner: Arc<SegmentReaderInner>,
 }
 
-struct Inner {
-    files: Files,
-    away: Arc<Away>,
+struct SegmentReaderInner {
+    files: SegmentFileCache,
+    remote_tier: Arc<RemoteTier>,
     holes: Arc<Holes>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<HotCounters>,
     queues: DiskQueues,
-    reads: Arc<Reads>,
+    reads: Arc<FileReadTracker>,
     /// Locations at which reads found damage, for the scrub.
     suspects: Mutex<BTreeSet<(SegmentId, u64)>>,
 }
 
 /// The bytes that one read fetches.
 #[derive(Clone, Debug)]
-struct Plan {
-    location: Location,
+struct ReadPlan {
+    location: RecordLocation,
     body: BodyId,
     /// Requested bytes, as a range of the uncompressed payload.
     range: Range<usize>,
@@ -131,27 +131,37 @@ struct Plan {
     payload: Range<usize>,
 }
 
-enum Fetched {
+enum PageCacheRead {
     Bytes(Bytes),
     /// The page cache does not have all bytes.
     NotCached,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+enum ReadMode {
     Cached,
     Disk,
 }
 
-impl Reader {
+impl SegmentReader {
     pub(super) fn new(
-        files: Files,
-        (away, holes): (Arc<Away>, Arc<Holes>),
+        files: SegmentFileCache,
+        (remote_tier, holes): (Arc<RemoteTier>, Arc<Holes>),
         queues: DiskQueues,
-        metrics: Arc<Metrics>,
+        metrics: Arc<HotCounters>,
     ) -> Self {
         let (reads, suspects) = (Arc::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { files, away, holes, metrics, queues, reads, suspects }) }
+        Self {
+            inner: Arc::new(SegmentReaderInner {
+                files,
+                remote_tier,
+                holes,
+                metrics,
+                queues,
+                reads,
+                suspects,
+            }),
+        }
     }
 
     /// Returns and clears the locations (segment and offset) at which reads found damage.
@@ -169,9 +179,9 @@ impl Reader {
     }
 
     /// Drops cached state of a segment that was released or moved, and closes its file.
-    pub(super) fn forget(&self, segment: SegmentId) {
-        self.inner.files.forget(segment);
-        self.inner.away.forget(segment);
+    pub(super) fn invalidate(&self, segment: SegmentId) {
+        self.inner.files.invalidate(segment);
+        self.inner.remote_tier.invalidate(segment);
     }
 
     /// Returns the whole chunk of `body` at `extent`, as stored, with its owner.
@@ -180,22 +190,23 @@ impl Reader {
         extent: &Extent,
         body: BodyId,
         lane: Lane,
-    ) -> Result<(Owner, Payload), ReadError> {
+    ) -> Result<(RecordOwner, Payload), SegmentReadError> {
         let segment = extent.segment_id();
-        let plan = Plan::new(extent, body, 0..extent.logical_bytes).ok_or_else(|| impossible(extent))?;
-        if let Some(remote) = self.inner.find_away(segment)? {
-            return Box::pin(self.inner.chunk_from_away(&plan, &remote)).await;
+        let plan = ReadPlan::new(extent, body, 0..extent.logical_bytes)
+            .ok_or_else(|| invalid_extent_error(extent))?;
+        if let Some(remote) = self.inner.find_remote(segment)? {
+            return Box::pin(self.inner.chunk_from_remote(&plan, &remote)).await;
         }
         let inner = self.inner.clone();
-        let turn = (self.inner.places(segment), Turn::from(lane), plan.bytes());
+        let turn = (self.inner.queue_of(segment), ServiceClass::from(lane), plan.bytes());
         self.inner.reads.run(segment, turn, move || inner.chunk_from_disk(&plan)).await
     }
 
     /// Starts to fetch extents that will be read next, as far as they are at an upstream.
-    pub(super) fn will_read<'e>(&self, extents: impl Iterator<Item = &'e Extent>) {
-        for location in extents.filter_map(Location::of) {
-            if let Ok(Some(remote)) = self.inner.away.find(location.segment) {
-                self.inner.away.read_ahead(remote, location.record());
+    pub(super) fn read_ahead<'e>(&self, extents: impl Iterator<Item = &'e Extent>) {
+        for location in extents.filter_map(RecordLocation::of) {
+            if let Ok(Some(remote)) = self.inner.remote_tier.find(location.segment) {
+                self.inner.remote_tier.read_ahead(remote, location.record());
             }
         }
     }
@@ -205,12 +216,12 @@ impl Reader {
         extent: &Extent,
         body: BodyId,
         range: Range<u64>,
-        turn: Turn,
-    ) -> Result<Bytes, ReadError> {
+        turn: ServiceClass,
+    ) -> Result<Bytes, SegmentReadError> {
         let inner = &self.inner;
-        let read = match Plan::new(extent, body, range) {
+        let read = match ReadPlan::new(extent, body, range) {
             Some(plan) => inner.run(plan, turn).await,
-            None => Err(impossible(extent)),
+            None => Err(invalid_extent_error(extent)),
         };
         match &read {
             Ok(bytes) => add(&inner.metrics.read_bytes, bytes.len() as u64),
@@ -220,29 +231,29 @@ impl Reader {
     }
 }
 
-impl Inner {
-    async fn run(self: &Arc<Self>, plan: Plan, turn: Turn) -> Result<Bytes, ReadError> {
-        if plan.location.is_packed() {
+impl SegmentReaderInner {
+    async fn run(self: &Arc<Self>, plan: ReadPlan, turn: ServiceClass) -> Result<Bytes, SegmentReadError> {
+        if plan.location.is_compressed() {
             // Boxed because the future is larger than that of an uncompressed read, and rarer.
-            return Box::pin(self.run_packed(plan, turn)).await;
+            return Box::pin(self.read_compressed(plan, turn)).await;
         }
         if plan.payload.len() as u64 <= INLINE_READ_BYTES_MAX
             && let Some(opened) = self.files.get(plan.location.segment)
-            && opened.takes_nowait()
-            && let Fetched::Bytes(bytes) = self.fetch(&plan, &opened, How::Cached)?
+            && opened.can_read_nowait()
+            && let PageCacheRead::Bytes(bytes) = self.fetch(&plan, &opened, ReadMode::Cached)?
         {
-            opened.was_read();
+            opened.count_read();
             add(&self.metrics.reads_inline, 1);
             return Ok(bytes);
         }
         let segment = plan.location.segment;
-        if let Some(remote) = self.find_away(segment)? {
+        if let Some(remote) = self.find_remote(segment)? {
             // Boxed because the future is kilobytes large and would be moved with every read from a disk.
-            return Box::pin(self.read_from_away(&plan, &remote)).await;
+            return Box::pin(self.read_from_remote(&plan, &remote)).await;
         }
         let arrived = Instant::now();
         let inner = self.clone();
-        let read = self.reads.run(segment, (self.places(segment), turn, plan.bytes()), move || {
+        let read = self.reads.run(segment, (self.queue_of(segment), turn, plan.bytes()), move || {
             add(&inner.metrics.reads_disk, 1);
             inner.metrics.disk_read_wait.record(arrived.elapsed());
             inner.read_from_disk(&plan)
@@ -251,56 +262,68 @@ impl Inner {
     }
 
     /// Returns the queue of the disk that holds a segment.
-    fn places(&self, segment: SegmentId) -> &Fair {
-        self.queues.of_tier(self.away.tier(segment))
+    fn queue_of(&self, segment: SegmentId) -> &DiskQueue {
+        self.queues.for_tier(self.remote_tier.tier(segment))
     }
 
-    fn read_from_disk(&self, plan: &Plan) -> Result<Bytes, ReadError> {
+    fn read_from_disk(&self, plan: &ReadPlan) -> Result<Bytes, SegmentReadError> {
         let segment = plan.location.segment;
-        let opened = self.files.open(segment).map_err(|source| ReadError::Io { segment, source })?;
-        let opened = opened.ok_or(ReadError::Gone { segment })?;
-        opened.was_read();
-        match self.fetch(plan, &opened, How::Disk)? {
-            Fetched::Bytes(bytes) => Ok(bytes),
-            Fetched::NotCached => Err(plan.corrupt(plan.location.offset, Fault::Truncated)),
+        let opened = self.files.open(segment).map_err(|source| SegmentReadError::Io { segment, source })?;
+        let opened = opened.ok_or(SegmentReadError::Gone { segment })?;
+        opened.count_read();
+        match self.fetch(plan, &opened, ReadMode::Disk)? {
+            PageCacheRead::Bytes(bytes) => Ok(bytes),
+            PageCacheRead::NotCached => Err(plan.corrupt(plan.location.offset, ReadFault::Truncated)),
         }
     }
 
-    fn chunk_from_disk(&self, plan: &Plan) -> Result<(Owner, Payload), ReadError> {
-        let Location { segment, offset, head_bytes, .. } = plan.location;
-        let opened = self.files.open(segment).map_err(|source| ReadError::Io { segment, source })?;
-        let opened = opened.ok_or(ReadError::Gone { segment })?;
+    fn chunk_from_disk(&self, plan: &ReadPlan) -> Result<(RecordOwner, Payload), SegmentReadError> {
+        let RecordLocation { segment, offset, head_bytes, .. } = plan.location;
+        let opened = self.files.open(segment).map_err(|source| SegmentReadError::Io { segment, source })?;
+        let opened = opened.ok_or(SegmentReadError::Gone { segment })?;
         let mut record = vec![0; head_bytes as usize + plan.payload.end];
-        self.fill(plan, &opened, &mut record, offset, How::Disk)?;
-        let place = Place { segment, seed: opened.seed, offset };
-        plan.whole(place, Bytes::from(record))
+        self.fill(plan, &opened, &mut record, offset, ReadMode::Disk)?;
+        let place = RecordAddress { segment, seed: opened.seed, offset };
+        plan.verify_whole(place, Bytes::from(record))
     }
 
-    fn find_away(&self, segment: SegmentId) -> Result<Option<Arc<Remote>>, ReadError> {
-        self.away.find(segment).map_err(|source| ReadError::Io { segment, source })
+    fn find_remote(&self, segment: SegmentId) -> Result<Option<Arc<RemoteSegment>>, SegmentReadError> {
+        self.remote_tier.find(segment).map_err(|source| SegmentReadError::Io { segment, source })
     }
 
-    async fn chunk_from_away(&self, plan: &Plan, remote: &Remote) -> Result<(Owner, Payload), ReadError> {
-        let record = self.away.read(remote, plan.record()).await?;
-        plan.whole(plan.place(remote.seed), record)
+    async fn chunk_from_remote(
+        &self,
+        plan: &ReadPlan,
+        remote: &RemoteSegment,
+    ) -> Result<(RecordOwner, Payload), SegmentReadError> {
+        let record = self.remote_tier.read(remote, plan.record()).await?;
+        plan.verify_whole(plan.place(remote.seed), record)
     }
 
     /// Returns the whole record if much of it is requested: the rest and other readers' requests are then
     /// likely to follow.
-    async fn whole_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Option<Bytes>, ReadError> {
+    async fn whole_record_from_remote(
+        &self,
+        plan: &ReadPlan,
+        remote: &RemoteSegment,
+    ) -> Result<Option<Bytes>, SegmentReadError> {
         let stored = plan.location.payload_bytes as usize;
-        if plan.payload.len() * WHOLE_SHARE < stored {
+        if plan.payload.len() * WHOLE_RECORD_FRACTION < stored {
             return Ok(None);
         }
         let last = plan.blocks.end == plan.location.blocks();
-        self.away.read_whole(remote, plan.location.record(), last).await
+        self.remote_tier.read_whole(remote, plan.location.record(), last).await
     }
 
     /// Reads the requested bytes from an upstream: in one request, or, from the middle of a long record, in
     /// two parallel ones.
-    async fn read_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Bytes, ReadError> {
+    async fn read_from_remote(
+        &self,
+        plan: &ReadPlan,
+        remote: &RemoteSegment,
+    ) -> Result<Bytes, SegmentReadError> {
         let (place, head_bytes) = (plan.place(remote.seed), plan.location.head_bytes as usize);
-        if let Some(record) = self.whole_from_away(plan, remote).await? {
+        if let Some(record) = self.whole_record_from_remote(plan, remote).await? {
             let (head, payload) = record.split_at(head_bytes);
             plan.verify(place, head, &payload[plan.payload.clone()])?;
             // Copied, since a slice would keep the whole record in memory until its client has read the
@@ -309,89 +332,94 @@ impl Inner {
             let wanted = || Bytes::copy_from_slice(&payload[plan.range.clone()]);
             return Ok(if part { wanted() } else { record.slice(head_bytes..) });
         }
-        if plan.in_one_read() {
-            let mut record = self.away.read(remote, plan.record()).await?;
+        if plan.is_one_read() {
+            let mut record = self.remote_tier.read(remote, plan.record()).await?;
             let (head, payload) = record.split_at(head_bytes);
             plan.verify(place, head, &payload[plan.payload.start..])?;
             bytes::Buf::advance(&mut record, head_bytes);
-            return Ok(plan.narrow(record, 0));
+            return Ok(plan.narrow_to_request(record, 0));
         }
         let head_at = plan.location.offset;
         let blocks_at = head_at + (head_bytes + plan.payload.start) as u64;
         let blocks = blocks_at..blocks_at + plan.payload.len() as u64;
         let (head, payload) = tokio::try_join!(
-            self.away.read(remote, head_at..head_at + head_bytes as u64),
-            self.away.read(remote, blocks)
+            self.remote_tier.read(remote, head_at..head_at + head_bytes as u64),
+            self.remote_tier.read(remote, blocks)
         )?;
         plan.verify(place, &head, &payload)?;
-        Ok(plan.narrow(payload, plan.payload.start))
+        Ok(plan.narrow_to_request(payload, plan.payload.start))
     }
 
-    fn fetch(&self, plan: &Plan, opened: &Opened, how: How) -> Result<Fetched, ReadError> {
-        let Location { segment, offset, head_bytes, .. } = plan.location;
-        let place = Place { segment, seed: opened.seed, offset };
+    fn fetch(
+        &self,
+        plan: &ReadPlan,
+        opened: &OpenSegmentFile,
+        how: ReadMode,
+    ) -> Result<PageCacheRead, SegmentReadError> {
+        let RecordLocation { segment, offset, head_bytes, .. } = plan.location;
+        let place = RecordAddress { segment, seed: opened.seed, offset };
         let payload_at = offset + u64::from(head_bytes);
         let head_bytes = head_bytes as usize;
-        if !plan.in_one_read() {
+        if !plan.is_one_read() {
             let mut head = vec![0; head_bytes];
             let mut payload = vec![0; plan.payload.len()];
             let blocks_at = payload_at + plan.payload.start as u64;
             if !self.fill(plan, opened, &mut head, offset, how)?
                 || !self.fill(plan, opened, &mut payload, blocks_at, how)?
             {
-                return Ok(Fetched::NotCached);
+                return Ok(PageCacheRead::NotCached);
             }
             plan.verify(place, &head, &payload)?;
-            return Ok(Fetched::Bytes(plan.cut(payload, plan.payload.start)));
+            return Ok(PageCacheRead::Bytes(plan.requested_part(payload, plan.payload.start)));
         }
         let mut record = vec![0; head_bytes + plan.payload.end];
         if !self.fill(plan, opened, &mut record, offset, how)? {
-            return Ok(Fetched::NotCached);
+            return Ok(PageCacheRead::NotCached);
         }
         let (head, payload) = record.split_at(head_bytes);
         plan.verify(place, head, &payload[plan.payload.start..])?;
         let mut bytes = Bytes::from(record);
         bytes::Buf::advance(&mut bytes, head_bytes);
-        Ok(Fetched::Bytes(plan.narrow(bytes, 0)))
+        Ok(PageCacheRead::Bytes(plan.narrow_to_request(bytes, 0)))
     }
 
     /// Fills `out` from the file. Returns false if the page cache does not have all of it.
     fn fill(
         &self,
-        plan: &Plan,
-        opened: &Opened,
+        plan: &ReadPlan,
+        opened: &OpenSegmentFile,
         out: &mut [u8],
         offset: u64,
-        how: How,
-    ) -> Result<bool, ReadError> {
+        how: ReadMode,
+    ) -> Result<bool, SegmentReadError> {
         let (segment, file) = (plan.location.segment, &opened.file);
         match how {
-            How::Cached => {
+            ReadMode::Cached => {
                 let wanted = out.len();
                 let flags = ReadWriteFlags::NOWAIT;
                 match rustix::io::preadv2(file, &mut [IoSliceMut::new(out)], offset, flags) {
                     Ok(got) => Ok(got == wanted),
                     Err(Errno::OPNOTSUPP) => {
-                        opened.refuse_nowait();
+                        opened.disable_nowait();
                         Ok(false)
                     }
                     // The pool retries and reports the error, if it persists.
                     Err(_) => Ok(false),
                 }
             }
-            How::Disk => match std::os::unix::fs::FileExt::read_exact_at(file, out, offset) {
+            ReadMode::Disk => match std::os::unix::fs::FileExt::read_exact_at(file, out, offset) {
                 Ok(()) => Ok(true),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    Err(plan.corrupt(plan.location.offset, Fault::Truncated))
+                    Err(plan.corrupt(plan.location.offset, ReadFault::Truncated))
                 }
-                Err(source) => Err(ReadError::Io { segment, source }),
+                Err(source) => Err(SegmentReadError::Io { segment, source }),
             },
         }
     }
 
-    fn count_error(&self, error: &ReadError) {
+    fn count_error(&self, error: &SegmentReadError) {
         add(&self.metrics.read_errors, 1);
-        if let ReadError::Corrupt { segment, offset, .. } = error {
+        if let SegmentReadError::Corrupt { segment, offset, .. } = error {
             if self.holes.bytes_in(*segment) > 0 {
                 // The chunk was evicted during the read; the caller gets it from elsewhere.
                 return tracing::debug!(%error, "a chunk of a segment with holes did not verify");
@@ -407,9 +435,9 @@ impl Inner {
     }
 }
 
-impl Plan {
+impl ReadPlan {
     fn new(extent: &Extent, body: BodyId, range: Range<u64>) -> Option<Self> {
-        let location = Location::of(extent)?;
+        let location = RecordLocation::of(extent)?;
         if range.start >= range.end || range.end > u64::from(location.logical_bytes) {
             return None;
         }
@@ -426,7 +454,7 @@ impl Plan {
     }
 
     /// True if header and blocks are fetched in one read, including blocks that were not requested.
-    fn in_one_read(&self) -> bool {
+    fn is_one_read(&self) -> bool {
         self.payload.start == 0 || self.payload.end as u64 <= INLINE_READ_BYTES_MAX
     }
 
@@ -437,58 +465,72 @@ impl Plan {
 
     /// The range in the segment's file from the record's first byte to the last requested block.
     fn record(&self) -> Range<u64> {
-        let Location { offset, head_bytes, .. } = self.location;
+        let RecordLocation { offset, head_bytes, .. } = self.location;
         offset..offset + u64::from(head_bytes) + self.payload.end as u64
     }
 
     /// Returns the place of the record in a segment with this seed.
-    fn place(&self, seed: SegmentSeed) -> Place {
-        Place { segment: self.location.segment, seed, offset: self.location.offset }
+    fn place(&self, seed: SegmentSeed) -> RecordAddress {
+        RecordAddress { segment: self.location.segment, seed, offset: self.location.offset }
     }
 
     /// Verifies a whole record and returns its owner and its payload.
-    fn whole(&self, place: Place, record: Bytes) -> Result<(Owner, Payload), ReadError> {
+    fn verify_whole(
+        &self,
+        place: RecordAddress,
+        record: Bytes,
+    ) -> Result<(RecordOwner, Payload), SegmentReadError> {
         let (head, payload) = record.split_at(self.location.head_bytes as usize);
         let head = self.verify(place, head, payload)?;
-        let owner = head.owner().ok_or_else(|| self.corrupt(self.location.offset, Fault::Mismatch))?;
+        let owner = head.owner().ok_or_else(|| self.corrupt(self.location.offset, ReadFault::Mismatch))?;
         let stored = record.slice(self.location.head_bytes as usize..);
-        Ok((owner, Payload::of(&head, stored)))
+        Ok((owner, Payload::from_record(&head, stored)))
     }
 
     /// Verifies the record header and compares it with the extent.
-    fn head<'h>(&self, place: Place, head: &'h [u8]) -> Result<Head<'h>, ReadError> {
-        let record = Head::decode(place, head)
-            .map_err(|fault| self.corrupt(self.location.offset, Fault::Head(fault)))?;
+    fn verify_head<'h>(
+        &self,
+        place: RecordAddress,
+        head: &'h [u8],
+    ) -> Result<RecordHead<'h>, SegmentReadError> {
+        let record = RecordHead::decode(place, head)
+            .map_err(|fault| self.corrupt(self.location.offset, ReadFault::Head(fault)))?;
         let same = record.body == self.body
             && record.encoding == self.location.encoding
             && record.head_bytes == self.location.head_bytes as usize
             && record.stored_bytes == self.location.payload_bytes as usize
             && record.logical_bytes == self.location.logical_bytes as usize;
-        if same { Ok(record) } else { Err(self.corrupt(self.location.offset, Fault::Mismatch)) }
+        if same { Ok(record) } else { Err(self.corrupt(self.location.offset, ReadFault::Mismatch)) }
     }
 
     /// Verifies the record header and then every fetched block; `payload` holds those blocks.
-    fn verify<'h>(&self, place: Place, head: &'h [u8], payload: &[u8]) -> Result<Head<'h>, ReadError> {
-        let record = self.head(place, head)?;
+    fn verify<'h>(
+        &self,
+        place: RecordAddress,
+        head: &'h [u8],
+        payload: &[u8],
+    ) -> Result<RecordHead<'h>, SegmentReadError> {
+        let record = self.verify_head(place, head)?;
         let begin = record.block(self.blocks.start).start;
         for index in self.blocks.clone() {
             let Range { start, end } = record.block(index);
-            let is_good =
-                payload.get(start - begin..end - begin).is_some_and(|block| record.verifies(index, block));
+            let is_good = payload
+                .get(start - begin..end - begin)
+                .is_some_and(|block| record.is_block_intact(index, block));
             if !is_good {
                 let at = (record.head_bytes + start) as u64;
-                return Err(self.corrupt(self.location.offset + at, Fault::Block(index as u32)));
+                return Err(self.corrupt(self.location.offset + at, ReadFault::Block(index as u32)));
             }
         }
         Ok(record)
     }
 
-    fn cut(&self, payload: Vec<u8>, from: usize) -> Bytes {
-        self.narrow(Bytes::from(payload), from)
+    fn requested_part(&self, payload: Vec<u8>, from: usize) -> Bytes {
+        self.narrow_to_request(Bytes::from(payload), from)
     }
 
     /// Returns the requested part of payload bytes that begin at offset `from` of the payload.
-    fn narrow(&self, mut bytes: Bytes, from: usize) -> Bytes {
+    fn narrow_to_request(&self, mut bytes: Bytes, from: usize) -> Bytes {
         bytes::Buf::advance(&mut bytes, self.range.start - from);
         if bytes.len() > self.range.len() {
             bytes.truncate(self.range.len());
@@ -496,14 +538,14 @@ impl Plan {
         bytes
     }
 
-    fn corrupt(&self, offset: u64, fault: Fault) -> ReadError {
-        ReadError::Corrupt { segment: self.location.segment, offset, fault }
+    fn corrupt(&self, offset: u64, fault: ReadFault) -> SegmentReadError {
+        SegmentReadError::Corrupt { segment: self.location.segment, offset, fault }
     }
 }
 
 /// Returns the error for an extent that no record can have, or for a range outside of it.
-fn impossible(extent: &Extent) -> ReadError {
+fn invalid_extent_error(extent: &Extent) -> SegmentReadError {
     let encoding = Encoding::try_from(extent.encoding);
-    let fault = encoding.map_or(Fault::Encoding(extent.encoding), |_| Fault::Extent);
-    ReadError::Corrupt { segment: extent.segment_id(), offset: extent.offset, fault }
+    let fault = encoding.map_or(ReadFault::Encoding(extent.encoding), |_| ReadFault::Extent);
+    SegmentReadError::Corrupt { segment: extent.segment_id(), offset: extent.offset, fault }
 }

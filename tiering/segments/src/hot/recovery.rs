@@ -27,16 +27,16 @@ use mlgw_common::{Identity, Lineage};
 
 use super::catalogue::{HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
-use super::file::{Disk, is_copying, segment_file_name, segment_of_file_name};
-use super::map::{MapError, OpenSegment, SegmentMap, Whereabouts};
-use super::marks::{MARK_FILE_NAME, MARK_NEW_NAME, header_of};
-use super::scan::{Scan, Scanned};
+use super::file::{SegmentDisk, is_copying, segment_file_name, segment_of_file_name};
+use super::map::{MapError, OpenSegment, SegmentLocation, SegmentMap};
+use super::marks::{MARK_FILE_NAME, MARK_TEMP_NAME, header_of};
+use super::scan::{ScanSummary, SegmentScan};
 use super::space::BALLAST_FILE_NAME;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// The open segments could not be sealed.
 #[derive(Debug, thiserror::Error)]
-pub enum RecoverError {
+pub enum RecoveryError {
     /// The disk failed. No unread segment was sealed; the start can be repeated.
     #[error("cannot read segment {segment}: {source}")]
     Io {
@@ -61,35 +61,35 @@ pub enum RecoverError {
 /// Seals every segment that is open in the catalogue.
 pub(super) async fn recover(
     map: &dyn SegmentMap,
-    disk: &std::sync::Arc<Disk>,
-) -> Result<Vec<(SegmentId, Scanned)>, RecoverError> {
+    disk: &std::sync::Arc<SegmentDisk>,
+) -> Result<Vec<(SegmentId, ScanSummary)>, RecoveryError> {
     let mut found = Vec::new();
-    for open in map.open_segments().map_err(RecoverError::Map)? {
+    for open in map.open_segments().map_err(RecoveryError::Map)? {
         let segment = open.id;
         let on = disk.clone();
         let scanned = tokio::task::spawn_blocking(move || scan_open(&on, open)).await;
         let scanned = scanned
             .unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
-            .map_err(|source| RecoverError::Io { segment, source })?;
+            .map_err(|source| RecoveryError::Io { segment, source })?;
         tracing::info!(
             %segment, scanned.length, scanned.records, scanned.damaged_bytes, "sealed a segment left open"
         );
         map.seal(segment, scanned.length)
             .await
-            .map_err(|source| RecoverError::Catalogue { segment, source })?;
+            .map_err(|source| RecoveryError::Catalogue { segment, source })?;
         found.push((segment, scanned));
     }
     Ok(found)
 }
 
-fn scan_open(disk: &Disk, open: OpenSegment) -> io::Result<Scanned> {
-    let place = Whereabouts { seed: open.seed, created: Some(open.created), tier: HOT };
-    if disk.set_stranger_aside(open.id, &place)? {
-        return Ok(Scanned::default());
+fn scan_open(disk: &SegmentDisk, open: OpenSegment) -> io::Result<ScanSummary> {
+    let place = SegmentLocation { seed: open.seed, created: Some(open.created), tier: HOT };
+    if disk.set_foreign_aside(open.id, &place)? {
+        return Ok(ScanSummary::default());
     }
     let file = match disk.open_uncached(open.id) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Scanned::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ScanSummary::default()),
         Err(error) => return Err(error),
     };
     scan(file, open.id, open.seed, open.marked)
@@ -99,13 +99,13 @@ fn scan_open(disk: &Disk, open: OpenSegment) -> io::Result<Scanned> {
 ///
 /// # Errors
 /// When the file cannot be read; damage is not an error.
-pub fn scan(file: File, id: SegmentId, seed: SegmentSeed, marked: u64) -> io::Result<Scanned> {
-    Scan::new(file, id, seed, marked)?.survey(&mut |_| {})
+pub fn scan(file: File, id: SegmentId, seed: SegmentSeed, marked: u64) -> io::Result<ScanSummary> {
+    SegmentScan::new(file, id, seed, marked)?.survey(&mut |_| {})
 }
 
 /// Content of a segment directory.
 #[derive(Default)]
-pub(super) struct Listed {
+pub(super) struct SegmentDirListing {
     /// Files that belong to no present or former segment of the catalogue, under their current names.
     pub(super) stray: Vec<String>,
     /// Segments whose file here is to be removed, since they were removed or are in another tier.
@@ -116,7 +116,7 @@ pub(super) struct Listed {
 
 /// Treatment of a segment file at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum SegmentFileFate {
     /// The file is valid and stays.
     Kept,
     /// The file is removed.
@@ -128,41 +128,41 @@ pub(super) enum Fate {
 /// Decides the treatment of a segment file in `tier`. `place` is the location in the segment's record,
 /// `is_there` returns true if a tier has the segment, `was_minted` is true if the id was ever given out.
 pub(super) fn fate(
-    place: Option<Whereabouts>,
+    place: Option<SegmentLocation>,
     tier: u32,
     is_there: impl FnOnce(u32) -> bool,
     was_minted: bool,
-) -> Fate {
+) -> SegmentFileFate {
     match place {
-        Some(place) if place.tier != tier && is_there(place.tier) => Fate::Removed,
-        Some(_) => Fate::Kept,
-        None if was_minted => Fate::Removed,
-        None => Fate::SetAside,
+        Some(place) if place.tier != tier && is_there(place.tier) => SegmentFileFate::Removed,
+        Some(_) => SegmentFileFate::Kept,
+        None if was_minted => SegmentFileFate::Removed,
+        None => SegmentFileFate::SetAside,
     }
 }
 
 /// Context of a directory listing.
 #[derive(Clone, Copy)]
-pub(super) struct Listing<'a> {
+pub(super) struct ListingContext<'a> {
     pub(super) map: &'a dyn SegmentMap,
     pub(super) dirs: &'a SegmentDirs,
     /// True if all upstreams named by records are configured. Then a segment recorded at an upstream is
     /// there, since a record names an upstream only after the whole segment was read back from it.
-    pub(super) upstreams_are_there: bool,
+    pub(super) has_all_upstreams: bool,
     pub(super) lineage: &'a Lineage,
 }
 
-impl Listing<'_> {
+impl ListingContext<'_> {
     /// True if the file at `path` matches the record at `place`, or headers are not compared.
-    fn is_own(&self, path: &Path, id: SegmentId, place: &Whereabouts) -> bool {
+    fn is_own(&self, path: &Path, id: SegmentId, place: &SegmentLocation) -> bool {
         let unchecked = self.lineage.own == Identity::default();
-        let is_of = |of: SegmentHeader| of.is_of(id, place.seed, place.created);
+        let is_of = |of: SegmentHeader| of.is_header_of(id, place.seed, place.created);
         header_of(path).is_ok_and(|(_, header)| unchecked || header.is_ok_and(is_of))
     }
 
     /// True if the file at `path` was written by this timeline of this server. Format 1 names no server; and
     /// a file of an earlier timeline without a record may be needed by another descendant of that timeline.
-    fn is_ours(&self, path: &Path, id: SegmentId) -> bool {
+    fn is_of_this_timeline(&self, path: &Path, id: SegmentId) -> bool {
         let (unchecked, own) = (self.lineage.own == Identity::default(), self.lineage.own);
         let wrote =
             |of: SegmentHeader| of.id == id && (of.cluster, of.incarnation) == (own.cluster, own.incarnation);
@@ -170,44 +170,49 @@ impl Listing<'_> {
     }
 
     /// Decides the treatment of the segment file at `path`, which is in `tier`.
-    fn fate(&self, id: SegmentId, tier: u32, path: &Path) -> io::Result<Fate> {
-        let place = self.map.place(id);
+    fn fate(&self, id: SegmentId, tier: u32, path: &Path) -> io::Result<SegmentFileFate> {
+        let place = self.map.location(id);
         let is_there = |at: u32| match at {
-            UPSTREAM => self.upstreams_are_there,
+            UPSTREAM => self.has_all_upstreams,
             at => place.is_some_and(|place| {
                 let name = segment_file_name(id);
-                self.dirs.of(at).iter().any(|dir| self.is_own(&dir.join(&name), id, &place))
+                self.dirs.of_tier(at).iter().any(|dir| self.is_own(&dir.join(&name), id, &place))
             }),
         };
         // Looked up only if needed: there may be 100,000 files.
         let was_minted = place.is_some() || self.map.was_minted(id).map_err(io::Error::other)?;
         let fate = fate(place, tier, is_there, was_minted);
-        let removable = fate != Fate::Removed
+        let removable = fate != SegmentFileFate::Removed
             || match place {
                 Some(place) => self.is_own(path, id, &place),
-                None => self.is_ours(path, id),
+                None => self.is_of_this_timeline(path, id),
             };
-        Ok(if removable { fate } else { Fate::SetAside })
+        Ok(if removable { fate } else { SegmentFileFate::SetAside })
     }
 }
 
 /// Lists a segment directory of `tier`. Nothing in it is removed or renamed unless `sweeps`.
-pub(super) fn list_files(of: Listing<'_>, disk: &Disk, tier: u32, sweeps: bool) -> io::Result<Listed> {
-    let mut listed = Listed::default();
+pub(super) fn list_files(
+    of: ListingContext<'_>,
+    disk: &SegmentDisk,
+    tier: u32,
+    sweeps: bool,
+) -> io::Result<SegmentDirListing> {
+    let mut listed = SegmentDirListing::default();
     let mut unknown = Vec::new();
     for entry in std::fs::read_dir(disk.dir())? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         match segment_of_file_name(&name) {
             Some(id) => match of.fate(id, tier, &entry.path())? {
-                Fate::Removed if sweeps => listed.removed.push(id),
-                Fate::SetAside if sweeps => unknown.push(name),
-                Fate::Kept | Fate::Removed | Fate::SetAside => {
+                SegmentFileFate::Removed if sweeps => listed.removed.push(id),
+                SegmentFileFate::SetAside if sweeps => unknown.push(name),
+                SegmentFileFate::Kept | SegmentFileFate::Removed | SegmentFileFate::SetAside => {
                     listed.used_bytes += entry.metadata()?.len().saturating_sub(SEGMENT_HEADER_BYTES);
                 }
             },
             None if [BALLAST_FILE_NAME, MARK_FILE_NAME].contains(&name.as_str()) => {}
-            None if is_copying(&name) || name == MARK_NEW_NAME => {
+            None if is_copying(&name) || name == MARK_TEMP_NAME => {
                 if sweeps {
                     std::fs::remove_file(entry.path())?;
                 }
@@ -230,11 +235,11 @@ pub(super) fn list_files(of: Listing<'_>, disk: &Disk, tier: u32, sweeps: bool) 
 }
 
 /// Removes the files of removed segments.
-pub(super) fn sweep(map: &dyn SegmentMap, disk: &Disk, removed: &[SegmentId]) -> io::Result<()> {
+pub(super) fn sweep(map: &dyn SegmentMap, disk: &SegmentDisk, removed: &[SegmentId]) -> io::Result<()> {
     if removed.is_empty() {
         return Ok(());
     }
-    map.settle().map_err(io::Error::other)?;
+    map.sync().map_err(io::Error::other)?;
     for &segment in removed {
         tracing::info!(%segment, dir = %disk.dir().display(), "the file of a removed or moved segment goes");
         disk.remove(segment)?;

@@ -10,16 +10,16 @@ use mlgw_common::ids::BodyId;
 use mlgw_formats::schema::{Encoding, Extent};
 use mlgw_metadata::Catalogue;
 
-use super::compaction::{Live, StepError, To, blocking, chunk_owner, move_one};
-use super::{HotTier, ReadError};
+use super::compaction::{LiveChunk, MoveStepError, RelocationTarget, blocking, chunk_owner, move_chunk};
+use super::{HotTier, SegmentReadError};
 use crate::fair::Lane;
 use mlgw_formats::segment_payload::Payload;
-use mlgw_formats::segment_record::Owner;
+use mlgw_formats::segment_record::RecordOwner;
 
 /// A chunk as it is stored.
 #[derive(Debug)]
 pub struct StoredChunk {
-    owner: Owner,
+    owner: RecordOwner,
     extent: Extent,
     data: Payload,
 }
@@ -27,7 +27,7 @@ pub struct StoredChunk {
 impl StoredChunk {
     /// Returns the bytes if they are stored uncompressed.
     #[must_use]
-    pub fn raw(&self) -> Option<&Bytes> {
+    pub fn uncompressed(&self) -> Option<&Bytes> {
         (self.data.encoding == Encoding::Raw).then_some(&self.data.stored)
     }
 
@@ -42,8 +42,8 @@ impl HotTier {
     /// Returns the chunk of `body` at `extent`, verified.
     ///
     /// # Errors
-    /// [`ReadError::Gone`] if its segment does not exist any more; any other error of the read.
-    pub async fn stored(&self, extent: &Extent, body: BodyId) -> Result<StoredChunk, ReadError> {
+    /// [`SegmentReadError::Gone`] if its segment does not exist any more; any other error of the read.
+    pub async fn read_stored(&self, extent: &Extent, body: BodyId) -> Result<StoredChunk, SegmentReadError> {
         let (owner, data) = self.inner.reader.chunk(extent, body, Lane::Background).await?;
         Ok(StoredChunk { owner, extent: extent.clone(), data })
     }
@@ -61,13 +61,14 @@ impl HotTier {
         catalogue: &Catalogue,
         chunk: StoredChunk,
         data: Payload,
-    ) -> Result<bool, StepError> {
+    ) -> Result<bool, MoveStepError> {
         assert!(data.logical_bytes == chunk.data.logical_bytes, "it is the same chunk");
         let StoredChunk { owner, extent, .. } = chunk;
         let (named, reads) = (chunk_owner(&owner), catalogue.clone());
         let found =
             blocking(move || Ok(reads.reference(&named, extent.segment_id(), extent.offset)?)).await?;
         let Some(reference) = found else { return Ok(false) };
-        move_one(&self.inner, catalogue, Live { owner, reference, data }, To::Others).await
+        move_chunk(&self.inner, catalogue, LiveChunk { owner, reference, data }, RelocationTarget::Moved)
+            .await
     }
 }

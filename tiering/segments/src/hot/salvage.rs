@@ -12,16 +12,16 @@ use std::io;
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{BodyId, Generation, SegmentId, SegmentSeed};
 use mlgw_common::regular;
-use mlgw_metadata::offline::Watch;
+use mlgw_metadata::offline::ProgressCallback;
 
 use super::dirs::SegmentDirs;
 use super::file::{segment_of_aside_name, segment_of_file_name};
-use super::scan::Scan;
+use super::scan::SegmentScan;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// A body, or a part of one, as far as its records were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Salvaged {
+pub struct SalvagedBody {
     /// The bucket's number.
     pub bucket: u64,
     /// The key.
@@ -40,9 +40,9 @@ pub struct Salvaged {
 
 /// The result of a salvage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Salvage {
+pub struct SalvageReport {
     /// The bodies, sorted by bucket, key, body and part.
-    pub bodies: Vec<Salvaged>,
+    pub bodies: Vec<SalvagedBody>,
     /// Number of segments read.
     pub segments: u64,
     /// Number of records that verify.
@@ -54,12 +54,12 @@ pub struct Salvage {
 }
 
 /// Bucket, key, body and part.
-type Name = (u64, String, BodyId, u16);
+type SalvagedName = (u64, String, BodyId, u16);
 
 #[derive(Default)]
-struct Pieces {
+struct SalvagedPieces {
     /// Length of each piece by its first byte.
-    stretches: BTreeMap<u64, u64>,
+    lengths: BTreeMap<u64, u64>,
     written: i64,
 }
 
@@ -67,9 +67,9 @@ struct Pieces {
 ///
 /// # Errors
 /// When a directory cannot be read.
-pub fn salvage(dirs: &SegmentDirs, watch: Watch<'_>) -> io::Result<Salvage> {
-    let mut found = Salvage::default();
-    let mut bodies = BTreeMap::<Name, Pieces>::new();
+pub fn salvage(dirs: &SegmentDirs, watch: ProgressCallback<'_>) -> io::Result<SalvageReport> {
+    let mut found = SalvageReport::default();
+    let mut bodies = BTreeMap::<SalvagedName, SalvagedPieces>::new();
     let mut files = Vec::new();
     for entry in dirs.all().map(std::fs::read_dir).collect::<io::Result<Vec<_>>>()?.into_iter().flatten() {
         let entry = entry?;
@@ -90,15 +90,15 @@ pub fn salvage(dirs: &SegmentDirs, watch: Watch<'_>) -> io::Result<Salvage> {
         }
         done += bytes;
     }
-    found.bodies = bodies.into_iter().map(|(name, pieces)| told(name, &pieces)).collect();
+    found.bodies = bodies.into_iter().map(|(name, pieces)| salvaged_body(name, &pieces)).collect();
     Ok(found)
 }
 
 fn read(
     file: File,
     id: SegmentId,
-    found: &mut Salvage,
-    bodies: &mut BTreeMap<Name, Pieces>,
+    found: &mut SalvageReport,
+    bodies: &mut BTreeMap<SalvagedName, SalvagedPieces>,
 ) -> io::Result<()> {
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
     // Without a header the id of the file's name and the first generation are assumed, which hold for nearly
@@ -108,12 +108,12 @@ fn read(
         .and_then(|()| SegmentHeader::decode(&bytes).ok());
     let unstamped = SegmentSeed::unstamped(Generation(1));
     let (id, seed) = header.map_or((id, unstamped), |header| (header.id, header.seed));
-    let scanned = Scan::new(file, id, seed, 0)?.survey(&mut |record| {
+    let scanned = SegmentScan::new(file, id, seed, 0)?.survey(&mut |record| {
         let Some(head) = &record.head else { return };
         let key = String::from_utf8_lossy(head.key).into_owned();
         let part = head.part.map_or(0, |part| part.get());
         let pieces = bodies.entry((head.bucket.0, key, head.body, part)).or_default();
-        pieces.stretches.insert(head.body_offset, head.logical_bytes as u64);
+        pieces.lengths.insert(head.body_offset, head.logical_bytes as u64);
         pieces.written = pieces.written.max(head.written.0);
     })?;
     found.records += scanned.records;
@@ -121,13 +121,13 @@ fn read(
     Ok(())
 }
 
-fn told((bucket, key, body, part): Name, pieces: &Pieces) -> Salvaged {
+fn salvaged_body((bucket, key, body, part): SalvagedName, pieces: &SalvagedPieces) -> SalvagedBody {
     let mut end = 0;
-    let contiguous = pieces.stretches.iter().all(|(&first, &bytes)| {
+    let contiguous = pieces.lengths.iter().all(|(&first, &bytes)| {
         let follows = first == end;
         end = first + bytes;
         follows
     });
-    let bytes = pieces.stretches.values().sum();
-    Salvaged { bucket, key, body, part, bytes, contiguous, written: Timestamp(pieces.written) }
+    let bytes = pieces.lengths.values().sum();
+    SalvagedBody { bucket, key, body, part, bytes, contiguous, written: Timestamp(pieces.written) }
 }

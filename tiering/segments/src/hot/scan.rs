@@ -9,10 +9,10 @@ use std::os::unix::fs::FileExt;
 
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 
-use crate::fair::{Fair, Lane};
+use crate::fair::{DiskQueue, Lane};
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use mlgw_formats::segment_record::{
-    HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Owner, Place, peek_lengths,
+    HEAD_BYTES_MAX, HEAD_FIXED_BYTES, MAGIC, MAGIC_AT, RecordAddress, RecordHead, RecordOwner, peek_lengths,
 };
 
 /// Bytes per read from the file.
@@ -22,7 +22,7 @@ const SMALL_WINDOW_BYTES: usize = 64 << 10;
 
 /// The result of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scanned {
+pub struct ScanSummary {
     /// End of the last record that verifies; 0 if not even the segment's header does.
     pub length: u64,
     /// Number of records that verify, of those that were read: records before the start of the scan do not
@@ -37,8 +37,8 @@ pub struct Scanned {
 pub(super) type BeforeRead = Box<dyn FnMut(&File, u64, u64) -> io::Result<()> + Send>;
 
 /// A scan in progress.
-pub(super) struct Scan {
-    window: Window,
+pub(super) struct SegmentScan {
+    window: ScanWindow,
     segment: SegmentId,
     seed: SegmentSeed,
     /// Offset at which the scan started.
@@ -47,13 +47,13 @@ pub(super) struct Scan {
 }
 
 /// A record whose header verifies.
-pub(super) struct Record<'s> {
+pub(super) struct ScannedRecord<'s> {
     /// Offset of its first byte in the file.
     pub(super) offset: u64,
     /// Offset of the first byte behind the record, if all of it is there.
     pub(super) end: u64,
     /// The record header; `None` if its format is unknown to this program.
-    pub(super) head: Option<Head<'s>>,
+    pub(super) head: Option<RecordHead<'s>>,
     /// The payload as stored, truncated where the file ends.
     pub(super) payload: &'s [u8],
     /// True if all of the record is there and every block verifies, as far as its format is known.
@@ -61,9 +61,9 @@ pub(super) struct Record<'s> {
 }
 
 /// The result of one step of a scan.
-pub(super) enum Step<'s> {
+pub(super) enum ScanStep<'s> {
     /// A selected record.
-    Record(Record<'s>),
+    Record(ScannedRecord<'s>),
     /// A record of this many bytes that was not selected, or whose owner is unknown: only its header was
     /// read.
     Passed(u64),
@@ -71,11 +71,11 @@ pub(super) enum Step<'s> {
     End,
 }
 
-impl Scan {
+impl SegmentScan {
     /// Creates a scan of `file` from offset `from`, where a record begins or may begin; 0 is the beginning.
     pub(super) fn new(file: File, segment: SegmentId, seed: SegmentSeed, from: u64) -> io::Result<Self> {
         let file_bytes = file.metadata()?.len();
-        let window = Window {
+        let window = ScanWindow {
             file,
             start: 0,
             bytes: Vec::new(),
@@ -89,19 +89,19 @@ impl Scan {
     }
 
     /// Sets a callback before each read from the file.
-    pub(super) fn paced(mut self, before_read: BeforeRead) -> Self {
+    pub(super) fn with_throttle(mut self, before_read: BeforeRead) -> Self {
         self.window.before_read = Some(before_read);
         self
     }
 
     /// Makes each read from the file wait for a slot at the disk, in the background lane.
-    pub(super) fn in_background(mut self, places: Fair) -> Self {
+    pub(super) fn with_disk_queue(mut self, places: DiskQueue) -> Self {
         self.window.places = Some(places);
         self
     }
 
     /// Reads little at a time, for scans that skip most records.
-    pub(super) fn sparing(mut self) -> Self {
+    pub(super) fn with_small_window(mut self) -> Self {
         self.window.fill_bytes = SMALL_WINDOW_BYTES;
         self
     }
@@ -113,9 +113,9 @@ impl Scan {
 
     /// Reads to the end of the file and returns the totals. `each` is called with every record that verifies
     /// as a whole.
-    pub(super) fn survey(mut self, each: &mut dyn FnMut(&Record<'_>)) -> io::Result<Scanned> {
-        let mut scanned = Scanned { length: self.from, ..Scanned::default() };
-        let header = SegmentHeader::decode(self.window.at(0, SEGMENT_HEADER_BYTES as usize)?);
+    pub(super) fn survey(mut self, each: &mut dyn FnMut(&ScannedRecord<'_>)) -> io::Result<ScanSummary> {
+        let mut scanned = ScanSummary { length: self.from, ..ScanSummary::default() };
+        let header = SegmentHeader::decode(self.window.bytes_at(0, SEGMENT_HEADER_BYTES as usize)?);
         if header.is_ok_and(|header| header.id == self.segment && header.seed == self.seed) {
             scanned.length = scanned.length.max(SEGMENT_HEADER_BYTES);
         }
@@ -131,7 +131,7 @@ impl Scan {
     }
 
     /// Returns the next record; `None` at the end of the file.
-    pub(super) fn next(&mut self) -> io::Result<Option<Record<'_>>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<ScannedRecord<'_>>> {
         match self.next_place()? {
             Some((place, length)) => self.record(place, length).map(Some),
             None => Ok(None),
@@ -139,21 +139,24 @@ impl Scan {
     }
 
     /// Returns the next record if `wanted` returns true for its offset and owner.
-    pub(super) fn step(&mut self, wanted: &mut dyn FnMut(u64, &Owner) -> bool) -> io::Result<Step<'_>> {
-        let Some((place, length)) = self.next_place()? else { return Ok(Step::End) };
-        let head = Head::decode(place, self.window.at(place.offset, HEAD_BYTES_MAX)?);
+    pub(super) fn step(
+        &mut self,
+        wanted: &mut dyn FnMut(u64, &RecordOwner) -> bool,
+    ) -> io::Result<ScanStep<'_>> {
+        let Some((place, length)) = self.next_place()? else { return Ok(ScanStep::End) };
+        let head = RecordHead::decode(place, self.window.bytes_at(place.offset, HEAD_BYTES_MAX)?);
         let owner = head.ok().and_then(|head| head.owner());
         if owner.is_some_and(|owner| wanted(place.offset, &owner)) {
-            return self.record(place, length).map(Step::Record);
+            return self.record(place, length).map(ScanStep::Record);
         }
-        Ok(Step::Passed(length as u64))
+        Ok(ScanStep::Passed(length as u64))
     }
 
     /// Returns the place and the length of the next record.
-    fn next_place(&mut self) -> io::Result<Option<(Place, usize)>> {
+    fn next_place(&mut self) -> io::Result<Option<(RecordAddress, usize)>> {
         while self.offset < self.window.file_bytes {
-            let place = Place { segment: self.segment, seed: self.seed, offset: self.offset };
-            match length_at(self.window.at(self.offset, HEAD_BYTES_MAX)?, place) {
+            let place = RecordAddress { segment: self.segment, seed: self.seed, offset: self.offset };
+            match length_at(self.window.bytes_at(self.offset, HEAD_BYTES_MAX)?, place) {
                 Some(length) => {
                     self.offset += length as u64;
                     return Ok(Some((place, length)));
@@ -164,9 +167,9 @@ impl Scan {
         Ok(None)
     }
 
-    fn record(&mut self, place: Place, length: usize) -> io::Result<Record<'_>> {
-        let bytes = self.window.at(place.offset, length)?;
-        let head = Head::decode(place, bytes).ok();
+    fn record(&mut self, place: RecordAddress, length: usize) -> io::Result<ScannedRecord<'_>> {
+        let bytes = self.window.bytes_at(place.offset, length)?;
+        let head = RecordHead::decode(place, bytes).ok();
         let head_bytes = match &head {
             Some(head) => head.head_bytes,
             None => peek_lengths(bytes).map_or(0, |(head, _)| head),
@@ -174,14 +177,14 @@ impl Scan {
         let payload = bytes.get(head_bytes..).unwrap_or_default();
         let verifies = head.as_ref().is_none_or(|head| head.bad_block(payload).is_none());
         let whole = bytes.len() == length && verifies;
-        Ok(Record { offset: place.offset, end: place.offset + length as u64, head, payload, whole })
+        Ok(ScannedRecord { offset: place.offset, end: place.offset + length as u64, head, payload, whole })
     }
 
     /// Returns the next offset, not before `from`, at which a record may begin, or the end of the file.
     fn next_magic(&mut self, from: u64) -> io::Result<u64> {
         let mut offset = from;
         loop {
-            let bytes = self.window.at(offset, WINDOW_BYTES)?;
+            let bytes = self.window.bytes_at(offset, WINDOW_BYTES)?;
             if bytes.len() < HEAD_FIXED_BYTES {
                 return Ok(self.window.file_bytes);
             }
@@ -196,15 +199,15 @@ impl Scan {
 
 /// Returns the length of the record that begins with `bytes`, if its header verifies. A record of a later
 /// format counts: its writer may have acknowledged it.
-fn length_at(bytes: &[u8], place: Place) -> Option<usize> {
-    match Head::decode(place, bytes) {
+fn length_at(bytes: &[u8], place: RecordAddress) -> Option<usize> {
+    match RecordHead::decode(place, bytes) {
         Err(fault) if !fault.is_of_another_format() => None,
         _ => peek_lengths(bytes).ok().map(|(head, stored)| head + stored),
     }
 }
 
 /// A range of the file in memory.
-struct Window {
+struct ScanWindow {
     file: File,
     start: u64,
     bytes: Vec<u8>,
@@ -215,12 +218,12 @@ struct Window {
     read_bytes: u64,
     before_read: Option<BeforeRead>,
     /// Queue of the disk in which reads wait, if other users share the disk.
-    places: Option<Fair>,
+    places: Option<DiskQueue>,
 }
 
-impl Window {
+impl ScanWindow {
     /// Returns up to `length` bytes from `offset`: fewer only at the end of the file.
-    fn at(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
+    fn bytes_at(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
         let length = self.file_bytes.saturating_sub(offset).min(length as u64) as usize;
         let held = offset.checked_sub(self.start).map(|from| from as usize);
         if let Some(from) = held.filter(|from| from + length <= self.bytes.len()) {
@@ -230,7 +233,8 @@ impl Window {
         if let Some(before_read) = &mut self.before_read {
             before_read(&self.file, offset, fill as u64)?;
         }
-        let _place = self.places.as_ref().map(|places| places.enter_blocking(Lane::Background, fill as u64));
+        let _place =
+            self.places.as_ref().map(|places| places.acquire_blocking(Lane::Background, fill as u64));
         self.bytes.resize(fill, 0);
         self.start = offset;
         let mut filled = 0;

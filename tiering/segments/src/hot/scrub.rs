@@ -30,7 +30,7 @@ use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::Catalogue;
 use parking_lot::{Condvar, Mutex};
 
-pub use objects::{Compared, Proofs, SHARES};
+pub use objects::{OBJECT_PASSES, ObjectComparison, ObjectVerifier};
 pub(crate) use progress::FORMAT as SCRUB_FORMAT;
 pub use progress::ScrubStatus;
 pub use quarantine::BadBlock;
@@ -38,14 +38,14 @@ pub use quarantine::BadBlock;
 use super::HotTier;
 use super::catalogue::UPSTREAM;
 use super::dirs::SegmentDirs;
-use super::pace::Pace;
-use super::scan::Scan;
-use objects::ObjectPlace;
+use super::pace::ByteRateLimiter;
+use super::scan::SegmentScan;
+use objects::ObjectPosition;
 
 /// Time between the starts of two passes.
 const PASS_EVERY_MS: i64 = 24 * 60 * 60 * 1000;
 /// Interval at which the scrub checks if there is work.
-const GLANCE: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of a scrub.
 #[derive(Clone)]
@@ -58,39 +58,39 @@ pub struct ScrubOptions {
     pub bytes_per_second: u64,
     /// Minimum time between two searches of the catalogue for references to suspicious segments, and interval
     /// at which listed blocks are checked for remaining references.
-    pub walk_every: Duration,
+    pub search_interval: Duration,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
     /// Compares objects with their checksums; `None` to read only segments.
-    pub proofs: Option<Arc<dyn Proofs>>,
+    pub proofs: Option<Arc<dyn ObjectVerifier>>,
 }
 
 /// A running scrub; it stops on drop.
 pub struct Scrub {
-    shared: Arc<Shared>,
+    shared: Arc<ScrubShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct ScrubShared {
     options: ScrubOptions,
     catalogue: Catalogue,
     hot: HotTier,
-    state: Mutex<State>,
+    state: Mutex<ScrubState>,
     changed: Condvar,
 }
 
-struct State {
+struct ScrubState {
     status: ScrubStatus,
-    walked: Option<Instant>,
+    searched: Option<Instant>,
     forgotten: Instant,
-    pace: Pace,
+    pace: ByteRateLimiter,
     stop: bool,
 }
 
 /// The next task of the scrub.
-enum Next {
+enum ScrubTask {
     Segment(SegmentRecord),
-    Objects(ObjectPlace),
+    Objects(ObjectPosition),
     Suspects(BTreeSet<u64>),
     Forget,
     /// The pass is complete.
@@ -109,9 +109,15 @@ impl Scrub {
             // A new state file: the first pass is due in a day.
             status.began_ms = options.clock.now().as_millis();
         }
-        let state =
-            State { status, walked: None, forgotten: Instant::now(), pace: Pace::default(), stop: false };
-        let shared = Shared { options, catalogue, hot, state: Mutex::new(state), changed: Condvar::new() };
+        let state = ScrubState {
+            status,
+            searched: None,
+            forgotten: Instant::now(),
+            pace: ByteRateLimiter::default(),
+            stop: false,
+        };
+        let shared =
+            ScrubShared { options, catalogue, hot, state: Mutex::new(state), changed: Condvar::new() };
         let shared = Arc::new(shared);
         let on_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("scrub".into()).spawn(move || on_thread.run())?;
@@ -119,10 +125,10 @@ impl Scrub {
     }
 
     /// Starts a pass now, unless one is running.
-    pub fn begin(&self) {
+    pub fn start_pass(&self) {
         let mut state = self.shared.state.lock();
         if !state.status.running {
-            state.begin(self.shared.options.clock.now());
+            state.start_pass(self.shared.options.clock.now());
         }
         self.shared.changed.notify_all();
     }
@@ -138,7 +144,7 @@ impl Scrub {
 
     /// Number of listed bad ranges of objects.
     #[must_use]
-    pub fn quarantined(&self) -> u64 {
+    pub fn quarantined_blocks(&self) -> u64 {
         self.shared.state.lock().status.bad.len() as u64
     }
 
@@ -155,77 +161,77 @@ impl Drop for Scrub {
     }
 }
 
-impl State {
+impl ScrubState {
     /// Adds locations at which reads found damage. Listed locations are not examined again.
-    fn met(&mut self, places: &BTreeSet<(SegmentId, u64)>) {
+    fn add_suspects(&mut self, places: &BTreeSet<(SegmentId, u64)>) {
         let bad = &self.status.bad;
         let listed = |segment: u64, offset| bad.iter().any(|b| b.segment == segment && b.offset == offset);
         let new = places.iter().filter(|(segment, offset)| !listed(segment.0, *offset));
         self.status.suspects.extend(new.map(|(segment, _)| segment.0));
     }
 
-    fn begin(&mut self, now: Timestamp) {
+    fn start_pass(&mut self, now: Timestamp) {
         let status = &mut self.status;
         (status.running, status.began_ms, status.after, status.read_bytes) = (true, now.as_millis(), 0, 0);
-        status.objects = Some(ObjectPlace::default());
+        status.objects = Some(ObjectPosition::default());
         // Bad blocks may be deleted or moved by now.
         status.suspects.extend(status.bad.iter().filter(|bad| !bad.whole).map(|bad| bad.segment));
     }
 }
 
-impl Shared {
+impl ScrubShared {
     fn run(self: &Arc<Self>) {
         loop {
-            let done = match self.next() {
-                Next::Stop => return,
-                Next::Segment(record) => self.segment(&record),
-                Next::Objects(place) => self.objects(&place),
-                Next::Suspects(segments) => self.look_closely(&segments),
-                Next::Forget => {
-                    self.forget();
+            let done = match self.next_task() {
+                ScrubTask::Stop => return,
+                ScrubTask::Segment(record) => self.scrub_segment(&record),
+                ScrubTask::Objects(place) => self.scrub_objects(&place),
+                ScrubTask::Suspects(segments) => self.search_bad_blocks(&segments),
+                ScrubTask::Forget => {
+                    self.drop_unreferenced();
                     Ok(())
                 }
-                Next::End => {
-                    self.end();
+                ScrubTask::End => {
+                    self.end_pass();
                     Ok(())
                 }
             };
             if let Err(error) = done.and_then(|()| self.write()) {
                 tracing::warn!(%error, "scrubbing");
-                self.wait_until(Instant::now() + GLANCE);
+                self.wait_until(Instant::now() + CHECK_INTERVAL);
             }
         }
     }
 
     /// Waits for the next task.
-    fn next(&self) -> Next {
+    fn next_task(&self) -> ScrubTask {
         loop {
             let mut state = self.state.lock();
             if state.stop {
-                return Next::Stop;
+                return ScrubTask::Stop;
             }
-            state.met(&self.hot.take_suspects());
+            state.add_suspects(&self.hot.take_suspects());
             let now = self.options.clock.now();
             let due = now.as_millis() - state.status.began_ms >= PASS_EVERY_MS;
             if !state.status.running && due && self.options.bytes_per_second > 0 {
-                state.begin(now);
+                state.start_pass(now);
             }
             let record = if state.status.running { self.segment_after(state.status.after) } else { None };
             let at_end = state.status.running && record.is_none();
-            let waited = state.walked.is_none_or(|at| at.elapsed() >= self.options.walk_every);
+            let waited = state.searched.is_none_or(|at| at.elapsed() >= self.options.search_interval);
             if !state.status.suspects.is_empty() && (at_end || waited) {
-                return Next::Suspects(std::mem::take(&mut state.status.suspects));
+                return ScrubTask::Suspects(std::mem::take(&mut state.status.suspects));
             }
-            if !state.status.bad.is_empty() && state.forgotten.elapsed() >= self.options.walk_every {
-                return Next::Forget;
+            if !state.status.bad.is_empty() && state.forgotten.elapsed() >= self.options.search_interval {
+                return ScrubTask::Forget;
             }
             match record {
-                Some(record) => return Next::Segment(record),
+                Some(record) => return ScrubTask::Segment(record),
                 None if state.status.running => match &state.status.objects {
-                    Some(place) => return Next::Objects(place.clone()),
-                    None => return Next::End,
+                    Some(place) => return ScrubTask::Objects(place.clone()),
+                    None => return ScrubTask::End,
                 },
-                None => drop(self.changed.wait_for(&mut state, GLANCE)),
+                None => drop(self.changed.wait_for(&mut state, CHECK_INTERVAL)),
             }
         }
     }
@@ -242,7 +248,7 @@ impl Shared {
             .min_by_key(|record| record.id)
     }
 
-    fn end(&self) {
+    fn end_pass(&self) {
         let mut state = self.state.lock();
         let status = &mut state.status;
         (status.running, status.ended_ms) = (false, self.options.clock.now().as_millis());
@@ -252,7 +258,7 @@ impl Shared {
 
     /// Reads a segment from the disk, at the bounded rate. A segment that cannot be read becomes a suspect; a
     /// missing one was either released in the meantime or is lost, which the catalogue decides.
-    fn segment(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<()> {
+    fn scrub_segment(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<()> {
         let whole = self.is_whole(record).unwrap_or(false);
         let mut state = self.state.lock();
         if state.stop {
@@ -266,7 +272,7 @@ impl Shared {
     }
 
     /// Compares some objects with their checksums.
-    fn objects(&self, place: &ObjectPlace) -> io::Result<()> {
+    fn scrub_objects(&self, place: &ObjectPosition) -> io::Result<()> {
         let next = self.compare_some(place)?;
         self.state.lock().status.objects = next;
         Ok(())
@@ -280,17 +286,17 @@ impl Shared {
         let file = self.options.segments.open(id, tier)?;
         let bytes = file.metadata()?.len();
         let shared = Arc::clone(self);
-        let hold = move |file: &File, offset, bytes| shared.hold(file, offset, bytes);
-        let found = Scan::new(file, id, seed, 0)?.paced(Box::new(hold));
-        let found = found.in_background(self.hot.queues().of_tier(tier).clone()).survey(&mut |_| {})?;
+        let hold = move |file: &File, offset, bytes| shared.before_read(file, offset, bytes);
+        let found = SegmentScan::new(file, id, seed, 0)?.with_throttle(Box::new(hold));
+        let found = found.with_disk_queue(self.hot.queues().for_tier(tier).clone()).survey(&mut |_| {})?;
         Ok(found.damaged_bytes == 0 && found.length == bytes)
     }
 
     /// Callback before `bytes` are read: waits until they are due and drops them from the page cache.
-    fn hold(&self, file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    fn before_read(&self, file: &File, offset: u64, bytes: u64) -> io::Result<()> {
         rustix::fs::fadvise(file, offset, std::num::NonZeroU64::new(bytes), rustix::fs::Advice::DontNeed)?;
         if self.options.bytes_per_second > 0 {
-            let due = self.state.lock().pace.due(Instant::now(), bytes, self.options.bytes_per_second);
+            let due = self.state.lock().pace.due_at(Instant::now(), bytes, self.options.bytes_per_second);
             self.wait_until(due);
         }
         let mut state = self.state.lock();

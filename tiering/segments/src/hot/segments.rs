@@ -19,11 +19,11 @@ use mlgw_formats::schema::SegmentClass;
 use tokio::sync::{mpsc, oneshot};
 
 use super::AppendError;
-use super::direct::Direct;
-use super::file::Disk;
-use super::holds::{Hold, Holds};
+use super::direct::DirectFile;
+use super::file::SegmentDisk;
+use super::holds::{SegmentHold, SegmentHolds};
 use super::map::{MapError, NewSegment, SegmentMap};
-use super::metrics::{Metrics, add};
+use super::metrics::{HotCounters, add};
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Pause before a command is repeated that the overloaded catalogue postponed.
@@ -34,29 +34,29 @@ const CREATE_ATTEMPTS: usize = 2;
 const MINT_ATTEMPTS: usize = 20;
 
 /// A segment that records are appended to.
-pub(super) struct OpenFile {
+pub(super) struct WritableSegment {
     pub(super) id: SegmentId,
     pub(super) seed: SegmentSeed,
     pub(super) file: File,
     /// The same file for direct I/O, if it is written that way.
-    pub(super) direct: Option<Direct>,
+    pub(super) direct: Option<DirectFile>,
     /// Bytes before this offset are synced.
     pub(super) synced_bytes: u64,
     /// Highest log floor in its records.
     pub(super) floor: u64,
     /// Length that was marked as synced, or is about to be.
     pub(super) marked_bytes: u64,
-    pub(super) hold: Hold,
+    pub(super) hold: SegmentHold,
 }
 
 /// Creates segments and requests their seals.
-pub(super) struct Segments {
+pub(super) struct SegmentLifecycle {
     pub(super) map: Arc<dyn SegmentMap>,
-    pub(super) disk: Arc<Disk>,
+    pub(super) disk: Arc<SegmentDisk>,
     pub(super) clock: Arc<dyn Clock>,
     /// Identity that owns the segments.
     pub(super) owner: Identity,
-    pub(super) holds: Holds,
+    pub(super) holds: SegmentHolds,
     pub(super) seals: mpsc::UnboundedSender<SealRequest>,
 }
 
@@ -70,13 +70,13 @@ pub(super) enum SealRequest {
     Flush(oneshot::Sender<()>),
 }
 
-impl Segments {
+impl SegmentLifecycle {
     /// Starts the creation of a segment; a thread can wait for the result.
     pub(super) fn prepare(
         self: &Arc<Self>,
         class: SegmentClass,
         runtime: &tokio::runtime::Handle,
-    ) -> oneshot::Receiver<Result<OpenFile, AppendError>> {
+    ) -> oneshot::Receiver<Result<WritableSegment, AppendError>> {
         let (ready, answer) = oneshot::channel();
         let segments = self.clone();
         runtime.spawn(async move {
@@ -98,16 +98,16 @@ impl Segments {
 
     /// Marks the synced length of a segment if it has grown enough. A lost mark only costs a start some
     /// reading. There is one mark per [`MARK_BYTES`], so the channel stays short.
-    pub(super) fn mark(&self, segment: &mut OpenFile) {
+    pub(super) fn mark(&self, segment: &mut WritableSegment) {
         let due = segment.synced_bytes >= segment.marked_bytes + MARK_BYTES;
-        if due && self.disk.syncs() {
+        if due && self.disk.is_synced() {
             segment.marked_bytes = segment.synced_bytes;
             // If the receiver is gone, the tier is stopping.
             drop(self.seals.send(SealRequest::Mark(segment.id, segment.synced_bytes)));
         }
     }
 
-    async fn create(&self, class: SegmentClass) -> Result<OpenFile, AppendError> {
+    async fn create(&self, class: SegmentClass) -> Result<WritableSegment, AppendError> {
         let mut attempt = 1;
         loop {
             let minted = self.mint(class).await?;
@@ -119,7 +119,7 @@ impl Segments {
             match made.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
                 Ok((file, direct)) => {
                     let hold = self.holds.begin(id);
-                    return Ok(OpenFile {
+                    return Ok(WritableSegment {
                         id,
                         seed,
                         file,
@@ -162,7 +162,7 @@ impl Segments {
 /// each.
 pub(super) async fn run_seals(
     map: Arc<dyn SegmentMap>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<HotCounters>,
     mut requests: mpsc::UnboundedReceiver<SealRequest>,
     sealed: impl Fn(),
 ) {
@@ -183,7 +183,7 @@ pub(super) async fn run_seals(
     }
 }
 
-async fn seal(map: &dyn SegmentMap, metrics: &Metrics, id: SegmentId, length: u64) {
+async fn seal(map: &dyn SegmentMap, metrics: &HotCounters, id: SegmentId, length: u64) {
     loop {
         match map.seal(id, length).await {
             Ok(()) => return add(&metrics.segments_sealed, 1),

@@ -26,19 +26,19 @@ use tokio::sync::futures::Notified;
 pub const BALLAST_FILE_NAME: &str = "ballast";
 
 /// Minimum of the admitted bytes after which `statvfs` is called again, for small reserves.
-const LOOK_BYTES_MIN: u64 = 1 << 20;
+const REFRESH_BYTES_MIN: u64 = 1 << 20;
 /// Minimum time between two calls of `statvfs` by appends while the tier is full.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Limits of a tier's space.
 #[derive(Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct SpaceLimits {
     pub(super) reserve_bytes: u64,
     pub(super) ballast_bytes: u64,
     pub(super) capacity_bytes: u64,
 }
 
-pub(super) struct Space {
+pub(super) struct DiskSpace {
     dir: PathBuf,
     reserve_bytes: u64,
     capacity_bytes: u64,
@@ -48,7 +48,7 @@ pub(super) struct Space {
     free_bytes: AtomicI64,
     /// Bytes admitted and not yet counted by the file system.
     in_flight_bytes: AtomicU64,
-    admitted_since_look_bytes: AtomicU64,
+    admitted_since_refresh_bytes: AtomicU64,
     /// Total of all bytes of segments ever freed.
     freed_bytes: AtomicU64,
     /// Notified when there may be more space.
@@ -59,13 +59,13 @@ pub(super) struct Space {
 struct Ballast {
     path: PathBuf,
     bytes: u64,
-    laid: bool,
-    looked: Option<Instant>,
+    is_allocated: bool,
+    refreshed: Option<Instant>,
 }
 
-impl Space {
-    pub(super) fn open(dir: &Path, bounds: Bounds, used_bytes: u64) -> Self {
-        let Bounds { reserve_bytes, ballast_bytes, capacity_bytes } = bounds;
+impl DiskSpace {
+    pub(super) fn open(dir: &Path, bounds: SpaceLimits, used_bytes: u64) -> Self {
+        let SpaceLimits { reserve_bytes, ballast_bytes, capacity_bytes } = bounds;
         // A tier with a small reserve gets a small ballast.
         let ballast_bytes = ballast_bytes.min(reserve_bytes);
         let path = dir.join(BALLAST_FILE_NAME);
@@ -77,12 +77,12 @@ impl Space {
             used_bytes: AtomicU64::new(used_bytes),
             free_bytes: AtomicI64::new(0),
             in_flight_bytes: AtomicU64::new(0),
-            admitted_since_look_bytes: AtomicU64::new(0),
+            admitted_since_refresh_bytes: AtomicU64::new(0),
             freed_bytes: AtomicU64::new(0),
             freed: Notify::new(),
-            ballast: Mutex::new(Ballast { path, bytes: ballast_bytes, laid, looked: None }),
+            ballast: Mutex::new(Ballast { path, bytes: ballast_bytes, is_allocated: laid, refreshed: None }),
         };
-        space.look();
+        space.refresh();
         space
     }
 
@@ -91,38 +91,38 @@ impl Space {
         if self.fits(bytes) {
             return true;
         }
-        let looked = self.ballast.try_lock().and_then(|ballast| ballast.looked);
-        if looked.is_some_and(|at| at.elapsed() >= LOOK_AGAIN) {
-            self.look();
+        let looked = self.ballast.try_lock().and_then(|ballast| ballast.refreshed);
+        if looked.is_some_and(|at| at.elapsed() >= REFRESH_INTERVAL) {
+            self.refresh();
         }
         self.fits(bytes)
     }
 
     /// Reserves `bytes` for an append. Returns false if there is no space.
-    pub(super) fn admit(&self, bytes: u64) -> bool {
+    pub(super) fn reserve(&self, bytes: u64) -> bool {
         if !self.has_room(bytes) {
             return false;
         }
-        self.take(bytes);
+        self.charge(bytes);
         true
     }
 
-    fn take(&self, bytes: u64) {
+    fn charge(&self, bytes: u64) {
         self.used_bytes.fetch_add(bytes, Relaxed);
         self.in_flight_bytes.fetch_add(bytes, Relaxed);
         self.free_bytes.fetch_sub(bytes as i64, Relaxed);
-        self.admitted_since_look_bytes.fetch_add(bytes, Relaxed);
+        self.admitted_since_refresh_bytes.fetch_add(bytes, Relaxed);
     }
 
     /// Reserves `bytes` for a moved chunk. A move frees more than it takes, so it may use the reserve, except
     /// for a quarter, which is left to the catalogue.
-    pub(super) fn admit_moved(&self, bytes: u64) -> bool {
+    pub(super) fn reserve_moved(&self, bytes: u64) -> bool {
         if self.moved_room_bytes() < bytes {
-            self.look();
+            self.refresh();
         }
         let fits = self.moved_room_bytes() >= bytes;
         if fits {
-            self.take(bytes);
+            self.charge(bytes);
         }
         fits
     }
@@ -139,7 +139,7 @@ impl Space {
     }
 
     /// Bytes that must become free before `bytes` more may be stored.
-    pub(super) fn lacking_bytes(&self, bytes: u64) -> u64 {
+    pub(super) fn missing_bytes(&self, bytes: u64) -> u64 {
         let needed = i64::try_from(self.reserve_bytes.saturating_add(bytes)).unwrap_or(i64::MAX);
         let of_disk = needed.saturating_sub(self.free_bytes.load(Relaxed)).max(0) as u64;
         let of_capacity = self.used_bytes().saturating_add(bytes).saturating_sub(self.capacity_bytes);
@@ -152,36 +152,37 @@ impl Space {
     }
 
     /// Completes when there may be more space.
-    pub(super) fn freed_some(&self) -> Notified<'_> {
+    pub(super) fn space_freed(&self) -> Notified<'_> {
         self.freed.notified()
     }
 
     /// Records that `bytes` of segments were freed.
-    pub(super) fn freed(&self, bytes: u64) {
+    pub(super) fn record_freed(&self, bytes: u64) {
         self.freed_bytes.fetch_add(bytes, Relaxed);
         let less = |used: u64| Some(used.saturating_sub(bytes));
         // The closure always returns a value, so the update cannot fail.
         let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
-        self.look();
+        self.refresh();
     }
 
     /// Charges `bytes` that appends took in addition to their reservation.
-    pub(super) fn grew(&self, bytes: u64) {
+    pub(super) fn charge_extra(&self, bytes: u64) {
         self.used_bytes.fetch_add(bytes, Relaxed);
         self.free_bytes.fetch_sub(bytes as i64, Relaxed);
     }
 
     /// Ends the reservation of an append that was written or has failed; its bytes stay charged. Blocks for
     /// `statvfs` now and then, so it must not be called by async tasks.
-    pub(super) fn settle(&self, bytes: u64) {
+    pub(super) fn finish(&self, bytes: u64) {
         self.in_flight_bytes.fetch_sub(bytes, Relaxed);
-        if self.admitted_since_look_bytes.load(Relaxed) >= (self.reserve_bytes / 8).max(LOOK_BYTES_MIN) {
-            self.look();
+        if self.admitted_since_refresh_bytes.load(Relaxed) >= (self.reserve_bytes / 8).max(REFRESH_BYTES_MIN)
+        {
+            self.refresh();
         }
     }
 
     /// Cancels a reservation: the append did not take place.
-    pub(super) fn give_back(&self, bytes: u64) {
+    pub(super) fn cancel(&self, bytes: u64) {
         self.used_bytes.fetch_sub(bytes, Relaxed);
         self.in_flight_bytes.fetch_sub(bytes, Relaxed);
         self.free_bytes.fetch_add(bytes as i64, Relaxed);
@@ -200,21 +201,22 @@ impl Space {
     }
 
     /// Calls `statvfs`, and releases or allocates the ballast.
-    pub(super) fn look(&self) {
+    pub(super) fn refresh(&self) {
         let mut ballast = self.ballast.lock();
-        ballast.looked = Some(Instant::now());
-        self.admitted_since_look_bytes.store(0, Relaxed);
-        let Some(mut free) = self.ask() else {
+        ballast.refreshed = Some(Instant::now());
+        self.admitted_since_refresh_bytes.store(0, Relaxed);
+        let Some(mut free) = self.file_system_free_bytes() else {
             // Unknown: appends continue until the file system reports that it is full.
             self.free_bytes.store(i64::MAX / 2, Relaxed);
             return;
         };
-        if ballast.laid && free < self.reserve_bytes / 2 {
+        if ballast.is_allocated && free < self.reserve_bytes / 2 {
             ballast.release();
-            free = self.ask().unwrap_or(free);
-        } else if !ballast.laid && ballast.bytes > 0 && free > self.reserve_bytes + 2 * ballast.bytes {
-            ballast.lay();
-            free = self.ask().unwrap_or(free);
+            free = self.file_system_free_bytes().unwrap_or(free);
+        } else if !ballast.is_allocated && ballast.bytes > 0 && free > self.reserve_bytes + 2 * ballast.bytes
+        {
+            ballast.allocate();
+            free = self.file_system_free_bytes().unwrap_or(free);
         }
         let in_flight = self.in_flight_bytes.load(Relaxed);
         self.free_bytes.store(free as i64 - in_flight as i64, Relaxed);
@@ -227,7 +229,7 @@ impl Space {
     }
 
     /// Free bytes of the file system; `None` if unknown.
-    fn ask(&self) -> Option<u64> {
+    fn file_system_free_bytes(&self) -> Option<u64> {
         match rustix::fs::statvfs(&self.dir) {
             Ok(found) if found.f_blocks == 0 => None,
             Ok(found) => Some(found.f_bavail.saturating_mul(found.f_frsize).min(i64::MAX as u64)),
@@ -244,18 +246,18 @@ impl Ballast {
         tracing::warn!(bytes = self.bytes, "space runs out: the ballast is given back");
         match regular::open_with(OpenOptions::new().write(true), &self.path).and_then(|file| file.set_len(0))
         {
-            Ok(()) => self.laid = false,
+            Ok(()) => self.is_allocated = false,
             Err(error) => tracing::error!(%error, "cannot give the ballast back"),
         }
     }
 
-    fn lay(&mut self) {
+    fn allocate(&mut self) {
         let mut options = OpenOptions::new();
         let laid = regular::open_with(options.create(true).truncate(false).write(true), &self.path);
         let laid = laid
             .and_then(|file: File| Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.bytes)?));
         match laid {
-            Ok(()) => self.laid = true,
+            Ok(()) => self.is_allocated = true,
             Err(error) => {
                 tracing::warn!(%error, "this file system takes no ballast; going on without");
                 self.bytes = 0;
@@ -268,27 +270,27 @@ impl Ballast {
 mod tests {
     use super::*;
 
-    fn bounds(reserve_bytes: u64, ballast_bytes: u64) -> Bounds {
-        Bounds { reserve_bytes, ballast_bytes, capacity_bytes: u64::MAX / 2 }
+    fn bounds(reserve_bytes: u64, ballast_bytes: u64) -> SpaceLimits {
+        SpaceLimits { reserve_bytes, ballast_bytes, capacity_bytes: u64::MAX / 2 }
     }
 
     #[test]
     fn a_reserve_larger_than_the_disk_refuses_appends() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!Space::open(dir.path(), bounds(1 << 60, 0), 0).admit(1));
-        let space = Space::open(dir.path(), bounds(1 << 20, 1 << 20), 0);
-        assert!(space.admit(1));
+        assert!(!DiskSpace::open(dir.path(), bounds(1 << 60, 0), 0).reserve(1));
+        let space = DiskSpace::open(dir.path(), bounds(1 << 20, 1 << 20), 0);
+        assert!(space.reserve(1));
         assert!(!space.has_room(1 << 60));
     }
 
     #[test]
     fn admitted_bytes_are_no_longer_free() {
         let dir = tempfile::tempdir().unwrap();
-        let space = Space::open(dir.path(), bounds(0, 0), 0);
+        let space = DiskSpace::open(dir.path(), bounds(0, 0), 0);
         let before = space.free_bytes.load(Relaxed);
-        assert!(space.admit(1 << 20));
+        assert!(space.reserve(1 << 20));
         assert_eq!(space.free_bytes.load(Relaxed), before - (1 << 20));
-        space.settle(1 << 20);
+        space.finish(1 << 20);
         assert_eq!(space.in_flight_bytes.load(Relaxed), 0);
     }
 
@@ -296,9 +298,9 @@ mod tests {
     fn the_ballast_is_allocated_with_space_and_released_without() {
         let dir = tempfile::tempdir().unwrap();
         let length = || std::fs::metadata(dir.path().join(BALLAST_FILE_NAME)).map_or(0, |found| found.len());
-        drop(Space::open(dir.path(), bounds(1 << 20, 1 << 24), 0));
+        drop(DiskSpace::open(dir.path(), bounds(1 << 20, 1 << 24), 0));
         assert_eq!(length(), 1 << 20, "no larger than the reserve");
-        drop(Space::open(dir.path(), bounds(1 << 60, 1 << 20), 0));
+        drop(DiskSpace::open(dir.path(), bounds(1 << 60, 1 << 20), 0));
         assert_eq!(length(), 0);
     }
 }

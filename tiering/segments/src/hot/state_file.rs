@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// The field that every state file has.
 #[derive(Deserialize)]
-struct Format {
+struct StateFileFormat {
     format: u32,
 }
 
@@ -69,7 +69,7 @@ fn text(path: &Path, format: u32) -> io::Result<Option<Vec<u8>>> {
         Err(error) => return Err(error),
     };
     // Parsed separately, since all other fields of a newer format may be unknown.
-    let found = serde_json::from_slice::<Format>(&text).map_or(format, |found| found.format);
+    let found = serde_json::from_slice::<StateFileFormat>(&text).map_or(format, |found| found.format);
     if found > format {
         let path = path.display();
         let what = format!("{path} has format {found}, which a newer mlgw wrote: use that one");

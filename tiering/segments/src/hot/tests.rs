@@ -1,22 +1,22 @@
 //! Tests of the segment store as a whole, on real files, with a segment map in memory.
 
 mod append;
-mod away;
 mod bench;
 mod compaction;
 mod cost;
 mod crash;
 mod faults;
 mod flash;
-mod leaving;
 mod model;
 mod placing;
 mod placing_model;
 mod reading;
+mod remote_tier;
 mod replacing;
-mod room;
 mod scrub;
+mod separation;
 mod soak_model;
+mod space_wait;
 mod start_time;
 
 use crate::fair::Lane;
@@ -32,7 +32,7 @@ use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_formats::schema::{Extent, SegmentClass};
 use parking_lot::Mutex;
 
-use super::map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
+use super::map::{BoxFuture, MapError, NewSegment, OpenSegment, SegmentLocation, SegmentMap};
 use super::{Chunk, HotOptions, HotTier, Placement};
 use mlgw_formats::segment_payload::Payload;
 
@@ -75,21 +75,21 @@ impl MemoryMap {
 }
 
 impl SegmentMap for MemoryMap {
-    fn create(&self, class: SegmentClass) -> Later<'_, Result<NewSegment, MapError>> {
+    fn create(&self, class: SegmentClass) -> BoxFuture<'_, Result<NewSegment, MapError>> {
         let mut segments = self.segments.lock();
         let id = segments.len() as u64 + 1;
         segments.insert(id, (class, None));
         Box::pin(async move { Ok(NewSegment { id: SegmentId(id), seed: SEED, created: Timestamp(0) }) })
     }
 
-    fn seal(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>> {
+    fn seal(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>> {
         let mut segments = self.segments.lock();
         let known = segments.get_mut(&id.0).map(|(_, sealed)| sealed.get_or_insert(length));
         let same = known.is_some_and(|sealed| *sealed == length);
         Box::pin(async move { if same { Ok(()) } else { Err(MapError::Refused("sealed".into())) } })
     }
 
-    fn mark(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>> {
+    fn mark(&self, id: SegmentId, length: u64) -> BoxFuture<'_, Result<(), MapError>> {
         self.marked.lock().insert(id.0, length);
         Box::pin(async move { Ok(()) })
     }
@@ -108,9 +108,9 @@ impl SegmentMap for MemoryMap {
         Ok(open.map(|(id, _)| found(id)).collect())
     }
 
-    fn place(&self, id: SegmentId) -> Option<Whereabouts> {
+    fn location(&self, id: SegmentId) -> Option<SegmentLocation> {
         let known = self.segments.lock().contains_key(&id.0);
-        known.then_some(Whereabouts { seed: SEED, created: Some(Timestamp(0)), tier: 0 })
+        known.then_some(SegmentLocation { seed: SEED, created: Some(Timestamp(0)), tier: 0 })
     }
 
     fn was_minted(&self, id: SegmentId) -> Result<bool, MapError> {
@@ -121,7 +121,7 @@ impl SegmentMap for MemoryMap {
         self.synced.load(Ordering::Relaxed)
     }
 
-    fn settle(&self) -> Result<(), MapError> {
+    fn sync(&self) -> Result<(), MapError> {
         Ok(())
     }
 }

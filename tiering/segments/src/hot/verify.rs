@@ -5,14 +5,14 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use mlgw_common::ids::SegmentSeed;
-use mlgw_metadata::offline::Referenced;
+use mlgw_metadata::offline::ReferencedExtent;
 
-use super::location::Location;
-use mlgw_formats::segment_record::{Head, Place};
+use super::location::RecordLocation;
+use mlgw_formats::segment_record::{RecordAddress, RecordHead};
 
 /// Damage of a record.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wrong {
+pub(super) enum RecordDamage {
     /// The header, and therefore the whole record.
     Head(String),
     /// These blocks of the payload: their indices, with their offsets in the payload.
@@ -24,24 +24,24 @@ pub(super) enum Wrong {
 ///
 /// # Errors
 /// When the disk fails. A file that ends too early is damage.
-pub(super) fn verify(
+pub(super) fn verify_record(
     file: &File,
     seed: SegmentSeed,
-    location: Location,
-    referenced: &Referenced<'_>,
+    location: RecordLocation,
+    referenced: &ReferencedExtent<'_>,
     record: &mut Vec<u8>,
-) -> io::Result<Option<Wrong>> {
-    let Location { segment, offset, head_bytes, payload_bytes, .. } = location;
+) -> io::Result<Option<RecordDamage>> {
+    let RecordLocation { segment, offset, head_bytes, payload_bytes, .. } = location;
     record.resize(head_bytes as usize + payload_bytes as usize, 0);
     match file.read_exact_at(record, offset) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            return Ok(Some(Wrong::Head("the file ends before it".to_owned())));
+            return Ok(Some(RecordDamage::Head("the file ends before it".to_owned())));
         }
         read => read?,
     }
-    let head = match Head::decode(Place { segment, seed, offset }, record) {
+    let head = match RecordHead::decode(RecordAddress { segment, seed, offset }, record) {
         Ok(head) => head,
-        Err(fault) => return Ok(Some(Wrong::Head(fault.to_string()))),
+        Err(fault) => return Ok(Some(RecordDamage::Head(fault.to_string()))),
     };
     let same = head.bucket == referenced.bucket
         && head.body == referenced.body
@@ -53,11 +53,11 @@ pub(super) fn verify(
         && head.stored_bytes == payload_bytes as usize
         && head.logical_bytes == location.logical_bytes as usize;
     if !same {
-        return Ok(Some(Wrong::Head("another record than the catalogue says".to_owned())));
+        return Ok(Some(RecordDamage::Head("another record than the catalogue says".to_owned())));
     }
     let payload = &record[head_bytes as usize..];
-    let bad = |index: &usize| !head.verifies(*index, &payload[head.block(*index)]);
+    let bad = |index: &usize| !head.is_block_intact(*index, &payload[head.block(*index)]);
     let blocks: Vec<_> =
         (0..head.blocks()).filter(bad).map(|index| (index, head.block(index).start)).collect();
-    Ok((!blocks.is_empty()).then_some(Wrong::Blocks(blocks)))
+    Ok((!blocks.is_empty()).then_some(RecordDamage::Blocks(blocks)))
 }

@@ -10,28 +10,28 @@ use rustix::fs::statvfs;
 
 use super::catalogue::{COLD, HOT};
 use super::dirs::SegmentDirs;
-use super::file::Disk;
-use super::map::Whereabouts;
-use super::options::OpenError;
-use super::recovery::{Listed, Listing, list_files, sweep};
-use super::space::{Bounds, Space};
+use super::file::SegmentDisk;
+use super::map::SegmentLocation;
+use super::options::HotOpenError;
+use super::recovery::{ListingContext, SegmentDirListing, list_files, sweep};
+use super::space::{DiskSpace, SpaceLimits};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
 /// All segment directories.
-pub(super) struct Volumes {
-    pub(super) hot: Arc<Disk>,
+pub(super) struct SegmentVolumes {
+    pub(super) hot: Arc<SegmentDisk>,
     pub(super) cold: Vec<ColdVolume>,
     dirs: SegmentDirs,
 }
 
 /// A directory of the cold tier.
 pub(super) struct ColdVolume {
-    pub(super) disk: Disk,
-    pub(super) space: Space,
+    pub(super) disk: SegmentDisk,
+    pub(super) space: DiskSpace,
 }
 
 /// Findings of a start in the directories.
-pub(super) struct Found {
+pub(super) struct VolumeFindings {
     /// Files that belong to no segment.
     pub(super) stray: Vec<String>,
     /// Bytes of segments in the hot directory.
@@ -40,31 +40,32 @@ pub(super) struct Found {
     pub(super) missing: Vec<SegmentId>,
 }
 
-impl Found {
+impl VolumeFindings {
     /// Checks that no segment of the cold tier is missing.
     ///
     /// # Errors
     /// When one is missing, unless `may_be_missing`.
-    pub(super) fn all_there(&self, may_be_missing: bool) -> Result<(), OpenError> {
+    pub(super) fn check_missing(&self, may_be_missing: bool) -> Result<(), HotOpenError> {
         let (segments, Some(&first)) = (self.missing.len(), self.missing.first()) else { return Ok(()) };
         tracing::error!(segments, %first, "segments of the cold tier are missing");
-        if may_be_missing { Ok(()) } else { Err(OpenError::Missing { segments, first }) }
+        if may_be_missing { Ok(()) } else { Err(HotOpenError::Missing { segments, first }) }
     }
 }
 
-impl Volumes {
+impl SegmentVolumes {
     /// Opens the set of directories, whose disks are `hot` and `cold`. Removes remains of interrupted moves
     /// and removals from directories that may be swept: `sweeps` has one flag per directory.
     pub(super) fn open(
-        of: Listing<'_>,
-        hot: Arc<Disk>,
-        cold: Vec<Disk>,
+        of: ListingContext<'_>,
+        hot: Arc<SegmentDisk>,
+        cold: Vec<SegmentDisk>,
         sweeps: &[bool],
-    ) -> io::Result<(Self, Found)> {
+    ) -> io::Result<(Self, VolumeFindings)> {
         let (map, dirs) = (of.map, of.dirs.clone());
         let mut sweeps = sweeps.iter().copied();
         let mut may_sweep = || sweeps.next().unwrap_or(false);
-        let Listed { mut stray, removed, used_bytes: hot_bytes } = list_files(of, &hot, HOT, may_sweep())?;
+        let SegmentDirListing { mut stray, removed, used_bytes: hot_bytes } =
+            list_files(of, &hot, HOT, may_sweep())?;
         sweep(map, &hot, &removed)?;
         let mut volumes = Vec::new();
         for disk in cold {
@@ -75,15 +76,15 @@ impl Volumes {
             let total = statvfs(&dir).map_or(0, |found| found.f_blocks.saturating_mul(found.f_frsize));
             // A 64th of the disk, for the file system itself: no catalogue is on it.
             let reserve_bytes = (total / 64).clamp(16 * MIB, 1024 * MIB);
-            let bounds = Bounds { reserve_bytes, ballast_bytes: 0, capacity_bytes: u64::MAX / 2 };
-            let space = Space::open(&dir, bounds, listed.used_bytes);
+            let bounds = SpaceLimits { reserve_bytes, ballast_bytes: 0, capacity_bytes: u64::MAX / 2 };
+            let space = DiskSpace::open(&dir, bounds, listed.used_bytes);
             volumes.push(ColdVolume { disk, space });
         }
-        let elsewhere = map.elsewhere().map_err(io::Error::other)?;
+        let elsewhere = map.records_outside_hot().map_err(io::Error::other)?;
         let cold = elsewhere.iter().filter(|record| record.summary().tier == COLD);
         let missing =
             cold.map(SegmentRecord::segment_id).filter(|&id| !dirs.path(id, COLD).exists()).collect();
-        Ok((Self { hot, cold: volumes, dirs }, Found { stray, hot_bytes, missing }))
+        Ok((Self { hot, cold: volumes, dirs }, VolumeFindings { stray, hot_bytes, missing }))
     }
 
     pub(super) fn dirs(&self) -> &SegmentDirs {
@@ -108,9 +109,9 @@ impl Volumes {
     }
 
     /// Sets files under a segment's name aside whose headers do not match its record at `place`.
-    pub(super) fn set_strangers_aside(&self, segment: SegmentId, place: &Whereabouts) -> io::Result<()> {
-        self.hot.set_stranger_aside(segment, place)?;
-        self.cold.iter().try_for_each(|volume| volume.disk.set_stranger_aside(segment, place).map(drop))
+    pub(super) fn set_foreign_aside(&self, segment: SegmentId, place: &SegmentLocation) -> io::Result<()> {
+        self.hot.set_foreign_aside(segment, place)?;
+        self.cold.iter().try_for_each(|volume| volume.disk.set_foreign_aside(segment, place).map(drop))
     }
 
     /// Removes the file of a segment from the cold tier and returns its length.
@@ -118,7 +119,7 @@ impl Volumes {
         let mut removed = 0;
         for volume in &self.cold {
             if let Some(bytes) = volume.disk.remove(segment)? {
-                volume.space.freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
+                volume.space.record_freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
                 removed += bytes;
             }
         }

@@ -19,69 +19,69 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::AppendError;
-use super::file::Disk;
-use super::location::Location;
-use super::metrics::{Metrics, add};
-use super::queue::{Close, Gather, Pending, Placed, Queue, Taken};
-use super::segments::{OpenFile, Segments};
-use super::space::Space;
+use super::file::SegmentDisk;
+use super::location::RecordLocation;
+use super::metrics::{HotCounters, add};
+use super::queue::{AppendQueue, GatherLimits, PendingAppend, QueueClose, StoredAppend, WriterTask};
+use super::segments::{SegmentLifecycle, WritableSegment};
+use super::space::DiskSpace;
 use crate::fair::{DiskQueues, Lane};
-use crate::flash::{Cause, Flash};
+use crate::flash::{FlashBudget, FlashWriteCause};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
-use mlgw_formats::segment_record::{FLOOR_BYTES, Place, encode_head};
+use mlgw_formats::segment_record::{FLOOR_BYTES, RecordAddress, encode_head};
 
 /// Time for which appends are refused after a batch failed twice.
 const REFUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Minimum gather time: on a device with fast syncs, clients need longer than a sync to send their next
 /// append.
-const PATIENCE_MIN: Duration = Duration::from_millis(1);
+const GATHER_TIME_MIN: Duration = Duration::from_millis(1);
 /// Maximum gather time, so that one hanging sync does not delay the next batch as long again.
-const PATIENCE_MAX: Duration = Duration::from_millis(20);
+const GATHER_TIME_MAX: Duration = Duration::from_millis(20);
 
 /// State shared by all writers.
-pub(super) struct Shared {
-    pub(super) segments: Arc<Segments>,
-    pub(super) space: Arc<Space>,
-    pub(super) metrics: Arc<Metrics>,
+pub(super) struct WriterShared {
+    pub(super) segments: Arc<SegmentLifecycle>,
+    pub(super) space: Arc<DiskSpace>,
+    pub(super) metrics: Arc<HotCounters>,
     pub(super) segment_bytes: u64,
     pub(super) queues: DiskQueues,
     /// Lane of appends other than moved chunks.
     pub(super) append_lane: Lane,
-    pub(super) flash: Flash,
+    pub(super) flash: FlashBudget,
     /// Cause under which their writes to flash are counted.
-    pub(super) append_cause: Cause,
+    pub(super) append_cause: FlashWriteCause,
     /// True if chunks can be fetched again from elsewhere.
     pub(super) is_disposable: bool,
     pub(super) runtime: Handle,
 }
 
-pub(super) struct Writer {
+pub(super) struct SegmentWriter {
     class: SegmentClass,
-    shared: Arc<Shared>,
-    queue: Arc<Queue>,
-    segment: Option<OpenFile>,
-    spare: Option<oneshot::Receiver<Result<OpenFile, AppendError>>>,
-    refusing: Option<(Instant, AppendError)>,
+    shared: Arc<WriterShared>,
+    queue: Arc<AppendQueue>,
+    segment: Option<WritableSegment>,
+    prepared: Option<oneshot::Receiver<Result<WritableSegment, AppendError>>>,
+    refused_since: Option<(Instant, AppendError)>,
     /// Duration of the last batch.
-    took: Duration,
+    last_batch_duration: Duration,
     /// Number of chunks in the last batch.
-    served: usize,
+    last_batch_chunks: usize,
     heads: Vec<u8>,
-    locations: Vec<Location>,
+    locations: Vec<RecordLocation>,
 }
 
-impl Writer {
-    pub(super) fn new(class: SegmentClass, shared: Arc<Shared>, queue: Arc<Queue>) -> Self {
+impl SegmentWriter {
+    pub(super) fn new(class: SegmentClass, shared: Arc<WriterShared>, queue: Arc<AppendQueue>) -> Self {
         Self {
             class,
             shared,
             queue,
             segment: None,
-            spare: None,
-            refusing: None,
-            took: Duration::ZERO,
-            served: 0,
+            prepared: None,
+            refused_since: None,
+            last_batch_duration: Duration::ZERO,
+            last_batch_chunks: 0,
             heads: Vec::new(),
             locations: Vec::new(),
         }
@@ -90,16 +90,16 @@ impl Writer {
     /// Serves the queue until it is closed.
     pub(super) fn run(mut self) {
         loop {
-            match self.queue.take(self.gather()) {
-                Taken::Batch(batch) => self.serve(batch),
-                Taken::Roll => self.roll(),
-                Taken::Closed(Close::Abandon) => return,
-                Taken::Closed(Close::Seal) => break,
+            match self.queue.next_task(self.gather()) {
+                WriterTask::Batch(batch) => self.write_chunks(batch),
+                WriterTask::Roll => self.roll(),
+                WriterTask::Closed(QueueClose::Abandon) => return,
+                WriterTask::Closed(QueueClose::Seal) => break,
             }
         }
         self.retire();
-        if let Some(spare) = self.spare.take()
-            && let Ok(Ok(unused)) = spare.blocking_recv()
+        if let Some(prepared) = self.prepared.take()
+            && let Ok(Ok(unused)) = prepared.blocking_recv()
         {
             self.shared.segments.seal(unused.id, unused.synced_bytes);
         }
@@ -107,34 +107,38 @@ impl Writer {
 
     /// Returns the limits for gathering the next batch. Requests that write small chunks are short, so it
     /// pays to wait for their ends; a large body holds its segment until it is complete.
-    fn gather(&self) -> Gather<impl Fn() -> usize> {
+    fn gather(&self) -> GatherLimits<impl Fn() -> usize> {
         let segment = self.segment.as_ref().filter(|_| self.class == SegmentClass::Small);
         let unfinished = move || segment.map_or(0, |segment| segment.hold.others());
-        Gather { patience: patience(self.class, self.took), expected: self.served, unfinished }
+        GatherLimits {
+            patience: gather_time_max(self.class, self.last_batch_duration),
+            expected: self.last_batch_chunks,
+            unfinished,
+        }
     }
 
-    fn serve(&mut self, mut batch: Vec<Pending>) {
+    fn write_chunks(&mut self, mut batch: Vec<PendingAppend>) {
         let taken = Instant::now();
         for pending in &batch {
             self.shared.metrics.append_wait.record(taken.duration_since(pending.arrived));
         }
         self.roll();
         while !batch.is_empty() {
-            let fitting = self.fitting(&batch);
+            let fitting = self.fitting_chunks(&batch);
             if fitting == 0 {
                 self.retire();
                 continue;
             }
             let rest = batch.split_off(fitting);
             let stored = self.store(&batch);
-            self.answer(batch, stored);
+            self.send_replies(batch, stored);
             batch = rest;
         }
     }
 
     /// Number of chunks from the front of the batch that fit into the open segment. An empty segment takes at
     /// least one.
-    fn fitting(&self, batch: &[Pending]) -> usize {
+    fn fitting_chunks(&self, batch: &[PendingAppend]) -> usize {
         let begin = self.segment.as_ref().map_or(SEGMENT_HEADER_BYTES, |segment| segment.synced_bytes);
         let mut end = begin;
         let fits = batch.iter().take_while(|pending| {
@@ -146,38 +150,38 @@ impl Writer {
     }
 
     /// Makes a batch durable, in a new segment if the open one fails. Fills `self.locations`.
-    fn store(&mut self, batch: &[Pending]) -> Result<(), AppendError> {
-        if let Some((since, error)) = self.refusing {
+    fn store(&mut self, batch: &[PendingAppend]) -> Result<(), AppendError> {
+        if let Some((since, error)) = self.refused_since {
             if since.elapsed() < REFUSE_AFTER_FAILURE {
                 return Err(error);
             }
-            self.refusing = None;
+            self.refused_since = None;
         }
         let mut stored = self.try_store(batch);
-        if matches!(stored, Err(Failed::Disk(_))) {
+        if matches!(stored, Err(BatchError::Disk(_))) {
             add(&self.shared.metrics.batches_retried, 1);
             stored = self.try_store(batch);
         }
         stored.map_err(|failed| {
             let error = match failed {
-                Failed::Disk(error) => AppendError::from_io(&error),
-                Failed::NoSegment(error) => error,
+                BatchError::Disk(error) => AppendError::from_io(&error),
+                BatchError::NoSegment(error) => error,
             };
-            self.refusing = Some((Instant::now(), error));
+            self.refused_since = Some((Instant::now(), error));
             error
         })
     }
 
-    fn try_store(&mut self, batch: &[Pending]) -> Result<(), Failed> {
+    fn try_store(&mut self, batch: &[PendingAppend]) -> Result<(), BatchError> {
         if self.segment.is_none() {
-            self.segment = Some(self.next_segment().map_err(Failed::NoSegment)?);
+            self.segment = Some(self.next_segment().map_err(BatchError::NoSegment)?);
         }
-        let Some(segment) = &mut self.segment else { return Err(Failed::NoSegment(AppendError::Io)) };
+        let Some(segment) = &mut self.segment else { return Err(BatchError::NoSegment(AppendError::Io)) };
         let shared = self.shared.clone();
         let disk = &shared.segments.disk;
         let lane = if self.class == SegmentClass::Moved { Lane::Background } else { shared.append_lane };
         let bytes: usize = batch.iter().map(|pending| pending.bytes).sum();
-        let place = shared.queues.hot.enter_blocking(lane, bytes as u64);
+        let place = shared.queues.hot.acquire_blocking(lane, bytes as u64);
         let begin = Instant::now();
         let floor = shared.segments.map.synced_entries();
         let end = write_batch(disk, segment, batch, floor, &mut self.heads, &mut self.locations);
@@ -186,17 +190,17 @@ impl Writer {
         let always = self.class == SegmentClass::Moved && !shared.is_disposable;
         let synced = end.and_then(|end| disk.sync(&segment.file, segment.id, always).map(|()| end));
         drop(place);
-        (self.took, self.served) = (begin.elapsed(), batch.len());
+        (self.last_batch_duration, self.last_batch_chunks) = (begin.elapsed(), batch.len());
         match synced {
             Ok(end) => {
                 // Bytes of the log floor, in addition to the reservation.
-                shared.space.grew(end - segment.synced_bytes - bytes as u64);
+                shared.space.charge_extra(end - segment.synced_bytes - bytes as u64);
                 segment.floor = floor;
                 segment.synced_bytes = end;
-                segment.hold.written(end);
+                segment.hold.set_synced_bytes(end);
                 self.shared.segments.mark(segment);
                 add(&self.shared.metrics.batches, 1);
-                shared.flash.wrote(self.cause(), bytes as u64);
+                shared.flash.record_write(self.cause(), bytes as u64);
                 self.prepare_ahead();
                 Ok(())
             }
@@ -205,20 +209,20 @@ impl Writer {
                 // The file is never written again.
                 segment.direct = None;
                 self.retire();
-                Err(Failed::Disk(error))
+                Err(BatchError::Disk(error))
             }
         }
     }
 
     /// Cause under which the writes of this writer are counted.
-    fn cause(&self) -> Cause {
+    fn cause(&self) -> FlashWriteCause {
         match (self.class, self.shared.append_cause) {
-            (SegmentClass::Moved, Cause::Client) => Cause::Compaction,
+            (SegmentClass::Moved, FlashWriteCause::Client) => FlashWriteCause::Compaction,
             (_, cause) => cause,
         }
     }
 
-    fn answer(&mut self, batch: Vec<Pending>, stored: Result<(), AppendError>) {
+    fn send_replies(&mut self, batch: Vec<PendingAppend>, stored: Result<(), AppendError>) {
         let bytes: usize = batch.iter().map(|pending| pending.bytes).sum();
         let metrics = &self.shared.metrics;
         match stored {
@@ -226,8 +230,11 @@ impl Writer {
                 add(&metrics.appends, batch.len() as u64);
                 add(&metrics.appended_bytes, bytes as u64);
                 let holds = self.segment.iter().map(|segment| segment.hold.clone()).cycle();
-                let placed =
-                    self.locations.drain(..).zip(holds).map(|(location, hold)| Placed { location, hold });
+                let placed = self
+                    .locations
+                    .drain(..)
+                    .zip(holds)
+                    .map(|(location, hold)| StoredAppend { location, hold });
                 let replies = batch.into_iter().map(|pending| pending.reply).zip(placed).collect();
                 reply_to_all(&self.shared.runtime, replies);
             }
@@ -238,8 +245,8 @@ impl Writer {
                 }
             }
         }
-        self.shared.space.settle(bytes as u64);
-        self.queue.answered(bytes);
+        self.shared.space.finish(bytes as u64);
+        self.queue.release_room(bytes);
     }
 
     /// Begins another segment if the open one was given up.
@@ -253,16 +260,16 @@ impl Writer {
     fn retire(&mut self) {
         if let Some(segment) = self.segment.take() {
             if segment.direct.is_some() {
-                Disk::cut(&segment.file, segment.id, segment.synced_bytes);
+                SegmentDisk::trim_padding(&segment.file, segment.id, segment.synced_bytes);
             }
             self.shared.segments.seal(segment.id, segment.synced_bytes);
         }
     }
 
     /// Returns the segment prepared ahead, or creates one now.
-    fn next_segment(&mut self) -> Result<OpenFile, AppendError> {
-        if let Some(spare) = self.spare.take()
-            && let Ok(Ok(segment)) = spare.blocking_recv()
+    fn next_segment(&mut self) -> Result<WritableSegment, AppendError> {
+        if let Some(prepared) = self.prepared.take()
+            && let Ok(Ok(segment)) = prepared.blocking_recv()
         {
             return Ok(segment);
         }
@@ -273,8 +280,8 @@ impl Writer {
     /// Starts the creation of the next segment when three quarters of this one are filled.
     fn prepare_ahead(&mut self) {
         let filled = self.segment.as_ref().map_or(0, |segment| segment.synced_bytes);
-        if self.spare.is_none() && filled >= self.shared.segment_bytes / 4 * 3 {
-            self.spare = Some(self.shared.segments.prepare(self.class, &self.shared.runtime));
+        if self.prepared.is_none() && filled >= self.shared.segment_bytes / 4 * 3 {
+            self.prepared = Some(self.shared.segments.prepare(self.class, &self.shared.runtime));
         }
     }
 }
@@ -282,9 +289,9 @@ impl Writer {
 /// Maximum gather time of a batch, given the duration of the last one. Zero for chunks of large bodies: they
 /// arrive at the pace of their client, who sends only a few ahead, so waiting for as many as last time would
 /// only delay the client.
-fn patience(class: SegmentClass, took: Duration) -> Duration {
+fn gather_time_max(class: SegmentClass, took: Duration) -> Duration {
     match class {
-        SegmentClass::Small | SegmentClass::Moved => took.clamp(PATIENCE_MIN, PATIENCE_MAX),
+        SegmentClass::Small | SegmentClass::Moved => took.clamp(GATHER_TIME_MIN, GATHER_TIME_MAX),
         _ => Duration::ZERO,
     }
 }
@@ -292,7 +299,10 @@ fn patience(class: SegmentClass, took: Duration) -> Duration {
 /// Replies to a batch. Several replies are sent by one task, which wakes the requests on the runtime's own
 /// threads; this thread would be preempted by the first request that it wakes, and their commands would not
 /// be batched.
-fn reply_to_all(runtime: &Handle, replies: Vec<(oneshot::Sender<Result<Placed, AppendError>>, Placed)>) {
+fn reply_to_all(
+    runtime: &Handle,
+    replies: Vec<(oneshot::Sender<Result<StoredAppend, AppendError>>, StoredAppend)>,
+) {
     let many = replies.len() > 1;
     let reply = move || {
         for (reply, placed) in replies {
@@ -307,7 +317,7 @@ fn reply_to_all(runtime: &Handle, replies: Vec<(oneshot::Sender<Result<Placed, A
     }
 }
 
-enum Failed {
+enum BatchError {
     /// The open segment failed and was given up.
     Disk(io::Error),
     /// There is no segment to write to.
@@ -318,25 +328,25 @@ enum Failed {
 /// carries the log floor, if that rose since the segment's last batch: the sync of the batch makes it
 /// durable.
 fn write_batch(
-    disk: &Disk,
-    segment: &mut OpenFile,
-    batch: &[Pending],
+    disk: &SegmentDisk,
+    segment: &mut WritableSegment,
+    batch: &[PendingAppend],
     floor: u64,
     heads: &mut Vec<u8>,
-    locations: &mut Vec<Location>,
+    locations: &mut Vec<RecordLocation>,
 ) -> io::Result<u64> {
     heads.clear();
     locations.clear();
     let mut offset = segment.synced_bytes;
     let mut floor = Some(floor).filter(|floor| *floor > segment.floor);
     for pending in batch {
-        let place = Place { segment: segment.id, seed: segment.seed, offset };
+        let place = RecordAddress { segment: segment.id, seed: segment.seed, offset };
         let floor = floor.take();
         let floor_bytes = if floor.is_some() { FLOOR_BYTES } else { 0 };
         let head_bytes = encode_head(place, &pending.owner, &pending.data, floor, heads);
         let bytes = head_bytes + pending.data.stored_bytes();
         assert!(bytes == pending.bytes + floor_bytes, "a record is as long as was queued");
-        locations.push(Location {
+        locations.push(RecordLocation {
             segment: segment.id,
             offset,
             head_bytes: head_bytes as u32,
@@ -354,9 +364,9 @@ fn write_batch(
 
 /// Returns the headers and payloads of a batch, alternating.
 fn pieces<'a>(
-    batch: &'a [Pending],
+    batch: &'a [PendingAppend],
     heads: &'a [u8],
-    locations: &'a [Location],
+    locations: &'a [RecordLocation],
 ) -> impl Iterator<Item = &'a [u8]> {
     let mut rest = heads;
     batch.iter().zip(locations).flat_map(move |(pending, location)| {
@@ -368,8 +378,8 @@ fn pieces<'a>(
 
 /// Writes `pieces` with direct I/O, if the segment is written that way; returns true if it is.
 fn write_direct<'a>(
-    disk: &Disk,
-    segment: &mut OpenFile,
+    disk: &SegmentDisk,
+    segment: &mut WritableSegment,
     pieces: impl Iterator<Item = &'a [u8]>,
 ) -> io::Result<bool> {
     let (file, id) = (&segment.file, segment.id);
@@ -389,8 +399,8 @@ fn write_direct<'a>(
 
 /// Writes `pieces` after the segment's synced length, through the page cache.
 fn write_cached<'a>(
-    disk: &Disk,
-    segment: &OpenFile,
+    disk: &SegmentDisk,
+    segment: &WritableSegment,
     mut pieces: impl Iterator<Item = &'a [u8]>,
 ) -> io::Result<()> {
     let mut at = segment.synced_bytes;
@@ -408,7 +418,7 @@ fn write_cached<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::{PATIENCE_MAX, PATIENCE_MIN, patience};
+    use super::{GATHER_TIME_MAX, GATHER_TIME_MIN, gather_time_max};
     use mlgw_formats::schema::SegmentClass::{Large, Moved, Own, Small};
     use std::time::Duration;
 
@@ -416,10 +426,10 @@ mod tests {
     fn small_chunks_gather_for_about_a_sync_and_large_ones_do_not() {
         let ms = Duration::from_millis;
         for class in [Small, Moved] {
-            assert_eq!(patience(class, Duration::ZERO), PATIENCE_MIN);
-            assert_eq!(patience(class, ms(5)), ms(5));
-            assert_eq!(patience(class, ms(9_000)), PATIENCE_MAX, "a sync that hung");
+            assert_eq!(gather_time_max(class, Duration::ZERO), GATHER_TIME_MIN);
+            assert_eq!(gather_time_max(class, ms(5)), ms(5));
+            assert_eq!(gather_time_max(class, ms(9_000)), GATHER_TIME_MAX, "a sync that hung");
         }
-        assert_eq!((patience(Large, ms(5)), patience(Own, ms(5))), (ms(0), ms(0)));
+        assert_eq!((gather_time_max(Large, ms(5)), gather_time_max(Own, ms(5))), (ms(0), ms(0)));
     }
 }

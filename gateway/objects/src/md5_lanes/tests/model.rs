@@ -1,6 +1,6 @@
 //! Tests the schedule against a model of its rules without indexes.
 
-use crate::md5_lanes::schedule::{Schedule, StreamId};
+use crate::md5_lanes::schedule::{LaneSchedule, StreamId};
 use mlgw_common::limits::{LOCKSTEP_LANES_MAX, UNHASHED_BYTES_MAX};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -94,7 +94,7 @@ impl Model {
 }
 
 /// Applies `event` to the model and the schedule.
-fn happen(event: &Event, model: &mut Model, schedule: &mut Schedule<u64>) -> Result<(), TestCaseError> {
+fn happen(event: &Event, model: &mut Model, schedule: &mut LaneSchedule<u64>) -> Result<(), TestCaseError> {
     let count = model.streams.len();
     match event {
         Event::Open => {
@@ -137,7 +137,7 @@ fn happen(event: &Event, model: &mut Model, schedule: &mut Schedule<u64>) -> Res
 proptest! {
     #[test]
     fn batches_follow_the_rules_and_no_chunk_is_left(events in vec(event(), 0..200)) {
-        let (mut model, mut schedule) = (Model::default(), Schedule::new());
+        let (mut model, mut schedule) = (Model::default(), LaneSchedule::new());
         for event in &events {
             happen(event, &mut model, &mut schedule)?;
         }
@@ -154,7 +154,7 @@ proptest! {
 }
 
 /// Returns the chunks that a batch takes.
-fn taken(schedule: &mut Schedule<&'static str>) -> Vec<&'static str> {
+fn taken(schedule: &mut LaneSchedule<&'static str>) -> Vec<&'static str> {
     let batch = schedule.begin();
     schedule.end(batch.iter().map(|(id, _)| *id));
     batch.into_iter().map(|(_, chunk)| chunk).collect()
@@ -162,7 +162,7 @@ fn taken(schedule: &mut Schedule<&'static str>) -> Vec<&'static str> {
 
 #[test]
 fn a_stream_waits_for_the_others_once() {
-    let mut schedule = Schedule::new();
+    let mut schedule = LaneSchedule::new();
     let (one, other) = (schedule.open(), schedule.open());
     schedule.push(one, 1, "1a");
     assert_eq!(taken(&mut schedule), [""; 0], "the other may come along");
@@ -182,7 +182,7 @@ fn a_stream_waits_for_the_others_once() {
 
 #[test]
 fn a_batch_begins_when_many_bytes_are_queued() {
-    let mut schedule = Schedule::new();
+    let mut schedule = LaneSchedule::new();
     let (one, _other) = (schedule.open(), schedule.open());
     schedule.push(one, UNHASHED_BYTES_MAX - 1, "almost");
     assert_eq!(taken(&mut schedule), [""; 0]);

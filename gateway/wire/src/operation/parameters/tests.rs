@@ -3,14 +3,14 @@
 use super::check_query;
 use crate::error::Code;
 use crate::operation::table::{SUBRESOURCES, TABLES};
-use crate::operation::{Level, Operation, Shape, Support};
+use crate::operation::{Operation, RequestView, ResourceLevel, Support};
 use crate::query::Query;
 use http::Method;
 use proptest::{prop_assert, prop_assert_eq, proptest};
 
-struct Seen<'a>(&'a Query<'a>, &'a [&'a str]);
+struct TestRequestView<'a>(&'a Query<'a>, &'a [&'a str]);
 
-impl Shape for Seen<'_> {
+impl RequestView for TestRequestView<'_> {
     fn query(&self, name: &str) -> Option<&str> {
         self.0.raw(name)
     }
@@ -20,10 +20,15 @@ impl Shape for Seen<'_> {
 }
 
 /// Returns the operation of a request, or the code and argument of its error.
-fn asked(method: &str, level: Level, query: &str, headers: &[&str]) -> Result<Operation, (Code, String)> {
+fn select_operation(
+    method: &str,
+    level: ResourceLevel,
+    query: &str,
+    headers: &[&str],
+) -> Result<Operation, (Code, String)> {
     let method = Method::from_bytes(method.as_bytes()).unwrap();
     let query = Query::parse(query);
-    let operation = Operation::of(&method, level, &Seen(&query, headers));
+    let operation = Operation::select(&method, level, &TestRequestView(&query, headers));
     match check_query(&method, level, operation, &query) {
         Ok(()) => Ok(operation),
         Err(error) => {
@@ -33,11 +38,11 @@ fn asked(method: &str, level: Level, query: &str, headers: &[&str]) -> Result<Op
     }
 }
 
-const LEVELS: [Level; 3] = [Level::Service, Level::Bucket, Level::Object];
+const LEVELS: [ResourceLevel; 3] = [ResourceLevel::Service, ResourceLevel::Bucket, ResourceLevel::Object];
 const METHODS: [&str; 5] = ["GET", "HEAD", "PUT", "POST", "DELETE"];
 
 /// True if a request gets the operation that its method has without a query.
-fn is_plain(method: &str, level: Level, outcome: &Result<Operation, (Code, String)>) -> bool {
+fn is_plain(method: &str, level: ResourceLevel, outcome: &Result<Operation, (Code, String)>) -> bool {
     let plain = TABLES.iter().find(|table| table.method == method && table.level == level);
     plain.is_some_and(|table| *outcome == Ok(table.plain))
 }
@@ -50,7 +55,7 @@ fn no_sub_resource_selects_a_plain_operation_at_any_level() {
                 for query in
                     [(*name).to_owned(), format!("{name}=x"), format!("x-id=X&{name}&versionId=null")]
                 {
-                    let outcome = asked(method, level, &query, &[]);
+                    let outcome = select_operation(method, level, &query, &[]);
                     assert!(!is_plain(method, level, &outcome), "{method} {level:?} ?{query}: {outcome:?}");
                 }
             }
@@ -63,7 +68,7 @@ fn two_sub_resources_are_never_one_operation() {
     for table in TABLES {
         for one in SUBRESOURCES {
             for other in SUBRESOURCES.iter().filter(|other| *other != one) {
-                let outcome = asked(table.method, table.level, &format!("{one}&{other}"), &[]);
+                let outcome = select_operation(table.method, table.level, &format!("{one}&{other}"), &[]);
                 let offered = outcome.as_ref().is_ok_and(|operation| operation.support() != Support::None);
                 assert!(!offered, "{} {:?} ?{one}&{other}: {outcome:?}", table.method, table.level);
             }
@@ -73,13 +78,13 @@ fn two_sub_resources_are_never_one_operation() {
 
 #[test]
 fn queries_that_once_deleted_or_replaced_data_are_refused() {
-    use Level::{Bucket, Object};
-    let refused = |method, level, query: &str| asked(method, level, query, &[]).unwrap_err();
+    use ResourceLevel::{Bucket, Object};
+    let refused = |method, level, query: &str| select_operation(method, level, query, &[]).unwrap_err();
     for name in ["acl", "retention", "legal-hold", "torrent", "restore", "attributes", "encryption"] {
         assert_eq!(refused("DELETE", Object, name), (Code::MethodNotAllowed, name.to_owned()));
     }
     assert_eq!(
-        asked("DELETE", Object, "annotation&annotationName=n", &[]),
+        select_operation("DELETE", Object, "annotation&annotationName=n", &[]),
         Ok(Operation::DeleteObjectAnnotation)
     );
     for name in ["restore", "torrent", "uploads", "attributes", "policy"] {
@@ -90,7 +95,7 @@ fn queries_that_once_deleted_or_replaced_data_are_refused() {
     }
     assert_eq!(refused("PUT", Object, "versionId=null"), (Code::InvalidArgument, "versionId".to_owned()));
     assert_eq!(refused("POST", Bucket, "acl"), (Code::MethodNotAllowed, "acl".to_owned()));
-    assert_eq!(asked("GET", Bucket, "abac", &[]), Ok(Operation::GetBucketAbac));
+    assert_eq!(select_operation("GET", Bucket, "abac", &[]), Ok(Operation::GetBucketAbac));
     for name in ["location", "policy", "versioning", "versions"] {
         assert_eq!(refused("GET", Object, name), (Code::MethodNotAllowed, name.to_owned()));
     }
@@ -100,7 +105,7 @@ fn queries_that_once_deleted_or_replaced_data_are_refused() {
 
 #[test]
 fn incomplete_or_repeated_parameters_are_refused() {
-    use Level::Object;
+    use ResourceLevel::Object;
     for (method, query) in [
         ("PUT", "partNumber=1"),
         ("PUT", "uploadId=7"),
@@ -113,17 +118,18 @@ fn incomplete_or_repeated_parameters_are_refused() {
         ("PUT", "uploadId=7&uploadId=8&partNumber=1"),
         ("DELETE", "versionId=null&versionId=7"),
     ] {
-        let refused = asked(method, Object, query, &[]).map_err(|(code, _)| code);
+        let refused = select_operation(method, Object, query, &[]).map_err(|(code, _)| code);
         assert_eq!(refused, Err(Code::InvalidArgument), "{method} ?{query}");
     }
-    let copied = asked("PUT", Object, "uploadId=7", &["x-amz-copy-source"]).map_err(|(code, _)| code);
+    let copied =
+        select_operation("PUT", Object, "uploadId=7", &["x-amz-copy-source"]).map_err(|(code, _)| code);
     assert_eq!(copied, Err(Code::InvalidArgument));
 }
 
 #[test]
 fn queries_of_common_clients_are_accepted() {
-    use Level::{Bucket, Object};
     use Operation as O;
+    use ResourceLevel::{Bucket, Object};
     for (method, level, query, operation) in [
         ("PUT", Object, "x-id=PutObject", O::PutObject),
         ("PUT", Object, "uploadId=7&partNumber=1&x-id=UploadPart", O::UploadPart),
@@ -145,7 +151,7 @@ fn queries_of_common_clients_are_accepted() {
             O::PutObject,
         ),
     ] {
-        assert_eq!(asked(method, level, query, &[]), Ok(operation), "{method} ?{query}");
+        assert_eq!(select_operation(method, level, query, &[]), Ok(operation), "{method} ?{query}");
     }
 }
 
@@ -154,7 +160,7 @@ fn headers_that_select_an_operation_are_refused_in_unsigned_queries() {
     for name in
         ["x-amz-copy-source", "X-Amz-Copy-Source", "x-amz-copy-source-range", "x-amz-write-offset-bytes"]
     {
-        let refused = asked("PUT", Level::Object, &format!("{name}=b%2Fk"), &[]);
+        let refused = select_operation("PUT", ResourceLevel::Object, &format!("{name}=b%2Fk"), &[]);
         assert_eq!(refused, Err((Code::InvalidArgument, name.to_owned())));
     }
 }
@@ -172,7 +178,7 @@ proptest! {
             return Ok(());
         }
         for method in METHODS {
-            let outcome = asked(method, LEVELS[at], &format!("{name}={value}"), &[]);
+            let outcome = select_operation(method, LEVELS[at], &format!("{name}={value}"), &[]);
             let reads = matches!(method, "GET" | "HEAD");
             if reads && TABLES.iter().any(|table| table.method == method && table.level == LEVELS[at]) {
                 prop_assert!(is_plain(method, LEVELS[at], &outcome) || name == "annotationName");
@@ -193,7 +199,7 @@ proptest! {
             if SUBRESOURCES.contains(&&*name) {
                 continue;
             }
-            let outcome = asked(table.method, table.level, &query, &[]);
+            let outcome = select_operation(table.method, table.level, &query, &[]);
             let changes = outcome.as_ref().is_ok_and(|operation| matches!(operation.support(), Support::Full(_)));
             prop_assert_eq!(changes, false, "{} ?{}", table.method, query);
         }

@@ -1,10 +1,12 @@
 //! Properties that hold for the references on any trace, with any weights.
 
-use crate::rehearse::reference::{Event, Lru, NeverEvict, Outcome, Reference, S3Fifo, Sieve, optimum};
+use crate::rehearse::reference::{
+    Event, Lru, NeverEvict, OptimumOutcome, ReferenceCache, S3Fifo, Sieve, optimum,
+};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-fn all(capacity: u64) -> [(&'static str, Box<dyn Reference>); 4] {
+fn all(capacity: u64) -> [(&'static str, Box<dyn ReferenceCache>); 4] {
     [
         ("lru", Box::new(Lru::new(capacity))),
         ("never-evict", Box::new(NeverEvict::new(capacity))),
@@ -54,12 +56,12 @@ proptest! {
     #[test]
     fn no_policy_beats_the_optimum(events in events(Just(1)), capacity in 1..30_u64) {
         let outcomes = optimum(&events, capacity);
-        let hits = outcomes.iter().filter(|outcome| **outcome == Outcome::Hit).count();
+        let hits = outcomes.iter().filter(|outcome| **outcome == OptimumOutcome::Hit).count();
         for (name, mut cache) in all(capacity) {
             let found = events.iter().filter(|e| cache.access(e.block, e.bytes, e.is_read) && e.is_read).count();
             prop_assert!(found <= hits, "{name}: {found} and {hits}");
         }
-        let admitted = outcomes.iter().filter(|outcome| **outcome == Outcome::Admitted).count();
+        let admitted = outcomes.iter().filter(|outcome| **outcome == OptimumOutcome::Admitted).count();
         prop_assert!(admitted <= hits);
     }
 
@@ -69,7 +71,7 @@ proptest! {
     ) {
         let events: Vec<_> =
             events.into_iter().map(|(block, is_read)| Event { block, bytes: 1, is_read }).collect();
-        let hits = optimum(&events, capacity).iter().filter(|outcome| **outcome == Outcome::Hit).count();
+        let hits = optimum(&events, capacity).iter().filter(|outcome| **outcome == OptimumOutcome::Hit).count();
         prop_assert_eq!(hits as u32, hits_by_search(&events, capacity as usize));
     }
 
@@ -82,7 +84,7 @@ proptest! {
             let mut missed = 0;
             for (at, event) in events.iter().enumerate() {
                 if at % forget == 0 {
-                    cache.forget(event.block);
+                    cache.invalidate(event.block);
                     came.remove(&event.block);
                 }
                 let hit = cache.access(event.block, event.bytes, event.is_read);
@@ -119,10 +121,10 @@ proptest! {
 fn the_optimum_weighs_bytes() {
     let read = |block, bytes| Event { block, bytes, is_read: true };
     let events = [read(0, 8), read(1, 4), read(2, 4), read(1, 4), read(2, 4), read(0, 8)];
-    use Outcome::{Admitted, Hit, Passed};
-    assert_eq!(optimum(&events, 8), [Passed, Admitted, Admitted, Hit, Hit, Passed]);
+    use OptimumOutcome::{Admitted, Bypassed, Hit};
+    assert_eq!(optimum(&events, 8), [Bypassed, Admitted, Admitted, Hit, Hit, Bypassed]);
     assert_eq!(optimum(&events, 16), [Admitted, Admitted, Admitted, Hit, Hit, Hit]);
-    assert_eq!(optimum(&events, 3), [Passed; 6]);
+    assert_eq!(optimum(&events, 3), [Bypassed; 6]);
 }
 
 #[test]
@@ -130,6 +132,6 @@ fn a_copy_from_before_a_write_is_stale() {
     let event = |block, is_read| Event { block, bytes: 1, is_read };
     // Block 0 is written before it is read again: the cache of one block is better used for block 1.
     let events = [event(0, true), event(1, true), event(1, true), event(0, false), event(0, true)];
-    use Outcome::{Admitted, Hit, Passed};
-    assert_eq!(optimum(&events, 1), [Passed, Admitted, Hit, Admitted, Hit]);
+    use OptimumOutcome::{Admitted, Bypassed, Hit};
+    assert_eq!(optimum(&events, 1), [Bypassed, Admitted, Hit, Admitted, Hit]);
 }

@@ -1,7 +1,9 @@
 //! Time that ten million events take. Run by hand: `cargo test --release -p mlgw-policies -- --ignored
 //! --nocapture speed`.
 
-use crate::rehearse::reference::{EpochHazard, Event, Lru, NeverEvict, Reference, S3Fifo, Sieve, optimum};
+use crate::rehearse::reference::{
+    EpochHazard, Event, Lru, NeverEvict, ReferenceCache, S3Fifo, Sieve, optimum,
+};
 use std::time::Instant;
 
 const EVENTS: usize = 10_000_000;
@@ -15,7 +17,7 @@ fn speed() {
     let events: Vec<_> =
         (0..EVENTS).map(|_| Event { block: skewed(&mut random), bytes: 1000, is_read: true }).collect();
     let capacity = u64::from(BLOCKS) * 200;
-    let caches: [(&str, Box<dyn Reference>); 4] = [
+    let caches: [(&str, Box<dyn ReferenceCache>); 4] = [
         ("lru", Box::new(Lru::new(capacity))),
         ("never-evict", Box::new(NeverEvict::new(capacity))),
         ("s3-fifo", Box::new(S3Fifo::new(capacity))),
@@ -27,7 +29,7 @@ fn speed() {
         println!("{name}: {:.2} s, hits {:.3}", begin.elapsed().as_secs_f64(), hits as f64 / EVENTS as f64);
     }
     let begin = Instant::now();
-    let hits = optimum(&events, capacity).iter().filter(|o| **o == super::super::Outcome::Hit).count();
+    let hits = optimum(&events, capacity).iter().filter(|o| **o == super::super::OptimumOutcome::Hit).count();
     println!("optimum: {:.2} s, hits {:.3}", begin.elapsed().as_secs_f64(), hits as f64 / EVENTS as f64);
     for jobs in [3, 8] {
         let mut cache = EpochHazard::new(100_000, jobs, 20_000);

@@ -1,14 +1,15 @@
 //! All numbers of the published table.
 
 use super::python::Random;
-use super::traces::{Order, epochs, jobs, mix, read};
+use super::traces::{PublishedOrder, epochs, jobs, mix, read};
 use crate::rehearse::reference::{
-    EpochHazard, Event, Lru, NeverEvict, Outcome, Reference, S3Fifo, Sieve, Told, optimum,
+    ClassAwareCache, EpochHazard, Event, Lru, NeverEvict, OptimumOutcome, ReferenceCache, S3Fifo, Sieve,
+    optimum,
 };
 
 const SHARES: [f64; 5] = [0.2, 0.35, 0.5, 0.65, 0.8];
 
-fn ratio(mut cache: impl Reference, events: &[Event], mark: usize) -> f64 {
+fn ratio(mut cache: impl ReferenceCache, events: &[Event], mark: usize) -> f64 {
     let (mut hits, mut reads) = (0, 0);
     for (at, event) in events.iter().enumerate() {
         let hit = cache.access(event.block, event.bytes, event.is_read);
@@ -22,7 +23,7 @@ fn ratio(mut cache: impl Reference, events: &[Event], mark: usize) -> f64 {
 
 fn best(capacity: u64, events: &[Event], mark: usize) -> f64 {
     let outcomes = optimum(events, capacity);
-    let hits = outcomes[mark..].iter().filter(|outcome| **outcome == Outcome::Hit).count();
+    let hits = outcomes[mark..].iter().filter(|outcome| **outcome == OptimumOutcome::Hit).count();
     hits as f64 / events[mark..].iter().filter(|event| event.is_read).count() as f64
 }
 
@@ -32,7 +33,7 @@ fn close(found: f64, expected: f64) {
 }
 
 /// Checks a policy on the trace of the table: 5,000 blocks, 30 epochs, measured from the 16th on.
-fn check_epochs(order: Order, of: impl Fn(u64, &[Event], usize) -> f64, expected: [f64; 5]) {
+fn check_epochs(order: PublishedOrder, of: impl Fn(u64, &[Event], usize) -> f64, expected: [f64; 5]) {
     let events = epochs(order, 5000, 30, &mut Random::new(42));
     for (share, expected) in SHARES.iter().zip(expected) {
         close(of((5000.0 * share) as u64, &events, 5000 * 15), expected);
@@ -41,31 +42,43 @@ fn check_epochs(order: Order, of: impl Fn(u64, &[Event], usize) -> f64, expected
 
 #[test]
 fn lru_on_epochs() {
-    check_epochs(Order::Shuffled, |c, e, m| ratio(Lru::new(c), e, m), [0.022, 0.070, 0.155, 0.283, 0.478]);
-    check_epochs(Order::Sequential, |c, e, m| ratio(Lru::new(c), e, m), [0.0; 5]);
+    check_epochs(
+        PublishedOrder::Shuffled,
+        |c, e, m| ratio(Lru::new(c), e, m),
+        [0.022, 0.070, 0.155, 0.283, 0.478],
+    );
+    check_epochs(PublishedOrder::Sequential, |c, e, m| ratio(Lru::new(c), e, m), [0.0; 5]);
 }
 
 #[test]
 fn never_evict_on_epochs() {
-    for order in [Order::Shuffled, Order::Sequential, Order::Shards] {
+    for order in [PublishedOrder::Shuffled, PublishedOrder::Sequential, PublishedOrder::Shards] {
         check_epochs(order, |c, e, m| ratio(NeverEvict::new(c), e, m), SHARES);
     }
 }
 
 #[test]
 fn sieve_on_epochs() {
-    check_epochs(Order::Shuffled, |c, e, m| ratio(Sieve::new(c), e, m), [0.145, 0.298, 0.454, 0.617, 0.780]);
-    check_epochs(Order::Sequential, |c, e, m| ratio(Sieve::new(c), e, m), [0.0; 5]);
+    check_epochs(
+        PublishedOrder::Shuffled,
+        |c, e, m| ratio(Sieve::new(c), e, m),
+        [0.145, 0.298, 0.454, 0.617, 0.780],
+    );
+    check_epochs(PublishedOrder::Sequential, |c, e, m| ratio(Sieve::new(c), e, m), [0.0; 5]);
 }
 
 #[test]
 fn s3_fifo_on_epochs() {
-    check_epochs(Order::Shuffled, |c, e, m| ratio(S3Fifo::new(c), e, m), [0.148, 0.138, 0.187, 0.333, 0.547]);
+    check_epochs(
+        PublishedOrder::Shuffled,
+        |c, e, m| ratio(S3Fifo::new(c), e, m),
+        [0.148, 0.138, 0.187, 0.333, 0.547],
+    );
 }
 
 #[test]
 fn optimum_on_epochs() {
-    for order in [Order::Shuffled, Order::Sequential, Order::Shards] {
+    for order in [PublishedOrder::Shuffled, PublishedOrder::Sequential, PublishedOrder::Shards] {
         check_epochs(order, best, SHARES);
     }
 }
@@ -106,9 +119,9 @@ fn the_mixed_workload() {
         close(ratio(S3Fifo::new(capacity), &events, 0), expected[2]);
         close(ratio(NeverEvict::new(capacity), &events, 0), expected[3]);
         close(best(capacity, &events, 0), expected[4]);
-        let mut told = Told::new(capacity);
+        let mut class_aware = ClassAwareCache::new(capacity);
         let hits = mix.iter().filter(|(event, class)| {
-            let hit = told.access(event.block, 1, *class);
+            let hit = class_aware.access(event.block, 1, *class);
             hit && event.is_read
         });
         close(hits.count() as f64 / 131_050.0, expected[5]);

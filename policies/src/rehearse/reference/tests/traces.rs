@@ -2,24 +2,24 @@
 //! workload MIX-1.
 
 use super::python::Random;
-use crate::rehearse::reference::{Class, Event};
+use crate::rehearse::reference::{BlockClass, Event};
 use std::collections::HashMap;
 
 #[derive(Clone, Copy)]
-pub(super) enum Order {
+pub(super) enum PublishedOrder {
     Shuffled,
     Sequential,
     Shards,
 }
 
 /// Epochs of `n` blocks in shards of 100.
-pub(super) fn epochs(order: Order, n: u32, count: u32, random: &mut Random) -> Vec<Event> {
+pub(super) fn epochs(order: PublishedOrder, n: u32, count: u32, random: &mut Random) -> Vec<Event> {
     let mut blocks = Vec::new();
     for _ in 0..count {
         match order {
-            Order::Sequential => blocks.extend(0..n),
-            Order::Shuffled => blocks.extend(permutation(n, random)),
-            Order::Shards => {
+            PublishedOrder::Sequential => blocks.extend(0..n),
+            PublishedOrder::Shuffled => blocks.extend(permutation(n, random)),
+            PublishedOrder::Shards => {
                 for shard in permutation(n / 100, random) {
                     blocks.extend(shard * 100..(shard + 1) * 100);
                 }
@@ -67,12 +67,12 @@ pub(super) fn jobs(n: u32, jobs: usize, count: u32) -> Vec<(u32, usize)> {
 type Name = (&'static str, u32, u32);
 
 #[derive(Default)]
-struct Mix {
-    events: Vec<(f64, Name, bool, Class)>,
+struct PublishedMix {
+    events: Vec<(f64, Name, bool, BlockClass)>,
 }
 
-impl Mix {
-    fn add(&mut self, at: f64, name: Name, is_read: bool, class: Class) {
+impl PublishedMix {
+    fn add(&mut self, at: f64, name: Name, is_read: bool, class: BlockClass) {
         self.events.push((at, name, is_read, class));
     }
 
@@ -82,11 +82,11 @@ impl Mix {
         for (dataset, train, validation) in [(1, "A1", "A1v"), (2, "A2", "A2v")] {
             for _ in 0..6 {
                 for x in permutation(4000, random) {
-                    self.add(t, (train, 0, x), true, Class::Train { dataset });
+                    self.add(t, (train, 0, x), true, BlockClass::Train { dataset });
                     t += 1.0;
                 }
                 for x in 0..200 {
-                    self.add(t, (validation, 0, x), true, Class::Kept);
+                    self.add(t, (validation, 0, x), true, BlockClass::Kept);
                     t += 0.5;
                 }
             }
@@ -96,14 +96,14 @@ impl Mix {
 
     fn scan(&mut self, end: f64) {
         for (x, t) in (0..).map(|x| (x, f64::from(x) * 2.0)).take_while(|(_, t)| *t < end) {
-            self.add(t, ("B", 0, x), true, Class::Scan);
+            self.add(t, ("B", 0, x), true, BlockClass::Scan);
         }
     }
 
     fn checkpoints(&mut self, end: f64) {
         for n in (0..).take_while(|n| 800.0 + f64::from(*n) * 800.0 < end) {
             let t = 800.0 + f64::from(n) * 800.0;
-            let class = Class::Checkpoint { generation: n };
+            let class = BlockClass::Checkpoint { generation: n };
             for x in 0..150 {
                 self.add(t + f64::from(x) * 0.3, ("ck", n, x), false, class);
             }
@@ -118,7 +118,7 @@ impl Mix {
         while t < end {
             t += random.exponential(1.0 / 900.0);
             for x in 0..100 {
-                self.add(t + f64::from(x) * 0.05, ("M", 0, x), true, Class::Kept);
+                self.add(t + f64::from(x) * 0.05, ("M", 0, x), true, BlockClass::Kept);
             }
         }
     }
@@ -129,16 +129,16 @@ impl Mix {
         for job in 0..4 {
             for (i, x) in order.iter().enumerate() {
                 let at = 6000.0 + i as f64 * 1.5 + f64::from(job) * 60.0;
-                self.add(at, ("C", 0, *x), true, Class::Shared { readers: 4 });
+                self.add(at, ("C", 0, *x), true, BlockClass::Shared { readers: 4 });
             }
         }
     }
 }
 
 /// MIX-1 with seed 1.
-pub(super) fn mix() -> Vec<(Event, Class)> {
+pub(super) fn mix() -> Vec<(Event, BlockClass)> {
     let mut random = Random::new(1);
-    let mut mix = Mix::default();
+    let mut mix = PublishedMix::default();
     let end = mix.training(&mut random);
     mix.scan(end);
     mix.checkpoints(end);

@@ -37,18 +37,18 @@ impl Model {
             }
             60..80 => {
                 let more = self.object();
-                self.bench.let_go(&[id(&name, number), id(&more.0, more.1)]).await;
+                self.bench.evict(&[id(&name, number), id(&more.0, more.1)]).await;
             }
             80..84 => self.bench.copies.forget(BUCKET, &key(&name)),
-            84..88 => drop(self.bench.note(&name, self.rng.u64(..3), size)),
-            88..94 => drop(self.bench.copies.inner.turn(true).await),
+            84..88 => drop(self.bench.record_object(&name, self.rng.u64(..3), size)),
+            88..94 => drop(self.bench.copies.inner.run_pass(true).await),
             94..96 => {
                 self.bench.copies.inner.flush().await.unwrap();
                 let room = tempfile::tempdir().unwrap();
                 copy_dir(&self.bench.room.path().join("index"), room.path());
                 self.flushed = Some(room);
             }
-            96..98 => self.bench = self.bench.opened_again().await,
+            96..98 => self.bench = self.bench.reopened().await,
             98 if self.flushed.is_some() => return self.crash().await,
             _ => self.bench.check_given_back().await,
         }
@@ -59,7 +59,7 @@ impl Model {
         let known = self.bench.copies.find(BUCKET, &key(name)).map(|copy| copy.object);
         let object = match known {
             Some(object) => object,
-            None => self.bench.note(name, self.rng.u64(..3), size),
+            None => self.bench.record_object(name, self.rng.u64(..3), size),
         };
         let bytes = match self.rng.u32(..10) {
             0..3 => self.rng.usize(1..6000),
@@ -83,7 +83,7 @@ impl Model {
 
 impl Bench {
     async fn check_given_back(&self) {
-        self.copies.inner.give_back().await;
+        self.copies.inner.reclaim().await;
         self.check();
     }
 }
@@ -98,8 +98,8 @@ async fn run(seed: u64, capacity_bytes: u64, holes: bool) {
     let bench = model.bench;
     bench.check_given_back().await;
     let ids: Vec<u64> = all(&bench.copies).map(|block| block.id).collect();
-    bench.let_go(&ids).await;
-    bench.copies.inner.turn(true).await;
+    bench.evict(&ids).await;
+    bench.copies.inner.run_pass(true).await;
     bench.check();
     let metrics = bench.copies.metrics();
     // Only open segments remain, with edges in them.

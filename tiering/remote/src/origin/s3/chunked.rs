@@ -1,13 +1,13 @@
 //! aws-chunked framing with a checksum trailer, as clients send it if the checksum is known only at the end.
 //! Pure except for the stream that it frames.
 
-use crate::origin::{Body, OriginError, Trailer};
+use crate::origin::{ChecksumTrailer, OriginBody, OriginError};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use mlgw_common::limits::CHUNK_BYTES_MAX;
 
 /// Returns the length of the framed form of a body of `bytes` bytes.
-pub(super) fn length(bytes: u64, trailer: &Trailer) -> u64 {
+pub(super) fn framed_length(bytes: u64, trailer: &ChecksumTrailer) -> u64 {
     let framed = |chunk: u64| if chunk == 0 { 0 } else { head(chunk).len() as u64 + chunk + 2 };
     let whole = bytes / CHUNK_BYTES_MAX;
     let end = "0\r\n".len() + trailer.name.as_str().len() + ":\r\n\r\n".len() + trailer.value_bytes;
@@ -19,8 +19,8 @@ fn head(chunk: u64) -> String {
 }
 
 /// Frames a body of `bytes` bytes.
-pub(super) fn framed(bytes: u64, pieces: Body, trailer: Trailer) -> Body {
-    let state = Framing { pieces, left: bytes, in_chunk: 0, rest: Bytes::new(), trailer: Some(trailer) };
+pub(super) fn framed(bytes: u64, pieces: OriginBody, trailer: ChecksumTrailer) -> OriginBody {
+    let state = ChunkFraming { pieces, left: bytes, in_chunk: 0, rest: Bytes::new(), trailer: Some(trailer) };
     futures_util::stream::try_unfold(state, |mut state| async {
         Ok(state.next().await?.map(|piece| (piece, state)))
     })
@@ -28,18 +28,18 @@ pub(super) fn framed(bytes: u64, pieces: Body, trailer: Trailer) -> Body {
 }
 
 /// State of a body that is being framed.
-struct Framing {
-    pieces: Body,
+struct ChunkFraming {
+    pieces: OriginBody,
     /// Bytes of the body not yet framed.
     left: u64,
     /// Bytes missing in the current chunk.
     in_chunk: u64,
     /// Bytes received and not yet framed.
     rest: Bytes,
-    trailer: Option<Trailer>,
+    trailer: Option<ChecksumTrailer>,
 }
 
-impl Framing {
+impl ChunkFraming {
     async fn next(&mut self) -> Result<Option<Bytes>, OriginError> {
         if self.left == 0 {
             return self.end().await;
@@ -68,15 +68,15 @@ impl Framing {
     async fn end(&mut self) -> Result<Option<Bytes>, OriginError> {
         let Some(trailer) = self.trailer.take() else { return Ok(None) };
         let value = trailer.value.await;
-        let value = value.map_err(|_| OriginError::Nonsense("a checksum was not told".into()))?;
+        let value = value.map_err(|_| OriginError::InvalidResponse("a checksum was not told".into()))?;
         Ok(Some(format!("0\r\n{}:{value}\r\n\r\n", trailer.name).into()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{framed, length};
-    use crate::origin::Trailer;
+    use super::{framed, framed_length};
+    use crate::origin::ChecksumTrailer;
     use bytes::Bytes;
     use futures_util::TryStreamExt as _;
     use futures_util::stream::{self, StreamExt as _};
@@ -85,13 +85,13 @@ mod tests {
     use tokio::sync::oneshot;
 
     async fn frame(bytes: usize, piece: usize) -> Vec<u8> {
-        let (told, value) = oneshot::channel();
-        told.send("AAAAAA==".to_owned()).unwrap();
+        let (value_sender, value) = oneshot::channel();
+        value_sender.send("AAAAAA==".to_owned()).unwrap();
         let name = HeaderName::from_static("x-amz-checksum-crc32");
-        let trailer = Trailer { name, value_bytes: 8, value };
+        let trailer = ChecksumTrailer { name, value_bytes: 8, value };
         let pieces = vec![7_u8; bytes];
         let pieces: Vec<_> = pieces.chunks(piece).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-        let expected = length(bytes as u64, &trailer);
+        let expected = framed_length(bytes as u64, &trailer);
         let framed = framed(bytes as u64, stream::iter(pieces).boxed(), trailer);
         let framed = framed.try_collect::<Vec<_>>().await.unwrap().concat();
         assert_eq!(framed.len() as u64, expected, "{bytes}");

@@ -21,7 +21,7 @@ impl OriginCredentials {
     ///
     /// # Errors
     /// A description of the missing value.
-    pub(super) fn of(source: &CredentialSource) -> Result<Self, String> {
+    pub(super) fn load(source: &CredentialSource) -> Result<Self, String> {
         Ok(match source {
             CredentialSource::Static { access_key, secret, session_token } => {
                 let token = session_token.as_ref().map(|token| token.expose().to_owned());

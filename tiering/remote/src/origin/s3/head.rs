@@ -5,14 +5,14 @@ use crate::upstream::EtagTrust;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, StatusCode};
-use mlgw_common::header_text::{metadata_from_wire, text_of};
+use mlgw_common::header_text::{decode_text, metadata_from_wire};
 use mlgw_common::limits::OBJECT_BYTES_MAX;
 use mlgw_formats::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Pair};
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// System headers that are stored with an object and repeated by a response.
-const KEPT: [&str; 7] = [
+const SYSTEM_HEADERS: [&str; 7] = [
     "content-type",
     "content-encoding",
     "content-language",
@@ -31,13 +31,13 @@ const CHECKSUMS: [(&str, ChecksumAlgorithm); 5] = [
 ];
 
 /// Returns the object that a response describes, and the byte range of it that the response carries.
-pub(super) fn described(
+pub(super) fn object_and_range(
     status: StatusCode,
     headers: &HeaderMap,
     trust: EtagTrust,
 ) -> Result<(ObjectVersion, Range<u64>), OriginError> {
-    let nonsense = |what: &str| OriginError::Nonsense(what.to_owned());
-    let etag = Etag::of(headers, trust);
+    let nonsense = |what: &str| OriginError::InvalidResponse(what.to_owned());
+    let etag = Etag::from_headers(headers, trust);
     let etag =
         etag.ok_or_else(|| nonsense("an answer without ETag, so that versions cannot be told apart"))?;
     let length = text(headers, "content-length").and_then(|length| length.parse().ok());
@@ -62,7 +62,7 @@ pub(super) fn described(
         etag: etag.text,
         etag_kind: etag.kind.into(),
         tag_count: tag_count(headers),
-        headers: kept(headers),
+        headers: system_headers(headers),
         metadata: metadata(headers),
         storage_class: text(headers, "x-amz-storage-class").unwrap_or_default().to_owned(),
         ..ObjectVersion::default()
@@ -77,7 +77,7 @@ pub(super) fn described(
 pub(super) fn check_size(size: u64) -> Result<(), OriginError> {
     match size <= OBJECT_BYTES_MAX {
         true => Ok(()),
-        false => Err(OriginError::Nonsense(format!("an object of {size} bytes; 50 TiB is the most"))),
+        false => Err(OriginError::InvalidResponse(format!("an object of {size} bytes; 50 TiB is the most"))),
     }
 }
 
@@ -104,7 +104,7 @@ pub(super) fn size_beyond(headers: &HeaderMap) -> Option<u64> {
 
 /// Returns the headers of a write's response that S3 clients understand: ETag, checksums, version and the
 /// like, but nothing about the transfer of the response.
-pub(super) fn known(headers: &HeaderMap) -> HeaderMap {
+pub(super) fn client_headers(headers: &HeaderMap) -> HeaderMap {
     let is_known = |name: &str| {
         matches!(
             name,
@@ -138,13 +138,13 @@ fn date_ms(text: &str) -> Option<i64> {
     i64::try_from(since.as_millis()).ok()
 }
 
-fn kept(headers: &HeaderMap) -> Vec<Pair> {
+fn system_headers(headers: &HeaderMap) -> Vec<Pair> {
     let value = |name: &&str| {
         let value = headers.get(*name)?;
-        Some(Pair::new(*name, text_of(value.as_bytes())))
+        Some(Pair::new(*name, decode_text(value.as_bytes())))
     };
     // The transfer encoding of the response is not a property of the object.
-    KEPT.iter().filter_map(value).filter(|pair| !pair.value.is_empty()).collect()
+    SYSTEM_HEADERS.iter().filter_map(value).filter(|pair| !pair.value.is_empty()).collect()
 }
 
 fn metadata(headers: &HeaderMap) -> Vec<Pair> {
@@ -191,7 +191,7 @@ mod tests {
         status: StatusCode,
         headers: &HeaderMap,
     ) -> Result<(ObjectVersion, Range<u64>), OriginError> {
-        super::described(status, headers, EtagTrust::Auto)
+        super::object_and_range(status, headers, EtagTrust::Auto)
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! does not count against the origin.
 
 use super::chunked;
-use crate::origin::{Body, OriginError, Streamed};
+use crate::origin::{OriginBody, OriginError, Streamed};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -22,41 +22,41 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// Body of a request.
-pub(super) type Sent = UnsyncBoxBody<Bytes, io::Error>;
+pub(super) type OriginRequestBody = UnsyncBoxBody<Bytes, io::Error>;
 
 /// Body with its headers, its part of the signature, and its progress.
-pub(super) struct Outgoing {
-    pub(super) body: Sent,
+pub(super) struct OutgoingBody {
+    pub(super) body: OriginRequestBody,
     /// Headers that describe the body.
     pub(super) headers: HeaderMap,
     /// Form in which the signature covers the body.
     pub(super) signable: SignableBody<'static>,
-    pub(super) turn: Arc<Turn>,
+    pub(super) progress: Arc<SendProgress>,
 }
 
-impl Outgoing {
+impl OutgoingBody {
     /// Creates an empty body without a Content-Length, as reads send it.
-    pub(super) fn nothing() -> Self {
-        Self::of(http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync())
+    pub(super) fn empty() -> Self {
+        Self::unsigned(http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync())
     }
 
     /// Creates a body of bytes in memory. The Content-Length is sent even if it is 0.
-    pub(super) fn whole(bytes: Bytes) -> Self {
+    pub(super) fn in_memory(bytes: Bytes) -> Self {
         let (length, sent) = (HeaderValue::from(bytes.len()), bytes.len() as u64);
-        let mut outgoing = Self::of(Full::new(bytes).map_err(|never| match never {}).boxed_unsync());
+        let mut outgoing = Self::unsigned(Full::new(bytes).map_err(|never| match never {}).boxed_unsync());
         outgoing.headers.insert(header::CONTENT_LENGTH, length);
-        outgoing.turn.sent_bytes.store(sent, Relaxed);
+        outgoing.progress.sent_bytes.store(sent, Relaxed);
         outgoing
     }
 
-    fn of(body: Sent) -> Self {
-        let (headers, turn) = (HeaderMap::new(), Arc::new(Turn::of_the_origin()));
-        Self { body, headers, signable: SignableBody::UnsignedPayload, turn }
+    fn unsigned(body: OriginRequestBody) -> Self {
+        let (headers, turn) = (HeaderMap::new(), Arc::new(SendProgress::waiting_for_origin()));
+        Self { body, headers, signable: SignableBody::UnsignedPayload, progress: turn }
     }
 
     /// Creates a body of bytes that arrive while they are sent.
-    pub(super) fn stream(streamed: Streamed) -> Self {
-        let turn = Arc::new(Turn::of_the_origin());
+    pub(super) fn streaming(streamed: Streamed) -> Self {
+        let turn = Arc::new(SendProgress::waiting_for_origin());
         let mut headers = HeaderMap::new();
         let Streamed { bytes, pieces, trailer } = streamed;
         let (bytes, pieces, signable) = match trailer {
@@ -71,20 +71,20 @@ impl Outgoing {
                     HeaderValue::from(trailer.name.clone()),
                 );
                 headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("aws-chunked"));
-                let length = chunked::length(bytes, &trailer);
+                let length = chunked::framed_length(bytes, &trailer);
                 let framed = chunked::framed(bytes, pieces, trailer);
                 (length, framed, SignableBody::StreamingUnsignedPayloadTrailer)
             }
         };
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
-        let body = Counted { pieces, left: bytes, turn: turn.clone() }.boxed_unsync();
-        Self { body, headers, signable, turn }
+        let body = ExactLengthBody { pieces, left: bytes, turn: turn.clone() }.boxed_unsync();
+        Self { body, headers, signable, progress: turn }
     }
 }
 
 /// Adds the headers of a body to those of its object. The encoding of the transfer precedes the object's own
 /// Content-Encoding.
-pub(super) fn add(headers: HeaderMap, to: &mut HeaderMap) {
+pub(super) fn merge_headers(headers: HeaderMap, to: &mut HeaderMap) {
     for (name, value) in headers {
         let Some(name) = name else { continue };
         let own = to.get(&name).filter(|_| name == header::CONTENT_ENCODING);
@@ -95,20 +95,20 @@ pub(super) fn add(headers: HeaderMap, to: &mut HeaderMap) {
 
 /// Progress of a request: the side that is waited for, and the bytes sent.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct SendProgress {
     /// Start of the wait for the origin; `None` while the client is waited for.
-    since: Mutex<Option<Instant>>,
+    origin_since: Mutex<Option<Instant>>,
     /// Bytes that the connection accepted.
     sent_bytes: AtomicU64,
 }
 
-impl Turn {
-    fn of_the_origin() -> Self {
-        Self { since: Mutex::new(Some(Instant::now())), sent_bytes: AtomicU64::new(0) }
+impl SendProgress {
+    fn waiting_for_origin() -> Self {
+        Self { origin_since: Mutex::new(Some(Instant::now())), sent_bytes: AtomicU64::new(0) }
     }
 
-    fn set(&self, since: Option<Instant>) {
-        *self.since.lock() = since;
+    fn set_origin_since(&self, since: Option<Instant>) {
+        *self.origin_since.lock() = since;
     }
 
     /// Returns the number of bytes sent.
@@ -117,8 +117,8 @@ impl Turn {
     }
 
     /// Returns the time that the origin has left of `patience`; `None` if it has expired.
-    pub(super) fn left(&self, patience: Duration) -> Option<Duration> {
-        match *self.since.lock() {
+    pub(super) fn time_left(&self, patience: Duration) -> Option<Duration> {
+        match *self.origin_since.lock() {
             None => Some(patience),
             Some(since) => patience.checked_sub(since.elapsed()).filter(|left| !left.is_zero()),
         }
@@ -126,13 +126,13 @@ impl Turn {
 }
 
 /// Stream that is checked to have exactly the announced length.
-struct Counted {
-    pieces: Body,
+struct ExactLengthBody {
+    pieces: OriginBody,
     left: u64,
-    turn: Arc<Turn>,
+    turn: Arc<SendProgress>,
 }
 
-impl http_body::Body for Counted {
+impl http_body::Body for ExactLengthBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -144,11 +144,11 @@ impl http_body::Body for Counted {
         let wrong = |why: &str| Some(Err(io::Error::other(why.to_owned())));
         match this.pieces.poll_next_unpin(cx) {
             Poll::Pending => {
-                this.turn.set(None);
+                this.turn.set_origin_since(None);
                 Poll::Pending
             }
             Poll::Ready(next) => {
-                this.turn.set(Some(Instant::now()));
+                this.turn.set_origin_since(Some(Instant::now()));
                 Poll::Ready(match next {
                     Some(Ok(piece)) => match this.left.checked_sub(piece.len() as u64) {
                         Some(left) => {
@@ -177,16 +177,16 @@ impl http_body::Body for Counted {
 
 /// Turns an unreachable origin into a lost connection: a write whose response broke off may have been
 /// executed.
-pub(super) fn broken(error: OriginError) -> OriginError {
+pub(super) fn as_connection_lost(error: OriginError) -> OriginError {
     match error {
-        OriginError::Unreachable(why) => OriginError::Broken(why),
+        OriginError::Unreachable(why) => OriginError::ConnectionLost(why),
         error => error,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Outgoing, Turn};
+    use super::{OutgoingBody, SendProgress};
     use crate::origin::{OriginError, Streamed};
     use bytes::Bytes;
     use futures_util::stream::{self, StreamExt as _};
@@ -195,7 +195,7 @@ mod tests {
 
     async fn sent(bytes: u64, pieces: Vec<Result<Bytes, OriginError>>) -> Option<Bytes> {
         let streamed = Streamed { bytes, pieces: stream::iter(pieces).boxed(), trailer: None };
-        Some(Outgoing::stream(streamed).body.collect().await.ok()?.to_bytes())
+        Some(OutgoingBody::streaming(streamed).body.collect().await.ok()?.to_bytes())
     }
 
     #[tokio::test]
@@ -209,9 +209,11 @@ mod tests {
 
     #[test]
     fn waiting_for_the_client_does_not_use_up_the_origins_time() {
-        let turn = Turn::of_the_origin();
-        assert!(turn.left(Duration::from_secs(60)).is_some() && turn.left(Duration::ZERO).is_none());
-        turn.set(None);
-        assert_eq!(turn.left(Duration::ZERO), Some(Duration::ZERO));
+        let turn = SendProgress::waiting_for_origin();
+        assert!(
+            turn.time_left(Duration::from_secs(60)).is_some() && turn.time_left(Duration::ZERO).is_none()
+        );
+        turn.set_origin_since(None);
+        assert_eq!(turn.time_left(Duration::ZERO), Some(Duration::ZERO));
     }
 }

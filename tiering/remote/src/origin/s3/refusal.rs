@@ -7,8 +7,8 @@ use http::{HeaderMap, StatusCode, header};
 use std::time::Duration;
 
 /// Returns the error that an unsuccessful response reports.
-pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, document: &[u8]) -> OriginError {
-    let (code, message) = xml::error(document);
+pub(super) fn error_of_response(status: StatusCode, headers: &HeaderMap, document: &[u8]) -> OriginError {
+    let (code, message) = xml::parse_error(document);
     let retry_after = || {
         let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
         Some(Duration::from_secs(seconds))

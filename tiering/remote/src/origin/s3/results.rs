@@ -1,9 +1,9 @@
 //! Documents that an S3 origin returns for writes, and tags in both directions. Pure.
 
 use super::head::unquoted;
-use super::refusal::refusal;
+use super::refusal::error_of_response;
 use super::xml;
-use crate::origin::{Made, OriginError, PartLine, PartPage, UploadLine, UploadPage};
+use crate::origin::{OriginCopyReceipt, OriginError, PartLine, PartPage, UploadLine, UploadPage};
 use http::{HeaderMap, StatusCode};
 use mlgw_common::Timestamp;
 use mlgw_formats::schema::Pair;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Text content of an element.
 #[derive(Deserialize)]
-struct Text {
+struct ElementText {
     #[serde(rename = "$text", default)]
     text: String,
 }
@@ -19,24 +19,24 @@ struct Text {
 /// Checksum elements with their values.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Checksums {
+struct ChecksumElements {
     #[serde(rename = "ChecksumCRC32")]
-    crc32: Option<Text>,
+    crc32: Option<ElementText>,
     #[serde(rename = "ChecksumCRC32C")]
-    crc32c: Option<Text>,
+    crc32c: Option<ElementText>,
     #[serde(rename = "ChecksumCRC64NVME")]
-    crc64nvme: Option<Text>,
+    crc64nvme: Option<ElementText>,
     #[serde(rename = "ChecksumSHA1")]
-    sha1: Option<Text>,
+    sha1: Option<ElementText>,
     #[serde(rename = "ChecksumSHA256")]
-    sha256: Option<Text>,
+    sha256: Option<ElementText>,
     #[serde(rename = "ChecksumAlgorithm")]
-    algorithm: Option<Text>,
+    algorithm: Option<ElementText>,
     #[serde(rename = "ChecksumType")]
-    kind: Option<Text>,
+    kind: Option<ElementText>,
 }
 
-impl Checksums {
+impl ChecksumElements {
     fn pairs(self) -> Vec<Pair> {
         let all = [
             ("ChecksumCRC32", self.crc32),
@@ -53,18 +53,18 @@ impl Checksums {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct MadeDocument {
+struct CopyResultDocument {
     #[serde(rename = "ETag")]
     etag: String,
     #[serde(default)]
     last_modified: String,
     #[serde(flatten)]
-    checksums: Checksums,
+    checksums: ChecksumElements,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct BegunDocument {
+struct CreateUploadDocument {
     upload_id: String,
 }
 
@@ -92,7 +92,7 @@ struct PartElement {
     etag: String,
     size: u64,
     #[serde(flatten)]
-    checksums: Checksums,
+    checksums: ChecksumElements,
 }
 
 #[derive(Deserialize)]
@@ -121,7 +121,7 @@ struct UploadElement {
     #[serde(default)]
     storage_class: String,
     #[serde(flatten)]
-    checksums: Checksums,
+    checksums: ChecksumElements,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -145,35 +145,35 @@ struct Tag {
 
 /// Returns a document as text.
 pub(super) fn text(document: &[u8]) -> Result<&str, OriginError> {
-    str::from_utf8(document).map_err(nonsense)
+    str::from_utf8(document).map_err(invalid_document)
 }
 
-fn nonsense(why: impl std::fmt::Display) -> OriginError {
-    OriginError::Nonsense(format!("a document: {why}"))
+fn invalid_document(why: impl std::fmt::Display) -> OriginError {
+    OriginError::InvalidResponse(format!("a document: {why}"))
 }
 
 fn read<'d, T: Deserialize<'d>>(document: &'d [u8]) -> Result<T, OriginError> {
-    quick_xml::de::from_str(text(document)?).map_err(nonsense)
+    quick_xml::de::from_str(text(document)?).map_err(invalid_document)
 }
 
 fn time_ms(text: &str) -> i64 {
-    Timestamp::of_rfc3339(text).map_or(0, Timestamp::as_millis)
+    Timestamp::parse_rfc3339(text).map_or(0, Timestamp::as_millis)
 }
 
 /// Parses the result of a copy or of a completed upload. Returns the error if the document is an `<Error>`
 /// after a 200.
-pub(super) fn made(document: &[u8]) -> Result<Made, OriginError> {
-    let (code, _) = xml::error(document);
-    if xml::root(text(document)?) == Some("Error") {
-        return Err(refusal(status_of(&code), &HeaderMap::new(), document));
+pub(super) fn parse_copy_receipt(document: &[u8]) -> Result<OriginCopyReceipt, OriginError> {
+    let (code, _) = xml::parse_error(document);
+    if xml::root_name(text(document)?) == Some("Error") {
+        return Err(error_of_response(status_of(&code), &HeaderMap::new(), document));
     }
-    let MadeDocument { etag, last_modified, checksums } = read(document)?;
+    let CopyResultDocument { etag, last_modified, checksums } = read(document)?;
     let modified_ms = time_ms(&last_modified);
     let etag = unquoted(&etag);
     if etag.is_empty() {
-        return Err(nonsense("something was made, and has no ETag"));
+        return Err(invalid_document("something was made, and has no ETag"));
     }
-    Ok(Made { etag, modified_ms, checksums: checksums.pairs(), headers: HeaderMap::new() })
+    Ok(OriginCopyReceipt { etag, modified_ms, checksums: checksums.pairs(), headers: HeaderMap::new() })
 }
 
 /// Returns the status that an error would have had if it had been known before the response began.
@@ -193,10 +193,10 @@ fn status_of(code: &str) -> StatusCode {
 
 /// Parses the id of a created upload.
 pub(super) fn upload_id(document: &[u8]) -> Result<String, OriginError> {
-    let BegunDocument { upload_id } = read(document)?;
+    let CreateUploadDocument { upload_id } = read(document)?;
     // An action on an upload without an id would act on the object instead.
     match upload_id.is_empty() {
-        true => Err(nonsense("an upload was begun, and has no id")),
+        true => Err(invalid_document("an upload was begun, and has no id")),
         false => Ok(upload_id),
     }
 }
@@ -214,7 +214,7 @@ pub(super) fn parts(document: &[u8]) -> Result<PartPage, OriginError> {
     };
     let next = listed.next_part_number_marker.filter(|_| listed.is_truncated);
     if listed.is_truncated && next.is_none() {
-        return Err(nonsense("there are more parts, and no number to go on from"));
+        return Err(invalid_document("there are more parts, and no number to go on from"));
     }
     let mut parts: Vec<_> = listed.parts.into_iter().map(line).collect();
     parts.sort_by_key(|part| part.number);
@@ -232,10 +232,11 @@ pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
     xml::check_root(text(document)?, "ListMultipartUploadsResult")?;
     let listed: UploadsDocument = read(document)?;
     let is_encoded = listed.encoding_type.as_deref() == Some("url");
-    let name = |name: String| if is_encoded { xml::decoded(&name).map_err(nonsense) } else { Ok(name) };
+    let name =
+        |name: String| if is_encoded { xml::decoded(&name).map_err(invalid_document) } else { Ok(name) };
     let line = |upload: UploadElement| {
         if upload.key.is_empty() || upload.upload_id.is_empty() {
-            return Err(nonsense("an upload without a key or without an id"));
+            return Err(invalid_document("an upload without a key or without an id"));
         }
         Ok(UploadLine {
             key: name(upload.key)?,
@@ -247,7 +248,7 @@ pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
     };
     let next = (name(listed.next_key_marker)?, listed.next_upload_id_marker);
     if listed.is_truncated && next.0.is_empty() {
-        return Err(nonsense("there are more uploads, and no key to go on from"));
+        return Err(invalid_document("there are more uploads, and no key to go on from"));
     }
     let mut uploads = listed.uploads.into_iter().map(line).collect::<Result<Vec<_>, OriginError>>()?;
     uploads.sort_by(|a, b| a.key.cmp(&b.key));
@@ -265,9 +266,9 @@ pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
 /// Checks a document about an object's attributes and returns it unchanged.
 pub(super) fn attributes(document: &[u8]) -> Result<&str, OriginError> {
     let text = text(document)?;
-    match xml::root(text).is_some_and(|root| root.starts_with("GetObjectAttributes")) {
+    match xml::root_name(text).is_some_and(|root| root.starts_with("GetObjectAttributes")) {
         true => Ok(text),
-        false => Err(nonsense("it is not about attributes")),
+        false => Err(invalid_document("it is not about attributes")),
     }
 }
 
@@ -281,13 +282,13 @@ pub(super) fn tags(document: &[u8]) -> Result<Vec<Pair>, OriginError> {
 pub(super) fn tagging(tags: &[Pair]) -> Result<String, OriginError> {
     let tag = |tag: &Pair| Tag { key: tag.name.clone(), value: tag.value.clone() };
     let tagging = Tagging { tag_set: TagSet { tags: tags.iter().map(tag).collect() } };
-    quick_xml::se::to_string(&tagging).map_err(nonsense)
+    quick_xml::se::to_string(&tagging).map_err(invalid_document)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::xml::root;
-    use super::{attributes, made, parts, tagging, tags, upload_id, uploads};
+    use super::xml::root_name;
+    use super::{attributes, parse_copy_receipt, parts, tagging, tags, upload_id, uploads};
     use crate::origin::OriginError;
     use mlgw_formats::schema::Pair;
 
@@ -295,25 +296,28 @@ mod tests {
     fn a_copy_succeeds_or_returns_its_late_error() {
         let document = b"<?xml version=\"1.0\"?>\n   <CopyObjectResult xmlns=\"x\"><LastModified>2022-10-12T17:50:00.000Z\
             </LastModified><ETag>&quot;abc&quot;</ETag><ChecksumCRC32>AAAAAA==</ChecksumCRC32></CopyObjectResult>";
-        let copy = made(document).unwrap();
+        let copy = parse_copy_receipt(document).unwrap();
         assert_eq!((copy.etag.as_str(), copy.modified_ms), ("abc", 1_665_597_000_000));
         assert_eq!(copy.checksums, [Pair::new("ChecksumCRC32", "AAAAAA==")]);
         let late = |code: &str| {
             let text =
                 format!("<?xml version=\"1.0\"?> <Error><Code>{code}</Code><Message>m</Message></Error>");
-            made(text.as_bytes()).unwrap_err()
+            parse_copy_receipt(text.as_bytes()).unwrap_err()
         };
         assert_eq!(late("InternalError"), OriginError::Failed(500));
         assert_eq!(late("SlowDown"), OriginError::Throttled(None));
         assert_eq!(late("PreconditionFailed"), OriginError::Changed);
         assert_eq!(late("InvalidPart"), OriginError::refused(400, "InvalidPart", "m"));
         for cut in [&b""[..], b"<CopyObjectResult>", b"<CopyObjectResult></CopyObjectResult>", b"\xff"] {
-            assert!(matches!(made(cut), Err(OriginError::Nonsense(_))), "{cut:?}");
+            assert!(matches!(parse_copy_receipt(cut), Err(OriginError::InvalidResponse(_))), "{cut:?}");
         }
         let empty = b"<CopyObjectResult><ETag>\"\"</ETag></CopyObjectResult>";
-        assert!(matches!(made(empty), Err(OriginError::Nonsense(_))), "an ETag names something");
+        assert!(
+            matches!(parse_copy_receipt(empty), Err(OriginError::InvalidResponse(_))),
+            "an ETag names something"
+        );
         assert_eq!(
-            (root("<!-- <a> --><b/>"), root("<?x?><Error>"), root("")),
+            (root_name("<!-- <a> --><b/>"), root_name("<?x?><Error>"), root_name("")),
             (Some("a"), Some("Error"), None)
         );
     }
@@ -321,8 +325,8 @@ mod tests {
     #[test]
     fn a_page_of_a_proxy_is_not_an_s3_document() {
         let page = b"<html><head><title>Welcome</title></head><body>Please log in.</body></html>";
-        let nonsense = |error: Option<OriginError>| matches!(error, Some(OriginError::Nonsense(_)));
-        assert!(nonsense(made(page).err()) && nonsense(upload_id(page).err()));
+        let nonsense = |error: Option<OriginError>| matches!(error, Some(OriginError::InvalidResponse(_)));
+        assert!(nonsense(parse_copy_receipt(page).err()) && nonsense(upload_id(page).err()));
         assert!(nonsense(parts(page).err()) && nonsense(uploads(page).err()));
         assert!(nonsense(tags(page).err()) && nonsense(attributes(page).err()));
         let late = b"<Error><Code>InternalError</Code></Error>";

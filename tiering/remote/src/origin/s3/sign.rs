@@ -8,12 +8,12 @@ use mlgw_common::Timestamp;
 
 /// Signs requests for one region.
 #[derive(Debug)]
-pub(super) struct Signer {
+pub(super) struct OriginSigner {
     pub(super) credentials: OriginCredentials,
     pub(super) region: String,
 }
 
-impl Signer {
+impl OriginSigner {
     /// Signs a request as of `now`. The signature of a streamed body does not cover its bytes, which TLS and
     /// their checksum protect.
     pub(super) async fn sign<B>(
@@ -25,6 +25,6 @@ impl Signer {
         let Some(credentials) = self.credentials.get().await? else { return Ok(()) };
         let scope = SigningScope { region: &self.region, service: "s3", time: now };
         mlgw_carrier::sign(request, body, credentials, scope)
-            .map_err(|error| OriginError::Nonsense(error.to_string()))
+            .map_err(|error| OriginError::InvalidResponse(error.to_string()))
     }
 }

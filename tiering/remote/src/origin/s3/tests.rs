@@ -2,9 +2,9 @@
 
 mod writing;
 
-use super::{S3Origin, refusal, testing::settings};
-use crate::origin::{GetQuery, ListQuery, Origin, OriginError, Part, UploadOf, UploadsQuery};
-use crate::upstream::Budget;
+use super::{S3Origin, error_of_response, testing::settings};
+use crate::origin::{GetQuery, ListQuery, ObjectPart, Origin, OriginError, OriginUploadRef, UploadsQuery};
+use crate::upstream::UpstreamBudget;
 use futures_util::TryStreamExt as _;
 use http::{HeaderMap, StatusCode};
 use mlgw_common::{Secret, SystemClock};
@@ -21,8 +21,8 @@ struct Server {
     bodies: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-fn unbound() -> Arc<Budget> {
-    Arc::new(Budget::new(0, 0))
+fn unlimited() -> Arc<UpstreamBudget> {
+    Arc::new(UpstreamBudget::new(0, 0))
 }
 
 impl Server {
@@ -56,11 +56,11 @@ impl Server {
     }
 
     fn origin(&self) -> S3Origin {
-        self.within(unbound())
+        self.with_budget(unlimited())
     }
 
     /// Creates a client of this server that is limited by `budget`.
-    fn within(&self, budget: Arc<Budget>) -> S3Origin {
+    fn with_budget(&self, budget: Arc<UpstreamBudget>) -> S3Origin {
         let credentials = crate::upstream::CredentialSource::Static {
             access_key: "AK".into(),
             secret: Secret::new("S"),
@@ -76,9 +76,9 @@ impl Server {
     }
 
     /// Waits for a number of request bodies and returns them.
-    async fn bodies(&self, how_many: usize) -> Vec<Vec<u8>> {
+    async fn bodies(&self, count: usize) -> Vec<Vec<u8>> {
         let came = async {
-            while self.bodies.lock().unwrap().len() < how_many {
+            while self.bodies.lock().unwrap().len() < count {
                 tokio::task::yield_now().await;
             }
         };
@@ -90,8 +90,8 @@ impl Server {
 const WHOLE: &str = "HTTP/1.1 200 OK\nETag: \"e\"\nContent-Length: 5\nConnection: close\n\nhello";
 const SLOW_DOWN: &str = "HTTP/1.1 503 Slow Down\nContent-Length: 0\nConnection: close\n\n";
 
-async fn read(origin: &S3Origin, part: Part) -> Result<String, OriginError> {
-    let got = Origin::get(origin, "a//b/../c", &GetQuery::of(part)).await?;
+async fn read(origin: &S3Origin, part: ObjectPart) -> Result<String, OriginError> {
+    let got = Origin::get(origin, "a//b/../c", &GetQuery::unconditional(part)).await?;
     let pieces: Vec<_> = got.body.try_collect().await?;
     Ok(String::from_utf8(pieces.concat()).unwrap())
 }
@@ -99,7 +99,7 @@ async fn read(origin: &S3Origin, part: Part) -> Result<String, OriginError> {
 #[tokio::test]
 async fn a_request_is_signed_and_its_key_is_unchanged() {
     let server = Server::start(&[WHOLE]).await;
-    assert_eq!(read(&server.origin(), Part::Whole).await, Ok("hello".into()));
+    assert_eq!(read(&server.origin(), ObjectPart::Whole).await, Ok("hello".into()));
     let head = &server.heads()[0];
     assert!(head.starts_with("GET /b/a//b/../c HTTP/1.1\r\n"), "{head}");
     for line in
@@ -113,7 +113,10 @@ async fn a_request_is_signed_and_its_key_is_unchanged() {
 async fn a_range_and_a_condition_are_sent() {
     let part = "HTTP/1.1 206 Partial\nETag: \"e\"\nContent-Range: bytes 2-3/9\nContent-Length: 2\nConnection: close\n\nll";
     let server = Server::start(&[part]).await;
-    let query = GetQuery { if_match: Some("e".into()), ..GetQuery::of(Part::Range { first: 2, end: 4 }) };
+    let query = GetQuery {
+        if_match: Some("e".into()),
+        ..GetQuery::unconditional(ObjectPart::Range { first: 2, end: 4 })
+    };
     let got = Origin::get(&server.origin(), "k", &query).await.unwrap();
     assert_eq!((got.object.size, got.range), (9, 2..4));
     let head = &server.heads()[0];
@@ -125,14 +128,14 @@ async fn a_transient_error_is_retried_and_signed_anew() {
     let server =
         Server::start(&[SLOW_DOWN, "", "HTTP/1.1 500 No\nContent-Length: 0\nConnection: close\n\n", WHOLE])
             .await;
-    assert_eq!(read(&server.origin(), Part::Whole).await, Ok("hello".into()));
+    assert_eq!(read(&server.origin(), ObjectPart::Whole).await, Ok("hello".into()));
     assert_eq!(server.heads().len(), 4);
 }
 
 #[tokio::test]
 async fn it_is_not_tried_for_ever() {
     let server = Server::start(&[SLOW_DOWN; 9]).await;
-    assert_eq!(read(&server.origin(), Part::Whole).await, Err(OriginError::Throttled(None)));
+    assert_eq!(read(&server.origin(), ObjectPart::Whole).await, Err(OriginError::Throttled(None)));
     assert_eq!(server.heads().len(), 5);
 }
 
@@ -141,7 +144,7 @@ async fn what_will_not_change_is_asked_once() {
     let denied = "<Error><Code>AccessDenied</Code><Message>No</Message></Error>";
     let denied = format!("HTTP/1.1 403 No\nContent-Length: {}\nConnection: close\n\n{denied}", denied.len());
     let server = Server::start(&[&denied, WHOLE]).await;
-    let error = read(&server.origin(), Part::Whole).await.unwrap_err();
+    let error = read(&server.origin(), ObjectPart::Whole).await.unwrap_err();
     assert!(matches!(&error, OriginError::Denied(why) if why.contains("AccessDenied No")), "{error}");
     assert_eq!(server.heads().len(), 1);
 }
@@ -150,7 +153,7 @@ async fn what_will_not_change_is_asked_once() {
 async fn a_body_that_breaks_off_is_an_error() {
     let cut = "HTTP/1.1 200 OK\nETag: \"e\"\nContent-Length: 50\n\nhello";
     let server = Server::start(&[cut]).await;
-    let error = read(&server.origin(), Part::Whole).await.unwrap_err();
+    let error = read(&server.origin(), ObjectPart::Whole).await.unwrap_err();
     assert!(matches!(error, OriginError::Unreachable(_)), "{error:?}");
 }
 
@@ -187,11 +190,11 @@ async fn a_page_outside_its_query_is_invalid() {
     let of_uploads = UploadsQuery { keys: query.clone(), id_marker: String::new() };
     let errors = [
         Origin::list(&origin, &query).await.unwrap_err(),
-        Origin::list_parts(&origin, UploadOf { key: "p/k", id: "u" }, 3, 7).await.unwrap_err(),
+        Origin::list_parts(&origin, OriginUploadRef { key: "p/k", id: "u" }, 3, 7).await.unwrap_err(),
         Origin::list_uploads(&origin, &of_uploads).await.unwrap_err(),
     ];
     for error in errors {
-        assert!(matches!(error, OriginError::Nonsense(_)), "{error:?}");
+        assert!(matches!(error, OriginError::InvalidResponse(_)), "{error:?}");
     }
 }
 
@@ -201,15 +204,15 @@ async fn an_origin_that_is_silent_is_given_up() {
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let settings =
         crate::upstream::UpstreamSettings { timeout: Duration::from_millis(50), ..settings(&endpoint) };
-    let origin = S3Origin::new(&settings, unbound(), Arc::new(SystemClock)).unwrap();
-    assert_eq!(read(&origin, Part::Whole).await, Err(OriginError::TimedOut));
+    let origin = S3Origin::new(&settings, unlimited(), Arc::new(SystemClock)).unwrap();
+    assert_eq!(read(&origin, ObjectPart::Whole).await, Err(OriginError::TimedOut));
 }
 
 #[test]
 fn statuses_map_to_errors() {
     let of = |status, code: &str| {
         let document = format!("<Error><Code>{code}</Code><Message/></Error>");
-        refusal(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), document.as_bytes())
+        error_of_response(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), document.as_bytes())
     };
     assert_eq!(of(404, "NoSuchBucket"), OriginError::NoSuchBucket);
     assert_eq!(of(404, ""), OriginError::NoSuchKey);
@@ -229,12 +232,12 @@ async fn requests_and_bytes_are_charged_to_the_shared_budget() {
         "HTTP/1.1 200 OK\nETag: \"e\"\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT\nContent-Length: 100\n\n{body}"
     );
     let server = Server::start(&[&answer]).await;
-    let budget = Arc::new(Budget::new(1, 1));
-    let origin = server.within(budget.clone());
+    let budget = Arc::new(UpstreamBudget::new(1, 1));
+    let origin = server.with_budget(budget.clone());
     let before = Instant::now();
-    let mut got = Origin::get(&origin, "k", &GetQuery::of(Part::Whole)).await.unwrap();
-    assert!(budget.due(before, 1, 0) > before, "a request was taken");
+    let mut got = Origin::get(&origin, "k", &GetQuery::unconditional(ObjectPart::Whole)).await.unwrap();
+    assert!(budget.charge_and_schedule(before, 1, 0) > before, "a request was taken");
     let piece = got.body.try_next().await.unwrap().unwrap();
     let owed = Duration::from_secs(piece.len() as u64 - 1);
-    assert!(budget.due(before, 0, 1) > before + owed, "{} bytes", piece.len());
+    assert!(budget.charge_and_schedule(before, 0, 1) > before + owed, "{} bytes", piece.len());
 }

@@ -1,9 +1,9 @@
 //! Connections to an S3 origin (kept alive, with or without TLS, through a proxy if one is configured) and
 //! their timeouts.
 
-use super::outgoing::{Sent, Turn};
-use crate::origin::rate::LeastRate;
-use crate::origin::{Body, OriginError};
+use super::outgoing::{OriginRequestBody, SendProgress};
+use crate::origin::rate::MinimumRate;
+use crate::origin::{OriginBody, OriginError};
 use crate::upstream::UpstreamSettings;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
@@ -22,7 +22,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Connections to one origin.
 pub(super) struct Transport {
-    client: Client<Sent>,
+    client: Client<OriginRequestBody>,
     timeout: Duration,
 }
 
@@ -47,31 +47,32 @@ impl Transport {
     /// counted anew whenever the request waits for the origin again; long requests may take longer.
     pub(super) async fn send(
         &self,
-        request: Request<Sent>,
-        turn: &Turn,
-        long: bool,
+        request: Request<OriginRequestBody>,
+        turn: &SendProgress,
+        is_long: bool,
     ) -> Result<Response<Incoming>, OriginError> {
-        let patience = if long { self.timeout.max(LONG_TIMEOUT) } else { self.timeout };
+        let patience = if is_long { self.timeout.max(LONG_TIMEOUT) } else { self.timeout };
         let answer = self.client.send(request);
         let mut answer = pin!(answer);
         loop {
-            let left = turn.left(patience).ok_or(OriginError::TimedOut)?;
+            let left = turn.time_left(patience).ok_or(OriginError::TimedOut)?;
             let Ok(answer) = tokio::time::timeout(left, &mut answer).await else { continue };
             return answer.map_err(|error| match error {
                 SendError::Connect(why) => OriginError::Unreachable(why),
-                SendError::Broken(why) => OriginError::Broken(why),
+                SendError::Broken(why) => OriginError::ConnectionLost(why),
             });
         }
     }
 
     /// Returns a body, which must have exactly `length` bytes.
-    pub(super) fn body(&self, incoming: Incoming, length: u64) -> Body {
-        let frames = Frames::new(incoming, self.timeout);
+    pub(super) fn body(&self, incoming: Incoming, length: u64) -> OriginBody {
+        let frames = PacedFrames::new(incoming, self.timeout);
         futures_util::stream::try_unfold((frames, length), move |(mut frames, left)| async move {
             match frames.next().await? {
                 Some(bytes) => {
                     let left = left.checked_sub(bytes.len() as u64);
-                    let left = left.ok_or_else(|| OriginError::Nonsense("more bytes than it said".into()))?;
+                    let left =
+                        left.ok_or_else(|| OriginError::InvalidResponse("more bytes than it said".into()))?;
                     Ok(Some((bytes, (frames, left))))
                 }
                 None if left == 0 => Ok(None),
@@ -83,12 +84,12 @@ impl Transport {
 
     /// Reads a whole body of at most `max` bytes.
     pub(super) async fn document(&self, incoming: Incoming, max: usize) -> Result<Bytes, OriginError> {
-        let mut frames = Frames::new(incoming, self.timeout);
+        let mut frames = PacedFrames::new(incoming, self.timeout);
         let mut document = BytesMut::new();
         while let Some(bytes) = frames.next().await? {
             document.extend_from_slice(&bytes);
             if document.len() > max {
-                return Err(OriginError::Nonsense(format!("a document of more than {max} bytes")));
+                return Err(OriginError::InvalidResponse(format!("a document of more than {max} bytes")));
             }
         }
         Ok(document.freeze())
@@ -96,15 +97,15 @@ impl Transport {
 }
 
 /// Bytes of a response, which must arrive at the minimum rate or faster.
-struct Frames {
+struct PacedFrames {
     frames: BodyStream<Incoming>,
     timeout: Duration,
-    rate: LeastRate,
+    rate: MinimumRate,
 }
 
-impl Frames {
+impl PacedFrames {
     fn new(incoming: Incoming, timeout: Duration) -> Self {
-        Self { frames: BodyStream::new(incoming), timeout, rate: LeastRate::over(timeout) }
+        Self { frames: BodyStream::new(incoming), timeout, rate: MinimumRate::per_window(timeout) }
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, OriginError> {
@@ -114,7 +115,7 @@ impl Frames {
             match next.map_err(|_| OriginError::TimedOut)? {
                 Some(Ok(frame)) => {
                     let Ok(bytes) = frame.into_data() else { continue };
-                    if !self.rate.note(begun.elapsed(), bytes.len() as u64) {
+                    if !self.rate.has_enough(begun.elapsed(), bytes.len() as u64) {
                         return Err(OriginError::TimedOut);
                     }
                     return Ok(Some(bytes));

@@ -1,84 +1,119 @@
 //! Multipart uploads at an S3 origin. Upload ids are those of the origin.
 
-use super::outgoing::{Outgoing, broken};
+use super::outgoing::{OutgoingBody, as_connection_lost};
 use super::write::xml_headers;
-use super::{Asked, S3Origin, accepted, head, results, xml};
-use crate::origin::retry::Again;
+use super::{OriginRequest, S3Origin, head, results, success, xml};
+use crate::origin::retry::RetrySafety;
 use crate::origin::{
-    Begun, Content, Made, OriginError, PartPage, UploadOf, UploadPage, UploadsQuery, Written,
+    CreatedOriginUpload, OriginContent, OriginCopyReceipt, OriginError, OriginUploadRef, OriginWriteReceipt,
+    PartPage, UploadPage, UploadsQuery,
 };
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 
 impl S3Origin {
-    pub(super) async fn create_upload(&self, key: &str, headers: &HeaderMap) -> Result<Begun, OriginError> {
+    pub(super) async fn create_upload(
+        &self,
+        key: &str,
+        headers: &HeaderMap,
+    ) -> Result<CreatedOriginUpload, OriginError> {
         let url = self.base.object_with(key, &[("uploads", "")]);
         // A retry that creates a second upload would leave the first one until it is aborted.
-        let (again, success) = (Again::IfUndone, accepted::WRITTEN);
+        let (again, success) = (RetrySafety::IfUndone, success::WRITTEN);
         let (operation, method) = ("create_upload", Method::POST);
-        let asked = Asked { operation, method, url: &url, headers, again, long: false, success };
-        let (head, body) = self.again(&asked, || Outgoing::whole(Bytes::new())).await?.into_parts();
-        let document = self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(broken)?;
-        Ok(Begun { id: results::upload_id(&document)?, headers: head::known(&head.headers) })
+        let asked = OriginRequest {
+            operation,
+            method,
+            url: &url,
+            headers,
+            retry_safety: again,
+            is_long: false,
+            success,
+        };
+        let (head, body) =
+            self.send_with_retries(&asked, || OutgoingBody::in_memory(Bytes::new())).await?.into_parts();
+        let document =
+            self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(as_connection_lost)?;
+        Ok(CreatedOriginUpload {
+            id: results::upload_id(&document)?,
+            headers: head::client_headers(&head.headers),
+        })
     }
 
     pub(super) async fn put_part(
         &self,
-        upload: UploadOf<'_>,
+        upload: OriginUploadRef<'_>,
         number: u32,
         headers: &HeaderMap,
-        content: Content,
-    ) -> Result<Written, OriginError> {
+        content: OriginContent,
+    ) -> Result<OriginWriteReceipt, OriginError> {
         self.write("put_part", &self.part_url(upload, number), headers, content).await
     }
 
     pub(super) async fn copy_part(
         &self,
-        upload: UploadOf<'_>,
+        upload: OriginUploadRef<'_>,
         number: u32,
         source: &str,
         headers: &HeaderMap,
-    ) -> Result<Made, OriginError> {
+    ) -> Result<OriginCopyReceipt, OriginError> {
         self.make_copy(&self.part_url(upload, number), source, headers).await
     }
 
     pub(super) async fn complete(
         &self,
-        upload: UploadOf<'_>,
+        upload: OriginUploadRef<'_>,
         headers: &HeaderMap,
         document: Bytes,
-    ) -> Result<Made, OriginError> {
+    ) -> Result<OriginCopyReceipt, OriginError> {
         let url = self.base.object_with(upload.key, &[("uploadId", upload.id)]);
         let mut with_type = xml_headers();
         with_type.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         // Some origins forget a completed upload, so that a retry would fail with NoSuchUpload.
-        let (again, success) = (Again::IfUndone, accepted::WRITTEN);
+        let (again, success) = (RetrySafety::IfUndone, success::WRITTEN);
         let (operation, method) = ("complete", Method::POST);
-        let asked = Asked { operation, method, url: &url, headers: &with_type, again, long: true, success };
-        let answer = self.again(&asked, || Outgoing::whole(document.clone())).await?;
-        self.made(answer).await
+        let asked = OriginRequest {
+            operation,
+            method,
+            url: &url,
+            headers: &with_type,
+            retry_safety: again,
+            is_long: true,
+            success,
+        };
+        let answer = self.send_with_retries(&asked, || OutgoingBody::in_memory(document.clone())).await?;
+        self.copy_receipt(answer).await
     }
 
-    pub(super) async fn abort(&self, upload: UploadOf<'_>) -> Result<(), OriginError> {
+    pub(super) async fn abort(&self, upload: OriginUploadRef<'_>) -> Result<(), OriginError> {
         let url = self.base.object_with(upload.key, &[("uploadId", upload.id)]);
         let headers = HeaderMap::new();
-        let (again, success) = (Again::IfUndone, accepted::EMPTY);
+        let (again, success) = (RetrySafety::IfUndone, success::EMPTY);
         let (operation, method) = ("abort", Method::DELETE);
-        let asked = Asked { operation, method, url: &url, headers: &headers, again, long: false, success };
-        let answer = self.again(&asked, Outgoing::nothing).await?;
-        self.nothing(answer).await.map(drop)
+        let asked = OriginRequest {
+            operation,
+            method,
+            url: &url,
+            headers: &headers,
+            retry_safety: again,
+            is_long: false,
+            success,
+        };
+        let answer = self.send_with_retries(&asked, OutgoingBody::empty).await?;
+        self.check_no_document(answer).await.map(drop)
     }
 
     pub(super) async fn list_parts(
         &self,
-        upload: UploadOf<'_>,
+        upload: OriginUploadRef<'_>,
         after: u32,
         max: usize,
     ) -> Result<PartPage, OriginError> {
         let (marker, most) = (after.to_string(), max.to_string());
         let query = [("max-parts", &*most), ("part-number-marker", &*marker), ("uploadId", upload.id)];
         let url = self.base.object_with(upload.key, &query);
-        results::parts(&self.read("list_parts", &url, &HeaderMap::new()).await?.1)?.within(after, max)
+        results::parts(&self.read_document("list_parts", &url, &HeaderMap::new()).await?.1)?
+            .within(after, max)
     }
 
     pub(super) async fn list_uploads(&self, query: &UploadsQuery) -> Result<UploadPage, OriginError> {
@@ -94,11 +129,12 @@ impl S3Origin {
         pairs.extend(
             filled.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (*name, value.as_str())),
         );
-        let document = self.read("list_uploads", &self.base.bucket(&pairs), &HeaderMap::new()).await?.1;
+        let document =
+            self.read_document("list_uploads", &self.base.bucket(&pairs), &HeaderMap::new()).await?.1;
         results::uploads(&document)?.within(query)
     }
 
-    fn part_url(&self, upload: UploadOf<'_>, number: u32) -> String {
+    fn part_url(&self, upload: OriginUploadRef<'_>, number: u32) -> String {
         self.base.object_with(upload.key, &[("partNumber", &number.to_string()), ("uploadId", upload.id)])
     }
 }

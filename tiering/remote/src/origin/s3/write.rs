@@ -3,12 +3,14 @@
 //! Invariants: a 200 whose document is an error, as slow copies return it, is an error. Bytes that were sent
 //! are acknowledged by an ETag that is their MD5, or are reported as unproven. A delete returns no document.
 
-use super::outgoing::{Outgoing, broken};
-use super::sum::Sum;
-use super::{Asked, S3Origin, accepted, head, results, url, xml};
-use crate::origin::etag::judge_written;
-use crate::origin::retry::Again;
-use crate::origin::{Content, Document, Etag, Made, OriginError, Written};
+use super::outgoing::{OutgoingBody, as_connection_lost};
+use super::sent_md5::SentMd5;
+use super::{OriginRequest, S3Origin, head, results, success, url, xml};
+use crate::origin::etag::check_write_etag;
+use crate::origin::retry::RetrySafety;
+use crate::origin::{
+    Etag, OriginContent, OriginCopyReceipt, OriginDocument, OriginError, OriginWriteReceipt,
+};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 use mlgw_carrier::Incoming;
@@ -24,10 +26,10 @@ const CONDITIONS: [&str; 5] = [
 ];
 
 /// Returns the retry safety of a write with these headers.
-fn again(headers: &HeaderMap) -> Again {
+fn retry_safety(headers: &HeaderMap) -> RetrySafety {
     match CONDITIONS.iter().any(|name| headers.contains_key(*name)) {
-        true => Again::IfUndone,
-        false => Again::Always,
+        true => RetrySafety::IfUndone,
+        false => RetrySafety::Idempotent,
     }
 }
 
@@ -36,8 +38,8 @@ impl S3Origin {
         &self,
         key: &str,
         headers: &HeaderMap,
-        content: Content,
-    ) -> Result<Written, OriginError> {
+        content: OriginContent,
+    ) -> Result<OriginWriteReceipt, OriginError> {
         self.write("put", &self.base.object(key), headers, content).await
     }
 
@@ -47,34 +49,38 @@ impl S3Origin {
         operation: &'static str,
         url: &str,
         headers: &HeaderMap,
-        content: Content,
-    ) -> Result<Written, OriginError> {
-        let (method, again, success) = (Method::PUT, again(headers), accepted::WRITTEN);
-        let asked = Asked { operation, method, url, headers, again, long: false, success };
-        let mut sent = Sum::of(headers, self.trust);
+        content: OriginContent,
+    ) -> Result<OriginWriteReceipt, OriginError> {
+        let (method, again, success) = (Method::PUT, retry_safety(headers), success::WRITTEN);
+        let asked =
+            OriginRequest { operation, method, url, headers, retry_safety: again, is_long: false, success };
+        let mut sent = SentMd5::for_headers(headers, self.trust);
         let answer = match content {
-            Content::Whole(bytes) => {
-                let answer = self.again(&asked, || Outgoing::whole(bytes.clone())).await?;
-                if Etag::of(answer.headers(), self.trust).is_some_and(|etag| etag.md5().is_some()) {
+            OriginContent::Whole(bytes) => {
+                let answer =
+                    self.send_with_retries(&asked, || OutgoingBody::in_memory(bytes.clone())).await?;
+                if Etag::from_headers(answer.headers(), self.trust).is_some_and(|etag| etag.md5().is_some()) {
                     sent.add_whole(&bytes);
                 }
                 answer
             }
-            Content::Stream(streamed) => self.once(&asked, Outgoing::stream(sent.along(streamed))).await?,
+            OriginContent::Streaming(streamed) => {
+                self.send_once(&asked, OutgoingBody::streaming(sent.observe(streamed))).await?
+            }
         };
-        let etag = Etag::of(answer.headers(), self.trust);
-        let headers = head::known(answer.headers());
-        match judge_written(etag.as_ref(), sent.end(), &self.name) {
-            Ok(is_unproven) => Ok(Written { headers, is_unproven }),
-            Err(error) if etag.is_none() => Err(self.explained(answer, error).await),
+        let etag = Etag::from_headers(answer.headers(), self.trust);
+        let headers = head::client_headers(answer.headers());
+        match check_write_etag(etag.as_ref(), sent.finish(), &self.name) {
+            Ok(is_unproven) => Ok(OriginWriteReceipt { headers, is_unproven }),
+            Err(error) if etag.is_none() => Err(self.with_document(answer, error).await),
             Err(error) => Err(error),
         }
     }
 
     /// Adds to an error the code and the message in the document of its response.
-    async fn explained(&self, answer: Response<Incoming>, error: OriginError) -> OriginError {
+    async fn with_document(&self, answer: Response<Incoming>, error: OriginError) -> OriginError {
         let document = self.transport.document(answer.into_body(), xml::DOCUMENT_BYTES_MAX).await;
-        match document.map(|document| xml::error(&document)) {
+        match document.map(|document| xml::parse_error(&document)) {
             Ok((code, message)) if !code.is_empty() => {
                 OriginError::Unconfirmed(format!("{error}, and with the error {code} {message}"))
             }
@@ -83,20 +89,36 @@ impl S3Origin {
     }
 
     /// Checks that a response has no document, and returns its headers for clients.
-    pub(super) async fn nothing(&self, answer: Response<Incoming>) -> Result<HeaderMap, OriginError> {
+    pub(super) async fn check_no_document(
+        &self,
+        answer: Response<Incoming>,
+    ) -> Result<HeaderMap, OriginError> {
         let (head, body) = answer.into_parts();
-        let document = self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(broken)?;
-        accepted::nothing(&document)?;
-        Ok(head::known(&head.headers))
+        let document =
+            self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(as_connection_lost)?;
+        success::check_empty(&document)?;
+        Ok(head::client_headers(&head.headers))
     }
 
-    pub(super) async fn delete(&self, key: &str, headers: &HeaderMap) -> Result<Written, OriginError> {
+    pub(super) async fn delete(
+        &self,
+        key: &str,
+        headers: &HeaderMap,
+    ) -> Result<OriginWriteReceipt, OriginError> {
         let url = self.base.object(key);
-        let (operation, method, success) = ("delete", Method::DELETE, accepted::EMPTY);
-        let again = again(headers);
-        let asked = Asked { operation, method, url: &url, headers, again, long: false, success };
-        let answer = self.again(&asked, Outgoing::nothing).await?;
-        Ok(Written { headers: self.nothing(answer).await?, is_unproven: false })
+        let (operation, method, success) = ("delete", Method::DELETE, success::EMPTY);
+        let again = retry_safety(headers);
+        let asked = OriginRequest {
+            operation,
+            method,
+            url: &url,
+            headers,
+            retry_safety: again,
+            is_long: false,
+            success,
+        };
+        let answer = self.send_with_retries(&asked, OutgoingBody::empty).await?;
+        Ok(OriginWriteReceipt { headers: self.check_no_document(answer).await?, is_unproven: false })
     }
 
     pub(super) async fn copy(
@@ -104,7 +126,7 @@ impl S3Origin {
         key: &str,
         source: &str,
         headers: &HeaderMap,
-    ) -> Result<Made, OriginError> {
+    ) -> Result<OriginCopyReceipt, OriginError> {
         self.make_copy(&self.base.object(key), source, headers).await
     }
 
@@ -114,28 +136,43 @@ impl S3Origin {
         url: &str,
         source: &str,
         headers: &HeaderMap,
-    ) -> Result<Made, OriginError> {
-        let source = HeaderValue::from_str(&url::source(&self.bucket, source));
-        let source = source.map_err(|error| OriginError::Nonsense(error.to_string()))?;
+    ) -> Result<OriginCopyReceipt, OriginError> {
+        let source = HeaderValue::from_str(&url::copy_source(&self.bucket, source));
+        let source = source.map_err(|error| OriginError::InvalidResponse(error.to_string()))?;
         let mut headers = headers.clone();
         headers.insert(HeaderName::from_static("x-amz-copy-source"), source);
         // A copy of gigabytes that may be in progress is not started a second time.
-        let (again, success, method) = (Again::IfUndone, accepted::WRITTEN, Method::PUT);
-        let asked = Asked { operation: "copy", method, url, headers: &headers, again, long: true, success };
-        let answer = self.again(&asked, || Outgoing::whole(Bytes::new())).await?;
-        self.made(answer).await
+        let (again, success, method) = (RetrySafety::IfUndone, success::WRITTEN, Method::PUT);
+        let asked = OriginRequest {
+            operation: "copy",
+            method,
+            url,
+            headers: &headers,
+            retry_safety: again,
+            is_long: true,
+            success,
+        };
+        let answer = self.send_with_retries(&asked, || OutgoingBody::in_memory(Bytes::new())).await?;
+        self.copy_receipt(answer).await
     }
 
     /// Parses the result of a copy or of a completed upload, which may be an error after a 200.
-    pub(super) async fn made(&self, answer: Response<Incoming>) -> Result<Made, OriginError> {
+    pub(super) async fn copy_receipt(
+        &self,
+        answer: Response<Incoming>,
+    ) -> Result<OriginCopyReceipt, OriginError> {
         let (head, body) = answer.into_parts();
-        let document = self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(broken)?;
-        Ok(Made { headers: head::known(&head.headers), ..results::made(&document)? })
+        let document =
+            self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(as_connection_lost)?;
+        Ok(OriginCopyReceipt {
+            headers: head::client_headers(&head.headers),
+            ..results::parse_copy_receipt(&document)?
+        })
     }
 
     pub(super) async fn tags(&self, key: &str) -> Result<Vec<Pair>, OriginError> {
         let url = self.base.object_with(key, &[("tagging", "")]);
-        results::tags(self.read("get_tags", &url, &HeaderMap::new()).await?.1.as_ref())
+        results::tags(self.read_document("get_tags", &url, &HeaderMap::new()).await?.1.as_ref())
     }
 
     pub(super) async fn set_tags(&self, key: &str, tags: &[Pair]) -> Result<(), OriginError> {
@@ -145,28 +182,40 @@ impl S3Origin {
             tags => (Method::PUT, Bytes::from(results::tagging(tags)?)),
         };
         let (operation, headers) = ("set_tags", xml_headers());
-        let (again, success) = (Again::Always, accepted::EMPTY);
-        let asked = Asked { operation, method, url: &url, headers: &headers, again, long: false, success };
-        let answer = self.again(&asked, || Outgoing::whole(document.clone())).await?;
-        self.nothing(answer).await.map(drop)
+        let (again, success) = (RetrySafety::Idempotent, success::EMPTY);
+        let asked = OriginRequest {
+            operation,
+            method,
+            url: &url,
+            headers: &headers,
+            retry_safety: again,
+            is_long: false,
+            success,
+        };
+        let answer = self.send_with_retries(&asked, || OutgoingBody::in_memory(document.clone())).await?;
+        self.check_no_document(answer).await.map(drop)
     }
 
-    pub(super) async fn attributes(&self, key: &str, headers: &HeaderMap) -> Result<Document, OriginError> {
+    pub(super) async fn attributes(
+        &self,
+        key: &str,
+        headers: &HeaderMap,
+    ) -> Result<OriginDocument, OriginError> {
         let url = self.base.object_with(key, &[("attributes", "")]);
-        let (headers, document) = self.read("attributes", &url, headers).await?;
-        Ok(Document { text: results::attributes(&document)?.to_owned(), headers })
+        let (headers, document) = self.read_document("attributes", &url, headers).await?;
+        Ok(OriginDocument { text: results::attributes(&document)?.to_owned(), headers })
     }
 
     /// Reads a document, and the headers of its response that clients understand.
-    pub(super) async fn read(
+    pub(super) async fn read_document(
         &self,
         operation: &'static str,
         url: &str,
         headers: &HeaderMap,
     ) -> Result<(HeaderMap, Bytes), OriginError> {
-        let (head, body) = self.ask(operation, Method::GET, url, headers).await?.into_parts();
+        let (head, body) = self.send_read(operation, Method::GET, url, headers).await?.into_parts();
         let document = self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await?;
-        Ok((head::known(&head.headers), document))
+        Ok((head::client_headers(&head.headers), document))
     }
 }
 

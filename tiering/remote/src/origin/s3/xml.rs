@@ -19,14 +19,14 @@ struct ListDocument {
     next_continuation_token: Option<String>,
     encoding_type: Option<String>,
     #[serde(default)]
-    contents: Vec<Contents>,
+    contents: Vec<ListedObject>,
     #[serde(default)]
     common_prefixes: Vec<CommonPrefix>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Contents {
+struct ListedObject {
     key: String,
     #[serde(default)]
     last_modified: String,
@@ -51,8 +51,8 @@ struct ErrorDocument {
 }
 
 /// Parses a page of keys from a ListObjectsV2 document.
-pub(super) fn page(document: &[u8]) -> Result<ListPage, OriginError> {
-    let nonsense = |what: String| OriginError::Nonsense(format!("a listing: {what}"));
+pub(super) fn parse_list_page(document: &[u8]) -> Result<ListPage, OriginError> {
+    let nonsense = |what: String| OriginError::InvalidResponse(format!("a listing: {what}"));
     let text = str::from_utf8(document).map_err(|error| nonsense(error.to_string()))?;
     check_root(text, "ListBucketResult")?;
     let listed: ListDocument = quick_xml::de::from_str(text).map_err(|error| nonsense(error.to_string()))?;
@@ -63,7 +63,7 @@ pub(super) fn page(document: &[u8]) -> Result<ListPage, OriginError> {
         let etag = unquoted(&line.etag);
         let object = ObjectVersion {
             size: line.size,
-            modified_ms: Timestamp::of_rfc3339(&line.last_modified).map_or(0, Timestamp::as_millis),
+            modified_ms: Timestamp::parse_rfc3339(&line.last_modified).map_or(0, Timestamp::as_millis),
             part_count: part_count(&etag),
             etag,
             storage_class: line.storage_class,
@@ -86,17 +86,19 @@ pub(super) fn page(document: &[u8]) -> Result<ListPage, OriginError> {
 pub(super) fn check_root(text: &str, expected: &str) -> Result<(), OriginError> {
     let is_kind =
         |root: &str| root.strip_suffix("Response").is_some_and(|kind| expected == format!("{kind}Result"));
-    match root(text) {
+    match root_name(text) {
         Some(root) if root == expected || is_kind(root) => Ok(()),
         root => {
             let found = root.unwrap_or("nothing");
-            Err(OriginError::Nonsense(format!("a document {found:?} where {expected:?} was asked for")))
+            Err(OriginError::InvalidResponse(format!(
+                "a document {found:?} where {expected:?} was asked for"
+            )))
         }
     }
 }
 
 /// Returns the name of the first element.
-pub(super) fn root(text: &str) -> Option<&str> {
+pub(super) fn root_name(text: &str) -> Option<&str> {
     let element =
         text.split('<').find(|piece| piece.starts_with(|first: char| first.is_ascii_alphabetic()))?;
     element.split(|end: char| end.is_ascii_whitespace() || end == '>' || end == '/').next()
@@ -110,7 +112,7 @@ pub(super) fn decoded(name: &str) -> Result<String, String> {
 }
 
 /// Returns code and message of an error document; empty strings if it is not one.
-pub(super) fn error(document: &[u8]) -> (String, String) {
+pub(super) fn parse_error(document: &[u8]) -> (String, String) {
     let text = str::from_utf8(document).unwrap_or_default();
     let error: ErrorDocument = quick_xml::de::from_str(text).unwrap_or_default();
     (error.code, error.message)
@@ -118,7 +120,7 @@ pub(super) fn error(document: &[u8]) -> (String, String) {
 
 #[cfg(test)]
 mod tests {
-    use super::{error, page};
+    use super::{parse_error, parse_list_page};
     use crate::origin::ListLine;
     use proptest::prelude::{any, proptest};
 
@@ -132,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_page_is_in_byte_order_with_names_decoded() {
-        let page = page(PAGE.as_bytes()).unwrap();
+        let page = parse_list_page(PAGE.as_bytes()).unwrap();
         let names: Vec<_> = page.lines.iter().map(ListLine::name).collect();
         assert_eq!((names, page.next.as_deref()), (vec!["a a/", "a b/c", "z"], Some("t")));
         let ListLine::Object(_, object) = &page.lines[1] else { panic!("{:?}", page.lines) };
@@ -148,7 +150,7 @@ mod tests {
                 *byte ^= 1;
             }
             for document in [&garbage, &document] {
-                let _ = (page(document), error(document));
+                let _ = (parse_list_page(document), parse_error(document));
             }
         }
     }
@@ -163,14 +165,14 @@ mod tests {
         let welcome = "<html><body>Welcome. Please log in.</body></html>";
         let late = "<Error><Code>InternalError</Code></Error>";
         for document in ["", "<html>", truncated, bad_name, huge, welcome, late] {
-            assert!(page(document.as_bytes()).is_err(), "{document}");
+            assert!(parse_list_page(document.as_bytes()).is_err(), "{document}");
         }
     }
 
     #[test]
     fn an_error_has_a_code_and_a_message() {
         let document = b"<Error><Code>NoSuchKey</Code><Message>No.</Message><Key>k</Key></Error>";
-        assert_eq!(error(document), ("NoSuchKey".into(), "No.".into()));
-        assert_eq!(error(b"<html>"), (String::new(), String::new()));
+        assert_eq!(parse_error(document), ("NoSuchKey".into(), "No.".into()));
+        assert_eq!(parse_error(b"<html>"), (String::new(), String::new()));
     }
 }

@@ -41,12 +41,12 @@ pub(super) enum FoundMark {
     /// Object that does not parse.
     Damaged,
     /// Intact mark.
-    Whole(PrefixMark),
+    Intact(PrefixMark),
 }
 
 /// Relation of this server to a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ownership {
+pub enum PrefixOwnership {
     /// The mark was not compared since this server started.
     Unchecked {
         /// Error of the last attempt, if there was one.
@@ -67,7 +67,7 @@ pub enum Ownership {
     Damaged,
 }
 
-impl Ownership {
+impl PrefixOwnership {
     /// Name in the admin API.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -141,47 +141,54 @@ impl Ownership {
 
 /// Decision of a start about a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(super) enum PrefixClaim {
     /// Write the mark, on the condition that the mark that was read is still current.
     Write,
     /// Write nothing.
-    Leave(Ownership),
+    Leave(PrefixOwnership),
 }
 
 /// Decides what a start that drew `nonce` does. `has_segments` is true if objects of segments exist.
-pub(super) fn claim(found: &FoundMark, lineage: &Lineage, nonce: u64, has_segments: bool) -> Claim {
+pub(super) fn decide_claim(
+    found: &FoundMark,
+    lineage: &Lineage,
+    nonce: u64,
+    has_segments: bool,
+) -> PrefixClaim {
     match found {
         // Prefix of an earlier version. An incarnation that descends from another one cannot know whether
         // that one still uses the prefix.
-        FoundMark::Absent if has_segments && !lineage.earlier.is_empty() => Claim::Leave(Ownership::Missing),
-        FoundMark::Absent => Claim::Write,
-        FoundMark::Whole(mark) if mark.owner == lineage.own && mark.nonce != nonce => Claim::Write,
-        other => Claim::Leave(compare(other, lineage, nonce)),
+        FoundMark::Absent if has_segments && !lineage.earlier.is_empty() => {
+            PrefixClaim::Leave(PrefixOwnership::Missing)
+        }
+        FoundMark::Absent => PrefixClaim::Write,
+        FoundMark::Intact(mark) if mark.owner == lineage.own && mark.nonce != nonce => PrefixClaim::Write,
+        other => PrefixClaim::Leave(compare(other, lineage, nonce)),
     }
 }
 
 /// Returns the relation to a prefix of a server that wrote its mark with `nonce`.
-pub(super) fn compare(found: &FoundMark, lineage: &Lineage, nonce: u64) -> Ownership {
+pub(super) fn compare(found: &FoundMark, lineage: &Lineage, nonce: u64) -> PrefixOwnership {
     let mark = match found {
-        FoundMark::Absent => return Ownership::Missing,
-        FoundMark::Damaged => return Ownership::Damaged,
-        FoundMark::Whole(mark) => mark,
+        FoundMark::Absent => return PrefixOwnership::Missing,
+        FoundMark::Damaged => return PrefixOwnership::Damaged,
+        FoundMark::Intact(mark) => mark,
     };
     let is_node = (mark.owner.cluster, mark.owner.node) == (lineage.own.cluster, lineage.own.node);
     match lineage.kinship(&mark.owner) {
-        Kinship::Own if mark.nonce == nonce => Ownership::Own,
-        Kinship::Own => Ownership::Superseded(mark.owner),
-        Kinship::Earlier => Ownership::Earlier(mark.owner),
-        Kinship::Foreign if is_node => Ownership::Superseded(mark.owner),
-        Kinship::Foreign => Ownership::Foreign(mark.owner),
+        Kinship::Own if mark.nonce == nonce => PrefixOwnership::Own,
+        Kinship::Own => PrefixOwnership::Superseded(mark.owner),
+        Kinship::Earlier => PrefixOwnership::Earlier(mark.owner),
+        Kinship::Foreign if is_node => PrefixOwnership::Superseded(mark.owner),
+        Kinship::Foreign => PrefixOwnership::Foreign(mark.owner),
     }
 }
 
 /// Checks that an operator may assign the prefix to this server. The prefix of a foreign server may not be
 /// adopted, because that server may be running.
-pub(super) fn may_adopt(found: &FoundMark, lineage: &Lineage) -> Result<(), Ownership> {
+pub(super) fn check_may_adopt(found: &FoundMark, lineage: &Lineage) -> Result<(), PrefixOwnership> {
     match compare(found, lineage, 0) {
-        foreign @ Ownership::Foreign(_) => Err(foreign),
+        foreign @ PrefixOwnership::Foreign(_) => Err(foreign),
         _ => Ok(()),
     }
 }

@@ -1,17 +1,17 @@
 //! Tests of `check`: each step names the missing permission, and no object is left behind.
 
 use super::*;
-use crate::upstream::fake::{Call, Effect, FakeStore};
+use crate::upstream::fake::{FakeS3Call, FakeS3Effect, FakeStore};
 
 /// Returns an upstream over `store`, and a listener at the address of the upstream.
-async fn upstream_that_listens(store: &FakeStore) -> (Upstream, tokio::net::TcpListener) {
+async fn upstream_with_listener(store: &FakeStore) -> (Upstream, tokio::net::TcpListener) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
     (upstream_with(&UpstreamSettings { endpoint: Some(endpoint), ..settings() }, store), listener)
 }
 
 async fn faults(store: &FakeStore) -> Vec<(CheckVerb, Option<&'static str>)> {
-    let (upstream, _listener) = upstream_that_listens(store).await;
+    let (upstream, _listener) = upstream_with_listener(store).await;
     let steps = upstream.check().await;
     let failed = steps.into_iter().filter(|step| step.fault.is_some());
     failed.map(|step| (step.verb, step.missing)).collect()
@@ -21,32 +21,35 @@ async fn faults(store: &FakeStore) -> Vec<(CheckVerb, Option<&'static str>)> {
 async fn a_complete_store_passes_and_is_unchanged() {
     let store = FakeStore::default();
     store.set_object(NAME, vec![1]);
-    let (upstream, _listener) = upstream_that_listens(&store).await;
+    let (upstream, _listener) = upstream_with_listener(&store).await;
     let steps = upstream.check().await;
     assert!(steps.iter().all(|step| step.fault.is_none()), "{steps:?}");
     use CheckVerb::{Abort, Credentials, Delete, List, Multipart, Range, Reach, Read, Write};
     let verbs: Vec<CheckVerb> = steps.iter().map(|step| step.verb).collect();
     assert_eq!(verbs, [Reach, Credentials, List, Write, Read, Range, Multipart, Abort, Delete]);
     assert_eq!((store.names(), store.open_uploads()), (vec![NAME.to_owned()], 0));
-    assert_eq!(store.calls(Call::Abort), 1);
+    assert_eq!(store.calls(FakeS3Call::Abort), 1);
 }
 
 #[tokio::test]
 async fn the_missing_permission_is_named() {
-    let denied = Effect::Status(403, "AccessDenied");
+    let denied = FakeS3Effect::Status(403, "AccessDenied");
     for (call, wanted) in [
-        (Call::List, vec![(CheckVerb::List, Some("s3:ListBucket"))]),
-        (Call::Put, vec![(CheckVerb::Write, Some("s3:PutObject"))]),
-        (Call::Get, vec![(CheckVerb::Read, Some("s3:GetObject")), (CheckVerb::Range, Some("s3:GetObject"))]),
+        (FakeS3Call::List, vec![(CheckVerb::List, Some("s3:ListBucket"))]),
+        (FakeS3Call::Put, vec![(CheckVerb::Write, Some("s3:PutObject"))]),
         (
-            Call::Begin,
+            FakeS3Call::Get,
+            vec![(CheckVerb::Read, Some("s3:GetObject")), (CheckVerb::Range, Some("s3:GetObject"))],
+        ),
+        (
+            FakeS3Call::CreateUpload,
             vec![
                 (CheckVerb::Multipart, Some("s3:PutObject")),
                 (CheckVerb::Abort, Some("s3:AbortMultipartUpload")),
             ],
         ),
-        (Call::Abort, vec![(CheckVerb::Abort, Some("s3:AbortMultipartUpload"))]),
-        (Call::Delete, vec![(CheckVerb::Delete, Some("s3:DeleteObject"))]),
+        (FakeS3Call::Abort, vec![(CheckVerb::Abort, Some("s3:AbortMultipartUpload"))]),
+        (FakeS3Call::Delete, vec![(CheckVerb::Delete, Some("s3:DeleteObject"))]),
     ] {
         let store = FakeStore::default();
         store.fail(call, usize::MAX, denied);
@@ -57,11 +60,11 @@ async fn the_missing_permission_is_named() {
 #[tokio::test]
 async fn a_check_ends_at_an_unknown_caller_or_an_unreachable_store() {
     let store = FakeStore::default();
-    store.fail(Call::Get, 1, Effect::Status(403, "InvalidAccessKeyId"));
+    store.fail(FakeS3Call::Get, 1, FakeS3Effect::Status(403, "InvalidAccessKeyId"));
     assert_eq!(faults(&store).await, [(CheckVerb::Credentials, None)]);
-    assert_eq!(store.calls(Call::Put), 0);
+    assert_eq!(store.calls(FakeS3Call::Put), 0);
     // The port was free a moment ago, so that nothing listens there.
-    let (upstream, listener) = upstream_that_listens(&store).await;
+    let (upstream, listener) = upstream_with_listener(&store).await;
     drop(listener);
     let steps = upstream.check().await;
     let said = steps[0].fault.clone().unwrap_or_default();
@@ -74,9 +77,9 @@ async fn a_check_ends_at_an_unknown_caller_or_an_unreachable_store() {
 #[tokio::test]
 async fn a_mismatch_on_read_back_is_reported() {
     for (call, effect, verb) in [
-        (Call::Put, Effect::Flip, CheckVerb::Read),
-        (Call::Put, Effect::Forget, CheckVerb::Read),
-        (Call::Part(1), Effect::Forget, CheckVerb::Multipart),
+        (FakeS3Call::Put, FakeS3Effect::Flip, CheckVerb::Read),
+        (FakeS3Call::Put, FakeS3Effect::Discard, CheckVerb::Read),
+        (FakeS3Call::Part(1), FakeS3Effect::Discard, CheckVerb::Multipart),
     ] {
         let store = FakeStore::default();
         store.fail(call, 1, effect);
@@ -88,8 +91,8 @@ async fn a_mismatch_on_read_back_is_reported() {
 #[tokio::test]
 async fn an_object_left_behind_is_named() {
     let store = FakeStore::default();
-    store.fail(Call::Delete, usize::MAX, Effect::Status(403, "AccessDenied"));
-    let (upstream, _listener) = upstream_that_listens(&store).await;
+    store.fail(FakeS3Call::Delete, usize::MAX, FakeS3Effect::Status(403, "AccessDenied"));
+    let (upstream, _listener) = upstream_with_listener(&store).await;
     let steps = upstream.check().await;
     let said = steps.iter().find_map(|step| step.fault.clone()).unwrap_or_default();
     let left = store.names().first().cloned().unwrap_or_default();

@@ -100,7 +100,7 @@ fn port(log: &str) -> Option<u16> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-async fn does_it_all(upstream: &Upstream) {
+async fn check_all_operations(upstream: &Upstream) {
     let steps = upstream.check().await;
     assert!(steps.iter().all(|step| step.fault.is_none()), "{steps:?}");
     // More than one part of the production part size.
@@ -116,7 +116,7 @@ async fn does_it_all(upstream: &Upstream) {
     assert_eq!(upstream.list().await.expect("listed"), [OBJECT]);
     upstream.remove(OBJECT).await.expect("removed");
     let failed = upstream.read(&object(bytes, key), 0, 1).await.expect_err("gone");
-    assert!(matches!(failed, UpstreamError::Gone { .. }), "{failed}");
+    assert!(matches!(failed, UpstreamError::Missing { .. }), "{failed}");
     assert_eq!(upstream.list().await.expect("listed"), []);
 }
 
@@ -125,7 +125,7 @@ async fn an_mlgw_server_is_a_valid_upstream() {
     let Some(server) = Server::start(None) else { return };
     for encrypt in [false, true] {
         let settings = UpstreamSettings { encrypt, ..server.settings("http") };
-        does_it_all(&Upstream::open(&settings).expect("opened")).await;
+        check_all_operations(&Upstream::open(&settings).expect("opened")).await;
     }
     let wrong = CredentialSource::Static {
         access_key: ACCESS_KEY.to_owned(),
@@ -153,10 +153,10 @@ async fn a_private_authority_is_trusted_and_a_proxy_is_used() {
     let said = unknown[0].fault.clone().unwrap_or_default();
     assert!(unknown.len() == 1 && said.starts_with("TLS: ") && said.contains("ca_file"), "{unknown:?}");
     let known = UpstreamSettings { ca_file: Some(cert.clone()), ..server.settings("https") };
-    does_it_all(&Upstream::open(&known).expect("opened")).await;
+    check_all_operations(&Upstream::open(&known).expect("opened")).await;
     let (url, passed) = proxy().await;
     let through = UpstreamSettings { proxy: Some(url), ..known };
-    does_it_all(&Upstream::open(&through).expect("opened")).await;
+    check_all_operations(&Upstream::open(&through).expect("opened")).await;
     assert!(passed.load(Relaxed) > 0);
 }
 
@@ -169,13 +169,13 @@ async fn proxy() -> (String, Arc<AtomicUsize>) {
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             counted.fetch_add(1, Relaxed);
-            tokio::spawn(pass_on(client));
+            tokio::spawn(forward(client));
         }
     });
     (url, passed)
 }
 
-async fn pass_on(mut client: TcpStream) -> std::io::Result<()> {
+async fn forward(mut client: TcpStream) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(client.read_u8().await?);

@@ -42,14 +42,14 @@ async fn a_directory_holds_a_segment_as_a_file() {
     assert_eq!(upstream.list().await.expect("listed"), [OBJECT]);
     fs::write(room.path().join(NAME), &content[..120]).expect("cut");
     let failed = upstream.read(&object(BYTES, None), 100, 50).await.expect_err("cut");
-    assert!(matches!(failed, UpstreamError::Short { .. }), "{failed}");
+    assert!(matches!(failed, UpstreamError::Truncated { .. }), "{failed}");
     upstream.remove(OBJECT).await.expect("removed");
     upstream.remove(OBJECT).await.expect("it is no error that it was not there");
     let failed = upstream.read(&object(BYTES, None), 100, 50).await.expect_err("gone");
-    assert!(matches!(failed, UpstreamError::Gone { .. }), "{failed}");
+    assert!(matches!(failed, UpstreamError::Missing { .. }), "{failed}");
     assert!(
-        requests(&upstream, Op::Write, Outcome::Ok) > 0
-            && requests(&upstream, Op::Read, Outcome::Missing) == 1
+        requests(&upstream, UpstreamOp::Write, UpstreamOutcome::Ok) > 0
+            && requests(&upstream, UpstreamOp::Read, UpstreamOutcome::Missing) == 1
     );
 }
 
@@ -67,8 +67,9 @@ async fn unfinished_files_of_a_crash_are_removed_by_the_next_attempt() {
         ["00000000000000a8-000000000000000c.seg.x1"],
         "another segment may be under way"
     );
-    let failed =
-        upstream.put_segment(&object(BYTES + 1, None), file(&content), Resumed::never(), &mut at_once).await;
+    let failed = upstream
+        .put_segment(&object(BYTES + 1, None), file(&content), UploadResumption::never(), &mut no_throttle)
+        .await;
     failed.expect_err("the file is too short");
     assert_eq!(files(&unfinished), ["00000000000000a8-000000000000000c.seg.x1"], "what was given up is gone");
 }
@@ -89,7 +90,8 @@ async fn a_store_in_memory_supports_all_operations() {
     let settings = UpstreamSettings { encrypt: true, ..settings() };
     let operator = Operator::new(Memory::default()).expect("made");
     let connected = Connected { operator, endpoint: None, dir: None };
-    let upstream = Upstream::over(&settings, connected, Tuning { part_bytes: 10_000, ..TUNING });
+    let upstream =
+        Upstream::with_operator(&settings, connected, UpstreamTuning { part_bytes: 10_000, ..TUNING });
     let (content, key) = (content(BYTES), key(9));
     put(&upstream, &content, Some(&key)).await.expect("stored");
     for (offset, length) in [(0, BYTES), (65_535, 2), (BYTES - 1, 1)] {
@@ -99,7 +101,7 @@ async fn a_store_in_memory_supports_all_operations() {
     assert_eq!(upstream.list().await.expect("listed"), [OBJECT]);
     upstream.remove(OBJECT).await.expect("removed");
     assert_eq!(upstream.length(OBJECT).await.expect("asked"), None);
-    assert_eq!(upstream.metrics().under_way, 0);
+    assert_eq!(upstream.metrics().in_flight, 0);
 }
 
 #[tokio::test]

@@ -83,9 +83,9 @@ fn an_unsupported_setting_is_rejected_by_name() {
         ("endpoint", with_endpoint(of(S3), "minio:9000")),
         (
             "addressing",
-            UpstreamSettings { bucket: "a.b".to_owned(), addressing: Addressing::Virtual, ..of(S3) },
+            UpstreamSettings { bucket: "a.b".to_owned(), addressing: BucketAddressing::Virtual, ..of(S3) },
         ),
-        ("addressing", UpstreamSettings { addressing: Addressing::Path, ..of(Gcs) }),
+        ("addressing", UpstreamSettings { addressing: BucketAddressing::Path, ..of(Gcs) }),
         ("region", UpstreamSettings { region: "r".to_owned(), ..of(Gcs) }),
         ("access_key", UpstreamSettings { credentials: settings().credentials, ..of(Gcs) }),
         ("credentials", UpstreamSettings { credentials: CredentialSource::Chain, ..of(Gcs) }),

@@ -1,7 +1,7 @@
 //! Tests of prefixes that two servers share: which of them may delete, whatever the store does.
 
 use super::*;
-use crate::upstream::fake::{Call, Effect};
+use crate::upstream::fake::{FakeS3Call, FakeS3Effect};
 use mlgw_common::{ClusterId, Identity, Lineage, NodeName};
 
 const MARK: &str = "pre/mlgw-owner";
@@ -32,13 +32,13 @@ async fn started(store: &FakeStore, lineage: Lineage) -> Upstream {
 /// Puts an object into the store, and returns true if `upstream` removed it.
 async fn removes(upstream: &Upstream, store: &FakeStore) -> bool {
     store.set_object(NAME, vec![1, 2, 3]);
-    let (deletes, aborts) = (store.calls(Call::Delete), store.calls(Call::Abort));
+    let (deletes, aborts) = (store.calls(FakeS3Call::Delete), store.calls(FakeS3Call::Abort));
     let removed = upstream.remove(OBJECT).await;
     let is_gone = store.object(NAME).is_none();
     assert_eq!(removed.is_ok(), is_gone, "{removed:?}");
     if !is_gone {
         assert!(upstream.abort(OBJECT, "u").await.is_err());
-        assert_eq!((store.calls(Call::Delete), store.calls(Call::Abort)), (deletes, aborts));
+        assert_eq!((store.calls(FakeS3Call::Delete), store.calls(FakeS3Call::Abort)), (deletes, aborts));
     }
     is_gone
 }
@@ -68,7 +68,7 @@ async fn of_two_servers_with_one_directory_the_one_that_started_first_deletes_no
         store.forget_calls();
         first.claim().await.expect("compared before");
         assert!(!removes(&first, &store).await);
-        assert_eq!((store.calls(Call::Get), store.calls(Call::Put)), (0, 0));
+        assert_eq!((store.calls(FakeS3Call::Get), store.calls(FakeS3Call::Put)), (0, 0));
         // Its objects have their own names, so that its writes are not rejected.
         put(&first, &content(100), None).await.expect("stored");
         let third = started(&store, lineage(5, &[])).await;
@@ -88,7 +88,7 @@ async fn a_new_incarnation_deletes_nothing_before_it_adopts_and_the_old_one_noth
     let object = object(1000, None);
     assert_eq!(restored.read(&object, 0, 1000).await.expect("read"), stored);
     assert!(!removes(&restored, &store).await && removes(&original, &store).await);
-    let advice = refusal(restored.may_destroy().await);
+    let advice = refusal(restored.check_may_delete().await);
     let named = [lineage(5, &[]).own, lineage(6, &[]).own].map(|of| advice.contains(&of.to_string()));
     assert!(named == [true, true] && advice.contains("mlgw upstream adopt lake"), "{advice}");
     // A second start does not count as an adoption.
@@ -140,8 +140,8 @@ async fn a_prefix_of_an_earlier_version_is_marked_by_the_first_start_and_not_by_
 #[tokio::test]
 async fn an_unreachable_upstream_is_read_but_not_changed_until_its_mark_was_compared() {
     let store = FakeStore::default();
-    for call in [Call::Head, Call::Get, Call::Put] {
-        store.fail(call, usize::MAX, Effect::Break);
+    for call in [FakeS3Call::Head, FakeS3Call::Get, FakeS3Call::Put] {
+        store.fail(call, usize::MAX, FakeS3Effect::Break);
     }
     let upstream = server(&store, lineage(5, &[]));
     assert!(matches!(upstream.claim().await, Err(UpstreamError::Unreachable { .. })));
@@ -152,7 +152,7 @@ async fn an_unreachable_upstream_is_read_but_not_changed_until_its_mark_was_comp
     assert_eq!(upstream.read(&object, 0, 3).await.expect("read"), &[1, 2, 3][..]);
     assert!(removes(&upstream, &store).await, "it was tried again");
     // A comparison that fails later does not grant a deletion either.
-    store.fail(Call::Get, usize::MAX, Effect::Break);
+    store.fail(FakeS3Call::Get, usize::MAX, FakeS3Effect::Break);
     assert!(!removes(&upstream, &store).await);
     store.heal();
     assert!(removes(&upstream, &store).await);
@@ -162,10 +162,10 @@ async fn an_unreachable_upstream_is_read_but_not_changed_until_its_mark_was_comp
 async fn a_lost_response_does_not_make_a_server_lose_its_own_mark() {
     for times in 1..=2 {
         let store = FakeStore::default();
-        store.fail(Call::Put, times, Effect::BreakAfter);
+        store.fail(FakeS3Call::Put, times, FakeS3Effect::BreakAfter);
         let first = started(&store, lineage(5, &[])).await;
         assert!(removes(&first, &store).await);
-        store.fail(Call::Put, times, Effect::BreakAfter);
+        store.fail(FakeS3Call::Put, times, FakeS3Effect::BreakAfter);
         let second = started(&store, lineage(5, &[])).await;
         assert!(removes(&second, &store).await && !removes(&first, &store).await);
     }
@@ -186,11 +186,11 @@ async fn a_mark_that_is_gone_or_damaged_stops_deletes_and_a_store_that_keeps_non
     }
     store.remove_object(MARK);
     assert!(!removes(&upstream, &store).await);
-    assert!(refusal(upstream.may_destroy().await).contains(MARK));
+    assert!(refusal(upstream.check_may_delete().await).contains(MARK));
     upstream.adopt().await.expect("adopted");
     assert!(removes(&upstream, &store).await);
     let forgetful = FakeStore::default();
-    forgetful.fail(Call::Put, usize::MAX, Effect::Forget);
+    forgetful.fail(FakeS3Call::Put, usize::MAX, FakeS3Effect::Discard);
     let upstream = server(&forgetful, lineage(5, &[]));
     assert!(upstream.claim().await.is_err());
     assert!(!removes(&upstream, &forgetful).await);

@@ -1,7 +1,7 @@
 //! Tests of range reads: the whole requested range, or an error that names the required action.
 
 use super::*;
-use crate::upstream::fake::{Call, Effect, FakeStore};
+use crate::upstream::fake::{FakeS3Call, FakeS3Effect, FakeStore};
 
 const BYTES: u64 = 400_000;
 
@@ -27,7 +27,7 @@ async fn a_read_fetches_its_range_and_nothing_else() {
         assert_eq!(store.ranges(), [(offset as usize, (offset + length - 1) as usize)]);
     }
     assert!(upstream.read(&object(BYTES, None), 5, 0).await.expect("nothing").is_empty());
-    assert_eq!(store.calls(Call::Head), 0, "it is not asked how long it is");
+    assert_eq!(store.calls(FakeS3Call::Head), 0, "it is not asked how long it is");
     for (offset, length) in [(BYTES, 1), (0, BYTES + 1), (u64::MAX, 2)] {
         let failed = upstream.read(&object(BYTES, None), offset, length).await.expect_err("outside");
         assert!(matches!(failed, UpstreamError::Corrupt { .. }), "{failed}");
@@ -62,22 +62,24 @@ async fn errors_state_the_required_action() {
     let (store, _) = filled();
     let upstream = upstream(&store);
     type IsRight = fn(&UpstreamError) -> bool;
-    let cases: [(Effect, IsRight); 8] = [
-        (Effect::Status(404, "NoSuchKey"), |e| matches!(e, UpstreamError::Gone { .. })),
-        (Effect::Status(404, "NoSuchBucket"), |e| matches!(e, UpstreamError::Refused { .. })),
-        (Effect::Status(403, "AccessDenied"), |e| matches!(e, UpstreamError::Refused { .. })),
-        (Effect::Status(403, "InvalidAccessKeyId"), |e| matches!(e, UpstreamError::Refused { .. })),
-        (Effect::Status(416, "InvalidRange"), |e| matches!(e, UpstreamError::Short { .. })),
-        (Effect::Short(499), |e| matches!(e, UpstreamError::Short { offset: 1000, wanted: 500, .. })),
-        (Effect::Whole, |e| matches!(e, UpstreamError::Answer { .. })),
-        (Effect::Status(400, "Odd"), |e| matches!(e, UpstreamError::Answer { .. })),
+    let cases: [(FakeS3Effect, IsRight); 8] = [
+        (FakeS3Effect::Status(404, "NoSuchKey"), |e| matches!(e, UpstreamError::Missing { .. })),
+        (FakeS3Effect::Status(404, "NoSuchBucket"), |e| matches!(e, UpstreamError::Refused { .. })),
+        (FakeS3Effect::Status(403, "AccessDenied"), |e| matches!(e, UpstreamError::Refused { .. })),
+        (FakeS3Effect::Status(403, "InvalidAccessKeyId"), |e| matches!(e, UpstreamError::Refused { .. })),
+        (FakeS3Effect::Status(416, "InvalidRange"), |e| matches!(e, UpstreamError::Truncated { .. })),
+        (FakeS3Effect::Short(499), |e| {
+            matches!(e, UpstreamError::Truncated { offset: 1000, wanted: 500, .. })
+        }),
+        (FakeS3Effect::IgnoreRange, |e| matches!(e, UpstreamError::UnexpectedAnswer { .. })),
+        (FakeS3Effect::Status(400, "Odd"), |e| matches!(e, UpstreamError::UnexpectedAnswer { .. })),
     ];
     for (effect, is_right) in cases {
         store.forget_calls();
-        store.fail(Call::Get, 1, effect);
+        store.fail(FakeS3Call::Get, 1, effect);
         let failed = failed(&upstream).await;
         assert!(is_right(&failed) && !failed.is_retryable(), "{effect:?}: {failed}");
-        assert_eq!(store.calls(Call::Get), 1, "{effect:?} is not asked again");
+        assert_eq!(store.calls(FakeS3Call::Get), 1, "{effect:?} is not asked again");
     }
 }
 
@@ -85,43 +87,43 @@ async fn errors_state_the_required_action() {
 async fn a_response_longer_than_requested_is_not_read() {
     let (store, _) = filled();
     let upstream = upstream(&store);
-    store.fail(Call::Get, 1, Effect::Whole);
+    store.fail(FakeS3Call::Get, 1, FakeS3Effect::IgnoreRange);
     let said = failed(&upstream).await.to_string();
     assert!(said.contains("does it ignore ranges"), "{said}");
-    assert_eq!(store.pieces_left(), 3, "the rest of four pieces");
+    assert_eq!(store.unread_pieces(), 3, "the rest of four pieces");
 }
 
 #[tokio::test]
 async fn transient_errors_are_retried_a_limited_number_of_times() {
     for effect in [
-        Effect::Status(500, "InternalError"),
-        Effect::Status(503, "SlowDown"),
-        Effect::Status(429, "TooManyRequests"),
-        Effect::Break,
+        FakeS3Effect::Status(500, "InternalError"),
+        FakeS3Effect::Status(503, "SlowDown"),
+        FakeS3Effect::Status(429, "TooManyRequests"),
+        FakeS3Effect::Break,
     ] {
         let (store, _) = filled();
         let upstream = upstream(&store);
-        store.fail(Call::Get, TUNING.retries, effect);
+        store.fail(FakeS3Call::Get, TUNING.retries, effect);
         upstream.read(&object(BYTES, None), 1000, 500).await.expect("the last try");
-        assert_eq!(store.calls(Call::Get), TUNING.retries + 1);
-        store.fail(Call::Get, usize::MAX, effect);
+        assert_eq!(store.calls(FakeS3Call::Get), TUNING.retries + 1);
+        store.fail(FakeS3Call::Get, usize::MAX, effect);
         let failed = failed(&upstream).await;
         assert!(failed.is_retryable(), "{effect:?}: {failed}");
-        assert_eq!(store.calls(Call::Get), 2 * (TUNING.retries + 1));
-        assert_eq!(upstream.metrics().under_way, 0);
+        assert_eq!(store.calls(FakeS3Call::Get), 2 * (TUNING.retries + 1));
+        assert_eq!(upstream.metrics().in_flight, 0);
     }
 }
 
 #[tokio::test]
 async fn a_store_that_says_nothing_any_more_is_not_waited_for() {
-    for effect in [Effect::Hang, Effect::Pause(200)] {
+    for effect in [FakeS3Effect::Hang, FakeS3Effect::Pause(200)] {
         let (store, _) = filled();
         let timeout = Duration::from_millis(5);
         let upstream = upstream_with(&UpstreamSettings { timeout, ..settings() }, &store);
-        store.fail(Call::Get, usize::MAX, effect);
+        store.fail(FakeS3Call::Get, usize::MAX, effect);
         let failed = failed(&upstream).await;
         assert!(failed.is_retryable() && failed.to_string().contains("0.005 s"), "{effect:?}: {failed}");
-        assert_eq!(requests(&upstream, Op::Read, Outcome::Failed), TUNING.retries as u64 + 1);
+        assert_eq!(requests(&upstream, UpstreamOp::Read, UpstreamOutcome::Failed), TUNING.retries as u64 + 1);
     }
 }
 
@@ -129,13 +131,13 @@ async fn a_store_that_says_nothing_any_more_is_not_waited_for() {
 async fn a_dropped_read_releases_its_slot() {
     let (store, _) = filled();
     let upstream = upstream(&store);
-    store.fail(Call::Get, 1, Effect::Hang);
+    store.fail(FakeS3Call::Get, 1, FakeS3Effect::Hang);
     let object = object(BYTES, None);
     tokio::select! {
         _ = upstream.read(&object, 0, 1) => panic!("it is never answered"),
-        () = store.wait_for(Call::Get, 1) => {}
+        () = store.wait_for(FakeS3Call::Get, 1) => {}
     }
-    assert_eq!(upstream.metrics().under_way, 0);
+    assert_eq!(upstream.metrics().in_flight, 0);
 }
 
 #[tokio::test]
@@ -151,7 +153,7 @@ async fn objects_are_listed_measured_and_removed() {
     upstream.remove(OBJECT).await.expect("removed");
     upstream.remove(OBJECT).await.expect("it is no error that it was not there");
     assert_eq!(upstream.length(OBJECT).await.expect("asked"), None);
-    store.fail(Call::List, usize::MAX, Effect::Status(403, "AccessDenied"));
+    store.fail(FakeS3Call::List, usize::MAX, FakeS3Effect::Status(403, "AccessDenied"));
     let failed = upstream.list().await.expect_err("refused");
     assert!(
         failed.to_string().contains("AccessDenied") && !failed.to_string().contains("segment"),
@@ -165,12 +167,12 @@ async fn no_secret_is_ever_shown() {
     let upstream = upstream(&store);
     let mut shown = format!("{upstream:?} {:?} {:?}", settings(), key(7));
     for effect in [
-        Effect::Status(403, "SignatureDoesNotMatch"),
-        Effect::Status(400, "Odd"),
-        Effect::Break,
-        Effect::Whole,
+        FakeS3Effect::Status(403, "SignatureDoesNotMatch"),
+        FakeS3Effect::Status(400, "Odd"),
+        FakeS3Effect::Break,
+        FakeS3Effect::IgnoreRange,
     ] {
-        store.fail(Call::Get, TUNING.retries + 1, effect);
+        store.fail(FakeS3Call::Get, TUNING.retries + 1, effect);
         let failed = failed(&upstream).await;
         shown.push_str(&format!("{failed} {failed:?}"));
         store.heal();
@@ -188,5 +190,5 @@ async fn requests_and_bytes_are_charged_to_the_budget() {
     let object = object(BYTES, None);
     // The second read is due in three quarters of a second; the test does not wait for it.
     let second = futures_util::FutureExt::now_or_never(Box::pin(upstream.read(&object, 0, 1)));
-    assert!(second.is_none() && store.calls(Call::Get) == 1);
+    assert!(second.is_none() && store.calls(FakeS3Call::Get) == 1);
 }

@@ -13,7 +13,7 @@ pub(in crate::hot) const PRESSED_DEAD_PERCENT: u64 = 5;
 
 /// Space pressure of the hot tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) enum Pressure {
+pub(in crate::hot) enum SpacePressure {
     /// Enough space.
     None,
     /// Little space, and whole segments can be spilled, which frees more per byte written.
@@ -22,7 +22,7 @@ pub(in crate::hot) enum Pressure {
     Compacts,
 }
 
-impl Pressure {
+impl SpacePressure {
     /// Returns the pressure of a tier: `is_pressed` if appends lack space, `can_spill` if a lower tier can
     /// take a segment.
     pub(in crate::hot) fn of(is_pressed: bool, can_spill: bool) -> Self {
@@ -42,7 +42,7 @@ impl Pressure {
 
 /// State of a segment as seen by a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) struct SegmentFacts {
+pub(in crate::hot) struct SegmentStats {
     pub(in crate::hot) id: SegmentId,
     /// Tier of the segment.
     pub(in crate::hot) tier: u32,
@@ -60,7 +60,7 @@ pub(in crate::hot) struct SegmentFacts {
 
 /// Thresholds of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) struct Aim {
+pub(in crate::hot) struct CompactionThresholds {
     /// Percentage of dead bytes at which a hot segment is emptied.
     pub(in crate::hot) dead_percent: u64,
     /// The same for segments in colder tiers.
@@ -69,22 +69,22 @@ pub(in crate::hot) struct Aim {
     pub(in crate::hot) room_bytes: u64,
 }
 
-impl Aim {
+impl CompactionThresholds {
     /// True if enough of a segment is dead. A segment at an upstream is never emptied there: when enough of
     /// it is dead it is promoted first.
-    fn is_enough(self, segment: &SegmentFacts) -> bool {
+    fn has_enough_dead(self, segment: &SegmentStats) -> bool {
         match segment.tier {
-            HOT => segment.is_worth(self.dead_percent),
+            HOT => segment.has_dead_percent(self.dead_percent),
             UPSTREAM => false,
-            _ => segment.is_worth(self.cold_dead_percent),
+            _ => segment.has_dead_percent(self.cold_dead_percent),
         }
     }
 }
 
 /// Segments that could not be emptied, with the number of references that were left.
-pub(in crate::hot) type HeldBack = HashMap<SegmentId, u64>;
+pub(in crate::hot) type HeldBackSegments = HashMap<SegmentId, u64>;
 
-impl SegmentFacts {
+impl SegmentStats {
     /// Bytes of all records, live or dead.
     fn record_bytes(&self) -> u64 {
         self.bytes.saturating_sub(SEGMENT_HEADER_BYTES)
@@ -96,13 +96,13 @@ impl SegmentFacts {
     }
 
     /// True if any byte is dead, and at least `dead_percent` of the segment.
-    pub(in crate::hot) fn is_worth(&self, dead_percent: u64) -> bool {
+    pub(in crate::hot) fn has_dead_percent(&self, dead_percent: u64) -> bool {
         let dead = u128::from(self.dead_bytes());
         dead > 0 && dead * 100 >= u128::from(self.record_bytes()) * u128::from(dead_percent)
     }
 
     /// True if the segment can be changed: it is sealed and has no appends in flight.
-    pub(in crate::hot) fn is_at_rest(&self) -> bool {
+    pub(in crate::hot) fn is_idle(&self) -> bool {
         self.sealed && !self.in_flight
     }
 }
@@ -111,20 +111,24 @@ impl SegmentFacts {
 /// costs nothing; then by dead share, largest first, which frees most per byte moved. A segment whose live
 /// bytes do not fit into the free space is skipped; a segment that was held back is skipped until it loses
 /// references.
-pub(in crate::hot) fn choose(facts: &[SegmentFacts], aim: Aim, held_back: &HeldBack) -> Vec<SegmentId> {
-    let mut chosen: Vec<&SegmentFacts> = facts
+pub(in crate::hot) fn choose_segments(
+    facts: &[SegmentStats],
+    aim: CompactionThresholds,
+    held_back: &HeldBackSegments,
+) -> Vec<SegmentId> {
+    let mut chosen: Vec<&SegmentStats> = facts
         .iter()
-        .filter(|segment| segment.is_at_rest())
+        .filter(|segment| segment.is_idle())
         .filter(|segment| held_back.get(&segment.id).is_none_or(|left| *left != segment.references))
         .filter(|segment| {
             let fits = segment.referenced_bytes <= aim.room_bytes;
-            segment.references == 0 || (fits && aim.is_enough(segment))
+            segment.references == 0 || (fits && aim.has_enough_dead(segment))
         })
         .collect();
     // Compares the shares by cross-multiplication, without division.
-    let share = |a: &SegmentFacts, b: &SegmentFacts| {
+    let share = |a: &SegmentStats, b: &SegmentStats| {
         let cross =
-            |x: &SegmentFacts, y: &SegmentFacts| u128::from(x.dead_bytes()) * u128::from(y.record_bytes());
+            |x: &SegmentStats, y: &SegmentStats| u128::from(x.dead_bytes()) * u128::from(y.record_bytes());
         cross(b, a).cmp(&cross(a, b))
     };
     chosen.sort_by(|a, b| {
@@ -139,8 +143,8 @@ pub(in crate::hot) fn choose(facts: &[SegmentFacts], aim: Aim, held_back: &HeldB
 mod tests {
     use super::*;
 
-    fn facts(id: u64, bytes: u64, referenced_bytes: u64) -> SegmentFacts {
-        SegmentFacts {
+    fn facts(id: u64, bytes: u64, referenced_bytes: u64) -> SegmentStats {
+        SegmentStats {
             id: SegmentId(id),
             tier: HOT,
             sealed: true,
@@ -151,9 +155,9 @@ mod tests {
         }
     }
 
-    fn chosen(facts: &[SegmentFacts], room_bytes: u64) -> Vec<u64> {
-        let aim = Aim { dead_percent: 30, cold_dead_percent: 50, room_bytes };
-        choose(facts, aim, &HeldBack::new()).into_iter().map(|segment| segment.0).collect()
+    fn chosen(facts: &[SegmentStats], room_bytes: u64) -> Vec<u64> {
+        let aim = CompactionThresholds { dead_percent: 30, cold_dead_percent: 50, room_bytes };
+        choose_segments(facts, aim, &HeldBackSegments::new()).into_iter().map(|segment| segment.0).collect()
     }
 
     #[test]
@@ -167,36 +171,37 @@ mod tests {
 
     #[test]
     fn a_cold_segment_needs_a_larger_dead_share() {
-        let cold = |id, referenced| SegmentFacts { tier: 1, ..facts(id, 1000, referenced) };
+        let cold = |id, referenced| SegmentStats { tier: 1, ..facts(id, 1000, referenced) };
         assert_eq!(chosen(&[cold(1, 501), cold(2, 500), facts(3, 1000, 501), cold(4, 0)], 5000), [4, 2, 3]);
     }
 
     #[test]
     fn a_segment_at_an_upstream_is_released_but_not_emptied() {
-        let away = |id, referenced| SegmentFacts { tier: UPSTREAM, ..facts(id, 1000, referenced) };
-        assert_eq!(chosen(&[away(1, 1), away(2, 0)], 5000), [2]);
+        let upstream_segment =
+            |id, referenced| SegmentStats { tier: UPSTREAM, ..facts(id, 1000, referenced) };
+        assert_eq!(chosen(&[upstream_segment(1, 1), upstream_segment(2, 0)], 5000), [2]);
     }
 
     #[test]
     fn open_and_in_flight_segments_are_skipped() {
-        let open = SegmentFacts { sealed: false, ..facts(1, 1000, 0) };
-        let in_flight = SegmentFacts { in_flight: true, ..facts(2, 1000, 0) };
+        let open = SegmentStats { sealed: false, ..facts(1, 1000, 0) };
+        let in_flight = SegmentStats { in_flight: true, ..facts(2, 1000, 0) };
         assert_eq!(chosen(&[open, in_flight], 1000), [0u64; 0]);
         assert_eq!(open.dead_bytes(), 1000);
     }
 
     #[test]
     fn a_held_back_segment_is_chosen_again_after_losing_references() {
-        let aim = Aim { dead_percent: 30, cold_dead_percent: 50, room_bytes: 1000 };
-        let held_back = HeldBack::from([(SegmentId(1), 3), (SegmentId(2), 4)]);
+        let aim = CompactionThresholds { dead_percent: 30, cold_dead_percent: 50, room_bytes: 1000 };
+        let held_back = HeldBackSegments::from([(SegmentId(1), 3), (SegmentId(2), 4)]);
         let all = [facts(1, 1000, 300), facts(2, 1000, 300)];
-        assert_eq!(choose(&all, aim, &held_back), [SegmentId(2)]);
+        assert_eq!(choose_segments(&all, aim, &held_back), [SegmentId(2)]);
     }
 
     #[test]
     fn the_pressure_threshold_applies_only_if_nothing_can_be_spilled() {
         let percents = |pressed, below| {
-            let pressure = Pressure::of(pressed, below);
+            let pressure = SpacePressure::of(pressed, below);
             [None, Some(50), Some(1)].map(|asked| pressure.dead_percent(30, asked))
         };
         assert_eq!(percents(false, false), [30, 30, 1]);
@@ -207,8 +212,8 @@ mod tests {
 
     #[test]
     fn a_segment_without_dead_bytes_is_never_chosen() {
-        assert!(!facts(1, 1000, 1000).is_worth(0));
-        assert!(facts(1, 1000, 999).is_worth(0));
-        assert!(facts(1, 1000, 0).is_worth(100) && !facts(1, 1000, 1).is_worth(100));
+        assert!(!facts(1, 1000, 1000).has_dead_percent(0));
+        assert!(facts(1, 1000, 999).has_dead_percent(0));
+        assert!(facts(1, 1000, 0).has_dead_percent(100) && !facts(1, 1000, 1).has_dead_percent(100));
     }
 }

@@ -12,299 +12,315 @@ use mlgw_common::ids::SegmentId;
 use mlgw_formats::schema::SegmentState;
 use mlgw_metadata::Catalogue;
 
-use super::choose::{Aim, Pressure, SegmentFacts, choose};
-use super::dying::Dying;
-use super::job::{End, Event, Job, Step};
-use super::moving::{Picked, StepError, empty};
+use super::choose::{CompactionThresholds, SegmentStats, SpacePressure, choose_segments};
+use super::death_rate::DeathRates;
+use super::job::{CompactionEnd, CompactionEvent, CompactionJob, CompactionStep};
+use super::moving::{MoveStepError, RelocationLog, empty_segment};
 use crate::hot::catalogue::HOT;
-use crate::hot::in_hand::{Claim, Hand};
-use crate::hot::pace::Pace;
+use crate::hot::claims::{ClaimOwner, SegmentClaim};
+use crate::hot::pace::ByteRateLimiter;
 use crate::hot::placing::driver::sweep_objects;
-use crate::hot::{Inner, relief};
-use mlgw_formats::decision_entry::{Decided, What, Why};
-use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
+use crate::hot::{HotTierInner, space_wait};
+use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
+use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
 /// Maximum duration of a pass that was not requested; after it the next pass examines all segments again.
-const TURN: Duration = Duration::from_secs(5);
+const PASS_MAX: Duration = Duration::from_secs(5);
 /// Interval at which a pass checks that open segments it asked to be sealed are sealed.
 const SEAL_CHECK: Duration = Duration::from_millis(10);
 const SEAL_CHECKS_MAX: usize = 200;
 
 /// Maximum number of segments per pass that are recorded as not emptied for lack of space or of flash budget;
 /// more would add no information.
-const NO_ROOM_NOTED_MAX: usize = 8;
+const NO_ROOM_RECORDED_MAX: usize = 8;
 
 /// Runs compaction until the tier stops or is dropped.
-pub(in crate::hot) async fn run(tier: Weak<Inner>, compaction: Arc<super::Compaction>) {
-    let mut driver = Driver::default();
-    while let Some(asked) = compaction.next_round().await {
+pub(in crate::hot) async fn run(tier: Weak<HotTierInner>, compaction: Arc<super::Compaction>) {
+    let mut driver = CompactionDriver::default();
+    while let Some(asked) = compaction.next_pass().await {
         let Some(inner) = tier.upgrade() else { return };
         let Some(catalogue) = inner.catalogue.clone() else { return };
-        match driver.round(&inner, &catalogue, asked).await {
-            Ok(true) => compaction.go_on(),
+        match driver.run_pass(&inner, &catalogue, asked).await {
+            Ok(true) => compaction.wake_now(),
             Ok(false) => {}
-            Err(StepError::Stopping) => return,
+            Err(MoveStepError::Stopping) => return,
             Err(error) => tracing::warn!(%error, "a round of compaction was given up"),
         }
-        compaction.round_ended();
+        compaction.pass_ended();
         // The set of sealed segments and of mostly dead ones may have changed.
-        inner.placing.go_on();
+        inner.placing.start_pass();
     }
 }
 
 /// A job whose segment has readers.
-struct Parked {
-    job: Job,
-    why: Why,
-    claim: Claim,
+struct ParkedCompaction {
+    job: CompactionJob,
+    why: DecisionCause,
+    claim: SegmentClaim,
 }
 
 #[derive(Default)]
-struct Driver {
-    parked: Vec<Parked>,
-    dying: Dying,
-    pace: Pace,
+struct CompactionDriver {
+    parked: Vec<ParkedCompaction>,
+    dying: DeathRates,
+    pace: ByteRateLimiter,
 }
 
-impl Driver {
+impl CompactionDriver {
     /// Empties and releases segments. Returns true if there is more to do immediately.
-    async fn round(
+    async fn run_pass(
         &mut self,
-        inner: &Arc<Inner>,
+        inner: &Arc<HotTierInner>,
         catalogue: &Catalogue,
         asked: Option<u64>,
-    ) -> Result<bool, StepError> {
+    ) -> Result<bool, MoveStepError> {
         let begun = Instant::now();
-        for Parked { job, why, claim } in std::mem::take(&mut self.parked) {
+        for ParkedCompaction { job, why, claim } in std::mem::take(&mut self.parked) {
             self.run_job(inner, catalogue, job, why, claim).await;
         }
-        let mut facts = look(inner, catalogue).await?;
+        let mut facts = segment_stats(inner, catalogue).await?;
         let pressed = inner.is_pressed();
-        let pressure = Pressure::of(pressed, pressed && relief::can_spill(inner, &facts));
+        let pressure = SpacePressure::of(pressed, pressed && space_wait::can_spill(inner, &facts));
         let dead_percent = pressure.dead_percent(inner.compaction.settings().dead_percent, asked);
-        if (pressed || asked.is_some()) && give_up_open(inner, catalogue, &facts, dead_percent).await {
-            facts = look(inner, catalogue).await?;
+        if (pressed || asked.is_some()) && seal_open(inner, catalogue, &facts, dead_percent).await {
+            facts = segment_stats(inner, catalogue).await?;
         }
         inner.compaction.held_back.lock().retain(|id, _| facts.iter().any(|segment| segment.id == *id));
-        self.dying.look(Instant::now(), &facts);
+        self.dying.update(Instant::now(), &facts);
         if asked.is_none() && has_room_to_wait(inner, &facts) {
             let patience = inner.compaction.settings().patience;
             facts.retain(|segment| !self.dying.is_worth_waiting_for(segment, patience));
         }
         let cold_dead_percent = asked.unwrap_or(inner.compaction.settings().cold_dead_percent);
         let room_bytes = inner.shared.space.moved_room_bytes();
-        let aim = Aim { dead_percent, cold_dead_percent, room_bytes };
-        note_no_room(inner, &facts, aim);
-        let mut chosen = choose(&facts, aim, &inner.compaction.held_back());
-        if !pressed && asked.is_none() && !inner.shared.flash.allows() {
-            leave_to_later(inner, &facts, &mut chosen);
+        let aim = CompactionThresholds { dead_percent, cold_dead_percent, room_bytes };
+        record_no_room(inner, &facts, aim);
+        let mut chosen = choose_segments(&facts, aim, &inner.compaction.held_back());
+        if !pressed && asked.is_none() && !inner.shared.flash.can_start_own_write() {
+            postpone_writes(inner, &facts, &mut chosen);
         }
         let mut has_more = false;
         for segment in chosen {
             let of = facts.iter().find(|of| of.id == segment);
-            let why = of.map_or(Reason::Compaction, |of| why(inner, of, asked.is_some()));
+            let why = of.map_or(DecisionReason::Compaction, |of| why(inner, of, asked.is_some()));
             if inner.compaction.is_stopped() {
-                return Err(StepError::Stopping);
+                return Err(MoveStepError::Stopping);
             }
             // A requested pass does everything that was chosen.
-            has_more = asked.is_none() && begun.elapsed() > TURN;
+            has_more = asked.is_none() && begun.elapsed() > PASS_MAX;
             if has_more {
                 break;
             }
             if let Some(claim) = of.and_then(|of| claim(inner, catalogue, of)) {
-                self.run_job(inner, catalogue, Job::new(segment), why.into(), claim).await;
+                self.run_job(inner, catalogue, CompactionJob::new(segment), why.into(), claim).await;
             }
         }
         inner.compaction.draining_segments.store(self.parked.len() as u64, Relaxed);
-        look(inner, catalogue).await?;
+        segment_stats(inner, catalogue).await?;
         Ok(has_more)
     }
 
     /// Runs a job as far as possible now.
     async fn run_job(
         &mut self,
-        inner: &Arc<Inner>,
+        inner: &Arc<HotTierInner>,
         catalogue: &Catalogue,
-        mut job: Job,
-        why: Why,
-        claim: Claim,
+        mut job: CompactionJob,
+        why: DecisionCause,
+        claim: SegmentClaim,
     ) {
         let segment = job.segment();
         loop {
             let step = match job.next() {
                 Ok(step) => step,
-                Err(End::Released) => {
+                Err(CompactionEnd::Released) => {
                     inner.compaction.held_back.lock().remove(&segment);
                     return tracing::debug!(%segment, "released");
                 }
-                Err(End::HeldBack(references)) => {
+                Err(CompactionEnd::HeldBack(references)) => {
                     inner.compaction.held_back.lock().insert(segment, references);
-                    inner.decisions.record(&released(inner, segment, 0, why, Outcome::Damaged));
+                    inner.decisions.record(&released(inner, segment, 0, why, DecisionOutcome::Damaged));
                     return tracing::error!(%segment, references, "not emptied: what is left does not verify");
                 }
             };
-            match self.carry_out(inner, catalogue, segment, step, why).await {
-                Ok(Event::Busy) => return self.parked.push(Parked { job, why, claim: claim.parked() }),
-                Ok(event) => job.on(event),
+            match self.run_step(inner, catalogue, segment, step, why).await {
+                Ok(CompactionEvent::Busy) => {
+                    return self.parked.push(ParkedCompaction { job, why, claim: claim.parked() });
+                }
+                Ok(event) => job.advance(event),
                 Err(error) => {
-                    if step != Step::Move && !matches!(error, StepError::Stopping) {
+                    if step != CompactionStep::Move && !matches!(error, MoveStepError::Stopping) {
                         let refused = released(inner, segment, 0, why, error.outcome());
                         inner.decisions.record_because(&refused, &error);
                     }
-                    inner.pins.gone(segment);
+                    inner.pins.end_closure(segment);
                     return tracing::warn!(%segment, ?step, %error, "compaction of a segment was given up");
                 }
             }
         }
     }
 
-    async fn carry_out(
+    async fn run_step(
         &mut self,
-        inner: &Arc<Inner>,
+        inner: &Arc<HotTierInner>,
         catalogue: &Catalogue,
         segment: SegmentId,
-        step: Step,
-        why: Why,
-    ) -> Result<Event, StepError> {
+        step: CompactionStep,
+        why: DecisionCause,
+    ) -> Result<CompactionEvent, MoveStepError> {
         match step {
-            Step::Fence => catalogue.fence_segment(segment).await?,
-            Step::Count => return Ok(Event::References(catalogue.segment_usage(segment)?.extents)),
-            Step::Move => {
-                let picked = Picked::begin(segment);
-                let done = empty(inner, catalogue, &picked, &mut self.pace).await;
-                picked.end(inner, why, done.as_ref().err());
+            CompactionStep::Fence => catalogue.fence_segment(segment).await?,
+            CompactionStep::Count => {
+                return Ok(CompactionEvent::References(catalogue.segment_usage(segment)?.extents));
+            }
+            CompactionStep::Move => {
+                let picked = RelocationLog::start(segment);
+                let done = empty_segment(inner, catalogue, &picked, &mut self.pace).await;
+                picked.record(inner, why, done.as_ref().err());
                 done?;
             }
-            Step::Drain if inner.pins.let_go(segment) => {}
-            Step::Drain => return Ok(Event::Busy),
-            Step::Remove => {
-                note_object(inner, segment).await?;
+            CompactionStep::Drain if inner.pins.close_if_unpinned(segment) => {}
+            CompactionStep::Drain => return Ok(CompactionEvent::Busy),
+            CompactionStep::Remove => {
+                add_leftover(inner, segment).await?;
                 // Done while the record is still there to compare the files with.
                 let of = inner.clone();
-                blocking(move || match of.shared.segments.map.place(segment) {
-                    Some(place) => Ok(of.volumes.set_strangers_aside(segment, &place)?),
+                blocking(move || match of.shared.segments.map.location(segment) {
+                    Some(place) => Ok(of.volumes.set_foreign_aside(segment, &place)?),
                     None => Ok(()),
                 })
                 .await?;
                 catalogue.remove_segment(segment).await?;
             }
-            Step::Settle => {
+            CompactionStep::Sync => {
                 let (disk, catalogue) = (inner.shared.segments.disk.clone(), catalogue.clone());
                 blocking(move || {
                     // Chunk bytes before the catalogue entries that name them.
-                    disk.settle()?;
-                    Ok(catalogue.settle()?)
+                    disk.sync_all()?;
+                    Ok(catalogue.sync_log()?)
                 })
                 .await?;
             }
-            Step::Unlink => unlink(inner, catalogue, segment, why).await?,
+            CompactionStep::Unlink => unlink(inner, catalogue, segment, why).await?,
         }
-        Ok(Event::Done)
+        Ok(CompactionEvent::Done)
     }
 }
 
 /// Claims a segment in the state in which it was examined. `None` if placing has claimed it, or has moved it
 /// since.
-fn claim(inner: &Inner, catalogue: &Catalogue, of: &SegmentFacts) -> Option<Claim> {
+fn claim(inner: &HotTierInner, catalogue: &Catalogue, of: &SegmentStats) -> Option<SegmentClaim> {
     let frees_bytes = match (of.tier, of.references) {
         (HOT, 0) => of.bytes,
         (HOT, _) => of.dead_bytes(),
         _ => 0,
     };
-    let claim = inner.in_hand.claim(of.id, Hand::Compaction, frees_bytes)?;
+    let claim = inner.claims.claim(of.id, ClaimOwner::Compaction, frees_bytes)?;
     catalogue.segment(of.id).filter(|segment| segment.tier == of.tier).map(|_| claim)
 }
 
 /// For a segment at an upstream: adds its object to the leftovers, which are removed when no record names
 /// them.
-async fn note_object(inner: &Arc<Inner>, segment: SegmentId) -> Result<(), StepError> {
+async fn add_leftover(inner: &Arc<HotTierInner>, segment: SegmentId) -> Result<(), MoveStepError> {
     let of = inner.clone();
-    let Some(remote) = blocking(move || Ok(of.away.find(segment)?)).await? else { return Ok(()) };
+    let Some(remote) = blocking(move || Ok(of.remote_tier.find(segment)?)).await? else { return Ok(()) };
     // Locked only here: the lock is held while objects are removed from an upstream that may be slow.
     let mut leftovers = inner.leftovers.clone().lock_owned().await;
-    blocking(move || Ok(leftovers.note(&remote.upstream, remote.id)?)).await
+    blocking(move || Ok(leftovers.add(&remote.upstream, remote.id)?)).await
 }
 
 /// Returns the reason why a segment is emptied or released.
-fn why(inner: &Inner, segment: &SegmentFacts, is_asked: bool) -> Reason {
+fn why(inner: &HotTierInner, segment: &SegmentStats, is_asked: bool) -> DecisionReason {
     let settings = inner.compaction.settings();
     let usual = if segment.tier == HOT { settings.dead_percent } else { settings.cold_dead_percent };
     match segment.references {
-        0 => Reason::Dead,
-        _ if segment.is_worth(usual) => Reason::Compaction,
-        _ if is_asked => Reason::Asked,
-        _ => Reason::Pressure,
+        0 => DecisionReason::Dead,
+        _ if segment.has_dead_percent(usual) => DecisionReason::Compaction,
+        _ if is_asked => DecisionReason::Requested,
+        _ => DecisionReason::Pressure,
     }
 }
 
-fn released(inner: &Inner, segment: SegmentId, bytes: u64, why: Why, outcome: Outcome) -> Decided<'static> {
-    let (kind, what, from) = (Kind::Release, What::Segment(segment), inner.place_of(segment));
-    Decided { kind, what, from, to: Place::Nowhere, bytes, why, outcome }
+fn released(
+    inner: &HotTierInner,
+    segment: SegmentId,
+    bytes: u64,
+    why: DecisionCause,
+    outcome: DecisionOutcome,
+) -> PlacementDecision<'static> {
+    let (kind, what, from) =
+        (DecisionKind::Release, DecisionSubject::Segment(segment), inner.decision_place(segment));
+    PlacementDecision { kind, subject: what, from, to: DecisionPlace::Nowhere, bytes, cause: why, outcome }
 }
 
 /// Drops the chosen segments that need writes: the flash budget is used up and space is not short.
-fn leave_to_later(inner: &Inner, facts: &[SegmentFacts], chosen: &mut Vec<SegmentId>) {
+fn postpone_writes(inner: &HotTierInner, facts: &[SegmentStats], chosen: &mut Vec<SegmentId>) {
     let lives = |id: &SegmentId| facts.iter().find(|of| of.id == *id).filter(|of| of.references > 0);
-    for of in chosen.iter().filter_map(lives).take(NO_ROOM_NOTED_MAX) {
-        inner.decisions.record(&waits(inner, of, Outcome::OverBudget));
+    for of in chosen.iter().filter_map(lives).take(NO_ROOM_RECORDED_MAX) {
+        inner.decisions.record(&postponed(inner, of, DecisionOutcome::OverBudget));
     }
     chosen.retain(|id| lives(id).is_none());
 }
 
 /// Returns the decision entry for a segment whose emptying is postponed.
-fn waits(inner: &Inner, of: &SegmentFacts, outcome: Outcome) -> Decided<'static> {
-    Decided {
-        kind: Kind::Relocate,
-        what: What::Segment(of.id),
-        from: inner.place_of(of.id),
-        to: Place::Hot,
+fn postponed(
+    inner: &HotTierInner,
+    of: &SegmentStats,
+    outcome: DecisionOutcome,
+) -> PlacementDecision<'static> {
+    PlacementDecision {
+        kind: DecisionKind::Relocate,
+        subject: DecisionSubject::Segment(of.id),
+        from: inner.decision_place(of.id),
+        to: DecisionPlace::Hot,
         bytes: of.referenced_bytes,
-        why: Reason::Compaction.into(),
+        cause: DecisionReason::Compaction.into(),
         outcome,
     }
 }
 
 /// Records the segments that would be emptied if there were space for their live bytes.
-fn note_no_room(inner: &Inner, facts: &[SegmentFacts], aim: Aim) {
-    let worth = |of: &&SegmentFacts| of.tier == HOT && of.references > 0 && of.is_worth(aim.dead_percent);
-    let full = facts.iter().filter(|of| of.is_at_rest() && of.referenced_bytes > aim.room_bytes);
-    for of in full.filter(worth).take(NO_ROOM_NOTED_MAX) {
-        inner.decisions.record(&waits(inner, of, Outcome::NoRoom));
+fn record_no_room(inner: &HotTierInner, facts: &[SegmentStats], aim: CompactionThresholds) {
+    let worth =
+        |of: &&SegmentStats| of.tier == HOT && of.references > 0 && of.has_dead_percent(aim.dead_percent);
+    let full = facts.iter().filter(|of| of.is_idle() && of.referenced_bytes > aim.room_bytes);
+    for of in full.filter(worth).take(NO_ROOM_RECORDED_MAX) {
+        inner.decisions.record(&postponed(inner, of, DecisionOutcome::NoRoom));
     }
 }
 
 async fn unlink(
-    inner: &Arc<Inner>,
+    inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
     segment: SegmentId,
-    why: Why,
-) -> Result<(), StepError> {
-    inner.reader.forget(segment);
+    why: DecisionCause,
+) -> Result<(), MoveStepError> {
+    inner.reader.invalidate(segment);
     let of = inner.clone();
     let (hot_bytes, cold_bytes) = blocking(move || {
         let hot_bytes = of.volumes.hot.remove(segment)?.unwrap_or(0);
-        of.shared.space.freed(hot_bytes.saturating_sub(SEGMENT_HEADER_BYTES));
+        of.shared.space.record_freed(hot_bytes.saturating_sub(SEGMENT_HEADER_BYTES));
         Ok((hot_bytes, of.volumes.remove_cold(segment)?))
     })
     .await?;
-    inner.pins.gone(segment);
+    inner.pins.end_closure(segment);
     match (hot_bytes, cold_bytes) {
         // The segment was at an upstream.
-        (0, 0) => sweep_objects(inner, catalogue, Hand::Compaction).await?,
+        (0, 0) => sweep_objects(inner, catalogue, ClaimOwner::Compaction).await?,
         // A move of this segment to an upstream may have been interrupted and left an object. Its removal
         // must not delay the release of local space.
-        _ => inner.placing.sweep_next(),
+        _ => inner.placing.request_sweep(),
     }
     let bytes = hot_bytes + cold_bytes;
     // The record is gone, so the tier is that of the removed file.
     let from = match (hot_bytes, cold_bytes) {
-        (0, 0) => Place::Upstream,
-        (0, _) => Place::Cold,
-        _ => Place::Hot,
+        (0, 0) => DecisionPlace::Upstream,
+        (0, _) => DecisionPlace::Cold,
+        _ => DecisionPlace::Hot,
     };
-    let decided = released(inner, segment, bytes, why, Outcome::Done);
-    inner.decisions.record(&Decided { from, ..decided });
+    let decided = released(inner, segment, bytes, why, DecisionOutcome::Done);
+    inner.decisions.record(&PlacementDecision { from, ..decided });
     inner.compaction.freed_bytes.fetch_add(bytes, Relaxed);
     inner.compaction.freed_segments.fetch_add(1, Relaxed);
     Ok(())
@@ -312,16 +328,16 @@ async fn unlink(
 
 /// True if the free space is at least twice the dead bytes: then the tier can afford to wait for segments to
 /// die.
-fn has_room_to_wait(inner: &Inner, facts: &[SegmentFacts]) -> bool {
-    let dead_bytes: u64 = facts.iter().map(SegmentFacts::dead_bytes).sum();
+fn has_room_to_wait(inner: &HotTierInner, facts: &[SegmentStats]) -> bool {
+    let dead_bytes: u64 = facts.iter().map(SegmentStats::dead_bytes).sum();
     inner.shared.space.room_bytes() >= dead_bytes.saturating_mul(2)
 }
 
 /// Returns the state of every segment of this node, in all tiers.
-pub(in crate::hot) async fn look(
-    inner: &Arc<Inner>,
+pub(in crate::hot) async fn segment_stats(
+    inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
-) -> Result<Vec<SegmentFacts>, StepError> {
+) -> Result<Vec<SegmentStats>, MoveStepError> {
     let (of, catalogue) = (inner.clone(), catalogue.clone());
     let facts = blocking(move || {
         let mut segments = catalogue.segments()?;
@@ -334,11 +350,11 @@ pub(in crate::hot) async fn look(
             let id = segment.segment_id();
             let usage = usages.get(&id).copied().unwrap_or_default();
             let sealed = segment.state() == SegmentState::Sealed;
-            SegmentFacts {
+            SegmentStats {
                 id,
                 tier: segment.replicas.first().map_or(HOT, |at| at.tier),
                 sealed,
-                bytes: if sealed { segment.length } else { holds.bytes(id).unwrap_or(0) },
+                bytes: if sealed { segment.length } else { holds.synced_bytes(id).unwrap_or(0) },
                 referenced_bytes: usage.bytes,
                 references: usage.extents,
                 in_flight,
@@ -347,33 +363,33 @@ pub(in crate::hot) async fn look(
         Ok(facts.collect::<Vec<_>>())
     })
     .await?;
-    let garbage: u64 = facts.iter().map(SegmentFacts::dead_bytes).sum();
+    let garbage: u64 = facts.iter().map(SegmentStats::dead_bytes).sum();
     inner.compaction.garbage_bytes.store(garbage, Relaxed);
     Ok(facts)
 }
 
 /// Seals open segments that are worth emptying. Returns true if there were any.
-async fn give_up_open(
-    inner: &Inner,
+async fn seal_open(
+    inner: &HotTierInner,
     catalogue: &Catalogue,
-    facts: &[SegmentFacts],
+    facts: &[SegmentStats],
     dead_percent: u64,
 ) -> bool {
-    let open = facts.iter().filter(|segment| !segment.sealed && segment.is_worth(dead_percent));
+    let open = facts.iter().filter(|segment| !segment.sealed && segment.has_dead_percent(dead_percent));
     let given_up: Vec<SegmentId> = open.map(|segment| segment.id).collect();
     seal(inner, catalogue, &given_up).await;
     !given_up.is_empty()
 }
 
 /// Seals open segments and waits for that, for a limited time.
-pub(in crate::hot) async fn seal(inner: &Inner, catalogue: &Catalogue, open: &[SegmentId]) {
+pub(in crate::hot) async fn seal(inner: &HotTierInner, catalogue: &Catalogue, open: &[SegmentId]) {
     if open.is_empty() {
         return;
     }
     for &segment in open {
         inner.shared.segments.holds.give_up(segment);
     }
-    inner.lanes.roll();
+    inner.writer_queues.roll();
     for _ in 0..SEAL_CHECKS_MAX {
         let is_open = |id: &SegmentId| catalogue.segment(*id).is_some_and(|s| s.state == SegmentState::Open);
         if !open.iter().any(is_open) {
@@ -385,8 +401,8 @@ pub(in crate::hot) async fn seal(inner: &Inner, catalogue: &Catalogue, open: &[S
 
 /// Runs blocking work on the blocking pool.
 pub(in crate::hot) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StepError> + Send + 'static,
-) -> Result<T, StepError> {
+    work: impl FnOnce() -> Result<T, MoveStepError> + Send + 'static,
+) -> Result<T, MoveStepError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|stopped| Err(std::io::Error::other(stopped).into()))
 }

@@ -9,7 +9,7 @@ use mlgw_common::ids::SegmentId;
 
 /// The next step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) enum Step {
+pub(in crate::hot) enum CompactionStep {
     /// Refuse new references in every object group.
     Fence,
     /// Count the references to the segment.
@@ -21,25 +21,25 @@ pub(in crate::hot) enum Step {
     /// Remove the segment's record.
     Remove,
     /// Wait until all changes so far survive power loss.
-    Settle,
+    Sync,
     /// Remove the segment's file.
     Unlink,
 }
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) enum Event {
+pub(in crate::hot) enum CompactionEvent {
     /// The step succeeded.
     Done,
-    /// Result of [`Step::Count`]: number of extents that refer to the segment.
+    /// Result of [`CompactionStep::Count`]: number of extents that refer to the segment.
     References(u64),
-    /// Result of [`Step::Drain`]: the segment has readers; retry later.
+    /// Result of [`CompactionStep::Drain`]: the segment has readers; retry later.
     Busy,
 }
 
 /// The result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) enum End {
+pub(in crate::hot) enum CompactionEnd {
     /// The segment was released.
     Released,
     /// This many extents could not be moved; the segment stays as it is, fenced.
@@ -48,16 +48,16 @@ pub(in crate::hot) enum End {
 
 /// The release of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) struct Job {
+pub(in crate::hot) struct CompactionJob {
     segment: SegmentId,
-    state: Result<Step, End>,
+    state: Result<CompactionStep, CompactionEnd>,
     moved: bool,
 }
 
-impl Job {
+impl CompactionJob {
     /// Creates a job for a chosen segment.
     pub(in crate::hot) fn new(segment: SegmentId) -> Self {
-        Self { segment, state: Ok(Step::Fence), moved: false }
+        Self { segment, state: Ok(CompactionStep::Fence), moved: false }
     }
 
     pub(in crate::hot) fn segment(&self) -> SegmentId {
@@ -65,7 +65,7 @@ impl Job {
     }
 
     /// Returns the next step, or the result of the job.
-    pub(in crate::hot) fn next(&self) -> Result<Step, End> {
+    pub(in crate::hot) fn next(&self) -> Result<CompactionStep, CompactionEnd> {
         self.state
     }
 
@@ -73,21 +73,23 @@ impl Job {
     ///
     /// # Panics
     /// When the step has no such result: a bug in the driver.
-    pub(in crate::hot) fn on(&mut self, event: Event) {
+    pub(in crate::hot) fn advance(&mut self, event: CompactionEvent) {
         self.state = match (self.state, event) {
-            (Ok(Step::Fence), Event::Done) => Ok(Step::Count),
-            (Ok(Step::Count), Event::References(0)) => Ok(Step::Drain),
-            (Ok(Step::Count), Event::References(left)) if self.moved => Err(End::HeldBack(left)),
-            (Ok(Step::Count), Event::References(_)) => Ok(Step::Move),
-            (Ok(Step::Move), Event::Done) => {
-                self.moved = true;
-                Ok(Step::Count)
+            (Ok(CompactionStep::Fence), CompactionEvent::Done) => Ok(CompactionStep::Count),
+            (Ok(CompactionStep::Count), CompactionEvent::References(0)) => Ok(CompactionStep::Drain),
+            (Ok(CompactionStep::Count), CompactionEvent::References(left)) if self.moved => {
+                Err(CompactionEnd::HeldBack(left))
             }
-            (Ok(Step::Drain), Event::Busy) => Ok(Step::Drain),
-            (Ok(Step::Drain), Event::Done) => Ok(Step::Remove),
-            (Ok(Step::Remove), Event::Done) => Ok(Step::Settle),
-            (Ok(Step::Settle), Event::Done) => Ok(Step::Unlink),
-            (Ok(Step::Unlink), Event::Done) => Err(End::Released),
+            (Ok(CompactionStep::Count), CompactionEvent::References(_)) => Ok(CompactionStep::Move),
+            (Ok(CompactionStep::Move), CompactionEvent::Done) => {
+                self.moved = true;
+                Ok(CompactionStep::Count)
+            }
+            (Ok(CompactionStep::Drain), CompactionEvent::Busy) => Ok(CompactionStep::Drain),
+            (Ok(CompactionStep::Drain), CompactionEvent::Done) => Ok(CompactionStep::Remove),
+            (Ok(CompactionStep::Remove), CompactionEvent::Done) => Ok(CompactionStep::Sync),
+            (Ok(CompactionStep::Sync), CompactionEvent::Done) => Ok(CompactionStep::Unlink),
+            (Ok(CompactionStep::Unlink), CompactionEvent::Done) => Err(CompactionEnd::Released),
             (state, event) => panic!("{state:?} has no outcome {event:?}"),
         };
     }
@@ -97,8 +99,8 @@ impl Job {
 mod tests {
     use super::*;
 
-    fn steps(references: &[u64]) -> (Vec<Step>, End) {
-        let mut job = Job::new(SegmentId(1));
+    fn steps(references: &[u64]) -> (Vec<CompactionStep>, CompactionEnd) {
+        let mut job = CompactionJob::new(SegmentId(1));
         let mut counts = references.iter();
         let mut steps = Vec::new();
         loop {
@@ -106,9 +108,9 @@ mod tests {
                 Err(end) => return (steps, end),
                 Ok(step) => {
                     steps.push(step);
-                    job.on(match step {
-                        Step::Count => Event::References(*counts.next().unwrap()),
-                        _ => Event::Done,
+                    job.advance(match step {
+                        CompactionStep::Count => CompactionEvent::References(*counts.next().unwrap()),
+                        _ => CompactionEvent::Done,
                     });
                 }
             }
@@ -117,28 +119,38 @@ mod tests {
 
     #[test]
     fn a_dead_segment_is_released_without_moving() {
-        let expected = [Step::Fence, Step::Count, Step::Drain, Step::Remove, Step::Settle, Step::Unlink];
-        assert_eq!(steps(&[0]), (expected.to_vec(), End::Released));
+        let expected = [
+            CompactionStep::Fence,
+            CompactionStep::Count,
+            CompactionStep::Drain,
+            CompactionStep::Remove,
+            CompactionStep::Sync,
+            CompactionStep::Unlink,
+        ];
+        assert_eq!(steps(&[0]), (expected.to_vec(), CompactionEnd::Released));
     }
 
     #[test]
     fn a_live_segment_is_emptied_once_and_counted_again() {
         let (taken, end) = steps(&[7, 0]);
-        assert_eq!(taken[..4], [Step::Fence, Step::Count, Step::Move, Step::Count]);
-        assert_eq!((taken[4], end), (Step::Drain, End::Released));
-        assert_eq!(steps(&[7, 2]).1, End::HeldBack(2));
+        assert_eq!(
+            taken[..4],
+            [CompactionStep::Fence, CompactionStep::Count, CompactionStep::Move, CompactionStep::Count]
+        );
+        assert_eq!((taken[4], end), (CompactionStep::Drain, CompactionEnd::Released));
+        assert_eq!(steps(&[7, 2]).1, CompactionEnd::HeldBack(2));
     }
 
     #[test]
     fn the_job_waits_for_readers() {
-        let mut job = Job::new(SegmentId(1));
-        job.on(Event::Done);
-        job.on(Event::References(0));
+        let mut job = CompactionJob::new(SegmentId(1));
+        job.advance(CompactionEvent::Done);
+        job.advance(CompactionEvent::References(0));
         for _ in 0..3 {
-            assert_eq!(job.next(), Ok(Step::Drain));
-            job.on(Event::Busy);
+            assert_eq!(job.next(), Ok(CompactionStep::Drain));
+            job.advance(CompactionEvent::Busy);
         }
-        job.on(Event::Done);
-        assert_eq!(job.next(), Ok(Step::Remove));
+        job.advance(CompactionEvent::Done);
+        assert_eq!(job.next(), Ok(CompactionStep::Remove));
     }
 }

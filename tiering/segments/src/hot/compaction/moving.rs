@@ -17,21 +17,21 @@ use mlgw_metadata::{Catalogue, ChunkOwner, DeadSet, ProposeError, Reference};
 use tokio::task::JoinSet;
 
 use crate::decisions;
-use crate::hot::map::Whereabouts;
-use crate::hot::pace::Pace;
-use crate::hot::scan::{Scan, Step};
-use crate::hot::{AppendError, Inner, Wanted};
-use mlgw_formats::decision_entry::{Decided, What, Why};
-use mlgw_formats::decision_words::{Kind, Outcome};
+use crate::hot::map::SegmentLocation;
+use crate::hot::pace::ByteRateLimiter;
+use crate::hot::scan::{ScanStep, SegmentScan};
+use crate::hot::{AppendError, HotTierInner, OwnerPredicate};
+use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
+use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome};
 use mlgw_formats::segment_payload::Payload;
-use mlgw_formats::segment_record::Owner;
+use mlgw_formats::segment_record::RecordOwner;
 
 /// Interval at which a wait checks for a shutdown.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
 /// A step failed. The job is abandoned and starts anew in a later pass.
 #[derive(Debug, thiserror::Error)]
-pub enum StepError {
+pub enum MoveStepError {
     /// The tier is shutting down.
     #[error("the tier is stopping")]
     Stopping,
@@ -49,143 +49,149 @@ pub enum StepError {
     Io(#[from] io::Error),
 }
 
-impl StepError {
+impl MoveStepError {
     /// Returns the outcome for the decision log.
-    pub(in crate::hot) fn outcome(&self) -> Outcome {
+    pub(in crate::hot) fn outcome(&self) -> DecisionOutcome {
         match self {
-            Self::Append(AppendError::Full) => Outcome::NoRoom,
-            Self::Io(error) if error.kind() == io::ErrorKind::StorageFull => Outcome::NoRoom,
-            _ => Outcome::Failed,
+            Self::Append(AppendError::Full) => DecisionOutcome::NoRoom,
+            Self::Io(error) if error.kind() == io::ErrorKind::StorageFull => DecisionOutcome::NoRoom,
+            _ => DecisionOutcome::Failed,
         }
     }
 }
 
 /// Accounting of the chunks moved out of a segment within the hot tier, for the decision log.
-pub(in crate::hot) struct Picked {
+pub(in crate::hot) struct RelocationLog {
     segment: SegmentId,
     moved_bytes: Arc<AtomicU64>,
 }
 
-impl Picked {
-    pub(in crate::hot) fn begin(segment: SegmentId) -> Self {
+impl RelocationLog {
+    pub(in crate::hot) fn start(segment: SegmentId) -> Self {
         Self { segment, moved_bytes: Arc::default() }
     }
 
     /// Records the moved bytes, and the error if there is one.
-    pub(in crate::hot) fn end(self, inner: &Inner, why: Why, error: Option<&StepError>) {
+    pub(in crate::hot) fn record(
+        self,
+        inner: &HotTierInner,
+        why: DecisionCause,
+        error: Option<&MoveStepError>,
+    ) {
         let bytes = self.moved_bytes.load(Relaxed);
-        let decided = |bytes, outcome| Decided {
-            kind: Kind::Relocate,
-            what: What::Segment(self.segment),
-            from: inner.place_of(self.segment),
-            to: decisions::Place::Hot,
+        let decided = |bytes, outcome| PlacementDecision {
+            kind: DecisionKind::Relocate,
+            subject: DecisionSubject::Segment(self.segment),
+            from: inner.decision_place(self.segment),
+            to: decisions::DecisionPlace::Hot,
             bytes,
-            why,
+            cause: why,
             outcome,
         };
         if bytes > 0 {
-            inner.decisions.record(&decided(bytes, Outcome::Done));
+            inner.decisions.record(&decided(bytes, DecisionOutcome::Done));
         }
-        if let Some(error) = error.filter(|error| !matches!(error, StepError::Stopping)) {
+        if let Some(error) = error.filter(|error| !matches!(error, MoveStepError::Stopping)) {
             inner.decisions.record_because(&decided(0, error.outcome()), error);
         }
     }
 }
 
 /// A referenced chunk.
-pub(in crate::hot) struct Live {
-    pub(in crate::hot) owner: Owner,
+pub(in crate::hot) struct LiveChunk {
+    pub(in crate::hot) owner: RecordOwner,
     pub(in crate::hot) reference: Reference,
     /// The chunk's payload, as it will be stored elsewhere.
     pub(in crate::hot) data: Payload,
 }
 
 /// Converts the owner of a chunk to the catalogue's type.
-pub(in crate::hot) fn chunk_owner(owner: &Owner) -> ChunkOwner {
-    let Owner { bucket, key, body, part, offset, .. } = owner;
+pub(in crate::hot) fn chunk_owner(owner: &RecordOwner) -> ChunkOwner {
+    let RecordOwner { bucket, key, body, part, offset, .. } = owner;
     ChunkOwner { bucket: *bucket, key: key.clone(), body: *body, part: *part, offset: *offset }
 }
 
 /// Some records of a segment.
-struct Batch {
-    live: Vec<Live>,
+struct RelocationBatch {
+    live: Vec<LiveChunk>,
     read_bytes: u64,
     /// Scan of the remaining records; `None` at the end of the segment.
-    rest: Option<Scan>,
+    rest: Option<SegmentScan>,
 }
 
 /// Moves all referenced chunks of the picked segment that verify. Chunks known to be dead are skipped at
 /// first; if the segment still has references afterwards, all chunks are looked up.
-pub(super) async fn empty(
-    inner: &Arc<Inner>,
+pub(super) async fn empty_segment(
+    inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
-    picked: &Picked,
-    pace: &mut Pace,
-) -> Result<(), StepError> {
+    picked: &RelocationLog,
+    pace: &mut ByteRateLimiter,
+) -> Result<(), MoveStepError> {
     let segment = picked.segment;
     let dead = catalogue.known_dead(segment);
     let passed_over = !dead.is_empty();
     let rate = inner.compaction.settings().bytes_per_second;
-    move_those(Those::all_but(dead), inner, catalogue, picked, (pace, rate)).await?;
+    move_selected(ChunkSelection::all_but(dead), inner, catalogue, picked, (pace, rate)).await?;
     if passed_over && catalogue.segment_usage(segment)?.extents > 0 {
-        move_those(Those::all_but(DeadSet::default()), inner, catalogue, picked, (pace, rate)).await?;
+        move_selected(ChunkSelection::all_but(DeadSet::default()), inner, catalogue, picked, (pace, rate))
+            .await?;
     }
     Ok(())
 }
 
 /// Destination of moved chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) enum To {
+pub(in crate::hot) enum RelocationTarget {
     /// The segment of moved chunks.
-    Others,
+    Moved,
     /// The segment of chunks that leave the tier next.
     Leaving,
 }
 
 /// Moves the chunks of the picked segment that are referenced and match `wanted`. Of other chunks little more
 /// than the record header is read: the whole segment is about to be read again, and copied, at the same rate.
-pub(in crate::hot) async fn pick_out(
-    inner: &Arc<Inner>,
+pub(in crate::hot) async fn move_matching(
+    inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
-    picked: &Picked,
-    (wanted, to): (Wanted, To),
-    pace: &mut Pace,
-) -> Result<(), StepError> {
-    let those = Those { dead: catalogue.known_dead(picked.segment), wanted: Some(wanted), to };
+    picked: &RelocationLog,
+    (wanted, to): (OwnerPredicate, RelocationTarget),
+    pace: &mut ByteRateLimiter,
+) -> Result<(), MoveStepError> {
+    let those = ChunkSelection { dead: catalogue.known_dead(picked.segment), wanted: Some(wanted), to };
     let rate = inner.placing.settings().bytes_per_second;
-    move_those(those, inner, catalogue, picked, (pace, rate)).await
+    move_selected(those, inner, catalogue, picked, (pace, rate)).await
 }
 
 /// Selection of chunks of a segment, and their destination.
-struct Those {
+struct ChunkSelection {
     /// Offsets of records to skip.
     dead: DeadSet,
     /// Only chunks that match, if there is a predicate.
-    wanted: Option<Wanted>,
-    to: To,
+    wanted: Option<OwnerPredicate>,
+    to: RelocationTarget,
 }
 
-impl Those {
+impl ChunkSelection {
     fn all_but(dead: DeadSet) -> Self {
-        Self { dead, wanted: None, to: To::Others }
+        Self { dead, wanted: None, to: RelocationTarget::Moved }
     }
 
-    fn are(&self, offset: u64, owner: &Owner) -> bool {
+    fn contains(&self, offset: u64, owner: &RecordOwner) -> bool {
         !self.dead.contains(offset) && self.wanted.as_ref().is_none_or(|wants| wants(owner))
     }
 }
 
-async fn move_those(
-    those: Those,
-    inner: &Arc<Inner>,
+async fn move_selected(
+    those: ChunkSelection,
+    inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
-    picked: &Picked,
-    (pace, rate): (&mut Pace, u64),
-) -> Result<(), StepError> {
+    picked: &RelocationLog,
+    (pace, rate): (&mut ByteRateLimiter, u64),
+) -> Result<(), MoveStepError> {
     let segment = picked.segment;
     let Some(summary) = catalogue.segment(segment) else { return Ok(()) };
-    let place = Whereabouts { seed: summary.seed, created: Some(summary.created), tier: summary.tier };
-    let file = match inner.volumes.dirs().open_own(segment, &place) {
+    let place = SegmentLocation { seed: summary.seed, created: Some(summary.created), tier: summary.tier };
+    let file = match inner.volumes.dirs().open_verified(segment, &place) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
             tracing::error!(%segment, %error, "a segment with live data has no file, or another one");
@@ -195,15 +201,15 @@ async fn move_those(
     };
     let (to, those) = (those.to, Arc::new(those));
     let mut rest = {
-        let places = inner.shared.queues.of_tier(summary.tier).clone();
-        let scan = Scan::new(file, segment, summary.seed, 0)?.in_background(places);
-        Some(if those.wanted.is_some() { scan.sparing() } else { scan })
+        let places = inner.shared.queues.for_tier(summary.tier).clone();
+        let scan = SegmentScan::new(file, segment, summary.seed, 0)?.with_disk_queue(places);
+        Some(if those.wanted.is_some() { scan.with_small_window() } else { scan })
     };
     while let Some(scan) = rest {
         let (reads, those) = (catalogue.clone(), those.clone());
         let batch = tokio::task::spawn_blocking(move || next_batch(scan, &those, &reads, segment)).await;
         let batch = batch.unwrap_or_else(|stopped| Err(io::Error::other(stopped).into()))?;
-        wait_until(inner, pace.due(Instant::now(), batch.read_bytes, rate)).await?;
+        wait_until(inner, pace.due_at(Instant::now(), batch.read_bytes, rate)).await?;
         move_all(inner, catalogue, batch.live, to, &picked.moved_bytes).await?;
         rest = batch.rest;
     }
@@ -211,10 +217,10 @@ async fn move_those(
 }
 
 /// Waits until `due`, or until the tier stops.
-async fn wait_until(inner: &Inner, due: Instant) -> Result<(), StepError> {
+async fn wait_until(inner: &HotTierInner, due: Instant) -> Result<(), MoveStepError> {
     loop {
         if inner.compaction.is_stopped() {
-            return Err(StepError::Stopping);
+            return Err(MoveStepError::Stopping);
         }
         let left = due.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -226,20 +232,22 @@ async fn wait_until(inner: &Inner, due: Instant) -> Result<(), StepError> {
 
 /// Reads records until there are enough bytes to move, or to throttle. Blocks.
 fn next_batch(
-    mut scan: Scan,
-    those: &Those,
+    mut scan: SegmentScan,
+    those: &ChunkSelection,
     catalogue: &Catalogue,
     segment: SegmentId,
-) -> Result<Batch, StepError> {
+) -> Result<RelocationBatch, MoveStepError> {
     let (mut live, mut looked_at, before) = (Vec::new(), 0, scan.read_bytes());
     while looked_at < MOVE_BATCH_BYTES_MAX && live.len() < MOVE_BATCH_CHUNKS_MAX {
-        let record = match scan.step(&mut |offset, owner| those.are(offset, owner))? {
-            Step::Record(record) => record,
-            Step::Passed(bytes) => {
+        let record = match scan.step(&mut |offset, owner| those.contains(offset, owner))? {
+            ScanStep::Record(record) => record,
+            ScanStep::Passed(bytes) => {
                 looked_at += bytes;
                 continue;
             }
-            Step::End => return Ok(Batch { live, read_bytes: scan.read_bytes() - before, rest: None }),
+            ScanStep::End => {
+                return Ok(RelocationBatch { live, read_bytes: scan.read_bytes() - before, rest: None });
+            }
         };
         looked_at += record.end - record.offset;
         let Some((head, owner)) = record.head.and_then(|head| Some((head, head.owner()?))) else { continue };
@@ -256,26 +264,26 @@ fn next_batch(
             continue;
         }
         // Copied as stored, without decompression.
-        let data = Payload::of(&head, Bytes::copy_from_slice(record.payload));
-        live.push(Live { owner, reference, data });
+        let data = Payload::from_record(&head, Bytes::copy_from_slice(record.payload));
+        live.push(LiveChunk { owner, reference, data });
     }
-    Ok(Batch { live, read_bytes: scan.read_bytes() - before, rest: Some(scan) })
+    Ok(RelocationBatch { live, read_bytes: scan.read_bytes() - before, rest: Some(scan) })
 }
 
 /// Moves chunks concurrently, so that their writes and their commands share syncs.
 async fn move_all(
-    inner: &Arc<Inner>,
+    inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
-    live: Vec<Live>,
-    to: To,
+    live: Vec<LiveChunk>,
+    to: RelocationTarget,
     moved_bytes: &Arc<AtomicU64>,
-) -> Result<(), StepError> {
+) -> Result<(), MoveStepError> {
     let mut moves = JoinSet::new();
     for one in live {
         let (inner, catalogue, moved_bytes) = (inner.clone(), catalogue.clone(), moved_bytes.clone());
         moves.spawn(async move {
             let bytes = one.data.stored_bytes() as u64;
-            move_one(&inner, &catalogue, one, to).await?;
+            move_chunk(&inner, &catalogue, one, to).await?;
             moved_bytes.fetch_add(bytes, Relaxed);
             Ok(())
         });
@@ -289,19 +297,19 @@ async fn move_all(
 }
 
 /// Moves a chunk. Returns true if its old location was still referenced.
-pub(in crate::hot) async fn move_one(
-    inner: &Inner,
+pub(in crate::hot) async fn move_chunk(
+    inner: &HotTierInner,
     catalogue: &Catalogue,
-    one: Live,
-    to: To,
-) -> Result<bool, StepError> {
+    one: LiveChunk,
+    to: RelocationTarget,
+) -> Result<bool, MoveStepError> {
     let lane = match to {
-        To::Others => inner.lanes.moved(),
-        To::Leaving => inner.lanes.gathered(),
+        RelocationTarget::Moved => inner.writer_queues.moved(),
+        RelocationTarget::Leaving => inner.writer_queues.leaving(),
     };
     let appended = inner.append_by(lane, &one.owner, &one.data).await?;
-    if to == To::Leaving {
-        inner.placing.gathered(appended.extent.segment_id());
+    if to == RelocationTarget::Leaving {
+        inner.placing.add_leaving_segment(appended.extent.segment_id());
     }
     // The new segment is held until the reference is changed, as for any append.
     let is_named = catalogue.relocate(&chunk_owner(&one.owner), one.reference, appended.extent).await?;

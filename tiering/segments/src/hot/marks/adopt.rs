@@ -11,21 +11,21 @@ use std::path::Path;
 use mlgw_common::ids::SegmentId;
 use mlgw_common::{Lineage, regular};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
-use mlgw_metadata::offline::{Finding, Kind, Offline, Watch};
+use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback};
 
 use super::{
-    MARK_FILE_NAME, Mark, MarkError, Records, header_of, is_foreign, is_made_later, judge, missing, not_own,
-    put_mark, read_mark,
+    DirectoryMark, MARK_FILE_NAME, MarkError, SegmentRecords, check_directory, foreign_mark_error, header_of,
+    is_foreign, is_made_later, missing, read_mark, store_mark,
 };
-use crate::hot::check::is_of;
+use crate::hot::check::is_header_of;
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::file::{segment_of_file_name, set_aside};
-use crate::hot::scan::Scan;
+use crate::hot::scan::SegmentScan;
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
 /// The result of adopting a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Adopted {
+pub struct AdoptedDirectory {
     /// Number of segments that match their records.
     pub verified: u64,
     /// Segment files without a record in the catalogue. The next start removes those that this server wrote,
@@ -35,26 +35,34 @@ pub struct Adopted {
     pub missing: Vec<SegmentId>,
 }
 
-impl Records for Offline {
+impl SegmentRecords for Offline {
     fn record(&self, id: SegmentId) -> io::Result<Option<SegmentRecord>> {
-        Ok(self.known.segments.get(&id.0).cloned())
+        Ok(self.facts.segments.get(&id.0).cloned())
     }
 
     fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>> {
-        let referenced = self.known.usage.iter().filter(|(_, usage)| usage.bytes > 0);
-        let records = referenced.filter_map(|(id, _)| self.known.segments.get(id));
+        let referenced = self.facts.usage.iter().filter(|(_, usage)| usage.bytes > 0);
+        let records = referenced.filter_map(|(id, _)| self.facts.segments.get(id));
         let here = records.filter(|record| record.summary().tier == tier);
         Ok(here.map(SegmentRecord::segment_id).collect())
     }
 }
 
 /// Reports directories that a start would refuse.
-pub fn check_marks(dirs: &SegmentDirs, catalogue: &Offline, lineage: &Lineage, findings: &mut Vec<Finding>) {
+pub fn check_marks(
+    dirs: &SegmentDirs,
+    catalogue: &Offline,
+    lineage: &Lineage,
+    findings: &mut Vec<CheckFinding>,
+) {
     for (tier, dir) in dirs.tiers() {
-        if let Err(error) = judge(dir, (dirs, tier), catalogue, lineage, false) {
-            let kind =
-                if matches!(error, MarkError::Empty { .. }) { Kind::SegmentMissing } else { Kind::Foreign };
-            findings.push(Finding::damage(kind, dir.display(), error));
+        if let Err(error) = check_directory(dir, (dirs, tier), catalogue, lineage, false) {
+            let kind = if matches!(error, MarkError::Empty { .. }) {
+                FindingKind::SegmentMissing
+            } else {
+                FindingKind::Foreign
+            };
+            findings.push(CheckFinding::damage(kind, dir.display(), error));
         }
     }
 }
@@ -71,8 +79,8 @@ pub fn adopt(
     dirs: &SegmentDirs,
     catalogue: &Offline,
     lineage: &Lineage,
-    watch: Watch<'_>,
-) -> io::Result<Adopted> {
+    watch: ProgressCallback<'_>,
+) -> io::Result<AdoptedDirectory> {
     let is_same =
         |of: &Path| of == dir || matches!((of.canonicalize(), dir.canonicalize()), (Ok(a), Ok(b)) if a == b);
     let Some((tier, dir)) = dirs.tiers().find(|(_, of)| is_same(of)) else {
@@ -81,7 +89,7 @@ pub fn adopt(
     };
     if is_foreign(dir, lineage) {
         let found = read_mark(dir)?.unwrap_or_default();
-        return Err(io::Error::other(not_own(dir, found, lineage)));
+        return Err(io::Error::other(foreign_mark_error(dir, found, lineage)));
     }
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -89,11 +97,11 @@ pub fn adopt(
         files.extend(segment_of_file_name(&name).map(|id| (id, name)));
     }
     files.sort();
-    let (mut adopted, mut disagreeing) = (Adopted::default(), Vec::new());
+    let (mut adopted, mut disagreeing) = (AdoptedDirectory::default(), Vec::new());
     for (done, (id, name)) in files.iter().enumerate() {
         watch("verifying segments", done as u64, files.len() as u64);
         match catalogue.record(*id)? {
-            Some(record) => match stranger(&dir.join(name), &record)? {
+            Some(record) => match foreign_segment(&dir.join(name), &record)? {
                 None => adopted.verified += 1,
                 Some(why) => disagreeing.push(format!("{name} ({why})")),
             },
@@ -109,12 +117,12 @@ pub fn adopt(
         set_aside(dir, MARK_FILE_NAME)?;
     }
     let incomplete = adopted.verified == 0 && !adopted.missing.is_empty();
-    put_mark(dir, Mark { owner: lineage.own, incomplete })?;
+    store_mark(dir, DirectoryMark { owner: lineage.own, incomplete })?;
     Ok(adopted)
 }
 
 /// Returns the reason why a directory with these files is not this server's; `None` if it is.
-fn refusal(adopted: &Adopted, disagreeing: &[String]) -> Option<String> {
+fn refusal(adopted: &AdoptedDirectory, disagreeing: &[String]) -> Option<String> {
     if !disagreeing.is_empty() {
         let more = disagreeing.len().saturating_sub(NAMED_MAX);
         let more = if more == 0 { String::new() } else { format!(", and {more} more") };
@@ -133,25 +141,24 @@ fn refusal(adopted: &Adopted, disagreeing: &[String]) -> Option<String> {
 
 /// Returns the reason why a segment's file is not the one of its record; `None` if it is. A short or damaged
 /// file is still this server's.
-fn stranger(path: &Path, record: &SegmentRecord) -> io::Result<Option<String>> {
+fn foreign_segment(path: &Path, record: &SegmentRecord) -> io::Result<Option<String>> {
     let (length, header) = header_of(path)?;
     match header {
-        Ok(header) if !is_of(&header, record) || is_made_later(path, record, &header)? => Ok(Some(format!(
-            "it is segment {}, made at {}, of {}",
-            header.id, header.created, header.cluster
-        ))),
-        _ if length <= SEGMENT_HEADER_BYTES || holds_records(path, record)? => Ok(None),
+        Ok(header) if !is_header_of(&header, record) || is_made_later(path, record, &header)? => Ok(Some(
+            format!("it is segment {}, made at {}, of {}", header.id, header.created, header.cluster),
+        )),
+        _ if length <= SEGMENT_HEADER_BYTES || has_valid_records(path, record)? => Ok(None),
         Ok(_) => Ok(Some("none of its records is this segment's".to_owned())),
         Err(fault) => Ok(Some(fault.to_string())),
     }
 }
 
 /// True if a file has a record that verifies under the segment's seed, or is expected to have none.
-fn holds_records(path: &Path, record: &SegmentRecord) -> io::Result<bool> {
+fn has_valid_records(path: &Path, record: &SegmentRecord) -> io::Result<bool> {
     let kept_bytes = if record.state() == SegmentState::Sealed { record.length } else { record.marked };
     if kept_bytes <= SEGMENT_HEADER_BYTES {
         return Ok(true);
     }
-    let scan = Scan::new(regular::open(path)?, record.segment_id(), record.seed(), 0)?;
+    let scan = SegmentScan::new(regular::open(path)?, record.segment_id(), record.seed(), 0)?;
     Ok(scan.survey(&mut |_| {})?.records > 0)
 }

@@ -11,7 +11,7 @@ use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, Timestamp
 use mlgw_formats::schema::{Replica, SegmentClass, SegmentRecord, SegmentState};
 use proptest::prelude::*;
 
-use super::{MARK_FILE_NAME, MarkError, Records, admit, read_mark, write_mark};
+use super::{MARK_FILE_NAME, MarkError, SegmentRecords, check_and_mark, read_mark, write_mark};
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::file::segment_file_name;
 use crate::hot::map::NewSegment;
@@ -29,7 +29,7 @@ fn lineage() -> Lineage {
 #[derive(Default)]
 struct Catalogue(BTreeMap<u64, SegmentRecord>);
 
-impl Records for Catalogue {
+impl SegmentRecords for Catalogue {
     fn record(&self, id: SegmentId) -> io::Result<Option<SegmentRecord>> {
         Ok(self.0.get(&id.0).cloned())
     }
@@ -91,7 +91,7 @@ impl Bench {
     }
 
     fn admit(&self, may_be_missing: bool) -> Result<Vec<bool>, MarkError> {
-        admit(&self.dirs, &self.catalogue, &lineage(), may_be_missing)
+        check_and_mark(&self.dirs, &self.catalogue, &lineage(), may_be_missing)
     }
 
     /// Names and contents of every file.

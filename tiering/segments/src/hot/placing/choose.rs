@@ -2,34 +2,34 @@
 
 use mlgw_common::ids::SegmentId;
 
-use super::job::Way;
-use super::{Order, PlacingSettings};
+use super::job::SegmentMove;
+use super::{PlacingOrder, PlacingSettings};
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 
 /// State of a segment as seen by a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::hot) struct PlacedFacts {
+pub(in crate::hot) struct PlacingCandidate {
     pub(in crate::hot) id: SegmentId,
     /// Tier of the segment.
     pub(in crate::hot) tier: u32,
     /// Length of the segment's file.
     pub(in crate::hot) bytes: u64,
     /// True if the segment is sealed, has no appends in flight, and is not claimed by compaction.
-    pub(in crate::hot) at_rest: bool,
+    pub(in crate::hot) is_idle: bool,
     /// True if the segment is referenced, by enough bytes that compaction will not empty it.
-    pub(in crate::hot) worth_keeping: bool,
+    pub(in crate::hot) is_worth_keeping: bool,
     /// True if the segment has live bytes and so many dead bytes that it should be emptied; for segments at
     /// an upstream.
-    pub(in crate::hot) mostly_dead: bool,
+    pub(in crate::hot) is_mostly_dead: bool,
     /// True if a rule pins something in the segment.
-    pub(in crate::hot) kept: bool,
+    pub(in crate::hot) is_pinned: bool,
     /// Read heat of the segment.
     pub(in crate::hot) heat: f64,
 }
 
 /// Fill level of a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::hot) struct Fill {
+pub(in crate::hot) struct TierFill {
     /// Bytes of the tier's segments.
     pub(in crate::hot) used_bytes: u64,
     /// Bytes that the tier can still take.
@@ -38,7 +38,7 @@ pub(in crate::hot) struct Fill {
 
 /// The available tiers, and the bytes that must leave them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::hot) struct Aim {
+pub(in crate::hot) struct TierPressure {
     /// True if there is a cold tier.
     pub(in crate::hot) has_cold: bool,
     /// True if segments may be spilled to an upstream.
@@ -51,14 +51,14 @@ pub(in crate::hot) struct Aim {
     pub(in crate::hot) hot_room_bytes: u64,
 }
 
-impl Aim {
+impl TierPressure {
     /// The tier below the hot one.
-    fn below_hot(self) -> Option<u32> {
+    fn tier_below_hot(self) -> Option<u32> {
         if self.has_cold { Some(COLD) } else { self.has_upstream.then_some(UPSTREAM) }
     }
 }
 
-impl Fill {
+impl TierFill {
     /// Bytes that must leave the tier; 0 while it is below its high watermark.
     pub(in crate::hot) fn excess_bytes(self, settings: PlacingSettings) -> u64 {
         let all = u128::from(self.used_bytes) + u128::from(self.room_bytes);
@@ -74,33 +74,33 @@ impl Fill {
 /// tier that is too full, its segments with the fewest reads per byte, to the tier below, until enough bytes
 /// are chosen, the oldest of equals first; then mostly dead segments at upstreams, as far as they fit, so
 /// that compaction can empty them.
-pub(in crate::hot) fn choose(
-    facts: &[PlacedFacts],
-    order: Option<&Order>,
-    aim: Aim,
-) -> Vec<(SegmentId, Way)> {
-    let movable = |tier: u32| facts.iter().filter(move |segment| segment.tier == tier && segment.at_rest);
-    let promoted = |segment: &PlacedFacts| (segment.id, Way { from: segment.tier, to: HOT });
-    match (order, aim.below_hot()) {
-        (Some(Order::DrainCold), _) => movable(COLD).map(promoted).collect(),
-        (Some(Order::DrainUpstream), _) => movable(UPSTREAM).map(promoted).collect(),
-        (Some(Order::Promote { segments: wanted, .. }), _) => {
+pub(in crate::hot) fn choose_moves(
+    facts: &[PlacingCandidate],
+    order: Option<&PlacingOrder>,
+    aim: TierPressure,
+) -> Vec<(SegmentId, SegmentMove)> {
+    let movable = |tier: u32| facts.iter().filter(move |segment| segment.tier == tier && segment.is_idle);
+    let promoted = |segment: &PlacingCandidate| (segment.id, SegmentMove { from: segment.tier, to: HOT });
+    match (order, aim.tier_below_hot()) {
+        (Some(PlacingOrder::DrainCold), _) => movable(COLD).map(promoted).collect(),
+        (Some(PlacingOrder::DrainUpstream), _) => movable(UPSTREAM).map(promoted).collect(),
+        (Some(PlacingOrder::Promote { segments: wanted, .. }), _) => {
             let lower = movable(COLD).chain(movable(UPSTREAM));
             lower.filter(|segment| wanted.contains(&segment.id)).map(promoted).collect()
         }
-        (Some(Order::Spill { leaving, to_upstream }), Some(below)) => {
+        (Some(PlacingOrder::Spill { leaving, to_upstream }), Some(below)) => {
             let to = if *to_upstream && aim.has_upstream { UPSTREAM } else { below };
             let lower = if to == UPSTREAM { COLD } else { HOT };
             let all = movable(HOT).chain(movable(COLD).filter(|_| lower == COLD));
-            let leaves = all.filter(|segment| !segment.kept && leaving.segments.contains(&segment.id));
-            leaves.map(|segment| (segment.id, Way { from: segment.tier, to })).collect()
+            let leaves = all.filter(|segment| !segment.is_pinned && leaving.segments.contains(&segment.id));
+            leaves.map(|segment| (segment.id, SegmentMove { from: segment.tier, to })).collect()
         }
         // There is no lower tier, or the order does not move whole segments.
-        (Some(Order::Spill { .. }), None) | (Some(Order::Gather(_)), _) => Vec::new(),
-        (Some(Order::DrainHot), Some(below)) => coldest(movable(HOT), u64::MAX, below),
-        (Some(Order::DrainHot), None) => Vec::new(),
+        (Some(PlacingOrder::Spill { .. }), None) | (Some(PlacingOrder::Gather(_)), _) => Vec::new(),
+        (Some(PlacingOrder::DrainHot), Some(below)) => coldest(movable(HOT), u64::MAX, below),
+        (Some(PlacingOrder::DrainHot), None) => Vec::new(),
         (None, below) => {
-            let worth = |tier| movable(tier).filter(|segment| segment.worth_keeping && !segment.kept);
+            let worth = |tier| movable(tier).filter(|segment| segment.is_worth_keeping && !segment.is_pinned);
             let mut chosen = Vec::new();
             if let Some(below) = below {
                 chosen.extend(coldest(worth(HOT), aim.hot_excess_bytes, below));
@@ -108,65 +108,72 @@ pub(in crate::hot) fn choose(
             if aim.has_cold && aim.has_upstream {
                 chosen.extend(coldest(worth(COLD), aim.cold_excess_bytes, UPSTREAM));
             }
-            chosen.extend(dying(movable(UPSTREAM), aim).map(promoted));
+            chosen.extend(mostly_dead_that_fit(movable(UPSTREAM), aim).map(promoted));
             chosen
         }
     }
 }
 
 /// Returns mostly dead segments while they fit into half of the hot tier's free space.
-fn dying<'f>(of: impl Iterator<Item = &'f PlacedFacts>, aim: Aim) -> impl Iterator<Item = &'f PlacedFacts> {
+fn mostly_dead_that_fit<'f>(
+    of: impl Iterator<Item = &'f PlacingCandidate>,
+    aim: TierPressure,
+) -> impl Iterator<Item = &'f PlacingCandidate> {
     let mut room = if aim.hot_excess_bytes == 0 { aim.hot_room_bytes / 2 } else { 0 };
-    of.filter(|segment| segment.mostly_dead).take_while(move |segment| {
+    of.filter(|segment| segment.is_mostly_dead).take_while(move |segment| {
         let fits = segment.bytes <= room;
         room = room.saturating_sub(segment.bytes);
         fits
     })
 }
 
-fn coldest<'f>(of: impl Iterator<Item = &'f PlacedFacts>, bytes: u64, to: u32) -> Vec<(SegmentId, Way)> {
-    let mut by_heat: Vec<&PlacedFacts> = of.collect();
-    let density = |segment: &PlacedFacts| segment.heat / segment.bytes.max(1) as f64;
+fn coldest<'f>(
+    of: impl Iterator<Item = &'f PlacingCandidate>,
+    bytes: u64,
+    to: u32,
+) -> Vec<(SegmentId, SegmentMove)> {
+    let mut by_heat: Vec<&PlacingCandidate> = of.collect();
+    let density = |segment: &PlacingCandidate| segment.heat / segment.bytes.max(1) as f64;
     by_heat.sort_by(|a, b| density(a).total_cmp(&density(b)).then(a.id.cmp(&b.id)));
     let mut left = bytes;
-    let enough = |segment: &&&PlacedFacts| {
+    let enough = |segment: &&&PlacingCandidate| {
         let wanted = left > 0;
         left = left.saturating_sub(segment.bytes);
         wanted
     };
-    let spilled = |segment: &&PlacedFacts| (segment.id, Way { from: segment.tier, to });
+    let spilled = |segment: &&PlacingCandidate| (segment.id, SegmentMove { from: segment.tier, to });
     by_heat.iter().take_while(enough).map(spilled).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hot::Leaving;
+    use crate::hot::RuleSpill;
     use mlgw_formats::decision_entry::RuleName;
-    use mlgw_formats::decision_words::Reason;
+    use mlgw_formats::decision_words::DecisionReason;
     use std::sync::Arc;
 
-    fn facts(id: u64, tier: u32, heat: f64) -> PlacedFacts {
-        PlacedFacts {
+    fn facts(id: u64, tier: u32, heat: f64) -> PlacingCandidate {
+        PlacingCandidate {
             id: SegmentId(id),
             tier,
             bytes: 100,
-            at_rest: true,
-            worth_keeping: true,
-            mostly_dead: false,
-            kept: false,
+            is_idle: true,
+            is_worth_keeping: true,
+            is_mostly_dead: false,
+            is_pinned: false,
             heat,
         }
     }
 
-    fn chosen(facts: &[PlacedFacts], order: Option<&Order>, excess: u64) -> Vec<u64> {
-        let aim = Aim { has_cold: true, hot_excess_bytes: excess, ..Aim::default() };
-        choose(facts, order, aim).into_iter().map(|(segment, _)| segment.0).collect()
+    fn chosen(facts: &[PlacingCandidate], order: Option<&PlacingOrder>, excess: u64) -> Vec<u64> {
+        let aim = TierPressure { has_cold: true, hot_excess_bytes: excess, ..TierPressure::default() };
+        choose_moves(facts, order, aim).into_iter().map(|(segment, _)| segment.0).collect()
     }
 
     #[test]
     fn segments_with_the_fewest_reads_per_byte_go_first_until_enough() {
-        let long = PlacedFacts { bytes: 1000, ..facts(4, HOT, 2.0) };
+        let long = PlacingCandidate { bytes: 1000, ..facts(4, HOT, 2.0) };
         let all = [facts(1, HOT, 1.0), facts(2, HOT, 0.0), facts(3, HOT, 0.0), long, facts(5, COLD, 0.0)];
         assert_eq!(chosen(&all, None, 0), [0u64; 0]);
         assert_eq!(chosen(&all, None, 1), [2]);
@@ -177,23 +184,30 @@ mod tests {
 
     #[test]
     fn busy_segments_and_those_to_be_emptied_stay() {
-        let busy = PlacedFacts { at_rest: false, ..facts(1, HOT, 0.0) };
-        let dying = PlacedFacts { worth_keeping: false, ..facts(2, HOT, 0.0) };
+        let busy = PlacingCandidate { is_idle: false, ..facts(1, HOT, 0.0) };
+        let dying = PlacingCandidate { is_worth_keeping: false, ..facts(2, HOT, 0.0) };
         assert_eq!(chosen(&[busy, dying], None, 5000), [0u64; 0]);
-        assert_eq!(chosen(&[busy, dying], Some(&Order::DrainHot), 0), [2]);
+        assert_eq!(chosen(&[busy, dying], Some(&PlacingOrder::DrainHot), 0), [2]);
     }
 
     #[test]
     fn an_order_has_precedence_over_pressure() {
         let all = [facts(1, HOT, 0.0), facts(2, COLD, 0.0), facts(3, COLD, 9.0)];
-        assert_eq!(chosen(&all, Some(&Order::DrainCold), 5000), [2, 3]);
+        assert_eq!(chosen(&all, Some(&PlacingOrder::DrainCold), 5000), [2, 3]);
         let segments = vec![SegmentId(3), SegmentId(1), SegmentId(9)];
-        let promote = Order::Promote { segments, why: Reason::Asked.into() };
-        let aim = Aim { has_cold: true, ..Aim::default() };
-        assert_eq!(choose(&all, Some(&promote), aim), [(SegmentId(3), Way { from: COLD, to: HOT })]);
-        let down = Way { from: HOT, to: COLD };
-        assert_eq!(choose(&all, Some(&Order::DrainHot), aim), [(SegmentId(1), down)]);
-        assert_eq!(choose(&all, Some(&Order::DrainHot), Aim::default()), [], "there is nowhere to go");
+        let promote = PlacingOrder::Promote { segments, why: DecisionReason::Requested.into() };
+        let aim = TierPressure { has_cold: true, ..TierPressure::default() };
+        assert_eq!(
+            choose_moves(&all, Some(&promote), aim),
+            [(SegmentId(3), SegmentMove { from: COLD, to: HOT })]
+        );
+        let down = SegmentMove { from: HOT, to: COLD };
+        assert_eq!(choose_moves(&all, Some(&PlacingOrder::DrainHot), aim), [(SegmentId(1), down)]);
+        assert_eq!(
+            choose_moves(&all, Some(&PlacingOrder::DrainHot), TierPressure::default()),
+            [],
+            "there is nowhere to go"
+        );
     }
 
     #[test]
@@ -201,49 +215,53 @@ mod tests {
         let all = [facts(1, HOT, 9.0), facts(2, COLD, 0.0), facts(3, HOT, 0.0)];
         let spill = |to_upstream| {
             let segments = vec![SegmentId(1), SegmentId(2)];
-            let leaving = Leaving { segments, bodies: Arc::default(), rule: RuleName::new("down") };
-            Order::Spill { leaving, to_upstream }
+            let leaving = RuleSpill { segments, bodies: Arc::default(), rule: RuleName::new("down") };
+            PlacingOrder::Spill { leaving, to_upstream }
         };
-        let way = |id, from, to| (SegmentId(id), Way { from, to });
-        let cold = Aim { has_cold: true, ..Aim::default() };
-        let both = Aim { has_upstream: true, ..cold };
-        assert_eq!(choose(&all, Some(&spill(false)), both), [way(1, HOT, COLD)]);
-        assert_eq!(choose(&all, Some(&spill(true)), both), [way(1, HOT, UPSTREAM), way(2, COLD, UPSTREAM)]);
-        assert_eq!(choose(&all, Some(&spill(true)), cold), [way(1, HOT, COLD)]);
-        assert_eq!(choose(&all, Some(&spill(true)), Aim::default()), []);
+        let way = |id, from, to| (SegmentId(id), SegmentMove { from, to });
+        let cold = TierPressure { has_cold: true, ..TierPressure::default() };
+        let both = TierPressure { has_upstream: true, ..cold };
+        assert_eq!(choose_moves(&all, Some(&spill(false)), both), [way(1, HOT, COLD)]);
+        assert_eq!(
+            choose_moves(&all, Some(&spill(true)), both),
+            [way(1, HOT, UPSTREAM), way(2, COLD, UPSTREAM)]
+        );
+        assert_eq!(choose_moves(&all, Some(&spill(true)), cold), [way(1, HOT, COLD)]);
+        assert_eq!(choose_moves(&all, Some(&spill(true)), TierPressure::default()), []);
     }
 
     #[test]
     fn a_pinned_segment_moves_only_with_a_drain() {
-        let all = [PlacedFacts { kept: true, ..facts(1, HOT, 0.0) }, facts(2, HOT, 9.0)];
+        let all = [PlacingCandidate { is_pinned: true, ..facts(1, HOT, 0.0) }, facts(2, HOT, 9.0)];
         assert_eq!(chosen(&all, None, 5000), [2]);
         let segments = vec![SegmentId(1)];
-        let leaving = Leaving { segments, bodies: Arc::default(), rule: RuleName::new("down") };
-        assert_eq!(chosen(&all, Some(&Order::Spill { leaving, to_upstream: false }), 0), [0u64; 0]);
-        assert_eq!(chosen(&all, Some(&Order::DrainHot), 0), [1, 2]);
+        let leaving = RuleSpill { segments, bodies: Arc::default(), rule: RuleName::new("down") };
+        assert_eq!(chosen(&all, Some(&PlacingOrder::Spill { leaving, to_upstream: false }), 0), [0u64; 0]);
+        assert_eq!(chosen(&all, Some(&PlacingOrder::DrainHot), 0), [1, 2]);
     }
 
     #[test]
     fn each_tier_spills_to_the_next_one_below() {
         let all = [facts(1, HOT, 0.0), facts(2, COLD, 0.0), facts(3, UPSTREAM, 0.0)];
-        let full = Aim { hot_excess_bytes: 1, cold_excess_bytes: 1, ..Aim::default() };
-        let way = |id, from, to| (SegmentId(id), Way { from, to });
-        assert_eq!(choose(&all, None, full), []);
-        let upstream = Aim { has_upstream: true, ..full };
-        assert_eq!(choose(&all, None, upstream), [way(1, HOT, UPSTREAM)]);
-        assert_eq!(choose(&all, None, Aim { has_cold: true, ..full }), [way(1, HOT, COLD)]);
-        let both = Aim { has_cold: true, ..upstream };
-        assert_eq!(choose(&all, None, both), [way(1, HOT, COLD), way(2, COLD, UPSTREAM)]);
-        assert_eq!(choose(&all, Some(&Order::DrainUpstream), both), [way(3, UPSTREAM, HOT)]);
+        let full = TierPressure { hot_excess_bytes: 1, cold_excess_bytes: 1, ..TierPressure::default() };
+        let way = |id, from, to| (SegmentId(id), SegmentMove { from, to });
+        assert_eq!(choose_moves(&all, None, full), []);
+        let upstream = TierPressure { has_upstream: true, ..full };
+        assert_eq!(choose_moves(&all, None, upstream), [way(1, HOT, UPSTREAM)]);
+        assert_eq!(choose_moves(&all, None, TierPressure { has_cold: true, ..full }), [way(1, HOT, COLD)]);
+        let both = TierPressure { has_cold: true, ..upstream };
+        assert_eq!(choose_moves(&all, None, both), [way(1, HOT, COLD), way(2, COLD, UPSTREAM)]);
+        assert_eq!(choose_moves(&all, Some(&PlacingOrder::DrainUpstream), both), [way(3, UPSTREAM, HOT)]);
     }
 
     #[test]
     fn mostly_dead_upstream_segments_are_promoted_while_they_fit() {
-        let dead = |id| PlacedFacts { mostly_dead: true, ..facts(id, UPSTREAM, 0.0) };
+        let dead = |id| PlacingCandidate { is_mostly_dead: true, ..facts(id, UPSTREAM, 0.0) };
         let all = [dead(1), facts(2, UPSTREAM, 0.0), dead(3), dead(4)];
         let chosen = |room, excess| {
-            let aim = Aim { hot_room_bytes: room, hot_excess_bytes: excess, ..Aim::default() };
-            choose(&all, None, aim).into_iter().map(|(segment, _)| segment.0).collect::<Vec<_>>()
+            let aim =
+                TierPressure { hot_room_bytes: room, hot_excess_bytes: excess, ..TierPressure::default() };
+            choose_moves(&all, None, aim).into_iter().map(|(segment, _)| segment.0).collect::<Vec<_>>()
         };
         assert_eq!(chosen(400, 0), [1, 3], "half of the room is left for what is written");
         assert_eq!((chosen(199, 0), chosen(400, 1)), (vec![], vec![]));
@@ -252,7 +270,7 @@ mod tests {
     #[test]
     fn a_spill_goes_from_the_high_to_the_low_watermark() {
         let settings = PlacingSettings { high_percent: 85, low_percent: 80, ..PlacingSettings::default() };
-        let excess = |used_bytes, room_bytes| Fill { used_bytes, room_bytes }.excess_bytes(settings);
+        let excess = |used_bytes, room_bytes| TierFill { used_bytes, room_bytes }.excess_bytes(settings);
         assert_eq!((excess(850, 150), excess(851, 149), excess(1000, 0), excess(0, 0)), (0, 51, 200, 0));
         assert_eq!(excess(u64::MAX / 2, 0), u64::MAX / 2 - (u64::MAX / 2) / 100 * 80 - 5, "no overflow");
     }

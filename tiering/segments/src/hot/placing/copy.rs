@@ -15,8 +15,8 @@ use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::MIB;
 use rustix::fs::{Advice, fadvise};
 
-use crate::fair::{Fair, Lane};
-use crate::hot::file::Disk;
+use crate::fair::{DiskQueue, Lane};
+use crate::hot::file::SegmentDisk;
 
 /// Bytes per read and per write.
 const WINDOW_BYTES: u64 = MIB;
@@ -25,9 +25,9 @@ const PIECE_BYTES: u64 = 32 * MIB;
 
 /// Queues of the disks that a copy reads from and writes to.
 #[derive(Clone, Copy)]
-pub(super) struct Turns<'t> {
-    pub(super) read: &'t Fair,
-    pub(super) write: &'t Fair,
+pub(super) struct CopyQueues<'t> {
+    pub(super) read: &'t DiskQueue,
+    pub(super) write: &'t DiskQueue,
 }
 
 /// Copies `length` bytes of `from` to a file for `segment` in `to`; the copy is durable and has its final
@@ -36,18 +36,18 @@ pub(super) struct Turns<'t> {
 ///
 /// # Errors
 /// When either disk fails, or the copy differs from the bytes read; then there is no copy.
-pub(super) fn copy(
+pub(super) fn copy_segment(
     from: &File,
     length: u64,
-    to: &Disk,
+    to: &SegmentDisk,
     segment: SegmentId,
-    turns: Turns<'_>,
+    turns: CopyQueues<'_>,
     before: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
     let made = copy_unnamed(from, length, to, segment, turns, before)
         .and_then(|file| to.finish_copy(&file, segment));
     if made.is_err() {
-        to.give_up_copy(segment);
+        to.discard_copy(segment);
     }
     made
 }
@@ -55,9 +55,9 @@ pub(super) fn copy(
 fn copy_unnamed(
     from: &File,
     length: u64,
-    to: &Disk,
+    to: &SegmentDisk,
     segment: SegmentId,
-    turns: Turns<'_>,
+    turns: CopyQueues<'_>,
     before: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<File> {
     let file = to.begin_copy(segment)?;
@@ -72,15 +72,15 @@ fn copy_unnamed(
             let size = bytes.len() as u64;
             before(size)?;
             {
-                let _place = turns.read.enter_blocking(Lane::Background, size);
+                let _place = turns.read.acquire_blocking(Lane::Background, size);
                 from.read_exact_at(bytes, offset)?;
             }
             sums.push(crc32c(bytes));
-            let _place = turns.write.enter_blocking(Lane::Background, size);
+            let _place = turns.write.acquire_blocking(Lane::Background, size);
             to.write(&file, segment, &mut [IoSlice::new(bytes)], offset)?;
         }
         {
-            let _place = turns.write.enter_blocking(Lane::Background, 0);
+            let _place = turns.write.acquire_blocking(Lane::Background, 0);
             to.sync(&file, segment, true)?;
         }
         for (offset, sum) in windows(at, piece).zip(&sums) {

@@ -16,14 +16,14 @@ use mlgw_common::limits::MIB;
 use mlgw_formats::schema::SegmentRecord;
 
 use super::driver::wait;
-use super::room::Room;
-use super::store::prove;
+use super::reservation::CopyReservation;
+use super::store::verify_file;
 use crate::fair::Lane;
-use crate::flash::Cause;
-use crate::hot::Inner;
-use crate::hot::away::Remote;
-use crate::hot::compaction::{StepError, blocking};
-use crate::hot::pace::Pace;
+use crate::flash::FlashWriteCause;
+use crate::hot::HotTierInner;
+use crate::hot::compaction::{MoveStepError, blocking};
+use crate::hot::pace::ByteRateLimiter;
+use crate::hot::remote_tier::RemoteSegment;
 
 /// Bytes per request.
 const PART_BYTES: u64 = 8 * MIB;
@@ -34,9 +34,13 @@ const PIECE_BYTES: u64 = 32 * MIB;
 
 /// Fetches the segment of `record` to the hot tier; the file is durable and has its final name when the call
 /// returns. Returns `pace`.
-pub(super) async fn fetch(inner: &Arc<Inner>, record: &SegmentRecord, pace: Pace) -> Result<Pace, StepError> {
-    let room = Room::take(&inner.shared.space, "hot", record)?;
-    let copy = Copy::begin(inner, record)?;
+pub(super) async fn fetch(
+    inner: &Arc<HotTierInner>,
+    record: &SegmentRecord,
+    pace: ByteRateLimiter,
+) -> Result<ByteRateLimiter, MoveStepError> {
+    let room = CopyReservation::reserve(&inner.shared.space, "hot", record)?;
+    let copy = FetchedCopy::begin(inner, record)?;
     let pace = copy.fill(pace).await?;
     copy.finish().await?;
     room.keep();
@@ -44,48 +48,48 @@ pub(super) async fn fetch(inner: &Arc<Inner>, record: &SegmentRecord, pace: Pace
 }
 
 /// The file being fetched; discarded on drop unless it is finished.
-struct Copy {
-    inner: Arc<Inner>,
+struct FetchedCopy {
+    inner: Arc<HotTierInner>,
     record: SegmentRecord,
     file: Option<Arc<File>>,
 }
 
-impl Copy {
-    fn begin(inner: &Arc<Inner>, record: &SegmentRecord) -> io::Result<Self> {
+impl FetchedCopy {
+    fn begin(inner: &Arc<HotTierInner>, record: &SegmentRecord) -> io::Result<Self> {
         let file = inner.volumes.hot.begin_copy(record.segment_id())?;
         Ok(Self { inner: inner.clone(), record: record.clone(), file: Some(Arc::new(file)) })
     }
 
     /// Fetches all parts and writes them.
-    async fn fill(&self, mut pace: Pace) -> Result<Pace, StepError> {
-        let remote = self.inner.away.find(self.record.segment_id())?;
-        let remote: Arc<Remote> = remote.ok_or_else(|| io::Error::other("it is in no upstream"))?;
+    async fn fill(&self, mut pace: ByteRateLimiter) -> Result<ByteRateLimiter, MoveStepError> {
+        let remote = self.inner.remote_tier.find(self.record.segment_id())?;
+        let remote: Arc<RemoteSegment> = remote.ok_or_else(|| io::Error::other("it is in no upstream"))?;
         let (length, rate) = (self.record.length, self.inner.placing.settings().bytes_per_second);
         let ranges =
             (0..length.div_ceil(PART_BYTES)).map(|n| n * PART_BYTES..length.min((n + 1) * PART_BYTES));
-        let away = &self.inner.away;
+        let remote_tier = &self.inner.remote_tier;
         let parts = ranges.map(|range: Range<u64>| {
             let remote = remote.clone();
-            async move { away.read(&remote, range.clone()).await.map(|bytes| (range.start, bytes)) }
+            async move { remote_tier.read(&remote, range.clone()).await.map(|bytes| (range.start, bytes)) }
         });
         let mut parts = stream::iter(parts).buffered(PARTS_AT_ONCE);
         while let Some(part) = parts.next().await {
             let (at, bytes) = part.map_err(io::Error::other)?;
-            let due = pace.due(Instant::now(), bytes.len() as u64, rate);
+            let due = pace.due_at(Instant::now(), bytes.len() as u64, rate);
             self.write(at, bytes, due).await?;
         }
         Ok(pace)
     }
 
-    async fn write(&self, at: u64, bytes: Bytes, due: Instant) -> Result<(), StepError> {
+    async fn write(&self, at: u64, bytes: Bytes, due: Instant) -> Result<(), MoveStepError> {
         let (inner, file, segment) = (self.inner.clone(), self.file.clone(), self.record.segment_id());
         blocking(move || {
             let Some(file) = file else { return Ok(()) };
             wait(&inner, due)?;
             let disk = &inner.volumes.hot;
-            let _place = inner.shared.queues.hot.enter_blocking(Lane::Background, bytes.len() as u64);
+            let _place = inner.shared.queues.hot.acquire_blocking(Lane::Background, bytes.len() as u64);
             disk.write(&file, segment, &mut [IoSlice::new(&bytes)], at)?;
-            inner.shared.flash.wrote(Cause::Promote, bytes.len() as u64);
+            inner.shared.flash.record_write(FlashWriteCause::Promote, bytes.len() as u64);
             let end = at + bytes.len() as u64;
             if end.is_multiple_of(PIECE_BYTES) {
                 disk.sync(&file, segment, true)?;
@@ -96,12 +100,12 @@ impl Copy {
     }
 
     /// Verifies the file and gives it its final name.
-    async fn finish(mut self) -> Result<(), StepError> {
+    async fn finish(mut self) -> Result<(), MoveStepError> {
         let (inner, record) = (self.inner.clone(), self.record.clone());
         let Some(file) = self.file.clone() else { return Ok(()) };
         blocking(move || {
             inner.volumes.hot.sync(&file, record.segment_id(), true)?;
-            prove(file.try_clone()?, &record, inner.shared.queues.hot.clone(), None)?;
+            verify_file(file.try_clone()?, &record, inner.shared.queues.hot.clone(), None)?;
             Ok(inner.volumes.hot.finish_copy(&file, record.segment_id())?)
         })
         .await?;
@@ -110,10 +114,10 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for FetchedCopy {
     fn drop(&mut self) {
         if self.file.is_some() {
-            self.inner.volumes.hot.give_up_copy(self.record.segment_id());
+            self.inner.volumes.hot.discard_copy(self.record.segment_id());
         }
     }
 }

@@ -11,16 +11,16 @@ use mlgw_common::ids::SegmentId;
 /// Time after which a read counts half.
 const HALF_LIFE: Duration = Duration::from_mins(10);
 /// Heat below which a segment is dropped from the table.
-const LEAST: f64 = 0.01;
+const HEAT_MIN: f64 = 0.01;
 
 /// Heat of all segments that were read.
 #[derive(Debug)]
-pub(in crate::hot) struct Heat {
+pub(in crate::hot) struct SegmentHeat {
     reads: HashMap<SegmentId, f64>,
     decayed: Instant,
 }
 
-impl Heat {
+impl SegmentHeat {
     pub(in crate::hot) fn new(now: Instant) -> Self {
         Self { reads: HashMap::new(), decayed: now }
     }
@@ -32,7 +32,7 @@ impl Heat {
         self.decayed = now;
         self.reads.retain(|_, reads| {
             *reads *= keeps;
-            *reads >= LEAST
+            *reads >= HEAT_MIN
         });
         for (segment, more) in reads.into_iter().filter(|(_, more)| *more > 0) {
             *self.reads.entry(segment).or_default() += more as f64;
@@ -47,14 +47,14 @@ impl Heat {
 
 #[cfg(test)]
 mod tests {
-    use super::{HALF_LIFE, Heat};
+    use super::{HALF_LIFE, SegmentHeat};
     use mlgw_common::ids::SegmentId;
     use std::time::Instant;
 
     #[test]
     fn reads_count_half_after_ten_minutes_and_nothing_after_hours() {
         let (begun, one, two) = (Instant::now(), SegmentId(1), SegmentId(2));
-        let mut heat = Heat::new(begun);
+        let mut heat = SegmentHeat::new(begun);
         heat.add(begun, [(one, 8), (two, 0)]);
         assert_eq!((heat.of(one), heat.of(two), heat.reads.len()), (8.0, 0.0, 1));
         heat.add(begun + HALF_LIFE, [(one, 1)]);

@@ -10,22 +10,22 @@ use crate::hot::catalogue::HOT;
 
 /// Source and destination tier of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::hot) struct Way {
+pub(in crate::hot) struct SegmentMove {
     pub(in crate::hot) from: u32,
     pub(in crate::hot) to: u32,
 }
 
 /// The next step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) enum Step {
+pub(in crate::hot) enum MoveStep {
     /// Spill only: append chunks that stay elsewhere in the hot tier.
-    PickOut,
+    RelocateStaying,
     /// Copy the file, store it as an object or fetch it, and verify the copy.
     Copy,
     /// Change the record to name the new location.
-    Place,
+    UpdateRecord,
     /// Wait until that change survives power loss.
-    Settle,
+    Sync,
     /// Check that no pin on all segments needs the old file.
     Drain,
     /// Remove the old file or object.
@@ -34,30 +34,30 @@ pub(in crate::hot) enum Step {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) enum Event {
+pub(in crate::hot) enum MoveEvent {
     /// The step succeeded.
     Done,
-    /// Result of [`Step::Drain`]: all segments are pinned; retry later.
+    /// Result of [`MoveStep::Drain`]: all segments are pinned; retry later.
     Busy,
 }
 
 /// The move of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hot) struct Job {
+pub(in crate::hot) struct MoveJob {
     pub(in crate::hot) segment: SegmentId,
-    pub(in crate::hot) way: Way,
-    next: Option<Step>,
+    pub(in crate::hot) way: SegmentMove,
+    next: Option<MoveStep>,
 }
 
-impl Job {
+impl MoveJob {
     /// Creates a job for a chosen segment.
-    pub(in crate::hot) fn new(segment: SegmentId, way: Way) -> Self {
-        let first = if way.from == HOT { Step::PickOut } else { Step::Copy };
+    pub(in crate::hot) fn new(segment: SegmentId, way: SegmentMove) -> Self {
+        let first = if way.from == HOT { MoveStep::RelocateStaying } else { MoveStep::Copy };
         Self { segment, way, next: Some(first) }
     }
 
     /// Returns the next step; `None` when the move is complete.
-    pub(in crate::hot) fn next(&self) -> Option<Step> {
+    pub(in crate::hot) fn next(&self) -> Option<MoveStep> {
         self.next
     }
 
@@ -65,14 +65,16 @@ impl Job {
     ///
     /// # Panics
     /// When the step has no such result: a bug in the driver.
-    pub(in crate::hot) fn on(&mut self, event: Event) {
+    pub(in crate::hot) fn advance(&mut self, event: MoveEvent) {
         self.next = match (self.next, event) {
-            (Some(Step::PickOut), Event::Done) => Some(Step::Copy),
-            (Some(Step::Copy), Event::Done) => Some(Step::Place),
-            (Some(Step::Place), Event::Done) => Some(Step::Settle),
-            (Some(Step::Settle), Event::Done) | (Some(Step::Drain), Event::Busy) => Some(Step::Drain),
-            (Some(Step::Drain), Event::Done) => Some(Step::Unlink),
-            (Some(Step::Unlink), Event::Done) => None,
+            (Some(MoveStep::RelocateStaying), MoveEvent::Done) => Some(MoveStep::Copy),
+            (Some(MoveStep::Copy), MoveEvent::Done) => Some(MoveStep::UpdateRecord),
+            (Some(MoveStep::UpdateRecord), MoveEvent::Done) => Some(MoveStep::Sync),
+            (Some(MoveStep::Sync), MoveEvent::Done) | (Some(MoveStep::Drain), MoveEvent::Busy) => {
+                Some(MoveStep::Drain)
+            }
+            (Some(MoveStep::Drain), MoveEvent::Done) => Some(MoveStep::Unlink),
+            (Some(MoveStep::Unlink), MoveEvent::Done) => None,
             (step, event) => panic!("{step:?} has no outcome {event:?}"),
         };
     }
@@ -85,18 +87,18 @@ mod tests {
 
     #[test]
     fn the_old_file_is_removed_last_and_not_while_pinned() {
-        let (spill, promote) = (Way { from: HOT, to: COLD }, Way { from: COLD, to: HOT });
-        let mut job = Job::new(SegmentId(1), spill);
+        let (spill, promote) = (SegmentMove { from: HOT, to: COLD }, SegmentMove { from: COLD, to: HOT });
+        let mut job = MoveJob::new(SegmentId(1), spill);
         let mut taken = Vec::new();
         let mut busy = 2;
         while let Some(step) = job.next() {
             taken.push(step);
-            let wait = step == Step::Drain && busy > 0;
+            let wait = step == MoveStep::Drain && busy > 0;
             busy -= u32::from(wait);
-            job.on(if wait { Event::Busy } else { Event::Done });
+            job.advance(if wait { MoveEvent::Busy } else { MoveEvent::Done });
         }
-        use Step::{Copy, Drain, PickOut, Place, Settle, Unlink};
-        assert_eq!(Job::new(SegmentId(1), promote).next(), Some(Copy));
-        assert_eq!(taken, [PickOut, Copy, Place, Settle, Drain, Drain, Drain, Unlink]);
+        use MoveStep::{Copy, Drain, RelocateStaying, Sync, Unlink, UpdateRecord};
+        assert_eq!(MoveJob::new(SegmentId(1), promote).next(), Some(Copy));
+        assert_eq!(taken, [RelocateStaying, Copy, UpdateRecord, Sync, Drain, Drain, Drain, Unlink]);
     }
 }

@@ -12,50 +12,54 @@ use std::time::Instant;
 use mlgw_formats::schema::{Replica, SegmentRecord};
 use parking_lot::Mutex;
 
-use super::driver::{note, wait};
-use crate::fair::Fair;
-use crate::hot::Inner;
-use crate::hot::away::Unfinished;
+use super::driver::{add_leftover, wait};
+use crate::fair::DiskQueue;
+use crate::hot::HotTierInner;
 use crate::hot::catalogue::UPSTREAM;
-use crate::hot::compaction::{StepError, blocking};
-use crate::hot::map::Whereabouts;
-use crate::hot::pace::Pace;
-use crate::hot::scan::{BeforeRead, Scan};
-use mlgw_remote::upstream::{ObjectId, ReplicaKey, Resumed, SegmentObject, Upstream, Wait};
+use crate::hot::compaction::{MoveStepError, blocking};
+use crate::hot::map::SegmentLocation;
+use crate::hot::pace::ByteRateLimiter;
+use crate::hot::remote_tier::UnfinishedUpload;
+use crate::hot::scan::{BeforeRead, SegmentScan};
+use mlgw_remote::upstream::{
+    ObjectId, ReplicaKey, SegmentObject, ThrottleFuture, UploadResumption, Upstream,
+};
 
 /// Stores the segment of `record`, whose file is at `from`. Returns its new location, and `pace`.
 pub(super) async fn store(
-    inner: &Arc<Inner>,
+    inner: &Arc<HotTierInner>,
     record: &SegmentRecord,
     from: &Replica,
-    pace: Pace,
-) -> Result<(Result<Replica, StepError>, Pace), StepError> {
-    let pace = prove_whole(inner, record, from.tier, pace).await?;
-    Ok((store_whole(inner, record, from).await, pace))
+    pace: ByteRateLimiter,
+) -> Result<(Result<Replica, MoveStepError>, ByteRateLimiter), MoveStepError> {
+    let pace = verify_segment(inner, record, from.tier, pace).await?;
+    Ok((store_verified(inner, record, from).await, pace))
 }
 
-async fn store_whole(
-    inner: &Arc<Inner>,
+async fn store_verified(
+    inner: &Arc<HotTierInner>,
     record: &SegmentRecord,
     from: &Replica,
-) -> Result<Replica, StepError> {
+) -> Result<Replica, MoveStepError> {
     let segment = record.segment_id();
-    let upstream = inner.away.target().ok_or_else(|| io::Error::other("no upstream is spilled to"))?;
-    let target = Target::of(inner, record, upstream).await?;
-    let (of, place) = (inner.clone(), Whereabouts { tier: from.tier, ..Whereabouts::of(record) });
-    let file = blocking(move || Ok(of.volumes.dirs().open_own(segment, &place)?)).await?;
-    let Target { id, key, sealed_key, upload } = target;
+    let upstream =
+        inner.remote_tier.spill_target().ok_or_else(|| io::Error::other("no upstream is spilled to"))?;
+    let target = SpillTarget::of(inner, record, upstream).await?;
+    let (of, place) = (inner.clone(), SegmentLocation { tier: from.tier, ..SegmentLocation::of(record) });
+    let file = blocking(move || Ok(of.volumes.dirs().open_verified(segment, &place)?)).await?;
+    let SpillTarget { id, key, sealed_key, upload } = target;
     let object =
         SegmentObject { id, generation: record.seed().generation, bytes: record.length, key: key.as_ref() };
-    let unfinished = |upload| Unfinished {
+    let unfinished = |upload| UnfinishedUpload {
         upload,
         generation: record.generation,
         bytes: record.length,
         sealed_key: sealed_key.clone(),
         begun_ms: inner.shared.segments.clock.now().as_millis(),
     };
-    let note = |upload| note_upload(inner.clone(), upstream.name().to_owned(), id, unfinished(upload));
-    let resumed = Resumed { id: upload, note: Box::new(note) };
+    let note =
+        |upload| add_leftover_upload(inner.clone(), upstream.name().to_owned(), id, unfinished(upload));
+    let resumed = UploadResumption { upload_id: upload, record_id: Box::new(note) };
     // The bytes were throttled when they were verified; sending is limited by the upstream's own budget.
     let stored = upstream.put_segment(&object, file, resumed, &mut |_| Box::pin(async { Ok(()) })).await;
     stored.map_err(io::Error::other)?;
@@ -65,7 +69,7 @@ async fn store_whole(
 }
 
 /// The object as which a segment is stored.
-struct Target {
+struct SpillTarget {
     id: ObjectId,
     key: Option<ReplicaKey>,
     sealed_key: Vec<u8>,
@@ -73,63 +77,72 @@ struct Target {
     upload: Option<String>,
 }
 
-impl Target {
+impl SpillTarget {
     /// Returns an object whose upload was interrupted, or else a new one, which is added to the leftovers.
-    async fn of(inner: &Arc<Inner>, record: &SegmentRecord, upstream: &Upstream) -> Result<Self, StepError> {
+    async fn of(
+        inner: &Arc<HotTierInner>,
+        record: &SegmentRecord,
+        upstream: &Upstream,
+    ) -> Result<Self, MoveStepError> {
         let segment = record.segment_id();
         let encrypts = upstream.encrypts();
         let left = inner.leftovers.lock().await.unfinished(upstream.name(), record, encrypts);
         // Another server with a copy of this directory may resume the same upload: the ownership mark admits
         // only one of them.
-        let may_resume = left.is_some() && upstream.may_destroy().await.is_ok();
-        if let Some((id, Unfinished { upload, sealed_key, .. })) = left.filter(|_| may_resume) {
-            let key = encrypts.then(|| inner.away.open(segment, &sealed_key)).transpose();
+        let may_resume = left.is_some() && upstream.check_may_delete().await.is_ok();
+        if let Some((id, UnfinishedUpload { upload, sealed_key, .. })) = left.filter(|_| may_resume) {
+            let key = encrypts.then(|| inner.remote_tier.open(segment, &sealed_key)).transpose();
             match key {
                 Ok(key) => return Ok(Self { id, key, sealed_key, upload: Some(upload) }),
                 Err(error) => tracing::warn!(%segment, %error, "an upload is not gone on with"),
             }
         }
         let incarnation = inner.shared.segments.owner.incarnation;
-        let id = ObjectId::fresh(segment, incarnation).map_err(io::Error::other)?;
-        let key = encrypts.then(ReplicaKey::fresh).transpose().map_err(io::Error::other)?;
+        let id = ObjectId::new_random(segment, incarnation).map_err(io::Error::other)?;
+        let key = encrypts.then(ReplicaKey::new_random).transpose().map_err(io::Error::other)?;
         let sealed_key = match &key {
-            Some(key) => inner.away.seal(segment, key)?,
+            Some(key) => inner.remote_tier.seal(segment, key)?,
             None => Vec::new(),
         };
-        note(inner, upstream.name().to_owned(), id).await?;
+        add_leftover(inner, upstream.name().to_owned(), id).await?;
         Ok(Self { id, key, sealed_key, upload: None })
     }
 }
 
 /// Adds a started upload to the leftovers.
-fn note_upload(inner: Arc<Inner>, upstream: String, id: ObjectId, upload: Unfinished) -> Wait {
+fn add_leftover_upload(
+    inner: Arc<HotTierInner>,
+    upstream: String,
+    id: ObjectId,
+    upload: UnfinishedUpload,
+) -> ThrottleFuture {
     Box::pin(async move {
         let mut leftovers = inner.leftovers.clone().lock_owned().await;
-        let noted = tokio::task::spawn_blocking(move || leftovers.note_upload(&upstream, id, upload));
-        noted.await.map_err(io::Error::other)?
+        let added = tokio::task::spawn_blocking(move || leftovers.add_upload(&upstream, id, upload));
+        added.await.map_err(io::Error::other)?
     })
 }
 
 /// Verifies the file of a segment; returns `pace`.
-async fn prove_whole(
-    inner: &Arc<Inner>,
+async fn verify_segment(
+    inner: &Arc<HotTierInner>,
     record: &SegmentRecord,
     tier: u32,
-    pace: Pace,
-) -> Result<Pace, StepError> {
+    pace: ByteRateLimiter,
+) -> Result<ByteRateLimiter, MoveStepError> {
     let (of, record) = (inner.clone(), record.clone());
     let rate = inner.placing.settings().bytes_per_second;
     let pace = Arc::new(Mutex::new(pace));
     let given = pace.clone();
     blocking(move || {
-        let place = Whereabouts { tier, ..Whereabouts::of(&record) };
-        let file = of.volumes.dirs().open_own(record.segment_id(), &place)?;
-        let places = of.shared.queues.of_tier(tier).clone();
+        let place = SegmentLocation { tier, ..SegmentLocation::of(&record) };
+        let file = of.volumes.dirs().open_verified(record.segment_id(), &place)?;
+        let places = of.shared.queues.for_tier(tier).clone();
         let before = move |_: &File, _, bytes| {
-            let due = given.lock().due(Instant::now(), bytes, rate);
+            let due = given.lock().due_at(Instant::now(), bytes, rate);
             wait(&of, due)
         };
-        Ok(prove(file, &record, places, Some(Box::new(before)))?)
+        Ok(verify_file(file, &record, places, Some(Box::new(before)))?)
     })
     .await?;
     let mut pace = pace.lock();
@@ -137,15 +150,15 @@ async fn prove_whole(
 }
 
 /// Reads a segment's file through: up to its sealed length it must consist of intact records without gaps.
-pub(super) fn prove(
+pub(super) fn verify_file(
     file: File,
     record: &SegmentRecord,
-    places: Fair,
+    places: DiskQueue,
     before: Option<BeforeRead>,
 ) -> io::Result<()> {
-    let scan = Scan::new(file, record.segment_id(), record.seed(), 0)?.in_background(places);
+    let scan = SegmentScan::new(file, record.segment_id(), record.seed(), 0)?.with_disk_queue(places);
     let scan = match before {
-        Some(before) => scan.paced(before),
+        Some(before) => scan.with_throttle(before),
         None => scan,
     };
     let found = scan.survey(&mut |_| {})?;

@@ -1,8 +1,8 @@
 //! Second half of a scrub pass: compares some objects as a whole with their checksums in the catalogue.
 //!
-//! A pass selects the objects whose body, by a hash, falls into its share of [`SHARES`], so that each object
-//! is compared once in that many passes, and a pass reads that fraction of all bytes. Objects that differed
-//! before are compared in every pass. The position is in the state file of the scrub, so that a pass
+//! A pass selects the objects whose body, by a hash, falls into its share of [`OBJECT_PASSES`], so that each
+//! object is compared once in that many passes, and a pass reads that fraction of all bytes. Objects that
+//! differed before are compared in every pass. The position is in the state file of the scrub, so that a pass
 //! continues after a restart.
 
 use std::io;
@@ -16,17 +16,17 @@ use mlgw_formats::schema::{Extent, ObjectVersion};
 use serde::{Deserialize, Serialize};
 
 use super::quarantine::BadBlock;
-use super::{GLANCE, Shared};
+use super::{CHECK_INTERVAL, ScrubShared};
 
 /// Number of passes in which every object is compared once: 2 % of the objects per pass on average, and at
 /// least 1 % for typical sequences of ids.
-pub const SHARES: u64 = 50;
+pub const OBJECT_PASSES: u64 = 50;
 /// Keys visited between two writes of the state file.
-const STEP_KEYS: usize = 10_000;
+const KEYS_PER_STEP: usize = 10_000;
 
 /// The result of comparing an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Compared {
+pub enum ObjectComparison {
     /// The object's bytes match its checksums.
     Right,
     /// They do not match; with a description.
@@ -38,7 +38,7 @@ pub enum Compared {
 }
 
 /// Compares objects with the checksums in the catalogue.
-pub trait Proofs: Send + Sync {
+pub trait ObjectVerifier: Send + Sync {
     /// Compares an object. `may_read` is called after bytes were read: it throttles the reads to their rate
     /// and returns false when the scrub stops. Blocks.
     fn compare(
@@ -47,12 +47,12 @@ pub trait Proofs: Send + Sync {
         key: &ObjectKey,
         object: &ObjectVersion,
         may_read: &(dyn Fn(u64) -> bool + Sync),
-    ) -> Compared;
+    ) -> ObjectComparison;
 }
 
 /// Position of a pass among the objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ObjectPlace {
+pub(super) struct ObjectPosition {
     /// Name of the bucket; buckets are visited in order of their names.
     bucket: String,
     /// The last key that was visited; empty before the first.
@@ -66,13 +66,13 @@ fn is_due(body: u64, pass: u64) -> bool {
     let mut mixed = body;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (mixed ^ (mixed >> 31)) % SHARES == pass % SHARES
+    (mixed ^ (mixed >> 31)) % OBJECT_PASSES == pass % OBJECT_PASSES
 }
 
-impl Shared {
+impl ScrubShared {
     /// Compares objects after the position of the pass, for a limited time. Returns the new position; `None`
     /// at the end.
-    pub(super) fn compare_some(&self, place: &ObjectPlace) -> io::Result<Option<ObjectPlace>> {
+    pub(super) fn compare_some(&self, place: &ObjectPosition) -> io::Result<Option<ObjectPosition>> {
         let Some(proofs) = &self.options.proofs else { return Ok(None) };
         let (pass, listed) = {
             let state = self.state.lock();
@@ -90,20 +90,20 @@ impl Shared {
                 let object = entry.version().map_err(io::Error::other)?;
                 let is_listed = listed.contains(&object.body_id);
                 if is_due(object.body_id, pass) || is_listed {
-                    match proofs.compare(bucket.bucket_id(), &key, &object, &|bytes| self.may_go_on(bytes)) {
-                        Compared::Stopped => return Ok(Some(place.clone())),
-                        Compared::Wrong(what) if !is_listed => {
+                    match proofs.compare(bucket.bucket_id(), &key, &object, &|bytes| self.throttle(bytes)) {
+                        ObjectComparison::Stopped => return Ok(Some(place.clone())),
+                        ObjectComparison::Wrong(what) if !is_listed => {
                             self.list_object(bucket.bucket_id(), &key, &object, what);
                         }
-                        Compared::Right if is_listed => self.strike_off(object.body_id),
+                        ObjectComparison::Right if is_listed => self.remove_object(object.body_id),
                         _ => {}
                     }
                     self.state.lock().status.compared_objects += 1;
                 }
                 looked_at += 1;
-                if looked_at >= STEP_KEYS || begun.elapsed() >= GLANCE {
+                if looked_at >= KEYS_PER_STEP || begun.elapsed() >= CHECK_INTERVAL {
                     let key = key.as_str().to_owned();
-                    return Ok(Some(ObjectPlace { bucket: bucket.name.clone(), key }));
+                    return Ok(Some(ObjectPosition { bucket: bucket.name.clone(), key }));
                 }
             }
         }
@@ -111,9 +111,9 @@ impl Shared {
     }
 
     /// Throttles reads to their rate. Returns false when the scrub stops.
-    fn may_go_on(&self, bytes: u64) -> bool {
+    fn throttle(&self, bytes: u64) -> bool {
         if self.options.bytes_per_second > 0 {
-            let due = self.state.lock().pace.due(Instant::now(), bytes, self.options.bytes_per_second);
+            let due = self.state.lock().pace.due_at(Instant::now(), bytes, self.options.bytes_per_second);
             self.wait_until(due);
         }
         !self.state.lock().stop
@@ -143,7 +143,7 @@ impl Shared {
         }
     }
 
-    fn strike_off(&self, body: u64) {
+    fn remove_object(&self, body: u64) {
         self.state.lock().status.bad.retain(|bad| !bad.whole || bad.body != body);
     }
 
@@ -170,17 +170,19 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::{SHARES, is_due};
+    use super::{OBJECT_PASSES, is_due};
 
     #[test]
     fn each_object_is_due_once_in_all_passes_and_one_percent_in_each() {
         for step in [1, 2, 50, 64, 100] {
             let bodies = || (1..=10_000_u64).map(|number| number * step);
-            for pass in 0..SHARES {
+            for pass in 0..OBJECT_PASSES {
                 let due = bodies().filter(|body| is_due(*body, pass)).count();
                 assert!(due >= 100, "{due} of ids in steps of {step}");
             }
-            assert!(bodies().all(|body| (7..7 + SHARES).filter(|pass| is_due(body, *pass)).count() == 1));
+            assert!(
+                bodies().all(|body| (7..7 + OBJECT_PASSES).filter(|pass| is_due(body, *pass)).count() == 1)
+            );
         }
     }
 }

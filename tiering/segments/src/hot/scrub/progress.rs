@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::objects::ObjectPlace;
+use super::objects::ObjectPosition;
 use super::quarantine::BadBlock;
 use crate::hot::state_file;
 
@@ -26,7 +26,7 @@ pub struct ScrubStatus {
     pub after: u64,
     /// Position among the objects, once the segments are done; `None` when the pass has compared its share.
     #[serde(default)]
-    pub(super) objects: Option<ObjectPlace>,
+    pub(super) objects: Option<ObjectPosition>,
     /// Objects compared with their checksums by all passes.
     #[serde(default)]
     pub compared_objects: u64,

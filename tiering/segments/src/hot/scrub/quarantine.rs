@@ -8,18 +8,18 @@ use std::time::Instant;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId};
 use mlgw_common::limits::{BLOCK_BYTES, QUARANTINED_MAX};
-use mlgw_metadata::offline::Referenced;
+use mlgw_metadata::offline::ReferencedExtent;
 use mlgw_metadata::store_error::StoreError;
 use mlgw_metadata::{Catalogue, ChunkOwner};
 use serde::{Deserialize, Serialize};
 
-use super::Shared;
+use super::ScrubShared;
 use crate::hot::catalogue::UPSTREAM;
-use crate::hot::location::Location;
-use crate::hot::verify::{Wrong, verify};
+use crate::hot::location::RecordLocation;
+use crate::hot::verify::{RecordDamage, verify_record};
 
 /// Maximum number of new bad blocks logged per search.
-const LOGGED_MAX: usize = 100;
+const LOGGED_BLOCKS_MAX: usize = 100;
 
 /// A range of an object that is damaged on the disk.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -71,9 +71,9 @@ impl BadBlock {
     }
 }
 
-impl Shared {
+impl ScrubShared {
     /// Verifies all referenced extents in these segments, and lists the bad blocks.
-    pub(super) fn look_closely(&self, segments: &BTreeSet<u64>) -> io::Result<()> {
+    pub(super) fn search_bad_blocks(&self, segments: &BTreeSet<u64>) -> io::Result<()> {
         let mut found = Vec::new();
         let mut record = Vec::new();
         let walked = self.catalogue.each_extent(&mut |referenced| {
@@ -85,7 +85,7 @@ impl Shared {
             }
             Ok(())
         });
-        self.state.lock().walked = Some(Instant::now());
+        self.state.lock().searched = Some(Instant::now());
         if let Err(error) = walked {
             self.state.lock().status.suspects.extend(segments);
             return Err(io::Error::other(error.0));
@@ -95,7 +95,9 @@ impl Shared {
         let known: BTreeSet<BadBlock> = state.status.bad.drain(..).collect();
         let new: Vec<&BadBlock> = found.iter().filter(|bad| !known.contains(bad)).collect();
         self.hot.count_corrupt(new.len() as u64);
-        for BadBlock { segment, offset, key, first, last, what, .. } in new.into_iter().take(LOGGED_MAX) {
+        for BadBlock { segment, offset, key, first, last, what, .. } in
+            new.into_iter().take(LOGGED_BLOCKS_MAX)
+        {
             tracing::error!(segment, offset, key, first, last, what, "a stored block is bad: quarantined");
         }
         let others = known.into_iter().filter(|bad| bad.whole || !segments.contains(&bad.segment));
@@ -104,7 +106,7 @@ impl Shared {
     }
 
     /// Removes blocks from the list that nothing refers to any more.
-    pub(super) fn forget(&self) {
+    pub(super) fn drop_unreferenced(&self) {
         let bad = self.state.lock().status.bad.clone();
         let gone: BTreeSet<BadBlock> =
             bad.into_iter().filter(|bad| !bad.is_referred_to(&self.catalogue)).collect();
@@ -113,8 +115,8 @@ impl Shared {
         state.forgotten = Instant::now();
     }
 
-    fn bad_blocks(&self, referenced: &Referenced<'_>, record: &mut Vec<u8>) -> Vec<BadBlock> {
-        let Referenced { bucket, key, body, part, offset, extent } = *referenced;
+    fn bad_blocks(&self, referenced: &ReferencedExtent<'_>, record: &mut Vec<u8>) -> Vec<BadBlock> {
+        let ReferencedExtent { bucket, key, body, part, offset, extent } = *referenced;
         let bad = |at: u64, first: u64, bytes: u64, what: String| BadBlock {
             segment: extent.segment,
             offset: extent.offset + at,
@@ -130,14 +132,16 @@ impl Shared {
             whole: false,
         };
         let all = |what: String| vec![bad(0, 0, extent.logical_bytes, what)];
-        let Some(location) = Location::of(extent) else { return all("an impossible extent".to_owned()) };
+        let Some(location) = RecordLocation::of(extent) else {
+            return all("an impossible extent".to_owned());
+        };
         let segment = SegmentId(extent.segment);
         let Some(known) = self.catalogue.segment(segment) else { return Vec::new() };
         let opened = self.options.segments.open(segment, known.tier);
-        match opened.and_then(|file| verify(&file, known.seed, location, referenced, record)) {
+        match opened.and_then(|file| verify_record(&file, known.seed, location, referenced, record)) {
             Ok(None) => Vec::new(),
-            Ok(Some(Wrong::Head(what))) => all(what),
-            Ok(Some(Wrong::Blocks(blocks))) => {
+            Ok(Some(RecordDamage::Head(what))) => all(what),
+            Ok(Some(RecordDamage::Blocks(blocks))) => {
                 let block = |(index, stored_at): (usize, usize)| {
                     let first = index as u64 * BLOCK_BYTES;
                     let bytes = BLOCK_BYTES.min(extent.logical_bytes - first);

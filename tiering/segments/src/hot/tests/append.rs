@@ -1,7 +1,7 @@
 //! Tests of appends: chunks read back, their segments, and the number of syncs.
 
 use super::*;
-use crate::hot::{AppendError, SegmentDirs, floor_in, segment_file_name};
+use crate::hot::{AppendError, SegmentDirs, log_floor, segment_file_name};
 use mlgw_common::Incarnation;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, MIB};
 use mlgw_formats::segment_header::SegmentHeader;
@@ -99,7 +99,7 @@ async fn small_large_and_own_chunks_are_in_separate_segments() {
     let mut segments = vec![small.segment, large.segment, mine.segment, theirs.segment];
     segments.dedup();
     assert_eq!(segments.len(), 4);
-    tier.finish_own(BodyId(3));
+    tier.seal_own(BodyId(3));
     assert_ne!(append(&tier, own(3)).await.unwrap().segment, mine.segment);
     tier.shutdown().await;
     assert!(map.sealed().values().all(Option::is_some));
@@ -133,9 +133,9 @@ async fn an_idle_own_segment_is_sealed_and_replaced() {
     let tier = open(dir.path(), &map).await;
     let own = Chunk { placement: Placement::Own, ..chunk(3, vec![7; 1000]) };
     let first = append(&tier, own.clone()).await.unwrap();
-    tier.inner.lanes.seal_idle(std::time::Duration::from_secs(3600));
+    tier.inner.writer_queues.seal_idle(std::time::Duration::from_secs(3600));
     assert_eq!(append(&tier, own.clone()).await.unwrap().segment, first.segment);
-    tier.inner.lanes.seal_idle(std::time::Duration::ZERO);
+    tier.inner.writer_queues.seal_idle(std::time::Duration::ZERO);
     assert_ne!(append(&tier, own).await.unwrap().segment, first.segment);
     tier.shutdown().await;
     assert_eq!(map.sealed()[&first.segment], Some(first.offset + 2 * first.record_bytes()));
@@ -145,11 +145,11 @@ async fn an_idle_own_segment_is_sealed_and_replaced() {
 async fn bodies_beyond_the_limit_of_own_segments_share_one() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
-    for body in 0..mlgw_common::limits::OWN_SEGMENTS_OPEN_MAX as u64 + 3 {
+    for body in 0..mlgw_common::limits::DEDICATED_SEGMENTS_OPEN_MAX as u64 + 3 {
         append(&tier, Chunk { placement: Placement::Own, ..chunk(body, vec![7; 1000]) }).await.unwrap();
     }
     let own = map.classes().iter().filter(|&&class| class == SegmentClass::Own).count();
-    assert_eq!(own, mlgw_common::limits::OWN_SEGMENTS_OPEN_MAX);
+    assert_eq!(own, mlgw_common::limits::DEDICATED_SEGMENTS_OPEN_MAX);
 }
 
 #[tokio::test]
@@ -288,7 +288,7 @@ async fn a_disk_of_256_mib_is_filled_only_to_its_reserve() {
     let more = free() - reserve / 2 + MIB;
     rustix::fs::fallocate(&eater, rustix::fs::FallocateFlags::empty(), 0, more).unwrap();
     let before = free();
-    tier.inner.shared.space.look();
+    tier.inner.shared.space.refresh();
     assert_eq!(free(), before + 4 * MIB, "the ballast came back");
     tier.shutdown().await;
     let tier = HotTier::open_with(options(), map.clone()).await.unwrap();
@@ -298,7 +298,7 @@ async fn a_disk_of_256_mib_is_filled_only_to_its_reserve() {
     assert_eq!(append(&tier, chunk(0, vec![1; 100])).await, Err(AppendError::Full));
     drop(eater);
     std::fs::remove_file(dir.path().join("eater")).unwrap();
-    tier.inner.shared.space.look();
+    tier.inner.shared.space.refresh();
     append(&tier, chunk(0, vec![1; 100])).await.unwrap();
 }
 
@@ -312,8 +312,8 @@ async fn batches_carry_the_log_floor_and_a_start_finds_the_highest() {
     for (body, synced) in [(1, 0), (2, 7), (3, 7), (4, 90), (5, 1_000_000)] {
         map.synced.store(synced, Ordering::Relaxed);
         appended.push((body, append(&tier, chunk(body, vec![body as u8; 5000])).await.unwrap()));
-        assert_eq!(floor_in(&dirs, own).unwrap(), synced);
-        assert_eq!(floor_in(&dirs, Incarnation(9)).unwrap(), 0, "segments of another timeline do not count");
+        assert_eq!(log_floor(&dirs, own).unwrap(), synced);
+        assert_eq!(log_floor(&dirs, Incarnation(9)).unwrap(), 0, "segments of another timeline do not count");
     }
     let used = tier.metrics().used_bytes;
     for (body, extent) in &appended {

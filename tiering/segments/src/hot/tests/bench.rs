@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::hot::{
-    Appended, AwayOptions, CompactionSettings, Intercept, PlacingSettings, SealKeys, Upstreams,
+    AppendedChunk, CompactionSettings, Intercept, PlacingSettings, RemoteTierOptions, SealKeys, Upstreams,
 };
 use mlgw_common::BucketName;
 use mlgw_formats::command::Command;
@@ -21,36 +21,36 @@ pub(super) struct Bench {
     pub(super) catalogue: Catalogue,
     pub(super) bucket: Arc<Bucket>,
     pub(super) tier: HotTier,
-    tuned: Tuned,
+    tuned: BenchOptions,
 }
 
 /// Optional settings of a bench.
 #[derive(Clone)]
-pub(super) struct Tuned {
+pub(super) struct BenchOptions {
     pub(super) placing: PlacingSettings,
     pub(super) capacity_bytes: u64,
     pub(super) intercept: Option<Arc<dyn Intercept>>,
     pub(super) cold_dirs: &'static [&'static str],
     /// Upstreams, and the name of the one that segments are spilled to.
-    pub(super) away: Option<(Upstreams, &'static str)>,
+    pub(super) remote_tier: Option<(Upstreams, &'static str)>,
 }
 
-impl Default for Tuned {
+impl Default for BenchOptions {
     fn default() -> Self {
         Self {
             placing: PlacingSettings::default(),
             capacity_bytes: u64::MAX / 2,
             intercept: None,
             cold_dirs: &["cold-1", "cold-2"],
-            away: None,
+            remote_tier: None,
         }
     }
 }
 
 /// Seals keys by inverting their bits: sufficient to test that sealing is used.
-struct Turned;
+struct InvertingSealer;
 
-impl SealKeys for Turned {
+impl SealKeys for InvertingSealer {
     fn seal(&self, segment: SegmentId, key: &ReplicaKey) -> io::Result<Vec<u8>> {
         Ok(key.expose().iter().map(|byte| !byte).chain([segment.0 as u8]).collect())
     }
@@ -63,12 +63,15 @@ impl SealKeys for Turned {
     }
 }
 
-fn away_options(dir: &Path, away: Option<(Upstreams, &'static str)>) -> Option<AwayOptions> {
-    let (upstreams, spill_to) = away?;
-    Some(AwayOptions {
+fn remote_tier_options(
+    dir: &Path,
+    remote_tier: Option<(Upstreams, &'static str)>,
+) -> Option<RemoteTierOptions> {
+    let (upstreams, spill_to) = remote_tier?;
+    Some(RemoteTierOptions {
         upstreams,
         spill_to: Some(spill_to.to_owned()),
-        keys: Arc::new(Turned),
+        keys: Arc::new(InvertingSealer),
         leftovers: dir.join("leftovers.json"),
     })
 }
@@ -81,27 +84,27 @@ async fn open_catalogue(dir: &Path) -> Catalogue {
     Catalogue::open(CatalogueOptions::new(dir.join("catalogue"), clock())).await.unwrap()
 }
 
-async fn open_tier(dir: &Path, catalogue: &Catalogue, tuned: &Tuned) -> HotTier {
+async fn open_tier(dir: &Path, catalogue: &Catalogue, tuned: &BenchOptions) -> HotTier {
     // Passes run on request only.
     let compaction = CompactionSettings {
         interval: Duration::from_secs(3600),
         bytes_per_second: u64::MAX,
         ..CompactionSettings::default()
     };
-    let Tuned { placing, capacity_bytes, intercept, cold_dirs, away } = tuned.clone();
+    let BenchOptions { placing, capacity_bytes, intercept, cold_dirs, remote_tier: away } = tuned.clone();
     let cold_dirs = cold_dirs.iter().map(|name| dir.join(name)).collect();
-    let away = away_options(dir, away);
-    let changed = HotOptions { placing, capacity_bytes, intercept, cold_dirs, away, ..options(dir) };
+    let remote_tier = remote_tier_options(dir, away);
+    let changed = HotOptions { placing, capacity_bytes, intercept, cold_dirs, remote_tier, ..options(dir) };
     let options = HotOptions { segment_bytes: SEGMENT_BYTES, compaction, ..changed };
     HotTier::open(options, catalogue.clone()).await.unwrap()
 }
 
 impl Bench {
     pub(super) async fn new() -> Self {
-        Self::tuned(Tuned::default()).await
+        Self::tuned(BenchOptions::default()).await
     }
 
-    pub(super) async fn tuned(tuned: Tuned) -> Self {
+    pub(super) async fn tuned(tuned: BenchOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let catalogue = open_catalogue(dir.path()).await;
         let new = NewBucket {
@@ -136,7 +139,13 @@ impl Bench {
     }
 
     /// Appends `data` as the chunks of a body, `of` bytes each.
-    pub(super) async fn append(&self, object: &str, body: BodyId, data: &[u8], of: usize) -> Vec<Appended> {
+    pub(super) async fn append(
+        &self,
+        object: &str,
+        body: BodyId,
+        data: &[u8],
+        of: usize,
+    ) -> Vec<AppendedChunk> {
         let mut appended = Vec::new();
         for (index, piece) in data.chunks(of).enumerate() {
             let chunk = Chunk {
@@ -201,7 +210,7 @@ impl Bench {
 
     pub(super) async fn compact(&self, dead_percent: u64) {
         let until = self.tier.compact(dead_percent);
-        while self.tier.compaction().rounds < until {
+        while self.tier.compaction().passes < until {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         self.place().await;
@@ -209,8 +218,8 @@ impl Bench {
 
     /// Runs a pass of moves between tiers.
     pub(super) async fn place(&self) {
-        let until = self.tier.inner.placing.go_on();
-        while self.tier.placing().rounds < until {
+        let until = self.tier.inner.placing.start_pass();
+        while self.tier.placing().passes < until {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -2,11 +2,11 @@
 
 use super::bench::Bench;
 use super::*;
-use crate::hot::{ReadError, segment_file_name};
+use crate::hot::{SegmentReadError, segment_file_name};
 use mlgw_common::PartNumber;
 use mlgw_common::limits::MIB;
 use mlgw_formats::command::{AbortUpload, CreateUpload, ObjectChange, PutPart, Reject};
-use mlgw_formats::schema::{Encoding, Part, SegmentState, Upload};
+use mlgw_formats::schema::{Encoding, PartRecord, SegmentState, Upload};
 use mlgw_metadata::ProposeError;
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ async fn a_dead_own_segment_is_released_without_moving() {
     bench.name("large", body, vec![appended.extent.clone()]).await.unwrap();
     drop(appended);
     bench.put("small", 1_000).await;
-    bench.tier.finish_own(body);
+    bench.tier.seal_own(body);
     bench.delete("large").await;
     while bench.files().len() > 1 {
         bench.compact(30).await;
@@ -86,7 +86,7 @@ async fn parts_are_moved_in_uploads_too() {
             extents.push(bench.tier.append(chunk).await.unwrap().extent);
             bench.put("dead", 20_000).await;
         }
-        let part = Part { size: length as u64, extents, ..Part::default() };
+        let part = PartRecord { size: length as u64, extents, ..PartRecord::default() };
         bench.on("big", ObjectChange::PutPart(PutPart { body_id: upload.0, number, part })).await.unwrap();
     }
     bench.delete("dead").await;
@@ -120,7 +120,7 @@ async fn compressed_chunks_are_moved_without_recompression() {
     };
     let first = bench.tier.append(chunk).await.unwrap();
     let before = first.extent.clone();
-    let again = bench.tier.append_again(&before, body).await.unwrap();
+    let again = bench.tier.append_fenced(&before, body).await.unwrap();
     bench.name("text", body, vec![again.extent.clone()]).await.unwrap();
     drop((first, again));
     bench.put("dead", 100_000).await;
@@ -155,7 +155,7 @@ async fn a_pinned_segment_is_released_after_its_reader() {
     assert_eq!((bench.tier.compaction().draining_segments, bench.files().len()), (0, 0));
     assert!(bench.tier.pin(vec![extent.segment_id()]).is_none());
     let read = bench.tier.read(&extent, body, 0..1, Lane::Training).await;
-    assert!(matches!(read, Err(ReadError::Gone { .. })), "{read:?}");
+    assert!(matches!(read, Err(SegmentReadError::Gone { .. })), "{read:?}");
     bench.close().await;
 }
 
@@ -179,7 +179,7 @@ async fn a_damaged_chunk_is_not_moved_and_the_others_are() {
     assert_ne!(bench.extents("sound")[0].segment, extent.segment);
     bench.reads("sound", sound, 20_000).await;
     let read = bench.tier.read(&extent, damaged, 0..20_000, Lane::Training).await;
-    assert!(matches!(read, Err(ReadError::Corrupt { .. })), "{read:?}");
+    assert!(matches!(read, Err(SegmentReadError::Corrupt { .. })), "{read:?}");
     bench.delete("damaged").await;
     bench.compact(1).await;
     assert!(!path.exists(), "what was damaged is gone, and its segment with it");
@@ -217,7 +217,7 @@ async fn a_fenced_append_is_appended_again_elsewhere() {
     bench.catalogue.fence_segment(segment).await.unwrap();
     let refused = bench.name("key", body, vec![first.extent.clone()]).await;
     assert_eq!(refused, Err(ProposeError::Rejected(Reject::SegmentFenced { segment: segment.0 })));
-    let again = bench.tier.append_again(&first.extent, body).await.unwrap();
+    let again = bench.tier.append_fenced(&first.extent, body).await.unwrap();
     bench.name("key", body, vec![again.extent]).await.unwrap();
     bench.reads("key", body, 5_000).await;
     // The fenced segment accepts no more chunks.

@@ -1,7 +1,9 @@
 //! Crash tests: copies of the files of a running tier, with torn unsynced tails, are opened again.
 
 use super::*;
-use crate::hot::{Fault, FileCall, Intercept, ReadError, Scanned, Step, segment_file_name};
+use crate::hot::{
+    FileCall, Intercept, InterceptAction, ReadFault, ScanSummary, SegmentReadError, segment_file_name,
+};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,7 +40,7 @@ async fn after_a_kill_acknowledged_chunks_read_back_and_the_segment_is_sealed() 
     let (extents, map) = killed_after(dir.path(), 20).await;
     let tier = open(dir.path(), &map).await;
     let end = extents.last().map(|(_, extent)| extent.offset + extent.record_bytes()).unwrap();
-    let expected = Scanned { length: end, records: 20, damaged_bytes: 0 };
+    let expected = ScanSummary { length: end, records: 20, damaged_bytes: 0 };
     assert_eq!(tier.recovered(), [(SegmentId(1), expected)]);
     for (body, extent) in &extents {
         assert_eq!(read_all(&tier, extent, *body).await, bytes_of(*body, extent.logical_bytes as usize));
@@ -52,7 +54,7 @@ async fn an_open_segment_without_a_file_is_sealed_at_zero() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let id = map.create(SegmentClass::Small).await.unwrap().id;
     let tier = open(dir.path(), &map).await;
-    assert_eq!(tier.recovered(), [(id, Scanned::default())]);
+    assert_eq!(tier.recovered(), [(id, ScanSummary::default())]);
     assert_eq!(map.sealed()[&id.0], Some(0));
     let extent = Extent {
         segment: id.0,
@@ -62,7 +64,10 @@ async fn an_open_segment_without_a_file_is_sealed_at_zero() {
         logical_bytes: 5,
         ..Extent::default()
     };
-    assert!(matches!(tier.read(&extent, BodyId(1), 0..5, Lane::Training).await, Err(ReadError::Gone { .. })));
+    assert!(matches!(
+        tier.read(&extent, BodyId(1), 0..5, Lane::Training).await,
+        Err(SegmentReadError::Gone { .. })
+    ));
 }
 
 #[tokio::test]
@@ -99,8 +104,8 @@ async fn damage_loses_only_the_records_it_hits() {
     for (body, extent) in &extents {
         let read = tier.read(extent, BodyId(*body), 0..extent.logical_bytes, Lane::Training).await;
         match body {
-            4 => assert!(matches!(read, Err(ReadError::Corrupt { fault: Fault::Head(_), .. }))),
-            8 => assert!(matches!(read, Err(ReadError::Corrupt { fault: Fault::Block(0), .. }))),
+            4 => assert!(matches!(read, Err(SegmentReadError::Corrupt { fault: ReadFault::Head(_), .. }))),
+            8 => assert!(matches!(read, Err(SegmentReadError::Corrupt { fault: ReadFault::Block(0), .. }))),
             _ => assert_eq!(read.unwrap(), bytes_of(*body, extent.logical_bytes as usize)),
         }
     }
@@ -113,11 +118,11 @@ struct SyncedLength {
 }
 
 impl Intercept for SyncedLength {
-    fn before(&self, call: FileCall, _: Option<SegmentId>) -> Step {
+    fn before(&self, call: FileCall, _: Option<SegmentId>) -> InterceptAction {
         if call == FileCall::Sync {
             self.synced.store(std::fs::metadata(&self.path).unwrap().len(), Ordering::SeqCst);
         }
-        Step::Go
+        InterceptAction::Go
     }
 }
 
@@ -172,7 +177,7 @@ proptest! {
             for (index, (body, extent)) in extents.iter().enumerate() {
                 match tier.read(extent, BodyId(*body), 0..extent.logical_bytes, Lane::Training).await {
                     Ok(read) => assert_eq!(read, bytes_of(*body, extent.logical_bytes as usize)),
-                    Err(ReadError::Corrupt { .. }) => assert!(index >= kept, "an answered chunk is lost"),
+                    Err(SegmentReadError::Corrupt { .. }) => assert!(index >= kept, "an answered chunk is lost"),
                     Err(other) => panic!("{other}"),
                 }
             }
@@ -190,6 +195,6 @@ proptest! {
         let path = dir.path().join("any");
         std::fs::write(&path, &bytes).unwrap();
         let scanned = crate::hot::scan(std::fs::File::open(&path).unwrap(), SegmentId(1), SEED, 0).unwrap();
-        prop_assert_eq!(scanned, Scanned::default());
+        prop_assert_eq!(scanned, ScanSummary::default());
     }
 }

@@ -2,19 +2,19 @@
 //! written again.
 
 use super::*;
-use crate::hot::{AppendError, FileCall, Intercept, OpenError, Step};
+use crate::hot::{AppendError, FileCall, HotOpenError, Intercept, InterceptAction};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
 /// Lets calls pass except those in its list, from which each entry is removed when it is used.
 struct Script {
-    steps: Mutex<Vec<(FileCall, Step)>>,
+    steps: Mutex<Vec<(FileCall, InterceptAction)>>,
     calls: Mutex<Vec<(FileCall, Option<SegmentId>)>>,
 }
 
 impl Script {
-    fn new(steps: &[(FileCall, Step)]) -> Arc<Self> {
+    fn new(steps: &[(FileCall, InterceptAction)]) -> Arc<Self> {
         Arc::new(Self { steps: Mutex::new(steps.to_vec()), calls: Mutex::default() })
     }
 
@@ -25,11 +25,11 @@ impl Script {
 }
 
 impl Intercept for Script {
-    fn before(&self, call: FileCall, segment: Option<SegmentId>) -> Step {
+    fn before(&self, call: FileCall, segment: Option<SegmentId>) -> InterceptAction {
         self.calls.lock().push((call, segment));
         let mut steps = self.steps.lock();
         let due = steps.iter().position(|&(named, _)| named == call);
-        due.map_or(Step::Go, |index| steps.remove(index).1)
+        due.map_or(InterceptAction::Go, |index| steps.remove(index).1)
     }
 }
 
@@ -45,7 +45,7 @@ async fn a_failed_write_or_sync_retries_the_batch_in_a_new_segment() {
         let script = Script::new(&[]);
         let tier = open_scripted(dir.path(), &map, &script).await;
         let first = append(&tier, chunk(1, bytes_of(1, 3000))).await.unwrap();
-        script.steps.lock().push((call, Step::Fail(EIO)));
+        script.steps.lock().push((call, InterceptAction::Fail(EIO)));
         let second = append(&tier, chunk(2, bytes_of(2, 3000))).await.unwrap();
         let third = append(&tier, chunk(3, bytes_of(3, 3000))).await.unwrap();
         assert_eq!((first.segment, second.segment, third.segment), (1, 2, 2), "{call:?}");
@@ -65,7 +65,7 @@ async fn a_segment_that_cannot_be_created_is_sealed_empty_and_replaced() {
         let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
         let script = Script::new(&[]);
         let tier = open_scripted(dir.path(), &map, &script).await;
-        script.steps.lock().push((call, Step::Fail(EIO)));
+        script.steps.lock().push((call, InterceptAction::Fail(EIO)));
         let extent = append(&tier, chunk(1, bytes_of(1, 3000))).await.unwrap();
         assert_eq!(extent.segment, 2, "{call:?}");
         tier.shutdown().await;
@@ -77,8 +77,10 @@ async fn a_segment_that_cannot_be_created_is_sealed_empty_and_replaced() {
 async fn a_disk_that_fails_twice_fails_the_append() {
     for (errno, error) in [(EIO, AppendError::Io), (ENOSPC, AppendError::Full)] {
         let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
-        let script =
-            Script::new(&[(FileCall::Write, Step::Fail(errno)), (FileCall::Sync, Step::Fail(errno))]);
+        let script = Script::new(&[
+            (FileCall::Write, InterceptAction::Fail(errno)),
+            (FileCall::Sync, InterceptAction::Fail(errno)),
+        ]);
         let tier = open_scripted(dir.path(), &map, &script).await;
         assert_eq!(append(&tier, chunk(1, vec![1; 3000])).await, Err(error));
         assert_eq!(
@@ -94,7 +96,7 @@ async fn a_disk_that_fails_twice_fails_the_append() {
 #[tokio::test]
 async fn short_writes_are_continued() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
-    let script = Script::new(&[1, 63, 4, 100].map(|bytes| (FileCall::Write, Step::Short(bytes))));
+    let script = Script::new(&[1, 63, 4, 100].map(|bytes| (FileCall::Write, InterceptAction::Short(bytes))));
     let tier = open_scripted(dir.path(), &map, &script).await;
     let extent = append(&tier, chunk(1, bytes_of(1, 3000))).await.unwrap();
     assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, 3000));
@@ -108,7 +110,8 @@ fn own(body: u64, length: usize) -> Chunk {
 #[tokio::test]
 async fn short_direct_writes_are_continued() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
-    let script = Script::new(&[1, 63, 8192, 4095].map(|bytes| (FileCall::Write, Step::Short(bytes))));
+    let script =
+        Script::new(&[1, 63, 8192, 4095].map(|bytes| (FileCall::Write, InterceptAction::Short(bytes))));
     let tier = open_scripted(dir.path(), &map, &script).await;
     for length in [300_000, 5_000, 1] {
         let extent = append(&tier, own(1, length)).await.unwrap();
@@ -124,7 +127,7 @@ async fn a_failed_direct_write_retries_the_batch_in_a_new_segment() {
         let script = Script::new(&[]);
         let tier = open_scripted(dir.path(), &map, &script).await;
         let first = append(&tier, own(1, 3000)).await.unwrap();
-        script.steps.lock().push((call, Step::Fail(EIO)));
+        script.steps.lock().push((call, InterceptAction::Fail(EIO)));
         let second = append(&tier, own(1, 300_000)).await.unwrap();
         let third = append(&tier, own(1, 3000)).await.unwrap();
         assert_eq!((first.segment, second.segment, third.segment), (1, 2, 2), "{call:?}");
@@ -139,7 +142,7 @@ async fn a_failed_direct_write_retries_the_batch_in_a_new_segment() {
 async fn without_direct_io_the_page_cache_is_used() {
     const EINVAL: i32 = 22;
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
-    let script = Script::new(&[(FileCall::Write, Step::Fail(EINVAL))]);
+    let script = Script::new(&[(FileCall::Write, InterceptAction::Fail(EINVAL))]);
     let tier = open_scripted(dir.path(), &map, &script).await;
     for length in [3000, 300_000] {
         let extent = append(&tier, own(1, length)).await.unwrap();
@@ -155,10 +158,10 @@ async fn a_failed_sync_in_recovery_fails_the_start_but_not_the_next_one() {
     let extent = append(&tier, chunk(1, bytes_of(1, 3000))).await.unwrap();
     let map = map.copy();
     drop(tier);
-    let script = Script::new(&[(FileCall::SyncRecovery, Step::Fail(EIO))]);
+    let script = Script::new(&[(FileCall::SyncRecovery, InterceptAction::Fail(EIO))]);
     let options = HotOptions { intercept: Some(script), ..options(dir.path()) };
     let opened = HotTier::open_with(options, map.clone()).await;
-    assert!(matches!(opened.map(drop), Err(OpenError::Recover(_))));
+    assert!(matches!(opened.map(drop), Err(HotOpenError::Recover(_))));
     assert_eq!(map.sealed()[&1], None);
     let tier = open(dir.path(), &map).await;
     assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, 3000));

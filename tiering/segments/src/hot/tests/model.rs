@@ -15,7 +15,7 @@ mod disk;
 mod driver;
 mod world;
 
-use world::{Rules, Seen, World};
+use world::{Rules, ScheduleStats, World};
 
 /// Schedules of a normal run.
 const SCHEDULES: u64 = 12_000;
@@ -29,10 +29,10 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// Runs schedules on two threads. Returns the first broken invariant with its seed, and the statistics.
-fn first_broken(rules: Rules, schedules: u64) -> (Option<(u64, String)>, Seen) {
+fn first_broken(rules: Rules, schedules: u64) -> (Option<(u64, String)>, ScheduleStats) {
     let first = setting("MLGW_MODEL_SEED", 1);
     let half = |parity: u64| {
-        let mut seen = Seen::default();
+        let mut seen = ScheduleStats::default();
         let broken = (first..first + schedules).filter(|seed| seed % 2 == parity).find_map(|seed| {
             let mut world = World::new(seed, rules);
             let broken = world.run(ACTIONS).err();
@@ -58,12 +58,12 @@ fn no_schedule_loses_a_referenced_byte_or_leaves_a_dead_one() {
     eprintln!("{schedules} schedules: {seen:?}");
     assert!(seen.released > schedules && seen.moved > schedules, "compaction happens: {seen:?}");
     assert!(
-        seen.looked_again > schedules / 500 && seen.crashes > schedules,
+        seen.second_lookups > schedules / 500 && seen.crashes > schedules,
         "and what disturbs it: {seen:?}"
     );
 }
 
-fn is_missed(what: &str, rules: Rules, expected: &[&str]) {
+fn assert_control_fails(what: &str, rules: Rules, expected: &[&str]) {
     let (broken, seen) = first_broken(rules, CONTROL_SCHEDULES);
     let (seed, why) = broken.unwrap_or_else(|| panic!("without {what} nothing broke: {seen:?}"));
     eprintln!("without {what}: seed {seed}: {why}");
@@ -73,27 +73,39 @@ fn is_missed(what: &str, rules: Rules, expected: &[&str]) {
 #[test]
 fn without_holds_a_request_fails() {
     let rules = Rules { in_flight: false, ..Rules::ALL };
-    is_missed("holds", rules, &["went while a request held", "a request was refused", "is not in segment"]);
+    assert_control_fails(
+        "holds",
+        rules,
+        &["went while a request held", "a request was refused", "is not in segment"],
+    );
 }
 
 #[test]
 fn without_the_fence_a_referenced_byte_is_lost() {
-    is_missed("fences", Rules { fence: false, ..Rules::ALL }, &["is not in segment"]);
+    assert_control_fails("fences", Rules { fence: false, ..Rules::ALL }, &["is not in segment"]);
 }
 
 #[test]
 fn without_pins_a_reader_loses_its_body() {
-    is_missed("pins", Rules { pins: false, ..Rules::ALL }, &["a reader lost body"]);
+    assert_control_fails("pins", Rules { pins: false, ..Rules::ALL }, &["a reader lost body"]);
 }
 
 #[test]
 fn without_a_second_lookup_a_reader_fails() {
-    is_missed("looking again", Rules { look_again: false, ..Rules::ALL }, &["a reader found segment"]);
+    assert_control_fails(
+        "looking again",
+        Rules { second_lookup: false, ..Rules::ALL },
+        &["a reader found segment"],
+    );
 }
 
 #[test]
 fn without_the_sync_before_unlink_a_byte_is_lost() {
-    is_missed("settling", Rules { settle: false, ..Rules::ALL }, &["is not in segment"]);
+    assert_control_fails(
+        "settling",
+        Rules { sync_before_unlink: false, ..Rules::ALL },
+        &["is not in segment"],
+    );
 }
 
 #[test]

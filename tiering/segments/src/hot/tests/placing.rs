@@ -1,12 +1,14 @@
 //! Tests of moves between local tiers: locations, reads, and the effects of crashes and faults.
 
-use super::bench::{Bench, Tuned};
+use super::bench::{Bench, BenchOptions};
 use super::*;
-use crate::decisions::Wanted;
+use crate::decisions::DecisionFilter;
 use crate::hot::catalogue::{COLD, HOT};
-use crate::hot::{FileCall, Intercept, OpenError, Order, PlacingSettings, Step, segment_file_name};
-use mlgw_formats::decision_entry::Why;
-use mlgw_formats::decision_words::{Kind, Outcome, Place, Reason};
+use crate::hot::{
+    FileCall, HotOpenError, Intercept, InterceptAction, PlacingOrder, PlacingSettings, segment_file_name,
+};
+use mlgw_formats::decision_entry::DecisionCause;
+use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::schema::SegmentState;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ const EIO: i32 = 5;
 pub(super) const OBJECTS: usize = 30;
 
 /// Returns a bench with objects in segments that are all sealed.
-pub(super) async fn filled(tuned: Tuned) -> (Bench, Vec<(String, BodyId, usize)>) {
+pub(super) async fn filled(tuned: BenchOptions) -> (Bench, Vec<(String, BodyId, usize)>) {
     let bench = Bench::tuned(tuned).await;
     let mut objects = Vec::new();
     for n in 0..OBJECTS {
@@ -30,7 +32,7 @@ pub(super) async fn reads_back(bench: &Bench, objects: &[(String, BodyId, usize)
     }
 }
 
-pub(super) async fn carried_out(bench: &Bench, order: Order) {
+pub(super) async fn run_order(bench: &Bench, order: PlacingOrder) {
     let until = bench.tier.order(order);
     while bench.tier.placing().orders_done < until {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -58,11 +60,11 @@ pub(super) fn names_in(dir: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spilled_segments_read_back_and_can_be_promoted() {
-    let (bench, objects) = filled(Tuned::default()).await;
+    let (bench, objects) = filled(BenchOptions::default()).await;
     let sealed = segments_in(&bench, HOT);
     assert!(sealed.len() > 5, "{sealed:?}");
     let used = bench.tier.metrics().used_bytes;
-    carried_out(&bench, Order::DrainHot).await;
+    run_order(&bench, PlacingOrder::DrainHot).await;
     assert_eq!(segments_in(&bench, HOT), [""; 0]);
     let (hot, mut cold) = files(&bench);
     cold.sort();
@@ -76,13 +78,19 @@ async fn spilled_segments_read_back_and_can_be_promoted() {
     assert_eq!(bench.tier.stray_files(), [""; 0]);
     let one =
         bench.catalogue.segments().unwrap().into_iter().find(|one| one.length > 64).unwrap().segment_id();
-    carried_out(&bench, Order::Promote { segments: vec![one], why: Why::job(7) }).await;
+    run_order(&bench, PlacingOrder::Promote { segments: vec![one], why: DecisionCause::job(7) }).await;
     assert_eq!(segments_in(&bench, HOT), [segment_file_name(one)]);
-    let wanted = Wanted { limit: 1, kind: Some(Kind::Promote), bucket: None };
-    let told = bench.tier.inner.decisions.list(wanted).remove(0);
-    assert_eq!((told.segment, told.from, told.to), (Some(one.0), Place::Cold, Place::Hot));
-    assert_eq!((told.reason, told.job, told.outcome), (Reason::Job, Some(7), Outcome::Done));
-    carried_out(&bench, Order::DrainCold).await;
+    let wanted = DecisionFilter { limit: 1, kind: Some(DecisionKind::Promote), bucket: None };
+    let decision = bench.tier.inner.decisions.list(wanted).remove(0);
+    assert_eq!(
+        (decision.segment, decision.from, decision.to),
+        (Some(one.0), DecisionPlace::Cold, DecisionPlace::Hot)
+    );
+    assert_eq!(
+        (decision.reason, decision.job, decision.outcome),
+        (DecisionReason::Job, Some(7), DecisionOutcome::Done)
+    );
+    run_order(&bench, PlacingOrder::DrainCold).await;
     assert_eq!((segments_in(&bench, HOT), files(&bench).1), (sealed, vec![]));
     reads_back(&bench, &objects).await;
     bench.close().await;
@@ -90,7 +98,7 @@ async fn spilled_segments_read_back_and_can_be_promoted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_succeed_while_segments_move_between_tiers() {
-    let (bench, objects) = filled(Tuned::default()).await;
+    let (bench, objects) = filled(BenchOptions::default()).await;
     let bench = Arc::new(bench);
     let reader = {
         let bench = bench.clone();
@@ -101,8 +109,8 @@ async fn reads_succeed_while_segments_move_between_tiers() {
         })
     };
     while !reader.is_finished() {
-        carried_out(&bench, Order::DrainHot).await;
-        carried_out(&bench, Order::DrainCold).await;
+        run_order(&bench, PlacingOrder::DrainHot).await;
+        run_order(&bench, PlacingOrder::DrainCold).await;
     }
     reader.await.unwrap();
     assert_eq!(bench.tier.metrics().read_errors, 0);
@@ -113,7 +121,8 @@ async fn reads_succeed_while_segments_move_between_tiers() {
 async fn a_full_hot_tier_spills_the_segments_with_the_fewest_reads() {
     let placing = PlacingSettings { high_percent: 50, low_percent: 30, ..PlacingSettings::default() };
     // Below the default high watermark, so that nothing is spilled before the reads.
-    let (bench, objects) = filled(Tuned { capacity_bytes: 4_000_000, ..Tuned::default() }).await;
+    let (bench, objects) =
+        filled(BenchOptions { capacity_bytes: 4_000_000, ..BenchOptions::default() }).await;
     // Frequent reads make the last segments worth keeping.
     for _ in 0..20 {
         reads_back(&bench, &objects[OBJECTS - 4..]).await;
@@ -136,8 +145,8 @@ async fn a_full_hot_tier_spills_the_segments_with_the_fewest_reads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_bytes_in_the_cold_tier_are_freed() {
-    let (bench, objects) = filled(Tuned::default()).await;
-    carried_out(&bench, Order::DrainHot).await;
+    let (bench, objects) = filled(BenchOptions::default()).await;
+    run_order(&bench, PlacingOrder::DrainHot).await;
     let before = files(&bench).1.len();
     for (object, _, _) in &objects[..OBJECTS - 3] {
         bench.delete(object).await;
@@ -155,7 +164,7 @@ async fn dead_bytes_in_the_cold_tier_are_freed() {
 /// The states that a crash leaves at each step of a move, and the state of a restored backup.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_cleans_up_after_an_interrupted_move() {
-    let (bench, objects) = filled(Tuned::default()).await;
+    let (bench, objects) = filled(BenchOptions::default()).await;
     let name = segments_in(&bench, HOT).remove(0);
     let (hot, cold) = (bench.path(&name), bench.dir.path().join("cold-2").join(&name));
     // Copied, but not named by the record yet; and a partial copy.
@@ -164,7 +173,7 @@ async fn a_start_cleans_up_after_an_interrupted_move() {
     let bench = bench.reopen().await;
     assert_eq!((hot.exists(), names_in(cold.parent().unwrap())), (true, vec![]));
     reads_back(&bench, &objects).await;
-    carried_out(&bench, Order::DrainHot).await;
+    run_order(&bench, PlacingOrder::DrainHot).await;
     let (_, all_cold) = files(&bench);
     // Named by the record, and the old file not removed yet.
     let found = ["cold-1", "cold-2"].map(|dir| bench.dir.path().join(dir).join(&name));
@@ -185,27 +194,27 @@ async fn a_start_cleans_up_after_an_interrupted_move() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_cold_tier_fails_the_start_unless_accepted() {
-    let (bench, objects) = filled(Tuned::default()).await;
-    carried_out(&bench, Order::DrainHot).await;
+    let (bench, objects) = filled(BenchOptions::default()).await;
+    run_order(&bench, PlacingOrder::DrainHot).await;
     let Bench { dir, catalogue, tier, .. } = bench;
     tier.shutdown().await;
     let without = |start_without_missing| HotOptions { start_without_missing, ..options(dir.path()) };
     let refused = HotTier::open(without(false), catalogue.clone()).await.err();
-    assert!(matches!(refused, Some(OpenError::Missing { segments, .. }) if segments > 5), "{refused:?}");
+    assert!(matches!(refused, Some(HotOpenError::Missing { segments, .. }) if segments > 5), "{refused:?}");
     let tier = HotTier::open(without(true), catalogue.clone()).await.unwrap();
     let object = catalogue.object(BucketId(1), &ObjectKey::new(&objects[0].0).unwrap()).unwrap().unwrap();
     let read = tier.read(&object.extents[0], objects[0].1, 0..10, Lane::Training).await;
-    assert!(matches!(read, Err(crate::hot::ReadError::Gone { .. })), "{read:?}");
+    assert!(matches!(read, Err(crate::hot::SegmentReadError::Gone { .. })), "{read:?}");
     tier.shutdown().await;
     catalogue.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hot_chunks_stay_when_their_segment_is_spilled() {
-    let (bench, objects) = filled(Tuned::default()).await;
+    let (bench, objects) = filled(BenchOptions::default()).await;
     let hot = [objects[3].1, objects[20].1];
     bench.tier.set_is_hot(Arc::new(move |body, first| hot.contains(&body) && first == 0));
-    carried_out(&bench, Order::DrainHot).await;
+    run_order(&bench, PlacingOrder::DrainHot).await;
     let tiers = |object: &str| -> Vec<u32> {
         let extents = bench.extents(object);
         extents.iter().map(|at| bench.catalogue.segment(at.segment_id()).unwrap().tier).collect()
@@ -220,13 +229,13 @@ async fn hot_chunks_stay_when_their_segment_is_spilled() {
 
 /// Fails or skips the calls of one kind while it is set.
 #[derive(Default)]
-struct Faulty(Mutex<Option<(FileCall, Step)>>);
+struct Faulty(Mutex<Option<(FileCall, InterceptAction)>>);
 
 impl Intercept for Faulty {
-    fn before(&self, call: FileCall, _: Option<SegmentId>) -> Step {
+    fn before(&self, call: FileCall, _: Option<SegmentId>) -> InterceptAction {
         match *self.0.lock() {
             Some((faulty, step)) if faulty == call => step,
-            _ => Step::Go,
+            _ => InterceptAction::Go,
         }
     }
 }
@@ -234,27 +243,28 @@ impl Intercept for Faulty {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_faulty_disk_leaves_the_segment_in_its_tier() {
     let faulty = Arc::new(Faulty::default());
-    let (bench, objects) = filled(Tuned { intercept: Some(faulty.clone()), ..Tuned::default() }).await;
+    let (bench, objects) =
+        filled(BenchOptions { intercept: Some(faulty.clone()), ..BenchOptions::default() }).await;
     let sealed = segments_in(&bench, HOT);
     let faults = [
-        (FileCall::Create, Step::Fail(EIO)),
-        (FileCall::Write, Step::Fail(EIO)),
+        (FileCall::Create, InterceptAction::Fail(EIO)),
+        (FileCall::Write, InterceptAction::Fail(EIO)),
         // No byte is written, and success is reported.
-        (FileCall::Write, Step::Skip),
-        (FileCall::Sync, Step::Fail(EIO)),
-        (FileCall::SyncNew, Step::Fail(EIO)),
-        (FileCall::SyncDirectory, Step::Fail(EIO)),
+        (FileCall::Write, InterceptAction::Skip),
+        (FileCall::Sync, InterceptAction::Fail(EIO)),
+        (FileCall::SyncNew, InterceptAction::Fail(EIO)),
+        (FileCall::SyncDirectory, InterceptAction::Fail(EIO)),
     ];
     for (nth, fault) in faults.into_iter().enumerate() {
         *faulty.0.lock() = Some(fault);
-        carried_out(&bench, Order::DrainHot).await;
+        run_order(&bench, PlacingOrder::DrainHot).await;
         let failed = bench.tier.placing().failed;
         assert_eq!(failed, (sealed.len() * (nth + 1)) as u64, "{fault:?}");
         assert_eq!(segments_in(&bench, HOT), sealed, "{fault:?}");
         reads_back(&bench, &objects).await;
     }
     *faulty.0.lock() = None;
-    carried_out(&bench, Order::DrainHot).await;
+    run_order(&bench, PlacingOrder::DrainHot).await;
     assert_eq!(segments_in(&bench, COLD), sealed);
     reads_back(&bench, &objects).await;
     bench.close().await;
@@ -262,10 +272,10 @@ async fn a_faulty_disk_leaves_the_segment_in_its_tier() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_file_stays_while_all_segments_are_pinned() {
-    let (bench, objects) = filled(Tuned::default()).await;
+    let (bench, objects) = filled(BenchOptions::default()).await;
     let sealed = segments_in(&bench, HOT);
-    let kept = bench.tier.keep_all();
-    carried_out(&bench, Order::DrainHot).await;
+    let kept = bench.tier.pin_all();
+    run_order(&bench, PlacingOrder::DrainHot).await;
     assert_eq!(segments_in(&bench, COLD), sealed);
     assert!(sealed.iter().all(|name| files(&bench).0.contains(name)), "{:?}", files(&bench).0);
     assert_eq!(bench.tier.placing().draining_segments, sealed.len() as u64);

@@ -1,7 +1,7 @@
 //! Model test of moves between tiers with crashes, in memory, with one seed per schedule.
 //!
-//! The steps are the real ones ([`Job`]), and so is the treatment of files by a start ([`fate`]). The world
-//! is one segment: its files, of which a removed one may reappear while its removal is not synced; its
+//! The steps are the real ones ([`MoveJob`]), and so is the treatment of files by a start ([`fate`]). The
+//! world is one segment: its files, of which a removed one may reappear while its removal is not synced; its
 //! objects at an upstream, and the list of leftovers; its record, which is the last entry of a log whose end
 //! may be lost; occasional pins on all segments; and crashes at any point. Invariants: the segment can always
 //! be read, and in the end there is one file or object, at the location in the record. Without the step that
@@ -11,9 +11,9 @@
 use std::collections::BTreeSet;
 
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
-use crate::hot::map::Whereabouts;
-use crate::hot::placing::job::{Event, Job, Step, Way};
-use crate::hot::recovery::{Fate, fate};
+use crate::hot::map::SegmentLocation;
+use crate::hot::placing::job::{MoveEvent, MoveJob, MoveStep, SegmentMove};
+use crate::hot::recovery::{SegmentFileFate, fate};
 use mlgw_common::ids::{Generation, SegmentId, SegmentSeed};
 
 const SCHEDULES: u64 = 20_000;
@@ -51,9 +51,9 @@ struct Named {
 
 /// Rules that are left out in a control.
 #[derive(Clone, Copy, Default)]
-struct Without {
-    settling: bool,
-    noting: bool,
+struct LeftOutRules {
+    record_sync: bool,
+    leftovers_list: bool,
 }
 
 struct World {
@@ -63,23 +63,23 @@ struct World {
     /// Numbers of the objects at the upstream.
     objects: BTreeSet<u64>,
     /// The list of leftovers.
-    noted: BTreeSet<u64>,
+    leftovers: BTreeSet<u64>,
     copies: u64,
     /// Locations that the record had, oldest first; the first `synced` of them are durable.
     log: Vec<Named>,
     synced: usize,
-    job: Option<Job>,
+    job: Option<MoveJob>,
     kept: bool,
-    without: Without,
+    without: LeftOutRules,
 }
 
 impl World {
-    fn new(seed: u64, without: Without) -> Self {
+    fn new(seed: u64, without: LeftOutRules) -> Self {
         Self {
             dice: Dice(seed),
             files: [File::Yes, File::No],
             objects: BTreeSet::new(),
-            noted: BTreeSet::new(),
+            leftovers: BTreeSet::new(),
             copies: 0,
             log: vec![Named { tier: HOT, copy: 0 }],
             synced: 1,
@@ -97,37 +97,37 @@ impl World {
         self.files[tier as usize] == File::Yes
     }
 
-    fn note(&mut self, copy: u64) {
-        if !self.without.noting {
-            self.noted.insert(copy);
+    fn add_leftover(&mut self, copy: u64) {
+        if !self.without.leftovers_list {
+            self.leftovers.insert(copy);
         }
     }
 
-    fn settle(&mut self) {
-        if !self.without.settling {
+    fn sync_record(&mut self) {
+        if !self.without.record_sync {
             self.synced = self.log.len();
         }
     }
 
     /// Removes listed objects that the record does not name.
     fn sweep(&mut self) {
-        if self.noted.is_empty() || self.kept {
+        if self.leftovers.is_empty() || self.kept {
             return;
         }
-        self.settle();
+        self.sync_record();
         let place = self.place();
-        for copy in std::mem::take(&mut self.noted) {
+        for copy in std::mem::take(&mut self.leftovers) {
             if place != (Named { tier: UPSTREAM, copy }) {
                 self.objects.remove(&copy);
             }
         }
     }
 
-    fn way(&mut self) -> Way {
+    fn way(&mut self) -> SegmentMove {
         let from = self.place().tier;
         let other = if from == HOT { COLD } else { HOT };
         let to = if from != UPSTREAM && self.dice.roll(2) == 0 { UPSTREAM } else { other };
-        Way { from, to: if from == UPSTREAM { HOT } else { to } }
+        SegmentMove { from, to: if from == UPSTREAM { HOT } else { to } }
     }
 
     /// Executes one step of a move; starts a new move if there is none.
@@ -135,15 +135,15 @@ impl World {
         let Some(mut job) = self.job else {
             self.sweep();
             let way = self.way();
-            self.job = Some(Job::new(SegmentId(1), way));
+            self.job = Some(MoveJob::new(SegmentId(1), way));
             return;
         };
-        let (Way { from, to }, Some(step)) = (job.way, job.next()) else { return self.job = None };
+        let (SegmentMove { from, to }, Some(step)) = (job.way, job.next()) else { return self.job = None };
         match step {
-            Step::PickOut => {}
-            Step::Copy if to == UPSTREAM => {
+            MoveStep::RelocateStaying => {}
+            MoveStep::Copy if to == UPSTREAM => {
                 self.copies += 1;
-                self.note(self.copies);
+                self.add_leftover(self.copies);
                 // The object may arrive and the response be lost: then the move is retried with another
                 // object.
                 self.objects.insert(self.copies);
@@ -151,23 +151,23 @@ impl World {
                     return self.job = None;
                 }
             }
-            Step::Copy => self.files[to as usize] = File::Yes,
-            Step::Place => {
+            MoveStep::Copy => self.files[to as usize] = File::Yes,
+            MoveStep::UpdateRecord => {
                 if from == UPSTREAM {
-                    self.note(self.place().copy);
+                    self.add_leftover(self.place().copy);
                 }
                 self.log.push(Named { tier: to, copy: if to == UPSTREAM { self.copies } else { 0 } });
             }
-            Step::Settle => self.settle(),
-            Step::Drain if self.kept => return,
-            Step::Drain => {}
-            Step::Unlink if from == UPSTREAM => self.sweep(),
-            Step::Unlink => {
+            MoveStep::Sync => self.sync_record(),
+            MoveStep::Drain if self.kept => return,
+            MoveStep::Drain => {}
+            MoveStep::Unlink if from == UPSTREAM => self.sweep(),
+            MoveStep::Unlink => {
                 self.files[from as usize] = File::Removed;
                 self.sweep();
             }
         }
-        job.on(Event::Done);
+        job.advance(MoveEvent::Done);
         self.job = Some(job);
     }
 
@@ -182,14 +182,14 @@ impl World {
             }
         }
         (self.job, self.kept) = (None, false);
-        let place = Whereabouts {
+        let place = SegmentLocation {
             seed: SegmentSeed::unstamped(Generation(1)),
             created: None,
             tier: self.place().tier,
         };
         for tier in [HOT, COLD] {
             let is_there = |other| other == UPSTREAM || self.has(other);
-            if self.has(tier) && fate(Some(place), tier, is_there, true) == Fate::Removed {
+            if self.has(tier) && fate(Some(place), tier, is_there, true) == SegmentFileFate::Removed {
                 self.files[tier as usize] = File::Removed;
             }
         }
@@ -234,7 +234,7 @@ impl World {
 }
 
 /// Returns the first schedule whose failure contains these words.
-fn first_broken(without: Without, words: &str) -> Option<(u64, String)> {
+fn first_broken(without: LeftOutRules, words: &str) -> Option<(u64, String)> {
     (1..=SCHEDULES).find_map(|seed| {
         let broken = World::new(seed, without).run().err().filter(|broken| broken.contains(words));
         broken.map(|broken| (seed, broken))
@@ -243,15 +243,15 @@ fn first_broken(without: Without, words: &str) -> Option<(u64, String)> {
 
 #[test]
 fn no_schedule_loses_a_segment_or_leaves_two() {
-    assert_eq!(first_broken(Without::default(), ""), None);
+    assert_eq!(first_broken(LeftOutRules::default(), ""), None);
 }
 
 #[test]
 fn without_a_durable_record_a_segment_is_lost() {
-    assert!(first_broken(Without { settling: true, noting: false }, "lost").is_some());
+    assert!(first_broken(LeftOutRules { record_sync: true, leftovers_list: false }, "lost").is_some());
 }
 
 #[test]
 fn without_the_list_an_object_is_left_behind() {
-    assert!(first_broken(Without { settling: false, noting: true }, "objects").is_some());
+    assert!(first_broken(LeftOutRules { record_sync: false, leftovers_list: true }, "objects").is_some());
 }

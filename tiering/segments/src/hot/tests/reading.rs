@@ -1,7 +1,7 @@
 //! Tests of reads: arbitrary ranges, damage, and extents.
 
 use super::*;
-use crate::hot::{Fault, ReadError, segment_file_name};
+use crate::hot::{ReadFault, SegmentReadError, segment_file_name};
 use mlgw_common::limits::CHUNK_BYTES_MAX;
 use mlgw_formats::schema::Encoding;
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ async fn a_flipped_byte_fails_only_reads_of_its_block() {
     let read = tier.read(&extent, BodyId(1), 3 * 65536 + 100..3 * 65536 + 101, Lane::Training).await;
     let offset = payload + 3 * 65536;
     assert!(
-        matches!(read, Err(ReadError::Corrupt { offset: at, fault: Fault::Block(3), .. }) if at == offset)
+        matches!(read, Err(SegmentReadError::Corrupt { offset: at, fault: ReadFault::Block(3), .. }) if at == offset)
     );
     assert_eq!(tier.read(&extent, BodyId(1), 0..65536, Lane::Training).await.unwrap(), bytes_of(1, 65536));
     assert!(tier.read(&extent, BodyId(1), 0..1 << 20, Lane::Training).await.is_err());
@@ -51,7 +51,7 @@ async fn a_flipped_byte_of_a_compressed_block_fails_only_its_block() {
     };
     assert!(matches!(
         read((1 << 20) - 1..1 << 20).await,
-        Err(ReadError::Corrupt { fault: Fault::Block(15), .. })
+        Err(SegmentReadError::Corrupt { fault: ReadFault::Block(15), .. })
     ));
     assert_eq!(read(14 * 65_536 - 5..15 * 65_536).await.unwrap(), text[14 * 65_536 - 5..15 * 65_536]);
     assert!(read(0..1 << 20).await.is_err());
@@ -67,7 +67,10 @@ async fn a_block_that_decompresses_to_another_length_is_refused() {
         let extent = append(&tier, Chunk { data, ..honest.clone() }).await.unwrap();
         assert_eq!(extent.logical_bytes, logical_bytes as u64);
         let read = tier.read(&extent, BodyId(1), 0..10, Lane::Training).await;
-        assert!(matches!(read, Err(ReadError::Corrupt { fault: Fault::Packed(0), .. })), "{read:?}");
+        assert!(
+            matches!(read, Err(SegmentReadError::Corrupt { fault: ReadFault::Undecompressible(0), .. })),
+            "{read:?}"
+        );
     }
 }
 
@@ -82,7 +85,7 @@ async fn a_truncated_file_fails_only_the_affected_reads() {
     let tier = open(dir.path(), &map).await;
     assert_eq!(read_all(&tier, &first, 1).await, bytes_of(1, 5000));
     let read = tier.read(&second, BodyId(2), 0..10, Lane::Training).await;
-    assert!(matches!(read, Err(ReadError::Corrupt { fault: Fault::Truncated, .. })));
+    assert!(matches!(read, Err(SegmentReadError::Corrupt { fault: ReadFault::Truncated, .. })));
 }
 
 #[tokio::test]
@@ -95,7 +98,7 @@ async fn a_missing_segment_is_gone() {
         let elsewhere = Extent { segment: id, ..extent.clone() };
         assert!(matches!(
             tier.read(&elsewhere, BodyId(1), 0..10, Lane::Training).await,
-            Err(ReadError::Gone { .. })
+            Err(SegmentReadError::Gone { .. })
         ));
     }
 }
@@ -124,7 +127,7 @@ async fn a_wrong_extent_never_returns_bytes() {
     ];
     for extent in wrong {
         let read = tier.read(&extent, BodyId(1), 0..100, Lane::Training).await;
-        assert!(matches!(read, Err(ReadError::Corrupt { .. })), "{extent:?}");
+        assert!(matches!(read, Err(SegmentReadError::Corrupt { .. })), "{extent:?}");
     }
     let newer =
         tier.read(&Extent { encoding: 7, ..g() }, BodyId(1), 0..100, Lane::Training).await.unwrap_err();
@@ -191,7 +194,7 @@ proptest! {
             file.read_exact_at(&mut byte, at).unwrap();
             file.write_all_at(&[byte[0] ^ (1 << bit)], at).unwrap();
             let read = tier.read(&extent, BodyId(1), 0..length as u64, Lane::Training).await;
-            assert!(matches!(read, Err(ReadError::Corrupt { .. })), "flipped at {at}");
+            assert!(matches!(read, Err(SegmentReadError::Corrupt { .. })), "flipped at {at}");
         });
     }
 }

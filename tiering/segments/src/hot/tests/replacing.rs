@@ -26,9 +26,9 @@ async fn a_chunk_is_replaced_by_its_compressed_form_and_its_bytes_are_dead() {
     let bench = Bench::new().await;
     let (body, text) = put_text(&bench, "text").await;
     let before = bench.extents("text");
-    let chunk = bench.tier.stored(&before[1], body).await.unwrap();
-    assert!(!chunk.is_first() && chunk.raw().unwrap() == &text[100_000..]);
-    let packed = mlgw_formats::segment_zstd::compress(chunk.raw().unwrap(), 3).unwrap();
+    let chunk = bench.tier.read_stored(&before[1], body).await.unwrap();
+    assert!(!chunk.is_first() && chunk.uncompressed().unwrap() == &text[100_000..]);
+    let packed = mlgw_formats::segment_zstd::compress(chunk.uncompressed().unwrap(), 3).unwrap();
     assert!(bench.tier.replace(&bench.catalogue, chunk, packed).await.unwrap());
     let after = bench.extents("text");
     assert!(after[0] == before[0] && after[1].encoding() == Encoding::Zstd, "{after:?}");
@@ -37,7 +37,10 @@ async fn a_chunk_is_replaced_by_its_compressed_form_and_its_bytes_are_dead() {
     let used = |extent: &Extent| bench.catalogue.segment_usage(extent.segment_id()).unwrap().bytes;
     assert_eq!(used(&before[0]), before[0].record_bytes());
     assert_eq!(used(&after[1]), after[1].record_bytes());
-    assert!(bench.tier.stored(&after[1], body).await.unwrap().raw().is_none(), "it is compressed already");
+    assert!(
+        bench.tier.read_stored(&after[1], body).await.unwrap().uncompressed().is_none(),
+        "it is compressed already"
+    );
     let bench = bench.reopen().await;
     assert_eq!(read_object(&bench, "text", body).await, text);
     bench.close().await;
@@ -48,9 +51,9 @@ async fn a_concurrent_replacement_or_delete_wins() {
     let bench = Bench::new().await;
     let (body, text) = put_text(&bench, "text").await;
     let first = bench.extents("text").remove(0);
-    let stored = || async { bench.tier.stored(&first, body).await.unwrap() };
+    let stored = || async { bench.tier.read_stored(&first, body).await.unwrap() };
     let (chunk, late, later) = (stored().await, stored().await, stored().await);
-    let packed = mlgw_formats::segment_zstd::compress(chunk.raw().unwrap(), 3).unwrap();
+    let packed = mlgw_formats::segment_zstd::compress(chunk.uncompressed().unwrap(), 3).unwrap();
     assert!(bench.tier.replace(&bench.catalogue, chunk, packed.clone()).await.unwrap());
     let after = bench.extents("text");
     assert!(!bench.tier.replace(&bench.catalogue, late, packed.clone()).await.unwrap());

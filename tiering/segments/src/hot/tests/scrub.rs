@@ -3,7 +3,8 @@
 use super::bench::{Bench, clock};
 use super::*;
 use crate::hot::{
-    Compared, Proofs, SHARES, Scrub, ScrubOptions, ScrubStatus, SegmentDirs, segment_file_name,
+    OBJECT_PASSES, ObjectComparison, ObjectVerifier, Scrub, ScrubOptions, ScrubStatus, SegmentDirs,
+    segment_file_name,
 };
 use mlgw_common::ObjectKey;
 use mlgw_formats::schema::ObjectVersion;
@@ -17,12 +18,12 @@ fn scrub(bench: &Bench) -> Scrub {
     scrub_with(bench, None)
 }
 
-fn scrub_with(bench: &Bench, proofs: Option<Arc<dyn Proofs>>) -> Scrub {
+fn scrub_with(bench: &Bench, proofs: Option<Arc<dyn ObjectVerifier>>) -> Scrub {
     let options = ScrubOptions {
         segments: SegmentDirs::new(bench.dir.path().join("segments"), vec![]),
         state: bench.dir.path().join("scrub.json"),
         bytes_per_second: 0,
-        walk_every: Duration::from_millis(20),
+        search_interval: Duration::from_millis(20),
         clock: clock(),
         proofs,
     };
@@ -44,7 +45,7 @@ fn until(scrub: &Scrub, reached: impl Fn(&ScrubStatus) -> bool) -> ScrubStatus {
 
 fn pass(scrub: &Scrub) -> ScrubStatus {
     let passes = scrub.status().passes;
-    scrub.begin();
+    scrub.start_pass();
     until(scrub, |status| status.passes > passes)
 }
 
@@ -173,21 +174,21 @@ struct Counting {
     wrong: parking_lot::Mutex<BTreeSet<String>>,
 }
 
-impl Proofs for Counting {
+impl ObjectVerifier for Counting {
     fn compare(
         &self,
         _: BucketId,
         key: &ObjectKey,
         object: &ObjectVersion,
         may_read: &(dyn Fn(u64) -> bool + Sync),
-    ) -> Compared {
+    ) -> ObjectComparison {
         *self.compared.lock().entry(key.as_str().to_owned()).or_default() += 1;
         if !may_read(object.size) {
-            return Compared::Stopped;
+            return ObjectComparison::Stopped;
         }
         match self.wrong.lock().contains(key.as_str()) {
-            true => Compared::Wrong("its CRC64NVME is another".to_owned()),
-            false => Compared::Right,
+            true => ObjectComparison::Wrong("its CRC64NVME is another".to_owned()),
+            false => ObjectComparison::Right,
         }
     }
 }
@@ -201,7 +202,7 @@ async fn each_object_is_compared_once_in_all_passes_and_listed_while_wrong() {
     }
     let counting = Arc::new(Counting::default());
     let running = scrub_with(&bench, Some(counting.clone()));
-    for passed in 1..=SHARES {
+    for passed in 1..=OBJECT_PASSES {
         assert_eq!(pass(&running).passes, passed);
     }
     let compared = counting.compared.lock().clone();
@@ -210,7 +211,7 @@ async fn each_object_is_compared_once_in_all_passes_and_listed_while_wrong() {
     assert_eq!(running.status().compared_objects, 60);
 
     counting.wrong.lock().extend([names[3].clone(), names[4].clone()]);
-    for _ in 0..SHARES {
+    for _ in 0..OBJECT_PASSES {
         pass(&running);
     }
     let listed = |status: &ScrubStatus| status.bad.iter().map(|bad| bad.key.clone()).collect::<BTreeSet<_>>();

@@ -10,14 +10,18 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use mlgw_common::ids::SegmentId;
-use mlgw_common::limits::ROOM_WAIT_MS;
+use mlgw_common::limits::DISK_SPACE_WAIT_MS;
 
 use crate::hot::PlacingSettings;
 use crate::hot::catalogue::{COLD, HOT};
-use crate::hot::compaction::HeldBack;
-use crate::hot::compaction::choose::{Aim as Compacting, Pressure, SegmentFacts, choose as to_empty};
-use crate::hot::placing::choose::{Aim as Spilling, Fill, PlacedFacts, choose as to_spill};
-use crate::hot::relief::shortage::{Given, Prospects};
+use crate::hot::compaction::HeldBackSegments;
+use crate::hot::compaction::choose::{
+    CompactionThresholds as Compacting, SegmentStats, SpacePressure, choose_segments as to_empty,
+};
+use crate::hot::placing::choose::{
+    PlacingCandidate, TierFill, TierPressure as Spilling, choose_moves as to_spill,
+};
+use crate::hot::space_wait::shortage::{ProspectInputs, SpaceProspects};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
 const KIB: u64 = 1 << 10;
@@ -150,8 +154,8 @@ impl World {
         }
     }
 
-    fn facts(&self) -> Vec<SegmentFacts> {
-        let facts = self.segments.iter().map(|(id, segment)| SegmentFacts {
+    fn facts(&self) -> Vec<SegmentStats> {
+        let facts = self.segments.iter().map(|(id, segment)| SegmentStats {
             id: *id,
             tier: segment.tier,
             sealed: segment.sealed,
@@ -168,45 +172,45 @@ impl World {
         at(&self.compaction) || at(&self.spilling)
     }
 
-    fn prospects(&self, facts: &[SegmentFacts]) -> Prospects {
+    fn prospects(&self, facts: &[SegmentStats]) -> SpaceProspects {
         let frees = |hand: &Hand| hand.at.map_or(0, |(at, _)| self.segments[&at].bytes);
-        let given = Given {
+        let given = ProspectInputs {
             in_hand_bytes: frees(&self.spilling),
-            is_in_hand: &|segment| self.is_in_hand(segment),
-            is_kept: &|_| false,
-            held_back: &HeldBack::new(),
+            is_claimed: &|segment| self.is_in_hand(segment),
+            is_pinned: &|_| false,
+            held_back: &HeldBackSegments::new(),
             below_room_bytes: self.cold_room,
             moved_room_bytes: u64::MAX / 2,
         };
-        Prospects::new(facts, &given)
+        SpaceProspects::new(facts, &given)
     }
 
     fn choose_to_empty(&self) -> VecDeque<SegmentId> {
         let facts = self.facts();
         let pressed = self.room() < SEGMENT.max(32 * MIB);
         let can_spill = self.side_by_side && self.prospects(&facts).spillable_bytes > 0;
-        let dead_percent = Pressure::of(pressed, can_spill).dead_percent(30, None);
+        let dead_percent = SpacePressure::of(pressed, can_spill).dead_percent(30, None);
         let aim = Compacting { dead_percent, cold_dead_percent: 50, room_bytes: u64::MAX / 2 };
-        to_empty(&facts, aim, &HeldBack::new()).into()
+        to_empty(&facts, aim, &HeldBackSegments::new()).into()
     }
 
     fn choose_to_spill(&self) -> VecDeque<SegmentId> {
         let settings = PlacingSettings { high_percent: 40, low_percent: 30, ..PlacingSettings::default() };
-        let fill = Fill { used_bytes: self.used(), room_bytes: self.room() };
+        let fill = TierFill { used_bytes: self.used(), room_bytes: self.room() };
         let aim = Spilling {
             has_cold: true,
             hot_excess_bytes: fill.excess_bytes(settings),
             hot_room_bytes: self.room(),
             ..Spilling::default()
         };
-        let placed = self.facts().into_iter().map(|segment| PlacedFacts {
+        let placed = self.facts().into_iter().map(|segment| PlacingCandidate {
             id: segment.id,
             tier: segment.tier,
             bytes: segment.bytes,
-            at_rest: segment.is_at_rest() && !self.is_in_hand(segment.id),
-            worth_keeping: segment.references > 0 && !segment.is_worth(30),
-            mostly_dead: false,
-            kept: false,
+            is_idle: segment.is_idle() && !self.is_in_hand(segment.id),
+            is_worth_keeping: segment.references > 0 && !segment.has_dead_percent(30),
+            is_mostly_dead: false,
+            is_pinned: false,
             heat: 0.0,
         });
         to_spill(&placed.collect::<Vec<_>>(), None, aim).into_iter().map(|(id, _)| id).collect()
@@ -318,10 +322,10 @@ impl World {
                 continue;
             }
             let since = *self.clients[client].get_or_insert(self.now);
-            let waits = self.side_by_side && prospects.will_have(OBJECT.saturating_sub(self.room()));
+            let waits = self.side_by_side && prospects.can_free(OBJECT.saturating_sub(self.room()));
             if !waits {
                 self.refused += 1;
-            } else if (self.now - since) * TICK_MS >= ROOM_WAIT_MS {
+            } else if (self.now - since) * TICK_MS >= DISK_SPACE_WAIT_MS {
                 self.slowed += 1;
                 self.longest_wait = self.longest_wait.max((self.now - since) * TICK_MS);
                 self.clients[client] = None;

@@ -8,7 +8,7 @@ use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 use mlgw_formats::command::{Change, Command, Reply};
 use mlgw_formats::command::{CreateSegment, SealSegment};
 use mlgw_formats::segment_header::SegmentHeader;
-use mlgw_metadata::identity::Expected;
+use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::{Catalogue, CatalogueOptions, Durability};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ async fn catalogue(dir: &Path, durability: Durability) -> Catalogue {
     let mut options = CatalogueOptions::new(dir.join("catalogue"), clock());
     options.durability = durability;
     let lineage = Lineage { own: OWN, earlier: Vec::new(), marking: true };
-    options.expected = Some(Expected { lineage, floor: 0 });
+    options.expected = Some(ExpectedServer { lineage, floor: 0 });
     Catalogue::open(options).await.unwrap()
 }
 
@@ -68,7 +68,7 @@ async fn a_start_verifies_its_segments_in_time() {
     for start in ["marks", "again"] {
         let begun = Instant::now();
         let floor =
-            crate::hot::floor_in(&SegmentDirs::new(room.path().join("hot"), Vec::new()), OWN.incarnation)
+            crate::hot::log_floor(&SegmentDirs::new(room.path().join("hot"), Vec::new()), OWN.incarnation)
                 .unwrap();
         let floors = begun.elapsed();
         let catalogue = catalogue(room.path(), Durability::Full).await;

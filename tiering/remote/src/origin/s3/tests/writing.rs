@@ -1,7 +1,9 @@
 //! Tests of writes: the requests sent, and when they are retried.
 
 use super::{SLOW_DOWN, Server};
-use crate::origin::{Content, Origin, OriginError, Streamed, Trailer, UploadOf, UploadsQuery};
+use crate::origin::{
+    ChecksumTrailer, Origin, OriginContent, OriginError, OriginUploadRef, Streamed, UploadsQuery,
+};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,7 +12,7 @@ use tokio::sync::oneshot;
 
 const DONE: &str = "HTTP/1.1 200 OK\nETag: \"e\"\nx-amz-version-id: v\nx-amz-request-id: 1\nContent-Length: 0\nConnection: close\n\n";
 /// Response to a delete.
-const NOTHING: &str = "HTTP/1.1 204 No Content\nConnection: close\n\n";
+const NO_CONTENT: &str = "HTTP/1.1 204 No Content\nConnection: close\n\n";
 const BROKEN: &str = "";
 
 fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
@@ -22,16 +24,16 @@ fn document(text: &str) -> String {
     format!("HTTP/1.1 200 OK\nContent-Length: {}\nConnection: close\n\n{text}", text.len())
 }
 
-fn whole(text: &'static str) -> Content {
-    Content::Whole(Bytes::from_static(text.as_bytes()))
+fn whole(text: &'static str) -> OriginContent {
+    OriginContent::Whole(Bytes::from_static(text.as_bytes()))
 }
 
-fn streamed(bytes: u64, pieces: Vec<&'static str>, trailer: Option<Trailer>) -> Content {
+fn streamed(bytes: u64, pieces: Vec<&'static str>, trailer: Option<ChecksumTrailer>) -> OriginContent {
     let pieces = pieces.into_iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes())));
-    Content::Stream(Streamed { bytes, pieces: stream::iter(pieces).boxed(), trailer })
+    OriginContent::Streaming(Streamed { bytes, pieces: stream::iter(pieces).boxed(), trailer })
 }
 
-async fn put(server: &Server, headers: &HeaderMap, content: Content) -> Result<HeaderMap, OriginError> {
+async fn put(server: &Server, headers: &HeaderMap, content: OriginContent) -> Result<HeaderMap, OriginError> {
     Origin::put(&server.origin(), "a//b", headers, content).await.map(|written| written.headers)
 }
 
@@ -44,8 +46,8 @@ async fn a_put_sends_metadata_and_returns_client_headers() {
         ("x-amz-tagging", "a=b"),
         ("if-none-match", "*"),
     ]);
-    let told = put(&server, &given, whole("hello")).await.unwrap();
-    assert_eq!(told, headers(&[("etag", "\"e\""), ("x-amz-version-id", "v")]));
+    let answer_headers = put(&server, &given, whole("hello")).await.unwrap();
+    assert_eq!(answer_headers, headers(&[("etag", "\"e\""), ("x-amz-version-id", "v")]));
     let head = &server.heads()[0];
     assert!(head.starts_with("PUT /b/a//b HTTP/1.1\r\n"), "{head}");
     for line in [
@@ -72,14 +74,14 @@ async fn a_body_in_memory_is_resent_unless_a_condition_would_then_fail() {
     let conditional = headers(&[("if-none-match", "*")]);
     let server = Server::start(&[SLOW_DOWN, BROKEN, DONE]).await;
     let error = put(&server, &conditional, whole("hello")).await.unwrap_err();
-    assert!(matches!(error, OriginError::Broken(_)) && server.heads().len() == 2, "{error:?}");
+    assert!(matches!(error, OriginError::ConnectionLost(_)) && server.heads().len() == 2, "{error:?}");
 }
 
 #[tokio::test]
 async fn a_stream_is_sent_once_and_an_abandoned_one_is_incomplete() {
     let server = Server::start(&[BROKEN, DONE]).await;
     let error = put(&server, &HeaderMap::new(), streamed(5, vec!["he", "llo"], None)).await.unwrap_err();
-    assert!(matches!(error, OriginError::Broken(_)) && !error.is_undone(), "{error:?}");
+    assert!(matches!(error, OriginError::ConnectionLost(_)) && !error.is_undone(), "{error:?}");
     assert_eq!((server.heads().len(), server.bodies(1).await), (1, vec![b"hello".to_vec()]));
     let server = Server::start(&[DONE]).await;
     // Bytes sent together with the end would not be sent at all, so the client stops only after the server
@@ -93,7 +95,7 @@ async fn a_stream_is_sent_once_and_an_abandoned_one_is_incomplete() {
         None
     });
     let pieces = stream::iter([Ok(Bytes::from_static(b"he"))]).chain(given_up).boxed();
-    let content = Content::Stream(Streamed { bytes: 5, pieces, trailer: None });
+    let content = OriginContent::Streaming(Streamed { bytes: 5, pieces, trailer: None });
     put(&server, &HeaderMap::new(), content).await.unwrap_err();
     assert_eq!(server.bodies(1).await, [b"he"], "the connection was closed");
     assert!(server.heads()[0].contains("content-length: 5\r\n"));
@@ -102,9 +104,10 @@ async fn a_stream_is_sent_once_and_an_abandoned_one_is_incomplete() {
 #[tokio::test]
 async fn a_checksum_known_at_the_end_follows_the_bytes() {
     let server = Server::start(&[DONE]).await;
-    let (told, value) = oneshot::channel();
-    told.send("AAAAAA==".to_owned()).unwrap();
-    let trailer = Trailer { name: HeaderName::from_static("x-amz-checksum-crc32"), value_bytes: 8, value };
+    let (checksum_sender, value) = oneshot::channel();
+    checksum_sender.send("AAAAAA==".to_owned()).unwrap();
+    let trailer =
+        ChecksumTrailer { name: HeaderName::from_static("x-amz-checksum-crc32"), value_bytes: 8, value };
     let given = headers(&[("content-encoding", "gzip")]);
     put(&server, &given, streamed(5, vec!["he", "llo"], Some(trailer))).await.unwrap();
     let head = &server.heads()[0];
@@ -141,10 +144,10 @@ async fn an_upload_uses_the_id_of_the_origin() {
     let uploads =
         document("<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>");
     let made = document("<R><ETag>\"x-1\"</ETag></R>");
-    let server = Server::start(&[&begun, DONE, &listed, &made, NOTHING, &uploads]).await;
+    let server = Server::start(&[&begun, DONE, &listed, &made, NO_CONTENT, &uploads]).await;
     let (origin, none) = (server.origin(), HeaderMap::new());
     assert_eq!(Origin::create_upload(&origin, "k", &none).await.unwrap().id, "u/+=");
-    let upload = UploadOf { key: "k", id: "u/+=" };
+    let upload = OriginUploadRef { key: "k", id: "u/+=" };
     Origin::put_part(&origin, upload, 7, &none, whole("p")).await.unwrap();
     assert_eq!(Origin::list_parts(&origin, upload, 3, 9).await.unwrap().next, None);
     let document = Bytes::from_static(b"<CompleteMultipartUpload/>");
@@ -168,7 +171,7 @@ async fn an_upload_uses_the_id_of_the_origin() {
 #[tokio::test]
 async fn deletes_and_tags_are_retried_and_conditions_pass_unchanged() {
     let none = HeaderMap::new();
-    let server = Server::start(&[SLOW_DOWN, NOTHING, BROKEN, NOTHING, NOTHING]).await;
+    let server = Server::start(&[SLOW_DOWN, NO_CONTENT, BROKEN, NO_CONTENT, NO_CONTENT]).await;
     let origin = server.origin();
     let given = headers(&[("if-match", "\"x\""), ("x-amz-if-match-size", "5")]);
     Origin::delete(&origin, "k", &given).await.unwrap();
@@ -195,16 +198,16 @@ async fn an_origin_that_takes_nothing_is_given_up_and_one_that_waits_for_the_cli
         ..super::settings(&server.endpoint)
     };
     let origin =
-        super::S3Origin::new(&settings, super::unbound(), std::sync::Arc::new(mlgw_common::SystemClock))
+        super::S3Origin::new(&settings, super::unlimited(), std::sync::Arc::new(mlgw_common::SystemClock))
             .unwrap();
-    let content = Content::Stream(Streamed { bytes: 5, pieces: slow.boxed(), trailer: None });
-    let told = Origin::put(&origin, "k", &HeaderMap::new(), content).await.unwrap().headers;
-    assert_eq!(told["etag"], HeaderValue::from_static("\"e\""));
+    let content = OriginContent::Streaming(Streamed { bytes: 5, pieces: slow.boxed(), trailer: None });
+    let answer_headers = Origin::put(&origin, "k", &HeaderMap::new(), content).await.unwrap().headers;
+    assert_eq!(answer_headers["etag"], HeaderValue::from_static("\"e\""));
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let settings = crate::upstream::UpstreamSettings { endpoint: Some(endpoint), ..settings };
     let origin =
-        super::S3Origin::new(&settings, super::unbound(), std::sync::Arc::new(mlgw_common::SystemClock))
+        super::S3Origin::new(&settings, super::unlimited(), std::sync::Arc::new(mlgw_common::SystemClock))
             .unwrap();
     let content = streamed(5, vec!["he", "llo"], None);
     let error = Origin::put(&origin, "k", &HeaderMap::new(), content).await.unwrap_err();
@@ -243,7 +246,7 @@ const PROVEN: &str =
 #[tokio::test]
 async fn only_an_etag_confirms_a_write() {
     let none = HeaderMap::new();
-    let upload = UploadOf { key: "k", id: "u" };
+    let upload = OriginUploadRef { key: "k", id: "u" };
     for (what, answer) in NO_SUCCESS {
         let server = Server::start(&[answer; 3]).await;
         let origin = server.origin();
@@ -267,10 +270,10 @@ async fn the_md5_of_the_bytes_proves_a_write_and_an_opaque_etag_does_not() {
     let server = Server::start(&[PROVEN, PROVEN, PROVEN, DONE]).await;
     let (origin, none) = (server.origin(), HeaderMap::new());
     let trailing = |value: &str| {
-        let (told, received) = oneshot::channel();
-        told.send(value.to_owned()).unwrap();
+        let (checksum_sender, received) = oneshot::channel();
+        checksum_sender.send(value.to_owned()).unwrap();
         let name = HeaderName::from_static("x-amz-checksum-crc32");
-        Some(Trailer { name, value_bytes: 8, value: received })
+        Some(ChecksumTrailer { name, value_bytes: 8, value: received })
     };
     for content in [
         whole("hello"),
@@ -293,7 +296,7 @@ async fn an_answer_that_names_kms_leaves_a_write_unproven_as_does_the_setting() 
         ..super::settings(&server.endpoint)
     };
     let clock = std::sync::Arc::new(mlgw_common::SystemClock);
-    let origin = super::S3Origin::new(&settings, super::unbound(), clock).unwrap();
+    let origin = super::S3Origin::new(&settings, super::unlimited(), clock).unwrap();
     assert!(Origin::put(&origin, "k", &none, whole("other")).await.unwrap().is_unproven);
 }
 
@@ -307,12 +310,12 @@ async fn a_delete_with_an_unexpected_answer_is_unconfirmed() {
         let server = Server::start(&[answer; 2]).await;
         let origin = server.origin();
         let deleted = Origin::delete(&origin, "k", &none).await.map(drop);
-        let aborted = Origin::abort(&origin, UploadOf { key: "k", id: "u" }).await;
+        let aborted = Origin::abort(&origin, OriginUploadRef { key: "k", id: "u" }).await;
         for outcome in [deleted, aborted] {
             assert!(matches!(outcome, Err(OriginError::Unconfirmed(_))), "{answer}: {outcome:?}");
         }
     }
-    let server = Server::start(&[NOTHING, DONE]).await;
+    let server = Server::start(&[NO_CONTENT, DONE]).await;
     let origin = server.origin();
     for _ in 0..2 {
         Origin::delete(&origin, "k", &none).await.unwrap();

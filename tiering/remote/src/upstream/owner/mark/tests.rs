@@ -1,6 +1,6 @@
 //! Ownership decisions as a table, and marks with random content.
 
-use super::{Claim, FoundMark, Ownership, PrefixMark, claim, compare, may_adopt};
+use super::{FoundMark, PrefixClaim, PrefixMark, PrefixOwnership, check_may_adopt, compare, decide_claim};
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn identity(cluster: u64, node: u64, incarnation: u64) -> Identity {
 }
 
 fn found(owner: Identity, nonce: u64) -> FoundMark {
-    FoundMark::Whole(PrefixMark { owner, nonce })
+    FoundMark::Intact(PrefixMark { owner, nonce })
 }
 
 /// Returns a server of cluster 1, node 2, in incarnation 9, which descends from 7.
@@ -23,35 +23,43 @@ const NONCE: u64 = 0xA;
 fn only_the_last_start_of_the_owner_deletes_and_only_a_start_of_the_owner_takes_over() {
     let (own, earlier, unknown) = (identity(1, 2, 9), identity(1, 2, 7), identity(1, 2, 8));
     let (node, cluster) = (identity(1, 3, 9), identity(4, 2, 9));
-    let left = Claim::Leave;
+    let left = PrefixClaim::Leave;
     for (found, compared, claimed) in [
-        (found(own, NONCE), Ownership::Own, left(Ownership::Own)),
-        (found(own, NONCE + 1), Ownership::Superseded(own), Claim::Write),
-        (found(earlier, NONCE), Ownership::Earlier(earlier), left(Ownership::Earlier(earlier))),
-        (found(earlier, NONCE + 1), Ownership::Earlier(earlier), left(Ownership::Earlier(earlier))),
-        (found(unknown, NONCE), Ownership::Superseded(unknown), left(Ownership::Superseded(unknown))),
-        (found(node, NONCE), Ownership::Foreign(node), left(Ownership::Foreign(node))),
-        (found(cluster, NONCE), Ownership::Foreign(cluster), left(Ownership::Foreign(cluster))),
-        (FoundMark::Damaged, Ownership::Damaged, left(Ownership::Damaged)),
+        (found(own, NONCE), PrefixOwnership::Own, left(PrefixOwnership::Own)),
+        (found(own, NONCE + 1), PrefixOwnership::Superseded(own), PrefixClaim::Write),
+        (found(earlier, NONCE), PrefixOwnership::Earlier(earlier), left(PrefixOwnership::Earlier(earlier))),
+        (
+            found(earlier, NONCE + 1),
+            PrefixOwnership::Earlier(earlier),
+            left(PrefixOwnership::Earlier(earlier)),
+        ),
+        (
+            found(unknown, NONCE),
+            PrefixOwnership::Superseded(unknown),
+            left(PrefixOwnership::Superseded(unknown)),
+        ),
+        (found(node, NONCE), PrefixOwnership::Foreign(node), left(PrefixOwnership::Foreign(node))),
+        (found(cluster, NONCE), PrefixOwnership::Foreign(cluster), left(PrefixOwnership::Foreign(cluster))),
+        (FoundMark::Damaged, PrefixOwnership::Damaged, left(PrefixOwnership::Damaged)),
     ] {
         assert_eq!(compare(&found, &lineage(), NONCE), compared, "{found:?}");
         for has_segments in [false, true] {
-            assert_eq!(claim(&found, &lineage(), NONCE, has_segments), claimed, "{found:?}");
+            assert_eq!(decide_claim(&found, &lineage(), NONCE, has_segments), claimed, "{found:?}");
         }
     }
-    assert_eq!(compare(&FoundMark::Absent, &lineage(), NONCE), Ownership::Missing);
+    assert_eq!(compare(&FoundMark::Absent, &lineage(), NONCE), PrefixOwnership::Missing);
 }
 
 #[test]
 fn a_prefix_without_a_mark_is_marked_unless_an_earlier_incarnation_may_use_it() {
     let first = Lineage { earlier: Vec::new(), ..lineage() };
     for (lineage, has_segments, expected) in [
-        (&first, false, Claim::Write),
-        (&first, true, Claim::Write),
-        (&lineage(), false, Claim::Write),
-        (&lineage(), true, Claim::Leave(Ownership::Missing)),
+        (&first, false, PrefixClaim::Write),
+        (&first, true, PrefixClaim::Write),
+        (&lineage(), false, PrefixClaim::Write),
+        (&lineage(), true, PrefixClaim::Leave(PrefixOwnership::Missing)),
     ] {
-        assert_eq!(claim(&FoundMark::Absent, lineage, NONCE, has_segments), expected);
+        assert_eq!(decide_claim(&FoundMark::Absent, lineage, NONCE, has_segments), expected);
     }
 }
 
@@ -66,25 +74,25 @@ fn an_operator_adopts_any_prefix_except_that_of_another_server() {
         (found(identity(1, 3, 9), 1), false),
         (found(identity(4, 2, 9), 1), false),
     ] {
-        assert_eq!(may_adopt(&found, &lineage()).is_ok(), may, "{found:?}");
+        assert_eq!(check_may_adopt(&found, &lineage()).is_ok(), may, "{found:?}");
     }
 }
 
 #[test]
 fn advice_names_both_servers_and_the_verb() {
     let own = identity(1, 2, 9);
-    assert_eq!(Ownership::Own.advice("lake", "pre/mlgw-owner", &own), None);
+    assert_eq!(PrefixOwnership::Own.advice("lake", "pre/mlgw-owner", &own), None);
     for ownership in [
-        Ownership::Earlier(identity(1, 2, 7)),
-        Ownership::Superseded(identity(1, 2, 8)),
-        Ownership::Foreign(identity(4, 2, 9)),
+        PrefixOwnership::Earlier(identity(1, 2, 7)),
+        PrefixOwnership::Superseded(identity(1, 2, 8)),
+        PrefixOwnership::Foreign(identity(4, 2, 9)),
     ] {
         let said = ownership.advice("lake", "pre/mlgw-owner", &own).unwrap();
         let other = ownership.other().unwrap().to_string();
         assert!(said.contains(&own.to_string()) && said.contains(&other), "{said}");
         assert!(said.contains("mlgw upstream adopt lake"), "{said}");
     }
-    for ownership in [Ownership::Missing, Ownership::Damaged] {
+    for ownership in [PrefixOwnership::Missing, PrefixOwnership::Damaged] {
         let said = ownership.advice("lake", "pre/mlgw-owner", &own).unwrap();
         assert!(said.contains("pre/mlgw-owner") && said.contains("mlgw upstream adopt lake"), "{said}");
     }
@@ -116,7 +124,7 @@ proptest! {
     ) {
         let lineage = |own| Lineage { own, earlier: vec![Incarnation(earlier)], marking: false };
         let mark = found(of, nonces.2);
-        let holds = |own, nonce| compare(&mark, &lineage(own), nonce) == Ownership::Own;
+        let holds = |own, nonce| compare(&mark, &lineage(own), nonce) == PrefixOwnership::Own;
         if holds(one, nonces.0) && holds(other, nonces.1) {
             prop_assert_eq!((one, nonces.0), (other, nonces.1));
         }

@@ -4,11 +4,11 @@ use mlgw_common::ids::{BodyId, BucketId, PartNumber};
 use mlgw_formats::command::{Change, Command, CreateBucket, MirrorBucket, Reject, Reply, SetBucketState};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::{
-    Extent, ExtentPage, ObjectVersion, Part, PartRange, Release, SegmentRecord, SegmentUsage, decode, extent,
-    meta, object, part, release, segment, upload, usage,
+    Extent, ExtentPage, ObjectVersion, PartRange, PartRecord, Release, SegmentRecord, SegmentUsage, decode,
+    extent, meta, object, part, release, segment, upload, usage,
 };
 use mlgw_metadata::apply::{apply, seq_of};
-use mlgw_metadata::view::{MemoryRows, Rows, View};
+use mlgw_metadata::view::{MemoryRows, RowReader, View};
 
 use super::disk::Chunk;
 
@@ -137,7 +137,7 @@ impl Catalogue {
     pub(super) fn parts(&self, body: u64) -> Vec<(u32, u64)> {
         let rows = self.rows.0.range(part::rows_start(BodyId(body))..part::rows_end(BodyId(body)));
         rows.map(|(row, value)| {
-            let part: Part = decode(value).unwrap();
+            let part: PartRecord = decode(value).unwrap();
             (u32::from(part::key_of(row).unwrap().1.get()), part.seq)
         })
         .collect()
@@ -153,7 +153,7 @@ impl Catalogue {
     /// Returns a part's extents, including those on pages.
     pub(super) fn part_extents(&self, body: u64, range: PartRange) -> Option<(u64, Vec<Extent>)> {
         let number = PartNumber::new(range.number).unwrap();
-        let part: Part = self.get(&part::row(BodyId(body), number))?;
+        let part: PartRecord = self.get(&part::row(BodyId(body), number))?;
         let pages = part::page_row(BodyId(body), number, 0)..part::pages_end(BodyId(body), number);
         let paged =
             self.rows.0.range(pages).flat_map(|(_, page)| decode::<ExtentPage>(page).unwrap().extents);
@@ -183,12 +183,12 @@ impl Catalogue {
         }
         for (row, value) in self.all(Family::Part) {
             let (body, number) = part::key_of(row).unwrap();
-            let part: Part = decode(value).unwrap();
+            let part: PartRecord = decode(value).unwrap();
             note("part".into(), (body.0, number.get().into(), writing(&part)), None, &part.extents);
         }
         for (row, value) in self.all(Family::PartExtent) {
             let (body, number, first) = part::page_key_of(row).unwrap();
-            let part: Part = self.get(&part::row(body, number)).unwrap();
+            let part: PartRecord = self.get(&part::row(body, number)).unwrap();
             let page: ExtentPage = decode(value).unwrap();
             let of = (body.0, number.get().into(), writing(&part));
             note("part".into(), of, Some(first), &page.extents);
@@ -198,6 +198,6 @@ impl Catalogue {
 }
 
 /// Identifies the upload of a part among uploads with the same part number.
-fn writing(part: &Part) -> u64 {
+fn writing(part: &PartRecord) -> u64 {
     part.etag.parse().unwrap()
 }

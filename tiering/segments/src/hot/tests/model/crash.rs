@@ -6,11 +6,11 @@ use mlgw_formats::command::{Change, SealSegment};
 use mlgw_formats::schema::SegmentState;
 
 use super::disk::{File, HEADER};
-use super::world::{Broken, World};
+use super::world::{BrokenInvariant, World};
 
 impl World {
     /// Simulates `kill -9`, which loses memory, or a power loss, which also loses unsynced data.
-    pub(super) fn crash(&mut self) -> Result<(), Broken> {
+    pub(super) fn crash(&mut self) -> Result<(), BrokenInvariant> {
         self.seen.crashes += 1;
         let power = self.os || self.dice.roll(2) == 0;
         let mut length = self.catalogue.log.len();
@@ -30,7 +30,7 @@ impl World {
         self.forget_clients();
         (self.holds, self.pins) = Default::default();
         self.open = [None, None];
-        self.on_the_way.clear();
+        self.in_transit.clear();
         self.waiting.clear();
         self.answers.clear();
         self.driver = Default::default();
@@ -60,12 +60,12 @@ impl World {
 
     /// Checks that every referenced chunk is at its location, except for chunks that were never on stable
     /// media when those may be lost, and that the usage counters match the references.
-    pub(super) fn check_references(&self, may_lose: bool) -> Result<(), Broken> {
+    pub(super) fn check_references(&self, can_lose_unsynced: bool) -> Result<(), BrokenInvariant> {
         let mut counted = HashMap::<u64, (u64, u64)>::new();
         for named in self.catalogue.references() {
             let file = self.disk.files.get(&named.extent.segment);
             let is_there = file.is_some_and(|file| file.holds(named.extent.offset, named.chunk));
-            if !is_there && (!may_lose || self.durable.contains(&named.chunk)) {
+            if !is_there && (!can_lose_unsynced || self.durable.contains(&named.chunk)) {
                 return Err(format!("{:?} is not in segment {}", named.chunk, named.extent.segment));
             }
             let count = counted.entry(named.extent.segment).or_default();

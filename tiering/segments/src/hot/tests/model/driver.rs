@@ -6,31 +6,31 @@ use mlgw_formats::schema::{SegmentState, segment};
 
 use super::catalogue::Named;
 use super::disk::File;
-use super::world::{Asker, Broken, World};
-use crate::hot::compaction::choose::{Aim, HeldBack, SegmentFacts, choose};
-use crate::hot::compaction::job::{End, Event, Job, Step};
-use crate::hot::holds::Hold;
+use super::world::{BrokenInvariant, ResultReceiver, World};
+use crate::hot::compaction::choose::{CompactionThresholds, HeldBackSegments, SegmentStats, choose_segments};
+use crate::hot::compaction::job::{CompactionEnd, CompactionEvent, CompactionJob, CompactionStep};
+use crate::hot::holds::SegmentHold;
 
 /// Memory of compaction, which a crash loses.
 #[derive(Default)]
 pub(super) struct Driver {
-    job: Option<Job>,
+    job: Option<CompactionJob>,
     /// Number of visited records of the segment.
     at: usize,
     awaiting: bool,
     /// Hold on the copy that is about to be named.
-    hold: Option<Hold>,
+    hold: Option<SegmentHold>,
     dead_percent: u64,
 }
 
 impl World {
-    fn facts(&self) -> Vec<SegmentFacts> {
+    fn facts(&self) -> Vec<SegmentStats> {
         let segments = self.catalogue.segments();
         let facts = segments.iter().map(|record| {
             let usage = self.catalogue.usage(record.id);
             let sealed = record.state() == SegmentState::Sealed;
             let written = self.disk.files.get(&record.id).map_or(0, File::bytes);
-            SegmentFacts {
+            SegmentStats {
                 tier: 0,
                 id: record.segment_id(),
                 sealed: sealed || !self.rules.in_flight,
@@ -43,81 +43,83 @@ impl World {
         facts.collect()
     }
 
-    pub(super) fn compact(&mut self) -> Result<(), Broken> {
+    pub(super) fn compact(&mut self) -> Result<(), BrokenInvariant> {
         if self.driver.awaiting {
             return Ok(());
         }
         let Some(job) = self.driver.job else {
-            let aim = Aim { dead_percent: 30 - self.driver.dead_percent, ..ALL_DEAD };
-            let chosen = choose(&self.facts(), aim, &HeldBack::new());
-            self.driver.job = chosen.first().map(|segment| Job::new(*segment));
+            let aim = CompactionThresholds { dead_percent: 30 - self.driver.dead_percent, ..ALL_DEAD };
+            let chosen = choose_segments(&self.facts(), aim, &HeldBackSegments::new());
+            self.driver.job = chosen.first().map(|segment| CompactionJob::new(*segment));
             self.driver.at = 0;
             return Ok(());
         };
         match job.next() {
-            Ok(step) => self.carry_out(job.segment(), step),
-            Err(End::Released) => {
+            Ok(step) => self.run_step(job.segment(), step),
+            Err(CompactionEnd::Released) => {
                 self.driver.job = None;
                 self.seen.released += 1;
             }
-            Err(End::HeldBack(left)) => return Err(format!("{left} references were not moved")),
+            Err(CompactionEnd::HeldBack(left)) => return Err(format!("{left} references were not moved")),
         }
         Ok(())
     }
 
-    fn carry_out(&mut self, segment: SegmentId, step: Step) {
+    fn run_step(&mut self, segment: SegmentId, step: CompactionStep) {
         let event = match step {
-            Step::Fence if self.rules.fence => {
-                return self.ask(Change::FenceSegment(FenceSegment { segment: segment.0 }));
+            CompactionStep::Fence if self.rules.fence => {
+                return self.propose_change(Change::FenceSegment(FenceSegment { segment: segment.0 }));
             }
-            Step::Fence => Event::Done,
-            Step::Count => Event::References(self.catalogue.usage(segment.0).extents),
-            Step::Move => match self.next_live(segment.0) {
+            CompactionStep::Fence => CompactionEvent::Done,
+            CompactionStep::Count => CompactionEvent::References(self.catalogue.usage(segment.0).extents),
+            CompactionStep::Move => match self.next_live(segment.0) {
                 Some(named) => return self.relocate(named),
-                None => Event::Done,
+                None => CompactionEvent::Done,
             },
-            Step::Drain if !self.rules.pins || self.pins.let_go(segment) => Event::Done,
-            Step::Drain => Event::Busy,
-            Step::Remove if self.rules.fence && self.rules.in_flight => {
-                return self.ask(Change::RemoveSegment(RemoveSegment { segment: segment.0 }));
+            CompactionStep::Drain if !self.rules.pins || self.pins.close_if_unpinned(segment) => {
+                CompactionEvent::Done
+            }
+            CompactionStep::Drain => CompactionEvent::Busy,
+            CompactionStep::Remove if self.rules.fence && self.rules.in_flight => {
+                return self.propose_change(Change::RemoveSegment(RemoveSegment { segment: segment.0 }));
             }
             // The catalogue refuses to remove a segment that is not sealed and fenced; without those rules
             // the row is removed directly.
-            Step::Remove => {
+            CompactionStep::Remove => {
                 self.catalogue.rows.0.remove(&segment::row(segment));
-                Event::Done
+                CompactionEvent::Done
             }
-            Step::Settle => {
-                if self.rules.settle {
+            CompactionStep::Sync => {
+                if self.rules.sync_before_unlink {
                     self.disk.sync();
                     self.catalogue.synced = self.catalogue.log.len();
-                    self.note_durable();
+                    self.record_durable();
                 }
-                Event::Done
+                CompactionEvent::Done
             }
-            Step::Unlink => {
+            CompactionStep::Unlink => {
                 self.disk.remove(segment.0);
-                self.pins.gone(segment);
-                Event::Done
+                self.pins.end_closure(segment);
+                CompactionEvent::Done
             }
         };
-        self.on(event);
+        self.advance(event);
     }
 
-    fn on(&mut self, event: Event) {
+    fn advance(&mut self, event: CompactionEvent) {
         if let Some(job) = &mut self.driver.job {
-            job.on(event);
+            job.advance(event);
         }
     }
 
     /// Proposes a change; in two of three cases it is committed before anything else happens.
-    fn ask(&mut self, change: Change) {
+    fn propose_change(&mut self, change: Change) {
         self.driver.awaiting = true;
         if self.dice.roll(3) > 0 {
             let outcome = self.commit(change);
-            self.answers.push((Asker::Driver, outcome));
+            self.answers.push((ResultReceiver::Driver, outcome));
         } else {
-            self.on_the_way.push((Command::from(change), Asker::Driver));
+            self.in_transit.push((Command::from(change), ResultReceiver::Driver));
         }
     }
 
@@ -141,7 +143,7 @@ impl World {
         let (to, hold) = self.append(1, named.chunk, named.extent.logical_bytes);
         self.driver.hold = Some(hold);
         let (page, from) = (named.page, named.extent);
-        self.ask(Change::RelocateExtent(RelocateExtent {
+        self.propose_change(Change::RelocateExtent(RelocateExtent {
             bucket_id: 1,
             key: named.key,
             body_id,
@@ -152,22 +154,22 @@ impl World {
         }));
     }
 
-    pub(super) fn driver_answered(&mut self, outcome: Result<Reply, Reject>) {
+    pub(super) fn driver_result(&mut self, outcome: Result<Reply, Reject>) {
         self.driver.awaiting = false;
         let step = self.driver.job.map(|job| job.next());
         match (step, outcome) {
-            (Some(Ok(Step::Move)), Ok(_) | Err(Reject::NotReferenced)) => {
+            (Some(Ok(CompactionStep::Move)), Ok(_) | Err(Reject::NotReferenced)) => {
                 self.seen.moved += 1;
                 self.driver.at += 1;
                 self.driver.hold = None;
             }
             // The copy's segment was fenced before the copy was named: retry.
-            (Some(Ok(Step::Move)), Err(_)) => self.driver.hold = None,
-            (Some(Ok(_)), Ok(_)) => self.on(Event::Done),
+            (Some(Ok(CompactionStep::Move)), Err(_)) => self.driver.hold = None,
+            (Some(Ok(_)), Ok(_)) => self.advance(CompactionEvent::Done),
             // The job is abandoned; every step is idempotent.
             (Some(Ok(_)), Err(_)) => {
                 if let Some(job) = self.driver.job.take() {
-                    self.pins.gone(job.segment());
+                    self.pins.end_closure(job.segment());
                 }
             }
             (step, outcome) => panic!("{step:?} was answered {outcome:?}"),
@@ -175,16 +177,18 @@ impl World {
     }
 
     /// Compacts until nothing is dead; then no file contains more than the referenced records.
-    pub(super) fn finish_compaction(&mut self) -> Result<(), Broken> {
+    pub(super) fn finish_compaction(&mut self) -> Result<(), BrokenInvariant> {
         self.driver.dead_percent = 30;
         for _ in 0..20 {
             self.roll(0)?;
             self.roll(1)?;
-            self.settle_log()?;
+            self.drain_log()?;
             for _ in 0..400 {
                 self.compact()?;
-                self.settle_log()?;
-                if self.driver.job.is_none() && choose(&self.facts(), ALL_DEAD, &HeldBack::new()).is_empty() {
+                self.drain_log()?;
+                if self.driver.job.is_none()
+                    && choose_segments(&self.facts(), ALL_DEAD, &HeldBackSegments::new()).is_empty()
+                {
                     break;
                 }
             }
@@ -201,4 +205,5 @@ impl World {
     }
 }
 
-const ALL_DEAD: Aim = Aim { dead_percent: 0, cold_dead_percent: 0, room_bytes: u64::MAX };
+const ALL_DEAD: CompactionThresholds =
+    CompactionThresholds { dead_percent: 0, cold_dead_percent: 0, room_bytes: u64::MAX };

@@ -4,18 +4,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use mlgw_common::ids::SegmentId;
-use mlgw_common::limits::APPEND_AGAIN_MAX;
+use mlgw_common::limits::APPEND_RETRIES_MAX;
 use mlgw_formats::command::{
     AbortUpload, Change, Command, CompleteUpload, Conditions, CreateSegment, CreateUpload, DeleteObject,
     NamedPart, ObjectChange, ObjectCommand, PutObject, PutPart, Reject, ReleaseBody, Reply, SealSegment,
 };
-use mlgw_formats::schema::{Extent, ExtentPage, ObjectVersion, Part, Upload};
+use mlgw_formats::schema::{Extent, ExtentPage, ObjectVersion, PartRecord, Upload};
 
 use super::catalogue::Catalogue;
 use super::disk::{Chunk, Disk, File, HEAD, HEADER};
 use super::driver::Driver;
-use crate::hot::holds::{Hold, Holds};
-use crate::hot::pins::{Pins, SegmentPin};
+use crate::hot::holds::{SegmentHold, SegmentHolds};
+use crate::hot::pins::{SegmentPin, SegmentPins};
 
 /// Rules that are in effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,37 +23,37 @@ pub(super) struct Rules {
     pub(super) in_flight: bool,
     pub(super) fence: bool,
     pub(super) pins: bool,
-    pub(super) look_again: bool,
-    pub(super) settle: bool,
+    pub(super) second_lookup: bool,
+    pub(super) sync_before_unlink: bool,
 }
 
 impl Rules {
     pub(super) const ALL: Self =
-        Self { in_flight: true, fence: true, pins: true, look_again: true, settle: true };
+        Self { in_flight: true, fence: true, pins: true, second_lookup: true, sync_before_unlink: true };
 }
 
 /// Statistics of the events that make a schedule interesting.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ScheduleStats {
     pub(super) released: u64,
     pub(super) moved: u64,
     pub(super) refused: u64,
-    pub(super) looked_again: u64,
+    pub(super) second_lookups: u64,
     pub(super) crashes: u64,
 }
 
-impl std::ops::AddAssign for Seen {
+impl std::ops::AddAssign for ScheduleStats {
     fn add_assign(&mut self, other: Self) {
         self.released += other.released;
         self.moved += other.moved;
         self.refused += other.refused;
-        self.looked_again += other.looked_again;
+        self.second_lookups += other.second_lookups;
         self.crashes += other.crashes;
     }
 }
 
 /// Description of a broken invariant.
-pub(super) type Broken = String;
+pub(super) type BrokenInvariant = String;
 
 /// A small generator, so that a seed always gives the same schedule (splitmix64, Steele et al. 2014).
 pub(super) struct Dice(u64);
@@ -79,7 +79,7 @@ const OS_SAFE_ACTIONS: usize = 100;
 
 /// Receiver of the result of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asker {
+pub(super) enum ResultReceiver {
     Nobody,
     Request(u64),
     Driver,
@@ -92,7 +92,7 @@ struct Request {
     body: u64,
     part: u32,
     extents: Vec<Extent>,
-    holds: Vec<Hold>,
+    holds: Vec<SegmentHold>,
     sent: bool,
     again: usize,
 }
@@ -116,14 +116,14 @@ pub(super) struct World {
     pub(super) os: bool,
     pub(super) catalogue: Catalogue,
     pub(super) disk: Disk,
-    pub(super) holds: Arc<Holds>,
-    pub(super) pins: Arc<Pins>,
+    pub(super) holds: Arc<SegmentHolds>,
+    pub(super) pins: Arc<SegmentPins>,
     /// The open segments of requests and of moved chunks.
-    pub(super) open: [Option<(u64, Hold)>; 2],
-    pub(super) on_the_way: Vec<(Command, Asker)>,
+    pub(super) open: [Option<(u64, SegmentHold)>; 2],
+    pub(super) in_transit: Vec<(Command, ResultReceiver)>,
     /// Receivers of pending results by log index, and results that are to be delivered.
-    pub(super) waiting: HashMap<usize, Asker>,
-    pub(super) answers: Vec<(Asker, Result<Reply, Reject>)>,
+    pub(super) waiting: HashMap<usize, ResultReceiver>,
+    pub(super) answers: Vec<(ResultReceiver, Result<Reply, Reject>)>,
     requests: Vec<Request>,
     readers: Vec<Reader>,
     pub(super) driver: Driver,
@@ -131,7 +131,7 @@ pub(super) struct World {
     pub(super) durable: HashSet<Chunk>,
     pub(super) ended: bool,
     /// Statistics, to check that the schedules are useful.
-    pub(super) seen: Seen,
+    pub(super) seen: ScheduleStats,
     next_body: u64,
     next_request: u64,
     trace: Vec<&'static str>,
@@ -150,7 +150,7 @@ impl World {
             holds: Arc::default(),
             pins: Arc::default(),
             open: [None, None],
-            on_the_way: Vec::new(),
+            in_transit: Vec::new(),
             waiting: HashMap::new(),
             answers: Vec::new(),
             requests: Vec::new(),
@@ -158,7 +158,7 @@ impl World {
             driver: Driver::default(),
             durable: HashSet::new(),
             ended: false,
-            seen: Seen::default(),
+            seen: ScheduleStats::default(),
             next_body: 0,
             next_request: 0,
             trace: Vec::new(),
@@ -170,7 +170,7 @@ impl World {
         self.trace.clone()
     }
 
-    pub(super) fn run(&mut self, actions: usize) -> Result<(), Broken> {
+    pub(super) fn run(&mut self, actions: usize) -> Result<(), BrokenInvariant> {
         for _ in 0..actions {
             self.act()?;
             if self.ended {
@@ -180,7 +180,7 @@ impl World {
         self.quiesce()
     }
 
-    fn act(&mut self) -> Result<(), Broken> {
+    fn act(&mut self) -> Result<(), BrokenInvariant> {
         let (name, done) = match self.dice.roll(100) {
             0..=13 => ("put", self.begin_put(None)),
             14..=16 => ("part", self.begin_part()),
@@ -217,7 +217,7 @@ impl World {
     // Appending.
 
     /// Appends a chunk; lane 1 is that of moved chunks.
-    pub(super) fn append(&mut self, lane: usize, chunk: Chunk, bytes: u64) -> (Extent, Hold) {
+    pub(super) fn append(&mut self, lane: usize, chunk: Chunk, bytes: u64) -> (Extent, SegmentHold) {
         let full =
             |segment: u64, disk: &Disk| disk.files.get(&segment).is_some_and(|f| f.bytes() >= SEGMENT_BYTES);
         let done =
@@ -244,7 +244,7 @@ impl World {
         (extent, hold)
     }
 
-    fn make_segment(&mut self, lane: usize) -> (u64, Hold) {
+    fn make_segment(&mut self, lane: usize) -> (u64, SegmentHold) {
         let create = CreateSegment { class: 0, node: 1, location: "d".into(), created_ms: 0, stamp: 0 };
         let Ok(Reply::Segment(made)) = self.commit(Change::CreateSegment(create)) else {
             panic!("a segment is made")
@@ -268,17 +268,17 @@ impl World {
         let Some((segment, _hold)) = self.open[lane].take() else { return };
         let length = self.disk.files.get(&segment).map_or(HEADER, File::bytes);
         let seal = SealSegment { segment, length };
-        self.on_the_way.push((Command::from(Change::SealSegment(seal)), Asker::Nobody));
+        self.in_transit.push((Command::from(Change::SealSegment(seal)), ResultReceiver::Nobody));
     }
 
-    pub(super) fn roll(&mut self, lane: usize) -> Result<(), Broken> {
+    pub(super) fn roll(&mut self, lane: usize) -> Result<(), BrokenInvariant> {
         self.seal(lane);
         Ok(())
     }
 
     // Requests.
 
-    fn begin_put(&mut self, key: Option<String>) -> Result<(), Broken> {
+    fn begin_put(&mut self, key: Option<String>) -> Result<(), BrokenInvariant> {
         let key = key.unwrap_or_else(|| self.some_key());
         self.next_body += 1;
         let count = [1, 1, 2, 3, 6][self.dice.roll(5)];
@@ -299,7 +299,7 @@ impl World {
         self.requests.push(Request { id, key, body, part, extents, holds, sent: false, again: 0 });
     }
 
-    fn begin_part(&mut self) -> Result<(), Broken> {
+    fn begin_part(&mut self) -> Result<(), BrokenInvariant> {
         let Some((key, body)) = self.some_upload() else { return Ok(()) };
         let part = 1 + self.dice.roll(2) as u32;
         let (count, bytes) = if self.dice.roll(4) == 0 { (9, MIB) } else { (1, 5 * MIB) };
@@ -313,13 +313,13 @@ impl World {
         uploads.into_iter().nth(at)
     }
 
-    fn upload_step(&mut self) -> Result<(), Broken> {
+    fn upload_step(&mut self) -> Result<(), BrokenInvariant> {
         let Some((key, body)) = self.some_upload().filter(|_| self.dice.roll(3) > 0) else {
             self.next_body += 1;
             let (key, body_id) = (self.some_key(), self.next_body);
             let upload = Upload { body_id, key: key.clone(), ..Upload::default() };
             let create = Self::object(&key, ObjectChange::CreateUpload(CreateUpload { upload }));
-            self.on_the_way.push((Command::from(create), Asker::Nobody));
+            self.in_transit.push((Command::from(create), ResultReceiver::Nobody));
             return Ok(());
         };
         let parts = self.catalogue.parts(body).into_iter();
@@ -331,18 +331,18 @@ impl World {
             let parts = parts[skipped..].to_vec();
             ObjectChange::CompleteUpload(CompleteUpload { body_id: body, parts, ..CompleteUpload::default() })
         };
-        self.on_the_way.push((Command::from(Self::object(&key, change)), Asker::Nobody));
+        self.in_transit.push((Command::from(Self::object(&key, change)), ResultReceiver::Nobody));
         Ok(())
     }
 
-    fn delete(&mut self) -> Result<(), Broken> {
+    fn delete(&mut self) -> Result<(), BrokenInvariant> {
         let delete = ObjectChange::Delete(DeleteObject { conditions: Conditions::default() });
         let command = Command::from(Self::object(&self.some_key(), delete));
-        self.on_the_way.push((command, Asker::Nobody));
+        self.in_transit.push((command, ResultReceiver::Nobody));
         Ok(())
     }
 
-    fn send(&mut self) -> Result<(), Broken> {
+    fn send(&mut self) -> Result<(), BrokenInvariant> {
         let unsent: Vec<usize> = (0..self.requests.len()).filter(|at| !self.requests[*at].sent).collect();
         if !unsent.is_empty() {
             let at = unsent[self.dice.roll(unsent.len())];
@@ -357,7 +357,7 @@ impl World {
         let size = request.extents.iter().map(|extent| extent.logical_bytes).sum();
         let extents = request.extents.clone();
         let change = if request.part > 0 {
-            let part = Part { size, extents, etag: request.id.to_string(), ..Part::default() };
+            let part = PartRecord { size, extents, etag: request.id.to_string(), ..PartRecord::default() };
             ObjectChange::PutPart(PutPart { body_id: request.body, number: request.part, part })
         } else {
             let version = ObjectVersion { body_id: request.body, size, ..ObjectVersion::default() };
@@ -369,11 +369,11 @@ impl World {
             ObjectChange::Put(PutObject { version, pages, ..PutObject::default() })
         };
         let command = Command::from(Self::object(&request.key, change));
-        self.on_the_way.push((command, Asker::Request(request.id)));
+        self.in_transit.push((command, ResultReceiver::Request(request.id)));
     }
 
     /// Drops a client; its proposals are still delivered.
-    fn vanish(&mut self) -> Result<(), Broken> {
+    fn vanish(&mut self) -> Result<(), BrokenInvariant> {
         if !self.requests.is_empty() {
             let at = self.dice.roll(self.requests.len());
             self.requests.swap_remove(at);
@@ -382,11 +382,11 @@ impl World {
     }
 
     /// Handles a refused proposal as a request does: reads its bytes back and appends them again.
-    fn append_again(&mut self, id: u64, segment: u64) -> Result<(), Broken> {
+    fn append_again(&mut self, id: u64, segment: u64) -> Result<(), BrokenInvariant> {
         let Some(at) = self.requests.iter().position(|request| request.id == id) else { return Ok(()) };
         self.requests[at].again += 1;
-        if self.requests[at].again > APPEND_AGAIN_MAX {
-            return Err(format!("a request was refused {APPEND_AGAIN_MAX} times"));
+        if self.requests[at].again > APPEND_RETRIES_MAX {
+            return Err(format!("a request was refused {APPEND_RETRIES_MAX} times"));
         }
         self.holds.give_up(SegmentId(segment));
         let (body, part) = (self.requests[at].body, self.requests[at].part);
@@ -411,17 +411,17 @@ impl World {
 
     // Delivery of proposals.
 
-    fn deliver(&mut self) -> Result<(), Broken> {
-        if !self.on_the_way.is_empty() {
-            let at = self.dice.roll(self.on_the_way.len());
-            let (command, asker) = self.on_the_way.swap_remove(at);
+    fn deliver(&mut self) -> Result<(), BrokenInvariant> {
+        if !self.in_transit.is_empty() {
+            let at = self.dice.roll(self.in_transit.len());
+            let (command, asker) = self.in_transit.swap_remove(at);
             self.waiting.insert(self.catalogue.log.len(), asker);
             self.catalogue.log.push(command);
         }
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), Broken> {
+    fn sync(&mut self) -> Result<(), BrokenInvariant> {
         // Late in a schedule the kernel writes nothing back by chance, so that a missing sync is detected.
         if self.os && self.trace.len() > OS_SYNCED_ACTIONS {
             return Ok(());
@@ -430,12 +430,12 @@ impl World {
         if self.os && self.dice.roll(2) == 0 {
             self.disk.sync();
         }
-        self.note_durable();
+        self.record_durable();
         Ok(())
     }
 
     /// Records chunks on synced media that are named by a synced log: they survive from now on.
-    pub(super) fn note_durable(&mut self) {
+    pub(super) fn record_durable(&mut self) {
         if self.catalogue.applied <= self.catalogue.synced {
             for named in self.catalogue.references() {
                 let file = self.disk.files.get(&named.extent.segment);
@@ -450,12 +450,12 @@ impl World {
         }
     }
 
-    fn flush(&mut self) -> Result<(), Broken> {
+    fn flush(&mut self) -> Result<(), BrokenInvariant> {
         self.catalogue.flush();
         Ok(())
     }
 
-    fn apply(&mut self) -> Result<(), Broken> {
+    fn apply(&mut self) -> Result<(), BrokenInvariant> {
         let may = if self.os { self.catalogue.log.len() } else { self.catalogue.synced };
         if self.catalogue.applied < may {
             self.apply_entry();
@@ -464,33 +464,33 @@ impl World {
     }
 
     fn apply_entry(&mut self) {
-        let asker = self.waiting.remove(&self.catalogue.applied).unwrap_or(Asker::Nobody);
+        let asker = self.waiting.remove(&self.catalogue.applied).unwrap_or(ResultReceiver::Nobody);
         let outcome = self.catalogue.apply_next();
         self.answers.push((asker, outcome));
     }
 
-    fn answer_all(&mut self) -> Result<(), Broken> {
+    fn answer_all(&mut self) -> Result<(), BrokenInvariant> {
         while !self.answers.is_empty() {
             match self.answers.remove(0) {
-                (Asker::Request(id), Err(Reject::SegmentFenced { segment })) => {
+                (ResultReceiver::Request(id), Err(Reject::SegmentFenced { segment })) => {
                     self.seen.refused += 1;
                     self.append_again(id, segment)?;
                 }
-                (Asker::Request(id), _) => self.requests.retain(|request| request.id != id),
-                (Asker::Driver, outcome) => self.driver_answered(outcome),
-                (Asker::Nobody, _) => {}
+                (ResultReceiver::Request(id), _) => self.requests.retain(|request| request.id != id),
+                (ResultReceiver::Driver, outcome) => self.driver_result(outcome),
+                (ResultReceiver::Nobody, _) => {}
             }
         }
         Ok(())
     }
 
-    fn release(&mut self) -> Result<(), Broken> {
+    fn release(&mut self) -> Result<(), BrokenInvariant> {
         let pinned: HashSet<u64> = self.readers.iter().map(|reader| reader.body).collect();
         for (body_id, scope) in self.catalogue.waiting_bodies() {
             if !pinned.contains(&body_id) {
                 let step = ReleaseBody { body_id, rows_max: 3, scope: Some(scope) };
                 let command = Command::from(Change::ReleaseBody(step));
-                self.on_the_way.push((command, Asker::Nobody));
+                self.in_transit.push((command, ResultReceiver::Nobody));
             }
         }
         Ok(())
@@ -498,7 +498,7 @@ impl World {
 
     // Readers.
 
-    fn begin_read(&mut self) -> Result<(), Broken> {
+    fn begin_read(&mut self) -> Result<(), BrokenInvariant> {
         let key = self.some_key();
         if let Some(version) = self.catalogue.object(&key).filter(|version| version.size > 0) {
             let to = (self.dice.roll(3) == 0).then(|| self.some_key());
@@ -509,7 +509,7 @@ impl World {
         Ok(())
     }
 
-    fn read(&mut self) -> Result<(), Broken> {
+    fn read(&mut self) -> Result<(), BrokenInvariant> {
         if self.readers.is_empty() {
             return Ok(());
         }
@@ -526,7 +526,7 @@ impl World {
 
     /// Reads the next chunk as a download does: pins first, and looks the object up again when a segment is
     /// gone.
-    fn read_on(&mut self, reader: &mut Reader) -> Result<(), Broken> {
+    fn read_on(&mut self, reader: &mut Reader) -> Result<(), BrokenInvariant> {
         for _ in 0..4 {
             // Deleted before anything was read: the read ends.
             if reader.at == reader.size {
@@ -538,19 +538,19 @@ impl World {
                 reader.pin = self.pins.pin(segments, |id| rows.segment(id.0).is_some());
             }
             let pinned = reader.inline.is_empty() || reader.pin.is_some();
-            let found = self.next_extent(reader).filter(|_| pinned || !self.rules.look_again);
+            let found = self.next_extent(reader).filter(|_| pinned || !self.rules.second_lookup);
             let Some((chunk, extent)) = found else {
-                self.look_again(reader)?;
+                self.lookup_again(reader)?;
                 continue;
             };
             if self.disk.files.get(&extent.segment).is_some_and(|file| file.holds(extent.offset, chunk)) {
                 reader.at += extent.logical_bytes;
                 return Ok(());
             }
-            if !self.rules.look_again {
+            if !self.rules.second_lookup {
                 return Err(format!("a reader found segment {} gone", extent.segment));
             }
-            self.look_again(reader)?;
+            self.lookup_again(reader)?;
         }
         Err("a reader looked again and again".into())
     }
@@ -582,8 +582,8 @@ impl World {
         None
     }
 
-    fn look_again(&mut self, reader: &mut Reader) -> Result<(), Broken> {
-        self.seen.looked_again += 1;
+    fn lookup_again(&mut self, reader: &mut Reader) -> Result<(), BrokenInvariant> {
+        self.seen.second_lookups += 1;
         if reader.inline.is_empty() && self.catalogue.page(reader.body, reader.at).is_some() {
             return Ok(());
         }
@@ -608,7 +608,7 @@ impl World {
     }
 
     /// Lets all activity finish, compacts, and checks the rest.
-    fn quiesce(&mut self) -> Result<(), Broken> {
+    fn quiesce(&mut self) -> Result<(), BrokenInvariant> {
         self.check_references(false)?;
         while !self.requests.is_empty()
             || !self.readers.is_empty()
@@ -621,15 +621,15 @@ impl World {
             let unsent = (0..self.requests.len()).filter(|at| !self.requests[*at].sent);
             unsent.collect::<Vec<_>>().into_iter().for_each(|at| self.propose(at));
             self.release()?;
-            self.settle_log()?;
+            self.drain_log()?;
         }
         self.finish_compaction()
     }
 
     /// Delivers, syncs and applies everything.
-    pub(super) fn settle_log(&mut self) -> Result<(), Broken> {
+    pub(super) fn drain_log(&mut self) -> Result<(), BrokenInvariant> {
         self.answer_all()?;
-        while !self.on_the_way.is_empty() || self.catalogue.applied < self.catalogue.log.len() {
+        while !self.in_transit.is_empty() || self.catalogue.applied < self.catalogue.log.len() {
             self.deliver()?;
             self.catalogue.synced = self.catalogue.log.len();
             while self.catalogue.applied < self.catalogue.log.len() {

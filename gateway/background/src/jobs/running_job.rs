@@ -1,0 +1,217 @@
+//! State of a running job: progress, speed, cancellation.
+
+use super::JobStop;
+use mlgw_formats::schema::{Job, JobCursor, JobKind, JobProgress};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// Maximum number of object errors kept in full; further ones are only counted.
+const ERRORS_KEPT_MAX: usize = 3;
+
+/// A running job.
+pub(super) struct RunningJob {
+    pub(super) kind: JobKind,
+    pub(super) cancel: CancellationToken,
+    stop: CancellationToken,
+    begun: Instant,
+    /// Progress at the start of this run.
+    before: JobProgress,
+    /// Bytes transferred for objects that are not finished yet.
+    unfinished_bytes: AtomicU64,
+    state: Mutex<RunningJobState>,
+}
+
+/// Bytes transferred for one unfinished object; they count until the object is finished and this value is
+/// dropped.
+pub(super) struct UnfinishedBytes {
+    live: Arc<RunningJob>,
+    bytes: AtomicU64,
+}
+
+impl UnfinishedBytes {
+    pub(super) fn of(live: &Arc<RunningJob>) -> Self {
+        Self { live: Arc::clone(live), bytes: AtomicU64::new(0) }
+    }
+
+    /// Adds transferred bytes.
+    pub(super) fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.live.unfinished_bytes.fetch_add(bytes, Relaxed);
+    }
+}
+
+impl Drop for UnfinishedBytes {
+    fn drop(&mut self) {
+        self.live.unfinished_bytes.fetch_sub(self.bytes.load(Relaxed), Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct RunningJobState {
+    progress: JobProgress,
+    cursor: Option<JobCursor>,
+    errors: Vec<String>,
+}
+
+/// Speed of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobPace {
+    /// Bytes processed per second since this run began.
+    pub bytes_per_second: u64,
+    /// Remaining time; `None` while no estimate exists.
+    pub left: Option<Duration>,
+}
+
+impl RunningJob {
+    pub(super) fn new(job: &Job, stop: CancellationToken) -> Self {
+        let state = RunningJobState {
+            progress: job.progress,
+            cursor: job.cursor.clone(),
+            ..RunningJobState::default()
+        };
+        Self {
+            kind: job.kind(),
+            cancel: CancellationToken::new(),
+            stop,
+            begun: Instant::now(),
+            before: job.progress,
+            unfinished_bytes: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Returns an error if the work has to stop.
+    pub(super) fn check(&self) -> Result<(), JobStop> {
+        if self.stop.is_cancelled() {
+            Err(JobStop::Stopping)
+        } else if self.cancel.is_cancelled() {
+            Err(JobStop::Cancelled)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Waits until the work has to stop, and returns the reason.
+    pub(super) async fn stop_reason(&self) -> JobStop {
+        tokio::select! {
+            () = self.stop.cancelled() => JobStop::Stopping,
+            () = self.cancel.cancelled() => JobStop::Cancelled,
+        }
+    }
+
+    pub(super) fn progress(&self) -> JobProgress {
+        self.state.lock().progress
+    }
+
+    /// Returns the progress, including bytes of unfinished objects.
+    pub(super) fn shown_progress(&self) -> JobProgress {
+        let progress = self.progress();
+        let ahead_bytes = progress.bytes_done + self.unfinished_bytes.load(Relaxed);
+        let bytes_done = ahead_bytes.min(progress.bytes_total.max(progress.bytes_done));
+        JobProgress { bytes_done, ..progress }
+    }
+
+    pub(super) fn cursor(&self) -> Option<JobCursor> {
+        self.state.lock().cursor.clone()
+    }
+
+    /// Returns the progress with its cursor, as a consistent pair.
+    pub(super) fn progress_and_cursor(&self) -> (JobProgress, Option<JobCursor>) {
+        let state = self.state.lock();
+        (state.progress, state.cursor.clone())
+    }
+
+    /// Resets progress for a complete new run; totals of moved and deleted objects remain.
+    pub(super) fn restart(&self) {
+        let mut state = self.state.lock();
+        let JobProgress { moved_objects, moved_bytes, deleted_objects, .. } = state.progress;
+        state.progress =
+            JobProgress { moved_objects, moved_bytes, deleted_objects, ..JobProgress::default() };
+        state.errors.clear();
+    }
+
+    /// Updates the progress.
+    pub(super) fn update(&self, change: impl FnOnce(&mut JobProgress)) {
+        change(&mut self.state.lock().progress);
+    }
+
+    /// Updates the progress and moves the cursor behind the key `after` of `part`.
+    pub(super) fn advance_to(&self, part: u32, after: &str, change: impl FnOnce(&mut JobProgress)) {
+        let mut state = self.state.lock();
+        change(&mut state.progress);
+        state.cursor = Some(JobCursor { part, after: after.to_owned() });
+    }
+
+    /// Records that an object failed.
+    pub(super) fn record_failure(&self, why: impl FnOnce() -> String) {
+        let mut state = self.state.lock();
+        state.progress.failed_objects += 1;
+        if state.errors.len() < ERRORS_KEPT_MAX {
+            let why = why();
+            state.errors.push(why);
+        }
+    }
+
+    /// Returns an error if any object has failed.
+    pub(super) fn check_errors(&self) -> Result<(), JobStop> {
+        let state = self.state.lock();
+        match state.progress.failed_objects {
+            0 => Ok(()),
+            count => {
+                let messages = state.errors.join("; ");
+                let more = if count as usize > state.errors.len() { "; and others" } else { "" };
+                Err(JobStop::Failed(format!(
+                    "objects that failed: {count} ({messages}{more}); the same job again tries them again"
+                )))
+            }
+        }
+    }
+
+    /// Returns objects and bytes moved in this run.
+    pub(super) fn moved(&self) -> (u64, u64) {
+        let now = self.progress();
+        let more = |now: u64, before: u64| now.saturating_sub(before);
+        (more(now.moved_objects, self.before.moved_objects), more(now.moved_bytes, self.before.moved_bytes))
+    }
+
+    pub(super) fn pace(&self) -> JobPace {
+        pace(self.shown_progress(), self.before, self.begun.elapsed())
+    }
+}
+
+/// Returns the speed of work that progressed from `before` to `now` in `took`.
+fn pace(now: JobProgress, before: JobProgress, took: Duration) -> JobPace {
+    let bytes = now.bytes_done.saturating_sub(before.bytes_done);
+    let rate = bytes as f64 / took.as_secs_f64().max(0.001);
+    let left = now.bytes_total.saturating_sub(now.bytes_done) as f64;
+    let is_known = now.is_counted && (rate > 0.0 || left == 0.0);
+    // Times beyond a year are cut off.
+    let seconds = (left / rate.max(f64::MIN_POSITIVE)).min(31_536_000.0);
+    JobPace { bytes_per_second: rate as u64, left: is_known.then(|| Duration::from_secs_f64(seconds)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pace;
+    use mlgw_formats::schema::JobProgress;
+    use std::time::Duration;
+
+    #[test]
+    fn remaining_time_is_estimated_from_the_speed_of_this_run() {
+        let at = |bytes_done, is_counted| JobProgress {
+            bytes_done,
+            bytes_total: 1000,
+            is_counted,
+            ..JobProgress::default()
+        };
+        let two = Duration::from_secs(2);
+        let found = pace(at(600, true), at(400, true), two);
+        assert_eq!((found.bytes_per_second, found.left), (100, Some(Duration::from_secs(4))));
+        assert_eq!(pace(at(600, false), at(400, false), two).left, None, "the total is not known yet");
+        assert_eq!(pace(at(0, true), at(0, true), two).left, None, "nothing has come yet");
+        assert_eq!(pace(at(1000, true), at(1000, true), two).left, Some(Duration::ZERO));
+    }
+}

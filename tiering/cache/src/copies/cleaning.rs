@@ -1,0 +1,168 @@
+//! Cleaning of segments of clean copies: the live records of a segment are appended elsewhere, and its file
+//! is removed.
+//!
+//! Evicted blocks leave holes, but records that do not fill a block of the file system remain: heads, edges,
+//! small objects, and everything on a file system without holes. The choice of the segment follows Rosenblum
+//! and Ousterhout, "The Design and Implementation of a Log-Structured File System" (1992): the space gained
+//! per byte moved, times the age of the segment, because records of a young segment soon die without cleaning
+//! ([`choose_segment`], pure). A nearly empty segment is cleaned even if no space is needed, because its file
+//! would otherwise remain for a long time for little content.
+//!
+//! Invariants: at most [`CLEANED_BYTES_PER_SECOND`] are moved per second, and nothing while the flash budget
+//! is exhausted. The budget counts moved records like appended blocks. After a power failure in the middle,
+//! some records exist twice, one of them unnamed.
+
+use super::CopiesShared;
+use super::make_room::EvictionTally;
+use mlgw_common::ids::SegmentId;
+use mlgw_common::limits::COPY_BLOCK_BYTES;
+use mlgw_formats::decision_words::{DecisionOutcome, DecisionReason};
+use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Maximum rate, equal to the default of compaction.
+pub(super) const CLEANED_BYTES_PER_SECOND: u64 = 64 << 20;
+/// Fill level in percent from which segments are cleaned for their dead records.
+const CLEAN_FROM_PERCENT: u64 = 88;
+/// Maximum percentage of live bytes in the space of a segment that is worth cleaning: at worst, three bytes
+/// are written for each byte gained.
+const WORTH_PERCENT: u64 = 75;
+/// Fraction of a segment's length below which it is cleaned at any time. The cost is a sixteenth of all bytes
+/// kept, and if blocks are evicted at random there are three files for each full one instead of seven.
+const SPARSE_DIVISOR: u64 = 16;
+/// Overhead of a segment besides its bytes: an inode, its extent tree, opening and removing it.
+const SEGMENT_OVERHEAD_BYTES: u64 = 16 << 10;
+
+/// Sealed segment as input of the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CleaningCandidate {
+    pub(super) segment: SegmentId,
+    /// Bytes of its records as they were written.
+    pub(super) length_bytes: u64,
+    /// Bytes of disk space that it takes.
+    pub(super) disk_bytes: u64,
+    /// Bytes of live records.
+    pub(super) live_bytes: u64,
+}
+
+impl CleaningCandidate {
+    fn is_worth_it(&self, is_space_wanted: bool) -> bool {
+        let gains = self.live_bytes <= self.disk_bytes / 100 * WORTH_PERCENT;
+        self.live_bytes <= self.length_bytes / SPARSE_DIVISOR || is_space_wanted && gains
+    }
+
+    /// Returns gain per moved byte times the age in segments, as a fraction.
+    fn score(&self, newest: SegmentId) -> (u128, u128) {
+        let gained = self.disk_bytes.saturating_sub(self.live_bytes) + SEGMENT_OVERHEAD_BYTES;
+        let age = newest.0.saturating_sub(self.segment.0) + 1;
+        (u128::from(gained) * u128::from(age), u128::from(self.live_bytes + SEGMENT_OVERHEAD_BYTES))
+    }
+}
+
+/// Returns the segment to clean next, if one is worth it.
+pub(super) fn choose_segment(
+    candidates: &[CleaningCandidate],
+    is_space_needed: bool,
+) -> Option<CleaningCandidate> {
+    let newest = candidates.iter().map(|candidate| candidate.segment).max()?;
+    let worth = candidates.iter().filter(|candidate| candidate.is_worth_it(is_space_needed));
+    let better = |one: &&CleaningCandidate, other: &&CleaningCandidate| {
+        let ((gain, cost), (other_gain, other_cost)) = (one.score(newest), other.score(newest));
+        // Compares the fractions; none is near the bounds of 128 bits.
+        (gain * other_cost).cmp(&(other_gain * cost))
+    };
+    worth.max_by(better).copied()
+}
+
+impl CopiesShared {
+    /// Cleans the segment that is most worth it. Returns the number of bytes moved, if a segment was cleaned.
+    pub(super) async fn clean_one(self: &Arc<Self>) -> Option<u64> {
+        if !self.segments.flash().can_start_own_write() {
+            return None;
+        }
+        let candidate = |(segment, known): (SegmentId, super::segment_map::CopySegmentState)| {
+            let length_bytes = known.length?.saturating_sub(SEGMENT_HEADER_BYTES);
+            let held_bytes = length_bytes.saturating_sub(self.segments.holes_in(segment));
+            Some(CleaningCandidate {
+                segment,
+                length_bytes,
+                disk_bytes: held_bytes,
+                live_bytes: known.live_bytes,
+            })
+        };
+        let sealed = self.map.all_sealed().filter(|(segment, _)| !self.segments.is_held(*segment));
+        let candidates: Vec<CleaningCandidate> = sealed.filter_map(candidate).collect();
+        let chosen = choose_segment(&candidates, self.is_fuller_than(CLEAN_FROM_PERCENT))?;
+        Some(self.clean(chosen.segment).await)
+    }
+
+    async fn clean(self: &Arc<Self>, segment: SegmentId) -> u64 {
+        let _alone = self.segment_lock.lock().await;
+        let (mut tally, mut moved_bytes, mut is_left) = (EvictionTally::default(), 0, false);
+        for chunk in self.chunks(segment).await {
+            let Some(extent) = self.ledger.extent_of(&chunk, segment) else { continue };
+            if self.move_chunk(&chunk, &extent).await {
+                moved_bytes += u64::from(extent.head_bytes) + extent.stored_bytes;
+                tally.add(
+                    chunk.bucket,
+                    extent.logical_bytes,
+                    DecisionReason::Compaction,
+                    DecisionOutcome::Done,
+                );
+            } else if self.has_room(&extent) {
+                // The record does not verify any more, so it is no copy.
+                let number = chunk.first / COPY_BLOCK_BYTES;
+                self.ledger.invalidate((chunk.bucket, &chunk.key), chunk.body, number, &[extent]);
+            } else {
+                is_left = true;
+                break;
+            }
+        }
+        tally.record(self);
+        self.cleaned_bytes.fetch_add(moved_bytes, Relaxed);
+        if !is_left {
+            self.remove_segment(segment).await;
+        }
+        moved_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CleaningCandidate, choose_segment};
+    use mlgw_common::ids::SegmentId;
+
+    const LENGTH: u64 = 64 << 20;
+
+    fn candidate(segment: u64, held: u64, live: u64) -> CleaningCandidate {
+        let of = |percent: u64| LENGTH / 100 * percent;
+        let segment = SegmentId(segment);
+        CleaningCandidate { segment, length_bytes: LENGTH, disk_bytes: of(held), live_bytes: of(live) }
+    }
+
+    fn chosen(candidates: &[CleaningCandidate], is_space_wanted: bool) -> Option<u64> {
+        choose_segment(candidates, is_space_wanted).map(|chosen| chosen.segment.0)
+    }
+
+    #[test]
+    fn the_largest_gain_per_moved_byte_goes_first() {
+        let all = [candidate(7, 100, 60), candidate(8, 100, 30), candidate(9, 100, 50)];
+        assert_eq!((chosen(&all, true), chosen(&all, false)), (Some(8), None));
+        let holes = [candidate(8, 31, 30), candidate(9, 100, 50)];
+        assert_eq!(chosen(&holes, true), Some(9), "where holes are nothing is gained");
+        assert_eq!(chosen(&[candidate(1, 100, 80)], true), None, "too much of it lives");
+        assert_eq!(chosen(&[], true), None);
+    }
+
+    #[test]
+    fn of_two_equal_segments_the_older_one_goes() {
+        assert_eq!(chosen(&[candidate(1, 100, 50), candidate(9, 100, 50)], true), Some(1));
+        assert_eq!(chosen(&[candidate(8, 100, 50), candidate(9, 100, 20)], true), Some(9));
+    }
+
+    #[test]
+    fn a_nearly_empty_segment_is_cleaned_at_any_time() {
+        assert_eq!(chosen(&[candidate(1, 7, 6), candidate(2, 8, 7)], false), Some(1));
+    }
+}

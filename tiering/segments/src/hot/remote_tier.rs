@@ -1,0 +1,210 @@
+//! The remote tier: segments stored as objects at upstreams.
+//!
+//! A segment record of tier [`UPSTREAM`](super::catalogue::UPSTREAM) names the upstream, the number of the
+//! object and its sealed key. Each time that a segment is stored, its object gets a random name, which is
+//! recorded in a file before any byte is sent (`leftovers`). So at a power loss every object of this server
+//! at an upstream is either named by a segment record or listed in that file, and the next pass removes it.
+//! Invariants: a record names an object only after the whole object was read back and compared; an object is
+//! removed only after the change that ended its record's reference survives power loss.
+
+mod claims;
+mod leftovers;
+mod read_ahead;
+mod segment;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use mlgw_common::ids::SegmentId;
+use mlgw_formats::schema::SegmentRecord;
+use parking_lot::RwLock;
+
+use super::catalogue::{HOT, UPSTREAM};
+use super::map::{MapError, SegmentMap};
+use super::metrics::add;
+use super::options::HotOpenError;
+use super::recovery::RecoveryError;
+use mlgw_remote::upstream::{ReplicaKey, Upstream};
+
+pub(crate) use leftovers::FORMAT as LEFTOVERS_FORMAT;
+pub(super) use leftovers::{Leftovers, UnfinishedUpload};
+use read_ahead::RecordReadAhead;
+pub(super) use segment::{RemoteSegment, object_of};
+
+/// Maximum number of cached segment locations of about 150 bytes each.
+const CACHED_LOCATIONS_MAX: usize = 1 << 16;
+
+/// Upstreams by name.
+pub type Upstreams = Arc<BTreeMap<String, Upstream>>;
+
+/// Seals (encrypts) and opens the keys of objects.
+pub trait SealKeys: Send + Sync + 'static {
+    /// Seals the key of an object of `segment`.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    fn seal(&self, segment: SegmentId, key: &ReplicaKey) -> io::Result<Vec<u8>>;
+
+    /// Opens a key that [`SealKeys::seal`] sealed for the same segment.
+    ///
+    /// # Errors
+    /// When it was sealed for another segment or with another master key.
+    fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey>;
+}
+
+/// Configuration of the remote tier.
+#[derive(Clone)]
+pub struct RemoteTierOptions {
+    /// All upstreams.
+    pub upstreams: Upstreams,
+    /// Upstream that segments are spilled to; `None` if they are not.
+    pub spill_to: Option<String>,
+    /// Seals the keys of encrypted segments.
+    pub keys: Arc<dyn SealKeys>,
+    /// Path of the file that lists objects which no record may name.
+    pub leftovers: PathBuf,
+}
+
+/// Counters of reads from upstreams.
+#[derive(Debug, Default)]
+pub(super) struct RemoteTierMetrics {
+    pub(super) reads: AtomicU64,
+    pub(super) read_bytes: AtomicU64,
+}
+
+/// The segments at upstreams.
+pub(super) struct RemoteTier {
+    map: Arc<dyn SegmentMap>,
+    upstreams: Upstreams,
+    spill_to: Option<String>,
+    keys: Option<Arc<dyn SealKeys>>,
+    /// Cached locations of segments that were read.
+    locations: RwLock<HashMap<SegmentId, Arc<RemoteSegment>>>,
+    /// Records that are fetched whole, ahead of their readers.
+    read_ahead: RecordReadAhead,
+    metrics: RemoteTierMetrics,
+}
+
+impl RemoteTier {
+    pub(super) fn new(options: Option<RemoteTierOptions>, map: Arc<dyn SegmentMap>) -> Self {
+        let (upstreams, spill_to, keys) = match options {
+            Some(options) => (options.upstreams, options.spill_to, Some(options.keys)),
+            None => (Upstreams::default(), None, None),
+        };
+        let (known, ahead, metrics) =
+            (RwLock::default(), RecordReadAhead::default(), RemoteTierMetrics::default());
+        Self { map, upstreams, spill_to, keys, locations: known, read_ahead: ahead, metrics }
+    }
+
+    /// The upstream that segments are spilled to.
+    pub(super) fn spill_target(&self) -> Option<&Upstream> {
+        self.upstreams.get(self.spill_to.as_ref()?)
+    }
+
+    /// True if no upstream is configured.
+    pub(super) fn is_empty(&self) -> bool {
+        self.upstreams.is_empty()
+    }
+
+    pub(super) fn upstreams(&self) -> &Upstreams {
+        &self.upstreams
+    }
+
+    /// Seals the key of an object.
+    pub(super) fn seal(&self, segment: SegmentId, key: &ReplicaKey) -> io::Result<Vec<u8>> {
+        let keys = self.keys.as_ref().ok_or_else(|| io::Error::other("there is nobody to seal keys"))?;
+        keys.seal(segment, key)
+    }
+
+    /// Opens a key that [`RemoteTier::seal`] sealed.
+    pub(super) fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey> {
+        let keys = self.keys.as_ref().ok_or_else(|| io::Error::other("there is nobody to open keys"))?;
+        keys.open(segment, sealed)
+    }
+
+    /// Returns the first upstream that holds segments and is not configured, with the number of its segments.
+    fn unknown_upstream(&self) -> Result<Option<(String, usize)>, MapError> {
+        let mut unknown = BTreeMap::<String, usize>::new();
+        for record in self.map.records_outside_hot()? {
+            let place = record.replicas.first().filter(|place| place.tier == UPSTREAM);
+            if let Some(place) = place.filter(|place| !self.upstreams.contains_key(&place.location)) {
+                *unknown.entry(place.location.clone()).or_default() += 1;
+            }
+        }
+        Ok(unknown.into_iter().next())
+    }
+
+    /// True if every upstream that holds a segment is configured.
+    ///
+    /// # Errors
+    /// When one is not, unless `may_be_missing`.
+    pub(super) fn all_configured(&self, may_be_missing: bool) -> Result<bool, HotOpenError> {
+        let Some((upstream, segments)) = self.unknown_upstream().map_err(RecoveryError::Map)? else {
+            return Ok(true);
+        };
+        tracing::error!(segments, upstream, "segments are in an upstream that is not configured");
+        if may_be_missing { Ok(false) } else { Err(HotOpenError::NoUpstream { upstream, segments }) }
+    }
+
+    /// The tier of a segment; the hot tier for an unknown segment, where opening its file fails.
+    pub(super) fn tier(&self, segment: SegmentId) -> u32 {
+        self.map.location(segment).map_or(HOT, |place| place.tier)
+    }
+
+    /// Returns the location of a segment if it is at a configured upstream. An upstream that is not
+    /// configured is treated like a lost disk.
+    pub(super) fn find(&self, segment: SegmentId) -> io::Result<Option<Arc<RemoteSegment>>> {
+        if self.map.location(segment).is_none_or(|place| place.tier != UPSTREAM) {
+            return Ok(None);
+        }
+        if let Some(remote) = self.locations.read().get(&segment) {
+            return Ok(Some(remote.clone()));
+        }
+        let Some(record) = self.map.record(segment).map_err(io::Error::other)? else { return Ok(None) };
+        let Some(remote) = self.location_of_record(&record)? else { return Ok(None) };
+        let remote = Arc::new(remote);
+        let mut known = self.locations.write();
+        if known.len() >= CACHED_LOCATIONS_MAX {
+            known.clear();
+        }
+        known.insert(segment, remote.clone());
+        Ok(Some(remote))
+    }
+
+    /// Drops the cached location of a segment whose record changed.
+    pub(super) fn invalidate(&self, segment: SegmentId) {
+        self.locations.write().remove(&segment);
+    }
+
+    /// Returns the location that a record names, if it is at a configured upstream.
+    fn location_of_record(&self, record: &SegmentRecord) -> io::Result<Option<RemoteSegment>> {
+        let place = record.replicas.first().filter(|place| place.tier == UPSTREAM);
+        let Some(place) = place.filter(|place| self.upstreams.contains_key(&place.location)) else {
+            return Ok(None);
+        };
+        let key = match place.sealed_key.as_slice() {
+            [] => None,
+            sealed => Some(self.open(record.segment_id(), sealed)?),
+        };
+        Ok(Some(RemoteSegment::new(record, place, key)))
+    }
+
+    pub(super) fn upstream(&self, name: &str) -> io::Result<&Upstream> {
+        self.upstreams.get(name).ok_or_else(|| {
+            io::Error::other(format!("there is no upstream {name:?} in the configuration; name it there"))
+        })
+    }
+
+    /// Returns the number of reads answered from upstreams, and their bytes.
+    pub(super) fn read_totals(&self) -> (u64, u64) {
+        (self.metrics.reads.load(Relaxed), self.metrics.read_bytes.load(Relaxed))
+    }
+
+    fn count(&self, bytes: u64) {
+        add(&self.metrics.reads, 1);
+        add(&self.metrics.read_bytes, bytes);
+    }
+}
