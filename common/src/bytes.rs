@@ -82,6 +82,6 @@ pub fn number_and_unit(text: &str) -> Result<(u64, &str), String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number = number.replace('_', "");
-    let number = number.parse().map_err(|_| "it does not begin with a whole number".to_owned())?;
+    let number = number.parse().map_err(|_| "it does not start with a whole number".to_owned())?;
     Ok((number, unit.trim()))
 }

@@ -57,7 +57,7 @@ pub trait Clock: Send + Sync + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the door")]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the system clock")]
     fn now(&self) -> Timestamp {
         Timestamp(jiff::Timestamp::now().as_millisecond())
     }

@@ -11,28 +11,30 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The length is not 3 to 63 bytes.
-    #[error("a bucket name has {BUCKET_NAME_LEN_MIN} to {BUCKET_NAME_LEN_MAX} characters")]
+    #[error("a bucket name must have {BUCKET_NAME_LEN_MIN} to {BUCKET_NAME_LEN_MAX} characters")]
     BucketLength,
     /// The name has a byte other than a-z, 0-9, `-` and `.`, or its first or last byte is not a-z or 0-9.
-    #[error("a bucket name has only a-z, 0-9, '-' and '.', and begins and ends with a letter or digit")]
+    #[error(
+        "a bucket name may contain only a-z, 0-9, '-' and '.', and must begin and end with a letter or digit"
+    )]
     BucketCharacter,
     /// The name has a dot next to another dot or to a dash.
-    #[error("a bucket name has no dot beside another dot or beside a '-'")]
+    #[error("a bucket name must not contain a dot next to another dot or to a '-'")]
     BucketDots,
     /// The name consists of four decimal numbers with dots between.
-    #[error("a bucket name is not an IPv4 address")]
+    #[error("a bucket name must not be an IPv4 address")]
     BucketAddress,
     /// The name has a prefix or suffix that S3 reserves.
-    #[error("a bucket name does not begin with 'xn--' nor end with '-s3alias' or '--ol-s3'")]
+    #[error("a bucket name must not begin with 'xn--' or end with '-s3alias' or '--ol-s3'")]
     BucketReserved,
     /// The key is empty.
-    #[error("an object key is not empty")]
+    #[error("an object key must not be empty")]
     KeyEmpty,
     /// The key has more than 1,024 bytes.
-    #[error("an object key has at most {KEY_LEN_MAX} bytes")]
+    #[error("an object key may have at most {KEY_LEN_MAX} bytes")]
     KeyTooLong,
     /// The key is not UTF-8.
-    #[error("an object key is UTF-8")]
+    #[error("an object key must be UTF-8")]
     KeyNotUtf8,
 }
 

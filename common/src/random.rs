@@ -2,7 +2,7 @@
 
 /// The operating system returned no random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no random bytes: {0}")]
+#[error("the system returned no random bytes: {0}")]
 pub struct RandomError(getrandom::Error);
 
 /// Returns fresh random bytes.

@@ -85,7 +85,7 @@ fn require_regular(kind: FileType) -> io::Result<()> {
         kind if kind.is_socket() => "a socket",
         _ => "a device",
     };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what} is in the place of a file")))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what} is at the path of a file")))
 }
 
 #[cfg(test)]
@@ -115,11 +115,11 @@ mod tests {
         let cases = [
             ("file", Ok(())),
             ("to-file", Ok(())),
-            ("directory", Err("a directory is in the place of a file")),
-            ("pipe", Err("a named pipe is in the place of a file")),
-            ("to-pipe", Err("a named pipe is in the place of a file")),
-            ("socket", Err("a socket is in the place of a file")),
-            ("device", Err("a device is in the place of a file")),
+            ("directory", Err("a directory is at the path of a file")),
+            ("pipe", Err("a named pipe is at the path of a file")),
+            ("to-pipe", Err("a named pipe is at the path of a file")),
+            ("socket", Err("a socket is at the path of a file")),
+            ("device", Err("a device is at the path of a file")),
         ];
         for (name, expected) in cases {
             let said = |result: io::Result<()>| result.map_err(|error| error.to_string());

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the release binary into a folder.
+# Builds the release binary and installs it in a folder.
 #
 # usage: build.sh FOLDER
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What compiling RocksDB and the bindings to it needs, on Debian.
+# Installs the Debian packages that RocksDB and its bindings need to compile.
 set -euo pipefail
 
 export DEBIAN_FRONTEND=noninteractive

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the binary needs to run: its C++ library, and a user of its own with a data directory.
+# Installs the C++ library that the binary needs, and creates the user `mlgw` with a data directory.
 set -euo pipefail
 
 export DEBIAN_FRONTEND=noninteractive

@@ -42,7 +42,7 @@ const _: () = assert!(mlgw_common::limits::BATCH_COMMANDS_MAX as u64 <= SEQ_COMM
 /// Sequence number of the command at `position` in the log entry `index`; unique within a group.
 #[must_use]
 pub const fn seq_of(index: u64, position: usize) -> Seq {
-    assert!((position as u64) < SEQ_COMMANDS, "a log entry has more commands than order numbers");
+    assert!((position as u64) < SEQ_COMMANDS, "a log entry has at most as many commands as order numbers");
     Seq(index * SEQ_COMMANDS + position as u64)
 }
 
@@ -66,7 +66,7 @@ pub fn apply(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Result<
 
 fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, ApplyError> {
     let Some(change) = &command.change else {
-        return Err(malformed("a command without a change"));
+        return Err(malformed("the command has no change"));
     };
     match change {
         Change::Object(command) => object::apply(view, command, seq),

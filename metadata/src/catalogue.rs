@@ -262,7 +262,7 @@ impl Catalogue {
         }
         let put = Change::PutUploadKey(PutUploadKey { key: candidate.to_vec() });
         self.propose(Command::from(put)).await.map_err(|error| OpenError::Raft(error.to_string()))?;
-        kept()?.ok_or_else(|| OpenError::Store("the key of upload ids is gone".to_owned()))
+        kept()?.ok_or_else(|| OpenError::Store("the key of upload IDs is missing".to_owned()))
     }
 
     /// The timeline of this catalogue and those that it descends from; `None` if it has no identity.

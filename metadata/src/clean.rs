@@ -75,7 +75,8 @@ impl CleanIndex {
             // The disk is missing, or another process has the index open: an operator has to act.
             Err(error) if error.0.starts_with("IO error") => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, dir = %dir.display(), "it does not open and is begun anew");
+                tracing::warn!(%error, dir = %dir.display(),
+                    "the index of clean copies does not open; creating a new one");
                 store_files::remove_dir(&dir.join("index"))?;
                 open()?
             }
@@ -352,7 +353,7 @@ mod tests {
         assert!(index.is_recent(BUCKET, &a) && !index.is_recent(BucketId(4), &a));
         put(&index, "b", "b");
         assert_eq!(index.peek(BUCKET, &key("b")), Ok(Some(copy("b"))));
-        assert!(!index.is_recent(BUCKET, &key("b")), "nobody read it");
+        assert!(!index.is_recent(BUCKET, &key("b")), "it was not read");
         assert_eq!(index.copy(BucketId(4), &a), Ok(None));
         write(&index, |batch| batch.copy(BUCKET, &a, None));
         assert_eq!(index.copy(BUCKET, &a), Ok(None));

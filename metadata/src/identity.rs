@@ -56,24 +56,28 @@ pub enum Mismatch {
         own: Identity,
     },
     /// The log has no identity, although this server has already marked its own log.
-    #[error("the log names no server, though this server's log does: it is another one, or was emptied")]
+    #[error("the log names no server, but the log of this server does: it is another log, or was emptied")]
     UnmarkedLog,
     /// Another server, or another timeline of this one, wrote a part of the log.
     #[error(
-        "the log has entries of the incarnation {0}, which are not this server's: a write-ahead log of \
-         another server or timeline is among its files"
+        "the log has entries of the incarnation {0}, which this server did not write: one of its \
+         write-ahead logs belongs to another server or timeline"
     )]
     ForeignEntries(Incarnation),
     /// A part of the log names no writer, although this server's log does.
     #[error(
-        "the log has entries that name no writer, though this server's do: not all of its files are its own"
+        "the log has entries that name no writer, but those of this server do: some of its files belong to \
+         another log"
     )]
     UnnamedEntries,
     /// Another server, or another timeline of this one, wrote the state.
-    #[error("the state belongs to cluster {0} and incarnation {1}, which are not this server's")]
+    #[error("the state belongs to cluster {0} and incarnation {1}, not to this server")]
     ForeignState(ClusterId, Incarnation),
     /// The state has no timeline, although this server has already marked its own state.
-    #[error("the state names no timeline, though this server's state does: it is another one, or older")]
+    #[error(
+        "the state names no timeline, but the state of this server does: it is another state, or an older \
+         one"
+    )]
     UnmarkedState,
     /// The log begins after the end of the state.
     #[error("group {group}: the state ends before entry {reach}, and the log begins at entry {begin}")]
@@ -98,7 +102,7 @@ pub enum Mismatch {
     /// The log ends below the floor.
     #[error(
         "the log has {end} entries, but {floor} were synced: its end was emptied, removed or replaced; \
-         `mlgw store repair --accept-lost-tail` lists what is missing and goes on without it"
+         `mlgw store repair --accept-lost-tail` lists the missing entries and continues without them"
     )]
     LostTail {
         /// Number of entries of the log.

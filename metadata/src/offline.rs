@@ -125,7 +125,7 @@ struct Scratch(PathBuf);
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = mlgw_formats::store_files::remove_dir(&self.0) {
-            tracing::warn!(dir = %self.0.display(), %error, "the scratch copy was not removed");
+            tracing::warn!(dir = %self.0.display(), %error, "failed to remove the scratch copy");
         }
     }
 }
@@ -169,7 +169,7 @@ impl Offline {
             }
             // The replay or the check of the rows reports the reason for this damage better, if it gets that
             // far.
-            Err(error) => tracing::debug!(%error, "log and state were not compared"),
+            Err(error) => tracing::debug!(%error, "did not compare log and state"),
         }
         for (group, opened) in &states {
             if !logs::replay(opened, &log, *group, &log_dir, findings, watch) {

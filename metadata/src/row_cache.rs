@@ -158,7 +158,7 @@ impl CachedRow {
     }
 
     fn split(&self) -> (&[u8], &[u8]) {
-        let (length, rest) = self.0.split_first_chunk().expect("a length is in front");
+        let (length, rest) = self.0.split_first_chunk().expect("the length precedes the key");
         rest.split_at(u16::from_le_bytes(*length).into())
     }
 
@@ -257,7 +257,7 @@ mod tests {
         let ticket = cache.ticket(b"a");
         cache.end_change(b"a");
         cache.insert(ticket, b"a", b"old");
-        assert_eq!(value_of(&cache, b"a"), None, "it was changing when the store was asked");
+        assert_eq!(value_of(&cache, b"a"), None, "it was changing when the store was read");
         let ticket = cache.ticket(b"a");
         cache.clear();
         cache.insert(ticket, b"a", b"old");
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(
             value_of(&cache, b"a").as_deref(),
             Some(&b"new"[..]),
-            "a change elsewhere is nothing to it"
+            "a change of another row does not affect it"
         );
     }
 
@@ -287,7 +287,7 @@ mod tests {
         assert!(bytes <= MIB as u64, "{bytes}");
         assert!((2_000..=4_000).contains(&rows), "{rows} rows of about 270 bytes");
         read(&cache, b"large", &vec![0; 2 * MIB]);
-        assert_eq!(value_of(&cache, b"large"), None, "more than it may take");
+        assert_eq!(value_of(&cache, b"large"), None, "larger than the cache accepts");
         assert_eq!(cache.misses(), 50_001);
     }
 

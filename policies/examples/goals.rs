@@ -96,7 +96,8 @@ impl GoalSums {
     }
 
     fn print_flash(&self, name: &str) {
-        let note = format!("of what LRU writes; hits {:.2} times as many", self.ours / self.lru.max(1e-9));
+        let note =
+            format!("of the bytes that LRU writes; {:.2} times as many hits", self.ours / self.lru.max(1e-9));
         print(&format!("{name}-flash"), self.written / self.lru_written, false, 0.3333, &note);
     }
 }
@@ -127,7 +128,7 @@ fn one_job(seeds: &Range<u64>) {
             }
             worst = worst.min(sums.ours / sums.best);
         }
-        print(&format!("g1-{name}"), worst, true, 0.98, "of the optimum, at the worst of five sizes");
+        print(&format!("g1-{name}"), worst, true, 0.98, "of the optimum, worst of five sizes");
         all.print_flash(&format!("g1-{name}"));
     }
 }
@@ -165,7 +166,7 @@ fn several_jobs(seeds: &Range<u64>) {
                 beside,
                 true,
                 0.97,
-                "of epoch hazard that is told jobs and epochs",
+                "of EPOCH-HAZARD with known jobs and epochs",
             );
             sums.print_flash(&name);
         }
@@ -200,7 +201,7 @@ fn planned(seeds: &Range<u64>) {
                 (worst, worst_share) = (sums.ours / sums.best, share);
             }
         }
-        let note = format!("of the optimum with plans, at the worst of five sizes ({worst_share})");
+        let note = format!("of the optimum with plans, worst of five sizes ({worst_share})");
         print(&format!("g3-{jobs}-jobs"), worst, true, 0.95, &note);
     }
 }
@@ -247,15 +248,9 @@ fn first_epoch_ahead(seeds: &Range<u64>) {
             }
         }
         if name != "g6-shuffled" {
-            print(
-                name,
-                prompt,
-                true,
-                0.95,
-                "of requests that wait for upstream for 1 ms at most, at the worst",
-            );
+            print(name, prompt, true, 0.95, "of requests wait at most 1 ms for upstream, worst case");
         }
-        print(&format!("{name}-wasted"), wasted, false, 0.05, "of what came from upstream, at the worst");
+        print(&format!("{name}-wasted"), wasted, false, 0.05, "of blocks from upstream, worst case");
     }
 }
 
@@ -315,8 +310,7 @@ fn mixes(seeds: &Range<u64>) {
                 sums.add(&race, score.object_hit_ratio());
             }
             let name = format!("g4-{objects}-{share}");
-            let note =
-                format!("of a cache that is told classes; {:.3} of the optimum", sums.ours / sums.best);
+            let note = format!("of a cache with known classes; {:.3} of the optimum", sums.ours / sums.best);
             print(&name, sums.ours / sums.reference, true, 0.97, &note);
             sums.print_flash(&name);
         }
@@ -328,11 +322,11 @@ fn detected(seeds: &Range<u64>) {
     let found = Detection::from_seeds(999 + seeds.start..999 + seeds.end.max(seeds.start + 8));
     let (mean, (pattern, score)) = found.f1_of_all();
     let streams = found.verdicts.len();
-    let note = format!("F1 over eight patterns and {streams} streams; the worst is {pattern:?}, {score:.3}");
+    let note = format!("F1 over eight patterns and {streams} streams; worst: {pattern:?}, {score:.3}");
     print("g5-patterns", mean, true, 0.95, &note);
     let begins = found.missed.len();
     let note = format!(
-        "of an epoch, the mean of {begins} begins; the median is {:.4}, the ninth decile {:.4}",
+        "of an epoch, mean of {begins} epoch starts; median {:.4}, ninth decile {:.4}",
         found.missed_quantile(0.5),
         found.missed_quantile(0.9)
     );
@@ -342,7 +336,7 @@ fn detected(seeds: &Range<u64>) {
         found.within(0.02),
         true,
         0.95,
-        "of begins are missed by .02 of an epoch at most",
+        "of epoch starts are found within .02 of an epoch",
     );
 }
 
@@ -368,7 +362,7 @@ fn costs(seeds: &Range<u64>) {
         seconds += began.elapsed().as_secs_f64();
         accesses += requests.len();
     }
-    let note = format!("µs for each of {accesses} accesses, one block each");
+    let note = format!("µs per access, {accesses} accesses of one block each");
     print("g5-time", seconds * 1e6 / accesses as f64, false, 1.0, &note);
     const MANY: u32 = 1 << 19;
     let settings = WorkloadSettings {
@@ -385,7 +379,7 @@ fn costs(seeds: &Range<u64>) {
         engine.read(seen, &access, 0);
     }
     let bytes = engine.memory_bytes() as f64 / f64::from(MANY);
-    print("g5-memory", bytes, false, 32.0, &format!("bytes for each of {MANY} objects"));
+    print("g5-memory", bytes, false, 32.0, &format!("bytes per object, {MANY} objects"));
 }
 
 /// Skewed reads without training.
@@ -408,5 +402,5 @@ fn unordered(seeds: &Range<u64>) {
             worst = worst.min(difference.sum::<f64>() / count);
         }
     }
-    print("g10-unordered", worst, true, -0.005, "hit ratio beside S3-FIFO, at the worst of twelve points");
+    print("g10-unordered", worst, true, -0.005, "hit ratio minus that of S3-FIFO, worst of twelve points");
 }

@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(
             caller,
             Caller::of("AK", b"torch", Some("train"), &[127, 0, 0, 1]),
-            "who has a name is one"
+            "a named caller is one caller"
         );
         for other in [
             Caller::of("AL", b"boto3", Some("train"), &[127, 0, 0, 1]),

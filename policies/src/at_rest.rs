@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(
             ProgramScope::of(&Program::compile_built_in().unwrap()),
             none,
-            "it pins the newest checkpoint"
+            "the newest checkpoint is pinned"
         );
         assert_eq!(of("actions: [{type: cache}]"), none);
         assert_eq!(of("stance: observe, actions: [{type: spill}]"), none);

@@ -127,12 +127,11 @@ impl Learner {
         self.ahead = evidence.ahead;
         let share = |part: u64| part as f64 / all as f64;
         if share(wasted) > WASTED_SHARE {
-            let why = format!("of {all} blocks that were read ahead {wasted} were never asked for");
+            let why = format!("of {all} blocks read ahead, {wasted} were never requested");
             return Some(BoundMove { up: false, why });
         }
-        let why = format!(
-            "of {all} blocks that were read ahead {late} came late, and {wasted} were never asked for"
-        );
+        let why =
+            format!("of {all} blocks read ahead, {late} arrived late and {wasted} were never requested");
         (share(late) > LATE_SHARE && share(wasted) < LITTLE_WASTED_SHARE)
             .then_some(BoundMove { up: true, why })
     }
@@ -148,12 +147,13 @@ impl Learner {
         }
         self.tallies.insert(rule.into(), *now);
         if wasted as f64 > UNREAD_SHARE * kept as f64 {
-            let why = format!("of {kept} copies {wasted} went before anybody read them");
+            let why = format!("of {kept} copies, {wasted} were evicted before any read");
             return Some(BoundMove { up: true, why });
         }
         let is_too_careful = again as f64 > AGAIN_SHARE * (kept + again) as f64;
         let why = format!(
-            "{again} blocks were asked for again after they had passed by, and of {kept} copies {wasted} went unread"
+            "{again} blocks were requested again after they were not kept, and {wasted} of {kept} copies \
+                were evicted unread"
         );
         (is_too_careful && wasted as f64 <= FEW_SHARE * kept as f64).then_some(BoundMove { up: false, why })
     }
@@ -206,13 +206,17 @@ fn same(one: f64, other: f64) -> bool {
 fn describe_change(changes: &mut String, what: &str, before: f64, after: f64, why: &str) {
     let between = if changes.is_empty() { "" } else { "; " };
     // Writing to a string does not fail.
-    let _ = write!(changes, "{between}{what} {before:.2} -> {after:.2}, as {why}");
+    let _ = write!(changes, "{between}{what} {before:.2} -> {after:.2}, because {why}");
 }
 
 impl Program {
     /// Returns the maximum blocks that are read ahead of one stream, where no rule sets it.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "settings bound it")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the settings limit the value"
+    )]
     pub fn prefetch_depth(&self) -> u32 {
         let from = self.settings().depth_within(PREFETCH_DEPTH);
         let bound = bound_or_initial(self.learnt().prefetch_depth, f64::from(from));
@@ -221,7 +225,7 @@ impl Program {
 
     /// Returns the number of reads from which a rule with this written value keeps copies.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "its range bounds it")]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range limits the value")]
     pub fn min_reads(&self, rule: &str, written: u32) -> u32 {
         let bound = self.learnt().min_reads.get(rule).copied();
         bound_or_initial(bound, f64::from(written)).value.round() as u32
@@ -262,7 +266,7 @@ rules:
         assert_eq!(less.learnt.prefetch_depth.map(|bound| bound.value), Some(57.6));
         assert_eq!(
             less.changes,
-            "prefetch_depth 64.00 -> 57.60, as of 610 blocks that were read ahead 100 were never asked for"
+            "prefetch_depth 64.00 -> 57.60, because of 610 blocks read ahead, 100 were never requested"
         );
         assert_eq!(learnt([500, 100, 10, 0, 0]), None, "more than the setting allows is not to be had");
         let held = program.clone().with_learnt(less.learnt);
@@ -295,7 +299,7 @@ rules:
         assert_eq!(careful.learnt.min_reads["twice"].value, 2.2);
         assert_eq!(
             careful.changes,
-            "min_reads of rule twice 2.00 -> 2.20, as of 200 copies 200 went before anybody read them"
+            "min_reads of rule twice 2.00 -> 2.20, because of 200 copies, 200 were evicted before any read"
         );
         let mut outcomes = CopyOutcomes::default();
         let twice = outcomes.cause("twice");

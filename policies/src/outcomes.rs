@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(
             counts(outcomes.tally(ENGINE)),
             [5, 1, 2, 2, 2],
-            "what is lost, and what nobody decided, is nobody's"
+            "lost blocks and blocks without a decision are not attributed"
         );
     }
 

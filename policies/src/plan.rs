@@ -94,13 +94,16 @@ pub enum InvalidAccessPlan {
     #[error("the plan reads nothing")]
     Empty,
     /// Invalid number of epochs.
-    #[error("the plan has {0} epochs: there may be 1 to {EPOCHS_MAX}, and the last is numbered so at most")]
+    #[error(
+        "the plan has {0} epochs; at least 1 is required, and the last epoch number is at most \
+        {EPOCHS_MAX}"
+    )]
     Epochs(u32),
     /// Invalid number of ranks.
-    #[error("the plan is for {0} ranks: there may be 1 to {RANKS_MAX}")]
+    #[error("the plan is for {0} ranks; 1 to {RANKS_MAX} are allowed")]
     Ranks(u32),
     /// Rank that is not below the number of ranks.
-    #[error("there is no rank {rank} of {ranks}")]
+    #[error("rank {rank} is out of range: the plan has {ranks} ranks")]
     Rank {
         /// The requested rank.
         rank: u32,
@@ -108,7 +111,7 @@ pub enum InvalidAccessPlan {
         ranks: u32,
     },
     /// Several ranks with a sampler that does not support them.
-    #[error("only the samplers sequential and torch_distributed deal keys out to ranks")]
+    #[error("only the samplers sequential and torch_distributed distribute keys to ranks")]
     RanksUnsupported,
 }
 

@@ -90,13 +90,13 @@ const _: () = assert!(BLOCK_HEADER_BYTES + EVENT_BYTES_MAX <= BLOCK_BYTES_MAX);
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TraceError {
     /// The header is missing or damaged.
-    #[error("this is no trace, or its first {HEADER_BYTES} bytes are damaged")]
+    #[error("this is not a trace, or its first {HEADER_BYTES} bytes are damaged")]
     NoTrace,
     /// The format version is not supported.
-    #[error("the trace has version {0}: this program reads version {VERSION}")]
+    #[error("the trace has version {0}, but this program reads version {VERSION}")]
     UnknownVersion(u16),
     /// A block is damaged. The events before it are valid.
-    #[error("block {block} at byte {offset} of the trace is damaged: {what}; what came before holds")]
+    #[error("block {block} at byte {offset} of the trace is damaged: {what}; the events before it are valid")]
     Damaged {
         /// Number of the block.
         block: u32,

@@ -154,14 +154,14 @@ def main():
     for name, count in counts.items():
         ratio = count / kept[name] if name in kept else 1
         over += ratio > MORE_MAX
-        print(f"{name:<12} {count:>12,} instructions, {ratio:.3f} of what is kept{'  TOO MANY' if ratio > MORE_MAX else ''}")
+        print(f"{name:<12} {count:>12,} instructions, {ratio:.3f} of the record{'  TOO MANY' if ratio > MORE_MAX else ''}")
     if os.environ.get("UPDATE"):
         KEPT.write_text(json.dumps(counts, indent=2) + "\n")
         return
     if set(kept) != set(counts):
-        raise SystemExit(f"{KEPT.name} keeps {sorted(kept)}: run with UPDATE=1")
+        raise SystemExit(f"{KEPT.name} has counts of {sorted(kept)}: run with UPDATE=1")
     if over:
-        print("mend it, or say why it costs more and run with UPDATE=1", file=sys.stderr)
+        print("fix it, or explain the higher cost and run with UPDATE=1", file=sys.stderr)
     sys.exit(1 if over else 0)
 
 

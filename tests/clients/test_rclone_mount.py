@@ -48,7 +48,7 @@ def wait_until_stored(server, bucket, sizes):
     """Waits until the bucket holds the written files: the mount uploads after close(2)."""
     deadline = time.monotonic() + MOUNT_SECONDS_MAX
     while (now := stored(server, bucket)) != sizes:
-        assert time.monotonic() < deadline, f"{len(now)} of {len(sizes)} files are there"
+        assert time.monotonic() < deadline, f"{len(now)} of {len(sizes)} files are visible"
 
 
 def test_a_large_file_is_written_through_one_mount_and_read_through_another(server, bucket, tmp_path):

@@ -86,7 +86,7 @@ impl ServerChecker<'_> {
             }
         }
         for key in rows.keys() {
-            self.violations.push(format!("LIST shows {key:?}, which nobody wrote by then"));
+            self.violations.push(format!("LIST shows {key:?}, which was not written by then"));
         }
     }
 

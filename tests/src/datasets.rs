@@ -66,7 +66,7 @@ impl DatasetBench {
     }
 
     fn server(&self) -> &ServerProcess {
-        self.gateway.as_ref().expect("it runs")
+        self.gateway.as_ref().expect("the gateway runs")
     }
 
     fn client(&self) -> S3TestClient {
@@ -86,7 +86,7 @@ impl DatasetBench {
 
     /// Kills the gateway and restarts it behind a proxy with these rules.
     fn crash(&mut self, rules: Vec<Rule>) {
-        self.gateway.as_mut().expect("it runs").kill();
+        self.gateway.as_mut().expect("the gateway runs").kill();
         self.gateway = None;
         self.proxy.set_rules(rules);
         self.gateway = Some(self.setup.start());

@@ -34,7 +34,7 @@ struct FaultyOriginShared {
 
 impl FaultyOriginShared {
     fn store(&self) -> MutexGuard<'_, OriginState> {
-        self.store.lock().expect("no panic while held")
+        self.store.lock().expect("lock is not poisoned")
     }
 }
 

@@ -147,7 +147,7 @@ impl History {
 
     /// Records that an operation is about to be sent.
     pub(crate) fn send(&self, item: HistoryItem, value: ItemValue) -> OperationId {
-        let mut notes = self.log.lock().expect("no panic while held");
+        let mut notes = self.log.lock().expect("lock is not poisoned");
         let sent = self.stamp(&mut notes);
         notes.operations.push(ClientOperation {
             item,
@@ -169,13 +169,13 @@ impl History {
     ) -> [OperationId; 2] {
         let object = self.send(object, value);
         let end = self.send(upload, ItemValue::Absent);
-        self.log.lock().expect("no panic while held").operations[end.0].object_operation = Some(object.0);
+        self.log.lock().expect("lock is not poisoned").operations[end.0].object_operation = Some(object.0);
         [object, end]
     }
 
     /// Every complete that was sent by `at`.
     pub(crate) fn completes(&self, at: usize) -> Vec<SentComplete> {
-        let notes = self.log.lock().expect("no panic while held");
+        let notes = self.log.lock().expect("lock is not poisoned");
         let complete = |end: &ClientOperation| {
             let made = &notes.operations[end.object_operation?];
             let is_rival = |act: &ClientOperation| {
@@ -193,7 +193,7 @@ impl History {
 
     /// Records that the response of an operation arrived: from here on its effect is promised.
     pub(crate) fn acknowledge(&self, act: OperationId) {
-        let mut notes = self.log.lock().expect("no panic while held");
+        let mut notes = self.log.lock().expect("lock is not poisoned");
         let stamp = self.stamp(&mut notes);
         notes.operations[act.0].acknowledged = Some(stamp);
         self.answers.send_modify(|answers| *answers += 1);
@@ -206,19 +206,19 @@ impl History {
 
     /// Positions at which clients received their responses: the positions at which a missing sync shows.
     pub(crate) fn answer_positions(&self) -> Vec<usize> {
-        let notes = self.log.lock().expect("no panic while held");
+        let notes = self.log.lock().expect("lock is not poisoned");
         notes.operations.iter().filter_map(|act| act.acknowledged).map(|stamp| stamp.position).collect()
     }
 
     /// Every item that an operation up to `at` touched, uploads and parts after objects.
     pub(crate) fn items(&self, at: usize) -> BTreeSet<HistoryItem> {
-        let notes = self.log.lock().expect("no panic while held");
+        let notes = self.log.lock().expect("lock is not poisoned");
         notes.operations.iter().filter(|act| act.may_have_effect(at)).map(|act| act.item.clone()).collect()
     }
 
     /// The values that `thing` may have after a crash at position `at`.
     pub(crate) fn allowed(&self, item: &HistoryItem, at: usize) -> Vec<ItemValue> {
-        let notes = self.log.lock().expect("no panic while held");
+        let notes = self.log.lock().expect("lock is not poisoned");
         let acts: Vec<&ClientOperation> =
             notes.operations.iter().filter(|act| act.item == *item && act.may_have_effect(at)).collect();
         let promised = |act: &ClientOperation| act.acknowledged.filter(|stamp| stamp.position <= at);
@@ -244,7 +244,7 @@ impl History {
     pub(crate) fn observe(&self, found: &BTreeMap<HistoryItem, ItemValue>) {
         let open = |item: &HistoryItem| self.allowed(item, NOW).len() > 1;
         let decided: Vec<_> = found.iter().filter(|(thing, _)| open(thing)).collect();
-        let mut notes = self.log.lock().expect("no panic while held");
+        let mut notes = self.log.lock().expect("lock is not poisoned");
         let died = self.stamp(&mut notes);
         for act in notes.operations.iter_mut().filter(|act| act.acknowledged.is_none() && act.died.is_none())
         {
@@ -259,7 +259,7 @@ impl History {
     /// The history of the disk that a power cut at `at` left: operations acknowledged by then were promised
     /// before the new recording begins; operations without a response are still undecided.
     pub(crate) fn after_cut(&self, at: usize, clock: PositionClock) -> Self {
-        let notes = self.log.lock().expect("no panic while held");
+        let notes = self.log.lock().expect("lock is not poisoned");
         let past = |stamp: HistoryStamp| HistoryStamp { position: 0, ..stamp };
         let kept = |stamp: &HistoryStamp| stamp.position <= at;
         let acts = notes.operations.iter().map(|act| {
@@ -279,7 +279,7 @@ impl History {
 
     /// Replaces the operations by the values found after a crash.
     pub(crate) fn reset_to(&self, found: impl IntoIterator<Item = (HistoryItem, ItemValue)>) {
-        let mut notes = self.log.lock().expect("no panic while held");
+        let mut notes = self.log.lock().expect("lock is not poisoned");
         notes.operations.clear();
         for (item, value) in found {
             if value != ItemValue::Absent {

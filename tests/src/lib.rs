@@ -54,7 +54,10 @@ mod recording;
 mod remote_backed;
 #[cfg(test)]
 mod s3;
-#[cfg_attr(not(test), expect(dead_code, reason = "tests use all of it, the proxy's rules but the generator"))]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "tests use all of it, except that the generator needs no proxy rules")
+)]
 mod seed;
 #[cfg(test)]
 mod server;

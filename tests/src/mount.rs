@@ -44,7 +44,7 @@ impl Mount {
     }
 
     pub(crate) fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().expect("the file system never panics")
+        self.disk.lock().expect("the file system task does not panic")
     }
 
     /// Returns the shared disk, for a history that marks positions in its recording.

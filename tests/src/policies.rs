@@ -51,8 +51,8 @@ fn mlgw(dir: &Path, words: &str) -> CommandOutput {
         .env_clear()
         .output()
         .expect("the binary runs");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes text");
-    let status = output.status.code().expect("it exits");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the output is UTF-8");
+    let status = output.status.code().expect("the process exits");
     CommandOutput { stdout: text(output.stdout), stderr: text(output.stderr), status }
 }
 

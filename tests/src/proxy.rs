@@ -62,11 +62,11 @@ struct ProxyState {
 
 impl ProxyState {
     fn origin(&self) -> SocketAddr {
-        *self.origin.lock().expect("no panic while held")
+        *self.origin.lock().expect("lock is not poisoned")
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {
-        self.rules.lock().expect("no panic while held")
+        self.rules.lock().expect("lock is not poisoned")
     }
 }
 
@@ -144,7 +144,7 @@ impl FaultProxy {
     /// Changes the origin for connections from now on, for example after an origin was restarted on another
     /// port.
     pub fn set_origin(&self, origin: SocketAddr) {
-        *self.shared.origin.lock().expect("no panic while held") = origin;
+        *self.shared.origin.lock().expect("lock is not poisoned") = origin;
     }
 
     /// Replaces all rules for requests from now on. Their counts start at zero.

@@ -110,7 +110,7 @@ impl RawExchange {
 pub(crate) fn head_text(request: &Request<ClientBody>) -> String {
     let mut head = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri());
     for (name, value) in request.headers() {
-        let value = value.to_str().expect("our own header");
+        let value = value.to_str().expect("a test header");
         write!(head, "{name}: {value}\r\n").expect("a String takes all");
     }
     head + "\r\n"

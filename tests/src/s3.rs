@@ -128,7 +128,7 @@ impl S3TestClient {
         let text = if document.is_null() { String::new() } else { document.to_string() };
         let host = self.shared.server.to_string();
         let request = Request::builder().method(method).uri(path).header("host", host);
-        let mut request = request.body(full_body(text.clone())).expect("our own request is well-formed");
+        let mut request = request.body(full_body(text.clone())).expect("the request is well-formed");
         let signed = SignableBody::Bytes(text.as_bytes());
         self.shared.signer.sign_with(&mut request, self.shared.server, signed);
         let answer = self.send_and_read(request).await?;
@@ -138,7 +138,7 @@ impl S3TestClient {
     /// The same client with another source address of this machine.
     #[must_use]
     pub(crate) fn with_source_address(self, from: IpAddr) -> Self {
-        let shared = Arc::into_inner(self.shared).expect("a client that nobody shares yet");
+        let shared = Arc::into_inner(self.shared).expect("the client is not shared yet");
         Self { shared: Arc::new(ClientShared { source_address: Some(from), ..shared }) }
     }
 
@@ -162,7 +162,7 @@ impl S3TestClient {
         if method == Method::PUT && !is_given && body.size_hint().exact() == Some(0) {
             request = request.header("content-length", "0");
         }
-        let mut request = request.body(body).expect("our own request is well-formed");
+        let mut request = request.body(body).expect("the request is well-formed");
         self.shared.signer.sign(&mut request, self.shared.server);
         request
     }
@@ -194,7 +194,7 @@ impl S3TestClient {
         let (response, sender) = self.exchange(request).await?;
         let (head, body) = response.into_parts();
         let body = body.collect().await.map_err(|error| no_response(&error))?.to_bytes();
-        self.shared.idle.lock().expect("no panic while held").push(sender);
+        self.shared.idle.lock().expect("lock is not poisoned").push(sender);
         if head.status.is_success() {
             return Ok(S3ClientResponse { headers: head.headers, body });
         }
@@ -205,7 +205,7 @@ impl S3TestClient {
     /// An idle connection that is still open, or a new one. On an error nothing was sent.
     async fn connection(&self) -> Result<RequestSender, CallFailure> {
         loop {
-            let idle = self.shared.idle.lock().expect("no panic while held").pop();
+            let idle = self.shared.idle.lock().expect("lock is not poisoned").pop();
             let Some(mut sender) = idle else { break };
             if sender.ready().await.is_ok() {
                 return Ok(sender);

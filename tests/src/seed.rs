@@ -24,7 +24,7 @@ impl Rng {
 
     /// A number below `bound`, which must not be zero.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0, "nothing is below zero");
+        assert!(bound > 0, "values are not negative");
         self.next() % bound
     }
 
@@ -59,7 +59,7 @@ pub(crate) fn seeded_rng(test: &str, default: u64) -> Rng {
 /// A number from the environment, or the default, which CI uses.
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} wants a number, not {text:?}")),
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")),
         Err(_) => default,
     }
 }

@@ -102,7 +102,7 @@ fn a_test_that_fails_runs_once_more_and_is_flaky_or_fails_the_run() {
         assert_eq!((ended.last_line(), ended.is_success), (last, is_success), "{fails:?}: {}", ended.text);
         let listed: Vec<_> = ended.text.lines().filter(|line| line.starts_with("    format  ")).collect();
         assert_eq!(listed, flaky, "{}", ended.text);
-        assert_eq!(ended.text.contains("\nflaky, to be mended"), !flaky.is_empty(), "{}", ended.text);
+        assert_eq!(ended.text.contains("\nflaky, to be fixed"), !flaky.is_empty(), "{}", ended.text);
         for test in ["good", "flaky one", "bad[x]"] {
             assert_eq!(runner.runs(test), 1 + usize::from(fails.lines().any(|one| one == test)), "{test}");
         }

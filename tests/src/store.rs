@@ -39,7 +39,7 @@ fn run_store(words: &[&str]) -> Output {
 /// Runs a verb that prints a document; returns the document and the exit status.
 fn run_store_json(words: &[&str]) -> (Value, i32) {
     let output = run_store(&[words, &["--output", "json"]].concat());
-    let status = output.status.code().expect("it exits");
+    let status = output.status.code().expect("the process exits");
     let text = String::from_utf8_lossy(&output.stdout);
     let document = serde_json::from_str(&text)
         .unwrap_or_else(|_| panic!("{words:?}: {text}{}", String::from_utf8_lossy(&output.stderr)));
@@ -76,5 +76,5 @@ impl Drop for StopOnDrop<'_> {
 }
 
 fn path_text(path: &Path) -> &str {
-    path.to_str().expect("a path of ours")
+    path.to_str().expect("a test path")
 }

@@ -105,7 +105,7 @@ pub(crate) async fn run_until_killed(
     tokio::pin!(load);
     tokio::select! {
         early = &mut load => panic!("failed before any kill: {early:?}\n{}", server.log()),
-        seen = answers.wait_for(|now| *now >= before + kill.answers) => drop(seen.expect("it stays")),
+        seen = answers.wait_for(|now| *now >= before + kill.answers) => drop(seen.expect("still open")),
     }
     // The workers are separate tasks and continue meanwhile.
     tokio::time::sleep(kill.delay).await;
@@ -191,7 +191,7 @@ impl WorkloadWorker {
         let act = self.send_object(&key, ItemValue::Present(Some(stored.clone())));
         let etag = self.client.put(BUCKET, &key, full_body(content.bytes())).await?;
         self.history.acknowledge(act);
-        assert_eq!(etag, stored.etag, "PUT {key:?} answers the MD5");
+        assert_eq!(etag, stored.etag, "PUT {key:?} returns the MD5");
         Ok(())
     }
 
@@ -224,8 +224,8 @@ impl WorkloadWorker {
         let known = self.own_value(&key);
         match (self.client.get(BUCKET, &key).await, known) {
             (Ok(answer), Some(stored)) => {
-                assert_eq!(answer.etag(), stored.etag, "GET {key:?} finds what this worker wrote");
-                assert!(answer.body == stored.bytes(), "GET {key:?} finds other bytes than were written");
+                assert_eq!(answer.etag(), stored.etag, "GET {key:?} returns this worker's write");
+                assert!(answer.body == stored.bytes(), "GET {key:?} returns bytes that were not written");
                 Ok(())
             }
             (Err(failure), Some(_)) => Err(failure),

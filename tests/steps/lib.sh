@@ -38,7 +38,7 @@ install_missing() {
     if [ "$(id -u)" -ne 0 ]; then
         sudo=(sudo)
         if [ "${CI:-}" != true ]; then
-            [ -t 0 ] || die "not root, and nobody to ask: run  sudo apt-get install ${missing[*]}"
+            [ -t 0 ] || die "not root, and no terminal to ask: run  sudo apt-get install ${missing[*]}"
             read -r -p 'with sudo apt-get, now? [y/N] ' answer
             [ "$answer" = y ] || [ "$answer" = Y ] || die "nothing was installed"
         fi
@@ -60,7 +60,7 @@ program_of() {
             apt-get download -qq "$1" >&2 || { apt-get update -qq >&2 && apt-get download -qq "$1" >&2; }
             dpkg-deb --fsys-tarfile "$1"_*.deb | tar -x "./$2"
             rm "$1"_*.deb
-        ) 2>/dev/null || die "$(basename "$2") cannot be had: install the Debian package $1"
+        ) 2>/dev/null || die "$(basename "$2") is not available: install the Debian package $1"
     fi
     printf '%s\n' "$dir/$2"
 }

@@ -51,12 +51,15 @@ impl BackupContents {
         if first != HEADER {
             return Err(match first.strip_prefix("mlgw-copy ") {
                 Some(version) => {
-                    format!("a copy of format {version}, which a newer mlgw wrote: use that one")
+                    format!(
+                        "the copy has format {version}, written by a newer mlgw; use that version or a \
+                         newer one"
+                    )
                 }
-                None => "not the list of a copy".to_owned(),
+                None => "not the contents list of a copy".to_owned(),
             });
         }
-        let damaged = || "the list of the copy is damaged".to_owned();
+        let damaged = || "the contents list of the copy is damaged".to_owned();
         let end = text.rfind("end ").ok_or_else(damaged)?;
         let (listed, last) = text.split_at(end);
         if last != format!("end {:08x}\n", crc32c(listed.as_bytes())) {
@@ -75,7 +78,9 @@ impl BackupContents {
             let (source, name) = (next()?.to_owned(), next()?.to_owned());
             let mut parts = Path::new(&name).components();
             if name.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
-                return Err(format!("the list of the copy names {name:?}, which is not within it"));
+                return Err(format!(
+                    "the contents list of the copy names {name:?}, which is outside the copy"
+                ));
             }
             contents.files.insert(name, BackupFileEntry { crc, bytes, source });
         }

@@ -51,7 +51,10 @@ pub struct Command {
 
 /// Change that a command makes. Group 0 applies the changes marked with it; object groups apply the others.
 #[derive(Clone, PartialEq, prost::Oneof)]
-#[expect(clippy::large_enum_variant, reason = "nearly all commands are the large one, and they are shared")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all commands are of the large variant, and they are shared"
+)]
 pub enum Change {
     /// Changes one key of a bucket.
     #[prost(message, tag = "1")]

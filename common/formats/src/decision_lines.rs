@@ -62,7 +62,7 @@ fn parse_entry(line: &[u8]) -> Result<DecisionEntry, String> {
     let entry: DecisionEntry = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     match entry.seq {
         0..=SEQ_MAX => Ok(entry),
-        seq => Err(format!("nobody counts to {seq}")),
+        seq => Err(format!("sequence number {seq} is out of range")),
     }
 }
 
@@ -80,6 +80,6 @@ mod tests {
         let mut found = BTreeMap::new();
         let passed_over = read_lines(text.as_bytes(), &mut found).unwrap();
         assert_eq!(found.into_keys().collect::<Vec<_>>(), [1, u64::MAX / 2]);
-        assert!(passed_over.unwrap().contains("1 lines"), "and says so");
+        assert!(passed_over.unwrap().contains("1 lines"), "and reports it");
     }
 }

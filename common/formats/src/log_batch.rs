@@ -25,7 +25,7 @@ impl Batch {
     /// # Errors
     /// Returns an error if `encoded` is not a batch.
     pub fn decode(encoded: Bytes) -> Result<Self, FormatError> {
-        let cut = || FormatError("a batch of commands is cut".into());
+        let cut = || FormatError("a batch of commands is truncated".into());
         let mut commands = Vec::new();
         let mut rest = &encoded[..];
         while !rest.is_empty() {
@@ -43,7 +43,7 @@ impl Batch {
 /// Appends a command to a batch's encoding. Panics if the command is 4 GiB or longer.
 pub fn encode_into(command: &Command, into: &mut Vec<u8>) {
     let length = command.encoded_len();
-    assert!(u32::try_from(length).is_ok(), "a command of 4 GiB");
+    assert!(u32::try_from(length).is_ok(), "a command is shorter than 4 GiB");
     into.reserve(length + 4);
     #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
     into.extend_from_slice(&(length as u32).to_le_bytes());

@@ -40,10 +40,11 @@ pub fn encode(entry: &RaftLogEntry) -> Vec<u8> {
 
 /// Reads the log id of the entry in `bytes`, whose key is `index`.
 pub fn log_id(index: u64, bytes: &[u8]) -> Result<LogId, FormatError> {
-    let head = bytes.first_chunk::<HEAD_BYTES>().ok_or_else(|| FormatError("a log entry is cut".into()))?;
+    let head =
+        bytes.first_chunk::<HEAD_BYTES>().ok_or_else(|| FormatError("a log entry is truncated".into()))?;
     let number = |at: usize| head[at..at + 8].iter().fold(0u64, |n, &b| n << 8 | u64::from(b));
     if head[0] != FORMAT {
-        return Err(FormatError(format!("a log entry has format {}", head[0])));
+        return Err(FormatError(format!("a log entry has the unknown format {}", head[0])));
     }
     Ok(LogId::new(LeaderId { term: number(2), node_id: number(10) }, index))
 }
@@ -59,7 +60,7 @@ pub fn decode(index: u64, bytes: Vec<u8>) -> Result<RaftLogEntry, FormatError> {
             EntryPayload::Normal(Batch::decode(encoded)?)
         }
         2 => EntryPayload::Membership(membership(&schema::decode(&bytes[HEAD_BYTES..])?)?.1),
-        other => return Err(FormatError(format!("a log entry has kind {other}"))),
+        other => return Err(FormatError(format!("a log entry has the unknown kind {other}"))),
     };
     Ok(RaftLogEntry { log_id, payload })
 }

@@ -45,7 +45,8 @@ pub fn truncate_torn_end(dir: &Path) -> io::Result<()> {
     };
     let Some(keep) = torn_record_offset(&bytes) else { return Ok(()) };
     let cut = bytes.len() - keep;
-    tracing::warn!(path = %path.display(), keep, cut, "power failed during an append: cut off what was never synced");
+    tracing::warn!(path = %path.display(), keep, cut,
+        "power failed during an append; removed the unsynced end");
     let file = regular::open_with(OpenOptions::new().write(true), &path)?;
     file.set_len(keep as u64)?;
     file.sync_all()

@@ -54,13 +54,13 @@ pub const FORMAT: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRecord {
     /// No bytes.
-    #[error("a record has no bytes")]
+    #[error("a record is empty")]
     Empty,
     /// A format of a newer version.
     #[error("a record has format {0}; this version reads {FORMAT}")]
     Format(u8),
     /// Not a message of the family.
-    #[error("a record does not decode: {0}")]
+    #[error("a record cannot be decoded: {0}")]
     Message(#[from] prost::DecodeError),
 }
 

@@ -71,7 +71,7 @@ pub enum HeaderFault {
     #[error("the segment header is damaged")]
     Crc,
     /// A version, class or block size that this program does not know.
-    #[error("a segment of a format this program does not read (version {version})")]
+    #[error("the segment has format {version}, which this version of mlgw cannot read")]
     Unsupported {
         /// The version in the header.
         version: u16,

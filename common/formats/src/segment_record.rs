@@ -80,22 +80,22 @@ pub struct RecordOwner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     /// The bytes end before the head does.
-    #[error("the record's head is cut off")]
+    #[error("the record's header is truncated")]
     Short,
     /// No record begins here.
-    #[error("no record begins here")]
+    #[error("no record starts here")]
     Magic,
     /// A length is outside its bounds.
-    #[error("a length in the record's head is impossible")]
+    #[error("a length in the record's header is out of range")]
     Length,
     /// The head's checksum does not match.
-    #[error("the record's head is damaged or belongs elsewhere")]
+    #[error("the record's header is damaged or belongs to another place")]
     Crc,
     /// Intact, but of a version or kind that this program does not know.
-    #[error("the record is of a format this program does not read")]
+    #[error("the record has a format that this version of mlgw cannot read")]
     Unsupported,
     /// Intact, but of an encoding that this program does not know.
-    #[error("the record's encoding {0} is none that this program reads; a newer one wrote it")]
+    #[error("the record has encoding {0}, which this version of mlgw cannot read; a newer one wrote it")]
     Encoding(u8),
 }
 
@@ -187,7 +187,7 @@ pub fn encode_head(
         let identity = place.identity(owner.body, (head_bytes + block.start) as u64);
         out.extend_from_slice(&identity.crc32c(&payload.stored[block]).to_le_bytes());
     }
-    assert!(out.len() - start == head_bytes, "the head is as long as was computed");
+    assert!(out.len() - start == head_bytes, "the header has the computed length");
     let crc = place.identity(owner.body, 0).crc32c(&out[start + CRC_BYTES..]);
     out[start..start + CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
     head_bytes

@@ -19,7 +19,7 @@ const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// The stored bytes of a block do not decompress to its original bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the block cannot be decompressed to the bytes that it stands for")]
+#[error("the block does not decompress to its original length")]
 pub struct Undecodable;
 
 /// Compresses `chunk` at `level`, 1 to 19. Returns `None` if the result is not smaller. Takes milliseconds.

@@ -8,6 +8,7 @@
 mod arrows;
 mod circles;
 mod comments;
+mod documents;
 mod measures;
 mod prose;
 mod rules;
@@ -24,13 +25,15 @@ type Rule = fn(&Tree) -> Vec<String>;
 
 const RULES: &[(&str, Rule)] = &[
     ("crates use each other along the arrows only", arrows::crates_use_each_other_along_the_arrows_only),
-    ("what is behind a seam is named only there", arrows::what_is_behind_a_seam_is_named_only_there),
+    ("names behind a seam occur only there", arrows::what_is_behind_a_seam_is_named_only_there),
     ("files and functions stay readable", sizes::files_and_functions_stay_readable),
     ("every file opens with its purpose", rules::every_file_opens_with_its_purpose),
     ("unsafe code is in listed files only", rules::unsafe_code_is_in_listed_files_only),
     ("nothing unwraps outside tests", rules::nothing_unwraps_outside_tests),
-    ("nothing is left for later", rules::nothing_is_left_for_later),
-    ("every test behind a promise is there", rules::every_test_behind_a_promise_is_there),
+    ("no file has open to-do marks", rules::nothing_is_left_for_later),
+    ("every documented test exists", rules::every_test_behind_a_promise_is_there),
+    ("links in documents lead somewhere", documents::links_lead_somewhere),
+    ("paths in documents exist", documents::paths_exist),
     ("fuzz targets have small corpora", rules::fuzz_targets_have_small_corpora_and_link_no_rocksdb),
 ];
 

@@ -101,7 +101,7 @@ impl Measure {
 
     fn print(&self, bound: Option<Bound>) {
         let now = bound.map_or("nothing".to_owned(), |bound| format!("{} (goal {})", bound.now, bound.goal));
-        println!("\n{}: {}, written down {now}", self.name, self.value);
+        println!("\n{}: {}, recorded {now}", self.name, self.value);
         for offender in self.offenders.iter().take(PLACES_PRINTED) {
             println!("    {offender}");
         }
@@ -167,7 +167,7 @@ pub(crate) fn failures(tree: &Tree) -> Vec<String> {
             }
             Verdict::Same => {}
             Verdict::Better => {
-                failures.push(format!("{} improved to {}: write it down", measure.name, measure.value));
+                failures.push(format!("{} improved to {}: record it", measure.name, measure.value));
             }
             Verdict::Worse => {
                 measure.print(Some(bound));
@@ -181,7 +181,7 @@ pub(crate) fn failures(tree: &Tree) -> Vec<String> {
     if mode == "write" {
         std::fs::write(root().join(file), text).unwrap();
     }
-    failures.extend(bounds.keys().map(|name| format!("{name} is no measure")));
+    failures.extend(bounds.keys().map(|name| format!("{name} is not a measure")));
     if !failures.is_empty() {
         failures
             .push(format!("HOUSE=print prints the places, HOUSE=write writes improved values into {file}"));

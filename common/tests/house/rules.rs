@@ -31,7 +31,7 @@ const UNSAFE_IN: &[&str] = &[];
 /// Checks that unsafe code, in tests too, is in listed files only.
 pub(crate) fn unsafe_code_is_in_listed_files_only(tree: &Tree) -> Vec<String> {
     let lints = &tree.texts["Cargo.toml"];
-    assert!(lints.contains("unsafe_code = \"deny\""), "the compiler looks too");
+    assert!(lints.contains("unsafe_code = \"deny\""), "the compiler also checks");
     let others = tree.sources.iter().filter(|(path, _)| !UNSAFE_IN.contains(&&***path));
     let lines = others.flat_map(|(path, source)| source.unsafe_lines.iter().map(move |line| (path, line)));
     lines.map(|(path, line)| format!("{path}:{line} is unsafe")).collect()

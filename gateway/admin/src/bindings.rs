@@ -50,7 +50,7 @@ fn parse_binding(request: &BindRequest) -> Result<Binding, ApiError> {
         Some("write-back") => BindMode::WriteBack,
         Some(other) => {
             let why = format!(
-                "There is no mode {other:?}; there are \"read-through\", \"write-through\" and \"write-back\"."
+                "Unknown mode {other:?}: expected \"read-through\", \"write-through\" or \"write-back\"."
             );
             return Err(ApiError::invalid(why));
         }
@@ -95,30 +95,34 @@ pub(super) async fn unbind(
 ) -> Result<Response, ApiError> {
     let asked = AuditedAction { action: "bucket.unbind", resource: name.clone(), status: StatusCode::OK };
     let unbinding = Arc::clone(&admin);
-    let work = async move {
-        let bound = unbinding.remote_backed_bucket(&name);
-        let found = find(&unbinding.stored.catalogue, &name)?;
-        if found.binding.is_none() {
-            return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
-        }
-        unbinding.check_not_migrating(&name)?;
-        let id = unbinding.stored.catalogue.bucket(&name).map(|bucket| bucket.bucket_id());
-        unbinding.stored.catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(|error| match error {
+    let work =
+        async move {
+            let bound = unbinding.remote_backed_bucket(&name);
+            let found = find(&unbinding.stored.catalogue, &name)?;
+            if found.binding.is_none() {
+                return Err(ApiError::invalid(format!("The bucket {name:?} is not remote-backed.")));
+            }
+            unbinding.check_not_migrating(&name)?;
+            let id = unbinding.stored.catalogue.bucket(&name).map(|bucket| bucket.bucket_id());
+            unbinding.stored.catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(|error| {
+                match error {
             DeleteBucketError::NotEmpty => S3Error::new(Code::BucketNotEmpty).message(format!(
-                "What was written to the bucket {name:?} is not all at its upstream yet: `mlgw bucket flush {name}` waits until it is."
+                "Some writes to the bucket {name:?} are not yet at its upstream: wait for them with `mlgw \
+                 bucket flush {name}`."
             )),
             error => S3Error::from(error),
-        })?;
-        id.inspect(|id| unbinding.writeback.forget(*id));
-        // The dataset exists only if the bucket was migrated before.
-        drop(unbinding.stored.catalogue.delete_dataset(&dataset_of_bucket(&name)).await);
-        // If the upstream is no longer configured, its copies remain unreachable until they are evicted to
-        // make room for others.
-        if let Ok(bound) = bound {
-            tokio::task::spawn_blocking(move || bound.forget());
         }
-        Ok(AuditedChange { resource: name, before: json(&found)?, after: Value::Null, answer: None })
-    };
+            })?;
+            id.inspect(|id| unbinding.writeback.forget(*id));
+            // The dataset exists only if the bucket was migrated before.
+            drop(unbinding.stored.catalogue.delete_dataset(&dataset_of_bucket(&name)).await);
+            // If the upstream is no longer configured, its copies remain unreachable until they are evicted
+            // to make room for others.
+            if let Ok(bound) = bound {
+                tokio::task::spawn_blocking(move || bound.forget());
+            }
+            Ok(AuditedChange { resource: name, before: json(&found)?, after: Value::Null, answer: None })
+        };
     admin.change(caller, asked, work).await
 }
 
@@ -145,7 +149,7 @@ impl Admin {
         let bucket = self.stored.catalogue.bucket(name);
         let bucket = bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let Some(binding) = &bucket.binding else {
-            return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
+            return Err(ApiError::invalid(format!("The bucket {name:?} is not remote-backed.")));
         };
         self.stored
             .remote_backed
@@ -160,7 +164,8 @@ impl Admin {
         let query = ListQuery { max_keys: 1, ..ListQuery::default() };
         bound.list(query).await.map(drop).map_err(|error| {
             let why = format!(
-                "The upstream {:?} cannot be listed: {error}. Nothing was bound; `mlgw config show` says how it is configured.",
+                "The upstream {:?} cannot be listed: {error}. The bucket was not bound; see the settings of \
+                 the upstream with `mlgw config show`.",
                 binding.upstream
             );
             ApiError::new(StatusCode::BAD_GATEWAY, "UpstreamFailed", why)
@@ -175,10 +180,14 @@ impl Admin {
 
     pub(super) fn no_such_upstream(&self, name: &str) -> ApiError {
         let known = self.stored.remote_backed.upstreams();
-        let there_are =
-            if known.is_empty() { "there is none".to_owned() } else { format!("there are {known:?}") };
+        let there_are = if known.is_empty() {
+            "none is configured".to_owned()
+        } else {
+            format!("configured are {known:?}")
+        };
         ApiError::invalid(format!(
-            "There is no upstream {name:?} of kind s3 in the configuration: {there_are}. A section [upstream.{name}] makes one."
+            "No such upstream of kind s3: {name:?}; {there_are}. Add a section [upstream.{name}] to the \
+             configuration."
         ))
     }
 }

@@ -84,7 +84,8 @@ pub(super) async fn delete(
     let work = async move {
         let found = find(&catalogue, &name)?;
         if found.binding.is_some() {
-            let why = format!("The bucket {name:?} is bound: `mlgw bucket unbind {name}` ends that.");
+            let why =
+                format!("The bucket {name:?} is remote-backed: remove it with `mlgw bucket unbind {name}`.");
             return Err(ApiError::invalid(why));
         }
         let before = json(&found)?;

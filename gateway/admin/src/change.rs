@@ -50,7 +50,7 @@ impl Admin {
         let admin = Arc::clone(self);
         let done = tokio::spawn(async move { admin.change_and_write(caller, action, work).await }).await;
         done.unwrap_or_else(|error| {
-            tracing::error!(%error, "a change came to grief");
+            tracing::error!(%error, "the task of a change failed");
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "The change failed."))
         })
     }
@@ -84,8 +84,8 @@ impl Admin {
             Err(error) => line.outcome = format!("refused: {}: {}", error.code, error.message),
         }
         if let Err(error) = self.audit.write(line).await {
-            tracing::error!(%error, action = action.action, "the audit log cannot be written");
-            let message = "The change may have been made, but the audit log could not be written.";
+            tracing::error!(%error, action = action.action, "cannot write the audit log");
+            let message = "The change may have been made, but the audit log cannot be written.";
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "AuditFailed", message));
         }
         outcome.map(|changed| {
@@ -107,5 +107,5 @@ pub(super) fn json(value: &impl Serialize) -> Result<Value, ApiError> {
 
 /// Deserializes a request body.
 pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
-    serde_json::from_slice(body).map_err(|error| ApiError::invalid(format!("The body: {error}.")))
+    serde_json::from_slice(body).map_err(|error| ApiError::invalid(format!("Invalid body: {error}.")))
 }

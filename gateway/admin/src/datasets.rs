@@ -188,7 +188,7 @@ impl Admin {
 
     pub(super) fn dataset(&self, name: &str) -> Result<Arc<Dataset>, ApiError> {
         self.stored.catalogue.dataset(name).filter(|dataset| is_user_dataset(dataset)).ok_or_else(|| {
-            let why = format!("There is no dataset {name:?}; `mlgw dataset list` shows those there are.");
+            let why = format!("No such dataset: {name:?}; see `mlgw dataset list`.");
             ApiError::new(StatusCode::NOT_FOUND, "NoSuchDataset", why)
         })
     }
@@ -235,16 +235,13 @@ impl Admin {
     fn new_dataset(&self, new: NewDataset) -> Result<Dataset, ApiError> {
         check_name(&new.name)?;
         let bucket = self.stored.catalogue.bucket(&new.bucket).ok_or_else(|| {
-            ApiError::new(
-                StatusCode::NOT_FOUND,
-                "NoSuchBucket",
-                format!("There is no bucket {:?}.", new.bucket),
-            )
+            ApiError::new(StatusCode::NOT_FOUND, "NoSuchBucket", format!("No such bucket: {:?}.", new.bucket))
         })?;
         let slices = checked_slices(new.slices)?;
         if bucket.binding.is_some() && !new.sources.is_empty() {
             let why = format!(
-                "The bucket {:?} is bound, so all of its origin is there already: a sync is into a bucket of our own.",
+                "The bucket {:?} is remote-backed and shows all objects of its origin: sync imports into \
+                 native buckets only.",
                 bucket.name
             );
             return Err(ApiError::invalid(why));
@@ -266,9 +263,7 @@ impl Admin {
         for SourceInfo { upstream, prefix, into } in sources {
             if self.stored.remote_backed.origin(&upstream).is_none() {
                 let known = self.stored.remote_backed.upstreams();
-                let why = format!(
-                    "There is no upstream {upstream:?} of kind s3 in the configuration: there are {known:?}."
-                );
+                let why = format!("No such upstream of kind s3: {upstream:?}; configured are {known:?}.");
                 return Err(ApiError::invalid(why));
             }
             if prefix.len() > KEY_LEN_MAX || into.len() > KEY_LEN_MAX {
@@ -276,7 +271,8 @@ impl Admin {
             }
             if let Some(other) = checked.iter().find(|other| overlap(&other.into, &into)) {
                 let why = format!(
-                    "The sources {:?} and {upstream:?} would both import into {:?}: give each a place of its own.",
+                    "The sources {:?} and {upstream:?} would both import into {:?}: use a separate prefix \
+                     for each.",
                     other.upstream,
                     if other.into.len() > into.len() { &other.into } else { &into }
                 );
@@ -284,7 +280,7 @@ impl Admin {
             }
             if !slices.is_empty() && !slices.iter().any(|slice| into.starts_with(slice.as_str())) {
                 let why =
-                    format!("The source {upstream:?} would import into {into:?}, which is in no slice.");
+                    format!("The source {upstream:?} would import into {into:?}, outside of all slices.");
                 return Err(ApiError::invalid(why));
             }
             checked.push(ImportSource { upstream, prefix, into });
@@ -302,7 +298,7 @@ impl Admin {
             .filter(|_| bucket.is_some_and(|bucket| bucket.binding.is_some()));
         let copies = copies.ok_or_else(|| {
             let why = format!(
-                "The bucket {:?} is not bound: its objects are the truth, which is never evicted.",
+                "The bucket {:?} is not remote-backed: its objects are never evicted and need no pin.",
                 dataset.bucket
             );
             ApiError::invalid(why)
@@ -312,7 +308,7 @@ impl Admin {
         let found = dataset.found.map(|found| ByteSize(found.bytes));
         let ByteSize(bytes) = asked.or(found).ok_or_else(|| {
             ApiError::invalid(
-                "How much there is, is not known yet: warm the dataset first, or say how many bytes.",
+                "The size of the dataset is unknown: warm the dataset first, or give the number of bytes.",
             )
         })?;
         let datasets = self.stored.catalogue.datasets();
@@ -321,7 +317,8 @@ impl Admin {
         let limit = copies.pinned_bytes_max();
         if pinned.saturating_add(bytes) > limit {
             let why = format!(
-                "No more than {} may be pinned, half of the room for copies (bound.capacity): {} are, and {} would come to that.",
+                "At most {} may be pinned, half of the capacity for copies (bound.capacity): {} are pinned \
+                 already, and {} more do not fit.",
                 ByteSize(limit).human(),
                 ByteSize(pinned).human(),
                 ByteSize(bytes).human()
@@ -350,7 +347,8 @@ fn check_name(name: &str) -> Result<(), ApiError> {
     match is_right {
         true => Ok(()),
         false => Err(ApiError::invalid(format!(
-            "{name:?} is no name of a dataset: 1 to {DATASET_NAME_LEN_MAX} of a-z, 0-9, '-' and '.', the first one a letter or digit."
+            "Invalid dataset name {name:?}: expected 1 to {DATASET_NAME_LEN_MAX} of a-z, 0-9, '-' and '.', \
+             beginning with a letter or digit."
         ))),
     }
 }
@@ -362,7 +360,7 @@ fn checked_slices(mut slices: Vec<String>) -> Result<Vec<String>, ApiError> {
     }
     slices.sort_unstable();
     if let Some(long) = slices.iter().find(|slice| slice.is_empty() || slice.len() > KEY_LEN_MAX) {
-        let why = format!("{long:?} is no slice: what keys begin with has 1 to {KEY_LEN_MAX} bytes.");
+        let why = format!("Invalid slice {long:?}: a key prefix has 1 to {KEY_LEN_MAX} bytes.");
         return Err(ApiError::invalid(why));
     }
     // After sorting, a slice that is within another one directly follows it, or follows another such slice.

@@ -33,7 +33,7 @@ pub(super) async fn list(
 ) -> Result<Json<DecisionList>, ApiError> {
     let limit = query.limit.unwrap_or(DECISIONS_SHOWN);
     if !(1..=DECISIONS_MAX).contains(&limit) {
-        return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {DECISIONS_MAX}.")));
+        return Err(ApiError::invalid(format!("limit is {limit}; expected 1 to {DECISIONS_MAX}.")));
     }
     let kind = query.kind.as_deref().map(kind_of).transpose()?;
     let bucket = query.bucket.as_deref().map(|name| admin.bucket_id(name)).transpose()?;
@@ -47,14 +47,14 @@ pub(super) async fn list(
 fn kind_of(word: &str) -> Result<DecisionKind, ApiError> {
     let all = || DecisionKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
     DecisionKind::of(word).ok_or_else(|| {
-        ApiError::invalid(format!("There is no kind of decision {word:?}; there are {}.", all()))
+        ApiError::invalid(format!("Unknown kind of decision {word:?}: expected one of {}.", all()))
     })
 }
 
 impl Admin {
     fn bucket_id(&self, name: &str) -> Result<BucketId, ApiError> {
         let bucket = self.stored.catalogue.bucket(name).map(|bucket| bucket.bucket_id());
-        let message = || format!("There is no bucket {name:?}.");
+        let message = || format!("No such bucket: {name:?}.");
         bucket.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "NoSuchBucket", message()))
     }
 }

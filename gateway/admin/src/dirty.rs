@@ -57,6 +57,8 @@ impl Admin {
     fn dirty_of(&self, name: &str) -> Result<Arc<WriteBackQueue>, ApiError> {
         let bucket = self.stored.catalogue.bucket(name).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let queue = self.writeback.queue(&bucket).map_err(S3Error::from)?;
-        queue.ok_or_else(|| ApiError::invalid(format!("The bucket {name:?} is not bound write-back.")))
+        queue.ok_or_else(|| {
+            ApiError::invalid(format!("The bucket {name:?} is not remote-backed with the mode write-back."))
+        })
     }
 }

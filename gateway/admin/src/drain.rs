@@ -34,7 +34,8 @@ pub(super) async fn begin(
         check_segment_tier(&asking, &tier)?;
         if tier == HOT && !asking.has_cold_tier() && !asking.spills_to_upstream() {
             let why = format!(
-                "There is no tier below {HOT}: it has nowhere to go. Name directories in cold.dirs, or an upstream in cold.upstream."
+                "No tier below {HOT} is configured: set directories in cold.dirs, or an upstream in \
+                 cold.upstream."
             );
             return Err(ApiError::invalid(why));
         }

@@ -48,7 +48,7 @@ impl From<S3Error> for ApiError {
     fn from(error: S3Error) -> Self {
         // Client errors are not logged: a client must not be able to fill the log.
         if let Some(cause) = error.cause().filter(|_| error.status().is_server_error()) {
-            tracing::error!(%error, cause, "an admin request failed");
+            tracing::error!(%error, cause, "admin request failed");
         }
         Self::new(error.status(), error.code().as_str(), error.text())
     }
@@ -73,16 +73,16 @@ impl From<ChangeKeyError> for ApiError {
 
 /// Returns the error for a request other than a probe on a connection reserved for probes.
 pub(super) fn probes_only_error() -> ApiError {
-    let message = "This listener has as many connections as it may; only probes are answered.";
+    let message = "This listener is at its connection limit; only probes are answered.";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", message)
 }
 
 pub(super) async fn no_such_route(uri: Uri) -> ApiError {
-    let message = format!("{} is nothing here; GET /v1/openapi.json describes what is", uri.path());
+    let message = format!("no such route: {}; see GET /v1/openapi.json", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, "NoSuchRoute", message)
 }
 
 pub(super) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    let message = format!("{} does not take {method}", uri.path());
+    let message = format!("{} does not support {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
 }

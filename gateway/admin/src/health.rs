@@ -31,8 +31,8 @@ fn finding(severity: Health, what: String, advice: &str) -> HealthFinding {
 pub(super) fn findings(status: &Status) -> Vec<HealthFinding> {
     let mut found = Vec::new();
     if status.state != "ready" {
-        let what = "The server is stopping and takes no new requests.".to_owned();
-        found.push(finding(Health::Warning, what, "Wait until it has ended, then start it again."));
+        let what = "The server is stopping and accepts no new requests.".to_owned();
+        found.push(finding(Health::Warning, what, "Wait until it has stopped, then start it again."));
     }
     add_tier_findings(status, &mut found);
     add_request_findings(status, &mut found);
@@ -48,9 +48,13 @@ fn add_tier_findings(status: &Status, found: &mut Vec<HealthFinding>) {
         if tier.quarantined_blocks > 0 {
             found.push(finding(
                 Health::Critical,
-                format!("{} stored blocks of the {name} tier are bad: reads of them fail.", tier.quarantined_blocks),
+                format!(
+                    "{} stored blocks of the {name} tier are bad: reads of them fail.",
+                    tier.quarantined_blocks
+                ),
                 &format!(
-                    "`mlgw tier show {name}` lists them. Look at the disk (dmesg, smartctl), and write the objects again from a copy."
+                    "List them with `mlgw tier show {name}`. Check the disk (dmesg, smartctl), and restore \
+                     the objects from a copy."
                 ),
             ));
         }
@@ -62,8 +66,8 @@ fn add_tier_findings(status: &Status, found: &mut Vec<HealthFinding>) {
             let garbage = ByteSize(tier.garbage_bytes).human();
             found.push(finding(
                 Health::Warning,
-                format!("{garbage} of the {name} tier are garbage."),
-                "Compaction does not keep up with deletes and overwrites; look for its messages in the log.",
+                format!("The {name} tier has {garbage} of garbage."),
+                "Compaction does not keep up with deletes and overwrites; check the log for its messages.",
             ));
         }
     }
@@ -85,27 +89,27 @@ fn upstream_finding(
     advice: Option<String>,
 ) -> Option<HealthFinding> {
     let advice = advice.filter(|_| *ownership != PrefixOwnership::Unchecked { why: None })?;
-    let what = format!("Nothing is deleted in upstream {name}: its mark is {}.", ownership.name());
-    Some(finding(Health::Warning, what, &format!("In upstream {name}: {advice}.")))
+    let what = format!("No data is deleted in upstream {name}: its mark is {}.", ownership.name());
+    Some(finding(Health::Warning, what, &format!("Upstream {name}: {advice}.")))
 }
 
 fn add_room_finding(tier: &TierStatus, found: &mut Vec<HealthFinding>) {
     let name = &tier.tier;
     let room = ByteSize(tier.room_bytes).human();
     let (what, more) = match &**name {
-        "cold" => ("nothing is spilled to it any more", "add a directory to cold.dirs"),
-        _ => ("writes are refused", "raise hot.capacity, or give it a larger disk"),
+        "cold" => ("no segments are spilled to it", "add a directory to cold.dirs"),
+        _ => ("writes are refused", "raise hot.capacity, or use a larger disk"),
     };
     if tier.room_bytes < ROOM_BYTES_MIN {
         found.push(finding(
             Health::Critical,
             format!("The {name} tier is full: {what}."),
-            &format!("Delete objects, or {more}. Reads and deletes go on."),
+            &format!("Delete objects, or {more}. Reads and deletes continue."),
         ));
     } else if (tier.room_bytes as f64) < ROOM_SHARE_MIN * (tier.room_bytes + tier.used_bytes) as f64 {
         found.push(finding(
             Health::Warning,
-            format!("The {name} tier has room for {room} only."),
+            format!("The {name} tier has only {room} free."),
             &format!("Delete objects, or {more}, before {what}."),
         ));
     }
@@ -115,19 +119,15 @@ fn add_policy_findings(status: &Status, found: &mut Vec<HealthFinding>) {
     if let Some(why) = &status.policy.fault {
         found.push(finding(
             Health::Warning,
-            format!(
-                "The policy that was applied does not hold any more, and the built-in defaults run: {why}"
-            ),
-            "`mlgw policy show` prints it. Mend it and apply it again.",
+            format!("The applied policy is no longer valid, and the built-in defaults run: {why}"),
+            "Print it with `mlgw policy show`, correct it, and apply it again.",
         ));
     }
     if let Some(why) = &status.policy.refused {
         found.push(finding(
             Health::Warning,
-            format!(
-                "The watched files of the policy are refused, and the policy that ran before runs on: {why}"
-            ),
-            "`mlgw policy validate FILE` says the same of the file; it is taken up once it is right.",
+            format!("The watched policy files are invalid, and the previous policy still runs: {why}"),
+            "Check the file with `mlgw policy validate FILE`; the server applies it once it is valid.",
         ));
     }
 }
@@ -138,14 +138,17 @@ fn add_request_findings(status: &Status, found: &mut Vec<HealthFinding>) {
     if errors > 0 {
         found.push(finding(
             Health::Critical,
-            format!("{errors} requests of the last {} s failed because of the server.", recent.seconds),
-            "The log has a line of level error for each, with its cause and request id.",
+            format!("{errors} requests of the last {} s failed with server errors.", recent.seconds),
+            "The log has a line of level error for each, with the cause and the request id.",
         ));
     }
     for short in recent.throttled.iter().filter(|short| short.count > 0) {
         found.push(finding(
             Health::Warning,
-            format!("{} was short {} times in the last {} s.", short.reason, short.count, recent.seconds),
+            format!(
+                "Shortage of {}: {} requests delayed or refused in the last {} s.",
+                short.reason, short.count, recent.seconds
+            ),
             advice_on_shortage(&short.reason),
         ));
     }
@@ -162,11 +165,11 @@ fn add_request_findings(status: &Status, found: &mut Vec<HealthFinding>) {
 fn advice_on_shortage(reason: &str) -> &'static str {
     match reason {
         "connections" => {
-            "Raise limits.connections and the limit of open files, or have clients share connections."
+            "Raise limits.connections and the limit of open files, or make clients share connections."
         }
-        "memory" => "Raise limits.memory_bytes, give the process more memory, or have fewer uploads at once.",
-        "disk" => "Delete objects, raise hot.capacity, or give it a larger disk.",
-        _ => "The disk does not keep up with writes: look at sync times, or have fewer writers.",
+        "memory" => "Raise limits.memory_bytes, give the process more memory, or run fewer uploads at once.",
+        "disk" => "Delete objects, raise hot.capacity, or use a larger disk.",
+        _ => "The disk does not keep up with writes: check sync times, or run fewer writers.",
     }
 }
 
@@ -176,8 +179,8 @@ fn add_catalogue_findings(status: &Status, found: &mut Vec<HealthFinding>) {
         let (bytes, max) = (ByteSize(catalogue.log_bytes).human(), ByteSize(catalogue.log_bytes_max).human());
         found.push(finding(
             Health::Warning,
-            format!("The catalogue's log has {bytes}, though it is to be purged from {max} on."),
-            "Flushing the catalogue does not keep up: look at the disk and for messages in the log.",
+            format!("The catalogue's log has {bytes}; it should be purged at {max}."),
+            "Flushing the catalogue does not keep up: check the disk, and the log for messages.",
         ));
     }
     if catalogue.queued_commands > PROPOSE_QUEUE_MAX as u64 / 2 {
@@ -192,7 +195,7 @@ fn add_catalogue_findings(status: &Status, found: &mut Vec<HealthFinding>) {
         found.push(finding(
             Health::Warning,
             format!("One sync in a hundred takes {:.0} ms or more.", p99 * 1e3),
-            "The disk is slow or shared with others; every write waits for it. Look at it with iostat -x.",
+            "The disk is slow or shared with others; every write waits for it. Check it with iostat -x.",
         ));
     }
 }
@@ -224,14 +227,14 @@ mod tests {
             (worst(|s| s.state = "draining".into()), Warning, "stopping"),
             (worst(|s| s.tiers[0].quarantined_blocks = 2), Critical, "2 stored blocks of the hot tier"),
             (worst(|s| s.tiers[0].room_bytes = 0), Critical, "full"),
-            (
-                worst(|s| s.tiers[0].room_bytes = s.tiers[0].used_bytes / 10),
-                Warning,
-                "has room for 1.0 GiB only",
-            ),
-            (worst(|s| s.tiers[0].garbage_bytes = 6 << 30), Warning, "6.0 GiB of the hot tier are garbage"),
+            (worst(|s| s.tiers[0].room_bytes = s.tiers[0].used_bytes / 10), Warning, "has only 1.0 GiB free"),
+            (worst(|s| s.tiers[0].garbage_bytes = 6 << 30), Warning, "The hot tier has 6.0 GiB of garbage"),
             (worst(|s| s.recent.operations[0].errors = 3), Critical, "3 requests of the last 60 s failed"),
-            (worst(|s| s.recent.throttled[0].count = 4), Warning, "connections was short 4 times"),
+            (
+                worst(|s| s.recent.throttled[0].count = 4),
+                Warning,
+                "Shortage of connections: 4 requests delayed or refused",
+            ),
             (worst(|s| s.s3.connections = 9_500), Warning, "9500 of 10000 connections"),
             (worst(|s| s.catalogue.log_bytes = 3 << 30), Warning, "log has 3.0 GiB"),
             (worst(|s| s.catalogue.queued_commands = 4000), Warning, "4000 commands wait"),
@@ -251,7 +254,7 @@ mod tests {
         for ownership in [PrefixOwnership::Missing, PrefixOwnership::Unchecked { why: Some("away".into()) }] {
             let found = upstream_finding("lake", &ownership, advice()).unwrap();
             assert!(found.what.contains("lake") && found.what.contains(ownership.name()), "{found:?}");
-            assert_eq!(found.advice, "In upstream lake: adopt it.");
+            assert_eq!(found.advice, "Upstream lake: adopt it.");
         }
     }
 

@@ -115,7 +115,7 @@ pub(super) async fn cancel(
         let job = stepped.map_err(|error| match error {
             ProposeError::Rejected(Reject::JobEnded) => {
                 let state = shared.job(&id).map_or("gone", |job| state_name(job.state()));
-                let why = format!("The job {id} is {state} already.");
+                let why = format!("The job {id} is already {state}.");
                 ApiError::new(StatusCode::CONFLICT, "JobEnded", why)
             }
             error => catalogue_refusal(error, &id),
@@ -130,7 +130,7 @@ impl Admin {
     fn job(&self, id: &str) -> Result<Arc<Job>, ApiError> {
         let found = id.parse().ok().and_then(|id| self.stored.catalogue.job(id));
         found.ok_or_else(|| {
-            let why = format!("There is no job {id}; `mlgw job list` shows those that are remembered.");
+            let why = format!("No such job: {id}; see `mlgw job list`.");
             ApiError::new(StatusCode::NOT_FOUND, "NoSuchJob", why)
         })
     }
@@ -179,8 +179,8 @@ impl Admin {
         };
         let what = self.stored.catalogue.job(job).map_or("a job", |job| kind_name(job.kind()));
         let why = format!(
-            "The dataset {dataset:?} has a job at work: {what}, job {job}. One at a time; `mlgw job wait {job}` waits for it, \
-             `mlgw job cancel {job}` ends it."
+            "The dataset {dataset:?} has an active job: {what}, job {job}. Wait for it with `mlgw job wait \
+             {job}`, or cancel it with `mlgw job cancel {job}`."
         );
         ApiError::new(StatusCode::CONFLICT, "DatasetBusy", why)
     }
@@ -195,7 +195,7 @@ pub(super) fn checked_params(
     let invalid = |why: String| Err(ApiError::invalid(why));
     let Some(kind) = kind_of(&request.kind) else {
         let kinds = KINDS.map(kind_name);
-        return invalid(format!("There is no job {:?}: there are {kinds:?}.", request.kind));
+        return invalid(format!("Unknown kind of job {:?}: expected one of {kinds:?}.", request.kind));
     };
     let is_bound =
         admin.stored.catalogue.bucket(&dataset.bucket).is_some_and(|bucket| bucket.binding.is_some());
@@ -203,40 +203,40 @@ pub(super) fn checked_params(
     match kind {
         JobKind::Evict | JobKind::Clear if !is_bound => {
             return invalid(format!(
-                "The bucket {bucket:?} is not bound: its objects are the truth, and stay."
+                "The bucket {bucket:?} is not remote-backed: it has no copies to evict."
             ));
         }
         JobKind::Evict | JobKind::Clear if dataset.pin_bytes_max.is_some() => {
-            return invalid(format!("The dataset {name:?} is pinned: `mlgw dataset unpin {name}` first."));
+            return invalid(format!(
+                "The dataset {name:?} is pinned: run `mlgw dataset unpin {name}` first."
+            ));
         }
         JobKind::Sync if dataset.sources.is_empty() => {
-            return invalid(format!("The dataset {name:?} has no sources to be synced from."));
+            return invalid(format!("The dataset {name:?} has no sources to sync from."));
         }
         JobKind::Migrate => {
             return invalid(format!(
-                "A whole bucket is moved to another upstream: `mlgw bucket migrate {bucket} --upstream NAME`."
+                "Only a whole bucket can be migrated: use `mlgw bucket migrate {bucket} --upstream NAME`."
             ));
         }
         JobKind::Warm | JobKind::Sync | JobKind::Evict | JobKind::Clear => {}
     }
     if (kind == JobKind::Evict) != request.older_than.is_some() {
-        return invalid(
-            "An eviction, and nothing else, is told how long nobody read what goes: older_than.".into(),
-        );
+        return invalid("older_than is required for evict, and allowed only there.".into());
     }
     if request.delete && kind != JobKind::Sync {
-        return invalid("Only a sync deletes what is gone at its source.".into());
+        return invalid("delete is allowed only for sync.".into());
     }
     if !request.prefix.is_empty() && (kind == JobKind::Sync || request.prefix.len() > KEY_LEN_MAX) {
-        return invalid(format!("A prefix has at most {KEY_LEN_MAX} bytes, and a sync takes none."));
+        return invalid(format!("A prefix has at most {KEY_LEN_MAX} bytes; sync accepts none."));
     }
     if request.order.is_some() && kind != JobKind::Warm {
-        return invalid("Only a warm has an order.".into());
+        return invalid("order is allowed only for warm.".into());
     }
     let order = request.order.as_deref().map_or(Ok(JobOrder::Sequential), |name| {
         let orders = ORDERS.map(order_name);
         order_of(name)
-            .ok_or_else(|| ApiError::invalid(format!("There is no order {name:?}: there are {orders:?}.")))
+            .ok_or_else(|| ApiError::invalid(format!("Unknown order {name:?}: expected one of {orders:?}.")))
     })?;
     let older_than = request.older_than.as_deref().map(Duration::from_text).transpose();
     let older_than = older_than
@@ -251,23 +251,24 @@ pub(super) fn catalogue_refusal(error: ProposeError, name: &str) -> ApiError {
     let ProposeError::Rejected(reject) = &error else { return S3Error::from(error).into() };
     let conflict = |code, why: String| ApiError::new(StatusCode::CONFLICT, code, why);
     match reject {
-        Reject::DatasetExists => conflict("DatasetExists", format!("There is a dataset {name:?} already.")),
+        Reject::DatasetExists => conflict("DatasetExists", format!("The dataset {name:?} already exists.")),
         Reject::DatasetChanged => conflict(
             "DatasetChanged",
-            format!("The dataset {name:?} changed meanwhile: look at it, and try again."),
+            format!("The dataset {name:?} was changed concurrently: check it, and try again."),
         ),
         Reject::TooManyDatasets => {
-            conflict("TooManyDatasets", "There are as many datasets as there may be.".into())
+            conflict("TooManyDatasets", "The maximum number of datasets exists already.".into())
         }
         Reject::DatasetBusy { job } => {
-            let why = format!("The dataset {name:?} has a job at work: `mlgw job cancel {job}` ends it.");
+            let why =
+                format!("The dataset {name:?} has an active job: cancel it with `mlgw job cancel {job}`.");
             conflict("DatasetBusy", why)
         }
         Reject::NoSuchDataset => {
-            ApiError::new(StatusCode::NOT_FOUND, "NoSuchDataset", format!("There is no dataset {name:?}."))
+            ApiError::new(StatusCode::NOT_FOUND, "NoSuchDataset", format!("No such dataset: {name:?}."))
         }
         Reject::NoSuchJob => {
-            ApiError::new(StatusCode::NOT_FOUND, "NoSuchJob", format!("There is no job {name}."))
+            ApiError::new(StatusCode::NOT_FOUND, "NoSuchJob", format!("No such job: {name}."))
         }
         _ => S3Error::from(error).into(),
     }

@@ -68,7 +68,7 @@ impl Admin {
         let name = &bucket.name;
         let conflict = |code, why: String| Err(ApiError::new(StatusCode::CONFLICT, code, why));
         let Some(binding) = &bucket.binding else {
-            return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
+            return Err(ApiError::invalid(format!("The bucket {name:?} is not remote-backed.")));
         };
         check_apart(name, binding, to)?;
         let origin = self
@@ -82,8 +82,8 @@ impl Admin {
             return conflict(
                 "NotEmpty",
                 format!(
-                    "There are objects in the upstream {:?} under the prefix {:?}, and what the bucket {name:?} does not have would be deleted there: \
-                     choose another prefix, or empty it first.",
+                    "The upstream {:?} has objects under the prefix {:?}, and the migration would delete \
+                     those that the bucket {name:?} does not have: choose another prefix, or empty it first.",
                     to.upstream, to.prefix
                 ),
             );
@@ -94,7 +94,8 @@ impl Admin {
             Some(key) => conflict(
                 "Contested",
                 format!(
-                    "Somebody else wrote {key:?} at the upstream {:?} before what was written here was there: `mlgw bucket flush {name}` tells what to do.",
+                    "Another client wrote {key:?} at the upstream {:?} before the local write was sent: see \
+                     `mlgw bucket flush {name}`.",
                     binding.upstream
                 ),
             ),
@@ -119,7 +120,8 @@ impl Admin {
             return Ok(());
         }
         let why = format!(
-            "The bucket {bucket:?} is being moved to another upstream: `mlgw job wait {job}` waits for that, `mlgw job cancel {job}` ends it."
+            "The bucket {bucket:?} is being migrated to another upstream: wait with `mlgw job wait {job}`, \
+             or cancel with `mlgw job cancel {job}`."
         );
         Err(ApiError::new(StatusCode::CONFLICT, "BucketBusy", why))
     }
@@ -132,7 +134,7 @@ fn check_apart(bucket: &str, from: &Binding, to: &MigrateTo) -> Result<(), ApiEr
         return Ok(());
     }
     Err(ApiError::invalid(format!(
-        "The bucket {bucket:?} is bound to {here:?} in the upstream {:?}, and {there:?} is not apart from that.",
+        "The bucket {bucket:?} is bound to {here:?} in the upstream {:?}, which overlaps with {there:?}.",
         from.upstream
     )))
 }

@@ -96,7 +96,7 @@ pub(super) async fn history(
 ) -> Result<Json<PolicyHistory>, ApiError> {
     let limit = query.limit.unwrap_or(VERSIONS_SHOWN);
     if !(1..=POLICY_VERSIONS_MAX).contains(&limit) {
-        return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {POLICY_VERSIONS_MAX}.")));
+        return Err(ApiError::invalid(format!("limit is {limit}; expected 1 to {POLICY_VERSIONS_MAX}.")));
     }
     let versions = admin.stored.catalogue.policies();
     let newest = versions.iter().rev().take(limit);
@@ -176,7 +176,7 @@ fn change_author(
 ) -> Result<ChangeAuthor, ApiError> {
     if message.len() > POLICY_TEXT_BYTES_MAX {
         let why =
-            format!("The message has {} bytes, and at most {POLICY_TEXT_BYTES_MAX} are kept.", message.len());
+            format!("The message has {} bytes; at most {POLICY_TEXT_BYTES_MAX} are allowed.", message.len());
         return Err(ApiError::invalid(why));
     }
     Ok(ChangeAuthor { who: caller.access_key.clone(), message, if_version })
@@ -188,7 +188,7 @@ pub(super) fn checked_files(
     frameworks: Option<Vec<PolicyText>>,
 ) -> Result<PolicyFilesUpdate, ApiError> {
     let too =
-        |what: String, most: usize| Err(ApiError::invalid(format!("{what}, and at most {most} are taken.")));
+        |what: String, most: usize| Err(ApiError::invalid(format!("{what}; at most {most} are allowed.")));
     for (what, files) in [("policies", &custom), ("plugins", &frameworks)] {
         let count = files.as_ref().map_or(0, Vec::len);
         if count > POLICY_FILES_MAX {
@@ -233,23 +233,23 @@ pub(super) fn policy_refusal(error: PolicyError) -> ApiError {
             StatusCode::CONFLICT,
             "PolicyChanged",
             format!(
-                "Somebody changed the policy since: its version is {newest}. Look at it, then ask again."
+                "The policy was changed concurrently: its version is {newest}. Check it, then try again."
             ),
         ),
         PolicyError::NothingBefore => ApiError::new(
             StatusCode::CONFLICT,
             "NothingBefore",
-            "What comes with the server runs, and nothing ran before it.",
+            "The built-in policy runs, and no earlier version exists.",
         ),
         PolicyError::NoSuchVersion(number) => ApiError::new(
             StatusCode::NOT_FOUND,
             "NoSuchVersion",
-            format!("There is no version {number} of the policy, or it is not remembered any more."),
+            format!("No such version of the policy: {number}; old versions are removed."),
         ),
         PolicyError::FilesGone(number) => ApiError::new(
             StatusCode::CONFLICT,
             "FilesGone",
-            format!("The files of version {number} are not kept any more; apply them again."),
+            format!("The files of version {number} were removed; apply them again."),
         ),
         PolicyError::Propose(error) => S3Error::from(error).into(),
         PolicyError::Read(error) => S3Error::from(error).into(),

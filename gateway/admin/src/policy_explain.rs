@@ -144,18 +144,18 @@ impl DueContext<'_> {
             _ => Duration::ZERO,
         };
         if !due.action.kind.is_applicable_to(self.is_own) {
-            let buckets = if self.is_own { "our own" } else { "bound" };
-            return format!("does nothing in {buckets} buckets");
+            let buckets = if self.is_own { "native" } else { "remote-backed" };
+            return format!("has no effect in {buckets} buckets");
         }
         if self.is_inactive_pin(due) {
             let is_over = self.inactive_pins.is_expired(self.bucket, self.key, &due.rule.rule.id);
-            return if is_over { "its time is over" } else { "there is no room for it" }.to_owned();
+            return if is_over { "expired" } else { "no room" }.to_owned();
         }
         if let Some(reads) = self.reads_required(due) {
-            return format!("from read {reads} on");
+            return format!("after {reads} reads");
         }
         if self.idle < after {
-            return format!("once it was not read for {}", after.to_text());
+            return format!("after {} without a read", after.to_text());
         }
         String::new()
     }

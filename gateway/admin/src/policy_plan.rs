@@ -93,7 +93,7 @@ impl PolicyPlans {
             Arc::clone(run)
         });
         found.ok_or_else(|| {
-            ApiError::invalid(format!("The plan {number} is not known any more; begin it anew."))
+            ApiError::invalid(format!("No such plan: {number}; old plans are removed. Start again."))
         })
     }
 
@@ -106,7 +106,7 @@ pub(super) async fn plan(State(admin): State<Arc<Admin>>, body: Bytes) -> Result
     let request: PlanRequest = parse(&body)?;
     let limit = request.limit.unwrap_or(PLAN_OBJECTS_MAX);
     if !(1..=PLAN_OBJECTS_MAX).contains(&limit) {
-        return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {PLAN_OBJECTS_MAX}.")));
+        return Err(ApiError::invalid(format!("limit is {limit}; expected 1 to {PLAN_OBJECTS_MAX}.")));
     }
     let planned = tokio::task::spawn_blocking(move || admin.plan(request, limit)).await;
     Ok(Json(planned.map_err(S3Error::internal)??))
@@ -123,16 +123,16 @@ impl Admin {
             });
         };
         if request.files.is_some() || request.frameworks.is_some() {
-            return Err(ApiError::invalid("A plan that is gone on with has its files; give none."));
+            return Err(ApiError::invalid("A continued plan has its files already; give none."));
         }
         let run = self.policy_plans.find(number)?;
         let mut run = run.try_lock().ok_or_else(|| {
-            let message = format!("The plan {number} is being gone on with by another request.");
+            let message = format!("Another request continues the plan {number}.");
             ApiError::new(StatusCode::CONFLICT, "PlanInUse", message)
         })?;
         if run.version != self.policies.running().number() {
             self.policy_plans.forget(number);
-            return Err(ApiError::invalid("The policy was changed meanwhile; begin the plan anew."));
+            return Err(ApiError::invalid("The policy was changed concurrently; start the plan again."));
         }
         Ok(match self.advance(&mut run, limit)? {
             Ok(last) => {
@@ -341,7 +341,7 @@ impl Admin {
         let mut impossible = Vec::new();
         if other.has_acting(ActionKind::Spill) && !has_cold && !has_upstream {
             impossible.push(
-                "Nothing is spilled: there is no tier below the hot one (cold.dirs, cold.upstream)."
+                "spill has no effect: no tier below the hot tier is configured (cold.dirs, cold.upstream)."
                     .to_owned(),
             );
         }

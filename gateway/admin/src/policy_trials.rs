@@ -110,7 +110,7 @@ async fn run_blocking<T: Send + 'static>(
 fn environment(word: Option<&str>) -> Result<Option<Environment>, ApiError> {
     let unknown = |word: &str| {
         ApiError::invalid(format!(
-            "There is no environment {word:?}; there are {}.",
+            "Unknown environment {word:?}: expected one of {}.",
             Environment::WORDS.join(", ")
         ))
     };
@@ -129,7 +129,7 @@ impl Admin {
         let (texts, given) = (custom.unwrap_or_default(), frameworks.is_some());
         let plugins = frameworks.unwrap_or_else(|| self.policies.running().files.frameworks.clone());
         if texts.is_empty() && !given {
-            return Err(ApiError::invalid("There is nothing to validate: give files or frameworks."));
+            return Err(ApiError::invalid("Nothing to validate: give files or frameworks."));
         }
         let mut results = validated(&texts, &plugins).map_err(S3Error::internal)?;
         if !given {
@@ -152,16 +152,20 @@ impl Admin {
     fn test(&self, request: TestRequest) -> Result<PolicyTestResult, ApiError> {
         let (count, limit) = (request.keys.len(), request.limit.unwrap_or(KEYS_SHOWN));
         if !(1..=TRIED_KEYS_MAX).contains(&count) {
-            return Err(ApiError::invalid(format!("There are {count} keys, not 1 to {TRIED_KEYS_MAX}.")));
+            return Err(ApiError::invalid(format!(
+                "{count} keys were given; expected 1 to {TRIED_KEYS_MAX}."
+            )));
         }
         if !(1..=TRIED_KEYS_SHOWN_MAX).contains(&limit) {
-            return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {TRIED_KEYS_SHOWN_MAX}.")));
+            return Err(ApiError::invalid(format!(
+                "limit is {limit}; expected 1 to {TRIED_KEYS_SHOWN_MAX}."
+            )));
         }
         let environment = environment(request.environment.as_deref())?.or(self.policies.server().environment);
         let program = self.program(checked_files(request.files, request.frameworks)?, environment)?;
         let mut examined = empty_answer(&program);
         for line in &request.keys {
-            let known = key_of_line(line).ok_or_else(|| invalid_field("keys", line, "it is no key"))?;
+            let known = key_of_line(line).ok_or_else(|| invalid_field("keys", line, "not a valid key"))?;
             try_key(&mut examined, &program, OfflineObject { environment, ..known }, limit);
         }
         Ok(examined)
@@ -173,7 +177,7 @@ impl Admin {
         is_cancelled: &AtomicBool,
     ) -> Result<Vec<SimulationRow>, ApiError> {
         let busy = || {
-            let message = "A simulation is running, and there is one at a time; ask again when it has ended.";
+            let message = "A simulation is running already; try again when it has ended.";
             ApiError::new(StatusCode::CONFLICT, "SimulationRunning", message)
         };
         let _turn = self.simulating.try_lock().map_err(|_| busy())?;
@@ -188,7 +192,7 @@ impl Admin {
         if !(1..=SIMULATED_CACHES_MAX).contains(&caches.len()) {
             let count = caches.len();
             return Err(ApiError::invalid(format!(
-                "There are {count} caches, not 1 to {SIMULATED_CACHES_MAX}."
+                "{count} caches were given; expected 1 to {SIMULATED_CACHES_MAX}."
             )));
         }
         let cache = |text: &String| text.parse().map_err(|why: String| invalid_field("cache", text, why));
@@ -197,7 +201,7 @@ impl Admin {
         let asked = asked.map(|name| racer(name).map_err(|why| invalid_field("policies", name, why)));
         let from_epoch = request.from_epoch.unwrap_or(1);
         if from_epoch == 0 {
-            return Err(ApiError::invalid("from_epoch is 0, and the first is 1."));
+            return Err(ApiError::invalid("from_epoch is 0; the first epoch is 1."));
         }
         Ok(Simulation {
             scenario: self.scenario(&request)?,
@@ -231,7 +235,8 @@ impl Admin {
                 Ok(Scenario::Trace { name: name.clone(), files: self.traces.paths(name)? })
             }
             (Some(_), None) => Err(ApiError::invalid(
-                "workloads, seed, epochs, order, objects, from_epoch and plans are of a profile, and a trace is given.",
+                "workloads, seed, epochs, order, objects, from_epoch and plans are allowed only with a \
+                 profile, not with a trace.",
             )),
             (None, Some(name)) => {
                 let profile: Profile = name.parse().map_err(|why| invalid_field("profile", name, why))?;
@@ -247,12 +252,13 @@ impl Admin {
                 let reads = objects_times_epochs(profile, &settings);
                 if reads > SIMULATED_READS_MAX {
                     return Err(ApiError::invalid(format!(
-                        "objects times epochs is {reads}, and a server simulates at most {SIMULATED_READS_MAX}; `mlgw policy simulate` takes more."
+                        "objects times epochs is {reads}; a server simulates at most {SIMULATED_READS_MAX}. \
+                         `mlgw policy simulate` has no such limit."
                     )));
                 }
                 Ok(Scenario::Profile(profile, settings))
             }
-            _ => Err(ApiError::invalid("Say what to replay: trace or profile, one of them.")),
+            _ => Err(ApiError::invalid("Nothing to replay: give either trace or profile.")),
         }
     }
 }

@@ -44,7 +44,7 @@ impl Admin {
         let Some(write) = queue.latest(key) else { return Ok(None) };
         if write.facts.is_delete {
             return Err(S3Error::new(Code::NoSuchKey)
-                .message("It is deleted here, and not at its origin yet.")
+                .message("The object is deleted locally, not yet at its origin.")
                 .into());
         }
         let origin = OriginObjectInfo {

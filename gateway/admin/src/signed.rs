@@ -40,10 +40,12 @@ pub(super) async fn require_admin_signature(
     let authenticated = authenticate(&head, &query, &admin.keyring, admin.clock.now(), &admin.rules)?;
     let denied = |message| ApiError::new(StatusCode::FORBIDDEN, "AccessDenied", message);
     let principal = authenticated.principal.ok_or_else(|| {
-        denied("The request is not signed. Sign it with SigV4 for the service mlgw, as `mlgw` commands do.")
+        denied(
+            "The request is not signed. Sign it with SigV4 for the service mlgw, as the `mlgw` commands do.",
+        )
     })?;
     if !principal.allows(RequiredPermission::Admin, None, None) {
-        return Err(denied("The admin API needs a key with the role admin that no glob narrows."));
+        return Err(denied("The admin API requires a key with the role admin and without globs."));
     }
     let (path, is_put) = (head.uri.path(), head.method == Method::PUT);
     let bytes_max = match path {
@@ -54,7 +56,7 @@ pub(super) async fn require_admin_signature(
     // Bodies of this size are processed one at a time.
     let _turn = if bytes_max == PLAN_BODY_BYTES_MAX { Some(admin.plans.turn().await) } else { None };
     let body = to_bytes(body, bytes_max).await.map_err(|_| {
-        let message = format!("The body could not be read, or has more than {bytes_max} bytes.");
+        let message = format!("The body cannot be read, or has more than {bytes_max} bytes.");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge", message)
     })?;
     check_payload(&authenticated.payload, &body)?;
@@ -67,7 +69,7 @@ fn check_payload(payload: &BodyRequirement, body: &Bytes) -> Result<(), ApiError
     match payload {
         BodyRequirement::Sha256(signed) if *signed == <[u8; 32]>::from(Sha256::digest(body)) => Ok(()),
         BodyRequirement::Sha256(_) => {
-            Err(ApiError::invalid("The body is not the one that was signed in x-amz-content-sha256."))
+            Err(ApiError::invalid("The body does not match the signed x-amz-content-sha256."))
         }
         BodyRequirement::Unsigned if body.is_empty() => Ok(()),
         BodyRequirement::Unsigned | BodyRequirement::SignedChunks(..) | BodyRequirement::UnsignedTrailer => {

@@ -57,7 +57,7 @@ impl Admin {
         }
         let mut status = self.backups.lock();
         if status.state == "running" {
-            let message = format!("A backup to {} is being made.", status.out);
+            let message = format!("A backup to {} is running.", status.out);
             return Err(ApiError::new(StatusCode::CONFLICT, "BackupRunning", message));
         }
         *status =
@@ -89,12 +89,12 @@ impl Admin {
         let mut status = self.backups.lock();
         match made {
             Ok(made) => {
-                tracing::info!(out = %out.display(), files = made.files, bytes = made.bytes, "backed up");
+                tracing::info!(out = %out.display(), files = made.files, bytes = made.bytes, "backup made");
                 "done".clone_into(&mut status.state);
                 (status.files, status.done_bytes, status.total_bytes) = (made.files, made.bytes, made.bytes);
             }
             Err(error) => {
-                tracing::error!(out = %out.display(), %error, "the backup failed");
+                tracing::error!(out = %out.display(), %error, "backup failed");
                 "failed".clone_into(&mut status.state);
                 status.error = Some(error.to_string());
             }

@@ -49,7 +49,7 @@ pub(super) async fn scrub(
     let work = async move {
         check_segment_tier(&shared, &tier)?;
         if tier == UPSTREAM {
-            let why = "What is in upstreams is verified when it is read; `mlgw upstream check` asks whether they answer.";
+            let why = "Data in upstreams is verified on read; test an upstream with `mlgw upstream check`.";
             return Err(ApiError::invalid(why.to_owned()));
         }
         shared.scrub.start_pass();
@@ -78,7 +78,7 @@ pub(super) async fn compact(
     let dead_percent =
         request.dead_percent.unwrap_or_else(|| admin.loaded.load().config.hot.compact_dead_percent);
     if !(1..=100).contains(&dead_percent) {
-        return Err(ApiError::invalid(format!("dead_percent is {dead_percent}, not 1 to 100.")));
+        return Err(ApiError::invalid(format!("dead_percent is {dead_percent}; expected 1 to 100.")));
     }
     let asked =
         AuditedAction { action: "tier.compact", resource: tier.clone(), status: StatusCode::ACCEPTED };
@@ -99,11 +99,12 @@ pub(super) fn check_segment_tier(admin: &Admin, tier: &str) -> Result<(), ApiErr
         COLD if admin.has_cold_tier() => Ok(()),
         UPSTREAM if admin.has_upstreams() => Ok(()),
         MEMORY => Err(ApiError::invalid(format!(
-            "The {MEMORY} tier holds copies only: there is nothing to scrub, to compact or to drain."
+            "The {MEMORY} tier contains only copies: it cannot be scrubbed, compacted or drained."
         ))),
         _ => {
             let message = format!(
-                "There is no tier {tier:?}; there are {MEMORY:?}, {HOT:?}, where cold.dirs names directories {COLD:?}, and where an upstream is configured {UPSTREAM:?}."
+                "No such tier: {tier:?}; expected {MEMORY:?}, {HOT:?}, {COLD:?} (with cold.dirs) or \
+                 {UPSTREAM:?} (with a configured upstream)."
             );
             Err(ApiError::new(StatusCode::NOT_FOUND, "NoSuchTier", message))
         }

@@ -77,7 +77,7 @@ pub(super) async fn check(
 
 fn no_such_upstream(name: &str) -> ApiError {
     let message =
-        format!("There is no upstream {name:?}; a section [upstream.{name}] in the configuration makes one.");
+        format!("No such upstream: {name:?}; add a section [upstream.{name}] to the configuration.");
     ApiError::new(StatusCode::NOT_FOUND, "NoSuchUpstream", message)
 }
 

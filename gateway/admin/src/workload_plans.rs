@@ -146,7 +146,7 @@ impl Admin {
         let parsed = tokio::task::spawn_blocking(move || PlanDocument::parse(&file, &text)).await;
         let document = parsed
             .map_err(S3Error::internal)?
-            .map_err(|diagnostics| invalid_plan(format!("{name} is wrong:\n{diagnostics}")))?;
+            .map_err(|diagnostics| invalid_plan(format!("{name} is invalid:\n{diagnostics}")))?;
         let bucket = self.stored.catalogue.bucket(&document.bucket);
         let bucket = bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let about =
@@ -158,7 +158,7 @@ impl Admin {
         };
         let made = tokio::task::spawn_blocking(move || Plan::new(keys.iter().map(|key| &**key), reading));
         let plan = made.await.map_err(S3Error::internal)?;
-        Ok((about, plan.map_err(|why| invalid_plan(format!("{name} is wrong: {why}")))?))
+        Ok((about, plan.map_err(|why| invalid_plan(format!("{name} is invalid: {why}")))?))
     }
 
     /// Lists the keys of a bucket with a prefix, in byte order.
@@ -232,9 +232,8 @@ struct PlanKeyListing {
 
 impl PlanKeyListing {
     fn add(&mut self, key: &str) -> Result<(), ApiError> {
-        let too = |why: InvalidAccessPlan| {
-            Err(invalid_plan(format!("What the prefix stands for is too much: {why}.")))
-        };
+        let too =
+            |why: InvalidAccessPlan| Err(invalid_plan(format!("The prefix contains too many keys: {why}.")));
         if self.keys.len() == KEYS_MAX {
             return too(InvalidAccessPlan::TooManyKeys);
         }
@@ -251,7 +250,8 @@ impl PlanKeyListing {
             return Ok(());
         }
         let why = format!(
-            "Listing the prefix took more than {} seconds, for {} keys so far: name the keys in the plan instead.",
+            "Listing the prefix took more than {} seconds, with {} keys so far: list the keys in the plan \
+             instead.",
             LISTING_MAX.as_secs(),
             self.keys.len()
         );

@@ -49,7 +49,7 @@ pub(super) async fn list(
 ) -> Result<Json<WorkloadList>, ApiError> {
     let limit = query.limit.unwrap_or(WORKLOADS_SHOWN);
     if !(1..=WORKLOADS_SHOWN_MAX).contains(&limit) {
-        return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {WORKLOADS_SHOWN_MAX}.")));
+        return Err(ApiError::invalid(format!("limit is {limit}; expected 1 to {WORKLOADS_SHOWN_MAX}.")));
     }
     let (taken, totals) = admin.policy_driver.with_engine(|decider, now_us| {
         let newest = newest(decider, |_| true);
@@ -73,7 +73,7 @@ pub(super) async fn show(
         found.map(|one| snapshot(decider, one, now_us))
     });
     let none = || {
-        let why = format!("There is no workload {workload:?}, or it is not remembered any more.");
+        let why = format!("No such workload: {workload:?}; inactive ones are removed.");
         ApiError::new(StatusCode::NOT_FOUND, "NoSuchWorkload", why)
     };
     let names = admin.bucket_names();

@@ -41,7 +41,11 @@ impl<'a> FormFields<'a> {
     pub fn new(fields: &'a [(String, String)]) -> Result<Self, S3Error> {
         for (i, (name, value)) in fields.iter().enumerate() {
             if fields[..i].iter().any(|(earlier, _)| earlier.eq_ignore_ascii_case(name)) {
-                return Err(S3Error::invalid_argument("A form field is given twice.", name, value));
+                return Err(S3Error::invalid_argument(
+                    "A form field is specified more than once.",
+                    name,
+                    value,
+                ));
             }
         }
         Ok(Self(fields))

@@ -96,7 +96,7 @@ impl<'a> PresignedParameters<'a> {
 fn check_not_repeated(request: &AuthRequest<'_>) -> Result<(), S3Error> {
     for name in PARAMETERS {
         if request.query.iter().filter(|(given, _)| given == name).count() > 1 {
-            return Err(query_error(format!("{name} is given more than once.")));
+            return Err(query_error(format!("{name} is specified more than once.")));
         }
     }
     Ok(())

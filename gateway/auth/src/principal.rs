@@ -11,7 +11,7 @@ use mlgw_wire::access::RequiredPermission;
 
 /// A glob is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the glob {glob:?} cannot be read: {reason}")]
+#[error("the glob {glob:?} is invalid: {reason}")]
 pub struct BadGlob {
     glob: String,
     reason: String,
@@ -167,10 +167,10 @@ mod tests {
         ] {
             assert_eq!(principal.allows(RequiredPermission::Read, Some("b"), Some(key)), allowed, "{key:?}");
         }
-        assert!(principal.allows(RequiredPermission::List, Some("b"), None), "a bucket can be looked at");
+        assert!(principal.allows(RequiredPermission::List, Some("b"), None), "List without a key is allowed");
         assert!(
             !principal.allows(RequiredPermission::List, Some("b"), Some("da")),
-            "but not listed beyond its globs"
+            "List outside the globs is denied"
         );
     }
 

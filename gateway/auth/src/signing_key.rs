@@ -104,6 +104,6 @@ impl SigningKeys {
 
 impl fmt::Debug for SigningKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SigningKeys({} kept)", self.0.read().len())
+        write!(f, "SigningKeys({} cached)", self.0.read().len())
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn verify(request: &AuthRequest<'_>) -> Result<Authenticated, S3Error
     }
     for name in ["AWSAccessKeyId", "Expires", "Signature"] {
         if request.query.iter().filter(|(given, _)| *given == name).count() > 1 {
-            return Err(S3Error::invalid_argument(format!("{name} is given more than once."), name, ""));
+            return Err(S3Error::invalid_argument(format!("{name} is specified more than once."), name, ""));
         }
     }
     let get = |name| request.parameter(name).filter(|value| !value.is_empty());

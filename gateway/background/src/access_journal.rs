@@ -54,11 +54,14 @@ impl AccessJournal {
             match replay_file(&path, &policy_driver) {
                 Ok(accesses) => replayed += accesses,
                 Err(error) => {
-                    tracing::warn!(file = %path.display(), %error, "what is behind that is not recalled")
+                    tracing::warn!(
+                        file = %path.display(), %error,
+                        "cannot read the rest of an access journal file"
+                    )
                 }
             }
         }
-        tracing::info!(accesses = replayed, "the policy engine recalls what it had heard");
+        tracing::info!(accesses = replayed, "access journal replayed");
         let last = known.last().map_or(0, |(number, _)| *number);
         let writing = begin(dir, last, bytes_max.div_ceil(ACCESS_JOURNAL_FILE_BYTES).max(2), &policy_driver)?;
         Ok(Self { policy_driver, writing: Some(writing) })
@@ -70,7 +73,7 @@ impl AccessJournal {
         flushing.abort();
         self.policy_driver.end_access_journal();
         if let Ok(Err(error)) = writer.join() {
-            tracing::warn!(%error, "what the policy engine heard last is not written down");
+            tracing::warn!(%error, "the last accesses are missing in the access journal");
         }
     }
 }
@@ -94,9 +97,7 @@ fn begin(
         loop {
             tokio::time::sleep(FLUSH_EVERY).await;
             if !policy_driver.flush_access_journal() {
-                tracing::warn!(
-                    "what the policy engine hears is not written down any more: the disk did not keep up"
-                );
+                tracing::warn!("access journal stopped: the disk is too slow");
                 policy_driver.end_access_journal();
                 return;
             }
@@ -113,7 +114,7 @@ fn replay_file(path: &Path, policy_driver: &PolicyDriver) -> io::Result<u64> {
     let head = file.read(&mut piece[..HEADER_BYTES])?;
     reader.push(&piece[..head]);
     if reader.read().map_err(io::Error::other)?.is_some() {
-        return Err(io::Error::other("it begins with an access"));
+        return Err(io::Error::other("the header is missing"));
     }
     // Not even the header of the file reached the disk.
     let Some(began_ms) = reader.began_ms() else { return Ok(0) };
@@ -189,7 +190,7 @@ mod tests {
         second.close();
         let none = open(room.path(), 0);
         assert_eq!(known(&none.policy_driver), None);
-        assert_eq!(known(&open(room.path(), 16 * MIB).policy_driver), None, "nothing is left of it");
+        assert_eq!(known(&open(room.path(), 16 * MIB).policy_driver), None, "no access is left");
     }
 
     #[tokio::test]

@@ -79,24 +79,24 @@ pub struct AccessPlan {
 #[derive(Debug, thiserror::Error)]
 pub enum AccessPlanError {
     /// The id is malformed.
-    #[error("{0:?} is no id of a plan: 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit")]
+    #[error("invalid plan id {0:?}: expected 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit")]
     BadId(String),
     /// The workload's name is empty or too long.
     #[error("the name of a workload has 1 to {WORKLOAD_BYTES_MAX} bytes, not {0}")]
     BadWorkload(usize),
     /// The maximum number of plans is reached.
-    #[error("there are {PLANS_MAX} plans already: delete one")]
+    #[error("{PLANS_MAX} plans exist already: delete one")]
     TooMany,
     /// The plans would have too many keys.
     #[error(
-        "all plans together have at most {ACCESS_PLAN_KEYS_MAX} keys, and with this one they would have {0}: delete one"
+        "all plans together have at most {ACCESS_PLAN_KEYS_MAX} keys; with this one they have {0}: delete one"
     )]
     TooManyKeys(u64),
     /// The engine refused the plan.
     #[error(transparent)]
     Engine(#[from] TooManyPlans),
     /// No plan has this id.
-    #[error("there is no plan {0:?}")]
+    #[error("no such plan: {0:?}")]
     NoSuchPlan(String),
     /// The disk failed.
     #[error("the plans in {0}: {1}")]
@@ -121,7 +121,7 @@ impl AccessPlans {
         let mut held = plans.table.lock();
         for id in ids {
             if let Err(why) = plans.load(&mut held, &id) {
-                tracing::error!(plan = id, why, "an access plan is passed over; put it again");
+                tracing::error!(plan = id, why, "access plan skipped; upload it again");
             }
         }
         drop(held);

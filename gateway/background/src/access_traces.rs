@@ -57,22 +57,24 @@ pub struct Trace {
 #[derive(Debug, thiserror::Error)]
 pub enum AccessTraceError {
     /// The name is malformed.
-    #[error("{0:?} is no name of a trace: 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit")]
+    #[error(
+        "invalid trace name {0:?}: expected 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit"
+    )]
     BadName(String),
     /// The limit is less than two files.
-    #[error("a trace takes at least {BYTES_MIN} bytes, not {0}")]
+    #[error("a trace needs at least {BYTES_MIN} bytes, not {0}")]
     TooSmall(u64),
     /// A trace with this name exists.
-    #[error("there is a trace {0:?} already")]
+    #[error("the trace {0:?} already exists")]
     Exists(String),
     /// A trace is being recorded.
     #[error("the trace {0:?} is being recorded: stop it first")]
     Busy(String),
     /// No trace has this name.
-    #[error("there is no trace {0:?}")]
+    #[error("no such trace: {0:?}")]
     NoSuchTrace(String),
     /// The trace has no such file.
-    #[error("the trace {0:?} has no file {1}: it may have gone to make room")]
+    #[error("the trace {0:?} has no file {1}; old files are removed to make room")]
     NoSuchFile(String, u64),
     /// No trace is being recorded.
     #[error("no trace is being recorded")]
@@ -132,7 +134,7 @@ impl AccessTraces {
         let mut running = self.running.lock();
         let TraceRecording { name, writer, .. } = running.take().ok_or(AccessTraceError::Idle)?;
         let recorded = self.policy_driver.end_recording();
-        let written = writer.join().unwrap_or_else(|_| Err(io::Error::other("its writer came to grief")));
+        let written = writer.join().unwrap_or_else(|_| Err(io::Error::other("the writer thread failed")));
         written.map_err(|error| self.failed(error))?;
         drop(running);
         Ok(Trace { recorded, ..self.show(&name)? })

@@ -32,13 +32,15 @@ pub(crate) enum LineFileError {
     #[error("the file is damaged")]
     Damaged,
     /// A later program wrote the file.
-    #[error("the file is of version {0}, which this program does not know")]
+    #[error("the file has version {0}, which this program does not support")]
     Version(String),
     /// Another server wrote the file, or another timeline of this server.
-    #[error("the file is of {0}, which is not this server on its present timeline")]
+    #[error("the file belongs to {0}, not to this server on its present timeline")]
     Foreign(Identity),
     /// An earlier program wrote the file, perhaps on an earlier timeline.
-    #[error("the file has no owner, and this server has begun a new timeline since such files were written")]
+    #[error(
+        "the file names no owner, and this server has begun a new timeline since such files were written"
+    )]
     Unowned,
 }
 

@@ -155,9 +155,10 @@ impl PolicyDryRun {
     #[must_use]
     pub fn ineffective_actions(&self) -> Vec<String> {
         let sentence = |((rule, action, is_own), objects): (&(Arc<str>, &str, bool), &u64)| {
-            let buckets = if *is_own { "our own" } else { "bound" };
+            let buckets = if *is_own { "native" } else { "remote-backed" };
             format!(
-                "{action} of rule {rule} does nothing with objects of {buckets} buckets, {objects} of which it matches."
+                "{action} of rule {rule} has no effect in {buckets} buckets, where the rule matches \
+                 {objects} objects."
             )
         };
         self.ineffective.iter().map(sentence).collect()
@@ -615,7 +616,7 @@ rules:
             ("by-one", "spill prefix:logs/", false, 1, 10),
             ("late", "spill", false, 1, 0),
         ];
-        assert_eq!(action_rows(&plan), expected, "and who waits moves nothing yet");
+        assert_eq!(action_rows(&plan), expected, "a waiting action moves no data yet");
         let (_, of) = plan.actions.iter().find(|(deed, _)| deed.action.starts_with("pin")).unwrap();
         let expected = "pin because rule by-one matched another object of checkpoint step-1/";
         assert_eq!(of.examples[0], ("s3://b/step-1/a".to_owned(), expected.to_owned()));

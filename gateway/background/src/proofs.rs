@@ -166,7 +166,7 @@ impl Comparison {
         let name = self.algorithm.map_or("MD5", Algorithm::name);
         (found != self.expected).then(|| {
             let (found, expected) = (hex::text(&found), hex::text(&self.expected));
-            format!("the {name} of the object is {found}, and was {expected} when it was stored")
+            format!("the {name} of the object is {found}, but was {expected} when it was stored")
         })
     }
 }

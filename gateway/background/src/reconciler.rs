@@ -148,10 +148,7 @@ impl PolicyReconciler {
                 // The next pass follows immediately, because the change is awaited below.
                 Err(PassEnd::Changed) => false,
                 Err(PassEnd::Failed(error)) => {
-                    tracing::warn!(
-                        error,
-                        "what rules say of objects at rest was not done; it is tried again"
-                    );
+                    tracing::warn!(error, "a pass over stored objects failed; it will be repeated");
                     false
                 }
             };

@@ -77,7 +77,7 @@ impl ChunkDecoder {
 
     /// Adds the next piece of the body. To be called only after [`ChunkDecoder::next`] has returned `None`.
     pub fn feed(&mut self, input: Bytes) {
-        assert!(self.input.is_empty(), "a piece is taken in when the one before is used up");
+        assert!(self.input.is_empty(), "a piece is fed only after the previous one is consumed");
         self.input = input;
     }
 
@@ -86,7 +86,7 @@ impl ChunkDecoder {
     /// # Errors
     /// `IncompleteBody` for wrong framing or lengths, `SignatureDoesNotMatch`. Bytes returned before are
     /// invalid then.
-    #[expect(clippy::should_implement_trait, reason = "more may be fed after nothing came out")]
+    #[expect(clippy::should_implement_trait, reason = "more input may be fed after no output")]
     pub fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
         loop {
             if let Some(data) = self.ready.pop_front() {
@@ -109,7 +109,10 @@ impl ChunkDecoder {
     /// # Errors
     /// Returns an error if the framing is not at its end, or if the trailers are malformed or wrongly signed.
     pub fn end(&mut self) -> Result<Vec<BodyTrailer>, S3Error> {
-        assert!(self.input.is_empty() && self.ready.is_empty(), "a body ends when all of it was read");
+        assert!(
+            self.input.is_empty() && self.ready.is_empty(),
+            "a body ends only after all of its input is read"
+        );
         if self.state != ChunkDecoderState::Trailer {
             return Err(incomplete());
         }

@@ -37,7 +37,7 @@ impl DeclaredChecksums {
     pub(super) fn parse(headers: &HeaderMap, checksums: bool, chunked: bool) -> Result<Self, S3Error> {
         let mut declared = if checksums { Self::checksums(headers)? } else { Self::default() };
         if declared.trailer_algorithm.is_some() && !chunked {
-            return Err(invalid("The x-amz-trailer header needs a body with trailers."));
+            return Err(invalid("The x-amz-trailer header requires a body with trailers."));
         }
         declared.md5 = headers.get("content-md5").map(content_md5).transpose()?;
         Ok(declared)

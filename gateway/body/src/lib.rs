@@ -148,7 +148,7 @@ impl BodyMd5 {
             Self::InlineMd5(md5) => Ok(Some(md5)),
             Self::SeparateMd5 { declared } => {
                 let Some(found) = separate else {
-                    panic!("the MD5 of this body is computed by who stores it")
+                    panic!("the MD5 of this body is computed by the code that stores it")
                 };
                 declared::check_md5(declared, found)?;
                 Ok(Some(found))
@@ -351,7 +351,7 @@ where
     B: http_body::Body<Data = Bytes> + Unpin,
     S3Error: From<B::Error>,
 {
-    assert!(!body.has_separate_md5(), "nobody would check it");
+    assert!(!body.has_separate_md5(), "no code would check it");
     let Some(first) = body.next().await? else { return Ok(Bytes::new()) };
     let Some(second) = body.next().await? else { return Ok(first) };
     let mut all = BytesMut::from(&first[..]);

@@ -54,9 +54,9 @@ async fn read(
     let mut body = RequestBody::new(StreamBody::new(stream), head, payload, terms)?;
     let mut bytes = Vec::new();
     while let Some(more) = body.next().await? {
-        assert!(!more.is_empty(), "only bytes come out");
+        assert!(!more.is_empty(), "the body yields no empty pieces");
         bytes.extend_from_slice(&more);
     }
-    assert_eq!(body.next().await, Ok(None), "an end stays an end");
+    assert_eq!(body.next().await, Ok(None), "the end is final");
     Ok((bytes, body.finish()))
 }

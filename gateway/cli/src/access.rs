@@ -11,7 +11,7 @@ use mlgw_common::ByteSize;
 
 #[derive(Debug, Subcommand)]
 pub enum AccessCommand {
-    /// Access keys.
+    /// Access keys: create, list, update, delete.
     #[command(subcommand)]
     Key(KeyCommand),
 }
@@ -183,7 +183,8 @@ fn change(args: UpdateArgs) -> Result<KeyChange, CliError> {
         && change.disabled.is_none()
         && change.quota == QuotaRequest::default();
     if nothing {
-        let message = "nothing to change: give --role, --bucket, --prefix, --description, --disable, --enable, --quota-bytes or --quota-objects";
+        let message = "nothing to change: give --role, --bucket, --prefix, --description, --disable, \
+        --enable, --quota-bytes or --quota-objects";
         return Err(CliError::Usage(message.to_owned()));
     }
     Ok(change)

@@ -138,7 +138,7 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
             confirm(&format!("Unbind the bucket {bucket}?"), global.yes)?;
             let binding = format!("{}/binding", path(&bucket));
             let gone: BucketInfo = client.call(Method::DELETE, &binding, None::<&()>).await?;
-            out.done(&gone, &format!("Unbound the bucket {bucket}; all is at its origin."))
+            out.done(&gone, &format!("Unbound the bucket {bucket}; all its objects are at the origin."))
         }
         BucketCommand::Flush { bucket, discard } => flush(&client, &bucket, discard, global, out).await,
         BucketCommand::Migrate { bucket, upstream, prefix, wait } => {
@@ -151,7 +151,8 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
             out.done(
                 &made,
                 &format!(
-                    "Job {0} is asked to move {bucket} to {upstream}; `mlgw job wait {0}` waits for it.",
+                    "Started job {0}, which moves {bucket} to {upstream}; wait for it with `mlgw job wait \
+                     {0}`.",
                     made.id
                 ),
             )
@@ -160,7 +161,7 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
             let refresh = format!("{}/refresh", path(&bucket));
             let request = RefreshRequest { prefix };
             let done: RefreshResult = client.call(Method::POST, &refresh, Some(&request)).await?;
-            out.done(&done, &format!("The origin is asked anew for {} objects.", done.objects))
+            out.done(&done, &format!("Expired the cached answers for {} objects.", done.objects))
         }
     }
 }
@@ -174,10 +175,10 @@ const STUCK_POLLS_MAX: u32 = 50;
 
 /// Returns the message about an origin that does not confirm writes.
 fn unconfirmed(bucket: &str, left: &DirtyInfo) -> String {
-    let trouble = left.trouble.as_deref().unwrap_or("its answers are no proof");
+    let trouble = left.trouble.as_deref().unwrap_or("its answers do not confirm the writes");
     format!(
-        "The upstream claims to have these keys and does not show them; {} writes to {bucket} stay here and \
-         are served from here: {:?}. {trouble}",
+        "The upstream accepted these keys but does not return them; {} writes to {bucket} are kept and \
+         served locally: {:?}. {trouble}",
         left.writes, left.unconfirmed
     )
 }
@@ -199,8 +200,8 @@ async fn flush(
         let left: DirtyInfo = client.get(&dirty).await?;
         if left.writes == 0 {
             let what = match discarded {
-                0 => format!("All of {bucket} is at its upstream."),
-                gone => format!("All of {bucket} is at its upstream but {gone} writes that were given up."),
+                0 => format!("All writes to {bucket} are at its upstream."),
+                gone => format!("All writes to {bucket} are at its upstream, except {gone} discarded ones."),
             };
             return out.done(&left, &what);
         }
@@ -209,13 +210,14 @@ async fn flush(
                 // JSON output only. The table output is the error message.
                 out.document(&left, |_| String::new())?;
                 return Err(CliError::Failed(format!(
-                    "Somebody else wrote to these keys at the upstream before what was written here was there; what is there was left alone, and \
-                     here is served what was written here: {:?}. Write them anew or delete them, or give up what was written here \
-                     with `mlgw bucket flush --discard {bucket}`.",
+                    "Another client wrote these keys at the upstream before the local writes were sent; the \
+                     upstream objects are unchanged, and this server serves the local ones: {:?}. Write the \
+                     keys again or delete them, or discard the local writes with `mlgw bucket flush \
+                     --discard {bucket}`.",
                     left.foreign
                 )));
             }
-            confirm(&format!("Give up {} writes to {bucket}?", left.foreign_writes), global.yes)?;
+            confirm(&format!("Discard {} local writes to {bucket}?", left.foreign_writes), global.yes)?;
             let done: DiscardResult =
                 client.call(Method::POST, &format!("{}/discard", path(bucket)), None::<&()>).await?;
             discarded += done.writes;
@@ -230,7 +232,7 @@ async fn flush(
         let now = (left.writes, left.trouble.clone());
         if printed.as_ref() != Some(&now) && !global.quiet {
             let trouble = left.trouble.map(|trouble| format!("; {trouble}")).unwrap_or_default();
-            eprintln!("{} writes, {} left{trouble}", left.writes, ByteSize(left.bytes).human());
+            eprintln!("{} writes left, {}{trouble}", left.writes, ByteSize(left.bytes).human());
             printed = Some(now);
         }
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -278,7 +280,7 @@ fn quota(bucket: &BucketInfo) -> String {
 
 fn show(bucket: &BucketInfo) -> String {
     let bound = bucket.binding.as_ref().map_or_else(String::new, |binding| {
-        let ttl = binding.ttl.as_ref().map(|ttl| format!(", answers hold {ttl}")).unwrap_or_default();
+        let ttl = binding.ttl.as_ref().map(|ttl| format!(", ttl {ttl}")).unwrap_or_default();
         format!("{} to {}/{}{ttl}\n", binding.mode, binding.upstream, binding.prefix)
     });
     let bound = if bound.is_empty() { "no".to_owned() } else { bound.trim_end().to_owned() };

@@ -1,4 +1,4 @@
-//! Speaks to the admin API: signs a request, sends it, takes the answer apart.
+//! Client of the admin API: signs requests, sends them, and parses the answers.
 
 use super::CliError;
 pub use super::discover::ServerTarget;
@@ -12,9 +12,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
-/// How long a server may take to answer. A bucket's deletion checks every group first.
+/// Time limit of an answer. The deletion of a bucket checks every group first.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a server may take to accept the connection.
+/// Time limit of opening a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Time after which an idle connection is closed.
@@ -29,10 +29,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of `target`.
+    /// Returns a client of `target`.
     ///
     /// # Errors
-    /// When the endpoint is no URL that can be talked to.
+    /// When the endpoint is not an HTTP URL.
     pub fn new(target: ServerTarget) -> Result<Self, CliError> {
         let scheme =
             target.endpoint.parse::<http::Uri>().ok().and_then(|uri| uri.scheme_str().map(str::to_owned));
@@ -40,8 +40,8 @@ impl Client {
             Some("http") => {}
             Some("https") => {
                 return Err(CliError::Usage(format!(
-                    "{}: the admin API speaks plain HTTP on a loopback address; reach it from elsewhere through a \
-                     tunnel, as with `ssh -L 9001:127.0.0.1:9001 HOST`, and give --endpoint http://127.0.0.1:9001",
+                    "{}: the admin API serves plain HTTP on a loopback address; from another host use a \
+                     tunnel, such as `ssh -L 9001:127.0.0.1:9001 HOST`, and --endpoint http://127.0.0.1:9001",
                     target.endpoint
                 )));
             }
@@ -61,13 +61,13 @@ impl Client {
         Ok(Self { target, patience: PATIENCE, http })
     }
 
-    /// The same client, which waits so long for an answer.
+    /// Returns the client with another time limit for answers.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Asks for a document.
+    /// Requests a document.
     ///
     /// # Errors
     /// See [`CliError`].
@@ -75,7 +75,7 @@ impl Client {
         self.call(Method::GET, path, None::<&()>).await
     }
 
-    /// Sends a request and takes its answer for a document.
+    /// Sends a request and parses its answer as a document.
     ///
     /// # Errors
     /// See [`CliError`].
@@ -88,13 +88,13 @@ impl Client {
         let answer = self.send(method, path, body).await?;
         serde_json::from_slice(&answer).map_err(|error| {
             CliError::Failed(format!(
-                "{} answered something else than expected ({error}): it may be another version",
+                "unexpected response from {} ({error}): the server may have another version",
                 self.target.endpoint
             ))
         })
     }
 
-    /// Sends a request and takes its answer as it is.
+    /// Sends a request and returns its answer unchanged.
     ///
     /// # Errors
     /// See [`CliError`].
@@ -111,7 +111,7 @@ impl Client {
         let request = signed(&self.target, SystemClock.now(), method, &url, body)?;
         let unreachable = |why: String| {
             CliError::Unreachable(format!(
-                "{} cannot be reached: {why}. Is the server running, and is this its admin address?",
+                "cannot reach {}: {why}. Check that the server runs and that this is its admin address",
                 self.target.endpoint
             ))
         };
@@ -123,15 +123,16 @@ impl Client {
             Ok::<_, CliError>((status, body))
         };
         let whole = tokio::time::timeout(self.patience, whole).await;
-        let (status, body) = whole.map_err(|_| unreachable("it does not answer".to_owned()))??;
+        let (status, body) =
+            whole.map_err(|_| unreachable("no answer within the time limit".to_owned()))??;
         if status.is_success() { Ok(body) } else { Err(refusal(status, &body)) }
     }
 }
 
-/// What the server said, under the status for what it means.
+/// Converts an error response to an error with the exit status that it means.
 fn refusal(status: StatusCode, body: &[u8]) -> CliError {
     let said = serde_json::from_slice::<AdminErrorBody>(body);
-    // What a file says is wrong, as commands without a server say it.
+    // Errors in a file are reported as by commands without a server.
     if let (StatusCode::UNPROCESSABLE_ENTITY, Ok(said)) = (status, &said) {
         return CliError::Failed(said.message.clone());
     }
@@ -144,10 +145,10 @@ fn refusal(status: StatusCode, body: &[u8]) -> CliError {
     }
 }
 
-/// A request of the admin API, signed.
+/// Returns a signed request of the admin API.
 ///
 /// # Errors
-/// When it cannot be a request at all.
+/// When the URL is invalid or the request cannot be signed.
 pub fn signed(
     target: &ServerTarget,
     now: Timestamp,
@@ -178,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_is_not_there_is_unreachable() {
-        // Bound and dropped: nothing listens there.
+        // Bound and dropped: no program listens there.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let client = Client::new(target(&format!("http://127.0.0.1:{port}"))).unwrap();
         let error = client.get::<serde_json::Value>("/v1/status").await.unwrap_err();
@@ -187,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_http_url_is_wrong_usage() {
+    fn an_endpoint_without_http_is_wrong_usage() {
         for endpoint in ["localhost", "https://h:1", "ftp://h"] {
             assert_eq!(Client::new(target(endpoint)).unwrap_err().status(), 2, "{endpoint}");
         }
     }
 
     #[test]
-    fn a_refusal_says_what_the_server_said() {
+    fn a_refusal_has_the_message_of_the_server() {
         let body = br#"{"code": "BucketNotEmpty", "message": "It is not empty."}"#;
         let error = refusal(StatusCode::CONFLICT, body);
         assert_eq!((error.status(), error.to_string().as_str()), (4, "It is not empty. (BucketNotEmpty)"));

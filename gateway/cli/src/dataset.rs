@@ -113,7 +113,7 @@ fn source(text: &str) -> Result<SourceInfo, String> {
     let (there, into) = text.rsplit_once(':').unwrap_or((text, ""));
     let (upstream, prefix) = there.split_once('/').unwrap_or((there, ""));
     if upstream.is_empty() {
-        return Err("a source is written UPSTREAM[/PREFIX][:INTO]".to_owned());
+        return Err("expected UPSTREAM[/PREFIX][:INTO]".to_owned());
     }
     Ok(SourceInfo { upstream: upstream.to_owned(), prefix: prefix.to_owned(), into: into.to_owned() })
 }
@@ -133,7 +133,7 @@ pub(super) async fn run(command: DatasetCommand, global: &Global, out: Out) -> R
         DatasetCommand::Delete { dataset } => {
             confirm(&format!("Delete the dataset {dataset}?"), global.yes)?;
             let gone: DatasetInfo = client.call(Method::DELETE, &path(&dataset), None::<&()>).await?;
-            out.done(&gone, &format!("Deleted the dataset {dataset}; its objects and copies stay."))
+            out.done(&gone, &format!("Deleted the dataset {dataset}; its objects and copies are kept."))
         }
         DatasetCommand::Sync { job, delete } => {
             begin(&client, &job, JobRequest { kind: "sync".into(), delete, ..JobRequest::default() }, out)
@@ -157,12 +157,15 @@ pub(super) async fn run(command: DatasetCommand, global: &Global, out: Out) -> R
             let pin = format!("{}/pin", path(&dataset));
             let pinned: DatasetInfo = client.call(Method::PUT, &pin, Some(&PinRequest { bytes_max })).await?;
             let bytes = ByteSize(pinned.pinned_bytes_max.unwrap_or(0)).human();
-            out.done(&pinned, &format!("Pinned the dataset {dataset}: up to {bytes} of its copies stay."))
+            out.done(
+                &pinned,
+                &format!("Pinned the dataset {dataset}: up to {bytes} of its copies are not evicted."),
+            )
         }
         DatasetCommand::Unpin { dataset } => {
             let pin = format!("{}/pin", path(&dataset));
             let unpinned: DatasetInfo = client.call(Method::DELETE, &pin, None::<&()>).await?;
-            out.done(&unpinned, &format!("The dataset {dataset} is not pinned."))
+            out.done(&unpinned, &format!("Unpinned the dataset {dataset}."))
         }
     }
 }
@@ -174,14 +177,14 @@ async fn begin(client: &Client, begin: &JobStartArgs, request: JobRequest, out: 
         let schedule = format!("{}/schedules/{kind}", path(dataset));
         if cron == "off" {
             let changed: DatasetInfo = client.call(Method::DELETE, &schedule, None::<&()>).await?;
-            return out.done(&changed, &format!("{kind} of {dataset} is not done by the clock any more."));
+            return out.done(&changed, &format!("Removed the schedule for {kind} of {dataset}."));
         }
         let JobRequest { older_than, delete, prefix, order, .. } = request;
         let wanted = ScheduleRequest { cron: cron.clone(), older_than, delete, prefix, order };
         let changed: DatasetInfo = client.call(Method::PUT, &schedule, Some(&wanted)).await?;
         let next = changed.schedules.iter().find(|schedule| schedule.kind == kind);
         let next = next.and_then(|schedule| schedule.next.clone()).unwrap_or_default();
-        return out.done(&changed, &format!("{kind} of {dataset}: next at {next}."));
+        return out.done(&changed, &format!("Scheduled {kind} of {dataset}; next run at {next}."));
     }
     let jobs = format!("{}/jobs", path(dataset));
     let made: JobInfo = client.call(Method::POST, &jobs, Some(&request)).await?;
@@ -190,7 +193,7 @@ async fn begin(client: &Client, begin: &JobStartArgs, request: JobRequest, out: 
     }
     out.done(
         &made,
-        &format!("Job {0} is asked to {kind} {dataset}; `mlgw job wait {0}` waits for it.", made.id),
+        &format!("Started job {0}: {kind} {dataset}; wait for it with `mlgw job wait {0}`.", made.id),
     )
 }
 
@@ -238,7 +241,7 @@ fn show(dataset: &DatasetInfo) -> String {
     };
     let total = match (dataset.objects, dataset.bytes) {
         (Some(objects), Some(bytes)) => format!("{} in {objects} objects", size(bytes)),
-        _ => "not known; a warm counts it".to_owned(),
+        _ => "unknown; a warm job counts it".to_owned(),
     };
     let percent = |bytes: u64| 100 * u128::from(dataset.cached_bytes) / u128::from(bytes.max(1));
     let cached = match dataset.bytes {

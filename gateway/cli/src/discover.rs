@@ -33,15 +33,16 @@ pub(super) fn target(global: &Global) -> Result<ServerTarget, CliError> {
                 Ok(from_admin_file(file))
             }
             _ => Err(CliError::Usage(format!(
-                "no key for {endpoint}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key with the role admin"
+                "no access key for {endpoint}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key \
+                 with the role admin"
             ))),
         },
         (None, _) => {
             let dir = data_dir()?;
             let file = read(&dir).map_err(|reason| {
                 CliError::Unreachable(format!(
-                    "no server runs on {}: {reason}. Start one with `mlgw serve`, name its directory with \
-                     MLGW_DATA_DIR, or give --endpoint URL and the AWS variables of a key with the role admin",
+                    "no server runs on {}: {reason}. Start one with `mlgw serve`, set MLGW_DATA_DIR to its \
+                     directory, or give --endpoint URL and the AWS variables of a key with the role admin",
                     dir.display()
                 ))
             })?;

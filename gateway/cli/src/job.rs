@@ -54,7 +54,7 @@ pub(super) async fn run(command: JobCommand, global: &Global, out: Out) -> Resul
         JobCommand::Cancel { id } => {
             let cancel = format!("{}/cancel", path(id));
             let job: JobInfo = client.call(Method::POST, &cancel, None::<&()>).await?;
-            out.done(&job, &format!("Job {id} is asked to end; what it did stays done."))
+            out.done(&job, &format!("Requested the cancellation of job {id}; completed work is kept."))
         }
     }
 }
@@ -124,7 +124,14 @@ fn show(job: &JobInfo) -> String {
         ("job", job.id.to_string()),
         ("dataset", job.dataset.clone()),
         ("kind", job.kind.clone()),
-        ("state", if job.cancel_asked { format!("{}, asked to end", job.state) } else { job.state.clone() }),
+        (
+            "state",
+            if job.cancel_asked {
+                format!("{}, cancellation requested", job.state)
+            } else {
+                job.state.clone()
+            },
+        ),
         ("objects", format!("{} of {}", job.objects_done, job.objects_total)),
         ("bytes", format!("{} of {}", size(job.bytes_done), size(job.bytes_total))),
         ("moved", format!("{} in {} objects", size(job.moved_bytes), job.moved_objects)),

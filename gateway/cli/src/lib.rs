@@ -32,16 +32,16 @@ use std::path::PathBuf;
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
 pub struct Global {
-    /// Admin API of the server. Default: the server of the data directory on this host.
+    /// URL of the admin API. Default: the server that uses the data directory on this host.
     #[arg(long, global = true, env = "MLGW_ADMIN_ENDPOINT", value_name = "URL")]
     pub endpoint: Option<String>,
     /// Output format.
     #[arg(long, global = true, value_enum, default_value_t = OutputForm::Table)]
     pub output: OutputForm,
-    /// Delete without confirmation.
+    /// Do not ask for confirmation.
     #[arg(long, global = true)]
     pub yes: bool,
-    /// Print the result only.
+    /// Print no progress and no confirmations.
     #[arg(long, global = true)]
     pub quiet: bool,
 }
@@ -49,52 +49,52 @@ pub struct Global {
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputForm {
-    /// Columns for people.
+    /// Aligned columns.
     Table,
-    /// JSON document of the server.
+    /// JSON.
     Json,
 }
 
 /// A command that uses a server, or works on policies and traces on this host.
 #[derive(Debug, Subcommand)]
 pub enum ClientCommand {
-    /// Access keys: which clients may sign requests, and their permissions.
+    /// Access keys: create, list, update, delete.
     #[command(subcommand)]
     Access(access::AccessCommand),
-    /// Buckets and their contents.
+    /// Buckets: create, list, set quotas, bind to an upstream, delete.
     #[command(subcommand)]
     Bucket(bucket::BucketCommand),
-    /// Objects and the location of their bytes.
+    /// Objects: metadata and location of the data.
     #[command(subcommand)]
     Object(object::ObjectSubcommand),
-    /// Tiers: location of data, integrity, and reclaimed space.
+    /// Storage tiers: usage, scrub, compaction, drain.
     #[command(subcommand)]
     Tier(tier::TierCommand),
-    /// Datasets: named sets of keys of a bucket, to warm, pin, import and evict together.
+    /// Datasets: named sets of keys to import, warm, pin and evict together.
     #[command(subcommand)]
     Dataset(dataset::DatasetCommand),
-    /// Jobs on datasets, running and finished.
+    /// Jobs: list, show, wait, cancel.
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// Policy: automatic placement of data, and its reasons.
+    /// Placement policies: validate, simulate, apply, explain.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// Workloads: training, evaluation and serving clients, their phases, and their access plans.
+    /// Workloads: phases and progress of training and serving clients, access plans.
     #[command(subcommand)]
     Workload(workload::WorkloadCommand),
-    /// Recorded accesses.
+    /// Access traces: record, export, import.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
-    /// Upstream object stores: their configuration and checks.
+    /// Upstream object stores: list, check, adopt.
     #[command(subcommand)]
     Upstream(upstream::UpstreamCommand),
-    /// State of the server.
+    /// Server health and findings.
     Status {
-        /// Print its metrics instead.
+        /// Print the metrics instead.
         #[arg(long)]
         metrics: bool,
     },
-    /// Load of the server, refreshed until `q`.
+    /// Live server load, refreshed until `q`.
     Top(top::TopArgs),
 }
 
@@ -162,7 +162,7 @@ impl CliError {
 /// Runs a command that uses a server, on one thread.
 pub fn run_async<T>(command: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|e| CliError::Failed(format!("the runtime does not start: {e}")))?.block_on(command)
+    runtime.map_err(|e| CliError::Failed(format!("cannot start the runtime: {e}")))?.block_on(command)
 }
 
 /// Encodes a name as one segment of a URL's path, or one value of its query.

@@ -34,7 +34,7 @@ pub(super) fn parse_object_uri(text: &str) -> Result<ObjectUri, String> {
         Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => {
             Ok(ObjectUri { bucket: bucket.to_owned(), key: key.to_owned() })
         }
-        _ => Err("an object is written s3://BUCKET/KEY".to_owned()),
+        _ => Err("expected s3://BUCKET/KEY".to_owned()),
     }
 }
 
@@ -79,11 +79,9 @@ fn show(object: &ObjectInfo) -> String {
         columns(&["FROM", "BYTES", "STORED", "ENCODING", "TIER", "SEGMENT", "STATE", "OFFSET"], &extents);
     let more = match (object.extents.len().saturating_sub(EXTENTS_SHOWN), object.whole) {
         (0, true) => String::new(),
-        (more, true) => format!("and {more} more; --output json has all of them\n"),
-        (_, false) if object.origin.is_some() => {
-            "the rest is fetched from the origin when it is read\n".to_owned()
-        }
-        (_, false) => "and more than are looked at\n".to_owned(),
+        (more, true) => format!("{more} more extents: --output json shows all\n"),
+        (_, false) if object.origin.is_some() => "the rest is fetched from the origin on read\n".to_owned(),
+        (_, false) => "more extents exist than are shown\n".to_owned(),
     };
     format!("{facts}{origin}\n{tiers}\n{extents}{more}")
 }
@@ -91,19 +89,17 @@ fn show(object: &ObjectInfo) -> String {
 fn origin_facts(origin: &OriginObjectInfo) -> Vec<(&'static str, String)> {
     let state = match (origin.dirty, origin.contested) {
         (false, _) => "clean: the origin has it",
-        (true, false) => "dirty: written here, and not at the origin yet",
-        (true, true) => {
-            "contested: somebody else wrote it at the origin; `mlgw bucket flush` tells what to do"
-        }
+        (true, false) => "dirty: written here, not yet at the origin",
+        (true, true) => "contested: another client wrote it at the origin; see `mlgw bucket flush`",
     };
     let mut facts = vec![
         ("upstream", origin.upstream.clone()),
-        ("key there", origin.key.clone()),
+        ("origin key", origin.key.clone()),
         ("state", state.to_owned()),
     ];
     let ago = |ms: u64| format!("{}.{} s ago", ms / 1000, ms % 1000 / 100);
-    facts.extend(origin.said_ms_ago.map(|ms| ("origin said so", ago(ms))));
-    facts.extend(origin.read.clone().map(|read| ("read last", read)));
+    facts.extend(origin.said_ms_ago.map(|ms| ("validated", ago(ms))));
+    facts.extend(origin.read.clone().map(|read| ("last read", read)));
     facts
 }
 

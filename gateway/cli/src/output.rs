@@ -52,14 +52,14 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), CliError> {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        return Err(CliError::Usage(format!("{question} Add --yes to say so.")));
+        return Err(CliError::Usage(format!("{question} Add --yes to confirm.")));
     }
     eprint!("{question} [y/N] ");
     let mut answer = String::new();
     let read = io::stdin().read_line(&mut answer);
     match (read, answer.trim()) {
         (Ok(_), "y" | "Y" | "yes") => Ok(()),
-        _ => Err(CliError::Failed("Nothing was deleted.".to_owned())),
+        _ => Err(CliError::Failed("aborted; nothing was changed".to_owned())),
     }
 }
 

@@ -79,7 +79,7 @@ impl CommandProgress {
 fn line(stage: &str, done: u64, total: u64, elapsed: Duration) -> String {
     let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
     if total == 0 {
-        return format!("{stage}: {done}, {rate:.0} a second");
+        return format!("{stage}: {done}, {rate:.0}/s");
     }
     let left = total.saturating_sub(done) as f64 / rate.max(1.0);
     format!(
@@ -110,7 +110,7 @@ mod tests {
         let said = line("verifying segments", 64 << 20, 256 << 20, Duration::from_secs(2));
         assert_eq!(said, "verifying segments: 64.0 MiB of 256.0 MiB (25 %), 32.0 MiB/s, 6 s left");
         let counted = line("reading the catalogue", 3000, 0, Duration::from_secs(3));
-        assert_eq!(counted, "reading the catalogue: 3000, 1000 a second");
+        assert_eq!(counted, "reading the catalogue: 3000, 1000/s");
         assert_eq!((duration(61), duration(7260)), ("1 min 1 s".to_owned(), "2 h 1 min".to_owned()));
     }
 }

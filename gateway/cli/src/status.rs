@@ -23,8 +23,8 @@ pub(super) async fn run(metrics: bool, global: &Global, out: Out) -> Result<(), 
     out.document(&status, show)?;
     match status.findings.len() {
         0 => Ok(()),
-        1 => Err(CliError::Failed("one thing is wrong".to_owned())),
-        several => Err(CliError::Failed(format!("{several} things are wrong"))),
+        1 => Err(CliError::Failed("1 finding".to_owned())),
+        several => Err(CliError::Failed(format!("{several} findings"))),
     }
 }
 
@@ -42,9 +42,9 @@ async fn metrics_endpoint(client: &Client) -> Result<Option<String>, CliError> {
 /// Formats the server and its health in one line.
 pub(super) fn headline(status: &Status) -> String {
     let health = match status.health {
-        Health::Ok => "nothing is wrong",
-        Health::Warning => "look at what follows",
-        Health::Critical => "act on what follows",
+        Health::Ok => "no findings",
+        Health::Warning => "warning",
+        Health::Critical => "critical",
     };
     format!("mlgw {} on {}: {}, {health}", status.version, status.node, status.state)
 }
@@ -105,16 +105,16 @@ fn show(status: &Status) -> String {
 fn jobs(status: &Status) -> String {
     let job = |job: &mlgw_api::JobStatus| match job.waiting {
         0 => format!("{} idle", job.job),
-        waiting => format!("{} has {waiting} to do", job.job),
+        waiting => format!("{} {waiting} waiting", job.job),
     };
     status.jobs.iter().map(job).collect::<Vec<_>>().join(", ")
 }
 
 fn policy(policy: &mlgw_api::PolicyStatus) -> String {
     let version = match (policy.version, &policy.fault) {
-        (0, _) => "built-in alone".to_owned(),
+        (0, _) => "built-in only".to_owned(),
         (version, None) => format!("version {version}"),
-        (version, Some(_)) => format!("built-in alone, for version {version} does not hold"),
+        (version, Some(_)) => format!("built-in only, version {version} is invalid"),
     };
     let learning = if policy.learning { "on" } else { "off" };
     format!(
@@ -133,7 +133,7 @@ mod tests {
     fn a_status_fits_one_page() {
         let text = show(&healthy());
         for says in [
-            "mlgw 0.1.0 on n: ready, nothing is wrong\n",
+            "mlgw 0.1.0 on n: ready, no findings\n",
             "up         1 d 2 h, since 2026",
             "32 of 10000 connections, 3 requests in flight",
             "hot   1000     10.0 GiB  100.0 GiB",
@@ -143,7 +143,7 @@ mod tests {
             "release idle",
             "policy     version 3, 20 rules act, 4 observe, learning on\n",
         ] {
-            assert!(text.contains(says), "{says:?} is not in\n{text}");
+            assert!(text.contains(says), "{says:?} is missing in\n{text}");
         }
         assert!(text.lines().count() < 25 && text.lines().all(|line| line.len() <= 110), "{text}");
     }
@@ -158,7 +158,8 @@ mod tests {
             advice: "Delete objects.".into(),
         }];
         let text = show(&status);
-        let expected = "mlgw 0.1.0 on n: ready, act on what follows\nCRITICAL  The hot tier is full.\n          Delete objects.\n";
+        let expected =
+            "mlgw 0.1.0 on n: ready, critical\nCRITICAL  The hot tier is full.\n          Delete objects.\n";
         assert!(text.starts_with(expected), "{text}");
     }
 }

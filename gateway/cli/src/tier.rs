@@ -68,7 +68,7 @@ async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
     let begin = format!("{}/scrub", path(tier));
     let mut found: TierDetail = client.call(Method::POST, &begin, None::<&()>).await?;
     if !wait {
-        let next = format!("Scrubbing {tier}; `mlgw tier show {tier}` says how far it is.");
+        let next = format!("Started a scrub of {tier}; see its progress with `mlgw tier show {tier}`.");
         return out.done(&found, &next);
     }
     let progress = CommandProgress::new(out.quiet);
@@ -82,7 +82,8 @@ async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
     match found.bad.len() {
         0 => Ok(()),
         count => Err(CliError::Failed(format!(
-            "{tier} has bad blocks ({count}): reads of these bytes fail; write the objects again from a copy, or delete them"
+            "{tier} has bad blocks ({count}): reads of these bytes fail; restore the objects from a copy, \
+             or delete them"
         ))),
     }
 }
@@ -91,7 +92,7 @@ async fn drain(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
     let drain = format!("{}/drain", path(tier));
     let before: MovesInfo = client.call(Method::POST, &drain, None::<&()>).await?;
     if !wait {
-        return out.done(&before, &format!("Draining {tier}; `mlgw tier list` shows what is left."));
+        return out.done(&before, &format!("Started to drain {tier}; see the rest with `mlgw tier list`."));
     }
     let progress = CommandProgress::new(out.quiet);
     let mut now = before.clone();
@@ -106,7 +107,8 @@ async fn drain(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
     match now.failed - before.failed {
         0 => Ok(()),
         failed => Err(CliError::Failed(format!(
-            "segments that could not be moved: {failed}; the server's log says why, and they are where they were"
+            "{failed} segments could not be moved and remain where they were; the server's log has the \
+             reasons"
         ))),
     }
 }
@@ -118,7 +120,7 @@ fn moved_bytes(moves: &MovesInfo) -> u64 {
 fn drained(before: &MovesInfo, after: &MovesInfo) -> String {
     pairs(&[
         ("moved", ByteSize(moved_bytes(after) - moved_bytes(before)).human()),
-        ("draining", format!("{} segments, until a backup is done with them", after.draining_segments)),
+        ("draining", format!("{} segments, in use by a backup", after.draining_segments)),
     ])
 }
 
@@ -126,7 +128,7 @@ async fn compact(client: &Client, dead_percent: Option<u64>, wait: bool, out: Ou
     let request = CompactRequest { dead_percent };
     let before: CompactionInfo = client.call(Method::POST, COMPACTION, Some(&request)).await?;
     if !wait {
-        return out.done(&before, "Compaction was asked for; `mlgw status` shows what is left.");
+        return out.done(&before, "Started a compaction; see the remaining garbage with `mlgw status`.");
     }
     let progress = CommandProgress::new(out.quiet);
     let mut now = before.clone();
@@ -174,11 +176,11 @@ fn show(tier: &TierDetail) -> String {
     };
     let state = if scrub.running {
         let (read, total) = (ByteSize(scrub.read_bytes).human(), ByteSize(scrub.total_bytes).human());
-        format!("a pass began {}: {read} of {total} read", scrub.began)
+        format!("pass started {}: {read} of {total} read", scrub.began)
     } else {
         match &scrub.ended {
             Some(ended) => format!("pass {} ended {ended}", scrub.passes),
-            None => "no pass has ended yet; `mlgw tier scrub` begins one now".to_owned(),
+            None => "no completed pass; start one with `mlgw tier scrub`".to_owned(),
         }
     };
     let (used, capacity) =
@@ -187,7 +189,7 @@ fn show(tier: &TierDetail) -> String {
         ("tier", tier.info.tier.clone()),
         ("used", format!("{used} of {capacity}, {} segments", tier.info.segments)),
         ("scrub", state),
-        ("bad", if tier.bad.is_empty() { "nothing known".to_owned() } else { bad_blocks(tier.bad.len()) }),
+        ("bad", if tier.bad.is_empty() { "none".to_owned() } else { bad_blocks(tier.bad.len()) }),
     ]);
     if tier.bad.is_empty() {
         return head;
@@ -204,7 +206,7 @@ fn show(tier: &TierDetail) -> String {
         ]
     };
     let rows: Vec<_> = tier.bad.iter().map(row).collect();
-    head + "\n" + &columns(&["OBJECT", "PART", "BYTES", "SEGMENT", "WHAT"], &rows)
+    head + "\n" + &columns(&["OBJECT", "PART", "BYTES", "SEGMENT", "DAMAGE"], &rows)
 }
 
 /// Formats the remote tier.
@@ -212,7 +214,7 @@ fn show_remote(tier: &TierDetail) -> String {
     let used = ByteSize(tier.info.used_bytes).human();
     pairs(&[
         ("tier", tier.info.tier.clone()),
-        ("used", format!("{used}, {} segments; `mlgw upstream list` says where", tier.info.segments)),
+        ("used", format!("{used}, {} segments; see `mlgw upstream list`", tier.info.segments)),
     ])
 }
 
@@ -225,7 +227,7 @@ fn show_copies(tier: &TierDetail) -> String {
     pairs(&[
         ("tier", tier.info.tier.clone()),
         ("used", format!("{used} of {capacity}, copies only")),
-        ("reads", format!("{hits} answered of {}: {percent:.1} %", hits + misses)),
+        ("reads", format!("{hits} hits of {}: {percent:.1} %", hits + misses)),
     ])
 }
 

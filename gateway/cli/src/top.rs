@@ -30,7 +30,7 @@ pub struct TopArgs {
 /// Parses an interval of 0.1 to 3600 seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("not within 0.1 and 3600".to_owned()) }
+    if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("not between 0.1 and 3600".to_owned()) }
 }
 
 pub(super) async fn run(args: TopArgs, global: &Global, out: Out) -> Result<(), CliError> {

@@ -97,10 +97,7 @@ fn run_import(from: LogWord, logs: &[PathBuf], to: &Path, out: Out) -> Result<()
         eprintln!("mlgw: {}:{}: {}", bad.log, bad.line, bad.what);
     }
     if imported.accesses == 0 {
-        return Err(CliError::Failed(format!(
-            "none of {} lines tells of an object that was read or changed: is --from right?",
-            imported.lines
-        )));
+        return Err(CliError::Failed(format!("no object access in {} lines: check --from", imported.lines)));
     }
     out.done(&imported, &sentence(&imported))
 }
@@ -115,7 +112,7 @@ fn check_destination(to: &Path) -> Result<(), CliError> {
     reader.push(&begin);
     match reader.read() {
         Err(TraceError::NoTrace) => Err(CliError::Usage(format!(
-            "{} is there and no trace: the trace to be written comes last",
+            "{} exists and is not a trace: the last argument is the destination",
             to.display()
         ))),
         _ => Ok(()),
@@ -127,7 +124,7 @@ const HEADER_BYTES: u64 = 64;
 
 fn sentence(imported: &ImportedLogs) -> String {
     format!(
-        "{}: {} accesses of {} lines; {} passed over, {} bad, {} late.",
+        "{}: {} accesses from {} lines; {} skipped, {} bad, {} late.",
         imported.file, imported.accesses, imported.lines, imported.passed_over, imported.bad, imported.late
     )
 }
@@ -234,7 +231,7 @@ impl TraceImport {
     fn put(&mut self, least: usize) -> Result<(), CliError> {
         if self.ready.len() > least {
             let written = self.file.write_all(&self.ready);
-            written.map_err(|error| CliError::Failed(format!("the trace cannot be written: {error}")))?;
+            written.map_err(|error| CliError::Failed(format!("cannot write the trace: {error}")))?;
             self.counts.2 += self.ready.len() as u64;
             self.ready.clear();
         }
@@ -267,7 +264,7 @@ mod tests {
         assert_eq!(imported.first_bad[0].log, logs[1].display().to_string());
         assert_eq!(imported.first_bad[0].line, 2);
         assert_eq!(imported.bytes, fs::metadata(&to).unwrap().len());
-        assert_eq!(fs::read_dir(room.path()).unwrap().count(), 3, "nothing is left beside it");
+        assert_eq!(fs::read_dir(room.path()).unwrap().count(), 3, "no temporary file remains");
     }
 
     #[test]

@@ -62,7 +62,10 @@ async fn check(client: &Client, upstream: &str, out: Out) -> Result<(), CliError
     })?;
     match failed.is_empty() {
         true => Ok(()),
-        false => Err(CliError::Failed(format!("the upstream {upstream} fails at: {}", failed.join(", ")))),
+        false => Err(CliError::Failed(format!(
+            "the upstream {upstream} failed these steps: {}",
+            failed.join(", ")
+        ))),
     }
 }
 
@@ -93,14 +96,14 @@ fn show(upstream: &UpstreamInfo) -> String {
         owner = format!("{owner}: {advice}");
     }
     let conditions = match upstream.conditions {
-        Some(true) => "honoured",
+        Some(true) => "honored",
         Some(false) => "ignored",
         None => "unknown",
     };
     pairs(&[
         ("upstream", upstream.name.clone()),
         ("kind", upstream.kind.clone()),
-        ("endpoint", upstream.endpoint.clone().unwrap_or_else(|| "the vendor's own".to_owned())),
+        ("endpoint", upstream.endpoint.clone().unwrap_or_else(|| "the vendor's default".to_owned())),
         ("bucket", upstream.bucket.clone()),
         ("prefix", upstream.prefix.clone()),
         ("encrypt", upstream.encrypt.to_string()),

@@ -30,7 +30,7 @@ pub enum WorkloadCommand {
         /// Id of the workload, or the name that it sends.
         id: String,
     },
-    /// Access plans: keys that workloads announce to read.
+    /// Access plans: keys that workloads will read.
     #[command(subcommand)]
     Plan(PlanCommand),
 }
@@ -85,10 +85,7 @@ async fn run_plan(command: PlanCommand, client: Client, global: &Global, out: Ou
             let client = client.with_patience(PUT_TIMEOUT);
             let plan: AccessPlanInfo = client.call(Method::PUT, &path(&id), Some(&new)).await?;
             let (keys, name) = (plan.keys, &plan.workload);
-            out.done(
-                &plan,
-                &format!("The plan {id} has {keys} keys; workloads that are called {name:?} follow it."),
-            )
+            out.done(&plan, &format!("Uploaded the plan {id} with {keys} keys for workloads named {name:?}."))
         }
         PlanCommand::Show { id: Some(id) } => {
             out.document(&client.get::<AccessPlanInfo>(&path(&id)).await?, show_plan)
@@ -99,7 +96,7 @@ async fn run_plan(command: PlanCommand, client: Client, global: &Global, out: Ou
         PlanCommand::Delete { id } => {
             confirm(&format!("Delete the plan {id}?"), global.yes)?;
             let plan: AccessPlanInfo = client.call(Method::DELETE, &path(&id), None::<&()>).await?;
-            out.done(&plan, &format!("The plan {id} is gone."))
+            out.done(&plan, &format!("Deleted the plan {id}."))
         }
     }
 }
@@ -148,7 +145,7 @@ fn or_none(text: Option<&str>) -> String {
 fn show(it: &WorkloadInfo) -> String {
     let phase = match &it.phase {
         Some(phase) => format!("{phase} since {}: {}", it.since, it.evidence),
-        None => format!("not known yet: {}", it.evidence),
+        None => format!("unknown: {}", it.evidence),
     };
     let batches = match it.batch_size {
         Some(size) => format!("{} of {size:.1} each", it.batches),
@@ -160,13 +157,13 @@ fn show(it: &WorkloadInfo) -> String {
         ("user agent", or_none(it.user_agent.as_deref())),
         ("frameworks", if it.frameworks.is_empty() { "-".to_owned() } else { it.frameworks.join(", ") }),
         ("phase", phase),
-        ("treated", treated(&it.treatment)),
+        ("treatment", treated(&it.treatment)),
         ("started", it.started.clone()),
-        ("last access", format!("{}{}", it.last_access, if it.active { "" } else { ", silent for long" })),
+        ("last access", format!("{}{}", it.last_access, if it.active { "" } else { ", inactive" })),
         ("workers", it.workers.to_string()),
         ("epochs", it.epochs.to_string()),
         ("batches", batches),
-        ("items", format!("{}, {} a second lately", it.items, rate(it))),
+        ("items", format!("{}, {} per second recently", it.items, rate(it))),
         ("read", ByteSize(it.bytes_read).human()),
         ("written", ByteSize(it.bytes_written).human()),
         ("checkpoints", checkpoints(it)),
@@ -187,14 +184,14 @@ fn show(it: &WorkloadInfo) -> String {
 
 fn treated(of: &TreatmentInfo) -> String {
     let TreatmentInfo { optimization, prefetch, cache } = of;
-    format!("optimization {optimization}, prefetch {prefetch}, cache {cache}, where no rule says otherwise")
+    format!("optimization {optimization}, prefetch {prefetch}, cache {cache}, unless a rule overrides it")
 }
 
 fn checkpoints(it: &WorkloadInfo) -> String {
     let Some(last) = &it.last_checkpoint else { return "none".to_owned() };
     let prefix = it.last_checkpoint_prefix.as_ref().map(|prefix| format!(" ({prefix})")).unwrap_or_default();
     let interval = it.checkpoint_interval_seconds.map(|seconds| format!(", every {}", age(seconds as u64)));
-    format!("{}, the last one at {last}{prefix}{}", it.checkpoints, interval.unwrap_or_default())
+    format!("{}, last at {last}{prefix}{}", it.checkpoints, interval.unwrap_or_default())
 }
 
 fn list_plans(list: &AccessPlanList) -> String {
@@ -227,15 +224,15 @@ fn show_plan(plan: &AccessPlanInfo) -> String {
     let workloads = if plan.workloads.is_empty() { "none yet".to_owned() } else { plan.workloads.join(", ") };
     pairs(&[
         ("plan", plan.id.clone()),
-        ("put", plan.put.clone()),
-        ("for", format!("workloads that are called {:?}", plan.workload)),
-        ("these are", workloads),
+        ("uploaded", plan.put.clone()),
+        ("for", format!("workloads named {:?}", plan.workload)),
+        ("workloads", workloads),
         ("keys", format!("{} of s3://{}", plan.keys, plan.bucket)),
         ("sampler", format!("{}, seed {}", plan.sampler, plan.seed)),
         ("ranks", ranks),
         (
             "trusted",
-            if plan.trusted { "yes" } else { "no: they do not read what it says, or not for long" }
+            if plan.trusted { "yes" } else { "no: reads differ from the plan, or too few match yet" }
                 .to_owned(),
         ),
         ("epoch", plan_progress(plan)),
@@ -253,10 +250,10 @@ mod tests {
         assert_eq!(checkpoints(&it), "none");
         it.checkpoints = 3;
         it.last_checkpoint = Some("T".into());
-        assert_eq!(checkpoints(&it), "3, the last one at T");
+        assert_eq!(checkpoints(&it), "3, last at T");
         it.checkpoint_interval_seconds = Some(90.4);
         it.last_checkpoint_prefix = Some("s3://b/run/".into());
-        assert_eq!(checkpoints(&it), "3, the last one at T (s3://b/run/), every 1 min 30 s");
+        assert_eq!(checkpoints(&it), "3, last at T (s3://b/run/), every 1 min 30 s");
         let plan = AccessPlanInfo {
             first_epoch: 3,
             epochs: 10,

@@ -26,8 +26,8 @@ const CONNECTIONS_MIN: u64 = 256;
 /// The memory is less than the server needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is too little memory: {has} (RAM, or the least limit of a cgroup), and this configuration needs \
-     at least {least}: {parts}. Raise the limit, or lower limits.connections, memory.capacity or \
+    "too little memory: {has} (RAM, or the lowest limit of a cgroup); this configuration needs at least \
+     {least}: {parts}. Raise the limit, or lower limits.connections, memory.capacity or \
      catalogue.cache_bytes"
 )]
 pub struct TooLittleMemory {
@@ -98,7 +98,7 @@ impl Config {
         let parts = [
             ("the program", budget.process),
             ("the catalogue", budget.catalogue),
-            ("objects in memory", budget.memory_tier),
+            ("the memory tier", budget.memory_tier),
             ("writers", budget.writers),
             ("blocks from origins", budget.fetches),
             ("connections", budget.connections),

@@ -47,7 +47,7 @@ impl TomlConfigReader<'_> {
         match DeTable::parse(self.text) {
             Ok(table) => self.table(None, table.get_ref()),
             Err(error) => {
-                let reason = format!("not TOML: {}", error.message().trim());
+                let reason = format!("invalid TOML: {}", error.message().trim());
                 self.finding(error.span().unwrap_or(0..0), reason);
             }
         }
@@ -70,7 +70,7 @@ impl TomlConfigReader<'_> {
             match (value.get_ref(), index) {
                 (DeValue::Table(inner), _) if is_section => self.table(Some(&key), inner),
                 (_, None) if is_section => {
-                    self.finding(name.span(), format!("'{key}' is a section: write [{key}]"));
+                    self.finding(name.span(), format!("'{key}' is a section: use [{key}]"));
                 }
                 (DeValue::Table(inner), None) => self.unknown_section(&key, name.span(), inner),
                 (_, None) => self.finding(name.span(), unknown_setting(&key)),
@@ -88,7 +88,7 @@ impl TomlConfigReader<'_> {
                     let name = name.get_ref();
                     self.finding(
                         value.span(),
-                        format!("'upstream.{name}' is a section: write [upstream.{name}]"),
+                        format!("'upstream.{name}' is a section: use [upstream.{name}]"),
                     );
                 }
             }

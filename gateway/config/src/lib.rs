@@ -119,7 +119,7 @@ impl LoadedConfig {
         environment::read(&sources.environment, &mut given, &mut upstreams, &mut findings);
         for (key, flag, text) in &sources.flags {
             let index = SETTINGS.iter().position(|setting| setting.key == *key);
-            assert!(index.is_some(), "flag {flag} sets {key}, which the table does not have");
+            assert!(index.is_some(), "flag {flag} sets {key}, which is not a setting");
             given.extend(index.map(|index| SettingValue {
                 index,
                 text: text.clone(),
@@ -220,12 +220,12 @@ impl Config {
     fn contradictions(&self) -> Vec<Contradiction> {
         let mut found = self.contradictions_of_tiers();
         match (&self.tls.cert, &self.tls.key) {
-            (Some(_), None) => found.push(("tls.cert", "'tls.cert' needs 'tls.key'".to_owned())),
-            (None, Some(_)) => found.push(("tls.key", "'tls.key' needs 'tls.cert'".to_owned())),
+            (Some(_), None) => found.push(("tls.cert", "'tls.cert' requires 'tls.key'".to_owned())),
+            (None, Some(_)) => found.push(("tls.key", "'tls.key' requires 'tls.cert'".to_owned())),
             _ => {}
         }
         if self.policy.look_every < Duration::from_secs(1) {
-            found.push(("policy.look_every", "'policy.look_every' is at least 1s".to_owned()));
+            found.push(("policy.look_every", "'policy.look_every' must be at least 1s".to_owned()));
         }
         let counts = [
             ("limits.connections", self.limits.connections),
@@ -234,7 +234,7 @@ impl Config {
         ];
         for (key, value) in counts {
             if value == 0 {
-                found.push((key, format!("'{key}' is at least 1")));
+                found.push((key, format!("'{key}' must be at least 1")));
             }
         }
         if let Err(why) = WorkloadLanes::new(&self.lanes.inference) {
@@ -245,13 +245,13 @@ impl Config {
         {
             let endpoint = hide_url_secrets(endpoint);
             let reason = format!(
-                "'traces.endpoint' is {endpoint:?}, not a URL that begins with http://; \
-                 a collector beside the server takes traces without TLS and passes them on"
+                "'traces.endpoint' is {endpoint:?}, which does not begin with http://; send traces to a \
+                 local collector, without TLS"
             );
             found.push(("traces.endpoint", reason));
         }
         if !(1..=100).contains(&self.limits.client_memory_percent) {
-            let reason = "'limits.client_memory_percent' is 1 to 100".to_owned();
+            let reason = "'limits.client_memory_percent' must be 1 to 100".to_owned();
             found.push(("limits.client_memory_percent", reason));
         }
         found
@@ -262,42 +262,44 @@ impl Config {
         let mut found = Vec::new();
         let segment = self.hot.segment_bytes;
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment) {
-            let reason =
-                format!("'hot.segment_bytes' is {segment}, not {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}");
+            let reason = format!(
+                "'hot.segment_bytes' is {segment}; expected {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"
+            );
             found.push(("hot.segment_bytes", reason));
         }
         let percent = self.hot.compact_dead_percent;
         if !(1..=100).contains(&percent) {
-            let reason = format!("'hot.compact_dead_percent' is {percent}, not 1 to 100");
+            let reason = format!("'hot.compact_dead_percent' is {percent}; expected 1 to 100");
             found.push(("hot.compact_dead_percent", reason));
         }
         if self.hot.compact_bytes_per_second < COMPACT_RATE_MIN {
-            let reason = format!("'hot.compact_bytes_per_second' is at least {COMPACT_RATE_MIN}");
+            let reason = format!("'hot.compact_bytes_per_second' must be at least {COMPACT_RATE_MIN}");
             found.push(("hot.compact_bytes_per_second", reason));
         }
         if self.hot.compact_interval < COMPACT_INTERVAL_MIN {
-            let reason = format!("'hot.compact_interval' is at least {COMPACT_INTERVAL_MIN:?}");
+            let reason = format!("'hot.compact_interval' must be at least {COMPACT_INTERVAL_MIN:?}");
             found.push(("hot.compact_interval", reason));
         }
         if !(1..=100).contains(&self.cold.compact_dead_percent) {
-            let reason = "'cold.compact_dead_percent' is 1 to 100".to_owned();
+            let reason = "'cold.compact_dead_percent' must be 1 to 100".to_owned();
             found.push(("cold.compact_dead_percent", reason));
         }
         if let Some(name) = &self.cold.upstream
             && !self.upstreams.iter().any(|upstream| upstream.name == *name)
         {
-            let reason = format!("'cold.upstream' is {name:?}, and there is no section [upstream.{name}]");
+            let reason = format!("'cold.upstream' is {name:?}, but section [upstream.{name}] is missing");
             found.push(("cold.upstream", reason));
         }
         let (from, to) = (self.cold.spill_from_percent, self.cold.spill_to_percent);
         if from > 100 || to > from {
             let reason = format!(
-                "'cold.spill_to_percent' is {to}, 'cold.spill_from_percent' {from}: the first is at most the second, and that at most 100"
+                "'cold.spill_to_percent' is {to} and 'cold.spill_from_percent' is {from}; expected \
+                 spill_to_percent <= spill_from_percent <= 100"
             );
             found.push(("cold.spill_from_percent", reason));
         }
         if self.cold.move_bytes_per_second < COMPACT_RATE_MIN {
-            let reason = format!("'cold.move_bytes_per_second' is at least {COMPACT_RATE_MIN}");
+            let reason = format!("'cold.move_bytes_per_second' must be at least {COMPACT_RATE_MIN}");
             found.push(("cold.move_bytes_per_second", reason));
         }
         found

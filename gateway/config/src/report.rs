@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// Documentation of the sections of upstreams.
 const UPSTREAM_DOC: &str =
-    "An object store of others: buckets can be bound to it, segments spilled to it. One section for each.";
+    "An upstream object store: buckets can be bound to it, and segments spilled to it. One section for each.";
 
 /// Returns all values with their origins, aligned; `auto` values with their derived values on `machine`.
 #[must_use]
@@ -48,9 +48,9 @@ pub fn list_settings(loaded: &LoadedConfig, machine: &MachineSizes) -> SettingLi
 #[must_use]
 pub fn example() -> String {
     let mut out = String::from(
-        "# Configuration of mlgw. Every setting stands here with its default; remove the `#` before one to\n\
-         # change it. Weakest first: built-in, this file, MLGW_SECTION__KEY variables, flags.\n\
-         # `mlgw config check FILE` checks it, `mlgw config show` says what is in force and why.\n",
+        "# Configuration of mlgw. Every setting is listed with its default; remove the `#` before one to\n\
+         # change it. Precedence, lowest first: built-in, this file, MLGW_SECTION__KEY variables, flags.\n\
+         # `mlgw config check FILE` checks it, `mlgw config show` prints the effective values.\n",
     );
     let settings_of =
         |section: Option<&'static str>| SETTINGS.iter().filter(move |setting| setting.section() == section);
@@ -71,7 +71,7 @@ pub fn example() -> String {
 }
 
 fn example_setting(out: &mut String, setting: &Setting) {
-    let note = if setting.live { " Taken up on SIGHUP." } else { "" };
+    let note = if setting.live { " Applied on SIGHUP." } else { "" };
     let _ = write!(out, "\n#{}{note}\n# {} = {}\n", setting.doc, setting.name(), default_of(setting));
 }
 
@@ -84,17 +84,25 @@ fn default_of(setting: &Setting) -> String {
 pub fn documentation() -> String {
     let mut out = String::from(
         "# Configuration\n\n\
-         Printed from the table of settings (`gateway/config/src/table.rs`); a test keeps it true.\n\n\
-         Four layers, weakest first: built-in, the TOML file of `--config` (or `MLGW_CONFIG`), `MLGW_SECTION__KEY`\n\
-         variables, flags. An unknown key or variable and a wrong value are refused with their place, the reason and\n\
-         the nearest right name; `mlgw config check FILE` finds them without starting anything, `mlgw config show`\n\
-         prints every value with its origin, `mlgw config example` a commented file.\n\n\
-         Sizes are written `64MiB`, `10GB` or `65536`; durations `500ms`, `30s`, `5m`; an empty text unsets.\n\
-         `auto` is derived from the machine at start. Settings marked *live* change on SIGHUP, the others at the\n\
-         next start. Not settings, but read too: `MLGW_ROOT_ACCESS_KEY_ID` and `MLGW_ROOT_SECRET_ACCESS_KEY` (the root\n\
-         credentials; made at the first start when absent), `MLGW_ADMIN_ENDPOINT` (where commands find the admin API).\n",
+         Generated from the table of settings in `gateway/config/src/table.rs`; a test compares both.\n\n\
+         Settings come from four layers. A later layer overrides the earlier ones:\n\n\
+         1. built-in defaults,\n\
+         2. the TOML file of `--config` (or `MLGW_CONFIG`),\n\
+         3. `MLGW_SECTION__KEY` environment variables,\n\
+         4. command line flags.\n\n\
+         Unknown keys, unknown variables and invalid values are errors. The error names the place,\n\
+         the reason and the nearest valid name. Three commands work with the configuration:\n\n\
+         - `mlgw config check FILE` validates a file without starting a server.\n\
+         - `mlgw config show` prints every value with its origin.\n\
+         - `mlgw config example` prints a commented file.\n\n\
+         Sizes are written as `64MiB`, `10GB` or `65536`, durations as `500ms`, `30s` or `5m`. An empty\n\
+         text unsets a setting. `auto` values are derived from the machine at start. SIGHUP applies\n\
+         changes of settings marked *live*; the others need a restart.\n\n\
+         Some environment variables are not settings. `MLGW_ROOT_ACCESS_KEY_ID` and\n\
+         `MLGW_ROOT_SECRET_ACCESS_KEY` are the root credentials; without them the first start generates\n\
+         credentials. `MLGW_ADMIN_ENDPOINT` is the address of the admin API for commands.\n",
     );
-    out.push_str("\n## Before the first section\n\n");
+    out.push_str("\n## Top-level settings\n\n");
     documentation_table(&mut out, None);
     for (section, doc) in SECTIONS {
         let _ = write!(out, "\n## [{section}]\n\n{}\n\n", doc.trim());
@@ -102,8 +110,8 @@ pub fn documentation() -> String {
     }
     let _ = write!(
         out,
-        "\n## [upstream.NAME]\n\n{UPSTREAM_DOC} `NAME` is 1 to 63 lower-case letters, digits and `-`;\nin variables it is in \
-         capitals with `_` for `-`, as in `MLGW_UPSTREAM__MY_LAKE__BUCKET`.\n\n"
+        "\n## [upstream.NAME]\n\n{UPSTREAM_DOC} `NAME` is 1 to 63 lower-case letters, digits and `-`.\n\
+         Environment variables have it in capitals with `_` for `-`: `MLGW_UPSTREAM__MY_LAKE__BUCKET`.\n\n"
     );
     documentation_rows(&mut out, UPSTREAM_SETTINGS.iter());
     out
@@ -114,7 +122,7 @@ fn documentation_table(out: &mut String, section: Option<&str>) {
 }
 
 fn documentation_rows(out: &mut String, settings: impl Iterator<Item = &'static Setting>) {
-    out.push_str("| setting | default | expects | what for |\n| --- | --- | --- | --- |\n");
+    out.push_str("| setting | default | value | purpose |\n| --- | --- | --- | --- |\n");
     for setting in settings {
         let live = if setting.live { " *live*" } else { "" };
         let _ = writeln!(

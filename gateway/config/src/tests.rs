@@ -60,7 +60,11 @@ fn passwords_in_urls_are_never_displayed() {
     let text = "[traces]\nendpoint = \"http://u:hunter2@c:4318/v1/traces?key=hunter3\"\n\n[upstream.lake]\n\
                 bucket = \"b\"\nendpoint = \"https://u:hunter4@h\"\nproxy = \"http://u:hunter5@p:3128\"\n";
     let loaded = load(text, &[]).unwrap();
-    assert_eq!(loaded.config.upstreams[0].proxy.as_deref(), Some("http://u:hunter5@p:3128"), "used as it is");
+    assert_eq!(
+        loaded.config.upstreams[0].proxy.as_deref(),
+        Some("http://u:hunter5@p:3128"),
+        "used unchanged"
+    );
     let shown = show(&loaded, &MachineSizes { memory_bytes: 3 << 20, disk_bytes: None });
     for line in [
         "traces.endpoint = \"http://u:…@c:4318/v1/traces?…\"",
@@ -85,7 +89,7 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_name() {
         ("data-dir = \"x\"", "F:1: unknown setting 'data-dir'; did you mean 'data_dir'?"),
         ("segment_bytes = 1", "F:1: unknown setting 'segment_bytes'; did you mean 'hot.segment_bytes'?"),
         ("qqq = 1", "F:1: unknown setting 'qqq'; `mlgw config example` lists all settings"),
-        ("hot = 3", "F:1: 'hot' is a section: write [hot]"),
+        ("hot = 3", "F:1: 'hot' is a section: use [hot]"),
     ] {
         assert_eq!(load(text, &[]).unwrap_err(), expected);
     }
@@ -102,19 +106,19 @@ fn a_wrong_value_is_refused_with_its_line_and_reason() {
             "drain_timeout = 1.5",
             "F:1: wrong type for 'drain_timeout': expected a duration such as \"30s\", \"500ms\" or \"5m\"",
         ),
-        ("[tls]\ncert = \"c\"", "F:2: 'tls.cert' needs 'tls.key'"),
-        ("[limits]\nconnections = 0", "F:2: 'limits.connections' is at least 1"),
-        ("[policy]\nlook_every = \"999ms\"", "F:2: 'policy.look_every' is at least 1s"),
-        ("[access_log]\nfiles_max = 0", "F:2: 'access_log.files_max' is at least 1"),
+        ("[tls]\ncert = \"c\"", "F:2: 'tls.cert' requires 'tls.key'"),
+        ("[limits]\nconnections = 0", "F:2: 'limits.connections' must be at least 1"),
+        ("[policy]\nlook_every = \"999ms\"", "F:2: 'policy.look_every' must be at least 1s"),
+        ("[access_log]\nfiles_max = 0", "F:2: 'access_log.files_max' must be at least 1"),
         (
             "[traces]\nendpoint = \"https://c:4318\"",
-            "F:2: 'traces.endpoint' is \"https://c:4318\", not a URL that begins with http://; a collector beside the \
-             server takes traces without TLS and passes them on",
+            "F:2: 'traces.endpoint' is \"https://c:4318\", which does not begin with http://; send traces \
+             to a local collector, without TLS",
         ),
     ] {
         assert_eq!(load(text, &[]).unwrap_err(), expected);
     }
-    assert!(load("[s3\n", &[]).unwrap_err().starts_with("F:1: not TOML: "));
+    assert!(load("[s3\n", &[]).unwrap_err().starts_with("F:1: invalid TOML: "));
 }
 
 #[test]

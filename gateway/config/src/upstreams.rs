@@ -175,7 +175,7 @@ fn check_name(name: &str) -> Result<(), String> {
     if (1..=63).contains(&name.len()) && name.bytes().all(fits) {
         return Ok(());
     }
-    Err(format!("an upstream's name is 1 to 63 lower-case letters, digits and '-'; {name:?} is not"))
+    Err(format!("invalid upstream name {name:?}: expected 1 to 63 lower-case letters, digits and '-'"))
 }
 
 /// Returns the default source of credentials of a kind.
@@ -199,10 +199,10 @@ impl Block {
     fn settings(self, name: &str) -> Result<UpstreamSettings, String> {
         let key = |setting: &str| format!("'upstream.{name}.{setting}'");
         let Some(bucket) = self.bucket else {
-            return Err(format!("{} is needed: which bucket, or directory, it is", key("bucket")));
+            return Err(format!("{} is required: the bucket, or the directory", key("bucket")));
         };
         if self.timeout.is_zero() {
-            return Err(format!("{} is more than 0s", key("timeout")));
+            return Err(format!("{} must be more than 0s", key("timeout")));
         }
         let kind = self.kind;
         let credentials = match self.credentials.unwrap_or_else(|| default_credentials(kind)) {
@@ -210,18 +210,16 @@ impl Block {
                 (Some(access_key), Some(secret)) => {
                     CredentialSource::Static { access_key, secret, session_token: self.session_token }
                 }
-                _ => return Err(format!("{} and {} are needed", key("access_key"), key("secret_key"))),
+                _ => return Err(format!("{} and {} are required", key("access_key"), key("secret_key"))),
             },
             other if self.access_key.is_some() || self.secret_key.is_some() => {
                 let (set, is) = (key("credentials"), other.to_text());
-                return Err(format!(
-                    "{set} is {is:?}, so there is no use for an access key here: it is for \"static\""
-                ));
+                return Err(format!("{set} is {is:?}; an access key is allowed only with \"static\""));
             }
             CredentialKind::Env => CredentialSource::Env,
             CredentialKind::File => {
                 let path = self.credentials_file;
-                let path = path.ok_or_else(|| format!("{} is needed", key("credentials_file")))?;
+                let path = path.ok_or_else(|| format!("{} is required", key("credentials_file")))?;
                 CredentialSource::File { path, profile: self.profile }
             }
             CredentialKind::Chain => CredentialSource::Chain,

@@ -58,7 +58,7 @@ impl SettingType for Duration {
     fn from_text(text: &str) -> Result<Self, String> {
         let (number, unit) = number_and_unit(text)?;
         if unit.is_empty() {
-            return Err("it has no unit".to_owned());
+            return Err("the unit is missing".to_owned());
         }
         let scale = DURATION_UNITS
             .iter()
@@ -98,7 +98,7 @@ impl SettingType for bool {
     const EXPECTS: &'static str = "true or false";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        text.trim().parse().map_err(|_| "it is neither".to_owned())
+        text.trim().parse().map_err(|_| "neither true nor false".to_owned())
     }
 
     fn to_text(&self) -> String {
@@ -115,7 +115,7 @@ impl SettingType for String {
 
     fn from_text(text: &str) -> Result<Self, String> {
         match text.trim() {
-            "" => Err("it is empty".to_owned()),
+            "" => Err("the value is empty".to_owned()),
             text => Ok(text.to_owned()),
         }
     }
@@ -129,7 +129,7 @@ impl SettingType for PathBuf {
     const EXPECTS: &'static str = "a path";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(Self::from(text)) }
+        if text.is_empty() { Err("the value is empty".to_owned()) } else { Ok(Self::from(text)) }
     }
 
     fn to_text(&self) -> String {
@@ -199,14 +199,14 @@ impl SettingType for Address {
     const EXPECTS: &'static str = "HOST:PORT such as \"127.0.0.1:9000\" or \"[::]:9000\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        let (host, port) = text.trim().rsplit_once(':').ok_or("it has no port")?;
-        let port = port.parse().map_err(|_| format!("{port:?} is not a port"))?;
+        let (host, port) = text.trim().rsplit_once(':').ok_or("the port is missing")?;
+        let port = port.parse().map_err(|_| format!("invalid port {port:?}"))?;
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
         if host.is_empty() {
-            return Err("it has no host; 0.0.0.0 means every IPv4 address of this machine".to_owned());
+            return Err("the host is missing; use 0.0.0.0 for all IPv4 addresses of this machine".to_owned());
         }
         if bare.is_none() && host.contains(':') {
-            return Err("an IPv6 address stands in brackets".to_owned());
+            return Err("an IPv6 address requires brackets".to_owned());
         }
         Ok(Self { host: bare.unwrap_or(host).to_owned(), port })
     }
@@ -300,7 +300,7 @@ macro_rules! choices_of {
             fn from_text(text: &str) -> Result<Self, String> {
                 match text.trim() {
                     $($text => Ok(Self::$item),)*
-                    _ => Err("it is none of them".to_owned()),
+                    _ => Err("unknown word".to_owned()),
                 }
             }
 

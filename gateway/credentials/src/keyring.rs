@@ -54,7 +54,7 @@ pub enum OpenKeyringError {
     #[error("MLGW_ROOT_ACCESS_KEY_ID or MLGW_ROOT_SECRET_ACCESS_KEY: {0}")]
     InvalidKey(String),
     /// The root credentials could not be stored.
-    #[error("the root credentials cannot be kept: {0}")]
+    #[error("cannot store the root credentials: {0}")]
     Propose(#[from] ProposeError),
 }
 
@@ -62,16 +62,16 @@ pub enum OpenKeyringError {
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeKeyError {
     /// There is no key of that name.
-    #[error("there is no access key {0}")]
+    #[error("no such access key: {0}")]
     NoSuchKey(String),
     /// A key of that name already exists.
-    #[error("the access key {0} exists")]
+    #[error("the access key {0} already exists")]
     Exists(String),
     /// A part of the request is invalid.
     #[error("{0}")]
     Invalid(String),
     /// The root key and the local key cannot be changed by requests.
-    #[error("{0} is not kept in the catalogue; the root key is set by MLGW_ROOT_ACCESS_KEY_ID at start")]
+    #[error("{0} cannot be changed: the root key is set by MLGW_ROOT_ACCESS_KEY_ID at start")]
     Fixed(String),
     /// The secret could not be sealed.
     #[error(transparent)]
@@ -372,7 +372,7 @@ impl KeySource for Keyring {
                 Some(key)
             }
             Err(error) => {
-                tracing::error!(access_key, %error, "an access key cannot be used");
+                tracing::error!(access_key, %error, "an access key is unusable");
                 None
             }
         }
@@ -434,7 +434,9 @@ fn check_record(record: &Credential) -> Result<(), ChangeKeyError> {
     let invalid = |reason: String| Err(ChangeKeyError::Invalid(reason));
     let globs = || record.buckets.iter().chain(&record.prefixes);
     if record.buckets.len() > GLOBS_MAX || record.prefixes.len() > GLOBS_MAX {
-        return invalid(format!("a key has at most {GLOBS_MAX} bucket globs and as many prefix globs"));
+        return invalid(format!(
+            "an access key has at most {GLOBS_MAX} bucket globs and {GLOBS_MAX} prefix globs"
+        ));
     }
     if globs().any(|glob| glob.is_empty() || glob.len() > GLOB_BYTES_MAX) {
         return invalid(format!("a glob has 1 to {GLOB_BYTES_MAX} bytes"));

@@ -25,9 +25,7 @@ pub fn parse_request(request: &QuotaRequest) -> Result<QuotaChange, String> {
         Some(NONE) => Ok(Some(None)),
         Some(text) => match read(text) {
             Some(limit) => Ok(Some(Some(limit))),
-            None => {
-                Err(format!("The quota of {name} cannot be {text:?}; expected {expects}, or \"{NONE}\"."))
-            }
+            None => Err(format!("Invalid quota {name} {text:?}: expected {expects}, or \"{NONE}\".")),
         },
     };
     let size = |text: &str| text.parse::<ByteSize>().ok().map(|size| size.0);

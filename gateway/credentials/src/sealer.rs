@@ -36,7 +36,8 @@ pub enum SealerError {
     },
     /// Others may read the key.
     #[error(
-        "{path} has mode {mode:o}: others can read the key that seals all secrets; run `chmod 600 {path}`"
+        "{path} has mode {mode:o}: other users can read the key that encrypts all secrets; run `chmod 600 \
+         {path}`"
     )]
     Permissions {
         /// The file.
@@ -52,7 +53,7 @@ pub enum SealerError {
     },
     /// The key file is missing, although secrets are sealed with it.
     #[error(
-        "{path} is missing, and the secrets of this directory are sealed with it; restore it from a backup"
+        "{path} is missing, but the secrets of this directory are encrypted with it; restore it from a backup"
     )]
     Missing {
         /// The file.
@@ -62,7 +63,7 @@ pub enum SealerError {
     #[error(transparent)]
     Random(#[from] mlgw_common::RandomError),
     /// A sealed secret does not open under this key and access key.
-    #[error("the secret of {access_key} does not open: it was sealed with another key, or damaged")]
+    #[error("cannot decrypt the secret of {access_key}: it was encrypted with another key, or is damaged")]
     DoesNotOpen {
         /// Access key of the secret.
         access_key: String,

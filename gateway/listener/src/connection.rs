@@ -593,7 +593,7 @@ impl ConnectionContext {
     fn is_overdue(&self) -> bool {
         let overdue = self.state.activity.overdue(&self.timeouts);
         if let Some(overdue) = overdue {
-            tracing::debug!(?overdue, "a connection is closed");
+            tracing::debug!(?overdue, "closed an overdue connection");
         }
         overdue.is_some()
     }

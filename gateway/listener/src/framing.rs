@@ -35,10 +35,13 @@ impl AmbiguousFraming {
     /// Returns the answer to a request with such a head.
     pub(super) fn refusal(self) -> S3Error {
         S3Error::new(Code::BadRequest).message(match self {
-            Self::BareLineFeed => "A line of the request's head does not end with CR LF.",
-            Self::Length => "The request's Content-Length is not one whole number.",
-            Self::Coding => "The request's Transfer-Encoding is not `chunked` alone, without Content-Length.",
-            Self::Chunk => "The chunks of the request's body are not well-formed.",
+            Self::BareLineFeed => "A line of the request head does not end with CRLF.",
+            Self::Length => "The Content-Length of the request is not a single whole number.",
+            Self::Coding => {
+                "The Transfer-Encoding of the request must be `chunked` alone, without a \
+                Content-Length."
+            }
+            Self::Chunk => "The chunked encoding of the request body is not well-formed.",
         })
     }
 }

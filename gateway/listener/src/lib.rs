@@ -93,9 +93,9 @@ pub async fn bind(setting: &'static str, address: &Address) -> Result<TcpListene
         address: address.to_string(),
         setting,
         advice: match source.kind() {
-            io::ErrorKind::AddrInUse => "stop what uses it, or choose another port",
+            io::ErrorKind::AddrInUse => "stop the process that uses it, or choose another port",
             io::ErrorKind::AddrNotAvailable => "this machine has no such address",
-            io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege; choose a higher one",
+            io::ErrorKind::PermissionDenied => "ports below 1024 require a privilege; choose a higher port",
             _ => "choose another address",
         },
         source,
@@ -293,7 +293,7 @@ async fn acquire_soon(places: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
 async fn accept_failed(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-        tracing::warn!(%error, "a connection cannot be accepted");
+        tracing::warn!(%error, "failed to accept a connection");
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 }
@@ -350,7 +350,8 @@ async fn refuse(
     is_crowded: bool,
 ) {
     metrics.into_iter().for_each(|metrics| metrics.objects.throttle(ResourceShortage::Connections));
-    let error = S3Error::new(Code::SlowDown).message("The server has as many connections as it may.");
+    let error = S3Error::new(Code::SlowDown)
+        .message("The server has reached its limit of connections. Please reduce your request rate.");
     let patience = if is_crowded { refusal::CROWDED_REFUSAL_TIMEOUT } else { refusal::REFUSAL_TIMEOUT };
     let Some(certificate) = certificate else { return refusal::send(stream, error, patience).await };
     if let Ok(Ok(encrypted)) = timeout(patience, certificate.acceptor().accept(stream)).await {

@@ -137,7 +137,7 @@ mod tests {
         let _working = seats[1].activity.request();
         drop(seats[2].activity.request());
         assert!(crowd.make_room());
-        assert_eq!(closed(&seats), [3], "no request came on it");
+        assert_eq!(closed(&seats), [3], "no request arrived on it");
         assert!(crowd.make_room() && crowd.make_room());
         assert!(!crowd.make_room());
         assert_eq!(closed(&seats), [0, 2, 3]);
@@ -151,7 +151,7 @@ mod tests {
         drop(seats[2].activity.request());
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(crowd.make_room());
-        assert_eq!(closed(&seats), [2], "one at rest goes first");
+        assert_eq!(closed(&seats), [2], "an idle one is closed first");
         assert!(crowd.make_room());
         assert!(!crowd.make_room());
         assert_eq!(closed(&seats), [0, 2]);

@@ -156,7 +156,10 @@ async fn the_connection_beyond_the_limit_is_answered_slow_down_and_closed() {
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("Retry-After: 1"), "{answer}");
     assert!(answer.contains("<Code>SlowDown</Code>"), "{answer}");
     send(&mut first, "GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    assert!(read_until(&mut first, "\r\n\r\n").await.starts_with("HTTP/1.1 200"), "the first one goes on");
+    assert!(
+        read_until(&mut first, "\r\n\r\n").await.starts_with("HTTP/1.1 200"),
+        "the first connection continues"
+    );
 }
 
 #[tokio::test]
@@ -170,7 +173,7 @@ async fn a_drain_answers_requests_in_flight_and_accepts_no_new_ones() {
     read_until(&mut probe, "\r\n\r\n").await;
     server.stop.cancel();
     server.accepting.await.unwrap();
-    assert!(TcpStream::connect(server.address).await.is_err(), "nothing listens any more");
+    assert!(TcpStream::connect(server.address).await.is_err(), "the listener is closed");
     assert_eq!(read_until(&mut idle, "never").await, "", "an idle connection is closed");
     server.go_on.add_permits(1);
     assert!(read_until(&mut busy, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
@@ -243,7 +246,7 @@ async fn an_answer_on_http2_that_its_client_does_not_read_closes_the_connection(
     let unread = sender.send_request(request).await.unwrap();
     let ended = tokio::time::timeout(LONG, connection).await;
     assert!(ended.is_ok(), "the connection is closed");
-    assert!(unread.into_body().collect().await.is_err(), "its answer is cut off");
+    assert!(unread.into_body().collect().await.is_err(), "its response is cut off");
 }
 
 #[tokio::test]
@@ -294,7 +297,7 @@ async fn the_remainder_of_a_refused_body_is_not_parsed_as_a_request_while_others
     drop(first.write_all(rest.as_bytes()).await);
     let mut more = Vec::new();
     drop(first.read_to_end(&mut more).await);
-    assert_eq!(String::from_utf8_lossy(&more), "", "nothing is answered behind the last answer");
+    assert_eq!(String::from_utf8_lossy(&more), "", "no response follows the last one");
 }
 
 #[tokio::test]
@@ -304,7 +307,7 @@ async fn an_answer_that_is_not_read_is_not_buffered_in_memory() {
     send(&mut stream, "GET /large HTTP/1.1\r\nhost: h\r\n\r\n").await;
     read_until(&mut stream, "\r\n\r\n").await;
     let handed_out = server.handed_out.load(Relaxed);
-    assert!(handed_out < LARGE_PIECES, "the system's buffers hold a part of it, nobody the rest");
+    assert!(handed_out < LARGE_PIECES, "the system's buffers contain a part of it; the rest is not buffered");
 }
 
 #[tokio::test]
@@ -331,5 +334,5 @@ async fn a_busy_port_is_refused_with_its_setting_and_advice() {
     let address = Address { host: "127.0.0.1".into(), port: server.address.port() };
     let refused = bind("admin.listen", &address).await.unwrap_err().to_string();
     assert!(refused.contains("(admin.listen)") && refused.contains("ddress already in use"), "{refused}");
-    assert!(refused.ends_with("stop what uses it, or choose another port"), "{refused}");
+    assert!(refused.ends_with("stop the process that uses it, or choose another port"), "{refused}");
 }

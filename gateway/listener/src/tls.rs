@@ -85,8 +85,9 @@ impl Certificate {
             }
             known = now;
             match self.reload() {
-                Ok(()) => tracing::info!(cert = %self.cert.display(), "a new certificate is in force"),
-                Err(error) => tracing::error!(%error, "the new certificate is refused; the old one stays"),
+                Ok(()) => tracing::info!(cert = %self.cert.display(), "loaded a new certificate"),
+                Err(error) => tracing::error!(%error,
+                    "rejected the new certificate; the old one stays in use"),
             }
         }
     }
@@ -106,7 +107,10 @@ fn load(cert: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| file_error(cert, &error))?;
     if chain.is_empty() {
-        return Err(TlsError::File { path: cert.to_owned(), reason: "it holds no certificate".to_owned() });
+        return Err(TlsError::File {
+            path: cert.to_owned(),
+            reason: "it contains no certificate".to_owned(),
+        });
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| file_error(key, &error))?;
     let pair = |source| TlsError::Pair { cert: cert.to_owned(), key: key.to_owned(), source };
@@ -121,8 +125,8 @@ fn load(cert: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
 fn file_error(path: &Path, error: &pem::Error) -> TlsError {
     let reason = match error {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "it holds no private key in PEM".to_owned(),
-        other => format!("it is not PEM: {other}"),
+        pem::Error::NoItemsFound => "it contains no private key in PEM format".to_owned(),
+        other => format!("it is not valid PEM: {other}"),
     };
     TlsError::File { path: path.to_owned(), reason }
 }
@@ -169,6 +173,6 @@ mod tests {
         assert!(refused.contains("none.pem"), "{refused}");
         std::fs::write(&cert, "nothing").unwrap();
         let refused = Certificate::load(&cert, &key).unwrap_err().to_string();
-        assert!(refused.ends_with("cert.pem: it holds no certificate"), "{refused}");
+        assert!(refused.ends_with("cert.pem: it contains no certificate"), "{refused}");
     }
 }

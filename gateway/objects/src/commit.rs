@@ -60,7 +60,7 @@ impl ObjectLayer {
         holds: &mut Vec<SegmentHold>,
     ) -> Result<(), ProposeError> {
         let (body, extents) = new_extents(command).ok_or(ProposeError::Overloaded)?;
-        tracing::debug!(segment, %body, "appending again what a fence refused");
+        tracing::debug!(segment, %body, "a fence refused the chunk; appending it again");
         for extent in extents.into_iter().filter(|extent| extent.segment == segment) {
             let appended =
                 self.tiers.hot.append_fenced(extent, body).await.map_err(|_| ProposeError::Overloaded)?;

@@ -16,7 +16,7 @@ pub enum ObjectError {
     #[error("{0}")]
     Short(ResourceShortage),
     /// The disks have no room, and none is being made.
-    #[error("the disks have no room")]
+    #[error("the disks are full")]
     NoRoom,
     /// The server is stopping.
     #[error("the server is stopping")]
@@ -31,7 +31,7 @@ pub enum ObjectError {
     #[error("the upload {0} does not exist")]
     NoSuchUpload(BodyId),
     /// The object changed between the evaluation of the condition of this name and the write.
-    #[error("the object changed: {condition} does not hold any more")]
+    #[error("the object changed: {condition} no longer holds")]
     LostRace {
         /// The name of the condition, as `If-Match`.
         condition: &'static str,

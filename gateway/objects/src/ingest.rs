@@ -218,7 +218,7 @@ impl Ingest {
     /// # Errors
     /// [`ObjectError::NoRoom`]; [`ResourceShortage::Disk`] while room is being made.
     pub(crate) async fn push(&mut self, mut bytes: Bytes) -> Result<(), ObjectError> {
-        assert!(self.whole.is_none() || bytes.is_empty(), "more than was expected");
+        assert!(self.whole.is_none() || bytes.is_empty(), "the body has at most the expected length");
         let is_whole = self.expected_bytes == Some(bytes.len() as u64);
         if is_whole && bytes.len() <= SMALL_BODY_BYTES && self.buffer.is_empty() {
             self.whole = Some(bytes);
@@ -439,7 +439,7 @@ impl ObjectLayer {
                 ResourceShortage::Disk.into()
             }
             AppendError::Stopping => ObjectError::Stopping,
-            error => ObjectError::internal(format!("bytes could not be stored: {error}")),
+            error => ObjectError::internal(format!("a chunk could not be stored: {error}")),
         }
     }
 }

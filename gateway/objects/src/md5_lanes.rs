@@ -61,7 +61,7 @@ struct HashChunk {
 
 /// Error of a chunk that was not hashed because the server is stopping or its stream was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the server stops")]
+#[error("the server is stopping")]
 pub struct Stopped;
 
 impl Md5Hasher {

@@ -279,7 +279,7 @@ impl Account {
     /// # Errors
     /// [`ResourceShortage::Memory`] when the blocks do not become free within the time limit.
     pub async fn reserve(&self, blocks: u32) -> Result<MemoryGrant, ResourceShortage> {
-        assert!(blocks <= RESERVED_BLOCKS_MAX, "what is asked for at once must fit into the least memory");
+        assert!(blocks <= RESERVED_BLOCKS_MAX, "a single reservation fits in the minimum memory");
         if let Some(held) = self.try_reserve(blocks) {
             return Ok(held);
         }

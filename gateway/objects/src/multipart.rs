@@ -192,7 +192,7 @@ impl ObjectLayer {
         })?;
         match reply {
             Reply::Written(written) => Ok((object, written.seq)),
-            other => Err(ObjectError::internal(format!("a complete was answered with {other:?}"))),
+            other => Err(ObjectError::internal(format!("unexpected reply to a complete: {other:?}"))),
         }
     }
 }

@@ -219,7 +219,7 @@ impl ObjectLayer {
         let proposed = self.propose_object(bucket, key, now, ObjectChange::Put(put)).await;
         match proposed.map_err(|error| lost_race(error, condition))? {
             Reply::Written(written) => Ok(written.seq),
-            other => Err(ObjectError::internal(format!("a put was answered with {other:?}"))),
+            other => Err(ObjectError::internal(format!("unexpected reply to a put: {other:?}"))),
         }
     }
 }

@@ -158,8 +158,8 @@ pub fn refusal(of: &QuotaSubject, excess: Excess) -> String {
         QuotaSubject::Key(access_key) => format!("The quota of the access key {access_key}"),
     };
     format!(
-        "{whose} is {}, and {} are used: this would go beyond it. Delete objects or abort uploads, or ask for \
-         a larger quota.",
+        "{whose} is {}, and {} are used: this write would exceed it. Delete objects or abort uploads, or \
+         request a larger quota.",
         amount(limit),
         amount(used)
     )

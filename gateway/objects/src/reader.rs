@@ -39,7 +39,7 @@ pub enum BodyReadError {
     Segment(#[from] mlgw_segments::hot::SegmentReadError),
     /// No extent contains this byte of the body. The object was replaced during the read, or the catalogue is
     /// damaged.
-    #[error("no extent holds byte {0} of the body")]
+    #[error("no extent contains byte {0} of the body")]
     Missing(u64),
 }
 
@@ -155,7 +155,7 @@ impl BodyReader {
                 }
                 read => read?,
             };
-            assert!(bytes.len() as u64 == next - self.at, "a read returns the range it was asked for");
+            assert!(bytes.len() as u64 == next - self.at, "a read returns the requested range");
             self.at = next;
             if piece.end == extent.logical_bytes {
                 self.extents.pop_front();

@@ -30,7 +30,7 @@ pub(super) fn run(command: ConfigCommand, out: Out) -> Result<(), CliError> {
         }
         ConfigCommand::Check { file } => {
             LoadedConfig::check(&file).map_err(|e| CliError::Failed(e.to_string()))?;
-            let sentence = format!("{} is right.", file.display());
+            let sentence = format!("{} is valid.", file.display());
             out.done(&serde_json::json!({ "file": file, "findings": [] }), &sentence)
         }
         ConfigCommand::Example => out.text(&example()),

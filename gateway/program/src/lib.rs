@@ -11,7 +11,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use mlgw_cli::{CliError, ClientCommand, Global, Out};
 use std::process::ExitCode;
 
-/// An S3-compatible object gateway with ML-aware tiering.
+/// S3-compatible object gateway with ML-aware tiering.
 #[derive(Debug, Parser)]
 #[command(name = "mlgw", version, propagate_version = true, max_term_width = 100)]
 pub struct Cli {
@@ -23,19 +23,19 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum ProgramCommand {
-    /// Serve S3.
+    /// Run the server.
     Serve(serve::ServeArgs),
-    /// Settings: show the effective values, check a file, print an example file.
+    /// Configuration: show the effective settings, check a file, print an example.
     #[command(subcommand)]
     Config(config::ConfigCommand),
     #[command(flatten)]
     Client(ClientCommand),
-    /// Data directories: check, repair, back up, restore.
+    /// Data directories: check, repair, rebuild, back up, restore.
     #[command(subcommand)]
     Store(store::StoreCommand),
-    /// Version of this binary.
+    /// Print the version.
     Version,
-    /// Completion script for a shell, to be sourced by it.
+    /// Print a completion script for a shell.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,

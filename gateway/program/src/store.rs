@@ -34,7 +34,7 @@ pub(super) enum StoreCommand {
         #[arg(long)]
         accept_lost_tail: bool,
     },
-    /// Rebuild the catalogue's state from its newest checkpoint and the log.
+    /// Rebuild the catalogue from its newest checkpoint and the log.
     Rebuild {
         #[command(flatten)]
         place: DataDirArgs,
@@ -110,10 +110,12 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             progress.done();
             let repaired = repaired.map_err(failure)?;
             out.document(&repaired, |repaired| {
-                let mended: String = repaired.mended.iter().map(|line| format!("mended  {line}\n")).collect();
-                let failed: String = repaired.failed.iter().map(|line| format!("failed  {line}\n")).collect();
+                let mended: String =
+                    repaired.mended.iter().map(|line| format!("repaired  {line}\n")).collect();
+                let failed: String =
+                    repaired.failed.iter().map(|line| format!("failed    {line}\n")).collect();
                 let nothing =
-                    if mended.is_empty() && repaired.left.damaged() > 0 { "mended  nothing\n" } else { "" };
+                    if mended.is_empty() && repaired.left.damaged() > 0 { "repaired  nothing\n" } else { "" };
                 mended + nothing + &failed + &check_summary(&repaired.left)
             })?;
             remaining_damage(&repaired.left, &place.dir, None)
@@ -157,12 +159,12 @@ fn remaining_damage(checked: &Checked, dir: &Path, repair: Option<&str>) -> Resu
     let mut message = format!("{dir} is damaged");
     let lost: BTreeSet<&str> = kinds.iter().filter_map(|kind| remedy(*kind)).collect();
     if let Some(repair) = repair.filter(|_| kinds.iter().any(|kind| remedy(*kind).is_none())) {
-        message += &format!("\n  `{repair} {dir}` mends what can be mended");
+        message += &format!("\n  `{repair} {dir}` repairs what can be repaired");
     }
     for next in &lost {
         message += &format!("\n  {next}");
     }
-    Err(CliError::Failed(message + "\n  docs/OPERATIONS.md says more: \"Check, scrub, repair\""))
+    Err(CliError::Failed(message + "\n  see \"Check, scrub, repair\" in docs/OPERATIONS.md"))
 }
 
 /// Returns the remedy for damage that a repair cannot fix, or `None` if a repair fixes it.
@@ -171,28 +173,30 @@ fn remedy(kind: FindingKind) -> Option<&'static str> {
         FindingKind::Block
         | FindingKind::RecordHead
         | FindingKind::SegmentShort
-        | FindingKind::SegmentMissing => Some(
-            "bytes of the objects named above are lost: write them again or delete them; the rest can be served",
-        ),
+        | FindingKind::SegmentMissing => {
+            Some("data of the objects above is lost: write them again or delete them; the rest can be served")
+        }
         FindingKind::Log => Some(
-            "what was written last is damaged: `mlgw store rebuild --without-log` goes back to the newest checkpoint",
+            "the newest writes in the log are damaged: `mlgw store rebuild --without-log` returns to the \
+             newest checkpoint",
         ),
         FindingKind::StaleLog => Some(
-            "the log ends too early, and its own files may have the rest: `mlgw store repair`, or put back the right one",
+            "the log ends too early: `mlgw store repair` may find the rest in its own files; otherwise \
+             restore the right log",
         ),
         FindingKind::StaleCatalogue => {
-            Some("files of different times were mixed: put back the right ones, or restore a backup")
+            Some("the directory mixes files of different times: restore the right ones, or a backup")
         }
         FindingKind::Foreign => Some(
-            "what is named above belongs to another server or another timeline: put back this server's own; \
-             a directory of segments of its own is marked by `mlgw store repair --adopt DIR`",
+            "the files above belong to another server or another timeline: restore this server's files; \
+             mark a directory of its own segments with `mlgw store repair --adopt DIR`",
         ),
         FindingKind::LostTail => Some(
-            "put back the log that belongs here; `mlgw store repair --accept-lost-tail` lists what is missing \
-             and goes on without it",
+            "restore the log that belongs here; `mlgw store repair --accept-lost-tail` lists the missing \
+             keys and continues without them",
         ),
         FindingKind::SecretsKey | FindingKind::SealedSecret => {
-            Some("put back the secrets.key that belongs here, or make access keys anew")
+            Some("restore the secrets.key that belongs here, or create the access keys again")
         }
         FindingKind::NodeDescription
         | FindingKind::OwnFile
@@ -220,7 +224,7 @@ fn show_adopted(dir: &Path, adopted: &AdoptedDirectory, out: Out) -> Result<(), 
         let unknown: String = adopted.unknown.iter().map(|name| format!("unknown    {name}\n")).collect();
         let missing: String = missing.iter().map(|id| format!("missing    segment {id}\n")).collect();
         format!(
-            "{} is this server's: {} segments verified\n{unknown}{missing}",
+            "{} belongs to this server: {} segments verified\n{unknown}{missing}",
             dir.display(),
             adopted.verified
         )
@@ -234,8 +238,8 @@ fn show_lost_tail(lost: &LostTail, out: Out) -> Result<(), CliError> {
         let keys: String =
             lost.keys.iter().map(|(id, key)| format!("missing  bucket {id}, key {key:?}\n")).collect();
         format!(
-            "{} log entries are missing. These keys were written then; deletes leave no trace:\n{keys}\
-             The next start goes on without them, on a new timeline.\n",
+            "{} log entries are missing. They wrote these keys; lost deletes are unknown:\n{keys}\
+             The next start continues without them, on a new timeline.\n",
             lost.entries
         )
     })
@@ -262,7 +266,7 @@ fn rebuild(
         "aside": rebuilt.old_state_dir.display().to_string(),
     });
     let sentence = format!(
-        "Rebuilt {} rows from {} ({}) and {} log entries after it. What was there is in {}.",
+        "Rebuilt {} rows from {} ({}) and {} log entries after it. The old state is in {}.",
         rebuilt.rows,
         rebuilt.checkpoint.display(),
         rebuilt.written,
@@ -302,7 +306,7 @@ async fn ask_server(
 fn failure(error: StoreVerbError) -> CliError {
     match error {
         StoreVerbError::DataDir(DataDirError::InUse { path, process }) => CliError::Refused(format!(
-            "{} is in use by a server{process}: stop it first, or give a copy made by `mlgw store backup`",
+            "{} is in use by a server{process}: stop it first, or use a copy made by `mlgw store backup`",
             path.display()
         )),
         StoreVerbError::DataDir(DataDirError::Newer { .. }) => CliError::Refused(error.to_string()),
@@ -312,16 +316,16 @@ fn failure(error: StoreVerbError) -> CliError {
 
 fn check_summary(checked: &Checked) -> String {
     let looked_at = match checked.rows {
-        0 => "there is no catalogue that can be read, so nothing else was looked at".to_owned(),
+        0 => "the catalogue cannot be read, so nothing else was checked".to_owned(),
         rows => format!(
-            "looked at {rows} rows of {} objects in {} segments and verified {}",
+            "checked {rows} rows of {} objects in {} segments and verified {}",
             checked.objects,
             checked.segments,
             ByteSize(checked.bytes).human()
         ),
     };
     let (damage, all) = (checked.damaged(), checked.findings.len());
-    let counted = format!("{damage} damaged, {} noted", all - damage);
+    let counted = format!("{damage} damaged, {} notes", all - damage);
     findings(&checked.findings) + &format!("{counted}; {looked_at}\n")
 }
 
@@ -340,7 +344,7 @@ fn findings(findings: &[CheckFinding]) -> String {
         }
     }
     for (kind, count) in counts.into_iter().filter(|(_, count)| *count > SHOWN_MAX) {
-        text += &format!("        {kind}  and {} more: --output json lists all\n", count - SHOWN_MAX);
+        text += &format!("        {kind}  {} more: --output json lists all\n", count - SHOWN_MAX);
     }
     text
 }
@@ -377,8 +381,8 @@ fn salvage_document(found: &SalvageReport) -> Value {
 }
 
 /// Facts that segments do not contain.
-const UNKNOWN: &str = "names of buckets; whether an object was deleted, overwritten or acknowledged; its whole length; \
-                       headers, metadata, tags and ETag";
+const UNKNOWN: &str = "names of buckets; whether an object was deleted, overwritten or acknowledged; \
+                       its total length; headers, metadata, tags and ETag";
 
 fn salvage_table(found: &SalvageReport) -> String {
     let row = |body: &SalvagedBody| {
@@ -397,10 +401,10 @@ fn salvage_table(found: &SalvageReport) -> String {
     let rows: Vec<_> = found.bodies.iter().map(row).collect();
     let mut text = columns(&["BUCKET", "KEY", "BODY", "PART", "BYTES", "WRITTEN", ""], &rows);
     for (name, why) in &found.unreadable {
-        text += &format!("{name} cannot be read: {why}\n");
+        text += &format!("cannot read {name}: {why}\n");
     }
     text + &format!(
-        "{} bodies in {} intact records of {} segments; {} between those are of none. Not known: {UNKNOWN}.\n",
+        "{} bodies in {} intact records of {} segments; {} between them are damaged. Unknown: {UNKNOWN}.\n",
         found.bodies.len(),
         found.records,
         found.segments,
@@ -418,10 +422,10 @@ mod tests {
         let lost =
             |n: usize| CheckFinding::damage(FindingKind::SegmentMissing, format!("s3://b/{n}"), "lost");
         let mut found: Vec<CheckFinding> = (0..SHOWN_MAX + 7).map(lost).collect();
-        found.push(CheckFinding::note(FindingKind::Stray, "notes.txt", "no file of a segment"));
+        found.push(CheckFinding::note(FindingKind::Stray, "notes.txt", "not a segment file"));
         let shown = findings(&found);
         assert_eq!(shown.lines().count(), SHOWN_MAX + 2, "{shown}");
-        assert!(shown.contains("segment-missing  and 7 more"), "{shown}");
-        assert!(shown.contains("note    stray  notes.txt: no file of a segment"), "{shown}");
+        assert!(shown.contains("segment-missing  7 more"), "{shown}");
+        assert!(shown.contains("note    stray  notes.txt: not a segment file"), "{shown}");
     }
 }

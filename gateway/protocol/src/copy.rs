@@ -319,7 +319,7 @@ mod tests {
             assert_eq!(
                 copy_checksum(&full, None),
                 (Some(full[0].clone()), None),
-                "it holds for the copy, too"
+                "the checksum also holds for the copy"
             );
             assert_eq!(copy_checksum(&full, Some(algorithm)), (Some(full[0].clone()), None));
             let of_parts = [of(algorithm, ChecksumKind::Composite)];

@@ -99,7 +99,7 @@ pub(super) async fn read_document(
     let text = document::read(request, upload, document::DOCUMENT_TERMS).await?;
     let document: DeleteDocument = parse(&text)?;
     if document.objects.is_empty() || document.objects.len() > DELETE_OBJECTS_KEYS_MAX {
-        let why = format!("A DeleteObjects names 1 to {DELETE_OBJECTS_KEYS_MAX} keys.");
+        let why = format!("A DeleteObjects request must name 1 to {DELETE_OBJECTS_KEYS_MAX} keys.");
         return Err(S3Error::new(Code::MalformedXML).message(why));
     }
     Ok(document)

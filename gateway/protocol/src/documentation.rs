@@ -32,20 +32,23 @@ fn wrap(text: &str) -> String {
 
 fn page() -> String {
     let paragraphs = [
-        "Printed from the tables of the program; a test keeps it true. What it means in detail is in \
-         [SEMANTICS.md](SEMANTICS.md)."
+        "Generated from the tables of the program; a test compares this page with them. \
+         [SEMANTICS.md](SEMANTICS.md) describes the behavior in detail."
             .to_owned(),
         "## Operations".to_owned(),
-        format!("Offered: {}.", operations(|support| matches!(support, Support::Full(_)))),
+        format!("Supported: {}.", operations(|support| matches!(support, Support::Full(_)))),
         format!(
-            "Answered as AWS does where no such configuration was set: {}.",
+            "Supported for reads only, answered as AWS does when no such configuration is set: {}.",
             operations(|support| support == Support::Absent)
         ),
-        format!("Answered `NotImplemented`, by name: {}.", operations(|support| support == Support::None)),
+        format!(
+            "Refused with `NotImplemented` and the name of the operation: {}.",
+            operations(|support| support == Support::None)
+        ),
         "## Request headers".to_owned(),
     ];
     let prose: String = paragraphs.iter().map(|paragraph| wrap(paragraph) + "\n\n").collect();
-    format!("# The S3 API, operation by operation and header by header\n\n{prose}{}", headers::markdown())
+    format!("# S3 operations and request headers\n\n{prose}{}", headers::markdown())
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn pieces(
             Ok(Some(bytes)) => Ok(Some((with_memory_grant(bytes, &memory), (reader, memory)))),
             Ok(None) => Ok(None),
             Err(error) => {
-                tracing::warn!(%error, "a download was cut off");
+                tracing::warn!(%error, "a download broke off");
                 Err(BodyError::from(error))
             }
         }

@@ -77,7 +77,7 @@ fn outcome(
     joined: Result<Result<LongOperationResult, S3Error>, tokio::task::JoinError>,
 ) -> Result<LongOperationResult, S3Error> {
     joined.unwrap_or_else(|error| {
-        tracing::error!(%error, "an operation came to grief");
+        tracing::error!(%error, "an operation panicked or was cancelled");
         Err(S3Error::new(mlgw_wire::error::Code::InternalError))
     })
 }

@@ -155,9 +155,9 @@ fn request_id(now: Timestamp, number: u64) -> String {
 /// level.
 fn log_cause(error: &S3Error, cause: &str, request_id: &str) {
     if error.status().is_server_error() && error.code() != Code::NotImplemented {
-        tracing::error!(code = error.code().as_str(), cause, request_id, "a request failed");
+        tracing::error!(code = error.code().as_str(), cause, request_id, "request failed");
     } else {
-        tracing::debug!(code = error.code().as_str(), cause, request_id, "a request was refused");
+        tracing::debug!(code = error.code().as_str(), cause, request_id, "request refused");
     }
 }
 
@@ -225,7 +225,7 @@ fn check_headers(
 }
 
 fn body_already_taken() -> S3Error {
-    S3Error::internal("the request's body was taken twice")
+    S3Error::internal("the request body was taken twice")
 }
 
 /// Checks that the caller may perform `operation` on the request's target.
@@ -324,7 +324,7 @@ impl Gateway {
         let bucket = self.objects.bucket(name)?;
         match &bucket.binding {
             None => Ok(bucket),
-            Some(binding) => Err(remote_backed::not_offered(name, binding, "this")),
+            Some(binding) => Err(remote_backed::not_offered(name, binding, "This operation")),
         }
     }
 

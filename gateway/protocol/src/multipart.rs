@@ -81,7 +81,9 @@ pub(super) fn requested_checksum(
     let Some(name) = request.header("x-amz-checksum-algorithm")? else {
         return match kind {
             None => Ok(None),
-            Some(_) => Err(invalid_request("x-amz-checksum-type needs x-amz-checksum-algorithm")),
+            Some(_) => Err(invalid_request(
+                "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header.",
+            )),
         };
     };
     let algorithm = Algorithm::from_name(name);

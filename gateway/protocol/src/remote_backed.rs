@@ -64,7 +64,9 @@ fn find_by_name(gateway: &Gateway, name: &str) -> Result<Option<RemoteBackedBuck
     let Some(binding) = &bucket.binding else { return Ok(None) };
     let Some(bound) = gateway.remote_backed.bucket(&bucket, binding) else {
         let upstream = &binding.upstream;
-        let why = format!("The bucket is bound to the upstream {upstream:?}, which is not configured here.");
+        let why = format!(
+            "The bucket is bound to the upstream {upstream:?}, which is not configured on this server."
+        );
         return Err(S3Error::new(Code::ServiceUnavailable).message(why).caused_by("no such upstream"));
     };
     let (binding, queue) = (binding.clone(), gateway.writeback.queue(&bucket)?);
@@ -125,7 +127,8 @@ pub async fn dispatch(
         S::HeadBucket => bucket::head(gateway, request),
         S::GetBucketLocation => bucket::location(gateway, request),
         S::DeleteBucket => Err(S3Error::new(Code::NotImplemented).message(format!(
-            "The bucket {0:?} is bound to the upstream {1:?}: `mlgw bucket unbind {0}` ends that, and all stays there.",
+            "The bucket {0:?} is bound to the upstream {1:?}; to remove it from this server, run `mlgw \
+             bucket unbind {0}`. Its objects stay at the upstream.",
             remote_backed.bucket.name, remote_backed.binding.upstream
         ))),
         S::CreateBucket => Err(S3Error::new(Code::BucketAlreadyOwnedByYou)),
@@ -138,7 +141,10 @@ pub async fn dispatch(
             read::attributes(request, &remote_backed).await
         }
         S::ListParts => match write_back_uploads::find(gateway, request, &remote_backed)? {
-            Some(found) => write_back_uploads::with_upload(gateway, operation, request, &remote_backed, body, found).await,
+            Some(found) => {
+                write_back_uploads::with_upload(gateway, operation, request, &remote_backed, body, found)
+                    .await
+            }
             None => multipart::list_parts(request, &remote_backed).await,
         },
         S::ListMultipartUploads if remote_backed.queue.is_some() => {
@@ -232,23 +238,23 @@ async fn dispatch_write(
 pub fn not_offered(bucket: &str, binding: &Binding, what: &str) -> S3Error {
     let upstream = &binding.upstream;
     S3Error::new(Code::NotImplemented).message(format!(
-        "{what}: the bucket {bucket:?} is bound to the upstream {upstream:?}; do it there, on the origin itself."
+        "{what} is not implemented for the bucket {bucket:?}, which is bound to the upstream {upstream:?}; \
+         send the request to the origin."
     ))
 }
 
 fn read_only_error(remote_backed: &RemoteBackedBucket) -> S3Error {
     let (bucket, upstream) = (&remote_backed.bucket.name, &remote_backed.binding.upstream);
     S3Error::new(Code::AccessDenied).message(format!(
-        "The bucket {bucket:?} is bound read-through to the upstream {upstream:?}: it can be read only."
+        "The bucket {bucket:?} is bound read-through to the upstream {upstream:?} and is read-only."
     ))
 }
 
 /// Translates an error of an origin to an S3 error.
 fn origin_error(error: OriginError, remote_backed: &RemoteBackedBucket) -> S3Error {
     let upstream = &remote_backed.binding.upstream;
-    let of = |code: Code| {
-        S3Error::new(code).message(format!("The upstream {upstream:?}: {error}.")).caused_by(&error)
-    };
+    let of =
+        |code: Code| S3Error::new(code).message(format!("Upstream {upstream:?}: {error}.")).caused_by(&error);
     match &error {
         OriginError::NoSuchKey => S3Error::new(Code::NoSuchKey),
         OriginError::NoSuchBucket => of(Code::NoSuchBucket),

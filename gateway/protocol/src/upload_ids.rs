@@ -42,7 +42,7 @@ impl UploadIds {
         let store = |error: &dyn std::fmt::Display| mlgw_metadata::OpenError::Store(error.to_string());
         let candidate = random::<UPLOAD_KEY_BYTES>().map_err(|error| store(&error))?;
         let key = catalogue.upload_key(candidate).await?;
-        Self::from_key(&key).ok_or_else(|| store(&"the key of upload ids has another length"))
+        Self::from_key(&key).ok_or_else(|| store(&"the key of upload IDs has the wrong length"))
     }
 
     fn from_key(key: &UploadKey) -> Option<Self> {
@@ -108,7 +108,8 @@ pub(crate) mod tests {
             prop_assert_eq!(ids.body(&id), Some(BodyId(body)));
             if body >= from {
                 prop_assert!(id.starts_with('u') && id.len() == 33 && id.parse::<f64>().is_err(), "{}", id);
-                prop_assert_eq!(ids.body(&format!("{body:016x}")), None, "the number itself is no id");
+                prop_assert_eq!(ids.body(&format!("{body:016x}")), None,
+                    "the plain number is not an upload ID");
                 prop_assert_eq!(ids.body(&id.to_uppercase()), None);
             }
         }

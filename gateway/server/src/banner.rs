@@ -34,7 +34,7 @@ pub(super) fn print(config: &Config, engine: &ServerEngine, endpoint: &str, admi
     let mut text = format!(
         "mlgw {} serves S3 at {endpoint}, its admin API at {admin}\n\
          data in {}, hot capacity {}, durability {}\n\
-         {} of memory for requests, {}\n",
+         {} memory for requests, {}\n",
         env!("CARGO_PKG_VERSION"),
         config.data_dir.display(),
         ByteSize(config.hot_capacity_bytes(&engine.machine)).human(),
@@ -56,8 +56,8 @@ fn connections(configured: u64, files: &FileBudget) -> String {
         return format!("up to {connections} connections");
     }
     format!(
-        "up to {connections} connections: the limit of open files ({limit}) or the memory has no room for \
-         the {configured} of limits.connections"
+        "up to {connections} connections: the limit of open files ({limit}) or the memory is too low for \
+         limits.connections = {configured}"
     )
 }
 

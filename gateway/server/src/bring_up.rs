@@ -218,11 +218,11 @@ impl PolicyStatistics {
         policy_driver.follow_programs(program);
         // Reads of checkpoints with a pending deletion are recorded from now on.
         let retention = RetentionState::open(dir.path(), dir.lineage());
-        let retention = retention.map_err(super::io_error("the deletions that wait"))?;
+        let retention = retention.map_err(super::io_error("pending deletions"))?;
         watch_pending_deletions(&retention, &policy_driver, &[]);
         let access_journal =
             AccessJournal::open(dir.path(), policy_driver.clone(), config.policy.remember_bytes.0);
-        let access_journal = access_journal.map_err(super::io_error("diary"))?;
+        let access_journal = access_journal.map_err(super::io_error("access journal"))?;
         Ok(Self { policy_driver, retention, access_journal: access_journal })
     }
 }
@@ -251,7 +251,7 @@ fn check_memory(config: &Config, machine: &MachineSizes) -> Result<(), ServeErro
         tracing::warn!(
             requests = human(requests),
             left = human(left),
-            "limits.memory_bytes is more than the rest of the configuration leaves of the memory"
+            "limits.memory_bytes exceeds the memory that the other settings leave"
         );
     }
     Ok(())
@@ -263,7 +263,7 @@ fn disable_huge_pages_where_memory_is_small(machine: &MachineSizes) {
     if machine.memory_bytes < HUGE_PAGES_MEMORY_MIN
         && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
     {
-        tracing::warn!(%error, "transparent huge pages stay on; they may take more memory than there is");
+        tracing::warn!(%error, "cannot disable transparent huge pages; the server may run out of memory");
     }
 }
 
@@ -298,7 +298,8 @@ fn upstreams(config: &Config, dir: &DataDir) -> Result<Upstreams, ServeError> {
     let open = |settings: &UpstreamSettings| {
         let upstream = Upstream::open(settings).map_err(|error| ServeError::Upstream(error.to_string()))?;
         let owned = upstream.owned_by(dir.lineage());
-        let owned = owned.map_err(|error| ServeError::Upstream(format!("no random bytes: {error}")))?;
+        let owned =
+            owned.map_err(|error| ServeError::Upstream(format!("cannot read random bytes: {error}")))?;
         Ok((settings.name.clone(), owned))
     };
     Ok(Arc::new(config.upstreams.iter().map(open).collect::<Result<_, ServeError>>()?))
@@ -392,7 +393,7 @@ fn start_write_back(
 }
 
 fn write_back_error(error: mlgw_metadata::ReadError) -> ServeError {
-    super::io_error("what is written back")(std::io::Error::other(error))
+    super::io_error("write-back records")(std::io::Error::other(error))
 }
 
 /// Returns the time for which answers of origins stay valid.

@@ -11,9 +11,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Error of a limit of open files that is too small for the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the limit of open files is {limit}, at least {FILES_MIN} is needed: raise it (`ulimit -n`, LimitNOFILE \
-     of systemd, the ulimits of a container); each connection takes one, so take {wanted} and \
-     {FILES_KEPT_MAX} more for what limits.connections says"
+    "the limit of open files is {limit}, but at least {FILES_MIN} is required: raise it (`ulimit -n`, \
+     LimitNOFILE of systemd, the ulimits of a container). Each connection uses one: limits.connections \
+     requires {wanted} plus {FILES_KEPT_MAX}"
 )]
 pub struct TooFewFiles {
     limit: u64,
@@ -70,7 +70,7 @@ impl FileBudget {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            tracing::warn!(%error, ?limit, "the limit of open files cannot be raised");
+            tracing::warn!(%error, ?limit, "cannot raise the limit of open files");
         }
         Self::of(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), wanted)
     }
@@ -87,7 +87,7 @@ mod tests {
             let refused = FileBudget::of(limit, 10_000).unwrap_err();
             assert_eq!(refused, TooFewFiles { limit, wanted: 10_000 });
             let text = refused.to_string();
-            assert!(text.contains(&format!("is {limit}, at least {FILES_MIN}")), "{text}");
+            assert!(text.contains(&format!("is {limit}, but at least {FILES_MIN}")), "{text}");
         }
     }
 

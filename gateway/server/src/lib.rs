@@ -80,19 +80,22 @@ pub enum ServeError {
     #[error("{0}; run `mlgw store check` on the data directory")]
     Unfit(mlgw_store::UnfitFile),
     /// The catalogue did not open.
-    #[error("the catalogue does not open: {0}; run `mlgw store check` on the data directory")]
+    #[error("cannot open the catalogue: {0}; run `mlgw store check` on the data directory")]
     Catalogue(#[from] mlgw_metadata::OpenError),
     /// The directory of checkpoints belongs to another server.
     #[error(transparent)]
     Checkpoints(#[from] mlgw_store::checkpoint_dir::CheckpointDirError),
     /// The hot tier did not open.
-    #[error("the hot tier does not open: {0}")]
+    #[error("cannot open the hot tier: {0}")]
     Hot(#[from] mlgw_segments::hot::HotOpenError),
     /// The copies of remote-backed buckets did not open.
-    #[error("copies of bound buckets do not open: {0}; they may be removed, and are fetched again")]
+    #[error(
+        "cannot open the copies of remote-backed buckets: {0}; it is safe to remove them: they are fetched \
+         again"
+    )]
     Copies(#[from] mlgw_cache::copies::OpenCopiesError),
     /// The log of decisions cannot be read.
-    #[error("the log of decisions does not open: {0}; it may be removed")]
+    #[error("cannot open the decision log: {0}; it is safe to remove it")]
     Decisions(#[from] mlgw_segments::decisions::DecisionFileError),
     /// An upstream is configured wrongly.
     #[error("{0}")]
@@ -140,10 +143,10 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
 pub fn run(loaded: LoadedConfig, sources: ConfigSources) -> Result<(), ServeError> {
     let config = &loaded.config;
     let log = logging::start(config.log.format, config.log.level)
-        .map_err(|error| io_error("the log does not start")(io::Error::other(error)))?;
+        .map_err(|error| io_error("starting the log")(io::Error::other(error)))?;
     let files = FileBudget::of_process(config.limits.connections)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("mlgw").enable_all().build();
-    let runtime = runtime.map_err(io_error("the runtime does not start"))?;
+    let runtime = runtime.map_err(io_error("starting the runtime"))?;
     let served = runtime.block_on(serve(loaded, sources, log, files));
     // A thread that waits for a disk that never answers is abandoned.
     runtime.shutdown_timeout(THREADS_TIMEOUT);
@@ -300,7 +303,7 @@ impl RunningServer {
         let newer = match LoadedConfig::load(sources) {
             Ok(newer) => newer,
             Err(error) => {
-                tracing::error!(%error, "the new configuration is refused; the old one stays");
+                tracing::error!(%error, "new configuration refused; the old one remains in effect");
                 return;
             }
         };
@@ -316,9 +319,9 @@ impl RunningServer {
         self.admin.stored.remote_backed.set_freshness(bring_up::freshness_of(&adopted.config));
         self.admin.loaded.store(Arc::new(adopted));
         if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {
-            tracing::error!(%error, "the certificate is refused; the old one stays");
+            tracing::error!(%error, "new certificate refused; the old one remains in effect");
         }
-        tracing::info!(?needs_restart, "the configuration was read again");
+        tracing::info!(?needs_restart, "configuration reloaded");
     }
 
     /// Stops serving. Requests in flight are answered within the drain timeout.
@@ -332,7 +335,7 @@ impl RunningServer {
         };
         if !whole {
             let inflight = self.admin.metrics.inflight_requests();
-            tracing::warn!(inflight, "requests are cut off");
+            tracing::warn!(inflight, "drain timeout exceeded; requests aborted");
         }
         self.reconciler.stop().await;
         self.jobs.stop().await;
@@ -341,7 +344,7 @@ impl RunningServer {
             traces.stop().await;
         }
         if let Err(error) = std::fs::remove_file(&self.admin_file) {
-            tracing::warn!(%error, file = %self.admin_file.display(), "cannot be removed");
+            tracing::warn!(%error, file = %self.admin_file.display(), "cannot remove the admin file");
         }
     }
 }

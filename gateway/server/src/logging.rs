@@ -25,7 +25,7 @@ impl LogControl {
     /// Sets the level.
     pub fn set_level(&self, level: LogLevel) {
         if let Err(error) = self.filter.reload(targets(level)) {
-            tracing::error!(%error, "the log level cannot be changed");
+            tracing::error!(%error, "cannot change the log level");
         }
     }
 

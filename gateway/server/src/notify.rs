@@ -17,7 +17,7 @@ pub fn notify(state: ServiceState) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let socket = socket.to_string_lossy();
     if let Err(error) = send(&socket, state) {
-        tracing::warn!(%error, %socket, "the service manager cannot be told");
+        tracing::warn!(%error, %socket, "cannot notify the service manager");
     }
 }
 

@@ -30,7 +30,7 @@ impl SealKeys for ObjectKeys {
     fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey> {
         let text = self.0.open_secret(&label(segment), sealed).map_err(io::Error::other)?;
         let mut key = Zeroizing::new([0; REPLICA_KEY_BYTES]);
-        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is no key of an object");
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "not a key of an object");
         for (at, byte) in key.iter_mut().enumerate() {
             let digits = text.get(2 * at..2 * at + 2).ok_or_else(damaged)?;
             *byte = u8::from_str_radix(digits, 16).map_err(|_| damaged())?;

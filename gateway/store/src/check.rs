@@ -52,7 +52,7 @@ pub fn check(place: &StoreLocation, watch: ProgressCallback<'_>) -> Result<Check
         findings.push(CheckFinding::damage(FindingKind::OwnFile, unfit.path.display(), unfit.source));
     }
     if is_unborn(place)? {
-        let what = "its first start was cut short before anything was written; a start makes it anew";
+        let what = "the first start was interrupted before it wrote data; the next start begins again";
         findings.push(CheckFinding::note(FindingKind::Store, dir.display(), what));
         return Ok(checked);
     }
@@ -108,7 +108,7 @@ fn description(
     let path = dir.join(NODE_FILE);
     let what = match DataDir::description(dir) {
         Ok(Some(node)) => return Ok(Some(node)),
-        Ok(None) => "it is missing".to_owned(),
+        Ok(None) => "missing".to_owned(),
         Err(newer @ DataDirError::Newer { .. }) => return Err(newer.into()),
         Err(error) => error.to_string(),
     };

@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 pub enum CheckpointDirError {
     /// The directory belongs to another server or another timeline.
     #[error(
-        "{dir} is not this server's directory of checkpoints ({why}): it was left as it is; put \
-         catalogue.checkpoint_dir right, or move the directory away: a server makes new checkpoints \
-         (`mlgw store check` looks at everything else)"
+        "{dir} is not this server's checkpoint directory ({why}) and was left unchanged; correct \
+         catalogue.checkpoint_dir, or move the directory away: a server creates new checkpoints (`mlgw \
+         store check` checks the other files)"
     )]
     Foreign {
         /// The directory.
@@ -47,7 +47,9 @@ pub fn is_own(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<bool, Chec
     let foreign = |why: String| CheckpointDirError::Foreign { dir: dir.to_owned(), why };
     match read_mark(dir) {
         Ok(Some(found)) if lineage.kinship(&found) == Kinship::Own => return Ok(true),
-        Ok(Some(found)) => return Err(foreign(format!("its mark names {found}, this is {}", lineage.own))),
+        Ok(Some(found)) => {
+            return Err(foreign(format!("its mark names {found}, but this server is {}", lineage.own)));
+        }
         Ok(None) => {}
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             return Err(foreign("its mark is damaged".to_owned()));

@@ -30,9 +30,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     /// Another server uses it.
-    #[error(
-        "{path} is in use by another mlgw server{process}: stop that one, or give this one a directory of its own"
-    )]
+    #[error("{path} is in use by another mlgw server{process}: stop it, or use another data directory")]
     InUse {
         /// The directory.
         path: PathBuf,
@@ -40,7 +38,10 @@ pub enum DataDirError {
         process: String,
     },
     /// A later version wrote it.
-    #[error("{path} has format {found}, this mlgw knows {FORMAT}: start the newer version that wrote it")]
+    #[error(
+        "{path} has format {found}, but this mlgw supports {FORMAT} at most: use the newer version that \
+         wrote it"
+    )]
     Newer {
         /// The file.
         path: PathBuf,
@@ -48,7 +49,7 @@ pub enum DataDirError {
         found: u32,
     },
     /// Its description is missing or damaged.
-    #[error("{path} cannot be read as a data directory's description: {reason}; restore it from a backup")]
+    #[error("{path} is not a valid description of a data directory: {reason}; restore it from a backup")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -57,8 +58,8 @@ pub enum DataDirError {
     },
     /// There is no room for another timeline in `node.json`.
     #[error(
-        "this directory was restored, rebuilt or recovered {INCARNATIONS_MAX} times, which is the limit: \
-         copy its objects into a new server"
+        "this directory was restored, rebuilt or recovered {INCARNATIONS_MAX} times, the maximum: copy its \
+         objects to a new server"
     )]
     Incarnations,
     /// A system call failed.
@@ -96,7 +97,7 @@ impl DataDir {
         let node_path = path.join(NODE_FILE);
         let node = NodeDescription::read(path)?;
         if node.is_none() && path.join("catalogue").exists() {
-            let reason = "it is missing, though there is a catalogue".to_owned();
+            let reason = "missing, although a catalogue exists".to_owned();
             return Err(DataDirError::Damaged { path: node_path, reason });
         }
         let sealer = Sealer::open(path, node.is_none())?;
@@ -177,7 +178,7 @@ fn lock(dir: &Path) -> Result<File, DataDirError> {
 fn write_process_id(mut lock: &File) {
     let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
     if let Err(error) = written {
-        tracing::warn!(%error, "the lock does not say which process has it");
+        tracing::warn!(%error, "cannot write the process id into the lock file");
     }
 }
 
@@ -222,7 +223,7 @@ pub fn lock_existing_segment_dir(dir: &Path) -> Result<File, DataDirError> {
     if dir.is_dir() {
         return lock_segment_dir(dir);
     }
-    let source = io::Error::new(io::ErrorKind::NotFound, "no such directory: make it, or mount its disk");
+    let source = io::Error::new(io::ErrorKind::NotFound, "no such directory: create it, or mount its disk");
     Err(DataDirError::Io { path: dir.to_owned(), source })
 }
 
@@ -290,7 +291,7 @@ mod tests {
         let key = dir.path().join("secrets.key");
         std::fs::remove_file(&key).unwrap();
         assert!(matches!(DataDir::open(dir.path(), Timestamp(0)), Err(DataDirError::Sealer(_))));
-        assert!(!key.exists(), "no other key is made in its place");
+        assert!(!key.exists(), "no other key is created instead");
         std::fs::remove_file(dir.path().join("node.json")).unwrap();
         std::fs::create_dir(dir.path().join("catalogue")).unwrap();
         assert!(matches!(DataDir::open(dir.path(), Timestamp(0)), Err(DataDirError::Damaged { .. })));

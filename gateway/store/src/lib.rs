@@ -78,7 +78,7 @@ pub enum StoreVerbError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     /// There is no data directory.
-    #[error("{0} is no data directory: it has neither node.json nor a catalogue")]
+    #[error("{0} is not a data directory: it has neither node.json nor a catalogue")]
     NoDataDir(PathBuf),
     /// A system call failed.
     #[error("{path}: {source}")]
@@ -89,7 +89,7 @@ pub enum StoreVerbError {
         source: io::Error,
     },
     /// The target of a new directory is not empty.
-    #[error("{0} is not empty: name a directory that is empty or does not exist")]
+    #[error("{0} is not empty: use an empty or absent directory")]
     NotEmpty(PathBuf),
     /// The copy is damaged and is not restored.
     #[error("the copy is damaged: {0}")]
@@ -105,8 +105,9 @@ pub enum StoreVerbError {
     SegmentMissing(SegmentId),
     /// Bytes of objects are not on disks of this machine.
     #[error(
-        "{0} segments are in upstreams, and a backup has only what is on this machine: bring them back first with \
-         `mlgw tier drain upstream --wait`, or say --leave-upstreams for a backup that needs those upstreams as they are now"
+        "{0} segments are in upstreams, and a backup contains local data only: bring them back first with \
+         `mlgw tier drain upstream --wait`, or use --leave-upstreams for a backup that needs the upstreams \
+         in their present state"
     )]
     InUpstreams(u64),
     /// The floor of the log could not be read.

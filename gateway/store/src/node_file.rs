@@ -142,7 +142,7 @@ impl NodeDescription {
         }
         let node: Self = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
         if node.has_identity() && (node.cluster.0 == 0 || node.incarnation.0 == 0) {
-            return Err(damaged("it names no cluster or no incarnation".to_owned()));
+            return Err(damaged("the cluster or the incarnation is missing".to_owned()));
         }
         Ok(Some(node))
     }
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(parent.kinship(&child.own), Kinship::Foreign);
         assert!(child.marking);
         let second = original.next_incarnation().unwrap().lineage().unwrap();
-        assert_eq!(child.kinship(&second.own), Kinship::Foreign, "siblings are strangers");
+        assert_eq!(child.kinship(&second.own), Kinship::Foreign, "siblings are foreign");
     }
 
     #[test]

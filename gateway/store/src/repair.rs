@@ -88,7 +88,7 @@ fn repair_small_files(
         let open = std::fs::metadata(&key).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
         if open {
             std::fs::set_permissions(&key, private).map_err(StoreVerbError::io(&key))?;
-            done.repaired.push(format!("{} is readable by its owner only again", key.display()));
+            done.repaired.push(format!("restricted {} to its owner", key.display()));
         }
     }
     Ok(())
@@ -104,8 +104,9 @@ fn restore_description(place: &StoreLocation, clock: &dyn Clock) -> Result<Strin
     if let (Some(in_log), Some(marked)) = (in_log, marked)
         && in_log != marked
     {
-        let what =
-            format!("it belongs to {in_log}, and hot.dir to {marked}: put back what is not this server's");
+        let what = format!(
+            "the directory belongs to {in_log}, but hot.dir belongs to {marked}: restore the foreign one"
+        );
         return Err(StoreVerbError::Catalogue(what));
     }
     let known = in_log.or(marked);
@@ -115,11 +116,11 @@ fn restore_description(place: &StoreLocation, clock: &dyn Clock) -> Result<Strin
         }
         None => (
             NodeDescription::first(clock.now()).map_err(DataDirError::from)?,
-            "with a new name for this node",
+            "with a new identity of this node",
         ),
     };
     node.write(&place.dir)?;
-    Ok(format!("{} was written anew, {whence}", path.display()))
+    Ok(format!("wrote {} again, {whence}", path.display()))
 }
 
 /// Repairs the catalogue's stores. The log is rewritten if its damaged part has no entry. Counters are
@@ -142,14 +143,14 @@ fn repair_catalogue(
     if has_damage(findings, &[FindingKind::Log]) && dir.join("log").is_dir() {
         match offline::repair_log(&dir, &scratch()?) {
             Ok(mended) => done.repaired.extend(mended),
-            Err(error) => done.failed.push(format!("the log was not mended: {error}")),
+            Err(error) => done.failed.push(format!("cannot repair the log: {error}")),
         }
         return Ok(());
     }
     if has_damage(findings, &[FindingKind::StaleLog, FindingKind::LostTail]) {
         match offline::rebuild_log(&dir, &scratch()?) {
             Ok(mended) => done.repaired.push(mended),
-            Err(error) => done.failed.push(format!("the log was not made anew: {error}")),
+            Err(error) => done.failed.push(format!("cannot rebuild the log: {error}")),
         }
         return Ok(());
     }
@@ -169,12 +170,12 @@ fn repair_catalogue(
         offline::rebuild(&dir, checkpoints, own, expected.as_ref(), &scratch()?, &mut Vec::new(), watch);
     match rebuilt {
         Ok(rebuilt) => done.repaired.push(format!(
-            "the catalogue's state was rebuilt from {} and {} log entries; the old one is in {}",
+            "rebuilt the catalogue from {} and {} log entries; the old state is in {}",
             rebuilt.checkpoint.display(),
             rebuilt.entries,
             rebuilt.old_state_dir.display()
         )),
-        Err(error) => done.failed.push(format!("the catalogue's state was not rebuilt: {error}")),
+        Err(error) => done.failed.push(format!("cannot rebuild the catalogue: {error}")),
     }
     Ok(())
 }

@@ -96,7 +96,7 @@ pub(super) fn set_aside(dir: &Path) -> Result<Vec<String>, StoreVerbError> {
         let names = (1_u64..).map(|number| PathBuf::from(format!("{}.set-aside-{number}", path.display())));
         let Some(aside) = names.into_iter().find(|aside| !aside.exists()) else { continue };
         fs::rename(&path, &aside).map_err(StoreVerbError::io(&path))?;
-        renamed.push(format!("what was in the place of {} is {} now", path.display(), aside.display()));
+        renamed.push(format!("moved the path at {} to {}", path.display(), aside.display()));
     }
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(StoreVerbError::io(dir))?;
     Ok(renamed)
@@ -104,7 +104,7 @@ pub(super) fn set_aside(dir: &Path) -> Result<Vec<String>, StoreVerbError> {
 
 fn directory(path: &Path) -> io::Result<()> {
     let is_dir = std::fs::metadata(path)?.is_dir();
-    let what = || io::Error::new(io::ErrorKind::NotADirectory, "a file is in the place of a directory");
+    let what = || io::Error::new(io::ErrorKind::NotADirectory, "expected a directory, found a file");
     if is_dir { Ok(()) } else { Err(what()) }
 }
 
@@ -127,7 +127,7 @@ mod tests {
                 .map(|unfit| unfit.path.file_name().unwrap().to_owned())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(names(), [""; 0], "nothing is there");
+        assert_eq!(names(), [""; 0], "empty directory");
         let files = [
             "LOCK",
             "admin.json",

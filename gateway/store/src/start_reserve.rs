@@ -70,10 +70,10 @@ pub(super) fn take_if_short(dir: &Path) {
         return;
     }
     let dir = dir.display();
-    tracing::warn!(%dir, "the disk is full: the start reserve is given back; delete something");
+    tracing::warn!(%dir, "the disk is full: released the start reserve; delete data");
     for entry in fs::read_dir(&reserve).into_iter().flatten().flatten() {
         if let Err(error) = fs::remove_file(entry.path()) {
-            tracing::warn!(%error, file = %entry.path().display(), "not given back");
+            tracing::warn!(%error, file = %entry.path().display(), "cannot release the start reserve");
         }
     }
 }
@@ -88,7 +88,7 @@ pub async fn maintain(dir: PathBuf, kept_bytes: u64) {
         if let Ok(Err(error)) = made {
             // A file system without preallocation never supports it, so there is no further attempt.
             is_refused = error.kind() == io::ErrorKind::Unsupported;
-            tracing::warn!(%error, "there is no reserve for a start on a full disk");
+            tracing::warn!(%error, "cannot create the start reserve for a full disk");
         }
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
@@ -141,7 +141,11 @@ mod tests {
         ] {
             assert_eq!(free.affordable_reserve(kept), expected.map(|mib| mib * MIB), "{name}");
         }
-        assert_eq!(free(1000, 900, None).affordable_reserve(0), None, "whoever wants no reserve gets none");
+        assert_eq!(
+            free(1000, 900, None).affordable_reserve(0),
+            None,
+            "no reserve without free space to keep"
+        );
     }
 
     #[test]
@@ -153,6 +157,6 @@ mod tests {
         assert_eq!((files().count() as u64, files().map(|file| file.len()).sum()), (FILES, 8 * MIB));
         fs::remove_file(file_path(&dir.path().join(DIR), FILES - 1)).unwrap();
         create_missing(dir.path(), 8 * MIB).unwrap();
-        assert_eq!(files().count() as u64, FILES, "what power loss left is made whole");
+        assert_eq!(files().count() as u64, FILES, "an incomplete reserve is completed");
     }
 }

@@ -58,7 +58,7 @@ pub fn accept_lost_tail(
     match offline::check_tail(&dir, &expected, &scratch()?)? {
         LogTail::Lost => {}
         LogTail::Complete => {
-            let what = "the log ends where it should: there is no lost end to go on without";
+            let what = "the log is complete: no lost end to accept";
             return Err(StoreVerbError::Catalogue(what.to_owned()));
         }
         LogTail::Other(why) => return Err(StoreVerbError::Catalogue(why)),
@@ -104,6 +104,6 @@ fn open_offline(place: &StoreLocation, watch: ProgressCallback<'_>) -> Result<Of
     catalogue.ok_or_else(|| {
         let why = findings.iter().find(|finding| finding.is_damage());
         let why = why.map_or_else(String::new, |finding| format!(": {}: {}", finding.place, finding.what));
-        StoreVerbError::Catalogue(format!("it cannot be read{why}; see `mlgw store check`"))
+        StoreVerbError::Catalogue(format!("cannot be read{why}; see `mlgw store check`"))
     })
 }

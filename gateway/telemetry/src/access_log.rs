@@ -156,7 +156,7 @@ impl Drop for AccessLog {
         if let Some(AccessLogThread(thread)) = self.writer.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the access log's thread ended badly");
+            tracing::error!("the access log thread panicked");
         }
     }
 }
@@ -199,7 +199,7 @@ impl LogFile {
             Err(error) => {
                 self.counts.dropped.fetch_add(count, Relaxed);
                 if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!(%error, dir = %self.dir.display(), "the access log cannot be written");
+                    tracing::warn!(%error, dir = %self.dir.display(), "failed to write the access log");
                 }
                 // The file is reopened for the next lines, which also terminates a partially written line.
                 self.open = None;
@@ -269,7 +269,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("access");
         let log = AccessLog::start(&dir, &settings(1)).unwrap();
-        assert!(!dir.exists(), "nothing is made before the first line");
+        assert!(!dir.exists(), "no directory is created before the first line");
         for path in ["/b/1", "/b/2", "/b/3"] {
             log.write(line(path));
         }

@@ -108,6 +108,6 @@ mod tests {
         for _ in 0..SNAPSHOTS_MAX {
             recent.push(take());
         }
-        assert!(recent.growth_until(&take()).totals.is_empty(), "it is forgotten after a minute");
+        assert!(recent.growth_until(&take()).totals.is_empty(), "it is dropped after a minute");
     }
 }

@@ -84,179 +84,205 @@ macro_rules! metrics {
 
 metrics! {
     REQUESTS: Counter "mlgw_requests_total" ["op" "status"]
-        "Requests answered, by S3 operation and status; 499 is a client that went away"
+        "Answered requests by S3 operation and status; 499 means that the client disconnected"
     REQUEST_ERRORS: Counter "mlgw_request_errors_total" []
-        "Requests that failed because of the server: 5xx, but for 501, which says that it has no such operation, and 503 and 507, which say that it is short of something"
+        "Requests that failed because of the server: status 5xx without 501 (operation not implemented), \
+         503 and 507 (a resource is short)"
     REQUEST_ERROR_CODES: Counter "mlgw_request_error_codes_total" ["code"]
-        "Requests answered with an error, by its S3 code"
+        "Requests answered with an error, by S3 error code"
     REQUEST_DURATION: Histogram "mlgw_request_duration_seconds" ["op"]
-        "From the head of a request to the last byte handed to the connection"
+        "Time from the head of a request to the last byte handed to the connection"
     FIRST_BYTE: Histogram "mlgw_first_byte_seconds" ["op" "tier"]
-        "From the head of a request to the head of its answer, by the tier that the bytes came from"
+        "Time from the head of a request to the head of its response, by the tier that served the data"
     REQUEST_BYTES: Counter "mlgw_request_bytes_total" ["op" "direction"]
-        "Bytes of bodies, in as announced and out as sent"
+        "Bytes of bodies: in as declared by clients, out as sent"
     INFLIGHT_REQUESTS: Gauge "mlgw_inflight_requests" []
-        "Requests begun and not yet answered whole"
+        "Requests in progress, until the response is sent completely"
     CONNECTIONS: Gauge "mlgw_connections" []
         "Open connections to the S3 endpoint"
     CONNECTIONS_LIMIT: Gauge "mlgw_connections_limit" []
-        "Connections that may be open"
+        "Limit of open connections"
     THROTTLED: Counter "mlgw_throttled_total" ["reason"]
-        "Times a client was made to wait or refused because something was short: connections, dirty (what is not at its upstream yet), disk (room in the hot tier), memory (for bodies), queue (of the catalogue)"
+        "Requests delayed or refused because a resource was short: connections, dirty (data not yet at its \
+         upstream), disk (space in the hot tier), memory (for bodies), queue (of the catalogue)"
     QUOTA_REFUSED: Counter "mlgw_quota_refused_total" ["quota"]
-        "Writes that a quota refused: of a bucket, or of an access key"
+        "Writes refused by a quota of a bucket or of an access key"
     QUEUE_WAIT: Histogram "mlgw_queue_wait_seconds" ["queue"]
-        "Wait in a queue before the work began: append (for the next write to a segment), commit (for the next log entry), disk_read (for a place at the disk and a thread); and for a place at a disk alone, by lane: checkpoint, inference, training, background"
+        "Time spent in a queue before the work began: append (for the next write to a segment), commit (for \
+         the next log entry), disk_read (for a slot of the disk and a thread); and for a slot of a disk \
+         alone, by lane: checkpoint, inference, training, background"
     DISK_PLACES: Gauge "mlgw_disk_places_taken" ["tier"]
-        "Requests that a tier's disks have in hand; from 64 on others wait"
+        "Requests that the disks of a tier are serving; from 64 on, further requests wait"
     DISK_WAITING: Gauge "mlgw_disk_waiting_requests" ["lane"]
-        "Requests that wait for a place at a disk: checkpoint (writes), inference and training (reads), background (what the server does by itself)"
+        "Requests that wait for a slot of a disk, by lane: checkpoint (writes), inference and training \
+         (reads), background (work of the server itself)"
     SYNC: Counter "mlgw_sync_total" ["file"]
-        "Syncs to stable storage, by kind of file: log (of the catalogue), segment, segment_new, segment_directory, segment_recovery"
+        "Syncs to stable storage by kind of file: log (of the catalogue), segment, segment_new, \
+         segment_directory, segment_recovery"
     SYNC_DURATION: Histogram "mlgw_sync_duration_seconds" ["file"]
-        "Duration of syncs, by kind of file; of the log's with the write before it"
+        "Duration of syncs by kind of file; for the log it includes the preceding write"
     CORRUPT_BLOCKS: Counter "mlgw_corrupt_blocks_total" []
         "Stored blocks that did not match their checksum"
     QUARANTINED: Gauge "mlgw_quarantined_blocks" ["tier"]
-        "Stored blocks of objects that are known to be bad; reads of them fail"
+        "Stored blocks of objects that are known to be corrupt; reads of them fail"
     TIER_OBJECTS: Gauge "mlgw_tier_objects" ["tier"]
-        "Objects whose bytes a tier holds; of the memory tier stored pieces of objects"
+        "Objects with data in a tier; for the memory tier, cached pieces of objects"
     TIER_USED: Gauge "mlgw_tier_used_bytes" ["tier"]
-        "Bytes that a tier holds; `copies` are those of what bound buckets front"
+        "Bytes stored in a tier; `copies` are cached data of remote-backed buckets"
     TIER_LIMIT: Gauge "mlgw_tier_limit_bytes" ["tier"]
-        "Bytes that a tier may hold"
+        "Maximum bytes of a tier"
     TIER_ROOM: Gauge "mlgw_tier_room_bytes" ["tier"]
-        "Bytes that a tier can still take: within its limit, and without the disk's reserve"
+        "Bytes that a tier can still store within its limit and without the disk's reserve"
     TIER_READS: Counter "mlgw_tier_reads_total" ["tier" "result"]
-        "Reads of a tier: hit and miss (of the memory tier), cached (from the page cache), disk, error, range (of a segment in an upstream)"
+        "Reads of a tier by result: hit and miss (memory tier), cached (from the page cache), disk, error, \
+         range (of a segment in an upstream)"
     TIER_READ_BYTES: Counter "mlgw_tier_read_bytes_total" ["tier"]
-        "Bytes of objects read from a tier, verified"
+        "Verified bytes of objects read from a tier"
     TIER_WRITTEN_BYTES: Counter "mlgw_tier_written_bytes_total" ["tier"]
         "Bytes of chunk records written to a tier"
     COMPRESSION_BYTES: Counter "mlgw_compression_bytes_total" ["of"]
-        "Bytes of chunks that rules had compressed and that became smaller: logical (as clients see them) and stored"
+        "Bytes of chunks that compression rules made smaller: logical (as clients see them) and stored"
     COMPRESSION_CHUNKS: Counter "mlgw_compression_chunks_total" ["result"]
-        "Chunks, of 1 MiB at most, that rules wanted compressed: compressed, incompressible (stored as they came, for they gain nothing, or as a sample too little), no_memory (the same, for want of memory)"
+        "Chunks of at most 1 MiB to which a compression rule applied: compressed, incompressible (stored \
+         uncompressed because they or a sample of them gain too little), no_memory (stored uncompressed \
+         because memory was short)"
     FLASH_WRITTEN: Counter "mlgw_flash_written_bytes_total" ["cause"]
-        "Bytes written to the hot tier's disk: client (also what a sync imports), copies (clean copies), promote, compaction (also what is compressed at rest)"
+        "Bytes written to the disk of the hot tier: client (including sync imports), copies (clean copies), \
+         promote, compaction (including compression at rest)"
     FLASH_LEFT: Gauge "mlgw_flash_budget_left_bytes" []
-        "What is left of the flash budget now, an hour's worth at most; below 0 the server writes nothing by itself that can wait; absent without a budget"
+        "Remaining flash budget, at most one hour's worth; below 0 the server postpones its own writes; \
+         absent without a budget"
     COPY_ANSWERS: Counter "mlgw_bound_reads_total" ["result"]
-        "GETs of bound buckets: hit (from a copy), shared (from memory, fetched for another), miss (from the origin), stale (from a copy that holds no more, because the origin cannot be asked)"
+        "GETs of remote-backed buckets by result: hit (from a copy), shared (from memory, fetched for \
+         another request), miss (from the origin), stale (from an expired copy because the origin is \
+         unreachable)"
     COPY_BYTES: Counter "mlgw_bound_copy_bytes_total" ["result"]
-        "Bytes of origins' objects: kept, evicted (to make room), cleaned (appended again so that the rest of their segment could go), refused (not kept, for want of room)"
+        "Bytes of objects of origins: kept (cached), evicted (to free space), cleaned (moved so that the \
+         rest of their segment could be freed), refused (not cached because space was short)"
     DIRTY_BYTES: Gauge "mlgw_dirty_bytes" []
-        "Bytes of objects that were written back and are not at their origins yet"
+        "Bytes of write-back objects that are not at their origins yet"
     DIRTY_OLDEST: Gauge "mlgw_dirty_oldest_seconds" []
-        "For how long the oldest write has been acknowledged that is not at its origin yet"
+        "Time since the oldest acknowledged write that is not at its origin yet"
     UPSTREAM_REQUESTS: Counter "mlgw_upstream_requests_total" ["upstream" "op" "status"]
-        "Requests to an upstream, each repetition by itself, by what came of them: ok, or in a word why not"
+        "Requests to an upstream, each retry counted separately, by outcome: ok or the kind of failure"
     UPSTREAM_SECONDS: Histogram "mlgw_upstream_duration_seconds" ["upstream" "op"]
-        "Requests to an upstream, each repetition by itself: from the moment it may be sent until its answer begins; of segments, until it ends"
+        "Duration of requests to an upstream, each retry counted separately: from the permission to send to \
+         the start of the response; for segments, to its end"
     UPSTREAM_BYTES: Counter "mlgw_upstream_bytes_total" ["upstream" "op"]
-        "Bytes of bodies that came from an upstream, and that objects and segments were sent with"
+        "Bytes of bodies received from an upstream and sent to it"
     GARBAGE: Gauge "mlgw_garbage_bytes" []
-        "Bytes of segments that nothing refers to: of deletes, overwrites and bodies given up, and of writes under way"
+        "Unreferenced bytes of segments: of deleted and overwritten objects, abandoned bodies and writes in \
+         progress"
     MOVED_BYTES: Counter "mlgw_moved_bytes_total" ["from" "to" "reason"]
-        "Bytes that were moved, kept or let go of, in the words of `mlgw policy decisions`: `-` is nowhere"
+        "Bytes that were moved, kept or evicted, with the terms of `mlgw policy decisions`; `-` means no tier"
     UPSTREAM_LEFTOVERS: Gauge "mlgw_upstream_leftover_objects" []
-        "Objects in upstreams that nothing names and that could not be removed yet"
+        "Unreferenced objects in upstreams that could not be removed yet"
     UPSTREAM_NOT_OWNED: Gauge "mlgw_upstream_not_owned" ["upstream"]
-        "1 where nothing is deleted in an upstream because its mark is not this server's, else 0: `mlgw upstream show` tells why"
+        "1 if nothing is deleted in an upstream because its mark is not of this server, else 0; `mlgw \
+         upstream show` shows the reason"
     FREED_BYTES: Counter "mlgw_freed_bytes_total" ["tier"]
-        "Bytes of segment files that were removed"
+        "Bytes of removed segment files"
     SEGMENTS_HELD_BACK: Gauge "mlgw_segments_held_back" ["tier"]
-        "Segments with dead bytes that cannot be emptied, because what lives in them does not verify"
+        "Segments with dead bytes that cannot be compacted because their live data fails verification"
     BUCKET_OBJECTS: Gauge "mlgw_bucket_objects" ["bucket"]
-        "Objects of a bucket; the 200 largest buckets, and other"
+        "Objects of a bucket; the 200 largest buckets, and `other` for the rest"
     BUCKET_BYTES: Gauge "mlgw_bucket_bytes" ["bucket"]
-        "Bytes of a bucket's objects, as clients see them; the 200 largest buckets, and other"
+        "Bytes of the objects of a bucket, as clients see them; the 200 largest buckets, and `other` for \
+         the rest"
     QUOTA_BYTES: Gauge "mlgw_bucket_quota_bytes" ["bucket"]
-        "Bytes that a bucket may hold, where it has such a quota; the 200 of them that hold most"
+        "Quota of bytes of a bucket, if it has one; the 200 buckets with the most bytes"
     QUOTA_USED_BYTES: Gauge "mlgw_bucket_quota_used_bytes" ["bucket"]
-        "Bytes that are held against such a quota: objects, and parts of uploads in progress"
+        "Bytes that count towards the quota of bytes of a bucket: objects, and parts of uploads in progress"
     QUOTA_OBJECTS: Gauge "mlgw_bucket_quota_objects" ["bucket"]
-        "Objects that a bucket may hold, where it has such a quota; the 200 of them that hold most"
+        "Quota of objects of a bucket, if it has one; the 200 buckets with the most bytes"
     QUOTA_USED_OBJECTS: Gauge "mlgw_bucket_quota_used_objects" ["bucket"]
-        "Objects that are held against such a quota"
+        "Objects that count towards the quota of objects of a bucket"
     RAFT_ENTRIES: Counter "mlgw_raft_applied_entries_total" []
         "Log entries applied by the catalogue"
     RAFT_COMMANDS: Counter "mlgw_raft_commands_total" ["result"]
-        "Commands of those entries: applied, or rejected because the state did not allow them"
+        "Commands in the applied log entries: applied, or rejected because the state did not allow them"
     RAFT_QUEUED: Gauge "mlgw_raft_queued_commands" []
         "Commands that wait to be proposed"
     RAFT_LOG: Gauge "mlgw_raft_log_bytes" []
         "Bytes of the catalogue's log that are not purged yet"
     RAFT_LOG_LIMIT: Gauge "mlgw_raft_log_limit_bytes" []
-        "Bytes of log after which the state is flushed and the log purged"
+        "Length of the log in bytes at which the state is flushed and the log purged"
     RAFT_SNAPSHOTS: Counter "mlgw_raft_snapshots_total" []
-        "Times the catalogue's state was flushed and its log purged"
+        "Flushes of the catalogue's state with a purge of its log"
     OBJECT_CACHE: Gauge "mlgw_catalogue_object_cache_bytes" []
-        "Memory of the catalogue's records of objects that were read last"
+        "Memory used by the catalogue's cache of recently read object records"
     OBJECT_CACHE_MISSES: Counter "mlgw_catalogue_object_cache_misses_total" []
-        "Records of objects that were looked up in the catalogue's store, because they were not in that memory"
+        "Object records that were not in this cache and were read from the catalogue's store"
     JOB_WAITING: Gauge "mlgw_job_waiting" ["kind"]
-        "Things that a background job has still to do: release (bodies whose map is to be freed)"
+        "Pending items of a background job: release (bodies whose map is to be freed)"
     JOB_ACTIVE: Gauge "mlgw_job_active" ["kind" "state"]
-        "Jobs of datasets that have not ended, by what they do: queued, running"
+        "Dataset jobs that have not ended, by state: queued, running"
     JOB_ENDED: Counter "mlgw_job_ended_total" ["kind" "result"]
-        "Jobs of datasets that have ended, by what came of them: done, failed, cancelled"
+        "Dataset jobs that have ended, by outcome: done, failed, cancelled"
     JOB_OBJECTS: Counter "mlgw_job_objects_total" ["kind"]
-        "Objects of which jobs fetched, imported, promoted or let go of something"
+        "Objects of which jobs fetched, imported, promoted or evicted data"
     JOB_BYTES: Counter "mlgw_job_bytes_total" ["kind"]
-        "Bytes that jobs fetched, imported, promoted or let go of"
+        "Bytes that jobs fetched, imported, promoted or evicted"
     JOB_PROGRESS: Gauge "mlgw_job_progress_percent" ["dataset"]
-        "How far the job is that is at work on a dataset, by bytes that are counted"
+        "Progress of the running job of a dataset, by bytes"
     DATASET_BYTES: Gauge "mlgw_dataset_bytes" ["dataset"]
-        "Bytes of a dataset, as far as they are known; the 200 largest datasets, and other"
+        "Known bytes of a dataset; the 200 largest datasets, and `other` for the rest"
     DATASET_RESIDENT_BYTES: Gauge "mlgw_dataset_resident_bytes" ["dataset" "node" "tier"]
-        "Bytes of a dataset that a node has in a tier: hot, cold, copies (of a bound bucket); counted once a minute"
+        "Bytes of a dataset in a tier of a node: hot, cold, copies (of a remote-backed bucket); updated \
+         once a minute"
     DATASET_READY: Gauge "mlgw_dataset_ready" ["dataset" "node"]
-        "Whether all of a dataset can be read on a node without asking an origin and without a slow disk: 1 or 0"
+        "1 if a node can read the whole dataset without requests to an origin and without a slow disk, else 0"
     POLICY_VERSION: Gauge "mlgw_policy_version" []
-        "The version of the policy that runs; 0 when none was ever applied"
+        "Version of the running policy; 0 if no policy was ever applied"
     POLICY_RULES: Gauge "mlgw_policy_rules" ["stance"]
-        "Rules of all layers of the running policy: act, or observe, which only say what they would do"
+        "Rules of all layers of the running policy: act, or observe (only report their decisions)"
     POLICY_REFUSED: Counter "mlgw_policy_refused_total" ["source"]
-        "How often a policy was refused because it is wrong: of a watched file, or applied by a person"
+        "Policies refused because they are invalid: from a watched file, or applied by a person"
     POLICY_FAULTS: Gauge "mlgw_policy_faults" ["what"]
-        "1 while the stored policy does not hold and the built-in defaults run (stored), or a watched file is refused (file)"
+        "1 while the stored policy is invalid and the built-in defaults run (stored), or a watched file is \
+         refused (file)"
     POLICY_LEARNING: Gauge "mlgw_policy_learning" []
-        "Whether bounds may move by measured outcomes: 1 or 0"
+        "1 if measured outcomes may adjust bounds, else 0"
     POLICY_ACCESSES: Counter "mlgw_policy_accesses_total" []
-        "Requests for objects that the policy engine has heard of"
+        "Requests for objects reported to the policy engine"
     POLICY_BLOCKS: Counter "mlgw_policy_blocks_total" ["decision"]
-        "Blocks of bound buckets by what the engine said: hit (they were here), keep, bypass, evict"
+        "Blocks of remote-backed buckets by decision of the policy engine: hit (already cached), keep, \
+         bypass, evict"
     POLICY_AHEAD: Counter "mlgw_policy_ahead_blocks_total" ["outcome"]
-        "Blocks that were to be read ahead, by what became of them: used, late, wasted, declined, absent"
+        "Blocks chosen for read-ahead, by outcome: used, late, wasted, declined, absent"
     POLICY_OUTCOMES: Counter "mlgw_policy_copies_bytes_total" ["outcome"]
-        "Bytes of copies that were decided on by what became of them: kept, used (read again), wasted (went unread), missed (asked for after they went); and passed_again, which passed by and were asked for again"
+        "Bytes of copies by outcome of the decision: kept, used (read again), wasted (evicted unread), \
+         missed (requested after eviction), passed_again (bypassed and requested again)"
     POLICY_KEPT: Gauge "mlgw_policy_engine_bytes" ["what"]
-        "Bytes that the engine keeps (kept), may not evict (pinned), may keep (capacity), and takes of memory (memory)"
+        "Bytes of the policy engine: kept (cached), pinned (not evictable), capacity (maximum), memory (its \
+         own use of memory)"
     POLICY_SHADOW: Gauge "mlgw_policy_shadow_hit_percent" ["cache"]
-        "Percent of the bytes that were read lately that were here, and that other caches of the same size would have had, estimated on a sample"
+        "Byte hit rate of recent reads in percent: of this cache (here) and of simulated caches (lru and \
+         s3-fifo of the same size, never-evict), estimated on a sample"
     POLICY_ACTIONS: Counter "mlgw_policy_actions_total" ["action" "outcome"]
-        "What rules had done with objects at rest: objects pinned, unpinned, evicted, compressed or deleted (retain), segments promoted or spilled; done, no_room (also when the flash budget is used up) or failed"
+        "Actions of rules on objects at rest: objects pinned, unpinned, evicted, compressed or deleted \
+         (retain), segments promoted or spilled; done, no_room (also if the flash budget is used up) or \
+         failed"
     WORKLOADS: Gauge "mlgw_workload_count" ["phase"]
-        "Workloads that have asked for something in the last ten minutes, by what they do; unknown as long as nobody can tell"
+        "Workloads with requests in the last ten minutes, by activity; unknown until the activity is detected"
     WORKLOAD_EPOCHS: Counter "mlgw_workload_epochs_total" []
-        "Epochs that all workloads have completed over what they train with"
+        "Epochs that all workloads have completed over their training data"
     WORKLOAD_BATCHES: Counter "mlgw_workload_batches_total" []
-        "Batches that all workloads have read: as many as they say, or bursts of reads with pauses between them"
+        "Batches that all workloads have read: the reported number, or bursts of reads separated by pauses"
     ACCESS_LOG_LINES: Counter "mlgw_access_log_lines_total" ["result"]
-        "Lines of the access log: written, or dropped because the queue was full or the disk refused them"
+        "Lines of the access log: written, or dropped because the queue was full or the write failed"
     BUILD_INFO: Gauge "mlgw_build_info" ["version"]
-        "Always 1; the label says which version runs"
+        "Always 1; the label is the running version"
     START_TIME: Gauge "mlgw_start_time_seconds" []
-        "When the server started, in seconds since 1970"
+        "Start time of the server in seconds since 1970"
     CPU: Counter "mlgw_process_cpu_seconds_total" []
         "CPU time of the process, user and system"
     RESIDENT: Gauge "mlgw_process_resident_bytes" []
-        "Memory of the process in RAM"
+        "Resident memory of the process"
     OPEN_FILES: Gauge "mlgw_process_open_files" []
         "Open files and connections of the process"
     OPEN_FILES_LIMIT: Gauge "mlgw_process_open_files_limit" []
-        "Files and connections that the process may have open"
+        "Limit of open files and connections of the process"
 }
 
 /// Returns the text of docs/METRICS.md.
@@ -264,11 +290,13 @@ metrics! {
 pub fn documentation() -> String {
     let mut out = String::from(
         "# Metrics\n\n\
-         Printed from the table of metrics (`gateway/telemetry/src/table.rs`); a test keeps it true.\n\n\
-         `/metrics` on `admin.listen` (or `metrics.listen`) serves them in the OpenMetrics text format, without\n\
-         authentication. Labels are bounded: no value of one comes from a request; of buckets the 200 largest have\n\
-         their own, and `other` is the rest. Units are in the names. [OPERATIONS.md](OPERATIONS.md) says which to watch.\n\n\
-         | metric | kind | labels | what it says |\n| --- | --- | --- | --- |\n",
+         Generated from the table of metrics (`gateway/telemetry/src/table.rs`); a test checks that it is\n\
+         current.\n\n\
+         `/metrics` on `admin.listen` (or `metrics.listen`) serves them in the OpenMetrics text format,\n\
+         without authentication. Labels are bounded: no label value comes from a request; the 200 largest\n\
+         buckets have their own value, and `other` is the rest. Units are part of the names.\n\
+         [OPERATIONS.md](OPERATIONS.md) lists the metrics to watch.\n\n\
+         | metric | kind | labels | description |\n| --- | --- | --- | --- |\n",
     );
     for metric in METRICS {
         let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
@@ -328,7 +356,7 @@ mod tests {
         for label in selected.chain(grouped) {
             assert!(labels.contains(&label), "no label {label}: {query}");
         }
-        assert!(!series.is_empty() || query.starts_with("up{"), "{query} asks for nothing of ours");
+        assert!(!series.is_empty() || query.starts_with("up{"), "{query} uses no metric of mlgw");
     }
 
     fn deploy(name: &str) -> String {

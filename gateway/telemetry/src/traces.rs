@@ -148,7 +148,7 @@ impl Traces {
         let provider = self.provider.clone();
         let stopped = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(STOP_TIMEOUT));
         if let Ok(Err(error)) = stopped.await {
-            tracing::warn!(%error, "the last traces were not sent");
+            tracing::warn!(%error, "failed to send the last traces");
         }
     }
 }

@@ -53,7 +53,7 @@ impl S3Error {
     #[must_use]
     pub fn not_implemented(what: impl fmt::Display) -> Self {
         Self::new(Code::NotImplemented)
-            .message(format!("{what}: a functionality that this server does not implement."))
+            .message(format!("{what}: this server does not implement this functionality."))
     }
 
     /// Returns `InvalidArgument` for the argument `name` with `value`.

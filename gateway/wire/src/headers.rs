@@ -78,8 +78,7 @@ fn check(headers: &HeaderMap, operation: Operation, any_class: bool) -> Result<(
 /// Returns the table as a Markdown page for the documentation.
 #[must_use]
 pub fn markdown() -> String {
-    let mut page =
-        String::from("| header | treated as | operations | because |\n| --- | --- | --- | --- |\n");
+    let mut page = String::from("| header | handling | operations | reason |\n| --- | --- | --- | --- |\n");
     for (row, star) in ROWS.iter().map(|row| (row, "")).chain(PREFIXES.iter().map(|row| (row, "*"))) {
         let operations: Vec<&str> = row.rule.operations().iter().map(|op| op.name()).collect();
         // Writing to a String cannot fail.
@@ -92,7 +91,7 @@ pub fn markdown() -> String {
             row.reason
         );
     }
-    page.push_str("| any other `x-amz-*` or `x-mlgw-*` | refused | | its meaning is not known |\n");
+    page.push_str("| any other `x-amz-*` or `x-mlgw-*` | refused | | unknown header |\n");
     page
 }
 
@@ -105,7 +104,7 @@ fn find(name: &str) -> Option<&'static HeaderRow> {
 
 fn refused_header(name: &str) -> S3Error {
     S3Error::new(Code::NotImplemented)
-        .message(format!("The header {name} asks for something that this server does not implement."))
+        .message(format!("The header {name} implies functionality that is not implemented."))
         .field("Header", name)
 }
 
@@ -161,17 +160,21 @@ impl HeaderRule {
     fn words(self) -> String {
         match self {
             Self::Honoured(_, HeaderElsewhere::HasEffect(nothing)) => {
-                format!("honoured; elsewhere {nothing}")
+                format!("honored; other operations: {nothing}")
             }
             Self::Honoured(_, HeaderElsewhere::RefusedOnWrites) => {
-                "honoured; refused on other writes".to_owned()
+                "honored; other writes: refused".to_owned()
             }
-            Self::Honoured(_, HeaderElsewhere::Refused) => "honoured; elsewhere refused".to_owned(),
-            Self::HonouredValues(_, values) => format!("honoured: `{}`; else refused", values.join("`, `")),
+            Self::Honoured(_, HeaderElsewhere::Refused) => "honored; other operations: refused".to_owned(),
+            Self::HonouredValues(_, values) => {
+                format!("honored: `{}`; other values: refused", values.join("`, `"))
+            }
             Self::AlwaysMet => "no effect".to_owned(),
-            Self::MetByValues(values) => format!("no effect: `{}`; else refused", values.join("`, `")),
-            Self::StorageClass => "no effect: `STANDARD`; else refused".to_owned(),
-            Self::Owner => "honoured: the owner's id; else `AccessDenied`".to_owned(),
+            Self::MetByValues(values) => {
+                format!("no effect: `{}`; other values: refused", values.join("`, `"))
+            }
+            Self::StorageClass => "no effect: `STANDARD`; other values: refused".to_owned(),
+            Self::Owner => "honored: the owner's ID; other values: `AccessDenied`".to_owned(),
             Self::Token => "refused with `InvalidToken`".to_owned(),
             Self::Refused => "refused".to_owned(),
         }

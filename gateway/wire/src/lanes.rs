@@ -29,7 +29,7 @@ impl WorkloadLanes {
         let compile = |glob: &String| {
             let built = GlobBuilder::new(glob).literal_separator(false).backslash_escape(true).build();
             let compiled = built.map(|glob| glob.compile_matcher());
-            compiled.map_err(|error| format!("the glob {glob:?} cannot be read: {}", error.kind()))
+            compiled.map_err(|error| format!("the glob {glob:?} is invalid: {}", error.kind()))
         };
         Ok(Self { inference: inference.iter().map(compile).collect::<Result<_, _>>()? })
     }

@@ -25,9 +25,10 @@ impl From<ObjectError> for S3Error {
             ObjectError::Rejected(reject) => reject.into(),
             ObjectError::Unreachable(cause) => Self::new(Code::ServiceUnavailable)
                 .caused_by(cause)
-                .message("The object's bytes are in an upstream that does not answer now; try again."),
+                .message("The data of the object is in an upstream that is not responding. Try again."),
             ObjectError::Unreadable(cause) => Self::internal(cause).message(
-                "The object's bytes cannot be read. Other ranges may still be; see the server's log.",
+                "The data of the object cannot be read. Other ranges may still be readable; see the server \
+                 log.",
             ),
             ObjectError::Internal(cause) => Self::internal(cause),
         }
@@ -39,10 +40,13 @@ impl From<ResourceShortage> for S3Error {
         let error = Self::new(Code::SlowDown).with_shortage(shortage.name());
         match shortage {
             ResourceShortage::Connections | ResourceShortage::Memory | ResourceShortage::Queue => error,
-            ResourceShortage::Dirty => {
-                error.message("Too much is not at its upstream yet. Please reduce your request rate.")
+            ResourceShortage::Dirty => error.message(
+                "Too much data is waiting to be written to its upstream. Please reduce your request \
+                     rate.",
+            ),
+            ResourceShortage::Disk => {
+                error.message("The server is freeing disk space. Try again in a moment.")
             }
-            ResourceShortage::Disk => error.message("Room is being made on the disk; try again in a moment."),
         }
     }
 }
@@ -126,7 +130,7 @@ impl From<Reject> for S3Error {
             | Reject::PolicyChanged { .. }
             | Reject::NoSuchPolicy { .. }
             | Reject::RangeInUse) => {
-                Self::internal(format!("the catalogue refused what it should have taken: {reject}"))
+                Self::internal(format!("the catalogue rejected a valid command: {reject}"))
             }
         }
     }

@@ -142,7 +142,7 @@ fn check_host(head: &Parts) -> Result<(), S3Error> {
         && matches!((first, head.uri.authority()), (Some(host), Some(authority))
             if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()));
     if hosts.next().is_some() || differs {
-        return Err(S3Error::new(Code::InvalidRequest).message("The request names more than one host."));
+        return Err(S3Error::new(Code::InvalidRequest).message("The request specifies more than one host."));
     }
     Ok(())
 }

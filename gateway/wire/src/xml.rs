@@ -161,9 +161,11 @@ fn reference_into(out: &mut String, c: char) {
 /// `MalformedXML` with the parser's message.
 pub fn parse<T: DeserializeOwned>(document: &[u8]) -> Result<T, S3Error> {
     let malformed = |why: String| S3Error::new(Code::MalformedXML).message(why);
-    let text = std::str::from_utf8(document).map_err(|_| malformed("The XML is not UTF-8.".into()))?;
-    quick_xml::de::from_str(text)
-        .map_err(|e| malformed(format!("The XML is not as the operation needs it: {e}")))
+    let text =
+        std::str::from_utf8(document).map_err(|_| malformed("The XML you provided is not UTF-8.".into()))?;
+    quick_xml::de::from_str(text).map_err(|e| {
+        malformed(format!("The XML you provided does not match the schema of the operation: {e}"))
+    })
 }
 
 #[cfg(test)]

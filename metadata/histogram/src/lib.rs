@@ -128,7 +128,7 @@ pub struct PercentileStats {
 impl fmt::Display for PercentileStats {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { samples, p50, p90, p99, p99_9, .. } = self;
-        write!(out, "{samples} counted: p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}")
+        write!(out, "{samples} samples: p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}")
     }
 }
 
@@ -190,6 +190,6 @@ mod tests {
         counted.record(4);
         let chart = AsciiChart::new().add("a", counted.clone()).add("b", counted);
         assert_eq!(chart.to_string().lines().count(), 2);
-        assert!(chart.to_string().starts_with("a: 1 counted: p50 4"));
+        assert!(chart.to_string().starts_with("a: 1 samples: p50 4"));
     }
 }

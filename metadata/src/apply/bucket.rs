@@ -53,7 +53,7 @@ fn count_owned(view: &View<'_>, owner: &str) -> Result<usize, StoreError> {
 pub(super) fn next_id(view: &mut View<'_>, counter: MetaRow, count: u64) -> Result<u64, StoreError> {
     let row = counter.row();
     let first = view.get::<Counter>(&row)?.unwrap_or_default().next.max(1);
-    let next = first.checked_add(count).ok_or_else(|| StoreError("a counter of ids is used up".into()))?;
+    let next = first.checked_add(count).ok_or_else(|| StoreError("an ID counter is exhausted".into()))?;
     view.put(row, &Counter { next });
     Ok(first)
 }
@@ -146,7 +146,7 @@ pub(super) fn drop(view: &mut View<'_>, command: DropBucket) -> Result<Reply, Ap
         return Ok(Reply::StepDone { more: false });
     };
     if !mirror.frozen {
-        return Err(malformed("a bucket is dropped before it is frozen"));
+        return Err(malformed("the bucket must be frozen before it is dropped"));
     }
     let rows_max = (command.rows_max as usize).clamp(1, JOB_ROWS_MAX);
     let uploads = view.range(&upload::row_from(id, b""), &upload::rows_end(id), rows_max)?;

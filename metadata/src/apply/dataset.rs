@@ -12,7 +12,7 @@ const _: () = assert!(JOBS_KEPT_MAX < JOB_ROWS_MAX);
 pub(super) fn put(view: &mut View<'_>, command: &PutDataset) -> Result<Reply, ApplyError> {
     let new = &command.dataset;
     if new.name.is_empty() || new.bucket.is_empty() {
-        return Err(malformed("a dataset without a name or a bucket"));
+        return Err(malformed("the dataset has no name or no bucket"));
     }
     let row = dataset::row(&new.name);
     let known: Option<Dataset> = view.get(&row)?;

@@ -12,7 +12,7 @@ use mlgw_formats::schema::{Dataset, Job, JobKind, JobProgress, JobState, dataset
 
 pub(super) fn create(view: &mut View<'_>, command: &CreateJob) -> Result<Reply, ApplyError> {
     if JobKind::try_from(command.kind).is_err() {
-        return Err(malformed("a job of no kind that is known"));
+        return Err(malformed("the job has an unknown kind"));
     }
     let row = dataset::row(&command.dataset);
     let mut of: Dataset = view.get(&row)?.ok_or(Reject::NoSuchDataset)?;
@@ -61,7 +61,7 @@ pub(super) fn step(view: &mut View<'_>, command: &StepJob) -> Result<Reply, Appl
     if job.has_ended() {
         return Err(Reject::JobEnded.into());
     }
-    let Some(step) = &command.step else { return Err(malformed("a step of a job that is none")) };
+    let Some(step) = &command.step else { return Err(malformed("the job step is empty")) };
     let is_elsewhere = job.state() == JobState::Running && job.node != command.node;
     match step {
         JobStep::Cancel(_) if job.state() == JobState::Running => job.cancel_asked = true,
@@ -80,7 +80,7 @@ pub(super) fn step(view: &mut View<'_>, command: &StepJob) -> Result<Reply, Appl
             }
         }
         JobStep::Progress(_) | JobStep::End(_) if job.state() == JobState::Queued => {
-            return Err(malformed("a job is so far that nobody has begun"));
+            return Err(malformed("a queued job cannot report progress or end"));
         }
         JobStep::Progress(note) => {
             job.progress = note.progress;
@@ -95,7 +95,7 @@ pub(super) fn step(view: &mut View<'_>, command: &StepJob) -> Result<Reply, Appl
 fn finish(view: &mut View<'_>, job: &mut Job, end: &EndJob, now_ms: i64) -> Result<(), ApplyError> {
     (job.state, job.ended_ms) = (end.state, now_ms);
     if !job.has_ended() {
-        return Err(malformed("a job that ends and goes on"));
+        return Err(malformed("the final state of the job is not an end state"));
     }
     job.progress = end.progress;
     job.error.clone_from(&end.error);

@@ -29,7 +29,7 @@ impl Bench {
         self.index += 1;
         let answer = apply(&mut view, &Command::from(change), seq_of(self.index, 0)).unwrap();
         let (changes, _) = view.into_changes();
-        assert!(answer.is_ok() || changes.is_empty(), "what is rejected changes nothing");
+        assert!(answer.is_ok() || changes.is_empty(), "a rejected command changes nothing");
         self.rows.write(changes);
         answer
     }
@@ -156,7 +156,7 @@ fn a_schedule_is_due_once_for_each_time() {
     let schedule = Schedule { kind: 0, cron: "@daily".into(), params: JobParams::default(), after_ms: 100 };
     bench.put(Dataset { schedules: vec![schedule], ..dataset("d", 1) }).unwrap();
     assert_eq!(bench.create(JobKind::Sync, 200, true), Err(Reject::DatasetChanged), "of another kind");
-    assert_eq!(bench.create(JobKind::Warm, 100, true), Err(Reject::DatasetChanged), "done with already");
+    assert_eq!(bench.create(JobKind::Warm, 100, true), Err(Reject::DatasetChanged), "already done");
     let id = bench.create(JobKind::Warm, 200, true).unwrap().id;
     assert_eq!((bench.dataset().schedules[0].after_ms, bench.dataset().active_job), (200, id));
 }

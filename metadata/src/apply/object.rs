@@ -41,7 +41,7 @@ pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> R
         return Err(Reject::StaleEpoch.into());
     }
     if command.key.is_empty() || command.key.len() > KEY_LEN_MAX {
-        return Err(malformed("a key of no bytes or too many"));
+        return Err(malformed("the key is empty or too long"));
     }
     let place =
         ObjectTarget { bucket: command.bucket(), key: command.key.as_bytes(), seq, quota: mirror.quota };
@@ -57,7 +57,7 @@ pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> R
         Some(ObjectChange::PutPart(part)) => upload::put_part(view, place, part),
         Some(ObjectChange::CompleteUpload(complete)) => upload::complete(view, place, complete),
         Some(ObjectChange::AbortUpload(abort)) => upload::abort(view, place, *abort),
-        None => Err(malformed("an object command without a change")),
+        None => Err(malformed("the object command has no change")),
     }
 }
 
@@ -114,16 +114,16 @@ pub(crate) fn written(version: &ObjectVersion) -> WrittenVersion {
 /// Checks that a version and its pages map exactly its bytes.
 fn check_map(version: &ObjectVersion, pages: &[ExtentPage]) -> Result<(), ApplyError> {
     if version.body_id == 0 || version.delete_marker || version.part_count != 0 {
-        return Err(malformed("a put without a body of its own"));
+        return Err(malformed("the put has no body of its own"));
     }
     if version.extents.len() > INLINE_EXTENTS_MAX || (!version.extents.is_empty() && !pages.is_empty()) {
-        return Err(malformed("more extents than a record holds"));
+        return Err(malformed("the record has too many extents"));
     }
     let full = |page: &ExtentPage| {
         page.parts.is_empty() && (1..=EXTENT_PAGE_ENTRIES_MAX).contains(&page.extents.len())
     };
     if !pages.iter().all(full) {
-        return Err(malformed("a page without extents, with too many, or with parts"));
+        return Err(malformed("the page has no extents, too many extents, or parts"));
     }
     let paged = pages.iter().flat_map(|page| &page.extents);
     check_coverage(version.extents.iter().chain(paged), version.size)
@@ -137,7 +137,7 @@ pub(super) fn check_coverage<'e>(
     let mut covered = 0u64;
     for extent in extents {
         if extent.logical_bytes == 0 || extent.segment == 0 {
-            return Err(malformed("an empty extent, or one without a segment"));
+            return Err(malformed("an extent is empty or has no segment"));
         }
         covered = covered.checked_add(extent.logical_bytes).ok_or_else(|| malformed("extents overflow"))?;
     }
@@ -195,7 +195,7 @@ fn update_object(
             version.modified_ms = replace.modified_ms;
             version.storage_class.clone_from(&replace.storage_class);
         }
-        None => return Err(malformed("an update without a change")),
+        None => return Err(malformed("the update has no change")),
     }
     view.put(place.row(), &version);
     Ok(Reply::Written(written(&version)))
@@ -220,7 +220,7 @@ mod tests {
             assert_eq!(is_in_use(&view, Some(&version), put), Ok(true), "sent twice");
         }
         view.put(extent::row(body, 0), &ExtentPage::default());
-        assert_eq!(is_in_use(&view, None, &paged), Ok(true), "its pages are there");
+        assert_eq!(is_in_use(&view, None, &paged), Ok(true), "its pages exist");
         view.delete(extent::row(body, 0));
         release::queue(&mut view, body, ReleaseScope::Whole);
         assert_eq!(is_in_use(&view, None, &paged), Ok(true), "its pages are being freed");

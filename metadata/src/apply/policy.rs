@@ -21,11 +21,11 @@ pub(super) fn put(view: &mut View<'_>, command: &PutPolicy) -> Result<Reply, App
     let texts = [&new.who, &new.message, &new.changes];
     if PolicyKind::try_from(new.kind).is_err() || texts.iter().any(|text| text.len() > POLICY_TEXT_BYTES_MAX)
     {
-        return Err(malformed("a version of the policy of no known kind, or with too much said of it"));
+        return Err(malformed("the policy version has an unknown kind or a text that is too long"));
     }
     let is_long = |bound: &LearntBound| bound.name.len() > POLICY_TEXT_BYTES_MAX;
     if new.learnt.len() > POLICY_LEARNT_MAX || new.learnt.iter().any(is_long) {
-        return Err(malformed("more bounds of a policy that have moved than are kept"));
+        return Err(malformed("the policy has too many learnt bounds, or a name of one is too long"));
     }
     let number = newest + 1;
     let mut put = PolicyVersion { number, ..new.clone() };
@@ -74,7 +74,7 @@ fn check(files: &PolicyFiles) -> Result<(), ApplyError> {
         all().any(|file| file.name.len() > POLICY_TEXT_BYTES_MAX || file.text.len() > POLICY_FILE_BYTES_MAX);
     let bytes: usize = all().map(|file| file.text.len()).sum();
     if is_many || is_large || bytes > POLICY_BYTES_MAX {
-        return Err(malformed("more files of a policy, or larger ones, than are kept"));
+        return Err(malformed("the policy has too many files, or they are too large"));
     }
     Ok(())
 }

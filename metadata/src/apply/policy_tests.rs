@@ -94,7 +94,7 @@ fn the_newest_versions_and_fewer_of_their_files_are_kept() {
     for number in 3 * kept + 1..=POLICY_VERSIONS_MAX as u64 + 2 {
         group.apply(with_files(number - 1, "text")).unwrap();
     }
-    assert!(!group.has_files(1), "nobody names them any more");
+    assert!(!group.has_files(1), "no version names them");
     let first = (1..).find(|number| group.version(*number).is_some());
     assert_eq!(first, Some(3));
 }

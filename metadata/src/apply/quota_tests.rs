@@ -281,7 +281,7 @@ impl Run {
             ((*key).to_owned(), Payer { usage: self.model.sum(|_, payer| payer == *key), quota })
         });
         let expected: BTreeMap<_, _> = expected.filter(|(_, payer)| *payer != Payer::default()).collect();
-        assert_eq!(counted, expected, "rows that say nothing are gone, and nobody has none");
+        assert_eq!(counted, expected, "empty rows are deleted, and every other row exists");
     }
 
     /// Drops a bucket step by step, as its deletion does; its uploads are dropped with it.
@@ -401,7 +401,7 @@ fn a_quota_survives_changes_of_its_access_key_but_not_its_deletion() {
     let gone = mlgw_formats::command::DeleteCredential { access_key: "AK".into() };
     done(&mut rows, index + 3, Change::DeleteCredential(gone)).unwrap();
     let left = payer(&rows).unwrap();
-    assert_eq!((left.quota, left.usage.bytes), (None, 6), "what it wrote goes on counting for it");
+    assert_eq!((left.quota, left.usage.bytes), (None, 6), "its writes still count for it");
     done(&mut rows, index + 4, on(1, "a", delete())).unwrap();
     assert_eq!(payer(&rows), None);
 }

@@ -14,7 +14,7 @@ use prost::Message;
 pub(super) fn apply(view: &mut View<'_>, command: &RelocateExtent) -> Result<Reply, ApplyError> {
     let (from, to) = (&command.from, &command.to);
     if to.segment == 0 || to.logical_bytes != from.logical_bytes {
-        return Err(malformed("a chunk is relocated to nowhere or to another length"));
+        return Err(malformed("the new location of the chunk is missing or has another length"));
     }
     let body = BodyId(command.body_id);
     let set = |extents: &mut [Extent]| set(extents, from, to);
@@ -29,7 +29,8 @@ pub(super) fn apply(view: &mut View<'_>, command: &RelocateExtent) -> Result<Rep
             change(view, extent::row(body, first), |page: &mut ExtentPage| set(&mut page.extents))?;
         }
         (number, page) => {
-            let number = PartNumber::new(number).ok_or_else(|| malformed("a part number out of range"))?;
+            let number =
+                PartNumber::new(number).ok_or_else(|| malformed("the part number is out of range"))?;
             match page {
                 None => {
                     change(view, part::row(body, number), |part: &mut PartRecord| set(&mut part.extents))?

@@ -77,7 +77,7 @@ pub(super) fn place(view: &mut View<'_>, command: &PlaceSegment) -> Result<Reply
 pub(super) fn fence(view: &mut View<'_>, command: FenceSegment) -> Result<Reply, ApplyError> {
     let segment = SegmentId(command.segment);
     if segment.0 == 0 {
-        return Err(malformed("a fence without a segment"));
+        return Err(malformed("the fence has no segment"));
     }
     fences::fence_segment(view, segment)?;
     let row = segment_row(segment);

@@ -15,7 +15,7 @@ use mlgw_formats::schema::{Credential, Partition, credential, node, partition};
 
 pub(super) fn lease_bodies(view: &mut View<'_>, command: LeaseBodies) -> Result<Reply, ApplyError> {
     if command.count == 0 || command.count > u64::from(u32::MAX) {
-        return Err(malformed("a lease of no ids or too many"));
+        return Err(malformed("the lease has no IDs or too many"));
     }
     Ok(Reply::Bodies { first: next_id(view, MetaRow::NextBody, command.count)? })
 }
@@ -25,7 +25,7 @@ pub(super) fn lease_bodies(view: &mut View<'_>, command: LeaseBodies) -> Result<
 pub(super) fn begin_incarnation(view: &mut View<'_>, command: BeginIncarnation) -> Result<Reply, ApplyError> {
     let timeline = Timeline { cluster: command.cluster, incarnation: command.incarnation };
     if timeline.cluster == 0 || timeline.incarnation == 0 {
-        return Err(malformed("a timeline without a name"));
+        return Err(malformed("the timeline has no name"));
     }
     let row = MetaRow::Incarnation.row();
     let before = view.get::<Timeline>(&row)?;
@@ -48,7 +48,7 @@ pub(super) fn begin_incarnation(view: &mut View<'_>, command: BeginIncarnation) 
 
 pub(super) fn put_credential(view: &mut View<'_>, command: &PutCredential) -> Result<Reply, ApplyError> {
     if command.credential.access_key.is_empty() {
-        return Err(malformed("an empty access key"));
+        return Err(malformed("the access key is empty"));
     }
     // The quota is changed by another command.
     let row = credential::row(&command.credential.access_key);
@@ -73,7 +73,7 @@ pub(super) fn delete_credential(
 /// Stores the key of upload ids unless there is one: ids made with the first key must stay valid.
 pub(super) fn put_upload_key(view: &mut View<'_>, command: &PutUploadKey) -> Result<Reply, ApplyError> {
     if command.key.len() != UPLOAD_KEY_BYTES {
-        return Err(malformed("a key of upload ids of another length"));
+        return Err(malformed("the key of upload IDs has the wrong length"));
     }
     let row = MetaRow::UploadKey.row();
     if !view.has(&row)? {

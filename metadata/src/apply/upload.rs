@@ -19,7 +19,7 @@ pub(super) fn create(
 ) -> Result<Reply, ApplyError> {
     let mut upload = create.upload.clone();
     if upload.body_id == 0 || upload.key.as_bytes() != place.key {
-        return Err(malformed("an upload without a body, or of another key"));
+        return Err(malformed("the upload has no body, or belongs to another key"));
     }
     let row = upload::row(place.bucket, place.key, upload.body());
     let current = place.current(view)?;
@@ -38,7 +38,7 @@ pub(super) fn put_part(
     place: ObjectTarget<'_>,
     put: &PutPart,
 ) -> Result<Reply, ApplyError> {
-    let number = PartNumber::new(put.number).ok_or_else(|| malformed("a part number out of range"))?;
+    let number = PartNumber::new(put.number).ok_or_else(|| malformed("the part number is out of range"))?;
     let body = BodyId(put.body_id);
     let row = upload::row(place.bucket, place.key, body);
     let mut upload: Upload = view.get(&row)?.ok_or(Reject::NoSuchUpload)?;
@@ -151,7 +151,7 @@ fn stored_parts(view: &View<'_>, body: BodyId) -> Result<Vec<StoredPart>, ApplyE
 /// The part index, if the named parts are stored, unchanged, in order and large enough.
 fn part_index(stored: &[StoredPart], named: &[NamedPart]) -> Result<Vec<PartRange>, ApplyError> {
     if named.is_empty() {
-        return Err(malformed("a complete that names no part"));
+        return Err(malformed("the complete command names no part"));
     }
     let mut index = Vec::with_capacity(named.len());
     let mut before = 0;

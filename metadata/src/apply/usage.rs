@@ -110,7 +110,7 @@ fn changed(before: &BucketUsage, gone: &BucketUsage, come: &BucketUsage) -> Opti
 }
 
 fn usage_underflow(what: &str) -> StoreError {
-    StoreError(format!("{what} holds less than what is taken from it"))
+    StoreError(format!("the usage counter of {what} would become negative"))
 }
 
 /// Counts extents that a record references from now on. Fails if their segment is fenced.
@@ -147,7 +147,9 @@ pub(super) fn remove_references<'e>(
         let (Some(bytes), Some(extents)) =
             (usage.bytes.checked_sub(sum.bytes), usage.extents.checked_sub(sum.extents))
         else {
-            return Err(StoreError(format!("segment {segment} is referenced less than its extents say")));
+            return Err(StoreError(format!(
+                "segment {segment} has fewer references than its extents require"
+            )));
         };
         if extents == 0 {
             view.delete(row);

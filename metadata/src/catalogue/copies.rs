@@ -99,7 +99,7 @@ impl CatalogueInner {
         let (copied_bytes, now) = (copier.copied_bytes, self.clock.now());
         let finished = tokio::task::spawn_blocking(move || finish(copier, &new, &dir, number, now));
         finished.await.unwrap_or_else(|stopped| Err(failed(Path::new(LINKS), stopped)))?;
-        tracing::debug!(number, copied_bytes, "a catalogue checkpoint was made");
+        tracing::debug!(number, copied_bytes, "catalogue checkpoint made");
         *made_at = Some(applied);
         Ok(CheckpointOutcome::Made)
     }
@@ -135,9 +135,9 @@ impl CatalogueInner {
         match self.checkpoint().await {
             Ok(CheckpointOutcome::Made | CheckpointOutcome::NotNeeded) => {}
             Ok(CheckpointOutcome::NoRoom) => {
-                tracing::warn!("no catalogue checkpoint was made: the disk is too full")
+                tracing::warn!("no catalogue checkpoint made: the disk is too full")
             }
-            Err(error) => tracing::error!(%error, "no catalogue checkpoint was made"),
+            Err(error) => tracing::error!(%error, "failed to make a catalogue checkpoint"),
         }
     }
 }

@@ -43,7 +43,7 @@ impl Catalogue {
     pub async fn put_dataset(&self, dataset: Dataset) -> Result<Dataset, ProposeError> {
         match self.change(Change::PutDataset(PutDataset { dataset })).await? {
             Reply::Dataset(dataset) => Ok(dataset),
-            other => unreachable!("a dataset was put and the answer is {other:?}"),
+            other => unreachable!("unexpected reply to a dataset put: {other:?}"),
         }
     }
 
@@ -79,6 +79,6 @@ impl Catalogue {
 fn job_of(reply: Reply) -> Job {
     match reply {
         Reply::Job(job) => *job,
-        other => unreachable!("a job was changed and the answer is {other:?}"),
+        other => unreachable!("unexpected reply to a job change: {other:?}"),
     }
 }

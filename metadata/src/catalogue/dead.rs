@@ -119,6 +119,6 @@ mod tests {
         let known = dead.0.lock();
         assert_eq!(known.chunks, known.segments.values().map(Vec::len).sum::<usize>());
         drop(known);
-        assert!(!dead.dead_set(SegmentId(100)).contains(0), "little was known of it");
+        assert!(!dead.dead_set(SegmentId(100)).contains(0), "few of its records were known");
     }
 }

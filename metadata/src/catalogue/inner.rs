@@ -184,12 +184,13 @@ impl CatalogueInner {
         let jobs = std::mem::take(&mut *self.jobs.lock());
         for job in jobs {
             if let Err(error) = job.await {
-                tracing::error!(%error, "a background job ended badly");
+                tracing::error!(%error, "a background job panicked");
             }
         }
         for group in &self.groups {
             if let Err(error) = group.shutdown().await {
-                tracing::error!(group = group.id, %error, "the state was not flushed; the log will be replayed");
+                tracing::error!(group = group.id, %error,
+                    "failed to flush the state; the next start replays the log");
             }
         }
         let log = self.log.clone();
@@ -200,7 +201,7 @@ impl CatalogueInner {
         });
         let flushed = flushed.await;
         if !matches!(flushed, Ok(Ok(()))) {
-            tracing::error!("the log was not flushed; it will be recovered");
+            tracing::error!("failed to flush the log; the next start recovers it");
         }
     }
 }
@@ -219,6 +220,6 @@ impl Closing {
             }
             tokio::time::sleep(CLOSE_CHECK).await;
         }
-        tracing::warn!("a reader keeps the catalogue open");
+        tracing::warn!("a reader still has the catalogue open");
     }
 }

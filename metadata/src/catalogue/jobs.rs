@@ -64,7 +64,7 @@ pub(super) async fn release_bodies(catalogue: Weak<CatalogueInner>) {
             return;
         }
         if let Err(error) = inner.release_all().await {
-            tracing::warn!(%error, "bodies wait to be freed");
+            tracing::warn!(%error, "failed to free bodies; they stay queued");
         }
         let (resident, stop) = (Arc::clone(&inner.resident), Arc::clone(&inner.stop));
         drop(inner);
@@ -95,7 +95,7 @@ pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
         if let Err(error) = inner.compact().await
             && !inner.is_stopping()
         {
-            (inner.fatal)(&format!("the catalogue's state was not flushed: {error}"));
+            (inner.fatal)(&format!("failed to flush the catalogue's state: {error}"));
             return bound.set_purging(false);
         }
         bound.notify_purged();
@@ -120,7 +120,7 @@ pub(super) async fn raise_floor(catalogue: Weak<CatalogueInner>, stop: Arc<StopS
         let Ok((kept, raised)) = raised.await else { return };
         floor = kept;
         if let Err(error) = raised {
-            tracing::warn!(%error, "the floor of the log was not raised; the next second tries again");
+            tracing::warn!(%error, "failed to raise the floor of the log; retrying in a second");
         }
         if stopping {
             return;
@@ -141,7 +141,7 @@ pub(super) async fn flush_tombstones(catalogue: Weak<CatalogueInner>, every: Dur
         }
         let Some(inner) = catalogue.upgrade() else { return };
         if let Err(error) = inner.flush_tombstones(&mut watches).await {
-            (inner.fatal)(&format!("the catalogue's state was not flushed: {error}"));
+            (inner.fatal)(&format!("failed to flush the catalogue's state: {error}"));
             return;
         }
     }

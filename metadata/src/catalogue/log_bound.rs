@@ -101,7 +101,7 @@ mod tests {
         tokio::task::yield_now().await;
         bound.notify_purged();
         tokio::task::yield_now().await;
-        assert!(!waits.is_finished(), "it is as long as before");
+        assert!(!waits.is_finished(), "the log is as long as before");
         length.store(90, SeqCst);
         bound.notify_purged();
         assert_eq!(waits.await.unwrap(), Ok(()));
@@ -109,7 +109,7 @@ mod tests {
         let waits = admit(&bound);
         tokio::task::yield_now().await;
         bound.set_purging(false);
-        assert_eq!(waits.await.unwrap(), Ok(()), "nobody purges it any more");
+        assert_eq!(waits.await.unwrap(), Ok(()), "the log is no longer purged");
     }
 
     #[tokio::test]

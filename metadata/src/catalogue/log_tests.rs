@@ -75,7 +75,7 @@ async fn tombstones_are_flushed_automatically() {
     // The last few may stay unflushed.
     while state.unflushed_tombstones().unwrap() >= 5_000 {
         looks += 1;
-        assert!(looks < 6_000, "nobody flushed them");
+        assert!(looks < 6_000, "they were not flushed");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(state.tombstones_after_compaction().unwrap(), 0);
@@ -144,7 +144,7 @@ async fn the_log_on_disk_stays_within_its_bound_under_sustained_writes() {
     let appended = catalogue.metrics().log_bytes_appended;
     println!("{commands} commands, {appended} bytes appended, at most {peak} on the disk");
     assert!(peak <= files_max, "{peak} bytes of log");
-    assert!(appended > 2 * files_max, "{appended} bytes would not have shown it");
+    assert!(appended > 2 * files_max, "{appended} bytes are too few for this test");
     catalogue.shutdown().await;
 }
 

@@ -117,7 +117,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
 /// loss.
 fn check_parts(dir: &Path) -> Result<(), OpenError> {
     let lost = |part: &str| {
-        Err(OpenError::Store(format!("{} has lost its {part}; see `mlgw store check`", dir.display())))
+        Err(OpenError::Store(format!("{} has no {part}; run `mlgw store check`", dir.display())))
     };
     // The log is created before any group, and a group before the log has any entry.
     if existing_groups(dir) > 0 && !dir.join("log").is_dir() {

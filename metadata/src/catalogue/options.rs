@@ -81,7 +81,7 @@ impl CatalogueOptions {
             checkpoints: None,
             expected: None,
             fatal: Arc::new(|why| {
-                tracing::error!(why, "the catalogue cannot keep what it promised; stopping");
+                tracing::error!(why, "the catalogue cannot guarantee durability; stopping");
                 std::process::abort();
             }),
         }
@@ -119,7 +119,7 @@ pub enum OpenError {
     #[error("the catalogue's log: {0}")]
     Raft(String),
     /// The log or the state is not this server's, or they do not fit each other.
-    #[error("the catalogue in {path} is not opened: {source}; nothing was changed; see `mlgw store check`")]
+    #[error("the catalogue in {path} was not opened: {source}; nothing was changed; run `mlgw store check`")]
     Mismatch {
         /// The catalogue's directory.
         path: PathBuf,

@@ -77,14 +77,14 @@ mod tests {
         assert!(!catalogue.is_being_released(id, &key("k"), body).unwrap());
         catalogue.propose(Command::object(&bucket, &key("k"), NOW, delete())).await.unwrap();
         catalogue.inner.release_all().await.unwrap();
-        assert_eq!(pages(&catalogue, id, body), 1, "two read it");
-        assert!(catalogue.is_being_released(id, &key("k"), body).unwrap(), "who comes now comes too late");
+        assert_eq!(pages(&catalogue, id, body), 1, "two readers");
+        assert!(catalogue.is_being_released(id, &key("k"), body).unwrap(), "a new reader is too late");
         drop(again);
         catalogue.inner.release_all().await.unwrap();
-        assert_eq!(pages(&catalogue, id, body), 1, "one reads it");
+        assert_eq!(pages(&catalogue, id, body), 1, "one reader");
         drop(pin);
         catalogue.inner.release_all().await.unwrap();
-        assert_eq!(pages(&catalogue, id, body), 0, "nobody reads it");
+        assert_eq!(pages(&catalogue, id, body), 0, "no reader");
         catalogue.shutdown().await;
     }
 }

@@ -34,7 +34,7 @@ impl Catalogue {
     pub async fn put_policy(&self, put: PutPolicy) -> Result<PolicyVersion, ProposeError> {
         match self.propose(Command::from(Change::PutPolicy(put))).await? {
             Reply::Policy(version) => Ok(*version),
-            other => unreachable!("a policy was put and the answer is {other:?}"),
+            other => unreachable!("unexpected reply to a policy put: {other:?}"),
         }
     }
 }

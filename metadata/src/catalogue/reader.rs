@@ -194,7 +194,7 @@ impl Iterator for ObjectScan<'_> {
 }
 
 fn object_key(key: &[u8]) -> Result<ObjectKey, StoreError> {
-    ObjectKey::from_bytes(key).map_err(|error| StoreError(format!("a stored key: {error}")))
+    ObjectKey::from_bytes(key).map_err(|error| StoreError(format!("a stored key is invalid: {error}")))
 }
 
 /// Stored record of a version, not yet decoded.

@@ -153,5 +153,5 @@ impl CatalogueInner {
 
 /// Panics because a command was answered with a reply that it never has.
 pub(super) fn unreachable_reply(reply: &Reply) -> ! {
-    panic!("a command was answered with {reply:?}")
+    panic!("unexpected reply to a command: {reply:?}")
 }

@@ -62,7 +62,7 @@ impl Bench {
     /// Moves the chunk at `offset` of segment 1 to segment 2 and checks that it is found there.
     async fn check_relocation(&self, owner: &ChunkOwner, offset: u64) {
         let (one, two) = (SegmentId(1), SegmentId(2));
-        let found = self.catalogue.reference(owner, one, offset).unwrap().expect("it is referred to");
+        let found = self.catalogue.reference(owner, one, offset).unwrap().expect("it is referenced");
         assert_eq!(found.extent, at(1, offset));
         let moved = self.catalogue.relocate(owner, found.clone(), at(2, offset)).await;
         assert_eq!(moved, Ok(true));
@@ -70,7 +70,7 @@ impl Bench {
         let there = self.catalogue.reference(owner, two, offset).unwrap().expect("it is there");
         assert_eq!((there.extent, there.page), (at(2, offset), found.page));
         let again = self.catalogue.relocate(owner, found, at(3, offset)).await;
-        assert_eq!(again, Ok(false), "it is no longer where it was");
+        assert_eq!(again, Ok(false), "it is no longer at its old location");
     }
 }
 
@@ -195,7 +195,7 @@ async fn unreferenced_chunks_are_known_to_be_dead() {
     bench.seal(1).await;
     bench.catalogue.fence_segment(SegmentId(1)).await.unwrap();
     bench.catalogue.remove_segment(SegmentId(1)).await.unwrap();
-    assert!(known(1).is_empty(), "the segment is no more");
+    assert!(known(1).is_empty(), "the segment no longer exists");
     bench.catalogue.shutdown().await;
 }
 

@@ -230,7 +230,7 @@ impl Catalogue {
     pub fn sync_log(&self) -> Result<(), ReadError> {
         let synced = self.inner.log.sync();
         if let Err(error) = &synced {
-            (self.inner.fatal)(&format!("the catalogue's log was not synced: {error}"));
+            (self.inner.fatal)(&format!("failed to sync the catalogue's log: {error}"));
         }
         Ok(synced?)
     }

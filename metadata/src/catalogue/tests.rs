@@ -120,7 +120,7 @@ async fn cached_objects_match_the_store() {
                 while answered.load(SeqCst) < VERSIONS {
                     let before = answered.load(SeqCst).max(listed(&catalogue));
                     let seen = catalogue.object(b.bucket_id(), &k).unwrap().unwrap().size;
-                    assert!(seen >= before, "{seen} after {before} was answered or listed");
+                    assert!(seen >= before, "{seen} after {before} was returned or listed");
                 }
             });
         }

@@ -174,7 +174,7 @@ pub(super) fn check_part_map(
 fn check_page_start(first: u64, covered: &mut u64, page: &ExtentPage) -> Result<(), MapFault> {
     if first != *covered {
         return Err(MapFault::Wrong(format!(
-            "a page begins at byte {first}, the one before ends at {covered}"
+            "a page begins at byte {first}, but the previous one ends at {covered}"
         )));
     }
     *covered += page.logical_bytes();
@@ -185,16 +185,16 @@ fn check_covered(covered: u64, size: u64) -> Result<(), MapFault> {
     if covered == size {
         return Ok(());
     }
-    Err(MapFault::Wrong(format!("{covered} of {size} bytes have a place")))
+    Err(MapFault::Wrong(format!("extents cover {covered} of {size} bytes")))
 }
 
 fn named_parts(state: &StateDb, body: BodyId, page: &ExtentPage) -> Result<(), MapFault> {
     for named in &page.parts {
         let wrong = |what: &str| MapFault::Wrong(format!("the part {} {what}", named.number));
-        let number = PartNumber::new(named.number).ok_or_else(|| wrong("has an impossible number"))?;
+        let number = PartNumber::new(named.number).ok_or_else(|| wrong("has an invalid number"))?;
         let stored = state.get(&part::row(body, number))?.ok_or_else(|| wrong("is missing"))?;
         if decode::<PartRecord>(&stored)?.size != named.bytes {
-            return Err(wrong("has another length than the index says"));
+            return Err(wrong("has another length than in the index"));
         }
     }
     Ok(())

@@ -70,7 +70,7 @@ fn write_ahead_logs(dir: &Path, findings: &mut Vec<CheckFinding>) -> std::io::Re
             CheckFinding::damage(FindingKind::Log, file.display(), format!("damaged at byte {at}: {why}"))
         }
         None => {
-            let what = format!("its end is torn at byte {at}, as power loss leaves it");
+            let what = format!("its end is torn at byte {at}, as after a power loss");
             CheckFinding::note(FindingKind::Log, file.display(), what)
         }
     });
@@ -135,7 +135,10 @@ fn replay_entries(
     })?;
     replay.finish()?;
     if log_end.is_none() && purged > reach {
-        let what = format!("group {group}'s state reaches entry {reach}, its log was cut up to {purged}");
+        let what = format!(
+            "the state of group {group} ends before entry {reach}, but its log was purged before entry \
+             {purged}"
+        );
         findings.push(CheckFinding::damage(FindingKind::StaleState, dir.display(), what));
     }
     if let Some(what) = describe_stale_log(group, log_end, (purged, committed), reach) {
@@ -153,7 +156,12 @@ fn describe_stale_log(
     reach: u64,
 ) -> Option<String> {
     let (log_end, known) = (log_end.unwrap_or(purged).max(purged), reach.max(committed));
-    let what = || format!("group {group}'s log ends at entry {log_end}, but {known} were acknowledged");
+    let what = || {
+        format!(
+            "the log of group {group} ends before entry {log_end}, but entries up to {known} were \
+             acknowledged"
+        )
+    };
     (log_end < known).then(what)
 }
 

@@ -64,14 +64,15 @@ pub struct RebuildReport {
 pub enum RebuildError {
     /// There is no complete checkpoint.
     #[error(
-        "no checkpoint in {0} is whole{1}; restore a backup, or see what `mlgw store salvage` can give back"
+        "no checkpoint in {0} is complete{1}; restore a backup, or run `mlgw store salvage` to recover \
+         objects"
     )]
     NoCheckpoint(PathBuf, String),
     /// The log cannot be used, or there is a gap between checkpoint and log.
     #[error("{0}")]
     Log(String),
     /// The rebuilt state contradicts itself.
-    #[error("the rebuilt state is not right: {0}")]
+    #[error("the rebuilt state is inconsistent: {0}")]
     Wrong(String),
     /// An operation on a file failed.
     #[error("{path}: {source}")]
@@ -193,7 +194,7 @@ fn foreign_finding(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Opt
             format!("it belongs to cluster {cluster} and incarnation {incarnation}, not to this server")
         }
         Ok(_) if lineage.marking || is_marked => return None,
-        Ok(_) => "it names no server; this server's checkpoints do".to_owned(),
+        Ok(_) => "it names no server, but the checkpoints of this server do".to_owned(),
         Err(error) => error.0,
     };
     Some(CheckFinding::damage(super::FindingKind::Foreign, checkpoint.display(), what))
@@ -216,7 +217,7 @@ pub fn foreign_checkpoint(
     for path in numbers.into_iter().map(|number| checkpoint_dir(checkpoints, number)) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if !has_run {
-            return Ok(Some(format!("it has {name}, and this server has never run")));
+            return Ok(Some(format!("it contains {name}, but this server has never run")));
         }
         let Some(state) = stores::newest_state(&path.join("group-0")) else { continue };
         let facts = StateDb::open_read_only(&state).and_then(|state| StateFacts::read(&state));
@@ -224,7 +225,8 @@ pub fn foreign_checkpoint(
             Ok(StateFacts { timeline: Some(Timeline { cluster, incarnation }), .. }) => {
                 let (cluster, incarnation) = (ClusterId(cluster), Incarnation(incarnation));
                 let is_own = (cluster, incarnation) == (lineage.own.cluster, lineage.own.incarnation);
-                (!is_own).then(|| format!("{name} is of cluster {cluster} and incarnation {incarnation}"))
+                (!is_own)
+                    .then(|| format!("{name} belongs to cluster {cluster} and incarnation {incarnation}"))
             }
             Ok(_) => (!lineage.marking).then(|| format!("{name} names no server")),
             Err(_) => None,
@@ -267,7 +269,7 @@ pub fn remove_checkpoint(checkpoints: &Path) -> io::Result<Option<String>> {
         return Ok(None);
     };
     store_files::remove_dir(&path)?;
-    Ok(Some(format!("{} was removed; a server makes another one", path.display())))
+    Ok(Some(format!("{} was removed; the server makes a new one", path.display())))
 }
 
 /// Moves the new states (and the log, if given) to the names that a start opens, and sets the old ones aside.

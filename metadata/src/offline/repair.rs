@@ -98,7 +98,10 @@ pub fn repair_log(dir: &Path, scratch: &Path) -> Result<Option<String>, RebuildE
         }
     }
     let aside = exchange_log(dir, &new, &log)?;
-    Ok(Some(format!("the log was made anew without what was damaged; the old one is in {}", aside.display())))
+    Ok(Some(format!(
+        "the log was rewritten without the damaged records; the old log is in {}",
+        aside.display()
+    )))
 }
 
 /// Makes a log anew that ends before the state, from all tables and write-ahead logs in its directory, and
@@ -119,7 +122,7 @@ pub fn rebuild_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
         let state = stores::open_state(&state, &copy, &mut Vec::new());
         let state = state.map(|state| StateFacts::read(&state)).transpose()?;
         let state =
-            state.ok_or_else(|| RebuildError::Log(format!("the state of group {group} does not open")))?;
+            state.ok_or_else(|| RebuildError::Log(format!("the state of group {group} cannot be opened")))?;
         if let Some(missing) = logs::first_missing(&found, group, state.reach)? {
             return Err(RebuildError::Log(format!("the entry {missing} of group {group} is lost")));
         }
@@ -127,12 +130,12 @@ pub fn rebuild_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
     }
     let log_facts = found.facts(facts.len() as u32)?;
     judge_fit(&log_facts, &facts, true)
-        .map_err(|what| RebuildError::Log(format!("with everything that is in its files, {what}")))?;
+        .map_err(|what| RebuildError::Log(format!("even with all of its files, {what}")))?;
     store_files::remove_dir(&new).map_err(failed(&new))?;
     store_files::make_dir(&new).map_err(failed(&new))?;
     found.rewrite(&new, &[])?;
     let aside = exchange_log(dir, &new, &log)?;
-    Ok(format!("the log was made anew of all its files; the old one is in {}", aside.display()))
+    Ok(format!("the log was rewritten from all of its files; the old log is in {}", aside.display()))
 }
 
 /// Exchanges the old log with a new one, which is complete, and returns the path of the directory that holds
@@ -160,7 +163,7 @@ pub fn recount(dir: &Path) -> Result<Vec<String>, StoreError> {
         if !right.is_empty() {
             state.write(&right)?;
             state.flush()?;
-            mended.push(format!("{} counters of group {group} were counted anew", right.len()));
+            mended.push(format!("{} counters of group {group} were recounted", right.len()));
         }
     }
     Ok(mended)

@@ -66,7 +66,7 @@ const WRONG: &[WrongRows] = &[
         let last = fence::key_of(&key).unwrap().0;
         row(fence::row(SegmentId(last + 1)), &FencedRange { first: last + 1 })
     }),
-    ("a fence around what was never made", FindingKind::Row, false, |_| {
+    ("a fence around segments that were never created", FindingKind::Row, false, |_| {
         row(fence::row(SegmentId(9999)), &FencedRange { first: 9999 })
     }),
     ("a fence that ends before it begins", FindingKind::Row, false, |state| {
@@ -98,7 +98,7 @@ const WRONG: &[WrongRows] = &[
     ("an object in an unknown segment", FindingKind::Row, false, |state| {
         changed(state, Family::Object, |object: &mut ObjectVersion| object.extents[0].segment = 9999)
     }),
-    ("an object with a body that was never given out", FindingKind::Row, false, |state| {
+    ("an object with a body that was never assigned", FindingKind::Row, false, |state| {
         changed(state, Family::Object, |object: &mut ObjectVersion| object.body_id = u64::MAX / 2)
     }),
     ("an object longer than its map", FindingKind::Row, false, |state| {
@@ -135,10 +135,10 @@ const WRONG: &[WrongRows] = &[
     ("a bucket under another name", FindingKind::Row, false, |state| {
         changed(state, Family::Bucket, |bucket: &mut mlgw_formats::schema::Bucket| bucket.name.push('x'))
     }),
-    ("bodies that were not given out yet", FindingKind::Row, false, |_| {
+    ("bodies that were not assigned yet", FindingKind::Row, false, |_| {
         row(MetaRow::NextBody.row(), &Counter { next: 1 })
     }),
-    ("a key of upload ids of another length", FindingKind::Row, false, |_| {
+    ("a key of upload IDs of the wrong length", FindingKind::Row, false, |_| {
         row(MetaRow::UploadKey.row(), &UploadKey { key: vec![1; 15], bodies_from: 1 })
     }),
     ("a row that does not decode", FindingKind::Row, false, |state| {

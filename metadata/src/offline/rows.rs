@@ -172,7 +172,8 @@ impl RowPass<'_> {
     }
 
     fn row(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowFault> {
-        let family = family(key[0]).ok_or_else(|| RowFault::Row("of no family that is known".into()))?;
+        let family =
+            family(key[0]).ok_or_else(|| RowFault::Row("the row belongs to no known family".into()))?;
         match family {
             Family::Meta => self.meta(key, value),
             Family::Bucket => self.bucket(key, value),
@@ -226,7 +227,7 @@ impl RowPass<'_> {
             Family::Fence => self.fence(key, value),
             Family::Payer => self.payer(key, value),
             Family::Copy | Family::CopyBlock | Family::CopySegment | Family::CopyName => {
-                Err(RowFault::Row("of a family that is in no group".into()))
+                Err(RowFault::Row("the row belongs to a family that no group contains".into()))
             }
         }
     }
@@ -238,7 +239,7 @@ impl RowPass<'_> {
             self.known.next_body = decode::<Counter>(value)?.next;
         } else if key == MetaRow::UploadKey.row() && decode::<UploadKey>(value)?.key.len() != UPLOAD_KEY_BYTES
         {
-            return Err(RowFault::Row("a key of upload ids of another length".into()));
+            return Err(RowFault::Row("the key of upload IDs has the wrong length".into()));
         }
         Ok(())
     }
@@ -246,7 +247,7 @@ impl RowPass<'_> {
     fn bucket(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowFault> {
         let bucket: Bucket = decode(value)?;
         if key[1..] != *bucket.name.as_bytes() {
-            return Err(RowFault::Row(format!("it is the bucket {:?}", bucket.name)));
+            return Err(RowFault::Row(format!("the record is that of bucket {:?}", bucket.name)));
         }
         self.known.buckets.insert(bucket.id, bucket);
         Ok(())
@@ -267,7 +268,7 @@ impl RowPass<'_> {
     fn segment(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowFault> {
         let record: SegmentRecord = decode(value)?;
         if segment::key_of(key)? != record.segment_id() {
-            return Err(RowFault::Row(format!("it is the segment {}", record.id)));
+            return Err(RowFault::Row(format!("the record is that of segment {}", record.id)));
         }
         self.known.segments.insert(record.id, record);
         Ok(())
@@ -276,7 +277,7 @@ impl RowPass<'_> {
     fn dataset(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowFault> {
         let dataset: Dataset = decode(value)?;
         if key[1..] != *dataset.name.as_bytes() {
-            return Err(RowFault::Row(format!("it is the dataset {:?}", dataset.name)));
+            return Err(RowFault::Row(format!("the record is that of dataset {:?}", dataset.name)));
         }
         self.sums.datasets.insert(dataset.name, dataset.active_job);
         Ok(())
@@ -286,13 +287,16 @@ impl RowPass<'_> {
         let job: Job = decode(value)?;
         let (dataset, id) = job::key_of(key)?;
         if *dataset != *job.dataset.as_bytes() || id != job.id {
-            return Err(RowFault::Row(format!("it is the job {} of {:?}", job.id, job.dataset)));
+            return Err(RowFault::Row(format!(
+                "the record is that of job {} of dataset {:?}",
+                job.id, job.dataset
+            )));
         }
         let Some(active) = self.sums.datasets.get_mut(&job.dataset) else {
-            return Err(RowFault::Row(format!("of the dataset {:?}, which does not exist", job.dataset)));
+            return Err(RowFault::Row(format!("its dataset {:?} does not exist", job.dataset)));
         };
         if job.has_ended() == (*active == id) {
-            return Err(RowFault::Row(format!("the dataset says that its job {active} has not ended")));
+            return Err(RowFault::Row(format!("the dataset names the unfinished job {active}")));
         }
         if *active == id {
             *active = 0;
@@ -304,7 +308,7 @@ impl RowPass<'_> {
         let version: PolicyVersion = decode(value)?;
         let number = parse_number_key(Family::Policy, key)?;
         if version.number != number || version.files > number {
-            return Err(RowFault::Row(format!("it is the version {} of the policy", version.number)));
+            return Err(RowFault::Row(format!("the record is that of policy version {}", version.number)));
         }
         self.sums.policies.insert(number, version.files);
         Ok(())
@@ -317,7 +321,7 @@ impl RowPass<'_> {
         for files in named.symmetric_difference(&self.sums.policy_files) {
             let place = format!("group {} policy {files}", self.group);
             let what =
-                if named.contains(files) { "its files are missing" } else { "files that no version names" };
+                if named.contains(files) { "its files are missing" } else { "no version names these files" };
             self.findings.push(CheckFinding::damage(FindingKind::Row, place, what));
         }
     }
@@ -342,10 +346,10 @@ impl RowPass<'_> {
         }
         self.known.objects += u64::from(current);
         if !self.sums.mirrors.contains_key(&bucket.0) {
-            return Err(RowFault::Row(format!("of the bucket {bucket}, which does not exist")));
+            return Err(RowFault::Row(format!("its bucket {bucket} does not exist")));
         }
         if version.body_id >= self.known.next_body && version.body_id != 0 {
-            return Err(RowFault::Row(format!("its body {} was never given out", version.body_id)));
+            return Err(RowFault::Row(format!("its body {} was never assigned", version.body_id)));
         }
         if version.is_paged() || version.part_count > 0 {
             self.sums.owners.insert(version.body_id);
@@ -360,7 +364,7 @@ impl RowPass<'_> {
         let page: ExtentPage = decode(value)?;
         self.add_references(&page.extents);
         if page.extents.is_empty() == page.parts.is_empty() {
-            return Err(RowFault::Row("a page with neither or both of extents and parts".into()));
+            return Err(RowFault::Row("the page has neither extents nor parts, or both".into()));
         }
         Ok(())
     }
@@ -378,7 +382,10 @@ impl RowPass<'_> {
         }
         self.sums.owners.insert(body.0);
         if record.body_id != body.0 || record.key.as_bytes() != &*name {
-            return Err(RowFault::Row(format!("it is the upload {} of {:?}", record.body_id, record.key)));
+            return Err(RowFault::Row(format!(
+                "the record is that of upload {} of {:?}",
+                record.body_id, record.key
+            )));
         }
         Ok(())
     }
@@ -404,7 +411,7 @@ impl RowPass<'_> {
             self.findings.push(CheckFinding::damage(
                 FindingKind::Counter,
                 place,
-                format!("{stored:?} is {summed:?}"),
+                format!("stored {stored:?}, counted {summed:?}"),
             ));
             self.sums.corrections.insert(key.to_vec(), Some(encode(&summed)));
         }
@@ -426,7 +433,7 @@ impl RowPass<'_> {
         let expected = Some(summed).filter(|summed| **summed != Payer::default());
         if stored != expected {
             let place = format!("group {} access key {access_key}", self.group);
-            let what = format!("{stored:?} is {expected:?}");
+            let what = format!("stored {stored:?}, counted {expected:?}");
             self.findings.push(CheckFinding::damage(FindingKind::Counter, place, what));
             self.sums.corrections.insert(quota::payer_row(access_key), expected.map(encode));
         }
@@ -437,10 +444,12 @@ impl RowPass<'_> {
         let before = self.sums.fences.last_key_value().map_or(0, |(last, _)| *last);
         self.sums.fences.insert(last, first);
         if first == 0 || first > last || last >= self.known.next_segment {
-            return Err(RowFault::Row(format!("a fence around the segments {first} to {last}")));
+            return Err(RowFault::Row(format!("the range of fenced segments {first} to {last} is invalid")));
         }
         if before > 0 && first <= before + 1 {
-            return Err(RowFault::Row(format!("the fence from {first} on touches the one up to {before}")));
+            return Err(RowFault::Row(format!(
+                "the fence that begins at {first} overlaps or touches the one that ends at {before}"
+            )));
         }
         Ok(())
     }
@@ -468,7 +477,7 @@ impl RowPass<'_> {
             self.findings.push(CheckFinding::damage(
                 FindingKind::Counter,
                 place,
-                format!("none is {summed:?}"),
+                format!("stored none, counted {summed:?}"),
             ));
             self.sums.corrections.insert(usage::bucket_row(BucketId(bucket)), Some(encode(&summed)));
         }
@@ -492,7 +501,7 @@ impl RowPass<'_> {
                 self.findings.push(CheckFinding::damage(
                     FindingKind::Counter,
                     place,
-                    format!("{counted:?} is {summed:?}"),
+                    format!("stored {counted:?}, counted {summed:?}"),
                 ));
                 self.sums.corrections.insert(usage::segment_row(SegmentId(id)), summed.map(encode));
             }
@@ -502,7 +511,7 @@ impl RowPass<'_> {
             self.findings.push(CheckFinding::damage(
                 FindingKind::Row,
                 place,
-                "rows of a body that nothing names",
+                "the rows belong to an unreferenced body",
             ));
         }
     }
@@ -511,12 +520,12 @@ impl RowPass<'_> {
 /// Compares the families of group 0 with the references of all groups.
 fn check_references(known: &CatalogueFacts, dir: &Path, findings: &mut Vec<CheckFinding>) {
     for id in known.usage.keys().filter(|id| !known.segments.contains_key(id)) {
-        let what = format!("objects refer to the segment {id}, which the catalogue does not know");
+        let what = format!("objects refer to segment {id}, which has no record");
         findings.push(CheckFinding::damage(FindingKind::Row, dir.display(), what));
     }
     for bucket in known.buckets.values().filter(|bucket| bucket.state() == BucketState::Active) {
         if bucket.id == 0 || bucket.epoch == 0 {
-            let what = format!("the bucket {:?} has no id or no epoch", bucket.name);
+            let what = format!("the bucket {:?} has no ID or no epoch", bucket.name);
             findings.push(CheckFinding::damage(FindingKind::Row, dir.display(), what));
         }
     }

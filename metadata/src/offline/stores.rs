@@ -26,7 +26,11 @@ pub(super) fn newest_states(dir: &Path, findings: &mut Vec<CheckFinding>) -> Vec
         match newest_state(&path) {
             Some(state) => found.push((group, state)),
             None => {
-                findings.push(CheckFinding::damage(FindingKind::Store, path.display(), "it holds no state"));
+                findings.push(CheckFinding::damage(
+                    FindingKind::Store,
+                    path.display(),
+                    "it contains no state",
+                ));
                 return Vec::new();
             }
         }
@@ -35,7 +39,7 @@ pub(super) fn newest_states(dir: &Path, findings: &mut Vec<CheckFinding>) -> Vec
         findings.push(CheckFinding::damage(
             FindingKind::Store,
             dir.display(),
-            "there is no group-0: no catalogue",
+            "there is no group-0 and so no catalogue",
         ));
     }
     found
@@ -99,7 +103,7 @@ pub(super) fn check_description(store: &Path, findings: &mut Vec<CheckFinding>) 
         }
     };
     let note = |at: usize| {
-        let what = format!("its end is torn at byte {at}, as power loss leaves it");
+        let what = format!("its end is torn at byte {at}, as after a power loss");
         CheckFinding::note(FindingKind::Manifest, manifest.display(), what)
     };
     if let Some(at) = torn_record_offset(&bytes) {
@@ -109,12 +113,12 @@ pub(super) fn check_description(store: &Path, findings: &mut Vec<CheckFinding>) 
     let frames = wal_frames::read_records(&bytes);
     match (frames.first_defect, frames.first_record_after_defect()) {
         (Some(bad), Some(_)) => {
-            let what = format!("a record at byte {bad} does not verify, and others follow it");
+            let what = format!("the record at byte {bad} is damaged, and valid records follow it");
             findings.push(CheckFinding::damage(FindingKind::Manifest, manifest.display(), what));
             return false;
         }
         (Some(bad), None) if frames.records.is_empty() => {
-            let what = format!("no record of it verifies (from byte {bad} on)");
+            let what = format!("it has no valid record (damaged from byte {bad} on)");
             findings.push(CheckFinding::damage(FindingKind::Manifest, manifest.display(), what));
             return false;
         }
@@ -131,7 +135,7 @@ fn report_strays(store: &Path, live: &BTreeSet<String>, findings: &mut Vec<Check
     for entry in std::fs::read_dir(store).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if links::is_table(&name) && !live.contains(&name) {
-            let what = "a table that its store does not name, as a crash leaves it";
+            let what = "a table that its store does not reference, as after a crash";
             findings.push(CheckFinding::note(FindingKind::Stray, entry.path().display(), what));
         }
     }

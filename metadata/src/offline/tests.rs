@@ -331,7 +331,7 @@ async fn every_damage_is_found_and_rebuilt_catalogues_are_identical() {
             &ignore_progress,
         );
         if what.contains("log") {
-            assert!(rebuilt.is_err(), "{what}: without a log something would be lost");
+            assert!(rebuilt.is_err(), "{what}: without the log, data would be lost");
         } else {
             let rebuilt = rebuilt.unwrap_or_else(|error| panic!("{what}: {error}"));
             assert!(rebuilt.entries > 0);
@@ -366,6 +366,6 @@ async fn a_rebuild_without_the_log_restores_the_checkpoint() {
     assert_eq!(findings, []);
     assert!(rows.unwrap().len() > 50);
     let catalogue = open(&now).await;
-    assert!(catalogue.bucket("data").is_some(), "and it opens");
+    assert!(catalogue.bucket("data").is_some(), "the catalogue opens");
     catalogue.shutdown().await;
 }

@@ -143,7 +143,7 @@ impl Group {
         let replayed = leads
             .metrics(
                 |m| m.current_leader == Some(node) && m.last_applied.index() >= last.index(),
-                "the log is replayed",
+                "the log was replayed",
             )
             .await;
         replayed.map_err(|error| StoreError(error.to_string()))?;
@@ -210,7 +210,7 @@ impl Group {
             let under_way = InFlightBatch::new(&self.queue);
             let route = OutcomeCallback(Box::new(move |result: ClientWriteResult<RaftTypes>| match result {
                 Ok(response) => group.finish(under_way, answers, response.data),
-                Err(error) => tracing::error!(group = group.id, %error, "a batch was refused"),
+                Err(error) => tracing::error!(group = group.id, %error, "a batch was rejected"),
             }));
             self.hand_over(batch, route);
         }

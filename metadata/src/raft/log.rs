@@ -120,7 +120,7 @@ impl GroupLog {
     async fn write(&self, writes: Vec<LogWrite>, sync: bool) -> io::Result<()> {
         let (tx, rx) = oneshot::channel();
         self.store.write(writes, sync, Box::new(move |result| drop(tx.send(result))));
-        rx.await.map_err(|_| io::Error::other("the log's writer has stopped"))?
+        rx.await.map_err(|_| io::Error::other("the log writer has stopped"))?
     }
 
     fn read(&self, from: u64, end: u64) -> Result<Vec<RaftLogEntry>, StoreError> {

@@ -109,7 +109,7 @@ impl GroupStateMachine {
     }
 
     fn failed(&self, error: &StoreError) -> io::Error {
-        (self.fatal)(&format!("the catalogue's state was not written: {error}"));
+        (self.fatal)(&format!("failed to write the catalogue's state: {error}"));
         io_error(error)
     }
 

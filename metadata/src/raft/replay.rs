@@ -31,7 +31,7 @@ impl<'s> Replay<'s> {
     /// Applies the entry `index`.
     pub(crate) fn entry(&mut self, index: u64, bytes: Vec<u8>) -> Result<(), StoreError> {
         if index != self.next {
-            return Err(StoreError(format!("the entry {index} came where {} belongs", self.next)));
+            return Err(StoreError(format!("the log has entry {index} in the place of entry {}", self.next)));
         }
         let entry = log_entry::decode(index, bytes)?;
         match &entry.payload {

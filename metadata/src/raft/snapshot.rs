@@ -42,7 +42,8 @@ impl ScratchDir {
 impl Drop for ScratchDir {
     fn drop(&mut self) {
         if let Err(error) = store_files::remove_dir(&self.0) {
-            tracing::warn!(dir = %self.0.display(), %error, "a checkpoint was not removed; the next start does it");
+            tracing::warn!(dir = %self.0.display(), %error,
+                "failed to remove a checkpoint; the next start removes it");
         }
     }
 }

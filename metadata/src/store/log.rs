@@ -148,7 +148,7 @@ impl WriterThread {
     fn end(&self) {
         let Some(thread) = self.thread.lock().take() else { return };
         if self.requests.send(LogRequest::End).is_ok() && thread.join().is_err() {
-            tracing::error!("the log's writer ended badly");
+            tracing::error!("the log writer panicked");
         }
     }
 }
@@ -177,7 +177,7 @@ impl LogStore {
                 wal::first_bad(dir).map_err(at)?
         {
             let file = file.display();
-            return Err(StoreError(format!("{file} is damaged at byte {at}: {why}; see `mlgw store check`")));
+            return Err(StoreError(format!("{file} is damaged at byte {at}: {why}; run `mlgw store check`")));
         }
         manifest::truncate_torn_end(dir).map_err(at)?;
         let store = Arc::new(OpenDb { db: DB::open(&options::log(cache), dir)?, open: Arc::default() });
@@ -218,7 +218,7 @@ impl LogStore {
         if let Err(refused) = self.writer.requests.send(LogRequest::Write { writes, sync, done })
             && let LogRequest::Write { done, .. } = refused.0
         {
-            done(Err(io::Error::other("the log's writer has stopped")));
+            done(Err(io::Error::other("the log writer has stopped")));
         }
     }
 
@@ -359,7 +359,7 @@ impl LogWriter {
         if self.failed.is_none()
             && let Err(error) = self.write(&waiting)
         {
-            failed(&format!("the catalogue's log was not written: {error}"));
+            failed(&format!("failed to write the catalogue's log: {error}"));
             self.failed = Some(error.0);
         }
         for request in waiting {

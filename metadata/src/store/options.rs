@@ -126,6 +126,6 @@ mod tests {
         force.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
         db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &force);
         assert_eq!(db.get(1_000_001u64.to_be_bytes()).unwrap(), None);
-        assert!(cache.get_usage() > MIB, "{} bytes are kept", cache.get_usage());
+        assert!(cache.get_usage() > MIB, "{} bytes are cached", cache.get_usage());
     }
 }

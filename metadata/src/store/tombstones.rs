@@ -94,7 +94,7 @@ mod tests {
         fill(&state);
         delete_nine_of_ten(&state);
         let mut watch = TombstoneWatch::default();
-        assert!(!watch.is_flush_due(&state).unwrap(), "they have only just come");
+        assert!(!watch.is_flush_due(&state).unwrap(), "they are new");
         assert!(watch.is_flush_due(&state).unwrap());
         state.flush().unwrap();
         assert!(!watch.is_flush_due(&state).unwrap());
@@ -125,8 +125,8 @@ mod tests {
         assert!(!is_due(10_000, 10_000, 64 << 20));
         assert!(is_due(20_000, 20_000, 64 << 20));
         assert!(is_due(FLUSH_TOMBSTONES_MAX, FLUSH_TOMBSTONES_MAX, u64::MAX));
-        assert!(!is_due(60_000, 120_000, 64 << 20), "as many come as there were");
-        assert!(is_due(110_000, 120_000, 64 << 20), "few come");
-        assert!(!is_due(500_000, 120_000, 64 << 20), "all of them have come since a flush");
+        assert!(!is_due(60_000, 120_000, 64 << 20), "as many are added as existed");
+        assert!(is_due(110_000, 120_000, 64 << 20), "few are added");
+        assert!(!is_due(500_000, 120_000, 64 << 20), "all of them are newer than the flush");
     }
 }

@@ -104,7 +104,7 @@ impl WalFacts {
     fn record(&mut self, entries: &[(u32, u64)], behind_bad: bool) {
         if behind_bad && self.damage.is_none() {
             if self.whole_behind {
-                self.damage = Some("later writes that were synced follow it".to_owned());
+                self.damage = Some("later synced writes follow it".to_owned());
             }
             for (group, index) in entries {
                 let last = self.last.get(group).copied().unwrap_or(*index);

@@ -27,7 +27,7 @@ pub enum RehearsalError {
     #[error("{0}")]
     Trace(String),
     /// The caller stopped the rehearsal.
-    #[error("nobody waits for it any more")]
+    #[error("stopped because no caller waits for the result")]
     Stopped,
     /// Internal error.
     #[error("{0}")]

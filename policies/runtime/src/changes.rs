@@ -24,7 +24,7 @@ pub fn change_summary(before: &Program, after: &Program) -> String {
     let (old, new) = (frameworks(before), frameworks(after));
     parts.extend(counted("framework", "added", new.iter().copied().filter(|name| !old.contains(name))));
     parts.extend(counted("framework", "removed", old.iter().copied().filter(|name| !new.contains(name))));
-    if parts.is_empty() { "nothing changed".to_owned() } else { parts.join(", ") }
+    if parts.is_empty() { "no changes".to_owned() } else { parts.join(", ") }
 }
 
 fn rules(program: &Program) -> BTreeMap<&str, &EffectiveRule> {
@@ -103,16 +103,20 @@ mod tests {
         let said = change_summary(&program(&before), &program(&after));
         assert!(said.starts_with("1 rule added (c), 1 rule changed (a), "), "{said}");
         assert!(said.contains("1 setting changed (pin_max), 1 framework removed (mosaicml)"), "{said}");
-        assert_eq!(change_summary(&program(&before), &program(&before)), "nothing changed");
+        assert_eq!(change_summary(&program(&before), &program(&before)), "no changes");
         let settings = |text: &str| program(&format!("version: 1\nsettings: {{{text}}}"));
         let (general, one) = (settings("prefetch: balanced"), settings("cache.evaluation: none"));
         assert_eq!(change_summary(&one, &program("version: 1")), "1 setting changed (cache.evaluation)");
         let said = change_summary(&program("version: 1"), &general);
         assert!(
             said.contains("prefetch, prefetch.checkpoint_save"),
-            "what comes with the server falls away: {said}"
+            "the built-in settings are removed: {said}"
         );
-        assert_eq!(said, change_summary(&general, &program("version: 1")), "and comes back");
+        assert_eq!(
+            said,
+            change_summary(&general, &program("version: 1")),
+            "the built-in settings are restored"
+        );
         let many: String = (0..6).map(|n| rule(&format!("m{n}"), "pin")).collect();
         let said = change_summary(&program("version: 1"), &program(&format!("version: 1\nrules:\n{many}")));
         assert_eq!(said, "6 rules added (m0, m1, m2, m3, …)");

@@ -145,7 +145,7 @@ rules:
         assert_eq!(asked("a/x.log", Some(100), &[], &[], None), None);
         assert_eq!(asked("a/x.log", None, &[], &[], None), None, "the size is not known");
         assert_eq!(asked("a/x.tar", Some(5000), &[], &[], None), None);
-        assert_eq!(asked("a/x.tar", Some(5000), &[], &kind, None), None, "it only says so");
+        assert_eq!(asked("a/x.tar", Some(5000), &[], &kind, None), None, "the rule only observes");
         let default = Some(Compression { level: 3, min_ratio: 1.2 });
         assert_eq!(asked("a/x.tar", Some(5000), &kind, &[], None), default);
     }

@@ -213,7 +213,7 @@ mod tests {
         let facts = ObjectFacts::new(&program, &object, &system, Timestamp(0));
         assert_eq!(facts.fact(Property::Tags, ""), Some(Fact::Unknown));
         assert_eq!(facts.fact(Property::Tag, "team"), Some(Fact::Unknown));
-        assert_eq!(facts.fact(Property::MetadataEntry, "team"), None, "metadata comes along");
+        assert_eq!(facts.fact(Property::MetadataEntry, "team"), None, "metadata is known without tags");
     }
 
     #[test]

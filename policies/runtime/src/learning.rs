@@ -47,8 +47,8 @@ async fn review_measurements(
     let Some(lesson) = policy_driver.review(learner, &program, clock.now().as_millis()) else { return };
     match policies.learn(&program, lesson).await {
         Ok(true) => {}
-        Ok(false) => tracing::debug!("the policy changed before a lesson was learnt"),
-        Err(error) => tracing::warn!(%error, "a lesson was not learnt"),
+        Ok(false) => tracing::debug!("the policy changed before a learned bound was applied"),
+        Err(error) => tracing::warn!(%error, "a learned bound was not applied"),
     }
 }
 

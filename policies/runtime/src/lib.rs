@@ -131,20 +131,20 @@ pub enum PolicyError {
     Wrong(InvalidPolicyFiles),
     /// Another version was applied in the meantime.
     #[error(
-        "the policy's version is {newest} by now, and it was to be another one's successor; look at it and apply again"
+        "the policy is now at version {newest}, which is not the expected one; review it and apply again"
     )]
     Changed {
         /// Number of the running version.
         newest: u64,
     },
     /// There is no earlier version to roll back to.
-    #[error("there is no other policy to go back to")]
+    #[error("there is no earlier policy to roll back to")]
     NothingBefore,
     /// The version does not exist.
-    #[error("there is no version {0} of the policy")]
+    #[error("policy version {0} does not exist")]
     NoSuchVersion(u64),
     /// Only the description of the version is retained, not its files.
-    #[error("the files of the policy's version {0} are not kept any more")]
+    #[error("the files of policy version {0} are no longer kept")]
     FilesGone(u64),
     /// The catalogue rejected the change.
     #[error(transparent)]
@@ -476,12 +476,7 @@ impl Policies {
             program,
             fault,
         });
-        tracing::info!(
-            version = after.number,
-            who = after.who,
-            changes = after.changes,
-            "the policy changed"
-        );
+        tracing::info!(version = after.number, who = after.who, changes = after.changes, "policy changed");
         Ok(AppliedPolicyChange { before: running.version.clone(), after: Some(after) })
     }
 
@@ -546,8 +541,8 @@ impl RunningPolicy {
 fn version_of(running: &RunningPolicy, draft: &PolicyDraft, program: &Program, at_ms: i64) -> PolicyVersion {
     let before = running.version.as_deref().cloned().unwrap_or_default();
     let changes = match (draft.is_frozen, draft.kind) {
-        (Some(true), _) => "nothing is learnt any more".to_owned(),
-        (Some(false), _) => "learning goes on".to_owned(),
+        (Some(true), _) => "learning frozen".to_owned(),
+        (Some(false), _) => "learning resumed".to_owned(),
         (None, PolicyKind::Learn) => draft.changes.clone(),
         (None, _) => changes::change_summary(&running.program, program),
     };
@@ -608,7 +603,8 @@ fn load_newest(
         Ok(program) => (program, None),
         Err(why) => {
             let number = version.as_ref().map_or(0, |version| version.number);
-            tracing::error!(version = number, %why, "the policy does not hold any more; the built-in defaults run");
+            tracing::error!(version = number, %why, "the policy is no longer valid; the built-in defaults \
+                are in force");
             let alone = compile(
                 built_in,
                 place.environment,

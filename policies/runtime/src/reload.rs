@@ -48,7 +48,7 @@ impl Policies {
     }
 
     pub(super) fn refuse_files(&self, why: String) {
-        tracing::error!(%why, "the watched files of the policy are refused; the policy that runs stays");
+        tracing::error!(%why, "the watched policy files are refused; the running policy stays in force");
         let mut refusals = self.refusals.lock();
         refusals.by_files += 1;
         refusals.files = Some(RefusedFiles { at: self.clock.now(), why });
@@ -65,7 +65,7 @@ impl Policies {
             Ok(()) => self.clear_refused_files(),
             Err(PolicyError::Wrong(wrong)) => self.refuse_files(wrong.to_string()),
             Err(error) => {
-                tracing::warn!(%error, "the watched files of the policy are not taken up yet");
+                tracing::warn!(%error, "the watched policy files are not applied yet");
                 return false;
             }
         }

@@ -21,7 +21,7 @@ impl ServerProfile {
     fn property_fact(&self, property: Property) -> Option<Fact<'static>> {
         match property {
             Property::Environment => self.environment.map(|one| Fact::Text(one.name())),
-            #[expect(clippy::cast_precision_loss, reason = "nobody has 2^53 accelerators")]
+            #[expect(clippy::cast_precision_loss, reason = "accelerator counts stay below 2^53")]
             Property::GpuCount => self.gpu_count.map(|count| Fact::Number(count as f64)),
             Property::Memory => Some(Fact::Bytes(self.memory_bytes)),
             _ => None,
@@ -79,7 +79,7 @@ impl Facts for SystemFacts {
 
 /// Fill level in percent; `None` if the capacity is 0.
 #[must_use]
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
+#[expect(clippy::cast_precision_loss, reason = "a share needs no higher precision")]
 pub fn percent(used: u64, capacity: u64) -> Option<f64> {
     (capacity > 0).then(|| (used as f64 / capacity as f64 * 1000.0).round() / 10.0)
 }

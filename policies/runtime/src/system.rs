@@ -126,7 +126,11 @@ mod tests {
                     assert_eq!((asked.bandwidth(), asked.latency()), (1000, Some(Duration::from_millis(20))))
                 }
                 110 => assert_eq!(asked.bandwidth(), 3000),
-                115 => assert_eq!(asked.latency(), Some(Duration::from_millis(20)), "lately is a minute"),
+                115 => assert_eq!(
+                    asked.latency(),
+                    Some(Duration::from_millis(20)),
+                    "recent means the last minute"
+                ),
                 161 => assert_eq!((asked.bandwidth(), asked.latency()), (3000, None)),
                 199 => assert_eq!(asked.latency(), Some(Duration::from_millis(40))),
                 _ => {}

@@ -113,7 +113,7 @@ async fn an_applied_policy_runs_immediately_and_after_a_restart() {
     assert_eq!(bench.apply(&rule("a")).await.unwrap(), 1);
     assert!(subscription.has_changed().unwrap() && bench.holds("a"));
     assert_eq!(bench.newest(), (1, PolicyKind::Apply, "1 rule added (a)".to_owned()));
-    assert_eq!(bench.apply(&rule("a")).await.unwrap(), 1, "the same again is no version");
+    assert_eq!(bench.apply(&rule("a")).await.unwrap(), 1, "an unchanged policy makes no new version");
     bench.restart().await;
     assert!(bench.holds("a"));
     assert_eq!(bench.apply(&rule("b")).await.unwrap(), 2);
@@ -125,7 +125,7 @@ async fn a_faulty_or_outdated_change_has_no_effect() {
     let bench = PolicyBench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
     let wrong = bench.apply(&rule("b").replace("matches", "matchez")).await.unwrap_err().to_string();
-    assert!(wrong.starts_with("mine.yaml is wrong:\nmine.yaml:3:"), "{wrong}");
+    assert!(wrong.starts_with("mine.yaml is invalid:\nmine.yaml:3:"), "{wrong}");
     assert!(wrong.contains("did you mean \"matches\"?"), "{wrong}");
     let stale = bench.apply_if(&rule("b"), Some(0)).await.unwrap_err();
     assert!(matches!(stale, PolicyError::Changed { newest: 1 }), "{stale}");
@@ -145,7 +145,7 @@ async fn a_rollback_is_a_new_version() {
     let (number, kind, changes) = bench.newest();
     assert_eq!((number, kind), (4, PolicyKind::Rollback));
     assert_eq!(changes, "1 rule added (a), 1 rule removed (b)");
-    assert!(bench.holds("a") && bench.get().running().is_frozen(), "learning is as it was");
+    assert!(bench.holds("a") && bench.get().running().is_frozen(), "the learning state is unchanged");
     bench.restart().await;
     assert!(bench.holds("a"));
     bench.get().roll_back(None, by()).await.unwrap();
@@ -170,7 +170,7 @@ async fn learning_stops_from_freeze_to_unfreeze() {
     bench.get().freeze(false, by()).await.unwrap();
     assert!(learning(&bench));
     bench.apply("version: 1\nsettings: {learning: off}\n").await.unwrap();
-    assert!(!learning(&bench), "the policy says so, too");
+    assert!(!learning(&bench), "the policy also disables learning");
 }
 
 #[tokio::test]
@@ -184,23 +184,23 @@ async fn a_deleting_rule_starts_anew_after_its_removal_or_a_rollback() {
     let since = |bench: &PolicyBench| bench.get().deletes_since_ms("few");
     // The sleep makes timestamps differ.
     let later = || tokio::time::sleep(std::time::Duration::from_millis(2));
-    assert_eq!(since(&bench), i64::MAX, "it does not run");
+    assert_eq!(since(&bench), i64::MAX, "the rule does not run");
     bench.apply(&few("")).await.unwrap();
     let first = since(&bench);
     assert!(first < i64::MAX);
     later().await;
     bench.apply(&few(", {type: unpin}")).await.unwrap();
     bench.get().freeze(true, by()).await.unwrap();
-    assert_eq!(since(&bench), first, "it ran all the time");
+    assert_eq!(since(&bench), first, "the rule has run without a break");
     bench.get().roll_back(None, by()).await.unwrap();
     let second = since(&bench);
-    assert!(second > first, "with a rollback all begin anew");
+    assert!(second > first, "a rollback restarts the uptime of all rules");
     later().await;
     bench.apply(&rule("b")).await.unwrap();
     assert_eq!(since(&bench), i64::MAX);
     bench.apply(&few("")).await.unwrap();
     let third = since(&bench);
-    assert!(third > second, "it was taken back");
+    assert!(third > second, "the change was rolled back");
     bench.get().freeze(false, by()).await.unwrap();
     bench.restart().await;
     let fourth = since(&bench);
@@ -216,7 +216,10 @@ async fn write_and_check(bench: &PolicyBench, write: &str) {
 #[tokio::test]
 async fn a_watched_file_is_applied_or_refused_as_a_whole() {
     let mut bench = PolicyBench::open(true).await;
-    assert!(bench.get().refused().is_some_and(|refused| refused.why.contains("p.yaml: ")), "it is missing");
+    assert!(
+        bench.get().refused().is_some_and(|refused| refused.why.contains("p.yaml: ")),
+        "the file is missing"
+    );
     write_and_check(&bench, &rule("a")).await;
     assert!(bench.holds("a") && bench.get().refused().is_none());
     assert_eq!(bench.newest().1, PolicyKind::Reload);
@@ -225,9 +228,9 @@ async fn a_watched_file_is_applied_or_refused_as_a_whole() {
     let refused = bench.get().refused().unwrap();
     assert!(refused.why.contains("p.yaml:2:"), "{}", refused.why);
     assert!(bench.holds("a") && bench.newest().0 == 1);
-    assert_eq!(bench.get().refusals()[0], ("file", 2), "each is refused once");
+    assert_eq!(bench.get().refusals()[0], ("file", 2), "each refusal is counted once");
     write_and_check(&bench, &rule("a")).await;
-    assert!(bench.get().refused().is_none() && bench.newest().0 == 1, "as it was");
+    assert!(bench.get().refused().is_none() && bench.newest().0 == 1, "the policy is unchanged");
     write_and_check(&bench, &rule("b")).await;
     assert!(bench.holds("b"));
     bench.restart().await;

@@ -65,7 +65,7 @@ impl WatchedPolicyFiles {
         }
         for (what, count) in [("policies", custom.len()), ("plugins", frameworks.len())] {
             if count > POLICY_FILES_MAX {
-                return Err(format!("{count} {what} are watched, and at most {POLICY_FILES_MAX} are taken"));
+                return Err(format!("{count} {what} are watched; at most {POLICY_FILES_MAX} are allowed"));
             }
         }
         let mut sum = Sha256::new();
@@ -108,7 +108,7 @@ fn read(path: &Path) -> Result<PolicyFile, String> {
     match read {
         Err(error) => Err(format!("{name}: {error}")),
         Ok(length) if length > POLICY_FILE_BYTES_MAX => {
-            Err(format!("{name}: it has more than {POLICY_FILE_BYTES_MAX} bytes"))
+            Err(format!("{name}: more than {POLICY_FILE_BYTES_MAX} bytes"))
         }
         Ok(_) => Ok(PolicyFile { name, text }),
     }

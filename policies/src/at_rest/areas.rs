@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(ranks(&areas, 0, "run/a-5/x", None), [0usize; 0]);
         areas.add(RuleArea::Checkpoint(1, "own/model-1".into()), claim(5));
         assert_eq!(ranks(&areas, 1, "own/model-1.pt", None), [5]);
-        assert_eq!(ranks(&areas, 1, "own/model-10.pt", None), [0usize; 0], "it only begins alike");
+        assert_eq!(ranks(&areas, 1, "own/model-10.pt", None), [0usize; 0], "only the prefix is equal");
     }
 
     proptest! {

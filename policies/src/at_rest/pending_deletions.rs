@@ -160,8 +160,8 @@ mod tests {
         );
         assert_eq!(due(&mut pending, 109, &one), [""; 0]);
         let mut later = PendingDeletions::of(pending.entries().cloned());
-        assert_eq!(due(&mut later, 110, &one), ["a/"], "also after a restart");
-        assert_eq!(due(&mut later, 111, &one), ["a/"], "until it is gone");
+        assert_eq!(due(&mut later, 110, &one), ["a/"], "the grace period also survives a restart");
+        assert_eq!(due(&mut later, 111, &one), ["a/"], "the deletion stays due until it is done");
         assert_eq!((due(&mut later, 112, &[]), later.entries().count()), (vec![], 0));
         let at_once = [expired("b/", 0, 0)];
         assert_eq!(due(&mut pending, 200, &at_once), [""; 0]);
@@ -178,12 +178,20 @@ mod tests {
         due(&mut pending, 126, &[]);
         assert_eq!(due(&mut pending, 130, &[expired("a/", 10, 0)]), [""; 0]);
         let other = ExpiredCheckpoint { rule: "other".to_owned(), ..expired("a/", 10, 0) };
-        assert_eq!(due(&mut pending, 200, &[other]), [""; 0], "another rule has its own grace");
+        assert_eq!(due(&mut pending, 200, &[other]), [""; 0], "each rule has its own grace period");
         let mut pending = PendingDeletions::default();
         due(&mut pending, 100, &[expired("a/", 1000, 0)]);
-        assert_eq!(due(&mut pending, 500, &[expired("a/", 10, 0)]), [""; 0], "the shorter one begins now");
+        assert_eq!(
+            due(&mut pending, 500, &[expired("a/", 10, 0)]),
+            [""; 0],
+            "a shorter grace period begins now"
+        );
         assert_eq!(due(&mut pending, 509, &[expired("a/", 10, 0)]), [""; 0]);
-        assert_eq!(due(&mut pending, 511, &[expired("a/", 20, 0)]), [""; 0], "and a longer one when it did");
+        assert_eq!(
+            due(&mut pending, 511, &[expired("a/", 20, 0)]),
+            [""; 0],
+            "a longer grace period begins at its original start"
+        );
         assert_eq!(due(&mut pending, 520, &[expired("a/", 20, 0)]), ["a/"]);
     }
 
@@ -216,7 +224,7 @@ mod tests {
                     since = None;
                 }
                 if !goes.is_empty() {
-                    let since = since.expect("it was said before");
+                    let since = since.expect("the deletion was reported before");
                     prop_assert!(now >= since + grace as i64 && touched < since);
                 }
                 if is_said && since.is_none_or(|since| touched >= since) {

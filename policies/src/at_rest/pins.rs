@@ -156,7 +156,7 @@ mod tests {
         let both = || vec![wanted("a", 6, "r"), wanted("b", 6, "r"), wanted("c", 4, "r")];
         assert_eq!(keys(&pins.choose(1, both(), 10).0), ["b", "c"]);
         assert_eq!(keys(&pins.choose(2, vec![wanted("a", 6, "r")], 10).0), ["a"]);
-        assert_eq!(keys(&pins.choose(3, both(), 10).0), ["a", "c"], "it was let go of meanwhile");
+        assert_eq!(keys(&pins.choose(3, both(), 10).0), ["a", "c"], "the pin was released in between");
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
         assert!(is_pinned(10, timed("r")) && is_pinned(14, timed("r")));
         assert!(!is_pinned(15, timed("r")) && !is_pinned(16, timed("r")));
         let both = [timed("r"), timed("other")].concat();
-        assert!(is_pinned(17, both.clone()), "another rule has a time of its own");
+        assert!(is_pinned(17, both.clone()), "each rule has its own pin time");
         assert!(is_pinned(21, both.clone()) && !is_pinned(22, both));
         assert!(!is_pinned(30, vec![]) && is_pinned(31, timed("r")));
         let is_over = |pins: &PinSelection, now, rule: &str| pins.inactive(now).is_expired(1, "a", rule);

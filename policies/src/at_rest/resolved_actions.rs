@@ -203,7 +203,7 @@ mod tests {
         assert!(of(&[spill(10), PROMOTE, evict(5)], 9).tier.is_none());
         assert!(of(&[spill(10), PROMOTE], 10).tier.is_some());
         assert_eq!((of(&[evict(5)], 4).evict, of(&[evict(5)], 5).evict), (None, Some(by(0))));
-        assert_eq!(of(&[spill(10), PIN], 9).pin, pinned(1), "until then it may be pinned");
+        assert_eq!(of(&[spill(10), PIN], 9).pin, pinned(1), "the object may be pinned until then");
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(
             (resolved(false).tier.is_some(), resolved(true).inactive_pins.len()),
             (true, 1),
-            "the spill is stronger here"
+            "the spill has the higher priority"
         );
         let claims = [claims[0].clone(), RuleMatch { by: by(2), request: spill(0) }];
         let resolved = |over| ResolvedActions::of(claims.iter(), Duration::ZERO, |by| over && by.rank == 1);

@@ -190,7 +190,7 @@ mod tests {
             assert!(CheckpointIndex::is_relevant(state));
             known.record_write(1, 1, state, 10);
             assert_eq!(file_types(&known), [checkpoint, checkpoint, model, model]);
-            assert_eq!(known.key_facts(2, all[0]).file_type, model, "of another bucket");
+            assert_eq!(known.key_facts(2, all[0]).file_type, model, "the key is in another bucket");
             known.record_delete(1, state);
         }
         known.record_if_unknown(1, 1, "a/checkpoint-5/optimizer.pt", 10);

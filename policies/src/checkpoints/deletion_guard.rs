@@ -66,31 +66,39 @@ impl DeletionGuard {
     #[must_use]
     pub fn reason(self) -> String {
         let why = match self {
-            Self::Unknown => "it is not known any more",
-            Self::SameStep => "another of its run has the same step, as files of ranks or of two runs have",
+            Self::Unknown => "it is no longer known",
+            Self::SameStep => {
+                "another checkpoint of its run has the same step; they may be files of ranks or \
+                of two runs"
+            }
             Self::Ambiguous => {
                 "its name has numbers or words that may distinguish runs or parts, not only steps"
             }
-            Self::HoldsSteps => "it holds steps of its own, as the folder of a run does",
+            Self::HoldsSteps => "it contains checkpoints of its own, like the folder of a run",
             Self::WrittenTogether => {
-                "files of its run came within a minute of each other, as those of ranks do"
+                "files of its run were written within a minute of each other, like those of ranks"
             }
             Self::TooFewSteps => {
-                "only two are there that are called so, and the numbers may be settings, not steps"
+                "only two checkpoints have such a name, and the numbers may be settings, not steps"
             }
-            Self::InsideAnother => "it is in the folder of another checkpoint and may be a part of that",
+            Self::InsideAnother => "it is in the folder of another checkpoint and may be part of it",
             Self::NotInSiblings => {
-                "runs that are called alike, and may be parts of one, have this step and no newer one in common with it"
+                "runs with similar names, which may be parts of one run, share this step and no newer one \
+                    with it"
             }
             Self::NoMeasure => {
-                "the rule keeps the best, and neither its metadata nor its name has that measure"
+                "the rule keeps the best, and neither the checkpoint's metadata nor its name has that measure"
             }
-            Self::PartlyMatched => "the rule does not match all of its files that hold more than text",
+            Self::PartlyMatched => "the rule does not match all of its files, text files excepted",
             Self::NewestIncomplete(incompleteness) => {
-                return format!("no newer one of its run is certainly whole: {}", incompleteness.of_newest());
+                return format!(
+                    "no newer checkpoint of its run is certainly complete: {}",
+                    incompleteness.of_newest()
+                );
             }
             Self::NoReplacement => {
-                "no newer one of its run, of a higher step and all written later, is certainly whole and has as many files and bytes"
+                "no newer checkpoint of its run, with a higher step and written entirely later, is \
+                    certainly complete and has as many files and bytes"
             }
         };
         why.to_owned()

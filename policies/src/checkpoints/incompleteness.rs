@@ -26,13 +26,13 @@ impl Incompleteness {
     pub(super) const fn of_newest(self) -> &'static str {
         match self {
             Self::Weights => "the newest has no file with weights",
-            Self::Shards => "a file of the newest is missing, by the names of the others",
-            Self::LastFile => "of the newest the file that is written last has not come",
-            Self::AfterLast => "of the newest a file came after the one that is written last",
-            Self::FewerTensors => "the newest has fewer files with tensors than one before it",
-            Self::Rewritten => "the newest is written again",
+            Self::Shards => "a file of the newest is missing, according to its other files",
+            Self::LastFile => "the newest lacks the file that is written last",
+            Self::AfterLast => "the newest has a file written after the one that should be last",
+            Self::FewerTensors => "the newest has fewer files with tensors than an earlier one",
+            Self::Rewritten => "the newest is being written again",
             Self::Deleted => "a file of the newest was deleted",
-            Self::MaybeUnfinished => "the newest may be written still",
+            Self::MaybeUnfinished => "the newest may be unfinished",
         }
     }
 }

@@ -109,9 +109,9 @@ mod tests {
         let mut spacings: CheckpointSpacings =
             spacings.rows().map(|(name, spacing)| (name.clone(), spacing)).collect();
         let kept = pass(&mut spacings, &[&kept[..], &[3000, 4000, 5000]].concat());
-        assert_eq!(kept, [100, 600, 1100, 1600, 3000, 4000, 5000], "1900 and 2000 were no fifth ones");
+        assert_eq!(kept, [100, 600, 1100, 1600, 3000, 4000, 5000], "1900 and 2000 are not fifth steps");
         let forgotten = pass(&mut CheckpointSpacings::default(), &[100, 600, 1100, 1600, 3000, 4000, 5000]);
-        assert_eq!(forgotten, [100, 3000, 4000, 5000], "what would go otherwise");
+        assert_eq!(forgotten, [100, 3000, 4000, 5000], "without the remembered spacing");
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
         let mut spacings = CheckpointSpacings::default();
         pass(&mut spacings, &[1000, 2000, 3000]);
         let kept = pass(&mut spacings, &[1000, 2000, 3000, 3010, 4000, 5000]);
-        assert_eq!(kept, [1000, 2000, 3000, 4000, 5000], "as long as it is there it tells");
+        assert_eq!(kept, [1000, 2000, 3000, 4000, 5000], "an existing checkpoint counts");
         assert_eq!(spacings.rows().map(|(_, spacing)| spacing).collect::<Vec<_>>(), [1000]);
         assert_eq!(pass(&mut spacings, &kept), [1000, 4000, 5000]);
     }

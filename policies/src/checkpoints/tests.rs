@@ -149,7 +149,7 @@ fn a_rewritten_checkpoint_is_incomplete_until_the_end() {
         let again = complete_after(&mut known, 2 * MINUTE_US, &files[..1]);
         assert_eq!(again, [false], "{files:?}");
         known.mark_quiet(60 * MINUTE_US);
-        assert!(!known.group_of(1, files[0]).unwrap().is_complete(), "{files:?}: silence proves nothing");
+        assert!(!known.group_of(1, files[0]).unwrap().is_complete(), "{files:?}: silence is not evidence");
         let again = complete_after(&mut known, 61 * MINUTE_US, files);
         assert_eq!(again.last(), Some(&true), "{files:?}");
     }

@@ -66,7 +66,7 @@ impl ReadyPlan {
 
 /// The limit of plans is reached.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("there are {PLANS_MAX} plans, or {LISTS_MAX} different lists of keys in them, already: drop one")]
+#[error("the limit of {PLANS_MAX} plans or {LISTS_MAX} different key lists is reached: drop a plan")]
 pub struct TooManyPlans;
 
 /// Progress of a plan.

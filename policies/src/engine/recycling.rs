@@ -123,7 +123,7 @@ impl CacheEngine {
             *known.entry(self.names.root(entry.dataset())).or_default() += 1;
         }
         for (number, dataset) in &self.datasets {
-            assert_eq!(self.names.root(*number), *number, "who is part of another has nothing of its own");
+            assert_eq!(self.names.root(*number), *number, "a merged dataset has no entries of its own");
             assert_eq!(dataset.known, known.remove(number).unwrap_or_default(), "dataset {number}");
         }
         assert!(known.is_empty(), "{known:?}");

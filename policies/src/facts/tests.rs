@@ -217,7 +217,7 @@ fn shards_read_with_one_request_are_in_order_within() {
 fn every_property_and_word_is_produced() {
     let reported = reported_facts();
     for row in PROPERTIES {
-        let words = reported.get(&row.property).unwrap_or_else(|| panic!("{} is never told", row.word));
+        let words = reported.get(&row.property).unwrap_or_else(|| panic!("{} is never set", row.word));
         if let ValueKind::Word(all) = row.kind {
             let never: Vec<_> = all.iter().filter(|word| !words.contains(**word)).collect();
             assert!(never.is_empty(), "{} is never {never:?}", row.word);

@@ -95,11 +95,11 @@ fn read_keys(fields: &Fields<'_>, findings: &mut Findings) -> Option<PlannedKeys
             keys.collect::<Vec<_>>().into_iter().collect::<Option<_>>().map(PlannedKeys::Listed)
         }
         (None, Some(prefix)) => {
-            let prefix = findings.scalar(&prefix, "what keys begin with")?.text.clone();
+            let prefix = findings.scalar(&prefix, "a key prefix")?.text.clone();
             Some(PlannedKeys::Prefix(prefix))
         }
         (Some(_), Some(prefix)) => {
-            findings.report_wrong(&prefix, "stands beside keys", "one of keys, prefix".to_owned());
+            findings.report_wrong(&prefix, "conflicts with keys", "one of keys, prefix".to_owned());
             None
         }
         (None, None) => {
@@ -117,7 +117,7 @@ fn read_schedule(fields: &Fields<'_>, findings: &mut Findings) -> PlanSchedule {
         let scalar = findings.scalar(&at, &expected)?;
         let number = scalar.text.parse().ok().filter(|n| scalar.is_plain && (low..=high).contains(n));
         if number.is_none() {
-            findings.report_wrong(&at, "is no number here", expected);
+            findings.report_wrong(&at, "is not a valid number", expected);
         }
         number
     };
@@ -210,7 +210,7 @@ mod tests {
             ("bucket: data\nprefix: x", "plan.yaml:1:1: the field version is missing"),
             ("version: 1\nprefix: x", "plan.yaml:1:1: the field bucket is missing"),
             (begin, "plan.yaml:1:1: the field keys or prefix is missing"),
-            (&format!("{begin}prefix: x\nkeys: [a]"), "plan.yaml:3:9: prefix: \"x\" stands beside keys"),
+            (&format!("{begin}prefix: x\nkeys: [a]"), "plan.yaml:3:9: prefix: \"x\" conflicts with keys"),
             (&format!("{begin}keys: []"), "plan.yaml:3:7: keys: a list is empty (one or more keys)"),
             (
                 &format!("{begin}keys: [a, \"\"]"),
@@ -218,19 +218,24 @@ mod tests {
             ),
             (
                 &format!("{begin}prefix: x\nsampler: torch_distribted"),
-                "plan.yaml:4:10: sampler: \"torch_distribted\" is no sampler; did you mean \"torch_distributed\"?",
+                "plan.yaml:4:10: sampler: unknown sampler \"torch_distribted\"; did you mean \
+                    \"torch_distributed\"?",
             ),
             (
                 &format!("{begin}prefix: x\nepochs: 0"),
-                "plan.yaml:4:9: epochs: \"0\" is no number here (a whole number from 1 to",
+                "plan.yaml:4:9: epochs: \"0\" is not a valid number (a whole number from 1 to",
             ),
-            (&format!("{begin}prefix: x\nseed: -1"), "plan.yaml:4:7: seed: \"-1\" is no number here"),
-            (&format!("{begin}prefix: x\nranks: 2\nrank: 2"), "plan.yaml:5:7: rank: there is no rank 2 of 2"),
+            (&format!("{begin}prefix: x\nseed: -1"), "plan.yaml:4:7: seed: \"-1\" is not a valid number"),
+            (
+                &format!("{begin}prefix: x\nranks: 2\nrank: 2"),
+                "plan.yaml:5:7: rank: rank 2 is out of range: the plan has 2 ranks",
+            ),
             (
                 &format!("{begin}prefix: x\nsampler: torch_random\nranks: 2"),
-                "plan.yaml:5:8: ranks: only the samplers sequential and torch_distributed deal keys out to ranks",
+                "plan.yaml:5:8: ranks: only the samplers sequential and torch_distributed distribute keys \
+                    to ranks",
             ),
-            (&format!("{begin}prefix: x\nworld: 2"), "plan.yaml:4:1: world: \"world\" is no field here"),
+            (&format!("{begin}prefix: x\nworld: 2"), "plan.yaml:4:1: world: unknown field \"world\""),
             ("{\"version\": 1,\n \"keys\": [1, 2", "plan.yaml:"),
         ] {
             assert!(wrong(text).starts_with(message), "{text:?}: {}", wrong(text));

@@ -200,14 +200,14 @@ impl PolicyEvaluation<'_> {
     }
 
     fn explain_no_match(&self) -> String {
-        let text = format!("nothing is due because none of {} rules matched", self.tried.len());
+        let text = format!("no action is due because 0 of {} rules matched", self.tried.len());
         let applying = self.tried.iter().filter(|one| one.is_applicable && one.score > 0.0);
         // Of rules with equal scores the first one has the highest priority.
         let nearest = applying.reduce(|best, one| if one.score > best.score { one } else { best });
         let Some(nearest) = nearest else { return text };
         let missed = nearest.conditions.iter().find(|one| !one.held).map(ConditionResult::sentence);
-        let missed = missed.map(|missed| format!(": not so: {missed}")).unwrap_or_default();
-        format!("{text}; the nearest was {}{missed}", nearest.rule.rule.id)
+        let missed = missed.map(|missed| format!(": condition not met: {missed}")).unwrap_or_default();
+        format!("{text}; the closest was {}{missed}", nearest.rule.rule.id)
     }
 }
 

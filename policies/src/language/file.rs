@@ -140,7 +140,7 @@ impl ParsedPolicy {
             if environment.is_none() {
                 let words = Environment::WORDS.iter().copied();
                 let near = super::diagnostic::nearest(name, words.clone());
-                let found = format!("{} is no environment", super::diagnostic::quoted(name));
+                let found = format!("unknown environment {}", super::diagnostic::quoted(name));
                 findings.add(spot, &at.path(), found, super::diagnostic::one_of(words), near);
             }
             let Some(fields) = section_fields(&at, OVERRIDE_FIELDS, findings) else { continue };
@@ -188,7 +188,7 @@ pub(super) fn read_version(fields: &Fields<'_>, findings: &mut Findings) {
     let Some(at) = fields.required("version", findings) else { return };
     let expected = VERSION.to_string();
     if findings.scalar(&at, &expected).is_some_and(|scalar| *scalar.text != *expected) {
-        findings.report_wrong(&at, "is no version of this language", expected);
+        findings.report_wrong(&at, "is not a supported version", expected);
     }
 }
 
@@ -258,7 +258,7 @@ pub(super) fn read_rules(place: &LocatedNode<'_>, findings: &mut Findings) -> Ve
     if findings.rules > FILE_RULES_MAX {
         findings.report_wrong(
             place,
-            "has one rule too many",
+            "has too many rules",
             format!("at most {FILE_RULES_MAX} rules in a file"),
         );
         findings.notes.doubts.add_unread(place.node);
@@ -294,7 +294,7 @@ fn record_rule(read: ParsedRule, findings: &mut Findings) -> Rule {
 }
 
 fn report_duplicate(place: &LocatedNode<'_>, id: &str, findings: &mut Findings) {
-    let found = format!("the id {id:?} stands here twice");
+    let found = format!("duplicate id {id:?}");
     findings.add(place.node.spot, &place.path(), found, "each id once".to_owned(), None);
 }
 
@@ -331,7 +331,7 @@ fn setting_of(
     }
     let words: Vec<_> = Setting::words().collect();
     let words = || words.iter().map(String::as_str);
-    let found = format!("{} is no setting", super::diagnostic::quoted(word));
+    let found = format!("unknown setting {}", super::diagnostic::quoted(word));
     let rows = super::settings::SETTINGS.iter().map(|row| row.word);
     let near = super::diagnostic::nearest(word, words());
     findings.add(spot, &place.path(), found, super::diagnostic::one_of(rows), near);
@@ -387,7 +387,7 @@ fn read_profiles(place: &LocatedNode<'_>, findings: &mut Findings) -> Vec<Hardwa
     let mut profiles = Vec::new();
     for (name, spot, at) in named_sections(place, findings) {
         if !is_valid_name(name) {
-            let found = format!("{} is no name", super::diagnostic::quoted(name));
+            let found = format!("{} is not a valid name", super::diagnostic::quoted(name));
             findings.add(spot, &at.path(), found, "letters, digits, '-', '_' and '.'".to_owned(), None);
         }
         let Some(fields) = section_fields(&at, PROFILE_FIELDS, findings) else { continue };
@@ -402,7 +402,7 @@ fn read_profiles(place: &LocatedNode<'_>, findings: &mut Findings) -> Vec<Hardwa
 fn read_comparisons(place: &LocatedNode<'_>, findings: &mut Findings) -> Vec<Condition> {
     let all = findings.entries(place);
     if matches!(&place.node.data, NodeData::Map(entries) if entries.is_empty()) {
-        findings.report_wrong(place, "would fit every machine", "one condition at least".to_owned());
+        findings.report_wrong(place, "would match every machine", "at least one condition".to_owned());
     }
     all.iter().filter_map(|(word, _, at)| read_comparison(word, at, findings)).collect()
 }
@@ -423,7 +423,7 @@ fn read_comparison(word: &str, place: &LocatedNode<'_>, findings: &mut Findings)
     let of = ConditionType::SystemContext;
     let Some((row, name)) = property_of(of, word) else {
         let words: Vec<_> = super::properties::properties_of(of).map(|row| row.word).collect();
-        findings.report_unknown_word(place, word, "property of system_context", &words);
+        findings.report_unknown_word(place, word, "system_context property", &words);
         return None;
     };
     let text = findings.scalar(place, EXPECTED)?.text.trim();
@@ -440,7 +440,11 @@ fn read_comparison(word: &str, place: &LocatedNode<'_>, findings: &mut Findings)
         return None;
     }
     let Some(value) = row.kind.parse(rest).filter(|_| row.kind != ValueKind::List) else {
-        findings.report_wrong(place, "is no comparison", format!("{EXPECTED}: {}", row.kind.expected_form()));
+        findings.report_wrong(
+            place,
+            "is not a comparison",
+            format!("{EXPECTED}: {}", row.kind.expected_form()),
+        );
         return None;
     };
     let test = CompiledComparison::new(operator, &value)?;

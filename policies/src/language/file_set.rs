@@ -164,8 +164,8 @@ impl fmt::Display for InvalidPolicyFiles {
         files.sort_unstable();
         files.dedup();
         match files[..] {
-            [file] => write!(f, "{file} is wrong:\n{}", self.0),
-            _ => write!(f, "{} files are wrong:\n{}", files.len(), self.0),
+            [file] => write!(f, "{file} is invalid:\n{}", self.0),
+            _ => write!(f, "{} files are invalid:\n{}", files.len(), self.0),
         }
     }
 }

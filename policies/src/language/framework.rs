@@ -180,7 +180,7 @@ fn report_deletions(findings: &mut Findings) {
     }
     for DeletionParameter { parameter: what, spot, path } in std::mem::take(&mut findings.notes.deletions) {
         let found =
-            format!("{what} does nothing in a plugin's own rule: only a person has checkpoints deleted");
+            format!("{what} has no effect in a plugin's own rule: only a user's policy deletes checkpoints");
         findings.add(spot, &path, found, EXPECTED_DELETION.to_owned(), None);
     }
 }
@@ -189,13 +189,13 @@ fn report_deletions(findings: &mut Findings) {
 fn report_template_deletions(template: &Template, findings: &mut Findings) {
     let deletions = if findings.notes.is_stored { Vec::new() } else { template.deletions() };
     for spot in deletions {
-        let found = "delete does nothing in a plugin's template unless an instance gives it".to_owned();
+        let found = "delete has no effect in a plugin's template unless an instance sets it".to_owned();
         let path = format!("template {}", template.id);
         findings.add(spot, &path, found, "a parameter of the template".to_owned(), None);
     }
 }
 
-const EXPECTED_DELETION: &str = "in a policy, or as a parameter of a template that a policy's instance gives";
+const EXPECTED_DELETION: &str = "in a policy, or as a template parameter that an instance in a policy sets";
 
 impl FrameworkEvidence {
     fn read(place: &LocatedNode<'_>, findings: &mut Findings) -> Option<Self> {
@@ -272,7 +272,7 @@ impl Magic {
             _ => {
                 findings.report_wrong(
                     fields.place,
-                    "has not one of hex and text",
+                    "does not have exactly one of hex and text",
                     "either hex or text".to_owned(),
                 );
                 return None;
@@ -284,8 +284,8 @@ impl Magic {
                 Some(Self { offset, bytes })
             }
             _ => {
-                let expected = format!("{HEX}, or a text, that ends within the first {FIRST_BYTES} bytes");
-                findings.report_wrong(&at, "is no magic", expected);
+                let expected = format!("{HEX}, or a text; it ends within the first {FIRST_BYTES} bytes");
+                findings.report_wrong(&at, "is not a valid magic", expected);
                 None
             }
         }

@@ -83,9 +83,9 @@ impl Operator {
             Self::GreaterOrEqual => "is at least",
             Self::LessOrEqual => "is at most",
             Self::In => "is one of",
-            Self::NotIn => "is none of",
+            Self::NotIn => "is not one of",
             Self::Between => "is between",
-            Self::Exists => "is known:",
+            Self::Exists => "exists:",
         }
     }
 }

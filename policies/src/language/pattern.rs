@@ -26,7 +26,7 @@ impl TextPattern {
     /// Compiles `text`.
     ///
     /// # Errors
-    /// The reason why `text` is no pattern.
+    /// The reason why `text` is not a valid pattern.
     pub(super) fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
             return Err(format!("a pattern has 1 to {PATTERN_BYTES_MAX} bytes"));

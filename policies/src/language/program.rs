@@ -438,7 +438,7 @@ impl<'a> Compiler<'a> {
         if rules.len() > RULES_MAX {
             let file = self.layers.custom.first().map_or("", |file| &*file.file);
             let found = format!("{} rules", rules.len());
-            self.report(file, 1, found, format!("at most {RULES_MAX} of all layers"));
+            self.report(file, 1, found, format!("at most {RULES_MAX} in all layers together"));
         }
         rules.sort_by(|a, b| b.rule.priority.cmp(&a.rule.priority).then_with(|| a.rule.id.cmp(&b.rule.id)));
         off.sort_by(|a, b| a.0.id.cmp(&b.0.id));

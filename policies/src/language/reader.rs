@@ -97,12 +97,12 @@ impl<'a> Fields<'a> {
         findings: &mut Findings,
     ) -> Option<Self> {
         if !matches!(place.node.data, NodeData::Map(_)) {
-            findings.report_wrong(place, "is no map", format!("a map with {}", known.join(", ")));
+            findings.report_wrong(place, "is not a map", format!("a map with {}", known.join(", ")));
             return None;
         }
         let mut fields = Self::unchecked(place);
         for (key, spot, value) in entries(place).filter(|(key, ..)| !known.contains(key)) {
-            let found = format!("{} is no field here", quoted(key));
+            let found = format!("unknown field {}", quoted(key));
             let near = nearest(key, known.iter().copied());
             let is_read = clearly_meant(key, known.iter().copied()).is_some();
             findings.add(spot, &value.path(), found, one_of(known.iter().copied()), near.clone());
@@ -180,7 +180,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Returns the keys and values of a map with their positions; empty if the node is no map.
+/// Returns the keys and values of a map with their positions; empty if the node is not a map.
 pub(super) fn entries<'a>(
     place: &'a LocatedNode<'a>,
 ) -> impl Iterator<Item = (&'a str, TextPosition, LocatedNode<'a>)> {
@@ -216,14 +216,14 @@ impl Findings {
         candidates: &[&str],
     ) {
         let near = nearest(word, candidates.iter().copied());
-        let found = format!("{} is no {what}", quoted(word));
+        let found = format!("unknown {what} {}", quoted(word));
         self.add(place.node.spot, &place.path(), found, one_of(candidates.iter().copied()), near);
     }
 
     /// Returns the items of a list, at most `most` of them.
     pub(super) fn items<'a>(&mut self, place: &'a LocatedNode<'a>, most: usize) -> Vec<LocatedNode<'a>> {
         let NodeData::List(items) = &place.node.data else {
-            self.report_wrong(place, "is no list", "a list".to_owned());
+            self.report_wrong(place, "is not a list", "a list".to_owned());
             return Vec::new();
         };
         if items.len() > most {
@@ -243,7 +243,7 @@ impl Findings {
         place: &'a LocatedNode<'a>,
     ) -> Vec<(&'a str, TextPosition, LocatedNode<'a>)> {
         if !matches!(place.node.data, NodeData::Map(_)) {
-            self.report_wrong(place, "is no map", "a map".to_owned());
+            self.report_wrong(place, "is not a map", "a map".to_owned());
         }
         entries(place).collect()
     }
@@ -252,7 +252,7 @@ impl Findings {
         match &place.node.data {
             NodeData::Scalar(scalar) if !scalar.is_null() => Some(scalar),
             _ => {
-                self.report_wrong(place, "is no value", expected.to_owned());
+                self.report_wrong(place, "is not valid here", expected.to_owned());
                 None
             }
         }
@@ -277,7 +277,7 @@ impl Findings {
         let value = kind.parse_scalar(scalar);
         if value.is_none() {
             match kind {
-                ValueKind::Word(words) => self.report_unknown_word(place, &scalar.text, "word here", words),
+                ValueKind::Word(words) => self.report_unknown_word(place, &scalar.text, "word", words),
                 _ => self.report_wrong(place, &mismatch(kind, scalar), kind.expected_form()),
             }
         }
@@ -320,7 +320,7 @@ impl Findings {
         let scalar = self.scalar(place, &expected)?;
         let number = parse_decimal(&scalar.text).filter(|n| scalar.is_plain && (low..=high).contains(n));
         if number.is_none() {
-            self.report_wrong(place, "is no number here", expected);
+            self.report_wrong(place, "is not a valid number", expected);
         }
         number
     }
@@ -329,7 +329,7 @@ impl Findings {
     pub(super) fn whole_number(&mut self, place: &LocatedNode<'_>, low: f64, high: f64) -> Option<f64> {
         let number = self.number(place, low, high)?;
         if number.fract() != 0.0 {
-            self.report_wrong(place, "is no whole number", "a whole number".to_owned());
+            self.report_wrong(place, "is not a whole number", "a whole number such as 8".to_owned());
             return None;
         }
         Some(number)
@@ -345,11 +345,13 @@ impl Findings {
         let text = &self.scalar(place, EXPECTED)?.text;
         self.patterns += 1;
         if self.patterns > PATTERNS_MAX {
-            self.report_wrong(place, "is one too many", format!("at most {PATTERNS_MAX} patterns"));
+            self.report_wrong(place, "is one pattern too many", format!("at most {PATTERNS_MAX} patterns"));
             return None;
         }
         TextPattern::new(text)
-            .map_err(|why| self.report_wrong(place, &format!("is no pattern: {why}"), EXPECTED.to_owned()))
+            .map_err(|why| {
+                self.report_wrong(place, &format!("is not a valid pattern: {why}"), EXPECTED.to_owned())
+            })
             .ok()
     }
 
@@ -360,7 +362,7 @@ impl Findings {
         if is_valid_name(text) {
             return Some(text.clone());
         }
-        self.report_wrong(place, "is no name", expected);
+        self.report_wrong(place, "is not a valid name", expected);
         None
     }
 }
@@ -378,13 +380,13 @@ fn mismatch(kind: ValueKind, scalar: &Scalar) -> String {
         ValueKind::Number | ValueKind::Count | ValueKind::Flag
             if !scalar.is_plain && kind.parse(&scalar.text).is_some() =>
         {
-            "stands in quotes".to_owned()
+            "is quoted".to_owned()
         }
         ValueKind::Bytes | ValueKind::Rate | ValueKind::Duration | ValueKind::Percent if bare => {
             "has no unit".to_owned()
         }
-        ValueKind::Number => "is no number".to_owned(),
-        ValueKind::Count => "is no whole number".to_owned(),
+        ValueKind::Number => "is not a number".to_owned(),
+        ValueKind::Count => "is not a whole number".to_owned(),
         ValueKind::Flag => "is neither true nor false".to_owned(),
         _ => format!("is not {}", kind_with_article(kind)),
     }
@@ -394,7 +396,7 @@ fn kind_with_article(kind: ValueKind) -> &'static str {
     match kind {
         ValueKind::Percent => "a percentage",
         ValueKind::Bytes => "a number of bytes",
-        ValueKind::Rate => "a number of bytes a second",
+        ValueKind::Rate => "a number of bytes per second",
         ValueKind::Duration => "a time",
         _ => "a text",
     }

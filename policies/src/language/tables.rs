@@ -17,7 +17,7 @@ pub fn language_tables() -> String {
 fn kind(of: ValueKind) -> String {
     match of {
         ValueKind::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
-        ValueKind::Rate => "bytes a second".to_owned(),
+        ValueKind::Rate => "bytes per second".to_owned(),
         ValueKind::Flag => "true or false".to_owned(),
         other => other.name().to_owned(),
     }
@@ -48,7 +48,7 @@ fn conditions() -> String {
 
 fn operators() -> String {
     let mut text = String::from("### Operators\n\n");
-    head(&mut text, &["operator", "fits", "holds when"]);
+    head(&mut text, &["operator", "applies to", "true when"]);
     let kinds = [
         ValueKind::Text,
         ValueKind::Word(&[]),
@@ -72,7 +72,7 @@ fn actions() -> String {
     let mut text = String::from("### Actions\n\n");
     let targets: Vec<_> = TARGETS.iter().map(|target| format!("`{target}`")).collect();
     let _ = write!(text, "A target is one of {}; without one it is `object`.\n\n", targets.join(", "));
-    head(&mut text, &["action", "answers", "what it does"]);
+    head(&mut text, &["action", "decides", "effect"]);
     for one in ActionKind::ALL {
         let aliases = ALIASES.iter().filter(|(_, kind)| kind == one).map(|(alias, _)| *alias);
         let words: Vec<_> =
@@ -90,7 +90,7 @@ fn actions() -> String {
         }
     }
     text.push('\n');
-    head(&mut text, &["answers", "meaning"]);
+    head(&mut text, &["decides", "meaning"]);
     for one in Aspect::ALL {
         row(&mut text, &[one.name(), one.doc()]);
     }
@@ -103,7 +103,7 @@ fn settings() -> String {
     for one in SETTINGS {
         let range = one.range.map(|(low, high)| format!("{low} to {high}")).unwrap_or_default();
         let member = match one.members.first() {
-            Some(first) => format!("; `{}.{first}` and so on for one alone", one.word),
+            Some(first) => format!("; per phase: `{}.{first}` etc.", one.word),
             None => String::new(),
         };
         let word = format!("`{}`{member}", one.word);

@@ -78,7 +78,7 @@ pub(super) const PARAMETER_FIELDS: &[&str] = &["name", "kind", "default", "descr
 pub(super) const INSTANCE_FIELDS: &[&str] = &["id", "template", "parameters"];
 
 impl Template {
-    /// Reads as much of a template as possible; none if the node is no map.
+    /// Reads as much of a template as possible; none if the node is not a map.
     pub(super) fn read(place: &LocatedNode<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = Fields::checked(place, TEMPLATE_FIELDS, findings)?;
         let id = fields.required("id", findings).and_then(|at| findings.name(&at));
@@ -90,7 +90,7 @@ impl Template {
         if let Some(rules) = rules {
             findings.items(&rules, RULES_MAX);
             if rules.is_empty_list() {
-                findings.report_wrong(&rules, "is empty", "one rule at least".to_owned());
+                findings.report_wrong(&rules, "is empty", "at least one rule".to_owned());
             }
         }
         let is_list = |at: &LocatedNode<'_>| matches!(at.node.data, NodeData::List(_));
@@ -124,7 +124,7 @@ impl Template {
         self.placeholders(&self.rules, &mut unknown);
         for (spot, name) in &unknown {
             let near = super::diagnostic::nearest(name, self.names());
-            let found = format!("{:?} is no parameter of the template", format!("${{{name}}}"));
+            let found = format!("{:?} is not a parameter of the template", format!("${{{name}}}"));
             let expected = super::diagnostic::one_of(self.names());
             findings.add(*spot, &format!("{}.rules", place.path()), found, expected, near);
         }
@@ -170,7 +170,7 @@ impl Template {
     fn rules(&self, values: &[Option<Value>], room: &mut usize, findings: &mut Findings) -> Vec<ParsedRule> {
         let mut filling = TemplateExpansion { parameters: &self.parameters, values, room };
         let Some(filled) = filling.node(&self.rules) else {
-            let found = "the instances of templates are too long".to_owned();
+            let found = "the template instances are too long".to_owned();
             let expected = format!("at most {INSTANCES_BYTES_MAX} bytes");
             findings.add(self.rules.spot, "", found, expected, None);
             return Vec::new();
@@ -344,7 +344,7 @@ impl TemplateParameter {
 }
 
 impl TemplateInstance {
-    /// Reads as much of an instance as possible; none if the node is no map.
+    /// Reads as much of an instance as possible; none if the node is not a map.
     pub(super) fn read(index: usize, place: &LocatedNode<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = Fields::checked(place, INSTANCE_FIELDS, findings)?;
         let id = fields.required("id", findings).and_then(|at| findings.name(&at));
@@ -421,7 +421,7 @@ impl TemplateInstance {
             if !is_valid_name(&rule.id) {
                 here.report_wrong(
                     &LocatedNode::root(&self.node),
-                    "makes ids that are too long",
+                    "results in ids that are too long",
                     "a shorter id".to_owned(),
                 );
             }

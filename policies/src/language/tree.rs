@@ -51,11 +51,11 @@ impl DocumentNode {
     /// Returns a description of the node, for messages.
     pub(super) fn description(&self) -> String {
         match &self.data {
-            NodeData::Scalar(scalar) if scalar.is_null() => "nothing".to_owned(),
+            NodeData::Scalar(scalar) if scalar.is_null() => "null".to_owned(),
             NodeData::Scalar(scalar) => quoted(&scalar.text),
             NodeData::List(_) => "a list".to_owned(),
             NodeData::Map(_) => "a map".to_owned(),
-            NodeData::Unknown => "something".to_owned(),
+            NodeData::Unknown => "an unknown value".to_owned(),
         }
     }
 }
@@ -98,7 +98,11 @@ pub(super) fn parse_within(
             }
         };
         if matches!(event, Event::DocumentStart(_)) && tree.root.is_some() {
-            tree.report(position_of(span.start.line(), span.start.col()), "a second document", "one a file");
+            tree.report(
+                position_of(span.start.line(), span.start.col()),
+                "a second document",
+                "one document per file",
+            );
             tree.findings.notes.doubts.add_any();
             break;
         }
@@ -185,7 +189,7 @@ impl TreeBuilder<'_> {
             | Event::DocumentStart(_)
             | Event::DocumentEnd => {}
             Event::Alias(_) => {
-                self.report(spot, "an alias", "no anchors and aliases");
+                self.report(spot, "an alias", "anchors and aliases are not supported");
                 self.count_node(spot)?;
                 self.insert_node(DocumentNode { spot, data: NodeData::Unknown });
             }
@@ -224,10 +228,10 @@ impl TreeBuilder<'_> {
     /// Counts a node and reports an anchor or a tag. The node is then read as if it had neither.
     fn count_plain_node(&mut self, spot: TextPosition, anchor: usize, tagged: bool) -> Option<()> {
         if anchor != 0 {
-            self.report(spot, "an anchor", "no anchors and aliases");
+            self.report(spot, "an anchor", "anchors and aliases are not supported");
         }
         if tagged {
-            self.report(spot, "a tag", "no tags");
+            self.report(spot, "a tag", "tags are not supported");
         }
         self.count_node(spot)
     }
@@ -245,8 +249,8 @@ impl TreeBuilder<'_> {
 
     fn open_node(&mut self, open: UnclosedNode, spot: TextPosition) -> Option<()> {
         if self.open.len() == DEPTH_MAX {
-            let expected = format!("at most {DEPTH_MAX} lists and maps within each other");
-            self.report(spot, "nested too deep", &expected);
+            let expected = format!("at most {DEPTH_MAX} levels of lists and maps");
+            self.report(spot, "nested too deeply", &expected);
             return None;
         }
         if let Some(UnclosedNode::Map(_, _, None)) = self.open.last() {
@@ -274,7 +278,7 @@ impl TreeBuilder<'_> {
         let mut seen = HashSet::with_capacity(entries.len());
         for entry in entries {
             if !seen.insert(&*entry.key) {
-                let found = format!("{} stands here twice", quoted(&entry.key));
+                let found = format!("duplicate field {}", quoted(&entry.key));
                 self.findings.add(entry.spot, "", found, "each field once".to_owned(), None);
             }
         }
@@ -309,11 +313,11 @@ mod tests {
     #[test]
     fn unsupported_syntax_is_refused() {
         for (text, message) in [
-            ("a: &x 1", "p.yaml:1:4: an anchor (no anchors and aliases)"),
-            ("a: !!str 1", "p.yaml:1:4: a tag (no tags)"),
-            ("a: 1\n---\nb: 2", "p.yaml:2:1: a second document (one a file)"),
+            ("a: &x 1", "p.yaml:1:4: an anchor (anchors and aliases are not supported)"),
+            ("a: !!str 1", "p.yaml:1:4: a tag (tags are not supported)"),
+            ("a: 1\n---\nb: 2", "p.yaml:2:1: a second document (one document per file)"),
             ("? [a]\n: 1", "p.yaml:1:3: a list or map as a key (a word)"),
-            ("a: 1\nb: 2\na: 3", "p.yaml:3:1: \"a\" stands here twice (each field once)"),
+            ("a: 1\nb: 2\na: 3", "p.yaml:3:1: duplicate field \"a\" (each field once)"),
             ("", "p.yaml:1:1: the file is empty (a map with the field version)"),
             ("a: [1", "p.yaml:2:1: neither YAML nor JSON: "),
         ] {

@@ -78,7 +78,7 @@ impl ValueKind {
             Self::Count => "a whole number such as 8".to_owned(),
             Self::Percent => "percent from 0% to 100%, such as 85%".to_owned(),
             Self::Bytes => "bytes with a unit, such as 64MiB or 1.5GB".to_owned(),
-            Self::Rate => "bytes a second, such as 100MB/s".to_owned(),
+            Self::Rate => "bytes per second, such as 100MB/s".to_owned(),
             Self::Duration => "a time with a unit, such as 30s, 15m, 2h or 7d".to_owned(),
             Self::Flag => "true or false".to_owned(),
             Self::List => "a list of texts".to_owned(),

@@ -25,7 +25,7 @@ pub enum StoredPlanError {
     #[error("the stored plan is damaged")]
     Damaged,
     /// Bytes of a later version of the program.
-    #[error("the stored plan is of version {0}, which this program does not know")]
+    #[error("the stored plan has version {0}, which this program does not support")]
     Version(u8),
     /// A plan that exceeds a limit or is inconsistent.
     #[error(transparent)]

@@ -171,7 +171,7 @@ mod tests {
         let known = decider.with_facts_of(now_us, &elsewhere, |facts| {
             facts.fact(Property::Size, "") == Some(Fact::Bytes(9))
         });
-        assert!(!known, "the same key of another bucket is another object");
+        assert!(!known, "the same key in another bucket is another object");
     }
 
     #[test]

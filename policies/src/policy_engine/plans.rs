@@ -87,11 +87,11 @@ mod tests {
             [1, 2].map(|number| decider.engine.plan_progress(number).unwrap().is_trusted)
         };
         read(&mut decider, 20, None, 1_000_000);
-        assert_eq!(trusted(&decider), [false, false], "nobody of these names has read");
+        assert_eq!(trusted(&decider), [false, false], "no workload with this name has read yet");
         read(&mut decider, 10, Some("resnet"), 2_000_000);
-        assert_eq!(trusted(&decider), [true, false], "who was there follows");
+        assert_eq!(trusted(&decider), [true, false], "an existing workload follows the plan");
         read(&mut decider, 30, Some("bert"), 3_000_000);
-        assert_eq!(trusted(&decider), [true, true], "and so does who comes");
+        assert_eq!(trusted(&decider), [true, true], "a new workload follows the plan, too");
         assert!(decider.drop_plan(2) && !decider.drop_plan(2));
         assert_eq!(decider.engine.plan_progress(2), None);
     }

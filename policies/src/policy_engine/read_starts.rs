@@ -106,7 +106,7 @@ mod tests {
     fn an_unpaired_end_or_first_byte_is_a_read() {
         let mut begun = OpenReads::default();
         assert_eq!(begin(&mut begun, 0, &[4], 5), 1, "a footer");
-        assert_eq!(begin(&mut begun, 1, &[2], 5), 0, "what it tells of");
+        assert_eq!(begin(&mut begun, 1, &[2], 5), 0, "a block that the footer refers to");
         assert_eq!(begin(&mut begun, 2, &[4], 5), 1, "the footer again");
         let mut begun = OpenReads::default();
         assert_eq!(begin(&mut begun, 0, &[0], 5) + begin(&mut begun, 1, &[0], 5), 2);
@@ -121,7 +121,7 @@ mod tests {
             let mut begun = OpenReads::default();
             let first = begin(&mut begun, 0, &order[..1], 5);
             assert_eq!(begin(&mut begun, MOMENT_US, &[2], 5), 0);
-            assert_eq!(first + begin(&mut begun, then, &order[1..], 5), 1, "it went on meanwhile");
+            assert_eq!(first + begin(&mut begun, then, &order[1..], 5), 1, "the read continued in between");
         }
     }
 }

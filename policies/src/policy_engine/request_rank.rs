@@ -75,9 +75,9 @@ rules:
         };
         let urgent = RequestRank { lane: Some(Lane::Inference), priority: Priority::Urgent };
         let low = RequestRank { lane: None, priority: Priority::Low };
-        assert_eq!(rank("serve/m", 10 << 20), Some(urgent), "of two rules the stronger one");
+        assert_eq!(rank("serve/m", 10 << 20), Some(urgent), "the rule with the higher priority wins");
         assert_eq!(rank("train/a", 10 << 20), Some(low));
-        assert_eq!(rank("logs/a", 10 << 20), Some(low), "what a rule only says is passed over");
+        assert_eq!(rank("logs/a", 10 << 20), Some(low), "an observing rule is skipped");
         assert_eq!(rank("train/b", 10), None);
     }
 }

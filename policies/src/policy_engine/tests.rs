@@ -67,7 +67,7 @@ rules:
     let (mut hits, mut reads_of_lru) = (0, 0);
     for number in reads() {
         let (keeping, is_hit) = mind.read(&format!("tables/part-{number:05}"), &NoFacts);
-        assert_eq!(keeping, CachingRule::Recency, "of what is kept, too");
+        assert_eq!(keeping, CachingRule::Recency, "also for kept blocks");
         assert_eq!(is_hit, lru.access(number as u32, BLOCK_BYTES as u32, true));
         hits += u32::from(is_hit);
         reads_of_lru += 1;
@@ -160,7 +160,7 @@ fn rules_are_not_evaluated_for_kept_blocks_without_lru() {
     struct Nobody;
     impl Facts for Nobody {
         fn fact(&self, _: Property, _: &str) -> Option<Fact<'_>> {
-            panic!("nobody asks");
+            panic!("this must not be called");
         }
     }
     let mut mind = TestServer::new(50, "version: 1");
@@ -194,7 +194,7 @@ fn a_workload_ends_after_the_idle_time_of_the_setting() {
     let mut mind = TestServer::new(8, "version: 1\nsettings: {workload_idle: 1m}\n");
     mind.read("train/0", &NoFacts);
     let is_over = |mind: &TestServer, silent_s: u64| {
-        let workload = mind.decider.workloads.get(1).expect("it has read");
+        let workload = mind.decider.workloads.get(1).expect("the caller has read");
         !mind.decider.workloads.is_active(workload, mind.at_us + silent_s * 1_000_000)
     };
     assert!(!is_over(&mind, 59) && is_over(&mind, 61));
@@ -216,7 +216,7 @@ rules:
     );
     let caller = Caller { id: 1, family: 1 };
     for hits in 0..3 {
-        assert_eq!(mind.read("dear/0", &NoFacts).1, hits > 0, "it is kept from the first read on");
+        assert_eq!(mind.read("dear/0", &NoFacts).1, hits > 0, "the object is kept from the first read on");
         let range = 0..BLOCK_BYTES;
         let (at_us, key, size) = (mind.at_us, "dear/0", BLOCK_BYTES);
         let access = Access { at_us, caller, bucket: 1, key, op: Op::Read, size, range };

@@ -33,7 +33,7 @@ impl Blocks {
     /// If `block_bytes` is 0.
     #[must_use]
     pub fn new(block_bytes: u32) -> Self {
-        assert!(block_bytes > 0, "a block has bytes");
+        assert!(block_bytes > 0, "block size must be positive");
         Self { block_bytes, objects: Vec::new(), next: 0 }
     }
 

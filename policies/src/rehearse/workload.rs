@@ -70,7 +70,8 @@ impl Profile {
 /// Error: the name is not that of a profile.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "no profile is called `{0}`: there are resnet50, unet3d, cosmoflow, retinanet, mix, k-workloads, epochs, zipf"
+    "unknown profile `{0}`: expected one of resnet50, unet3d, cosmoflow, retinanet, mix, k-workloads, \
+        epochs, zipf"
 )]
 pub struct UnknownProfile(String);
 
@@ -152,7 +153,7 @@ impl Default for WorkloadSettings {
 
 /// Error: a setting is out of its bounds.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
-#[error("{setting} is {value}: it has to be from {min} to {max}")]
+#[error("{setting} is {value}: it must be from {min} to {max}")]
 pub struct OutOfBounds {
     setting: &'static str,
     value: f64,

@@ -39,13 +39,13 @@ pub enum LogFormat {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum BadLine {
     /// A field is missing.
-    #[error("there is no field for {0}")]
+    #[error("the field for {0} is missing")]
     Missing(&'static str),
     /// A field has an invalid value.
-    #[error("the field for {0} cannot be understood")]
+    #[error("the field for {0} is invalid")]
     Field(&'static str),
     /// The line is not a JSON object with the fields of an access log.
-    #[error("it is no line of JSON with the fields of an access log")]
+    #[error("not a line of JSON with the fields of an access log")]
     Json,
 }
 

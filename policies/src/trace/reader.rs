@@ -128,12 +128,12 @@ impl TraceReader {
         let decoded = flags.and_then(|flags| decode(&mut bytes, &mut self.dictionary, flags));
         let (left, now_us) = (bytes.0.len(), self.block.now_us);
         let timed = decoded.and_then(|event| Some((now_us.checked_add(event.after_us)?, event.op)));
-        let Some((now_us, op)) = timed else { return Err(self.damaged("an event makes no sense")) };
+        let Some((now_us, op)) = timed else { return Err(self.damaged("an event is invalid")) };
         self.block.begin = end - left;
         self.block.events -= 1;
         self.block.now_us = now_us;
         if self.block.events == 0 && left > 0 {
-            return Err(self.damaged("there is more in it than its events"));
+            return Err(self.damaged("it has bytes after its last event"));
         }
         self.events += 1;
         Ok(Some(op))
@@ -171,22 +171,22 @@ impl TraceReader {
         let damaged = |what| TraceError::Damaged { block: self.number, offset: self.offset, what };
         let bytes = u32_at(header, 0) as usize;
         if bytes == 0 || bytes > BLOCK_BYTES_MAX - BLOCK_HEADER_BYTES {
-            return Err(damaged("its length is none that a block can have"));
+            return Err(damaged("its length is out of range"));
         }
         let Some(events) = rest.get(BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + bytes) else { return Ok(false) };
         let mut crc = Crc32c::default();
         crc.update(&header[..20]);
         crc.update(events);
         if crc.finish() != u32_at(header, 20) {
-            return Err(damaged("its checksum is another"));
+            return Err(damaged("its checksum does not match"));
         }
         if u32_at(header, 4) != self.number || u32_at(header, 8) == 0 {
-            return Err(damaged("it is another block"));
+            return Err(damaged("it is not the expected block"));
         }
         let begin = self.at + BLOCK_HEADER_BYTES;
         let first_us = ByteReader(&header[12..]).u64().unwrap_or_default();
         if first_us < self.block.now_us {
-            return Err(damaged("it is from before the one before"));
+            return Err(damaged("it begins before the preceding block"));
         }
         self.block = TraceBlock {
             offset: self.offset,

@@ -315,7 +315,7 @@ fn typical_traffic_takes_few_bytes() {
 }
 
 #[test]
-#[ignore = "takes seconds; says how fast it is"]
+#[ignore = "takes seconds; prints the throughput"]
 fn speed() {
     for (profile, objects) in [(Profile::Mix, 60_000), (Profile::Retinanet, 400_000)] {
         let settings = WorkloadSettings { objects: Some(objects), ..WorkloadSettings::default() };

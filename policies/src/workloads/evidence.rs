@@ -49,34 +49,30 @@ pub enum PhaseEvidence {
 impl fmt::Display for PhaseEvidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Started => f.write_str("it has only begun to read"),
+            Self::Started => f.write_str("it has just begun to read"),
             Self::ReadsModel => f.write_str("it reads a model or a checkpoint"),
-            Self::Shuffles => f.write_str("it reads a dataset in an order of its own"),
-            Self::ReadsInOrder => f.write_str("it reads a dataset in order, and has read no model before"),
-            Self::RepeatsDataset { passes } => write!(f, "it reads a dataset again, after {passes} passes"),
-            Self::ReadsOtherAsMuch => {
-                f.write_str("it reads another dataset as much as the one that it trains with")
-            }
-            Self::BetweenPasses => f.write_str("it reads a smaller dataset between passes of another"),
+            Self::Shuffles => f.write_str("it reads a dataset in shuffled order"),
+            Self::ReadsInOrder => f.write_str("it reads a dataset in order and has not read a model before"),
+            Self::RepeatsDataset { passes } => write!(f, "it reads a dataset again after {passes} passes"),
+            Self::ReadsOtherAsMuch => f.write_str("it reads another dataset as much as its training set"),
+            Self::BetweenPasses => f.write_str("it reads a smaller dataset between passes over another"),
             Self::ReadsNewDataset => {
-                f.write_str("after training it reads a dataset that it had not read between passes")
+                f.write_str("after training it reads a dataset that it did not read between passes")
             }
             Self::InOrderAfterModel => {
-                f.write_str("it has read a model, and reads a dataset in order for the first time")
+                f.write_str("it has read a model and reads a dataset in order for the first time")
             }
             Self::ReloadsModel { waves, callers } => {
                 write!(
                     f,
-                    "a model is loaded for the {waves}th time, by about {callers} callers, and no data is read"
+                    "a model is loaded for the {waves}th time by about {callers} callers, and no data is read"
                 )
             }
             Self::Skewed => f.write_str("it reads some objects much more often than others, in no order"),
-            Self::NoPasses => {
-                f.write_str("it reads objects again and again, in no order and not once a pass")
-            }
+            Self::NoPasses => f.write_str("it reads objects repeatedly, in no order and without passes"),
             Self::WritesCheckpoint => f.write_str("it writes a checkpoint"),
             Self::SimilarTrials { workloads } => {
-                write!(f, "{workloads} workloads that are called alike train with the same dataset")
+                write!(f, "{workloads} workloads with similar names train with the same dataset")
             }
         }
     }

@@ -162,7 +162,7 @@ mod tests {
             right[1] += u32::from(!skewed.0);
         }
         assert!(right[0] >= 45 && right[1] >= 48, "{right:?}");
-        assert!(!even_and_grouped((0..1000).map(|n| (n, 10))).0, "each once says nothing");
+        assert!(!even_and_grouped((0..1000).map(|n| (n, 10))).0, "single reads are not evidence");
         assert!(!even_and_grouped((0..1000).map(|n| (n % 5, 10))).0, "five are too few");
     }
 

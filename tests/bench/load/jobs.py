@@ -125,7 +125,7 @@ def drop(connection, left):
     while left > 0:
         came = connection.recv_into(buffer, min(left, MIB), socket.MSG_TRUNC)
         if came == 0:
-            raise AnswerError(f"{left} bytes of the body did not come")
+            raise AnswerError(f"{left} bytes of the body are missing")
         left -= came
 
 

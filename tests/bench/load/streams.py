@@ -27,7 +27,7 @@ def download(port, request, body_bytes):
         while left > 0:
             came = connection.recv_into(buffer, min(left, PIECE_BYTES), socket.MSG_TRUNC)
             if came == 0:
-                raise AnswerError(f"{left} bytes of the body did not come")
+                raise AnswerError(f"{left} bytes of the body are missing")
             left -= came
 
 

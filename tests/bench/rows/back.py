@@ -37,8 +37,8 @@ def bound_back(bench):
         note = f"{total / took[BACK]:,.0f}/s, native {total / took[BUCKET]:,.0f}/s"
         bench.report.at_least("bound-back-acknowledged", took[BUCKET] / took[BACK], "of native", 0.9, note)
         rate = total * BODY_BYTES / seconds / MB
-        bench.report.at_least("bound-back-persisted", rate, "MB/s", 18, f"{seconds:.0f} s until all was there")
-        bench.report.at_most("bound-back-bound", rate, "MB/s", 20, "no faster than was asked for")
+        bench.report.at_least("bound-back-persisted", rate, "MB/s", 18, f"{seconds:.0f} s until all was persisted")
+        bench.report.at_most("bound-back-bound", rate, "MB/s", 20, "at most the configured rate")
 
 
 def puts(store, names, bucket):

@@ -38,7 +38,7 @@ def mixed(bench):
     done = f"{grown('mlgw_tier_written_bytes_total') / GIB:.1f} GiB written, " \
            f"{grown('mlgw_moved_bytes_total', reason='compaction') / GIB:.2f} GiB moved"
     if not grown("mlgw_tier_written_bytes_total") or not grown("mlgw_moved_bytes_total", reason="compaction"):
-        raise ServerError(f"no PUT or no compaction was in the time: {done}")
+        raise ServerError(f"no PUT or no compaction during the measurement: {done}")
     note = f"p99 {loaded.p99 / 1e3:.2f} ms, control {control.p99 / 1e3:.2f} ms; {done}"
     bench.report.at_most("mixed-p99", loaded.p99 / control.p99, "of control's", WORSE_MAX, note)
     for queue in before.values("queue", "mlgw_queue_wait_seconds_count"):

@@ -253,7 +253,7 @@ def prompt(bench, origin, proxy, row, objects, judged, what):
     quick = sum(read.is_here or read.wait <= usual + 0.001 for read in first if read.object in asked) / len(judged)
     wasted = max(0.0, came / (len(objects) * AHEAD_BYTES) - 1)
     bench.report.at_least(f"{row}-quick", quick, "of requests", 0.95, f"{len(judged)} {what}")
-    bench.report.at_most(f"{row}-wasted", wasted, "of bytes", 0.05, "of those that came")
+    bench.report.at_most(f"{row}-wasted", wasted, "of bytes", 0.05, "of the bytes fetched")
 
 
 def checkpoint(bench, origin, proxy):

@@ -132,7 +132,7 @@ def scan(bench, origin, proxy):
         found[kind] = hit_ratio(settled(reads, count))
         found[f"lru-{kind}"] = lru_of_trainer(reads, capacity, count)
     for kind, share in found.items():
-        bench.report.information(f"scan-{kind}", share, "found", "computed of the same reads" if "lru" in kind else "")
+        bench.report.information(f"scan-{kind}", share, "found", "from the same reads" if "lru" in kind else "")
     bench.report.at_most("scan-loss", max(0.0, found["alone"] - found["beside"]), "fewer", 0.02)
 
 

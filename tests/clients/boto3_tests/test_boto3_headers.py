@@ -70,7 +70,7 @@ def test_other_headers_are_latin_1_and_nothing_else(server, bucket, name):
     for method, target in (("PUT", path), ("POST", path + "?uploads")):
         answer = wire.send(method, target, [(name, 'x; filename="世界.txt"')])
         assert (answer.status, answer.code) == (400, "InvalidArgument"), answer
-    assert wire.send("HEAD", path).header(name) == value, "what was refused has changed nothing"
+    assert wire.send("HEAD", path).header(name) == value, "a refused request changes nothing"
 
 
 def test_overrides_are_latin_1_and_nothing_else(server, bucket):

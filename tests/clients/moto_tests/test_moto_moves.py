@@ -78,7 +78,7 @@ def test_a_bucket_moves_to_another_one_and_readers_see_no_change(bind, mode):
     to = ["--upstream", "attic", "--prefix", f"moved ü/{bucket.name}/"]
     job = bucket.gateway.command("bucket", "migrate", bucket.name, *to, "--wait")
     assert figures(job)[0] >= len(bodies), job
-    assert sorted(bucket.keys_there()) == sorted(bodies), "nothing is removed, and what was dirty is there"
+    assert sorted(bucket.keys_there()) == sorted(bodies), "nothing is removed, and dirty objects have arrived"
     bucket.bucket, bucket.prefix = ATTIC, to[-1]
     assert sorted(bucket.keys_there()) == sorted(bodies) == sorted(bucket.keys_here())
     for key, body in bodies.items():

@@ -35,7 +35,7 @@ def hold(server, wire, bucket):
         if connection.read_answer("GET").status == 200:
             return connection
         connection.__exit__()
-    raise AssertionError("no connection is taken although fewer than the limit are open")
+    raise AssertionError("no connection is accepted although fewer than the limit are open")
 
 
 def test_row_25_too_many_connections_are_told_to_slow_down_and_come_through_later(small):
@@ -152,6 +152,6 @@ def test_row_25_a_complete_that_seems_to_fail_within_a_200_is_retried_and_right(
     done = client.complete_multipart_upload(
         MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}, **where
     )
-    assert unlucky.RequestHandlerClass.completes == [200, 200], "it was retried once"
+    assert unlucky.RequestHandlerClass.completes == [200, 200], "the complete was retried once"
     assert done["ETag"] == client.head_object(Bucket=bucket, Key="k")["ETag"]
     assert client.get_object(Bucket=bucket, Key="k")["Body"].read() == b"whole"

@@ -44,7 +44,7 @@ def with_hosts(names, folder, command):
 
 def test_row_22_the_connector_puts_the_bucket_into_the_host_name(named, tmp_path):
     if subprocess.run(with_hosts([], tmp_path, ["true"]), capture_output=True).returncode != 0:
-        pytest.skip("no mount namespace may be made here")
+        pytest.skip("mount namespaces cannot be created here")
     wire, bucket, body = Wire(named), "by-name", content(100_000, "by name")
     assert wire.send("PUT", f"/{bucket}").status == 200
     assert wire.send("PUT", f"/{bucket}/put", body=body).status == 200

@@ -14,8 +14,9 @@ impl ServerChecker<'_> {
             if let HistoryItem::Upload { key, id } = &item {
                 let value = self.check_upload(key, id).await;
                 if (value == ItemValue::Absent) == open_ids.contains(id) {
-                    self.violations
-                        .push(format!("ListParts says upload {id} of {key:?} is {value:?}, LIST not"));
+                    self.violations.push(format!(
+                        "ListParts reports upload {id} of {key:?} as {value:?}, LIST does not"
+                    ));
                 }
                 self.observed.insert(item, value);
             }
@@ -30,11 +31,11 @@ impl ServerChecker<'_> {
             let made = etag(self.observed.get(&complete.object)) == etag(Some(&complete.value));
             if made && !gone {
                 self.violations
-                    .push(format!("completed, and the upload is still there: {:?}", complete.upload));
+                    .push(format!("completed, but the upload still exists: {:?}", complete.upload));
             }
             if gone && !made && !complete.contested {
                 self.violations
-                    .push(format!("the upload is gone and its object not made: {:?}", complete.upload));
+                    .push(format!("the upload is gone but its object does not exist: {:?}", complete.upload));
             }
         }
     }

@@ -119,7 +119,7 @@ async fn conditions_and_metadata(client: &Client) {
     let refused = put().if_none_match("*").send().await.expect_err("exists");
     assert_eq!(refused.code(), Some("PreconditionFailed"));
     let head = client.head_object().bucket(BUCKET).key("k").checksum_mode(ChecksumMode::Enabled);
-    let head = head.send().await.expect("there");
+    let head = head.send().await.expect("exists");
     assert_eq!(head.metadata().and_then(|m| m.get("colour")).map(String::as_str), Some("blue"));
     assert!(head.checksum_sha256().is_some() && head.version_id().is_none());
     let copy = client.copy_object().bucket(BUCKET).key("copy").copy_source(format!("{BUCKET}/k"));

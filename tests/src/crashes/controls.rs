@@ -19,20 +19,20 @@ const RECORDINGS: u64 = 2;
 fn every_omitted_class_of_syncs_is_detected() {
     let mut rng = seeded_rng("controls", 3);
     let recordings: Vec<RecordedRun> = (0..RECORDINGS).map(|_| record(rng.next(), "full")).collect();
-    assert!(!is_detected("nothing", &recordings[..1], NO_SYNCS_IGNORED), "the recording itself is whole");
+    assert!(!is_detected("nothing", &recordings[..1], NO_SYNCS_IGNORED), "the recording itself is complete");
     let missed: Vec<&str> = SYNC_CLASSES
         .iter()
         .filter(|(name, ignored)| !is_detected(name, &recordings, *ignored))
         .map(|(name, _)| *name)
         .collect();
-    assert!(missed.is_empty(), "left out and not missed: {missed:?}");
+    assert!(missed.is_empty(), "omitted without a detected violation: {missed:?}");
 }
 
 #[test]
 fn durability_os_loses_acknowledged_writes_at_a_power_cut() {
     let mut rng = seeded_rng("controls, os", 4);
     let recorded = [record(rng.next(), "os")];
-    assert!(is_detected("every sync, by durability = \"os\",", &recorded, NO_SYNCS_IGNORED));
+    assert!(is_detected("every sync, with durability = \"os\",", &recorded, NO_SYNCS_IGNORED));
 }
 
 fn is_detected(name: &str, recordings: &[RecordedRun], ignored: IgnoredSyncs) -> bool {
@@ -43,14 +43,14 @@ fn is_detected(name: &str, recordings: &[RecordedRun], ignored: IgnoredSyncs) ->
         tried += done;
         if let Some(first) = broken.first() {
             eprintln!(
-                "controls: {name} left out: found after {}: {}",
+                "controls: {name} omitted: detected after {}: {}",
                 describe_rate(tried, start),
                 first.summary()
             );
             return true;
         }
     }
-    eprintln!("controls: {name} left out: nothing found in {}", describe_rate(tried, start));
+    eprintln!("controls: {name} omitted: not detected in {}", describe_rate(tried, start));
     false
 }
 

@@ -55,7 +55,7 @@ fn a_failed_segment_read_fails_that_read_and_the_next_one_works() {
         let client = server.client();
         let failure = client.get(BUCKET, &key(content)).await.expect_err("the read fails");
         assert!(matches!(failure.status(), Some(500) | None), "{failure:?}");
-        let body = client.get(BUCKET, &key(content)).await.expect("the next one works").body;
+        let body = client.get(BUCKET, &key(content)).await.expect("the next read succeeds").body;
         assert_eq!(content.difference(&body), None);
     });
     assert_eq!(bench.failed_calls(), 1);
@@ -94,12 +94,12 @@ fn assert_retried(call: DiskCall) {
                 bench.fail(call, classes::is_segment, 0);
             }
             let content = TestContent { id, length: 3_000 * usize::try_from(id).expect("small") };
-            bench.put(&client, content).await.expect("the client notices nothing");
+            bench.put(&client, content).await.expect("the client sees no error");
         }
         let live = check(&client, &bench.history, NOW, &mut Rng::new(0)).await;
-        assert_eq!(live.err(), None, "while it runs");
+        assert_eq!(live.err(), None, "while the server runs");
     });
-    assert_eq!(bench.failed_calls(), 1, "the fault was met");
+    assert_eq!(bench.failed_calls(), 1, "the fault occurred");
     drop(server);
     bench.assert_promises_kept();
 }
@@ -117,17 +117,17 @@ fn assert_stops_server(what: &str, call: DiskCall, matches: fn(&str) -> bool) {
         let mut id = 20;
         let end = loop {
             id += 1;
-            assert!(id < PUTS_MAX, "the fault is met, or the server goes on after it");
+            assert!(id < PUTS_MAX, "the fault occurs, or the server continues after it");
             if let Err(failure) = bench.put(&client, TestContent { id, length: 500 }).await {
                 break failure;
             }
         };
         eprintln!("faults: {what}: the server stops after {id} writes: {end:?}");
     });
-    assert_eq!(bench.failed_calls(), 1, "the fault was met");
+    assert_eq!(bench.failed_calls(), 1, "the fault occurred");
     let status = server.wait_exit();
     assert!(!status.success(), "a failed {what} ends in {status:?}\n{}", server.log());
-    assert!(server.log().contains("Input/output error"), "it says why:\n{}", server.log());
+    assert!(server.log().contains("Input/output error"), "the log names the cause:\n{}", server.log());
     bench.assert_promises_kept();
 }
 

@@ -103,7 +103,7 @@ struct ForeignVersion {
 impl ForeignVersions {
     /// The oldest version that a read sent at `asked` may return.
     fn oldest_allowed(&self, key: usize, sent_at: Instant) -> u64 {
-        let versions = self.keys[key].lock().expect("no panic while held");
+        let versions = self.keys[key].lock().expect("lock is not poisoned");
         let holds = |version: &&ForeignVersion| {
             version.acknowledged.is_some_and(|at| at + TTL + LATENESS_MAX < sent_at)
         };
@@ -111,22 +111,22 @@ impl ForeignVersions {
     }
 
     fn content_of(&self, key: usize, etag: &str) -> Option<TestContent> {
-        let versions = self.keys[key].lock().expect("no panic while held");
+        let versions = self.keys[key].lock().expect("lock is not poisoned");
         versions.iter().find(|version| version.etag == etag).map(|version| version.content)
     }
 
     /// Records that a new version is about to be written.
     fn begin_version(&self, key: usize, length: usize) -> TestContent {
-        let id = self.keys[key].lock().expect("no panic while held").len() as u64 + 1;
+        let id = self.keys[key].lock().expect("lock is not poisoned").len() as u64 + 1;
         let content = TestContent { id, length };
         let version = ForeignVersion { content, etag: content.etag(), acknowledged: None };
-        self.keys[key].lock().expect("no panic while held").push(version);
+        self.keys[key].lock().expect("lock is not poisoned").push(version);
         content
     }
 
     /// Records that the newest version was acknowledged.
     fn acknowledge(&self, key: usize) {
-        if let Some(last) = self.keys[key].lock().expect("no panic while held").last_mut() {
+        if let Some(last) = self.keys[key].lock().expect("lock is not poisoned").last_mut() {
             last.acknowledged = Some(Instant::now());
         }
     }
@@ -179,9 +179,9 @@ async fn read_while_others_write(
     }
     stop.store(true, Ordering::Relaxed);
     for task in tasks {
-        task.await.expect("every promise is kept");
+        task.await.expect("every guarantee holds");
     }
-    mover.await.expect("it moved");
+    mover.await.expect("the move succeeded");
     versions.read.load(Ordering::Relaxed) - before
 }
 
@@ -199,7 +199,7 @@ async fn write(
         client
             .put(ORIGIN_BUCKET, &key.to_string(), full_body(content.bytes()))
             .await
-            .expect("the origin is well");
+            .expect("the origin works");
         versions.acknowledge(key);
         tokio::time::sleep(Duration::from_millis(rng.below(60))).await;
     }
@@ -225,10 +225,10 @@ async fn read(client: S3TestClient, versions: Arc<ForeignVersions>, mut rng: Rng
         };
         let etag = answer.etag();
         let version = versions.content_of(key, &etag);
-        let version = version.unwrap_or_else(|| panic!("key {key}: nobody wrote {etag}"));
+        let version = version.unwrap_or_else(|| panic!("key {key}: {etag} was never written"));
         assert!(
             version.id >= oldest,
-            "key {key}: version {} is read, and {oldest} was there long",
+            "key {key}: read version {}, but {oldest} was stored long before",
             version.id
         );
         let from = usize::try_from(first).expect("fits");

@@ -52,12 +52,12 @@ fn after_any_power_cut_every_promise_is_kept() {
             describe_rate(done, recovering),
         );
         let shown: Vec<String> = broken.iter().map(ToString::to_string).collect();
-        assert!(broken.is_empty(), "power cuts broke promises:\n{}", shown.join("\n"));
+        assert!(broken.is_empty(), "power cuts violated guarantees:\n{}", shown.join("\n"));
         compacted += recorded.recording.removed_count(".seg");
         before = Some(recorded);
     }
-    assert!(compacted > 100, "segments were removed while it was recorded, not {compacted}");
-    eprintln!("power loss: all in all {}, recording included", describe_rate(tried, start));
+    assert!(compacted > 100, "segments were removed during the recording, not {compacted}");
+    eprintln!("power loss: {} in total, recording included", describe_rate(tried, start));
 }
 
 #[test]
@@ -83,5 +83,5 @@ fn a_write_torn_just_before_its_sync_is_survived() {
         }
     }
     let shown: Vec<String> = broken.iter().map(ToString::to_string).collect();
-    assert!(broken.is_empty(), "power cuts broke promises:\n{}", shown.join("\n"));
+    assert!(broken.is_empty(), "power cuts violated guarantees:\n{}", shown.join("\n"));
 }

@@ -50,7 +50,7 @@ pub(super) fn with_small_settings(setup: ServerSetup) -> ServerSetup {
 /// A clock that returns the current position in the recording of `mount`.
 fn clock_of(mount: &Mount) -> PositionClock {
     let disk = mount.shared_disk();
-    Box::new(move || disk.lock().expect("the file system never panics").recording().position())
+    Box::new(move || disk.lock().expect("the file system task does not panic").recording().position())
 }
 
 /// A history whose clock is the recording of `mount`.
@@ -91,7 +91,7 @@ fn run_lives(mount: &Mount, history: &Arc<History>, seed: u64, durability: &str)
         let found = found.unwrap_or_else(|broken| panic!("{}\n{}", broken.join("\n"), server.log()));
         history.observe(&found);
         if history.allowed(&HistoryItem::Bucket, NOW) == [ItemValue::Absent] {
-            runtime.block_on(workload::create_bucket(&client, history)).expect("the bucket is made");
+            runtime.block_on(workload::create_bucket(&client, history)).expect("the bucket is created");
         }
         let sizes = *rng.pick(&[SMALL_SIZES, MIXED_SIZES]);
         let steps = 10 + rng.index(12);

@@ -62,7 +62,7 @@ impl KillRun {
             Ok(found) => self.history.reset_to(found),
             Err(broken) => {
                 panic!(
-                    "before round {}: promises broken:\n{}\n{}",
+                    "before round {}: guarantees violated:\n{}\n{}",
                     round + 1,
                     broken.join("\n"),
                     server.log()
@@ -78,7 +78,7 @@ impl KillRun {
         if self.history.allowed(&crate::history::HistoryItem::Bucket, NOW)
             == [crate::history::ItemValue::Absent]
         {
-            workload::create_bucket(&client, &self.history).await.expect("the bucket is made");
+            workload::create_bucket(&client, &self.history).await.expect("the bucket is created");
         }
         let kill = KillPoint::choose(rng, ANSWERS_MAX);
         let plan = WorkloadPlan {

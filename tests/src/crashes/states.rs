@@ -90,7 +90,7 @@ pub(super) fn recover_all(
 ) -> (Vec<BrokenState>, usize) {
     let next = AtomicUsize::new(0);
     let broken = Mutex::new(Vec::new());
-    let found = || broken.lock().expect("no panic while held").len();
+    let found = || broken.lock().expect("lock is not poisoned").len();
     std::thread::scope(|scope| {
         for _ in 0..CONCURRENCY {
             scope.spawn(|| {
@@ -98,14 +98,14 @@ pub(super) fn recover_all(
                     && let Some(cut) = cuts.get(next.fetch_add(1, Ordering::SeqCst))
                 {
                     if let Err(one) = recover(recorded, *cut, ignored) {
-                        broken.lock().expect("no panic while held").push(one);
+                        broken.lock().expect("lock is not poisoned").push(one);
                     }
                 }
             });
         }
     });
     let tried = next.into_inner().min(cuts.len());
-    (broken.into_inner().expect("no panic while held"), tried)
+    (broken.into_inner().expect("lock is not poisoned"), tried)
 }
 
 /// Ratio of states that are also checked before recovery: 1 in [`CHECKED_ONE_IN`]. The state that a power
@@ -139,7 +139,7 @@ fn read_back(
     if cut.seed.is_multiple_of(CHECKED_ONE_IN) && setup.data_dir.join("node.json").exists() {
         let damage = crate::store::check(&setup.data_dir);
         if !damage.is_empty() {
-            return Err((vec![format!("`mlgw store check` calls it damaged: {damage:?}")], String::new()));
+            return Err((vec![format!("`mlgw store check` reports damage: {damage:?}")], String::new()));
         }
     }
     let mut server = setup

@@ -214,7 +214,7 @@ impl TierRun {
         match runtime().block_on(check(&server.client(), &self.history, NOW, rng)) {
             Ok(found) => self.history.reset_to(found),
             Err(broken) => {
-                panic!("before round {round}: promises broken:\n{}\n{}", broken.join("\n"), server.log())
+                panic!("before round {round}: guarantees violated:\n{}\n{}", broken.join("\n"), server.log())
             }
         }
         server
@@ -258,8 +258,14 @@ impl TierRun {
         assert_eq!(format!("{listed:?}"), format!("{at_origin:?}"));
         for row in listed {
             let read = here.get(BUCKET, &row.key).await.expect("here").body;
-            let found = there.get(BUCKET, &row.key).await.expect("there").body;
-            assert!(read == found, "{:?}: {} bytes here, {} there", row.key, read.len(), found.len());
+            let found = there.get(BUCKET, &row.key).await.expect("exists").body;
+            assert!(
+                read == found,
+                "{:?}: {} bytes local, {} at the origin",
+                row.key,
+                read.len(),
+                found.len()
+            );
         }
     }
 }

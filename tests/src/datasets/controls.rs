@@ -21,7 +21,7 @@ fn one_job_runs_at_a_time_and_a_cancelled_job_can_be_repeated() {
     bench.assert_refused(&["dataset", "warm", "train"], 4, "DatasetBusy");
     bench.assert_refused(&["--yes", "dataset", "delete", "train"], 4, "DatasetBusy");
     bench.run(&["dataset", "warm", "other", "--wait", "--quiet"]);
-    wait_until("it is half done", || bench.job(id)["objects_done"] == 30);
+    wait_until("half of the job is done", || bench.job(id)["objects_done"] == 30);
     // A cancellation outlives a crash.
     bench.run(&["job", "cancel", &id.to_string()]);
     bench.crash(vec![]);
@@ -47,16 +47,16 @@ fn a_schedule_runs_until_it_is_removed() {
         let jobs = bench.run(&["job", "list"])["jobs"].as_array().expect("jobs").clone();
         jobs.into_iter().filter(|job| job["state"] == "done").collect::<Vec<_>>()
     };
-    wait_until("it was due", || !jobs(&bench).is_empty());
+    wait_until("the schedule was due", || !jobs(&bench).is_empty());
     assert_eq!(jobs(&bench)[0]["requested_by"], "schedule");
     assert_eq!(bench.run(&["dataset", "show", "train"])["readiness"], "ready");
     bench.crash(vec![]);
     let before = id_of(&jobs(&bench)[0]);
-    wait_until("it is due after a restart, too", || id_of(&jobs(&bench)[0]) > before);
+    wait_until("the schedule is due after a restart, too", || id_of(&jobs(&bench)[0]) > before);
     let shown = bench.run(&["dataset", "warm", "train", "--schedule", "off"]);
     assert_eq!(shown["schedules"], serde_json::json!([]));
     bench.assert_refused(&["dataset", "warm", "train", "--schedule", "off"], 1, "NoSuchSchedule");
-    bench.assert_refused(&["dataset", "warm", "train", "--schedule", "61 * * * *"], 4, "is no schedule");
+    bench.assert_refused(&["dataset", "warm", "train", "--schedule", "61 * * * *"], 4, "invalid schedule");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn pinned_blocks_survive_evictions_for_other_objects() {
     bench.assert_refused(&["dataset", "clear", "kept"], 4, "is pinned");
     let read = |key: String| {
         let found = runtime.block_on(bench.client().get(BUCKET, &key)).expect("read");
-        found.header("x-mlgw-cache").expect("said").to_owned()
+        found.header("x-mlgw-cache").expect("header is present").to_owned()
     };
     // There is no room for all of them, in any pass.
     for round in 0..5 {
@@ -102,26 +102,26 @@ fn invalid_commands_are_refused_with_a_reason_and_change_nothing() {
     let create = |words: &[&str], what: &str| {
         bench.assert_refused(&[&["dataset", "create"], words].concat(), 4, what);
     };
-    create(&["D", "--bucket", BUCKET], "is no name of a dataset");
+    create(&["D", "--bucket", BUCKET], "Invalid dataset name");
     create(&["d", "--bucket", BUCKET, "--prefix", "a", "--prefix", "ab"], "\"ab\" is within the slice \"a\"");
-    create(&["d", "--bucket", BUCKET, "--source", "far/x"], "is bound");
+    create(&["d", "--bucket", BUCKET, "--source", "far/x"], "is remote-backed");
     create(&["d", "--bucket", "ours", "--source", "none/x"], "[\"far\", \"near\"]");
     create(
         &["d", "--bucket", "ours", "--source", "far:a/", "--source", "near:a/b/"],
         "both import into \"a/b/\"",
     );
-    create(&["d", "--bucket", "ours", "--prefix", "p/", "--source", "far:q/"], "in no slice");
+    create(&["d", "--bucket", "ours", "--prefix", "p/", "--source", "far:q/"], "outside of all slices");
     bench.assert_refused(&["dataset", "create", "d", "--bucket", "none"], 1, "NoSuchBucket");
     bench.run(&["dataset", "create", "d", "--bucket", "ours"]);
     bench.assert_refused(&["dataset", "create", "d", "--bucket", BUCKET], 4, "DatasetExists");
     for (words, what) in [
-        (&["clear", "d"][..], "the truth, and stay"),
-        (&["evict", "d", "--older-than", "1h"], "the truth, and stay"),
+        (&["clear", "d"][..], "no copies to evict"),
+        (&["evict", "d", "--older-than", "1h"], "no copies to evict"),
         (&["sync", "d"], "no sources"),
         (&["pin", "d", "--bytes-max", "1MiB"], "never evicted"),
         (
             &["warm", "d", "--order", "sideways"],
-            "no order \"sideways\": there are [\"sequential\", \"shuffled\"",
+            "Unknown order \"sideways\": expected one of [\"sequential\", \"shuffled\"",
         ),
     ] {
         bench.assert_refused(&[&["dataset"], words].concat(), 4, what);

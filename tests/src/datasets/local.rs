@@ -32,7 +32,7 @@ fn a_local_dataset_is_warmed_by_promoting_its_segments() {
     let before = bench.run(&["dataset", "show", "train"]);
     let bytes = 6 * 700_000;
     assert_eq!((&before["bytes"], &before["objects"]), (&bytes.into(), &6.into()), "{before}");
-    assert!(before["readiness"] != "ready", "most of it is cold: {before}");
+    assert!(before["readiness"] != "ready", "most objects are cold: {before}");
     let job = bench.run(&["dataset", "warm", "train", "--order", "shuffled", "--wait", "--quiet"]);
     assert_eq!((&job["state"], &job["bytes_done"]), (&"done".into(), &bytes.into()), "{job}");
     let after = bench.run(&["dataset", "show", "train"]);

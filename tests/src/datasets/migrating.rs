@@ -95,11 +95,11 @@ fn readers_see_no_change_for_objects_of_every_kind() {
         let asked = bench.take_requests("");
         assert!(
             asked.iter().all(|line| line.contains(OTHER_ORIGIN_BUCKET)),
-            "the old one is asked no more: {asked:?}"
+            "the old origin gets no more requests: {asked:?}"
         );
         runtime.block_on(async {
             let kept = bench.origin_client().list(ORIGIN_BUCKET, 1000).await.expect("listed");
-            assert_eq!(kept.len(), keys.len(), "the old one has all it had");
+            assert_eq!(kept.len(), keys.len(), "the old origin keeps its objects");
             let listed = bench.client().list(BUCKET, 3).await.expect("listed");
             let names: Vec<&String> = listed.iter().map(|row| &row.key).collect();
             assert_eq!(names, keys.iter().collect::<Vec<_>>(), "{mode}");
@@ -113,16 +113,16 @@ fn conditions_name_the_etags_that_readers_were_shown() {
     runtime().block_on(async {
         objects_of_every_kind(&bench.origin_client()).await;
         let client = bench.client();
-        let shown = client.head(BUCKET, "parts").await.expect("there").etag();
+        let shown = client.head(BUCKET, "parts").await.expect("exists").etag();
         bench.migrate(&["--wait", "--quiet"]);
-        assert_eq!(client.head(BUCKET, "parts").await.expect("there").etag(), shown);
+        assert_eq!(client.head(BUCKET, "parts").await.expect("exists").etag(), shown);
         let there = bench
             .origin_client()
             .head(OTHER_ORIGIN_BUCKET, &format!("{NEW_PREFIX}parts"))
             .await
-            .expect("there")
+            .expect("exists")
             .etag();
-        assert!(there != shown && shown.ends_with("-2"), "its origin has another one: {there}");
+        assert!(there != shown && shown.ends_with("-2"), "the origin has another ETag: {there}");
         let with = async |method: Method, to: &str, name: &'static str, etag: &str| {
             let source = [("x-amz-copy-source", path(BUCKET, "parts")), (name, format!("\"{etag}\""))];
             let headers = if name.starts_with("x-amz-copy") { &source[..] } else { &source[1..] };
@@ -132,12 +132,12 @@ fn conditions_name_the_etags_that_readers_were_shown() {
         let copy_if = "x-amz-copy-source-if-match";
         assert_eq!(with(Method::PUT, "copy", copy_if, "x").await, Err(Some(412)));
         with(Method::PUT, "copy", copy_if, &shown).await.expect("copied");
-        let copied = client.get(BUCKET, "copy").await.expect("there");
-        assert_eq!(copied.etag(), there, "of a copy it is the origin's own");
+        let copied = client.get(BUCKET, "copy").await.expect("exists");
+        assert_eq!(copied.etag(), there, "a copy has the origin's own ETag");
         assert_eq!(with(Method::GET, "parts", "if-none-match", &shown).await, Err(Some(304)));
         assert_eq!(with(Method::DELETE, "parts", "if-match", "x").await, Err(Some(412)));
         with(Method::PUT, "parts", "if-match", &shown).await.expect("overwritten");
-        let etag = client.head(BUCKET, "parts").await.expect("there").etag();
+        let etag = client.head(BUCKET, "parts").await.expect("exists").etag();
         with(Method::DELETE, "parts", "if-match", &etag).await.expect("deleted");
     });
 }
@@ -218,8 +218,8 @@ async fn write_until_stopped(
             let content =
                 TestContent { id: writer * 1_000_000 + step, length: 1000 + (step as usize % 7) * 30_000 };
             client.put(BUCKET, &key, full_body(content.bytes())).await.expect("acknowledged");
-            let found = client.get(BUCKET, &key).await.expect("there");
-            assert!(found.body == content.bytes(), "{key}: what was acknowledged is read");
+            let found = client.get(BUCKET, &key).await.expect("exists");
+            assert!(found.body == content.bytes(), "{key}: the acknowledged write is readable");
             last.insert(key, Some(content));
         }
         tokio::time::sleep(Duration::from_millis(3)).await;
@@ -250,7 +250,7 @@ fn concurrent_writes_are_not_lost() {
             (0..200).map(|n| (format!("k{n:03}"), Some(TestContent { id: n, length: 20_000 }))).collect();
         runtime.block_on(async {
             for writer in writers {
-                expected.extend(writer.await.expect("it wrote"));
+                expected.extend(writer.await.expect("the writer succeeded"));
             }
         });
         if mode == "write-back" {
@@ -272,7 +272,7 @@ async fn assert_all(bench: &DatasetBench, expected: &BTreeMap<String, Option<Tes
         match content {
             None => assert!(here.is_err() && there.is_err(), "{key} is deleted"),
             Some(content) => {
-                let (here, there) = (here.expect("here"), there.expect("there"));
+                let (here, there) = (here.expect("here"), there.expect("exists"));
                 assert!(here.body == content.bytes() && there.body == content.bytes(), "{key}");
             }
         }
@@ -289,7 +289,7 @@ fn a_migration_resumes_after_a_kill_and_completes() {
     let stall = Rule::new(Fault::Delay { by: Duration::from_secs(3600) }).method("PUT").path("k050");
     bench.proxy.set_rules(vec![stall]);
     let id = id_of(&bench.migrate(&[]));
-    wait_until("half of it is there", || bench.job(id)["objects_done"] == 50);
+    wait_until("half of the job is done", || bench.job(id)["objects_done"] == 50);
     // Changes after an object's copy and before the kill are in no record.
     let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
     runtime.block_on(async {
@@ -344,7 +344,7 @@ fn a_cancelled_migration_leaves_the_bucket_in_place_and_can_be_repeated() {
     let uploads =
         || runtime.block_on(bench.origin_client().list_uploads(OTHER_ORIGIN_BUCKET)).expect("uploads");
     wait_until("an upload has begun", || !uploads().is_empty());
-    bench.assert_refused(&["--yes", "bucket", "unbind", BUCKET], 4, "is being moved");
+    bench.assert_refused(&["--yes", "bucket", "unbind", BUCKET], 4, "is being migrated");
     bench.assert_refused(
         &["bucket", "migrate", BUCKET, "--upstream", "near", "--prefix", "x/"],
         4,
@@ -353,17 +353,18 @@ fn a_cancelled_migration_leaves_the_bucket_in_place_and_can_be_repeated() {
     bench.run(&["job", "cancel", &id.to_string()]);
     bench.assert_refused(&["job", "wait", &id.to_string(), "--quiet"], 1, "cancelled");
     bench.assert_bound_to("far", OLD_PREFIX);
-    assert_eq!(uploads(), Vec::<String>::new(), "nothing is left half done there");
+    assert_eq!(uploads(), Vec::<String>::new(), "no unfinished upload remains at the target");
     bench.proxy.set_rules(vec![]);
     let write = async {
         let written = bench
             .client()
             .put(BUCKET, "k001", full_body(TestContent { id: 7, length: 20_000 }.bytes()))
             .await;
-        written.expect("it goes on");
+        written.expect("the write continues");
     };
-    runtime
-        .block_on(async { tokio::time::timeout(WRITE_TIMEOUT, write).await.expect("nothing holds it up") });
+    runtime.block_on(async {
+        tokio::time::timeout(WRITE_TIMEOUT, write).await.expect("the write is not blocked")
+    });
     // A prefix with objects of others is refused, because they would be deleted.
     runtime.block_on(async {
         bench.origin_client().put(OTHER_ORIGIN_BUCKET, "theirs/k", full_body("x")).await.expect("stored");
@@ -386,7 +387,7 @@ fn a_cancelled_migration_leaves_the_bucket_in_place_and_can_be_repeated() {
     });
     bench.run(&["bucket", "unbind", BUCKET]);
     let jobs = bench.run(&["job", "list", "--dataset", &format!("bucket:{BUCKET}")]);
-    assert_eq!(jobs["jobs"], serde_json::json!([]), "what was done with it is forgotten");
+    assert_eq!(jobs["jobs"], serde_json::json!([]), "the finished jobs are forgotten");
 }
 
 #[test]
@@ -445,7 +446,7 @@ fn without_an_md5_etag_bytes_that_two_reads_agree_on_are_copied() {
         for n in 0..3 {
             let found = bench.client().get(BUCKET, &format!("k{n:03}")).await.expect("read");
             assert_eq!(TestContent { id: n, length: 20_000 }.difference(&found.body), None);
-            assert_eq!(found.etag(), etag, "it is shown as before");
+            assert_eq!(found.etag(), etag, "the ETag is unchanged");
         }
     });
 }
@@ -459,11 +460,11 @@ fn a_bucket_that_cannot_be_moved_is_refused_and_stays() {
     });
     let migrate = ["bucket", "migrate"];
     for (words, what) in [
-        (["native", "near", ""], "is not bound"),
-        ([BUCKET, "nowhere", ""], "There is no upstream"),
-        ([BUCKET, "far", OLD_PREFIX], "is not apart"),
-        ([BUCKET, "far", "old/k"], "is not apart"),
-        ([BUCKET, "far", ""], "is not apart"),
+        (["native", "near", ""], "is not remote-backed"),
+        ([BUCKET, "nowhere", ""], "No such upstream"),
+        ([BUCKET, "far", OLD_PREFIX], "overlaps with"),
+        ([BUCKET, "far", "old/k"], "overlaps with"),
+        ([BUCKET, "far", ""], "overlaps with"),
     ] {
         let [bucket, upstream, prefix] = words;
         let words = [&migrate[..], &[bucket, "--upstream", upstream, "--prefix", prefix]].concat();

@@ -52,10 +52,10 @@ fn two_sources_are_imported_and_later_only_their_changes() {
     assert_eq!(bench.run(&["dataset", "show", "all"])["readiness"], "ready");
 
     bench.take_requests("");
-    assert_eq!(sync(&[]), [40, 0, 0], "all is here");
+    assert_eq!(sync(&[]), [40, 0, 0], "all objects are local");
     assert!(
         bench.take_requests("").iter().all(|line| line.contains("list-type=2")),
-        "it lists, and fetches nothing"
+        "the job lists and fetches nothing"
     );
 
     runtime.block_on(async {
@@ -70,7 +70,7 @@ fn two_sources_are_imported_and_later_only_their_changes() {
     assert_eq!(
         runtime.block_on(read_all(&bench, LOCAL_BUCKET)),
         expected,
-        "nothing goes unless that was asked for"
+        "nothing is deleted without a request"
     );
     expected.remove("train/k 05+");
     assert_eq!(sync(&["--delete"]), [40, 0, 1]);
@@ -129,7 +129,7 @@ fn a_sync_resumes_after_a_kill_and_retries_a_failing_origin() {
     let stall = Fault::Stall { after: 1000, pause: std::time::Duration::from_secs(3600) };
     bench.proxy.set_rules(vec![Rule::new(stall).path("k30")]);
     let id = id_of(&bench.run(&["dataset", "sync", "all"]));
-    wait_until("half of it is here", || bench.job(id)["objects_done"] == 30);
+    wait_until("half of the job is done", || bench.job(id)["objects_done"] == 30);
     let cut = Rule::new(Fault::CutAnswer { after: 3_000_000 }).path("large").times(2);
     let busy = Rule::new(Fault::Status { status: 503, code: "SlowDown".into() }).times(3);
     bench.crash(vec![cut, busy]);

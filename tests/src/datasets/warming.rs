@@ -60,7 +60,7 @@ fn a_warmed_dataset_is_read_without_the_origin_until_it_is_cleared() {
     assert_eq!((&again["moved_bytes"], &again["bytes_done"]), (&0.into(), &bytes.into()), "{again}");
     assert!(
         bench.take_requests("").iter().all(|line| line.contains("list-type=2")),
-        "it lists, and fetches nothing"
+        "the job lists and fetches nothing"
     );
 
     let cleared = bench.run(&["dataset", "clear", "train", "--wait", "--quiet"]);
@@ -86,7 +86,7 @@ fn a_warm_resumes_after_a_kill_and_completes() {
     let stall = Fault::Stall { after: 1000, pause: std::time::Duration::from_secs(3600) };
     bench.proxy.set_rules(vec![Rule::new(stall).path("k30")]);
     let id = id_of(&bench.run(&["dataset", "warm", "train"]));
-    wait_until("half of it is there", || bench.job(id)["objects_done"] == 30);
+    wait_until("half of the job is done", || bench.job(id)["objects_done"] == 30);
     bench.crash(vec![]);
     let job = bench.run(&["job", "wait", &id.to_string(), "--quiet"]);
     assert_eq!((&job["state"], &job["starts"]), (&"done".into(), &2.into()), "{job}");
@@ -158,7 +158,7 @@ fn a_warm_in_random_order_fetches_every_object_even_after_a_kill() {
     let stall = Fault::Stall { after: 50, pause: std::time::Duration::from_secs(3600) };
     bench.proxy.set_rules(vec![Rule::new(stall).path("05/050")]);
     let id = id_of(&warm(&bench, "shuffled", &[]));
-    wait_until("one waits", || bench.take_requests("").iter().any(|line| line.contains("05/050")));
+    wait_until("one request waits", || bench.take_requests("").iter().any(|line| line.contains("05/050")));
     bench.crash(vec![]);
     let job = bench.run(&["job", "wait", &id.to_string(), "--quiet"]);
     is_whole(&job);
@@ -181,7 +181,7 @@ fn changed_objects_are_fetched_again_and_failures_are_reported() {
     assert_eq!((&again["moved_objects"], &again["moved_bytes"]), (&1.into(), &6000.into()), "{again}");
     let content = crate::content::TestContent { id: 77, length: 6000 };
     let found = runtime.block_on(bench.client().get(BUCKET, "k3")).expect("read");
-    assert_eq!(content.difference(&found.body), None, "although what was known holds for an hour");
+    assert_eq!(content.difference(&found.body), None, "although cached metadata is valid for an hour");
 
     runtime.block_on(bench.put(ORIGIN_BUCKET, "k4", 78, 7000));
     let denied = Fault::Status { status: 403, code: "AccessDenied".into() };
@@ -189,7 +189,7 @@ fn changed_objects_are_fetched_again_and_failures_are_reported() {
     bench.assert_refused(
         &["dataset", "warm", "train", "--wait", "--quiet"],
         1,
-        "\"k4\": the origin denies it",
+        "\"k4\": the origin denied access",
     );
     bench.proxy.set_rules(vec![]);
     bench.run(&["dataset", "warm", "train", "--wait", "--quiet"]);

@@ -80,7 +80,7 @@ pub(super) fn complete(
         bytes.truncate(bytes.len() / 2);
     }
     if !matches!(lie, Some(ResponseFault::StoresNothing(_))) {
-        let upload = store.uploads.remove(id).expect("it is there");
+        let upload = store.uploads.remove(id).expect("it exists");
         store.put(&upload.key, bytes, upload.headers, Some(etag.clone()));
     }
     document(format!(

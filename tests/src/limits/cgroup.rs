@@ -85,7 +85,7 @@ fn version_2(name: &str, bytes: u64) -> Result<MemoryLimit, String> {
 fn make(dir: &Path, file: &str, bytes: u64) -> Result<(), String> {
     let parent = dir.parent().expect("below the root of cgroups");
     if !parent.join("cgroup.procs").exists() {
-        return Err(format!("{} is no cgroup", parent.display()));
+        return Err(format!("{} is not a cgroup", parent.display()));
     }
     fs::create_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     fs::write(dir.join(file), bytes.to_string()).map_err(|error| {

@@ -49,7 +49,11 @@ fn space_is_reclaimed_while_clients_write_read_and_stall() {
             join_all(writers).await.into_iter().flat_map(|done| done.expect("a writer")).collect();
         for (content, mut exchange, answer) in dawdlers {
             let body = exchange.read_rest(&answer).await.expect("a slow reader is not cut off");
-            assert_eq!(content.difference(&body), None, "it has the body that it began with");
+            assert_eq!(
+                content.difference(&body),
+                None,
+                "the body is from the version at the start of the read"
+            );
         }
         let live: u64 = kept.iter().map(|(_, content)| content.length as u64).sum();
         wait_until_at_most(&segments, live + live / 10 + (4 << 20), &server).await;
@@ -87,7 +91,7 @@ async fn write(client: S3TestClient, number: u64, mut rng: Rng) -> Vec<(String, 
         client.put(BUCKET, &key, full_body(content.bytes())).await.expect("stored");
         kept.insert(key, content);
         let picked = rng.index(kept.len());
-        let (key, content) = kept.iter().nth(picked).map(|(k, c)| (k.clone(), *c)).expect("there is one");
+        let (key, content) = kept.iter().nth(picked).map(|(k, c)| (k.clone(), *c)).expect("one exists");
         let body = client.get(BUCKET, &key).await.expect("read").body;
         assert_eq!(content.difference(&body), None, "{key}");
     }
@@ -100,7 +104,7 @@ async fn read_all(client: &S3TestClient, kept: &[(String, TestContent)]) {
         assert_eq!(content.difference(&body), None, "{key}");
         Ok::<_, crate::s3::CallFailure>(())
     });
-    try_join_all(reads).await.expect("everything is there");
+    try_join_all(reads).await.expect("every object exists");
 }
 
 async fn wait_until_at_most(segments: &Path, bytes_max: u64, server: &ServerProcess) {

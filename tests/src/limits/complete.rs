@@ -55,7 +55,7 @@ async fn check_a_range_of_each_part(client: &S3TestClient) {
 
 /// Returns the bytes of a process's write calls, and its bytes written to the disk.
 fn io_of(server: &ServerProcess) -> (u64, u64) {
-    let text = fs::read_to_string(format!("/proc/{}/io", server.pid())).expect("our own child");
+    let text = fs::read_to_string(format!("/proc/{}/io", server.pid())).expect("a child process");
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a line of /proc/PID/io");
         line.trim().parse().expect("a number")

@@ -31,7 +31,7 @@ fn a_disk_filled_to_refusal_still_reads_deletes_and_restarts() {
         read_all(&client, &kept).await;
         kept
     });
-    assert!(kept.len() > 100, "most of {DISK_MEGABYTES} MiB was of use, not {} objects", kept.len());
+    assert!(kept.len() > 100, "most of {DISK_MEGABYTES} MiB was usable, not only {} objects", kept.len());
     server.stop();
 
     let mut server = setup.start();
@@ -69,7 +69,7 @@ fn deletes_free_space_while_the_server_runs() {
         let client = server.client();
         client.create_bucket(BUCKET).await.expect("made");
         let kept = fill(&client).await;
-        assert_eq!(ballast_bytes(), Ok(4 << 20), "laid while there was room");
+        assert_eq!(ballast_bytes(), Ok(4 << 20), "the ballast is allocated while there is space");
         // Another program takes the space that was left for the catalogue.
         let eater = disk.path().join("eater");
         let eaten = disk.free_bytes().saturating_sub(10 << 20);
@@ -77,7 +77,7 @@ fn deletes_free_space_while_the_server_runs() {
         while ballast_bytes() != Ok(0) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let refused = client.put(BUCKET, "no-room", full_body("x")).await.expect_err("there is no room");
+        let refused = client.put(BUCKET, "no-room", full_body("x")).await.expect_err("the disk is full");
         assert_eq!(refused.status(), Some(507), "{refused:?}");
         // Three of four objects in every segment: the live ones must be moved before the space is
         // reclaimed.
@@ -122,7 +122,10 @@ fn a_server_starts_on_a_disk_without_a_free_byte_or_inode_and_deletes() {
             let client = server.client();
             client.create_bucket(BUCKET).await.expect("made");
             for content in &objects {
-                client.put(BUCKET, &name(*content), full_body(content.bytes())).await.expect("there is room");
+                client
+                    .put(BUCKET, &name(*content), full_body(content.bytes()))
+                    .await
+                    .expect("the disk has space");
             }
             while !reserved() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -171,7 +174,7 @@ async fn put_when_there_is_room(client: &S3TestClient, content: TestContent) {
     let begun = Instant::now();
     while let Err(failure) = client.put(BUCKET, &name(content), full_body(content.bytes())).await {
         assert_clean(&failure);
-        assert!(begun.elapsed() < WAIT_MAX, "no room came back for {}", name(content));
+        assert!(begun.elapsed() < WAIT_MAX, "no space became free for {}", name(content));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

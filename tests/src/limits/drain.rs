@@ -29,7 +29,7 @@ fn a_slow_put_and_a_slow_get_finish_after_sigterm_and_are_kept() {
         let mut put = RawExchange::begin(&client, server.s3, Method::PUT, &target, SENT.length as u64)
             .await
             .expect("connected");
-        put.send(&bytes[..bytes.len() / 2]).await.expect("half of it sent");
+        put.send(&bytes[..bytes.len() / 2]).await.expect("first half sent");
         let mut get = RawExchange::begin(&client, server.s3, Method::GET, &format!("/{BUCKET}/large"), 0)
             .await
             .expect("connected");
@@ -39,7 +39,7 @@ fn a_slow_put_and_a_slow_get_finish_after_sigterm_and_are_kept() {
         server.send_sigterm();
         refuses_connections(server.s3).await;
 
-        put.send(&bytes[bytes.len() / 2..]).await.expect("the other half sent");
+        put.send(&bytes[bytes.len() / 2..]).await.expect("second half sent");
         assert_eq!(put.answer().await.expect("answered").status, 200);
         let body = get.read_rest(&answer).await.expect("the rest of the body");
         assert_eq!(RECEIVED.difference(&body), None);

@@ -36,7 +36,7 @@ async fn put(client: &S3TestClient, server: SocketAddr, path: &str, body: Client
     for (name, value) in signed.headers().iter().filter(|(name, _)| *name != "host") {
         request = request.header(name, value);
     }
-    let request = request.body(body).expect("our own request");
+    let request = request.body(body).expect("a test request");
     assert!(!request.headers().contains_key("content-length"));
     let answer = sender.send_request(request).await.ok().map(|answer| answer.status());
     drop(sender);
@@ -61,7 +61,7 @@ fn a_body_that_ends_with_its_stream_is_stored_whole_or_not_at_all() {
                 put(&client, server.s3, &path, streamed(TestContent { id: 9, length }, 65_000, true)).await;
             assert!(status.is_none_or(|status| !status.is_success()), "{status:?}");
             let found = client.get(BUCKET, &id.to_string()).await.expect("read");
-            assert_eq!(content.difference(&found.body), None, "what broke off replaced nothing");
+            assert_eq!(content.difference(&found.body), None, "an aborted upload replaces nothing");
         }
         let upload = client.create_upload(BUCKET, "parts").await.expect("begun");
         let part = TestContent { id: 7, length: 6 << 20 };

@@ -87,7 +87,7 @@ fn connections_beyond_the_file_limit_are_refused_without_flooding_the_log() {
 fn a_low_limit_of_open_files_is_refused_with_advice() {
     let dir = tempfile::tempdir().expect("a directory");
     let setup = ServerSetup::new(dir.path().join("mlgw-data")).with_preparation("ulimit -n 200 || exit 98");
-    let Err(StartFailure { status, log }) = setup.try_start() else { panic!("it started") };
+    let Err(StartFailure { status, log }) = setup.try_start() else { panic!("the server started") };
     assert_eq!(status.and_then(|status| status.code()), Some(1), "{log}");
-    assert!(log.contains("the limit of open files is 200, at least 512 is needed"), "{log}");
+    assert!(log.contains("the limit of open files is 200, but at least 512 is required"), "{log}");
 }

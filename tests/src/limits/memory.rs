@@ -43,7 +43,7 @@ const FILES: u64 = 20_000;
 fn within_512_mib_each_request_is_served_or_refused_and_nothing_is_killed() {
     let limit = match MemoryLimit::new(MEMORY_BYTES) {
         Ok(limit) => limit,
-        Err(why) => return eprintln!("SKIPPED the 512 MiB test: no cgroup may be made here: {why}"),
+        Err(why) => return eprintln!("SKIPPED the 512 MiB test: cgroups cannot be created here: {why}"),
     };
     raise_open_files();
     let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
@@ -62,7 +62,7 @@ fn within_512_mib_each_request_is_served_or_refused_and_nothing_is_killed() {
         server.assert_running("with idle connections");
         let slow = slow_uploads(&client, server.s3).await;
         eprintln!(
-            "memory: {} slow uploads under way, {} told to come again, at most {} MiB taken",
+            "memory: {} slow uploads under way, {} refused with a retry, at most {} MiB taken",
             slow.open.len(),
             slow.refused.len(),
             limit.peak() >> 20
@@ -188,7 +188,7 @@ async fn finish_some(open: Vec<(u64, RawExchange)>) {
 async fn retry_alone(client: &S3TestClient, refused: &[u64]) {
     for id in refused.iter().take(FINISHED) {
         let content = body_of(*id);
-        client.put(BUCKET, &name(*id), full_body(content.bytes())).await.expect("alone it succeeds");
+        client.put(BUCKET, &name(*id), full_body(content.bytes())).await.expect("the upload succeeds alone");
         let body = client.get(BUCKET, &name(*id)).await.expect("read").body;
         assert_eq!(content.difference(&body), None);
     }

@@ -10,9 +10,9 @@ fn a_second_server_on_a_directory_is_refused_and_the_first_continues() {
     let setup = ServerSetup::new(dir.path().join("mlgw-data"));
     let first = setup.start();
     let failure = setup.try_start().err().expect("a second server is refused");
-    let status = failure.status.expect("it ends by itself");
+    let status = failure.status.expect("the second server exits");
     assert!(status.code().is_some_and(|code| code != 0), "{status:?}\n{}", failure.log);
-    assert!(failure.log.contains("in use"), "it says why:\n{}", failure.log);
+    assert!(failure.log.contains("in use"), "the log names the cause:\n{}", failure.log);
     runtime().block_on(async {
         let client = first.client();
         client.create_bucket(BUCKET).await.expect("made");

@@ -38,7 +38,7 @@ fn a_slow_writer_gets_a_timeout_and_a_slow_reader_is_disconnected() {
         let body = writer.read_rest(&answer).await.expect("the reason");
         assert_eq!(answer.status, 400, "{}", answer.head);
         assert!(String::from_utf8_lossy(&body).contains("<Code>RequestTimeout</Code>"));
-        let refused = client.get(BUCKET, "dripped").await.expect_err("nothing of it was stored");
+        let refused = client.get(BUCKET, "dripped").await.expect_err("nothing was stored");
         assert!(refused.is_not_found());
 
         let target = format!("/{BUCKET}/large");
@@ -46,7 +46,7 @@ fn a_slow_writer_gets_a_timeout_and_a_slow_reader_is_disconnected() {
             RawExchange::begin(&client, server.s3, Method::GET, &target, 0).await.expect("connected");
         assert_eq!(reader.answer().await.expect("answered").status, 200);
         for _ in 0..SLOW_READS {
-            assert_eq!(reader.read_some(1).await.expect("of what is under way"), 1);
+            assert_eq!(reader.read_some(1).await.expect("a byte of the running answer"), 1);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         // The server has closed the connection by now, so only the buffers of the system are left to read.

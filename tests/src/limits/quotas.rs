@@ -116,13 +116,13 @@ async fn write(client: S3TestClient, number: usize, acknowledged: Acknowledged) 
         let bytes = 1 + (number * 7919 + step * 104_729) % (64 * KIB);
         if step % 7 == 6 {
             client.delete(BUCKET, &key).await.expect("deletes are never refused");
-            acknowledged.lock().expect("no panic while held").remove(&key);
+            acknowledged.lock().expect("lock is not poisoned").remove(&key);
             continue;
         }
         match client.put(BUCKET, &key, body(bytes)).await {
             Ok(_) => {
                 stored += 1;
-                acknowledged.lock().expect("no panic while held").insert(key, bytes);
+                acknowledged.lock().expect("lock is not poisoned").insert(key, bytes);
             }
             outcome => {
                 assert_quota_refused(outcome, "quota");
@@ -173,9 +173,9 @@ fn concurrent_writes_fill_a_quota_and_never_exceed_it() {
         watcher.await.expect("never over");
     });
     assert!(stored > 60 && over > 60, "{stored} stored, {over} refused");
-    let there = std::mem::take(&mut *acknowledged.lock().expect("no panic while held"));
+    let there = std::mem::take(&mut *acknowledged.lock().expect("lock is not poisoned"));
     let sum: usize = there.values().sum();
-    assert_eq!(bench.used(), (sum as u64, there.len() as u64), "what was acknowledged is what counts");
+    assert_eq!(bench.used(), (sum as u64, there.len() as u64), "usage counts acknowledged writes only");
     let of_odd = there
         .iter()
         .filter(|(key, _)| key.split('/').next().is_some_and(|n| n.parse::<u32>().unwrap_or(0) % 2 == 1));
@@ -196,7 +196,7 @@ fn quotas_hold_after_a_crash_and_deletes_free_space() {
     runtime.block_on(async {
         of_key.put(BUCKET, "own", body(10 * KIB)).await.expect("stored");
         assert_quota_refused(of_key.put(BUCKET, "second", body(1)).await, &access_key);
-        of_key.put(BUCKET, "own", body(20 * KIB)).await.expect("one object still");
+        of_key.put(BUCKET, "own", body(20 * KIB)).await.expect("one more object fits");
         bench.client().put(BUCKET, "a", body(80 * KIB)).await.expect("stored");
         assert_quota_refused(bench.client().put(BUCKET, "b", body(1)).await, "102400 bytes (100.0 KiB)");
         bench.client().put(BUCKET, "empty", body(0)).await.expect("no bytes");
@@ -206,9 +206,9 @@ fn quotas_hold_after_a_crash_and_deletes_free_space() {
     runtime.block_on(async {
         assert_quota_refused(client.put(BUCKET, "b", body(1)).await, "102400 bytes");
         assert_quota_refused(client.put(BUCKET, "a", body(80 * KIB + 1)).await, "102400 bytes");
-        client.put(BUCKET, "a", body(80 * KIB)).await.expect("it grows by nothing");
+        client.put(BUCKET, "a", body(80 * KIB)).await.expect("the size does not grow");
         client.delete(BUCKET, "a").await.expect("deleted");
-        client.put(BUCKET, "b", body(80 * KIB)).await.expect("there is room again");
+        client.put(BUCKET, "b", body(80 * KIB)).await.expect("the quota has space again");
         // A client that replaces an object is charged for it.
         of_key.put(BUCKET, "own", body(20 * KIB)).await.expect("stored");
     });
@@ -218,7 +218,7 @@ fn quotas_hold_after_a_crash_and_deletes_free_space() {
     assert_eq!((&told["quota"]["bytes"], &told["quota"]["objects"]), (&Value::from(1024), &Value::Null));
     runtime.block_on(async {
         assert_quota_refused(client.put(BUCKET, "c", body(1)).await, "1024 bytes");
-        client.put(BUCKET, "b", body(50 * KIB)).await.expect("it shrinks");
+        client.put(BUCKET, "b", body(50 * KIB)).await.expect("the usage shrinks");
         client.delete(BUCKET, "own").await.expect("deleted");
     });
     assert_eq!(bench.metric("mlgw_bucket_quota_bytes{bucket=\"limits\"}"), Some(1024));
@@ -244,7 +244,7 @@ fn parts_count_until_completed_and_copies_count_as_objects() {
         assert_quota_refused(put(3, 1).await, "12582912 bytes");
         assert_quota_refused(put(2, 6 * MIB + 1).await, "12582912 bytes");
         assert_quota_refused(client.put(BUCKET, "beside", body(1)).await, "12582912 bytes");
-        let second = put(2, 5 * MIB).await.expect("it shrinks");
+        let second = put(2, 5 * MIB).await.expect("the usage shrinks");
         client.complete(BUCKET, "large", &upload, &[(1, first), (2, second)]).await.expect("nothing grows");
     });
     assert_eq!(bench.used(), (11 << 20, 1));
@@ -252,7 +252,7 @@ fn parts_count_until_completed_and_copies_count_as_objects() {
         assert_quota_refused(client.copy(BUCKET, "large", "copy").await, "12582912 bytes");
         client.put(BUCKET, "small", body(KIB)).await.expect("stored");
         assert_quota_refused(client.copy(BUCKET, "small", "third").await, "2 objects");
-        client.copy(BUCKET, "small", "large").await.expect("it shrinks");
+        client.copy(BUCKET, "small", "large").await.expect("the usage shrinks");
     });
     assert_eq!(bench.used(), (2 << 10, 2));
     runtime.block_on(async {
@@ -264,8 +264,8 @@ fn parts_count_until_completed_and_copies_count_as_objects() {
         let parts = [(1, etag)];
         assert_quota_refused(client.complete(BUCKET, "third", &upload, &parts).await, "2 objects");
         client.delete(BUCKET, "small").await.expect("deleted");
-        client.complete(BUCKET, "third", &upload, &parts).await.expect("the upload is still there");
-        let upload = client.create_upload(BUCKET, "large").await.expect("it replaces one");
+        client.complete(BUCKET, "third", &upload, &parts).await.expect("the upload still exists");
+        let upload = client.create_upload(BUCKET, "large").await.expect("the upload replaces an object");
         client.put_part(BUCKET, "large", &upload, 1, body(11 * MIB)).await.expect("stored");
         client.abort(BUCKET, "large", &upload).await.expect("aborted");
     });
@@ -284,7 +284,7 @@ fn a_body_that_does_not_fit_is_refused_before_it_is_sent() {
             let mut exchange = begun.expect("sent");
             let answer = exchange.answer().await.expect("an answer");
             assert_eq!(answer.status, 403, "{answer:?}");
-            let said = exchange.read_rest(&answer).await.expect("all of it");
+            let said = exchange.read_rest(&answer).await.expect("complete");
             let said = String::from_utf8_lossy(&said).into_owned();
             assert!(said.contains("<Limit>1048576</Limit>") && said.contains("<Used>0</Used>"), "{said}");
         }

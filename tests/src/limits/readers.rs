@@ -39,7 +39,7 @@ const NORMAL_MIN: usize = 100;
 fn clients_that_do_not_read_do_not_block_others() {
     let limit = match MemoryLimit::new(MEMORY_BYTES) {
         Ok(limit) => limit,
-        Err(why) => return eprintln!("SKIPPED the slow readers: no cgroup may be made here: {why}"),
+        Err(why) => return eprintln!("SKIPPED the slow readers: cgroups cannot be created here: {why}"),
     };
     raise_open_files();
     let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
@@ -84,7 +84,7 @@ async fn slow_readers(client: &S3TestClient, server: SocketAddr) -> Vec<(RawExch
     };
     let asked: Vec<_> = iter(0..READERS).map(ask).buffer_unordered(READERS).collect().await;
     let served: Vec<(RawExchange, usize)> = asked.into_iter().flatten().collect();
-    eprintln!("readers: {} of {READERS} are served, the others come again", served.len());
+    eprintln!("readers: {} of {READERS} are served, the others retry", served.len());
     assert!(served.len() > FINISHED);
     served
 }
@@ -140,7 +140,7 @@ async fn stall_on_http2(client: &S3TestClient, server: SocketAddr) -> StalledCon
         for (name, value) in signed.headers().iter().filter(|(name, _)| *name != "host") {
             request = request.header(name, value);
         }
-        let request = request.body(Empty::new()).expect("our own request");
+        let request = request.body(Empty::new()).expect("a test request");
         async move { sender.send_request(request).await.expect("every stream is answered") }
     };
     let answers: Vec<_> = iter(0..STREAMS).map(ask).buffer_unordered(STREAMS).collect().await;
@@ -167,6 +167,6 @@ async fn open_idle_after_request(client: &S3TestClient, server: SocketAddr) -> V
     };
     let asked: Vec<_> = iter(0..IDLE_CONNECTIONS).map(ask).buffer_unordered(64).collect().await;
     let stayed: Vec<RawExchange> = asked.into_iter().flatten().collect();
-    assert_eq!(stayed.len(), IDLE_CONNECTIONS, "connections at rest are in nobody's way");
+    assert_eq!(stayed.len(), IDLE_CONNECTIONS, "idle connections do not block others");
     stayed
 }

@@ -57,7 +57,7 @@ async fn read(stream: &mut TcpStream, what: &str) -> (String, String) {
             }
         }
         let read = stream.read_buf(&mut bytes).await.unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert!(read > 0, "{what}: closed without a whole answer: {text}");
+        assert!(read > 0, "{what}: closed without a complete answer: {text}");
     }
 }
 
@@ -83,7 +83,7 @@ async fn refused(
         stream.read_to_end(&mut rest).await.unwrap_or_else(|error| panic!("{what}: {error}"));
         return;
     }
-    assert!(comes != BodyTiming::Never, "{what}: what never came is not taken for read");
+    assert!(comes != BodyTiming::Never, "{what}: missing bytes do not count as read");
     let next = head_text(&client.request(Method::GET, &format!("/{BUCKET}/there"), &[], full_body("")));
     stream.write_all(next.as_bytes()).await.expect("the connection was kept");
     let (answer, text) =
@@ -129,7 +129,7 @@ fn a_put_that_is_refused_early_leaves_a_usable_connection_or_announces_its_end()
             }
         }
         join_all(cases).await;
-        assert_eq!(client.get(BUCKET, "there").await.expect("there").body, "there");
+        assert_eq!(client.get(BUCKET, "there").await.expect("exists").body, "there");
     });
     server.stop();
 }

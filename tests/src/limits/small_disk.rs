@@ -32,7 +32,7 @@ impl SmallDisk {
             .expect("unshare is part of util-linux");
         let mut line = String::new();
         let stdout = holder.stdout.as_mut().expect("piped");
-        BufReader::new(stdout).read_line(&mut line).expect("the holder says when it is ready");
+        BufReader::new(stdout).read_line(&mut line).expect("the mount holder reports readiness");
         assert_eq!(line, "mounted\n", "mounting a tmpfs needs root or user namespaces");
         Self { namespace_holder: holder, dir }
     }

@@ -27,7 +27,7 @@ const SAMPLED_EVERY: Duration = Duration::from_millis(5);
 fn within_256_mib_ordinary_load_kills_nothing() {
     let limit = match MemoryLimit::named("ordinary", 256 << 20) {
         Ok(limit) => Arc::new(limit),
-        Err(why) => return eprintln!("SKIPPED the 256 MiB test: no cgroup may be made here: {why}"),
+        Err(why) => return eprintln!("SKIPPED the 256 MiB test: cgroups cannot be created here: {why}"),
     };
     let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
     let mut server = ServerSetup::new(dir.path().join("mlgw-data")).with_preparation(&limit.enter()).start();
@@ -53,7 +53,7 @@ fn within_256_mib_ordinary_load_kills_nothing() {
         let taken = sampling.finish();
         eprintln!("256 MiB: {stored} stored, {read} read, at most {} MiB taken", taken >> 20);
         assert!(taken > 0 && taken < MEMORY_USED_MAX, "{} MiB taken", taken >> 20);
-        assert!(stored > CLIENTS && read > CLIENTS, "most of it succeeds");
+        assert!(stored > CLIENTS && read > CLIENTS, "most requests succeed");
     });
     assert_eq!(limit.kills(), 0, "{}", server.log());
     server.stop();
@@ -91,13 +91,13 @@ impl Sampling {
 fn less_than_the_minimum_memory_is_refused_with_a_reason() {
     let limit = match MemoryLimit::named("least", 100 << 20) {
         Ok(limit) => limit,
-        Err(why) => return eprintln!("SKIPPED the 100 MiB test: no cgroup may be made here: {why}"),
+        Err(why) => return eprintln!("SKIPPED the 100 MiB test: cgroups cannot be created here: {why}"),
     };
     let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
     let setup = ServerSetup::new(dir.path().join("mlgw-data")).with_preparation(&limit.enter());
-    let Err(StartFailure { status, log }) = setup.try_start() else { panic!("it started") };
+    let Err(StartFailure { status, log }) = setup.try_start() else { panic!("the server started") };
     assert_eq!(status.and_then(|status| status.code()), Some(1), "{log}");
-    assert!(log.contains("there is too little memory: 100.0 MiB"), "{log}");
+    assert!(log.contains("too little memory: 100.0 MiB"), "{log}");
     assert!(log.contains("this configuration needs at least"), "{log}");
     assert_eq!(limit.kills(), 0);
 }

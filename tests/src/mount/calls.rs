@@ -35,7 +35,7 @@ impl RecordingFilesystem {
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().expect("the file system never panics")
+        self.disk.lock().expect("the file system task does not panic")
     }
 
     /// Sleeps for the configured delay of a slow disk.
@@ -47,7 +47,7 @@ impl RecordingFilesystem {
     }
 
     fn listings(&self) -> MutexGuard<'_, (u64, HashMap<u64, Listing>)> {
-        self.listings.lock().expect("the file system never panics")
+        self.listings.lock().expect("the file system task does not panic")
     }
 
     fn entry(&self, found: Result<Ino, disk::Errno>, reply: ReplyEntry) {

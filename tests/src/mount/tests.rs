@@ -93,8 +93,8 @@ fn opening_with_truncation_and_permissions_reach_the_recording() {
     let out = tempfile::tempdir().expect("a directory");
     let cut = PowerCut { at: recording.position(), style: CutStyle::KeepAll, seed: 0 };
     crash_state(recording, cut, NO_SYNCS_IGNORED).write_to(out.path()).expect("written");
-    assert_eq!(fs::read(out.path().join("a")).expect("there"), b"short");
-    let mode = fs::metadata(out.path().join("a")).expect("there").permissions().mode();
+    assert_eq!(fs::read(out.path().join("a")).expect("exists"), b"short");
+    let mode = fs::metadata(out.path().join("a")).expect("exists").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 

@@ -24,12 +24,12 @@ fn each_request_has_one_line_after_the_log_is_enabled() {
     let server = setup.start();
     let (client, runtime) = (server.client(), runtime());
     runtime.block_on(async { client.create_bucket(BUCKET).await.expect("made") });
-    assert!(!setup.data_dir.join("access").exists(), "it is off by default");
+    assert!(!setup.data_dir.join("access").exists(), "the access log is off by default");
 
     std::fs::write(&config, "[access_log]\none_in = 1\n").expect("written");
     let pid = Pid::from_raw(i32::try_from(server.pid()).expect("a pid")).expect("a pid");
     kill_process(pid, Signal::HUP).expect("our child");
-    while !server.log().contains("the configuration was read again") {
+    while !server.log().contains("configuration reloaded") {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     runtime.block_on(async {
@@ -37,7 +37,7 @@ fn each_request_has_one_line_after_the_log_is_enabled() {
         let body = client.get(BUCKET, "dir/a b").await.expect("read");
         let timing = body.header("server-timing").expect("a header").to_owned();
         assert!(timing.starts_with("total;dur=") && !timing.contains(','), "{timing}");
-        client.get(BUCKET, "missing").await.expect_err("there is none");
+        client.get(BUCKET, "missing").await.expect_err("does not exist");
     });
     // A stop flushes buffered lines.
     server.stop();

@@ -120,7 +120,7 @@ fn corrupt() -> Vec<AlertStory> {
     let server = setup.start();
     let before = Scrape::of(&server);
     runtime().block_on(async {
-        let failure = server.client().get(BUCKET, "key").await.expect_err("damage is no answer");
+        let failure = server.client().get(BUCKET, "key").await.expect_err("a damaged object is not served");
         assert_eq!(failure.status(), Some(500), "{failure:?}");
     });
     let after = until_quarantined(&server);
@@ -147,7 +147,7 @@ fn until_quarantined(server: &ServerProcess) -> Scrape {
 fn flip_in_segment(data_dir: &Path) {
     let segments = std::fs::read_dir(data_dir.join("segments"))
         .expect("segments")
-        .map(|entry| entry.expect("one").path());
+        .map(|entry| entry.expect("an entry").path());
     let is_segment = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "seg");
     let longest = segments.filter(is_segment).max_by_key(|path| path.metadata().map_or(0, |file| file.len()));
     let path = longest.expect("a segment");
@@ -171,7 +171,7 @@ fn full() -> Vec<AlertStory> {
         let mut id = 0;
         while room() > 6e6 {
             id += 1;
-            put(id).await.expect("there is room");
+            put(id).await.expect("the disk has space");
         }
         let filling = Scrape::of(&server);
         let refused = (0..).map(|n| id + n + 1).take(20);
@@ -223,7 +223,7 @@ fn short_of_files() -> Vec<AlertStory> {
     let server = setup.start();
     let pid = Pid::from_raw(server.pid().cast_signed());
     let lowered = Rlimit { current: Some(160), maximum: Some(160) };
-    prlimit(pid, Resource::Nofile, lowered).expect("our own child");
+    prlimit(pid, Resource::Nofile, lowered).expect("a child process");
     let before = Scrape::of(&server);
     let limit = before.sum("mlgw_process_open_files_limit", &[]);
     assert!((limit - 160.0).abs() < 1e-9, "{limit}");
@@ -296,7 +296,7 @@ fn with_a_wrong_policy() -> Vec<AlertStory> {
         if scrape.0.get("mlgw_policy_faults{what=\"file\"}") == Some(&1.0) {
             break scrape;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "it is not refused");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the request is not refused");
         std::thread::sleep(Duration::from_millis(50));
     };
     vec![AlertStory::of_condition(&["MlgwPolicyFault"], before, after)]
@@ -320,7 +320,7 @@ fn without_its_origin() -> Vec<AlertStory> {
     assert!(status == Some(1) && said.contains("failed"), "{said}");
     let mut after = Scrape::of(&server);
     let old = after.0.insert("mlgw_dirty_oldest_seconds".to_owned(), 1000.0);
-    assert!(old.is_some(), "it is a series of the server");
+    assert!(old.is_some(), "the server exports this series");
     vec![AlertStory::of_condition(&["MlgwDirtyOld", "MlgwJobFailed"], before, after)]
 }
 
@@ -365,7 +365,7 @@ fn synthetic() -> Vec<AlertStory> {
         let mut after = before.clone();
         for (series, value) in changes {
             let old = after.0.insert((*series).to_owned(), *value);
-            assert!(old.is_some(), "{series} is a series of the server");
+            assert!(old.is_some(), "the server exports {series}");
         }
         after
     };

@@ -41,7 +41,7 @@ fn status_and_top_show_the_requests_made() {
 
     let (said, exit) = setup.command(&["status"]);
     assert_eq!(exit, Some(0), "{said}");
-    assert!(said.contains("nothing is wrong") && said.contains("PutObject"), "{said}");
+    assert!(said.contains("no findings") && said.contains("PutObject"), "{said}");
     let (said, exit) = setup.command(&["status", "--metrics"]);
     assert_eq!(exit, Some(0), "{said}");
     assert!(said.contains("mlgw_requests_total{op=\"PutObject\",status=\"200\"} 5"), "{said}");
@@ -70,7 +70,7 @@ fn the_status_of_a_degraded_server_reports_it_and_fails() {
     drop(open);
     server.stop();
     let (said, status) = setup.command(&["status"]);
-    assert_eq!(status, Some(3), "nobody answers: {said}");
+    assert_eq!(status, Some(3), "no server answers: {said}");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn buckets_and_objects_are_created_shown_and_deleted() {
     let (said, status) = setup.command(&["object", "show", &format!("s3://{BUCKET}/missing")]);
     assert_eq!(status, Some(1), "{said}");
     let (said, status) = setup.command(&["bucket", "delete", BUCKET, "--yes"]);
-    assert_eq!(status, Some(4), "it is not empty: {said}");
+    assert_eq!(status, Some(4), "the directory is not empty: {said}");
     runtime().block_on(async { server.client().delete(BUCKET, "key").await.expect("deleted") });
     let (said, status) = setup.command(&["bucket", "delete", BUCKET, "--yes"]);
     assert_eq!(status, Some(0), "{said}");

@@ -118,7 +118,7 @@ pub(super) fn deploy(name: &str) -> PathBuf {
 /// Runs promtool with these arguments, followed by a file with `content`.
 fn promtool(arguments: &[&str], content: &Value) {
     let Some(tool) = std::env::var_os("MLGW_PROMTOOL") else {
-        panic!("MLGW_PROMTOOL names no promtool; tests/steps/rust-tests system gets one");
+        panic!("MLGW_PROMTOOL does not name a promtool; tests/steps/rust-tests system installs one");
     };
     let file = tempfile::Builder::new().suffix(".yml").tempfile().expect("a file");
     std::fs::write(file.path(), content.to_string()).expect("written");

@@ -32,7 +32,7 @@ struct ReceivedSpans(Arc<Mutex<Vec<Span>>>);
 
 impl ReceivedSpans {
     fn spans(&self) -> Vec<Span> {
-        self.0.lock().expect("no panic while held").clone()
+        self.0.lock().expect("lock is not poisoned").clone()
     }
 
     /// Receives one batch.
@@ -43,7 +43,7 @@ impl ReceivedSpans {
             let about = resource.resource.expect("a resource").attributes;
             assert_eq!(texts(&about).get("service.name").map(String::as_str), Some("mlgw"));
             let spans = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
-            self.0.lock().expect("no panic while held").extend(spans);
+            self.0.lock().expect("lock is not poisoned").extend(spans);
         }
     }
 }

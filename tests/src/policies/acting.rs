@@ -146,15 +146,17 @@ fn only_spilled_objects_go_to_the_cold_tier_and_return_when_promoted() {
         });
     };
     bench.apply(&rule("logs-down", "logs/**", "{type: spill}"));
-    wait_until("the logs are down", || are_in("cold"));
+    wait_until("the logs are in the cold tier", || are_in("cold"));
     let others = || objects.iter().filter(|(key, _)| key.starts_with("train/"));
-    assert!(others().all(|(key, _)| bench.is_in(key, "hot")), "what shared their segments stays");
+    assert!(others().all(|(key, _)| bench.is_in(key, "hot")), "objects in the same segments stay");
     all_read_back();
-    wait_until("it is told", || bench.decided("spill", "logs-down") > 0 && bench.count("spill", "done") > 0);
+    wait_until("the decision is reported", || {
+        bench.decided("spill", "logs-down") > 0 && bench.count("spill", "done") > 0
+    });
     bench.apply(&rule("logs-up", "logs/**", "{type: promote}"));
-    wait_until("the logs are up", || are_in("hot"));
+    wait_until("the logs are in the hot tier", || are_in("hot"));
     all_read_back();
-    wait_until("it is told", || {
+    wait_until("the decision is reported", || {
         bench.decided("promote", "logs-up") > 0 && bench.count("promote", "done") > 0
     });
     assert!(others().all(|(key, _)| bench.is_in(key, "hot")));
@@ -175,7 +177,7 @@ fn pinned_objects_stay_under_pressure_until_unpinned() {
     let client = server.client();
     runtime().block_on(put(&client, "model/weights", LENGTH));
     bench.apply(&rule("model-stays", "model/*", "{type: pin}"));
-    wait_until("it is pinned", || bench.count("pin", "done") == 1);
+    wait_until("the object is pinned", || bench.count("pin", "done") == 1);
     let fill = |from: usize| {
         runtime().block_on(async {
             for n in from..from + 14 {
@@ -185,12 +187,12 @@ fn pinned_objects_stay_under_pressure_until_unpinned() {
     };
     let is_down = |n: usize| bench.is_in(&format!("data/{n}"), "cold");
     fill(0);
-    wait_until("the tier spills what is not pinned", || is_down(0) && is_down(5));
-    assert!(bench.is_in("model/weights", "hot"), "it is the oldest, and stays");
+    wait_until("the tier spills unpinned objects", || is_down(0) && is_down(5));
+    assert!(bench.is_in("model/weights", "hot"), "the oldest object stays");
     bench.apply(&rule("nothing", "none/*", "{type: pin}"));
-    wait_until("it is let go of", || bench.count("unpin", "done") == 1);
+    wait_until("the object is unpinned", || bench.count("unpin", "done") == 1);
     fill(14);
-    wait_until("it goes like all others", || bench.is_in("model/weights", "cold"));
+    wait_until("the object is spilled like all others", || bench.is_in("model/weights", "cold"));
     runtime().block_on(assert_reads_back(&client, "model/weights", LENGTH));
     server.stop();
 }
@@ -215,24 +217,26 @@ fn evicted_copies_are_fetched_again_and_pinned_copies_stay() {
     let read = |key: &str| {
         let answer = runtime().block_on(server.client().get("here", key)).expect("read");
         assert_eq!(answer.body, content(key, 5000));
-        answer.header("x-mlgw-cache").expect("the tier is told").to_owned()
+        answer.header("x-mlgw-cache").expect("the header names the tier").to_owned()
     };
     for key in keys {
         read(key);
     }
     let is_here = |key: &str| bench.tiers("here", key).iter().any(|tier| tier == "copies");
-    wait_until("all are kept", || keys.iter().all(|key| is_here(key)));
+    wait_until("all copies are kept", || keys.iter().all(|key| is_here(key)));
     assert!(keys.iter().all(|key| read(key).starts_with("hit")));
     let stays = rule("b-stays", "b.*", "{type: pin}").replace("  conditions", "  priority: 50\n  conditions");
     bench.apply(&(stays + &rule("tars-go", "*.tar", "{type: evict}")));
-    wait_until("one is let go of", || !is_here("a.tar"));
-    assert!(is_here("b.tar") && is_here("c.idx"), "those that are pinned or that no rule means stay");
-    wait_until("it is told", || bench.decided("evict", "tars-go") > 0 && bench.count("evict", "done") > 0);
+    wait_until("one copy is evicted", || !is_here("a.tar"));
+    assert!(is_here("b.tar") && is_here("c.idx"), "pinned copies and copies without a rule stay");
+    wait_until("the decision is reported", || {
+        bench.decided("evict", "tars-go") > 0 && bench.count("evict", "done") > 0
+    });
     assert_eq!((&read("b.tar")[..3], &read("c.idx")[..3], &read("a.tar")[..4]), ("hit", "hit", "miss"));
     let pinned = || bench.run_json(&["policy", "explain", "s3://here/b.tar"])["kept"]["pinned"].clone();
-    wait_until("the engine has it pinned", || pinned() == 1);
+    wait_until("the engine has pinned the copy", || pinned() == 1);
     bench.apply(&rule("tars-go", "*.tar", "{type: evict}"));
-    wait_until("it is let go of, too", || !is_here("b.tar"));
+    wait_until("the other copy is evicted, too", || !is_here("b.tar"));
     server.stop();
 }
 
@@ -291,13 +295,13 @@ fn checkpoints_that_are_not_retained_are_spilled_and_the_newest_stay() {
     assert_eq!(runtime().block_on(recorded_deletions(&bench, &server.client())), 2);
     bench.apply(&retain("keep_last: 2"));
     let are_in = |steps: &[u32], tier: &str| steps.iter().all(|step| bench.is_in(&first_of(*step), tier));
-    wait_until("the older ones are down", || are_in(&[100, 200], "cold"));
+    wait_until("older checkpoints are in the cold tier", || are_in(&[100, 200], "cold"));
     assert!(are_in(&[300, 1000], "hot"));
     let mut server = server;
     server.kill();
     let server = bench.setup.start();
     runtime().block_on(save(&server.client(), "run", 1100));
-    wait_until("the next one goes after a kill, too", || are_in(&[300], "cold"));
+    wait_until("the next checkpoint is spilled after a kill, too", || are_in(&[300], "cold"));
     assert!(are_in(&[1000, 1100], "hot"));
     runtime().block_on(async {
         for step in [100, 200, 300, 1000, 1100] {
@@ -329,10 +333,10 @@ fn a_deletion_waits_for_its_grace_is_cancelled_by_a_rollback_and_spares_the_newe
         rows.iter().map(row).collect::<Vec<_>>()
     };
     let step = |step: u32| format!("s3://lake/run/step-{step}/");
-    wait_until("what would go is known before", || planned("keep_last: 2") == [(step(100), false)]);
+    wait_until("planned deletions are known in advance", || planned("keep_last: 2") == [(step(100), false)]);
     assert_eq!(planned("keep_last: 1, delete: true, grace: 1h"), [(step(100), true), (step(200), true)]);
     bench.apply(&retain("keep_last: 2"));
-    assert_eq!(planned("keep_last: 2"), [], "nothing would be otherwise");
+    assert_eq!(planned("keep_last: 2"), [], "the plan has no changes");
     bench.apply(&retain("keep_last: 1, delete: true, grace: 1h"));
     let prefixes = || bench.deletions().into_iter().map(|(prefix, _)| prefix).collect::<Vec<_>>();
     wait_until("two wait", || prefixes() == ["s3://lake/run/step-100/", "s3://lake/run/step-200/"]);
@@ -340,13 +344,13 @@ fn a_deletion_waits_for_its_grace_is_cancelled_by_a_rollback_and_spares_the_newe
         |prefix: &str| bench.deletions().into_iter().find(|one| one.0 == prefix).expect("noted").1;
     let before = recorded_at("s3://lake/run/step-100/");
     runtime().block_on(assert_reads_back(&client, &first_of(100), 20_000));
-    wait_until("who reads it has it wait anew", || recorded_at("s3://lake/run/step-100/") > before);
+    wait_until("a read restarts the grace period", || recorded_at("s3://lake/run/step-100/") > before);
     let before = recorded_at("s3://lake/run/step-200/");
     runtime().block_on(client.copy(BUCKET, &first_of(200), "kept.bin")).expect("copied");
-    wait_until("and so has who copies it", || recorded_at("s3://lake/run/step-200/") > before);
+    wait_until("a copy restarts the grace period", || recorded_at("s3://lake/run/step-200/") > before);
     let before = recorded_at("s3://lake/run/step-200/");
     runtime().block_on(tag(&client, &first_of(200), "keep"));
-    wait_until("and who gives it a tag", || recorded_at("s3://lake/run/step-200/") > before);
+    wait_until("a new tag restarts the grace period", || recorded_at("s3://lake/run/step-200/") > before);
     let path = bench.dir.path().join("p.yaml").display().to_string();
     let said = bench.run(&["policy", "plan", &path]);
     assert!(
@@ -356,18 +360,18 @@ fn a_deletion_waits_for_its_grace_is_cancelled_by_a_rollback_and_spares_the_newe
     let mut server = server;
     server.kill();
     let server = bench.setup.start();
-    assert_eq!(prefixes().len(), 2, "what was noted is known at once");
+    assert_eq!(prefixes().len(), 2, "recorded deletions are known immediately");
     let client = server.client();
     let is_there = |step: u32| runtime().block_on(client.head(BUCKET, &first_of(step))).is_ok();
     bench.run(&["policy", "rollback"]);
-    wait_until("it is called off", || prefixes().is_empty());
+    wait_until("the deletion is cancelled", || prefixes().is_empty());
     assert!([100, 200, 300, 400].into_iter().all(is_there));
     bench.apply(&retain("keep_last: 1, delete: true, grace: 0s"));
-    wait_until("the older ones are gone", || !is_there(100) && !is_there(200));
+    wait_until("older checkpoints are deleted", || !is_there(100) && !is_there(200));
     wait_until("nothing waits", || prefixes().is_empty());
-    assert!(is_there(300) && is_there(400), "the newest complete one and what is written stay");
+    assert!(is_there(300) && is_there(400), "the newest complete checkpoint and the unfinished one stay");
     let listed = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
-    assert_eq!(listed.len(), 5, "of the others all objects are gone; the copy stays");
+    assert_eq!(listed.len(), 5, "all objects of the others are deleted; the copy stays");
     let audit = fs::read_to_string(bench.setup.data_dir.join("audit/audit.log")).expect("the audit log");
     assert_eq!(audit.matches("policy.retain.delete").count(), 2, "{audit}");
     assert!(bench.decided("delete", "few") > 0 && bench.count("retain", "done") == 6);
@@ -399,7 +403,7 @@ fn deleting_a_checkpoint_keeps_objects_whose_names_only_share_its_prefix() {
     };
     let mut expected: Vec<String> = models(10..=12).chain(beside.map(str::to_owned)).collect();
     expected.sort();
-    wait_until("the older ones are gone", || models(1..=9).all(|key| !listed().contains(&key)));
+    wait_until("older checkpoints are deleted", || models(1..=9).all(|key| !listed().contains(&key)));
     assert_eq!(listed(), expected);
     assert!(models(10..=12).all(|key| bench.is_in(&key, "hot")));
     server.stop();

@@ -85,7 +85,7 @@ fn all_are(shown: &StoredForm, encoding: &str) -> bool {
 /// Reads an object as a whole and in ranges with many different bounds.
 async fn assert_reads_back(client: &S3TestClient, key: &str, expected: &Bytes) {
     let got = client.get(BUCKET, key).await.expect("read");
-    assert!(got.body == expected, "{key} is what was put");
+    assert!(got.body == expected, "{key} is unchanged");
     assert_eq!(got.header("content-length"), Some(&*expected.len().to_string()));
     let length = expected.len();
     for (first, last) in [
@@ -124,7 +124,7 @@ async fn put_part_from(client: &S3TestClient, from: &str, to: &str) {
 async fn fill(client: &S3TestClient) -> Vec<(&'static str, Bytes)> {
     let (text, small, large) = (log_lines(3 * MIB + 12_345), log_lines(20_000), log_lines(70 * MIB));
     let etag = client.put(BUCKET, "logs/a.log", full_body(text.clone())).await.expect("stored");
-    assert_eq!(etag, crate::content::hex(&Md5::digest(&text)), "the ETag is that of what was sent");
+    assert_eq!(etag, crate::content::hex(&Md5::digest(&text)), "the ETag is that of the uploaded bytes");
     client.put(BUCKET, "logs/small.log", full_body(small.clone())).await.expect("stored");
     client.put(BUCKET, "raw/beside.bin", full_body(noise(200_000))).await.expect("stored");
     client.put(BUCKET, "logs/noise.bin", full_body(noise(2 * MIB + 1))).await.expect("stored");
@@ -194,7 +194,7 @@ fn check_stored(bench: &ServerBench, objects: &[(&'static str, Bytes)]) {
 async fn checksum(client: &S3TestClient, key: &str) -> String {
     let mode = [("x-amz-checksum-mode", "ENABLED".to_owned())];
     let head =
-        client.call(Method::HEAD, &format!("/{BUCKET}/{key}"), &mode, full_body("")).await.expect("there");
+        client.call(Method::HEAD, &format!("/{BUCKET}/{key}"), &mode, full_body("")).await.expect("exists");
     head.header("x-amz-checksum-crc32c").expect("a checksum").to_owned()
 }
 
@@ -326,12 +326,12 @@ fn written_back_objects_reach_their_origin_uncompressed() {
         client.put(BUCKET, "logs/a.log", full_body(text.clone())).await.expect("stored");
         assert_reads_back(&client, "logs/a.log", &text).await;
     });
-    assert_eq!(compressed_bytes(&bench).0, 2 * MIB as u64, "what five bytes are left become no smaller");
+    assert_eq!(compressed_bytes(&bench).0, 2 * MIB as u64, "the remaining five bytes do not shrink");
     let (said, status) = bench.setup.command(&["--quiet", "bucket", "flush", BUCKET]);
     assert_eq!(status, Some(0), "{said}");
     runtime().block_on(async {
         let there = origin.client().get("there", "logs/a.log").await.expect("read");
-        assert!(there.body == text, "it is sent as it came");
+        assert!(there.body == text, "the origin receives the original bytes");
     });
     server.stop();
 }
@@ -398,7 +398,10 @@ fn existing_objects_are_compressed_at_rest_and_then_spilled() {
         client.create_bucket(BUCKET).await.expect("made");
         fill(&client).await
     });
-    assert!(objects.iter().all(|(key, _)| all_are(&stored_form(&bench, key), "raw")), "no rule says so yet");
+    assert!(
+        objects.iter().all(|(key, _)| all_are(&stored_form(&bench, key), "raw")),
+        "no rule compresses yet"
+    );
     let etags = || -> Vec<_> {
         let listed = runtime().block_on(server.client().list(BUCKET, 1000)).expect("listed");
         listed.into_iter().map(|row| (row.key, row.etag, row.size)).collect()
@@ -407,8 +410,10 @@ fn existing_objects_are_compressed_at_rest_and_then_spilled() {
     bench.run_json(&["apply", &bench.file("small.yaml", &format!("{POLICY}{AT_REST_ONLY}"))]);
     let parts = [vec!["zstd"; 6], vec!["raw"; 9], vec!["zstd"; 1]].concat();
     let packed = ["logs/a.log", "logs/small.log", "raw/tagged.txt", "logs/copied.log", "logs/large.log"];
-    wait_until("all is compressed", || packed.iter().all(|key| all_are(&stored_form(&bench, key), "zstd")));
-    wait_until("parts by themselves", || stored_form(&bench, "logs/parts.log").encodings == parts);
+    wait_until("all objects are compressed", || {
+        packed.iter().all(|key| all_are(&stored_form(&bench, key), "zstd"))
+    });
+    wait_until("each part separately", || stored_form(&bench, "logs/parts.log").encodings == parts);
     check_stored(&bench, &objects);
     runtime().block_on(read_all(&server, &objects));
     assert_eq!(etags(), before);
@@ -430,12 +435,12 @@ fn existing_objects_are_compressed_at_rest_and_then_spilled() {
     runtime().block_on(async {
         server.client().put(BUCKET, "late/a.log", full_body(log_lines(MIB))).await.expect("stored");
     });
-    wait_until("a round has passed", || all_are(&stored_form(&bench, "late/a.log"), "zstd"));
+    wait_until("a pass has ended", || all_are(&stored_form(&bench, "late/a.log"), "zstd"));
     assert_eq!(tried(), once);
 
     bench.run_json(&["apply", &bench.file("down.yaml", &format!("{POLICY}{SPILL}"))]);
     let logs = || objects.iter().map(|(key, _)| *key).filter(|key| key.starts_with("logs/"));
-    wait_until("the logs are down", || logs().all(|key| tiers(&bench, key) == ["cold"]));
+    wait_until("the logs are in the cold tier", || logs().all(|key| tiers(&bench, key) == ["cold"]));
     check_stored(&bench, &objects);
     runtime().block_on(read_all(&server, &objects));
     let mut server = server;
@@ -458,7 +463,7 @@ fn objects_are_compressed_before_the_same_rule_spills_them() {
     });
     let both = POLICY.replace("min_ratio: 1.5}}]", "min_ratio: 1.5}}, {type: spill}]");
     bench.run_json(&["apply", &bench.file("both.yaml", &both)]);
-    wait_until("it is down", || tiers(&bench, "logs/a.log") == ["cold"]);
+    wait_until("the object is in the cold tier", || tiers(&bench, "logs/a.log") == ["cold"]);
     assert!(all_are(&stored_form(&bench, "logs/a.log"), "zstd"));
     runtime().block_on(assert_reads_back(&server.client(), "logs/a.log", &text));
     server.stop();

@@ -91,7 +91,7 @@ fn listed(client: &S3TestClient) -> Vec<String> {
 
 /// Waits until all of these keys are deleted.
 fn wait_until_deleted(client: &S3TestClient, keys: &[String]) {
-    wait_until("what is superfluous for certain is gone", || {
+    wait_until("expired checkpoints are deleted", || {
         let listed = listed(client);
         !keys.iter().any(|key| listed.contains(key))
     });
@@ -101,13 +101,13 @@ fn wait_until_deleted(client: &S3TestClient, keys: &[String]) {
 fn wait_for_plan(bench: &TieredBench, rules: &str) {
     let path = bench.dir.path().join("q.yaml");
     std::fs::write(&path, format!("version: 1\nrules:\n{rules}")).expect("written");
-    let kept = "would go down, because rule few keeps others, and not be deleted:";
+    let kept = "would be spilled: rule few retains others; not deleted:";
     let runs = format!(
-        "s3://lake/numbered/iter-1/ (6 objects, 5.9 KiB) {kept} it holds steps of its own, \
-         as the folder of a run does"
+        "s3://lake/numbered/iter-1/ (6 objects, 5.9 KiB) {kept} it contains checkpoints of its own, \
+         like the folder of a run"
     );
-    let named = format!("s3://lake/back/b/step-1/ (2 objects, 2.0 KiB) {kept} back/b/latest names it.\n");
-    wait_until("plan says what is not deleted all the same", || {
+    let named = format!("s3://lake/back/b/step-1/ (2 objects, 2.0 KiB) {kept} back/b/latest refers to it.\n");
+    wait_until("plan lists the checkpoints that are kept", || {
         let said = bench.run(&["policy", "plan", &path.display().to_string()]);
         said.contains(&runs) && said.contains(&named)
     });
@@ -157,13 +157,13 @@ fn plan_and_explain_report_a_pointer_before_the_deletion_is_due() {
     bench.apply(&retain("keep_last: 1, delete: true, grace: 1h"));
     let planned = || bench.run(&["policy", "plan", &bench.dir.path().join("p.yaml").display().to_string()]);
     let is_deleted = "s3://lake/run/step-1/ (2 objects, 2.0 KiB) is deleted at ";
-    wait_until("the older one waits", || planned().contains(is_deleted));
+    wait_until("the older checkpoint waits", || planned().contains(is_deleted));
     runtime().block_on(client.put(BUCKET, "run/latest", full_body("step-1\n"))).expect("stored");
     let said = planned();
-    assert!(said.contains("(2 objects, 2.0 KiB) is due to be deleted at "), "{said}");
-    assert!(said.contains(" and stays: run/latest names it.\n"), "{said}");
+    assert!(said.contains("(2 objects, 2.0 KiB) is due for deletion at "), "{said}");
+    assert!(said.contains(" and is kept: run/latest refers to it.\n"), "{said}");
     let said = bench.run(&["policy", "explain", "s3://lake/run/step-1/__0_0.distcp"]);
-    assert!(said.contains("not, though rule few has it: run/latest names it"), "{said}");
+    assert!(said.contains("not deleted despite rule few: run/latest refers to it"), "{said}");
     server.stop();
 }
 
@@ -196,10 +196,13 @@ fn partly_matched_and_unmeasured_checkpoints_are_not_deleted() {
     expected.sort();
     assert_eq!(listed(&client), expected);
     for (key, why) in [
-        ("run/r/step-1/__0_0.distcp", "rule few has it: the rule does not match all of its files"),
-        (&unmeasured, "rule best has it: the rule keeps the best, and neither its metadata nor its name"),
+        ("run/r/step-1/__0_0.distcp", "despite rule few: the rule does not match all of its files"),
+        (
+            &unmeasured,
+            "despite rule best: the rule keeps the best, and neither the checkpoint's metadata nor its name",
+        ),
     ] {
-        wait_until("whoever asks is told", || {
+        wait_until("explain names the reasons", || {
             bench.run(&["policy", "explain", &format!("s3://{BUCKET}/{key}")]).contains(why)
         });
     }
@@ -216,12 +219,12 @@ fn a_full_grace_period_follows_the_end_of_a_hold() {
     let few = rule("few", "run/*", "{type: retain, parameters: {keep_last: 1, delete: true, grace: 1h}}");
     bench.apply(&few.replace("'}]", &format!("'}}{NOT_TAGGED_KEEP}]")));
     let recorded_at = || bench.deletions().into_iter().map(|(_, recorded)| recorded).max();
-    wait_until("it is noted, and stays", || {
-        bench.run(&["policy", "plan"]).contains("stays: the rule does not match all of its files")
+    wait_until("the checkpoint is recorded and stays", || {
+        bench.run(&["policy", "plan"]).contains("is kept: the rule does not match all of its files")
     });
     let before = recorded_at();
     bench.apply(&few);
-    wait_until("its grace begins anew", || recorded_at() > before);
+    wait_until("the grace period restarts", || recorded_at() > before);
     server.stop();
 }
 
@@ -242,7 +245,7 @@ fn milestones_stay_when_a_run_is_saved_less_often_after_a_kill() {
             .collect::<std::collections::BTreeSet<u32>>()
     };
     let client = server.client();
-    wait_until("one in five stays", || left(&client) == [100, 600, 900, 1000].into());
+    wait_until("every fifth checkpoint stays", || left(&client) == [100, 600, 900, 1000].into());
     server.kill();
     let server = bench.setup.start();
     let client = server.client();
@@ -253,7 +256,9 @@ fn milestones_stay_when_a_run_is_saved_less_often_after_a_kill() {
     for run in ["one/a", "two/b"] {
         write(&client, &steps(run, &[1, 2, 3, 4, 5]));
         let second = format!("{run}/step-2/.metadata");
-        wait_until("the second one is gone", || runtime().block_on(client.head(BUCKET, &second)).is_err());
+        wait_until("the second checkpoint is deleted", || {
+            runtime().block_on(client.head(BUCKET, &second)).is_err()
+        });
     }
     assert_eq!(left(&client), all);
     server.stop();
@@ -312,8 +317,8 @@ fn checkpoints_named_by_a_small_file_stay_and_plan_names_the_file() {
     let said = bench.run(&["policy", "plan", &path.display().to_string()]);
     for (run, first, file, _) in NAMING_FILES {
         let line = format!(
-            "s3://lake/{run}/step-{first}/ (2 objects, 2.0 KiB) would go down, because rule few keeps \
-             others, and not be deleted: {file} names it.\n"
+            "s3://lake/{run}/step-{first}/ (2 objects, 2.0 KiB) would be spilled: rule few retains \
+             others; not deleted: {file} refers to it.\n"
         );
         assert!(said.contains(&line), "{line}{said}");
     }
@@ -332,8 +337,8 @@ fn checkpoints_named_by_a_small_file_stay_and_plan_names_the_file() {
     for (run, first, file, _) in NAMING_FILES {
         let line = format!("s3://lake/{run}/step-{first}/ ");
         let found = said.lines().find(|one| one.starts_with(&line)).unwrap_or_default();
-        let is_listed = found.ends_with(&format!("; {file} names it."));
-        assert!(is_listed && found.contains("only two are there"), "{line}: {said}");
+        let is_listed = found.ends_with(&format!("; {file} refers to it."));
+        assert!(is_listed && found.contains("only two checkpoints have such a name"), "{line}: {said}");
     }
     server.stop();
 }
@@ -354,8 +359,9 @@ fn nothing_is_deleted_beside_more_small_files_than_are_read() {
     });
     bench.apply(&retain("keep_last: 1, delete: true, grace: 0s"));
     wait_until_deleted(&client, &steps_of("few/b", &[1, 2]));
-    let why = "more than 1000 small files, or more than 16777216 bytes of them, in \"many/a/\" may name it";
-    wait_until("plan says why", || bench.run(&["policy", "plan"]).contains(why));
+    let why =
+        "more than 1000 small files, or more than 16777216 bytes of them, in \"many/a/\" may refer to it";
+    wait_until("plan names the reason", || bench.run(&["policy", "plan"]).contains(why));
     let is_there = |key: &String| runtime().block_on(client.head(BUCKET, key)).is_ok();
     assert!(steps_of("many/a", &[100, 200, 300]).iter().all(is_there));
     // With one file fewer, all are read.
@@ -392,9 +398,9 @@ fn names_that_may_be_settings_and_the_best_checkpoint_are_not_deleted() {
     let said = bench.run(&["policy", "plan"]);
     for (name, why) in [
         ("a/steps-1000/", "its name has numbers or words that may distinguish runs or parts, not only steps"),
-        ("b/ckpt10/", "only two are there that are called so, and the numbers may be settings, not steps"),
+        ("b/ckpt10/", "only two checkpoints have such a name, and the numbers may be settings, not steps"),
     ] {
-        let line = format!("s3://lake/{name} (2 objects, 2.0 KiB) is due to be deleted at ");
+        let line = format!("s3://lake/{name} (2 objects, 2.0 KiB) is due for deletion at ");
         let found = said.lines().find(|one| one.starts_with(&line));
         assert!(found.is_some_and(|one| one.contains(why)), "{name}: {said}");
     }

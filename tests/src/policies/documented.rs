@@ -39,7 +39,7 @@ fn are_in(kitchen: &PolicyTestbed, keys: &[&str], tier: &str) -> bool {
 /// Spills all local objects.
 fn spill_all(kitchen: &PolicyTestbed, keys: &[&str]) {
     kitchen.apply_text("version: 1\nrules:\n- id: all-down\n  conditions: [{type: file_pattern, property: key, operator: matches, value: '*'}]\n  actions: [{type: spill}]\n");
-    wait_until("it is down", || are_in(kitchen, keys, "cold"));
+    wait_until("the object is in the cold tier", || are_in(kitchen, keys, "cold"));
 }
 
 #[test]
@@ -47,11 +47,11 @@ fn copies_of_tables_are_kept_by_lru() {
     let kitchen = PolicyTestbed::new();
     kitchen.apply_text(&example("yaml", "id: tables-as-lru"));
     assert_eq!(kitchen.kept_by_first_read("tables-as-lru", "tables/2026/a.parquet"), BYTES as u64);
-    wait_until("it is here", || kitchen.is_hit("tables/2026/a.parquet"));
+    wait_until("the object is stored locally", || kitchen.is_hit("tables/2026/a.parquet"));
     assert_eq!(
         kitchen.kept_by_first_read("tables-as-lru", "others/a.parquet"),
         BYTES as u64,
-        "no more than before"
+        "no more requests than before"
     );
 }
 
@@ -63,7 +63,7 @@ fn the_tars_example_promotes_shards_compresses_crawls_and_pins_datasets() {
     spill_all(&kitchen, &shards);
     // Shards of a size that a test writes quickly.
     kitchen.apply_text(&example("yaml", "name: tars").replace("64MiB", "64KiB"));
-    wait_until("they are up again", || are_in(&kitchen, &shards, "hot"));
+    wait_until("the shards are in the hot tier again", || are_in(&kitchen, &shards, "hot"));
     assert!(kitchen.bench.decided("promote", "shards-near") > 0);
 
     let (crawled, text) = ("crawl/2026-11/part-0000.jsonl", Bytes::from("{\"url\": \"x\"}\n".repeat(10_000)));
@@ -89,7 +89,7 @@ fn logs_are_spilled_and_tars_are_pinned() {
     put_all(&kitchen, &logs, BYTES);
     put_all(&kitchen, &shards, BYTES);
     kitchen.apply_text(&example("yaml", "name: down"));
-    wait_until("the logs are down", || are_in(&kitchen, &logs, "cold"));
+    wait_until("the logs are in the cold tier", || are_in(&kitchen, &logs, "cold"));
     assert!(kitchen.bench.decided("spill", "logs-down") > 0);
     wait_until("the shard is pinned", || kitchen.bench.count("pin", "done") == 1);
     assert!(are_in(&kitchen, &shards, "hot"));
@@ -99,7 +99,7 @@ fn logs_are_spilled_and_tars_are_pinned() {
 /// profiles of the example.
 fn depth_max() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").expect("memory");
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("all of it");
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("complete");
     let kib: u64 = total.trim().trim_end_matches("kB").trim().parse().expect("a number");
     match kib >> 20 {
         512.. => 256,
@@ -123,8 +123,8 @@ fn one_file_with_templates_frameworks_environments_and_profiles_takes_effect() {
     kitchen.apply_text(&example("yaml", "id: run\n"));
 
     // A rule of the environment. Objects that share a segment with the released one are promoted with it.
-    wait_until("what is released is up", || are_in(&kitchen, &[release], "hot"));
-    wait_until("it is told", || kitchen.bench.decided("promote", "releases-near") > 0);
+    wait_until("the release is in the hot tier", || are_in(&kitchen, &[release], "hot"));
+    wait_until("the decision is reported", || kitchen.bench.decided("promote", "releases-near") > 0);
     let is_due = |key: &str, rule: &str| {
         let explained = kitchen.bench.run_json(&["policy", "explain", &format!("s3://{key}")]);
         explained["due"].as_array().expect("actions").iter().any(|one| one["rule"] == rule)
@@ -140,7 +140,9 @@ fn one_file_with_templates_frameworks_environments_and_profiles_takes_effect() {
         }
     });
     let first_of = |step: u32| format!("runs/llama/step-{step}/__0_0.distcp");
-    wait_until("all but five are down", || are_in(&kitchen, &[&first_of(1), &first_of(2)], "cold"));
+    wait_until("all but five are in the cold tier", || {
+        are_in(&kitchen, &[&first_of(1), &first_of(2)], "cold")
+    });
     assert!((3..=7).all(|step| are_in(&kitchen, &[&first_of(step)], "hot")));
     assert!(kitchen.bench.decided("spill", "llama.retain") > 0);
 
@@ -169,7 +171,7 @@ fn a_plugin_raises_the_priority_of_indexes_for_streaming_clients() {
     assert_eq!(kitchen.kept("mosaicml-index"), BYTES as u64);
     kitchen.put_at_origin("c5/index.json");
     assert!(!kitchen.is_hit("c5/index.json"));
-    assert_eq!(kitchen.kept("mosaicml-index"), BYTES as u64, "of others it is no rule");
+    assert_eq!(kitchen.kept("mosaicml-index"), BYTES as u64, "the rule does not keep other objects");
 }
 
 #[test]
@@ -187,7 +189,7 @@ fn configured_files_and_plugins_run_from_the_start() {
     assert_eq!((&shown["version"]["kind"], &shown["refused"]), (&"reload".into(), &Value::Null), "{shown:#}");
     let logs = ["logs/2026-11-22.txt"];
     put_all(&kitchen, &logs, BYTES);
-    wait_until("the logs are down", || are_in(&kitchen, &logs, "cold"));
+    wait_until("the logs are in the cold tier", || are_in(&kitchen, &logs, "cold"));
     let explained =
         kitchen.bench.run_json(&["policy", "explain", &format!("s3://{LOCAL_BUCKET}/{}", logs[0])]);
     let fact = |name: &str| {

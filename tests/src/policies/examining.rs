@@ -40,12 +40,12 @@ fn validate_accepts_a_valid_file_and_lists_every_error_of_an_invalid_one() {
     let wrong = POLICY.replace("property: size", "property: siez").replace("pin,", "pinn,");
     write(room.path(), "bad.yaml", &wrong);
     let good = mlgw(room.path(), "policy validate good.yaml");
-    let expected = "good.yaml is right: a policy with 2 rules, 0 templates and 0 settings.\n";
+    let expected = "good.yaml is valid: a policy with 2 rules, 0 templates and 0 settings.\n";
     assert_eq!((good.stdout.as_str(), good.status), (expected, 0), "{}", good.stderr);
     let both = mlgw(room.path(), "policy validate good.yaml bad.yaml");
-    assert_eq!((both.status, both.stderr.as_str()), (1, "mlgw: 1 of 2 files is wrong\n"));
+    assert_eq!((both.status, both.stderr.as_str()), (1, "mlgw: 1 of 2 files is invalid\n"));
     let first = both.stdout.lines().nth(1).expect("a diagnostic");
-    let expected = "bad.yaml:6:36: rules[0].conditions[1].property: \"siez\" is no property of file_context; \
+    let expected = "bad.yaml:6:36: rules[0].conditions[1].property: unknown file_context property \"siez\"; \
                     did you mean \"size\"? (one of size, type, extension, path, name, key, bucket, tags, tags.NAME, \
                     metadata, metadata.NAME, model_file_kind, checkpoint_generation, age, tier)";
     assert_eq!(first, expected);
@@ -59,7 +59,7 @@ fn validate_accepts_a_valid_file_and_lists_every_error_of_an_invalid_one() {
 fn unreadable_files_have_statuses_of_their_own() {
     let room = temp_dir();
     let missing = mlgw(room.path(), "policy validate none.yaml");
-    assert_eq!((missing.status, missing.stderr.as_str()), (2, "mlgw: none.yaml: there is no such file\n"));
+    assert_eq!((missing.status, missing.stderr.as_str()), (2, "mlgw: none.yaml: no such file\n"));
     let directory = mlgw(room.path(), "policy validate .");
     assert_eq!(directory.status, 1, "{}", directory.stderr);
     assert_eq!(mlgw(room.path(), "policy validate").status, 2);
@@ -72,7 +72,7 @@ fn plugins_are_validated_as_such() {
     write(room.path(), "mine.yaml", plugin);
     let said = mlgw(room.path(), "policy validate mine.yaml");
     assert!(
-        said.stdout.starts_with("mine.yaml is right: a framework with"),
+        said.stdout.starts_with("mine.yaml is valid: a framework with"),
         "{}{}",
         said.stdout,
         said.stderr
@@ -100,7 +100,7 @@ fn policies_use_templates_of_plugins_given_with_them() {
     let words = format!("policy simulate p.yaml {small} --framework mine.yaml --environment staging");
     assert_eq!(mlgw(room.path(), &words).status, 0);
     let drawn = mlgw(room.path(), &format!("policy simulate {small} --plot a.png"));
-    assert!(drawn.status == 2 && drawn.stderr.contains("end in .svg"), "{}", drawn.stderr);
+    assert!(drawn.status == 2 && drawn.stderr.contains("ends in .svg"), "{}", drawn.stderr);
     assert!(!room.path().join("a.png").exists());
 }
 

@@ -90,7 +90,7 @@ impl PolicyTestbed {
         let answer = runtime().block_on(self.client().call(Method::GET, &path, headers, full_body("")));
         let answer = answer.expect("read");
         assert_eq!(answer.body, content(key, BYTES), "{key}");
-        answer.header("x-mlgw-cache").expect("it says so").starts_with("hit; tier=hot")
+        answer.header("x-mlgw-cache").expect("header is present").starts_with("hit; tier=hot")
     }
 
     /// Reads an object of the origin for the first time. Returns the bytes that are kept because of a rule.

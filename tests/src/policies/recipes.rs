@@ -17,7 +17,7 @@ fn pytorch_keeps_the_validation_set() {
     assert_eq!(
         kitchen.kept_by_first_read("validation-sets", "train/0.bin"),
         BYTES as u64,
-        "no more than before"
+        "no more requests than before"
     );
 }
 
@@ -34,7 +34,7 @@ fn tensorflow_keeps_indexes_and_spills_old_checkpoints() {
     });
     let is_in =
         |step: u32, tier: &str| kitchen.bench.is_in(&format!("run/ckpt-{step}.data-00000-of-00001"), tier);
-    wait_until("all but the first and three are down", || is_in(2, "cold"));
+    wait_until("all but the first and three are in the cold tier", || is_in(2, "cold"));
     assert!([1, 3, 4, 5].into_iter().all(|step| is_in(step, "hot")));
     assert!(kitchen.bench.decided("spill", "checkpoints-kept") > 0);
 }
@@ -56,7 +56,7 @@ fn webdataset_keeps_indexes_of_shards() {
 fn mosaicml_pins_the_index_of_a_stream() {
     let kitchen = PolicyTestbed::with_recipe("mosaicml");
     assert_eq!(kitchen.kept_by_first_read("streaming-index", "c4/index.json"), BYTES as u64);
-    wait_until("it is pinned", || kitchen.pinned("s3://front/c4/index.json") == 1);
+    wait_until("the object is pinned", || kitchen.pinned("s3://front/c4/index.json") == 1);
     kitchen.put_at_origin("c4/shard.00000.mds");
     kitchen.is_hit("c4/shard.00000.mds");
     assert_eq!(kitchen.pinned("s3://front/c4/shard.00000.mds"), 0);
@@ -72,7 +72,7 @@ fn checkpoints_keeps_the_configured_number_of_a_run_in_the_hot_tier() {
         }
     });
     let are_in = |steps: &[u32], tier: &str| steps.iter().all(|step| kitchen.bench.is_in(&name(*step), tier));
-    wait_until("all but the first and five are down", || are_in(&[2], "cold"));
+    wait_until("all but the first and five are in the cold tier", || are_in(&[2], "cold"));
     assert!(are_in(&[1, 3, 4, 5, 6, 7], "hot"));
 }
 
@@ -102,7 +102,7 @@ fn inference_pins_released_models() {
     let kitchen = PolicyTestbed::with_recipe("inference");
     kitchen.put_tagged("llm/tried.gguf", "stage=staging");
     kitchen.put_tagged("llm/best.gguf", "stage=production");
-    wait_until("it is pinned", || kitchen.bench.count("pin", "done") == 1);
+    wait_until("the object is pinned", || kitchen.bench.count("pin", "done") == 1);
     kitchen.put_tagged("bert/model.safetensors", "stage=production");
     kitchen.put_tagged("bert/checkpoint-500/model.safetensors", "stage=production");
     let is_due = |key: &str| {
@@ -119,7 +119,7 @@ fn research_does_not_cache_single_reads() {
     let kitchen = PolicyTestbed::with_recipe("research");
     assert!(!kitchen.is_decided_to_keep("notes/a.bin"));
     kitchen.bench.run(&["policy", "rollback"]);
-    assert!(kitchen.is_decided_to_keep("notes/a.bin"), "without the recipe it is");
+    assert!(kitchen.is_decided_to_keep("notes/a.bin"), "without the recipe the object is kept");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn production_pins_golden_objects() {
     let kitchen = PolicyTestbed::with_recipe("production");
     kitchen.put_tagged("plain", "set=common");
     kitchen.put_tagged("best", "golden=yes");
-    wait_until("it is pinned", || kitchen.bench.count("pin", "done") == 1);
+    wait_until("the object is pinned", || kitchen.bench.count("pin", "done") == 1);
 }
 
 #[test]
@@ -145,12 +145,12 @@ fn general_keeps_small_files_on_their_second_read() {
     kitchen.put_at_origin(key);
     assert!(!kitchen.is_hit(key));
     kitchen.apply_recipe("general");
-    assert!(!kitchen.is_hit(key), "it was not to be kept before");
+    assert!(!kitchen.is_hit(key), "the object was not kept before");
     assert_eq!(kitchen.kept("small-files"), BYTES as u64);
-    wait_until("it is here", || kitchen.is_hit(key));
+    wait_until("the object is stored locally", || kitchen.is_hit(key));
     assert_eq!(
         kitchen.kept_by_first_read("small-files", "icons/b.bin"),
         BYTES as u64,
-        "read once it is no matter of the rule"
+        "the rule does not apply after a single read"
     );
 }

@@ -67,7 +67,7 @@ fn cache_sizes_policy_names_and_a_plot() {
         rows.iter().map(|row| (row["cache_fraction"].as_f64().unwrap_or(0.0), &row["policy"])).collect();
     let (lru, optimum) = (Value::from("lru"), Value::from("optimum"));
     assert_eq!(seen, [(0.5, &lru), (0.5, &optimum), (0.25, &lru), (0.25, &optimum)]);
-    assert_eq!(simulate(room.path(), words), rows, "the same again");
+    assert_eq!(simulate(room.path(), words), rows, "repeatable");
     let plot = std::fs::read_to_string(room.path().join("out.svg")).expect("a plot");
     assert!(plot.starts_with("<svg") && plot.matches("<polyline").count() == 2, "{plot}");
     let table = mlgw(room.path(), &format!("policy simulate {words}")).stdout;
@@ -91,7 +91,7 @@ fn what_makes_no_sense_is_refused() {
     }
     write(room.path(), "t", "no trace");
     let said = mlgw(room.path(), "policy simulate --trace t");
-    assert!(said.status == 1 && said.stderr.contains("this is no trace"), "{}", said.stderr);
+    assert!(said.status == 1 && said.stderr.contains("this is not a trace"), "{}", said.stderr);
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn an_s3_log_is_imported_and_rehearsed() {
     write(room.path(), "s3.log", &(lines + "nonsense\n"));
     let said = mlgw(room.path(), "trace import --from s3 s3.log day.trace");
     assert_eq!(said.status, 0, "{}", said.stderr);
-    assert_eq!(said.stdout, "day.trace: 300 accesses of 301 lines; 0 passed over, 1 bad, 0 late.\n");
-    assert_eq!(said.stderr, "mlgw: s3.log:301: there is no field for the bucket\n");
+    assert_eq!(said.stdout, "day.trace: 300 accesses from 301 lines; 0 skipped, 1 bad, 0 late.\n");
+    assert_eq!(said.stderr, "mlgw: s3.log:301: the field for the bucket is missing\n");
     let rows = simulate(room.path(), "--trace day.trace --cache .5");
     assert_eq!(rows.len(), POLICIES.len());
     assert!(rows.iter().all(|row| row["profile"] == "day.trace"));
@@ -145,8 +145,8 @@ fn an_s3_log_is_imported_and_rehearsed() {
     let tested = mlgw(room.path(), "policy test p.yaml --trace day.trace --limit 1 --output json").document();
     assert_eq!((&tested["tried"], &tested["keys"][0]["size"]), (&100.into(), &4096.into()));
     let wrong = mlgw(room.path(), "trace import --from own s3.log other.trace");
-    assert!(wrong.status == 1 && wrong.stderr.contains("is --from right?"), "{}", wrong.stderr);
+    assert!(wrong.status == 1 && wrong.stderr.contains("check --from"), "{}", wrong.stderr);
     assert!(!room.path().join("other.trace").exists());
     let forgotten = mlgw(room.path(), "trace import --from s3 s3.log s3.log");
-    assert!(forgotten.status == 2 && forgotten.stderr.contains("comes last"), "{}", forgotten.stderr);
+    assert!(forgotten.status == 2 && forgotten.stderr.contains("is the destination"), "{}", forgotten.stderr);
 }

@@ -86,18 +86,18 @@ fn an_applied_policy_runs_at_once_and_survives_a_kill() {
     let bench = ServerBench::new();
     let server = bench.setup.start();
     let (said, status) = bench.run(&["show"]);
-    assert!(status == Some(0) && said.starts_with("# Nothing was applied"), "{said}");
+    assert!(status == Some(0) && said.starts_with("# No policy was applied"), "{said}");
     let text = rule("tars", "*.tar", "pin");
     let first = bench.file("first.yaml", &text);
-    let (said, status) = bench.run(&["apply", &first, "--message", "to begin with"]);
-    assert_eq!((said.as_str(), status), ("Version 1 of the policy runs: 1 rule added (tars).\n", Some(0)));
+    let (said, status) = bench.run(&["apply", &first, "--message", "initially"]);
+    assert_eq!((said.as_str(), status), ("Applied version 1 of the policy: 1 rule added (tars).\n", Some(0)));
     let server = restart_after_kill(&bench, server);
     assert_eq!(bench.run(&["show"]).0, text);
     let effective = bench.run_json(&["show", "--effective"]);
     assert_eq!(effective["from"]["rules"]["tars"], json!({"layer": "custom", "file": first, "line": 3}));
     let (yaml, _) = bench.run(&["show", "--effective"]);
     assert!(yaml.contains(&format!("# from {first}:3\n  - id: tars\n")), "{yaml}");
-    assert!(yaml.contains("# from built-in/defaults.yaml:"), "the weaker layers are there");
+    assert!(yaml.contains("# from built-in/defaults.yaml:"), "the weaker layers are included");
     let second = bench.file("second.yaml", &rule("jpegs", "*.jpg", "pin"));
     assert_eq!(bench.run_json(&["apply", &second])["version"]["version"], 2);
     bench.run_json(&["freeze", "--message", "for the audit"]);
@@ -111,17 +111,17 @@ fn an_applied_policy_runs_at_once_and_survives_a_kill() {
         (true, false, json!(false))
     );
     let (said, _) = bench.run(&["rollback"]);
-    assert_eq!(said, "Version 4 of the policy runs: 1 rule added (tars), 1 rule removed (jpegs).\n");
+    assert_eq!(said, "Applied version 4 of the policy: 1 rule added (tars), 1 rule removed (jpegs).\n");
     bench.run_json(&["unfreeze"]);
     let server = restart_after_kill(&bench, server);
     assert!(bench.is_in_force("tars") && bench.run_json(&["show"])["learning"] == true);
     assert_eq!(bench.kinds(), ["unfreeze", "rollback", "freeze", "apply", "apply"]);
     let history = bench.run_json(&["history"]);
     let oldest = &history["versions"][4];
-    assert_eq!(oldest["message"], "to begin with");
+    assert_eq!(oldest["message"], "initially");
     assert!(oldest["who"].as_str().is_some_and(|who| who.starts_with("mlgw-local-")), "{oldest}");
     bench.run_json(&["rollback", "0"]);
-    assert!(!bench.is_in_force("tars"), "what comes with the server is left");
+    assert!(!bench.is_in_force("tars"), "only the built-in policy is left");
     let status = bench.setup.command(&["status"]).0;
     assert!(status.contains("policy     version 6, "), "{status}");
     let metrics = bench.setup.command(&["status", "--metrics"]).0;
@@ -141,7 +141,7 @@ fn an_invalid_file_is_refused_with_the_errors_of_validate() {
     assert_eq!(status, Some(1), "{said}");
     let diagnostics: Vec<&str> = offline.lines().filter(|line| line.contains("did you mean")).collect();
     assert_eq!(diagnostics.len(), 2, "{offline}");
-    assert_eq!(said, format!("mlgw: {bad} is wrong:\n{}\n", diagnostics.join("\n")));
+    assert_eq!(said, format!("mlgw: {bad} is invalid:\n{}\n", diagnostics.join("\n")));
     assert!(bench.is_in_force("tars") && !bench.is_in_force("jpegs"));
     assert_eq!(bench.kinds(), ["apply"]);
     let metrics = bench.setup.command(&["status", "--metrics"]).0;
@@ -188,7 +188,10 @@ fn a_custom_plugin_is_applied_beside_policies() {
     bench.run_json(&["apply", "--framework", &plugin]);
     let policy = bench.file("p.yaml", &rule("tars", "*.tar", "pin"));
     bench.run_json(&["apply", &policy]);
-    assert!(bench.is_in_force("mine-stays") && bench.is_in_force("tars"), "the other kind stays");
+    assert!(
+        bench.is_in_force("mine-stays") && bench.is_in_force("tars"),
+        "the other kind of file stays in force"
+    );
     bench.run_json(&["apply", "--without-frameworks"]);
     assert!(!bench.is_in_force("mine-stays") && bench.is_in_force("tars"));
     server.stop();
@@ -200,9 +203,9 @@ fn a_changed_watched_file_is_loaded_and_an_invalid_one_is_refused() {
     let path = bench.file("watched.yaml", &rule("tars", "*.tar", "pin"));
     let bench = ServerBench { setup: bench.setup.clone().with("policy.files", &path), ..bench };
     let server = bench.setup.start();
-    assert!(bench.is_in_force("tars"), "it runs before the first request");
+    assert!(bench.is_in_force("tars"), "the file is in force before the first request");
     write(Path::new(&path).parent().expect("a directory"), "watched.yaml", &rule("jpegs", "*.jpg", "pin"));
-    bench.until("the changed file runs", |shown| shown["version"]["version"] == 2);
+    bench.until("the changed file is in force", |shown| shown["version"]["version"] == 2);
     assert!(bench.is_in_force("jpegs") && !bench.is_in_force("tars"));
     bench.file("watched.yaml", &rule("gifs", "*.gif", "pin").replace("file_pattern", "file_patern"));
     bench.until("the wrong file is refused", |shown| shown["refused"].is_string());
@@ -212,21 +215,21 @@ fn a_changed_watched_file_is_loaded_and_an_invalid_one_is_refused() {
         "{refused}"
     );
     assert!(bench.is_in_force("jpegs") && !bench.is_in_force("gifs"));
-    assert!(server.log().contains("watched files of the policy are refused"), "{}", server.log());
+    assert!(server.log().contains("the watched policy files are refused"), "{}", server.log());
     let (status, code) = bench.setup.command(&["status"]);
-    assert!(code == Some(1) && status.contains("The watched files of the policy are refused"), "{status}");
+    assert!(code == Some(1) && status.contains("The watched policy files are invalid"), "{status}");
     let metrics = bench.setup.command(&["status", "--metrics"]).0;
     assert!(metrics.contains("mlgw_policy_faults{what=\"file\"} 1\n"), "{metrics}");
     let server = restart_after_kill(&bench, server);
-    assert!(bench.is_in_force("jpegs"), "and so it is after a restart");
+    assert!(bench.is_in_force("jpegs"), "also after a restart");
     bench.file("watched.yaml", &rule("jpegs", "*.jpg", "pin"));
-    bench.until("the file is right again", |shown| shown["refused"].is_null());
+    bench.until("the file is valid again", |shown| shown["refused"].is_null());
     let mine = bench.file("mine.yaml", &rule("mine", "*", "pin"));
     bench.run_json(&["apply", &mine]);
     let server = restart_after_kill(&bench, server);
-    assert!(bench.is_in_force("mine"), "the file did not change since a person applied another");
+    assert!(bench.is_in_force("mine"), "the file is unchanged since another policy was applied");
     bench.file("watched.yaml", &rule("pngs", "*.png", "pin"));
-    bench.until("the newest change of the file runs", |shown| shown["version"]["kind"] == "reload");
+    bench.until("the newest change of the file is in force", |shown| shown["version"]["kind"] == "reload");
     assert!(bench.is_in_force("pngs") && !bench.is_in_force("mine"));
     assert_eq!(bench.kinds(), ["reload", "apply", "reload", "reload"]);
     server.stop();
@@ -267,8 +270,8 @@ fn a_plan_lists_actions_that_would_start_and_stop() {
         (&down["objects"], &down["bytes"], &down["moved_bytes"]),
         (&2.into(), &5000.into(), &0.into())
     );
-    let nowhere = plan["impossible"][0].as_str().expect("why nothing moves");
-    assert!(nowhere.starts_with("Nothing is spilled: there is no tier below the hot one"), "{nowhere}");
+    let nowhere = plan["impossible"][0].as_str().expect("the reason is reported");
+    assert!(nowhere.starts_with("spill has no effect: no tier below the hot tier"), "{nowhere}");
     assert_eq!(down["examples"][0]["object"], "s3://lake/train/0.tar");
     let reason = down["examples"][0]["reason"].as_str().expect("a sentence");
     let expected =
@@ -281,8 +284,8 @@ fn a_plan_lists_actions_that_would_start_and_stop() {
     );
     assert_eq!(plan["not_judged"], json!([{"rule": "busy", "asks": ["reads"]}]));
     let (said, _) = bench.run(&["plan", &tars]);
-    assert!(said.contains("Not to be judged before objects are read: busy (reads).\n"), "{said}");
-    assert!(said.ends_with("3 of 3 objects would be treated otherwise.\n"), "{said}");
+    assert!(said.contains("Undetermined until objects are read: busy (reads).\n"), "{said}");
+    assert!(said.ends_with("3 of 3 objects would be treated differently.\n"), "{said}");
     assert_eq!(bench.kinds(), ["apply"], "nothing changed");
     server.stop();
     let cold = bench.dir.path().join("cold");
@@ -294,7 +297,7 @@ fn a_plan_lists_actions_that_would_start_and_stop() {
     let plan: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
     let down =
         plan["actions"].as_array().expect("actions").iter().find(|action| action["rule"] == "tars-down");
-    assert_eq!(down.expect("it spills")["moved_bytes"], 5000);
+    assert_eq!(down.expect("a spill")["moved_bytes"], 5000);
     assert_eq!(plan["impossible"], json!([]));
     server.stop();
 }

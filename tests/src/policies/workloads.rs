@@ -177,9 +177,9 @@ fn explain_shows_the_last_workload_of_the_objects_dataset() {
     assert!(fact("epoch_count").is_some_and(|epochs| epochs != "0") && fact("recency").is_some());
     assert_eq!(explained["kept"], json!({"blocks": 1, "kept": 1, "pinned": 0, "planned": 0}));
     let (said, _) = bench.run(&["policy", "explain", &format!("s3://{BUCKET}/{}", shard(7))]);
-    assert!(said.contains("is kept    1 of 1 blocks, 0 of them pinned, 0 planned\n"), "{said}");
+    assert!(said.contains("copies       1 of 1 blocks cached, 0 pinned, 0 planned\n"), "{said}");
     let other = bench.run_json(&["policy", "explain", &format!("s3://{BUCKET}/val/shard-00001.tar")]);
-    assert_eq!((facts(&other)("pattern"), facts(&other)("dataset")), (None, None), "nobody has read of it");
+    assert_eq!((facts(&other)("pattern"), facts(&other)("dataset")), (None, None), "no reads of the dataset");
     server.stop();
 }
 
@@ -197,14 +197,18 @@ fn a_plan_applies_to_workloads_of_its_name_and_survives_a_kill() {
     bench.run_json(&["workload", "plan", "put", &other, "--workload", "Another one", "--id", "other"]);
     server.kill();
     let mut server = bench.setup.start();
-    assert_eq!(bench.run_json(&["workload", "plan", "show", "resnet"]), put, "as it was told");
+    assert_eq!(bench.run_json(&["workload", "plan", "show", "resnet"]), put, "the plan is stored unchanged");
     let in_order = async |client: S3TestClient, name: &str| {
         for n in 0..SHARDS {
             read(&client, &shard(n), name).await;
         }
     };
     runtime().block_on(in_order(server.client(), "someone"));
-    assert_eq!(bench.run_json(&["workload", "plan", "show", "resnet"])["trusted"], false, "it is not theirs");
+    assert_eq!(
+        bench.run_json(&["workload", "plan", "show", "resnet"])["trusted"],
+        false,
+        "the plan is not trusted for other workloads"
+    );
     runtime().block_on(in_order(server.client(), "resnet"));
     let shown = bench.run_json(&["workload", "plan", "show", "resnet"]);
     assert_eq!((&shown["trusted"], &shown["reads"]), (&true.into(), &SHARDS.into()), "{shown:#}");
@@ -250,11 +254,11 @@ fn a_plan_of_a_local_bucket_uses_catalogue_keys_and_errors_have_positions() {
     let file = bench.plan("version: 1\nbucket: own\nprefix: train/\nsampler: torch_distribted\n");
     let (said, status) = bench.run(&["workload", "plan", "put", &file, "--workload", "w"]);
     let expected = format!(
-        "mlgw: {file} is wrong:\n{file}:4:10: sampler: \"torch_distribted\" is no sampler; did you mean"
+        "mlgw: {file} is invalid:\n{file}:4:10: sampler: unknown sampler \"torch_distribted\"; did you mean"
     );
     assert!(status == Some(1) && said.starts_with(&expected), "{said}");
-    assert_eq!(bench.run_json(&["workload", "plan", "show", "w"]), put, "the one before holds");
+    assert_eq!(bench.run_json(&["workload", "plan", "show", "w"]), put, "the previous plan is in force");
     let (said, status) = bench.run(&["workload", "plan", "put", &file, "--workload", "Its Name"]);
-    assert!(status == Some(4) && said.contains("no id of a plan"), "{said}");
+    assert!(status == Some(4) && said.contains("invalid plan id"), "{said}");
     server.stop();
 }

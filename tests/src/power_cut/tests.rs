@@ -125,7 +125,7 @@ fn a_sync_after_a_failed_one_does_not_restore_the_forgotten_pages() {
     disk.write(ino, 0, b"y").expect("written");
     disk.fail_once(crate::disk::DiskFault { call: crate::disk::DiskCall::Sync, matches: |_| true, skip: 0 });
     assert_eq!(disk.sync(ino), Err(libc::EIO));
-    disk.sync(ino).expect("the second one answers well");
+    disk.sync(ino).expect("the second sync succeeds");
     let kept = BTreeSet::from([Some(b"x".to_vec()), Some(b"y".to_vec())]);
     assert_eq!(outcomes(&disk, "a"), kept);
     assert_eq!(disk.failed_paths(), ["a"]);
@@ -176,9 +176,9 @@ fn a_state_written_out_has_the_names_bytes_and_links_of_the_model() {
     let tree = at_end(disk.recording(), CutStyle::KeepAll, 0);
     let out = tempfile::tempdir().expect("a directory");
     tree.write_to(out.path()).expect("written");
-    let bytes = std::fs::read(out.path().join("b")).expect("there");
+    let bytes = std::fs::read(out.path().join("b")).expect("exists");
     assert_eq!((bytes.len(), &bytes[..6]), (4096, &b"hello\0"[..]));
-    let links = std::os::unix::fs::MetadataExt::nlink(&out.path().join("d/a").metadata().expect("there"));
+    let links = std::os::unix::fs::MetadataExt::nlink(&out.path().join("d/a").metadata().expect("exists"));
     assert_eq!(links, 2);
 }
 

@@ -142,7 +142,8 @@ pub(super) fn error_answer(method: &str, status: u16, code: &str, keeps_alive: b
     } else {
         format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code>\
-             <Message>A rule of the fault proxy says so.</Message><RequestId>fault-proxy</RequestId></Error>"
+             <Message>Injected by a rule of the fault proxy.</Message>\
+             <RequestId>fault-proxy</RequestId></Error>"
         )
     };
     let length = body.len();

@@ -47,7 +47,7 @@ async fn answer(
         Ok(document) => match reply(&head.method, head.uri.path(), &document.to_bytes(), &shared) {
             Some(Ok(json)) => (StatusCode::OK, json),
             Some(Err(message)) => (StatusCode::BAD_REQUEST, message),
-            None => (StatusCode::NOT_FOUND, "there is no such thing here\n".to_owned()),
+            None => (StatusCode::NOT_FOUND, "not found\n".to_owned()),
         },
         Err(error) => (StatusCode::BAD_REQUEST, error.to_string()),
     };

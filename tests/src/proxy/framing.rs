@@ -62,7 +62,7 @@ impl Framing {
     /// # Errors
     /// The framing is invalid.
     pub(super) fn span(&mut self, bytes: &[u8], payload_max: u64) -> io::Result<FramedSpan> {
-        assert!(payload_max > 0, "a span of nothing would never end a body");
+        assert!(payload_max > 0, "an empty span would never end a body");
         let mut span = FramedSpan::default();
         while span.taken < bytes.len() && span.payload < payload_max && !self.is_done() {
             let step = self.step(&bytes[span.taken..], payload_max - span.payload)?;
@@ -143,7 +143,7 @@ fn with_digit(size: u64, digit: u8) -> io::Result<u64> {
 }
 
 fn invalid_framing() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a chunked body is framed wrongly")
+    io::Error::new(io::ErrorKind::InvalidData, "invalid framing of a chunked body")
 }
 
 #[cfg(test)]

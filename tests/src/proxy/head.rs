@@ -22,7 +22,7 @@ impl MessageHead {
         let parts = head.lines().next().map_or(0, |line| line.splitn(3, |byte| *byte == b' ').count());
         // A response may omit the reason, and some omit the space before it.
         if parts < 2 {
-            return Err(invalid_head("no head of HTTP/1"));
+            return Err(invalid_head("not an HTTP/1 head"));
         }
         Ok(head)
     }

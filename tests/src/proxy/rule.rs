@@ -206,6 +206,6 @@ pub enum RuleError {
     #[error("a probability is from 0 to 1")]
     Probability,
     /// The status is interim, so that another response would have to follow, or is not a status.
-    #[error("{0} is no status that ends a request: 200 to 599")]
+    #[error("{0} is not a final status: expected 200 to 599")]
     Status(u16),
 }

@@ -102,12 +102,12 @@ pub(super) struct Shaper {
 
 impl Shaper {
     pub(super) fn shape(&self) -> TrafficShape {
-        *self.shape.lock().expect("no panic while held")
+        *self.shape.lock().expect("lock is not poisoned")
     }
 
     /// Takes effect from the next piece of every body.
     pub(super) fn set(&self, shape: TrafficShape) {
-        *self.shape.lock().expect("no panic while held") = shape;
+        *self.shape.lock().expect("lock is not poisoned") = shape;
     }
 
     fn total(&self, way: Direction) -> &Mutex<RateLine> {
@@ -156,7 +156,7 @@ impl RateLane {
 
     fn due(&mut self, bytes: u64, shape: TrafficShape, total: &Mutex<RateLine>, now: Instant) -> Instant {
         let mine = self.line.reserve(bytes, shape.connection_rate, now);
-        let mut total = total.lock().expect("no panic while held");
+        let mut total = total.lock().expect("lock is not poisoned");
         mine.max(total.reserve(bytes, shape.total_rate, now))
     }
 }
@@ -192,7 +192,7 @@ mod tests {
         let (mut line, now) = (RateLine::default(), Instant::now());
         let due: Vec<_> = (0..3).map(|_| line.reserve(10_000, RATE, now) - now).collect();
         assert_eq!(due, [10 * MS, 20 * MS, 30 * MS]);
-        assert_eq!(line.reserve(10_000, 0, now), now, "without a rate nobody waits");
+        assert_eq!(line.reserve(10_000, 0, now), now, "no wait without a rate");
     }
 
     #[test]

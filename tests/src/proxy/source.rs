@@ -51,7 +51,7 @@ impl BufferedSource {
 
     pub(super) fn consume(&mut self, bytes: usize) {
         self.start += bytes;
-        assert!(self.start <= self.end, "only what was read can be used");
+        assert!(self.start <= self.end, "only bytes already read can be consumed");
     }
 
     /// Reads more bytes and returns their number; 0 at the end of the stream.
@@ -64,7 +64,7 @@ impl BufferedSource {
             (self.start, self.end) = (0, self.end - self.start);
         }
         if self.end == self.buffer.len() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "more than a buffer of it"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "message larger than the buffer"));
         }
         let read = self.reader.read(&mut self.buffer[self.end..]).await?;
         self.end += read;

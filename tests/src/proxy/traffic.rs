@@ -93,7 +93,7 @@ pub(super) struct TrafficLog(Mutex<TrafficState>);
 
 impl TrafficLog {
     fn state(&self) -> MutexGuard<'_, TrafficState> {
-        self.0.lock().expect("no panic while held")
+        self.0.lock().expect("lock is not poisoned")
     }
 
     pub(super) fn counters(&self) -> Counters {

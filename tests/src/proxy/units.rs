@@ -41,7 +41,7 @@ fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 /// # Errors
 /// The text is not a duration, or the duration is too long.
 pub fn duration(text: &str) -> Result<Duration, AmountError> {
-    let wanted = "a duration as 500us, 20ms or 3s";
+    let wanted = "a duration such as 500us, 20ms or 3s";
     let nanoseconds =
         amount(text, NANOSECONDS).ok_or_else(|| AmountError { text: text.to_owned(), wanted })?;
     Ok(Duration::from_nanos(nanoseconds))
@@ -52,7 +52,7 @@ pub fn duration(text: &str) -> Result<Duration, AmountError> {
 /// # Errors
 /// The text is not an amount of bytes, or the amount is too large.
 pub fn bytes(text: &str) -> Result<u64, AmountError> {
-    let wanted = "an amount of bytes as 60MB, 64KiB or 0";
+    let wanted = "a number of bytes such as 60MB, 64KiB or 0";
     amount(text, BYTES).ok_or_else(|| AmountError { text: text.to_owned(), wanted })
 }
 
@@ -92,6 +92,9 @@ mod tests {
         for wrong in ["", "MB", "1.5MB", "-1", "1 MB", "99999999999GB", "1mb"] {
             assert!(bytes(wrong).is_err() && duration(wrong).is_err(), "{wrong:?}");
         }
-        assert_eq!(duration("20").unwrap_err().to_string(), "\"20\" is not a duration as 500us, 20ms or 3s");
+        assert_eq!(
+            duration("20").unwrap_err().to_string(),
+            "\"20\" is not a duration such as 500us, 20ms or 3s"
+        );
     }
 }

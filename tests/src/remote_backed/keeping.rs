@@ -45,7 +45,7 @@ impl RemoteBench {
         let headers: Vec<_> = range.map(|range| ("range", range.to_owned())).into_iter().collect();
         let answer =
             self.client().call(Method::GET, &path(BUCKET, key), &headers, full_body("")).await.expect("read");
-        answer.header("x-mlgw-cache").expect("it says so").starts_with("hit; tier=hot")
+        answer.header("x-mlgw-cache").expect("header is present").starts_with("hit; tier=hot")
     }
 
     /// Runs a command and returns its output, parsed as JSON.
@@ -166,7 +166,7 @@ fn a_pinned_dataset_stays() {
                 bench.is_hit(&key(n), None).await;
             }
         }
-        wait_until("all of it is kept", async || {
+        wait_until("all objects are kept", async || {
             let mut hits = 0;
             for n in 0..10 {
                 hits += u32::from(bench.is_hit(&format!("val/{n}"), None).await);

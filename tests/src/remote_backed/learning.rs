@@ -70,11 +70,11 @@ fn a_too_cautious_bound_is_lowered_by_a_version_that_survives_a_kill_and_can_be_
     let learnt = bench.wait_for_version("a lesson", |version| version["kind"] == "learn");
     assert_eq!(learnt["who"], "learning");
     let changes = learnt["changes"].as_str().expect("a sentence");
-    assert!(changes.starts_with("min_reads of rule sixth-time 6.00 -> 5.40, as "), "{changes}");
-    assert!(changes.contains("blocks were asked for again after they had passed by"), "{changes}");
+    assert!(changes.starts_with("min_reads of rule sixth-time 6.00 -> 5.40, because "), "{changes}");
+    assert!(changes.contains("blocks were requested again after they were not kept"), "{changes}");
     bench.gateway.kill();
     bench.gateway = bench.setup.start();
-    assert_eq!(bench.wait_for_version("it is kept", |_| true), learnt);
+    assert_eq!(bench.wait_for_version("the object is kept", |_| true), learnt);
     let (said, status) = bench.setup.command(&["policy", "rollback"]);
     assert_eq!(status, Some(0), "{said}");
     let back = bench.wait_for_version("taken back", |version| version["kind"] == "rollback");
@@ -82,7 +82,7 @@ fn a_too_cautious_bound_is_lowered_by_a_version_that_survives_a_kill_and_can_be_
     bench.setup.command(&["policy", "freeze"]);
     bench.read_all(3);
     std::thread::sleep(Duration::from_millis(2500));
-    assert_eq!(bench.wait_for_version("nothing is learnt", |_| true)["kind"], "freeze");
+    assert_eq!(bench.wait_for_version("no bound is learned", |_| true)["kind"], "freeze");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn outcomes_of_copies_are_listed_by_rule_and_shadow_caches_by_dataset() {
     let bench = bench();
     bench.read_all(1);
     let kept = bench.copies_of("engine")["kept_bytes"].as_u64();
-    assert_eq!(kept, Some(OBJECTS * 10_000), "what is read first is kept while there is room");
+    assert_eq!(kept, Some(OBJECTS * 10_000), "the first reads are kept while there is space");
     bench.read_all(1);
     let copies = bench.copies_of("engine");
     assert_eq!((copies["used_bytes"].as_u64(), copies["wasted_bytes"].as_u64()), (kept, Some(0)));

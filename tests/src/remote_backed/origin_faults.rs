@@ -52,17 +52,17 @@ fn an_origin_that_is_away_is_stood_in_for_and_one_that_denies_is_not() {
             let found = bench.client().get(BUCKET, "k").await.expect("read from the copy");
             assert_eq!(content.difference(&found.body), None);
             assert_eq!(found.header("x-mlgw-cache"), Some("stale; tier=hot"));
-            let unknown = bench.client().get(BUCKET, "unknown").await.expect_err("nobody knows");
+            let unknown = bench.client().get(BUCKET, "unknown").await.expect_err("unknown key");
             assert!(matches!(refused(&unknown).0, 503), "{unknown:?}");
         }
         bench.proxy.set_rules(vec![Rule::new(Fault::Status { status: 403, code: "AccessDenied".into() })]);
-        let denied = bench.client().get(BUCKET, "k").await.expect_err("it is not ours to give");
+        let denied = bench.client().get(BUCKET, "k").await.expect_err("access is denied");
         assert_eq!(refused(&denied).0, 403, "{denied:?}");
         bench.proxy.set_rules(vec![Rule::new(Fault::Status { status: 404, code: "NoSuchKey".into() })]);
-        assert!(bench.client().get(BUCKET, "k").await.expect_err("it is gone").is_not_found());
+        assert!(bench.client().get(BUCKET, "k").await.expect_err("the object is deleted").is_not_found());
         bench.proxy.set_rules(vec![]);
         // The absence of a key stays valid for at most two seconds.
-        super::wait_until("it is back", async || bench.client().get(BUCKET, "k").await.is_ok()).await;
+        super::wait_until("the object is back", async || bench.client().get(BUCKET, "k").await.is_ok()).await;
     });
 }
 

@@ -147,7 +147,7 @@ fn fetched_blocks_survive_a_restart_and_a_kill() {
         assert_eq!(content.difference(&found.body), None);
     };
     reads(&gateway);
-    runtime.block_on(wait_until("it is kept", async || {
+    runtime.block_on(wait_until("the object is kept", async || {
         let found = gateway.client().get(BUCKET, "k").await.expect("read");
         found.header("x-mlgw-cache") == Some("hit; tier=hot")
     }));
@@ -170,7 +170,7 @@ fn a_refresh_takes_effect_at_once_and_without_one_metadata_stays_valid() {
     let old = runtime.block_on(bench.put("k", TestContent { id: 4, length: 5000 }));
     assert_eq!(read(), old);
     let new = runtime.block_on(bench.put("k", TestContent { id: 5, length: 6000 }));
-    assert_eq!(read(), old, "what the origin said holds for an hour");
+    assert_eq!(read(), old, "the origin's answer is cached for an hour");
     let (said, status) = bench.setup.command(&["bucket", "refresh", BUCKET]);
     assert!(status == Some(0) && said.contains("1 objects"), "{said}");
     assert_eq!(read(), new);
@@ -200,12 +200,12 @@ fn writes_are_refused_and_configuration_is_read_only() {
             let path = format!("/{BUCKET}{query}");
             here.call(Method::GET, &path, &[], full_body("")).await.expect("answered as a native bucket");
         }
-        let said = refused(here.get(BUCKET, "none").await.expect_err("there is none"));
+        let said = refused(here.get(BUCKET, "none").await.expect_err("does not exist"));
         assert!(said.starts_with("404") && said.contains("NoSuchKey"), "{said}");
         assert_eq!(
             bench.origin_client().list(ORIGIN_BUCKET, 10).await.expect("listed").len(),
             1,
-            "nothing was changed there"
+            "nothing was changed at the origin"
         );
     });
 }
@@ -248,7 +248,7 @@ fn a_conditional_listing_reports_if_the_page_is_unchanged() {
             let same = page(&etag).await;
             assert!(same.is_err_and(|failure| failure.status() == Some(304)));
             bench.put("k", TestContent { id: 8, length: query.len() }).await;
-            let changed = page(&etag).await.expect("it is another one");
+            let changed = page(&etag).await.expect("the page has changed");
             assert!(changed.header("etag").is_some_and(|found| found != etag));
         }
     });
@@ -273,7 +273,8 @@ fn a_section_of_an_upstream_is_checked_and_its_secret_is_never_shown() {
     let file = room.path().join("mlgw.toml");
     let run = |text: &str, arguments: &[&str]| {
         std::fs::write(&file, text).expect("written");
-        let done = Command::new(binary()).args(arguments).arg(&file).env_clear().output().expect("it runs");
+        let done =
+            Command::new(binary()).args(arguments).arg(&file).env_clear().output().expect("the gateway runs");
         (String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned(), done.status.success())
     };
     let whole = "[upstream.lake]\nbucket = \"b\"\ncredentials = \"static\"\naccess_key = \"AK\"\nsecret_key = \"hush\"\n";
@@ -282,7 +283,7 @@ fn a_section_of_an_upstream_is_checked_and_its_secret_is_never_shown() {
     assert!(shown.contains("upstream.lake.bucket = \"b\"") && !shown.contains("hush"), "{shown}");
     for (text, what) in [
         ("[upstream.lake]\nbukket = \"b\"\n", "did you mean 'bucket'"),
-        ("[upstream.lake]\nregion = \"x\"\n", "'upstream.lake.bucket' is needed"),
+        ("[upstream.lake]\nregion = \"x\"\n", "'upstream.lake.bucket' is required"),
         ("[upstream.lake]\nbucket = \"b\"\nkind = \"s4\"\n", "expected \"s3\""),
         ("[upstream.Lake]\nbucket = \"b\"\n", "lower-case"),
         ("[upstream]\nbucket = \"b\"\n", "[upstream.bucket]"),

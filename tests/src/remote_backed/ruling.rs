@@ -159,7 +159,7 @@ fn prioritized_reads_wait_in_their_lane_in_local_and_remote_backed_buckets() {
         }
     });
     for key in keys {
-        assert_eq!(bench.count_hits(key, 2), 1, "it is kept");
+        assert_eq!(bench.count_hits(key, 2), 1, "the object is kept");
     }
     let read = |bucket: &str, key: &str| {
         drop_page_cache(&bench.setup.data_dir);
@@ -170,12 +170,12 @@ fn prioritized_reads_wait_in_their_lane_in_local_and_remote_backed_buckets() {
         [after[0] > before[0], after[1] > before[1]]
     };
     for bucket in [OWN, super::BUCKET] {
-        assert_eq!(read(bucket, keys[0]), [false, true], "{bucket}: nothing is said of it");
+        assert_eq!(read(bucket, keys[0]), [false, true], "{bucket}: no priority is reported");
     }
     bench.apply(INFERENCE_FIRST);
     for bucket in [OWN, super::BUCKET] {
-        assert_eq!(read(bucket, keys[0]), [true, false], "{bucket}: it goes first");
-        assert_eq!(read(bucket, keys[1]), [false, true], "{bucket}: the other does not");
+        assert_eq!(read(bucket, keys[0]), [true, false], "{bucket}: the object has priority");
+        assert_eq!(read(bucket, keys[1]), [false, true], "{bucket}: the other object does not");
     }
     let (said, status) = bench.setup.command(&["policy", "rollback"]);
     assert_eq!(status, Some(0), "{said}");
@@ -215,10 +215,10 @@ rules:
         });
         bench
     };
-    assert!(passes(&bench()) >= 4, "what fits of a loop stays");
+    assert!(passes(&bench()) >= 4, "as much of a loop as fits is kept");
     let other = bench();
     other.apply(LRU);
-    assert_eq!(passes(&other), 0, "what was read least recently goes first");
+    assert_eq!(passes(&other), 0, "least recently read blocks are evicted first");
     let explained =
         other.document(&["policy", "explain", &format!("s3://{}/{}", remote_backed::BUCKET, key(0))]);
     assert_eq!(explained["recommendation"]["cache_policy"], "lru");
@@ -253,11 +253,11 @@ fn workers_that_read_the_same_bytes_in_turn_share_one_fetch() {
         bench.proxy.log().iter().filter(|line| line.method == "GET" && line.target.contains(&key(n))).count()
     };
     bench.apply(&rules("{type: cache, parameters: {keep: false}}"));
-    assert_eq!(read_twice(1), 2, "nothing is kept, and nobody waits");
+    assert_eq!(read_twice(1), 2, "nothing is kept, and no request waits");
     bench.apply(&rules(
         "{type: cache, parameters: {keep: false}}, {type: coordinate, parameters: {window: 1h}}",
     ));
-    assert_eq!(read_twice(2), 1, "the second one comes within the window");
+    assert_eq!(read_twice(2), 1, "the second read is within the window");
 }
 
 #[test]
@@ -306,25 +306,25 @@ rules:
     actions: [{type: cache, parameters: {keep: false}}]
 ",
     );
-    assert_eq!(bench.count_hits(&key(0), 3), 2, "it answers at once");
+    assert_eq!(bench.count_hits(&key(0), 3), 2, "the origin answers immediately");
     bench
         .proxy
         .set_rules(vec![Rule::new(Fault::Delay { by: Duration::from_secs(2) }).method("GET").times(1)]);
-    assert_eq!(bench.count_hits(&key(1), 2), 1, "nobody knew before");
+    assert_eq!(bench.count_hits(&key(1), 2), 1, "the latency was unknown before");
     let holds = || {
         let explained =
             bench.document(&["policy", "explain", &format!("s3://{}/{}", remote_backed::BUCKET, key(2))]);
         let rules = explained["rules"].as_array().expect("rules").iter();
         rules.filter(|rule| rule["rule"] == "slow").any(|rule| rule["matched"] == true)
     };
-    runtime().block_on(wait_until("it is known", async || holds()));
+    runtime().block_on(wait_until("the latency is known", async || holds()));
     assert_eq!(bench.count_hits(&key(2), 3), 0);
     let metrics = bench.setup.command(&["status", "--metrics"]).0;
     let waited = metrics
         .lines()
         .find(|line| line.starts_with("mlgw_upstream_duration_seconds_sum{upstream=\"far\",op=\"get\"}"));
     let seconds: f64 =
-        waited.and_then(|line| line.split(' ').next_back()).expect("it is shown").parse().expect("a number");
+        waited.and_then(|line| line.split(' ').next_back()).expect("shown").parse().expect("a number");
     assert!(seconds >= 2.0, "{seconds}");
 }
 
@@ -350,7 +350,7 @@ rules:
     };
     runtime().block_on(async {
         assert!(!is_hit("small", "1", &key(0)).await);
-        wait_until("a large one finds what it has read", async || is_hit("large", "64", &key(1)).await).await;
-        assert!(!is_hit("small", "1", &key(0)).await, "by now it would be kept");
+        wait_until("a large job hits its earlier reads", async || is_hit("large", "64", &key(1)).await).await;
+        assert!(!is_hit("small", "1", &key(0)).await, "a small job's reads are not kept");
     });
 }

@@ -57,13 +57,16 @@ async fn put(client: &S3TestClient, key: &str, id: u64, length: usize) {
 }
 
 async fn assert_here(bench: &RemoteBench, key: &str, expected: &Bytes) {
-    let found = bench.gateway.client().get(BUCKET, key).await.expect("it is here");
+    let found = bench.gateway.client().get(BUCKET, key).await.expect("the object is stored locally");
     assert!(found.body == *expected, "{key}: {} bytes for {}", found.body.len(), expected.len());
 }
 
 async fn assert_at_origin(bench: &RemoteBench, key: &str, expected: &Bytes) {
-    let found =
-        bench.origin_client().get(ORIGIN_BUCKET, &origin_key(key)).await.expect("it is at the origin");
+    let found = bench
+        .origin_client()
+        .get(ORIGIN_BUCKET, &origin_key(key))
+        .await
+        .expect("the object is at the origin");
     assert!(found.body == *expected, "{key}: {} bytes for {}", found.body.len(), expected.len());
 }
 
@@ -120,14 +123,14 @@ fn writes_are_visible_at_once_and_reach_the_origin_unchanged() {
                 let key = format!("a//{n} +ü");
                 assert_everywhere(&bench, &key, &bytes(version, length)).await;
                 let origin =
-                    bench.origin_client().head(ORIGIN_BUCKET, &origin_key(&key)).await.expect("there");
+                    bench.origin_client().head(ORIGIN_BUCKET, &origin_key(&key)).await.expect("exists");
                 let found = client.head(BUCKET, &key).await.expect("here");
                 for name in ["etag", "content-type", "content-encoding", "x-amz-meta-a"] {
                     assert_eq!(found.header(name), origin.header(name), "{name}");
                 }
                 assert_eq!(found.header("x-amz-meta-a"), Some("=?UTF-8?B?w7xtbMOkdXQ=?="));
-                assert!(origin.header("x-amz-meta-mlgw-write").is_some(), "it is marked");
-                assert_eq!(found.header("x-amz-meta-mlgw-write"), None, "and that is not shown");
+                assert!(origin.header("x-amz-meta-mlgw-write").is_some(), "the object is marked");
+                assert_eq!(found.header("x-amz-meta-mlgw-write"), None, "the mark is not shown");
                 let tags = format!("{}?tagging=", object_path(&key));
                 let tags = client.call(Method::GET, &tags, &[], full_body("")).await.expect("tags").body;
                 assert!(String::from_utf8_lossy(&tags).contains("<Value>1&amp;2</Value>"), "{tags:?}");
@@ -194,7 +197,7 @@ async fn groups(client: &S3TestClient, page: usize) -> Vec<String> {
         if !text.contains("<IsTruncated>true") {
             return names;
         }
-        marker = names.last().cloned().expect("a page that goes on shows something");
+        marker = names.last().cloned().expect("a page with a successor is not empty");
     }
 }
 
@@ -215,7 +218,7 @@ fn writes_reach_the_origin_in_the_order_of_acknowledgement() {
         while most < 40 {
             let found = keys_at_origin(&bench).await;
             let expected: Vec<String> = (0..found.len()).map(|n| format!("{n:03}")).collect();
-            assert_eq!(found, expected, "none is missing before the last");
+            assert_eq!(found, expected, "no key is missing before the last");
             assert!(found.len() >= most);
             most = found.len();
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -318,7 +321,7 @@ fn a_crash_before_and_after_the_origin_has_a_write_neither_loses_nor_repeats_it(
         bench.gateway = bench.setup.start();
         runtime.block_on(assert_here(&bench, "k", &bytes(id, length)));
         flush(&bench);
-        assert_eq!(puts(&bench), 0, "it was known again");
+        assert_eq!(puts(&bench), 0, "the queue was restored");
         runtime.block_on(assert_everywhere(&bench, "k", &bytes(id, length)));
     }
 }
@@ -350,7 +353,7 @@ fn an_object_is_shown_as_dirty_and_later_as_clean() {
     );
     runtime().block_on(assert_here(&bench, "dir/k", &bytes(1, 9 * MIB)));
     // Blocks are kept shortly after they were read.
-    runtime().block_on(wait_until("it is here", async || show("dir/k").0["whole"] == true));
+    runtime().block_on(wait_until("the object is stored locally", async || show("dir/k").0["whole"] == true));
     let (shown, said, _) = show("dir/k");
     assert_eq!(shown["tiers"][0]["bytes"], 9 * MIB, "{said}");
     let (_, said, status) = show("none");
@@ -381,7 +384,8 @@ fn concurrent_writes_of_a_key_leave_the_last_at_the_origin() {
             for writer in writers {
                 writer.await.expect("written");
             }
-            let last = bench.gateway.client().get(BUCKET, "k").await.expect("it is here").body;
+            let last =
+                bench.gateway.client().get(BUCKET, "k").await.expect("the object is stored locally").body;
             flush(&bench);
             assert_everywhere(&bench, "k", &last).await;
         }
@@ -512,7 +516,7 @@ fn foreign_writes_are_reported_and_not_overwritten() {
         );
         // A client that writes now has seen the foreign object, so its write is no conflict.
         put(&client, "theirs", 4, 80).await;
-        wait_until("it is there", async || {
+        wait_until("the object has arrived", async || {
             bench
                 .origin_client()
                 .get(ORIGIN_BUCKET, &origin_key("theirs"))
@@ -522,7 +526,7 @@ fn foreign_writes_are_reported_and_not_overwritten() {
         .await;
     });
     let (said, status) = bench.setup.command(&["--yes", "bucket", "flush", BUCKET, "--discard"]);
-    assert!(status == Some(0) && said.contains("2 writes"), "{said}");
+    assert!(status == Some(0) && said.contains("2 discarded"), "{said}");
     runtime.block_on(async {
         assert_everywhere(&bench, "theirs", &bytes(4, 80)).await;
         assert_everywhere(&bench, "gone", &bytes(3, 70)).await;
@@ -551,7 +555,7 @@ fn the_etag_shown_to_a_client_stays_when_the_origins_differs() {
         assert_ne!(shown, TestContent { id: 1, length: 1000 }.etag());
         flush(&bench);
         assert_eq!(client.head(BUCKET, "k").await.expect("here").etag(), shown);
-        let origin = bench.origin_client().head(ORIGIN_BUCKET, &origin_key("k")).await.expect("there");
+        let origin = bench.origin_client().head(ORIGIN_BUCKET, &origin_key("k")).await.expect("exists");
         assert_eq!(origin.etag(), TestContent { id: 1, length: 1000 }.etag());
         for (etag, status) in [(shown, None), (origin.etag(), Some(412))] {
             let matching = [("if-match", format!("\"{etag}\""))];
@@ -591,7 +595,7 @@ fn dirty_bytes_are_bounded_and_writers_are_throttled() {
             matches!(&refused, Err(CallFailure::Refused { status, body }) if status.as_u16() == 503 && body.contains("SlowDown")),
             "{refused:?}"
         );
-        assert!(begun.elapsed() > Duration::from_secs(5), "it waited");
+        assert!(begun.elapsed() > Duration::from_secs(5), "the write waited");
         client.delete(BUCKET, "3").await.expect("a delete takes no bytes");
         // A waiting write continues as soon as there is room.
         let waiting = tokio::spawn({
@@ -625,7 +629,7 @@ fn writes_that_go_through_follow_acknowledged_writes() {
         let etag = TestContent { id: 2, length: 100 }.etag();
         let matching = [("if-match", format!("\"{etag}\""))];
         let body = || full_body(bytes(3, 100));
-        client.call(Method::PUT, &object_path("source"), &matching, body()).await.expect("as it was written");
+        client.call(Method::PUT, &object_path("source"), &matching, body()).await.expect("unchanged");
         let refused = client.call(Method::PUT, &object_path("source"), &matching, body()).await;
         assert!(
             matches!(&refused, Err(CallFailure::Refused { status, .. }) if status.as_u16() == 412),
@@ -644,7 +648,7 @@ fn writes_that_go_through_follow_acknowledged_writes() {
         flush(&bench);
         assert_at_origin(&bench, "before", &bytes(6, 100)).await;
         assert_everywhere(&bench, "parts", &bytes(5, 5 * MIB)).await;
-        assert_eq!(client.head(BUCKET, "parts").await.expect("there").header("x-amz-meta-mlgw-write"), None);
+        assert_eq!(client.head(BUCKET, "parts").await.expect("exists").header("x-amz-meta-mlgw-write"), None);
         put(&client, "parts", 7, 100).await;
         flush(&bench);
         assert_everywhere(&bench, "parts", &bytes(7, 100)).await;

@@ -56,16 +56,19 @@ async fn refusal_of(mut write: impl AsyncFnMut() -> Result<S3ClientResponse, Cal
             return refused;
         }
     }
-    panic!("never told why")
+    panic!("no reason was reported")
 }
 
 /// Checks that both sides have this object, with equal headers.
 async fn assert_everywhere(bench: &RemoteBench, key: &str, expected: &Bytes) {
-    let origin =
-        bench.origin_client().get(ORIGIN_BUCKET, &origin_key(key)).await.expect("it is at the origin");
+    let origin = bench
+        .origin_client()
+        .get(ORIGIN_BUCKET, &origin_key(key))
+        .await
+        .expect("the object is at the origin");
     assert!(origin.body == *expected, "{key}");
     for _ in 0..2 {
-        let found = bench.gateway.client().get(BUCKET, key).await.expect("it is here");
+        let found = bench.gateway.client().get(BUCKET, key).await.expect("the object is stored locally");
         assert!(found.body == *expected, "{key}");
         for name in ["etag", "last-modified", "content-type", "content-encoding", "x-amz-meta-a"] {
             assert_eq!(found.header(name), origin.header(name), "{name} of {key}");
@@ -139,7 +142,7 @@ fn requests_without_a_valid_operation_do_not_reach_the_origin() {
                 assert!([400, 405, 501].contains(&status), "{method} ?{query}: {status} {code}");
             }
         }
-        assert_eq!(bench.take_requests(), [""; 0], "nothing of it was sent");
+        assert_eq!(bench.take_requests(), [""; 0], "nothing was sent");
         assert_everywhere(&bench, "k", &body).await;
     });
 }
@@ -162,7 +165,7 @@ fn many_are_deleted_and_copied_at_the_origin() {
             ("x-amz-meta-a", "other".to_owned()),
         ];
         client.call(Method::PUT, &object_path("7"), &replace, full_body("")).await.expect("replaced");
-        assert_eq!(client.head(BUCKET, "7").await.expect("there").header("x-amz-meta-a"), Some("other"));
+        assert_eq!(client.head(BUCKET, "7").await.expect("exists").header("x-amz-meta-a"), Some("other"));
         let unless =
             [("x-amz-copy-source", object_path("5")), ("x-amz-copy-source-if-match", "\"x\"".to_owned())];
         let refused = client.call(Method::PUT, &object_path("8"), &unless, full_body("")).await;
@@ -359,7 +362,7 @@ fn a_trailing_checksum_is_stored_by_the_origin() {
                 (&client, object_path("k")),
                 (&bench.origin_client(), format!("/{ORIGIN_BUCKET}/{}", origin_key("k"))),
             ] {
-                let head = client.call(Method::HEAD, &path, &mode, full_body("")).await.expect("there");
+                let head = client.call(Method::HEAD, &path, &mode, full_body("")).await.expect("exists");
                 assert_eq!(head.header("x-amz-checksum-crc32"), Some(&*crc));
             }
         }

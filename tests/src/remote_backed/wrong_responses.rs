@@ -100,9 +100,10 @@ fn written_back_objects_stay_until_the_origin_really_has_them() {
                 let (key, body) = (format!("{n}-{length}"), bytes(n as u64, size));
                 bench.origin.set_fault(Some(lie));
                 client.put(WRITE_BACK, &key, full_body(body.clone())).await.expect("acknowledged");
-                wait_until("it lies", async || bench.origin.fault_count() >= 2).await;
+                wait_until("the origin has sent false answers", async || bench.origin.fault_count() >= 2)
+                    .await;
                 assert_ne!(bench.at_origin(&key), Some(body.clone()), "{lie:?} does not store it");
-                let found = client.get(WRITE_BACK, &key).await.expect("it is here");
+                let found = client.get(WRITE_BACK, &key).await.expect("the object is stored locally");
                 assert!(found.body == body, "{lie:?}: {} bytes", found.body.len());
                 bench.origin.set_fault(None);
                 bench.assert_flushed();
@@ -122,13 +123,16 @@ fn written_back_uploads_stay_until_the_origin_really_has_them() {
             let (key, body) = (n.to_string(), bytes(n as u64, PART + 1000));
             bench.origin.set_fault(Some(lie));
             bench.put_parts(WRITE_BACK, &key, &body).await.expect("acknowledged");
-            wait_until("it lies", async || bench.origin.fault_count() >= 2).await;
-            assert!(client.get(WRITE_BACK, &key).await.expect("it is here").body == body, "{lie:?}");
+            wait_until("the origin has sent false answers", async || bench.origin.fault_count() >= 2).await;
+            assert!(
+                client.get(WRITE_BACK, &key).await.expect("the object is stored locally").body == body,
+                "{lie:?}"
+            );
             bench.origin.set_fault(None);
             bench.assert_flushed();
             assert_eq!(bench.at_origin(&key), Some(body.clone()), "{lie:?}");
         }
-        assert_eq!(bench.origin.uploads(), [], "none is left there");
+        assert_eq!(bench.origin.uploads(), [], "no upload is left at the origin");
     });
 }
 
@@ -149,7 +153,7 @@ fn deleted_objects_stay_deleted_until_the_origin_has_deleted_them() {
                 matches!(&through, Err(CallFailure::Refused { status, .. }) if status.as_u16() == 503),
                 "{through:?}"
             );
-            wait_until("it lies", async || bench.origin.fault_count() >= 3).await;
+            wait_until("the origin has sent false answers", async || bench.origin.fault_count() >= 3).await;
             assert!(client.get(WRITE_BACK, &key).await.expect_err("gone").is_not_found(), "{lie:?}");
             bench.origin.set_fault(None);
             bench.assert_flushed();
@@ -233,7 +237,7 @@ fn an_error_names_the_fault_of_the_origin() {
         let client = bench.client();
         bench.origin.put(&format!("{PREFIX}k"), bytes(1, 3000));
         for (lie, says) in [
-            (ResponseFault::ReadNoEtag, "without ETag"),
+            (ResponseFault::ReadNoEtag, "no ETag"),
             (ResponseFault::ReadNoLength, "Content-Length"),
             (ResponseFault::Huge, "50 TiB"),
             (ResponseFault::Flip, "upstream.far.etag = &quot;opaque&quot;"),
@@ -283,7 +287,7 @@ fn a_length_that_the_origin_corrects_is_no_longer_used() {
             let body = bytes(4, 20 * MIB);
             bench.origin.put(&format!("{PREFIX}{key}"), body.clone());
             bench.origin.set_fault(Some(ResponseFault::LongTotal));
-            assert!(client.get(READ_THROUGH, key).await.is_err(), "it is shorter than its length");
+            assert!(client.get(READ_THROUGH, key).await.is_err(), "the body is shorter than its length");
             bench.origin.set_fault(None);
             assert!(client.get(READ_THROUGH, key).await.expect("read").body == body, "{key}");
         }
@@ -317,7 +321,7 @@ fn a_flush_ends_and_names_writes_that_the_origin_does_not_confirm() {
         let (said, status) = bench.flush();
         assert_eq!(status, Some(1), "{said}");
         assert!(said.contains("doubtful") && said.contains("upstream.far.etag"), "{said}");
-        let found = bench.client().get(WRITE_BACK, "doubtful").await.expect("it is here");
+        let found = bench.client().get(WRITE_BACK, "doubtful").await.expect("the object is stored locally");
         assert!(found.body == body);
     });
 }
@@ -412,7 +416,7 @@ fn a_cold_object_is_fetched_once_and_by_one_request_if_its_checksum_is_requested
                 let expected = if checksums { 1 } else { length.div_ceil(8 * MIB) };
                 assert_eq!(log.len(), expected, "{key}: {log:?}");
                 // All of it is kept as soon as it is on the disk.
-                wait_until("it is kept", async || {
+                wait_until("the object is kept", async || {
                     let again = client.get(READ_THROUGH, &key).await.expect("read");
                     assert!(again.body == body, "{key}");
                     bench.origin.take_log().1 == 0
@@ -444,5 +448,5 @@ fn an_upload_of_unknown_id_is_found_and_aborted_and_no_other() {
     left.sort();
     let mut expected = theirs.to_vec();
     expected.sort();
-    assert_eq!(left, expected, "what others began stays");
+    assert_eq!(left, expected, "foreign uploads stay");
 }

@@ -41,7 +41,7 @@ impl Signer {
     pub(super) fn sign<B>(&self, request: &mut Request<B>, server: SocketAddr) {
         // The payload declaration of the request, if any; otherwise the payload is unsigned.
         let declared_hash = request.headers_mut().remove("x-amz-content-sha256");
-        let body = match declared_hash.as_ref().map(|said| said.to_str().expect("our own header")) {
+        let body = match declared_hash.as_ref().map(|said| said.to_str().expect("a test header")) {
             Some(said) => SignableBody::Precomputed(said.to_owned()),
             None => SignableBody::UnsignedPayload,
         };
@@ -68,7 +68,7 @@ impl Signer {
             .headers()
             .iter()
             .map(|(name, value)| {
-                let value = std::str::from_utf8(value.as_bytes()).expect("our own header");
+                let value = std::str::from_utf8(value.as_bytes()).expect("a test header");
                 (name.to_string(), value.to_owned())
             })
             .collect();
@@ -78,8 +78,8 @@ impl Signer {
             headers.iter().map(|(name, value)| (name.as_str(), value.as_str())),
             body,
         )
-        .expect("our own request can be signed");
-        let (instructions, _) = sign(signable, &params).expect("our own request can be signed").into_parts();
+        .expect("the request can be signed");
+        let (instructions, _) = sign(signable, &params).expect("the request can be signed").into_parts();
         instructions.apply_to_request_http1x(request);
     }
 }

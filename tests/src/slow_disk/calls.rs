@@ -50,15 +50,15 @@ impl SlowFilesystem {
     }
 
     fn nodes(&self) -> MutexGuard<'_, KernelNodes> {
-        self.nodes.lock().expect("the file system never panics")
+        self.nodes.lock().expect("the file system task does not panic")
     }
 
     fn handles(&self) -> MutexGuard<'_, OpenHandles> {
-        self.handles.lock().expect("the file system never panics")
+        self.handles.lock().expect("the file system task does not panic")
     }
 
     fn spindle(&self) -> MutexGuard<'_, Spindle> {
-        self.spindle.lock().expect("the file system never panics")
+        self.spindle.lock().expect("the file system task does not panic")
     }
 
     fn node(&self, number: INodeNo) -> io::Result<Arc<BackingNode>> {

@@ -26,7 +26,7 @@ fn every_damage_is_found_and_every_repairable_one_is_repaired() {
         if *mended {
             assert_serves(&dir, &made.objects);
         } else {
-            assert_eq!(check(&dir), left, "{name}: what is left is what a check finds");
+            assert_eq!(check(&dir), left, "{name}: the check reports the remaining damage");
         }
         fs::remove_dir_all(&dir).expect("removed");
     }
@@ -55,5 +55,5 @@ fn a_directory_in_use_a_newer_one_and_a_missing_one_are_refused() {
     }
     let none = run_store(&["check", path_text(&out)]);
     assert_eq!(none.status.code(), Some(1), "{}", String::from_utf8_lossy(&none.stderr));
-    assert!(!out.exists(), "a check makes nothing");
+    assert!(!out.exists(), "a check creates nothing");
 }

@@ -37,7 +37,7 @@ fn a_backup_of_a_busy_server_has_everything_acknowledged_before_it() {
         }
     });
     let again = run_store(&["backup", path_text(&dir), path_text(&out)]);
-    assert_eq!(again.status.code(), Some(1), "what is not empty is not written to");
+    assert_eq!(again.status.code(), Some(1), "a non-empty directory is not overwritten");
     server.stop();
     for copy in copies {
         let to = copy.with_extension("back");
@@ -65,7 +65,7 @@ fn a_backup_of_a_busy_server_has_everything_acknowledged_before_it() {
     assert!(objects.is_empty(), "not in the backup: {:?}", objects.keys());
 
     let refused = run_store(&["restore", path_text(&out), path_text(&back)]);
-    assert_eq!(refused.status.code(), Some(1), "a directory with something in it is left alone");
+    assert_eq!(refused.status.code(), Some(1), "a non-empty directory is left unchanged");
     let path = out.join("node.json");
     let mut bytes = fs::read(&path).expect("read");
     bytes[12] ^= 1;
@@ -121,7 +121,7 @@ fn a_lost_catalogue_is_rebuilt_from_checkpoint_and_log_and_salvage_lists_the_res
 
     fs::remove_dir_all(dir.join("catalogue")).expect("removed");
     let without = run_store(&["rebuild", path_text(dir)]);
-    assert_eq!(without.status.code(), Some(1), "the log is gone, and that has to be said");
+    assert_eq!(without.status.code(), Some(1), "the missing log must be reported");
     let (rebuilt, status) = run_store_json(&["rebuild", path_text(dir), "--without-log"]);
     assert_eq!(status, 0, "{rebuilt:#}");
     let server = setup(dir).start();

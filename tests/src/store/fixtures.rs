@@ -79,7 +79,7 @@ fn fixtures() -> Vec<PathBuf> {
 
 /// A directory with the fixture's data directory in it.
 fn unpacked(file: &Path) -> tempfile::TempDir {
-    assert!(std::fs::metadata(file).expect("there").len() < 200 << 10, "{} is large", file.display());
+    assert!(std::fs::metadata(file).expect("exists").len() < 200 << 10, "{} is large", file.display());
     let room = tempfile::tempdir().expect("a directory");
     let unpacked = Command::new("tar")
         .args(["--extract", "--gzip", "--file", path_text(file), "--directory", path_text(room.path())])
@@ -176,7 +176,7 @@ fn a_directory_of_every_format_opens_with_all_its_data() {
         super::directories::assert_serves(&dir, &objects());
         let server = setup(&dir).start();
         let uploads = runtime().block_on(server.client().list_uploads(BUCKET)).expect("listed");
-        assert_eq!(uploads.len(), 1, "the upload in progress is one still");
+        assert_eq!(uploads.len(), 1, "the upload is still in progress");
         server.stop();
     }
 }

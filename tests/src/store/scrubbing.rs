@@ -22,7 +22,7 @@ fn run_tier_command(setup: &ServerSetup, words: &[&str]) -> (Value, i32) {
     // The document is followed by the message of a failure.
     let mut documents = serde_json::Deserializer::from_str(&said).into_iter();
     let document = documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("{words:?}: {said}"));
-    (document, status.expect("it exits"))
+    (document, status.expect("the process exits"))
 }
 
 fn quarantined(server: &ServerProcess) -> f64 {
@@ -60,7 +60,7 @@ fn only_the_bad_block_is_found_listed_and_refused() {
 
     let server = setup.start();
     let (before, _) = run_tier_command(&setup, &["show", "hot"]);
-    assert_eq!(before["bad"], json!([]), "nobody has looked yet");
+    assert_eq!(before["bad"], json!([]), "no scrub has run yet");
     let (found, status) = run_tier_command(&setup, &["scrub", "hot", "--wait"]);
     assert_eq!(status, 1, "{found:#}");
     let expected = |found: &Value| {
@@ -83,8 +83,8 @@ fn only_the_bad_block_is_found_listed_and_refused() {
             let range = usize::try_from(first).expect("fits")..=usize::try_from(last).expect("fits");
             assert!(part == bytes[range]);
         }
-        client.get_range(BUCKET, "bad", (65_535, 65_536)).await.expect_err("one byte of it is bad");
-        client.get(BUCKET, "bad").await.expect_err("some of it is bad");
+        client.get_range(BUCKET, "bad", (65_535, 65_536)).await.expect_err("one byte is damaged");
+        client.get(BUCKET, "bad").await.expect_err("a part is damaged");
     });
     server.stop();
 
@@ -198,7 +198,7 @@ fn a_pass_is_rate_limited_and_continues_after_a_kill() {
     server.kill();
 
     let server = setup.start();
-    assert_eq!(show()["running"], true, "it goes on by itself");
+    assert_eq!(show()["running"], true, "the scrub resumes on its own");
     let begun = Instant::now();
     while show()["running"] == true {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:#}", show());

@@ -150,7 +150,7 @@ fn damage_a_table(dir: &Path) {
     let state = fs::read_dir(group).expect("listed").flatten().map(|e| e.path()).max().expect("a state");
     let tables = fs::read_dir(state).expect("listed").flatten().map(|e| e.path());
     let tables = tables.filter(|path| path.extension().is_some_and(|extension| extension == "sst"));
-    let table = tables.max_by_key(|path| fs::metadata(path).expect("there").len()).expect("a table");
+    let table = tables.max_by_key(|path| fs::metadata(path).expect("exists").len()).expect("a table");
     let mut bytes = fs::read(&table).expect("read");
     bytes[50] ^= 0x10;
     fs::write(table, bytes).expect("written");
@@ -245,7 +245,7 @@ fn the_checkpoint_directory_of_another_server_is_refused_unchanged() {
         let dir = theirs.join("checkpoints");
         for marked in [true, false] {
             if !marked {
-                fs::remove_file(dir.join("owner")).expect("there was one");
+                fs::remove_file(dir.join("owner")).expect("one existed");
             }
             let before = snapshot(&dir);
             for site in [&site, &fresh] {
@@ -253,7 +253,7 @@ fn the_checkpoint_directory_of_another_server_is_refused_unchanged() {
                     .setup()
                     .with("catalogue.checkpoint_dir", dir.display())
                     .with("catalogue.checkpoint_interval", "50ms");
-                let Err(failure) = setup.try_start() else { panic!("it starts") };
+                let Err(failure) = setup.try_start() else { panic!("the server starts") };
                 assert!(failure.log.contains(&dir.display().to_string()), "{}", failure.log);
                 assert_same(&before, &snapshot(&dir), &failure.log);
                 if site.data().join("catalogue/group-0").exists() {

@@ -11,7 +11,7 @@ use super::site::{TestSite, assert_same, copy_directory, segments, snapshot, tem
 const MARK: &str = "owner";
 
 fn remove_mark(dir: &Path) {
-    fs::remove_file(dir.join(MARK)).expect("there was one");
+    fs::remove_file(dir.join(MARK)).expect("one existed");
 }
 
 #[test]
@@ -263,5 +263,8 @@ fn shared_name(own: &Path, theirs: &Path) -> (std::path::PathBuf, std::path::Pat
     let names = |path: &std::path::PathBuf| theirs.join(path.file_name().expect("a name"));
     let pairs = segments(own).into_iter().map(|path| (path.clone(), names(&path)));
     let big = |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() > 1000);
-    pairs.into_iter().find(|(own, theirs)| big(own) && big(theirs)).expect("servers count alike")
+    pairs
+        .into_iter()
+        .find(|(own, theirs)| big(own) && big(theirs))
+        .expect("both servers use the same numbering")
 }

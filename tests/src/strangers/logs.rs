@@ -42,7 +42,7 @@ pub(super) const LOG_DAMAGES: &[LogDamage] = &[
     }),
     ("its write-ahead logs cut in half", |log, _| {
         for file in write_ahead_logs(log) {
-            let length = fs::metadata(&file).expect("there").len();
+            let length = fs::metadata(&file).expect("exists").len();
             fs::OpenOptions::new()
                 .write(true)
                 .open(file)
@@ -71,7 +71,7 @@ fn write_ahead_logs(log: &Path) -> Vec<PathBuf> {
 
 /// Replaces the newest write-ahead log of `log` by that of `of`.
 fn replace_newest_write_ahead_log(log: &Path, of: &Path) {
-    let newest = |dir: &Path| write_ahead_logs(dir).pop().expect("there is one");
+    let newest = |dir: &Path| write_ahead_logs(dir).pop().expect("one exists");
     fs::copy(newest(of), newest(log)).expect("copied");
 }
 
@@ -160,7 +160,7 @@ fn with_any_foreign_log_a_start_serves_everything_or_refuses_and_a_check_agrees(
                         wrong.push(format!("{case}: a check finds nothing: {}", failure.log));
                     }
                     if !failure.log.contains("mlgw store") {
-                        wrong.push(format!("{case}: the refusal does not name what to do: {}", failure.log));
+                        wrong.push(format!("{case}: the refusal does not name a remedy: {}", failure.log));
                     }
                     for (before, after) in before.iter().zip([log_snapshot(&tried), snapshot(&tried.hot)]) {
                         assert_same(before, &after, &case);
@@ -226,7 +226,7 @@ fn accepting_a_lost_tail_names_missing_objects_and_later_writes_are_intact() {
             let server = tried.start();
             let unread = tried.unreadable_or_wrong(&server);
             if !unread.is_empty() {
-                wrong.push(format!("{case}: written later and not right: {unread:?}"));
+                wrong.push(format!("{case}: written later and wrong: {unread:?}"));
             }
             server.stop();
             let damage = tried.damage_kinds();

@@ -129,14 +129,14 @@ fn a_foreign_file_in_the_place_of_an_open_segment_is_set_aside() {
     }
     let pairs = same_named_files(&x.hot, &y.hot);
     assert!(!pairs.is_empty());
-    let (path, foreign) = pairs.last().cloned().expect("there is one");
+    let (path, foreign) = pairs.last().cloned().expect("one exists");
     let own = fs::read(&path).expect("read");
     fs::write(&path, &foreign).expect("written");
     assert_ne!(x.damage_kinds(), [""; 0]);
     let server = x.start();
     assert!(!x.unreadable(&server).is_empty());
     server.stop();
-    assert!(is_kept(&path, &foreign) && !path.exists(), "it is set aside");
+    assert!(is_kept(&path, &foreign) && !path.exists(), "the segment is set aside");
     fs::write(&path, own).expect("written");
     x.assert_serves_all();
 }

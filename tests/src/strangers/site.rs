@@ -164,7 +164,7 @@ impl TestSite {
         {
             ReadResult::Right => None,
             ReadResult::Fails => Some(key.clone()),
-            ReadResult::Wrong(why) => panic!("{key} is served as right: {why}"),
+            ReadResult::Wrong(why) => panic!("{key} is served as valid: {why}"),
         };
         self.objects.iter().filter_map(read).collect()
     }
@@ -182,7 +182,7 @@ impl TestSite {
             }
         };
         same("a check");
-        let Err(failure) = self.setup().try_start() else { panic!("it starts") };
+        let Err(failure) = self.setup().try_start() else { panic!("the server starts") };
         for word in words {
             assert!(failure.log.contains(word), "no {word:?} in\n{}", failure.log);
         }

@@ -205,16 +205,16 @@ fn a_corrupted_byte_on_a_cold_disk_is_found_and_refused() {
     });
     let server = restart(server, &bench);
     bench.run_tier_command(&["drain", "hot", "--wait"]);
-    assert!(corrupt_run(&bench.cold_files()), "the object is there");
+    assert!(corrupt_run(&bench.cold_files()), "the object exists");
     let (said, status) = bench.setup.command(&["--output", "json", "tier", "scrub", "cold", "--wait"]);
     assert!(status == Some(1) && said.contains("\"key\": \"bad\""), "{said}");
     assert_eq!(
         bench.run_tier_command(&["show", "hot"])["bad"],
         Value::Array(vec![]),
-        "it is listed where it is"
+        "the object is listed in its tier"
     );
     runtime().block_on(async {
-        server.client().get(BUCKET, "bad").await.expect_err("it is damaged");
+        server.client().get(BUCKET, "bad").await.expect_err("the object is damaged");
         assert_reads_back(&server.client(), &objects).await;
     });
     server.stop();
@@ -248,7 +248,7 @@ fn a_full_hot_tier_spills_automatically_and_continues_to_take_writes() {
             let bytes = TestContent { id: n, length: 1_000_000 }.bytes();
             let begun = Instant::now();
             while client.put(BUCKET, &format!("{n}"), full_body(bytes.clone())).await.is_err() {
-                assert!(begun.elapsed() < Duration::from_secs(60), "it does not spill");
+                assert!(begun.elapsed() < Duration::from_secs(60), "nothing is spilled");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             objects.insert(format!("{n}"), bytes);

@@ -51,7 +51,11 @@ fn the_reasons_for_spills_and_promotions_are_logged_and_survive_a_restart() {
     });
     assert!(line.is_some_and(|line| line.ends_with(&format!(" {}", bytes(&spilled)))), "{line:?}");
     let server = restart(server, &bench);
-    assert_eq!(decisions(&bench.setup, &["--kind", "spill", "--limit", "4096"]), spilled, "it is remembered");
+    assert_eq!(
+        decisions(&bench.setup, &["--kind", "spill", "--limit", "4096"]),
+        spilled,
+        "the decision is remembered"
+    );
     bench.run_tier_command(&["drain", "cold", "--wait"]);
     let promoted = decisions(&bench.setup, &["--kind", "promote", "--limit", "4096"]);
     assert_eq!(segments(&promoted, "cold", "hot", "drain"), down, "{promoted:?}");
@@ -73,7 +77,7 @@ fn moves_from_a_full_tier_and_releases_of_dead_segments_log_their_reason() {
             let bytes = TestContent { id: n, length: 1_000_000 }.bytes();
             let begun = Instant::now();
             while client.put(BUCKET, &format!("{}", n % 40), full_body(bytes.clone())).await.is_err() {
-                assert!(begun.elapsed() < Duration::from_secs(60), "it does not spill");
+                assert!(begun.elapsed() < Duration::from_secs(60), "nothing is spilled");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
@@ -108,7 +112,7 @@ fn a_job_waits_for_the_flash_budget_and_a_manual_command_does_not() {
         let promotes = decisions(&setup, &["--kind", "promote"]);
         match promotes.into_iter().find(|one| one["outcome"] == "over_budget") {
             Some(waits) => break waits,
-            None => assert!(begun.elapsed() < Duration::from_secs(60), "it does not wait"),
+            None => assert!(begun.elapsed() < Duration::from_secs(60), "the request does not wait"),
         }
         std::thread::sleep(Duration::from_millis(20));
     };
@@ -116,7 +120,7 @@ fn a_job_waits_for_the_flash_budget_and_a_manual_command_does_not() {
     assert_eq!(
         bench.run_tier_command(&["show", "hot"])["segments"].as_u64().map(|n| n < 5),
         Some(true),
-        "nothing came up"
+        "nothing was promoted"
     );
     let metrics = setup.command(&["status", "--metrics"]).0;
     let left = metrics.lines().find_map(|line| line.strip_prefix("mlgw_flash_budget_left_bytes "));

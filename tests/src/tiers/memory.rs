@@ -54,9 +54,9 @@ fn a_small_object_is_read_from_memory_until_it_is_replaced() {
         assert_eq!(memory_reads(&server), (2.0, 2.0));
     });
     let (said, status) = setup.command(&["tier", "show", "memory"]);
-    assert!(status == Some(0) && said.contains("2 answered of 4: 50.0 %"), "{said}");
+    assert!(status == Some(0) && said.contains("2 hits of 4: 50.0 %"), "{said}");
     let (said, status) = setup.command(&["tier", "scrub", "memory"]);
-    assert!(status == Some(4) && said.contains("nothing to scrub"), "{said}");
+    assert!(status == Some(4) && said.contains("cannot be scrubbed"), "{said}");
     server.stop();
 }
 
@@ -78,7 +78,7 @@ fn only_objects_in_memory_survive_damage_on_the_disk() {
             corrupt_segments(&setup.data_dir);
             let again = client.get(BUCKET, "read").await;
             assert_eq!(again.is_ok_and(|answer| *answer.body == [0xA5; 4096]), kept, "with {capacity}");
-            client.get(BUCKET, "unread").await.expect_err("it is damaged");
+            client.get(BUCKET, "unread").await.expect_err("the object is damaged");
         });
         server.stop();
     }

@@ -91,7 +91,7 @@ fn a_tier_is_drained_to_an_upstream_read_from_there_and_drained_back() {
     let shown = bench.run_json(&["object", "show", &format!("s3://{BUCKET}/object-0")]).to_string();
     assert!(shown.contains("\"tier\":\"upstream\"") && !shown.contains("\"tier\":\"hot\""), "{shown}");
     server.stop();
-    assert!(bench.check().contains("upstream far"), "what was not looked at is said");
+    assert!(bench.check().contains("upstream far"), "skipped tiers are reported");
     let server = bench.setup.start();
     runtime().block_on(assert_reads_back(&server.client(), &objects));
     bench.run_json(&["tier", "drain", "upstream", "--wait"]);
@@ -188,7 +188,7 @@ fn kill_during_upload(bench: &UpstreamBench, setup: &ServerSetup, mut server: Se
     bench.proxy.set_rules(vec![late.method("PUT").query("partNumber=4&")]);
     let (said, status) = setup.command(&["tier", "drain", "hot"]);
     assert_eq!(status, Some(0), "{said}");
-    runtime().block_on(wait_until("five parts are there", async || parts_there(bench).await == 5));
+    runtime().block_on(wait_until("five parts are uploaded", async || parts_there(bench).await == 5));
     server.kill();
     assert_eq!(take_sent_parts(bench), (1, vec![1, 2, 3, 4, 5, 6]));
     bench.proxy.set_rules(Vec::new());
@@ -248,7 +248,7 @@ fn an_upload_of_a_removed_segment_is_aborted() {
         for key in objects.keys() {
             server.client().delete(BUCKET, key).await.expect("deleted");
         }
-        wait_until("it is ended", async || uploads_there(&bench).await == 0).await;
+        wait_until("the upload is aborted", async || uploads_there(&bench).await == 0).await;
         assert_eq!(bench.stored().await, Vec::<String>::new());
     });
     server.stop();
@@ -267,7 +267,7 @@ fn an_unreachable_upstream_blocks_only_requests_for_its_segments() {
         let client = server.client();
         client.put(BUCKET, "here", full_body(vec![7; 100])).await.expect("stored");
         assert_eq!(client.get(BUCKET, "here").await.expect("read").body, vec![7; 100]);
-        let refused = client.get(BUCKET, "object-0").await.expect_err("it is there");
+        let refused = client.get(BUCKET, "object-0").await.expect_err("the read is refused");
         assert!(format!("{refused:?}").contains("ServiceUnavailable"), "{refused:?}");
     });
     let (said, status) = bench.setup.command(&["tier", "drain", "upstream", "--wait"]);

@@ -66,7 +66,7 @@ impl WorkloadWorker {
         let acts = self.history.send_complete(upload, HistoryItem::Object(key.clone()), value);
         let etag = self.client.complete(BUCKET, &key, &id, &named).await?;
         acts.into_iter().for_each(|act| self.history.acknowledge(act));
-        assert_eq!(etag, whole.etag, "the ETag of a complete is the MD5 of the parts' MD5s");
+        assert_eq!(etag, whole.etag, "the ETag of a completed upload is the MD5 of the parts' MD5s");
         Ok(())
     }
 

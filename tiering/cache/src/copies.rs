@@ -102,7 +102,7 @@ pub struct CopiesOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenCopiesError {
     /// Error of the directory.
-    #[error("the directory of copies: {0}")]
+    #[error("the directory of clean copies: {0}")]
     Directory(#[from] io::Error),
     /// Error of the index.
     #[error(transparent)]
@@ -463,7 +463,7 @@ impl Copies {
         self.inner.reclaim().await;
         self.inner.segments.clone().shutdown().await;
         if let Err(error) = self.inner.flush().await {
-            tracing::warn!(%error, "the index of clean copies was not flushed");
+            tracing::warn!(%error, "failed to flush the index of clean copies");
         }
     }
 }
@@ -505,7 +505,12 @@ pub(crate) fn is_same_version(one: &ObjectVersion, other: &ObjectVersion) -> boo
 
 /// Returns the result of an index operation. An error is logged and counts as no result.
 fn ok_or_log<T>(answer: Result<T, CleanIndexError>) -> Option<T> {
-    answer.inspect_err(|error| tracing::warn!(%error, "clean copies are not used")).ok()
+    answer
+        .inspect_err(|error| {
+            tracing::warn!(%error,
+        "the index of clean copies failed; reading from the origin")
+        })
+        .ok()
 }
 
 /// Takes the bytes of the next chunk from pieces of any length, in a buffer of their own.

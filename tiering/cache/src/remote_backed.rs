@@ -341,7 +341,9 @@ impl CachedBucket {
             return Err(OriginError::Changed);
         }
         if object.part_count > 1 && range == (0..object.size) {
-            return Err(OriginError::InvalidResponse("the whole object for one part of it".to_owned()));
+            return Err(OriginError::InvalidResponse(
+                "it returned the whole object for a part number".to_owned(),
+            ));
         }
         Ok(Some(range))
     }

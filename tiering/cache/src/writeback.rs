@@ -153,7 +153,7 @@ impl WriteBack {
             if writeback.queue(&bucket)?.is_none() && bucket.binding.as_ref().is_some_and(is_written_back) {
                 tracing::warn!(
                     bucket = bucket.name,
-                    "its upstream is not configured: what is dirty stays here"
+                    "the upstream of the bucket is not configured; dirty objects stay on this server"
                 );
             }
         }
@@ -338,7 +338,8 @@ impl WriteBackShared {
             let (name, entry) = found?;
             let mut version = entry.version()?;
             let Some(facts) = WriteFacts::take(&mut version.headers) else {
-                tracing::error!(bucket = bucket.name, %name, "a record is that of no write; it stays as it is");
+                tracing::error!(bucket = bucket.name, %name,
+                    "a record is not a valid write-back record; left unchanged");
                 continue;
             };
             let place = Some(self.dirty_budget.acquire_existing(version.size));
@@ -346,7 +347,12 @@ impl WriteBackShared {
             order.add(Arc::new(write_of_record(name, facts, seq, &version, place)));
         }
         if order.len() > 0 {
-            tracing::info!(bucket = bucket.name, writes = order.len(), bytes = order.bytes(), "found dirty");
+            tracing::info!(
+                bucket = bucket.name,
+                writes = order.len(),
+                bytes = order.bytes(),
+                "found dirty objects"
+            );
         }
         Ok(order)
     }

@@ -178,5 +178,5 @@ pub trait Origin: Send + Sync + 'static {
 
 /// Fails with `NotImplemented`: the default of every write on a read-only origin.
 fn read_only<'a, T: Send + 'a>() -> OriginFuture<'a, T> {
-    Box::pin(async { Err(OriginError::refused(501, "NotImplemented", "This origin can be read only.")) })
+    Box::pin(async { Err(OriginError::refused(501, "NotImplemented", "This origin is read-only.")) })
 }

@@ -172,7 +172,7 @@ impl FlashBudgetInner {
         let at_ms = self.now_ms();
         let content = Content { format: FORMAT, left_bytes: self.bucket.lock().remaining(at_ms), at_ms };
         if let Err(error) = state_file::replace(path, &content) {
-            tracing::warn!(path = %path.display(), %error, "what is left of the flash budget is not kept");
+            tracing::warn!(path = %path.display(), %error, "failed to store the remaining flash budget");
         }
     }
 }
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(
             (flash.can_start_own_write(), flash.remaining_bytes()),
             (false, Some(-(MIB as i64))),
-            "it is not forgotten"
+            "it is still stored"
         );
         clock.set(Timestamp(1_000_000 + HOUR_MS + 1000));
         assert!(flash.can_start_own_write(), "an hour later it is paid");

@@ -131,7 +131,7 @@ pub enum AppendError {
     #[error("the disk is full")]
     Full,
     /// Spilling and compaction are freeing space; the append can be retried soon.
-    #[error("room is being made on the disk")]
+    #[error("disk space is being freed")]
     NoRoomYet,
     /// The tier is shutting down; the append can be retried after the restart.
     #[error("the tier is stopping")]
@@ -286,7 +286,7 @@ impl HotTier {
             &options.lineage,
         )
         .map_err(io)?;
-        let remote_tier = Arc::new(RemoteTier::new(options.remote_tier.clone(), map.clone()));
+        let remote_tier = Arc::new(RemoteTier::new(&options, map.clone()));
         // Checked before any local file is removed because an upstream has its copy.
         let has_all_upstreams = remote_tier.all_configured(options.start_without_missing)?;
         let listing = ListingContext { map: &*map, dirs: &dirs, has_all_upstreams, lineage: &lineage };
@@ -378,7 +378,7 @@ impl HotTier {
         self.inner.shared.segments.holds.give_up(extent.segment_id());
         let read = self.inner.reader.chunk(extent, body, Lane::Checkpoint).await;
         let (owner, data) = read.map_err(|error| {
-            tracing::error!(%error, "a chunk of a fenced segment cannot be read back");
+            tracing::error!(%error, "cannot read back a chunk of a fenced segment");
             AppendError::Io
         })?;
         self.inner.append_moved(&owner, &data).await
@@ -552,10 +552,11 @@ impl HotTier {
         for worker in workers {
             match tokio::time::timeout_at(until, worker).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "compaction or placing ended badly"),
+                Ok(Err(error)) => tracing::error!(%error, "the compaction or placement worker panicked"),
                 // Safe: the steps of both workers may be interrupted at any point.
                 Err(_) => tracing::error!(
-                    "compaction or placing waits for a disk that does not answer; left behind"
+                    "the compaction or placement worker waits for a disk that does not respond; shutting \
+                     down without it"
                 ),
             }
         }

@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(whole(&tier, 1, 5, 6).as_deref(), Some(&b"second"[..]));
         assert_eq!(tier.get(BodyId(2), 0, &(1..4)).as_deref(), Some(&b"the"[..]));
         assert_eq!(whole(&tier, 2, 5, 5), None);
-        assert_eq!(whole(&tier, 2, 0, 6), None, "more than there is");
+        assert_eq!(whole(&tier, 2, 0, 6), None, "more than exists");
         let metrics = tier.metrics();
         assert_eq!((metrics.hits, metrics.misses, metrics.read_bytes, metrics.chunks), (3, 1, 14, 3));
     }
@@ -193,7 +193,7 @@ mod tests {
         assert!(metrics.used_bytes <= metrics.limit_bytes && metrics.limit_bytes == MIB, "{metrics:?}");
         assert!((180..=MIB / 4500).contains(&metrics.chunks), "chunks of about 5,000 bytes: {metrics:?}");
         tier.insert(BodyId(9_999), 0, Bytes::from(vec![0; 2 * MIB as usize]));
-        assert_eq!(whole(&tier, 9_999, 0, 1), None, "more than it may hold");
+        assert_eq!(whole(&tier, 9_999, 0, 1), None, "more than its limit");
     }
 
     #[test]

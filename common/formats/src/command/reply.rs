@@ -117,7 +117,7 @@ pub enum Reject {
     #[error("the key does not exist")]
     NoSuchKey,
     /// A condition did not hold.
-    #[error("a condition does not hold")]
+    #[error("a precondition failed")]
     PreconditionFailed,
     /// No such upload.
     #[error("the upload does not exist")]
@@ -143,7 +143,7 @@ pub enum Reject {
     #[error("the body is in use")]
     BodyInUse,
     /// The map of a body does not cover exactly its bytes, or a field is out of its range.
-    #[error("the command contradicts itself: {what}")]
+    #[error("invalid command: {what}")]
     Malformed {
         /// Text that describes the defect.
         what: String,
@@ -161,13 +161,13 @@ pub enum Reject {
         segment: u64,
     },
     /// The segment is not at the expected location, or is still open.
-    #[error("the segment is elsewhere, or open")]
+    #[error("the segment is at another location, or open")]
     SegmentElsewhere,
     /// The segment has references, or may still get new ones.
     #[error("the segment is in use")]
     SegmentInUse,
     /// The body's map does not name the chunk where it was; there is nothing to relocate.
-    #[error("the chunk is not referred to where it was")]
+    #[error("the chunk is no longer referenced at its old location")]
     NotReferenced,
     /// No such access key.
     #[error("the access key does not exist")]
@@ -185,7 +185,7 @@ pub enum Reject {
     #[error("there are too many datasets")]
     TooManyDatasets,
     /// A job of the dataset is queued or running; another may begin when it has ended.
-    #[error("job {job} is at work on the dataset")]
+    #[error("job {job} is queued or running on the dataset")]
     DatasetBusy {
         /// Number of the job.
         job: u64,
@@ -197,7 +197,7 @@ pub enum Reject {
     #[error("the job has ended")]
     JobEnded,
     /// Another node runs the job.
-    #[error("node {node} is at the job")]
+    #[error("node {node} is running the job")]
     JobElsewhere {
         /// Id of the node.
         node: u64,
@@ -211,13 +211,13 @@ pub enum Reject {
         excess: Excess,
     },
     /// A newer version of the policy than the command was built from exists; read it again and retry.
-    #[error("the policy changed: its version is {newest}")]
+    #[error("the policy changed; its newest version is {newest}")]
     PolicyChanged {
         /// Number of the newest version.
         newest: u64,
     },
     /// The files of that version of the policy are no longer stored.
-    #[error("the files of the policy's version {number} are not kept")]
+    #[error("the files of policy version {number} are no longer stored")]
     NoSuchPolicy {
         /// Number of the version.
         number: u64,

@@ -4,7 +4,7 @@
 //! family in memory in short form ([`SegmentSummary`]).
 
 use crate::key::{self, BadKey, Family};
-use mlgw_common::{Generation, SegmentId, SegmentSeed, SegmentStamp, Timestamp};
+use mlgw_common::{Generation, NodeId, SegmentId, SegmentSeed, SegmentStamp, Timestamp};
 
 /// A segment.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
@@ -50,6 +50,12 @@ impl SegmentRecord {
     #[must_use]
     pub const fn seed(&self) -> SegmentSeed {
         SegmentSeed { generation: Generation(self.generation), stamp: SegmentStamp(self.stamp) }
+    }
+
+    /// Returns the replica that a node holds.
+    #[must_use]
+    pub fn replica_of(&self, node: NodeId) -> Option<&Replica> {
+        self.replicas.iter().find(|replica| replica.node == node.0)
     }
 
     /// Returns the short form of the record.

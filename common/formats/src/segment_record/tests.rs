@@ -95,7 +95,9 @@ fn an_unknown_encoding_is_reported_by_number() {
     bytes[10] = 2;
     let bytes = signed(bytes, &raw(&[1; 100]));
     assert_eq!(RecordHead::decode(HERE, &bytes), Err(RecordFault::Encoding(2)));
-    assert!(RecordFault::Encoding(2).to_string().contains("encoding 2 is none that this program reads"));
+    assert!(
+        RecordFault::Encoding(2).to_string().contains("encoding 2, which this version of mlgw cannot read")
+    );
 }
 
 #[test]
@@ -107,7 +109,7 @@ fn blocks_of_a_compressed_record_are_found_by_their_stored_lengths() {
     assert_eq!((head.encoding, head.stored_bytes, head.logical_bytes), (Encoding::Zstd, 8, 70_000));
     assert_eq!((head.blocks(), head.block(0), head.block(1)), (2, 0..5, 5..8));
     assert_eq!(verified(HERE, &bytes), Some(payload.stored.to_vec()));
-    assert_eq!(Payload::from_record(&head, payload.stored.clone()), payload, "what is moved is what it was");
+    assert_eq!(Payload::from_record(&head, payload.stored.clone()), payload, "the moved record is unchanged");
 }
 
 #[test]

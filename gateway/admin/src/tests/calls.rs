@@ -266,7 +266,7 @@ async fn quotas_are_set_shown_and_audited() {
     };
     let metrics = metrics.as_str().unwrap();
     assert!(metrics.contains("mlgw_bucket_quota_objects{bucket=\"data\"} 5"), "{metrics}");
-    assert!(!metrics.contains("mlgw_bucket_quota_bytes{"), "there is none of bytes");
+    assert!(!metrics.contains("mlgw_bucket_quota_bytes{"), "no byte quota");
 
     let new = json!({"access_key": "tenant", "quota": {"bytes": "2KiB"}});
     let (status, made) = api.call(Method::POST, "/v1/access/keys", new).await;
@@ -277,7 +277,7 @@ async fn quotas_are_set_shown_and_audited() {
     let (_, response) = api.call(Method::PATCH, path, change).await;
     assert_eq!((&response["quota"], &response["disabled"]), (&limits(Some(2048), Some(7)), &json!(true)));
     let (_, response) = api.call(Method::PATCH, path, json!({"disabled": false})).await;
-    assert_eq!(response["quota"], limits(Some(2048), Some(7)), "what is not given stays");
+    assert_eq!(response["quota"], limits(Some(2048), Some(7)), "omitted limits are kept");
     let (status, _) = api.call(Method::PATCH, path, json!({"quota": {"bytes": "x"}})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     let root = api.admin.keyring.root().principal.access_key.clone();
@@ -289,7 +289,7 @@ async fn quotas_are_set_shown_and_audited() {
     let lines = api.audit();
     let of = |action: &str| lines.iter().filter(|line| line.action == action).collect::<Vec<_>>();
     let quota = of("bucket.quota");
-    assert_eq!(quota.len(), 3, "what was refused before it was asked leaves no line");
+    assert_eq!(quota.len(), 3, "a refused request leaves no line");
     assert_eq!(
         (&quota[0].before["quota"], &quota[0].after["quota"]),
         (&limits(None, None), &limits(Some(1024), Some(5)))
@@ -319,7 +319,7 @@ async fn a_compaction_pass_is_requested_and_can_be_waited_for() {
     let (status, said) = api.call(Method::POST, "/v1/tiers/cold/compaction", Value::Null).await;
     assert_eq!((status, &said["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchTier")));
     let lines = api.audit();
-    assert_eq!(lines.len(), 1, "what was refused before it was asked leaves no line");
+    assert_eq!(lines.len(), 1, "a refused request leaves no line");
     assert_eq!((lines[0].action.as_str(), lines[0].resource.as_str()), ("tier.compact", "hot"));
     api.close().await;
 }
@@ -410,7 +410,7 @@ async fn probes_and_metrics_need_no_signature_and_status_reports_the_state() {
     for name in
         ["mlgw_inflight_requests 0", "mlgw_sync_total{file=\"log\"}", "mlgw_tier_limit_bytes{tier=\"hot\"}"]
     {
-        assert!(metrics.as_str().unwrap().contains(name), "{name} is not in\n{metrics}");
+        assert!(metrics.as_str().unwrap().contains(name), "{name} is missing in\n{metrics}");
     }
     let (_, response) = api.call(Method::GET, "/v1/status", Value::Null).await;
     assert_eq!(response["state"], json!("ready"));

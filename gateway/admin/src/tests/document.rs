@@ -67,7 +67,7 @@ fn assert_fits(schema: &Value, value: &Value, at: &str) {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
-    assert!(types.contains(&found), "{at}: {value} is none of {types:?}");
+    assert!(types.contains(&found), "{at}: {value} has none of the types {types:?}");
     match value {
         Value::Array(items) => items.iter().for_each(|item| assert_fits(&schema["items"], item, at)),
         Value::Object(fields) => {
@@ -306,7 +306,7 @@ pub(super) fn assert_taken<T: DeserializeOwned + Serialize>(name: &str, whole: V
     assert_eq!(serde_json::to_value(&parsed).unwrap(), whole);
     let mut more = whole;
     more["surprise"] = json!(1);
-    assert!(serde_json::from_value::<T>(more).is_err(), "{name} takes what it does not know");
+    assert!(serde_json::from_value::<T>(more).is_err(), "{name} accepts unknown fields");
 }
 
 #[test]
@@ -339,5 +339,5 @@ fn requests_are_taken_as_the_document_says() {
     assert_schema_of("Discarded", &DiscardResult { writes: 1 });
     assert_taken::<NewBucketRequest>("NewBucketRequest", json!({"name": "b", "region": null}));
     assert_taken::<NewBackup>("NewBackup", json!({"out": "/backup", "leave_upstreams": true}));
-    assert!(serde_json::from_value::<NewKey>(json!({})).is_ok(), "nothing of it is required");
+    assert!(serde_json::from_value::<NewKey>(json!({})).is_ok(), "no field is required");
 }

@@ -164,7 +164,7 @@ async fn each_change_is_a_version_and_a_line_of_the_audit_log() {
         post("/v1/policy", json!({"files": [{"name": "w.yaml", "text": "version: 2\n"}]})).await;
     assert_eq!((status, &wrong["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("InvalidPolicy")));
     assert!(
-        wrong["message"].as_str().unwrap().starts_with("w.yaml is wrong:\nw.yaml:1:10: version:"),
+        wrong["message"].as_str().unwrap().starts_with("w.yaml is invalid:\nw.yaml:1:10: version:"),
         "{wrong}"
     );
     post("/v1/policy/freeze", json!({})).await;
@@ -188,7 +188,7 @@ async fn files_that_are_too_many_or_too_long_are_refused() {
     let file = json!({"name": "n.yaml", "text": "version: 1\n"});
     let (status, said) = post(json!({"files": vec![file.clone(); 17]})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert_eq!(said["message"], "There are 17 policies, and at most 16 are taken.");
+    assert_eq!(said["message"], "There are 17 policies; at most 16 are allowed.");
     let large = json!({"name": "n.yaml", "text": format!("version: 1\n#{}", "x".repeat(1 << 20))});
     let (status, said) = post(json!({"files": [large]})).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{said}");
@@ -241,5 +241,5 @@ async fn a_plan_lists_every_pending_deletion_of_a_running_rule_even_if_the_engin
         (_, page) = api.call(Method::POST, "/v1/policy/plan", json!({"plan": next})).await;
     }
     let prefixes: Vec<_> = page["deletions"].as_array().unwrap().iter().map(|one| &one["objects"]).collect();
-    assert_eq!(prefixes, ["s3:///run/step-1/"], "the other's rule does not run: {page}");
+    assert_eq!(prefixes, ["s3:///run/step-1/"], "the rule of the other policy does not run: {page}");
 }

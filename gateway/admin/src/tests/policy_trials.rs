@@ -38,7 +38,7 @@ fn requests_are_taken_as_the_document_says() {
             "policies": ["lru"], "from_epoch": 2, "plans": true
         }),
     );
-    assert!(serde_json::from_value::<SimulateRequest>(json!({})).is_ok(), "nothing of it is required");
+    assert!(serde_json::from_value::<SimulateRequest>(json!({})).is_ok(), "no field is required");
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn only_one_profile_is_simulated_at_a_time() {
     assert!(rows[0]["byte_hit_ratio"].as_f64().unwrap() > 0.2, "{rows}");
     assert_eq!(post(asked.clone()).await.1, rows, "the same again");
     asked["files"] = text("p.yaml", NOTHING_KEPT);
-    assert_eq!(post(asked.clone()).await.1[0]["byte_hit_ratio"], 0.0, "rules are heeded");
+    assert_eq!(post(asked.clone()).await.1[0]["byte_hit_ratio"], 0.0, "rules apply");
     let turn = api.admin.simulating.lock().await;
     let (status, said) = post(asked).await;
     assert_eq!((status, &said["code"]), (StatusCode::CONFLICT, &json!("SimulationRunning")));
@@ -154,18 +154,18 @@ async fn invalid_or_too_large_simulations_are_refused() {
     let api = Api::open().await;
     let post = async |body: Value| api.call(Method::POST, "/v1/policy/simulate", body).await;
     for (wrong, why) in [
-        (json!({}), "Say what to replay"),
-        (json!({"trace": "t", "profile": "mix"}), "Say what to replay"),
-        (json!({"trace": "../t"}), "is no name of a trace"),
-        (json!({"trace": "t", "seed": 1}), "are of a profile"),
-        (json!({"profile": "resnet51"}), "no profile is called"),
+        (json!({}), "Nothing to replay"),
+        (json!({"trace": "t", "profile": "mix"}), "Nothing to replay"),
+        (json!({"trace": "../t"}), "invalid trace name"),
+        (json!({"trace": "t", "seed": 1}), "only with a profile"),
+        (json!({"profile": "resnet51"}), "unknown profile"),
         (json!({"profile": "mix", "workloads": 0}), "workloads is 0"),
         (json!({"profile": "mix", "cache": ["0"]}), "cache is \"0\""),
-        (json!({"profile": "mix", "cache": vec![".5"; 17]}), "There are 17 caches"),
+        (json!({"profile": "mix", "cache": vec![".5"; 17]}), "17 caches were given"),
         (json!({"profile": "mix", "block": "1"}), "block is \"1\""),
         (json!({"profile": "mix", "policies": ["best"]}), "policies is \"best\""),
         (json!({"profile": "mix", "from_epoch": 0}), "from_epoch is 0"),
-        (json!({"profile": "mix", "environment": "here"}), "There is no environment"),
+        (json!({"profile": "mix", "environment": "here"}), "Unknown environment"),
         (json!({"profile": "zipf", "objects": 21_000}), "objects times epochs is 1050000"),
         (json!({"profile": "unet3d", "block": "4KiB", "policies": ["lru"]}), "more than 2097152 blocks"),
     ] {
@@ -204,12 +204,12 @@ async fn a_trace_of_the_server_is_simulated_under_the_running_or_the_given_polic
     let applied = json!({"files": text("p.yaml", NOTHING_KEPT)});
     assert_eq!(api.call(Method::POST, "/v1/policy", applied).await.0, StatusCode::OK);
     let (_, ruled) = post(asked.clone()).await;
-    assert_eq!(ruled[0]["object_hit_ratio"], 0.0, "what runs decides");
+    assert_eq!(ruled[0]["object_hit_ratio"], 0.0, "the running policy decides");
     assert_ne!(ruled[0]["decisions_hash"], rows[0]["decisions_hash"]);
     let mut without = asked.clone();
     without["files"] = json!([]);
     assert_eq!(post(without).await.1[0]["decisions_hash"], rows[0]["decisions_hash"]);
-    std::fs::write(dir.join("000002.mlgwtrace"), "this is none").unwrap();
+    std::fs::write(dir.join("000002.mlgwtrace"), "not a trace").unwrap();
     let (status, said) = post(asked).await;
     assert_eq!((status, &said["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("TraceUnreadable")));
 }

@@ -92,7 +92,7 @@ async fn an_invalid_plan_is_refused_with_the_position_of_its_fault() {
             "version: 1\nbucket: lake\nkeys: [a]\nepochs: 0\n",
             422,
             "InvalidPlan",
-            "p.yaml is wrong:\np.yaml:4:9: epochs: ",
+            "p.yaml is invalid:\np.yaml:4:9: epochs: ",
         ),
         (
             "p",
@@ -100,10 +100,10 @@ async fn an_invalid_plan_is_refused_with_the_position_of_its_fault() {
             "version: 1\nbucket: lake\nprefix: none/\n",
             422,
             "InvalidPlan",
-            "p.yaml is wrong: the plan reads nothing",
+            "p.yaml is invalid: the plan reads nothing",
         ),
         ("p", "w", "version: 1\nbucket: other\nprefix: x\n", 404, "NoSuchBucket", ""),
-        ("P", "w", good, 400, "InvalidRequest", "\"P\" is no id of a plan"),
+        ("P", "w", good, 400, "InvalidRequest", "invalid plan id \"P\""),
         ("p", "", good, 400, "InvalidRequest", "the name of a workload"),
     ] {
         let (got, said) =

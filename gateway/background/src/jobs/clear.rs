@@ -10,7 +10,9 @@ impl JobRun {
     pub(super) async fn evict_copies(&self) -> JobOutcome {
         let Some(bound) = self.bound_bucket()? else {
             let bucket = &self.dataset.bucket;
-            return Err(JobStop::Failed(format!("the bucket {bucket:?} is not bound: there are no copies")));
+            return Err(JobStop::Failed(format!(
+                "the bucket {bucket:?} is not remote-backed: it has no copies"
+            )));
         };
         let unread = match self.job.kind() {
             JobKind::Evict => Some(Duration::from_millis(self.job.params.older_than_ms.unwrap_or(0))),

@@ -20,7 +20,8 @@ impl CronSchedule {
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: String| {
             format!(
-                "{text:?} is no schedule ({why}): five fields as in \"0 3 * * *\" (minute, hour, day, month, weekday; UTC), or six with the seconds first"
+                "invalid schedule {text:?} ({why}): expected five fields such as \"0 3 * * *\" (minute, \
+                 hour, day, month, weekday; UTC), or six with seconds first"
             )
         };
         if text.len() > LEN_MAX {
@@ -31,7 +32,7 @@ impl CronSchedule {
         // A schedule that is never due, such as one on 30 February, is a mistake.
         match times.after(Timestamp(0)) {
             Some(_) => Ok(times),
-            None => Err(wrong("it is never due".to_owned())),
+            None => Err(wrong("never due".to_owned())),
         }
     }
 

@@ -73,7 +73,7 @@ pub(super) enum ImportError {
     #[error("{0}")]
     Impossible(String),
     /// The bytes do not match the checksum stated by the origin.
-    #[error("what came does not have the {0} checksum that the origin says it has")]
+    #[error("the received bytes do not match the {0} checksum of the origin")]
     Corrupt(&'static str),
 }
 
@@ -132,7 +132,8 @@ impl Import {
         let size = got.object.size;
         if size > IMPORT_BYTES_MAX {
             let why = format!(
-                "it has {size} bytes, and at most {IMPORT_BYTES_MAX} are imported; bind a bucket to its upstream instead"
+                "{size} bytes, but at most {IMPORT_BYTES_MAX} can be imported; bind a bucket to the \
+                 upstream instead"
             );
             return Err(ImportError::Impossible(why));
         }
@@ -262,7 +263,7 @@ impl Body for ImportBody<'_> {
                     return Ok(Some(piece));
                 }
                 Some(Err(error)) => error,
-                None => OriginError::Unreachable("it ended early".into()),
+                None => OriginError::Unreachable("the response ended early".into()),
             };
             self.resume(error).await?;
         }
@@ -280,7 +281,7 @@ impl Body for ImportBody<'_> {
         }
         if md5.zip(md5_of(&self.object)).is_some_and(|(came, stated)| came != stated) {
             let (etag, hint) = (&self.object.etag, opaque_etag_hint(&self.import.source.upstream));
-            let why = format!("their MD5 is not the ETag {etag:?}; {hint}");
+            let why = format!("the MD5 of the bytes is not the ETag {etag:?}; {hint}");
             return Err(OriginError::WrongBytes(why).into());
         }
         Ok(BodyDigests { bytes: self.object.size, md5, checksums })

@@ -84,7 +84,10 @@ impl JobRun {
             _ if self.bucket()?.binding.as_ref() == Some(&migration.to) => Ok(None),
             Err(stop) => {
                 if let Err(error) = migration.copier.abort_uploads().await {
-                    tracing::warn!(bucket = bucket.name, %error, "uploads may be left where the bucket was to go");
+                    tracing::warn!(
+                        bucket = bucket.name, %error,
+                        "unfinished uploads may remain at the target of a migration"
+                    );
                 }
                 Err(stop)
             }
@@ -96,7 +99,7 @@ impl JobRun {
     fn migration(&self, bucket: &Arc<Bucket>) -> Result<Option<Migration<'_>>, JobStop> {
         let failed = |why: String| Err(JobStop::Failed(why));
         let (Some(from), Some(to)) = (bucket.binding.clone(), self.job.params.to.clone()) else {
-            return failed(format!("the bucket {:?} is not bound any more", bucket.name));
+            return failed(format!("the bucket {:?} is no longer remote-backed", bucket.name));
         };
         let MigrateTo { upstream, prefix } = to;
         let to = Binding { upstream, prefix, ..from.clone() };
@@ -117,7 +120,7 @@ impl JobRun {
             has_opaque_etags: AtomicBool::new(false),
         };
         let bound = self.bound_bucket()?;
-        let bound = bound.ok_or_else(|| JobStop::Failed("the bucket is not bound any more".into()))?;
+        let bound = bound.ok_or_else(|| JobStop::Failed("the bucket is no longer remote-backed".into()))?;
         Ok(Some(Migration { work: self, bucket: bucket.clone(), from, to, bound, copier: carrier }))
     }
 }
@@ -130,13 +133,14 @@ impl Migration<'_> {
             match self.follow(listening).await? {
                 FollowOutcome::Moved => return Ok(()),
                 FollowOutcome::Overflowed => {
-                    tracing::info!(bucket = self.bucket.name, "all is compared once more")
+                    tracing::info!(
+                        bucket = self.bucket.name,
+                        "migration restarts its comparison: too many writes"
+                    )
                 }
             }
         }
-        Err(JobStop::Failed(
-            "more was written meanwhile than could be followed; try it in a quieter hour".into(),
-        ))
+        Err(JobStop::Failed("too many concurrent writes; try again at a quieter time".into()))
     }
 
     fn failed(&self, what: &str, error: &OriginError) -> JobStop {
@@ -247,7 +251,9 @@ impl Migration<'_> {
             tokio::time::sleep(PAUSE_RETRY_AFTER).await;
         }
         Err(JobStop::Failed(
-            "writes to the bucket never paused for so long that the last of them could be copied; try it in a quieter hour".into(),
+            "writes to the bucket never paused long enough to copy the last ones; try again at a quieter \
+             time"
+                .into(),
         ))
     }
 
@@ -264,7 +270,8 @@ impl Migration<'_> {
         match queue.dirty().foreign.first() {
             None => Ok(()),
             Some(key) => Err(JobStop::Failed(format!(
-                "somebody else wrote {key:?} at the old upstream before what was written here was there: `mlgw bucket flush {}` tells what to do",
+                "another client wrote {key:?} at the old upstream before the local write was sent: see \
+                 `mlgw bucket flush {}`",
                 self.bucket.name
             ))),
         }
@@ -314,7 +321,7 @@ impl Migration<'_> {
             Ok::<_, mlgw_metadata::ProposeError>(())
         });
         let cut = cut.await.map_err(|error| JobStop::Failed(error.to_string()))?;
-        cut.map_err(|error| JobStop::Failed(format!("the bucket was not bound to the new upstream: {error}")))
+        cut.map_err(|error| JobStop::Failed(format!("cannot bind the bucket to the new upstream: {error}")))
     }
 }
 

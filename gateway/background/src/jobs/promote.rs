@@ -42,7 +42,8 @@ impl JobRun {
         let wanted: u64 = segments.iter().map(length).sum();
         if !self.jobs.tiers.hot.has_room(wanted) {
             return Err(JobStop::Failed(format!(
-                "the hot tier has no room for the {wanted} bytes of the segments that hold it; nothing more was promoted"
+                "the hot tier has no room for the {wanted} bytes of its segments; no further segment was \
+                 promoted"
             )));
         }
         for some in segments.chunks(SEGMENTS_AT_ONCE) {
@@ -134,7 +135,8 @@ impl JobRun {
         match left {
             0 => Ok(()),
             left => Err(JobStop::Failed(format!(
-                "segments that could not be promoted: {left}; the server's log says why, and the same job again tries again"
+                "{left} segments could not be promoted; the server's log has the reasons; start the job \
+                 again to retry them"
             ))),
         }
     }

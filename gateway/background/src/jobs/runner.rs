@@ -113,7 +113,7 @@ impl Jobs {
             let times = match CronSchedule::parse(&schedule.cron) {
                 Ok(times) => times,
                 Err(why) => {
-                    tracing::error!(dataset = dataset.name, why, "a schedule is not understood");
+                    tracing::error!(dataset = dataset.name, why, "invalid schedule");
                     continue;
                 }
             };
@@ -132,10 +132,17 @@ impl Jobs {
             // has ended.
             match self.catalogue.create_job(due).await {
                 Ok(job) => {
-                    tracing::info!(job = job.id, dataset = job.dataset, kind = kind_name(job.kind()), "due");
+                    tracing::info!(
+                        job = job.id,
+                        dataset = job.dataset,
+                        kind = kind_name(job.kind()),
+                        "scheduled job created"
+                    );
                     return;
                 }
-                Err(error) => tracing::debug!(dataset = dataset.name, %error, "a job is due and not made"),
+                Err(error) => {
+                    tracing::debug!(dataset = dataset.name, %error, "cannot create a scheduled job")
+                }
             }
         }
     }
@@ -188,7 +195,7 @@ impl Jobs {
                 Err(ProposeError::Overloaded) => tokio::time::sleep(OVERLOAD_PAUSE).await,
                 Err(ProposeError::Rejected(Reject::JobEnded) | ProposeError::Stopping) => return None,
                 Err(error) => {
-                    tracing::warn!(job = job.id, %error, "a step of a job was not taken");
+                    tracing::warn!(job = job.id, %error, "cannot record a step of a job");
                     return None;
                 }
             }
@@ -207,7 +214,7 @@ impl JobRun {
             dataset = job.dataset,
             kind = kind_name(job.kind()),
             starts = job.starts,
-            "begun"
+            "job started"
         );
         if job.cancel_asked {
             self.live.cancel.cancel();
@@ -230,7 +237,7 @@ impl JobRun {
                 return None;
             }
         };
-        tracing::info!(job = job.id, dataset = job.dataset, state = state_name(state), error, "ended");
+        tracing::info!(job = job.id, dataset = job.dataset, state = state_name(state), error, "job ended");
         let end = EndJob { state: state as i32, progress: live.progress(), error, found };
         jobs.step(&job, JobStep::End(end)).await?;
         jobs.count_soon(&job.dataset);

@@ -164,7 +164,7 @@ impl RunningJob {
                 let messages = state.errors.join("; ");
                 let more = if count as usize > state.errors.len() { "; and others" } else { "" };
                 Err(JobStop::Failed(format!(
-                    "objects that failed: {count} ({messages}{more}); the same job again tries them again"
+                    "{count} objects failed ({messages}{more}); start the job again to retry them"
                 )))
             }
         }
@@ -211,7 +211,7 @@ mod tests {
         let found = pace(at(600, true), at(400, true), two);
         assert_eq!((found.bytes_per_second, found.left), (100, Some(Duration::from_secs(4))));
         assert_eq!(pace(at(600, false), at(400, false), two).left, None, "the total is not known yet");
-        assert_eq!(pace(at(0, true), at(0, true), two).left, None, "nothing has come yet");
+        assert_eq!(pace(at(0, true), at(0, true), two).left, None, "no progress yet");
         assert_eq!(pace(at(1000, true), at(1000, true), two).left, Some(Duration::ZERO));
     }
 }

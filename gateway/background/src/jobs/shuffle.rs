@@ -128,7 +128,8 @@ async fn page_spans(
             let Some((last, _)) = page.objects.into_iter().next_back() else { continue };
             if marks.len() == PAGE_SPANS_MAX {
                 return Err(JobStop::Failed(format!(
-                    "it has more than {PAGE_SPANS_MAX} pages of keys, too many to be shuffled: warm a --prefix of it, or in the order sequential"
+                    "more than {PAGE_SPANS_MAX} pages of keys cannot be shuffled: warm a --prefix, or use \
+                     the order sequential"
                 )));
             }
             marks.push(PageSpan { part, after: page.after, last, size });

@@ -56,13 +56,16 @@ impl JobRun {
     pub(super) async fn sync(&self) -> JobOutcome {
         let bucket = self.bucket()?;
         if bucket.binding.is_some() {
-            return Err(JobStop::Failed(format!("the bucket {:?} is bound: it needs no sync", bucket.name)));
+            return Err(JobStop::Failed(format!(
+                "the bucket {:?} is remote-backed: sync is for native buckets",
+                bucket.name
+            )));
         }
         let sources: Vec<ImportSource> = self.dataset.sources.clone();
         let mut parts = Vec::new();
         for source in &sources {
             let origin = self.jobs.bound.origin(&source.upstream).ok_or_else(|| {
-                JobStop::Failed(format!("the upstream {:?} is not configured any more", source.upstream))
+                JobStop::Failed(format!("the upstream {:?} is no longer configured", source.upstream))
             })?;
             parts.push(JobListingPart {
                 source: listing::JobListingSource::Origin(origin),
@@ -93,7 +96,8 @@ impl JobRun {
     ) -> Result<(), JobStop> {
         let part = page.part;
         let origin = self.jobs.bound.origin(&source.upstream);
-        let origin = origin.ok_or_else(|| JobStop::Failed("the upstream is gone".to_owned()))?;
+        let origin =
+            origin.ok_or_else(|| JobStop::Failed("the upstream is no longer configured".to_owned()))?;
         let mut imports = stream::iter(page.objects)
             .map(|(there, object)| {
                 let import = Import {
@@ -194,7 +198,7 @@ impl JobRun {
 
     /// Returns the objects that are gone at the source, from one step of rows after `after` and up to `last`,
     /// and the key after which the next step begins.
-    #[expect(clippy::type_complexity, reason = "what goes, and where to go on")]
+    #[expect(clippy::type_complexity, reason = "deleted keys, and the next position")]
     fn gone_objects(
         &self,
         bucket: &Bucket,
@@ -288,16 +292,20 @@ mod tests {
         assert_eq!(
             covered("there/b", &[], true),
             Some((vec![], some("here/b"), None)),
-            "nothing is behind it there"
+            "no later key at the origin"
         );
-        assert_eq!(covered("", &[], true), Some((vec![], None, None)), "nothing is there at all");
+        assert_eq!(covered("", &[], true), Some((vec![], None, None)), "an empty origin");
     }
 
     #[test]
     fn an_empty_page_that_is_not_the_last_covers_no_key() {
         assert_eq!(covered("there/b", &[], false), None);
         assert_eq!(covered("", &[], false), None);
-        assert_eq!(covered("", &["elsewhere"], false), None, "nor one whose last key is not of the source");
-        assert_eq!(covered("elsewhere", &["there/a"], true), None, "nor one that begins there");
+        assert_eq!(covered("", &["elsewhere"], false), None, "a last key outside of the source");
+        assert_eq!(
+            covered("elsewhere", &["there/a"], true),
+            None,
+            "a page that begins outside of the source"
+        );
     }
 }

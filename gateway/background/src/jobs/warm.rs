@@ -36,15 +36,14 @@ impl JobRun {
         let bucket = self.bucket()?;
         let Some(binding) = &bucket.binding else { return Ok(None) };
         let bound = self.jobs.bound.bucket(&bucket, binding);
-        let gone =
-            || JobStop::Failed(format!("the upstream {:?} is not configured any more", binding.upstream));
+        let gone = || JobStop::Failed(format!("the upstream {:?} is no longer configured", binding.upstream));
         bound.map(|bound| Some(bound.for_job(self.job.id))).ok_or_else(gone)
     }
 
     pub(super) fn bucket(&self) -> Result<Arc<Bucket>, JobStop> {
         let name = &self.dataset.bucket;
         let bucket = self.jobs.catalogue.bucket(name);
-        bucket.ok_or_else(|| JobStop::Failed(format!("its bucket {name:?} does not exist any more")))
+        bucket.ok_or_else(|| JobStop::Failed(format!("the bucket {name:?} no longer exists")))
     }
 
     async fn fetch_all(&self, bound: CachedBucket) -> JobOutcome {
@@ -54,8 +53,8 @@ impl JobRun {
         let fits = move |bytes: u64| match bytes > limit_bytes / 100 * FITS_PERCENT {
             false => Ok(()),
             true => Err(JobStop::Failed(format!(
-                "there is no room for it: at least {bytes} bytes, and all copies together may take {limit_bytes} (bound.capacity); \
-                 choose slices, or warm a --prefix of it"
+                "the dataset has at least {bytes} bytes, but all copies together may use {limit_bytes} \
+                 (bound.capacity); choose slices, or warm a --prefix"
             ))),
         };
         let parts = parts.into_iter().map(place).collect();
@@ -84,7 +83,7 @@ impl JobRun {
             };
             if !bound.is_current() {
                 return Err(JobStop::Failed(
-                    "the bucket was moved to another upstream meanwhile: warm it again".into(),
+                    "the bucket was migrated to another upstream in the meantime: warm it again".into(),
                 ));
             }
             let Some(next) = next else { break };
@@ -139,7 +138,7 @@ impl JobRun {
     fn record_object(&self, wanted: &JobObject, warmed: Result<WarmedObject, OriginError>) {
         match &warmed {
             Ok(WarmedObject { refused_bytes: 0, .. }) | Err(OriginError::NoSuchKey) => {}
-            Ok(_) => self.live.record_failure(|| format!("{:?}: there is no room to keep it", wanted.name)),
+            Ok(_) => self.live.record_failure(|| format!("{:?}: no room for the copy", wanted.name)),
             Err(error) => self.live.record_failure(|| format!("{:?}: {error}", wanted.name)),
         }
         let fetched_bytes = warmed.map_or(0, |warmed| warmed.fetched_bytes);

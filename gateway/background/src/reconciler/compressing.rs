@@ -266,7 +266,7 @@ impl PolicyReconciler {
             Ok(chunk) => chunk,
             Err(SegmentReadError::Gone { .. }) => return Ok(ChunkOutcome::Replaced),
             Err(error) => {
-                tracing::warn!(%error, key = %one.key, "a chunk cannot be read and is not compressed");
+                tracing::warn!(%error, key = %one.key, "cannot read a chunk; it stays uncompressed");
                 return Ok(ChunkOutcome::Unreadable);
             }
         };
@@ -286,7 +286,7 @@ impl PolicyReconciler {
                 Ok(ChunkOutcome::NotStored(RuleActionOutcome::NoRoom))
             }
             Err(error) => {
-                tracing::warn!(%error, "what is compressed is not stored");
+                tracing::warn!(%error, "cannot store a compressed chunk");
                 Ok(ChunkOutcome::NotStored(RuleActionOutcome::Failed))
             }
         }
@@ -311,13 +311,13 @@ mod tests {
             (next, stays)
         };
         assert_eq!((begin(&tried, 1), begin(&tried, 2)), ((5, true), (0, false)));
-        assert!(!tried.contains(BodyId(1)), "there is more of it");
+        assert!(!tried.contains(BodyId(1)), "the body has more chunks");
         tried.end(at(1, 9, true), false);
         assert!(tried.contains(BodyId(1)) && begin(&tried, 1) == (0, false));
         tried.end(at(2, 9, false), false);
-        assert!(!tried.contains(BodyId(2)), "all of it is compressed");
+        assert!(!tried.contains(BodyId(2)), "the whole body is compressed");
         tried.end(CompressionPosition { is_missed: true, ..at(3, 9, true) }, false);
-        assert!(!tried.contains(BodyId(3)), "what was moved meanwhile may gain");
+        assert!(!tried.contains(BodyId(3)), "moved data may become smaller");
     }
 
     #[test]

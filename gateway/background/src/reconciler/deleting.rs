@@ -82,7 +82,7 @@ impl PolicyReconciler {
         let goes = expired.iter().filter(|one| one.guards.is_empty());
         let goes: BTreeSet<_> = goes.map(|one| (one.bucket, one.prefix.clone())).collect();
         let recording = self
-            .write_durably("deletions that wait", move |standing| standing.record_expired(now_ms, &expired));
+            .write_durably("pending deletions", move |standing| standing.record_expired(now_ms, &expired));
         let due = recording.await?;
         let Some(walk) = walk else { return Ok(()) };
         let named = self.find_references(walk, &due, &goes).await;
@@ -141,7 +141,7 @@ impl PolicyReconciler {
         let standing = Arc::clone(&self.context.retention);
         let written = tokio::task::spawn_blocking(move || note(&standing)).await;
         let written = written.map_err(|error| PassEnd::Failed(error.to_string()))?;
-        written.map_err(|error| PassEnd::Failed(format!("{what} are not noted: {error}")))
+        written.map_err(|error| PassEnd::Failed(format!("cannot record {what}: {error}")))
     }
 
     /// Returns the last access to a watched checkpoint, in milliseconds since 1970.
@@ -179,7 +179,7 @@ impl PolicyReconciler {
         };
         if !self.has_newer(walk, bucket, note) {
             return Some(CheckpointDeletion {
-                error: Some("no newer one of its run is whole".to_owned()),
+                error: Some("no newer checkpoint of the run is complete".to_owned()),
                 ..deleted
             });
         }
@@ -240,7 +240,7 @@ impl PolicyReconciler {
             return Some(DeletionGuard::Unknown.reason());
         };
         if is_all && objects.len() != group.files as usize {
-            return Some("other files of it are there than were looked at".to_owned());
+            return Some("its files have changed since the scan".to_owned());
         }
         let better = match walk.own.replacements(group.id) {
             Err(doubts) => return Some(DeletionGuard::reasons(&doubts)),
@@ -249,7 +249,9 @@ impl PolicyReconciler {
         match named.is_unchanged(&self.context.stored, bucket.id, group.parent).await {
             Ok(true) => {}
             Ok(false) => {
-                return Some("a small file beside it, which may name it, was written meanwhile".to_owned());
+                return Some(
+                    "a small file beside it, which may refer to it, was written in the meantime".to_owned(),
+                );
             }
             Err(why) => return Some(why),
         }
@@ -290,11 +292,11 @@ impl PolicyReconciler {
         }
         let pins = self.context.jobs.dataset_pins();
         if pins.iter().any(|pin| pin.includes(bucket.bucket_id(), key.as_str())) {
-            return Some("somebody has pinned its dataset".to_owned());
+            return Some("its dataset is pinned".to_owned());
         }
         let at_ms = self.last_access_ms(note.bucket, &note.prefix);
         let is_touched = at_ms.is_some_and(|at_ms| at_ms >= note.recorded_ms);
-        is_touched.then(|| "it was read or written meanwhile".to_owned())
+        is_touched.then(|| "it was read or written in the meantime".to_owned())
     }
 
     /// Records a deletion in the audit log and in the decision log.
@@ -332,7 +334,7 @@ impl PolicyReconciler {
             outcome: error.unwrap_or_else(|| "done".to_owned()),
         };
         if let Err(error) = self.context.audit.write(line).await {
-            tracing::error!(%error, "a deletion by a rule is not in the audit log");
+            tracing::error!(%error, "cannot write a deletion by a rule to the audit log");
         }
     }
 }
@@ -382,7 +384,7 @@ fn objects_of(
         let object = entry.version().map_err(|error| error.to_string())?;
         // Last-Modified may be older than the record, as for a write that began before it.
         if object.seq > note.seq {
-            return Err(format!("{key} was written meanwhile"));
+            return Err(format!("{key} was written in the meantime"));
         }
         if !object.delete_marker {
             objects.push((key, object));
@@ -400,7 +402,7 @@ mod tests {
     fn a_corrected_clock_makes_no_read_older() {
         // The engine began at 1 s and is now at 5 s; the read happened at its third second.
         let touched = |now_ms| engine_time_to_ms(3_000_000, (1_000, 5_000_000), now_ms);
-        assert_eq!(touched(6_000), 4_000, "both say the same");
+        assert_eq!(touched(6_000), 4_000, "both clocks agree");
         assert_eq!(touched(100_000), 98_000, "the clock was behind when it began");
         assert_eq!(touched(2_000), 4_000, "or before");
     }

@@ -97,7 +97,7 @@ impl PolicyReconciler {
         state: &mut ReconcilerPassState,
     ) -> HashSet<SegmentId> {
         let now_ms = walk.now.as_millis();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 0 to 100")]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the value is 0 to 100")]
         let percent = walk.program.settings().size(Setting::PinMax) as u64;
         let hot_bytes = self.context.hot_capacity_bytes;
         let copies_bytes =

@@ -108,7 +108,7 @@ pub(super) fn remove_missing(
 
 /// Returns the number of checkpoints retained per run by default.
 pub(crate) fn checkpoint_keep(program: &Program) -> u32 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 1 to 1000")]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the value is 1 to 1000")]
     let keep = program.settings().size(Setting::CheckpointKeep) as u32;
     keep
 }

@@ -164,7 +164,9 @@ pub async fn find_references(
     while let Some(place) = left.pop_front() {
         looked_at += 1;
         let found = match looked_at > NAMING_FOLDERS_MAX {
-            true => Err(format!("more than {NAMING_FOLDERS_MAX} folders may hold a file that names it")),
+            true => {
+                Err(format!("more than {NAMING_FOLDERS_MAX} folders may contain a file that refers to it"))
+            }
             false => read_folder(stored, endangered, &words, &place, &mut named).await,
         };
         let found = found.unwrap_or_else(|why| {
@@ -210,7 +212,7 @@ async fn read_folder(
     for (key, object) in files {
         let content = content(stored, place.bucket, &key, &object, MENTION_BYTES_MAX).await;
         let content =
-            content.map_err(|error| format!("{key}, which may name it, cannot be read: {error}"))?;
+            content.map_err(|error| format!("{key}, which may refer to it, cannot be read: {error}"))?;
         let mut all = words.named_by(key.as_str(), &content);
         let name = key.as_str().strip_prefix(&*place.folder).unwrap_or_default();
         if place.of.is_none() && may_point(name, object.size) {
@@ -223,7 +225,7 @@ async fn read_folder(
             all.extend((0..endangered.all.len()).filter(|at| points(&endangered.all[*at])));
         }
         let concerned = all.into_iter().filter(|at| place.concerns(&endangered.all[*at]));
-        found.extend(concerned.map(|at| (at, format!("{key} names it"))));
+        found.extend(concerned.map(|at| (at, format!("{key} refers to it"))));
     }
     Ok(found)
 }
@@ -249,7 +251,7 @@ fn scan(catalogue: &Catalogue, place: &ReferenceFolder) -> Result<Vec<(ObjectKey
             let Some(rest) = key.as_str().strip_prefix(&**folder) else { return Ok(files) };
             keys += 1;
             if keys > NAMING_KEYS_MAX {
-                return Err(format!("more than {NAMING_KEYS_MAX} files in {folder:?} may name it"));
+                return Err(format!("more than {NAMING_KEYS_MAX} files in {folder:?} may refer to it"));
             }
             if let (None, Some(slash)) = (of, rest.find('/')) {
                 // The character `0` follows the slash in byte order.
@@ -265,8 +267,8 @@ fn scan(catalogue: &Catalogue, place: &ReferenceFolder) -> Result<Vec<(ObjectKey
             files.push((key, object));
             if files.len() > NAMING_FILES_MAX || bytes > NAMING_BYTES_MAX {
                 return Err(format!(
-                    "more than {NAMING_FILES_MAX} small files, or more than {NAMING_BYTES_MAX} bytes of them, \
-                     in {folder:?} may name it"
+                    "more than {NAMING_FILES_MAX} small files, or more than {NAMING_BYTES_MAX} bytes of \
+                     them, in {folder:?} may refer to it"
                 ));
             }
         }
@@ -294,10 +296,10 @@ async fn best_by_trainer(stored: &StoredObjects, one: &EndangeredCheckpoint) -> 
         };
         match text {
             Ok(text) if names_as_best(&String::from_utf8_lossy(&text), &one.prefix, one.step) => {
-                return Some(format!("{key} names it"));
+                return Some(format!("{key} refers to it"));
             }
             Ok(_) => {}
-            Err(error) => return Some(format!("{key}, which may name it, cannot be read: {error}")),
+            Err(error) => return Some(format!("{key}, which may refer to it, cannot be read: {error}")),
         }
     }
     None

@@ -74,11 +74,11 @@ impl RetentionState {
     /// # Errors
     /// I/O errors.
     pub fn open(data_dir: &Path, lineage: Lineage) -> io::Result<Self> {
-        let lost = "deletions of checkpoints that waited are passed over; they wait anew";
+        let lost = "pending deletions of checkpoints discarded; their grace periods start again";
         let notes =
             read_or_default(&data_dir.join(FILE_NAME), |bytes| file::parse_deletions(&lineage, bytes), lost)?;
         let lost =
-            "how far checkpoints are from each other is passed over; it is told by those that are there";
+            "intervals between checkpoints discarded; they are derived again from the stored checkpoints";
         let read = |bytes: &[u8]| file::parse_spacings(&lineage, bytes);
         let spacings = read_or_default(&data_dir.join(SPACINGS_NAME), read, lost)?;
         Ok(Self {
@@ -257,7 +257,7 @@ mod tests {
         );
         assert_eq!(open().pending_deletions().len(), 2);
         assert_eq!(open().record_expired(110, &[expired_checkpoint("b/")]).unwrap()[0].prefix, "b/");
-        assert_eq!(open().pending_deletions().len(), 1, "what is called off is forgotten");
+        assert_eq!(open().pending_deletions().len(), 1, "a cancelled deletion is removed");
         let path = room.path().join(FILE_NAME);
         let damaged = fs::read_to_string(&path).unwrap().replace("b/", "c/");
         fs::write(&path, damaged).unwrap();
@@ -281,7 +281,7 @@ mod tests {
         );
         assert!(
             open(&restored).record_expired(110, &[expired_checkpoint("a/")]).unwrap().is_empty(),
-            "it waits its grace anew"
+            "its grace period starts again"
         );
         assert_eq!(open(&restored).pending_deletions()[0].due_ms, 120);
     }

@@ -96,11 +96,11 @@ impl JudgedWrite<'_> {
     /// Returns the difference between the write and an object that carries its mark.
     fn damage(&self, found: &ObjectVersion) -> Option<String> {
         if found.size != self.size {
-            return Some(format!("it shows {} bytes instead of {}", found.size, self.size));
+            return Some(format!("the origin has {} bytes instead of {}", found.size, self.size));
         }
         let ours = hex::decode::<16>(self.etag.as_bytes())?;
         let theirs = md5_of(found).filter(|theirs| *theirs != ours)?;
-        Some(format!("it shows the MD5 {} instead of {}", hex::text(&theirs), self.etag))
+        Some(format!("the origin has the MD5 {} instead of {}", hex::text(&theirs), self.etag))
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(
             judged(&within, Some(10_000)),
             WriteBackVerdict::Foreign,
-            "its listings tell seconds, too"
+            "listings also have a precision of seconds"
         );
     }
 
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(
             judged(Some("t"), &found(11_000, None)),
             WriteBackVerdict::Foreign,
-            "the same bytes, written anew"
+            "the same bytes, written again"
         );
         let deletes = judge(&sent(&ours, true, Some("t")), Some(&found(10_000, None)), None);
         assert_eq!(deletes, yes);
@@ -194,7 +194,11 @@ mod tests {
         let marked =
             |etag: &str, size| ObjectVersion { etag: etag.into(), size, ..found(0, Some(mark(1, 5))) };
         assert_eq!(judged(marked(ETAG, 5)), WriteBackVerdict::Done);
-        assert_eq!(judged(marked("x-2", 5)), WriteBackVerdict::Done, "an ETag that is no MD5 says nothing");
+        assert_eq!(
+            judged(marked("x-2", 5)),
+            WriteBackVerdict::Done,
+            "an ETag that is not an MD5 proves nothing"
+        );
         let other = ETAG.replace('5', "6");
         let opaque = ObjectVersion { etag_kind: EtagKind::Opaque.into(), ..marked(&other, 5) };
         assert_eq!(judged(opaque), WriteBackVerdict::Done);

@@ -61,7 +61,7 @@ impl WriteBackSender {
         };
         if let Err(error) = ended.await {
             let (key, upstream) = (&write.facts.key, queue.bucket_at_origin().upstream());
-            tracing::warn!(%key, upstream, %error, "an upload may stay at its origin");
+            tracing::warn!(%key, upstream, %error, "an unfinished upload may remain at the origin");
         }
     }
 }
@@ -81,7 +81,7 @@ async fn abort_orphan(
         Err(error) => return Err(error),
     }
     let upstream = queue.bucket_at_origin().upstream();
-    tracing::info!(%key, upstream, upload = id, "an upload of a write is ended: it was never used");
+    tracing::info!(%key, upstream, upload = id, "unused upload aborted at the origin");
     match queue.bucket_at_origin().abort(key, id).await {
         Err(error) if !is_gone(&error) => Err(error),
         _ => Ok(()),
@@ -135,7 +135,7 @@ mod tests {
         let (ours, others) = split(there(), Some(&before));
         assert_eq!((ids(ours), ids(others)), (vec!["1".into(), "3".into()], vec!["2".to_owned()]));
         let (ours, others) = split(there(), None);
-        assert!(ours.is_empty() && others.len() == 3, "without a note none is");
+        assert!(ours.is_empty() && others.len() == 3, "no orphan without a record");
     }
 
     #[test]
@@ -148,6 +148,6 @@ mod tests {
         };
         assert_eq!(uploads_of_key(page(None), &key).map(ids), Some(vec!["1".to_owned()]));
         assert_eq!(uploads_of_key(page(Some("k/2")), &key).map(ids), Some(vec!["1".to_owned()]));
-        assert_eq!(uploads_of_key(page(Some("k")), &key), None, "there may be more of it");
+        assert_eq!(uploads_of_key(page(Some("k")), &key), None, "the list may be incomplete");
     }
 }

@@ -100,7 +100,7 @@ impl WriteBackSender {
         let mut pieces = Vec::new();
         let mut first = 0;
         for range in ranges.map_err(|error| here(&error))? {
-            let gone = || here(&"one of its parts is gone");
+            let gone = || here(&"a part is missing");
             let number = PartNumber::new(range.number).ok_or_else(gone)?;
             let part = self.catalogue.part(bucket, &write.name, version.body(), number);
             let part = part.map_err(|error| here(&error))?.ok_or_else(gone)?;
@@ -199,7 +199,9 @@ impl WriteBackSender {
         let etag = written.etag();
         Ok((
             piece.number,
-            etag.ok_or_else(|| OriginError::InvalidResponse("a part without an ETag".to_owned()))?,
+            etag.ok_or_else(|| {
+                OriginError::InvalidResponse("the response for a part has no ETag".to_owned())
+            })?,
         ))
     }
 
@@ -213,7 +215,10 @@ impl WriteBackSender {
             Ok(()) | Err(OriginError::Refused { status: 404, .. }) => {}
             Err(error) => {
                 let (key, upstream) = (&write.facts.key, queue.bucket_at_origin().upstream());
-                tracing::warn!(%key, upstream, upload = id, %error, "an upload stays at its origin");
+                tracing::warn!(
+                    %key, upstream, upload = id, %error,
+                    "cannot abort an upload; it remains at the origin"
+                );
             }
         }
     }

@@ -51,7 +51,7 @@ enum PersistOutcome {
 pub(super) enum PersistError {
     #[error(transparent)]
     Origin(#[from] OriginError),
-    #[error("it cannot be read here: {0}")]
+    #[error("cannot read the local object: {0}")]
     Here(String),
 }
 
@@ -111,7 +111,10 @@ impl WriteBackSender {
                     let (bucket, key, upstream) =
                         (&queue.bucket().name, &write.facts.key, queue.bucket_at_origin().upstream());
                     if failures == 0 {
-                        tracing::warn!(bucket, %key, upstream, %trouble, "a dirty object is not at its origin yet");
+                        tracing::warn!(
+                            bucket, %key, upstream, %trouble,
+                            "cannot send a dirty object to its origin; retrying"
+                        );
                     }
                     queue.set_last_error(Some(format!("{key}: {trouble}")));
                     tokio::time::sleep(backoff(failures)).await;
@@ -168,7 +171,7 @@ impl WriteBackSender {
         } else {
             let version = self.catalogue.object(queue.bucket().bucket_id(), &write.name);
             let version = version.map_err(|error| PersistError::Here(error.to_string()))?;
-            let version = version.ok_or_else(|| PersistError::Here("its record is gone".to_owned()))?;
+            let version = version.ok_or_else(|| PersistError::Here("the record is missing".to_owned()))?;
             if version.part_count > 0 {
                 self.send_parts(queue, write, &version, &mark, headers).await?;
                 return self.confirm(queue, write, &mark).await;
@@ -194,7 +197,7 @@ impl WriteBackSender {
         let why = match judge(&judged_write(write, mark, &self.timelines), Some(&found), None) {
             WriteBackVerdict::Done => return Ok(PersistOutcome::Done),
             WriteBackVerdict::Damaged { why, .. } => why,
-            _ => "it shows another object after it".to_owned(),
+            _ => "the origin has another object after the write".to_owned(),
         };
         Err(OriginError::Unconfirmed(why).into())
     }
@@ -239,7 +242,7 @@ impl WriteBackSender {
         for write in obsolete.iter().map(|write| &**write).chain([write]) {
             let mut failures = 0;
             while let Err(error) = self.writeback.remove(queue, write).await {
-                tracing::warn!(%error, "what is at its origin is not forgotten here yet");
+                tracing::warn!(%error, "cannot remove the record of a completed write-back; retrying");
                 tokio::time::sleep(backoff(failures)).await;
                 failures += 1;
             }
@@ -274,16 +277,22 @@ impl WriteBackSender {
     async fn set_aside(&self, queue: &WriteBackQueue, write: &DirtyWrite, etag: &str) {
         tracing::error!(
             bucket = queue.bucket().name, key = %write.facts.key, upstream = queue.bucket_at_origin().upstream(),
-            "somebody else wrote a dirty object at its origin: what is there stays; `mlgw bucket flush` tells what to do"
+            "another client wrote a dirty object at its origin; the origin is left unchanged: see `mlgw \
+             bucket flush`"
         );
-        self.record_decision(queue, write, DecisionOutcome::Foreign, &"somebody else wrote it at its origin");
+        self.record_decision(
+            queue,
+            write,
+            DecisionOutcome::Foreign,
+            &"another client wrote it at the origin",
+        );
         self.give_up_upload(queue, write).await;
         let recording = self.writeback.update_facts(queue, write, |facts| {
             facts.foreign = Some(ForeignObject { etag: Some(etag.to_owned()), number: write.seq });
             (facts.upload, facts.pending_upload) = (None, None);
         });
         if let Err(error) = recording.await {
-            tracing::warn!(%error, "that is not noted, and will be found again");
+            tracing::warn!(%error, "cannot record a conflict; it will be detected again");
         }
         queue.set_aside(write, etag);
     }
@@ -373,7 +382,7 @@ mod tests {
             (&headers["content-type"], &headers["x-amz-meta-by"]),
             (&"text/plain".parse().unwrap(), &"us".parse().unwrap())
         );
-        assert_eq!(headers.len(), 3, "what is our own stays here");
+        assert_eq!(headers.len(), 3, "local metadata stays local");
         for etag in ["5d41402abc4b2a76b9719d911017c592-1", "", "no"] {
             assert!(!described(etag).contains_key("content-md5"), "{etag}");
         }

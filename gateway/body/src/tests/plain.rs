@@ -184,12 +184,12 @@ async fn the_separately_computed_md5_of_a_body_is_verified() {
     assert_eq!(apart, BodyMd5::SeparateMd5 { declared: None });
     assert_eq!(apart.verify(Some(found)), Ok(Some(found)));
     let spared = BodyTerms { md5: false, ..object };
-    assert_eq!(read(&long, None, spared).await.unwrap().verify(None), Ok(None), "nobody wants it");
+    assert_eq!(read(&long, None, spared).await.unwrap().verify(None), Ok(None), "no caller requires it");
     for terms in [object, spared] {
         let apart = read(&long, Some(found), terms).await.unwrap();
         assert_eq!(apart.verify(Some(found)), Ok(Some(found)));
         assert_eq!(apart.verify(Some([4; 16])).unwrap_err().code(), Code::BadDigest);
     }
     let document = BodyTerms::document(long.len() as u64);
-    assert_eq!(read(&long, Some(found), document).await.unwrap_err().code(), Code::BadDigest, "at once");
+    assert_eq!(read(&long, Some(found), document).await.unwrap_err().code(), Code::BadDigest, "immediately");
 }

@@ -66,8 +66,7 @@ impl FilesArgs {
     /// When no file is given, or one cannot be read or is of the other kind.
     pub(super) fn read(&self) -> Result<PolicyTexts, CliError> {
         if self.files.is_empty() && self.framework.is_empty() && !self.without_frameworks {
-            let message =
-                "nothing is given that could run: give a FILE, --framework FILE or --without-frameworks";
+            let message = "nothing to apply: give a FILE, --framework FILE or --without-frameworks";
             return Err(CliError::Usage(message.to_owned()));
         }
         self.read_any()
@@ -88,7 +87,7 @@ impl FilesArgs {
 fn text(path: &Path, plugin: bool) -> Result<PolicyText, CliError> {
     let (name, text) = (path.display().to_string(), read(path)?);
     if is_framework(&text) && !plugin {
-        let message = format!("{name} is a plugin of a framework: give it as --framework {name}");
+        let message = format!("{name} is a framework plugin: give it as --framework {name}");
         return Err(CliError::Usage(message));
     }
     if text.len() > POLICY_FILE_BYTES_MAX {
@@ -132,9 +131,9 @@ async fn change(path: &str, request: &impl Serialize, global: &Global, out: Out)
 fn change_summary(changed: &PolicyChange) -> String {
     match &changed.version {
         Some(version) if changed.changed => {
-            format!("Version {} of the policy runs: {}.", version.version, version.changes)
+            format!("Applied version {} of the policy: {}.", version.version, version.changes)
         }
         Some(version) => format!("Nothing changed: version {} of the policy runs already.", version.version),
-        None => "Nothing changed: what comes with the server runs, as before.".to_owned(),
+        None => "Nothing changed: the built-in policy runs already.".to_owned(),
     }
 }

@@ -33,7 +33,7 @@ pub(super) async fn run(args: DecisionsArgs, global: &Global, out: Out) -> Resul
 
 fn list(list: &DecisionList) -> String {
     let rows: Vec<_> = list.decisions.iter().map(row).collect();
-    columns(&["TIME", "KIND", "WHAT", "FROM", "TO", "BYTES", "REASON", "OUTCOME"], &rows)
+    columns(&["TIME", "KIND", "SUBJECT", "FROM", "TO", "BYTES", "REASON", "OUTCOME"], &rows)
 }
 
 fn row(decision: &DecisionInfo) -> Vec<String> {

@@ -47,7 +47,7 @@ pub(super) fn run(args: &TestArgs, out: Out) -> Result<(), CliError> {
         (Some(path), ..) => PolicyTestKeys::List(path),
         (None, Some(path), _) => PolicyTestKeys::Files(path),
         (None, None, Some(path)) => PolicyTestKeys::Trace(path),
-        (None, None, None) => return Err(CliError::Usage("--keys, --files or --trace is needed".to_owned())),
+        (None, None, None) => return Err(CliError::Usage("give --keys, --files or --trace".to_owned())),
     };
     let is_table = out.form == crate::OutputForm::Table;
     let limit = args.limit.unwrap_or(if is_table { SHOWN } else { usize::MAX });
@@ -57,7 +57,7 @@ pub(super) fn run(args: &TestArgs, out: Out) -> Result<(), CliError> {
         try_key(&mut examined, &program, known, limit);
     })?;
     if examined.tried == 0 {
-        return Err(CliError::Failed("there are no keys to try".to_owned()));
+        return Err(CliError::Failed("no keys to test".to_owned()));
     }
     out.document(&examined, table)
 }
@@ -80,7 +80,7 @@ fn table(examined: &PolicyTestResult) -> String {
     let mut text = columns(&["KEY", "MATCHES", "ACTIONS"], &rows);
     let left = examined.tried - examined.keys.len() as u64;
     if left > 0 {
-        text += &format!("and {left} more keys: --limit shows more\n");
+        text += &format!("{left} more keys: --limit shows more\n");
     }
     let row = |rule: &RuleTestResult| {
         let not_judged: Vec<_> = rule.not_judged.iter().map(String::as_str).collect();
@@ -92,7 +92,7 @@ fn table(examined: &PolicyTestResult) -> String {
         ]
     };
     let rows: Vec<_> = examined.rules.iter().map(row).collect();
-    text + "\n" + &columns(&["RULE", "MATCHED", "OPEN", "NOT KNOWN OF A KEY ALONE"], &rows)
+    text + "\n" + &columns(&["RULE", "MATCHED", "OPEN", "NEEDS MORE THAN THE KEY"], &rows)
 }
 
 #[cfg(test)]
@@ -136,9 +136,9 @@ rules:
 KEY      MATCHES  ACTIONS
 a/1.tar  tars     promote (act), pin dataset (act)
 a/2.jpg  -
-and 1 more keys: --limit shows more
+1 more keys: --limit shows more
 
-RULE  MATCHED  OPEN  NOT KNOWN OF A KEY ALONE
+RULE  MATCHED  OPEN  NEEDS MORE THAN THE KEY
 tars  2 of 3   0
 read  0 of 3   2     reads
 ";

@@ -19,21 +19,21 @@ fn show(explanation: &Explanation) -> String {
     let tiers: Vec<_> = object.tiers.iter().map(|tier| tier.tier.as_str()).collect();
     let facts = explanation.facts.iter().map(|fact| format!("{} {}", fact.property, fact.value));
     let deletion = explanation.deletion.as_ref().map(|one| match &one.stays {
-        None => format!("with its checkpoint at {} by rule {}", one.due, one.rule),
-        Some(why) => format!("not, though rule {} has it: {why}", one.rule),
+        None => format!("with its checkpoint at {}, rule {}", one.due, one.rule),
+        Some(why) => format!("not deleted despite rule {}: {why}", one.rule),
     });
     let mut head = vec![
         ("object", format!("s3://{}/{}", object.bucket, object.key)),
-        ("is in", tiers.join(", ")),
-        ("is stored", stored(&object.extents)),
-        ("is kept", explanation.kept.as_ref().map_or_else(|| "-".to_owned(), kept)),
+        ("tiers", tiers.join(", ")),
+        ("encoding", stored(&object.extents)),
+        ("copies", explanation.kept.as_ref().map_or_else(|| "-".to_owned(), kept)),
         ("facts", facts.collect::<Vec<_>>().join(", ")),
         ("policy", format!("version {}", explanation.version)),
-        ("why", explanation.reason.clone()),
-        ("best", recommended(explanation)),
+        ("reason", explanation.reason.clone()),
+        ("recommended", recommended(explanation)),
     ];
     if let Some(deletion) = deletion {
-        head.insert(4, ("is deleted", deletion));
+        head.insert(4, ("deletion", deletion));
     }
     let head = pairs(&head);
     let mut actions: Vec<Vec<String>> = Vec::new();
@@ -41,20 +41,25 @@ fn show(explanation: &Explanation) -> String {
         vec![what.to_owned(), one.action.clone(), one.target.clone(), one.rule.clone(), note]
     };
     actions.extend(explanation.due.iter().map(|one| row("due", one, one.note.clone())));
-    actions.extend(explanation.observed.iter().map(|one| row("observed", one, "only said".to_owned())));
+    actions.extend(
+        explanation
+            .observed
+            .iter()
+            .map(|one| row("observed", one, "not carried out: stance observe".to_owned())),
+    );
     actions.extend(explanation.lost.iter().map(|lost| {
-        let note = format!("{}: {} of {}", lost.why, lost.to_action, lost.to_rule);
-        vec!["lost".to_owned(), lost.action.clone(), String::new(), lost.rule.clone(), note]
+        let note = format!("{}: {} of rule {}", lost.why, lost.to_action, lost.to_rule);
+        vec!["overridden".to_owned(), lost.action.clone(), String::new(), lost.rule.clone(), note]
     }));
     actions.extend(explanation.belonging.iter().map(|one| {
-        vec!["of all".to_owned(), one.action.clone(), one.of.clone(), one.rule.clone(), String::new()]
+        vec!["group".to_owned(), one.action.clone(), one.of.clone(), one.rule.clone(), String::new()]
     }));
     let actions = match actions[..] {
         [] => String::new(),
-        _ => columns(&["WHAT", "ACTION", "TARGET", "RULE", "NOTE"], &actions) + "\n",
+        _ => columns(&["STATUS", "ACTION", "TARGET", "RULE", "NOTE"], &actions) + "\n",
     };
     let rules: Vec<_> = explanation.rules.iter().map(tried).collect();
-    format!("{head}\n{actions}{}", columns(&["RULE", "PRIORITY", "MATCHED", "SAW", "FROM"], &rules))
+    format!("{head}\n{actions}{}", columns(&["RULE", "PRIORITY", "MATCHED", "CONDITIONS", "SOURCE"], &rules))
 }
 
 /// Formats the encoding of an object, with its sizes before and after compression.
@@ -62,7 +67,7 @@ fn stored(extents: &[ExtentInfo]) -> String {
     let packed: Vec<_> = extents.iter().filter(|extent| extent.encoding != "raw").collect();
     let size = |bytes: fn(&ExtentInfo) -> u64| ByteSize(packed.iter().map(|one| bytes(one)).sum()).human();
     match packed.first() {
-        None => "as it came".to_owned(),
+        None => "uncompressed".to_owned(),
         Some(one) => {
             format!("{}, {} as {}", one.encoding, size(|one| one.bytes), size(|one| one.stored_bytes))
         }
@@ -71,19 +76,19 @@ fn stored(extents: &[ExtentInfo]) -> String {
 
 fn kept(kept: &CachedBlocksInfo) -> String {
     let CachedBlocksInfo { blocks, kept, pinned, planned } = kept;
-    format!("{kept} of {blocks} blocks, {pinned} of them pinned, {planned} planned")
+    format!("{kept} of {blocks} blocks cached, {pinned} pinned, {planned} planned")
 }
 
 fn recommended(explanation: &Explanation) -> String {
     let best = &explanation.recommendation;
     let copy = match best.cache {
-        true if best.cache_policy == "lru" => "keep a copy until others were read more recently".to_owned(),
-        true => format!("keep a copy with {} priority", best.cache_priority),
-        false => "keep no copy".to_owned(),
+        true if best.cache_policy == "lru" => "cache by recency (LRU)".to_owned(),
+        true => format!("cache with {} priority", best.cache_priority),
+        false => "do not cache".to_owned(),
     };
     let ahead = match best.prefetch_depth {
-        0 => format!("read ahead as {} sees fit", best.prefetch_strategy),
-        depth => format!("read {depth} ahead, {}", best.prefetch_strategy),
+        0 => format!("read ahead: {}", best.prefetch_strategy),
+        depth => format!("read {depth} blocks ahead: {}", best.prefetch_strategy),
     };
     format!("{copy}, {ahead}, at most {}", ByteSize(best.prefetch_bytes).human())
 }
@@ -93,9 +98,9 @@ fn tried(rule: &RuleEvaluationInfo) -> Vec<String> {
     let conditions = rule.conditions.iter().filter(|one| one.held == rule.matched);
     let says: Vec<_> = conditions.map(|one| one.says.clone()).collect();
     let saw = match (rule.applies, rule.matched) {
-        (false, _) => "its framework is not detected".to_owned(),
+        (false, _) => "framework not detected".to_owned(),
         (true, true) => says.join(", "),
-        (true, false) => format!("not so: {}", says.join(", ")),
+        (true, false) => format!("false: {}", says.join(", ")),
     };
     let matched = if rule.matched { "yes" } else { "no" };
     vec![rule.rule.clone(), rule.priority.to_string(), matched.to_owned(), saw, rule.from.clone()]
@@ -118,10 +123,10 @@ mod tests {
             score: 0.5,
             conditions: vec![seen(true, "a is b (b)"), seen(false, "c is d (not known)")],
         };
-        assert_eq!(tried(&rule), ["r", "5", "no", "not so: c is d (not known)", "p.yaml:3"]);
+        assert_eq!(tried(&rule), ["r", "5", "no", "false: c is d (not known)", "p.yaml:3"]);
         rule.matched = true;
         assert_eq!(tried(&rule)[3], "a is b (b)");
         rule.applies = false;
-        assert_eq!(tried(&rule)[3], "its framework is not detected");
+        assert_eq!(tried(&rule)[3], "framework not detected");
     }
 }

@@ -18,8 +18,9 @@ pub(super) async fn show(effective: bool, global: &Global, out: Out) -> Result<(
 fn texts(policy: &PolicyInfo) -> String {
     let all: Vec<&PolicyText> = policy.files.iter().chain(&policy.frameworks).collect();
     match all[..] {
-        [] => "# Nothing was applied: what comes with the server runs. `mlgw policy show --effective` prints it.\n"
-            .to_owned(),
+        [] => {
+            "# No policy was applied; the built-in one runs. See `mlgw policy show --effective`.\n".to_owned()
+        }
         [one] => ended(&one.text),
         _ => {
             let one = |file: &&PolicyText| format!("# --- {}\n{}", file.name, ended(&file.text));

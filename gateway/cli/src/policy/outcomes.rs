@@ -13,10 +13,10 @@ pub(super) async fn run(global: &Global, out: Out) -> Result<(), CliError> {
 
 fn tables(outcomes: &PolicyOutcomes) -> String {
     let rules: Vec<_> = outcomes.rules.iter().map(rule).collect();
-    let heads = ["COPIES OF", "KEPT", "READ AGAIN", "WASTED", "MISSED LATER", "PASSED BY, ASKED AGAIN"];
+    let heads = ["RULE", "CACHED", "REUSED", "WASTED", "EVICTED TOO EARLY", "BYPASSED TOO EARLY"];
     let ahead = &outcomes.ahead;
     let line = format!(
-        "Read ahead: {} blocks used, {} late, {} wasted; at most {} for one reader.\n",
+        "Read-ahead: {} blocks used, {} late, {} wasted; at most {} per reader.\n",
         ahead.used, ahead.late, ahead.wasted, ahead.depth
     );
     let rules = format!("{}\n{line}", columns(&heads, &rules));
@@ -24,7 +24,7 @@ fn tables(outcomes: &PolicyOutcomes) -> String {
         return rules;
     }
     let datasets: Vec<_> = outcomes.datasets.iter().map(dataset).collect();
-    let heads = ["DATASET", "HERE", "LRU", "S3-FIFO", "NEVER-EVICT"];
+    let heads = ["DATASET", "MLGW", "LRU", "S3-FIFO", "NEVER-EVICT"];
     format!("{rules}\n{}", columns(&heads, &datasets))
 }
 
@@ -64,12 +64,12 @@ mod tests {
         };
         let outcomes = PolicyOutcomes { rules: vec![engine], ahead, datasets: vec![train] };
         let expected = "\
-COPIES OF  KEPT     READ AGAIN  WASTED  MISSED LATER  PASSED BY, ASKED AGAIN
-engine     2.0 KiB  1.0 KiB     0 B     0 B           0 B
+RULE    CACHED   REUSED   WASTED  EVICTED TOO EARLY  BYPASSED TOO EARLY
+engine  2.0 KiB  1.0 KiB  0 B     0 B                0 B
 
-Read ahead: 9 blocks used, 2 late, 1 wasted; at most 64 for one reader.
+Read-ahead: 9 blocks used, 2 late, 1 wasted; at most 64 per reader.
 
-DATASET             HERE  LRU   S3-FIFO  NEVER-EVICT
+DATASET             MLGW  LRU   S3-FIFO  NEVER-EVICT
 s3://b/train/#.jpg  0.50  0.12  0.25     0.50
 ";
         assert_eq!(tables(&outcomes), expected);

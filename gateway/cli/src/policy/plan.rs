@@ -56,20 +56,20 @@ fn table(plan: &PlanPage) -> String {
         text += "\n";
     }
     for PlannedSettingInfo { setting, before, after } in &plan.settings {
-        let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "not said".to_owned());
-        text += &format!("The setting {setting} would be {}; it is {}.\n", said(after), said(before));
+        let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "unset".to_owned());
+        text += &format!("Setting {setting}: {} instead of {}.\n", said(after), said(before));
     }
     if !plan.not_judged.is_empty() {
         let rule = |one: &mlgw_api::UndeterminedRule| format!("{} ({})", one.rule, one.asks.join(", "));
         let rules: Vec<_> = plan.not_judged.iter().map(rule).collect();
-        text += &format!("Not to be judged before objects are read: {}.\n", rules.join(", "));
+        text += &format!("Undetermined until objects are read: {}.\n", rules.join(", "));
     }
     for one in &plan.deletions {
         let (files, size) = (one.files, ByteSize(one.bytes).human());
         let what = format!("{} ({files} objects, {size})", one.objects);
         text += &match &one.stays {
-            None => format!("{what} is deleted at {} because rule {} keeps others.\n", one.due, one.rule),
-            Some(why) => format!("{what} is due to be deleted at {} and stays: {why}.\n", one.due),
+            None => format!("{what} is deleted at {}: rule {} retains others.\n", one.due, one.rule),
+            Some(why) => format!("{what} is due for deletion at {} and is kept: {why}.\n", one.due),
         };
     }
     for one in &plan.expired {
@@ -77,20 +77,20 @@ fn table(plan: &PlanPage) -> String {
         let then = match (one.is_deleted, &one.stays) {
             (true, None) => {
                 let grace = Duration::from_secs(one.grace_seconds);
-                format!(", and be deleted after {}, because rule {rule} keeps others", grace.to_text())
+                format!(" and be deleted after {}: rule {rule} retains others", grace.to_text())
             }
             (true, Some(why)) => {
-                format!(", because rule {rule} keeps others, and not be deleted: {why}")
+                format!(": rule {rule} retains others; not deleted: {why}")
             }
-            (false, _) => format!(", because rule {rule} keeps others"),
+            (false, _) => format!(": rule {rule} retains others"),
         };
-        text += &format!("{} ({files} objects, {size}) would go down{then}.\n", one.objects);
+        text += &format!("{} ({files} objects, {size}) would be spilled{then}.\n", one.objects);
     }
     for one in &plan.impossible {
         text += &format!("{one}\n");
     }
     let (objects, changed) = (plan.objects, plan.changed);
-    text + &format!("{changed} of {objects} objects would be treated otherwise.\n")
+    text + &format!("{changed} of {objects} objects would be treated differently.\n")
 }
 
 fn row(action: &PlannedActionInfo) -> Vec<String> {
@@ -145,17 +145,14 @@ mod tests {
         let text = table(&plan);
         assert!(text.contains("starts  act     promote  a     5        5.0 MiB  0 B"), "{text}");
         assert_eq!(text.matches("starts s3://b/k: it is so\n").count(), 1, "{text}");
-        assert!(text.contains("The setting cache would be lru; it is not said.\n"), "{text}");
-        assert!(text.contains("Not to be judged before objects are read: c (reads).\n"), "{text}");
+        assert!(text.contains("Setting cache: lru instead of unset.\n"), "{text}");
+        assert!(text.contains("Undetermined until objects are read: c (reads).\n"), "{text}");
         let group = "s3://b/run/1/ (0 objects, 0 B)";
+        assert!(text.contains(&format!("{group} is deleted at noon: rule few retains others.\n")), "{text}");
         assert!(
-            text.contains(&format!("{group} is deleted at noon because rule few keeps others.\n")),
+            text.contains(&format!("{group} is due for deletion at noon and is kept: latest names it.\n")),
             "{text}"
         );
-        assert!(
-            text.contains(&format!("{group} is due to be deleted at noon and stays: latest names it.\n")),
-            "{text}"
-        );
-        assert!(text.ends_with("5 of 10 objects would be treated otherwise.\n"), "{text}");
+        assert!(text.ends_with("5 of 10 objects would be treated differently.\n"), "{text}");
     }
 }

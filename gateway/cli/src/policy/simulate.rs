@@ -112,7 +112,7 @@ impl SimulateArgs {
                 Ok(Scenario::Profile(profile, settings))
             }
             (None, None) => {
-                Err(CliError::Usage("say what to replay: --trace FILE or --profile NAME".to_owned()))
+                Err(CliError::Usage("nothing to replay: give --trace FILE or --profile NAME".to_owned()))
             }
         }
     }
@@ -129,7 +129,7 @@ impl SimulateArgs {
 fn svg(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let is_svg = path.extension().is_some_and(|of| of.eq_ignore_ascii_case("svg"));
-    if is_svg { Ok(path) } else { Err("an SVG is drawn: the name has to end in .svg".to_owned()) }
+    if is_svg { Ok(path) } else { Err("expected a name that ends in .svg".to_owned()) }
 }
 
 /// Maximum number of blocks requested in total: block numbers have 32 bits.
@@ -151,7 +151,7 @@ pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {
     let progress = CommandProgress::new(out.quiet);
     let simulated = simulation.run(&|SimulationProgress { share, done, total: of }| {
         progress.line(|| match share {
-            None if of > 0 => "the last caches".to_owned(),
+            None if of > 0 => "finishing the last caches".to_owned(),
             None => format!("reading: {done} accesses"),
             Some(share) => format!("cache of {share:.2}: {done} of {of} accesses"),
         });
@@ -197,7 +197,7 @@ fn plot(simulated: &[SimulationRow]) -> Plot {
         0 => one.profile.clone(),
         seed => format!("{}, seed {seed}", one.profile),
     });
-    Plot { title, x: "cache, as a share of all bytes", y: "byte hit ratio", lines }
+    Plot { title, x: "cache size, fraction of all bytes", y: "byte hit ratio", lines }
 }
 
 #[cfg(test)]

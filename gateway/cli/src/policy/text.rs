@@ -23,7 +23,7 @@ pub(super) struct LowerLayerArgs {
 
 fn environment(word: &str) -> Result<Environment, String> {
     let words = || Environment::WORDS.join(", ");
-    Environment::from_word(word).ok_or_else(|| format!("there are {}", words()))
+    Environment::from_word(word).ok_or_else(|| format!("expected one of {}", words()))
 }
 
 /// Reads the text of a file.
@@ -47,8 +47,8 @@ pub(super) fn texts(paths: &[PathBuf]) -> Result<Vec<Text>, CliError> {
 pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
     let path = path.display();
     match error.kind() {
-        io::ErrorKind::NotFound => CliError::Usage(format!("{path}: there is no such file")),
-        io::ErrorKind::InvalidData => CliError::Failed(format!("{path}: it is no text in UTF-8")),
+        io::ErrorKind::NotFound => CliError::Usage(format!("{path}: no such file")),
+        io::ErrorKind::InvalidData => CliError::Failed(format!("{path}: not valid UTF-8")),
         _ => CliError::Failed(format!("{path}: {error}")),
     }
 }

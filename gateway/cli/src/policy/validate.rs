@@ -27,9 +27,9 @@ pub(super) fn run(args: &ValidateArgs, out: Out) -> Result<(), CliError> {
     }
     out.document(&validated, |validated| lines(validated))?;
     Err(CliError::Failed(match (wrong, &validated[..]) {
-        (_, [one]) => format!("{} is wrong", one.file),
-        (1, all) => format!("1 of {} files is wrong", all.len()),
-        (wrong, all) => format!("{wrong} of {} files are wrong", all.len()),
+        (_, [one]) => format!("{} is invalid", one.file),
+        (1, all) => format!("1 of {} files is invalid", all.len()),
+        (wrong, all) => format!("{wrong} of {} files are invalid", all.len()),
     }))
 }
 
@@ -38,7 +38,7 @@ fn lines(validated: &[ValidationResult]) -> String {
     for one in validated {
         if one.valid {
             text += &format!(
-                "{} is right: a {} with {}, {} and {}.\n",
+                "{} is valid: a {} with {}, {} and {}.\n",
                 one.file,
                 one.kind,
                 counted(one.rules, "rule"),
@@ -76,7 +76,7 @@ rules:
 ";
         let found = validate("my.yaml", text);
         assert_eq!((found.rules, found.settings, found.valid), (1, 1, true));
-        let expected = "my.yaml is right: a policy with 1 rule, 0 templates and 1 setting.\n";
+        let expected = "my.yaml is valid: a policy with 1 rule, 0 templates and 1 setting.\n";
         assert_eq!(lines(&[found]), expected);
     }
 

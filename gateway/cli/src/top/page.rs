@@ -189,7 +189,7 @@ fn push_table(rows: &mut Vec<PageRow>, table: &str) {
 /// Returns the page that is shown while the server does not answer.
 pub(super) fn unreachable(error: &CliError, width: usize, height: usize) -> Vec<PageRow> {
     let rows = vec![
-        row("No answer; asking again.".to_owned(), RowStyle::Critical),
+        row("No answer from the server; retrying.".to_owned(), RowStyle::Critical),
         row(error.to_string(), RowStyle::Plain),
     ];
     fit(rows, width, height)
@@ -225,7 +225,7 @@ fn row(text: String, look: RowStyle) -> PageRow {
 fn fit(mut rows: Vec<PageRow>, width: usize, height: usize) -> Vec<PageRow> {
     rows.truncate(height.saturating_sub(1).max(1));
     if rows.len() < height {
-        rows.push(row("q quits".to_owned(), RowStyle::Plain));
+        rows.push(row("q: quit".to_owned(), RowStyle::Plain));
     }
     for row in &mut rows {
         if row.text.chars().count() > width {
@@ -280,7 +280,7 @@ mod tests {
             assert!(rows.len() <= height && !rows.is_empty(), "{width} x {height}: {}", rows.len());
             assert!(rows.iter().all(|row| row.text.chars().count() <= width), "{width} x {height}");
         }
-        assert_eq!(text(&look(), 80, 24).lines().last(), Some("q quits"));
+        assert_eq!(text(&look(), 80, 24).lines().last(), Some("q: quit"));
     }
 
     #[test]

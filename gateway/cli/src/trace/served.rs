@@ -52,26 +52,34 @@ pub(super) async fn start(args: StartArgs, global: &Global, out: Out) -> Result<
     let trace: TraceInfo = client.call(Method::POST, "/v1/traces", Some(&new)).await?;
     let gone = match &trace.removed[..] {
         [] => String::new(),
-        removed => format!(" Removed, to make room: {}.", removed.join(", ")),
+        removed => format!(" Removed to make room: {}.", removed.join(", ")),
     };
-    out.done(&trace, &format!("Recording the trace {}; `mlgw trace stop` ends that.{gone}", trace.name))
+    out.done(
+        &trace,
+        &format!("Started to record the trace {}; stop with `mlgw trace stop`.{gone}", trace.name),
+    )
 }
 
 pub(super) async fn stop(global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
     let trace: TraceInfo = client.call(Method::POST, "/v1/traces/stop", None::<&()>).await?;
-    let behind = if trace.fell_behind == Some(true) { " It ended early: the disk is too slow." } else { "" };
+    let behind = if trace.fell_behind == Some(true) {
+        " The recording ended early because the disk is too slow."
+    } else {
+        ""
+    };
     let accesses = trace.accesses.unwrap_or(0);
     let size = ByteSize(trace.bytes).human();
     // The hash for comparison with a rehearsal is available only now.
     let decided = trace.decisions_hash.as_ref().zip(trace.capacity_bytes);
     let decided = decided.map_or_else(String::new, |(hash, room)| {
         // In the form that `--cache` accepts: in bytes, with a unit.
-        format!(
-            " What was decided on them has the hash {hash}, as a rehearsal of it has with `--cache {room}B`."
-        )
+        format!(" Hash of the decisions: {hash}; a simulation with `--cache {room}B` has the same.")
     });
-    out.done(&trace, &format!("The trace {} has {accesses} accesses in {size}.{decided}{behind}", trace.name))
+    out.done(
+        &trace,
+        &format!("Stopped the trace {}: {accesses} accesses, {size}.{decided}{behind}", trace.name),
+    )
 }
 
 pub(super) async fn list(global: &Global, out: Out) -> Result<(), CliError> {

@@ -54,13 +54,16 @@ async fn a_key_is_created_found_changed_and_deleted() {
     assert_eq!(found.secret.expose(), secret.expose());
     assert!(found.principal.allows(RequiredPermission::Write, Some("abc"), None));
     assert!(!found.principal.allows(RequiredPermission::Write, Some("xyz"), None));
-    assert!(Arc::ptr_eq(&found, &keyring.find(&info.access_key).unwrap()), "it stays open");
+    assert!(Arc::ptr_eq(&found, &keyring.find(&info.access_key).unwrap()), "the opened key is cached");
 
     let change = KeyChange { buckets: Some(vec!["x*".into()]), ..KeyChange::default() };
     let (before, after) = keyring.update(&info.access_key, change).await.unwrap();
     assert_eq!((before.buckets, after.buckets), (vec!["a*".to_owned()], vec!["x*".to_owned()]));
     let found = keyring.find(&info.access_key).unwrap();
-    assert!(found.principal.allows(RequiredPermission::Write, Some("xyz"), None), "a change is seen at once");
+    assert!(
+        found.principal.allows(RequiredPermission::Write, Some("xyz"), None),
+        "a change takes effect immediately"
+    );
     let disable = KeyChange { disabled: Some(true), ..KeyChange::default() };
     keyring.update(&info.access_key, disable).await.unwrap();
     assert!(keyring.find(&info.access_key).is_none());

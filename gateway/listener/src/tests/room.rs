@@ -101,7 +101,10 @@ async fn an_incomplete_next_head_of_a_connection_returns_its_slot_to_those_that_
     let answer = ask(&server).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     send(&mut half, "st: h\r\ncontent-length: 4\r\n\r\nmore").await;
-    assert!(read_until(&mut half, "\r\n\r\nmore").await.starts_with("HTTP/1.1 200"), "and it goes on");
+    assert!(
+        read_until(&mut half, "\r\n\r\nmore").await.starts_with("HTTP/1.1 200"),
+        "the connection continues"
+    );
 }
 
 #[tokio::test]

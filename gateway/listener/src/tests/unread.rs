@@ -160,7 +160,7 @@ async fn a_client_that_reads_only_after_sending_everything_reads_its_answer() {
     let body = vec![0; 40 << 20];
     send(&mut stream, &format!("PUT /refuse HTTP/1.1\r\nhost: h\r\ncontent-length: {}\r\n\r\n", body.len()))
         .await;
-    timeout(LONG, stream.write_all(&body)).await.unwrap().expect("all of it is taken");
+    timeout(LONG, stream.write_all(&body)).await.unwrap().expect("all of it is read");
     let answer = read_until(&mut stream, "never").await;
     assert!(answer.starts_with("HTTP/1.1 403") && answer.ends_with(REFUSED), "{answer}");
 }
@@ -170,7 +170,7 @@ async fn a_malformed_head_is_answered_while_more_of_it_arrives() {
     let server = start(10, PATIENT).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let endless = format!("GET / HTTP/1.1\r\nhost: h\r\nx: {}", "y".repeat(8 << 20));
-    timeout(LONG, stream.write_all(endless.as_bytes())).await.unwrap().expect("all of it is taken");
+    timeout(LONG, stream.write_all(endless.as_bytes())).await.unwrap().expect("all of it is read");
     let answer = read_until(&mut stream, "never").await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     assert!(answer.contains("RequestHeaderSectionTooLarge"), "{answer}");
@@ -225,7 +225,7 @@ async fn a_refusal_on_http2_reaches_its_client_and_the_connection_stays_open() {
     join_all(cases).await;
     let mut sender = sender;
     let next = http::Request::put("http://h/").body(pieces(7, BodyArrival::AtOnce).boxed()).unwrap();
-    let answer = sender.send_request(next).await.expect("the connection goes on");
+    let answer = sender.send_request(next).await.expect("the connection continues");
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "xxxxxxx");
 }
 

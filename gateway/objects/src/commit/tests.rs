@@ -101,7 +101,7 @@ async fn a_reader_of_a_long_body_that_is_replaced_gets_all_of_it_or_nothing() {
     let delete = ObjectChange::Delete(DeleteObject { conditions: Conditions::default() });
     objects.propose_object(&bucket, &key, Timestamp(0), delete).await.unwrap();
     // Some of the body may already be freed. A new reader must not return any of it.
-    assert!(matches!(reader().next().await, Err(BodyReadError::Missing(0))), "it comes too late");
+    assert!(matches!(reader().next().await, Err(BodyReadError::Missing(0))), "it is too late");
     while let Some(piece) = in_time.next().await.unwrap() {
         read.extend_from_slice(&piece);
     }
@@ -174,7 +174,7 @@ async fn a_refused_write_leaves_no_reference_and_is_refused_before_its_body_if_i
     objects.catalogue.change_key_quota("tenant", |_| limit).await.unwrap();
     assert_eq!(check(&b, "tenant", Some(1)), Ok(()));
     put("b", 1, "tenant").await.unwrap();
-    assert_eq!(check(&a, "tenant", Some(1)), Err(true), "it was another's object");
+    assert_eq!(check(&a, "tenant", Some(1)), Err(true), "the object belonged to another owner");
     assert_eq!(check(&b, "tenant", Some(1)), Ok(()));
     assert!(is_exceeded(put("c", 1, "tenant").await.unwrap_err()));
     assert_eq!(refusals(), [2, 2]);

@@ -17,7 +17,7 @@ fn a_buffer_grows_to_the_expected_size_or_doubles_if_the_size_is_unknown() {
     let first = |granted: u64, left: Option<u64>| block_counts_to_try(granted * BLOCK_BYTES, left)[0];
     assert_eq!(first(1, Some(5 * MIB)), 15, "to a whole chunk");
     assert_eq!(first(1, Some(BLOCK_BYTES + 1)), 2, "to the end of the body");
-    assert_eq!(first(1, Some(0)), 1, "more than was said");
+    assert_eq!(first(1, Some(0)), 1, "more than declared");
     assert_eq!([1, 2, 4, 8, 12].map(|granted| first(granted, None)), [1, 2, 4, 8, 4]);
     assert_eq!(block_counts_to_try(4 * BLOCK_BYTES, Some(5 * MIB)), [12, 4, 1]);
 }

@@ -111,7 +111,7 @@ where
     V: SimdInt<S, Element = u32, Array = [u32; L]>,
 {
     let count = lanes[0].len();
-    assert!(lanes.iter().all(|blocks| blocks.len() == count), "lanes go on by as much as each other");
+    assert!(lanes.iter().all(|blocks| blocks.len() == count), "all lanes have the same number of blocks");
     let lanes = lanes.map(|blocks| &blocks[..count]);
     let mut state: [V; 4] = from_fn(|word| V::simd_from(simd, from_fn(|lane| states[lane][word])));
     for at in 0..count {

@@ -92,7 +92,7 @@ impl<C> LaneSchedule<C> {
         stream
             .ready_entry(id)
             .iter()
-            .for_each(|place| assert!(self.ready.remove(place), "who may be taken is ready"));
+            .for_each(|place| assert!(self.ready.remove(place), "a stream that is taken was ready"));
         self.bytes -= stream.queue.iter().map(|queued| queued.bytes).sum::<usize>();
         stream.queue.into_iter().map(|queued| queued.chunk).collect()
     }
@@ -113,7 +113,7 @@ impl<C> LaneSchedule<C> {
         stream
             .ready_entry(id)
             .iter()
-            .for_each(|place| assert!(self.ready.remove(place), "who may be taken is ready"));
+            .for_each(|place| assert!(self.ready.remove(place), "a stream that is taken was ready"));
         stream.expedited = stream.expedited.max(chunks);
         self.ready.extend(stream.ready_entry(id));
     }
@@ -162,8 +162,8 @@ impl<C> LaneSchedule<C> {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             stream.running = false;
             match stream.ready_entry(id) {
-                Some(place) => assert!(self.ready.insert(place), "who was running was not ready"),
-                None => assert!(self.awaited.insert(id), "who was running was not awaited"),
+                Some(place) => assert!(self.ready.insert(place), "a running stream was not ready"),
+                None => assert!(self.awaited.insert(id), "a running stream was not awaited"),
             }
         }
     }

@@ -28,9 +28,9 @@ fn one_client_reserves_its_part_and_leaves_the_rest_to_others() {
     let held: Vec<_> = greedy.iter().filter_map(|connection| connection.try_reserve(64)).collect();
     assert_eq!(held.len() * 64, BLOCKS / 2, "half of it, over all of its connections");
     let modest = memory.account(address(2));
-    assert!(modest.try_reserve(RESERVED_BLOCKS_MAX).is_some(), "another client finds what it needs");
+    assert!(modest.try_reserve(RESERVED_BLOCKS_MAX).is_some(), "another client can reserve enough");
     drop(held);
-    assert!(greedy[0].try_reserve(64).is_some(), "what is let go of can be held again");
+    assert!(greedy[0].try_reserve(64).is_some(), "released memory can be reserved again");
 }
 
 #[test]
@@ -40,10 +40,7 @@ fn one_connection_reserves_less_than_the_limit_of_its_client() {
     let held: Vec<_> = std::iter::from_fn(|| connection.try_reserve(16)).collect();
     let all = (3 << 30) / 4 / BLOCK_BYTES as usize;
     assert_eq!(held.len() * 16, all / 8);
-    assert!(
-        memory.account(address(1)).try_reserve(16).is_some(),
-        "the next connection has a part of its own"
-    );
+    assert!(memory.account(address(1)).try_reserve(16).is_some(), "the next connection has its own share");
 }
 
 #[tokio::test]
@@ -68,7 +65,7 @@ async fn a_request_without_memory_waits_and_then_fails_with_a_shortage() {
     let waits = tokio::spawn(async move { late.reserve(1).await.is_ok() });
     tokio::task::yield_now().await;
     drop(holders);
-    assert!(waits.await.unwrap(), "it is served when others have gone");
+    assert!(waits.await.unwrap(), "it is served after the others release memory");
 }
 
 #[tokio::test]

@@ -82,7 +82,7 @@ fn named_parts(
     document: &CompleteDocument,
 ) -> Result<Vec<(PartNumber, PartRecord)>, S3Error> {
     if document.parts.is_empty() || document.parts.len() > usize::from(PART_NUMBER_MAX) {
-        let why = format!("A complete names 1 to {PART_NUMBER_MAX} parts.");
+        let why = format!("A CompleteMultipartUpload request must name 1 to {PART_NUMBER_MAX} parts.");
         return Err(S3Error::new(Code::MalformedXML).message(why));
     }
     if !document.parts.is_sorted_by(|a, b| a.number < b.number) {

@@ -49,7 +49,7 @@ fn an_answer_is_counted_by_operation_and_status() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
-    assert!(!text.contains("DeleteObject"), "operations nobody asked for are left out");
+    assert!(!text.contains("DeleteObject"), "operations without requests are omitted");
 }
 
 #[tokio::test]

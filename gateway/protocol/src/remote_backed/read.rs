@@ -304,7 +304,7 @@ fn pieces(
             Ok(Some(bytes)) => Ok(Some((with_memory_grant(bytes, &memory), (reader, memory)))),
             Ok(None) => Ok(None),
             Err(error) => {
-                tracing::warn!(%error, "a download from an origin was cut off");
+                tracing::warn!(%error, "a download from an origin broke off");
                 Err(BodyError::from(error))
             }
         }

@@ -96,7 +96,7 @@ async fn send_whole(
     let whole = if first.len() as u64 == bytes {
         // The end is read as well: only then is everything verified.
         let end = body.next().await?;
-        assert!(end.is_none(), "a body has no more bytes than its head says");
+        assert!(end.is_none(), "a body has exactly the declared length");
         first
     } else {
         let mut whole = BytesMut::with_capacity(usize::try_from(bytes).unwrap_or(0));
@@ -147,9 +147,9 @@ async fn send_stream(
         Either::Left((Ok(()), putting)) => putting.await,
         // The origin lacks the last piece, and the connection to it is closed now.
         Either::Left((Err(wrong), _)) => return Err(wrong),
-        Either::Right((Ok(_), _)) => {
-            Err(OriginError::InvalidResponse("it acknowledged what it had not all of".to_owned()))
-        }
+        Either::Right((Ok(_), _)) => Err(OriginError::InvalidResponse(
+            "it acknowledged the upload before it had received the whole body".to_owned(),
+        )),
         Either::Right((refused, _)) => refused,
     };
     sent.map_err(|error| origin_write_error(error, remote_backed))

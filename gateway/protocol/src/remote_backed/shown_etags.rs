@@ -142,7 +142,7 @@ mod tests {
         }
         let (plain, mut headers) = (ObjectVersion::default(), HeaderMap::new());
         write_kept_description(&plain, None, &mut headers);
-        assert!(headers.is_empty(), "the origin does that by itself");
+        assert!(headers.is_empty(), "the origin does that itself");
     }
 
     #[test]

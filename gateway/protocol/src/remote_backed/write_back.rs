@@ -261,8 +261,10 @@ async fn delete_entry(
 pub(super) async fn condition_turn(queue: &WriteBackQueue, key: &ObjectKey) -> Result<KeyTurn, S3Error> {
     let turn = tokio::time::timeout(THROUGH_WAIT_MAX, queue.condition_turn(key)).await;
     turn.map_err(|_| {
-        S3Error::new(Code::OperationAborted)
-            .message("Another write of this key that has conditions is under way.")
+        S3Error::new(Code::OperationAborted).message(
+            "A conflicting conditional operation is currently in progress against this resource. Try \
+                 again.",
+        )
     })
 }
 
@@ -300,15 +302,18 @@ async fn wait_for_queue(remote_backed: &RemoteBackedBucket, key: Option<&ObjectK
     match key.filter(|key| queue.is_contested(key)) {
         None => Ok(()),
         Some(key) => Err(S3Error::new(Code::OperationAborted).message(format!(
-            "Somebody else wrote {:?} at the upstream {:?} before what was written here was there. Write it anew or delete it, or see `mlgw bucket flush {}`.",
-            key.as_str(), remote_backed.binding.upstream, remote_backed.bucket.name
+            "Another client wrote {:?} at the upstream {:?} before this server had sent its own write. \
+             Write the object again or delete it, or run `mlgw bucket flush {}`.",
+            key.as_str(),
+            remote_backed.binding.upstream,
+            remote_backed.bucket.name
         ))),
     }
 }
 
 fn queue_timeout_error(remote_backed: &RemoteBackedBucket) -> S3Error {
     let why = format!(
-        "This goes through to the upstream {:?}, which has not everything yet that was written before.",
+        "The request goes to the upstream {:?}, which does not have all earlier writes yet. Try again.",
         remote_backed.binding.upstream
     );
     S3Error::new(Code::ServiceUnavailable).message(why)
@@ -386,5 +391,5 @@ pub(super) async fn find_dirty(
         }
         tokio::time::sleep(RECORD_LOOKUP_INTERVAL).await;
     }
-    Err(S3Error::internal("the record of a dirty object is gone"))
+    Err(S3Error::internal("the record of a dirty object is missing"))
 }

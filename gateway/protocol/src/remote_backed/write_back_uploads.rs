@@ -103,7 +103,9 @@ async fn complete(
     named: UploadHandle,
     record: &schema::Upload,
 ) -> S3Result {
-    let Some(queue) = remote_backed.queue.clone() else { return Err(S3Error::internal("no write-back")) };
+    let Some(queue) = remote_backed.queue.clone() else {
+        return Err(S3Error::internal("the bucket has no write-back queue"));
+    };
     let (key, after) = (request.key()?.clone(), queue.acked());
     let conditions = conditions::write_conditions(request)?;
     let document = read_document(request, body).await?;

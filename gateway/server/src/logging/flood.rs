@@ -99,7 +99,7 @@ impl Flood {
 
     fn report_once(&self) {
         for (place, lines) in self.take_left_out() {
-            tracing::warn!(lines, %place, "lines of one kind came too often and were left out of the log");
+            tracing::warn!(lines, %place, "log lines suppressed: too many of one kind");
         }
     }
 }
@@ -187,7 +187,7 @@ mod tests {
         // A slow machine may allow some more while this runs.
         assert!((50..300).contains(&count("of a flood")), "{} lines", count("of a flood"));
         assert_eq!((count("for a developer"), count("alone")), (1000, 1));
-        assert_eq!(count("left out of the log"), 1, "a report says what is new since the one before");
+        assert_eq!(count("log lines suppressed"), 1, "a report covers the lines since the last one");
         assert!(text.contains("flood.rs:"), "{text}");
     }
 }

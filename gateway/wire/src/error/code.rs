@@ -6,7 +6,7 @@ macro_rules! codes {
     ($($code:ident: $status:ident $message:literal,)*) => {
         /// An error code of the S3 API, under the name AWS gives it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[expect(missing_docs, reason = "AWS's own names; each row's message says what it means")]
+        #[expect(missing_docs, reason = "AWS's names; the message of each row describes it")]
         pub enum Code {
             $($code,)*
         }
@@ -60,7 +60,8 @@ codes! {
     IllegalLocationConstraintException: BAD_REQUEST "The specified location constraint is incompatible with the region this request was sent to.",
     IncompleteBody: BAD_REQUEST "You did not provide the number of bytes specified by the Content-Length HTTP header.",
     IncorrectNumberOfFilesInPostRequest: BAD_REQUEST "POST requires exactly one file upload per request.",
-    InsufficientStorage: INSUFFICIENT_STORAGE "The server has not enough free space to store the object.",
+    InsufficientStorage: INSUFFICIENT_STORAGE "The server does not have enough free space to store the \
+        object.",
     InternalError: INTERNAL_SERVER_ERROR "We encountered an internal error. Please try again.",
     InvalidAccessKeyId: FORBIDDEN "The access key ID that you provided does not exist in our records.",
     InvalidArgument: BAD_REQUEST "Invalid Argument",
@@ -111,7 +112,7 @@ codes! {
     OwnershipControlsNotFoundError: NOT_FOUND "The bucket ownership controls were not found",
     PermanentRedirect: MOVED_PERMANENTLY "The bucket you are attempting to access must be addressed using the specified endpoint.",
     PreconditionFailed: PRECONDITION_FAILED "At least one of the pre-conditions you specified did not hold",
-    QuotaExceeded: FORBIDDEN "A quota would be exceeded.",
+    QuotaExceeded: FORBIDDEN "The request would exceed a quota.",
     ReplicationConfigurationNotFoundError: NOT_FOUND "The replication configuration was not found",
     RequestHeaderSectionTooLarge: BAD_REQUEST "The request header and query parameters used to make the request exceed the maximum allowed size.",
     RequestTimeTooSkewed: FORBIDDEN "The difference between the request time and the current time is too large.",

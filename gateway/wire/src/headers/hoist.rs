@@ -85,7 +85,7 @@ pub fn hoist(headers: &mut HeaderMap, query: &Query<'_>) -> Result<bool, S3Error
             _ => {
                 let value = String::from_utf8_lossy(&value).into_owned();
                 return Err(S3Error::new(Code::InvalidArgument)
-                    .message("A query parameter cannot be the header that it stands for.")
+                    .message("The value of a query parameter is not valid as a header value.")
                     .field("ArgumentName", name)
                     .field("ArgumentValue", value));
             }
@@ -122,7 +122,7 @@ mod tests {
         .unwrap();
         assert_eq!(headers["x-amz-meta-a"], "b c");
         assert_eq!(headers["x-amz-checksum-mode"], "ENABLED");
-        assert_eq!(headers["x-amz-acl"], "private", "what was sent stays");
+        assert_eq!(headers["x-amz-acl"], "private", "the sent header stays");
         assert_eq!(headers.len(), 3);
     }
 
@@ -158,7 +158,7 @@ mod tests {
                      &X-Amz-Sdk-Checksum-Algorithm=X&x-amz-checksum-type=FULL_OBJECT\
                      &x-amz-checksum-algorithm=CRC32&x-amz-checksum-crc32=%0a";
         assert_eq!(hoist(&mut headers, &Query::parse(query)), Ok(false));
-        assert_eq!(headers["x-amz-checksum-crc32"], "y/Q5Jg==", "what was sent stays");
+        assert_eq!(headers["x-amz-checksum-crc32"], "y/Q5Jg==", "the sent header stays");
         assert_eq!(headers.len(), 1);
     }
 

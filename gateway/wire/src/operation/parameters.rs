@@ -45,11 +45,15 @@ pub fn check_query(
         }
         if is_own(method, level, operation, name) {
             if !reads && query.iter().take(at).any(|(earlier, _)| earlier == name) {
-                return Err(S3Error::invalid_argument(format!("{name} is given twice."), name, value));
+                return Err(S3Error::invalid_argument(
+                    format!("{name} is specified more than once."),
+                    name,
+                    value,
+                ));
             }
         } else if is_allowed_anywhere(name) {
             if !reads && !presigned && is_operation_header(name) {
-                let why = format!("{name} is a header; in the query only a presigned URL may carry it.");
+                let why = format!("{name} is a header; only a presigned URL may carry it in the query.");
                 return Err(S3Error::invalid_argument(why, name, value));
             }
         } else if SUBRESOURCES.binary_search(&name).is_ok() {

@@ -140,7 +140,7 @@ fn for_each_file_access(
     let is_begun = reader.began_ms().is_some();
     match reader.finish() {
         end if !is_begun && end.torn_bytes > 0 => {
-            Err(failed(format!("{} bytes are no trace", end.torn_bytes)))
+            Err(failed(format!("the file is not a trace: it has {} bytes", end.torn_bytes)))
         }
         end => Ok(end.events),
     }

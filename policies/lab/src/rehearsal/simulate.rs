@@ -68,7 +68,7 @@ pub const fn parse_order(word: EpochOrderName) -> DatasetOrder {
 /// The list of valid names.
 pub fn racer(name: &str) -> Result<Racer, String> {
     let names = || Racer::ALL.map(Racer::name).join(", ");
-    Racer::from_name(name).ok_or_else(|| format!("there are {}", names()))
+    Racer::from_name(name).ok_or_else(|| format!("expected one of {}", names()))
 }
 
 /// The policies of `asked` in canonical order, or all policies if it is empty.
@@ -184,7 +184,7 @@ impl Simulation {
         }
         let (most, bytes) = (self.blocks_max, self.block_bytes);
         Err(RehearsalError::InvalidRequest(format!(
-            "more than {most} blocks of {bytes} bytes are asked for: rehearse on less, or with larger blocks"
+            "more than {most} blocks of {bytes} bytes are requested: use a smaller workload or larger blocks"
         )))
     }
 
@@ -258,8 +258,8 @@ impl Simulation {
             }
             let beside = beside.join();
             let here = here?;
-            let (mut races, there) = beside
-                .map_err(|_| RehearsalError::Failed("a cache of the rehearsal failed".to_owned()))??;
+            let (mut races, there) =
+                beside.map_err(|_| RehearsalError::Failed("a simulated cache failed".to_owned()))??;
             for (at, run) in here.into_iter().chain(there) {
                 races[at].insert(0, (Racer::Mlgw, run));
             }
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(racer("lru"), Ok(Racer::Lru));
         assert_eq!(
             racer("best"),
-            Err("there are mlgw, lru, s3-fifo, sieve, never-evict, optimum".to_owned())
+            Err("expected one of mlgw, lru, s3-fifo, sieve, never-evict, optimum".to_owned())
         );
     }
 }

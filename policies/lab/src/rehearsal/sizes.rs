@@ -48,7 +48,7 @@ const SHARE_MAX: f64 = 10.0;
 
 fn bytes(text: &str) -> Result<u64, String> {
     match text.parse::<ByteSize>()? {
-        ByteSize(0) => Err("nothing fits into that".to_owned()),
+        ByteSize(0) => Err("the size is 0".to_owned()),
         ByteSize(bytes) => Ok(bytes),
     }
 }
@@ -59,7 +59,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 /// The expected format.
 pub fn block_bytes(text: &str) -> Result<u32, String> {
     let fits = |bytes: u64| u32::try_from(bytes).ok().filter(|bytes| (4096..=1 << 30).contains(bytes));
-    bytes(text).ok().and_then(fits).ok_or_else(|| "a size from 4KiB to 1GiB is expected".to_owned())
+    bytes(text).ok().and_then(fits).ok_or_else(|| "expected a size from 4KiB to 1GiB".to_owned())
 }
 
 #[cfg(test)]

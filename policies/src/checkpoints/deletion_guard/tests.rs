@@ -35,7 +35,7 @@ fn a_complete_newer_checkpoint_of_the_same_size_allows_deletion() {
     assert_eq!(
         first_guard(&both, "r/step-2/.metadata"),
         Some(DeletionGuard::NoReplacement),
-        "it is the newest"
+        "the checkpoint is the newest"
     );
 }
 
@@ -116,7 +116,7 @@ fn sibling_runs_are_pruned_only_to_common_newer_steps() {
         // Newer checkpoints that the runs do not have in common.
         let third = key(other, 3000);
         assert_eq!(of(&[&first, &beside, &second, &third]), Some(DeletionGuard::NotInSiblings), "{one}");
-        assert_eq!(of(&[&first, &second, &beside_second]), None, "{one}: nobody else has the first");
+        assert_eq!(of(&[&first, &second, &beside_second]), None, "{one}: no other run has the first step");
     }
 }
 
@@ -213,23 +213,31 @@ fn numbered_files_written_at_once_may_be_parts() {
     let (together, ranks) = (Some(DeletionGuard::WrittenTogether), [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(of("final/checkpoint_N.pt", &ranks, 0), together);
     assert_eq!(of("final/checkpoint_N.pt", &ranks, 59), together, "a slow disk");
-    assert_eq!(of("final/checkpoint_N.pt", &ranks, 60), None, "each takes its time");
+    assert_eq!(of("final/checkpoint_N.pt", &ranks, 60), None, "each write takes some time");
     assert_eq!(of("final/ep_N.pt", &[0, 8, 16, 24], 3), together, "the first of each node");
-    assert_eq!(of("final/checkpoint_N.ckpt", &ranks, 1), together, "whatever it ends with");
+    assert_eq!(of("final/checkpoint_N.ckpt", &ranks, 1), together, "for any file ending");
     let many: Vec<u32> = (0..256).collect();
     assert_eq!(of("final/checkpoint_N.pt", &many, 1), together, "however many");
     assert_eq!(of("eeg/epoch_N.h5", &ranks, 1), together, "segments");
-    assert_eq!(of("run/epoch_N.pt", &ranks, 1), None, "no rank is called so");
-    assert_eq!(of("run/checkpoint_N.pt", &[100, 200], 1), None, "ranks are no hundred apart");
+    assert_eq!(of("run/epoch_N.pt", &ranks, 1), None, "ranks do not have such names");
+    assert_eq!(of("run/checkpoint_N.pt", &[100, 200], 1), None, "ranks are less than a hundred apart");
     let back = [1, 2, 3, 4, 3].map(|step| format!("run/checkpoint_{step}.pt"));
-    assert_eq!(first_every(300, &back.each_ref().map(String::as_str)), None, "a run that went back");
+    assert_eq!(
+        first_every(300, &back.each_ref().map(String::as_str)),
+        None,
+        "the run resumed from an earlier step"
+    );
     let mut slow = CheckpointIndex::new(Limits::default());
     for (rank, at) in [0, 0, 0, 500].into_iter().enumerate() {
         slow.record_listed(at * 1_000_000, 1, &format!("final/checkpoint_{rank}.pt"), 9);
     }
     slow.mark_quiet(u64::MAX);
     for rank in 0..3 {
-        assert_eq!(self::first_guard(&slow, &format!("final/checkpoint_{rank}.pt")), together, "one is slow");
+        assert_eq!(
+            self::first_guard(&slow, &format!("final/checkpoint_{rank}.pt")),
+            together,
+            "one rank is slow"
+        );
     }
 }
 
@@ -246,7 +254,7 @@ fn a_partial_rewrite_replaces_nothing() {
             let files: Vec<_> = all.iter().map(|key| (key.as_str(), 9)).collect();
             first_guard(&known(&files), &first[0])
         };
-        assert_eq!(stays(second), None, "all of it");
+        assert_eq!(stays(second), None, "all of the checkpoint");
         for half in 0..second.len() {
             assert!(stays(&second[..half]).is_some(), "{:?}", &second[..half]);
         }
@@ -298,9 +306,9 @@ fn checkpoints_written_after_a_run_went_back_stay() {
         let files: Vec<_> = keys.iter().map(|key| (key.as_str(), 9)).collect();
         let known = known(&files);
         let stays = |step: u32| first_guard(&known, &whole(step)[0]).is_some();
-        assert_eq!(stays(250), last < 4, "{last} {then}: 350 is whole or not");
+        assert_eq!(stays(250), last < 4, "{last} {then}: 350 is complete or not");
         assert_eq!((stays(350), stays(500)), (true, true), "{last} {then}");
-        assert_eq!((stays(300), stays(400)), (false, false), "{last} {then}: given up");
+        assert_eq!((stays(300), stays(400)), (false, false), "{last} {then}: the run was abandoned");
         assert!(!stays(200), "{last} {then}");
     }
 }

@@ -193,5 +193,5 @@ fn the_newest_of_every_run_stays_and_no_group_spans_two_runs() {
             cleaned += usize::from(steps.len() == 3);
         }
     }
-    assert!(cleaned * 3 > all * 2, "{cleaned} of {all}: what is in no doubt goes");
+    assert!(cleaned * 3 > all * 2, "{cleaned} of {all}: undoubted checkpoints are deleted");
 }

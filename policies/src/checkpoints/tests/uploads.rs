@@ -291,7 +291,7 @@ fn a_complete_upload_is_the_newest_in_any_order() {
             }
         }
         for known in known(&old, &new) {
-            assert_eq!(first_guard(&known, &old[0]), None, "{new:?}: what is in no doubt goes");
+            assert_eq!(first_guard(&known, &old[0]), None, "{new:?}: undoubted checkpoints are deleted");
         }
     }
 }
@@ -370,7 +370,7 @@ fn small_files_after_the_last_change_nothing_and_others_delay_completion() {
         assert_eq!(generation(&known, &new[0]), Some(0), "{small}");
     }
     known.record_write(at(3), 1, &format!("o/checkpoint-{NEW}/eval_results.json"), 10);
-    assert_eq!(generation(&known, &new[0]), Some(0), "results that are written again are no part of it");
+    assert_eq!(generation(&known, &new[0]), Some(0), "rewritten results are not part of the checkpoint");
     // Deletion requires more.
     assert_eq!(
         first_guard(&known, &old[0]),
@@ -388,7 +388,7 @@ fn small_files_after_the_last_change_nothing_and_others_delay_completion() {
     known.record_delete(1, &format!("o/checkpoint-{NEW}/eval_results.json"));
     assert_eq!(generation(&known, &new[0]), Some(0));
     known.record_delete(1, &new[0]);
-    assert_eq!(generation(&known, &new[0]), None, "the configuration is a part of it");
+    assert_eq!(generation(&known, &new[0]), None, "the configuration is part of the checkpoint");
 }
 
 /// Returns the index after these writes, one after the other.

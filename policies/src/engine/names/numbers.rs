@@ -141,10 +141,7 @@ impl DatasetNames {
             (self.names[at], self.shapes[at], self.part_of[at]) = (name, shape, number);
             return number;
         }
-        debug_assert!(
-            self.names.len() < self.numbers_max,
-            "numbers are given back before a key is looked up"
-        );
+        debug_assert!(self.names.len() < self.numbers_max, "numbers are released before a key is looked up");
         if self.names.len() >= self.numbers_max {
             return OTHERS;
         }
@@ -182,8 +179,8 @@ impl DatasetNames {
         assert!([ids.len(), within.len(), shapes.len()].iter().all(|length| *length == names.len()));
         let mut is_free = vec![false; names.len()];
         for number in free {
-            assert!(!std::mem::replace(&mut is_free[*number as usize], true), "given back once");
-            assert_ne!(self.root(*number), *number, "it leads elsewhere");
+            assert!(!std::mem::replace(&mut is_free[*number as usize], true), "each number is released once");
+            assert_ne!(self.root(*number), *number, "the number is merged into another");
         }
         let leads =
             |number: u16| !is_free[number as usize] && (number == OTHERS || self.root(number) != OTHERS);

@@ -52,7 +52,7 @@ fn a_folder_of_many_children_is_one_dataset_with_everything_below_it() {
     let val = names.dataset(1, "i/val/c1x/a/1.jpg");
     let whole = names.root(train[0]);
     assert!(train.iter().all(|part| names.root(*part) == whole), "{train:?}");
-    assert_ne!(whole, train[0], "what were many are a new one");
+    assert_ne!(whole, train[0], "a merged dataset has a new number");
     assert_ne!(names.root(val), whole);
     assert_eq!(names.dataset(1, "i/train/c7x/b/c/1.jpg"), whole);
     assert_eq!(names.find(1, "i/train/never/seen/1.jpg"), Some(whole));

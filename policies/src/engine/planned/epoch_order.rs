@@ -70,7 +70,7 @@ mod tests {
         assert_eq!((lap.next_position(1, 0), lap.next_position(3, 0)), (Some(0), None));
         lap.read(1);
         assert_eq!(lap.next_position(1, 0), Some(2));
-        assert_eq!(lap.next_position(1, 3), Some(5), "what was passed over does not come");
+        assert_eq!(lap.next_position(1, 3), Some(5), "skipped positions do not come back");
         lap.read(1);
         assert_eq!((lap.next_position(1, 0), lap.next_position(2, 0)), (None, Some(3)));
     }

@@ -238,7 +238,7 @@ fn a_plan_that_is_dropped_leaves_nothing_behind() {
     for key in &orders[1][..600] {
         played.read(*key);
     }
-    assert_eq!(played.engine.plans.heap.len(), 0, "what it kept went back to groups");
+    assert_eq!(played.engine.plans.heap.len(), 0, "its kept blocks returned to the groups");
     for number in 0..PLANS_MAX as u64 {
         let more = played.engine.put_plan(number, PlanReaders::Caller(1), 1, plan.clone());
         assert_eq!(more.is_ok(), number < PLANS_MAX as u64, "{number}");
@@ -249,7 +249,7 @@ fn a_plan_that_is_dropped_leaves_nothing_behind() {
     }
     assert!(
         played.engine.put_plan(1, PlanReaders::Caller(1), 99, plan.clone()).is_ok(),
-        "its list is free then"
+        "its list is then free"
     );
     assert!(played.engine.put_plan(60, PlanReaders::Caller(1), 98, plan).is_err());
 }

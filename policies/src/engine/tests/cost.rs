@@ -69,8 +69,7 @@ fn recycling_cost() {
             }
         }
     }
-    for (what, mut took) in
-        [("numbers are given back", recycled), ("a new dataset", first), ("others", others)]
+    for (what, mut took) in [("numbers are released", recycled), ("a new dataset", first), ("others", others)]
     {
         took.sort_by(f64::total_cmp);
         println!("{what}: {} times, median {:.2} us", took.len(), took[took.len() / 2]);

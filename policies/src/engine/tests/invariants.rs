@@ -63,7 +63,7 @@ impl EngineChecker {
 
     fn take_evicted(&mut self) {
         for evicted in self.engine.take_evicted().collect::<Vec<_>>() {
-            assert!(self.kept.remove(&evicted), "what is evicted was kept");
+            assert!(self.kept.remove(&evicted), "only kept blocks are evicted");
         }
     }
 
@@ -135,10 +135,10 @@ impl EngineChecker {
         for next in next {
             let under_way = self.waiting.entry(next.stream).or_default();
             *under_way += next.blocks;
-            assert!(*under_way <= AHEAD.blocks_max, "no more than is allowed");
+            assert!(*under_way <= AHEAD.blocks_max, "at most the allowed number");
             for number in next.first..next.first + next.blocks {
                 let id = self.engine.block_id(next.bucket, &next.key, number);
-                assert!(!self.kept.contains(&id), "what is kept need not be read ahead");
+                assert!(!self.kept.contains(&id), "kept blocks are not read ahead");
                 let size = access.size;
                 self.adopt(access.at_us, &UnreadBlock { bucket: next.bucket, key: &next.key, size, number });
             }

@@ -92,7 +92,7 @@ fn are_one(engine: &CacheEngine, seen: ObservedAccess) -> bool {
 
 /// Returns the error in the start of a caller's last pass, as a share of an epoch.
 fn missed(engine: &CacheEngine, seen: ObservedAccess, began_us: f64) -> f64 {
-    let passes = engine.passes(seen).expect("it has read");
+    let passes = engine.passes(seen).expect("the caller has read");
     (passes.started_us as f64 - began_us).abs() / EPOCH_US as f64
 }
 

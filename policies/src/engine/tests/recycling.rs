@@ -117,7 +117,7 @@ fn invariants_hold_with_blocks_kept_in_many_datasets() {
         }
         bench.engine.check();
     }
-    assert_eq!(bench.engine.kept_bytes(), 4000 * BYTES, "what is kept stays, whoever's it was");
+    assert_eq!(bench.engine.kept_bytes(), 4000 * BYTES, "kept blocks stay, whichever dataset owned them");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn an_id_of_a_dissolved_dataset_resolves_to_none() {
     assert!(bench.engine.dataset_name(id).is_some());
     for number in 0..100 {
         let (seen, _) = bench.ask(1, &format!("{}/1.bin", word(number)));
-        assert!(bench.engine.dataset_id(seen) != id, "nobody else is taken for it");
+        assert!(bench.engine.dataset_id(seen) != id, "no other dataset gets its id");
     }
     assert_eq!((bench.engine.dataset_name(id), bench.engine.dataset_now(id)), (None, id));
     assert!(bench.engine.passes(old).is_none() && bench.engine.dataset(old).folder.is_empty());

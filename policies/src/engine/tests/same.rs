@@ -88,14 +88,14 @@ fn caching_rules_for_a_block_are_applied() {
     };
     let plain = CachingRule::default();
     assert_eq!(ask("a/1", plain), (Advice::Keep, 0));
-    assert_eq!(ask("a/1", CachingRule::Never), (Advice::Bypass, 1), "what is kept goes");
+    assert_eq!(ask("a/1", CachingRule::Never), (Advice::Bypass, 1), "the kept block is evicted");
     assert_eq!(ask("a/1", CachingRule::Never), (Advice::Bypass, 0));
     assert_eq!(ask("a/2", CachingRule::AfterReads(3, 1.0)), (Advice::Bypass, 0));
     assert_eq!(ask("a/2", CachingRule::AfterReads(3, 1.0)), (Advice::Bypass, 0));
     assert_eq!(
         ask("a/2", CachingRule::AfterReads(3, 1.0)),
         (Advice::Keep, 0),
-        "it is read for the third time"
+        "the block is read for the third time"
     );
     assert_eq!(ask("a/2", CachingRule::AfterReads(3, 1.0)), (Advice::Kept, 0));
 }

@@ -15,7 +15,7 @@ impl Compiler<'_> {
         let mut seen = HashSet::new();
         for rule in rules {
             if !seen.insert(&*rule.id) {
-                let found = format!("the id {:?} is given twice", rule.id);
+                let found = format!("duplicate id {:?}", rule.id);
                 self.report(file, rule.line.0, found, "each id once".to_owned());
             }
         }
@@ -38,7 +38,7 @@ impl Compiler<'_> {
         if self.doubts.frameworks.may_be_unreadable(nearest.as_deref()) {
             return true;
         }
-        let (file, found) = (file.into(), format!("{name:?} is no framework"));
+        let (file, found) = (file.into(), format!("unknown framework {name:?}"));
         self.diagnostics.push(Diagnostic { file, line, column, path, expected, found, nearest });
         false
     }
@@ -70,7 +70,8 @@ impl Compiler<'_> {
             let mut actions = rules.iter().filter(is_of).flat_map(|rule| &rule.actions);
             if actions.any(|action| action.flag(Parameter::Delete)) {
                 let found = format!(
-                    "delete does nothing in {:?}, which a plugin gives: only a person has checkpoints deleted",
+                    "delete has no effect in {:?}, which a plugin defines: only a user's policy deletes \
+                        checkpoints",
                     one.id
                 );
                 self.report(&framework.file, one.line(), found, "an instance in a policy".to_owned());
@@ -90,7 +91,8 @@ impl Compiler<'_> {
     /// Reports switches of rules that do not exist: neither built in, nor in a plugin, nor in another section
     /// of the policy.
     pub(super) fn check_switches(&mut self, parts: &[LayerSection<'_>]) {
-        const EXPECTED: &str = "the id of a rule that is built in, of a plugin that is given with it, or of another part of the policy";
+        const EXPECTED: &str = "the id of a built-in rule, of a rule in a plugin given with the policy, or \
+            of another rule in the policy";
         let known = self.rule_ids(parts);
         let of_files = self.layers.custom.iter().map(|file| (&file.file, &file.notes));
         let of_plugins = self.layers.frameworks.iter().map(|one| (&one.file, &one.notes));
@@ -114,7 +116,7 @@ impl Compiler<'_> {
                     column: *column,
                     path: path.clone(),
                     expected: EXPECTED.to_owned(),
-                    found: format!("there is no rule {id:?} to be switched off"),
+                    found: format!("there is no rule {id:?} to disable"),
                     nearest,
                 });
             }

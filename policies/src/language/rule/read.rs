@@ -45,7 +45,7 @@ pub(in crate::language) struct ParsedRule {
 }
 
 impl Rule {
-    /// Reads as much of a rule as possible; none if the node is no map.
+    /// Reads as much of a rule as possible; none if the node is not a map.
     pub(in crate::language) fn read(place: &LocatedNode<'_>, findings: &mut Findings) -> Option<ParsedRule> {
         let before = findings.list.len();
         let fields = Fields::checked(place, RULE_FIELDS, findings)?;
@@ -92,9 +92,15 @@ impl Rule {
         };
         let weights: Option<Vec<_>> = list_items(&conditions).iter().map(condition_weight).collect();
         if weights.is_some_and(|weights| !weights.is_empty() && weights.iter().sum::<f64>() <= 0.0) {
-            let found = "no condition of the rule has a weight".to_owned();
+            let found = "no condition of the rule has a weight above 0".to_owned();
             let place = fields.place;
-            findings.add(place.node.spot, &place.path(), found, "one above 0".to_owned(), None);
+            findings.add(
+                place.node.spot,
+                &place.path(),
+                found,
+                "at least one weight above 0".to_owned(),
+                None,
+            );
         }
     }
 }
@@ -123,8 +129,8 @@ fn check_conflicts(actions: &[ParsedAction], findings: &mut Findings) {
         let Some((kind, target)) = &one.decides else { continue };
         let same = |(other, its): &&(ActionKind, Target)| other.aspect() == kind.aspect() && its == target;
         if let Some((other, _)) = actions[..index].iter().filter_map(|one| one.decides.as_ref()).find(same) {
-            let found = format!("{kind} says again what {other} says");
-            let expected = format!("one action of a rule for the {} of a target", kind.aspect());
+            let found = format!("{kind} conflicts with {other}");
+            let expected = format!("a rule has at most one action for the {} of a target", kind.aspect());
             let (path, spot) = &one.at;
             findings.add(*spot, path, found, expected, None);
         }
@@ -147,7 +153,7 @@ fn read_conditions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) 
     };
     if enabled && place.is_empty_list() {
         // Without this check a forgotten condition would apply an action such as `evict` to every object.
-        let expected = "one condition at least; `exists` of `key` holds for every object".to_owned();
+        let expected = "at least one condition; `exists` of `key` matches every object".to_owned();
         findings.report_wrong(&place, "would match everything", expected);
     }
     let mut conditions = Vec::new();
@@ -166,7 +172,7 @@ fn read_actions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) -> 
         return Vec::new();
     };
     if enabled && place.is_empty_list() {
-        findings.report_wrong(&place, "does nothing", "one action at least".to_owned());
+        findings.report_wrong(&place, "does nothing", "at least one action".to_owned());
     }
     let items = findings.items(&place, ACTIONS_MAX);
     let actions = items.iter().filter_map(|item| ParsedAction::read(item, findings)).collect();
@@ -195,7 +201,7 @@ impl Match {
             "all" => Some(Self::All),
             "any" => Some(Self::Any),
             _ => {
-                findings.report_wrong(place, "is no way to match", EXPECTED.to_owned());
+                findings.report_wrong(place, "is not a match mode", EXPECTED.to_owned());
                 None
             }
         }
@@ -211,7 +217,7 @@ impl Condition {
         };
         let property = fields.required("property", findings);
         let operator = fields.required("operator", findings).and_then(|at| findings.word(&at, "operator"));
-        let of = fields.required("type", findings).and_then(|at| findings.word(&at, "type of condition"));
+        let of = fields.required("type", findings).and_then(|at| findings.word(&at, "condition type"));
         let found = property.and_then(|at| read_property(of, &at, findings));
         let (Some(of), Some((row, name)), Some(operator)) = (of, found, operator) else {
             check_value(&fields, operator, findings);
@@ -245,7 +251,7 @@ fn read_property(
     let Some((row, name)) = property_of(of, word) else {
         let shown: Vec<_> = properties_of(of).map(PropertyRow::display_word).collect();
         let shown: Vec<_> = shown.iter().map(String::as_str).collect();
-        findings.report_unknown_word(place, word, &format!("property of {of}"), &shown);
+        findings.report_unknown_word(place, word, &format!("{of} property"), &shown);
         let (row, name) = property_of(of, clearly_meant(word, shown.iter().copied())?)?;
         return Some((row, name.into()));
     };
@@ -279,7 +285,7 @@ fn check_value(fields: &Fields<'_>, operator: Option<Operator>, findings: &mut F
             if place.is_empty_list() {
                 findings.report_wrong(&place, "is empty", "one or more values".to_owned());
             } else if matches!(place.node.data, NodeData::List(_)) && !is_pair {
-                findings.report_wrong(&place, "is no pair", EXPECTED_PAIR.to_owned());
+                findings.report_wrong(&place, "is not a valid pair", EXPECTED_PAIR.to_owned());
             }
         }
         Operator::Matches => drop(findings.pattern(&place)),
@@ -331,7 +337,7 @@ fn read_pair(place: &LocatedNode<'_>, kind: ValueKind, findings: &mut Findings) 
         (None, _) => matches!(list_items(place).len(), 0 | 2),
     };
     if !is_pair {
-        findings.report_wrong(place, "is no pair", EXPECTED_PAIR.to_owned());
+        findings.report_wrong(place, "is not a valid pair", EXPECTED_PAIR.to_owned());
     }
     pair.filter(|_| is_pair)
 }
@@ -345,7 +351,7 @@ struct ParsedAction {
 }
 
 impl ParsedAction {
-    /// Reads as much of an action as possible; none if the node is no map.
+    /// Reads as much of an action as possible; none if the node is not a map.
     fn read(place: &LocatedNode<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = Fields::checked(place, ACTION_FIELDS, findings)?;
         let target = match fields.get("target") {
@@ -382,7 +388,7 @@ fn read_kind(place: &LocatedNode<'_>, findings: &mut Findings) -> Option<ActionK
     let alias = ALIASES.iter().find(|(alias, _)| *alias == word).map(|(_, kind)| *kind);
     let kind = ActionKind::from_word(word).or(alias);
     if kind.is_none() && word == RESERVED_ACTION {
-        findings.report_wrong(place, "is refused", "another action until there is a cluster".to_owned());
+        findings.report_wrong(place, "is reserved", "another action until clusters are supported".to_owned());
     } else if kind.is_none() {
         findings.report_unknown_word(place, word, "action", ActionKind::WORDS);
         return ActionKind::from_word(clearly_meant(word, ActionKind::WORDS.iter().copied())?);

@@ -117,7 +117,7 @@ fn documented_errors_equal_the_reported_ones() {
     let blocks = blocks();
     let begins = |block: &&Block<'_>| block.language.is_empty() && block.text.starts_with("version:");
     let bad: Vec<_> = blocks.iter().filter(begins).collect();
-    assert_eq!(bad.len(), 1, "only bad.yaml is wrong");
+    assert_eq!(bad.len(), 1, "only bad.yaml is invalid");
     let mut texts = PolicyFileSet::default();
     texts.submit_policy("bad.yaml", &bad[0].text);
     let reported: Vec<_> =

@@ -15,54 +15,54 @@ const SECTIONS: &[&str] =
     &["top", "settings", "use", "rules", "environments", "hardware_profiles", "frameworks", "templates"];
 
 const FILE_ERRORS: &[FileError] = &[
-    ("top", "§ruels:\n- {id: in-ruels, KEY, PIN}", "\"ruels\" is no field here"),
-    ("top", "§nonsense:\n- {id: far, KEY, PIN}", "\"nonsense\" is no field here"),
+    ("top", "§ruels:\n- {id: in-ruels, KEY, PIN}", "unknown field \"ruels\""),
+    ("top", "§nonsense:\n- {id: far, KEY, PIN}", "unknown field \"nonsense\""),
     ("top", "description: §&x text", "an anchor"),
-    ("settings", "  §learnin: off", "\"learnin\" is no setting"),
+    ("settings", "  §learnin: off", "unknown setting \"learnin\""),
     ("settings", "  pin_max: §10", "\"10\" has no unit"),
     (
         "use",
         "- {id: u1, template: §webdataset-shrads, parameters: {prefix: x/}}",
-        "\"webdataset-shrads\" is no template",
+        "unknown template \"webdataset-shrads\"",
     ),
-    ("use", "- {id: u2, template: §nothing-like-it}", "\"nothing-like-it\" is no template"),
+    ("use", "- {id: u2, template: §nothing-like-it}", "unknown template \"nothing-like-it\""),
     (
         "use",
         "- {id: u3, template: webdataset-shards, parameters: {prefix: x/, depth: §deep}}",
-        "\"deep\" is no whole number",
+        "\"deep\" is not a whole number",
     ),
     ("use", "- §{id: u4, template: webdataset-shards}", "the field parameters.prefix is missing"),
     (
         "use",
         "- {id: ud, template: webdataset-shards, parameters: {prefix: a/}}\n- §{id: ud, template: webdataset-shards, parameters: {prefix: b/}}",
-        "the id \"ud\" stands here twice",
+        "duplicate id \"ud\"",
     ),
-    ("rules", "- {id: r1, KEY, actions: [{type: §pni}]}", "\"pni\" is no action"),
+    ("rules", "- {id: r1, KEY, actions: [{type: §pni}]}", "unknown action \"pni\""),
     (
         "rules",
         "- {id: r2, KEY, actions: [{type: prefetch, parameters: {depth: §0}}]}",
         "\"0\" is out of range",
     ),
-    ("rules", "- {id: twice, KEY, PIN}\n- §{id: twice, KEY, PIN}", "the id \"twice\" stands here twice"),
-    ("rules", "- {id: r3, framework: §keras, KEY, PIN}", "\"keras\" is no framework"),
+    ("rules", "- {id: twice, KEY, PIN}\n- §{id: twice, KEY, PIN}", "duplicate id \"twice\""),
+    ("rules", "- {id: r3, framework: §keras, KEY, PIN}", "unknown framework \"keras\""),
     ("rules", "- {id: §idle-copies-otu, enabled: false}", "there is no rule \"idle-copies-otu\""),
     ("rules", "- §{KEY, PIN}", "the field id is missing"),
-    ("rules", "- {id: §\"r 4\", KEY, PIN}", "\"r 4\" is no name"),
+    ("rules", "- {id: §\"r 4\", KEY, PIN}", "\"r 4\" is not a valid name"),
     (
         "rules",
         "- {id: r5, conditions: [{type: file_context, property: §sise, operator: exists}], PIN}",
-        "\"sise\" is no property",
+        "unknown file_context property \"sise\"",
     ),
     (
         "rules",
         "- {id: r6, §condition: [{type: file_context, property: key, operator: exists}], PIN}",
-        "\"condition\" is no field",
+        "unknown field \"condition\"",
     ),
-    ("environments", "  §stagin: {rules: [{id: e1, KEY, PIN}]}", "\"stagin\" is no environment"),
+    ("environments", "  §stagin: {rules: [{id: e1, KEY, PIN}]}", "unknown environment \"stagin\""),
     (
         "environments",
         "  staging: {rules: [{id: e2, framework: §torchvision, KEY, PIN}]}",
-        "\"torchvision\" is no framework",
+        "unknown framework \"torchvision\"",
     ),
     (
         "environments",
@@ -70,14 +70,18 @@ const FILE_ERRORS: &[FileError] = &[
         "there is no rule \"mosaicml-indxe\"",
     ),
     ("hardware_profiles", "  big: §{rules: [{id: h1, KEY, PIN}]}", "the field conditions is missing"),
-    ("hardware_profiles", "  small: {conditions: {gpu_cuont: §1}}", "\"gpu_cuont\" is no property"),
-    ("frameworks", "  §pytroch: {rules: [{id: f1, KEY, PIN}]}", "\"pytroch\" is no framework"),
+    (
+        "hardware_profiles",
+        "  small: {conditions: {gpu_cuont: §1}}",
+        "unknown system_context property \"gpu_cuont\"",
+    ),
+    ("frameworks", "  §pytroch: {rules: [{id: f1, KEY, PIN}]}", "unknown framework \"pytroch\""),
     ("frameworks", "  pytorch: {enabled: §flase}", "\"flase\" is neither true nor false"),
-    ("templates", "- {id: t1, rules: [{id: r, KEY, actions: [{type: §evcit}]}]}", "\"evcit\" is no action"),
+    ("templates", "- {id: t1, rules: [{id: r, KEY, actions: [{type: §evcit}]}]}", "unknown action \"evcit\""),
     (
         "templates",
         "- {id: t2, parameters: [{name: d, kind: §cuont}], rules: [{id: r, KEY, PIN}]}",
-        "\"cuont\" is no kind",
+        "unknown kind \"cuont\"",
     ),
     (
         "templates",
@@ -87,7 +91,7 @@ const FILE_ERRORS: &[FileError] = &[
     (
         "templates",
         "- {id: t4, parameters: [{name: key, kind: text}], rules: [{id: r, name: §\"${kee}\", KEY, PIN}]}",
-        "\"${kee}\" is no parameter",
+        "\"${kee}\" is not a parameter",
     ),
 ];
 
@@ -173,26 +177,26 @@ rules:
         error_texts(&errors_of(&text)),
         [
             (4, "no condition of the rule has a weight"),
-            (4, "the id \"a\" stands here twice"),
-            (5, "\"keras\" is no framework"),
-            (8, "a list is no pair"),
+            (4, "duplicate id \"a\""),
+            (5, "unknown framework \"keras\""),
+            (8, "a list is not a valid pair"),
             (8, "\"1\" has no unit"),
             (8, "\"x\" is not a number of bytes"),
-            (9, "\"file_contxet\" is no type of condition"),
-            (9, "\"naem\" is no property of file_context"),
-            (9, "\"y\" is no list"),
-            (10, "\"somewhere\" is no type of condition"),
-            (10, "\"z\" is no list"),
-            (12, "\"pni\" is no action"),
-            (13, "unpin says again what pin says"),
-            (13, "\"objetc\" is no target"),
+            (9, "unknown condition type \"file_contxet\""),
+            (9, "unknown file_context property \"naem\""),
+            (9, "\"y\" is not a list"),
+            (10, "unknown condition type \"somewhere\""),
+            (10, "\"z\" is not a list"),
+            (12, "unknown action \"pni\""),
+            (13, "unpin conflicts with pin"),
+            (13, "unknown target \"objetc\""),
             (14, "\"0\" is out of range"),
-            (15, "prefetch says again what prefetch says"),
-            (15, "a list is no map"),
+            (15, "prefetch conflicts with prefetch"),
+            (15, "a list is not a map"),
             (16, "\"dataset\" has no checkpoints"),
-            (16, "\"few\" is no whole number"),
-            (17, "\"teleport\" is no action"),
-            (17, "a list is no map"),
+            (16, "\"few\" is not a whole number"),
+            (17, "unknown action \"teleport\""),
+            (17, "a list is not a map"),
         ]
     );
 }
@@ -216,17 +220,17 @@ rules: [{{id: u.x, enabled: false}}, {{id: v.x, enabled: false}}]
     assert_eq!(
         error_texts(&errors_of(&text)),
         [
-            (4, "\"cuont\" is no kind"),
+            (4, "unknown kind \"cuont\""),
             (5, "\"0\" is out of range"),
             (5, "\"7\" has no unit"),
             (6, "the field rules is missing"),
             (6, "the field name is missing"),
-            (8, "\"keras\" is no framework"),
-            (8, "\"deep\" is no whole number"),
-            (8, "\"kk\" is no field here"),
-            (10, "\"keras\" is no framework"),
+            (8, "unknown framework \"keras\""),
+            (8, "\"deep\" is not a whole number"),
+            (8, "unknown field \"kk\""),
+            (10, "unknown framework \"keras\""),
             // The rules of the template `t` are known, those of the template `bare` are not.
-            (11, "there is no rule \"u.x\" to be switched off"),
+            (11, "there is no rule \"u.x\" to disable"),
         ]
     );
 }
@@ -251,7 +255,7 @@ version: 1
             (2, "a tag"),
             (4, "an anchor"),
             (5, "an alias"),
-            (5, "\"pni\" is no action"),
+            (5, "unknown action \"pni\""),
             (6, "a list or map as a key"),
             (7, "\"10\" has no unit"),
             (8, "a second document"),
@@ -303,7 +307,7 @@ fn deletions_in_a_submitted_plugin_are_reported() {
         ],
         "{wrong:#?}"
     );
-    assert!(wrong[0].found.starts_with("delete does nothing in a plugin's own rule"), "{}", wrong[0]);
+    assert!(wrong[0].found.starts_with("delete has no effect in a plugin's own rule"), "{}", wrong[0]);
     // A stored plugin stays accepted, and a person's policy may have the same rule.
     let mut stored = PolicyFileSet::default();
     stored.add_stored_framework("mine.yaml", PLUGIN);

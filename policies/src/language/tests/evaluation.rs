@@ -121,7 +121,7 @@ fn rules_without_actions_for_an_aspect_are_not_tried() {
         asked.borrow().clone()
     };
     assert_eq!(ask(Aspect::Lane), [Property::Phase, Property::Phase]);
-    assert_eq!(ask(Aspect::Tier), [], "what comes with a server only says it");
+    assert_eq!(ask(Aspect::Tier), [], "built-in rules only observe");
 }
 
 /// A source without facts that records the requested properties.
@@ -190,12 +190,14 @@ fn reasons_have_the_exact_text() {
     );
     assert_eq!(
         program.evaluate(&KeyOnlyFacts("x/a.pt")).reason(),
-        "nothing is due because none of 1 rules matched; the nearest was r: not so: size is more than 1MiB (not known)"
+        "no action is due because 0 of 1 rules matched; the closest was r: condition not met: size is more \
+            than 1MiB (not known)"
     );
     let two = alone(&TWO.replace("WHICH", "all"));
     assert_eq!(
         two.evaluate(&KeyOnlyFacts("k")).reason(),
-        "promote, would unpin because rule strong (priority 2, policy.yaml:9) matched: key is known: true (k); 1 more matched after it"
+        "promote, would unpin because rule strong (priority 2, policy.yaml:9) matched: key exists: true \
+            (k); 1 more matched after it"
     );
 }
 
@@ -294,7 +296,7 @@ rules:
     );
     assert!(!recommended("a.log", Some(Phase::Training)).cache);
     let kept = ["a.tmp", "a.old"].map(|key| recommended(key, Some(Phase::Training)).cache);
-    assert_eq!(kept, [false, true], "what goes at once is not kept");
+    assert_eq!(kept, [false, true], "immediately evicted objects are not kept");
 }
 
 /// Checks at compile time that a server can evaluate one program from many threads.

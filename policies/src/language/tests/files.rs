@@ -34,7 +34,7 @@ fn built_in_rules_only_report_actions_that_a_person_must_request() {
     let built_in = built_in();
     let program = Program::compile(&layers(&[], built_in)).unwrap();
     assert!(program.rules().len() > 15);
-    assert!(program.rules().iter().all(|rule| rule.rule.priority < 0), "a person's rules go before");
+    assert!(program.rules().iter().all(|rule| rule.rule.priority < 0), "a user's rules take precedence");
     for (action, _) in program.rules().iter().flat_map(|rule| rule.actions()) {
         let expected = match action.kind {
             ActionKind::Spill | ActionKind::Evict | ActionKind::Retain | ActionKind::Compress => {

@@ -194,9 +194,12 @@ fn templates_of_plugins_delete_only_on_request_of_an_instance() {
         rule(&program, "u.r").unwrap().rule.actions[0].flag(Parameter::Delete)
     };
     let asked = "\"${d}\"";
-    assert!(!deletes(true, asked, "true", ""), "nobody asked for it");
+    assert!(!deletes(true, asked, "true", ""), "the instance does not request deletion");
     assert!(!deletes(true, asked, "true", "other: true"));
-    assert!(!deletes(true, "true", "false", "d: true"), "it would do so whatever is asked");
+    assert!(!deletes(true, "true", "false", "d: true"), "the template deletes regardless of the request");
     assert!(deletes(true, asked, "false", "d: true") && !deletes(true, asked, "true", "d: false"));
-    assert!(deletes(false, asked, "true", "") && deletes(false, "true", "false", ""), "a person wrote it");
+    assert!(
+        deletes(false, asked, "true", "") && deletes(false, "true", "false", ""),
+        "the user's own policy requests deletion"
+    );
 }

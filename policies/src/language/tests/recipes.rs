@@ -174,7 +174,7 @@ fn every_built_in_and_recipe_rule_can_match() {
             own += usize::from(rule.source.layer == Layer::Custom);
         }
     }
-    assert!(own > 30, "{own} rules of recipes were looked at");
+    assert!(own > 30, "{own} rules of recipes were checked");
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn published_schemas_are_current() {
         ),
     ] {
         let published: Json = serde_json::from_str(published).unwrap();
-        assert!(published == is, "`mlgw {command}` says something else than its file in docs");
+        assert!(published == is, "`mlgw {command}` differs from its file in docs");
     }
 }
 
@@ -205,14 +205,15 @@ fn schema_and_reader_refuse_the_same_documents() {
 /// Errors that a schema cannot express: those that only several values show together, those of the pattern
 /// compiler, ranges of values with units, and those of a template's rules with inserted parameters.
 const INEXPRESSIBLE: &[&str] = &[
-    "stands here twice",
-    "is no pair",
-    "says again what",
+    "duplicate id",
+    "duplicate field",
+    "is not a valid pair",
+    "conflicts with",
     "no condition of the rule has a weight",
-    "is no pattern",
-    "is no parameter of the template",
+    "is not a valid pattern",
+    "is not a parameter of the template",
     "is out of range",
-    "is no magic",
+    "is not a valid magic",
 ];
 
 /// Returns copies of a document, each with one value removed or replaced by another one.
@@ -270,7 +271,7 @@ fn mutations(document: &Json) -> Vec<Json> {
             match without.pointer_mut(of).unwrap() {
                 Json::Object(fields) => drop(fields.remove(&name.replace("~1", "/"))),
                 Json::Array(items) => drop(items.remove(name.parse().unwrap())),
-                _ => unreachable!("only these hold others"),
+                _ => unreachable!("only lists and maps contain other values"),
             }
             spoilt.push(without);
         }

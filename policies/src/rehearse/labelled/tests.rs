@@ -61,7 +61,7 @@ fn epochs_cover_their_dataset() {
             let mut epochs = BTreeMap::<u32, BTreeMap<(u32, u64), u32>>::new();
             let mut last = 0;
             for request in &requests {
-                assert!(request.epoch + 1 >= last, "an epoch does not come back");
+                assert!(request.epoch + 1 >= last, "epochs do not repeat");
                 last = last.max(request.epoch);
                 *epochs
                     .entry(request.epoch)

@@ -48,7 +48,7 @@ fn sequential_and_sharded_readers_do_not_wait() {
             );
             let setup = LatencySetup { ahead: None, ..SETUP };
             let without = waits(profile, &settings(order, objects, 1), &setup, false);
-            assert!(without.prompt_share() <= 0.05, "there is something to gain: {without:?}");
+            assert!(without.prompt_share() <= 0.05, "read-ahead can improve this: {without:?}");
         }
     }
     let found = waits(Profile::Resnet50, &settings(DatasetOrder::Sequential, 64, 1), &SETUP, false);

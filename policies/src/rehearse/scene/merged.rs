@@ -44,7 +44,7 @@ impl Iterator for MergedRequests {
             waiting.head = waiting.source.next();
             match &waiting.head {
                 Some(next) => {
-                    debug_assert!(next.at_us >= due_us, "a source is in the order of time");
+                    debug_assert!(next.at_us >= due_us, "a source is ordered by time");
                     // The heap restores its order when `first` is dropped.
                     *first = Reverse((next.at_us.max(due_us), number));
                 }

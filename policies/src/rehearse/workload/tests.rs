@@ -312,7 +312,7 @@ fn popularity_drifts_and_new_objects_appear() {
 fn settings_out_of_bounds_are_reported() {
     let settings = WorkloadSettings { size_scale: f64::NAN, ..WorkloadSettings::default() };
     let error = workload(Profile::Mix, &settings).unwrap_err();
-    assert_eq!(error.to_string(), "size_scale is NaN: it has to be from 0.000001 to 1000000");
+    assert_eq!(error.to_string(), "size_scale is NaN: it must be from 0.000001 to 1000000");
     let many =
         WorkloadSettings { objects: Some(1_000_000), epochs: Some(1000), ..WorkloadSettings::default() };
     assert!(workload(Profile::Mix, &many).is_err() && workload(Profile::Zipf, &many).is_err());
@@ -325,7 +325,7 @@ fn settings_out_of_bounds_are_reported() {
 }
 
 #[test]
-#[ignore = "takes seconds; says how long ten million requests take"]
+#[ignore = "takes seconds; prints the time of ten million requests"]
 fn speed() {
     let many =
         [(Profile::Mix, 300_000, 6), (Profile::KWorkloads, 500_000, 7), (Profile::Zipf, 1_000_000, 10)];

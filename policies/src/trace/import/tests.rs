@@ -124,7 +124,7 @@ fn lines_of_the_mlgw_log_become_accesses() {
         ]
     );
     assert_eq!((report.imported, report.skipped, report.bad), (10, 4, 0));
-    assert!(found.iter().all(|access| access.caller == found[0].caller), "ports do not tell callers apart");
+    assert!(found.iter().all(|access| access.caller == found[0].caller), "ports do not distinguish callers");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn order(epoch: u64) -> Vec<u64> {
 fn a_pass_is_over_when_its_last_object_was_read() {
     let said = epochs_after_each((0..4).flat_map(order));
     let after = |reads: u64| said[reads as usize - 1];
-    assert_eq!(after(OBJECTS), (0, 0, 0.0), "nobody knows that there is no more");
+    assert_eq!(after(OBJECTS), (0, 0, 0.0), "the end of the dataset is not known yet");
     for pass in 2..=4_u32 {
         let end = u64::from(pass) * OBJECTS;
         assert_eq!(after(end - 1), (pass - 1, u64::from(pass) - 1, f64::from(pass - 1)), "{pass}");
@@ -82,7 +82,7 @@ fn epochs_stay_counted_when_the_engine_or_the_tracker_evicts_their_state() {
             Access { at_us: 0, caller, bucket: 1, key: &key, op: Op::Read, size: 1000, range: 0..1000 };
         nothing.observe(&access);
     }
-    assert!(decider.workloads.get(2).unwrap().epochs < 3, "nobody has looked since the last read");
+    assert!(decider.workloads.get(2).unwrap().epochs < 3, "no evaluation since the last read");
     assert_eq!(decider.workloads.totals(&decider.engine, now_us, 0).epochs, 3);
     assert_eq!(decider.workloads.totals(&nothing, now_us, 0).epochs, 3);
     // The last pass of an evicted workload counts, although there was no query since.

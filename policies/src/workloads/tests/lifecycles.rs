@@ -122,7 +122,7 @@ fn phases_are_detected() {
         assert!(share >= 0.9, "{case}: {share} {scores:?}");
         assert!(scores.values().all(|[_, _, are, found, _]| are == found), "{case}: {scores:?}");
     }
-    assert!(said.iter().eq(Phase::ALL), "each is said of something: {said:?}");
+    assert!(said.iter().eq(Phase::ALL), "every phase occurs: {said:?}");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn the_activity_of_a_workload_is_tracked() {
     let batch = finetune.batch_size().unwrap();
     assert!((training / finetune.batches as f64 / batch - 1.0).abs() < 0.2, "{batch}");
     assert!(finetune.items_per_second(finetune.last_us) > 1.0);
-    assert_eq!(finetune.evidence(), "after training it reads a dataset that it had not read between passes");
+    assert_eq!(finetune.evidence(), "after training it reads a dataset that it did not read between passes");
     let totals = replayed.workloads.totals(&replayed.engine, end_us, 9);
     assert_eq!((totals.workloads, totals.decisions), (replayed.trace.names.len(), 9));
     assert_eq!(totals.active, totals.phases.iter().map(|(_, count)| count).sum::<usize>());

@@ -67,7 +67,7 @@ fn reused_dataset_numbers_do_not_mix_up_datasets() {
     assert!(u64::from(trainer.epochs).abs_diff(reads / LONG) <= 1, "{}", trainer.epochs);
     assert_eq!(fact(&decider, now_us, "trained/1.jpg", Property::Dataset).as_deref(), Some("trained/#.jpg"));
     let (first, last) = (key(0, 0), key(DATASETS - 1, 0));
-    assert_eq!(fact(&decider, now_us, &first, Property::Dataset), None, "it is forgotten");
+    assert_eq!(fact(&decider, now_us, &first, Property::Dataset), None, "the dataset is forgotten");
     assert!(fact(&decider, now_us, &last, Property::Dataset).is_some());
     // The dataset with the most reads is still distinguished and has its own name.
     let most = decider.shadow.datasets().max_by(|(_, one), (_, other)| one.bytes.total_cmp(&other.bytes));

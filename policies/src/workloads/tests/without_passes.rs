@@ -111,7 +111,7 @@ fn skewed_and_random_reads_have_no_epochs_and_count_as_serving() {
             assert_eq!((said.epochs, said.passes, said.epoch_count), (0, 0, 0.0), "{case}");
             assert_eq!(said.phase, Some(Phase::Inference), "{case}");
             assert!(["skewed", "random"].contains(&&*said.pattern), "{case}");
-            assert!(!bench.fell, "what was counted before it was clear stays counted for all: {case}");
+            assert!(!bench.fell, "counts from before the detection are kept: {case}");
             let set = &bench.decider.workloads.get(1).unwrap().datasets[0];
             let an_hour = set.reads_an_hour(bench.at_us).unwrap();
             let expected = 1000.0 * 3600.0 / count as f64;

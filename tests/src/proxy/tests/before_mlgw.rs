@@ -37,9 +37,9 @@ fn proxy_works_before_mlgw() {
         proxy.set_rules(vec![lost, Rule::new(slow).method("DELETE")]);
         let put = client.put(BUCKET, "small", full_body(SMALL.bytes())).await;
         assert!(matches!(put, Err(CallFailure::NoResponse(_))), "{put:?}");
-        assert_eq!(client.get(BUCKET, "small").await.expect("it was stored").body, SMALL.bytes());
+        assert_eq!(client.get(BUCKET, "small").await.expect("stored").body, SMALL.bytes());
         assert_eq!(client.delete(BUCKET, "small").await.expect_err("refused").status(), Some(503));
-        client.head(BUCKET, "small").await.expect("still there");
+        client.head(BUCKET, "small").await.expect("still exists");
     });
     let reads = proxy.log().into_iter().filter(|line| line.range.as_deref() == Some("bytes=5-9")).count();
     assert_eq!((reads, proxy.counters().faults), (1, 2));

@@ -103,7 +103,7 @@ impl TestCaller {
     ) -> hyper::Result<CallerResponse> {
         let request = Request::builder().method(method).uri(path).header("host", "origin").body(body);
         self.0.ready().await?;
-        let answer = self.0.send_request(request.expect("our own request is well-formed")).await?;
+        let answer = self.0.send_request(request.expect("the request is well-formed")).await?;
         let (head, body) = answer.into_parts();
         Ok(CallerResponse {
             status: head.status,

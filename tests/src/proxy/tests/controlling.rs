@@ -31,7 +31,7 @@ fn proxy_counts_requests_in_flight_exactly() {
     runtime.block_on(async {
         let get = |_| async move { TestCaller::connect(addr).await.get("/held").await.expect("answered") };
         let all = tokio::spawn(join_all((0..3).map(get)));
-        wait_until("all are there", || origin.requests_in_progress() == 3).await;
+        wait_until("all requests have arrived", || origin.requests_in_progress() == 3).await;
         assert_eq!((proxy.counters().in_flight, proxy.counters().in_flight_max), (3, 3));
         origin.release_held(3);
         all.await.expect("no panic");

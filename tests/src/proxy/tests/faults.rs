@@ -113,10 +113,10 @@ fn proxy_cuts_an_answer_after_a_number_of_bytes() {
         assert!(got.body == body(LENGTH)[..usize::try_from(*after).unwrap()], "{after}: {}", got.body.len());
         proxy.clear_log();
         let got = raw_get(proxy.addr(), "/chunked/300000");
-        assert!(!got.body.ends_with(b"\r\n0\r\n\r\n"), "the last chunk did not come");
+        assert!(!got.body.ends_with(b"\r\n0\r\n\r\n"), "the last chunk is missing");
         assert_eq!(proxy.log()[0].answer_bytes, *after);
     }
-    assert!(raw_get(proxy.addr(), "/sized/299998").body == body(LENGTH - 2), "a shorter one passes");
+    assert!(raw_get(proxy.addr(), "/sized/299998").body == body(LENGTH - 2), "a shorter body passes");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn proxy_flips_one_bit() {
         assert!(raw_get(proxy.addr(), "/sized/300000").body == wanted, "{at}");
         assert!(unchunked(&raw_get(proxy.addr(), "/chunked/300000").body) == wanted, "{at}, chunked");
     }
-    assert!(raw_get(proxy.addr(), "/sized/299999").body == body(LENGTH - 1), "a shorter one passes");
+    assert!(raw_get(proxy.addr(), "/sized/299999").body == body(LENGTH - 1), "a shorter body passes");
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl TestOrigin {
 
     /// Paths and bodies that were received in full.
     pub(super) fn received(&self) -> Vec<(String, Bytes)> {
-        self.record.whole.lock().expect("no panic while held").clone()
+        self.record.whole.lock().expect("lock is not poisoned").clone()
     }
 
     /// Number of bodies that broke off.
@@ -131,13 +131,13 @@ impl TestOrigin {
                 answer.body(sized(Bytes::from("taken")))
             }
         };
-        answer.expect("our own answer is well-formed")
+        answer.expect("the answer is well-formed")
     }
 
     async fn take(&self, path: String, body: Incoming) {
         match body.collect().await {
             Ok(body) => {
-                self.record.whole.lock().expect("no panic while held").push((path, body.to_bytes()));
+                self.record.whole.lock().expect("lock is not poisoned").push((path, body.to_bytes()));
             }
             Err(_) => _ = self.record.broken.fetch_add(1, Ordering::SeqCst),
         }

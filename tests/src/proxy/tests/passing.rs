@@ -165,10 +165,12 @@ fn proxy_closes_one_side_when_the_other_closes() {
         (&waiting).write_all(b"GET /held HTTP/1.1\r\nhost: o\r\n\r\n").expect("sent");
         let sending = TcpStream::connect(proxy.addr()).expect("connected");
         (&sending).write_all(b"PUT /k HTTP/1.1\r\ncontent-length: 9\r\n\r\nfour").expect("sent");
-        wait_until("both at work", || origin.requests_in_progress() == 2).await;
+        wait_until("both requests are in progress", || origin.requests_in_progress() == 2).await;
         drop((waiting, sending));
-        wait_until("both given up", || origin.requests_in_progress() == 0 && proxy.counters().in_flight == 0)
-            .await;
+        wait_until("both requests are aborted", || {
+            origin.requests_in_progress() == 0 && proxy.counters().in_flight == 0
+        })
+        .await;
         assert_eq!((origin.broken_bodies(), origin.received().len()), (1, 0));
     });
     // An origin that closes an idle connection.
@@ -204,7 +206,7 @@ fn proxy_closes_all_connections_when_dropped() {
         held.await.expect("no panic").expect_err("closed");
         wait_until("given up", || origin.requests_in_progress() == 0).await;
     });
-    TcpStream::connect(addr).expect_err("nobody listens there any more");
+    TcpStream::connect(addr).expect_err("the port is closed");
 }
 
 #[test]

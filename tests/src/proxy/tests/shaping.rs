@@ -70,7 +70,7 @@ fn proxy_shares_the_total_rate_among_connections() {
     let (first, last) = (*took.iter().min().expect("four"), *took.iter().max().expect("four"));
     assert!((AT_LEAST..AT_MOST).contains(&last), "{last:?}");
     // One after another, the bodies would take a quarter, a half, ... of the time.
-    assert!(first > AT_LEAST / 2, "the others have a share from the beginning: {took:?}");
+    assert!(first > AT_LEAST / 2, "the others get a share from the start: {took:?}");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn proxy_passes_an_even_stream() {
             // A piece is counted when it is due: never more than the rate, its credit and the piece.
             let passed = proxy.counters().answer_bytes;
             let due = begun.elapsed().as_micros() as u64 * RATE / 1_000_000;
-            assert!(passed <= due + 2 * RATE / 100, "{passed} bytes where {due} are due");
+            assert!(passed <= due + 2 * RATE / 100, "{passed} bytes instead of {due}");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(getting.await.expect("no panic").body.len(), LENGTH);

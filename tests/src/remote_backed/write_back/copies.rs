@@ -58,7 +58,7 @@ fn objects_are_copied_between_buckets_of_every_kind() {
                 ((BUCKET, format!("late {n}")), (LOCAL_BUCKET, format!("again {n}"))),
             ] {
                 copy(&client, (to.0, &to.1), (from.0, &from.1), &[]).await.expect("copied");
-                let found = client.get(to.0, &to.1).await.expect("there");
+                let found = client.get(to.0, &to.1).await.expect("exists");
                 assert!(found.body == bytes(id, length), "{from:?} to {to:?}: {} bytes", found.body.len());
                 let said = ["content-type", "x-amz-meta-a"].map(|name| found.header(name));
                 assert_eq!(said, [Some("text/x"), Some("=?UTF-8?B?w7w=?=")], "{from:?} to {to:?}");
@@ -72,7 +72,7 @@ fn objects_are_copied_between_buckets_of_every_kind() {
         put(&client, "dirty", 7, 300_000).await;
         for bucket in [LOCAL_BUCKET, THROUGH] {
             copy(&client, (bucket, "of it"), (BUCKET, "dirty"), &[]).await.expect("copied");
-            let found = client.get(bucket, "of it").await.expect("there");
+            let found = client.get(bucket, "of it").await.expect("exists");
             assert!(found.body == bytes(7, 300_000), "{bucket}: {} bytes", found.body.len());
             assert_eq!(found.header("x-amz-meta-mlgw-write"), None, "{bucket}");
         }
@@ -88,7 +88,7 @@ fn copies_honour_source_conditions_and_replaced_metadata() {
         client.create_bucket(LOCAL_BUCKET).await.expect("made");
         put(&client, "k", 1, 1000).await;
         flush(&bench);
-        let etag = client.head(BUCKET, "k").await.expect("there").etag();
+        let etag = client.head(BUCKET, "k").await.expect("exists").etag();
         for (from, to) in
             [((BUCKET, "k"), (LOCAL_BUCKET, "copy")), ((LOCAL_BUCKET, "copy"), (THROUGH, "copy"))]
         {
@@ -106,7 +106,7 @@ fn copies_honour_source_conditions_and_replaced_metadata() {
                 ("x-amz-meta-b", "new".to_owned()),
             ];
             copy(&client, to, from, &instead).await.expect("copied");
-            let found = client.get(to.0, to.1).await.expect("there");
+            let found = client.get(to.0, to.1).await.expect("exists");
             assert_eq!((found.header("x-amz-meta-b"), &found.body), (Some("new"), &bytes(1, 1000)));
         }
         let absent = [("if-none-match", "*".to_owned())];
@@ -143,14 +143,17 @@ fn parts_are_copied_from_buckets_of_every_kind() {
                 parts.push((number, copied.split("&quot;").nth(1).expect("an ETag").to_owned()));
             }
             client.complete(bucket, "all", &upload, &parts).await.expect("complete");
-            let found = client.get(bucket, "all").await.expect("there");
+            let found = client.get(bucket, "all").await.expect("exists");
             assert!(found.body == expected, "{bucket}: {} bytes", found.body.len());
         }
         release_writes(&bench);
         let there = async || {
             bench.origin_client().get(remote_backed::ORIGIN_BUCKET, &remote_backed::origin_key("all")).await
         };
-        wait_until("it is there", async || there().await.is_ok_and(|found| found.body == expected)).await;
+        wait_until("the object has arrived", async || {
+            there().await.is_ok_and(|found| found.body == expected)
+        })
+        .await;
         assert_here(&bench, "all", &expected.into()).await;
     });
 }
@@ -169,7 +172,7 @@ fn a_copy_of_an_object_of_parts_is_shown_with_its_own_etag() {
             let if_match = [("x-amz-copy-source-if-match", of_parts.clone())];
             for (key, headers) in [("copy", &[][..]), ("conditional", &if_match[..])] {
                 copy(&client, (bucket, key), (BUCKET, "parts"), headers).await.expect("copied");
-                let found = client.get(bucket, key).await.expect("there");
+                let found = client.get(bucket, key).await.expect("exists");
                 assert!(found.body == bytes(1, 5000));
                 assert_eq!(found.etag(), TestContent { id: 1, length: 5000 }.etag(), "{bucket} {key}");
             }

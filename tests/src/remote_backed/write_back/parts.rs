@@ -76,7 +76,7 @@ fn a_completed_upload_is_visible_here_and_has_the_same_parts_at_the_origin() {
     runtime().block_on(async {
         let (client, parts) = (bench.gateway.client(), content(1));
         let (upload, done) = upload_parts(&client, "dir/large", &parts).await;
-        assert_eq!(bench.take_requests(), [""; 0], "nothing goes before it is complete");
+        assert_eq!(bench.take_requests(), [""; 0], "nothing is sent before the upload is complete");
         let sizes: Vec<usize> = client
             .list_parts(BUCKET, "dir/large", &upload)
             .await
@@ -89,12 +89,15 @@ fn a_completed_upload_is_visible_here_and_has_the_same_parts_at_the_origin() {
         assert_eq!(client.list_uploads(BUCKET).await.expect("listed"), [upload.clone(), other.clone()]);
         client.abort(BUCKET, "dir/ä other", &other).await.expect("aborted");
         let gone = client.put_part(BUCKET, "dir/ä other", &other, 1, full_body("x")).await;
-        assert!(gone.is_err_and(|failure| failure.status() == Some(503)), "it may be the origin's");
+        assert!(
+            gone.is_err_and(|failure| failure.status() == Some(503)),
+            "the upload may have reached the origin"
+        );
         assert!(client.get(BUCKET, "dir/large").await.expect_err("not yet").is_not_found());
         let etag = client.complete(BUCKET, "dir/large", &upload, &done).await.expect("complete");
         assert!(etag.ends_with("-4"), "{etag}");
         let again =
-            client.complete(BUCKET, "dir/large", &upload, &done).await.expect("its answer may be lost");
+            client.complete(BUCKET, "dir/large", &upload, &done).await.expect("the answer may be lost");
         assert_eq!(again, etag);
         let all: Bytes = parts.concat().into();
         assert_here(&bench, "dir/large", &all).await;
@@ -115,12 +118,12 @@ fn a_completed_upload_is_visible_here_and_has_the_same_parts_at_the_origin() {
             );
         }
         let origin =
-            bench.origin_client().head(ORIGIN_BUCKET, &origin_key("dir/large")).await.expect("there");
+            bench.origin_client().head(ORIGIN_BUCKET, &origin_key("dir/large")).await.expect("exists");
         assert_eq!(
             (origin.etag(), client.head(BUCKET, "dir/large").await.expect("here").etag()),
             (etag.clone(), etag.clone())
         );
-        let again = client.complete(BUCKET, "dir/large", &upload, &done).await.expect("it is there");
+        let again = client.complete(BUCKET, "dir/large", &upload, &done).await.expect("it exists");
         assert_eq!(again, etag);
         assert_eq!(bench.origin_client().list_uploads(ORIGIN_BUCKET).await.expect("listed"), [""; 0]);
     });
@@ -223,7 +226,7 @@ fn only_missing_parts_are_sent_after_a_crash() {
     bench.proxy.set_rules(vec![slow_down("PUT").query("partNumber=3"), slow_down("POST").query("uploadId=")]);
     runtime.block_on(async {
         put_in_parts(&bench.gateway.client(), "k", &parts).await;
-        wait_until("the others are there", async || numbers(&bench).len() == 3).await;
+        wait_until("the other uploads have arrived", async || numbers(&bench).len() == 3).await;
     });
     bench.gateway.kill();
     bench.gateway = bench.setup.start();
@@ -252,7 +255,7 @@ fn only_missing_parts_are_sent_after_a_crash() {
     bench.proxy.clear_log();
     bench.gateway = bench.setup.start();
     flush(&bench);
-    assert_eq!(numbers(&bench), BTreeMap::new(), "it was known again");
+    assert_eq!(numbers(&bench), BTreeMap::new(), "the queue was restored");
     runtime.block_on(async {
         assert_everywhere(&bench, "k", &all).await;
         assert_eq!(bench.origin_client().list_uploads(ORIGIN_BUCKET).await.expect("listed"), [""; 0]);
@@ -266,7 +269,7 @@ fn no_part_stays_at_the_origin_after_a_conflict() {
         let parts = content(31);
         bench.proxy.set_rules(vec![slow_down("POST").query("uploadId=")]);
         put_in_parts(&bench.gateway.client(), "k", &parts).await;
-        wait_until("it was begun", async || {
+        wait_until("the upload was begun", async || {
             !bench.origin_client().list_uploads(ORIGIN_BUCKET).await.expect("listed").is_empty()
         })
         .await;
@@ -295,17 +298,17 @@ fn conditions_of_a_complete_hold_against_concurrent_writes() {
         let is = |etag: &str| ("if-match", format!("\"{etag}\""));
         let upload = upload_parts(&client, "k", &content(1)).await;
         assert_eq!(complete_if(&client, "k", &upload, is("x")).await, Err(404));
-        complete_if(&client, "k", &upload, absent.clone()).await.expect("there is none");
+        complete_if(&client, "k", &upload, absent.clone()).await.expect("no object exists");
         let etag = client.head(BUCKET, "k").await.expect("here").etag();
         for is_flushed in [false, true] {
             let upload = upload_parts(&client, "k", &content(2)).await;
             assert_eq!(complete_if(&client, "k", &upload, absent.clone()).await, Err(412), "{is_flushed}");
             assert_eq!(complete_if(&client, "k", &upload, is("x")).await, Err(412), "{is_flushed}");
-            client.abort(BUCKET, "k", &upload.0).await.expect("it is still there");
+            client.abort(BUCKET, "k", &upload.0).await.expect("the upload still exists");
             flush(&bench);
         }
         let upload = upload_parts(&client, "k", &content(3)).await;
-        complete_if(&client, "k", &upload, is(&etag)).await.expect("as it was");
+        complete_if(&client, "k", &upload, is(&etag)).await.expect("unchanged");
         assert_here(&bench, "k", &content(3).concat().into()).await;
         // Of several writers that require a key to be absent one succeeds, whether by upload or by PUT.
         for round in 0..4 {
@@ -337,7 +340,7 @@ fn conditions_of_a_complete_hold_against_concurrent_writes() {
                 }
             }
             flush(&bench);
-            assert_everywhere(&bench, &key, &winner.expect("one won").into()).await;
+            assert_everywhere(&bench, &key, &winner.expect("a winner").into()).await;
         }
     });
 }

@@ -49,7 +49,7 @@ fn a_restored_copy_does_not_overwrite_later_writes_of_the_original() {
     let setup = ServerSetup::new(&restored).with_upstream("far", proxy.addr(), ORIGIN_BUCKET, "5s");
     let server = setup.start();
     runtime.block_on(async {
-        wait_until("only what is contested is dirty", async || {
+        wait_until("only conflicting objects are dirty", async || {
             let (said, status) = setup.command(&["bucket", "flush", BUCKET]);
             status == Some(1) && ["made", "replaced"].iter().all(|key| said.contains(&format!("{key:?}")))
         })
@@ -60,16 +60,16 @@ fn a_restored_copy_does_not_overwrite_later_writes_of_the_original() {
         assert_at_origin(&bench, "same", &bytes(1, 100)).await;
         // A new write of a client replaces the foreign object, and carries the incarnation of its server.
         put(&server.client(), "replaced", 3, 50).await;
-        wait_until("it is there", async || {
+        wait_until("the object has arrived", async || {
             let found =
-                bench.origin_client().get(ORIGIN_BUCKET, &origin_key("replaced")).await.expect("there");
+                bench.origin_client().get(ORIGIN_BUCKET, &origin_key("replaced")).await.expect("exists");
             found.body == bytes(3, 50)
         })
         .await;
         let mark = |of: crate::s3::S3ClientResponse| of.header("x-amz-meta-mlgw-write").map(str::to_owned);
         let head = |key: &str| origin_key(key);
-        let old = bench.origin_client().head(ORIGIN_BUCKET, &head("made")).await.expect("there");
-        let new = bench.origin_client().head(ORIGIN_BUCKET, &head("replaced")).await.expect("there");
+        let old = bench.origin_client().head(ORIGIN_BUCKET, &head("made")).await.expect("exists");
+        let new = bench.origin_client().head(ORIGIN_BUCKET, &head("replaced")).await.expect("exists");
         let (old, new) = (mark(old).expect("marked"), mark(new).expect("marked"));
         assert!(old.starts_with('i') && new.starts_with('i') && old[..17] != new[..17], "{old}, {new}");
     });

@@ -136,7 +136,7 @@ impl CopiesShared {
     pub(super) async fn remove_file(&self, segment: SegmentId) -> u64 {
         let released = self.segments.release(segment).await;
         released.unwrap_or_else(|error| {
-            tracing::warn!(%segment, %error, "the file of a segment of clean copies is not removed");
+            tracing::warn!(%segment, %error, "failed to remove the file of a segment of clean copies");
             0
         })
     }

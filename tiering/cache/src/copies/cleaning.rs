@@ -150,8 +150,8 @@ mod tests {
         let all = [candidate(7, 100, 60), candidate(8, 100, 30), candidate(9, 100, 50)];
         assert_eq!((chosen(&all, true), chosen(&all, false)), (Some(8), None));
         let holes = [candidate(8, 31, 30), candidate(9, 100, 50)];
-        assert_eq!(chosen(&holes, true), Some(9), "where holes are nothing is gained");
-        assert_eq!(chosen(&[candidate(1, 100, 80)], true), None, "too much of it lives");
+        assert_eq!(chosen(&holes, true), Some(9), "cleaning gains nothing with holes");
+        assert_eq!(chosen(&[candidate(1, 100, 80)], true), None, "too much of it is live");
         assert_eq!(chosen(&[], true), None);
     }
 

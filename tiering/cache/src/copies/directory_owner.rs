@@ -41,7 +41,7 @@ pub(super) fn claim_directory(dir: &Path, lineage: &Lineage) -> io::Result<()> {
 fn remove(dir: &Path) -> io::Result<()> {
     for part in parts(dir) {
         std::fs::remove_dir_all(dir.join(part))?;
-        tracing::info!(dir = %dir.display(), part, "removed copies that an earlier timeline of this server kept");
+        tracing::info!(dir = %dir.display(), part, "removed copies of an earlier timeline of this server");
     }
     Ok(())
 }
@@ -54,7 +54,7 @@ fn set_aside(dir: &Path) -> io::Result<()> {
         std::fs::rename(dir.join(part), aside.join(part))?;
         tracing::warn!(
             dir = %dir.display(), part, aside = %aside.display(),
-            "set aside copies that this server did not keep; if no other server uses them, remove them"
+            "set aside copies of another server; if no server uses them, remove them"
         );
     }
     Ok(())

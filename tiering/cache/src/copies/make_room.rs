@@ -57,7 +57,7 @@ pub(super) async fn run(copies: Weak<CopiesShared>) {
             && looks.is_multiple_of(FLUSH_PASSES)
             && let Err(error) = inner.flush().await
         {
-            tracing::warn!(%error, "the index of clean copies was not flushed");
+            tracing::warn!(%error, "failed to flush the index of clean copies");
         }
     }
 }
@@ -180,7 +180,7 @@ impl CopiesShared {
     /// Returns the chunks of a segment; none if it cannot be read.
     pub(super) async fn chunks(&self, segment: SegmentId) -> Vec<SegmentChunk> {
         self.segments.chunks_in(segment).await.unwrap_or_else(|error| {
-            tracing::warn!(%segment, %error, "a segment of clean copies cannot be read and goes as it is");
+            tracing::warn!(%segment, %error, "cannot read a segment of clean copies; dropping it");
             Vec::new()
         })
     }
@@ -231,7 +231,7 @@ impl CopiesShared {
     /// Invalidates every block that is named in a segment whose contents cannot be listed. Scans the whole
     /// index.
     fn invalidate_segment(&self, segment: SegmentId) {
-        tracing::warn!(%segment, "a segment of clean copies does not tell what is in it; the index is looked through");
+        tracing::warn!(%segment, "cannot list the contents of a segment of clean copies; scanning the index");
         let mut from: Option<KeptCursor> = None;
         while let Some((found, next)) = ok_or_log(scan::page(&self.index, from)) {
             for block in found {

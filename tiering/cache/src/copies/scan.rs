@@ -134,7 +134,7 @@ pub(super) fn migrate_unnamed(index: &CleanIndex) -> Result<(), CleanIndexError>
     if segments.iter().all(|segment| segment.live_bytes.is_some()) {
         return Ok(());
     }
-    tracing::info!(segments = segments.len(), "clean copies of an older version get names");
+    tracing::info!(segments = segments.len(), "migrating the index of clean copies of an older version");
     let (mut counts, mut from) = (LiveByteChanges::default(), None);
     loop {
         let (found, next) = page(index, from)?;

@@ -38,7 +38,7 @@ struct BlockAccounts(Mutex<BTreeSet<u64>>);
 
 impl LostBlockListener for BlockAccounts {
     fn on_lost(&self, id: u64) {
-        assert!(self.0.lock().remove(&id), "what was not here is not lost");
+        assert!(self.0.lock().remove(&id), "an absent block is not reported as lost");
     }
 }
 
@@ -135,7 +135,7 @@ impl Bench {
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        panic!("somebody holds the index");
+        panic!("the index is still in use");
     }
 
     async fn reopened(self) -> Self {
@@ -214,7 +214,7 @@ impl Bench {
     /// Checks that all accounts agree.
     fn check(&self) {
         let kept: BTreeSet<u64> = all(&self.copies).map(|block| block.id).collect();
-        assert_eq!(*self.accounts.0.lock(), kept, "the books are right");
+        assert_eq!(*self.accounts.0.lock(), kept, "the accounts are correct");
         let inner = &self.copies.inner;
         let mut live = std::collections::BTreeMap::<u64, u64>::new();
         let mut from = None;
@@ -234,7 +234,7 @@ impl Bench {
         }
         let (used, disk) = (self.copies.metrics().used_bytes, self.disk_bytes());
         let slack = (self.segments().count() as u64 + 1) * SLACK_BYTES;
-        assert!(used.abs_diff(disk) <= slack, "{used} are said to be used, and {disk} are");
+        assert!(used.abs_diff(disk) <= slack, "{used} bytes are reported as used, the disk has {disk}");
     }
 }
 
@@ -304,7 +304,7 @@ async fn evicted_blocks_release_their_disk_space_and_neighbours_stay() {
     }
     bench.check();
     let again = bench.evict(&half).await;
-    assert_eq!(again, EvictedBlocks::default(), "nothing of it is here");
+    assert_eq!(again, EvictedBlocks::default(), "no block of it is cached");
     let rest: Vec<u64> = (0..60).map(|n| id(&format!("{n}"), 0)).collect();
     assert_eq!(bench.evict(&rest).await.blocks, 30);
     assert!(bench.disk_bytes() <= SLACK_BYTES && bench.copies.metrics().live_bytes == 0);
@@ -359,12 +359,16 @@ async fn after_a_crash_a_block_whose_disk_was_given_back_is_no_copy() {
     std::fs::remove_dir_all(room.path().join("index")).unwrap();
     copy_dir(kept.path(), &room.path().join("index"));
     let bench = Bench::over(room, 256 * MIB, true).await;
-    assert_eq!(all(&bench.copies).count(), 21, "the index does not know");
+    assert_eq!(all(&bench.copies).count(), 21, "the index is not aware of the loss");
     for n in 0..20_u64 {
         assert_eq!(bench.read(&format!("{n}"), 0).await.is_some(), n % 2 == 1, "{n}");
     }
     assert!(bench.read("tiny", 0).await.is_some());
-    assert_eq!(all(&bench.copies).count(), 11, "what did not verify is forgotten, and its books with it");
+    assert_eq!(
+        all(&bench.copies).count(),
+        11,
+        "blocks that fail verification are dropped with their accounts"
+    );
     bench.put("0", 100_000).await;
     assert!(bench.read("0", 0).await.is_some());
 }

@@ -280,7 +280,11 @@ mod tests {
             read(&driver, CALLER, &format!("set/{n:04}"));
         }
         let state = driver.inner.state.lock();
-        assert_eq!(state.metrics.accesses, 1 + BATCH_READS_MAX as u64 * 3, "the first says who it is");
+        assert_eq!(
+            state.metrics.accesses,
+            1 + BATCH_READS_MAX as u64 * 3,
+            "the first read identifies the workload"
+        );
     }
 
     #[test]

@@ -349,9 +349,9 @@ impl BlockFetch {
         }
         match &state.end {
             Some(Err(error)) => Some(Err(error.clone())),
-            Some(Ok(())) => {
-                Some(Err(OriginError::InvalidResponse("a block ended before it was whole".into())))
-            }
+            Some(Ok(())) => Some(Err(OriginError::InvalidResponse(
+                "the response ended before the block was complete".into(),
+            ))),
             None => None,
         }
     }
@@ -387,7 +387,7 @@ mod tests {
             fill.push(Bytes::from_static(b"01234"));
             fill.push(Bytes::from_static(b"56789"));
             assert_eq!(next(&fill, 103).await, Ok(Bytes::from_static(b"34")));
-            assert_eq!(next(&fill, 105).await, Ok(Bytes::from_static(b"56")), "the rest of it is held back");
+            assert_eq!(next(&fill, 105).await, Ok(Bytes::from_static(b"56")), "the rest is withheld");
             assert!(fill.try_next(107).is_none() && !fill.restart());
             fill.finish(end);
             assert_eq!(next(&fill, 107).await, last);
@@ -451,7 +451,7 @@ mod tests {
         assert_eq!(
             fill.wait_for_readers(BlockRetention::NotRequested, &others).await,
             BlockRetention::NotRequested,
-            "too much waits"
+            "too many bytes are waiting"
         );
         fill.wait_for_others(sharing(15));
         let (wanted, ()) =
@@ -478,7 +478,7 @@ mod tests {
                 for _ in 0..8 {
                     tokio::task::yield_now().await;
                 }
-                assert!(fill.is_waiting(), "it waits for the next one");
+                assert!(fill.is_waiting(), "it waits for the next piece");
                 fill.want(BlockRetention::Required);
             });
         assert_eq!(wanted, BlockRetention::Required);

@@ -301,7 +301,7 @@ impl CachedBucket {
     ) -> bool {
         let fetched = self.fetch_verified(key, object, fill, begun).await;
         if let Err(error) = &fetched {
-            tracing::debug!(origin = self.origin.name(), %error, "a block was not fetched");
+            tracing::debug!(origin = self.origin.name(), %error, "failed to fetch a block");
         }
         // The object may differ from the metadata that its origin stated. A 304 would confirm its ETag only,
         // so the copy is forgotten and the next read requests everything.
@@ -445,11 +445,14 @@ impl BlockDownload<'_> {
             // The response to a range is not the one that other blocks wait for.
             holding = None;
             let error = poured.err();
-            let ended = OriginError::Unreachable("it ended early".into());
+            let ended = OriginError::Unreachable("the response ended early".into());
             if !tries.may_resume(error.as_ref().unwrap_or(&ended), at, self.fill.next_offset()) {
                 let (at, end) = (self.fill.next_offset(), self.fill.range.end);
-                let short =
-                    || OriginError::InvalidResponse(format!("no byte {at} of a block that ends at {end}"));
+                let short = || {
+                    OriginError::InvalidResponse(format!(
+                        "the response has no byte {at} of a block that ends at {end}"
+                    ))
+                };
                 return Err(error.unwrap_or_else(short));
             }
         }

@@ -114,7 +114,7 @@ impl CachedBucket {
         });
         let joined = task.map(|ended| {
             ended.unwrap_or_else(|stopped| {
-                Err(OriginError::Unreachable(format!("it was given up: {stopped}")))
+                Err(OriginError::Unreachable(format!("the request was cancelled: {stopped}")))
             })
         });
         joined.boxed().shared()
@@ -160,7 +160,7 @@ impl CachedBucket {
         if !self.may_be_stale(&copy, &error) {
             return Err(error);
         }
-        tracing::debug!(origin = self.origin.name(), %error, "a copy is used though it holds no more");
+        tracing::debug!(origin = self.origin.name(), %error, "serving an expired copy");
         Ok(OriginLookupResult { copy, state: CacheState::Stale, started: StartedFetch::default() })
     }
 
@@ -222,9 +222,9 @@ impl CachedBucket {
                     let copy = self.record_metadata(key, said, ticket);
                     Ok(OriginLookupResult { copy, state: CacheState::Hit, started: StartedFetch::default() })
                 }
-                None => {
-                    Err(OriginError::InvalidResponse("it has not changed, and nobody asked whether".into()))
-                }
+                None => Err(OriginError::InvalidResponse(
+                    "it answered 304 Not Modified to an unconditional request".into(),
+                )),
             },
             // The object is empty, or the range lies behind its end; its metadata shows which.
             Err(OriginError::OutOfRange(_)) => self.fetch_metadata(key, ticket).await,

@@ -41,7 +41,7 @@ impl PassThroughRead {
                     self.left.start += piece.len() as u64;
                     return Ok(Some(piece));
                 }
-                Ok(None) => OriginError::Unreachable("it ended early".into()),
+                Ok(None) => OriginError::Unreachable("the response ended early".into()),
                 Err(error) => error,
             };
             self.got = None;

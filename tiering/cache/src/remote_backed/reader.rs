@@ -103,7 +103,8 @@ impl CachedObjectReader {
         }
         if let Some(tail) = &mut self.tail {
             let piece = tail.body.next().await;
-            let piece = piece.unwrap_or_else(|| Err(OriginError::Unreachable("it ended early".into())))?;
+            let piece =
+                piece.unwrap_or_else(|| Err(OriginError::Unreachable("the response ended early".into())))?;
             self.at += piece.len() as u64;
             return Ok(Some(piece));
         }
@@ -244,7 +245,7 @@ impl CachedObjectReader {
                 if let Err(error) = unreadable
                     && self.unreadable <= UNREADABLE_MAX
                 {
-                    tracing::debug!(%error, "a copy cannot be read and is fetched again");
+                    tracing::debug!(%error, "cannot read a copy; fetching it again");
                 }
                 let place = (self.bucket.id, &self.key);
                 self.bucket.inner.copies.invalidate_block(place, &self.object, number, &extents);

@@ -190,7 +190,7 @@ mod tests {
         let moving = BucketRebinding::default();
         let pass = moving.gate(BucketId(1)).read_owned().await;
         moving.forget(BucketId(1));
-        assert!(moving.gate(BucketId(1)).try_write().is_err(), "somebody writes");
+        assert!(moving.gate(BucketId(1)).try_write().is_err(), "a write is in progress");
         drop(pass);
         moving.forget(BucketId(1));
         assert!(moving.gates.lock().is_empty());

@@ -174,8 +174,8 @@ mod tests {
         rest.pass_on(1, None);
         assert!(rest.take(1).await.is_none() && rests.assign(BodyId(7), 2).is_none());
         drop(rest);
-        assert!(rests.assign(BodyId(7), 1).is_none(), "nobody reads it any more");
+        assert!(rests.assign(BodyId(7), 1).is_none(), "it has no reader");
         rests.add(BodyId(8), &Arc::new(ResponseTail::after_block(0)));
-        assert_eq!(rests.0.lock().len(), 1, "what nobody reads is forgotten");
+        assert_eq!(rests.0.lock().len(), 1, "entries without readers are dropped");
     }
 }

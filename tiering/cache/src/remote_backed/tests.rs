@@ -206,7 +206,7 @@ async fn reads_beyond_the_flash_budget_are_passed_through_and_not_kept() {
     for _ in 0..2 {
         assert!(bench.whole().await == content);
         bench.wait_quiescent().await;
-        assert!(!bench.origin.take_log().is_empty(), "it is not kept");
+        assert!(!bench.origin.take_log().is_empty(), "it is not cached");
     }
     let refused = bench.bound.copies().unwrap().metrics().refused_bytes;
     assert!(refused >= 10_000, "each time: {refused}");
@@ -315,7 +315,7 @@ async fn metadata_is_valid_for_a_while_and_then_revalidated_with_one_request() {
     for _ in 0..2 {
         assert_eq!(bench.read(ObjectPart::Whole).await, Err(OriginError::NoSuchKey));
     }
-    assert_eq!(bench.origin.take_log(), ["whole"], "that there is none is remembered, too");
+    assert_eq!(bench.origin.take_log(), ["whole"], "its absence is cached, too");
     let back = bench.put(7, 10);
     bench.advance(2);
     assert_eq!(bench.read(ObjectPart::Whole).await.unwrap().0, back);
@@ -357,7 +357,7 @@ async fn a_change_midway_is_an_error_and_never_a_mix() {
         }
     };
     assert_eq!(end, Err(OriginError::Changed));
-    assert!(read[..] == old[..read.len()], "what came before is of the old one");
+    assert!(read[..] == old[..read.len()], "the earlier bytes belong to the old version");
     bench.wait_quiescent().await;
     assert!(bench.whole().await == new);
 }
@@ -375,7 +375,7 @@ async fn a_connection_that_breaks_is_gone_on_with_where_it_broke() {
     for _ in 0..4 {
         bench.origin.fail(MemoryOriginFault::Cut(0));
     }
-    assert!(bench.read(ObjectPart::Whole).await.is_err(), "not for ever");
+    assert!(bench.read(ObjectPart::Whole).await.is_err(), "not forever");
 }
 
 #[tokio::test]
@@ -484,5 +484,5 @@ async fn copies_stay_within_their_room_and_what_is_read_stays() {
     let metrics = bench.bound.copies().unwrap().metrics();
     assert!(metrics.evicted_bytes > 60_000_000 && metrics.used_bytes <= capacity, "{metrics:?}");
     let asked = bench.origin.take_log().len();
-    assert!(asked < 160 + 20, "what was read all the time was fetched again and again: {asked}");
+    assert!(asked < 160 + 20, "constantly read data was fetched repeatedly: {asked}");
 }

@@ -57,9 +57,9 @@ impl CachedBucket {
         let is_again = self.inner.suspects.get(&place) == Some(sum);
         self.inner.suspects.insert(place, sum);
         self.inner.copies.forget(self.id, key);
-        let what = format!("their MD5 is not the ETag {:?}", object.etag);
+        let what = format!("their MD5 differs from the ETag {:?}", object.etag);
         let why = match is_again {
-            true => format!("{what}, and the same came before; {}", opaque_etag_hint(self.origin.name())),
+            true => format!("{what}, as in the previous response; {}", opaque_etag_hint(self.origin.name())),
             false => what,
         };
         tracing::warn!(origin = self.origin.name(), %key, why, "an origin sent wrong bytes");
@@ -81,7 +81,7 @@ impl CachedBucket {
         let now = self.origin.head(&self.origin_key(key)).await?;
         match is_other(&now) {
             true => Err(OriginError::WrongBytes(format!(
-                "{} of them under the ETag {:?}, which names {}",
+                "{} bytes for the ETag {:?}, whose object has {}",
                 reported.size, reported.etag, now.size
             ))),
             false => Ok(()),
@@ -104,10 +104,10 @@ mod tests {
             let object = ObjectVersion { etag: etag.into(), etag_kind, size, ..ObjectVersion::default() };
             withheld_from(&object, &block::range(0, size))
         };
-        assert_eq!(of(md5, EtagKind::Plain, 5), 0, "a small one can be an error");
+        assert_eq!(of(md5, EtagKind::Plain, 5), 0, "a short response can be an error document");
         assert_eq!(of(md5, EtagKind::Plain, WITHHELD_BYTES), 0);
         assert_eq!(of(md5, EtagKind::Plain, BLOCK), BLOCK - WITHHELD_BYTES);
-        assert_eq!(of(md5, EtagKind::Plain, BLOCK + 1), BLOCK, "its reader compares it");
+        assert_eq!(of(md5, EtagKind::Plain, BLOCK + 1), BLOCK, "the reader compares it");
         for (etag, kind) in [(md5, EtagKind::Opaque), (md5, EtagKind::Weak), ("x-2", EtagKind::Plain)] {
             assert_eq!(of(etag, kind, 5), 5, "{etag} {kind:?}");
         }

@@ -64,7 +64,7 @@ impl CachedBucket {
         on_fetched: &(dyn Fn(u64) + Sync),
     ) -> Result<WarmedObject, OriginError> {
         if !self.is_current() {
-            return Err(OriginError::Unreachable("the bucket fronts another origin by now".into()));
+            return Err(OriginError::Unreachable("the bucket is now bound to another origin".into()));
         }
         let known = self.inner.copies.find(self.id, key);
         let (mut place, mut is_begun) = (None, false);
@@ -83,7 +83,7 @@ impl CachedBucket {
                 let part = if is_small { ObjectPart::Whole } else { ObjectPart::From(0) };
                 let opened = self.look_up(key, Some(part), known).await?;
                 if opened.state == CacheState::Stale {
-                    return Err(OriginError::Unreachable("what is here may be old".into()));
+                    return Err(OriginError::Unreachable("the cached copy may be stale".into()));
                 }
                 is_begun = opened.state == CacheState::Miss;
                 opened.reader_claim.lock().iter().for_each(|claim| claim.want(BlockRetention::IfWorthwhile));

@@ -56,12 +56,14 @@ impl CachedBucket {
         let unconfirmed = |why: String| Err(OriginError::Unconfirmed(why));
         let found = match self.origin.head(&self.origin_key(key)).await {
             Ok(found) => found,
-            Err(OriginError::NoSuchKey) => return unconfirmed("it has no such object after it".to_owned()),
-            Err(error) => return unconfirmed(format!("it could not be asked whether it has it: {error}")),
+            Err(OriginError::NoSuchKey) => {
+                return unconfirmed("the object does not exist after the write".to_owned());
+            }
+            Err(error) => return unconfirmed(format!("the check after the write failed: {error}")),
         };
         match expected.difference(&found) {
             None => Ok(()),
-            Some(difference) => unconfirmed(format!("what it shows after it has {difference}")),
+            Some(difference) => unconfirmed(format!("after the write the object has {difference}")),
         }
     }
 
@@ -308,7 +310,7 @@ impl ExpectedObject<'_> {
             return Some(format!("{} bytes instead of {length}", found.size));
         }
         if self.mark.is_some() && mark != self.mark {
-            return Some("another mark or none".to_owned());
+            return Some("another write mark or none".to_owned());
         }
         // An object with the mark is this very write, whatever its ETag is.
         let is_other = self.mark.is_none() && found.etag != self.etag;

@@ -217,7 +217,7 @@ mod tests {
         let during = order.ticket(BUCKET, &key("k"));
         assert!(!is_valid(&order, before, "k", NOW) && !is_valid(&order, during, "k", NOW));
         assert_eq!(end(&order, one, "k", OriginWriteOutcome::Refused), None);
-        assert!(!is_valid(&order, before, "k", NOW), "the other one is under way");
+        assert!(!is_valid(&order, before, "k", NOW), "the other write is in progress");
         assert_eq!(end(&order, other, "k", OriginWriteOutcome::Done), Some(true));
         assert!(!is_valid(&order, before, "k", NOW) && !is_valid(&order, during, "k", NOW));
         assert!(is_valid(&order, order.ticket(BUCKET, &key("k")), "k", NOW));
@@ -247,7 +247,11 @@ mod tests {
         let began = begin(&order, "k");
         assert_eq!(end(&order, began, "k", OriginWriteOutcome::Unknown), Some(true));
         let began = begin(&order, "k");
-        assert_eq!(end(&order, began, "k", OriginWriteOutcome::Refused), None, "the one before is doubted");
+        assert_eq!(
+            end(&order, began, "k", OriginWriteOutcome::Refused),
+            None,
+            "the previous copy is in doubt"
+        );
         let ticket = order.ticket(BUCKET, &key("k"));
         assert!(!is_valid(&order, ticket, "k", Timestamp(NOW.as_millis() + 59_999)));
         assert!(is_valid(&order, ticket, "k", Timestamp(NOW.as_millis() + 60_000)));

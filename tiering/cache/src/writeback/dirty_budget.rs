@@ -82,9 +82,9 @@ mod tests {
         assert!(room.fits(10 * PAGE_BYTES) && !room.fits(10 * PAGE_BYTES + 1));
         let first = room.acquire(9 * PAGE_BYTES).await.unwrap();
         let _second = room.acquire(1).await.unwrap();
-        let _none = room.acquire(0).await.expect("what deletes takes no bytes");
+        let _none = room.acquire(0).await.expect("a delete takes no bytes");
         assert!(room.acquire(1).await.is_none());
-        assert!(room.acquire(11 * PAGE_BYTES).await.is_none(), "all is not free");
+        assert!(room.acquire(11 * PAGE_BYTES).await.is_none(), "not all of it is free");
         let waiting = room.acquire(9 * PAGE_BYTES);
         let (waiting, ()) = tokio::join!(waiting, async move { drop(first) });
         assert!(waiting.is_some());

@@ -419,7 +419,7 @@ mod tests {
             );
         }
         let written = |timelines| WriteMark::new(&bucket, timelines, BodyId(0xabc), "e").text();
-        assert_eq!(written(&none), "18bcfe56800.7.abc.e", "as earlier versions wrote it");
+        assert_eq!(written(&none), "18bcfe56800.7.abc.e", "the format of earlier versions");
         assert_eq!(written(&named), "i00000000000000fe.18bcfe56800.7.abc.e");
         let mark = WriteMark::new(&bucket, &none, BodyId(0xabc), "0123-1");
         let metadata = vec![Pair::new("a", "b"), Pair::new(WRITE_MARK_NAME, mark.text())];

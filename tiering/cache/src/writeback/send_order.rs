@@ -248,7 +248,7 @@ mod tests {
         }
         assert_eq!(started(&mut order), [1, 2]);
         order.remove(1);
-        assert_eq!(started(&mut order), [4], "it began when only 1 was acknowledged");
+        assert_eq!(started(&mut order), [4], "it began when only write 1 was acknowledged");
         order.remove(4);
         assert_eq!(started(&mut order), [0; 0]);
         order.remove(2);
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!((order.foreign_etag("k"), order.foreign_etag("other")), (Some("theirs"), None));
         assert_eq!(started(&mut order), [2]);
         order.remove(2);
-        assert_eq!(started(&mut order), [3], "who writes after it knows what there is");
+        assert_eq!(started(&mut order), [3], "a later write depends on it");
         let obsolete = order.foreign(Some((&ObjectKey::new("k").unwrap(), 3)));
         assert_eq!(obsolete.iter().map(|write| write.seq).collect::<Vec<_>>(), [1]);
         order.remove(3);
@@ -295,15 +295,15 @@ mod tests {
             order.add(write(seq, after, key));
         }
         let all = BTreeSet::from([1, 2]);
-        assert!(!order.is_waiting_only_for(&all), "nothing went yet");
+        assert!(!order.is_waiting_only_for(&all), "nothing was sent yet");
         order.start_next();
-        assert!(!order.is_waiting_only_for(&all), "another may go");
+        assert!(!order.is_waiting_only_for(&all), "another write may be sent");
         order.start_next();
-        assert!(order.is_waiting_only_for(&all), "the third waits for them");
-        assert!(!order.is_waiting_only_for(&BTreeSet::from([1])), "one is on its way");
+        assert!(order.is_waiting_only_for(&all), "the third write waits for them");
+        assert!(!order.is_waiting_only_for(&BTreeSet::from([1])), "one write is in flight");
         order.remove(1);
         order.remove(2);
-        assert!(!order.is_waiting_only_for(&all), "the third may go");
+        assert!(!order.is_waiting_only_for(&all), "the third write may be sent");
     }
 
     #[test]

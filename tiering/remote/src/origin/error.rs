@@ -12,7 +12,7 @@ pub enum OriginError {
     #[error("the origin has no such bucket")]
     NoSuchBucket,
     /// Access denied: the credentials lack a permission.
-    #[error("the origin denies it: {0}")]
+    #[error("the origin denied access: {0}")]
     Denied(String),
     /// The object is the one that the caller already has.
     #[error("the object has not changed")]
@@ -24,10 +24,10 @@ pub enum OriginError {
     #[error("the object has changed at the origin")]
     Changed,
     /// The object has no byte in the requested range. The value is its size, if known.
-    #[error("the object has {0:?} bytes, and none in the range")]
+    #[error("the range is outside the object (size: {0:?})")]
     OutOfRange(Option<u64>),
     /// The origin throttles requests. Retryable, after the given wait if there is one.
-    #[error("the origin is asked too much")]
+    #[error("the origin throttles requests")]
     Throttled(Option<Duration>),
     /// The origin failed with this 5xx status. Retryable.
     #[error("the origin failed with status {0}")]
@@ -39,10 +39,10 @@ pub enum OriginError {
     #[error("the connection to the origin broke: {0}")]
     ConnectionLost(String),
     /// The origin did not answer in time. Retryable.
-    #[error("the origin does not answer in time")]
+    #[error("the origin did not answer in time")]
     TimedOut,
     /// The origin rejected the request as it is. Not retryable.
-    #[error("the origin refuses it with status {status}: {code} {message}")]
+    #[error("the origin refused the request with status {status}: {code} {message}")]
     Refused {
         /// HTTP status.
         status: u16,
@@ -52,13 +52,13 @@ pub enum OriginError {
         message: String,
     },
     /// The response to a write does not prove that the write was stored, although it reports success.
-    #[error("the origin does not confirm the write: {0}")]
+    #[error("the origin did not confirm the write: {0}")]
     Unconfirmed(String),
     /// The bytes received do not match the ETag or the length of the object.
     #[error("the origin sent wrong bytes: {0}")]
     WrongBytes(String),
     /// The response violates the protocol. Not retryable.
-    #[error("the origin answers nonsense: {0}")]
+    #[error("the origin sent an invalid response: {0}")]
     InvalidResponse(String),
 }
 

@@ -106,7 +106,7 @@ pub(super) fn check_write_etag(
     match (etag.md5(), sent) {
         (Some(stored), Some(sent)) if stored == sent => Ok(false),
         (Some(_), Some(_)) => Err(OriginError::Unconfirmed(format!(
-            "it answered with the ETag {:?}, which is not the MD5 of what was sent; {}",
+            "it answered with the ETag {:?}, which is not the MD5 of the sent data; {}",
             etag.text,
             opaque_etag_hint(upstream)
         ))),
@@ -117,7 +117,7 @@ pub(super) fn check_write_etag(
 /// Advice for an origin whose ETags look like MD5s but are not.
 #[must_use]
 pub fn opaque_etag_hint(upstream: &str) -> String {
-    format!("if its ETags are no MD5s, set upstream.{upstream}.etag = \"opaque\"")
+    format!("if its ETags are not MD5s, set upstream.{upstream}.etag = \"opaque\"")
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl ListPage {
     /// Returns the page if it lies within `query`: its names have the prefix, come after `start_after`, and
     /// its token advances, so that a listing makes progress and ends.
     pub(crate) fn within(self, query: &ListQuery) -> Result<Self, OriginError> {
-        let nonsense = |what: String| Err(OriginError::InvalidResponse(format!("a listing: {what}")));
+        let nonsense = |what: String| Err(OriginError::InvalidResponse(format!("invalid listing: {what}")));
         let behind = query.token.is_none().then_some(&*query.start_after);
         check_length(self.lines.len(), query.max_keys)?;
         for line in &self.lines {
@@ -101,11 +101,11 @@ impl ListPage {
             // A group that contains `start_after` may hold more keys after it.
             let is_begun = |behind: &str| matches!(line, ListLine::Group(group) if behind.starts_with(group));
             if let Some(behind) = behind.filter(|behind| name <= *behind && !is_begun(behind)) {
-                return nonsense(format!("{name:?} does not come behind {behind:?}"));
+                return nonsense(format!("{name:?} does not follow {behind:?}"));
             }
         }
         if query.token.is_some() && self.next == query.token {
-            return nonsense("it goes on where it began".to_owned());
+            return nonsense("the continuation token does not advance".to_owned());
         }
         Ok(self)
     }
@@ -115,7 +115,9 @@ impl ListPage {
 /// differently.
 pub(super) fn check_length(lines: usize, max: usize) -> Result<(), OriginError> {
     match max > 0 && lines > max {
-        true => Err(OriginError::InvalidResponse(format!("{lines} lines where {max} are asked for"))),
+        true => {
+            Err(OriginError::InvalidResponse(format!("{lines} entries, but at most {max} were requested")))
+        }
         false => Ok(()),
     }
 }
@@ -187,8 +189,8 @@ mod tests {
             assert!(of(lines, None).within(&query).is_err(), "{lines:?}");
         }
         let on = ListQuery { token: Some("t".into()), ..query };
-        assert!(of(&[object("p/a")], Some("u")).within(&on).is_ok(), "a token says where it begins");
-        assert!(of(&[object("p/a")], Some("t")).within(&on).is_err(), "for ever");
+        assert!(of(&[object("p/a")], Some("u")).within(&on).is_ok(), "the token sets the start");
+        assert!(of(&[object("p/a")], Some("t")).within(&on).is_err(), "it would never end");
         assert!(of(&[object("")], None).within(&ListQuery::default()).is_err());
     }
 }

@@ -117,7 +117,7 @@ impl S3Origin {
                 .filter(|_| asked.retry_safety.allows(&error));
             let Some(wait) = wait else { return Err(asked.final_error(error, may_be_done)) };
             may_be_done |= !error.is_undone();
-            tracing::debug!(origin = %self.name, %error, ?wait, "a request is tried again");
+            tracing::debug!(origin = %self.name, %error, ?wait, "retrying a request");
             tokio::time::sleep(wait).await;
         }
     }
@@ -244,7 +244,9 @@ impl OriginRequest<'_> {
     fn final_error(&self, last: OriginError, is_possibly_done: bool) -> OriginError {
         let is_read = self.method == Method::GET || self.method == Method::HEAD;
         match is_possibly_done && !is_read && last.is_undone() {
-            true => OriginError::ConnectionLost(format!("it was sent before; then: {last}")),
+            true => OriginError::ConnectionLost(format!(
+                "an earlier attempt may have succeeded; last error: {last}"
+            )),
             false => last,
         }
     }

@@ -190,9 +190,9 @@ impl PartPage {
     pub(crate) fn within(self, after: u32, max: usize) -> Result<Self, OriginError> {
         check_length(self.parts.len(), max)?;
         match self.next {
-            Some(next) if next <= after && max > 0 => {
-                Err(OriginError::InvalidResponse(format!("parts behind {after} go on behind {next}")))
-            }
+            Some(next) if next <= after && max > 0 => Err(OriginError::InvalidResponse(format!(
+                "the list of parts after {after} continues at {next}"
+            ))),
             _ => Ok(self),
         }
     }
@@ -216,7 +216,7 @@ impl UploadPage {
         };
         match &self.next {
             Some(next) if is_back(next) => Err(OriginError::InvalidResponse(format!(
-                "uploads behind {:?} go on behind {:?}",
+                "the list of uploads after {:?} continues at {:?}",
                 keys.start_after, next.0
             ))),
             _ => Ok(self),
@@ -244,7 +244,7 @@ mod tests {
             |parts, next| PartPage { parts: vec![PartLine::default(); parts], next, ..PartPage::default() };
         assert!(page(2, Some(5)).within(4, 2).is_ok() && page(0, None).within(4, 2).is_ok());
         assert!(page(3, None).within(4, 2).is_err() && page(1, Some(4)).within(4, 2).is_err());
-        assert!(page(0, Some(4)).within(4, 0).is_ok(), "none were asked for");
+        assert!(page(0, Some(4)).within(4, 0).is_ok(), "none were requested");
     }
 
     #[test]

@@ -158,12 +158,12 @@ impl Upstream {
         let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
         let who = if via.is_some() { "the proxy " } else { "" };
         let found = in_time(self.timeout, lookup_host((host.clone(), port))).await;
-        let found = found.map_err(|error| format!("DNS: no address of {who}{host}: {error}"))?;
+        let found = found.map_err(|error| format!("DNS: cannot resolve {who}{host}: {error}"))?;
         let mut last = format!("DNS: {who}{host} has no address");
         for address in found {
             match in_time(self.timeout, TcpStream::connect(address)).await {
                 Ok(_) => return self.probe_http().await,
-                Err(error) => last = format!("TCP: no connection to {who}{host} ({address}): {error}"),
+                Err(error) => last = format!("TCP: cannot connect to {who}{host} ({address}): {error}"),
             }
         }
         Err(last)
@@ -175,7 +175,7 @@ impl Upstream {
         let name = format!("{CHECK_DIR}nothing");
         match self.with_retries(UpstreamOp::Stat, 0, 0, || self.operator.stat(&name)).await {
             Err(UpstreamFault::Unreachable(said)) if said.contains("certificate") => {
-                Err(format!("TLS: {said}; see ca_file"))
+                Err(format!("TLS: {said}; check ca_file"))
             }
             Err(UpstreamFault::Unreachable(said)) => Err(format!("HTTP: {said}")),
             _ => Ok(()),
@@ -237,7 +237,7 @@ impl Upstream {
             return Ok(());
         }
         Err(UpstreamFault::UnexpectedAnswer(format!(
-            "other bytes than were written: {} of {}",
+            "the bytes read differ from those written: {} of {} bytes",
             got.len(),
             wanted.len()
         )))
@@ -263,7 +263,9 @@ impl Upstream {
         if found == bytes {
             return Ok(());
         }
-        Err(UpstreamFault::UnexpectedAnswer(format!("two parts of {bytes} bytes became {found}")))
+        Err(UpstreamFault::UnexpectedAnswer(format!(
+            "two parts of {bytes} bytes became an object of {found} bytes"
+        )))
     }
 
     /// Begins an upload that is never resumed.
@@ -290,17 +292,21 @@ impl Upstream {
         for name in names {
             let left = |fault: UpstreamFault| match fault {
                 UpstreamFault::Refused(said) => {
-                    UpstreamFault::Refused(format!("{said}; {name} is left behind"))
+                    UpstreamFault::Refused(format!("{said}; {name} was not deleted"))
                 }
                 fault => UpstreamFault::UnexpectedAnswer(format!(
-                    "{}; {name} is left behind",
+                    "{}; {name} was not deleted",
                     fault.into_message()
                 )),
             };
             self.with_retries(UpstreamOp::Delete, 0, 0, || self.operator.delete(name)).await.map_err(left)?;
             match self.with_retries(UpstreamOp::Stat, 0, 0, || self.operator.stat(name)).await {
                 Err(UpstreamFault::Missing) => {}
-                Ok(_) => return Err(left(UpstreamFault::UnexpectedAnswer("it is still there".to_owned()))),
+                Ok(_) => {
+                    return Err(left(UpstreamFault::UnexpectedAnswer(
+                        "the object still exists after the delete".to_owned(),
+                    )));
+                }
                 Err(fault) => return Err(fault),
             }
         }

@@ -38,7 +38,7 @@ const AAD_BYTES: usize = HEADER_BYTES as usize + 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameFault {
     /// The length is wrong.
-    #[error("{got} bytes where there must be {wanted}")]
+    #[error("{got} bytes instead of {wanted}")]
     Length {
         /// Expected length in bytes.
         wanted: u64,
@@ -46,10 +46,10 @@ pub(super) enum FrameFault {
         got: u64,
     },
     /// The header differs from the expected one.
-    #[error("the header is damaged or of another object")]
+    #[error("the header is damaged or belongs to another object")]
     Header,
     /// The frame does not decrypt.
-    #[error("frame {0} does not open: damaged, moved or sealed with another key")]
+    #[error("frame {0} cannot be decrypted: it is damaged, moved or encrypted with another key")]
     Frame(u64),
 }
 
@@ -317,7 +317,7 @@ mod tests {
             let (from, to) = (one % bytes, other % bytes);
             let range = from.min(to)..from.max(to) + 1;
             let read = opened(&frames, &good, range.clone());
-            prop_assert_eq!(read.expect("it opens"), &plain[range.start as usize..range.end as usize]);
+            prop_assert_eq!(read.expect("it decrypts"), &plain[range.start as usize..range.end as usize]);
             let (from, to) = (third % frames.object_bytes(), fourth % frames.object_bytes());
             let part = from.min(to)..from.max(to) + 1;
             prop_assert_eq!(

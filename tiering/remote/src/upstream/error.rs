@@ -51,7 +51,7 @@ pub enum UpstreamError {
     },
     /// The store rejects the request. Credentials, permissions or the bucket name must be corrected; `mlgw
     /// upstream check` reports which.
-    #[error("upstream {upstream} refuses: {said}; see `mlgw upstream check {upstream}`")]
+    #[error("upstream {upstream} refused the request: {said}; run `mlgw upstream check {upstream}`")]
     Refused {
         /// Name of the upstream.
         upstream: String,
@@ -68,7 +68,7 @@ pub enum UpstreamError {
     },
     /// The object is shorter than the segment that was stored. Another copy is needed.
     #[error(
-        "segment {segment} in upstream {upstream} ends early: there are not {wanted} bytes from {offset}"
+        "segment {segment} in upstream {upstream} ends early: it does not have {wanted} bytes from {offset}"
     )]
     Truncated {
         /// Name of the upstream.
@@ -81,7 +81,7 @@ pub enum UpstreamError {
         wanted: u64,
     },
     /// The object differs from the segment that was stored. Another copy is needed.
-    #[error("segment {segment} in upstream {upstream} is not what was stored: {fault}")]
+    #[error("segment {segment} in upstream {upstream} differs from the stored segment: {fault}")]
     Corrupt {
         /// Name of the upstream.
         upstream: String,
@@ -176,9 +176,9 @@ impl UpstreamFault {
     /// Description of the fault.
     pub(super) fn into_message(self) -> String {
         match self {
-            Self::Missing => "there is no such object".to_owned(),
+            Self::Missing => "the object does not exist".to_owned(),
             Self::Truncated => "the object ends before the range does".to_owned(),
-            Self::ConditionFailed => "the condition of the request does not hold".to_owned(),
+            Self::ConditionFailed => "the condition of the request failed".to_owned(),
             Self::Unreachable(said) | Self::Refused(said) | Self::UnexpectedAnswer(said) => said,
         }
     }
@@ -252,7 +252,7 @@ mod tests {
         use ErrorKind::{ConfigInvalid, NotFound, PermissionDenied, RateLimited, Unexpected};
         assert_eq!(fault(NotFound, "S3Error { code: \"NoSuchKey\" }"), UpstreamFault::Missing);
         let refused = |fault| matches!(fault, UpstreamFault::Refused(_));
-        assert!(refused(fault(NotFound, "code: \"ContainerNotFound\"")), "the segment may well be there");
+        assert!(refused(fault(NotFound, "code: \"ContainerNotFound\"")), "the segment may exist");
         assert!(
             refused(fault(PermissionDenied, "AccessDenied")) && refused(fault(ConfigInvalid, "NoSuchBucket"))
         );

@@ -58,7 +58,7 @@ pub(super) fn settings() -> UpstreamSettings {
 
 /// Creates an upstream whose requests go to `store`.
 pub(super) fn upstream_with(settings: &UpstreamSettings, store: &FakeStore) -> Upstream {
-    let connected = connect(settings).expect("right settings");
+    let connected = connect(settings).expect("valid settings");
     Upstream::with_carrier(settings, connected, TUNING, store.clone())
 }
 

@@ -192,7 +192,7 @@ mod tests {
         round(&mut limit, StoreLoad::SlowDown);
         assert_eq!(limit.limit, 2.0, "the next ones are another");
         (0..3).for_each(|_| round(&mut limit, StoreLoad::SlowDown));
-        assert_eq!(limit.limit, 1.0, "one is always let through");
+        assert_eq!(limit.limit, 1.0, "one request is always admitted");
         let mut rounds = 0;
         while limit.limit < 8.0 {
             let before = limit.limit;
@@ -257,7 +257,11 @@ mod tests {
             assert!(next.as_mut().now_or_never().is_none());
         }
         passes.pop().expect("one").finish(StoreLoad::SlowDown);
-        assert_eq!((gate.limit(), gate.in_flight()), (4, 4), "it began before the cut, and one was let in");
+        assert_eq!(
+            (gate.limit(), gate.in_flight()),
+            (4, 4),
+            "it began before the limit was reduced, and one was admitted"
+        );
         assert!(next.as_mut().now_or_never().is_some());
     }
 }

@@ -57,10 +57,10 @@ fn check_common(settings: &UpstreamSettings) -> Result<(), SettingFault> {
         return Err(("bucket", "is empty; name the bucket, the container or the directory".to_owned()));
     }
     if settings.prefix.starts_with('/') || !(settings.prefix.is_empty() || settings.prefix.ends_with('/')) {
-        return Err(("prefix", "must be empty, or end with a `/` and not begin with one".to_owned()));
+        return Err(("prefix", "must be empty, or end with `/` and not begin with `/`".to_owned()));
     }
     if settings.prefix.contains("//") || settings.prefix.split('/').any(|part| part == "." || part == "..") {
-        return Err(("prefix", "must not have `//`, `.` or `..` in it".to_owned()));
+        return Err(("prefix", "must not contain `//`, `.` or `..`".to_owned()));
     }
     let addressed = matches!(settings.kind, UpstreamKind::S3 | UpstreamKind::Oss);
     if settings.addressing != BucketAddressing::Auto && !addressed {
@@ -83,7 +83,7 @@ fn check_common(settings: &UpstreamSettings) -> Result<(), SettingFault> {
 
 fn s3(settings: &UpstreamSettings) -> Result<Connected, SettingFault> {
     if settings.region.is_empty() {
-        return Err(("region", "is missing; a store that has none takes us-east-1".to_owned()));
+        return Err(("region", "is missing; use us-east-1 for a store without regions".to_owned()));
     }
     let in_host = settings.is_bucket_in_host();
     if in_host && settings.bucket.contains('.') {
@@ -139,7 +139,10 @@ fn gcs(settings: &UpstreamSettings) -> Result<Connected, SettingFault> {
     let builder = match &settings.credentials {
         CredentialSource::Static { access_key, secret, session_token } => {
             if !access_key.is_empty() {
-                return Err(unused("access_key", "the service account's key says whose it is"));
+                return Err(unused(
+                    "access_key",
+                    "leave it out; the service account's key names its account",
+                ));
             }
             no_token(session_token.is_some())?;
             builder.disable_config_load().disable_vm_metadata().credential(secret.expose())
@@ -251,7 +254,7 @@ fn webhdfs(settings: &UpstreamSettings) -> Result<Connected, SettingFault> {
         }
         CredentialSource::Anonymous => builder,
         _ => {
-            let to_do = "name a user and its delegation token, or set it to anonymous";
+            let to_do = "set a user and its delegation token, or set it to anonymous";
             return Err(unused("credentials", to_do));
         }
     };
@@ -273,7 +276,7 @@ fn fs(settings: &UpstreamSettings) -> Result<Connected, SettingFault> {
     let bucket = PathBuf::from(&settings.bucket);
     // A directory that is not mounted would otherwise be created on the disk below the mount point.
     if !bucket.is_dir() {
-        return Err(("bucket", format!("{} is no directory; mount or make it", bucket.display())));
+        return Err(("bucket", format!("{} is not a directory; mount or create it", bucket.display())));
     }
     let dir = bucket.join(&settings.prefix);
     let unfinished = dir.join(UNFINISHED_DIR);
@@ -292,7 +295,7 @@ fn fs(settings: &UpstreamSettings) -> Result<Connected, SettingFault> {
 fn connected(builder: impl Builder, endpoint: Option<String>) -> Result<Connected, SettingFault> {
     // The message names the setting; the context of the error is not shown, because it may contain secrets.
     let operator =
-        Operator::new(builder).map_err(|error| ("kind", format!("cannot be: {}", error.message())))?;
+        Operator::new(builder).map_err(|error| ("kind", format!("is invalid: {}", error.message())))?;
     Ok(Connected { operator, endpoint, dir: None })
 }
 
@@ -308,7 +311,7 @@ fn endpoint_of_region(
 }
 
 fn unused(setting: &'static str, to_do: &str) -> SettingFault {
-    (setting, format!("means nothing to this kind of upstream; {to_do}"))
+    (setting, format!("does not apply to this kind of upstream; {to_do}"))
 }
 
 fn missing(example: &str) -> SettingFault {
@@ -320,11 +323,14 @@ fn no_token(is_set: bool) -> Result<(), SettingFault> {
 }
 
 fn no_file() -> SettingFault {
-    unused("credentials", "no file of credentials is known for it; use static or env")
+    unused("credentials", "it has no credentials file; use static or env")
 }
 
 fn no_chain() -> SettingFault {
-    unused("credentials", "the chain is that of AWS; use env, which asks the machine's own identity too")
+    unused(
+        "credentials",
+        "the chain is specific to AWS; use env, which also uses the identity of the machine",
+    )
 }
 
 fn no_anonymous() -> SettingFault {

@@ -186,7 +186,7 @@ impl Upstream {
             }
         }
         Err(UpstreamFault::UnexpectedAnswer(format!(
-            "what is written to {} is not there afterwards",
+            "the mark written to {} cannot be read back",
             self.mark_key()
         )))
     }
@@ -200,8 +200,8 @@ impl Upstream {
         if !honours {
             tracing::warn!(
                 upstream = self.name,
-                "this store takes no conditional writes: of two servers that start at the same time with \
-                 copies of one data directory, both may delete objects until the next comparison of the mark"
+                "this store does not support conditional writes: if two servers start at the same time with \
+                 copies of one data directory, both may delete objects until the mark is compared again"
             );
         }
         Ok(honours)

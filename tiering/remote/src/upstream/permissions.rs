@@ -17,13 +17,13 @@ pub(super) fn permission(kind: UpstreamKind, verb: CheckVerb) -> Option<&'static
         (UpstreamKind::S3, Abort) => "s3:AbortMultipartUpload",
         (UpstreamKind::Gcs, List) => "storage.objects.list",
         (UpstreamKind::Gcs, Write) => {
-            "storage.objects.create and storage.objects.delete, to write over an object"
+            "storage.objects.create and storage.objects.delete, to overwrite an object"
         }
         (UpstreamKind::Gcs, Multipart) => "storage.multipartUploads.create and storage.objects.create",
         (UpstreamKind::Gcs, Read | Range) => "storage.objects.get",
         (UpstreamKind::Gcs, Delete) => "storage.objects.delete",
         (UpstreamKind::Gcs, Abort) => "storage.multipartUploads.abort",
-        (UpstreamKind::Azure, List) => "Microsoft.Storage/…/containers/blobs/read, of the container",
+        (UpstreamKind::Azure, List) => "Microsoft.Storage/…/containers/blobs/read, for the container",
         (UpstreamKind::Azure, Read | Range) => "Microsoft.Storage/…/containers/blobs/read",
         (UpstreamKind::Azure, Write | Multipart | Abort) => "Microsoft.Storage/…/containers/blobs/write",
         (UpstreamKind::Azure, Delete) => "Microsoft.Storage/…/containers/blobs/delete",

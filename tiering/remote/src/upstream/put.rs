@@ -59,7 +59,7 @@ impl Upstream {
         resumed: UploadResumption<'_>,
         mut before: ThrottleHook<'_>,
     ) -> Result<StoredSegment, UpstreamError> {
-        assert_eq!(object.key.is_some(), self.encrypt, "a key for each segment, if it is to be encrypted");
+        assert_eq!(object.key.is_some(), self.encrypt, "each segment has a key if the upstream encrypts");
         self.check_may_store().await?;
         let source = Arc::new(SegmentSource::new(object, from));
         let object_bytes = source.object_bytes();
@@ -90,7 +90,7 @@ impl Upstream {
                 upload.mark_complete();
                 // A damaged rest counts for nothing, and the next attempt overwrites it.
                 if let Err(error) = self.remove(object.id).await {
-                    tracing::warn!(%error, "what arrived of a segment, damaged, was not removed");
+                    tracing::warn!(%error, "failed to remove the damaged copy of a segment");
                 }
                 Err(self.corrupt_error(object, proof))
             }
@@ -191,10 +191,10 @@ impl Upstream {
 
     fn corrupt_error(&self, object: &SegmentObject<'_>, proof: Proof) -> UpstreamError {
         let fault = match proof {
-            Proof::Missing => "it is not there after it was stored".to_owned(),
+            Proof::Missing => "it does not exist after it was stored".to_owned(),
             Proof::Length(bytes) => format!("it has {bytes} bytes instead of {}", object.object_bytes()),
-            Proof::Differs(at) => format!("other bytes arrived than were sent, from {at} on"),
-            Proof::Same => "it is what was sent".to_owned(),
+            Proof::Differs(at) => format!("the stored bytes differ from those sent, from {at} on"),
+            Proof::Same => "it matches the sent data".to_owned(),
         };
         UpstreamError::Corrupt { upstream: self.name.clone(), segment: object.id.segment, fault }
     }

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(due, [0, 0, 250, 500, 750].map(Duration::from_millis));
         let later = now + Duration::from_secs(3600);
         assert_eq!(budget.charge_and_schedule(later, 1, 250), later);
-        assert_eq!(budget.charge_and_schedule(later, 1, 250), later, "a quarter of a second was saved up");
+        assert_eq!(budget.charge_and_schedule(later, 1, 250), later, "a quarter of a second was accumulated");
         assert_eq!(budget.charge_and_schedule(later, 1, 250), later + SAVED_MAX, "and not an hour");
     }
 

@@ -34,7 +34,7 @@ impl Upstream {
         };
         let Some(end) = offset.checked_add(length).filter(|end| *end <= object.bytes) else {
             return Err(corrupt(format!(
-                "bytes {offset} to {} of {}",
+                "bytes {offset} to {} are outside the object of {} bytes",
                 offset.saturating_add(length),
                 object.bytes
             )));

@@ -143,7 +143,7 @@ impl ResumableUploads {
                 Err(error) if error.is_transient() => return Err(UpstreamFault::from_origin(&error)),
                 Err(error) => {
                     // The upload no longer exists, or may not be listed.
-                    tracing::debug!(%error, key = at.key, "an upload cannot be gone on with, and begins anew");
+                    tracing::debug!(%error, key = at.key, "cannot resume an upload; starting it again");
                     let _ = abort(&self.origin, meter, at.upload_ref()).await;
                     return Ok(None);
                 }
@@ -192,9 +192,9 @@ impl ResumableUpload {
             let written = metered(&meter, UpstreamOp::Write, bytes, put)
                 .await
                 .map_err(|error| UpstreamFault::from_origin(&error))?;
-            let etag = written
-                .etag()
-                .ok_or_else(|| UpstreamFault::UnexpectedAnswer("a part without an ETag".to_owned()))?;
+            let etag = written.etag().ok_or_else(|| {
+                UpstreamFault::UnexpectedAnswer("the response to a part has no ETag".to_owned())
+            })?;
             Ok((number, etag))
         });
         Ok(())

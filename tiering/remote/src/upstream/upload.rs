@@ -111,7 +111,7 @@ impl SegmentUpload<'_> {
 
 fn log_failed_abort(aborted: Result<(), UpstreamFault>) {
     if let Err(fault) = aborted {
-        tracing::debug!(fault = fault.into_message(), "an upload was not aborted");
+        tracing::debug!(fault = fault.into_message(), "failed to abort an upload");
     }
 }
 
@@ -158,7 +158,7 @@ impl Drop for OneShotUpload<'_> {
         {
             runtime.spawn(async {
                 if let Err(error) = abort(writer).await {
-                    tracing::debug!(error = error.message(), "an upload was not aborted");
+                    tracing::debug!(error = error.message(), "failed to abort an upload");
                 }
             });
         }

@@ -67,7 +67,7 @@ impl DecisionFile {
         if let Err(error) = &written
             && !self.write_failed
         {
-            tracing::warn!(%error, "decisions are not kept over a restart");
+            tracing::warn!(%error, "failed to write the decision log; decisions are lost at a restart");
         }
         self.write_failed = written.is_err();
     }
@@ -105,10 +105,12 @@ fn read(path: &Path, found: &mut BTreeMap<u64, DecisionEntry>) -> io::Result<()>
         Err(error) => return Err(error),
     };
     let newer = |format: u32| {
-        io::Error::other(format!("it has lines of format {format}, which a newer mlgw wrote: use that one"))
+        io::Error::other(format!(
+            "it has lines of format {format}, written by a newer mlgw; use that version or a newer one"
+        ))
     };
     if let Some(why) = decision_lines::read_lines(&text, found).map_err(newer)? {
-        tracing::warn!(path = %path.display(), why, "decisions are not read");
+        tracing::warn!(path = %path.display(), why, "skipped invalid lines of the decision log");
     }
     Ok(())
 }

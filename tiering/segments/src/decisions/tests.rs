@@ -108,7 +108,7 @@ fn repeated_failures_share_one_entry_with_the_last_error() {
         "nothing moved"
     );
     decisions.record_because(&spill(3, DecisionOutcome::Failed), &"ä".repeat(10_000));
-    assert!(decisions.list(ALL)[0].error.len() <= 256, "however much it says");
+    assert!(decisions.list(ALL)[0].error.len() <= 256, "however long the error is");
 }
 
 fn open(dir: &Path) -> Decisions {
@@ -138,7 +138,11 @@ async fn a_restart_reads_the_entries_and_skips_a_torn_line() {
         assert_eq!(after.list(ALL), listed[1..], "cut at {end}");
         after.record(&spill(9, DecisionOutcome::Done));
         after.write();
-        assert_eq!(segments(&open(dir.path()).list(ALL)), [9, 3, 2, 1], "it goes on behind what was torn");
+        assert_eq!(
+            segments(&open(dir.path()).list(ALL)),
+            [9, 3, 2, 1],
+            "the log continues after the torn line"
+        );
     }
 }
 
@@ -196,7 +200,7 @@ fn every_reason_and_outcome_is_in_the_manual() {
         words
     };
     let reasons = sorted(DecisionReason::ALL.iter().map(|one| one.name()).collect());
-    assert_eq!(documented("| reason | what it means |\n"), reasons);
+    assert_eq!(documented("| reason | meaning |\n"), reasons);
     let outcomes = sorted(DecisionOutcome::ALL.iter().map(|one| one.name()).collect());
-    assert_eq!(documented("| outcome | what it means |\n"), outcomes);
+    assert_eq!(documented("| outcome | meaning |\n"), outcomes);
 }

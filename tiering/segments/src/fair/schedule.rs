@@ -208,7 +208,7 @@ mod tests {
                 schedule.push(lane, RANK, cost, (lane, number));
                 came[lane].push(number);
                 if goes {
-                    let (lane, number) = schedule.pop().expect("somebody waits, so somebody goes");
+                    let (lane, number) = schedule.pop().expect("a request waits, so one is scheduled");
                     went[lane].push(number);
                 }
             }
@@ -227,7 +227,7 @@ mod tests {
         assert!((0..50).all(|_| schedule.pop().is_some()));
         (0..100).for_each(|_| arrive(&mut schedule, (0, 10)));
         let lanes: Vec<usize> = (0..6).map(|_| schedule.pop().unwrap().0).collect();
-        assert_eq!(lanes, [0, 0, 2, 0, 2, 0], "at once, and then in turns");
+        assert_eq!(lanes, [0, 0, 2, 0, 2, 0], "immediately, then in turn");
         arrive(&mut schedule, (3, 10));
         assert!((0..3).any(|_| schedule.pop().unwrap().0 == 3), "the background, too");
     }

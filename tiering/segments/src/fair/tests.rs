@@ -21,7 +21,7 @@ fn poll<'f>(waiting: &mut Waiting<'f>) -> Option<DiskSlot<'f>> {
 /// Starts to wait for a slot.
 fn ask(fair: &DiskQueue, lane: Lane, bytes: u64) -> Waiting<'_> {
     let mut waiting: Waiting<'_> = Box::pin(fair.acquire(lane, bytes));
-    assert!(poll(&mut waiting).is_none(), "all places are taken");
+    assert!(poll(&mut waiting).is_none(), "all slots are in use");
     waiting
 }
 
@@ -49,13 +49,13 @@ fn waiters_are_not_overtaken_and_dropped_waiters_are_skipped() {
     assert_eq!(fair.metrics().lanes[2].1, 3);
     drop(gone);
     drop(place);
-    assert!(fair.try_acquire(Lane::Checkpoint).is_none(), "the place is given away");
-    let place = poll(&mut next).expect("it is the next one's");
+    assert!(fair.try_acquire(Lane::Checkpoint).is_none(), "the slot is reserved");
+    let place = poll(&mut next).expect("the next request gets the slot");
     assert!(poll(&mut granted_and_gone).is_none());
     drop(place);
     drop(granted_and_gone);
-    assert_eq!(fair.metrics().slots_in_use, 0, "a place that nobody took comes back");
-    assert!(fair.try_acquire(Lane::Checkpoint).is_some(), "nobody waits any more");
+    assert_eq!(fair.metrics().slots_in_use, 0, "an unclaimed slot is returned");
+    assert!(fair.try_acquire(Lane::Checkpoint).is_some(), "no request waits");
 }
 
 /// Simulates a slow disk: all requests wait for it, and one is completed per turn. Returns the lanes of the
@@ -71,7 +71,7 @@ fn turns_of(other: Lane, turns: usize) -> Vec<Lane> {
     for _ in 0..turns {
         drop(taken.pop_front());
         let due = waiting.iter_mut().enumerate().find_map(|(at, (_, one))| Some((at, poll(one)?)));
-        let (at, place) = due.expect("a place that is free is given out");
+        let (at, place) = due.expect("a free slot is assigned");
         let (lane, _) = waiting.remove(at);
         went.push(lane);
         taken.push_back(place);
@@ -137,7 +137,7 @@ fn in_a_flooded_lane_urgent_requests_go_first_and_low_ones_are_not_starved() {
     let mut went = Vec::new();
     while !waiting.is_empty() {
         let due = waiting.iter_mut().enumerate().find_map(|(at, (_, one))| Some((at, poll(one)?)));
-        let (at, place) = due.expect("a place that is free is given out");
+        let (at, place) = due.expect("a free slot is assigned");
         went.push(waiting.remove(at).0);
         drop(place);
     }

@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(bucket.remaining(0), -1000);
         bucket.charge(0, 500, true);
         bucket.charge(0, 500, false);
-        assert_eq!(bucket.remaining(0), -1500, "its own debt is not forgiven by what clients write");
+        assert_eq!(bucket.remaining(0), -1500, "client writes do not reduce the server's own debt");
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl SegmentMap for CatalogueMap {
             }));
             match self.catalogue.propose(command).await? {
                 Reply::Segment(made) => Ok(new_segment(&made)),
-                other => Err(MapError::Refused(format!("it answered {other:?}"))),
+                other => Err(MapError::Refused(format!("unexpected reply {other:?}"))),
             }
         })
     }
@@ -55,7 +55,7 @@ impl SegmentMap for CatalogueMap {
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError> {
         let segments = self.catalogue.segments()?;
         let ours = segments.iter().filter(|segment| {
-            let here = segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier == HOT);
+            let here = segment.replica_of(self.node).is_some_and(|replica| replica.tier == HOT);
             here && segment.state() == SegmentState::Open
         });
         Ok(ours
@@ -70,17 +70,13 @@ impl SegmentMap for CatalogueMap {
 
     fn records_outside_hot(&self) -> Result<Vec<SegmentRecord>, MapError> {
         let mut segments = self.catalogue.segments()?;
-        segments.retain(|segment| {
-            segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier != HOT)
-        });
+        segments.retain(|segment| segment.replica_of(self.node).is_some_and(|replica| replica.tier != HOT));
         Ok(segments)
     }
 
     fn referenced_segments(&self, tier: u32) -> Result<Vec<SegmentId>, MapError> {
         let mut segments = self.catalogue.segments()?;
-        segments.retain(|segment| {
-            segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier == tier)
-        });
+        segments.retain(|segment| segment.replica_of(self.node).is_some_and(|replica| replica.tier == tier));
         let usages = self.catalogue.segment_usages()?;
         let ids = segments.iter().map(SegmentRecord::segment_id);
         Ok(ids.filter(|id| usages.get(id).is_some_and(|usage| usage.bytes > 0)).collect())
@@ -116,7 +112,8 @@ fn new_segment(record: &SegmentRecord) -> NewSegment {
 /// Returns a random number that identifies a segment across all servers. Never 0, which means that a segment
 /// has none.
 fn random_stamp() -> Result<u64, MapError> {
-    let random = getrandom::u64().map_err(|error| MapError::Refused(format!("no random bytes: {error}")))?;
+    let random = getrandom::u64()
+        .map_err(|error| MapError::Refused(format!("the system returned no random bytes: {error}")))?;
     Ok(random.max(1))
 }
 

@@ -155,11 +155,11 @@ impl SegmentCheck<'_> {
             match segment_of_file_name(&name) {
                 Some(_) if known.is_some_and(|record| self.path_of(record) == place) => {}
                 Some(_) if known.is_some() => {
-                    let what = "a copy of a segment that is elsewhere; a crash can leave it";
+                    let what = "a copy of a segment that is in another directory; a crash can leave one";
                     self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
                 }
                 Some(id) if id.0 >= self.catalogue.facts.next_segment.max(1) => {
-                    let what = "the catalogue has not made this segment yet: the catalogue is an older one";
+                    let what = "the catalogue has not created this segment yet: the catalogue is outdated";
                     self.findings.push(CheckFinding::damage(
                         FindingKind::StaleCatalogue,
                         place.display(),
@@ -167,16 +167,16 @@ impl SegmentCheck<'_> {
                     ));
                 }
                 Some(_) => {
-                    let what = "a segment that the catalogue has freed; a crash can leave it";
+                    let what = "a segment that the catalogue has freed; a crash can leave one";
                     self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
                 }
                 None if [BALLAST_FILE_NAME, MARK_FILE_NAME, MARK_TEMP_NAME].contains(&name.as_str()) => {}
                 None if is_copying(&name) => {
-                    let what = "a copy of a segment that is not finished; a crash can leave it";
+                    let what = "an unfinished copy of a segment; a crash can leave one";
                     self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
                 }
                 None => {
-                    let what = "no file of a segment";
+                    let what = "not a segment file";
                     self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
                 }
             }
@@ -187,7 +187,7 @@ impl SegmentCheck<'_> {
     fn check_extent(&mut self, referenced: &ReferencedExtent<'_>) {
         let ReferencedExtent { bucket, key, body, part, offset, extent } = *referenced;
         let Some(location) = RecordLocation::of(extent) else {
-            let what = format!("an impossible extent: {extent:?}");
+            let what = format!("invalid extent: {extent:?}");
             let place = self.object_url(bucket, key);
             return self.findings.push(CheckFinding::damage(FindingKind::Row, place, what));
         };
@@ -222,7 +222,7 @@ impl SegmentCheck<'_> {
     /// Reads a record whole and compares it with the catalogue's reference.
     fn verify(&self, item: &ExtentToVerify, record: &mut Vec<u8>) -> Result<(), (FindingKind, String)> {
         let Some((file, seed)) = self.files.get(&item.location.segment.0) else {
-            return Err((FindingKind::SegmentMissing, "its segment is not known".into()));
+            return Err((FindingKind::SegmentMissing, "its segment is unknown".into()));
         };
         let ExtentToVerify { bucket, body, part, offset, .. } = *item;
         let extent = Extent::from(item.location);
@@ -265,12 +265,14 @@ impl SegmentCheck<'_> {
         let mut by_upstream = BTreeMap::<String, (u64, u64)>::new();
         for id in &self.at_upstream {
             let Some(record) = self.catalogue.facts.segments.get(id) else { continue };
-            let Some(place) = record.replicas.first() else { continue };
+            let at_upstream = record.replicas.iter().find(|replica| replica.tier == UPSTREAM);
+            let Some(place) = at_upstream else { continue };
             let (segments, bytes) = by_upstream.entry(place.location.clone()).or_default();
             (*segments, *bytes) = (*segments + 1, *bytes + record.length);
         }
         for (upstream, (segments, bytes)) in by_upstream {
-            let what = format!("{segments} segments with {bytes} bytes are there and were not looked at");
+            let what =
+                format!("{segments} segments with {bytes} bytes are stored there and were not checked");
             self.findings.push(CheckFinding::note(
                 FindingKind::RemoteSegment,
                 format!("upstream {upstream}"),
@@ -289,11 +291,11 @@ impl SegmentCheck<'_> {
                 record.map_or_else(|| self.dirs.path(SegmentId(*id), HOT), |record| self.path_of(record));
             let cold = record.is_some_and(|record| record.summary().tier == COLD);
             let hint = if cold && self.dirs.cold().is_empty() {
-                "; it is in the cold tier: name its directories in cold.dirs"
+                "; it is in the cold tier: set cold.dirs to its directories"
             } else {
                 ""
             };
-            let what = format!("{why}; {concerned} extents of objects were in it{hint}");
+            let what = format!("{why}; it contained {concerned} extents of objects{hint}");
             self.findings.insert(
                 self.first_finding,
                 CheckFinding::damage(FindingKind::SegmentMissing, path.display(), what),
@@ -321,16 +323,19 @@ fn file_fault(file: &File, record: &SegmentRecord) -> Option<(FindingKind, Strin
         && !is_header_of(&header, record)
     {
         let what = format!(
-            "it is another segment {} of cluster {} and incarnation {}, made at {}",
+            "it is another segment {} of cluster {} and incarnation {}, created at {}",
             header.id, header.cluster, header.incarnation, header.created
         );
         return Some((FindingKind::SegmentHeader, what));
     }
     if sealed && length < record.length {
-        return Some((FindingKind::SegmentShort, format!("{length} bytes; sealed at {}", record.length)));
+        return Some((
+            FindingKind::SegmentShort,
+            format!("{length} bytes; the sealed length is {}", record.length),
+        ));
     }
     if length < record.marked {
-        let what = format!("{length} bytes; {} of it were on stable media", record.marked);
+        let what = format!("{length} bytes; {} bytes had been synced", record.marked);
         return Some((FindingKind::SegmentShort, what));
     }
     if sealed && record.length < SEGMENT_HEADER_BYTES {

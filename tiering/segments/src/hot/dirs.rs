@@ -129,8 +129,8 @@ fn foreign_segment(file: &File, segment: SegmentId, place: &SegmentLocation) -> 
     let other = header.filter(|header| !header.is_header_of(segment, place.seed, place.created));
     Ok(other.map(|header| {
         format!(
-            "the file of segment {segment} is another one: segment {}, made at {}, of cluster {} and \
-             incarnation {}",
+            "the file of segment {segment} belongs to another segment: segment {}, created at {}, of \
+             cluster {} and incarnation {}",
             header.id, header.created, header.cluster, header.incarnation
         )
     }))

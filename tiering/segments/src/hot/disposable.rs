@@ -21,7 +21,7 @@ impl HotTier {
     pub async fn append_moved(&self, extent: &Extent, body: BodyId) -> Result<AppendedChunk, AppendError> {
         let read = self.inner.reader.chunk(extent, body, Lane::Background).await;
         let (owner, data) = read.map_err(|error| {
-            tracing::warn!(%error, "a chunk cannot be read and is not moved");
+            tracing::warn!(%error, "cannot read a chunk; not moved");
             AppendError::Io
         })?;
         self.inner.append_moved(&owner, &data).await

@@ -194,7 +194,7 @@ impl SegmentDisk {
     /// behind a segment's length are ignored.
     pub(super) fn trim_padding(file: &File, id: SegmentId, length: u64) {
         if let Err(error) = file.set_len(length) {
-            tracing::debug!(segment = %id, %error, "zeros are left behind a segment's end");
+            tracing::debug!(segment = %id, %error, "failed to trim the padding after the end of a segment");
         }
     }
 
@@ -270,7 +270,7 @@ impl SegmentDisk {
         let SegmentHeader { id: found, created, cluster, incarnation, .. } = other;
         tracing::error!(
             segment = %id, %aside, %found, %created, %cluster, %incarnation,
-            "set aside: the file is another segment than the one that the catalogue has under its name"
+            "set aside a file: it is not the segment that the catalogue has under its name"
         );
         Ok(true)
     }
@@ -282,7 +282,7 @@ impl SegmentDisk {
         let path = self.path(id);
         let bytes = match std::fs::metadata(&path) {
             Ok(found) if found.is_dir() => {
-                tracing::warn!(path = %path.display(), "a directory in the place of a segment; left alone");
+                tracing::warn!(path = %path.display(), "found a directory at the path of a segment; ignored");
                 return Ok(None);
             }
             Ok(found) => found.len(),
@@ -291,7 +291,8 @@ impl SegmentDisk {
         };
         if !self.is_removable(id, &path)? {
             let aside = self.set_aside(&segment_file_name(id))?;
-            tracing::error!(segment = %id, %aside, "set aside instead of removed: it is not this server's");
+            tracing::error!(segment = %id, %aside,
+                "set aside a file instead of removing it: it does not belong to this server");
             return Ok(Some(bytes));
         }
         if self.intercept_call(FileCall::Remove, Some(id))?.is_some() {
@@ -372,7 +373,7 @@ impl SegmentDisk {
         let header = |path: &Path| header_of(path).ok().and_then(|(_, header)| header.ok());
         if self.has_identity() && name.exists() && header(&name) != header(&copy) {
             let aside = self.set_aside(&segment_file_name(id))?;
-            tracing::error!(segment = %id, %aside, "set aside: another file had the segment's name");
+            tracing::error!(segment = %id, %aside, "set aside another file with the name of the segment");
         }
         std::fs::rename(copy, name)?;
         let named = self.sync_dir_always();

@@ -106,6 +106,6 @@ mod tests {
         assert!(!holds.is_held(one));
         assert_eq!(holds.synced_bytes(one), None);
         let _two = holds.begin(two);
-        assert_eq!(holds.0.lock().len(), 1, "what nobody holds is forgotten");
+        assert_eq!(holds.0.lock().len(), 1, "entries without holds are dropped");
     }
 }

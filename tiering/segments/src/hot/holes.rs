@@ -123,7 +123,8 @@ impl Holes {
             state.segments.insert(segment, holed);
             if let Err(error) = punched {
                 state.is_unsupported |= is_unsupported_error(&error);
-                tracing::warn!(%segment, %error, "what is under copies that went is given back with their segment");
+                tracing::warn!(%segment, %error,
+                    "failed to punch holes; the space of evicted copies is freed with their segment");
             }
         }
         bytes
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(died(25..47), [2, 3], "with the block that both were in");
         assert_eq!(died(48..50), [0; 0]);
         assert_eq!(died(47..48), [4]);
-        assert_eq!(holed.edges.len(), 1, "what is before the first of them lives");
+        assert_eq!(holed.edges.len(), 1, "the bytes before the first of them are live");
     }
 
     #[test]
@@ -226,7 +227,7 @@ mod tests {
         let mut holed = SegmentHoles::default();
         assert_eq!(holed.mark_dead(vec![30..52, 10..30, 75..95], BLOCK, 9), [1..5, 8..9]);
         assert_eq!(holed.mark_dead(vec![101..105, 111..115], BLOCK, 4), []);
-        assert_eq!(holed.edges.len(), 4, "the fifth is not remembered");
+        assert_eq!(holed.edges.len(), 4, "the fifth is not recorded");
     }
 
     proptest! {
@@ -253,7 +254,7 @@ mod tests {
             prop_assert_eq!(gone, expected);
             let is_shared = |block: &u64| (*block as usize + 1) * BLOCK as usize > lives.len()
                 || lives[*block as usize * BLOCK as usize..][..BLOCK as usize].contains(&true);
-            prop_assert!(holed.edges.keys().all(is_shared), "only beside what lives, and at the end");
+            prop_assert!(holed.edges.keys().all(is_shared), "only next to live bytes and at the end");
         }
     }
 }

@@ -55,7 +55,7 @@ pub enum MapError {
     #[error("the catalogue is overloaded")]
     Overloaded,
     /// The catalogue rejected the command: a retry does not help.
-    #[error("the catalogue refused: {0}")]
+    #[error("the catalogue rejected the command: {0}")]
     Refused(String),
 }
 

@@ -50,7 +50,8 @@ const MARK_BYTES_MAX: u64 = 256;
 pub enum MarkError {
     /// The mark names another server.
     #[error(
-        "{dir} belongs to the server {found}, this is {own}: it was left as it is; put hot.dir and cold.dirs right"
+        "{dir} belongs to the server {found}; this server is {own}. Nothing was changed; correct hot.dir \
+         and cold.dirs"
     )]
     Foreign {
         /// The directory.
@@ -62,8 +63,8 @@ pub enum MarkError {
     },
     /// The mark names an earlier timeline of this server, which may still run elsewhere.
     #[error(
-        "{dir} belongs to {found}, an earlier timeline of this server: if no other server uses it, \
-         `mlgw store repair --adopt {dir}` verifies and takes it"
+        "{dir} belongs to {found}, an earlier timeline of this server: if no other server uses it, run \
+         `mlgw store repair --adopt {dir}` to verify and adopt it"
     )]
     Earlier {
         /// The directory.
@@ -73,7 +74,7 @@ pub enum MarkError {
     },
     /// The mark is not readable.
     #[error(
-        "the mark in {dir} is damaged: `mlgw store repair --adopt {dir}` verifies the directory and marks it"
+        "the mark in {dir} is damaged: run `mlgw store repair --adopt {dir}` to verify and mark the directory"
     )]
     Damaged {
         /// The directory.
@@ -81,8 +82,8 @@ pub enum MarkError {
     },
     /// The directory has no mark, and a file in it does not match the catalogue.
     #[error(
-        "{dir} has no mark, and {file} in it is not this server's ({why}): mount the right disk; where only \
-         some files are foreign, `mlgw store repair --adopt {dir}` names them"
+        "{dir} has no mark, and {file} in it does not belong to this server ({why}): mount the right disk; \
+         if only some files are foreign, run `mlgw store repair --adopt {dir}` to list them"
     )]
     Disagrees {
         /// The directory.
@@ -94,9 +95,9 @@ pub enum MarkError {
     },
     /// The directory has none of the segments that the catalogue expects there.
     #[error(
-        "{dir} has none of the {segments} segments that belong there (the first is {first}): mount \
-         its disk; if its bytes are lost, `mlgw store repair --adopt {dir}` takes it as it is, and \
-         cold.start_without_missing = true takes every cold directory as it is"
+        "{dir} has none of the {segments} segments that belong there (the first is {first}): mount its \
+         disk; if its data is lost, run `mlgw store repair --adopt {dir}` to accept it as it is, or set \
+         cold.start_without_missing = true to accept every cold directory as it is"
     )]
     Empty {
         /// The directory.
@@ -218,7 +219,7 @@ pub(super) fn check_and_mark(
         if *verdict == MarkVerdict::Agrees {
             let io = |source| MarkError::Io { dir: dir.to_owned(), source };
             write_mark(dir, &lineage.own).map_err(io)?;
-            tracing::info!(dir = %dir.display(), owner = %lineage.own, "marked a directory of segments");
+            tracing::info!(dir = %dir.display(), owner = %lineage.own, "marked a segment directory");
         }
     }
     Ok(verdicts.into_iter().map(|verdict| verdict == MarkVerdict::Marked).collect())
@@ -407,7 +408,7 @@ fn difference(
         Err(_) if kept_bytes < SEGMENT_HEADER_BYTES => None,
         Err(fault) => Some(fault.to_string()),
         Ok(header) if !is_header_of(&header, record) || is_made_later(path, record, &header)? => {
-            Some(format!("it is segment {}, made at {}, of {}", header.id, header.created, header.cluster))
+            Some(format!("it is segment {}, created at {}, of {}", header.id, header.created, header.cluster))
         }
         Ok(_) if length < kept_bytes => Some(format!("{length} bytes of {kept_bytes}")),
         Ok(_) => None,

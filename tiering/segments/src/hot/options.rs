@@ -138,8 +138,8 @@ pub enum HotOpenError {
     },
     /// Segments of the cold tier are in no directory.
     #[error(
-        "segments of the cold tier ({segments}, the first of them {first}) are in none of its directories: mount their disk; or, if it is \
-         lost, start with cold.start_without_missing = true"
+        "{segments} segments of the cold tier (the first is {first}) are in none of its directories: mount \
+         their disk; if it is lost, start with cold.start_without_missing = true"
     )]
     Missing {
         /// Number of missing segments.
@@ -149,8 +149,8 @@ pub enum HotOpenError {
     },
     /// Segments are at an upstream that is not configured.
     #[error(
-        "there is no upstream {upstream:?} in the configuration, and {segments} segments are there: name it again, or, if it is \
-         lost, start with cold.start_without_missing = true"
+        "upstream {upstream:?} is not in the configuration, but it has {segments} segments: configure it \
+         again; if it is lost, start with cold.start_without_missing = true"
     )]
     NoUpstream {
         /// Name of the upstream.

@@ -29,6 +29,6 @@ mod tests {
         let due: Vec<Instant> = (0..3).map(|_| pace.due_at(now, 100, 1000)).collect();
         assert_eq!(due, [now, after(100), after(200)]);
         assert_eq!(pace.due_at(after(5000), 100, 1000), after(5000));
-        assert_eq!(pace.due_at(after(5000), 100, 1000), after(5100), "idle time is not saved up");
+        assert_eq!(pace.due_at(after(5000), 100, 1000), after(5100), "idle time does not accumulate");
     }
 }

@@ -115,7 +115,7 @@ mod tests {
         drop(second);
         assert!(pins.close_if_unpinned(one));
         assert!(pins.pin(vec![two, one], |_| true).is_none());
-        assert!(pins.close_if_unpinned(two), "a pin of some is a pin of none");
+        assert!(pins.close_if_unpinned(two), "a pin of other segments does not count");
         pins.end_closure(two);
         assert!(pins.pin(vec![two], |_| true).is_some());
         assert!(pins.pin(vec![two], |_| false).is_none());

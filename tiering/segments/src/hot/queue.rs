@@ -257,7 +257,7 @@ mod tests {
             assert_eq!(taken(&queue, LONG, 3, || 0), 3);
         });
         push(&queue);
-        assert_eq!(taken(&queue, Duration::ZERO, 3, || 0), 1, "nobody else comes");
+        assert_eq!(taken(&queue, Duration::ZERO, 3, || 0), 1, "no other request arrives");
     }
 
     #[test]
@@ -274,8 +274,8 @@ mod tests {
             assert_eq!(taken(&queue, LONG, 1, || unfinished.load(SeqCst)), 2);
         });
         push(&queue);
-        assert_eq!(taken(&queue, Duration::ZERO, 1, || 5), 1, "patience ends");
+        assert_eq!(taken(&queue, Duration::ZERO, 1, || 5), 1, "the wait ends");
         push(&queue);
-        assert_eq!(taken(&queue, LONG, 1, || 5), 1, "the same five linger");
+        assert_eq!(taken(&queue, LONG, 1, || 5), 1, "the same five are still waiting");
     }
 }

@@ -75,10 +75,10 @@ pub enum SegmentReadError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadFault {
     /// The encoding is unknown: a newer program wrote the record.
-    #[error("its encoding {0} is none that this program reads; a newer one wrote it")]
+    #[error("the record has encoding {0}, which this version of mlgw cannot read; a newer one wrote it")]
     Encoding(i32),
     /// The extent is invalid, or the range is not in it.
-    #[error("the extent does not describe a record, or not this range")]
+    #[error("the extent does not describe a record, or does not contain the range")]
     Extent,
     /// The file ends before the extent does.
     #[error("the file is too short")]
@@ -87,16 +87,16 @@ pub enum ReadFault {
     #[error("{0}")]
     Head(RecordFault),
     /// The object at the upstream is not the one that was stored.
-    #[error("the object in the upstream is another one than was stored")]
+    #[error("the object in the upstream is not the stored one")]
     Object,
     /// The record is intact, but of something else.
-    #[error("another record than the extent describes")]
+    #[error("the record is not the one that the extent describes")]
     Mismatch,
     /// A block does not match its checksum.
     #[error("block {0} does not match its checksum")]
     Block(u32),
     /// A block matches its checksum and does not decompress to its logical bytes.
-    #[error("block {0} cannot be decompressed to the bytes that it stands for")]
+    #[error("block {0} does not decompress to its original length")]
     Undecompressible(u32),
 }
 
@@ -422,7 +422,7 @@ impl SegmentReaderInner {
         if let SegmentReadError::Corrupt { segment, offset, .. } = error {
             if self.holes.bytes_in(*segment) > 0 {
                 // The chunk was evicted during the read; the caller gets it from elsewhere.
-                return tracing::debug!(%error, "a chunk of a segment with holes did not verify");
+                return tracing::debug!(%error, "a chunk of a segment with holes failed verification");
             }
             let mut suspects = self.suspects.lock();
             if suspects.len() < SUSPECTS_MAX {
@@ -430,7 +430,7 @@ impl SegmentReaderInner {
             }
             drop(suspects);
             add(&self.metrics.corrupt_blocks, 1);
-            tracing::error!(%error, "a read did not verify");
+            tracing::error!(%error, "a read failed verification");
         }
     }
 }

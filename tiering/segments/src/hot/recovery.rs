@@ -72,7 +72,8 @@ pub(super) async fn recover(
             .unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
             .map_err(|source| RecoveryError::Io { segment, source })?;
         tracing::info!(
-            %segment, scanned.length, scanned.records, scanned.damaged_bytes, "sealed a segment left open"
+            %segment, scanned.length, scanned.records, scanned.damaged_bytes,
+                "sealed a segment that was left open"
         );
         map.seal(segment, scanned.length)
             .await
@@ -218,7 +219,7 @@ pub(super) fn list_files(
                 }
             }
             None => {
-                tracing::warn!(file = %name, "a file of no segment; left alone");
+                tracing::warn!(file = %name, "found a file that is not a segment; ignored");
                 listed.stray.push(name);
             }
         }
@@ -226,7 +227,8 @@ pub(super) fn list_files(
     for name in unknown {
         let aside = disk.set_aside(&name)?;
         tracing::error!(
-            file = %name, %aside, "set aside: the catalogue has no such segment, and it may be another server's"
+            file = %name, %aside,
+                "set aside a file: the catalogue has no such segment; it may belong to another server"
         );
         listed.stray.push(aside);
     }
@@ -241,7 +243,8 @@ pub(super) fn sweep(map: &dyn SegmentMap, disk: &SegmentDisk, removed: &[Segment
     }
     map.sync().map_err(io::Error::other)?;
     for &segment in removed {
-        tracing::info!(%segment, dir = %disk.dir().display(), "the file of a removed or moved segment goes");
+        tracing::info!(%segment, dir = %disk.dir().display(),
+            "removing the file of a removed or moved segment");
         disk.remove(segment)?;
     }
     Ok(())

@@ -18,14 +18,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use mlgw_common::ids::SegmentId;
+use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_formats::schema::SegmentRecord;
 use parking_lot::RwLock;
 
 use super::catalogue::{HOT, UPSTREAM};
 use super::map::{MapError, SegmentMap};
 use super::metrics::add;
-use super::options::HotOpenError;
+use super::options::{HotOpenError, HotOptions};
 use super::recovery::RecoveryError;
 use mlgw_remote::upstream::{ReplicaKey, Upstream};
 
@@ -77,6 +77,7 @@ pub(super) struct RemoteTierMetrics {
 
 /// The segments at upstreams.
 pub(super) struct RemoteTier {
+    node: NodeId,
     map: Arc<dyn SegmentMap>,
     upstreams: Upstreams,
     spill_to: Option<String>,
@@ -89,14 +90,15 @@ pub(super) struct RemoteTier {
 }
 
 impl RemoteTier {
-    pub(super) fn new(options: Option<RemoteTierOptions>, map: Arc<dyn SegmentMap>) -> Self {
-        let (upstreams, spill_to, keys) = match options {
+    pub(super) fn new(options: &HotOptions, map: Arc<dyn SegmentMap>) -> Self {
+        let node = options.node;
+        let (upstreams, spill_to, keys) = match options.remote_tier.clone() {
             Some(options) => (options.upstreams, options.spill_to, Some(options.keys)),
             None => (Upstreams::default(), None, None),
         };
         let (known, ahead, metrics) =
             (RwLock::default(), RecordReadAhead::default(), RemoteTierMetrics::default());
-        Self { map, upstreams, spill_to, keys, locations: known, read_ahead: ahead, metrics }
+        Self { node, map, upstreams, spill_to, keys, locations: known, read_ahead: ahead, metrics }
     }
 
     /// The upstream that segments are spilled to.
@@ -115,13 +117,13 @@ impl RemoteTier {
 
     /// Seals the key of an object.
     pub(super) fn seal(&self, segment: SegmentId, key: &ReplicaKey) -> io::Result<Vec<u8>> {
-        let keys = self.keys.as_ref().ok_or_else(|| io::Error::other("there is nobody to seal keys"))?;
+        let keys = self.keys.as_ref().ok_or_else(|| io::Error::other("no key sealer is configured"))?;
         keys.seal(segment, key)
     }
 
     /// Opens a key that [`RemoteTier::seal`] sealed.
     pub(super) fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey> {
-        let keys = self.keys.as_ref().ok_or_else(|| io::Error::other("there is nobody to open keys"))?;
+        let keys = self.keys.as_ref().ok_or_else(|| io::Error::other("no key sealer is configured"))?;
         keys.open(segment, sealed)
     }
 
@@ -129,7 +131,7 @@ impl RemoteTier {
     fn unknown_upstream(&self) -> Result<Option<(String, usize)>, MapError> {
         let mut unknown = BTreeMap::<String, usize>::new();
         for record in self.map.records_outside_hot()? {
-            let place = record.replicas.first().filter(|place| place.tier == UPSTREAM);
+            let place = record.replica_of(self.node).filter(|place| place.tier == UPSTREAM);
             if let Some(place) = place.filter(|place| !self.upstreams.contains_key(&place.location)) {
                 *unknown.entry(place.location.clone()).or_default() += 1;
             }
@@ -145,7 +147,7 @@ impl RemoteTier {
         let Some((upstream, segments)) = self.unknown_upstream().map_err(RecoveryError::Map)? else {
             return Ok(true);
         };
-        tracing::error!(segments, upstream, "segments are in an upstream that is not configured");
+        tracing::error!(segments, upstream, "an upstream with segments is not configured");
         if may_be_missing { Ok(false) } else { Err(HotOpenError::NoUpstream { upstream, segments }) }
     }
 
@@ -181,7 +183,7 @@ impl RemoteTier {
 
     /// Returns the location that a record names, if it is at a configured upstream.
     fn location_of_record(&self, record: &SegmentRecord) -> io::Result<Option<RemoteSegment>> {
-        let place = record.replicas.first().filter(|place| place.tier == UPSTREAM);
+        let place = record.replica_of(self.node).filter(|place| place.tier == UPSTREAM);
         let Some(place) = place.filter(|place| self.upstreams.contains_key(&place.location)) else {
             return Ok(None);
         };
@@ -194,7 +196,7 @@ impl RemoteTier {
 
     pub(super) fn upstream(&self, name: &str) -> io::Result<&Upstream> {
         self.upstreams.get(name).ok_or_else(|| {
-            io::Error::other(format!("there is no upstream {name:?} in the configuration; name it there"))
+            io::Error::other(format!("upstream {name:?} is not in the configuration; configure it"))
         })
     }
 

@@ -64,7 +64,7 @@ fn repair_names_in(dir: &Path, catalogue: &Offline) -> io::Result<Vec<String>> {
         // Two files claim to be the same segment: this needs a manual decision.
         if !to.exists() && from.exists() {
             fs::rename(from, to)?;
-            repaired.push(format!("{name} is {right} and was given that name"));
+            repaired.push(format!("{name} contains {right} and was renamed"));
         }
     }
     File::open(dir)?.sync_all()?;
@@ -92,7 +92,7 @@ pub fn repair_headers(dirs: &SegmentDirs, catalogue: &Offline, lineage: &Lineage
         let header = SegmentHeader::of(&NewSegment { id, seed, created }, record.class(), &lineage.own);
         file.write_all_at(&header.encode(), 0)?;
         file.sync_all()?;
-        mended.push(format!("{}: its header was written anew", path.display()));
+        mended.push(format!("{}: its header was rewritten", path.display()));
     }
     Ok(mended)
 }

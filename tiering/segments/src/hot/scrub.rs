@@ -138,7 +138,7 @@ impl Scrub {
         self.shared.state.lock().stop = true;
         self.shared.changed.notify_all();
         if self.thread.lock().take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("scrubbing ended badly");
+            tracing::error!("the scrub panicked");
         }
     }
 
@@ -253,7 +253,7 @@ impl ScrubShared {
         let status = &mut state.status;
         (status.running, status.ended_ms) = (false, self.options.clock.now().as_millis());
         status.passes += 1;
-        tracing::info!(status.read_bytes, bad = status.bad.len(), "a scrub of the segments ended");
+        tracing::info!(status.read_bytes, bad = status.bad.len(), "scrub of the segments finished");
     }
 
     /// Reads a segment from the disk, at the bounded rate. A segment that cannot be read becomes a suspect; a

@@ -92,7 +92,8 @@ impl SegmentLifecycle {
     /// were open or failed.
     pub(super) fn seal(&self, id: SegmentId, length: u64) {
         if self.seals.send(SealRequest::Seal(id, length)).is_err() {
-            tracing::warn!(segment = %id, "not sealed: the tier has stopped; the next start will");
+            tracing::warn!(segment = %id,
+                "segment not sealed because the tier has stopped; the next start seals it");
         }
     }
 
@@ -131,7 +132,7 @@ impl SegmentLifecycle {
                     });
                 }
                 Err(error) => {
-                    tracing::error!(segment = %id, %error, "cannot make a segment");
+                    tracing::error!(segment = %id, %error, "failed to create a segment");
                     self.seal(id, 0);
                     if attempt == CREATE_ATTEMPTS {
                         return Err(AppendError::from_io(&error));
@@ -149,7 +150,7 @@ impl SegmentLifecycle {
                 Err(MapError::Overloaded) => tokio::time::sleep(CATALOGUE_RETRY).await,
                 Err(MapError::Stopping) => return Err(AppendError::Stopping),
                 Err(error @ MapError::Refused(_)) => {
-                    tracing::error!(%error, "the catalogue minted no segment");
+                    tracing::error!(%error, "the catalogue did not create a segment");
                     return Err(AppendError::Io);
                 }
             }
@@ -174,7 +175,8 @@ pub(super) async fn run_seals(
             }
             SealRequest::Mark(id, length) => {
                 if let Err(error) = map.mark(id, length).await {
-                    tracing::debug!(segment = %id, %error, "not marked; a start will read more of it");
+                    tracing::debug!(segment = %id, %error,
+                        "failed to mark the synced length of a segment; the next start reads more of it");
                 }
             }
             // The requester may be gone.
@@ -189,10 +191,11 @@ async fn seal(map: &dyn SegmentMap, metrics: &HotCounters, id: SegmentId, length
             Ok(()) => return add(&metrics.segments_sealed, 1),
             Err(MapError::Overloaded) => tokio::time::sleep(CATALOGUE_RETRY).await,
             Err(MapError::Stopping) => {
-                return tracing::warn!(segment = %id, "not sealed: the catalogue stops; the next start will");
+                return tracing::warn!(segment = %id,
+                    "segment not sealed because the catalogue is stopping; the next start seals it");
             }
             Err(error @ MapError::Refused(_)) => {
-                return tracing::error!(segment = %id, length, %error, "not sealed");
+                return tracing::error!(segment = %id, length, %error, "failed to seal a segment");
             }
         }
     }

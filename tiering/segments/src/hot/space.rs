@@ -234,7 +234,7 @@ impl DiskSpace {
             Ok(found) if found.f_blocks == 0 => None,
             Ok(found) => Some(found.f_bavail.saturating_mul(found.f_frsize).min(i64::MAX as u64)),
             Err(error) => {
-                tracing::warn!(dir = %self.dir.display(), %error, "cannot tell how much space is free");
+                tracing::warn!(dir = %self.dir.display(), %error, "failed to read the free space");
                 None
             }
         }
@@ -243,11 +243,11 @@ impl DiskSpace {
 
 impl Ballast {
     fn release(&mut self) {
-        tracing::warn!(bytes = self.bytes, "space runs out: the ballast is given back");
+        tracing::warn!(bytes = self.bytes, "the disk is nearly full; releasing the ballast file");
         match regular::open_with(OpenOptions::new().write(true), &self.path).and_then(|file| file.set_len(0))
         {
             Ok(()) => self.is_allocated = false,
-            Err(error) => tracing::error!(%error, "cannot give the ballast back"),
+            Err(error) => tracing::error!(%error, "failed to release the ballast file"),
         }
     }
 
@@ -259,7 +259,8 @@ impl Ballast {
         match laid {
             Ok(()) => self.is_allocated = true,
             Err(error) => {
-                tracing::warn!(%error, "this file system takes no ballast; going on without");
+                tracing::warn!(%error,
+                    "the file system does not support the ballast file; continuing without it");
                 self.bytes = 0;
             }
         }

@@ -141,7 +141,7 @@ pub(super) async fn run(tier: Weak<HotTierInner>, relief: Arc<SpaceWaiters>) {
                 relief.latest.send_replace(SpaceScanResult { scan: number, prospects });
             }
             // Waiting appends get a temporary refusal.
-            Err(error) => tracing::warn!(%error, "the room that will become free is not known"),
+            Err(error) => tracing::warn!(%error, "cannot determine how much space will become free"),
         }
         drop(inner);
         tokio::time::sleep(SCAN_PAUSE.max(began.elapsed() * SCAN_PAUSE_FACTOR)).await;

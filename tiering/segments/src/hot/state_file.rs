@@ -41,7 +41,8 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<
     match serde_json::from_slice(&text) {
         Ok(content) => Ok(Some(content)),
         Err(error) => {
-            tracing::error!(path = %path.display(), %error, "a damaged state file; it starts empty");
+            tracing::error!(path = %path.display(), %error,
+                "a state file is damaged; starting with an empty one");
             Ok(None)
         }
     }
@@ -72,7 +73,8 @@ fn text(path: &Path, format: u32) -> io::Result<Option<Vec<u8>>> {
     let found = serde_json::from_slice::<StateFileFormat>(&text).map_or(format, |found| found.format);
     if found > format {
         let path = path.display();
-        let what = format!("{path} has format {found}, which a newer mlgw wrote: use that one");
+        let what =
+            format!("{path} has format {found}, written by a newer mlgw; use that version or a newer one");
         return Err(io::Error::other(what));
     }
     Ok(Some(text))

@@ -53,7 +53,9 @@ pub(super) fn verify_record(
         && head.stored_bytes == payload_bytes as usize
         && head.logical_bytes == location.logical_bytes as usize;
     if !same {
-        return Ok(Some(RecordDamage::Head("another record than the catalogue says".to_owned())));
+        return Ok(Some(RecordDamage::Head(
+            "the record is not the one that the catalogue describes".to_owned(),
+        )));
     }
     let payload = &record[head_bytes as usize..];
     let bad = |index: &usize| !head.is_block_intact(*index, &payload[head.block(*index)]);

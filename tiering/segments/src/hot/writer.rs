@@ -205,7 +205,7 @@ impl SegmentWriter {
                 Ok(())
             }
             Err(error) => {
-                tracing::error!(segment = %segment.id, %error, "a batch failed; its segment is given up");
+                tracing::error!(segment = %segment.id, %error, "a batch failed; closing its segment");
                 // The file is never written again.
                 segment.direct = None;
                 self.retire();
@@ -345,7 +345,7 @@ fn write_batch(
         let floor_bytes = if floor.is_some() { FLOOR_BYTES } else { 0 };
         let head_bytes = encode_head(place, &pending.owner, &pending.data, floor, heads);
         let bytes = head_bytes + pending.data.stored_bytes();
-        assert!(bytes == pending.bytes + floor_bytes, "a record is as long as was queued");
+        assert!(bytes == pending.bytes + floor_bytes, "a record has the queued length");
         locations.push(RecordLocation {
             segment: segment.id,
             offset,
@@ -389,7 +389,8 @@ fn write_direct<'a>(
         // Devices with larger blocks, and file systems that report only at the first write that direct I/O is
         // not supported.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            tracing::info!(segment = %id, "the file system takes no direct writes; writing through the page cache");
+            tracing::info!(segment = %id,
+                "the file system does not support direct writes; writing through the page cache");
             segment.direct = None;
             Ok(false)
         }

@@ -99,7 +99,7 @@ impl WriterQueues {
                 Some(lane)
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot start a writer; the body shares one");
+                tracing::warn!(%error, "failed to start a writer; the body shares one");
                 None
             }
         }

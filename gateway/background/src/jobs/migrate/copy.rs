@@ -279,9 +279,9 @@ impl MigrationCopier {
             };
             match sent.await {
                 Ok(written) => {
-                    return written
-                        .etag()
-                        .ok_or_else(|| OriginError::InvalidResponse("a part without an ETag".to_owned()));
+                    return written.etag().ok_or_else(|| {
+                        OriginError::InvalidResponse("the response for a part has no ETag".to_owned())
+                    });
                 }
                 Err(error) if error.is_transient() && tries < TRIES => backoff(tries).await,
                 Err(error) => return Err(error),
@@ -336,7 +336,7 @@ async fn content(body: OriginBody, bytes: u64) -> Result<OriginContent, OriginEr
         })
         .await?;
     if whole.len() as u64 != bytes {
-        return Err(OriginError::Unreachable(format!("{} bytes came of {bytes}", whole.len())));
+        return Err(OriginError::Unreachable(format!("received {} of {bytes} bytes", whole.len())));
     }
     Ok(OriginContent::Whole(whole.freeze()))
 }

@@ -134,7 +134,9 @@ impl TargetListing {
 
 fn stripped(prefix: &str, name: &str) -> Result<String, JobStop> {
     let key = name.strip_prefix(prefix).map(str::to_owned);
-    key.ok_or_else(|| JobStop::Failed(format!("{name:?} is listed and does not begin with {prefix:?}")))
+    key.ok_or_else(|| {
+        JobStop::Failed(format!("the listing contains {name:?}, which does not begin with {prefix:?}"))
+    })
 }
 
 /// Returns true if an origin has no object under a prefix.

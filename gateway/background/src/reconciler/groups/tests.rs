@@ -273,7 +273,7 @@ fn a_checkpoint_pinned_by_a_stronger_rule_stays() {
         let other = if stays == five { ten } else { five };
         assert_eq!(goes(Some((area.clone(), 1)), false), [other], "{area}");
         assert_eq!(goes(Some((area.clone(), 9)), false), [five, ten], "{area} of a weaker rule");
-        assert_eq!(goes(Some((area, 1)), true), [five, ten], "its time is over");
+        assert_eq!(goes(Some((area, 1)), true), [five, ten], "the pin has expired");
     }
     assert_eq!(goes(Some((RuleArea::Prefix(2, "run/".into()), 1)), false), [five, ten], "elsewhere");
 }
@@ -288,5 +288,5 @@ fn checkpoints_of_own_buckets_that_no_longer_exist_are_removed() {
     remove_missing(&mut tracked, &own, &BTreeSet::from([1]), 20);
     let is_known = |bucket, step| tracked.group_of(bucket, &key(step, FILES[0])).is_some();
     assert_eq!([is_known(1, 500), is_known(1, 1000)], [false, true]);
-    assert!(is_known(1, 2000) && is_known(2, 500), "what came since, and what is elsewhere");
+    assert!(is_known(1, 2000) && is_known(2, 500), "new objects, and those elsewhere");
 }

@@ -147,7 +147,7 @@ proptest! {
         }
         while model.streams.iter().any(|stream| !stream.queue.is_empty()) {
             happen(&Event::Begin, &mut model, &mut schedule)?;
-            prop_assert!(!model.batches.is_empty(), "nothing runs and nothing begins");
+            prop_assert!(!model.batches.is_empty(), "no batch runs and none begins");
             happen(&Event::End(0), &mut model, &mut schedule)?;
         }
     }
@@ -165,19 +165,19 @@ fn a_stream_waits_for_the_others_once() {
     let mut schedule = LaneSchedule::new();
     let (one, other) = (schedule.open(), schedule.open());
     schedule.push(one, 1, "1a");
-    assert_eq!(taken(&mut schedule), [""; 0], "the other may come along");
+    assert_eq!(taken(&mut schedule), [""; 0], "the other may join the batch");
     schedule.push(other, 1, "2a");
     assert_eq!(taken(&mut schedule), ["1a", "2a"]);
     schedule.push(one, 1, "1b");
     assert_eq!(taken(&mut schedule), [""; 0]);
     schedule.expedite(one, 2);
-    assert_eq!(taken(&mut schedule), ["1b"], "somebody waits");
+    assert_eq!(taken(&mut schedule), ["1b"], "a caller waits");
     schedule.push(one, 1, "1c");
     assert_eq!(taken(&mut schedule), ["1c"], "the other was waited for");
     schedule.push(other, 1, "2b");
     assert_eq!(taken(&mut schedule), [""; 0], "the first is waited for, as it kept up");
     assert_eq!(schedule.close(one), [""; 0]);
-    assert_eq!(taken(&mut schedule), ["2b"], "it is gone");
+    assert_eq!(taken(&mut schedule), ["2b"], "the stream is closed");
 }
 
 #[test]

@@ -67,7 +67,7 @@ async fn concurrent_bodies_have_their_digests_beside_slow_and_dropped_streams() 
     });
     join_all(bodies.collect::<Vec<_>>()).await;
     let work = hasher.0.work.lock();
-    assert_eq!(work.schedule.waiting_bytes(), 0, "who went away left nothing");
+    assert_eq!(work.schedule.waiting_bytes(), 0, "a dropped stream leaves no bytes");
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn a_waiter_of_a_dropped_stream_gets_an_error() {
     let hashed = stream.push(carried);
     drop(stream);
     assert_eq!(hashed.await, Err(Stopped));
-    assert!(bytes.await.is_err(), "its bytes are gone with it");
+    assert!(bytes.await.is_err(), "its bytes are dropped with it");
 }
 
 /// Bytes that report when they are dropped.
@@ -102,7 +102,7 @@ async fn a_worker_that_panics_frees_its_seat() {
     let (mut stream, first) = (hasher.open(), bytes_of(100, 1));
     let hashed = stream.push(first.clone());
     stream.expedite_all();
-    assert_eq!(hasher.0.work.lock().schedule.waiting_bytes(), 100, "nobody has a seat for it");
+    assert_eq!(hasher.0.work.lock().schedule.waiting_bytes(), 100, "it has no free slot");
     let worker = std::thread::spawn(move || {
         let _taken = taken;
         panic!("on purpose");

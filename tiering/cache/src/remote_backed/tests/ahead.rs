@@ -30,7 +30,7 @@ async fn objects_read_in_order_are_requested_ahead_and_each_once() {
             n + 1 < names.len() && bench.origin.keys_so_far().contains(&format!("p/{}", names[n + 1])),
         );
     }
-    assert!(ahead >= 50, "{ahead} of 59 were asked for ahead");
+    assert!(ahead >= 50, "{ahead} of 59 were requested ahead");
     assert!(bench.request_counts(&names).iter().all(|times| *times == 1), "each once");
     bench.wait_consistent().await;
     let metrics = bench.policy_driver().metrics();
@@ -68,7 +68,7 @@ async fn reads_in_random_order_are_not_read_ahead() {
     let fetched = bench.origin.take_keys().len();
     assert!(
         fetched <= 1250,
-        "hardly anything is fetched that nobody reads: {fetched}, {:?}",
+        "almost nothing is fetched without a reader: {fetched}, {:?}",
         bench.policy_driver().metrics()
     );
 }
@@ -93,5 +93,5 @@ async fn a_block_read_ahead_and_then_warmed_is_kept_without_a_reader() {
         assert_eq!(bench.get(name, ObjectPart::Whole, CALLER).await, Ok(CacheState::Hit), "{name}");
     }
     let asked = bench.origin.take_keys();
-    assert!(!asked.contains(&format!("p/{}", names[10])), "it was on its way: {asked:?}");
+    assert!(!asked.contains(&format!("p/{}", names[10])), "it was in flight: {asked:?}");
 }

@@ -216,7 +216,7 @@ async fn an_opened_object_that_is_not_read_is_not_kept() {
     bench.put_named("k", 5000);
     let bucket = bench.bucket();
     let opened = bucket.open(&key("k"), ObjectPart::Whole).await.unwrap();
-    assert_eq!(bench.active_fetches(), 1, "its reader has not said anything yet");
+    assert_eq!(bench.active_fetches(), 1, "its reader has not requested retention yet");
     drop(opened);
     bench.wait_consistent().await;
     assert!(bench.present_ids().is_empty());

@@ -176,7 +176,7 @@ impl Origin for MemoryOrigin {
         _: &'a HeaderMap,
         content: OriginContent,
     ) -> OriginFuture<'a, OriginWriteReceipt> {
-        let OriginContent::Whole(bytes) = content else { panic!("tests write what is in memory") };
+        let OriginContent::Whole(bytes) = content else { panic!("tests write bodies in memory") };
         Box::pin(self.write(move |objects| drop(objects.insert(key.to_owned(), bytes))))
     }
 

@@ -37,7 +37,7 @@ async fn every_write_that_ends_while_tracked_is_recorded_whatever_its_result() {
     assert_eq!(recorded(listening.take()), ["a", "b", "c", "d", "e"]);
     drop(listening);
     put("f").await.unwrap();
-    assert_eq!(bucket.track_writes().take(), TrackedKeys::default(), "nobody listened");
+    assert_eq!(bucket.track_writes().take(), TrackedKeys::default(), "no keys were tracked");
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn known_metadata_is_revalidated_and_identical_copies_stay() {
     assert_eq!((content.len(), bench.origin.log.lock().len()), (1000, before + 1));
     bench.wait_quiescent().await;
     assert_eq!(bench.read(ObjectPart::Whole).await.unwrap().1, CacheState::Hit);
-    assert_eq!(bench.origin.log.lock().len(), before + 1, "and holds then");
+    assert_eq!(bench.origin.log.lock().len(), before + 1, "then it is valid");
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn responses_of_the_old_origin_are_not_stored() {
     bench.wait_quiescent().await;
     let before = bench.origin.log.lock().len();
     bench.read(ObjectPart::Whole).await.unwrap();
-    assert_eq!(bench.origin.log.lock().len(), before + 1, "it is asked for anew");
+    assert_eq!(bench.origin.log.lock().len(), before + 1, "it is requested again");
     assert_eq!(bench.bucket().head(&key("none"), false).await.err(), Some(OriginError::NoSuchKey));
     assert_eq!(bench.origin.log.lock().len(), before + 2);
 }

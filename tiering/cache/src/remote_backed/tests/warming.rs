@@ -25,7 +25,7 @@ impl Bench {
     async fn warm(&self, listed: &ObjectVersion) -> Result<WarmedObject, OriginError> {
         let places = Arc::new(Semaphore::new(JOB_BLOCKS_MAX));
         let warmed = self.bucket().warm(&key("k"), listed, self.clock.now(), &places, &|_| {}).await;
-        assert_eq!(places.available_permits(), JOB_BLOCKS_MAX, "all places are given back");
+        assert_eq!(places.available_permits(), JOB_BLOCKS_MAX, "all permits are returned");
         warmed
     }
 }
@@ -70,7 +70,11 @@ async fn a_reader_and_a_warm_fetch_each_block_once() {
     let (read, warmed) = tokio::join!(bench.whole(), bench.warm(&listed));
     assert!(read == content && warmed.is_ok());
     bench.wait_quiescent().await;
-    assert_eq!(bench.origin.take_log(), ["whole"], "the rest of the reader's answer is the warm's, too");
+    assert_eq!(
+        bench.origin.take_log(),
+        ["whole"],
+        "the warm job uses the rest of the reader's response, too"
+    );
 }
 
 #[tokio::test]
@@ -142,7 +146,7 @@ async fn pinned_copies_are_not_evicted_and_cleared_ones_release_their_disk_space
     while copies.metrics().evicted_bytes < 40 * MIB {
         warm(format!("other/{n}")).await;
         n += 1;
-        assert!(n < 2000, "nothing has to make room");
+        assert!(n < 2000, "no eviction is necessary");
     }
     assert_eq!(bucket.count_copies("kept/", None).bytes, 8 * MIB);
     for prefix in ["kept/", "other/"] {

@@ -48,7 +48,7 @@ async fn an_acknowledged_write_drops_the_copy() {
     bucket.delete(&key("k"), &HeaderMap::new()).await.unwrap();
     assert_eq!(read(&bucket).await, Err(OriginError::NoSuchKey));
     write(&bucket, "back").await.unwrap();
-    assert_eq!(read(&bucket).await.unwrap().0, b"back", "that there was none is not remembered");
+    assert_eq!(read(&bucket).await.unwrap().0, b"back", "the absence is not cached");
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn a_cancelled_write_is_uncertain_and_a_rejected_one_is_not() {
     assert_eq!(bench.origin.take_log().len(), 1);
     bench.origin.fail(MemoryOriginFault::Hold(Arc::new(Semaphore::new(0))));
     let gone = tokio::time::timeout(Duration::from_millis(1), write(&bucket, "new")).await;
-    assert!(gone.is_err(), "its client went away");
+    assert!(gone.is_err(), "its client disconnected");
     for times in 1..4 {
         assert_eq!(read(&bucket).await.unwrap().0, b"new");
         assert_eq!(bench.origin.log.lock().len(), times);

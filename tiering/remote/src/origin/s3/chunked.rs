@@ -68,7 +68,8 @@ impl ChunkFraming {
     async fn end(&mut self) -> Result<Option<Bytes>, OriginError> {
         let Some(trailer) = self.trailer.take() else { return Ok(None) };
         let value = trailer.value.await;
-        let value = value.map_err(|_| OriginError::InvalidResponse("a checksum was not told".into()))?;
+        let value =
+            value.map_err(|_| OriginError::InvalidResponse("the checksum of the body is missing".into()))?;
         Ok(Some(format!("0\r\n{}:{value}\r\n\r\n", trailer.name).into()))
     }
 }

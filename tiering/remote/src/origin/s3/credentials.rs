@@ -69,7 +69,7 @@ fn of_file(path: &Path, profile: &str) -> Result<Credentials, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     of_profile(&text, profile).ok_or_else(|| {
         let needs = "aws_access_key_id and aws_secret_access_key";
-        format!("{}: it has no profile [{profile}] with {needs}", path.display())
+        format!("{} has no profile [{profile}] with {needs}", path.display())
     })
 }
 

@@ -39,20 +39,20 @@ pub(super) fn object_and_range(
     let nonsense = |what: &str| OriginError::InvalidResponse(what.to_owned());
     let etag = Etag::from_headers(headers, trust);
     let etag =
-        etag.ok_or_else(|| nonsense("an answer without ETag, so that versions cannot be told apart"))?;
+        etag.ok_or_else(|| nonsense("the response has no ETag, so versions cannot be distinguished"))?;
     let length = text(headers, "content-length").and_then(|length| length.parse().ok());
     let (range, size) = match status {
         StatusCode::PARTIAL_CONTENT => {
             let range = text(headers, "content-range").and_then(content_range);
-            range.ok_or_else(|| nonsense("a part without a Content-Range that says which"))?
+            range.ok_or_else(|| nonsense("a partial response without a Content-Range"))?
         }
         _ => {
-            let length: u64 = length.ok_or_else(|| nonsense("an answer without a usable Content-Length"))?;
+            let length: u64 = length.ok_or_else(|| nonsense("the response has no valid Content-Length"))?;
             (0..length, length)
         }
     };
     if length.is_some_and(|length| length != range.end - range.start) {
-        return Err(nonsense("a Content-Length that is not its Content-Range's"));
+        return Err(nonsense("Content-Length and Content-Range of the response differ"));
     }
     check_size(size)?;
     let mut object = ObjectVersion {
@@ -77,7 +77,9 @@ pub(super) fn object_and_range(
 pub(super) fn check_size(size: u64) -> Result<(), OriginError> {
     match size <= OBJECT_BYTES_MAX {
         true => Ok(()),
-        false => Err(OriginError::InvalidResponse(format!("an object of {size} bytes; 50 TiB is the most"))),
+        false => {
+            Err(OriginError::InvalidResponse(format!("the object has {size} bytes; the limit is 50 TiB")))
+        }
     }
 }
 

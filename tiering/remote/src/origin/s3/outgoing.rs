@@ -156,11 +156,11 @@ impl http_body::Body for ExactLengthBody {
                             this.turn.sent_bytes.fetch_add(piece.len() as u64, Relaxed);
                             Some(Ok(Frame::data(piece)))
                         }
-                        None => wrong("more bytes than were promised"),
+                        None => wrong("the body has more bytes than declared"),
                     },
                     Some(Err(error)) => Some(Err(io::Error::other(error))),
                     None if this.left == 0 => None,
-                    None => wrong("the client's body was given up"),
+                    None => wrong("the client's body was aborted"),
                 })
             }
         }

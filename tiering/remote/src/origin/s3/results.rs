@@ -149,7 +149,7 @@ pub(super) fn text(document: &[u8]) -> Result<&str, OriginError> {
 }
 
 fn invalid_document(why: impl std::fmt::Display) -> OriginError {
-    OriginError::InvalidResponse(format!("a document: {why}"))
+    OriginError::InvalidResponse(format!("invalid document: {why}"))
 }
 
 fn read<'d, T: Deserialize<'d>>(document: &'d [u8]) -> Result<T, OriginError> {
@@ -171,7 +171,7 @@ pub(super) fn parse_copy_receipt(document: &[u8]) -> Result<OriginCopyReceipt, O
     let modified_ms = time_ms(&last_modified);
     let etag = unquoted(&etag);
     if etag.is_empty() {
-        return Err(invalid_document("something was made, and has no ETag"));
+        return Err(invalid_document("the created object has no ETag"));
     }
     Ok(OriginCopyReceipt { etag, modified_ms, checksums: checksums.pairs(), headers: HeaderMap::new() })
 }
@@ -196,7 +196,7 @@ pub(super) fn upload_id(document: &[u8]) -> Result<String, OriginError> {
     let CreateUploadDocument { upload_id } = read(document)?;
     // An action on an upload without an id would act on the object instead.
     match upload_id.is_empty() {
-        true => Err(invalid_document("an upload was begun, and has no id")),
+        true => Err(invalid_document("the created upload has no ID")),
         false => Ok(upload_id),
     }
 }
@@ -214,7 +214,7 @@ pub(super) fn parts(document: &[u8]) -> Result<PartPage, OriginError> {
     };
     let next = listed.next_part_number_marker.filter(|_| listed.is_truncated);
     if listed.is_truncated && next.is_none() {
-        return Err(invalid_document("there are more parts, and no number to go on from"));
+        return Err(invalid_document("the list of parts is truncated and has no next marker"));
     }
     let mut parts: Vec<_> = listed.parts.into_iter().map(line).collect();
     parts.sort_by_key(|part| part.number);
@@ -236,7 +236,7 @@ pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
         |name: String| if is_encoded { xml::decoded(&name).map_err(invalid_document) } else { Ok(name) };
     let line = |upload: UploadElement| {
         if upload.key.is_empty() || upload.upload_id.is_empty() {
-            return Err(invalid_document("an upload without a key or without an id"));
+            return Err(invalid_document("an upload has no key or no ID"));
         }
         Ok(UploadLine {
             key: name(upload.key)?,
@@ -248,7 +248,7 @@ pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
     };
     let next = (name(listed.next_key_marker)?, listed.next_upload_id_marker);
     if listed.is_truncated && next.0.is_empty() {
-        return Err(invalid_document("there are more uploads, and no key to go on from"));
+        return Err(invalid_document("the list of uploads is truncated and has no next marker"));
     }
     let mut uploads = listed.uploads.into_iter().map(line).collect::<Result<Vec<_>, OriginError>>()?;
     uploads.sort_by(|a, b| a.key.cmp(&b.key));
@@ -268,7 +268,7 @@ pub(super) fn attributes(document: &[u8]) -> Result<&str, OriginError> {
     let text = text(document)?;
     match xml::root_name(text).is_some_and(|root| root.starts_with("GetObjectAttributes")) {
         true => Ok(text),
-        false => Err(invalid_document("it is not about attributes")),
+        false => Err(invalid_document("it contains no object attributes")),
     }
 }
 
@@ -314,7 +314,7 @@ mod tests {
         let empty = b"<CopyObjectResult><ETag>\"\"</ETag></CopyObjectResult>";
         assert!(
             matches!(parse_copy_receipt(empty), Err(OriginError::InvalidResponse(_))),
-            "an ETag names something"
+            "an ETag is not empty"
         );
         assert_eq!(
             (root_name("<!-- <a> --><b/>"), root_name("<?x?><Error>"), root_name("")),

@@ -24,7 +24,7 @@ pub(super) fn check_status<B>(
     let status = answer.status();
     match (success.contains(&status), success == READ) {
         (true, _) => Ok(answer),
-        (false, true) => Err(OriginError::InvalidResponse(format!("a read is answered {status}"))),
+        (false, true) => Err(OriginError::InvalidResponse(format!("it answered a read with {status}"))),
         (false, false) => Err(OriginError::Unconfirmed(format!("it answered {status}"))),
     }
 }
@@ -36,10 +36,10 @@ pub(super) fn check_empty(document: &[u8]) -> Result<(), OriginError> {
     }
     let (code, message) = xml::parse_error(document);
     let what = match code.is_empty() {
-        true => "a document where none was to come".to_owned(),
+        true => "an unexpected document".to_owned(),
         false => format!("the error {code} {message}"),
     };
-    Err(OriginError::Unconfirmed(format!("its success comes with {what}")))
+    Err(OriginError::Unconfirmed(format!("its success response contains {what}")))
 }
 
 #[cfg(test)]
@@ -68,9 +68,9 @@ mod tests {
         assert_eq!((check_empty(b""), check_empty(b" \r\n")), (Ok(()), Ok(())));
         for (document, says) in [
             (&b"<Error><Code>InternalError</Code><Message>m</Message></Error>"[..], "InternalError m"),
-            (b"<html><body>Welcome</body></html>", "a document"),
-            (b"ok", "a document"),
-            (b"\xff", "a document"),
+            (b"<html><body>Welcome</body></html>", "an unexpected document"),
+            (b"ok", "an unexpected document"),
+            (b"\xff", "an unexpected document"),
         ] {
             let Err(OriginError::Unconfirmed(why)) = check_empty(document) else { panic!("{document:?}") };
             assert!(why.contains(says), "{why}");

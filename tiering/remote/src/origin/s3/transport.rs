@@ -71,12 +71,13 @@ impl Transport {
             match frames.next().await? {
                 Some(bytes) => {
                     let left = left.checked_sub(bytes.len() as u64);
-                    let left =
-                        left.ok_or_else(|| OriginError::InvalidResponse("more bytes than it said".into()))?;
+                    let left = left.ok_or_else(|| {
+                        OriginError::InvalidResponse("the body has more bytes than declared".into())
+                    })?;
                     Ok(Some((bytes, (frames, left))))
                 }
                 None if left == 0 => Ok(None),
-                None => Err(OriginError::Unreachable(format!("it ended {left} bytes early"))),
+                None => Err(OriginError::Unreachable(format!("the response ended {left} bytes early"))),
             }
         })
         .boxed()
@@ -89,7 +90,7 @@ impl Transport {
         while let Some(bytes) = frames.next().await? {
             document.extend_from_slice(&bytes);
             if document.len() > max {
-                return Err(OriginError::InvalidResponse(format!("a document of more than {max} bytes")));
+                return Err(OriginError::InvalidResponse(format!("the document has more than {max} bytes")));
             }
         }
         Ok(document.freeze())

@@ -29,13 +29,13 @@ impl BucketUrl {
         let endpoint = settings.s3_endpoint();
         let bad = |why: &str| format!("its endpoint {:?} {why}", hide_url_secrets(&endpoint));
         let (scheme, rest) =
-            endpoint.split_once("://").ok_or_else(|| bad("is no URL such as https://host:port"))?;
+            endpoint.split_once("://").ok_or_else(|| bad("is not a URL such as https://host:port"))?;
         if !matches!(scheme, "http" | "https") {
             return Err(bad("is neither http nor https"));
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         if authority.is_empty() || rest.contains(['?', '#', '@']) {
-            return Err(bad("has something else than a host, a port and a path"));
+            return Err(bad("may have only a host, a port and a path"));
         }
         let path = path.trim_end_matches('/');
         let path = if path.is_empty() { String::new() } else { format!("/{path}") };

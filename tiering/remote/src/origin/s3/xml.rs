@@ -52,7 +52,7 @@ struct ErrorDocument {
 
 /// Parses a page of keys from a ListObjectsV2 document.
 pub(super) fn parse_list_page(document: &[u8]) -> Result<ListPage, OriginError> {
-    let nonsense = |what: String| OriginError::InvalidResponse(format!("a listing: {what}"));
+    let nonsense = |what: String| OriginError::InvalidResponse(format!("invalid listing: {what}"));
     let text = str::from_utf8(document).map_err(|error| nonsense(error.to_string()))?;
     check_root(text, "ListBucketResult")?;
     let listed: ListDocument = quick_xml::de::from_str(text).map_err(|error| nonsense(error.to_string()))?;
@@ -76,7 +76,7 @@ pub(super) fn parse_list_page(document: &[u8]) -> Result<ListPage, OriginError> 
     lines.sort_by(|a, b| a.name().cmp(b.name()));
     let next = listed.next_continuation_token.filter(|token| listed.is_truncated && !token.is_empty());
     if listed.is_truncated && next.is_none() {
-        return Err(nonsense("there is more, and no token to ask with".to_owned()));
+        return Err(nonsense("it is truncated and has no continuation token".to_owned()));
     }
     Ok(ListPage { lines, next })
 }
@@ -90,9 +90,7 @@ pub(super) fn check_root(text: &str, expected: &str) -> Result<(), OriginError> 
         Some(root) if root == expected || is_kind(root) => Ok(()),
         root => {
             let found = root.unwrap_or("nothing");
-            Err(OriginError::InvalidResponse(format!(
-                "a document {found:?} where {expected:?} was asked for"
-            )))
+            Err(OriginError::InvalidResponse(format!("a document {found:?} instead of {expected:?}")))
         }
     }
 }

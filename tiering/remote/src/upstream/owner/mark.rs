@@ -111,28 +111,29 @@ impl PrefixOwnership {
             Self::Own => return None,
             Self::Unchecked { why } => {
                 let why = why.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
-                format!("its mark {mark_key} was not compared yet{why}; this is tried again by itself")
+                format!("its mark {mark_key} was not compared yet{why}; the server retries automatically")
             }
             Self::Earlier(found) => format!(
-                "its mark names {found}, an earlier incarnation of this server, {own}: run {adopt} when no \
-                 server of that incarnation runs or will be started again"
+                "its mark names {found}, an earlier incarnation of this server, {own}: run {adopt} if no \
+                 server of that incarnation is running or will be started again"
             ),
             Self::Superseded(found) => format!(
-                "its mark names {found}, which a copy of the data directory of this server, {own}, wrote \
-                 when it was started later or adopted the prefix: stop one of the two; {adopt} lets this one \
-                 go on"
+                "its mark names {found}, a copy of the data directory of this server, {own}, which was \
+                 started later or adopted the prefix: stop one of the two servers; to continue with this \
+                 one, run {adopt}"
             ),
             Self::Foreign(found) => format!(
-                "its mark names another server, {found}, this is {own}: give this server a prefix of its \
-                 own; if the other one is gone for good, delete the object {mark_key} and run {adopt}"
+                "its mark names another server, {found}; this server is {own}: give this server a prefix of \
+                 its own; if the other server is gone permanently, delete the object {mark_key} and run \
+                 {adopt}"
             ),
             Self::Missing => format!(
-                "it has no mark {mark_key}, which was deleted, or an earlier incarnation of this server, \
-                 {own}, never wrote one: run {adopt} when no other server uses the prefix"
+                "it has no mark {mark_key}: it was deleted, or an earlier incarnation of this server, \
+                 {own}, never wrote one; run {adopt} if no other server uses the prefix"
             ),
             Self::Damaged => format!(
-                "its mark {mark_key} is damaged, this is {own}: run {adopt} when no other server uses the \
-                 prefix"
+                "its mark {mark_key} is damaged; this server is {own}: run {adopt} if no other server uses \
+                 the prefix"
             ),
         };
         Some(text)

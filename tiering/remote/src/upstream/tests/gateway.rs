@@ -52,7 +52,7 @@ impl Server {
         let begun = Instant::now();
         while !server.is_ready(&binary, &data) {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
-            assert!(begun.elapsed() < PATIENCE, "it does not start: {said}");
+            assert!(begun.elapsed() < PATIENCE, "the server does not start: {said}");
             server.port = port(&said).unwrap_or(0);
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -44,7 +44,7 @@ async fn a_directory_holds_a_segment_as_a_file() {
     let failed = upstream.read(&object(BYTES, None), 100, 50).await.expect_err("cut");
     assert!(matches!(failed, UpstreamError::Truncated { .. }), "{failed}");
     upstream.remove(OBJECT).await.expect("removed");
-    upstream.remove(OBJECT).await.expect("it is no error that it was not there");
+    upstream.remove(OBJECT).await.expect("removing a missing object is not an error");
     let failed = upstream.read(&object(BYTES, None), 100, 50).await.expect_err("gone");
     assert!(matches!(failed, UpstreamError::Missing { .. }), "{failed}");
     assert!(
@@ -71,13 +71,18 @@ async fn unfinished_files_of_a_crash_are_removed_by_the_next_attempt() {
         .put_segment(&object(BYTES + 1, None), file(&content), UploadResumption::never(), &mut no_throttle)
         .await;
     failed.expect_err("the file is too short");
-    assert_eq!(files(&unfinished), ["00000000000000a8-000000000000000c.seg.x1"], "what was given up is gone");
+    assert_eq!(
+        files(&unfinished),
+        ["00000000000000a8-000000000000000c.seg.x1"],
+        "the abandoned upload is removed"
+    );
 }
 
 #[tokio::test]
 async fn a_directory_that_is_not_mounted_is_not_created() {
     let room = tempfile::tempdir().expect("a directory");
-    let failed = Upstream::open(&directory(&room.path().join("absent"))).expect_err("it is not there");
+    let failed =
+        Upstream::open(&directory(&room.path().join("absent"))).expect_err("the directory does not exist");
     assert!(
         failed.to_string().contains("upstream.lake.bucket") && failed.to_string().contains("mount"),
         "{failed}"

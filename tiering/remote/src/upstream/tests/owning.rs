@@ -100,7 +100,7 @@ async fn a_new_incarnation_deletes_nothing_before_it_adopts_and_the_old_one_noth
     assert!(!removes(&original_again, &store).await);
     assert_eq!(original_again.ownership().map(|of| of.name()), Some("superseded"));
     let restored_later = started(&store, lineage(6, &[5])).await;
-    assert!(removes(&restored_later, &store).await, "a start of the adopter goes on");
+    assert!(removes(&restored_later, &store).await, "the adopter starts again");
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn an_unreachable_upstream_is_read_but_not_changed_until_its_mark_was_comp
     store.heal();
     let object = object(3, None);
     assert_eq!(upstream.read(&object, 0, 3).await.expect("read"), &[1, 2, 3][..]);
-    assert!(removes(&upstream, &store).await, "it was tried again");
+    assert!(removes(&upstream, &store).await, "the request was retried");
     // A comparison that fails later does not grant a deletion either.
     store.fail(FakeS3Call::Get, usize::MAX, FakeS3Effect::Break);
     assert!(!removes(&upstream, &store).await);
@@ -182,7 +182,7 @@ async fn a_mark_that_is_gone_or_damaged_stops_deletes_and_a_store_that_keeps_non
         store.set_object(MARK, damaged);
         assert!(!removes(&upstream, &store).await);
         store.set_object(MARK, mark.clone());
-        assert!(removes(&upstream, &store).await, "damage on the way passes");
+        assert!(removes(&upstream, &store).await, "damage in transfer is transient");
     }
     store.remove_object(MARK);
     assert!(!removes(&upstream, &store).await);

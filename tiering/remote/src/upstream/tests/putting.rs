@@ -72,7 +72,7 @@ async fn an_upload_that_was_completed_though_no_answer_came_is_found() {
     let (store, content) = (FakeStore::default(), content(BYTES));
     store.fail(FakeS3Call::Complete, 1, FakeS3Effect::BreakAfter);
     let upstream = upstream(&store);
-    put(&upstream, &content, None).await.expect("the object is there, whatever the answer to the second try");
+    put(&upstream, &content, None).await.expect("the object exists, whatever the response to the second try");
     assert_eq!(store.calls(FakeS3Call::Complete), 2);
     assert!(store.object(NAME).expect("there") == content);
 }
@@ -144,7 +144,11 @@ async fn the_caller_may_cancel_at_any_part_and_nothing_is_left() {
             .await;
         let failed = failed.expect_err("ended");
         assert!(matches!(failed, UpstreamError::Source { .. }), "{failed}");
-        assert_eq!(bytes, [PART, 2 * PART, BYTES][stop_at], "it is told of each part before it is read");
+        assert_eq!(
+            bytes,
+            [PART, 2 * PART, BYTES][stop_at],
+            "it is notified of each part before the part is read"
+        );
         assert_eq!((store.open_uploads(), store.object(NAME)), (0, None), "{stop_at}");
     }
 }

@@ -27,7 +27,7 @@ async fn a_read_fetches_its_range_and_nothing_else() {
         assert_eq!(store.ranges(), [(offset as usize, (offset + length - 1) as usize)]);
     }
     assert!(upstream.read(&object(BYTES, None), 5, 0).await.expect("nothing").is_empty());
-    assert_eq!(store.calls(FakeS3Call::Head), 0, "it is not asked how long it is");
+    assert_eq!(store.calls(FakeS3Call::Head), 0, "its length is not requested");
     for (offset, length) in [(BYTES, 1), (0, BYTES + 1), (u64::MAX, 2)] {
         let failed = upstream.read(&object(BYTES, None), offset, length).await.expect_err("outside");
         assert!(matches!(failed, UpstreamError::Corrupt { .. }), "{failed}");
@@ -79,7 +79,7 @@ async fn errors_state_the_required_action() {
         store.fail(FakeS3Call::Get, 1, effect);
         let failed = failed(&upstream).await;
         assert!(is_right(&failed) && !failed.is_retryable(), "{effect:?}: {failed}");
-        assert_eq!(store.calls(FakeS3Call::Get), 1, "{effect:?} is not asked again");
+        assert_eq!(store.calls(FakeS3Call::Get), 1, "{effect:?} is not retried");
     }
 }
 
@@ -89,7 +89,7 @@ async fn a_response_longer_than_requested_is_not_read() {
     let upstream = upstream(&store);
     store.fail(FakeS3Call::Get, 1, FakeS3Effect::IgnoreRange);
     let said = failed(&upstream).await.to_string();
-    assert!(said.contains("does it ignore ranges"), "{said}");
+    assert!(said.contains("may ignore ranges"), "{said}");
     assert_eq!(store.unread_pieces(), 3, "the rest of four pieces");
 }
 
@@ -134,7 +134,7 @@ async fn a_dropped_read_releases_its_slot() {
     store.fail(FakeS3Call::Get, 1, FakeS3Effect::Hang);
     let object = object(BYTES, None);
     tokio::select! {
-        _ = upstream.read(&object, 0, 1) => panic!("it is never answered"),
+        _ = upstream.read(&object, 0, 1) => panic!("no response arrives"),
         () = store.wait_for(FakeS3Call::Get, 1) => {}
     }
     assert_eq!(upstream.metrics().in_flight, 0);
@@ -151,7 +151,7 @@ async fn objects_are_listed_measured_and_removed() {
     assert_eq!(upstream.list().await.expect("listed"), [other, OBJECT]);
     assert_eq!(upstream.length(OBJECT).await.expect("asked"), Some(BYTES));
     upstream.remove(OBJECT).await.expect("removed");
-    upstream.remove(OBJECT).await.expect("it is no error that it was not there");
+    upstream.remove(OBJECT).await.expect("removing a missing object is not an error");
     assert_eq!(upstream.length(OBJECT).await.expect("asked"), None);
     store.fail(FakeS3Call::List, usize::MAX, FakeS3Effect::Status(403, "AccessDenied"));
     let failed = upstream.list().await.expect_err("refused");

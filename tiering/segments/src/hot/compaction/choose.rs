@@ -165,7 +165,7 @@ mod tests {
         let all =
             [facts(1, 1000, 700), facts(2, 1000, 100), facts(3, 10, 0), facts(4, 1000, 701), facts(5, 0, 0)];
         assert_eq!(chosen(&all, 1000), [3, 5, 2, 1]);
-        assert_eq!(chosen(&all, 600), [3, 5, 2], "what lives in segment 1 has no room");
+        assert_eq!(chosen(&all, 600), [3, 5, 2], "the live data of segment 1 does not fit");
         assert_eq!(chosen(&all, 0), [3, 5]);
     }
 

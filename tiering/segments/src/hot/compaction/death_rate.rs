@@ -92,17 +92,20 @@ mod tests {
     fn a_fast_dying_segment_is_left_and_a_resting_one_is_not() {
         assert!(left(&[(0, 200_000), (5_000, 300_000)]), "1.2 million in a minute, 0.3 are dead");
         assert!(!left(&[(0, 280_000), (5_000, 300_000)]), "0.24 million in a minute");
-        assert!(!left(&[(0, 0), (5_000, 300_000), (10_000, 300_000)]), "it rests");
-        assert!(!left(&[(0, 300_000)]), "nothing is known of its pace");
+        assert!(!left(&[(0, 0), (5_000, 300_000), (10_000, 300_000)]), "it is idle");
+        assert!(!left(&[(0, 300_000)]), "its rate is unknown");
     }
 
     #[test]
     fn a_rate_is_measured_over_at_least_a_second() {
         assert!(
             !left(&[(0, 299_000), (10, 300_000)]),
-            "a hundred thousand in a second, if one batch were a pace"
+            "one batch would give a rate of a hundred thousand a second"
         );
-        assert!(left(&[(0, 200_000), (1_000, 300_000), (1_010, 300_000)]), "10 ms of rest are no rest");
+        assert!(
+            left(&[(0, 200_000), (1_000, 300_000), (1_010, 300_000)]),
+            "10 ms without deaths are not idle"
+        );
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(in crate::hot) async fn run(tier: Weak<HotTierInner>, compaction: Arc<super:
             Ok(true) => compaction.wake_now(),
             Ok(false) => {}
             Err(MoveStepError::Stopping) => return,
-            Err(error) => tracing::warn!(%error, "a round of compaction was given up"),
+            Err(error) => tracing::warn!(%error, "a compaction pass failed"),
         }
         compaction.pass_ended();
         // The set of sealed segments and of mostly dead ones may have changed.
@@ -136,12 +136,13 @@ impl CompactionDriver {
                 Ok(step) => step,
                 Err(CompactionEnd::Released) => {
                     inner.compaction.held_back.lock().remove(&segment);
-                    return tracing::debug!(%segment, "released");
+                    return tracing::debug!(%segment, "segment released");
                 }
                 Err(CompactionEnd::HeldBack(references)) => {
                     inner.compaction.held_back.lock().insert(segment, references);
                     inner.decisions.record(&released(inner, segment, 0, why, DecisionOutcome::Damaged));
-                    return tracing::error!(%segment, references, "not emptied: what is left does not verify");
+                    return tracing::error!(%segment, references,
+                        "cannot compact a segment: its remaining chunks fail verification");
                 }
             };
             match self.run_step(inner, catalogue, segment, step, why).await {
@@ -155,7 +156,7 @@ impl CompactionDriver {
                         inner.decisions.record_because(&refused, &error);
                     }
                     inner.pins.end_closure(segment);
-                    return tracing::warn!(%segment, ?step, %error, "compaction of a segment was given up");
+                    return tracing::warn!(%segment, ?step, %error, "compaction of a segment failed");
                 }
             }
         }
@@ -341,7 +342,7 @@ pub(in crate::hot) async fn segment_stats(
     let (of, catalogue) = (inner.clone(), catalogue.clone());
     let facts = blocking(move || {
         let mut segments = catalogue.segments()?;
-        segments.retain(|segment| segment.replicas.first().is_some_and(|at| at.node == of.node.0));
+        segments.retain(|segment| segment.replica_of(of.node).is_some());
         // Holds are read before usages: a hold that was dropped by then has its reference counted.
         let holds = &of.shared.segments.holds;
         let held: Vec<bool> = segments.iter().map(|segment| holds.is_held(segment.segment_id())).collect();
@@ -352,7 +353,7 @@ pub(in crate::hot) async fn segment_stats(
             let sealed = segment.state() == SegmentState::Sealed;
             SegmentStats {
                 id,
-                tier: segment.replicas.first().map_or(HOT, |at| at.tier),
+                tier: segment.replica_of(of.node).map_or(HOT, |replica| replica.tier),
                 sealed,
                 bytes: if sealed { segment.length } else { holds.synced_bytes(id).unwrap_or(0) },
                 referenced_bytes: usage.bytes,

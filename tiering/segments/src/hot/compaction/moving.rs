@@ -42,7 +42,7 @@ pub enum MoveStepError {
     #[error(transparent)]
     Propose(#[from] ProposeError),
     /// There is no space for moved chunks.
-    #[error("what is moved was not stored: {0}")]
+    #[error("moved data was not stored: {0}")]
     Append(#[from] AppendError),
     /// The disk failed.
     #[error(transparent)]
@@ -194,7 +194,8 @@ async fn move_selected(
     let file = match inner.volumes.dirs().open_verified(segment, &place) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
-            tracing::error!(%segment, %error, "a segment with live data has no file, or another one");
+            tracing::error!(%segment, %error,
+                "the file of a segment with live data is missing or belongs to another segment");
             return Ok(());
         }
         Err(error) => return Err(error.into()),
@@ -260,7 +261,7 @@ fn next_batch(
             && extent.logical_bytes == head.logical_bytes as u64
             && extent.encoding == head.encoding as i32;
         if !record.whole || !same {
-            tracing::error!(%segment, record.offset, "a chunk that is referred to does not verify; not moved");
+            tracing::error!(%segment, record.offset, "a referenced chunk fails verification; not moved");
             continue;
         }
         // Copied as stored, without decompression.

@@ -84,7 +84,7 @@ pub fn adopt(
     let is_same =
         |of: &Path| of == dir || matches!((of.canonicalize(), dir.canonicalize()), (Ok(a), Ok(b)) if a == b);
     let Some((tier, dir)) = dirs.tiers().find(|(_, of)| is_same(of)) else {
-        let what = "it is neither hot.dir nor one of cold.dirs of this configuration";
+        let what = "it is neither hot.dir nor one of cold.dirs in the configuration";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     };
     if is_foreign(dir, lineage) {
@@ -134,8 +134,8 @@ fn refusal(adopted: &AdoptedDirectory, disagreeing: &[String]) -> Option<String>
     }
     let unknown = adopted.unknown.first().filter(|_| adopted.verified == 0)?;
     Some(format!(
-        "the catalogue has no record of any segment in it (the first is {unknown}): it is another \
-         server's. Nothing was changed"
+        "the catalogue has no record of any segment in it (the first is {unknown}): it belongs to another \
+         server. Nothing was changed"
     ))
 }
 
@@ -145,10 +145,10 @@ fn foreign_segment(path: &Path, record: &SegmentRecord) -> io::Result<Option<Str
     let (length, header) = header_of(path)?;
     match header {
         Ok(header) if !is_header_of(&header, record) || is_made_later(path, record, &header)? => Ok(Some(
-            format!("it is segment {}, made at {}, of {}", header.id, header.created, header.cluster),
+            format!("it is segment {}, created at {}, of {}", header.id, header.created, header.cluster),
         )),
         _ if length <= SEGMENT_HEADER_BYTES || has_valid_records(path, record)? => Ok(None),
-        Ok(_) => Ok(Some("none of its records is this segment's".to_owned())),
+        Ok(_) => Ok(Some("none of its records belongs to this segment".to_owned())),
         Err(fault) => Ok(Some(fault.to_string())),
     }
 }

@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(
             choose_moves(&all, Some(&PlacingOrder::DrainHot), TierPressure::default()),
             [],
-            "there is nowhere to go"
+            "there is no target tier"
         );
     }
 
@@ -263,7 +263,7 @@ mod tests {
                 TierPressure { hot_room_bytes: room, hot_excess_bytes: excess, ..TierPressure::default() };
             choose_moves(&all, None, aim).into_iter().map(|(segment, _)| segment.0).collect::<Vec<_>>()
         };
-        assert_eq!(chosen(400, 0), [1, 3], "half of the room is left for what is written");
+        assert_eq!(chosen(400, 0), [1, 3], "half of the free space is left for writes");
         assert_eq!((chosen(199, 0), chosen(400, 1)), (vec![], vec![]));
     }
 

@@ -89,7 +89,7 @@ pub(in crate::hot) async fn run(
             Ok(true) => drop(placing.start_pass()),
             Ok(false) => {}
             Err(MoveStepError::Stopping) => return,
-            Err(error) => tracing::warn!(%error, "moving segments between tiers was given up"),
+            Err(error) => tracing::warn!(%error, "a pass of moves between tiers failed"),
         }
         placing.pass_ended();
     }
@@ -215,7 +215,12 @@ impl PlacingDriver {
             let (job, occasion) = (MoveJob::new(segment, way), MoveReason { why, bytes: bytes(segment) });
             if is_upstream_move && self.upstream_failures >= UPSTREAM_FAILURES_MAX {
                 inner.placing.failed.fetch_add(1, Relaxed);
-                record_failed(inner, job, occasion, &"the upstream failed with those before it");
+                record_failed(
+                    inner,
+                    job,
+                    occasion,
+                    &"skipped: the upstream failed for the previous segments",
+                );
                 self.skip_or_back_off(segment, way, order.is_some());
             } else if self.run_job(inner, catalogue, job, occasion, claim).await? {
                 self.upstream_failures = 0;
@@ -321,7 +326,8 @@ impl PlacingDriver {
                     {
                         inner.decisions.record_because(&decided(job, occasion, error.outcome()), &error);
                     }
-                    tracing::warn!(segment = %job.segment, way = ?job.way, ?step, %error, "a segment was not moved");
+                    tracing::warn!(segment = %job.segment, way = ?job.way, ?step, %error,
+                        "failed to move a segment");
                     return Ok(false);
                 }
             }
@@ -374,8 +380,8 @@ impl PlacingDriver {
         job: MoveJob,
     ) -> Result<Replica, MoveStepError> {
         let record = record(catalogue, job.segment)?;
-        let from = record.replicas.first().filter(|at| at.node == inner.node.0 && at.tier == job.way.from);
-        let from = from.ok_or_else(|| io::Error::other("its record names another place"))?.clone();
+        let from = record.replica_of(inner.node).filter(|replica| replica.tier == job.way.from);
+        let from = from.ok_or_else(|| io::Error::other("its record names another location"))?.clone();
         // The rate limiter is moved into the copying task and returned by it.
         let pace = std::mem::take(&mut self.pace);
         let to = match (job.way.from, job.way.to) {
@@ -556,7 +562,7 @@ fn copy_into(
 
 fn record(catalogue: &Catalogue, segment: SegmentId) -> Result<SegmentRecord, MoveStepError> {
     let record = catalogue.segment_record(segment)?;
-    record.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "its record is gone").into())
+    record.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "its record no longer exists").into())
 }
 
 /// Waits until `due`; fails if the tier stops.
@@ -580,8 +586,8 @@ async fn update_record(
     to: Replica,
 ) -> Result<(), MoveStepError> {
     let record = record(catalogue, job.segment)?;
-    let from = record.replicas.into_iter().find(|at| at.node == inner.node.0 && at.tier == job.way.from);
-    let from = from.ok_or_else(|| io::Error::other("its record names another place"))?;
+    let from = record.replica_of(inner.node).filter(|replica| replica.tier == job.way.from);
+    let from = from.ok_or_else(|| io::Error::other("its record names another location"))?.clone();
     if from.tier == UPSTREAM {
         add_leftover(inner, from.location.clone(), object_of(job.segment, &from)).await?;
     }

@@ -34,6 +34,6 @@ impl Drop for CopyReservation<'_> {
 pub(super) fn no_room_error(tier: &str, record: &SegmentRecord) -> io::Error {
     io::Error::new(
         io::ErrorKind::StorageFull,
-        format!("the {tier} tier has no room for {} bytes", record.length),
+        format!("the {tier} tier has no space for {} bytes", record.length),
     )
 }

@@ -94,7 +94,8 @@ impl PlacingDriver {
             match done {
                 Err(MoveStepError::Stopping) => return Err(MoveStepError::Stopping),
                 Err(error) => {
-                    tracing::warn!(segment = %segment.id, %error, "what leaves a segment was not gathered");
+                    tracing::warn!(segment = %segment.id, %error,
+                        "failed to collect the chunks that leave a segment");
                 }
                 Ok(()) => {}
             }

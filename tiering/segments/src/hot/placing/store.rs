@@ -42,8 +42,10 @@ async fn store_verified(
     from: &Replica,
 ) -> Result<Replica, MoveStepError> {
     let segment = record.segment_id();
-    let upstream =
-        inner.remote_tier.spill_target().ok_or_else(|| io::Error::other("no upstream is spilled to"))?;
+    let upstream = inner
+        .remote_tier
+        .spill_target()
+        .ok_or_else(|| io::Error::other("no upstream is configured for spilling"))?;
     let target = SpillTarget::of(inner, record, upstream).await?;
     let (of, place) = (inner.clone(), SegmentLocation { tier: from.tier, ..SegmentLocation::of(record) });
     let file = blocking(move || Ok(of.volumes.dirs().open_verified(segment, &place)?)).await?;
@@ -94,7 +96,7 @@ impl SpillTarget {
             let key = encrypts.then(|| inner.remote_tier.open(segment, &sealed_key)).transpose();
             match key {
                 Ok(key) => return Ok(Self { id, key, sealed_key, upload: Some(upload) }),
-                Err(error) => tracing::warn!(%segment, %error, "an upload is not gone on with"),
+                Err(error) => tracing::warn!(%segment, %error, "cannot resume an upload"),
             }
         }
         let incarnation = inner.shared.segments.owner.incarnation;
@@ -166,7 +168,7 @@ pub(super) fn verify_file(
         return Ok(());
     }
     let what = format!(
-        "it is not whole: {} of its first {} bytes belong to no intact record",
+        "it is incomplete: {} of its first {} bytes belong to no intact record",
         found.damaged_bytes + record.length.saturating_sub(found.length),
         record.length
     );

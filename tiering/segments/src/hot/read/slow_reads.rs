@@ -133,7 +133,7 @@ impl FileReadTracker {
             Ok(done) => done,
             Err(_) => {
                 let _place = self.can_keep_slot(segment, number).then_some(place);
-                tracing::warn!(%segment, "a read takes long: its disk may be failing");
+                tracing::warn!(%segment, "slow read: the disk may be failing");
                 match tokio::time::timeout(give_up.saturating_sub(slow), done).await {
                     Ok(done) => done,
                     Err(_) => return Err(timeout_error(segment)),
@@ -147,7 +147,7 @@ impl FileReadTracker {
 }
 
 fn timeout_error(segment: SegmentId) -> SegmentReadError {
-    let source = io::Error::new(io::ErrorKind::TimedOut, "its file does not answer");
+    let source = io::Error::new(io::ErrorKind::TimedOut, "reads of its file do not complete");
     SegmentReadError::Io { segment, source }
 }
 
@@ -240,7 +240,7 @@ mod tests {
         let (end, until) = channel::<()>();
         let read =
             reads.run(SegmentId(1), (&disk, ServiceClass::from(Lane::Training), 1), stuck(until)).await;
-        assert!(read.is_err() && disk.try_acquire(Lane::Training).is_some(), "its place is free again");
+        assert!(read.is_err() && disk.try_acquire(Lane::Training).is_some(), "its slot is free again");
         drop(end);
     }
 }

@@ -115,7 +115,7 @@ impl Leftovers {
             let aside = state_file::set_aside(file)?;
             tracing::warn!(
                 objects = other.objects.len(), list = %aside.display(),
-                "the list of objects to be removed from upstreams is not of this timeline: it is set aside"
+                "the list of objects to remove from upstreams belongs to another timeline; set aside"
             );
         }
         let (objects, uploads) = listed.map(|listed| (listed.objects, listed.uploads)).unwrap_or_default();
@@ -226,7 +226,7 @@ impl Leftovers {
     /// True if the upload of an object is kept for a later attempt to store its segment.
     fn can_resume(&self, object: &LeftoverObject, record: Option<&SegmentRecord>, now: Timestamp) -> bool {
         let (Some(upload), Some(record)) = (self.uploads.get(object), record) else { return false };
-        let is_here = record.replicas.first().is_some_and(|place| place.tier != UPSTREAM);
+        let is_here = record.replicas.iter().any(|replica| replica.tier != UPSTREAM);
         is_here
             && upload.has_bytes_of(record)
             && now.as_millis().saturating_sub(upload.begun_ms) < UPLOAD_KEPT_MS
@@ -243,13 +243,14 @@ impl Leftovers {
         };
         match removed.await {
             Ok(()) => {
-                tracing::debug!(segment = %object.id().segment, upstream = object.upstream, "an object that nothing names is gone");
+                tracing::debug!(segment = %object.id().segment, upstream = object.upstream,
+                    "removed an unreferenced object");
                 LeftoverRemoval::Gone
             }
             // The upstream client logged the reason when it detected this.
             Err(UpstreamError::NotOwner { .. }) => LeftoverRemoval::NotOwner,
             Err(error) => {
-                tracing::warn!(%error, "an object that nothing names was not removed; it will be tried again");
+                tracing::warn!(%error, "failed to remove an unreferenced object; retrying later");
                 LeftoverRemoval::NotNow
             }
         }

@@ -119,7 +119,7 @@ impl RemoteTier {
         let remote_tier = self.clone();
         tokio::spawn(async move {
             if let Err(error) = record.get_or_try_init(|| remote_tier.read(&remote, range)).await {
-                tracing::debug!(%error, "not read ahead");
+                tracing::debug!(%error, "read-ahead failed");
             }
         });
     }
@@ -138,7 +138,7 @@ mod tests {
             assert!(ahead.record(segment, &range(n), now).is_some());
         }
         assert!(ahead.record(segment, &range(32), now).is_none());
-        assert!(ahead.record(segment, &range(5), now).is_some(), "it is kept already");
+        assert!(ahead.record(segment, &range(5), now).is_some(), "it is already cached");
         ahead.remove(segment, 5 * MIB);
         assert!(ahead.record(segment, &range(32), now).is_some());
         assert!(ahead.record(segment, &range(33), now).is_none());

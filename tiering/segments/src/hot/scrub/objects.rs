@@ -135,7 +135,7 @@ impl ScrubShared {
             what,
             whole: true,
         };
-        tracing::error!(bad.key, bad.what, "an object does not have its checksum: quarantined");
+        tracing::error!(bad.key, bad.what, "an object does not match its checksum; quarantined");
         self.hot.count_corrupt(1);
         let mut state = self.state.lock();
         if state.status.bad.len() < QUARANTINED_MAX {

@@ -98,7 +98,15 @@ impl ScrubShared {
         for BadBlock { segment, offset, key, first, last, what, .. } in
             new.into_iter().take(LOGGED_BLOCKS_MAX)
         {
-            tracing::error!(segment, offset, key, first, last, what, "a stored block is bad: quarantined");
+            tracing::error!(
+                segment,
+                offset,
+                key,
+                first,
+                last,
+                what,
+                "a stored block is corrupt; quarantined"
+            );
         }
         let others = known.into_iter().filter(|bad| bad.whole || !segments.contains(&bad.segment));
         state.status.bad = others.chain(found).take(QUARANTINED_MAX).collect();
@@ -133,7 +141,7 @@ impl ScrubShared {
         };
         let all = |what: String| vec![bad(0, 0, extent.logical_bytes, what)];
         let Some(location) = RecordLocation::of(extent) else {
-            return all("an impossible extent".to_owned());
+            return all("invalid extent".to_owned());
         };
         let segment = SegmentId(extent.segment);
         let Some(known) = self.catalogue.segment(segment) else { return Vec::new() };

@@ -143,7 +143,7 @@ mod tests {
         let whole = 1000 + SEGMENT_HEADER_BYTES;
         let open = SegmentStats { sealed: false, ..segment(1, 1000, 500) };
         let cases = [
-            ("full of what lives", segment(1, 1000, 1000), (whole, 0), (0, 0)),
+            ("full of live data", segment(1, 1000, 1000), (whole, 0), (0, 0)),
             ("half dead", segment(1, 1000, 500), (whole, 0), (0, 500)),
             ("dead", segment(1, 1000, 0), (0, whole), (0, whole)),
             ("hardly dead", segment(1, 1000, 951), (whole, 0), (0, 0)),
@@ -155,16 +155,20 @@ mod tests {
                 (0, 1000),
             ),
             ("in flight", SegmentStats { in_flight: true, ..segment(1, 1000, 500) }, (0, 0), (0, 0)),
-            ("in hand", segment(100, 1000, 500), (0, 0), (0, 0)),
+            ("being compacted", segment(100, 1000, 500), (0, 0), (0, 0)),
             ("kept by a rule", segment(200, 1000, 500), (0, 500), (0, 500)),
             ("kept by a rule, nothing dead", segment(200, 1000, 1000), (0, 0), (0, 0)),
-            ("not to be emptied", segment(300, 1000, 500), (whole, 0), (0, 0)),
+            ("cannot be compacted", segment(300, 1000, 500), (whole, 0), (0, 0)),
             ("in the cold tier", SegmentStats { tier: COLD, ..segment(1, 1000, 0) }, (0, 0), (0, 0)),
             ("in an upstream", SegmentStats { tier: UPSTREAM, ..segment(1, 1000, 500) }, (0, 0), (0, 0)),
         ];
         for (name, facts, with, without) in cases {
             let both = |found: SpaceProspects| (found.spillable_bytes, found.dead_bytes);
-            assert_eq!(both(prospects(&[facts], u64::MAX, u64::MAX)), with, "{name}, with room below");
+            assert_eq!(
+                both(prospects(&[facts], u64::MAX, u64::MAX)),
+                with,
+                "{name}, with space in lower tiers"
+            );
             assert_eq!(both(prospects(&[facts], 0, u64::MAX)), without, "{name}, without");
         }
         let no_room_to_move = prospects(&[segment(1, 1000, 500)], 0, 499);
@@ -183,7 +187,7 @@ mod tests {
         let some = SpaceProspects { in_hand_bytes: 1, spillable_bytes: 2, dead_bytes: 4, is_stalled: false };
         assert!(some.can_free(0) && some.can_free(7) && !some.can_free(8));
         assert!(!SpaceProspects { is_stalled: true, ..some }.can_free(1));
-        assert!(!SpaceProspects::default().can_free(0), "nothing comes, however little is asked");
+        assert!(!SpaceProspects::default().can_free(0), "nothing becomes free, however small the request");
     }
 
     #[test]

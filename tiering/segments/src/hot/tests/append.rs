@@ -47,7 +47,7 @@ async fn concurrent_writers_read_back_their_own_bytes_from_many_segments() {
     assert!(sealed.len() > 10, "{sealed:?}");
     for (body, extent) in &extents {
         let end = extent.offset + extent.record_bytes();
-        assert!(sealed[&extent.segment].unwrap() >= end, "an answered chunk lies behind a seal");
+        assert!(sealed[&extent.segment].unwrap() >= end, "an acknowledged chunk is after the sealed length");
         assert_eq!(read_all(&tier, extent, *body).await, bytes_of(*body, extent.logical_bytes as usize));
     }
     for length in sealed.values() {
@@ -289,7 +289,7 @@ async fn a_disk_of_256_mib_is_filled_only_to_its_reserve() {
     rustix::fs::fallocate(&eater, rustix::fs::FallocateFlags::empty(), 0, more).unwrap();
     let before = free();
     tier.inner.shared.space.refresh();
-    assert_eq!(free(), before + 4 * MIB, "the ballast came back");
+    assert_eq!(free(), before + 4 * MIB, "the ballast was allocated again");
     tier.shutdown().await;
     let tier = HotTier::open_with(options(), map.clone()).await.unwrap();
     for (body, extent) in (0u64..).zip(&extents) {

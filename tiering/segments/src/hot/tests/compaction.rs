@@ -136,7 +136,7 @@ async fn compressed_chunks_are_moved_without_recompression() {
     assert!(after.encoding() == Encoding::Zstd && after.stored_bytes < 150_000, "{after:?}");
     assert_eq!(read_all(&bench.tier, &after, body.0).await, text);
     let usage = bench.catalogue.segment_usage(after.segment_id()).unwrap();
-    assert_eq!(usage.bytes, after.record_bytes(), "what is alive counts as it is stored");
+    assert_eq!(usage.bytes, after.record_bytes(), "live data counts with its stored size");
     bench.close().await;
 }
 
@@ -182,7 +182,7 @@ async fn a_damaged_chunk_is_not_moved_and_the_others_are() {
     assert!(matches!(read, Err(SegmentReadError::Corrupt { .. })), "{read:?}");
     bench.delete("damaged").await;
     bench.compact(1).await;
-    assert!(!path.exists(), "what was damaged is gone, and its segment with it");
+    assert!(!path.exists(), "the damaged data was removed with its segment");
     assert_eq!(bench.tier.compaction().held_back_segments, 0);
     bench.close().await;
 }
@@ -225,7 +225,7 @@ async fn a_fenced_append_is_appended_again_elsewhere() {
     bench.reads("next", next, 1_000).await;
     drop(first);
     bench.compact(30).await;
-    assert!(bench.catalogue.segment(segment).is_none(), "nothing holds it any more");
+    assert!(bench.catalogue.segment(segment).is_none(), "it has no references");
     bench.close().await;
 }
 

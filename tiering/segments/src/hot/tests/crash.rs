@@ -177,7 +177,8 @@ proptest! {
             for (index, (body, extent)) in extents.iter().enumerate() {
                 match tier.read(extent, BodyId(*body), 0..extent.logical_bytes, Lane::Training).await {
                     Ok(read) => assert_eq!(read, bytes_of(*body, extent.logical_bytes as usize)),
-                    Err(SegmentReadError::Corrupt { .. }) => assert!(index >= kept, "an answered chunk is lost"),
+                    Err(SegmentReadError::Corrupt { .. }) => assert!(index >= kept,
+                        "an acknowledged chunk is lost"),
                     Err(other) => panic!("{other}"),
                 }
             }

@@ -224,7 +224,7 @@ async fn a_read_from_an_upstream_is_correct_or_returns_the_right_error() {
         PlacingOrder::Promote { segments: vec![extent.segment_id()], why: DecisionReason::Requested.into() },
     )
     .await;
-    assert_eq!(bench.tier.placing().failed, 1, "what is not whole does not come back as if it were");
+    assert_eq!(bench.tier.placing().failed, 1, "an incomplete segment is not moved back");
     store.set_object(&object, stored);
     store.fail(FakeS3Call::Get, 2, FakeS3Effect::Status(503, "SlowDown"));
     bench.reads(name, *body, *length).await;
@@ -255,7 +255,7 @@ async fn leftovers_of_an_interrupted_move_are_removed() {
     let bench = bench.reopen().await;
     bench.compact(100).await;
     bench.compact(100).await;
-    assert_eq!(store.names(), [other], "what is noted is gone, and nothing else");
+    assert_eq!(store.names(), [other], "only the listed leftovers were removed");
     assert_eq!(segments_in(&bench, HOT), sealed);
     reads_back(&bench, &objects).await;
     bench.close().await;

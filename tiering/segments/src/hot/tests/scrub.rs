@@ -82,7 +82,7 @@ async fn a_bad_block_found_by_a_read_is_listed_while_it_is_referenced() {
     assert_eq!(scrubbing.status().bad, listed, "known after a restart");
     let met = bench.tier.metrics().corrupt_blocks;
     assert_eq!(pass(&scrubbing).bad, listed);
-    assert_eq!(bench.tier.metrics().corrupt_blocks, met, "it is not news");
+    assert_eq!(bench.tier.metrics().corrupt_blocks, met, "it is already known");
     bench.delete("bad").await;
     until(&scrubbing, |status| status.bad.is_empty());
     drop(scrubbing);

@@ -372,9 +372,9 @@ fn a_slow_cold_disk_delays_writes_and_refuses_none() {
 #[test]
 fn a_cold_tier_without_space_leads_to_refusals() {
     let world = soaked(1, true, 0, RATES);
-    assert!(world.refused > 0, "more is alive than there is room for");
+    assert!(world.refused > 0, "the live data exceeds the capacity");
     let used = world.segments.values().map(|segment| segment.living.len() as u64 * OBJECT).sum::<u64>();
-    assert!(used > CAPACITY / 10 * 8, "{used} bytes were alive when the first was refused");
+    assert!(used > CAPACITY / 10 * 8, "{used} bytes were live at the first refusal");
 }
 
 #[test]

@@ -80,7 +80,7 @@ async fn a_tier_without_lower_tiers_gets_full_and_accepts_writes_after_deletes()
         bench.delete(&format!("object-{n}")).await;
     }
     for n in 0..stored / 4 {
-        put(&bench, &format!("again-{n}")).await.expect("what was deleted becomes room within seconds");
+        put(&bench, &format!("again-{n}")).await.expect("deleted data becomes free space within seconds");
     }
     assert!(bench.tier.compaction().freed_bytes > 500_000);
     bench.close().await;
@@ -113,7 +113,7 @@ async fn a_failing_cold_tier_frees_no_space_and_loses_no_data() {
             Err(error) => break error,
         }
     };
-    assert_eq!(refused, AppendError::NoRoomYet, "it may pass, and the client is asked to come again");
+    assert_eq!(refused, AppendError::NoRoomYet, "the shortage is temporary, and the client may retry");
     assert!(bench.tier.placing().failed > 0);
     reads_back(&bench, &objects).await;
     bench.close().await;

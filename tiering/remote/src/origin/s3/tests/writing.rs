@@ -261,7 +261,7 @@ async fn only_an_etag_confirms_a_write() {
             assert!(matches!(error, OriginError::Unconfirmed(_)), "{what}: {error}");
             assert!(!error.is_undone(), "{what}: it may have been done");
         }
-        assert_eq!(server.heads().len(), 3, "{what}: it is looked at, not sent again");
+        assert_eq!(server.heads().len(), 3, "{what}: it is checked, not sent again");
     }
 }
 
