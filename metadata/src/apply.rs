@@ -14,6 +14,8 @@ mod job;
 #[cfg(test)]
 mod job_tests;
 mod object;
+mod object_command;
+mod object_target;
 mod policy;
 #[cfg(test)]
 mod policy_tests;
@@ -69,7 +71,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         return Err(malformed("the command has no change"));
     };
     match change {
-        Change::Object(command) => object::apply(view, command, seq),
+        Change::Object(command) => object_command::apply(view, command, seq),
         Change::CreateBucket(command) => bucket::create(view, command),
         Change::SetBucketState(command) => bucket::set_state(view, command),
         Change::RebindBucket(command) => bucket::rebind(view, command),

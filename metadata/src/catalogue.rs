@@ -6,7 +6,8 @@
 
 #[cfg(test)]
 mod bench;
-pub(crate) mod copies;
+pub(crate) mod checkpoints;
+mod copies;
 mod datasets;
 mod dead;
 mod inner;
@@ -33,6 +34,7 @@ mod sagas;
 #[cfg(test)]
 mod segment_tests;
 mod segments;
+mod stop_signal;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -41,21 +43,20 @@ mod tests;
 pub use dead::DeadSet;
 pub use options::{
     CatalogueMetrics, CatalogueOptions, CheckpointOptions, Completed, CreateBucketError, DeleteBucketError,
-    Durability, Fatal, NewBucket, OpenError, ProposeError, ReadError,
+    Durability, FatalHandler, NewBucket, OpenError, ProposeError,
 };
 pub use pins::Pin;
 pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};
 pub use segments::{ChunkOwner, Reference};
-
-pub(crate) use inner::CatalogueInner;
 
 use crate::apply::written;
 use crate::copy::{Copier, CopyError};
 use crate::offline::{ReferencedExtent, bodies};
 use crate::raft::group::Group;
 use crate::store::state::StateDb;
-use crate::store_error::StoreError;
+use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader;
+use inner::CatalogueInner;
 use mlgw_common::limits::UPLOAD_KEY_BYTES;
 use mlgw_common::{BodyId, BucketId, BucketName, ObjectKey, PartNumber, SegmentId};
 use mlgw_formats::command::{Change, Command, PutUploadKey, Reply};
@@ -413,10 +414,4 @@ impl Catalogue {
 fn read<M: prost::Message + Default>(state: &StateDb, row: &[u8]) -> Result<Option<M>, ReadError> {
     let value = state.get_pinned(row)?;
     Ok(value.map(|bytes| decode(&bytes)).transpose().map_err(StoreError::from)?)
-}
-
-impl From<StoreError> for ReadError {
-    fn from(error: StoreError) -> Self {
-        Self(error.0)
-    }
 }

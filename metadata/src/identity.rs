@@ -4,11 +4,10 @@
 //! refused log is applied and nothing is written, so a refusal leaves the evidence untouched. The offline
 //! checks decide with the same functions, so they and the start agree.
 
-use crate::catalogue::ReadError;
 use crate::offline::{CheckFinding, FindingKind, reach};
 use crate::store::log_facts::{GroupFacts, LogFacts};
 use crate::store::state::StateDb;
-use crate::store_error::StoreError;
+use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader as _;
 use mlgw_common::{ClusterId, Identity, Incarnation, Kinship, Lineage};
 use mlgw_formats::schema::meta::{MetaRow, Timeline};

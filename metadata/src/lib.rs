@@ -24,7 +24,8 @@ pub mod view;
 
 pub use catalogue::{
     Catalogue, CatalogueMetrics, CatalogueOptions, CheckpointOptions, ChunkOwner, Completed,
-    CreateBucketError, DeadSet, DeleteBucketError, Durability, Fatal, NewBucket, ObjectScan, OpenError,
-    PageScan, PartScan, Pin, ProposeError, ReadError, Reader, Reference, StoredVersion, UploadScan,
+    CreateBucketError, DeadSet, DeleteBucketError, Durability, FatalHandler, NewBucket, ObjectScan,
+    OpenError, PageScan, PartScan, Pin, ProposeError, Reader, Reference, StoredVersion, UploadScan,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
+pub use store_error::ReadError;

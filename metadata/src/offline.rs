@@ -16,6 +16,7 @@ mod repair;
 #[cfg(test)]
 mod row_tests;
 mod rows;
+mod scratch;
 mod stores;
 mod tail;
 #[cfg(test)]
@@ -36,12 +37,12 @@ pub use tail::{LogTail, check_tail, restart_log};
 use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge};
 use crate::store::links;
 use crate::store::saved_log::SavedLog;
-use crate::store::state::StateDb;
 use crate::store_error::StoreError;
 use crate::view::Row;
 use mlgw_formats::schema::{Bucket, Credential, SegmentRecord, SegmentUsage};
+use scratch::{Scratch, ScratchState};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// True if nothing was ever written to the catalogue in `dir`, because its first start was interrupted. Any
 /// of its parts may be missing then, since a start creates them.
@@ -52,7 +53,7 @@ pub fn is_never_written(dir: &Path, checkpoints: &Path) -> std::io::Result<bool>
     let log = dir.join("log");
     // An unreadable log may have entries.
     let entries = log.is_dir() && crate::store::wal::has_entries(&log).unwrap_or(true);
-    let numbers = crate::catalogue::copies::checkpoint_numbers(checkpoints).unwrap_or_default();
+    let numbers = crate::catalogue::checkpoints::checkpoint_numbers(checkpoints).unwrap_or_default();
     Ok(!entries && numbers.is_empty() && !has_tables(dir)?)
 }
 
@@ -91,13 +92,6 @@ pub struct CatalogueFacts {
     pub objects: u64,
 }
 
-/// State of a group, on a scratch copy.
-struct ScratchState {
-    state: StateDb,
-    from: PathBuf,
-    to: PathBuf,
-}
-
 /// A catalogue as a start of the server would find it.
 pub struct Offline {
     states: Vec<ScratchState>,
@@ -117,17 +111,6 @@ fn mismatch(
     let states: Vec<_> =
         states.iter().map(|(_, opened)| StateFacts::read(&opened.state)).collect::<Result<_, _>>()?;
     Ok(judge(expected, &facts, &states, true).err())
-}
-
-/// Directory that is removed with its owner.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = mlgw_formats::store_files::remove_dir(&self.0) {
-            tracing::warn!(dir = %self.0.display(), %error, "failed to remove the scratch copy");
-        }
-    }
 }
 
 impl Offline {

@@ -11,6 +11,7 @@ pub(crate) mod floor;
 pub(crate) mod links;
 pub(crate) mod log;
 pub(crate) mod log_facts;
+pub(crate) mod log_rows;
 #[cfg(test)]
 mod manifest_tests;
 pub(crate) mod options;

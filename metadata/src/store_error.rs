@@ -1,4 +1,4 @@
-//! Error of a store that failed or whose contents are invalid.
+//! Errors of a store that failed or whose contents are invalid.
 
 use mlgw_formats::format_error::FormatError;
 use mlgw_formats::key::BadKey;
@@ -24,5 +24,16 @@ impl From<BadRecord> for StoreError {
 impl From<BadKey> for StoreError {
     fn from(bad: BadKey) -> Self {
         Self(bad.to_string())
+    }
+}
+
+/// Error of a read: the store needs a repair; a retry does not help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the catalogue cannot be read: {0}")]
+pub struct ReadError(pub String);
+
+impl From<StoreError> for ReadError {
+    fn from(error: StoreError) -> Self {
+        Self(error.0)
     }
 }

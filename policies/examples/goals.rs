@@ -42,7 +42,8 @@ fn main() {
 /// Prints a goal: `result` should be at least or at most `target`.
 fn print(name: &str, result: f64, at_least: bool, target: f64, note: &str) {
     println!(
-        r#"{{"goal": "{name}", "result": {result:.4}, "at_least": {at_least}, "target": {target}, "note": "{note}"}}"#
+        "{{\"goal\": \"{name}\", \"result\": {result:.4}, \"at_least\": {at_least}, \"target\": {target}, \
+         \"note\": \"{note}\"}}"
     );
 }
 
@@ -317,7 +318,7 @@ fn mixes(seeds: &Range<u64>) {
     }
 }
 
-/// Detected read patterns of labelled traffic. No parameter was tuned on its seeds.
+/// Detected read patterns of labeled traffic. No parameter was tuned on its seeds.
 fn detected(seeds: &Range<u64>) {
     let found = Detection::from_seeds(999 + seeds.start..999 + seeds.end.max(seeds.start + 8));
     let (mean, (pattern, score)) = found.f1_of_all();
@@ -340,7 +341,7 @@ fn detected(seeds: &Range<u64>) {
     );
 }
 
-/// Cost of the engine: time on labelled traffic, and memory for many objects.
+/// Cost of the engine: time on labeled traffic, and memory for many objects.
 fn costs(seeds: &Range<u64>) {
     let options = |blocks_max| Options {
         capacity_bytes: 1 << 34,

@@ -58,16 +58,21 @@ pub struct RuleMatch {
 /// True if an action applies to objects at rest.
 #[must_use]
 pub const fn is_at_rest(kind: ActionKind) -> bool {
-    matches!(
-        kind,
+    match kind {
         ActionKind::Promote
-            | ActionKind::Pin
-            | ActionKind::Unpin
-            | ActionKind::Spill
-            | ActionKind::Evict
-            | ActionKind::Retain
-            | ActionKind::Compress
-    )
+        | ActionKind::Pin
+        | ActionKind::Unpin
+        | ActionKind::Spill
+        | ActionKind::Evict
+        | ActionKind::Retain
+        | ActionKind::Compress => true,
+        ActionKind::Cache
+        | ActionKind::IntelligentCache
+        | ActionKind::Prefetch
+        | ActionKind::Stream
+        | ActionKind::Coordinate
+        | ActionKind::Prioritize => false,
+    }
 }
 
 /// Returns the ids of rules that delete checkpoints and do not merely observe.
@@ -150,7 +155,11 @@ impl RuleMatch {
             ActionRequest::Evict { .. } => ActionKind::Evict,
             ActionRequest::Retain(_) => ActionKind::Retain,
             ActionRequest::Compress { .. } => ActionKind::Compress,
-            _ => return None,
+            ActionRequest::Copy { .. }
+            | ActionRequest::Prefetch { .. }
+            | ActionRequest::Stream { .. }
+            | ActionRequest::Coordinate { .. }
+            | ActionRequest::Prioritize { .. } => return None,
         })
     }
 }
@@ -195,7 +204,8 @@ mod tests {
     fn deleting_rules_exclude_those_that_only_observe() {
         let program = program(&format!(
             "- {{id: deletes, {ALWAYS}, actions: [{{type: retain, parameters: {{delete: true}}}}]}}\n\
-             - {{id: says, {ALWAYS}, stance: observe, actions: [{{type: retain, parameters: {{delete: true}}}}]}}\n\
+             - {{id: says, {ALWAYS}, stance: observe, actions: [{{type: retain, \
+             parameters: {{delete: true}}}}]}}\n\
              - {{id: thins, {ALWAYS}, actions: [{{type: retain}}]}}\n"
         ));
         assert_eq!(deleting_rules(&program).collect::<Vec<_>>(), ["deletes"]);
@@ -204,8 +214,10 @@ mod tests {
     #[test]
     fn claims_are_acting_rules_on_objects_at_rest_ranked_by_priority() {
         let program = program(&format!(
-            "- {{id: low, priority: 1, {ALWAYS}, actions: [{{type: pin, target: dataset}}, {{type: cache}}]}}\n\
-             - {{id: high, priority: 2, {ALWAYS}, actions: [{{type: promote}}, {{type: evict, stance: observe}}]}}\n"
+            "- {{id: low, priority: 1, {ALWAYS}, actions: [{{type: pin, target: dataset}}, \
+             {{type: cache}}]}}\n\
+             - {{id: high, priority: 2, {ALWAYS}, actions: [{{type: promote}}, {{type: evict, \
+             stance: observe}}]}}\n"
         ));
         let facts = FactList::default();
         let resolved = resolve(program.due(&facts));

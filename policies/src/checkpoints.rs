@@ -15,6 +15,7 @@
 mod checkpoint_facts;
 mod deletion_guard;
 mod expected_files;
+mod file_role;
 mod folder;
 mod group;
 mod incompleteness;
@@ -225,7 +226,7 @@ impl CheckpointIndex {
                 series.habits.pointed.map(|it| group::PointerRecord { files: None, ..it });
         }
         series.habits.recount(before, group.size());
-        let is_marked = place.role == layout::FileRole::Last && place.layout != Layout::Safetensors;
+        let is_marked = place.role == file_role::FileRole::Last && place.layout != Layout::Safetensors;
         series.habits.has_last_file |= is_marked;
         series.habits.is_of_trainer |= place.is_trainer_state();
         self.memory_bytes += group.memory_bytes() - if is_new { 0 } else { before_bytes };

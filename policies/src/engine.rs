@@ -27,6 +27,7 @@ mod recent;
 mod recycling;
 mod run;
 mod shares;
+mod slot;
 mod streams;
 mod table;
 mod worth;
@@ -49,9 +50,10 @@ use pool::Pool;
 use recent::LruQueue;
 use run::CountedRead;
 use shares::LowestGroup;
+use slot::Slot;
 use std::collections::BTreeMap;
 use streams::{BlockTouch, Streams};
-use table::{BlockTable, DATASETS_MAX, EntryState, Slot};
+use table::{BlockTable, DATASETS_MAX, EntryState};
 
 /// Limits of the engine.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,9 @@
 
 use crate::engine::ReadAheadOutcome;
 use crate::language::{ActionRequest, Program, Setting};
+use crate::learned_bounds::{LearnedBound, LearnedBounds};
 use crate::outcomes::{CopyOutcomes, CopyTally};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 /// Minimum blocks that count as evidence.
@@ -30,28 +31,6 @@ const TIMES_MAX: f64 = 4.0;
 const DAY_MS: i64 = 86_400_000;
 /// Maximum blocks that are read ahead of one stream before anything is learned.
 const PREFETCH_DEPTH: u32 = 64;
-
-/// A bound that has moved.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LearnedBound {
-    /// Current value.
-    pub value: f64,
-    /// Written value it started from: if this changes, the bound starts again.
-    pub written: f64,
-    /// Start of the day in which it last moved, in milliseconds since 1970.
-    pub day_ms: i64,
-    /// Value at the start of that day.
-    pub day_value: f64,
-}
-
-/// Learned values.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LearnedBounds {
-    /// Maximum blocks that are read ahead of one stream.
-    pub prefetch_depth: Option<LearnedBound>,
-    /// By id of a rule with `intelligent_cache`: number of reads from which it keeps a copy.
-    pub min_reads: BTreeMap<Box<str>, LearnedBound>,
-}
 
 /// Measurements since the start.
 #[derive(Clone, Copy)]
@@ -329,13 +308,16 @@ rules:
         fn no_bound_moves_by_more_in_a_day_than_the_setting_says_or_out_of_its_range(
             steps in vec((0..DAY_MS / 2, proptest::bool::ANY), 1..60),
         ) {
-            let (mut program, outcomes) = (program("version: 1\nsettings: {prefetch_depth_min: 8}"), CopyOutcomes::default());
+            let mut program = program("version: 1\nsettings: {prefetch_depth_min: 8}");
+            let outcomes = CopyOutcomes::default();
             let (mut learner, mut now_ms, mut ahead) = (Learner::default(), 0, [0; 5]);
             let mut values: Vec<(i64, f64)> = vec![(0, 64.0)];
             for (wait_ms, is_wasted) in steps {
                 now_ms += wait_ms;
                 ahead[if is_wasted { 2 } else { 1 }] += 200;
-                let Some(lesson) = learner.review(&program, &evidence(now_ms, ahead, &outcomes)) else { continue };
+                let Some(lesson) = learner.review(&program, &evidence(now_ms, ahead, &outcomes)) else {
+                    continue;
+                };
                 let value = lesson.learnt.prefetch_depth.unwrap().value;
                 prop_assert!((8.0..=64.0).contains(&value));
                 values.push((now_ms, value));

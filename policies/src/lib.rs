@@ -14,6 +14,7 @@ pub mod facts;
 mod file_types;
 mod key_parts;
 pub mod language;
+pub mod learned_bounds;
 pub mod learning;
 pub mod outcomes;
 pub mod plan;

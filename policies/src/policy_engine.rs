@@ -339,8 +339,8 @@ impl DecidedAspects {
     /// decides on copies.
     fn apply(&mut self, due: &DueAction<'_>, ruling: &mut Ruling, program: &Program) -> bool {
         let had_copy = self.copy;
-        match (due.action.kind.aspect(), due.request) {
-            (Aspect::Copy, ActionRequest::Copy { keep, policy, priority, min_reads, .. }) if !self.copy => {
+        match due.request {
+            ActionRequest::Copy { keep, policy, priority, min_reads } if !self.copy => {
                 self.copy = true;
                 // The ruling still holds the setting's value here.
                 let is_recent = policy
@@ -352,7 +352,7 @@ impl DecidedAspects {
                     (true, reads) => CachingRule::AfterReads(reads, weight(*priority)),
                 };
             }
-            (Aspect::Stream, ActionRequest::Stream { chunk_bytes, ahead, keep }) if !self.stream => {
+            ActionRequest::Stream { chunk_bytes, ahead, keep } if !self.stream => {
                 self.stream = true;
                 ruling.stream_ahead = Some(blocks_for_chunks(*chunk_bytes, *ahead, self.block_bytes));
                 if !self.copy && due.is_copy_decision() {
@@ -364,18 +364,30 @@ impl DecidedAspects {
                     };
                 }
             }
-            (Aspect::Coordination, ActionRequest::Coordinate { window, bytes_max }) if !self.coordination => {
+            ActionRequest::Coordinate { window, bytes_max } if !self.coordination => {
                 self.coordination = true;
                 ruling.sharing = Some(TransferSharing { window: *window, bytes_max: *bytes_max });
             }
-            (Aspect::Prefetch, ActionRequest::Prefetch { depth, bytes_max, strategy, next })
-                if !self.prefetch =>
-            {
+            ActionRequest::Prefetch { depth, bytes_max, strategy, next } if !self.prefetch => {
                 self.prefetch = true;
                 let (depth, bytes_max, strategy, next) = (*depth, *bytes_max, *strategy, *next);
                 ruling.prefetch = Some(PrefetchParameters { depth, bytes_max, strategy, next });
             }
-            _ => {}
+            // A stronger rule has decided the aspect.
+            ActionRequest::Copy { .. }
+            | ActionRequest::Stream { .. }
+            | ActionRequest::Coordinate { .. }
+            | ActionRequest::Prefetch { .. } => {}
+            // Decided where the request is ordered.
+            ActionRequest::Prioritize { .. } => {}
+            // Decided when the object is written, or at rest.
+            ActionRequest::Compress { .. }
+            | ActionRequest::Promote { .. }
+            | ActionRequest::Pin { .. }
+            | ActionRequest::Unpin
+            | ActionRequest::Spill { .. }
+            | ActionRequest::Evict { .. }
+            | ActionRequest::Retain(_) => {}
         }
         self.copy && !had_copy
     }

@@ -34,15 +34,25 @@
 //! | flags | field |
 //! | --- | --- |
 //! | | varint: microseconds since the previous event; 0 for the first of a block |
-//! | `10` not set | varint: number of the caller (otherwise the caller of the previous event); if it is the next free number, the caller's id and family (8 bytes each) |
-//! | `40` | a key without a number: varint: number of its bucket, and if that is the next free number, the bucket's id (8 bytes); varint: length of the prefix shared with the key that this caller accessed last; varint and bytes: the rest. The key gets the next number |
+//! | `10` not set | a caller (otherwise the caller of the previous event) |
+//! | `40` | a key without a number; it gets the next number |
 //! | `80` | none: the key's number is one more than that of the key that this caller accessed last |
 //! | neither | zigzag: number of the key minus the number of the key that this caller accessed last |
-//! | `20` not set | varint: size of the object (otherwise its size at the previous access to this key; for a new key, the size of the key that this caller accessed last) |
+//! | `20` not set | varint: size of the object (otherwise the last size) |
 //! | `0C` = 0 | none: the whole object |
 //! | `0C` = 4 | none: the range after this key's last range, of the same length or to the object's end |
 //! | `0C` = 8 | zigzag: start of the range minus the end of this key's last range; varint: bytes |
 //! | `03` | 0: read, 1: write, 2: delete |
+//!
+//! A caller is a varint, its number; if that is the next free number, its id and family (8 bytes each)
+//! follow.
+//!
+//! A key without a number is a varint, the number of its bucket; if that is the next free number, the
+//! bucket's id (8 bytes); a varint, the length of the prefix shared with the key that this caller accessed
+//! last; and a varint and bytes, the rest.
+//!
+//! The last size of an object is its size at the previous access to this key; for a new key, the size of the
+//! key that this caller accessed last.
 //!
 //! For a caller without an earlier access, the key of the previous event counts as the key that it accessed
 //! last; for the very first event, an empty key of 0 bytes with number 0. A byte `03` alone is not an event:
@@ -53,6 +63,7 @@ mod dictionary;
 mod event;
 pub mod import;
 mod json_log;
+pub mod log_line;
 mod reader;
 mod s3_log;
 pub(crate) mod varint;

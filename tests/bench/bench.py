@@ -94,7 +94,8 @@ class Bench:
 
     def small(self, settings=None):
         """The store of objects to read, with a restarted server, and the names of its 4 KiB objects."""
-        return self._filled("read", "4 KiB objects", numbered("small", self.options.objects), 4 * KIB, settings)
+        return self._filled(
+            "read", "4 KiB objects", numbered("small", self.options.objects), 4 * KIB, settings)
 
     def empty(self):
         """The same with empty objects."""
@@ -102,7 +103,8 @@ class Bench:
 
     def medium(self):
         """The same with objects of 100 KiB."""
-        return self._filled("read", "100 KiB objects", numbered("medium", self.options.objects // 20), 100 * KIB)
+        return self._filled(
+            "read", "100 KiB objects", numbered("medium", self.options.objects // 20), 100 * KIB)
 
     def million(self, settings=None):
         """The store of a million objects of 1 KiB, with a restarted server, and their names: m/PPP/NNN."""

@@ -106,7 +106,9 @@ def cache(data):
 def measure(binary, folder, log):
     data = str(folder / "data")
     fill(binary, data, log)
-    under = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/callgrind.out"]
+    under = [
+        "valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no",
+        f"--callgrind-out-file={folder}/callgrind.out"]
     server = Server(binary, data, log, under, SETTINGS)
     rest(server.pid)
     client, counter, counts = Client(server), Counter(server, folder), {}
@@ -154,7 +156,8 @@ def main():
     for name, count in counts.items():
         ratio = count / kept[name] if name in kept else 1
         over += ratio > MORE_MAX
-        print(f"{name:<12} {count:>12,} instructions, {ratio:.3f} of the record{'  TOO MANY' if ratio > MORE_MAX else ''}")
+        print(f"{name:<12} {count:>12,} instructions, {ratio:.3f} of the record"
+              f"{'  TOO MANY' if ratio > MORE_MAX else ''}")
     if os.environ.get("UPDATE"):
         KEPT.write_text(json.dumps(counts, indent=2) + "\n")
         return

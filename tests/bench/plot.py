@@ -16,12 +16,14 @@ HERE = "kept by the engine"
 # The comparisons; for each bar its label and its row.
 PANELS = [
     ("read from the origin in four epochs, room for half (datasets)",
-     [("no copies", "training-origin-none"), ("LRU (computed)", "training-origin-lru"), (HERE, "training-origin-kept"),
-      ("the best there can be", "training-origin-optimum")]),
+     [("no copies", "training-origin-none"), ("LRU (computed)", "training-origin-lru"),
+      (HERE, "training-origin-kept"), ("the best there can be", "training-origin-optimum")]),
     ("an epoch of PyTorch (s)",
-     [("from the origin itself", "training-epoch-direct"), ("no copies", "training-epoch-none"), (HERE, "training-epoch-kept")]),
+     [("from the origin itself", "training-epoch-direct"), ("no copies", "training-epoch-none"),
+      (HERE, "training-epoch-kept")]),
     ("of that, waiting for data (%)",
-     [("from the origin itself", "training-stall-direct"), ("no copies", "training-stall-none"), (HERE, "training-stall-kept")]),
+     [("from the origin itself", "training-stall-direct"), ("no copies", "training-stall-none"),
+      (HERE, "training-stall-kept")]),
     ("a shard of a model that 16 replicas load at once, p99 (ms)",
      [("from the origin itself", "model-p99-direct"), ("through a bound bucket", "model-p99-here")]),
     ("found by training beside a scan, room for half (share of bytes)",

@@ -127,7 +127,8 @@ class Counter:
         now = time.monotonic()
         if now - self.said >= PROGRESS_SECONDS:
             self.said = now
-            self.report.say(f"{self.what}: {self.done:,} of {self.total:,}, {self.done / (now - self.begun):,.0f}/s")
+            self.report.say(
+                f"{self.what}: {self.done:,} of {self.total:,}, {self.done / (now - self.begun):,.0f}/s")
 
 
 def processor():

@@ -16,24 +16,28 @@ from bench import Bench
 from rows import GROUPS
 
 # Sizes with --quickly: enough to see that everything works, too little for figures.
-QUICK = {"objects": 20_000, "million": 50_000, "puts": 50_000, "commands": 200_000, "seconds": 3, "idle_seconds": 5,
-         "gib": 0.25}
+QUICK = {"objects": 20_000, "million": 50_000, "puts": 50_000, "commands": 200_000, "seconds": 3,
+         "idle_seconds": 5, "gib": 0.25}
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True)
-    parser.add_argument("--only", default="", metavar="NAME[,NAME]", help=f"groups of rows: {', '.join(GROUPS)}")
+    parser.add_argument(
+        "--only", default="", metavar="NAME[,NAME]", help=f"groups of rows: {', '.join(GROUPS)}")
     parser.add_argument("--dir", help="where data goes: a folder on a disk, not tmpfs; about 15 GiB")
     parser.add_argument("--json", metavar="FILE", help="keep the rows in a file, too")
     parser.add_argument("--quickly", action="store_true", help="small sizes, to try it")
-    parser.add_argument("--slack", type=float, default=1.0, help="how many times worse than its target a row may be")
+    parser.add_argument(
+        "--slack", type=float, default=1.0, help="how many times worse than its target a row may be")
     parser.add_argument("--seed", type=int, default=1)
     sizes = parser.add_argument_group("sizes")
     sizes.add_argument("--objects", type=int, default=200_000, help="distinct objects to GET")
     sizes.add_argument("--million", type=int, default=1_000_000, help="objects of 1 KiB, in thousands")
     sizes.add_argument("--puts", type=int, default=500_000, help="the fewest requests of put-4k")
-    sizes.add_argument("--commands", type=int, default=5_000_000, help="commands that pass the catalogue's log")
+    sizes.add_argument(
+        "--commands", type=int, default=5_000_000, help="commands that pass the catalogue's log")
     sizes.add_argument("--gib", type=float, default=1.0, help="size of the bodies that are called 1 GiB")
     sizes.add_argument("--seconds", type=int, default=10, help="of a reading load")
     sizes.add_argument("--idle-seconds", type=int, default=30)
@@ -61,7 +65,8 @@ def run(bench, names):
 
 def main():
     options = arguments()
-    version = subprocess.run([options.binary, "version"], check=True, capture_output=True, text=True).stdout.strip()
+    version = subprocess.run([options.binary, "version"], check=True, capture_output=True, text=True)
+    version = version.stdout.strip()
     # On SIGTERM, stops its server and removes its data as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     bench = Bench(options)

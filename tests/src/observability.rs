@@ -6,7 +6,7 @@
 //! - `access_log`, `traces`: single requests, in a file and at a collector;
 //! - `commands`: `mlgw status`, `mlgw top`, and commands about buckets and objects.
 
-mod access_log;
+pub(crate) mod access_log;
 mod alerts;
 mod commands;
 mod promtool;

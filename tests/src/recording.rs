@@ -108,7 +108,10 @@ impl Recording {
 
     /// Number of files with this suffix that were removed.
     pub(crate) fn removed_count(&self, suffix: &str) -> usize {
-        let removed = |event: &&DiskEvent| matches!(event, DiskEvent::RemoveName { name, .. } if name.ends_with(suffix));
+        let removed = |event: &&DiskEvent| match event {
+            DiskEvent::RemoveName { name, .. } => name.ends_with(suffix),
+            _ => false,
+        };
         self.events.iter().filter(removed).count()
     }
 

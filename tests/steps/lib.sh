@@ -27,10 +27,10 @@ apt_install() {
 }
 
 install_missing() {
-    local package missing=() sudo=()
+    local package missing=() sudo=() install
     for package in "$@"; do
-        dpkg-query --show --showformat='${Status}\n' "$package" 2>/dev/null | grep -q '^install ok installed$' ||
-            missing+=("$package")
+        dpkg-query --show --showformat='${Status}\n' "$package" 2>/dev/null |
+            grep -q '^install ok installed$' || missing+=("$package")
     done
     [ ${#missing[@]} -eq 0 ] && return
     command -v apt-get >/dev/null || die "install these first: ${missing[*]}"
@@ -44,9 +44,10 @@ install_missing() {
         fi
     fi
     # A fresh machine has no package lists, an old one has stale ones: fetch them if the first try fails.
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null 2>&1 ||
-        { "${sudo[@]}" apt-get update -qq &&
-            "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; }
+    install=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive
+        apt-get install -y -qq --no-install-recommends "${missing[@]}")
+    "${install[@]}" >/dev/null 2>&1 ||
+        { "${sudo[@]}" apt-get update -qq && "${install[@]}" >/dev/null; }
 }
 
 # program_of PACKAGE PATH: prints the path of a program whose Debian package would start a service when

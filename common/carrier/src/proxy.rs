@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tower::Service;
 
-/// Metadata services from which machines in clouds get their credentials: reachable from the machine alone.
+/// Cloud instance metadata endpoints (IMDS); never reached through a proxy.
 const METADATA_HOSTS: &str =
     "169.254.169.254,169.254.170.2,169.254.170.23,metadata.google.internal,100.100.100.200";
 

@@ -52,8 +52,8 @@ impl BackupContents {
             return Err(match first.strip_prefix("mlgw-copy ") {
                 Some(version) => {
                     format!(
-                        "the copy has format {version}, written by a newer mlgw; use that version or a \
-                         newer one"
+                        "this backup has format {version}, which this mlgw cannot read; use the version \
+                         that wrote it or a newer one"
                     )
                 }
                 None => "not the contents list of a copy".to_owned(),

@@ -4,6 +4,7 @@
 //! on every member. Times, ids and choices are fields of the command; `apply` generates no such values.
 
 pub mod bucket;
+pub mod conditions;
 pub mod dataset;
 pub mod object;
 pub mod policy;
@@ -17,12 +18,12 @@ pub use bucket::{
     CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, RemoveBucket, SetBucketState,
     ThawBucket,
 };
+pub use conditions::{Conditions, EtagCondition};
 pub use dataset::{
     CancelJob, ClaimJob, CreateJob, DeleteDataset, EndJob, JobStep, PutDataset, StepJob, UpdateJobProgress,
 };
 pub use object::{
-    Conditions, DeleteObject, EtagCondition, ObjectChange, ObjectCommand, PutObject, Replace, SetTags,
-    UpdateObject, update_object,
+    DeleteObject, ObjectChange, ObjectCommand, PutObject, Replace, SetTags, UpdateObject, update_object,
 };
 pub use policy::PutPolicy;
 pub use quota::{SetBucketQuota, SetKeyQuota};
@@ -44,7 +45,8 @@ pub struct Command {
     /// The change.
     #[prost(
         oneof = "Change",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 31, 32"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, \
+            26, 27, 28, 29, 31, 32"
     )]
     pub change: Option<Change>,
 }

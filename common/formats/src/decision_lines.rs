@@ -40,7 +40,7 @@ pub fn encode_lines(entries: &[DecisionEntry]) -> serde_json::Result<Vec<u8>> {
 /// skipped lines and the reason of the last, if lines were skipped. The error is the number of a newer
 /// format.
 pub fn read_lines(text: &[u8], found: &mut BTreeMap<u64, DecisionEntry>) -> Result<Option<String>, u32> {
-    let mut passed_over = (0, String::new());
+    let mut skipped = (0, String::new());
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let format = serde_json::from_slice::<DecisionLineFormat>(line).map_or(FORMAT, |format| format.v);
         if format > FORMAT {
@@ -48,14 +48,15 @@ pub fn read_lines(text: &[u8], found: &mut BTreeMap<u64, DecisionEntry>) -> Resu
         }
         match parse_entry(line) {
             Ok(entry) => drop(found.insert(entry.seq, entry)),
-            Err(why) => passed_over = (passed_over.0 + 1, why),
+            Err(why) => skipped = (skipped.0 + 1, why),
         }
         if found.len() > DECISIONS_MAX {
             found.pop_first();
         }
     }
-    let (lines, why) = passed_over;
-    Ok((lines > 0).then(|| format!("{lines} lines; the last: {why}")))
+    let (lines, why) = skipped;
+    let noun = if lines == 1 { "line" } else { "lines" };
+    Ok((lines > 0).then(|| format!("{lines} {noun} skipped, last reason: {why}")))
 }
 
 fn parse_entry(line: &[u8]) -> Result<DecisionEntry, String> {
@@ -71,15 +72,18 @@ mod tests {
     use super::read_lines;
     use std::collections::BTreeMap;
 
-    const LINE: &str = r#""at_ms":1,"until_ms":1,"kind":"spill","count":1,"from":"hot","to":"cold","bytes":1,"reason":"drain","outcome":"done"}"#;
+    const LINE: &str = concat!(
+        r#""at_ms":1,"until_ms":1,"kind":"spill","count":1,"from":"hot","to":"cold","bytes":1,"#,
+        r#""reason":"drain","outcome":"done"}"#
+    );
 
     #[test]
     fn sequence_numbers_above_the_maximum_are_skipped() {
         let text =
             [1, u64::MAX, u64::MAX / 2].map(|seq| format!("{{\"v\":1,\"seq\":{seq},{LINE}")).join("\n");
         let mut found = BTreeMap::new();
-        let passed_over = read_lines(text.as_bytes(), &mut found).unwrap();
+        let skipped = read_lines(text.as_bytes(), &mut found).unwrap();
         assert_eq!(found.into_keys().collect::<Vec<_>>(), [1, u64::MAX / 2]);
-        assert!(passed_over.unwrap().contains("1 lines"), "and reports it");
+        assert!(skipped.unwrap().contains("1 line skipped, last reason: "), "and reports it");
     }
 }

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 macro_rules! words {
-    ($(#[doc = $doc:literal])+ $Name:ident { $($(#[doc = $word_doc:literal])+ $Word:ident = $word:literal,)+ }) => {
+    (
+        $(#[doc = $doc:literal])+
+        $Name:ident { $($(#[doc = $word_doc:literal])+ $Word:ident = $word:literal,)+ }
+    ) => {
         $(#[doc = $doc])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum $Name {

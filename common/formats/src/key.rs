@@ -302,7 +302,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn byte_order_of_keys_is_order_of_names(a in name(), b in name(), x in any::<u64>(), y in any::<u64>()) {
+        fn byte_order_of_keys_is_order_of_names(
+            a in name(), b in name(), x in any::<u64>(), y in any::<u64>()
+        ) {
             let key = |n: &[u8], id| named_key(Family::Upload, BucketId(7), n).u64(id).finish();
             prop_assert_eq!(key(&a, x).cmp(&key(&b, y)), (a, x).cmp(&(b, y)));
         }

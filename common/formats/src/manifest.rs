@@ -9,7 +9,7 @@
 //! opens the file, and a power loss during the truncation leaves a file that is truncated again.
 
 use crate::store_files as files;
-use crate::wal_frames::{FIRST, HEAD_BYTES, LAST, MIDDLE, WHOLE, WalItem, frame_at, mask_crc};
+use crate::wal_frames::{FIRST, FULL, HEAD_BYTES, LAST, MIDDLE, WalItem, frame_at, mask_crc};
 use mlgw_common::checksum::crc32c;
 use mlgw_common::regular;
 use std::fs::OpenOptions;
@@ -65,7 +65,7 @@ pub fn torn_record_offset(bytes: &[u8]) -> Option<usize> {
         at = match frame_at(bytes, at) {
             WalItem::Frame { kind, end, .. } => {
                 inside = match (kind, inside) {
-                    (WHOLE, false) | (LAST, true) => false,
+                    (FULL, false) | (LAST, true) => false,
                     (FIRST, false) | (MIDDLE, true) => true,
                     _ => return None,
                 };

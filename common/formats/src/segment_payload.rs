@@ -6,8 +6,6 @@
 use crate::schema::Encoding;
 use bytes::Bytes;
 
-use crate::segment_record::RecordHead;
-
 /// Bytes of a chunk as they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
@@ -27,12 +25,6 @@ impl Payload {
     pub const fn raw(bytes: Bytes) -> Self {
         let logical_bytes = bytes.len();
         Self { stored: bytes, encoding: Encoding::Raw, extra: Bytes::new(), logical_bytes }
-    }
-
-    /// Returns the payload of a record with the header `head` and the stored bytes `stored`.
-    pub fn from_record(head: &RecordHead<'_>, stored: Bytes) -> Self {
-        let (encoding, logical_bytes) = (head.encoding, head.logical_bytes);
-        Self { stored, encoding, extra: Bytes::copy_from_slice(head.extra), logical_bytes }
     }
 
     /// Returns the stored bytes; for a raw chunk these are the original bytes.

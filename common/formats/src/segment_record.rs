@@ -9,6 +9,7 @@
 //! a compressed chunk also has the stored length of each block, 4 bytes each, so that a block can be found,
 //! verified and decompressed without the others.
 
+use bytes::Bytes;
 use std::ops::Range;
 
 use crate::schema::Encoding;
@@ -352,6 +353,14 @@ impl<'a> RecordHead<'a> {
         (0..self.blocks()).find(|&index| {
             !payload.get(self.block(index)).is_some_and(|block| self.is_block_intact(index, block))
         })
+    }
+}
+
+impl Payload {
+    /// Returns the payload of a record with the header `head` and the stored bytes `stored`.
+    pub fn from_record(head: &RecordHead<'_>, stored: Bytes) -> Self {
+        let (encoding, logical_bytes) = (head.encoding, head.logical_bytes);
+        Self { stored, encoding, extra: Bytes::copy_from_slice(head.extra), logical_bytes }
     }
 }
 

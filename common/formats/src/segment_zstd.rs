@@ -183,7 +183,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn any_chunk_round_trips(
-            pieces in prop::collection::vec((any::<u64>(), 0usize..150_000, any::<bool>()), 0..8), level in 1u32..8,
+            pieces in prop::collection::vec((any::<u64>(), 0usize..150_000, any::<bool>()), 0..8),
+            level in 1u32..8,
         ) {
             let piece = |(seed, length, text): (u64, usize, bool)| {
                 if text { text_of(seed, length) } else { bytes_of(seed, length) }

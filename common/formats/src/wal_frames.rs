@@ -1,11 +1,11 @@
 //! Reader of the records of RocksDB's write-ahead log and MANIFEST, for verification.
 //!
 //! RocksDB stops silently at the first record of its write-ahead log that does not verify, because after
-//! power loss that is the end of the log. Verification also detects records behind that point. Both kinds of
+//! power loss that is the end of the log. Verification also detects records after that point. Both kinds of
 //! file are blocks of 32 KiB with frames of `crc: u32, length: u16, type: u8, payload` (little-endian; the
-//! masked CRC32C covers type and payload). A record is one whole frame, or a first frame, middle frames and a
-//! last frame. The format is LevelDB's
-//! (<https://github.com/facebook/rocksdb/wiki/Write-Ahead-Log-File-Format>).
+//! masked CRC32C covers type and payload). RocksDB calls a frame a physical record, and its payload a
+//! fragment of a record. A record is one full frame, or a first frame, middle frames and a last frame. The
+//! format is LevelDB's (<https://github.com/facebook/rocksdb/wiki/Write-Ahead-Log-File-Format>).
 
 use mlgw_common::checksum::crc32c;
 use std::ops::Range;
@@ -15,13 +15,14 @@ pub const BLOCK_BYTES: usize = 32 << 10;
 /// Bytes of a frame's header.
 pub const HEAD_BYTES: usize = 7;
 
-/// Type of a frame that is a whole record.
-pub const WHOLE: u8 = 1;
-/// Type of the first frame of a record.
+/// Type of a frame with a full record.
+pub const FULL: u8 = 1;
+/// Type of a frame with the first fragment of a record.
 pub const FIRST: u8 = 2;
-/// Type of a frame between the first and the last. RocksDB's other types do not occur in these files.
+/// Type of a frame with a fragment between the first and the last. RocksDB's other types do not occur in
+/// these files.
 pub const MIDDLE: u8 = 3;
-/// Type of the last frame of a record.
+/// Type of a frame with the last fragment of a record.
 pub const LAST: u8 = 4;
 
 /// Content of a frame file at one offset.
@@ -32,7 +33,7 @@ pub(crate) enum WalItem<'b> {
         kind: u8,
         /// Payload of the frame.
         payload: &'b [u8],
-        /// Offset of the first byte behind the frame.
+        /// Offset of the first byte after the frame.
         end: usize,
     },
     /// The rest of a block, too short for a frame; the next item begins at this offset.
@@ -78,7 +79,7 @@ pub struct WalRecords {
 }
 
 impl WalRecords {
-    /// Returns the first record behind the first frame that does not verify.
+    /// Returns the first record after the first frame that does not verify.
     pub fn first_record_after_defect(&self) -> Option<&(usize, Vec<u8>)> {
         let bad = self.first_defect?;
         self.records.iter().find(|(at, _)| *at > bad)
@@ -93,7 +94,7 @@ pub fn read_records(bytes: &[u8]) -> WalRecords {
 }
 
 /// Calls `each` for every record of a file that verifies, with its offset, its bytes, and true if it is
-/// behind a frame that does not verify. Returns the offset of the first such frame.
+/// after a frame that does not verify. Returns the offset of the first such frame.
 pub fn for_each_record(bytes: &[u8], each: &mut dyn FnMut(usize, &[u8], bool)) -> Option<usize> {
     let mut bad_at = None;
     let mut partial: Option<(usize, Vec<u8>)> = None;
@@ -114,11 +115,11 @@ pub fn for_each_record(bytes: &[u8], each: &mut dyn FnMut(usize, &[u8], bool)) -
             WalItem::End => break,
         };
         let unfinished = partial.take();
-        if let (WHOLE | FIRST, Some((from, _))) = (kind, &unfinished) {
+        if let (FULL | FIRST, Some((from, _))) = (kind, &unfinished) {
             bad_at.get_or_insert(*from);
         }
         match (kind, unfinished) {
-            (WHOLE, _) => each(at, payload, bad_at.is_some()),
+            (FULL, _) => each(at, payload, bad_at.is_some()),
             (FIRST, _) => partial = Some((at, payload.to_vec())),
             (MIDDLE, Some((from, mut record))) => {
                 record.extend_from_slice(payload);
@@ -128,7 +129,8 @@ pub fn for_each_record(bytes: &[u8], each: &mut dyn FnMut(usize, &[u8], bool)) -
                 record.extend_from_slice(payload);
                 each(from, &record, bad_at.is_some());
             }
-            // The rest of a record whose first frame did not verify, or a frame about the file itself.
+            // The rest of a record whose first frame did not verify, or a type that RocksDB does not write
+            // here.
             _ => {}
         }
         at = end;

@@ -44,7 +44,8 @@ fn documents(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
 
 /// Targets of `[text](target)`.
 fn links(text: &str) -> impl Iterator<Item = &str> {
-    text.match_indices("](").filter_map(|(start, _)| text[start + 2..].split_once(')').map(|(target, _)| target))
+    text.match_indices("](")
+        .filter_map(|(start, _)| text[start + 2..].split_once(')').map(|(target, _)| target))
 }
 
 /// A path relative to the folder of a document, from the root.
@@ -68,7 +69,8 @@ fn has_heading(text: Option<&String>, anchor: &str) -> bool {
         (title.len() < line.len()).then_some(title.trim())
     });
     headings.into_iter().any(|title| {
-        let kept = title.to_lowercase().chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c)).collect();
+        let kept =
+            title.to_lowercase().chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c)).collect();
         let slug: String = kept;
         slug.replace(' ', "-") == anchor
     })

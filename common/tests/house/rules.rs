@@ -1,5 +1,5 @@
 //! Rules that hold everywhere: no unsafe code, no marks of unfinished work, no `.unwrap()` outside tests,
-//! small corpora, and an existing test behind each promise of the documents.
+//! small corpora, and an existing test for each promise of the documents.
 
 use crate::tree::{Tree, root};
 
@@ -61,14 +61,14 @@ pub(crate) fn nothing_unwraps_outside_tests(tree: &Tree) -> Vec<String> {
     lines.map(|(path, line)| format!("{path}:{line} unwraps")).collect()
 }
 
-/// The folders of the tests behind promises, by the letter before their name in the tables.
+/// The folders of the tests of promises, by the name before theirs in the tables.
 const PROOFS: &[(&str, &str)] = &[
-    ("s", "tests/src/"),
-    ("u", "tiering/"),
-    ("f", "common/formats/"),
-    ("m", "metadata/src/"),
-    ("p", "policies/"),
-    ("g", "gateway/"),
+    ("tests", "tests/src/"),
+    ("tiering", "tiering/"),
+    ("formats", "common/formats/"),
+    ("metadata", "metadata/src/"),
+    ("policies", "policies/"),
+    ("gateway", "gateway/"),
 ];
 
 /// Checks that every test that a table of promises names exists in the folder that it names.
@@ -77,10 +77,10 @@ pub(crate) fn every_test_behind_a_promise_is_there(tree: &Tree) -> Vec<String> {
     for (document, least) in [("docs/FAULTS.md", 40), ("docs/POLICIES.md", 60)] {
         let mut count = 0;
         for piece in tree.texts[document].split('`') {
-            let Some((letter, test)) = piece.split_once(':').filter(|(_, test)| test.contains('_')) else {
+            let Some((prefix, test)) = piece.split_once(':').filter(|(_, test)| test.contains('_')) else {
                 continue;
             };
-            let Some((_, folder)) = PROOFS.iter().find(|(known, _)| *known == letter) else { continue };
+            let Some((_, folder)) = PROOFS.iter().find(|(known, _)| *known == prefix) else { continue };
             let declared = format!("fn {test}(");
             let mut files = tree.sources.iter().filter(|(path, _)| path.starts_with(folder));
             if !files.any(|(_, source)| source.text.contains(&declared)) {

@@ -1,5 +1,5 @@
-//! Measures of language: summaries that begin without a subject, programs that speak, and dialect words in
-//! identifiers.
+//! Measures of language: summaries that begin without a subject, programs that speak, and discouraged words
+//! in identifiers.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ pub(crate) fn speaking_programs(tree: &Tree) -> Measure {
     Measure::rate("speaking_words_per_1000", speaking, all, 1000.0, files)
 }
 
-/// Identifiers of Rust files, tests included, that contain a dialect word: one measure per word.
+/// Identifiers of Rust files, tests included, that contain a discouraged word: one measure per word.
 pub(crate) fn dialect(tree: &Tree) -> Vec<Measure> {
     let mut identifiers: BTreeMap<&str, (usize, &str, usize)> = BTreeMap::new();
     for (path, source) in &tree.sources {

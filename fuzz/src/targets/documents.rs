@@ -1,7 +1,8 @@
 //! XML: documents of requests, and text in responses. Property: escaped text decodes to the original.
 
 use mlgw_wire::elements::{CompleteDocument, CreateDocument, DeleteDocument, TaggingDocument};
-use mlgw_wire::xml::{Unprintable, Xml, element_into, parse};
+use mlgw_wire::xml::{Unprintable, Xml, element_into};
+use mlgw_wire::xml_input::parse;
 
 /// Decodes the bytes as every kind of document, then encodes them as text and decodes that.
 pub fn run(data: &[u8]) {

@@ -12,7 +12,7 @@ pub fn run(data: &[u8]) {
         object::key_of(data).map(|(bucket, key)| object::row(bucket, &key)).ok(),
         part::key_of(data).map(|(body, number)| part::row(body, number)).ok(),
         part::page_key_of(data).map(|(body, number, first)| part::page_row(body, number, first)).ok(),
-        partition::key_of(data).map(|start| partition::row(&start)).ok(),
+        partition::parse_row_key(data).map(|start| partition::row_key(&start)).ok(),
         release::key_of(data).map(release::row).ok(),
         segment::key_of(data).map(segment::row).ok(),
         upload::key_of(data).map(|(bucket, key, body)| upload::row(bucket, &key, body)).ok(),

@@ -28,7 +28,10 @@ fn check(bytes: &[u8]) {
     let (records, bad) = frames(bytes);
     assert!(bad.is_none_or(|bad| bad < bytes.len()));
     for (at, behind) in records {
-        assert!(at < bytes.len() && behind == bad.is_some_and(|bad| bad < at), "behind what is bad, or not");
+        assert!(
+            at < bytes.len() && behind == bad.is_some_and(|bad| bad < at),
+            "after the first defect, or not"
+        );
     }
     if let Some(keep) = torn_from(bytes) {
         assert!(keep < bytes.len());

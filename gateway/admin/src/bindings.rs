@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use mlgw_api::{BindRequest, BindingInfo, RefreshRequest, RefreshResult};
+use mlgw_api::{BindRequest, RefreshRequest, RefreshResult};
 use mlgw_background::jobs::dataset_of_bucket;
 use mlgw_cache::remote_backed::CachedBucket;
 use mlgw_config::SettingType as _;
@@ -23,24 +23,6 @@ use mlgw_wire::error::{Code, S3Error};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Converts a binding to its API type.
-pub(super) fn binding_info(binding: &Binding) -> BindingInfo {
-    BindingInfo {
-        upstream: binding.upstream.clone(),
-        prefix: binding.prefix.clone(),
-        mode: mode_name(binding.mode()).to_owned(),
-        ttl: binding.ttl_ms.map(|ms| Duration::from_millis(ms).to_text()),
-    }
-}
-
-fn mode_name(mode: BindMode) -> &'static str {
-    match mode {
-        BindMode::ReadThrough => "read-through",
-        BindMode::WriteThrough => "write-through",
-        BindMode::WriteBack => "write-back",
-    }
-}
 
 /// Parses the binding that `request` specifies.
 fn parse_binding(request: &BindRequest) -> Result<Binding, ApiError> {
@@ -71,21 +53,22 @@ pub(super) async fn bind(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: BindRequest = parse(&body)?;
-    let asked = AuditedAction { action: "bucket.bind", resource: name.clone(), status: StatusCode::CREATED };
-    let binding_to = Arc::clone(&admin);
+    let audited =
+        AuditedAction { action: "bucket.bind", resource: name.clone(), status: StatusCode::CREATED };
+    let this = Arc::clone(&admin);
     let work = async move {
         let name = bucket_name(&name)?;
         let binding = parse_binding(&request)?;
-        binding_to.check_origin(&binding).await?;
-        let region = binding_to.loaded.load().config.s3.region.clone();
+        this.check_origin(&binding).await?;
+        let region = this.loaded.load().config.s3.region.clone();
         let resource = name.as_str().to_owned();
         let new = NewBucket { name, owner: OWNER.to_owned(), region, binding: Some(binding) };
-        let catalogue = &binding_to.stored.catalogue;
+        let catalogue = &this.stored.catalogue;
         let bucket = catalogue.create_bucket(new).await.map_err(S3Error::from)?;
         let after = json(&info(catalogue, &bucket)?)?;
         Ok(AuditedChange { resource, before: Value::Null, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, audited, work).await
 }
 
 pub(super) async fn unbind(
@@ -93,37 +76,34 @@ pub(super) async fn unbind(
     Extension(caller): Extension<AdminCaller>,
     AdminPath(name): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = AuditedAction { action: "bucket.unbind", resource: name.clone(), status: StatusCode::OK };
-    let unbinding = Arc::clone(&admin);
-    let work =
-        async move {
-            let bound = unbinding.remote_backed_bucket(&name);
-            let found = find(&unbinding.stored.catalogue, &name)?;
-            if found.binding.is_none() {
-                return Err(ApiError::invalid(format!("The bucket {name:?} is not remote-backed.")));
-            }
-            unbinding.check_not_migrating(&name)?;
-            let id = unbinding.stored.catalogue.bucket(&name).map(|bucket| bucket.bucket_id());
-            unbinding.stored.catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(|error| {
-                match error {
+    let audited = AuditedAction { action: "bucket.unbind", resource: name.clone(), status: StatusCode::OK };
+    let this = Arc::clone(&admin);
+    let work = async move {
+        let bound = this.remote_backed_bucket(&name);
+        let found = find(&this.stored.catalogue, &name)?;
+        if found.binding.is_none() {
+            return Err(ApiError::invalid(format!("The bucket {name:?} is not remote-backed.")));
+        }
+        this.check_not_migrating(&name)?;
+        let id = this.stored.catalogue.bucket(&name).map(|bucket| bucket.bucket_id());
+        this.stored.catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(|error| match error {
             DeleteBucketError::NotEmpty => S3Error::new(Code::BucketNotEmpty).message(format!(
                 "Some writes to the bucket {name:?} are not yet at its upstream: wait for them with `mlgw \
                  bucket flush {name}`."
             )),
             error => S3Error::from(error),
+        })?;
+        id.inspect(|id| this.writeback.forget(*id));
+        // The dataset exists only if the bucket was migrated before.
+        drop(this.stored.catalogue.delete_dataset(&dataset_of_bucket(&name)).await);
+        // If the upstream is no longer configured, its copies remain unreachable until they are evicted
+        // to make room for others.
+        if let Ok(bound) = bound {
+            tokio::task::spawn_blocking(move || bound.forget());
         }
-            })?;
-            id.inspect(|id| unbinding.writeback.forget(*id));
-            // The dataset exists only if the bucket was migrated before.
-            drop(unbinding.stored.catalogue.delete_dataset(&dataset_of_bucket(&name)).await);
-            // If the upstream is no longer configured, its copies remain unreachable until they are evicted
-            // to make room for others.
-            if let Ok(bound) = bound {
-                tokio::task::spawn_blocking(move || bound.forget());
-            }
-            Ok(AuditedChange { resource: name, before: json(&found)?, after: Value::Null, answer: None })
-        };
-    admin.change(caller, asked, work).await
+        Ok(AuditedChange { resource: name, before: json(&found)?, after: Value::Null, answer: None })
+    };
+    admin.change(caller, audited, work).await
 }
 
 pub(super) async fn refresh(
@@ -133,7 +113,7 @@ pub(super) async fn refresh(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: RefreshRequest = if body.is_empty() { RefreshRequest::default() } else { parse(&body)? };
-    let asked = AuditedAction { action: "bucket.refresh", resource: name.clone(), status: StatusCode::OK };
+    let audited = AuditedAction { action: "bucket.refresh", resource: name.clone(), status: StatusCode::OK };
     let bound = admin.remote_backed_bucket(&name)?;
     let work = async move {
         let refreshed = tokio::task::spawn_blocking(move || bound.refresh(&request.prefix)).await;
@@ -141,7 +121,7 @@ pub(super) async fn refresh(
         let after = json(&RefreshResult { objects })?;
         Ok(AuditedChange { resource: name, before: Value::Null, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, audited, work).await
 }
 
 impl Admin {
@@ -181,13 +161,13 @@ impl Admin {
     pub(super) fn no_such_upstream(&self, name: &str) -> ApiError {
         let known = self.stored.remote_backed.upstreams();
         let there_are = if known.is_empty() {
-            "none is configured".to_owned()
+            "None is configured".to_owned()
         } else {
-            format!("configured are {known:?}")
+            format!("Configured: {}", known.join(", "))
         };
         ApiError::invalid(format!(
-            "No such upstream of kind s3: {name:?}; {there_are}. Add a section [upstream.{name}] to the \
-             configuration."
+            "Upstream {name:?} is not configured, or is not of kind s3. {there_are}. Add a section \
+             [upstream.{name}] to the configuration."
         ))
     }
 }

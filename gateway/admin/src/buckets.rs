@@ -1,6 +1,5 @@
 //! `/v1/buckets`: buckets and their contents.
 
-use super::bindings::binding_info;
 use super::change::{AuditedAction, AuditedChange, json, parse};
 use super::extract::{AdminPath, AdminQuery};
 use super::signed::AdminCaller;
@@ -10,16 +9,18 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
-use mlgw_api::{BucketInfo, BucketPage, NewBucketRequest, QuotaRequest};
+use mlgw_api::{BindingInfo, BucketInfo, BucketPage, NewBucketRequest, QuotaRequest};
 use mlgw_common::{BucketName, Timestamp};
+use mlgw_config::SettingType as _;
 use mlgw_credentials::quota::{parse_request, quota_info, used_info};
-use mlgw_formats::schema::Bucket;
+use mlgw_formats::schema::{BindMode, Binding, Bucket};
 use mlgw_metadata::{Catalogue, NewBucket};
 use mlgw_wire::access::OWNER;
 use mlgw_wire::error::{Code, S3Error};
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum number of buckets on a page; each costs a read of its counters.
 const PAGE_BUCKETS_MAX: usize = 1000;
@@ -141,4 +142,22 @@ pub(super) fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo,
         quota: quota_info(bucket.quota),
         used: used_info(&usage),
     })
+}
+
+/// Converts a binding to its API type.
+fn binding_info(binding: &Binding) -> BindingInfo {
+    BindingInfo {
+        upstream: binding.upstream.clone(),
+        prefix: binding.prefix.clone(),
+        mode: mode_name(binding.mode()).to_owned(),
+        ttl: binding.ttl_ms.map(|ms| Duration::from_millis(ms).to_text()),
+    }
+}
+
+fn mode_name(mode: BindMode) -> &'static str {
+    match mode {
+        BindMode::ReadThrough => "read-through",
+        BindMode::WriteThrough => "write-through",
+        BindMode::WriteBack => "write-back",
+    }
 }

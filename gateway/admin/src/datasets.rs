@@ -263,7 +263,10 @@ impl Admin {
         for SourceInfo { upstream, prefix, into } in sources {
             if self.stored.remote_backed.origin(&upstream).is_none() {
                 let known = self.stored.remote_backed.upstreams();
-                let why = format!("No such upstream of kind s3: {upstream:?}; configured are {known:?}.");
+                let why = format!(
+                    "Upstream {upstream:?} is not configured, or is not of kind s3. Configured: {}.",
+                    known.join(", ")
+                );
                 return Err(ApiError::invalid(why));
             }
             if prefix.len() > KEY_LEN_MAX || into.len() > KEY_LEN_MAX {

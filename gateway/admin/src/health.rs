@@ -6,6 +6,7 @@
 use mlgw_api::{Health, HealthFinding, Status, TierStatus};
 use mlgw_common::ByteSize;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, GIB, PROPOSE_QUEUE_MAX};
+use mlgw_objects::ResourceShortage;
 use mlgw_remote::upstream::PrefixOwnership;
 use mlgw_segments::hot::Upstreams;
 use std::time::Duration;
@@ -143,13 +144,14 @@ fn add_request_findings(status: &Status, found: &mut Vec<HealthFinding>) {
         ));
     }
     for short in recent.throttled.iter().filter(|short| short.count > 0) {
+        let shortage = ResourceShortage::ALL.into_iter().find(|shortage| shortage.name() == short.reason);
         found.push(finding(
             Health::Warning,
             format!(
                 "Shortage of {}: {} requests delayed or refused in the last {} s.",
                 short.reason, short.count, recent.seconds
             ),
-            advice_on_shortage(&short.reason),
+            shortage.map_or("", advice_on_shortage),
         ));
     }
     let s3 = &status.s3;
@@ -157,19 +159,35 @@ fn add_request_findings(status: &Status, found: &mut Vec<HealthFinding>) {
         found.push(finding(
             Health::Warning,
             format!("{} of {} connections are open.", s3.connections, s3.connections_limit),
-            advice_on_shortage("connections"),
+            advice_on_shortage(ResourceShortage::Connections),
         ));
     }
 }
 
-fn advice_on_shortage(reason: &str) -> &'static str {
-    match reason {
-        "connections" => {
+const fn advice_on_shortage(shortage: ResourceShortage) -> &'static str {
+    match shortage {
+        ResourceShortage::Connections => {
             "Raise limits.connections and the limit of open files, or make clients share connections."
         }
-        "memory" => "Raise limits.memory_bytes, give the process more memory, or run fewer uploads at once.",
-        "disk" => "Delete objects, raise hot.capacity, or use a larger disk.",
-        _ => "The disk does not keep up with writes: check sync times, or run fewer writers.",
+        ResourceShortage::Dirty => {
+            "Origins do not keep up with the writes of write-back buckets: check them with `mlgw bucket \
+             flush NAME`, or raise bound.dirty_bytes_max."
+        }
+        ResourceShortage::Disk => "Delete objects, raise hot.capacity, or use a larger disk.",
+        ResourceShortage::Memory => {
+            "Raise limits.memory_bytes, give the process more memory, or run fewer uploads at once."
+        }
+        ResourceShortage::Origin => {
+            "An origin throttles this server: see the messages of its errors, and send it fewer requests or \
+             raise its limits."
+        }
+        ResourceShortage::Queue => {
+            "The disk does not keep up with writes: check sync times, or run fewer writers."
+        }
+        ResourceShortage::WriteBack => {
+            "An object of a write-back bucket was written again during each attempt of a request: let fewer \
+             clients write the same key."
+        }
     }
 }
 
@@ -187,7 +205,7 @@ fn add_catalogue_findings(status: &Status, found: &mut Vec<HealthFinding>) {
         found.push(finding(
             Health::Warning,
             format!("{} commands wait for the catalogue.", catalogue.queued_commands),
-            advice_on_shortage("queue"),
+            advice_on_shortage(ResourceShortage::Queue),
         ));
     }
     let slow = status.recent.sync_p99_seconds.filter(|p99| *p99 > SYNC_P99_MAX.as_secs_f64());
@@ -202,8 +220,9 @@ fn add_catalogue_findings(status: &Status, found: &mut Vec<HealthFinding>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{PrefixOwnership, findings, upstream_finding};
+    use super::{PrefixOwnership, advice_on_shortage, findings, upstream_finding};
     use mlgw_api::{Health, Status, TierStatus};
+    use mlgw_objects::ResourceShortage;
     use mlgw_testing::sample_status::healthy;
 
     fn worst(change: impl FnOnce(&mut Status)) -> (Health, String) {
@@ -244,6 +263,26 @@ mod tests {
             assert_eq!(severity, expected, "{what}");
             assert!(what.contains(says), "{what}");
         }
+    }
+
+    #[test]
+    fn each_shortage_has_advice_of_its_own() {
+        let mut advice = Vec::new();
+        for shortage in ResourceShortage::ALL {
+            let mut status = healthy();
+            let growth = status.recent.throttled.iter_mut().find(|growth| growth.reason == shortage.name());
+            growth.unwrap().count = 1;
+            let found = findings(&status);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].advice, advice_on_shortage(shortage));
+            advice.push(found[0].advice.clone());
+        }
+        let has = |shortage: ResourceShortage, text: &str| advice[shortage as usize].contains(text);
+        assert!(has(ResourceShortage::Dirty, "bound.dirty_bytes_max"), "{advice:?}");
+        assert!(has(ResourceShortage::Queue, "sync times"), "{advice:?}");
+        advice.sort();
+        advice.dedup();
+        assert_eq!(advice.len(), ResourceShortage::ALL.len(), "{advice:?}");
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl Admin {
             reached = Some((looked.bucket.name.clone(), looked.key.clone()));
             Ok(())
         });
-        // After an error the dry run resumes behind the last visited object, so that no object counts twice.
+        // After an error the dry run resumes after the last visited object, so that no object counts twice.
         let reached = reached.map(|(bucket, key)| ScanPosition { bucket, key: Some(key) });
         run.from = match &next {
             Ok(next) => next.clone(),

@@ -36,7 +36,7 @@ pub struct UpstreamInfo {
     pub marked_by: Option<String>,
     /// Fault of the mark, with advice.
     pub advice: Option<String>,
-    /// True if the store honours conditional writes; unknown before its prefix is claimed.
+    /// True if the store honors conditional writes; unknown before its prefix is claimed.
     pub conditions: Option<bool>,
 }
 

@@ -1,7 +1,7 @@
 //! Percent-encoding in SigV4's form: all bytes except the unreserved ones, with upper-case digits.
 //!
 //! Clients encode queries in their own ways and sign them in this form. Most send the form that they sign, so
-//! that form is recognised and copied; only other text is decoded and encoded again.
+//! that form is recognized and copied; only other text is decoded and encoded again.
 
 use memchr::memchr2;
 use std::borrow::Cow;

@@ -60,8 +60,8 @@ impl<'a> FormFields<'a> {
     fn required(&self, name: &'static str) -> Result<&'a str, S3Error> {
         self.get(name).ok_or_else(|| {
             let text = format!(
-                "Bucket POST must contain a field named '{name}'.  If it is specified, please check the order \
-                 of the fields."
+                "Bucket POST must contain a field named '{name}'.  If it is specified, \
+                 please check the order of the fields."
             );
             S3Error::invalid_argument(text, name, "")
         })

@@ -533,14 +533,18 @@ mod tests {
     const OLD: &str = "
 version: 1
 rules:
-- {id: pins, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.old'}], actions: [{type: pin}]}
+- {id: pins, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.old'}], \
+        actions: [{type: pin}]}
 ";
     const NEW: &str = "
 version: 1
 rules:
-- {id: ups, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.new'}], actions: [{type: promote}]}
-- {id: says, stance: observe, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.new'}], actions: [{type: unpin}]}
-- {id: busy, conditions: [{type: access_pattern, property: reads, operator: greater_than, value: 3}], actions: [{type: pin}]}
+- {id: ups, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.new'}], \
+        actions: [{type: promote}]}
+- {id: says, stance: observe, conditions: [{type: file_pattern, property: name, operator: matches, \
+        value: '*.new'}], actions: [{type: unpin}]}
+- {id: busy, conditions: [{type: access_pattern, property: reads, operator: greater_than, value: 3}], \
+        actions: [{type: pin}]}
 ";
 
     #[test]

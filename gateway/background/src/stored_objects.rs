@@ -28,7 +28,7 @@ pub struct VisitedObject<'a> {
     pub read: Option<Timestamp>,
 }
 
-/// Position of a scan over all objects: behind a key of a bucket.
+/// Position of a scan over all objects: after a key of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPosition {
     /// Name of the bucket.

@@ -65,8 +65,8 @@ impl DeclaredChecksums {
         match (named, self.algorithm()) {
             (Some(named), Some(declared)) if named == declared => Ok(()),
             (Some(_), None) => Err(invalid(
-                "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer \
-                 headers were found.",
+                "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or \
+                 x-amz-trailer headers were found.",
             )),
             _ => Err(invalid("Value for x-amz-sdk-checksum-algorithm header is invalid.")),
         }

@@ -241,7 +241,8 @@ mod tests {
 
     fn file(name: &str, bytes: &str) -> String {
         format!(
-            "--x\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n{bytes}\r\n--x--\r\n"
+            "--x\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n{bytes}\r\n\
+             --x--\r\n"
         )
     }
 

@@ -119,7 +119,7 @@ fn check_destination(to: &Path) -> Result<(), CliError> {
     }
 }
 
-/// Bytes of a file that suffice to recognise a trace.
+/// Bytes of a file that suffice to recognize a trace.
 const HEADER_BYTES: u64 = 64;
 
 fn sentence(imported: &ImportedLogs) -> String {
@@ -152,7 +152,7 @@ fn import(
     let begins = kept.inspect_err(|_| drop(fs::remove_file(&beside)))?;
     let ImportReport { lines, skipped: passed_over, bad, late, first_bad, .. } =
         making.import.report().clone();
-    let place = |(line, what): (u64, mlgw_policies::trace::import::BadLine)| {
+    let place = |(line, what): (u64, mlgw_policies::trace::log_line::BadLine)| {
         let at = begins.partition_point(|begin| *begin < line).saturating_sub(1);
         BadLogLine { log: logs[at].display().to_string(), line: line - begins[at], what: what.to_string() }
     };
@@ -247,8 +247,8 @@ mod tests {
 
     fn line(second: u32, key: &str) -> String {
         format!(
-            "o b [06/Feb/2019:00:00:{second:02} +0000] 192.0.2.3 r id REST.GET.OBJECT {key} \"GET /{key} HTTP/1.1\" 200 \
-             - 10 10 7 7 \"-\" \"agent\" -\n"
+            "o b [06/Feb/2019:00:00:{second:02} +0000] 192.0.2.3 r id REST.GET.OBJECT {key} \"GET /{key} \
+             HTTP/1.1\" 200 - 10 10 7 7 \"-\" \"agent\" -\n"
         )
     }
 

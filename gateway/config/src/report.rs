@@ -10,6 +10,28 @@ use std::fmt::Write as _;
 const UPSTREAM_DOC: &str =
     "An upstream object store: buckets can be bound to it, and segments spilled to it. One section for each.";
 
+/// Width of a line of prose.
+const COLUMNS: usize = 110;
+
+/// Wraps `text` to lines of at most [`COLUMNS`], each with `start` before it. A longer word has its own line.
+fn wrap(start: &str, text: &str) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width <= COLUMNS {
+            out.push(' ');
+            column += 1;
+        } else {
+            out.push_str(if column > 0 { "\n" } else { "" });
+            out.push_str(start);
+            column = start.chars().count();
+        }
+        out.push_str(word);
+        column += width;
+    }
+    out
+}
+
 /// Returns all values with their origins, aligned; `auto` values with their derived values on `machine`.
 #[must_use]
 pub fn show(loaded: &LoadedConfig, machine: &MachineSizes) -> String {
@@ -58,21 +80,23 @@ pub fn example() -> String {
         example_setting(&mut out, setting);
     }
     for (section, doc) in SECTIONS {
-        let _ = write!(out, "\n#{doc}\n[{section}]\n");
+        let _ = write!(out, "\n{}\n[{section}]\n", wrap("# ", doc));
         for setting in settings_of(Some(section)) {
             example_setting(&mut out, setting);
         }
     }
-    let _ = write!(out, "\n# {UPSTREAM_DOC}\n#[upstream.NAME]\n");
+    let _ = write!(out, "\n{}\n#[upstream.NAME]\n", wrap("# ", UPSTREAM_DOC));
     for setting in UPSTREAM_SETTINGS {
-        let _ = write!(out, "\n#{}\n#{} = {}\n", setting.doc, setting_name(setting), default_of(setting));
+        let doc = wrap("# ", setting.doc);
+        let _ = write!(out, "\n{doc}\n#{} = {}\n", setting_name(setting), default_of(setting));
     }
     out
 }
 
 fn example_setting(out: &mut String, setting: &Setting) {
     let note = if setting.live { " Applied on SIGHUP." } else { "" };
-    let _ = write!(out, "\n#{}{note}\n# {} = {}\n", setting.doc, setting.name(), default_of(setting));
+    let doc = wrap("# ", &format!("{}{note}", setting.doc));
+    let _ = write!(out, "\n{doc}\n# {} = {}\n", setting.name(), default_of(setting));
 }
 
 fn default_of(setting: &Setting) -> String {
@@ -105,14 +129,13 @@ pub fn documentation() -> String {
     out.push_str("\n## Top-level settings\n\n");
     documentation_table(&mut out, None);
     for (section, doc) in SECTIONS {
-        let _ = write!(out, "\n## [{section}]\n\n{}\n\n", doc.trim());
+        let _ = write!(out, "\n## [{section}]\n\n{}\n\n", wrap("", doc));
         documentation_table(&mut out, Some(section));
     }
-    let _ = write!(
-        out,
-        "\n## [upstream.NAME]\n\n{UPSTREAM_DOC} `NAME` is 1 to 63 lower-case letters, digits and `-`.\n\
-         Environment variables have it in capitals with `_` for `-`: `MLGW_UPSTREAM__MY_LAKE__BUCKET`.\n\n"
-    );
+    let names = "`NAME` is 1 to 63 lower-case letters, digits and `-`. Environment variables have it in \
+                 capitals with `_` for `-`: `MLGW_UPSTREAM__MY_LAKE__BUCKET`.";
+    let doc = wrap("", &format!("{UPSTREAM_DOC} {names}"));
+    let _ = write!(out, "\n## [upstream.NAME]\n\n{doc}\n\n");
     documentation_rows(&mut out, UPSTREAM_SETTINGS.iter());
     out
 }
@@ -133,6 +156,27 @@ fn documentation_rows(out: &mut String, settings: impl Iterator<Item = &'static 
             default_of(setting),
             setting.expects,
             setting.doc.trim(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COLUMNS, wrap};
+
+    #[test]
+    fn prose_is_wrapped_at_words() {
+        let long = "x".repeat(COLUMNS);
+        assert_eq!(wrap("# ", " One  two."), "# One two.");
+        assert_eq!(wrap("# ", &format!("a {long} b")), format!("# a\n# {long}\n# b"));
+        let words = "word ".repeat(100);
+        let text = wrap("# ", &words);
+        assert_eq!(text.replace("# ", "").replace('\n', " "), words.trim_end());
+        let widths: Vec<usize> = text.lines().map(str::len).collect();
+        assert_eq!(widths, [106, 106, 106, 106, 81]);
+        assert_eq!(
+            wrap("", &format!("{} x", "y".repeat(COLUMNS - 2))),
+            format!("{} x", "y".repeat(COLUMNS - 2))
         );
     }
 }

@@ -79,7 +79,12 @@ macro_rules! live {
 
 macro_rules! settings {
     (
-        { $($(#[doc = $top_doc:literal])+ $top:ident: $top_type:ty = $top_default:literal, $top_when:ident;)* }
+        {
+            $(
+                $(#[doc = $top_doc:literal])+
+                $top:ident: $top_type:ty = $top_default:literal, $top_when:ident;
+            )*
+        }
         $(
             $(#[doc = $section_doc:literal])+
             $section:ident: $Section:ident {

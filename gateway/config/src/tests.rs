@@ -100,7 +100,8 @@ fn a_wrong_value_is_refused_with_its_line_and_reason() {
     for (text, expected) in [
         (
             "\n[hot]\nsegment_bytes = \"1 parsec\"",
-            "F:3: wrong value \"1 parsec\" for 'hot.segment_bytes': unknown unit \"parsec\"; expected a size such as \"64MiB\", \"10GB\" or 65536",
+            "F:3: wrong value \"1 parsec\" for 'hot.segment_bytes': unknown unit \"parsec\"; \
+             expected a size such as \"64MiB\", \"10GB\" or 65536",
         ),
         (
             "drain_timeout = 1.5",

@@ -12,7 +12,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 macro_rules! blocks {
-    ($Block:ident, $SETTINGS:ident { $($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal;)* }) => {
+    (
+        $Block:ident,
+        $SETTINGS:ident { $($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal;)* }
+    ) => {
         struct $Block { $($name: $type,)* }
 
         /// Settings of a section, under the key `upstream.NAME.…`.

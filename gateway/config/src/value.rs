@@ -341,7 +341,10 @@ choices_of! {
 }
 
 macro_rules! choices {
-    ($(#[$doc:meta])* $name:ident { $($(#[$item_doc:meta])* $item:ident = $text:literal,)* } $expects:literal) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident { $($(#[$item_doc:meta])* $item:ident = $text:literal,)* } $expects:literal
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name {
@@ -483,7 +486,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sizes_and_durations_read_back_as_written(number in any::<u64>(), millis in 0..u64::from(u32::MAX)) {
+        fn sizes_and_durations_read_back_as_written(
+            number in any::<u64>(), millis in 0..u64::from(u32::MAX)
+        ) {
             prop_assert_eq!(ByteSize::from_text(&ByteSize(number).to_text()), Ok(ByteSize(number)));
             let duration = Duration::from_millis(millis);
             prop_assert_eq!(Duration::from_text(&duration.to_text()), Ok(duration));

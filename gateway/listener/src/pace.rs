@@ -8,7 +8,7 @@
 //! A body that is dropped before its end is handed back to its connection ([`super::unread`]).
 
 use super::unread::{UnreadBody, UnreadBodySlot};
-use super::watch::InFlight;
+use super::watch::{InFlight, MinimumTransferRate};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use mlgw_wire::error::{Code, S3Error};
@@ -17,24 +17,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::time::Sleep;
-
-/// Minimum rate of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MinimumTransferRate {
-    /// Duration of waiting over which the rate is measured.
-    pub window: Duration,
-    /// Mean bytes per second in a window.
-    pub rate_min: u64,
-}
-
-impl MinimumTransferRate {
-    /// Returns the bytes that must arrive in a window, at least 1.
-    #[must_use]
-    pub fn bytes_min(&self) -> u64 {
-        let millis = u64::try_from(self.window.as_millis()).unwrap_or(u64::MAX);
-        (self.rate_min.saturating_mul(millis) / 1000).max(1)
-    }
-}
 
 /// Error of a body that is incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -230,14 +212,6 @@ mod tests {
 
     fn piece(bytes: usize) -> Result<Frame<Bytes>, BodyFault> {
         Ok(Frame::data(Bytes::from(vec![0; bytes])))
-    }
-
-    #[test]
-    fn a_window_requires_its_share_of_bytes_and_at_least_one() {
-        let of = |millis, rate_min| {
-            MinimumTransferRate { window: Duration::from_millis(millis), rate_min }.bytes_min()
-        };
-        assert_eq!((of(60_000, 1024), of(500, 1000), of(60_000, 0)), (61_440, 500, 1));
     }
 
     #[tokio::test]

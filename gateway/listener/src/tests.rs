@@ -5,8 +5,8 @@ mod unread;
 
 use super::{ConnectionListener, Peer, ProbeSlots, bind};
 use crate::connection::HttpServer;
-use crate::pace::{MinimumTransferRate, PacedRequestBody};
-use crate::watch::ClientTimeouts;
+use crate::pace::PacedRequestBody;
+use crate::watch::{ClientTimeouts, MinimumTransferRate};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::combinators::BoxBody;

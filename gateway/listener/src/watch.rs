@@ -6,7 +6,6 @@
 //! a request that takes long because of the server is never cut. On HTTP/2 a client may stop reading one
 //! answer while others proceed, so each answer is also watched separately.
 
-use super::pace::MinimumTransferRate;
 use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -17,6 +16,24 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Minimum rate of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MinimumTransferRate {
+    /// Duration of waiting over which the rate is measured.
+    pub window: Duration,
+    /// Mean bytes per second in a window.
+    pub rate_min: u64,
+}
+
+impl MinimumTransferRate {
+    /// Returns the bytes that must arrive in a window, at least 1.
+    #[must_use]
+    pub fn bytes_min(&self) -> u64 {
+        let millis = u64::try_from(self.window.as_millis()).unwrap_or(u64::MAX);
+        (self.rate_min.saturating_mul(millis) / 1000).max(1)
+    }
+}
 
 /// Time limits of clients.
 #[derive(Clone, Copy, Debug)]
@@ -428,6 +445,14 @@ mod tests {
         while activity.opened.elapsed() < Duration::from_millis(3) {
             std::hint::spin_loop();
         }
+    }
+
+    #[test]
+    fn a_window_requires_its_share_of_bytes_and_at_least_one() {
+        let of = |millis, rate_min| {
+            MinimumTransferRate { window: Duration::from_millis(millis), rate_min }.bytes_min()
+        };
+        assert_eq!((of(60_000, 1024), of(500, 1000), of(60_000, 0)), (61_440, 500, 1));
     }
 
     #[test]

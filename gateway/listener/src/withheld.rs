@@ -231,7 +231,7 @@ mod tests {
                 }
                 connection.write_all(BARE).await.unwrap();
                 connection.write_all(b"more").await.unwrap();
-                assert!(!withheld.take_refusal(), "hyper writes nothing behind a refusal");
+                assert!(!withheld.take_refusal(), "hyper writes nothing after a refusal");
                 connection.shutdown().await.unwrap();
             });
             let mut got = Vec::new();

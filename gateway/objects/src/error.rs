@@ -3,9 +3,10 @@
 //! A variant states what is wrong with an object or with the server. A protocol maps each variant to its own
 //! code, without a catch-all arm, so that a new variant does not compile until every protocol maps it.
 
-use crate::quota::refusal;
+use mlgw_common::bytes::human;
 use mlgw_common::{BodyId, ObjectKey};
-use mlgw_formats::command::Reject;
+use mlgw_formats::command::{QuotaSubject, Reject};
+use mlgw_formats::schema::{Excess, Measure};
 use mlgw_metadata::ProposeError;
 use std::fmt;
 
@@ -15,7 +16,7 @@ pub enum ObjectError {
     /// The server is short of something. The same request may succeed in a moment.
     #[error("{0}")]
     Short(ResourceShortage),
-    /// The disks have no room, and none is being made.
+    /// The disks are full and nothing can be freed.
     #[error("the disks are full")]
     NoRoom,
     /// The server is stopping.
@@ -55,29 +56,62 @@ pub enum ObjectError {
 /// Returns why the catalogue refused a change, for people.
 fn rejection(reject: &Reject) -> String {
     match reject {
-        Reject::QuotaExceeded { of, excess } => refusal(of, *excess),
+        Reject::QuotaExceeded { of, excess } => quota_refusal(of, *excess),
         other => other.to_string(),
     }
 }
 
-/// Resource that the server is short of. The order is that of the labels of `mlgw_throttled_total`.
+/// Returns the text of a refusal: the quota, its usage, and a remedy.
+#[must_use]
+pub fn quota_refusal(of: &QuotaSubject, excess: Excess) -> String {
+    let Excess { measure, limit, used } = excess;
+    let amount = |amount| match measure {
+        Measure::Bytes => format!("{amount} bytes ({})", human(amount)),
+        Measure::Objects => format!("{amount} objects"),
+    };
+    let whose = match of {
+        QuotaSubject::Bucket => "The bucket's quota".to_owned(),
+        QuotaSubject::Key(access_key) => format!("The quota of the access key {access_key}"),
+    };
+    format!(
+        "{whose} is {}, and {} are used: this write would exceed it. Delete objects or abort uploads, or \
+         request a larger quota.",
+        amount(limit),
+        amount(used)
+    )
+}
+
+/// Resource that the server, or the origin of a bucket, is short of: the reason of a 503 `SlowDown`. The
+/// order is that of the labels of `mlgw_throttled_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResourceShortage {
     /// Connections.
     Connections,
     /// Room for writes that have not reached their origin.
     Dirty,
-    /// Room on the disks, which is being made.
+    /// Disk space; compaction or spilling is freeing some.
     Disk,
     /// Memory for requests.
     Memory,
+    /// Capacity of an origin, which throttles this server.
+    Origin,
     /// Slots in the queue of the catalogue.
     Queue,
+    /// Attempts of a request for an object of a write-back bucket, which was written again during each.
+    WriteBack,
 }
 
 impl ResourceShortage {
     /// All shortages, in the order of their declaration.
-    pub const ALL: [Self; 5] = [Self::Connections, Self::Dirty, Self::Disk, Self::Memory, Self::Queue];
+    pub const ALL: [Self; 7] = [
+        Self::Connections,
+        Self::Dirty,
+        Self::Disk,
+        Self::Memory,
+        Self::Origin,
+        Self::Queue,
+        Self::WriteBack,
+    ];
 
     /// The name in metrics and status.
     #[must_use]
@@ -87,7 +121,9 @@ impl ResourceShortage {
             Self::Dirty => "dirty",
             Self::Disk => "disk",
             Self::Memory => "memory",
+            Self::Origin => "origin",
             Self::Queue => "queue",
+            Self::WriteBack => "write_back",
         }
     }
 }

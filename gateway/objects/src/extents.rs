@@ -6,7 +6,7 @@ use mlgw_common::{BucketId, ObjectKey, PartNumber};
 use mlgw_formats::schema::{Extent, ObjectVersion};
 use mlgw_metadata::{Catalogue, ReadError};
 
-/// Maximum number of extents returned. It covers an object of 10 GiB whose extents have full size.
+/// Maximum number of extents returned. Covers 9.7 GiB of full-size (1 MiB) extents.
 const EXTENTS_MAX: usize = 10_000;
 
 /// Returns the first [`EXTENTS_MAX`] extents of an object, in the order of its bytes.

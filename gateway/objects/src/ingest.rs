@@ -14,10 +14,10 @@
 
 mod packing;
 
+use crate::body_target::BodyTarget;
 use crate::compressor::Compression;
 use crate::md5_lanes::{Md5Hasher, Md5Stream, PendingMd5, Stopped};
 use crate::memory::{Account, MemoryGrant};
-use crate::put::BodyTarget;
 use crate::stages::stage;
 use crate::{ObjectError, ObjectLayer, ResourceShortage};
 use bytes::{Bytes, BytesMut};

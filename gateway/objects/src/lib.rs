@@ -8,6 +8,7 @@
 //! durable in the catalogue before its function returns `Ok`. After a power failure an object is therefore
 //! complete or absent. Memory of requests is granted before it is used ([`memory`]).
 
+pub mod body_target;
 pub mod commit;
 pub mod compressor;
 pub mod delete;

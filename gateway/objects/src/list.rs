@@ -15,7 +15,7 @@ use std::ops::Bound;
 pub struct Selection<'a> {
     /// Prefix of all keys of the page.
     pub prefix: Cow<'a, str>,
-    /// Keys are rolled up after the first occurrence of the delimiter behind the prefix.
+    /// Keys are rolled up after the first occurrence of the delimiter after the prefix.
     pub delimiter: Option<Cow<'a, str>>,
     /// Maximum number of items of a page.
     pub max_keys: usize,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_ends_at_the_first_delimiter_behind_the_prefix() {
+    fn a_group_ends_at_the_first_delimiter_after_the_prefix() {
         assert_eq!(selection("a/", "/").common_prefix("a/b/c/d"), Some("a/b/"));
         assert_eq!(selection("a/", "/").common_prefix("a/b"), None);
         assert_eq!(selection("", "::").common_prefix("x::y"), Some("x::"));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_begins_behind_a_whole_group_or_a_key() {
+    fn a_page_begins_after_a_whole_group_or_a_key() {
         assert_eq!(selection("", "/").page_start("a/"), Some(Bound::Included(b"a0".to_vec())));
         assert_eq!(selection("", "/").page_start("a/b"), Some(Bound::Excluded(b"a/b".to_vec())));
         assert_eq!(selection("p", "/").page_start(""), Some(Bound::Included(b"p".to_vec())));

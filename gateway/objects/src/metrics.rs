@@ -58,6 +58,6 @@ mod tests {
             (0..=at).for_each(|_| metrics.throttle(shortage));
         }
         metrics.refuse_by_quota(&QuotaSubject::Key("k".into()));
-        assert_eq!((metrics.throttled(), metrics.quota_refused()), ([1, 2, 3, 4, 5], [0, 1]));
+        assert_eq!((metrics.throttled(), metrics.quota_refused()), ([1, 2, 3, 4, 5, 6, 7], [0, 1]));
     }
 }

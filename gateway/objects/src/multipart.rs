@@ -4,7 +4,8 @@
 //! Completing an upload writes one record and an index of the parts, and reads no bytes. After a power
 //! failure an upload is either unchanged or complete.
 
-use crate::put::{BodyTarget, STORAGE_CLASS, UncommittedBody, condition_name, lost_race};
+use crate::body_target::BodyTarget;
+use crate::put::{STORAGE_CLASS, UncommittedBody, condition_name, lost_race};
 use crate::quota::WriteAttribution;
 use crate::{ObjectError, ObjectLayer, etag};
 use crc_fast::CrcAlgorithm;

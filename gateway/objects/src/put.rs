@@ -4,6 +4,7 @@
 //! syncs, and then [`ObjectLayer::put_version`] returns. A source that fails, a refused condition or a power
 //! failure leaves the namespace unchanged. Compaction frees bytes that no record refers to.
 
+use crate::body_target::BodyTarget;
 use crate::compressor::Compression;
 use crate::ingest::{Destination, DurableChunks, Ingest};
 use crate::memory::Account;
@@ -47,17 +48,6 @@ pub struct UncommittedBody {
     pub extents: Vec<Extent>,
     /// Holds that keep its segments until the catalogue has recorded or refused the body.
     pub holds: Vec<SegmentHold>,
-}
-
-/// Destination of a new body.
-#[derive(Clone, Copy)]
-pub struct BodyTarget<'a> {
-    /// The bucket.
-    pub bucket: &'a Bucket,
-    /// The key.
-    pub key: &'a ObjectKey,
-    /// The upload and the part of it, if the body becomes a part.
-    pub part: Option<(BodyId, PartNumber)>,
 }
 
 /// A source of the bytes of a new body, in order.

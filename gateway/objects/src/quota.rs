@@ -5,10 +5,9 @@
 //! failure changes nothing.
 
 use crate::{ObjectError, ObjectLayer};
-use mlgw_common::bytes::human;
 use mlgw_common::{ObjectKey, PartNumber};
 use mlgw_formats::command::{QuotaSubject, Reject};
-use mlgw_formats::schema::{self, Bucket, BucketUsage, Excess, Measure, ObjectVersion, Quota};
+use mlgw_formats::schema::{self, Bucket, BucketUsage, Excess, ObjectVersion, Quota};
 use mlgw_metadata::ReadError;
 
 /// The owner and the payer of a new object.
@@ -143,24 +142,4 @@ impl ObjectLayer {
         let gone = there.map(|part| of_part(part.size)).unwrap_or_default();
         look.check(self, of_part(bytes.unwrap_or(0)), gone, &upload.payer)
     }
-}
-
-/// Returns the text of a refusal: the quota, its usage, and a remedy.
-#[must_use]
-pub fn refusal(of: &QuotaSubject, excess: Excess) -> String {
-    let Excess { measure, limit, used } = excess;
-    let amount = |amount| match measure {
-        Measure::Bytes => format!("{amount} bytes ({})", human(amount)),
-        Measure::Objects => format!("{amount} objects"),
-    };
-    let whose = match of {
-        QuotaSubject::Bucket => "The bucket's quota".to_owned(),
-        QuotaSubject::Key(access_key) => format!("The quota of the access key {access_key}"),
-    };
-    format!(
-        "{whose} is {}, and {} are used: this write would exceed it. Delete objects or abort uploads, or \
-         request a larger quota.",
-        amount(limit),
-        amount(used)
-    )
 }

@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn every_documented_command_is_parsed() {
         for line in [
-            "serve --config F --data-dir D --listen h:1 --admin-listen h:2 --metrics-listen h:3 --log-format json",
+            "serve --config F --data-dir D --listen h:1 --admin-listen h:2 --metrics-listen h:3 --log-format \
+             json",
             "config show",
             "config check F",
             "config example",
@@ -139,7 +140,8 @@ mod tests {
             "policy test F --files D --environment production --limit 3",
             "policy test F --trace T",
             "policy simulate F --trace T --cache .1,10GiB --block 4MiB --policy mlgw,lru --plot P.svg",
-            "policy simulate --profile mix --workloads 3 --seed 2 --epochs 4 --order shard-shuffled --objects 9 --from-epoch 2",
+            "policy simulate --profile mix --workloads 3 --seed 2 --epochs 4 --order shard-shuffled \
+             --objects 9 --from-epoch 2",
             "workload list --limit 5 --output json",
             "workload show 00deadbeef00cafe",
             "workload plan put F --workload resnet --id p",

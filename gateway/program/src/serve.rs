@@ -47,7 +47,7 @@ pub(super) fn run(args: ServeArgs) -> Result<(), CliError> {
     let sources = ConfigSources { flags, ..ConfigSources::from_process(args.file.config) };
     let loaded = LoadedConfig::load(&sources).map_err(|e| CliError::Usage(e.to_string()))?;
     mlgw_server::run(loaded, sources).map_err(|error| match error {
-        ServeError::DataDir(mlgw_store::data_dir::DataDirError::InUse { .. }) => {
+        ServeError::DataDir(mlgw_store::node_file::DataDirError::InUse { .. }) => {
             CliError::Refused(error.to_string())
         }
         _ => CliError::Failed(error.to_string()),

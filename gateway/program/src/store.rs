@@ -12,7 +12,7 @@ use mlgw_common::SystemClock;
 use mlgw_config::{Config, ConfigSources, LoadedConfig};
 use mlgw_metadata::offline::{CheckFinding, FindingKind, RebuildLog, Severity};
 use mlgw_segments::hot::{AdoptedDirectory, SalvageReport, SalvagedBody};
-use mlgw_store::data_dir::DataDirError;
+use mlgw_store::node_file::DataDirError;
 use mlgw_store::{BackedUp, Checked, LostTail, StoreLocation, StoreVerbError};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -375,7 +375,11 @@ fn salvage_document(found: &SalvageReport) -> Value {
         "segments": found.segments,
         "records": found.records,
         "damaged_bytes": found.damaged_bytes,
-        "unreadable": found.unreadable.iter().map(|(name, why)| json!({"file": name, "why": why})).collect::<Vec<_>>(),
+        "unreadable": found
+            .unreadable
+            .iter()
+            .map(|(name, why)| json!({"file": name, "why": why}))
+            .collect::<Vec<_>>(),
         "unknown": UNKNOWN,
     })
 }

@@ -18,7 +18,7 @@ use mlgw_policies::workloads::WorkloadIdentity;
 use mlgw_policies::{Caller, Op, RequestRank};
 use mlgw_policy_runtime::Policies;
 use mlgw_wire::lanes::workload;
-use mlgw_wire::operation::Operation;
+use mlgw_wire::operation::{Operation, Support, Supported};
 use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -153,19 +153,38 @@ pub(super) fn can_wait_for_disk(gateway: &Gateway, range: &Range<u64>) -> bool {
 
 /// Records a successful request that changes objects.
 pub(super) fn record_change(gateway: &Gateway, operation: Operation, request: &AuthenticatedRequest<'_>) {
-    use Operation as O;
-    let op = match operation {
-        O::PutObject | O::CopyObject | O::CompleteMultipartUpload => Op::Write,
-        O::DeleteObject => Op::Delete,
-        O::PutObjectTagging | O::DeleteObjectTagging => return record_tags_changed(gateway, request),
-        _ => return,
+    use Supported as S;
+    let Support::Full(supported) = operation.support() else { return };
+    let (op, known_size) = match supported {
+        S::PutObject => (Op::Write, Some(stated_size(request))),
+        S::CopyObject | S::CompleteMultipartUpload => (Op::Write, None),
+        S::DeleteObject => (Op::Delete, Some(0)),
+        S::PutObjectTagging | S::DeleteObjectTagging => return record_tags_changed(gateway, request),
+        // Recorded key by key ([`record_delete`]).
+        S::DeleteObjects => return,
+        // A form is handled earlier and is not recorded.
+        S::PostObject => return,
+        // Change no object.
+        S::CreateMultipartUpload | S::UploadPart | S::UploadPartCopy | S::AbortMultipartUpload => return,
+        S::CreateBucket | S::DeleteBucket => return,
+        // Reads; those of bytes are recorded by their handlers.
+        S::GetObject
+        | S::HeadObject
+        | S::GetObjectAttributes
+        | S::GetObjectTagging
+        | S::ListParts
+        | S::ListObjects
+        | S::ListObjectsV2
+        | S::ListObjectVersions
+        | S::ListMultipartUploads
+        | S::ListBuckets
+        | S::HeadBucket
+        | S::GetBucketLocation => return,
     };
     let (Some(key), Some(bucket)) = (&request.target.key, bucket_of(gateway, request)) else { return };
-    let size = match operation {
-        O::PutObject => stated_size(request),
-        O::DeleteObject => 0,
-        _ => gateway.objects.catalogue.object(bucket, key).ok().flatten().map_or(0, |object| object.size),
-    };
+    let size = known_size.unwrap_or_else(|| {
+        gateway.objects.catalogue.object(bucket, key).ok().flatten().map_or(0, |object| object.size)
+    });
     record_access(gateway, request, bucket, key, op, size);
 }
 

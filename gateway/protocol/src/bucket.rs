@@ -12,7 +12,8 @@ use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::elements::CreateDocument;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::values::header_value;
-use mlgw_wire::xml::{Xml, parse};
+use mlgw_wire::xml::Xml;
+use mlgw_wire::xml_input::parse;
 use std::sync::Arc;
 
 /// The region whose buckets have an empty location.

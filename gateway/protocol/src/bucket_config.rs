@@ -9,7 +9,7 @@ use super::list::write_owner;
 use super::request::AuthenticatedRequest;
 use super::response::{S3Result, xml};
 use mlgw_wire::error::{Code, S3Error};
-use mlgw_wire::operation::{Operation, ResourceLevel};
+use mlgw_wire::operation::{AbsentConfiguration, ResourceLevel};
 use mlgw_wire::xml::Xml;
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use std::sync::Arc;
 pub fn absent_configuration(
     gateway: &Arc<Gateway>,
     request: &AuthenticatedRequest<'_>,
-    operation: Operation,
+    absent: AbsentConfiguration,
 ) -> S3Result {
-    use Operation as O;
+    use AbsentConfiguration as A;
     let owner = match request.target.level() {
         ResourceLevel::Object if gateway.objects.bucket(request.bucket())?.binding.is_none() => {
             find_object(gateway, request)?.object.owner
@@ -30,32 +30,31 @@ pub fn absent_configuration(
         _ => gateway.objects.bucket(request.bucket())?.owner.clone(),
     };
     let missing = |code| Err(S3Error::new(code).field("BucketName", request.bucket()));
-    match operation {
-        O::GetBucketAcl | O::GetObjectAcl => Ok(xml(private_acl(&owner))),
-        O::GetBucketVersioning => Ok(document("VersioningConfiguration")),
-        O::GetBucketLogging => Ok(document("BucketLoggingStatus")),
-        O::GetBucketNotificationConfiguration => Ok(document("NotificationConfiguration")),
-        O::GetBucketAccelerateConfiguration => Ok(document("AccelerateConfiguration")),
-        O::GetBucketRequestPayment => {
+    match absent {
+        A::GetBucketAcl | A::GetObjectAcl => Ok(xml(private_acl(&owner))),
+        A::GetBucketVersioning => Ok(document("VersioningConfiguration")),
+        A::GetBucketLogging => Ok(document("BucketLoggingStatus")),
+        A::GetBucketNotificationConfiguration => Ok(document("NotificationConfiguration")),
+        A::GetBucketAccelerateConfiguration => Ok(document("AccelerateConfiguration")),
+        A::GetBucketRequestPayment => {
             let mut out = Xml::new("RequestPaymentConfiguration");
             out.text("Payer", "BucketOwner");
             Ok(xml(out.finish("RequestPaymentConfiguration")))
         }
-        O::GetBucketPolicy | O::GetBucketPolicyStatus => missing(Code::NoSuchBucketPolicy),
-        O::GetBucketCors => missing(Code::NoSuchCORSConfiguration),
-        O::GetBucketLifecycleConfiguration => missing(Code::NoSuchLifecycleConfiguration),
-        O::GetBucketEncryption => missing(Code::ServerSideEncryptionConfigurationNotFoundError),
-        O::GetBucketTagging => missing(Code::NoSuchTagSet),
-        O::GetBucketWebsite => missing(Code::NoSuchWebsiteConfiguration),
-        O::GetBucketReplication => missing(Code::ReplicationConfigurationNotFoundError),
-        O::GetBucketOwnershipControls => Ok(xml(owner_enforced())),
-        O::GetPublicAccessBlock => Ok(xml(public_access_block())),
-        O::GetObjectLockConfiguration => missing(Code::ObjectLockConfigurationNotFoundError),
-        O::GetObjectRetention | O::GetObjectLegalHold => {
+        A::GetBucketPolicy | A::GetBucketPolicyStatus => missing(Code::NoSuchBucketPolicy),
+        A::GetBucketCors => missing(Code::NoSuchCORSConfiguration),
+        A::GetBucketLifecycleConfiguration => missing(Code::NoSuchLifecycleConfiguration),
+        A::GetBucketEncryption => missing(Code::ServerSideEncryptionConfigurationNotFoundError),
+        A::GetBucketTagging => missing(Code::NoSuchTagSet),
+        A::GetBucketWebsite => missing(Code::NoSuchWebsiteConfiguration),
+        A::GetBucketReplication => missing(Code::ReplicationConfigurationNotFoundError),
+        A::GetBucketOwnershipControls => Ok(xml(owner_enforced())),
+        A::GetPublicAccessBlock => Ok(xml(public_access_block())),
+        A::GetObjectLockConfiguration => missing(Code::ObjectLockConfigurationNotFoundError),
+        A::GetObjectRetention | A::GetObjectLegalHold => {
             let why = "Bucket is missing Object Lock Configuration";
             Err(S3Error::new(Code::InvalidRequest).message(why))
         }
-        other => Err(S3Error::not_implemented(other.name())),
     }
 }
 

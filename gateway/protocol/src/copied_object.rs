@@ -6,7 +6,7 @@
 
 use super::access_hooks;
 use super::conditions::{COPY_SOURCE_CONDITIONS, ReadConditionResult};
-use super::remote_backed::RemoteCopySource;
+use super::remote_backed::{FoundCopySource, RemoteCopySource};
 use super::request::AuthenticatedRequest;
 use super::{Gateway, can_read};
 use bytes::Bytes;
@@ -52,7 +52,8 @@ impl CopiedObject {
             return Err(S3Error::new(Code::AccessDenied));
         }
         let copied = match RemoteCopySource::find(gateway, request, &bucket, &key).await? {
-            Some(bound) => bound,
+            Some(FoundCopySource::Dirty(found)) => Self::Local(found),
+            Some(FoundCopySource::AtOrigin(bound)) => Self::Remote(bound),
             None => {
                 let bucket = gateway.bucket(&bucket)?;
                 let found = gateway.objects.find(bucket, &key)?;

@@ -18,7 +18,8 @@ use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::elements::{DeleteDocument, ObjectToDelete};
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::target::check_version;
-use mlgw_wire::xml::{Xml, parse};
+use mlgw_wire::xml::Xml;
+use mlgw_wire::xml_input::parse;
 use std::sync::Arc;
 
 /// DeleteObject.
@@ -170,7 +171,7 @@ async fn delete_one(
 #[cfg(test)]
 mod tests {
     use super::{DeleteDocument, parse_time_secs};
-    use mlgw_wire::xml::parse;
+    use mlgw_wire::xml_input::parse;
 
     #[test]
     fn the_document_keeps_every_byte_of_a_key() {

@@ -39,7 +39,7 @@ fn page() -> String {
         format!("Supported: {}.", operations(|support| matches!(support, Support::Full(_)))),
         format!(
             "Supported for reads only, answered as AWS does when no such configuration is set: {}.",
-            operations(|support| support == Support::Absent)
+            operations(|support| matches!(support, Support::Absent(_)))
         ),
         format!(
             "Refused with `NotImplemented` and the name of the operation: {}.",

@@ -54,7 +54,8 @@ use mlgw_objects::memory::Account;
 use mlgw_objects::stages::{follow, stage_sync};
 use mlgw_policy_runtime::Policies;
 use mlgw_telemetry::GatewayMetrics;
-use mlgw_telemetry::observed::{Arrival, Observed, RequestFailure};
+use mlgw_telemetry::observed::{Arrival, Observed};
+use mlgw_telemetry::request_record::RequestFailure;
 use mlgw_wire::error;
 use mlgw_wire::headers;
 use mlgw_wire::lanes;
@@ -261,7 +262,7 @@ async fn dispatch(
         // The future of the other operations takes tens of kilobytes. It is boxed, so it is moved once; a
         // GET does not pay.
         Support::Full(other) => Box::pin(dispatch_supported(gateway, other, request, body)).await,
-        Support::Absent => bucket_config::absent_configuration(gateway, request, operation),
+        Support::Absent(absent) => bucket_config::absent_configuration(gateway, request, absent),
         Support::None => Err(S3Error::not_implemented(operation.name())),
     }
 }

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _};
 use http::request::Parts;
-use mlgw_telemetry::observed::{Observed, RequestEnding};
+use mlgw_telemetry::observed::Observed;
+use mlgw_telemetry::request_record::RequestEnding;
 use std::pin::Pin;
 use std::task;
 

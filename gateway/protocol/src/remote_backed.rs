@@ -9,9 +9,11 @@
 
 mod copy;
 mod list;
+mod listed_line;
 mod listing_token;
 mod merge;
 mod multipart;
+mod passed_headers;
 mod read;
 mod remote_copy_source;
 mod send;
@@ -23,12 +25,15 @@ mod write_through;
 
 pub use remote_copy_source::RemoteCopySource;
 
+pub(crate) use remote_copy_source::FoundCopySource;
+
 use super::request::{AuthenticatedRequest, RequestTarget};
 use super::response::S3Result;
 use super::{Gateway, IncomingBody, bucket, bucket_config};
 use mlgw_cache::remote_backed::{BucketWriteGuard, CachedBucket};
 use mlgw_cache::writeback::WriteBackQueue;
 use mlgw_formats::schema::{BindMode, Binding, Bucket};
+use mlgw_objects::{ObjectMetrics, ResourceShortage};
 use mlgw_remote::origin::OriginError;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::operation::{Operation, Support, Supported};
@@ -44,6 +49,8 @@ pub struct RemoteBackedBucket {
     queue: Option<Arc<WriteBackQueue>>,
     /// Pass of a writer: the bucket is not bound elsewhere until the last clone of it is dropped.
     write_pass: Option<Arc<BucketWriteGuard>>,
+    /// Counts requests that the origin throttles.
+    metrics: Arc<ObjectMetrics>,
 }
 
 /// Returns the bucket that a request names if it is remote-backed.
@@ -70,7 +77,8 @@ fn find_by_name(gateway: &Gateway, name: &str) -> Result<Option<RemoteBackedBuck
         return Err(S3Error::new(Code::ServiceUnavailable).message(why).caused_by("no such upstream"));
     };
     let (binding, queue) = (binding.clone(), gateway.writeback.queue(&bucket)?);
-    Ok(Some(RemoteBackedBucket { bucket, binding, cached: bound, queue, write_pass: None }))
+    let metrics = gateway.objects.metrics.clone();
+    Ok(Some(RemoteBackedBucket { bucket, binding, cached: bound, queue, write_pass: None, metrics }))
 }
 
 /// Returns the bucket with a pass, as it stays bound until the write is done.
@@ -110,7 +118,7 @@ pub async fn dispatch(
         || Err(not_offered(&remote_backed.bucket.name, &remote_backed.binding, operation.name()));
     let supported = match operation.support() {
         Support::Full(supported) => supported,
-        Support::Absent => return bucket_config::absent_configuration(gateway, request, operation),
+        Support::Absent(absent) => return bucket_config::absent_configuration(gateway, request, absent),
         Support::None => return not_offered(),
     };
     match supported {
@@ -161,7 +169,9 @@ pub async fn dispatch(
         | S::CompleteMultipartUpload
         | S::AbortMultipartUpload
         | S::PutObjectTagging
-        | S::DeleteObjectTagging => dispatch_write(gateway, operation, request, body, remote_backed).await,
+        | S::DeleteObjectTagging => {
+            dispatch_write(gateway, operation, supported, request, body, remote_backed).await
+        }
         S::ListBuckets | S::ListObjectVersions | S::PostObject => not_offered(),
     }
 }
@@ -170,67 +180,97 @@ pub async fn dispatch(
 async fn dispatch_write(
     gateway: &Arc<Gateway>,
     operation: Operation,
+    supported: Supported,
     request: &AuthenticatedRequest<'_>,
     body: IncomingBody<'_>,
     remote_backed: RemoteBackedBucket,
 ) -> S3Result {
-    use Operation as O;
+    use Supported as S;
     if remote_backed.binding.mode() == BindMode::ReadThrough {
         return Err(read_only_error(&remote_backed));
     }
-    let remote_backed = with_write_pass(gateway, remote_backed).await?;
+    let bucket = &with_write_pass(gateway, remote_backed).await?;
     // Held until the write is done.
     let mut _turn = None;
-    if let Some(queue) = &remote_backed.queue {
-        match operation {
-            O::PutObject if write_back::can_queue(gateway, request) => {
-                return write_back::put_object(gateway, request, &remote_backed, queue, body).await;
+    if let Some(queue) = &bucket.queue {
+        match supported {
+            S::PutObject if write_back::can_queue(gateway, request) => {
+                return write_back::put_object(gateway, request, bucket, queue, body).await;
             }
-            O::DeleteObject if !write_back::is_conditional(request) => {
-                return write_back::delete_object(gateway, request, &remote_backed, queue).await;
+            S::DeleteObject if !write_back::is_conditional(request) => {
+                return write_back::delete_object(gateway, request, bucket, queue).await;
             }
-            O::DeleteObjects => {
-                return write_back::delete_objects(gateway, request, &remote_backed, queue, body).await;
+            S::DeleteObjects => {
+                return write_back::delete_objects(gateway, request, bucket, queue, body).await;
             }
-            O::CreateMultipartUpload => {
-                return write_back_uploads::create(gateway, request, &remote_backed).await;
+            S::CreateMultipartUpload => {
+                return write_back_uploads::create(gateway, request, bucket).await;
             }
-            O::UploadPart | O::UploadPartCopy | O::CompleteMultipartUpload | O::AbortMultipartUpload => {
-                if let Some(found) = write_back_uploads::find(gateway, request, &remote_backed)? {
-                    return write_back_uploads::with_upload(
-                        gateway,
-                        operation,
-                        request,
-                        &remote_backed,
-                        body,
-                        found,
-                    )
-                    .await;
+            S::UploadPart | S::UploadPartCopy | S::CompleteMultipartUpload | S::AbortMultipartUpload => {
+                if let Some(found) = write_back_uploads::find(gateway, request, bucket)? {
+                    return write_back_uploads::with_upload(gateway, operation, request, bucket, body, found)
+                        .await;
                 }
-                if operation == O::CompleteMultipartUpload
+                if supported == S::CompleteMultipartUpload
                     && let Some(done) =
-                        write_back_uploads::repeated_complete(gateway, request, &remote_backed, queue).await?
+                        write_back_uploads::repeated_complete(gateway, request, bucket, queue).await?
                 {
                     return Ok(done);
                 }
             }
-            _ => {}
+            // Go through to the origin.
+            S::CopyObject | S::DeleteObject | S::PutObject => {}
+            S::PutObjectTagging | S::DeleteObjectTagging => {}
+            // Not dispatched as writes.
+            S::ListBuckets | S::CreateBucket | S::HeadBucket | S::DeleteBucket | S::GetBucketLocation => {}
+            S::ListObjects | S::ListObjectsV2 | S::ListObjectVersions | S::ListMultipartUploads => {}
+            S::GetObject | S::HeadObject | S::GetObjectAttributes | S::GetObjectTagging => {}
+            S::ListParts | S::PostObject => {}
         }
-        _turn = write_back::wait_before_origin(request, operation, &remote_backed).await?;
+        _turn = write_back::wait_before_origin(request, operation, bucket).await?;
     }
-    match operation {
-        O::PutObject => write_through::put_object(request, &remote_backed, body).await,
-        O::DeleteObject => write_through::delete_object(request, &remote_backed).await,
-        O::DeleteObjects => write_through::delete_objects(gateway, request, &remote_backed, body).await,
-        O::CopyObject => copy::copy_object(gateway, request, &remote_backed).await,
-        O::CreateMultipartUpload => multipart::create(request, &remote_backed).await,
-        O::UploadPart => multipart::upload_part(request, &remote_backed, body).await,
-        O::UploadPartCopy => copy::upload_part_copy(gateway, request, &remote_backed).await,
-        O::CompleteMultipartUpload => multipart::complete(request, &remote_backed, body).await,
-        O::AbortMultipartUpload => multipart::abort(request, &remote_backed).await,
-        O::PutObjectTagging => tagging::put(request, &remote_backed, body).await,
-        O::DeleteObjectTagging => tagging::delete(request, &remote_backed).await,
-        other => Err(not_offered(&remote_backed.bucket.name, &remote_backed.binding, other.name())),
+    write_at_origin(gateway, operation, supported, request, body, bucket).await
+}
+
+/// Writes at the origin.
+async fn write_at_origin(
+    gateway: &Arc<Gateway>,
+    operation: Operation,
+    supported: Supported,
+    request: &AuthenticatedRequest<'_>,
+    body: IncomingBody<'_>,
+    remote_backed: &RemoteBackedBucket,
+) -> S3Result {
+    use Supported as S;
+    match supported {
+        S::PutObject => write_through::put_object(request, remote_backed, body).await,
+        S::DeleteObject => write_through::delete_object(request, remote_backed).await,
+        S::DeleteObjects => write_through::delete_objects(gateway, request, remote_backed, body).await,
+        S::CopyObject => copy::copy_object(gateway, request, remote_backed).await,
+        S::CreateMultipartUpload => multipart::create(request, remote_backed).await,
+        S::UploadPart => multipart::upload_part(request, remote_backed, body).await,
+        S::UploadPartCopy => copy::upload_part_copy(gateway, request, remote_backed).await,
+        S::CompleteMultipartUpload => multipart::complete(request, remote_backed, body).await,
+        S::AbortMultipartUpload => multipart::abort(request, remote_backed).await,
+        S::PutObjectTagging => tagging::put(request, remote_backed, body).await,
+        S::DeleteObjectTagging => tagging::delete(request, remote_backed).await,
+        S::ListBuckets
+        | S::CreateBucket
+        | S::HeadBucket
+        | S::DeleteBucket
+        | S::GetBucketLocation
+        | S::ListObjects
+        | S::ListObjectsV2
+        | S::ListObjectVersions
+        | S::ListMultipartUploads
+        | S::PostObject
+        | S::GetObject
+        | S::HeadObject
+        | S::GetObjectAttributes
+        | S::GetObjectTagging
+        | S::ListParts => {
+            Err(not_offered(&remote_backed.bucket.name, &remote_backed.binding, operation.name()))
+        }
     }
 }
 
@@ -250,7 +290,7 @@ fn read_only_error(remote_backed: &RemoteBackedBucket) -> S3Error {
     ))
 }
 
-/// Translates an error of an origin to an S3 error.
+/// Translates an error of an origin to an S3 error. A throttling origin is counted as a shortage.
 fn origin_error(error: OriginError, remote_backed: &RemoteBackedBucket) -> S3Error {
     let upstream = &remote_backed.binding.upstream;
     let of =
@@ -259,7 +299,10 @@ fn origin_error(error: OriginError, remote_backed: &RemoteBackedBucket) -> S3Err
         OriginError::NoSuchKey => S3Error::new(Code::NoSuchKey),
         OriginError::NoSuchBucket => of(Code::NoSuchBucket),
         OriginError::Denied(_) => of(Code::AccessDenied),
-        OriginError::Throttled(_) => of(Code::SlowDown),
+        OriginError::Throttled(_) => {
+            remote_backed.metrics.throttle(ResourceShortage::Origin);
+            of(Code::SlowDown).with_shortage(ResourceShortage::Origin.name())
+        }
         OriginError::Failed(_)
         | OriginError::Unreachable(_)
         | OriginError::ConnectionLost(_)

@@ -223,7 +223,7 @@ impl PolicyStatistics {
         let access_journal =
             AccessJournal::open(dir.path(), policy_driver.clone(), config.policy.remember_bytes.0);
         let access_journal = access_journal.map_err(super::io_error("access journal"))?;
-        Ok(Self { policy_driver, retention, access_journal: access_journal })
+        Ok(Self { policy_driver, retention, access_journal })
     }
 }
 

@@ -17,7 +17,6 @@ mod object_keys;
 use arc_swap::ArcSwap;
 use bring_up::ServerEngine;
 use connection::HttpServer;
-use data_dir::DataDirError;
 use files::{FileBudget, TooFewFiles};
 use logging::LogControl;
 use mlgw_admin::{Admin, ServedRoutes};
@@ -34,21 +33,19 @@ use mlgw_common::private_file;
 use mlgw_config::{Config, ConfigSources, LoadedConfig, TooLittleMemory};
 use mlgw_credentials::OpenKeyringError;
 use mlgw_listener::connection;
-use mlgw_listener::pace;
 use mlgw_listener::tls;
 use mlgw_listener::watch;
 use mlgw_listener::{BindError, ConnectionListener, ProbeSlots, bind};
 use mlgw_objects::memory::RequestMemory;
 use mlgw_policy_runtime::{PolicyError, watched_files};
 use mlgw_protocol::{Gateway, S3Config};
-use mlgw_store::data_dir;
+use mlgw_store::node_file::DataDirError;
 use mlgw_telemetry::GatewayMetrics;
 use mlgw_telemetry::access_log::AccessLog;
 use mlgw_telemetry::audit::AuditLog;
 use mlgw_telemetry::recent::{self, CounterSnapshot, RecentCounters};
 use mlgw_telemetry::traces::Traces;
 use mlgw_wire::lanes::WorkloadLanes;
-use pace::MinimumTransferRate;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,7 +56,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
-use watch::ClientTimeouts;
+use watch::{ClientTimeouts, MinimumTransferRate};
 
 /// Time limit of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -265,7 +262,8 @@ impl RunningServer {
         let samples = AbortOnDropHandle::new(tokio::spawn(keep_samples(Arc::clone(&admin))));
         banner::print(&config, engine, &listeners.endpoint, &listeners.admin_url);
         tracing::info!(
-            endpoint = %listeners.endpoint, admin = %listeners.admin_url, node = %engine.dir.node().node, "serving"
+            endpoint = %listeners.endpoint, admin = %listeners.admin_url, node = %engine.dir.node().node,
+            "serving"
         );
         let certificate = listeners.certificate.clone();
         let watch = certificate.clone().map(|c| AbortOnDropHandle::new(tokio::spawn(c.watch())));

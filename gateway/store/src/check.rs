@@ -1,8 +1,8 @@
 //! The verb `mlgw store check`: verifies that a data directory is complete and undamaged.
 
 use super::{StoreLocation, StoreVerbError, checkpoint_dir, expected, scratch, unfit_files};
-use crate::data_dir::{DataDir, DataDirError};
-use crate::node_file::{NODE_FILE, NodeDescription};
+use crate::data_dir::DataDir;
+use crate::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use mlgw_credentials::{Sealer, SealerError};
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::offline::{self, CheckFinding, FindingKind, Offline, ProgressCallback, check_checkpoint};

@@ -15,65 +15,15 @@
 //! catalogue. After a power failure, a directory without `node.json` therefore contains no data, and one with
 //! `node.json` has the key.
 
-use super::node_file::{FORMAT, NODE_FILE, NodeDescription};
+use super::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use super::start_reserve;
-use mlgw_common::limits::INCARNATIONS_MAX;
 use mlgw_common::{Lineage, Timestamp, regular};
-use mlgw_credentials::{Sealer, SealerError};
+use mlgw_credentials::Sealer;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-
-/// Error of a data directory that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum DataDirError {
-    /// Another server uses it.
-    #[error("{path} is in use by another mlgw server{process}: stop it, or use another data directory")]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-        /// The process, if known.
-        process: String,
-    },
-    /// A later version wrote it.
-    #[error(
-        "{path} has format {found}, but this mlgw supports {FORMAT} at most: use the newer version that \
-         wrote it"
-    )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        found: u32,
-    },
-    /// Its description is missing or damaged.
-    #[error("{path} is not a valid description of a data directory: {reason}; restore it from a backup")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Reason of the failure.
-        reason: String,
-    },
-    /// There is no room for another timeline in `node.json`.
-    #[error(
-        "this directory was restored, rebuilt or recovered {INCARNATIONS_MAX} times, the maximum: copy its \
-         objects to a new server"
-    )]
-    Incarnations,
-    /// A system call failed.
-    #[error("{path}: {source}")]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// The key that seals secrets cannot be used.
-    #[error(transparent)]
-    Sealer(#[from] SealerError),
-}
 
 /// A data directory, locked until it is dropped.
 #[derive(Debug)]

@@ -22,8 +22,8 @@ pub use restore::restore;
 pub use small_files::{UnfitFile, unfit_files};
 pub use timeline::{LostTail, accept_lost_tail, adopt};
 
-use crate::data_dir::{DataDir, DataDirError};
-use crate::node_file::NodeDescription;
+use crate::data_dir::DataDir;
+use crate::node_file::{DataDirError, NodeDescription};
 use mlgw_common::SegmentId;
 use mlgw_config::Config;
 use mlgw_metadata::copy::CopyError;

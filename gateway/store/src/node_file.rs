@@ -6,7 +6,6 @@
 //! is unfinished. The file is replaced as a whole and synced, so a crash leaves the old description or the
 //! new one. A start after an interrupted one continues with the written identity.
 
-use super::data_dir::DataDirError;
 use mlgw_common::limits::INCARNATIONS_MAX;
 use mlgw_common::private_file;
 use mlgw_common::random;
@@ -14,13 +13,62 @@ use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, Timestamp
 use mlgw_credentials::SealerError;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The format that this version writes. It reads format 1 as well.
-pub(super) const FORMAT: u32 = 2;
+const FORMAT: u32 = 2;
 
 /// Name of the file that describes a directory.
 pub const NODE_FILE: &str = "node.json";
+
+/// Error of a data directory that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// Another server uses it.
+    #[error("{path} is in use by another mlgw server{process}: stop it, or use another data directory")]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The process, if known.
+        process: String,
+    },
+    /// A later version wrote it.
+    #[error(
+        "{path} has format {found}, but this mlgw supports {FORMAT} at most: use the newer version that \
+         wrote it"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Its description is missing or damaged.
+    #[error("{path} is not a valid description of a data directory: {reason}; restore it from a backup")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Reason of the failure.
+        reason: String,
+    },
+    /// There is no room for another timeline in `node.json`.
+    #[error(
+        "this directory was restored, rebuilt or recovered {INCARNATIONS_MAX} times, the maximum: copy its \
+         objects to a new server"
+    )]
+    Incarnations,
+    /// A system call failed.
+    #[error("{path}: {source}")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// The key that seals secrets cannot be used.
+    #[error(transparent)]
+    Sealer(#[from] SealerError),
+}
 
 /// Contents of `node.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

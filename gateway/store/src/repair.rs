@@ -5,8 +5,8 @@
 
 use super::small_files::set_aside;
 use super::{Checked, StoreLocation, StoreVerbError, check, scratch};
-use crate::data_dir::{DataDir, DataDirError};
-use crate::node_file::{NODE_FILE, NodeDescription};
+use crate::data_dir::DataDir;
+use crate::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use mlgw_common::Clock;
 use mlgw_metadata::offline::{self, CheckFinding, FindingKind, ProgressCallback, RebuildLog};
 use mlgw_segments::hot::{read_mark, repair_headers, repair_names};

@@ -4,7 +4,7 @@
 //! queue, and if the queue is full the line is dropped and counted. A separate thread writes the lines. Lines
 //! are not synced: a power loss loses the last ones, and a stopping server writes the queued ones.
 
-use super::observed::{RequestEnding, RequestNotes};
+use super::request_record::{RequestEnding, RequestNotes};
 use crate::rotating::RotatingFile;
 use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
 use mlgw_config::AccessLogSection;

@@ -11,6 +11,7 @@ pub mod exposition;
 pub mod observed;
 pub mod process;
 pub mod recent;
+pub mod request_record;
 pub mod rotating;
 pub mod slow_log;
 pub mod table;
@@ -84,7 +85,7 @@ pub struct OperationTotals {
     pub requests: u64,
     /// Requests that failed because of the server: status 5xx, except 501 and the statuses of a shortage.
     pub errors: u64,
-    /// Requests refused because of a shortage.
+    /// Requests answered with 503 or 507.
     pub refused: u64,
     /// Bytes of request bodies.
     pub bytes_in: u64,

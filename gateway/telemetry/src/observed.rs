@@ -5,6 +5,7 @@
 //! request (its future or its response is dropped) counts as a disconnected client.
 
 use super::access_log::AccessLogLine;
+use super::request_record::{RequestEnding, RequestFailure, RequestNotes};
 use super::slow_log::SlowRequest;
 use super::{CLIENT_GONE, GatewayMetrics};
 use bytes::BufMut;
@@ -13,9 +14,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::Timestamp;
 use mlgw_objects::stages::Stages;
-use mlgw_wire::error::Code;
 use mlgw_wire::operation::Operation;
-use opentelemetry::Context;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,15 +36,6 @@ pub struct Observed {
     notes: Option<Box<RequestNotes>>,
 }
 
-/// Error with which a request was answered.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestFailure {
-    /// S3 code of the response.
-    pub code: Code,
-    /// Name of the shortage that caused the error, if one did.
-    pub shortage: Option<&'static str>,
-}
-
 /// Sender of a request, with the request's number and id.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
@@ -57,38 +47,6 @@ pub struct Arrival<'a> {
     pub time: Timestamp,
     /// Address of the sender.
     pub peer: SocketAddr,
-}
-
-/// Fields of a sampled request for the access log and traces.
-#[derive(Debug)]
-pub(super) struct RequestNotes {
-    pub(super) id: String,
-    pub(super) time: Timestamp,
-    pub(super) peer: SocketAddr,
-    pub(super) method: String,
-    /// Path without the query, which may contain a signature.
-    pub(super) path: String,
-    pub(super) user_agent: String,
-    pub(super) access_key: Option<String>,
-    pub(super) bucket: Option<String>,
-    pub(super) logged: bool,
-    /// Parent context of the trace and the recorded stages, if the request is traced.
-    pub(super) traced: Option<(Context, Arc<Stages>)>,
-}
-
-/// End of a request: status, durations, bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestEnding {
-    pub(super) operation: Operation,
-    pub(super) status: u16,
-    /// Time to the head of the response.
-    pub(super) first_byte: Duration,
-    /// Time to the last byte of the response.
-    pub(super) took: Duration,
-    pub(super) bytes_in: u64,
-    /// Bytes of the response's body that were sent.
-    pub bytes_out: u64,
-    pub(super) failure: Option<RequestFailure>,
 }
 
 impl Drop for Observed {

@@ -50,7 +50,7 @@ mod tests {
     use super::{ProcessUsage, cpu_ticks, field};
 
     #[test]
-    fn fields_are_counted_behind_the_name() {
+    fn fields_are_counted_after_the_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 9 0 1000 5000000 77 1844674407";
         assert_eq!((cpu_ticks(stat), field(stat, 23)), (300, 77));
         assert_eq!(field("", 23), 0);

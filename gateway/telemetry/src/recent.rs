@@ -104,7 +104,7 @@ mod tests {
         metrics.objects.throttle(ResourceShortage::Memory);
         let growth = recent.growth_until(&take());
         assert_eq!(growth.totals.iter().map(|(_, done)| done.requests).sum::<u64>(), 1);
-        assert_eq!(growth.shortages, [0, 0, 0, 1, 0]);
+        assert_eq!(growth.shortages, [0, 0, 0, 1, 0, 0, 0]);
         for _ in 0..SNAPSHOTS_MAX {
             recent.push(take());
         }

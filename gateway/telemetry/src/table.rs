@@ -87,7 +87,7 @@ metrics! {
         "Answered requests by S3 operation and status; 499 means that the client disconnected"
     REQUEST_ERRORS: Counter "mlgw_request_errors_total" []
         "Requests that failed because of the server: status 5xx without 501 (operation not implemented), \
-         503 and 507 (a resource is short)"
+         503 (unavailable or short of a resource) and 507"
     REQUEST_ERROR_CODES: Counter "mlgw_request_error_codes_total" ["code"]
         "Requests answered with an error, by S3 error code"
     REQUEST_DURATION: Histogram "mlgw_request_duration_seconds" ["op"]
@@ -104,7 +104,8 @@ metrics! {
         "Limit of open connections"
     THROTTLED: Counter "mlgw_throttled_total" ["reason"]
         "Requests delayed or refused because a resource was short: connections, dirty (data not yet at its \
-         upstream), disk (space in the hot tier), memory (for bodies), queue (of the catalogue)"
+         upstream), disk (space in the hot tier), memory (for bodies), origin (throttles this server), queue \
+         (of the catalogue), write_back (attempts: the object was written again during each)"
     QUOTA_REFUSED: Counter "mlgw_quota_refused_total" ["quota"]
         "Writes refused by a quota of a bucket or of an access key"
     QUEUE_WAIT: Histogram "mlgw_queue_wait_seconds" ["queue"]

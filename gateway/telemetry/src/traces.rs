@@ -5,7 +5,7 @@
 //! when the request has ended, from the recorded stages, and enter the exporter's bounded queue. Spans that
 //! do not fit are dropped: no request waits for a collector. A power loss loses the queued spans.
 
-use super::observed::{RequestEnding, RequestNotes};
+use super::request_record::{RequestEnding, RequestNotes};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response};

@@ -3,7 +3,7 @@
 
 use crate::error::S3Error;
 use crate::tags::check_tags;
-use crate::xml::parse;
+use crate::xml_input::parse;
 use mlgw_formats::checksum::Algorithm;
 use mlgw_formats::schema::Pair;
 use serde::Deserialize;

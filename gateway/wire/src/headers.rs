@@ -1,7 +1,7 @@
 //! Treatment of request headers: one table of all known headers, so that none is ignored by accident.
 //!
 //! A client that requests encryption, a lock or a grant and gets a 200 relies on it. Each header of S3 is
-//! therefore honoured, has no effect because its request is already met, or is refused by name. An `x-amz-*`
+//! therefore honored, has no effect because its request is already met, or is refused by name. An `x-amz-*`
 //! or `x-mlgw-*` header that is not in the table is refused too. Other headers (proxies, tracing, SDK
 //! diagnostics) have no meaning for an object store and are accepted.
 

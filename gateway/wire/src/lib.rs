@@ -17,3 +17,4 @@ pub mod tags;
 pub mod target;
 pub mod values;
 pub mod xml;
+pub mod xml_input;

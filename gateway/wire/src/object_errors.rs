@@ -6,7 +6,7 @@ use super::error::{Code, S3Error};
 use mlgw_formats::command::{QuotaSubject, Reject};
 use mlgw_formats::schema::Excess;
 use mlgw_metadata::{CreateBucketError, DeleteBucketError, ProposeError, ReadError};
-use mlgw_objects::quota::refusal;
+use mlgw_objects::error::quota_refusal;
 use mlgw_objects::{ObjectError, ResourceShortage};
 
 impl From<ObjectError> for S3Error {
@@ -39,7 +39,11 @@ impl From<ResourceShortage> for S3Error {
     fn from(shortage: ResourceShortage) -> Self {
         let error = Self::new(Code::SlowDown).with_shortage(shortage.name());
         match shortage {
-            ResourceShortage::Connections | ResourceShortage::Memory | ResourceShortage::Queue => error,
+            ResourceShortage::Connections
+            | ResourceShortage::Memory
+            | ResourceShortage::Origin
+            | ResourceShortage::Queue
+            | ResourceShortage::WriteBack => error,
             ResourceShortage::Dirty => error.message(
                 "Too much data is waiting to be written to its upstream. Please reduce your request \
                      rate.",
@@ -138,7 +142,21 @@ impl From<Reject> for S3Error {
 
 fn quota_exceeded(of: &QuotaSubject, excess: Excess) -> S3Error {
     S3Error::new(Code::QuotaExceeded)
-        .message(refusal(of, excess))
+        .message(quota_refusal(of, excess))
         .field("Limit", excess.limit.to_string())
         .field("Used", excess.used.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::error::{Code, S3Error};
+    use mlgw_objects::ResourceShortage;
+
+    #[test]
+    fn each_shortage_is_slow_down_and_carries_its_name() {
+        for shortage in ResourceShortage::ALL {
+            let error = S3Error::from(shortage);
+            assert_eq!((error.code(), error.shortage()), (Code::SlowDown, Some(shortage.name())));
+        }
+    }
 }

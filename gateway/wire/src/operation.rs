@@ -45,6 +45,14 @@ macro_rules! operations {
             $($full,)*
         }
 
+        /// A read of a configuration that no bucket or object has. A match over this type has no catch-all
+        /// arm, so that a read without an answer does not compile.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "AWS's own names, documented by AWS")]
+        pub enum AbsentConfiguration {
+            $($absent,)*
+        }
+
         impl Operation {
             /// All operations, in the order of their discriminants.
             pub const ALL: &[Operation] =
@@ -66,7 +74,7 @@ macro_rules! operations {
             pub const fn support(self) -> Support {
                 match self {
                     $(Operation::$full => Support::Full(Supported::$full),)*
-                    $(Operation::$absent => Support::Absent,)*
+                    $(Operation::$absent => Support::Absent(AbsentConfiguration::$absent),)*
                     $(Operation::$none => Support::None,)*
                 }
             }
@@ -88,10 +96,10 @@ macro_rules! operations {
 /// Level of support for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// Same behaviour as AWS.
+    /// Same behavior as AWS.
     Full(Supported),
     /// Same response as AWS for a bucket or object without such a configuration.
-    Absent,
+    Absent(AbsentConfiguration),
     /// `NotImplemented`.
     None,
 }
@@ -283,9 +291,9 @@ mod tests {
         for (at, table) in TABLES.iter().enumerate() {
             assert!(TABLES[..at].iter().all(|t| (t.method, t.level) != (table.method, table.level)));
             for (at, (when, op)) in table.rows.iter().enumerate() {
-                let hidden = table.rows[..at].iter().any(
-                    |(earlier, _)| matches!((earlier, when), (RowCondition::Query(a), RowCondition::Query(b)) if a == b),
-                );
+                let hidden = table.rows[..at].iter().any(|(earlier, _)| {
+                    matches!((earlier, when), (RowCondition::Query(a), RowCondition::Query(b)) if a == b)
+                });
                 assert!(!hidden, "{} can never match", op.name());
             }
         }

@@ -1,6 +1,6 @@
 //! The `Range` header of reads.
 //!
-//! A single range is honoured. Several ranges, or a header that is not of the form `bytes=…`, are ignored and
+//! A single range is honored. Several ranges, or a header that is not of the form `bytes=…`, are ignored and
 //! the whole object is sent, as AWS does.
 
 use super::error::S3Error;

@@ -58,7 +58,7 @@ fn decode_query_value<'a>(name: &'static str, value: &'a str) -> Result<Cow<'a, 
 pub struct RequestTarget {
     /// Name of the bucket as sent, not yet validated.
     pub bucket: Option<String>,
-    /// The key, if the path continues behind the bucket.
+    /// The key, if the path continues after the bucket.
     pub key: Option<ObjectKey>,
 }
 

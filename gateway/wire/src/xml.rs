@@ -1,11 +1,9 @@
-//! XML output: the writer of all response bodies. XML input: the parser of request bodies.
+//! Writer of the XML documents of all response bodies.
 //!
-//! The writer supports elements and text only, which is all that S3's responses contain. Characters that XML
+//! It supports elements and text only, which is all that S3's responses contain. Characters that XML
 //! 1.0 cannot hold are written as character references, as AWS does.
 
-use super::error::{Code, S3Error};
 use mlgw_common::Timestamp;
-use serde::de::DeserializeOwned;
 use std::fmt::{Display, Write};
 
 /// Namespace of S3's documents.
@@ -155,22 +153,9 @@ fn reference_into(out: &mut String, c: char) {
     let _ = write!(out, "&#x{:X};", c as u32);
 }
 
-/// Parses the document of a request. Unknown elements, namespaces and a prolog are ignored.
-///
-/// # Errors
-/// `MalformedXML` with the parser's message.
-pub fn parse<T: DeserializeOwned>(document: &[u8]) -> Result<T, S3Error> {
-    let malformed = |why: String| S3Error::new(Code::MalformedXML).message(why);
-    let text =
-        std::str::from_utf8(document).map_err(|_| malformed("The XML you provided is not UTF-8.".into()))?;
-    quick_xml::de::from_str(text).map_err(|e| {
-        malformed(format!("The XML you provided does not match the schema of the operation: {e}"))
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Xml, parse};
+    use super::Xml;
 
     #[test]
     fn text_is_escaped_and_elements_nest() {
@@ -187,24 +172,5 @@ mod tests {
         let mut xml = Xml::new("R");
         xml.etag("a</ETag>&");
         assert!(xml.finish("R").ends_with("<ETag>&quot;a&lt;/ETag&gt;&amp;&quot;</ETag></R>"));
-    }
-
-    #[derive(serde::Deserialize, Debug, PartialEq)]
-    struct R {
-        #[serde(rename = "K")]
-        k: String,
-    }
-
-    #[test]
-    fn reads_with_and_without_prolog_and_name_space() {
-        for text in [
-            "<R><K>a&quot;&#34;</K></R>",
-            "<?xml version=\"1.0\"?>\n<R xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"> <Z/> <K>a\"\"</K>\n</R>",
-        ] {
-            assert_eq!(parse::<R>(text.as_bytes()).unwrap(), R { k: "a\"\"".into() }, "{text}");
-        }
-        assert!(parse::<R>(b"<R><K>a</R>").is_err());
-        assert!(parse::<R>(b"\xff").is_err());
-        assert!(parse::<R>(b"").is_err());
     }
 }

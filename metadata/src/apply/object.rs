@@ -1,67 +1,19 @@
-//! Changes of one key: put, delete, update. Uploads are in [`upload`](super::upload).
+//! Changes of an object: put, delete, update. Uploads are in [`upload`](super::upload).
 
+use super::object_target::ObjectTarget;
 use super::usage::ChargedUsage;
-use super::{conditions, malformed, release, upload, usage};
+use super::{conditions, malformed, release, usage};
 use crate::view::{ApplyError, View};
-use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX, KEY_LEN_MAX};
-use mlgw_common::{BucketId, Seq};
+use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
 use mlgw_formats::command::update_object::Update;
-use mlgw_formats::command::{
-    ObjectChange, ObjectCommand, PutObject, Reject, Reply, UpdateObject, WrittenVersion,
-};
-use mlgw_formats::schema::bucket::mirror_row;
-use mlgw_formats::schema::{Extent, ExtentPage, Mirror, ObjectVersion, Quota, Upload, extent, object};
+use mlgw_formats::command::{DeleteObject, PutObject, Reject, Reply, UpdateObject, WrittenVersion};
+use mlgw_formats::schema::{Extent, ExtentPage, ObjectVersion, Upload, extent};
 
-/// Bucket, key and sequence number of an object command that passed the bucket's checks.
-#[derive(Clone, Copy)]
-pub(super) struct ObjectTarget<'c> {
-    pub(super) bucket: BucketId,
-    pub(super) key: &'c [u8],
-    pub(super) seq: Seq,
-    /// Quota of the bucket.
-    pub(super) quota: Option<Quota>,
-}
-
-impl ObjectTarget<'_> {
-    pub(super) fn row(&self) -> Vec<u8> {
-        object::row(self.bucket, self.key)
-    }
-
-    pub(super) fn current(&self, view: &View<'_>) -> Result<Option<ObjectVersion>, ApplyError> {
-        Ok(view.get(&self.row())?)
-    }
-}
-
-pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> Result<Reply, ApplyError> {
-    let mirror: Mirror = view.get_cached(&mirror_row(command.bucket()))?.ok_or(Reject::NoSuchBucket)?;
-    if mirror.frozen {
-        return Err(Reject::BucketFrozen.into());
-    }
-    if mirror.epoch != command.epoch {
-        return Err(Reject::StaleEpoch.into());
-    }
-    if command.key.is_empty() || command.key.len() > KEY_LEN_MAX {
-        return Err(malformed("the key is empty or too long"));
-    }
-    let place =
-        ObjectTarget { bucket: command.bucket(), key: command.key.as_bytes(), seq, quota: mirror.quota };
-    match &command.change {
-        Some(ObjectChange::Put(put)) => put_object(view, place, put),
-        Some(ObjectChange::Delete(delete)) => {
-            let current = place.current(view)?;
-            conditions::check(&delete.conditions, current.as_ref())?;
-            delete_object(view, place, current)
-        }
-        Some(ObjectChange::Update(update)) => update_object(view, place, update),
-        Some(ObjectChange::CreateUpload(create)) => upload::create(view, place, create),
-        Some(ObjectChange::PutPart(part)) => upload::put_part(view, place, part),
-        Some(ObjectChange::CompleteUpload(complete)) => upload::complete(view, place, complete),
-        Some(ObjectChange::AbortUpload(abort)) => upload::abort(view, place, *abort),
-        None => Err(malformed("the object command has no change")),
-    }
-}
-
-fn put_object(view: &mut View<'_>, place: ObjectTarget<'_>, put: &PutObject) -> Result<Reply, ApplyError> {
+pub(super) fn put(
+    view: &mut View<'_>,
+    place: ObjectTarget<'_>,
+    put: &PutObject,
+) -> Result<Reply, ApplyError> {
     let mut version = put.version.clone();
     check_map(&version, &put.pages)?;
     let current = place.current(view)?;
@@ -158,11 +110,13 @@ fn is_in_use(view: &View<'_>, current: Option<&ObjectVersion>, put: &PutObject) 
         && (view.has(&extent::row(body, 0))? || view.has(&mlgw_formats::schema::release::row(body))?))
 }
 
-fn delete_object(
+pub(super) fn delete(
     view: &mut View<'_>,
     place: ObjectTarget<'_>,
-    current: Option<ObjectVersion>,
+    delete: &DeleteObject,
 ) -> Result<Reply, ApplyError> {
+    let current = place.current(view)?;
+    conditions::check(&delete.conditions, current.as_ref())?;
     let Some(version) = current else {
         return Ok(Reply::Deleted { existed: false });
     };
@@ -172,7 +126,7 @@ fn delete_object(
     Ok(Reply::Deleted { existed: true })
 }
 
-fn update_object(
+pub(super) fn update(
     view: &mut View<'_>,
     place: ObjectTarget<'_>,
     update: &UpdateObject,

@@ -25,7 +25,7 @@ pub(super) fn put(view: &mut View<'_>, command: &PutPolicy) -> Result<Reply, App
     }
     let is_long = |bound: &LearntBound| bound.name.len() > POLICY_TEXT_BYTES_MAX;
     if new.learnt.len() > POLICY_LEARNT_MAX || new.learnt.iter().any(is_long) {
-        return Err(malformed("the policy has too many learnt bounds, or a name of one is too long"));
+        return Err(malformed("the policy has too many learned bounds, or a name of one is too long"));
     }
     let number = newest + 1;
     let mut put = PolicyVersion { number, ..new.clone() };

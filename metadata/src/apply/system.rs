@@ -90,7 +90,7 @@ pub(super) fn put_node(view: &mut View<'_>, command: &PutNode) -> Result<Reply, 
 
 pub(super) fn put_partition(view: &mut View<'_>, command: &PutPartition) -> Result<Reply, ApplyError> {
     let start = PartitionStart { bucket: BucketId(command.bucket_id), key: command.key.clone() };
-    let row = partition::row(&start);
+    let row = partition::row_key(&start);
     let known: Option<Partition> = view.get(&row)?;
     if known.is_some_and(|partition| partition.group != command.group) {
         return Err(Reject::RangeInUse.into());

@@ -1,6 +1,7 @@
 //! Multipart uploads: create, put a part, complete, abort.
 
-use super::object::{ObjectTarget, check_coverage, replace_current, written};
+use super::object::{check_coverage, replace_current, written};
+use super::object_target::ObjectTarget;
 use super::usage::ChargedUsage;
 use super::{conditions, malformed, release, usage};
 use crate::view::{ApplyError, View};

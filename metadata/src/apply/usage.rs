@@ -8,7 +8,7 @@
 //! refuses new ones. The counter of a referenced segment carries its fence; only the first reference to a
 //! segment reads the fenced ranges.
 
-use super::object::ObjectTarget;
+use super::object_target::ObjectTarget;
 use super::{fence, quota};
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};

@@ -35,7 +35,8 @@ async fn writers(options: CatalogueOptions, writers: usize, each: usize) -> Cata
     let n = (writers * each) as f64;
     let metrics = catalogue.metrics();
     println!(
-        "{writers} writers: {:.1} us/put wall per writer, {:.1} us/put overall, {:.1} us cpu/put, {:.1} commands/entry, {} syncs",
+        "{writers} writers: {:.1} us/put wall per writer, {:.1} us/put overall, {:.1} us cpu/put, \
+         {:.1} commands/entry, {} syncs",
         start.elapsed().as_secs_f64() * 1e6 / each as f64,
         start.elapsed().as_secs_f64() * 1e6 / n,
         (cpu_us() - cpu) / n,

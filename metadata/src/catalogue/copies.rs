@@ -6,16 +6,16 @@
 //! before each purge of the log, so that the newest checkpoint and the log together always restore
 //! everything.
 
-use super::CatalogueInner;
-use super::jobs::StopSignal;
+use super::checkpoints::{checkpoint_dir, checkpoint_numbers};
+use super::inner::CatalogueInner;
 use super::options::CheckpointOptions;
+use super::stop_signal::StopSignal;
 use crate::copy::{Copier, CopyError};
 use mlgw_common::Timestamp;
 use mlgw_formats::store_files;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use tokio::sync::Mutex;
 
 /// Number of checkpoints that are kept: the newest, and the one before it in case the newest has bad disk
 /// blocks.
@@ -29,19 +29,6 @@ const LINKS: &str = "copying";
 /// Minimum free space after a checkpoint, as a multiple of the longest log: it covers what is appended until
 /// the next purge and the tables that the purge writes. Deletions must be possible on a full disk.
 const LOGS_FREE: u64 = 3;
-
-/// Settings and progress of the checkpoints.
-pub(super) struct Checkpoints {
-    options: Option<CheckpointOptions>,
-    /// Entries applied since the start when the newest checkpoint was made. Locked while one is made.
-    made_at: Mutex<Option<u64>>,
-}
-
-impl Checkpoints {
-    pub(super) fn new(options: Option<CheckpointOptions>) -> Self {
-        Self { options, made_at: Mutex::default() }
-    }
-}
 
 /// Result of making a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,22 +168,6 @@ fn remove_unfinished(dir: &Path) -> Result<Vec<u64>, CopyError> {
         }
     }
     checkpoint_numbers(dir).map_err(|source| io(dir, source))
-}
-
-/// Path of checkpoint `number`.
-pub(crate) fn checkpoint_dir(dir: &Path, number: u64) -> PathBuf {
-    dir.join(format!("checkpoint-{number}"))
-}
-
-/// Numbers of the checkpoints in `dir`, the oldest first.
-pub(crate) fn checkpoint_numbers(dir: &Path) -> std::io::Result<Vec<u64>> {
-    let mut numbers = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        numbers.extend(name.to_str().and_then(|name| name.strip_prefix("checkpoint-")?.parse::<u64>().ok()));
-    }
-    numbers.sort_unstable();
-    Ok(numbers)
 }
 
 fn io(path: &Path, source: std::io::Error) -> CopyError {

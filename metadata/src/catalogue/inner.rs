@@ -1,11 +1,10 @@
 //! State that all clones of a catalogue share, and the path of a proposal through it.
 
-use super::copies::Checkpoints;
-use super::jobs::StopSignal;
+use super::checkpoints::Checkpoints;
 use super::log_bound::LogBound;
-use super::options::{CatalogueMetrics, Fatal, ProposeError};
+use super::options::{CatalogueMetrics, FatalHandler, ProposeError};
 use super::resident::Resident;
-use super::sagas::unreachable_reply;
+use super::stop_signal::StopSignal;
 use crate::raft::group::{Group, GroupError};
 use crate::store::log::LogStore;
 use crate::store::state::StateDb;
@@ -37,7 +36,7 @@ pub(crate) struct CatalogueInner {
     pub(super) log: LogStore,
     pub(super) resident: Arc<Resident>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) fatal: Fatal,
+    pub(super) fatal: FatalHandler,
     pub(super) log_bound: Arc<LogBound>,
     pub(super) checkpoints: Checkpoints,
     /// Held while a copy is made, and while the log is purged.
@@ -222,4 +221,9 @@ impl Closing {
         }
         tracing::warn!("a reader still has the catalogue open");
     }
+}
+
+/// Panics because a command was answered with a reply that it never has.
+pub(super) fn unreachable_reply(reply: &Reply) -> ! {
+    panic!("unexpected reply to a command: {reply:?}")
 }

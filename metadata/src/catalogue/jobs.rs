@@ -1,6 +1,7 @@
 //! Background jobs: free queued bodies, purge a long log, raise the log's floor and flush tombstones.
 
-use super::CatalogueInner;
+use super::inner::CatalogueInner;
+use super::stop_signal::StopSignal;
 use crate::store::floor::Floor;
 use crate::store::tombstones::TombstoneWatch;
 use crate::store_error::StoreError;
@@ -9,10 +10,9 @@ use mlgw_common::limits::JOB_ROWS_MAX;
 use mlgw_formats::command::{Change, Command, ReleaseBody, Reply};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::{Release, decode, release};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// Queued bodies that are read at a time.
 const RELEASES_READ: usize = 256;
@@ -27,34 +27,6 @@ const LOG_CHECK: Duration = Duration::from_millis(200);
 const FLOOR_EVERY: Duration = Duration::from_secs(1);
 
 const _: () = assert!(RELEASE_ROWS as usize <= JOB_ROWS_MAX);
-
-/// One-way signal that ends the jobs.
-#[derive(Debug, Default)]
-pub(super) struct StopSignal {
-    stopped: AtomicBool,
-    changed: Notify,
-}
-
-impl StopSignal {
-    pub(super) fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
-        self.changed.notify_waiters();
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
-    }
-
-    pub(super) async fn cancelled(&self) {
-        let changed = self.changed.notified();
-        tokio::pin!(changed);
-        // Registers the waiter before the check, so that a stop after the check still wakes it.
-        changed.as_mut().enable();
-        if !self.is_stopped() {
-            changed.await;
-        }
-    }
-}
 
 /// Frees queued bodies until the catalogue stops.
 pub(super) async fn release_bodies(catalogue: Weak<CatalogueInner>) {

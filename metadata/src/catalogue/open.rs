@@ -3,7 +3,8 @@
 //!
 //! Layout: `log/` is the node's log store; `group-N/` holds the state of group N.
 
-use super::copies::{self, Checkpoints};
+use super::checkpoints::Checkpoints;
+use super::copies;
 use super::inner::CatalogueInner;
 use super::jobs;
 use super::log_bound::LogBound;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Handler that is called once, with a line for the log, when durability cannot be guaranteed.
-pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
+pub type FatalHandler = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Point at which a command counts as durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct CatalogueOptions {
     pub expected: Option<ExpectedServer>,
     /// Called when a write or sync of the log or state fails. It should not return; if it does, every waiting
     /// and later command fails with [`ProposeError::Stopping`].
-    pub fatal: Fatal,
+    pub fatal: FatalHandler,
 }
 
 impl CatalogueOptions {
@@ -116,7 +116,7 @@ pub enum OpenError {
     #[error("the catalogue's store: {0}")]
     Store(String),
     /// Raft did not start.
-    #[error("the catalogue's log: {0}")]
+    #[error("the catalogue's Raft group did not start: {0}")]
     Raft(String),
     /// The log or the state is not this server's, or they do not fit each other.
     #[error("the catalogue in {path} was not opened: {source}; nothing was changed; run `mlgw store check`")]
@@ -141,11 +141,6 @@ pub enum ProposeError {
     #[error("the catalogue is stopping")]
     Stopping,
 }
-
-/// Error of a read: the store needs a repair; a retry does not help.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the catalogue cannot be read: {0}")]
-pub struct ReadError(pub String);
 
 /// Error of creating a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -204,7 +199,8 @@ pub struct CatalogueMetrics {
     pub log_bytes_appended: u64,
     /// Bytes of log that are not purged yet.
     pub log_bytes: u64,
-    /// Snapshots taken (state flushed and log purged) since open.
+    /// Raft snapshots taken (state flushed and log purged) since open; not the checkpoints of
+    /// [`CheckpointOptions`].
     pub snapshots: u64,
     /// Commands waiting to be proposed.
     pub queued: u64,

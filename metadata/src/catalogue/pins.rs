@@ -6,19 +6,7 @@
 
 use super::resident::Resident;
 use mlgw_common::BodyId;
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Number of readers of each pinned body.
-#[derive(Debug, Default)]
-pub(super) struct Pins(Mutex<HashMap<BodyId, u32>>);
-
-impl Pins {
-    pub(super) fn is_pinned(&self, body: BodyId) -> bool {
-        self.0.lock().contains_key(&body)
-    }
-}
 
 /// Pin on a body: its map is not freed until the pin is dropped.
 pub struct Pin {

@@ -1,7 +1,8 @@
 //! Versions of the running policy: their records are in memory, their files are read from the store.
 
-use super::options::{ProposeError, ReadError};
+use super::options::ProposeError;
 use super::{Catalogue, read};
+use crate::store_error::ReadError;
 use mlgw_formats::command::{Change, Command, PutPolicy, Reply};
 use mlgw_formats::schema::{PolicyFiles, PolicyVersion, policy};
 use std::sync::Arc;

@@ -7,9 +7,9 @@
 //! today.
 
 use super::inner::CatalogueInner;
-use super::options::{ProposeError, ReadError};
+use super::options::ProposeError;
 use super::{Catalogue, read};
-use crate::store_error::StoreError;
+use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader as _;
 use mlgw_formats::command::{Change, Command, DeleteCredential, Reject, Reply, SetBucketQuota, SetKeyQuota};
 use mlgw_formats::key::Family;

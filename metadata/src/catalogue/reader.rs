@@ -3,10 +3,9 @@
 //! A scan runs on the caller's thread and decodes only the records that it returns. Where a bucket spans
 //! groups, the scan visits the partitions in key order.
 
-use super::ReadError;
 use super::resident::Resident;
 use crate::store::state::{BorrowedRow, RowIter, StateDb};
-use crate::store_error::StoreError;
+use crate::store_error::{ReadError, StoreError};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_formats::schema::{
     ExtentPage, ObjectSummary, ObjectVersion, PartRecord, Upload, decode, extent, object, part, upload,

@@ -5,12 +5,11 @@
 //! and before any command is answered, so a caller that got an answer reads its own write.
 
 use super::dead::DeadChunks;
-use super::pins::Pins;
 use crate::raft::machine::Watcher;
 use crate::row_cache::RowCache;
 use crate::store_error::StoreError;
 use crate::view::{FreedChunk, RowChanges, RowReader};
-use mlgw_common::{BucketId, SegmentId};
+use mlgw_common::{BodyId, BucketId, SegmentId};
 use mlgw_formats::key::{BadKey, Family, parse_number_key};
 use mlgw_formats::schema::partition::PartitionStart;
 use mlgw_formats::schema::segment::SegmentSummary;
@@ -18,7 +17,7 @@ use mlgw_formats::schema::{
     Bucket, Credential, Dataset, Job, Partition, PolicyVersion, SegmentRecord, decode, job, partition,
     segment,
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -27,6 +26,16 @@ use tokio::sync::Notify;
 
 /// Rows of a family that are loaded at a time.
 const LOAD_ROWS: usize = 4096;
+
+/// Number of readers of each pinned body.
+#[derive(Debug, Default)]
+pub(super) struct Pins(pub(super) Mutex<HashMap<BodyId, u32>>);
+
+impl Pins {
+    pub(super) fn is_pinned(&self, body: BodyId) -> bool {
+        self.0.lock().contains_key(&body)
+    }
+}
 
 /// Row families that are kept in memory.
 pub(crate) struct Resident {
@@ -143,7 +152,7 @@ impl Resident {
             }
             Some(byte) if byte == Family::Partition as u8 => {
                 let record: Option<Partition> = change.map(decode).transpose()?;
-                set(&self.partitions, partition::key_of(row)?, record.map(|p| p.group));
+                set(&self.partitions, partition::parse_row_key(row)?, record.map(|p| p.group));
                 // Another group may hold the objects of this range now.
                 self.objects.clear();
             }

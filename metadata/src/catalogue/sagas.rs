@@ -6,7 +6,7 @@
 //! bucket returns to `Active`. A crash in between leaves `Creating` or `Deleting`, and the next open
 //! continues: it finishes a creation and decides a deletion again.
 
-use super::CatalogueInner;
+use super::inner::{CatalogueInner, unreachable_reply};
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use mlgw_common::BucketName;
 use mlgw_common::limits::JOB_ROWS_MAX;
@@ -149,9 +149,4 @@ impl CatalogueInner {
     async fn propose_change(&self, group: usize, change: Change) -> Result<Reply, ProposeError> {
         self.propose_to(group, Arc::new(Command::from(change))).await
     }
-}
-
-/// Panics because a command was answered with a reply that it never has.
-pub(super) fn unreachable_reply(reply: &Reply) -> ! {
-    panic!("unexpected reply to a command: {reply:?}")
 }

@@ -4,9 +4,9 @@
 //! every command applied before survives power loss, whatever the durability setting.
 
 use super::dead::DeadSet;
-use super::options::{ProposeError, ReadError};
+use super::options::ProposeError;
 use super::{Catalogue, read};
-use crate::store_error::StoreError;
+use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader;
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
 use mlgw_formats::command::{

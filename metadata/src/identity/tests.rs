@@ -1,7 +1,8 @@
 //! A log and a state are opened exactly when both are this server's and no acknowledged entry is missing.
 
 use super::{ExpectedServer, Mismatch, StateFacts, judge};
-use crate::store::log_facts::{GroupFacts, LogFacts, WalWriters};
+use crate::store::log_facts::{GroupFacts, LogFacts};
+use crate::store::wal::WalWriters;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 use mlgw_formats::schema::meta::Timeline;
 use proptest::prelude::*;

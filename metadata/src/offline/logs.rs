@@ -3,11 +3,13 @@
 //! With one voter every entry of the log is committed; a start of the server assumes the same.
 
 use super::finding::{CheckFinding, FindingKind, ProgressCallback};
-use super::{Scratch, ScratchState, problem, stores};
+use super::scratch::{Scratch, ScratchState};
+use super::{problem, stores};
 use crate::raft::replay::Replay;
+use crate::store::log_rows::LogRowKind;
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
-use crate::store::{links, log, wal};
+use crate::store::{links, wal};
 use crate::store_error::StoreError;
 use crate::view::RowReader as _;
 use mlgw_common::Identity;
@@ -103,8 +105,8 @@ fn replay_entries(
 ) -> Result<(), StoreError> {
     let reach = reach(state)?;
     let end = |position: Option<LogPosition>| position.map_or(0, |position| position.index + 1);
-    let purged = end(saved.position(group, log::LogRowKind::Purged)?);
-    let committed = end(saved.position(group, log::LogRowKind::Committed)?);
+    let purged = end(saved.position(group, LogRowKind::Purged)?);
+    let committed = end(saved.position(group, LogRowKind::Committed)?);
     let mut replay = Replay::new(state, reach);
     // Damage elsewhere must not suppress entries: the check would miss rows that exist.
     let before = findings.len();
@@ -179,7 +181,7 @@ pub(super) fn first_missing(saved: &SavedLog, group: u32, reach: u64) -> Result<
     })?;
     let end =
         |kind| Ok::<_, StoreError>(saved.position(group, kind)?.map_or(0, |position| position.index + 1));
-    let known = end(log::LogRowKind::Purged)?.max(end(log::LogRowKind::Committed)?);
+    let known = end(LogRowKind::Purged)?.max(end(LogRowKind::Committed)?);
     let have = next.unwrap_or(0).max(reach);
     Ok(missing.or((have < known).then_some(have)))
 }

@@ -5,8 +5,9 @@
 //! state or the new one whole, and repeating the rebuild gives the same result.
 
 use super::finding::{CheckFinding, ProgressCallback};
-use super::{CatalogueFacts, Scratch, ScratchState, logs, rows, stores};
-use crate::catalogue::copies::{checkpoint_dir, checkpoint_numbers};
+use super::scratch::{Scratch, ScratchState};
+use super::{CatalogueFacts, logs, rows, stores};
+use crate::catalogue::checkpoints::{checkpoint_dir, checkpoint_numbers};
 use crate::copy::Copier;
 use crate::identity::{ExpectedServer, StateFacts, judge_log};
 use crate::store::state::StateDb;

@@ -1,7 +1,8 @@
 //! Small repairs of a closed catalogue that need no checkpoint.
 
 use super::rebuild::{RebuildError, failed, set_aside};
-use super::{Scratch, logs, rows, stores};
+use super::scratch::Scratch;
+use super::{logs, rows, stores};
 use crate::identity::{StateFacts, judge_fit};
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;

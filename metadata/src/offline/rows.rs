@@ -5,7 +5,8 @@
 
 use super::bodies::{self, MapFault};
 use super::finding::{CheckFinding, FindingKind, ProgressCallback, ignore_progress};
-use super::{CatalogueFacts, ScratchState, problem};
+use super::scratch::ScratchState;
+use super::{CatalogueFacts, problem};
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
 use crate::view::RowChanges;
@@ -185,7 +186,7 @@ impl RowPass<'_> {
             }
             Family::Node => read::<Node>(value),
             Family::Partition => {
-                partition::key_of(key)?;
+                partition::parse_row_key(key)?;
                 read::<Partition>(value)
             }
             Family::Segment => self.segment(key, value),

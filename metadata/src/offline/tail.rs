@@ -6,10 +6,11 @@
 
 use super::rebuild::{RebuildError, failed};
 use super::repair::exchange_log;
-use super::{Scratch, stores};
+use super::scratch::Scratch;
+use super::stores;
 use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge};
 use crate::store::links;
-use crate::store::log::{LogRowKind, key};
+use crate::store::log_rows::{LogRowKind, key};
 use crate::store::saved_log::{SavedLog, write_rows};
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;

@@ -6,7 +6,7 @@ use super::{
 use crate::catalogue::model_tests::copy_dir;
 use crate::catalogue::testing::{NOW, bucket, delete, do_put, extent, key, name, options, put, version};
 use crate::catalogue::{Catalogue, CatalogueOptions, CheckpointOptions, ChunkOwner};
-use crate::store::saved_log::entries_in;
+use crate::store::wal::entries_in;
 use crate::view::Row;
 use mlgw_common::SegmentId;
 use mlgw_formats::command::{

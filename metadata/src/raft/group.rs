@@ -8,7 +8,7 @@ use super::queue::{
     self, BatchTurn, CommandQueue, CommandResult, EnqueueError, InFlightBatch, OutgoingBatch,
 };
 use super::snapshot::{GroupSnapshotBuilder, SnapshotDir};
-use crate::catalogue::options::Fatal;
+use crate::catalogue::options::FatalHandler;
 use crate::store::log::LogStore;
 use crate::store::state::{StateDb, StateStore};
 use crate::store_error::StoreError;
@@ -52,7 +52,7 @@ pub(crate) struct GroupParts {
     pub(crate) log: LogStore,
     pub(crate) store: StateStore,
     pub(crate) watcher: Arc<dyn Watcher>,
-    pub(crate) fatal: Fatal,
+    pub(crate) fatal: FatalHandler,
 }
 
 /// A group. Clones share it.

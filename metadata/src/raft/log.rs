@@ -1,6 +1,7 @@
 //! A group's log for openraft: appends go through the node's log store, recent entries are read from memory.
 
-use crate::store::log::{LogRowKind, LogStore, LogWrite, key};
+use crate::store::log::{LogStore, LogWrite};
+use crate::store::log_rows::{LogRowKind, key};
 use crate::store_error::StoreError;
 use mlgw_formats::log_entry;
 use mlgw_formats::log_types::{LogId, RaftLogEntry, RaftTypes, Vote};

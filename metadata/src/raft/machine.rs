@@ -7,7 +7,7 @@
 use super::log::{GroupLog, io_error};
 use super::snapshot::{GroupSnapshotBuilder, Snapshot, SnapshotDir, position_of};
 use crate::apply::{apply, seq_of};
-use crate::catalogue::options::Fatal;
+use crate::catalogue::options::FatalHandler;
 use crate::store::state::StateStore;
 use crate::store_error::StoreError;
 use crate::view::{FreedChunk, RowChanges, RowReader, View};
@@ -52,7 +52,7 @@ pub(crate) struct GroupStateMachine {
     pub(crate) builder: GroupSnapshotBuilder,
     pub(crate) watcher: Arc<dyn Watcher>,
     pub(crate) figures: Arc<Figures>,
-    pub(crate) fatal: Fatal,
+    pub(crate) fatal: FatalHandler,
     pub(crate) snapshot: Option<Snapshot>,
     /// Set once the group runs: a snapshot requested from then on is one to send to another member.
     pub(crate) running: Arc<AtomicBool>,

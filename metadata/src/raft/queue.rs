@@ -37,7 +37,7 @@ struct QueuedCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EnqueueError {
     /// The queue is full of commands whose callers have gone; live callers are held back earlier, by
-    /// [`Room`](super::limiter::CommandLimiter).
+    /// [`CommandLimiter`](super::limiter::CommandLimiter).
     Full,
     /// The group stopped.
     Stopped,

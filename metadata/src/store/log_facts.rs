@@ -2,12 +2,12 @@
 //!
 //! Reading them costs a few point reads and two seeks per group, whatever the length of the log.
 
-use super::log::{LogRowKind, index_of, key};
+use super::log_rows::{LogRowKind, index_of, key};
+use super::wal::WalWriters;
 use crate::store_error::StoreError;
 use mlgw_common::{Identity, Incarnation};
 use mlgw_formats::schema::meta::LogPosition;
 use rocksdb::{DB, ReadOptions};
-use std::collections::BTreeSet;
 
 /// Facts that a start checks of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,15 +20,6 @@ pub(crate) struct LogFacts {
     pub(crate) writers: WalWriters,
     /// Each group's part, by number.
     pub(crate) groups: Vec<GroupFacts>,
-}
-
-/// Incarnations that the records of write-ahead logs name as their writers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WalWriters {
-    /// The named incarnations.
-    pub(crate) named: BTreeSet<Incarnation>,
-    /// True if a record with entries names no writer.
-    pub(crate) unnamed: bool,
 }
 
 /// Part of a log that belongs to one group. Each number is the index of the next entry.

@@ -4,7 +4,7 @@ use super::{options, state::StateDb};
 use crate::view::{RowChanges, RowReader};
 use mlgw_common::checksum::crc32c;
 use mlgw_formats::manifest::{SECTOR_BYTES, torn_record_offset};
-use mlgw_formats::wal_frames::{BLOCK_BYTES, FIRST, HEAD_BYTES, LAST, MIDDLE, WHOLE, mask_crc};
+use mlgw_formats::wal_frames::{BLOCK_BYTES, FIRST, FULL, HEAD_BYTES, LAST, MIDDLE, mask_crc};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn append(file: &mut Vec<u8>, mut record: &[u8]) {
         }
         let (now, later) = record.split_at(record.len().min(left - HEAD_BYTES));
         let kind = match (first, later.is_empty()) {
-            (true, true) => WHOLE,
+            (true, true) => FULL,
             (true, false) => FIRST,
             (false, false) => MIDDLE,
             (false, true) => LAST,

@@ -1,13 +1,12 @@
 //! Log store of a closed catalogue, opened for reading.
 
-use super::log::{LogRowKind, index_of, key};
 use super::log_facts::LogFacts;
+use super::log_rows::{LogRowKind, index_of, key};
 use super::{options, wal};
 use crate::store_error::StoreError;
-use mlgw_common::Incarnation;
 use mlgw_formats::manifest;
 use mlgw_formats::schema::meta::LogPosition;
-use rocksdb::{DB, ReadOptions, WriteBatch, WriteBatchIterator, WriteOptions};
+use rocksdb::{DB, ReadOptions, WriteBatch, WriteOptions};
 use std::path::{Path, PathBuf};
 
 /// Block cache: small, because entries are read once.
@@ -112,47 +111,4 @@ pub(crate) fn write_rows(to: &Path, rows: &[([u8; 13], Vec<u8>)]) -> Result<(), 
         db.put_opt(key, value, &in_tables)?;
     }
     Ok(db.flush()?)
-}
-
-/// The incarnation that a record of the write-ahead log names as its writer.
-pub(crate) fn writer_in(record: &[u8]) -> Option<Incarnation> {
-    struct LastIndex(Option<u64>);
-    impl WriteBatchIterator for LastIndex {
-        fn put(&mut self, row: &[u8], value: &[u8]) {
-            if row == key(0, LogRowKind::Writer, 0) {
-                self.0 = value.try_into().ok().map(u64::from_be_bytes);
-            }
-        }
-
-        fn delete(&mut self, _: &[u8]) {}
-    }
-    let mut found = LastIndex(None);
-    // A record begins with a sequence number and a count.
-    if record.len() > 12 {
-        WriteBatch::from_data(record).iterate(&mut found);
-    }
-    found.0.map(Incarnation)
-}
-
-/// Entries (group and index) in a record of the write-ahead log.
-pub(crate) fn entries_in(record: &[u8]) -> Vec<(u32, u64)> {
-    struct LogRecords(Vec<(u32, u64)>);
-    impl WriteBatchIterator for LogRecords {
-        fn put(&mut self, key: &[u8], _: &[u8]) {
-            let group = key.first_chunk::<4>().map(|group| u32::from_be_bytes(*group));
-            if key.get(4) == Some(&(LogRowKind::Entry as u8))
-                && let (Some(group), Some(index)) = (group, index_of(key))
-            {
-                self.0.push((group, index));
-            }
-        }
-
-        fn delete(&mut self, _: &[u8]) {}
-    }
-    let mut found = LogRecords(Vec::new());
-    // A record begins with a sequence number and a count.
-    if record.len() > 12 {
-        WriteBatch::from_data(record).iterate(&mut found);
-    }
-    found.0
 }

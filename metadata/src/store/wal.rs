@@ -2,14 +2,14 @@
 //!
 //! RocksDB treats the first record that does not verify as the end of the log, which is right after a power
 //! loss, and drops the rest. Entries are synced one write after the other, so after a power loss at most the
-//! last write with entries can be intact behind a torn one. If more follows, or entries between are missing,
+//! last write with entries can be intact after a torn one. If more follows, or entries between are missing,
 //! then the damaged part had been acknowledged, and the log must not be opened.
 
-use super::log_facts::WalWriters;
-use super::saved_log::{entries_in, writer_in};
-use mlgw_common::regular;
+use super::log_rows::{LogRowKind, index_of, key};
+use mlgw_common::{Incarnation, regular};
 use mlgw_formats::wal_frames;
-use std::collections::BTreeMap;
+use rocksdb::{WriteBatch, WriteBatchIterator};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,15 @@ pub(crate) struct BadWalRecord {
     pub(crate) at: usize,
     /// Reason to count it as damage; `None` if a power loss can leave such a record.
     pub(crate) damage: Option<String>,
+}
+
+/// Incarnations that the records of write-ahead logs name as their writers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WalWriters {
+    /// The named incarnations.
+    pub(crate) named: BTreeSet<Incarnation>,
+    /// True if a record with entries names no writer.
+    pub(crate) unnamed: bool,
 }
 
 /// The first record of the log in `dir` that does not verify.
@@ -94,8 +103,8 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
 struct WalFacts {
     /// Index of the last entry of each group.
     last: BTreeMap<u32, u64>,
-    /// A write with entries is intact behind a damaged record.
-    whole_behind: bool,
+    /// A write with entries is intact after a damaged record.
+    is_write_after_defect: bool,
     damage: Option<String>,
 }
 
@@ -103,7 +112,7 @@ impl WalFacts {
     /// Adds a record that verifies, by its entries (group and index).
     fn record(&mut self, entries: &[(u32, u64)], behind_bad: bool) {
         if behind_bad && self.damage.is_none() {
-            if self.whole_behind {
+            if self.is_write_after_defect {
                 self.damage = Some("later synced writes follow it".to_owned());
             }
             for (group, index) in entries {
@@ -115,8 +124,51 @@ impl WalFacts {
                 }
                 self.last.insert(*group, *index);
             }
-            self.whole_behind |= !entries.is_empty();
+            self.is_write_after_defect |= !entries.is_empty();
         }
         self.last.extend(entries.iter().copied());
     }
+}
+
+/// The incarnation that a record of the write-ahead log names as its writer.
+fn writer_in(record: &[u8]) -> Option<Incarnation> {
+    struct LastIndex(Option<u64>);
+    impl WriteBatchIterator for LastIndex {
+        fn put(&mut self, row: &[u8], value: &[u8]) {
+            if row == key(0, LogRowKind::Writer, 0) {
+                self.0 = value.try_into().ok().map(u64::from_be_bytes);
+            }
+        }
+
+        fn delete(&mut self, _: &[u8]) {}
+    }
+    let mut found = LastIndex(None);
+    // A record begins with a sequence number and a count.
+    if record.len() > 12 {
+        WriteBatch::from_data(record).iterate(&mut found);
+    }
+    found.0.map(Incarnation)
+}
+
+/// Entries (group and index) in a record of the write-ahead log.
+pub(crate) fn entries_in(record: &[u8]) -> Vec<(u32, u64)> {
+    struct LogRecords(Vec<(u32, u64)>);
+    impl WriteBatchIterator for LogRecords {
+        fn put(&mut self, key: &[u8], _: &[u8]) {
+            let group = key.first_chunk::<4>().map(|group| u32::from_be_bytes(*group));
+            if key.get(4) == Some(&(LogRowKind::Entry as u8))
+                && let (Some(group), Some(index)) = (group, index_of(key))
+            {
+                self.0.push((group, index));
+            }
+        }
+
+        fn delete(&mut self, _: &[u8]) {}
+    }
+    let mut found = LogRecords(Vec::new());
+    // A record begins with a sequence number and a count.
+    if record.len() > 12 {
+        WriteBatch::from_data(record).iterate(&mut found);
+    }
+    found.0
 }

@@ -88,7 +88,8 @@ mod tests {
 
     fn rule(id: &str, action: &str) -> String {
         format!(
-            "- {{id: {id}, conditions: [{{type: file_pattern, property: name, operator: matches, value: '*.a'}}], actions: [{{type: {action}}}]}}\n"
+            "- {{id: {id}, conditions: [{{type: file_pattern, property: name, operator: matches, \
+             value: '*.a'}}], actions: [{{type: {action}}}]}}\n"
         )
     }
 
@@ -96,7 +97,8 @@ mod tests {
     fn added_changed_and_removed_items_are_listed() {
         let before = format!("version: 1\nrules:\n{}{}", rule("a", "pin"), rule("b", "pin"));
         let after = format!(
-            "version: 1\nsettings: {{pin_max: 10%}}\nframeworks: {{mosaicml: {{enabled: false}}}}\nrules:\n{}{}",
+            "version: 1\nsettings: {{pin_max: 10%}}\nframeworks: {{mosaicml: {{enabled: false}}}}\nrules:\n\
+             {}{}",
             rule("a", "promote"),
             rule("c", "pin")
         );

@@ -1,7 +1,8 @@
 //! Decides on the compression of a new object, before its first byte is stored.
 //!
-//! Rules are evaluated only if an acting rule compresses. They receive the facts that are available by
-//! then: key, size, bucket, tags, user metadata and client. No state is kept between requests.
+//! Rules are evaluated only if the policy has a `compress` rule with stance `act`. They receive the facts
+//! that are available by then: key, size, bucket, tags, user metadata and client. No state is kept between
+//! requests.
 
 use super::Policies;
 use super::facts::{KnownObject, ObjectFacts};
@@ -31,7 +32,7 @@ pub struct NewObject<'a> {
 
 impl Policies {
     /// Returns how the body of a new object is compressed, if an acting rule compresses it. Calls `new` only
-    /// while a rule that compresses acts.
+    /// if the policy has a `compress` rule with stance `act`.
     pub fn compression<'a>(&self, new: impl FnOnce() -> NewObject<'a>) -> Option<Compression> {
         let program = self.program_with_action(ActionKind::Compress)?;
         compression_of(&program, &new(), &self.system(), self.clock.now())
@@ -140,7 +141,7 @@ rules:
         assert_eq!(
             asked("a/x.log", Some(5000), &[], &[], Some("exporter")).unwrap().level,
             1,
-            "more important"
+            "the rule with the higher priority wins"
         );
         assert_eq!(asked("a/x.log", Some(100), &[], &[], None), None);
         assert_eq!(asked("a/x.log", None, &[], &[], None), None, "the size is not known");

@@ -2,13 +2,14 @@
 //! policy.
 //!
 //! A changed bound is stored in the catalogue, with its evidence, before it takes effect; a rollback
-//! reverts it. Measurements start anew after a restart; learnt bounds are durable.
+//! reverts it. Measurements start anew after a restart; learned bounds are durable.
 
 use super::Policies;
 use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_common::Clock;
 use mlgw_formats::schema::LearntBound;
-use mlgw_policies::learning::{LearnedBound, LearnedBounds, Learner};
+use mlgw_policies::learned_bounds::{LearnedBound, LearnedBounds};
+use mlgw_policies::learning::Learner;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ async fn review_measurements(
     }
 }
 
-/// Converts learnt bounds to their stored form.
+/// Converts learned bounds to their stored form.
 pub(super) fn to_stored_bounds(learnt: &LearnedBounds) -> Vec<LearntBound> {
     let bound = |name: String, bound: &LearnedBound| {
         let LearnedBound { value, written: from, day_ms, day_value } = *bound;
@@ -64,7 +65,7 @@ pub(super) fn to_stored_bounds(learnt: &LearnedBounds) -> Vec<LearntBound> {
     depth.chain(rules).collect()
 }
 
-/// Converts stored bounds to learnt bounds. Bounds of unknown names, from a newer server, are ignored.
+/// Converts stored bounds to learned bounds. Bounds of unknown names, from a newer server, are ignored.
 pub(super) fn from_stored_bounds(bounds: &[LearntBound]) -> LearnedBounds {
     let mut learnt = LearnedBounds::default();
     for one in bounds {
@@ -83,10 +84,10 @@ pub(super) fn from_stored_bounds(bounds: &[LearntBound]) -> LearnedBounds {
 #[cfg(test)]
 mod tests {
     use super::{from_stored_bounds, to_stored_bounds};
-    use mlgw_policies::learning::{LearnedBound, LearnedBounds};
+    use mlgw_policies::learned_bounds::{LearnedBound, LearnedBounds};
 
     #[test]
-    fn learnt_bounds_round_trip_through_their_stored_form() {
+    fn learned_bounds_round_trip_through_their_stored_form() {
         let bound = |value| LearnedBound { value, written: 2.0, day_ms: 7, day_value: 3.0 };
         let mut learnt = LearnedBounds { prefetch_depth: Some(bound(1.5)), ..LearnedBounds::default() };
         learnt.min_reads.insert("a/b".into(), bound(2.5));

@@ -39,7 +39,8 @@ use mlgw_policies::language::{
     ActionKind, BuiltInLayers, Environment, Facts, InvalidPolicyFiles, PolicyFileSet, Program, Stance,
     Word as _,
 };
-use mlgw_policies::learning::{LearnedBounds, LearningChange};
+use mlgw_policies::learned_bounds::LearnedBounds;
+use mlgw_policies::learning::LearningChange;
 use parking_lot::Mutex;
 use reload::Refusals;
 use rule_uptime::RuleUptime;
@@ -169,7 +170,7 @@ struct PolicyDraft {
     back_to: u64,
     is_frozen: Option<bool>,
     watched: Option<Vec<u8>>,
-    /// New learnt bounds; `None` keeps the current ones.
+    /// New learned bounds; `None` keeps the current ones.
     learnt: Option<LearnedBounds>,
     /// Summary of the changes by learning.
     changes: String,
@@ -381,7 +382,7 @@ impl Policies {
         done
     }
 
-    /// The newest version with files or learnt bounds other than the current ones.
+    /// The newest version with files or learned bounds other than the current ones.
     fn previous_version(&self, running: &RunningPolicy) -> Result<u64, PolicyError> {
         let none = PolicyVersion::default();
         let now = running.version.as_deref().unwrap_or(&none);

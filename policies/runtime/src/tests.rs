@@ -96,7 +96,8 @@ fn files(text: &str) -> PolicyFilesUpdate {
 
 fn rule(id: &str) -> String {
     format!(
-        "version: 1\nrules:\n- {{id: {id}, conditions: [{{type: file_pattern, property: name, operator: matches, value: '*.a'}}], actions: [{{type: pin}}]}}\n"
+        "version: 1\nrules:\n- {{id: {id}, conditions: [{{type: file_pattern, property: name, \
+         operator: matches, value: '*.a'}}], actions: [{{type: pin}}]}}\n"
     )
 }
 

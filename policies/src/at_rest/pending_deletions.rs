@@ -60,7 +60,7 @@ impl PendingDeletion {
     fn new(now_ms: i64, of: &ExpiredCheckpoint) -> Self {
         let ExpiredCheckpoint { bucket, prefix, rule, seq, files, bytes, .. } = of.clone();
         let (recorded_ms, due_ms) = (now_ms, due_ms(now_ms, of.grace));
-        Self { bucket, prefix, rule, recorded_ms: recorded_ms, due_ms, seq, files, bytes }
+        Self { bucket, prefix, rule, recorded_ms, due_ms, seq, files, bytes }
     }
 }
 
@@ -212,7 +212,8 @@ mod tests {
             steps in prop::collection::vec((1i64..8, any::<bool>(), any::<bool>()), 1..40),
             grace in 0u64..12,
         ) {
-            let (mut pending, mut now, mut since, mut touched) = (PendingDeletions::default(), 0, None::<i64>, -1);
+            let mut pending = PendingDeletions::default();
+            let (mut now, mut since, mut touched) = (0, None::<i64>, -1);
             for (step, is_said, is_touched) in steps {
                 now += step;
                 if is_touched {

@@ -141,7 +141,21 @@ impl ResolvedActions {
             ActionRequest::Compress { level, min_ratio } if self.compress.is_none() => {
                 self.compress = Some(CompressAction { by: by.clone(), level: *level, min_ratio: *min_ratio });
             }
-            _ => {}
+            // A stronger rule match has answered the question.
+            ActionRequest::Pin { .. }
+            | ActionRequest::Unpin
+            | ActionRequest::Promote { .. }
+            | ActionRequest::Spill { .. }
+            | ActionRequest::Evict { .. }
+            | ActionRequest::Compress { .. } => {}
+            // Applies to checkpoints as a whole.
+            ActionRequest::Retain(_) => {}
+            // Apply to requests.
+            ActionRequest::Copy { .. }
+            | ActionRequest::Prefetch { .. }
+            | ActionRequest::Stream { .. }
+            | ActionRequest::Coordinate { .. }
+            | ActionRequest::Prioritize { .. } => {}
         }
     }
 }
@@ -209,8 +223,8 @@ mod tests {
     #[test]
     fn an_expired_pin_leaves_the_answer_to_weaker_rules() {
         let timed = ActionRequest::Pin { period: Some(Duration::from_secs(3)), bytes_max: None };
-        let claims = [timed, spill(0)]
-            .map(|request| RuleMatch { by: by(usize::from(request != spill(0))), request: request });
+        let claims =
+            [timed, spill(0)].map(|request| RuleMatch { by: by(usize::from(request != spill(0))), request });
         let resolved =
             |over| ResolvedActions::of(claims.iter().rev(), Duration::ZERO, |by| over && by.rank == 1);
         assert_eq!(

@@ -5,7 +5,8 @@
 //! from there. Always: only the file type follows from this; grouping, completeness and retention are not
 //! affected.
 
-use super::layout::{self, CheckpointKey, Layout, TRAINER_STATE};
+use super::file_role::TRAINER_STATE;
+use super::layout::{self, CheckpointKey, Layout};
 use super::model_file_kind;
 use super::step;
 use crate::key_parts::{extension, name_of, split};
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beside_state_of_a_training_is_no_released_model() {
+    fn model_files_next_to_optimizer_state_are_checkpoints() {
         let mut known = CheckpointIndex::new(Limits::default());
         let all =
             ["a/model.safetensors", "a/consolidated.00.pth", "b/model.safetensors", "a/c/model.safetensors"];

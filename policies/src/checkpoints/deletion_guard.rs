@@ -272,7 +272,8 @@ fn can_replace(series: &Series, one: &CheckpointGroup, other: &CheckpointGroup) 
         && one.tensors >= other.tensors
         && is_large_enough(one.bytes, other.bytes)
         && one.oldest() > other.written()
-        && (has_framework(other, &series.habits) || (one.tensors == other.tensors && has_all_files(one, other)))
+        && (has_framework(other, &series.habits)
+            || (one.tensors == other.tensors && has_all_files(one, other)))
 }
 
 fn is_large_enough(one: u64, other: u64) -> bool {

@@ -1,7 +1,8 @@
 //! Files that have to exist according to the names of a group's files: shards up to the announced total, the
 //! shards of an index, and the metadata of DCP folders.
 
-use super::layout::{CheckpointKey, is_dcp_file, shard};
+use super::file_role::{is_dcp_file, shard};
+use super::layout::CheckpointKey;
 use crate::key_parts::split;
 use xxhash_rust::xxh3::xxh3_64;
 

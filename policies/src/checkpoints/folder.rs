@@ -4,7 +4,7 @@
 //! they are numbered, and the folders in it are its parts. Always: a folder that may be either a part of a
 //! checkpoint or a step of a run is treated as neither: it is a group without a step, which never expires.
 
-use super::layout::{TENSOR_ENDINGS, is_checkpoint_file, is_dcp_file};
+use super::file_role::{TENSOR_ENDINGS, is_checkpoint_file, is_dcp_file};
 use super::step::{NOT_IN_FOLDERS, STEP_DIGITS_MAX, step_of};
 use crate::key_parts::extension;
 

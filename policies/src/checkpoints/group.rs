@@ -9,8 +9,9 @@
 //! written after the last one.
 
 use super::expected_files::ExpectedFiles;
+use super::file_role::FileRole;
 use super::incompleteness::Incompleteness;
-use super::layout::{CheckpointKey, FileRole, Layout, is_description, is_small, is_weights};
+use super::layout::{CheckpointKey, Layout, is_description, is_small, is_weights};
 use super::write_time::WriteTime;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

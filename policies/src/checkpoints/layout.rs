@@ -5,6 +5,7 @@
 //! it is the run's name. Names alone decide, so a listing gives the same result as the writes. Always: a name
 //! that may be either a run's or a checkpoint's is never treated in a way that allows its deletion.
 
+use super::file_role::{FileRole, TENSOR_ENDINGS, TRAINER_STATE, is_dcp_file, role_in_folder, shard};
 use super::folder::{self, FolderSearch, StepFolder};
 use super::step::{
     NOT_IN_FOLDERS, StepNumber, has_no_other_words, has_only_step_numbers, has_other_step_number, shape,
@@ -59,21 +60,6 @@ impl Layout {
     }
 }
 
-/// Role of a file in its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileRole {
-    /// Written before the last file.
-    Part,
-    /// A shard, one of `of` numbered files.
-    Shard { of: u32 },
-    /// Written when the others are there.
-    Last,
-    /// The only file of the group.
-    Whole,
-    /// Belongs to the group, and may be written at any time.
-    Extra,
-}
-
 /// A parsed key: its run, group, step and role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CheckpointKey<'k> {
@@ -115,29 +101,12 @@ pub(super) fn is_trainer_folder(prefix: &str, parent: &str) -> bool {
     prefix[parent.len()..].starts_with("checkpoint-") && prefix.ends_with('/')
 }
 
-/// State file of the Trainer of transformers, written last.
-pub(super) const TRAINER_STATE: &str = "trainer_state.json";
 /// Extensions of texts and similar files, which may be added to a complete checkpoint.
 const TEXT_ENDINGS: [&str; 13] =
     ["json", "jsonl", "txt", "md", "yaml", "yml", "toml", "csv", "tsv", "log", "py", "jinja", "html"];
 /// Other files with a vocabulary; and files with the name of a description that may be the model itself.
 const VOCABULARIES: [&str; 2] = ["spiece.model", "sentencepiece.bpe.model"];
 const MODEL_NAMES: [&str; 2] = ["checkpoint", "model.json"];
-/// Extensions of files with tensors.
-pub(super) const TENSOR_ENDINGS: [&str; 12] = [
-    "pt",
-    "pth",
-    "ckpt",
-    "bin",
-    "safetensors",
-    "h5",
-    "keras",
-    "msgpack",
-    "pdparams",
-    "pdopt",
-    "distcp",
-    "onnx",
-];
 /// Pointer files beside the groups that name the one to resume from; true if their framework writes no other
 /// sign of completeness.
 pub(super) const POINTERS: [(&str, bool); 8] = [
@@ -259,17 +228,6 @@ fn layout_of_folder(folder: &str, name: &str) -> Layout {
     }
 }
 
-fn role_in_folder(name: &str) -> FileRole {
-    match name {
-        // DCP; the Trainer; DeepSpeed inside a folder of another; Lightning and Megatron beside DCP.
-        ".metadata" | TRAINER_STATE | "latest" | "meta.pt" | "metadata.json" => FileRole::Last,
-        // Files that ranks and scripts write without synchronization.
-        "README.md" | "zero_to_fp32.py" | "training_args.bin" => FileRole::Extra,
-        _ if name.starts_with("rng_state") => FileRole::Extra,
-        _ => shard(name).map_or(FileRole::Part, |(_, of)| FileRole::Shard { of }),
-    }
-}
-
 /// Parses a key without a step folder.
 fn parse_by_name(key: &str, name_at: usize) -> Option<CheckpointKey<'_>> {
     let (folder, name) = key.split_at(name_at);
@@ -343,17 +301,6 @@ fn parse_numbered<'k>(key: &'k str, name_at: usize, ending: &str, step: StepNumb
     }
 }
 
-pub(super) fn is_dcp_file(name: &str) -> bool {
-    name == ".metadata" || name.ends_with(".distcp")
-}
-
-/// True if a file in a folder with a step in its name would be a checkpoint's.
-pub(super) fn is_checkpoint_file(name: &str) -> bool {
-    TENSOR_ENDINGS.contains(&extension(name))
-        || role_in_folder(name) == FileRole::Last
-        || super::model_file_kind(name).is_some()
-}
-
 /// True if a file merely describes those beside it: an index of shards, a configuration, a tokenizer.
 pub(super) fn is_description(name: &str) -> bool {
     !TENSOR_ENDINGS.contains(&extension(name))
@@ -393,16 +340,6 @@ fn tensorflow_role(name: &str) -> Option<(usize, FileRole)> {
     };
     (stem == "variables" || stem.contains("ckpt") || step_of(stem, &[]).is_some())
         .then_some((stem.len(), role))
-}
-
-/// Returns the length of `NAME-` and the total for names such as `NAME-00001-of-00005.END`.
-pub(super) fn shard(name: &str) -> Option<(usize, u32)> {
-    let of_at = name.rfind("-of-")?;
-    let (before, after) = (&name[..of_at], &name[of_at + 4..]);
-    let digits = after.bytes().take_while(u8::is_ascii_digit).count();
-    let stem = before.trim_end_matches(|c: char| c.is_ascii_digit());
-    let of: u32 = after[..digits].parse().ok()?;
-    (of > 0 && stem.ends_with('-') && stem.len() < before.len()).then_some((stem.len(), of))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! checkpoint as soon as it contains the checkpoint's step number or name. The test runs only before a
 //! deletion, where a false match is harmless.
 
-use super::{CheckpointIndex, GroupId, layout};
+use super::{CheckpointIndex, GroupId, file_role, layout};
 use crate::key_parts::{extension, name_of, split};
 use std::cmp::Reverse;
 
@@ -33,7 +33,7 @@ const POINTER_BYTES_MAX: u64 = 64 << 10;
 /// which is a checkpoint.
 #[must_use]
 pub fn may_point(name: &str, bytes: u64) -> bool {
-    let is_one = layout::TENSOR_ENDINGS.contains(&extension(name));
+    let is_one = file_role::TENSOR_ENDINGS.contains(&extension(name));
     let is_called_so = POINTER_BEGINNINGS.iter().any(|with| name.starts_with(with));
     name == POINTER_NAME || (is_called_so && !is_one && bytes <= POINTER_BYTES_MAX)
 }
@@ -55,7 +55,7 @@ impl CheckpointIndex {
         let highest = others.pop();
         others.sort_by_key(|other| Reverse(other.written));
         let candidates = others.into_iter().take(STATES_READ_MAX).chain(highest);
-        candidates.map(|other| format!("{}{}", other.prefix, layout::TRAINER_STATE)).collect()
+        candidates.map(|other| format!("{}{}", other.prefix, file_role::TRAINER_STATE)).collect()
     }
 }
 
@@ -136,7 +136,8 @@ mod tests {
     fn the_trainer_names_its_best() {
         let state = |path: &str| {
             format!(
-                "{{\n  \"best_metric\": 0.3,\n  \"best_model_checkpoint\": {path},\n  \"epoch\": 3.0,\n  \"global_step\": 900\n}}"
+                "{{\n  \"best_metric\": 0.3,\n  \"best_model_checkpoint\": {path},\n  \"epoch\": 3.0,\n  \
+                 \"global_step\": 900\n}}"
             )
         };
         let best = |path: &str, step: u64| {

@@ -413,8 +413,9 @@ impl ReferenceModel {
 
 proptest! {
     #[test]
-    fn it_says_what_a_simple_model_says(
-        steps in vec((0..3_u8, 1..4_u8, 0..4_u8, 0..5_u8), 1..120), last in 0..3_u32, best in 0..2_u32, every in 0..3_u32
+    fn matches_reference_model(
+        steps in vec((0..3_u8, 1..4_u8, 0..4_u8, 0..5_u8), 1..120),
+        last in 0..3_u32, best in 0..2_u32, every in 0..3_u32
     ) {
         let (mut known, mut model) = (new(), ReferenceModel::default());
         for (at, (kind, step, file, what)) in steps.into_iter().enumerate() {

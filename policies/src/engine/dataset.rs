@@ -4,18 +4,16 @@
 //! group, and the search for a block to evict is over groups (EPOCH-HAZARD). Always: a kept block that is in
 //! no queue is in the group of the jobs that have read it.
 
-use super::job::{FIRST_STAMP, JobCallers, JobRead, JobRef, ReadFit, ReaderJob, next_stamp};
+use super::job::{FIRST_STAMP, JOBS_MAX, JobCallers, JobRead, JobRef, ReadFit, ReaderJob, next_stamp};
 use super::list::{List, Lists};
 use super::pairs::JobPairs;
 use super::ranks::RankVerdict;
 use super::run::CountedRead;
-use super::shares::CacheQueue;
-use super::table::{BlockTable, EntryState, Slot, TableEntry};
+use super::slot::Slot;
+use super::table::{BlockTable, EntryState, TableEntry};
 use super::worth::{BlockWorth, JobArrivals, JobWorth, WorthContext};
 use std::collections::VecDeque;
 
-/// Maximum jobs of a dataset; each takes four bits of an entry.
-pub(super) const JOBS_MAX: usize = 8;
 /// Share of irregular reads above which a dataset is no longer treated as read in passes, and below which it
 /// is again.
 const SKEW_HIGH: f64 = 0.2;
@@ -33,6 +31,15 @@ struct ReaderGroup {
     list: List,
     count: u32,
     bytes: u64,
+}
+
+/// A queue that accepts every block and whose worth as a whole is that of its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum CacheQueue {
+    /// Blocks that are read in no order.
+    Pool,
+    /// Blocks that are kept by recency.
+    Recent,
 }
 
 /// State of a dataset.

@@ -7,7 +7,7 @@
 //! entry's hash. Hardly any other entry is then compared in a search, and each comparison costs a memory
 //! access. Always: every entry is found by a search from its home cell before an empty cell.
 
-use super::table::Slot;
+use super::slot::Slot;
 
 /// Number of shards, a power of two.
 const SHARDS: usize = 256;
@@ -154,7 +154,7 @@ const fn next_cell(at: usize, length: usize) -> usize {
     if at + 1 == length { 0 } else { at + 1 }
 }
 
-/// True if `home` is in the cyclic range behind `hole` up to `at`.
+/// True if `home` is in the cyclic range after `hole` up to `at`.
 const fn is_between(hole: usize, home: usize, at: usize) -> bool {
     if hole <= at { hole < home && home <= at } else { hole < home || home <= at }
 }

@@ -9,6 +9,8 @@
 use super::ranks::Ranks;
 use super::run::{CountedRead, RepeatRun};
 
+/// Maximum jobs of a dataset; each takes four bits of an entry.
+pub(super) const JOBS_MAX: usize = 8;
 /// Maximum repeats that begin a new pass; fewer suffice in a small dataset.
 const RUN_MAX: u32 = 6;
 const RUN_MIN: u32 = 2;

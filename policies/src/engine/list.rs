@@ -3,28 +3,11 @@
 //! A list is a ring with a sentinel. An entry can be removed without knowing its list, and two lists of any
 //! length are joined in constant time.
 
-use super::table::{BlockTable, Slot};
+use super::slot::{Link, Slot};
+use super::table::BlockTable;
 
 /// Numbers from here on are sentinels.
 const SENTINELS: Slot = 1 << 31;
-
-/// Neighbours of an entry.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Link {
-    before: Slot,
-    after: Slot,
-}
-
-impl Link {
-    /// Returns the heap position of an entry that is in a heap and in no list.
-    pub(super) fn heap_position(self) -> usize {
-        self.before as usize
-    }
-
-    pub(super) fn set_heap_position(&mut self, place: usize) {
-        self.before = place as Slot;
-    }
-}
 
 /// Number of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +98,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_behave_as_queues_with_removal_and_concatenation(steps in vec((0..20_u32, 0..3_usize, 0..3_usize), 1..200)) {
+        fn lists_behave_as_queues_with_removal_and_concatenation(
+            steps in vec((0..20_u32, 0..3_usize, 0..3_usize), 1..200)
+        ) {
             let (mut table, mut lists) = (BlockTable::new(32), Lists::default());
             for id in 0..20 {
                 table.insert(id + 1, 0, 1);

@@ -2,7 +2,7 @@
 //!
 //! A follower reads the blocks that its leader has read some time before, in the same order.
 
-use super::dataset::JOBS_MAX;
+use super::job::JOBS_MAX;
 use super::job::{JobCallers, ReaderJob};
 
 /// Minimum reads, and minimum share of them that the leader had read before, from which a job counts as a

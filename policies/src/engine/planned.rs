@@ -18,7 +18,8 @@ mod key_index;
 #[cfg(test)]
 mod tests;
 
-use super::table::{BlockTable, EntryState, Slot};
+use super::slot::Slot;
+use super::table::{BlockTable, EntryState};
 use crate::access::Caller;
 use crate::plan::Plan;
 use follower::Follower;
@@ -32,6 +33,13 @@ pub const PLANS_MAX: usize = 64;
 pub const LISTS_MAX: usize = 16;
 /// Kept blocks whose expected read is updated per planned read.
 const UPDATES_PER_READ: usize = 2;
+
+/// An object, by the id of its first block, and its expected read according to plans.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlanDue {
+    pub(super) object: u64,
+    pub(super) at_us: u64,
+}
 
 /// Readers that follow a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,19 +5,13 @@
 //! both.
 
 use super::job::JobRef;
-use super::planned::{self, PlanProgress, PlanReaders, ReadyPlan, TooManyPlans};
+use super::planned::{self, PlanDue, PlanProgress, PlanReaders, ReadyPlan, TooManyPlans};
 use super::shares::{EvictionSource, GAIN_MIN};
-use super::table::{EntryState, Slot};
+use super::slot::Slot;
+use super::table::EntryState;
 use super::{Advice, CacheEngine, ObservedAccess};
 use crate::access::{Access, Op};
 use crate::plan::Plan;
-
-/// An object, by the id of its first block, and its expected read according to plans.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PlanDue {
-    object: u64,
-    at_us: u64,
-}
 
 /// Maximum blocks returned to groups per eviction.
 const RETURNED_MAX: usize = 8;

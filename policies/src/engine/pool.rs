@@ -7,7 +7,8 @@
 
 use super::hazard::Hazard;
 use super::list::{List, Lists};
-use super::table::{BlockTable, EntryState, Slot};
+use super::slot::Slot;
+use super::table::{BlockTable, EntryState};
 
 /// Share of the small queue in the pool, in percent.
 const SMALL_PERCENT: u64 = 10;

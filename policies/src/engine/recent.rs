@@ -7,7 +7,8 @@
 
 use super::hazard::Hazard;
 use super::list::{List, Lists};
-use super::table::{BlockTable, EntryState, Slot};
+use super::slot::Slot;
+use super::table::{BlockTable, EntryState};
 
 /// Share of its bytes, read longest ago, that counts as older, in percent.
 const OLDER_PERCENT: u64 = 10;

@@ -8,12 +8,11 @@
 //! their pass with one repeat each, to even out; such repeats do not begin a pass. Bounded: the first reads
 //! of a long run are remembered.
 
-use super::table::Slot;
+use super::slot::Slot;
 
 /// Amount that a first read subtracts, relative to the 1 that a repeat adds: a run continues while more than
 /// a third of the reads are repeats. A pass that leaves out one batch per rank of a small dataset has three
-/// fifths of repeats; independent readers of one dataset approach a third slowly and have many repeats behind
-/// them by then.
+/// fifths of repeats; independent readers of one dataset approach a third slowly, after many repeats.
 const FRESH_COST: f64 = 0.5;
 /// Maximum remembered reads of a run.
 const READS_MAX: usize = 32;

@@ -1,8 +1,9 @@
 //! Division of the capacity: the search for the block of lowest worth, and its eviction.
 
-use super::dataset::TrackedDataset;
-use super::plans::PlanDue;
-use super::table::{EntryState, Slot};
+use super::dataset::{CacheQueue, TrackedDataset};
+use super::planned::PlanDue;
+use super::slot::Slot;
+use super::table::EntryState;
 use super::worth::WorthContext;
 use super::{Advice, CacheEngine, ObservedAccess, UnreadBlock};
 
@@ -28,15 +29,6 @@ pub(super) struct LowestGroup {
     dataset: u16,
     next_worth: f64,
     access: u64,
-}
-
-/// A queue that accepts every block and whose worth as a whole is that of its end.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum CacheQueue {
-    /// Blocks that are read in no order.
-    Pool,
-    /// Blocks that are kept by recency.
-    Recent,
 }
 
 /// Source of the next block to evict.

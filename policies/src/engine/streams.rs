@@ -7,7 +7,7 @@
 use super::job::JobRef;
 use super::names::{BuildPassThroughHasher, DatasetId, mix_hash};
 use super::order::{OrderDetector, ReadOrder};
-use super::table::Slot;
+use super::slot::Slot;
 use crate::access::{Access, Caller};
 use std::collections::HashMap;
 use std::ops::Range;

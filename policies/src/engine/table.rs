@@ -5,12 +5,10 @@
 //! never exceeds its maximum. Entries keep their numbers as long as they exist, so lists link them by number.
 
 use super::index::TableIndex;
-use super::list::Link;
+use super::slot::{Link, Slot};
 
-/// Number of an entry.
-pub(super) type Slot = u32;
 /// No entry.
-pub(super) const NONE: Slot = u32::MAX;
+const NONE: Slot = u32::MAX;
 /// Unit in which the bytes of a block are counted, rounded up.
 const UNIT_BYTES: u64 = 512;
 /// Maximum units of a block: 8 MiB.
@@ -259,14 +257,19 @@ mod tests {
         }
 
         #[test]
-        fn fields_of_an_entry_are_independent(dataset in 0..4096_u16, bytes in 1..=8_u64 << 20, frequency in 0..4_u32) {
+        fn fields_of_an_entry_are_independent(
+            dataset in 0..4096_u16, bytes in 1..=8_u64 << 20, frequency in 0..4_u32
+        ) {
             let mut table = BlockTable::new(16);
             let slot = table.insert(9, dataset, bytes);
             for place in EntryState::ALL {
                 table[slot].set_state(place);
                 table[slot].set_frequency(frequency);
                 let entry = &table[slot];
-                prop_assert_eq!((entry.dataset(), entry.state(), entry.frequency()), (dataset, place, frequency));
+                prop_assert_eq!(
+                    (entry.dataset(), entry.state(), entry.frequency()),
+                    (dataset, place, frequency)
+                );
                 prop_assert!(entry.bytes() >= bytes && entry.bytes() < bytes + 512);
             }
         }

@@ -5,8 +5,8 @@
 //! dataset that no job has read again gets the worth of a read, with low probability, after the usual period
 //! of passes.
 
-use super::dataset::JOBS_MAX;
 use super::job::ExpectedReads;
+use super::job::JOBS_MAX;
 
 /// Probability that a dataset without repeated reads is read again.
 const RETURN_PROBABILITY: f64 = 0.1;

@@ -1,10 +1,11 @@
 //! Access plan documents, in which a client announces its future reads: a bucket, keys or a prefix, and the
 //! sampler that orders them.
 
-use super::diagnostic::{Diagnostics, Findings};
+use super::diagnostic::Diagnostics;
+use super::findings::Findings;
 use super::limits::PLAN_TEXT_BYTES_MAX;
+use super::parser::{DocumentLimits, parse_within};
 use super::reader::{Fields, LocatedNode};
-use super::tree::{DocumentLimits, parse_within};
 use crate::plan::{EPOCHS_MAX, InvalidAccessPlan, KEYS_MAX, PlanSchedule, RANKS_MAX, Sampler};
 use mlgw_common::limits::{BUCKET_NAME_LEN_MAX, KEY_LEN_MAX};
 
@@ -187,7 +188,8 @@ mod tests {
 
     #[test]
     fn prefix_and_sampler_are_parsed() {
-        let text = "version: 1\nbucket: data\nprefix: train/\nsampler: torch_distributed\nseed: 18446744073709551615\n\
+        let text = "version: 1\nbucket: data\nprefix: train/\nsampler: torch_distributed\n\
+            seed: 18446744073709551615\n\
             epochs: 90\nfirst_epoch: 3\nranks: 8\nrank: 7\ndrop_last: true\n";
         let document = PlanDocument::parse("p", text).unwrap();
         assert_eq!(document.keys, PlannedKeys::Prefix("train/".into()));

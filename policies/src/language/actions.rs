@@ -30,7 +30,7 @@ words! {
         Spill = "spill",
         /// Evicts clean copies.
         Evict = "evict",
-        /// Keeps some of many checkpoints; unpins and demotes the others.
+        /// Keeps some of many checkpoints; unpins and spills the others.
         Retain = "retain",
     }
 }
@@ -191,7 +191,10 @@ words! {
 }
 
 macro_rules! rows {
-    ($($(#[doc = $doc:literal])+ $Name:ident: $kind:expr $(, default $default:literal)? $(, from $low:literal to $high:literal)?;)*) => {
+    ($(
+        $(#[doc = $doc:literal])+
+        $Name:ident: $kind:expr $(, default $default:literal)? $(, from $low:literal to $high:literal)?;
+    )*) => {
         &[$(ParameterRow {
             parameter: Parameter::$Name,
             kind: $kind,
@@ -291,7 +294,7 @@ const RETAIN: &[ParameterRow] = rows! {
     BestIs: ValueKind::Word(&["lowest", "highest"]), default "lowest";
     /// Interval of checkpoints to keep besides, beginning with the first; 0 for none.
     KeepEvery: ValueKind::Count, default "0", from "0" to "1000000";
-    /// `true` deletes the others; `false` unpins and demotes them.
+    /// `true` deletes the others; `false` unpins and spills them.
     Delete: ValueKind::Flag, default "false";
     /// Time during which a deletion can be cancelled.
     Grace: ValueKind::Duration, default "1d", from "0s" to "3650d";

@@ -1,7 +1,5 @@
 //! Diagnostics: errors of a file, each with its position, the expected form and the nearest valid word.
 
-use super::limits::DIAGNOSTICS_MAX;
-use super::notes::FileNotes;
 use std::fmt;
 use std::sync::Arc;
 
@@ -68,60 +66,6 @@ pub(super) struct TextPosition {
     pub(super) column: u32,
 }
 
-/// Collects the errors of one file.
-#[derive(Debug)]
-pub(super) struct Findings {
-    pub(super) file: Arc<str>,
-    pub(super) list: Vec<Diagnostic>,
-    /// Prefix of every path: the template instance that is read.
-    pub(super) path_prefix: String,
-    /// Patterns read so far.
-    pub(super) patterns: usize,
-    /// Rules read so far, whether valid or not.
-    pub(super) rules: usize,
-    /// Facts about unreadable definitions and about references.
-    pub(super) notes: FileNotes,
-}
-
-impl Findings {
-    pub(super) fn new(file: &str) -> Self {
-        let (file, notes) = (file.into(), FileNotes::default());
-        Self { file, list: Vec::new(), path_prefix: String::new(), patterns: 0, rules: 0, notes }
-    }
-
-    /// Adds an error, unless [`DIAGNOSTICS_MAX`] are already recorded.
-    pub(super) fn add(
-        &mut self,
-        spot: TextPosition,
-        path: &str,
-        found: String,
-        expected: String,
-        nearest: Option<String>,
-    ) {
-        if self.list.len() < DIAGNOSTICS_MAX {
-            let dot = if self.path_prefix.is_empty() || path.is_empty() || path.starts_with('[') {
-                ""
-            } else {
-                "."
-            };
-            let path = format!("{}{dot}{path}", self.path_prefix);
-            let (file, TextPosition { line, column }) = (Arc::clone(&self.file), spot);
-            self.list.push(Diagnostic { file, line, column, path, expected, found, nearest });
-        }
-    }
-
-    /// Returns `value` if there is no error.
-    pub(super) fn result<T>(self, value: Option<T>) -> Result<T, Diagnostics> {
-        self.into_diagnostics().result(value)
-    }
-
-    /// Returns the errors in the order of the text.
-    pub(super) fn into_diagnostics(mut self) -> Diagnostics {
-        self.list.sort_by_key(|one| (one.line, one.column));
-        Diagnostics(self.list)
-    }
-}
-
 /// Returns the candidate that `word` was most likely meant to be: the one with the fewest typing errors
 /// within the number that is likely for its length; otherwise one that begins with `word` or with which
 /// `word` begins, such as `prod`.
@@ -162,7 +106,7 @@ fn similarity(word: &str, candidate: &str) -> f64 {
     strsim::jaro_winkler(word, candidate)
 }
 
-/// Counts letters that are missing, added, wrong or exchanged with their neighbour. None if there are more
+/// Counts letters that are missing, added, wrong or exchanged with their neighbor. None if there are more
 /// than likely: one in up to four letters, two in up to eight, three in more.
 fn typing_errors(word: &str, candidate: &str) -> Option<usize> {
     let longer = word.len().max(candidate.len());

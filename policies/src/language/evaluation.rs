@@ -129,7 +129,7 @@ impl Program {
 fn due_of(rule: &EffectiveRule) -> impl Iterator<Item = DueAction<'_>> {
     rule.actions().map(move |(action, request)| {
         let stance = action.stance.unwrap_or(Stance::Observe);
-        DueAction { rule, action, request: request, stance }
+        DueAction { rule, action, request, stance }
     })
 }
 

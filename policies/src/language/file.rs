@@ -1,15 +1,17 @@
 //! Policy files: the fields of the top level, read and checked as far as the file alone allows.
 
-use super::diagnostic::{Diagnostics, Findings, TextPosition};
+use super::diagnostic::{Diagnostics, TextPosition};
+use super::findings::Findings;
 use super::limits::{FILE_RULES_MAX, RULES_MAX};
 use super::notes::{FileNotes, PossibleDefinitions, RuleSwitch};
 use super::operators::{CompiledComparison, Operator};
+use super::parser;
 use super::properties::{ConditionType, property_of};
 use super::reader::{Fields, LocatedNode, is_valid_name};
 use super::rule::{Condition, ParsedRule, Rule};
 use super::settings::{Setting, SettingOverride};
 use super::template::{Template, TemplateInstance};
-use super::tree::{self, NodeData};
+use super::tree::NodeData;
 use super::value::ValueKind;
 use super::words::{Environment, Word};
 use std::collections::HashSet;
@@ -105,7 +107,7 @@ impl ParsedPolicy {
     pub(super) fn parse_partially(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
         findings.notes.is_stored = is_stored;
-        let node = tree::parse(text, &mut findings);
+        let node = parser::parse(text, &mut findings);
         let policy = node.and_then(|node| Self::read(&LocatedNode::root(&node), &mut findings));
         (policy, findings.into_diagnostics())
     }

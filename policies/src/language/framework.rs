@@ -5,15 +5,17 @@
 //! matches the same key adds no information. The kinds are assumed to be independent and combined by
 //! noisy-or, `1 - (1 - a)(1 - b)(1 - c)`.
 
-use super::diagnostic::{Diagnostics, Findings};
+use super::diagnostic::Diagnostics;
 use super::file::{read_instances, read_rules, read_templates, read_version, top_level_fields};
+use super::findings::Findings;
 use super::limits::{FIRST_BYTES, ITEMS_MAX};
 use super::notes::{DeletionParameter, FileNotes};
+use super::parser;
 use super::pattern::TextPattern;
 use super::reader::{Fields, LocatedNode};
 use super::rule::Rule;
 use super::template::{Template, TemplateInstance};
-use super::tree::{self, NodeData};
+use super::tree::NodeData;
 use super::words::{Word, words};
 use std::sync::Arc;
 
@@ -103,7 +105,7 @@ pub(super) const DETECT_FIELDS: &[&str] = &["keys", "magic", "user_agents"];
 /// level.
 #[must_use]
 pub fn is_framework(text: &str) -> bool {
-    match tree::parse(text, &mut Findings::new("")).map(|node| node.data) {
+    match parser::parse(text, &mut Findings::new("")).map(|node| node.data) {
         Some(NodeData::Map(entries)) => {
             entries.iter().any(|entry| matches!(&*entry.key, "framework" | "detect"))
         }
@@ -125,7 +127,7 @@ impl Framework {
     pub(super) fn parse_partially(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
         findings.notes.is_stored = is_stored;
-        let node = tree::parse(text, &mut findings);
+        let node = parser::parse(text, &mut findings);
         let framework = node.and_then(|node| Self::read(&LocatedNode::root(&node), &mut findings));
         (framework, findings.into_diagnostics())
     }

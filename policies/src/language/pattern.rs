@@ -130,8 +130,13 @@ mod tests {
         fn prefix_and_suffix_patterns_match_like_globs(
             part in "[a-c/.!^-]{0,4}", which in 0..3_u8, text in "[a-c/.!^-]{0,8}"
         ) {
-            let pattern = match which { 0 => format!("*{part}"), 1 => format!("{part}*"), _ => format!("{part}a") };
-            let glob = GlobBuilder::new(&pattern).literal_separator(false).backslash_escape(true).build().unwrap();
+            let pattern = match which {
+                0 => format!("*{part}"),
+                1 => format!("{part}*"),
+                _ => format!("{part}a"),
+            };
+            let mut glob = GlobBuilder::new(&pattern);
+            let glob = glob.literal_separator(false).backslash_escape(true).build().unwrap();
             if super::regex_of(&pattern).is_none() {
                 let ours = TextPattern::new(&pattern).unwrap();
                 prop_assert_eq!(ours.is_match(&text), glob.compile_matcher().is_match(&text), "{}", pattern);

@@ -18,7 +18,7 @@ use super::rule::{Action, Rule};
 use super::settings::SettingOverride;
 use super::template::{Template, TemplateInstance};
 use super::words::{CachePolicy, Environment, Phase, Stance, Word as _, words};
-use crate::learning::LearnedBounds;
+use crate::learned_bounds::LearnedBounds;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -95,13 +95,13 @@ pub struct Program {
     acting_kinds: u32,
     /// True if copies are kept in LRU order in any phase or by any rule.
     has_lru_copies: bool,
-    /// Bounds learnt from measured outcomes.
+    /// Bounds learned from measured outcomes.
     learnt: Arc<LearnedBounds>,
 }
 
 const _: () = assert!(ActionKind::ALL.len() <= u32::BITS as usize);
 
-/// Compares rules and settings, wherever they are defined and whatever was learnt since.
+/// Compares rules and settings, wherever they are defined and whatever was learned since.
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
         let off =
@@ -203,13 +203,13 @@ impl Program {
         &self.settings
     }
 
-    /// Returns the learnt bounds.
+    /// Returns the learned bounds.
     #[must_use]
     pub fn learnt(&self) -> &LearnedBounds {
         &self.learnt
     }
 
-    /// Replaces the learnt bounds.
+    /// Replaces the learned bounds.
     #[must_use]
     pub fn with_learnt(self, learnt: LearnedBounds) -> Self {
         Self { learnt: Arc::new(learnt), ..self }

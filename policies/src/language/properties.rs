@@ -95,7 +95,7 @@ properties! {
     MetadataEntry = FileContext "metadata." ValueKind::Text;
     /// Content of a model file.
     ModelFileKind = FileContext "model_file_kind" ValueKind::Word(ModelFileKind::WORDS);
-    /// Age of the checkpoint of the object in checkpoints: 0 is the newest complete one.
+    /// Number of newer complete checkpoints of the run; 0 is the newest.
     CheckpointGeneration = FileContext "checkpoint_generation" ValueKind::Number;
     /// Time since the object was written.
     Age = FileContext "age" ValueKind::Duration;

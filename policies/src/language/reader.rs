@@ -1,7 +1,8 @@
 //! Reads the fields of a document tree and records every error with its position.
 
 use super::actions::range_sizes;
-use super::diagnostic::{Findings, TextPosition, clearly_meant, nearest, one_of, quoted};
+use super::diagnostic::{TextPosition, clearly_meant, nearest, one_of, quoted};
+use super::findings::Findings;
 use super::limits::{ITEMS_MAX, NAME_BYTES_MAX, PATTERNS_MAX};
 use super::pattern::TextPattern;
 use super::tree::{DocumentNode, NodeData, Scalar};
@@ -148,7 +149,10 @@ impl<'a> Fields<'a> {
         let is_meant =
             move |one: &&UnknownField<'_>| one.is_substituted && one.nearest.as_deref() == Some(name);
         let strange = self.unknown.iter().filter(is_meant).map(|one| one.value);
-        let is_null = |place: &LocatedNode<'_>| matches!(&place.node.data, NodeData::Scalar(scalar) if scalar.is_null());
+        let is_null = |place: &LocatedNode<'_>| {
+            let data = &place.node.data;
+            matches!(data, NodeData::Scalar(scalar) if scalar.is_null())
+        };
         named.chain(strange).filter(move |place| !is_null(place))
     }
 

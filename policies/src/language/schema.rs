@@ -224,7 +224,10 @@ fn rule() -> Json {
         ("framework", name()),
         (
             "match",
-            json!({"oneOf": [{"enum": ["all", "any"]}, closed_object([("threshold", threshold)], &["threshold"])]}),
+            json!({"oneOf": [
+                {"enum": ["all", "any"]},
+                closed_object([("threshold", threshold)], &["threshold"])
+            ]}),
         ),
         ("conditions", list(json!({"$ref": "#/$defs/condition"}), 0, CONDITIONS_MAX)),
         ("actions", list(json!({"$ref": "#/$defs/action"}), 0, ACTIONS_MAX)),

@@ -52,7 +52,7 @@ macro_rules! settings {
 settings! {
     /// Matching rules that run: all of them, or only the first by priority.
     Evaluation = "evaluation" ValueKind::Word(Evaluation::WORDS), default "all";
-    /// Read-ahead depth where no rule sets one, relative to the learnt depth: basic a quarter, balanced the
+    /// Read-ahead depth where no rule sets one, relative to the learned depth: basic a quarter, balanced the
     /// same, aggressive twice, maximum four times.
     Optimization = "optimization" ValueKind::Word(Optimization::WORDS), default "balanced", for Phase::WORDS;
     /// Share of that depth that is used: conservative a quarter, balanced half, aggressive and adaptive all.
@@ -63,15 +63,15 @@ settings! {
     Learning = "learning" ValueKind::Word(Switch::WORDS), default "on";
     /// Maximum change of a bound in a day, relative to its value.
     LearningStepMax = "learning_step_max" ValueKind::Percent, default "20%";
-    /// Minimum read-ahead depth, whatever was learnt.
+    /// Minimum read-ahead depth, whatever was learned.
     PrefetchDepthMin = "prefetch_depth_min" ValueKind::Count, default "1", from "1" to "1024";
-    /// Maximum read-ahead depth, whatever rules set or was learnt.
+    /// Maximum read-ahead depth, whatever rules set or was learned.
     PrefetchDepthMax = "prefetch_depth_max" ValueKind::Count, default "64", from "1" to "1024";
     /// Maximum bytes of read-ahead for one workload.
     PrefetchBytesMax = "prefetch_bytes_max" ValueKind::Bytes, default "1GiB", from "1MiB" to "1TiB";
     /// Number of the newest complete checkpoints of a run that stay in fast tiers where no rule sets one.
     CheckpointKeep = "checkpoint_keep" ValueKind::Count, default "1", from "1" to "1000";
-    /// Maximum share of the space for copies that pins of rules use.
+    /// Maximum share of the hot tier, and of the copy space, that rules may pin.
     PinMax = "pin_max" ValueKind::Percent, default "50%";
     /// Minimum confidence for a framework to count as detected.
     DetectionConfidence = "detection_confidence" ValueKind::Number, default "0.5", from "0" to "1";

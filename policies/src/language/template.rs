@@ -6,7 +6,8 @@
 //! rule cannot.
 
 use super::actions::Parameter;
-use super::diagnostic::{Diagnostic, Findings, TextPosition, clearly_meant, nearest};
+use super::diagnostic::{Diagnostic, TextPosition, clearly_meant, nearest};
+use super::findings::Findings;
 use super::limits::{INSTANCES_BYTES_MAX, PARAMETERS_MAX, RULES_MAX};
 use super::notes::PossibleDefinitions;
 use super::reader::{Fields, LocatedNode, is_valid_name};

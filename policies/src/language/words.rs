@@ -22,7 +22,10 @@ pub trait Word: Copy + 'static {
 }
 
 macro_rules! words {
-    ($(#[doc = $doc:literal])+ $Name:ident { $($(#[doc = $word_doc:literal])+ $Word:ident = $word:literal,)+ }) => {
+    (
+        $(#[doc = $doc:literal])+
+        $Name:ident { $($(#[doc = $word_doc:literal])+ $Word:ident = $word:literal,)+ }
+    ) => {
         $(#[doc = $doc])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $Name {

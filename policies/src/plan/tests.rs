@@ -122,7 +122,8 @@ fn stored_format_is_stable() {
     };
     let listed: Vec<_> = ["a/1", "a/2", "a/2", "b"].into_iter().cycle().take(8).collect();
     let bytes = Plan::new(listed, reading).unwrap().to_bytes();
-    let body = b"\x01\x01\x01\xac\x02\x01\x5a\x08\x04\x03\x00\x03a/1\x02\x012\x00\x01b\x08\x00\x01\x01\x02\x00\x01\x01\x02";
+    let body = b"\x01\x01\x01\xac\x02\x01\x5a\x08\x04\x03\x00\x03a/1\
+        \x02\x012\x00\x01b\x08\x00\x01\x01\x02\x00\x01\x01\x02";
     assert_eq!(&bytes[..bytes.len() - 8], body);
     assert_eq!(Plan::from_bytes(&[9]).unwrap_err(), StoredPlanError::Version(9));
     for length in 0..bytes.len() {
@@ -138,7 +139,8 @@ proptest! {
         ranks in 1..4_u32,
         flip in 0..200_usize,
     ) {
-        let reading = PlanSchedule { seed, ranks, rank: (seed % 2 == 0).then_some(ranks - 1), ..PlanSchedule::default() };
+        let rank = (seed % 2 == 0).then_some(ranks - 1);
+        let reading = PlanSchedule { seed, ranks, rank, ..PlanSchedule::default() };
         let plan = Plan::new(listed.iter().map(String::as_str), reading).unwrap();
         let mut bytes = plan.to_bytes();
         prop_assert_eq!(&Plan::from_bytes(&bytes).unwrap(), &plan);
@@ -148,8 +150,11 @@ proptest! {
     }
 
     #[test]
-    fn ranks_together_read_the_order_of_the_job(count in 1..60_u32, ranks in 1..9_u32, seed: u64, drop_last: bool) {
-        let all = PlanSchedule { sampler: Sampler::TorchDistributed, seed, ranks, drop_last, ..PlanSchedule::default() };
+    fn ranks_together_read_the_order_of_the_job(
+        count in 1..60_u32, ranks in 1..9_u32, seed: u64, drop_last: bool
+    ) {
+        let sampler = Sampler::TorchDistributed;
+        let all = PlanSchedule { sampler, seed, ranks, drop_last, ..PlanSchedule::default() };
         let Ok(plan) = Plan::new(keys(count).iter().map(String::as_str), all) else { return Ok(()) };
         let whole = plan.epochs().next().unwrap();
         prop_assert_eq!(whole.len(), plan.epoch_length() as usize);

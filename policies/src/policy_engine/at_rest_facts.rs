@@ -226,7 +226,7 @@ mod tests {
         is(Op::Write, "a/x.tar", 0..100, None);
         is(Op::Read, "a/x.tar", 0..100, Some(1.0));
         is(Op::Delete, "a/x.tar", 0..0, None);
-        // Columns behind a footer belong to the read that began with it.
+        // Columns read after a footer belong to the read that began with it.
         is(Op::Read, "a/y.parquet", 20..30, None);
         is(Op::Read, "a/y.parquet", 92..100, Some(1.0));
         is(Op::Read, "a/y.parquet", 40..60, Some(1.0));

@@ -87,7 +87,9 @@ fn a_rule_that_only_observes_changes_nothing() {
     };
     let rule = |stance: &str| {
         format!(
-            "version: 1\nrules: [{{id: r, stance: {stance}, conditions: [{{type: file_context, property: path, operator: equals, value: tables/}}], actions: [{{type: cache, parameters: {{policy: lru}}}}]}}]"
+            "version: 1\nrules: [{{id: r, stance: {stance}, conditions: [{{type: file_context, \
+             property: path, operator: equals, value: tables/}}], actions: [{{type: cache, \
+             parameters: {{policy: lru}}}}]}}]"
         )
     };
     assert_eq!(of("version: 1"), of(&rule("observe")));

@@ -1,4 +1,4 @@
-//! Measures how well the engine classifies access patterns: its answers about labelled traffic, compared
+//! Measures how well the engine classifies access patterns: its answers about labeled traffic, compared
 //! with the labels.
 //!
 //! Each stream is queried once: after a tenth of its first epoch, or after a tenth of its first repeat if
@@ -48,7 +48,7 @@ struct StreamObservations {
     last: Option<(ObservedAccess, u64)>,
 }
 
-/// Detection results on labelled traffic.
+/// Detection results on labeled traffic.
 #[derive(Clone, Debug, Default)]
 pub struct Detection {
     /// For each stream, its true pattern and the pattern that the engine reported when it was due.

@@ -102,7 +102,7 @@ pub enum DatasetOrder {
 pub enum DatasetSharing {
     /// Each job in its own order, starting at a random time within the first epoch.
     Independent,
-    /// All jobs in the same order, each behind the previous one.
+    /// All jobs in the same order, each trailing the previous one.
     LockStep {
         /// Distance to the previous job, as a fraction of the dataset.
         lag: f64,

@@ -10,14 +10,13 @@
 //! object, are skipped. A bad line is counted and skipped; the first few are kept with their line numbers.
 //! Memory is bounded: a map that reaches its limit is cleared.
 
-use super::KEY_BYTES_MAX;
+use super::log_line::{BadLine, LogLineAccess, LoggedOperation};
 use super::{json_log, s3_log};
 use crate::access::{Access, Caller, Op};
 use crate::rehearse::naming::{hash, mix};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;
-use thiserror::Error;
 
 /// Maximum number of lines that are held back for earlier ones.
 pub const REORDERED_LINES_MAX: usize = 65_536;
@@ -33,20 +32,6 @@ pub enum LogFormat {
     S3,
     /// Access log of mlgw.
     Own,
-}
-
-/// Error in a line.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum BadLine {
-    /// A field is missing.
-    #[error("the field for {0} is missing")]
-    Missing(&'static str),
-    /// A field has an invalid value.
-    #[error("the field for {0} is invalid")]
-    Field(&'static str),
-    /// The line is not a JSON object with the fields of an access log.
-    #[error("not a line of JSON with the fields of an access log")]
-    Json,
 }
 
 /// Statistics of the imported lines.
@@ -98,77 +83,6 @@ impl ImportedAccess {
             size: self.size,
             range: self.range.clone(),
         }
-    }
-}
-
-/// Operation of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum LoggedOperation {
-    /// Bytes of an object were sent; `is_part` is true if a range was requested.
-    Read { is_part: bool },
-    /// An object was written.
-    Write,
-    /// A part of an unfinished multipart upload was written.
-    WritePart,
-    /// A multipart upload was completed.
-    Complete,
-    /// An object was deleted.
-    Delete,
-}
-
-/// Content of a line.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LogLineAccess {
-    pub(super) at_us: u64,
-    /// Line number; of lines with the same time, the earlier one comes first.
-    line: u64,
-    pub(super) operation: LoggedOperation,
-    pub(super) caller: (u64, u64),
-    pub(super) bucket: u64,
-    pub(super) key: String,
-    /// Bytes that were sent or received.
-    pub(super) bytes: u64,
-    /// Size of the whole object, if the line has it.
-    pub(super) size: Option<u64>,
-}
-
-/// Request of a line: time, requester and object.
-pub(super) struct LoggedRequest<'a> {
-    pub(super) at_ms: i64,
-    pub(super) requester: &'a str,
-    pub(super) address: &'a str,
-    pub(super) user_agent: &'a str,
-    pub(super) bucket: &'a str,
-    pub(super) key: String,
-}
-
-impl LogLineAccess {
-    /// Creates the entry of a request.
-    ///
-    /// # Errors
-    /// If the key is empty or too long, or the time is before 1970.
-    pub(super) fn new(
-        request: LoggedRequest<'_>,
-        deed: LoggedOperation,
-        bytes: u64,
-        size: Option<u64>,
-    ) -> Result<Self, BadLine> {
-        if request.key.is_empty() || request.key.len() > KEY_BYTES_MAX {
-            return Err(BadLine::Field("the key"));
-        }
-        let at_us =
-            u64::try_from(request.at_ms).map_err(|_| BadLine::Field("the time"))?.saturating_mul(1000);
-        let family = hash(hash(0, request.requester), request.user_agent);
-        Ok(Self {
-            at_us,
-            line: 0,
-            operation: deed,
-            caller: (hash(family, request.address), family),
-            bucket: hash(0, request.bucket),
-            key: request.key,
-            bytes,
-            size,
-        })
     }
 }
 

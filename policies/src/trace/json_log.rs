@@ -3,7 +3,7 @@
 //! A line has the path of the request, which begins with the bucket unless the host name contained it. A
 //! line does not have the size of the object.
 
-use super::import::{BadLine, LogLineAccess, LoggedOperation, LoggedRequest};
+use super::log_line::{BadLine, LogLineAccess, LoggedOperation, LoggedRequest};
 use mlgw_common::Timestamp;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;

@@ -5,7 +5,7 @@
 //! are percent-encoded, in many logs twice; the request line has the key encoded once and reveals the
 //! difference.
 
-use super::import::{BadLine, LogLineAccess, LoggedOperation, LoggedRequest};
+use super::log_line::{BadLine, LogLineAccess, LoggedOperation, LoggedRequest};
 use mlgw_common::Timestamp;
 use percent_encoding::percent_decode_str;
 

@@ -121,7 +121,9 @@ proptest! {
 
     /// A trace that is cut anywhere yields a prefix of its events, without the loss of a whole block.
     #[test]
-    fn a_torn_trace_is_a_prefix(events in events(), flush_every in 1..30_usize, cut in any::<prop::sample::Index>()) {
+    fn a_torn_trace_is_a_prefix(
+        events in events(), flush_every in 1..30_usize, cut in any::<prop::sample::Index>()
+    ) {
         let bytes = written(&events, 1 << 20, flush_every);
         let cut = cut.index(bytes.len() + 1);
         let (found, end) = read(&bytes[..cut], 1000);

@@ -6,11 +6,12 @@
 use super::evidence::PhaseEvidence;
 use super::frameworks;
 use super::open_statistics::OpenStatistics;
-use super::phase::FEW_KEYS;
 use super::rate::DecayingRate;
 use crate::engine::{CacheEngine, DatasetId, DatasetPattern, ObservedAccess, PassProgress};
 use crate::language::{FileType, Program};
 
+/// Maximum number of keys of a model.
+pub(super) const FEW_KEYS: u32 = 24;
 /// Number of opens in the running mean of repeated opens by the same caller. The next constant is the share
 /// above which the opens of few keys count as repeated; a smaller share may be due to bit collisions.
 const REOPENED_OPENS: f32 = 16.0;

@@ -4,14 +4,12 @@
 //! stray read of another dataset changes nothing, and neither does idleness: a workload that stops stays in
 //! its phase.
 
-use super::dataset_use::{DatasetRole, DatasetUse};
+use super::dataset_use::{DatasetRole, DatasetUse, FEW_KEYS};
 use super::evidence::PhaseEvidence;
 use super::workload::TrackedWorkload;
 use crate::engine::{DatasetPattern, ReadOrder};
 use crate::language::{FileType, Phase};
 
-/// Maximum number of keys of a model.
-pub(super) const FEW_KEYS: u32 = 24;
 /// Reads of a dataset other than the training set before its role is decided.
 const BESIDE_READS_MIN: u32 = 4;
 /// Fraction of the training set's reads per pass above which another dataset is a training set, too.

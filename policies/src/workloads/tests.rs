@@ -1,4 +1,4 @@
-//! Tests of workload tracking against labelled traffic, and of its bounds.
+//! Tests of workload tracking against labeled traffic, and of its bounds.
 
 mod bounds;
 mod cost;

@@ -13,8 +13,8 @@ class FaultProxy:
 
     def __init__(self, program, port, delay, connection_rate, total_rate):
         self.control = free_port()
-        self.command = [program, "--to", f"127.0.0.1:{port}", "--control", f"127.0.0.1:{self.control}", "--delay", delay,
-                        "--connection-rate", connection_rate, "--total-rate", total_rate]
+        self.command = [program, "--to", f"127.0.0.1:{port}", "--control", f"127.0.0.1:{self.control}",
+                        "--delay", delay, "--connection-rate", connection_rate, "--total-rate", total_rate]
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
@@ -32,5 +32,6 @@ class FaultProxy:
         url = f"http://127.0.0.1:{self.control}"
         with urllib.request.urlopen(f"{url}/log", timeout=30) as answer:
             lines = json.loads(answer.read())
-        urllib.request.urlopen(urllib.request.Request(f"{url}/clear", data=b"", method="POST"), timeout=30).close()
+        clearing = urllib.request.Request(f"{url}/clear", data=b"", method="POST")
+        urllib.request.urlopen(clearing, timeout=30).close()
         return lines

@@ -65,7 +65,9 @@ class Reading:
         ways = []
         for job in self.jobs:
             objects = iter(job.objects)
-            ways += [threading.Thread(target=self._way, args=(job, objects), daemon=True) for _ in range(job.connections)]
+            ways += [
+                threading.Thread(target=self._way, args=(job, objects), daemon=True)
+                for _ in range(job.connections)]
         for way in ways:
             way.start()
         for way in ways:
@@ -103,7 +105,8 @@ class Reading:
 
     def _read(self, connection, read):
         name, part = (read.object.name, read.object) if isinstance(read.object, Part) else (read.object, None)
-        lines = f"Host: 127.0.0.1:{self.port}\r\nUser-Agent: {read.job}/1.0\r\nx-mlgw-workload: {read.job}\r\n"
+        lines = (f"Host: 127.0.0.1:{self.port}\r\nUser-Agent: {read.job}/1.0\r\n"
+                 f"x-mlgw-workload: {read.job}\r\n")
         if part:
             lines += f"Range: bytes={part.first}-{part.first + part.length - 1}\r\n"
         begun = time.perf_counter()

@@ -56,7 +56,8 @@ class Nginx:
     def __enter__(self):
         log = open(self.folder / "output.log", "w")
         self.process = subprocess.Popen(
-            [self.program, "-p", str(self.folder), "-e", f"{self.folder}/error.log", "-c", f"{self.folder}/nginx.conf"],
+            [self.program, "-p", str(self.folder), "-e", f"{self.folder}/error.log",
+             "-c", f"{self.folder}/nginx.conf"],
             stdout=log, stderr=log)
         log.close()
         deadline = time.monotonic() + 20

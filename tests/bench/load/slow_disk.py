@@ -18,7 +18,8 @@ class SlowDisk:
 
     def __init__(self, program, folder):
         self.backing, self.path = folder / "slow-backing", folder / "slow"
-        self.command = [program, self.backing, self.path, "--bytes-per-second", "150MB", "--seek", "8ms", "--page-cache"]
+        self.command = [
+            program, self.backing, self.path, "--bytes-per-second", "150MB", "--seek", "8ms", "--page-cache"]
 
     def __enter__(self):
         for folder in (self.backing, self.path):

@@ -40,10 +40,11 @@ def main():
     options = json.loads(sys.argv[1])
     config = S3ClientConfig(force_path_style=True)
     dataset = S3MapDataset.from_prefix(
-        options["uri"], region=REGION, endpoint=options["endpoint"], transform=size_and_sum, s3client_config=config)
+        options["uri"], region=REGION, endpoint=options["endpoint"], transform=size_and_sum,
+        s3client_config=config)
     loader = torch.utils.data.DataLoader(
-        dataset, batch_size=options["batch"], shuffle=True, num_workers=options["workers"], persistent_workers=True,
-        generator=torch.Generator().manual_seed(options["seed"]))
+        dataset, batch_size=options["batch"], shuffle=True, num_workers=options["workers"],
+        persistent_workers=True, generator=torch.Generator().manual_seed(options["seed"]))
     # Lists the bucket and starts the workers: no epoch is charged with that.
     len(dataset)
     for _ in range(options["epochs"]):

@@ -22,7 +22,8 @@ def wrk(host, lines, seconds, connections, body_bytes=0, seed=1):
     if not found:
         raise LoadError(f"wrk printed no result:\n{done.stdout}{done.stderr}")
     result = {name: int(value) for name, value in (pair.split("=") for pair in found.group(1).split())}
-    failed = {name: result[name] for name in ("status", "connect", "read", "write", "timeout") if result[name]}
+    failed = {
+        name: result[name] for name in ("status", "connect", "read", "write", "timeout") if result[name]}
     if failed:
         raise LoadError(f"requests failed: {failed}")
     return Load(result["requests"], result["micros"] / 1e6, result["p50"], result["p99"])

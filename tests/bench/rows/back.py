@@ -21,7 +21,8 @@ def bound_back(bench):
         settings = {"upstream.origin.persist_bytes_per_second": RATE, "bound.dirty_bytes_max": "4GiB"}
         front = Front(bench, origin, proxy, settings)
         store = front.store
-        store.command("bucket", "bind", BACK, "--upstream", "origin", "--prefix", "back/", "--mode", "write-back")
+        store.command(
+            "bucket", "bind", BACK, "--upstream", "origin", "--prefix", "back/", "--mode", "write-back")
         objects = min(OBJECTS, bench.options.objects)
         took, begun = {BACK: 0.0, BUCKET: 0.0}, None
         for turn in range(TURNS):
@@ -37,7 +38,8 @@ def bound_back(bench):
         note = f"{total / took[BACK]:,.0f}/s, native {total / took[BUCKET]:,.0f}/s"
         bench.report.at_least("bound-back-acknowledged", took[BUCKET] / took[BACK], "of native", 0.9, note)
         rate = total * BODY_BYTES / seconds / MB
-        bench.report.at_least("bound-back-persisted", rate, "MB/s", 18, f"{seconds:.0f} s until all was persisted")
+        bench.report.at_least(
+            "bound-back-persisted", rate, "MB/s", 18, f"{seconds:.0f} s until all was persisted")
         bench.report.at_most("bound-back-bound", rate, "MB/s", 20, "at most the configured rate")
 
 

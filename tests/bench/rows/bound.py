@@ -63,7 +63,8 @@ def targets(store, names, bucket, method="GET"):
 
 
 def whole(store, names, bucket):
-    return [f"GET {target} HTTP/1.1\r\nHost: {store.server.host}\r\n\r\n".encode() for target in targets(store, names, bucket)]
+    return [f"GET {target} HTTP/1.1\r\nHost: {store.server.host}\r\n\r\n".encode()
+            for target in targets(store, names, bucket)]
 
 
 @contextmanager
@@ -109,7 +110,9 @@ def cold(bench, front, names):
         times["direct"].append(timed(front.proxy.port, there, 8 * MIB))
     middle = lambda kind, at: statistics.median(pair[at] for pair in times[kind])
     first = (middle("ours", 0) - middle("direct", 0)) * 1000
-    bench.report.at_most("bound-cold-first-byte", max(first, 0.0), "ms more", 2, f"{middle('ours', 0) * 1000:.1f} ms of {PAIRS}")
+    bench.report.at_most(
+        "bound-cold-first-byte", max(first, 0.0), "ms more", 2,
+        f"{middle('ours', 0) * 1000:.1f} ms of {PAIRS}")
     ratio = middle("ours", 1) / middle("direct", 1)
     bench.report.at_most("bound-cold-8m", ratio, "of direct", 1.1, f"{middle('ours', 1) * 1000:.0f} ms")
 
@@ -136,7 +139,9 @@ def cold_long(bench, front, names):
     ours = [timed(front.store.server.port, request, 256 * MIB)[1] for request in front.requests(names)]
     direct = timed(front.proxy.port, front.direct(names[:1])[0], 256 * MIB)[1]
     ratio = direct / statistics.median(ours)
-    bench.report.at_least("bound-cold-256m", ratio, "times direct", 2, f"{statistics.median(ours):.2f} s, direct {direct:.2f} s")
+    bench.report.at_least(
+        "bound-cold-256m", ratio, "times direct", 2,
+        f"{statistics.median(ours):.2f} s, direct {direct:.2f} s")
 
 
 def at_once(bench, front, names):
@@ -145,7 +150,9 @@ def at_once(bench, front, names):
     requests = front.requests(names) * CLIENTS
     in_parallel(lambda one: download(front.store.server.port, one, 64 * MIB), requests, CLIENTS)
     asked = [line for line in front.proxy.log() if line["method"] == "GET"]
-    bench.report.at_most("bound-64-clients", len(asked) / (64 * MIB / BLOCK_BYTES), "requests/block", 1, f"{len(asked)} requests")
+    bench.report.at_most(
+        "bound-64-clients", len(asked) / (64 * MIB / BLOCK_BYTES), "requests/block", 1,
+        f"{len(asked)} requests")
 
 
 def warm(bench, front, names):
@@ -168,7 +175,8 @@ def warm(bench, front, names):
     bench.report.at_most("bound-warm-cpu", least[BOUND] / least[BUCKET], "of native", 1.1, note)
     direct = exchange(front.proxy.port, iter(front.direct(names[:4000])), CONNECTIONS)
     theirs = len(direct.waits) / direct.seconds
-    bench.report.at_least("bound-warm-rate", rate / theirs, "times direct", 5, f"{rate:,.0f}/s, direct {theirs:,.0f}/s")
+    bench.report.at_least(
+        "bound-warm-rate", rate / theirs, "times direct", 5, f"{rate:,.0f}/s, direct {theirs:,.0f}/s")
 
 
 def bound_small(bench):

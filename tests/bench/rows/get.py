@@ -48,7 +48,8 @@ def drawn(bench, store, method, names, row, target, beside=None):
     with proc.kept_in_page_cache(store.folder):
         for turn in range(TURNS):
             bench.report.say(f"{row}: turn {turn + 1} of {TURNS}")
-            load = lambda: wrk(store.server.host, lines, bench.options.seconds, CONNECTIONS, seed=bench.options.seed + turn)
+            load = lambda: wrk(
+                store.server.host, lines, bench.options.seconds, CONNECTIONS, seed=bench.options.seed + turn)
             loads.append(bench.spent(load))
             if beside:
                 others.append(nginx_load(bench, *beside))
@@ -58,7 +59,8 @@ def drawn(bench, store, method, names, row, target, beside=None):
     bench.report.at_most(row, cost(best), "µs CPU", target, f"of {turns}; {best}")
     if beside:
         least = min(others, key=cost)
-        bench.report.information(f"{row}-nginx", cost(least), "µs CPU", f"of {', '.join(f'{cost(load):.1f}' for load in others)}")
+        bench.report.information(
+            f"{row}-nginx", cost(least), "µs CPU", f"of {', '.join(f'{cost(load):.1f}' for load in others)}")
     return lines
 
 

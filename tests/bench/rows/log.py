@@ -106,7 +106,8 @@ class Moment:
 def judge(waits, sampler, at, seen):
     """Computes stall and memory: a stall is a wait near the snapshot less the median of the others; memory is
     the peak less the value before."""
-    near = [(wait, when - at) for when, wait in zip(waits.at, waits.waits) if abs(when - at) <= WINDOW_SECONDS]
+    near = [
+        (wait, when - at) for when, wait in zip(waits.at, waits.waits) if abs(when - at) <= WINDOW_SECONDS]
     others = [wait for when, wait in zip(waits.at, waits.waits) if abs(when - at) > WINDOW_SECONDS]
     longest, after = max(near)
     seen.stalls.append((longest - median(others or waits.waits), after))

@@ -31,12 +31,14 @@ def million(bench):
     bench.report.say(f"reading {len(some):,} of them")
     exchange(store.server.port, store.requests("GET", some), CONNECTIONS, body_bytes=KIB)
     time.sleep(SETTLE_SECONDS)
-    bench.report.at_most("million-memory-settled", grown(proc.resident_bytes(store.server.pid)), "MiB RSS", 64, note)
+    bench.report.at_most(
+        "million-memory-settled", grown(proc.resident_bytes(store.server.pid)), "MiB RSS", 64, note)
     bench.stop()
     segments = list((store.folder / "segments").glob("*.seg"))
     records = sum(path.stat().st_size - SEGMENT_HEADER_BYTES for path in segments) - objects * KIB
     keys = sum(len(name) for name in names)
-    bench.report.at_most("million-segment", (records - keys) / objects, "B beside key", 64, f"{len(segments)} segments")
+    bench.report.at_most(
+        "million-segment", (records - keys) / objects, "B beside key", 64, f"{len(segments)} segments")
     tables = sum(path.stat().st_size for path in proc.files(store.folder / "catalogue") if is_state(path))
     bench.report.at_most("million-catalogue", tables / objects, "B/object", 250)
 

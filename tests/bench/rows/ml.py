@@ -10,9 +10,12 @@ REPO = Path(__file__).parents[3]
 
 def ml(bench):
     """Runs the goals; each line is a row."""
-    command = ["cargo", "run", "--quiet", "--release", "--locked", "--package", "mlgw-policies", "--example", "goals", "--"]
+    command = [
+        "cargo", "run", "--quiet", "--release", "--locked", "--package", "mlgw-policies",
+        "--example", "goals", "--"]
     seeds = "2" if bench.options.quickly else "8"
-    with subprocess.Popen([*command, seeds, str(bench.options.seed)], cwd=REPO, stdout=subprocess.PIPE, text=True) as goals:
+    command += [seeds, str(bench.options.seed)]
+    with subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True) as goals:
         for line in goals.stdout:
             goal = json.loads(line)
             judge = bench.report.at_least if goal["at_least"] else bench.report.at_most

@@ -43,7 +43,8 @@ def plain(bench):
             os.fdatasync(file.fileno())
     cpu = time.process_time() - begun
     path.unlink()
-    bench.report.information("write-plain", cpu / bench.options.gib, "CPU s/GiB", f"a sync every {SYNC_BYTES // MIB} MiB")
+    bench.report.information(
+        "write-plain", cpu / bench.options.gib, "CPU s/GiB", f"a sync every {SYNC_BYTES // MIB} MiB")
 
 
 def measure(bench, store, name, target, crc):

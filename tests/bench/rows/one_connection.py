@@ -16,7 +16,8 @@ def one_connection(bench):
     with nginx:
         waits = take_turns(bench, (store.server.host, ours), (nginx.host, theirs))
     bench.report.at_most("one-connection", waits[0], "µs p50", 1000)
-    bench.report.at_most("one-connection-nginx", waits[0] / waits[1], "of nginx's", 1.5, f"nginx {waits[1]:.0f} µs")
+    bench.report.at_most(
+        "one-connection-nginx", waits[0] / waits[1], "of nginx's", 1.5, f"nginx {waits[1]:.0f} µs")
 
 
 def take_turns(bench, *sides):

@@ -88,7 +88,8 @@ class Kept:
 
     def end_recording(self):
         """Ends the recording; returns the capacity for copies in bytes, and the trace in a file."""
-        capacity, file = self.store.command("trace", "stop")["capacity_bytes"], self.store.folder.with_suffix(".trace")
+        capacity = self.store.command("trace", "stop")["capacity_bytes"]
+        file = self.store.folder.with_suffix(".trace")
         file.unlink(missing_ok=True)
         self.store.command("trace", "export", "bench", str(file))
         return capacity, file
@@ -134,7 +135,8 @@ def one_job(bench, origin, proxy):
     for order, share in itertools.product(("shuffled", "sequential"), ONE_SHARES):
         chance = random.Random(bench.options.seed) if order == "shuffled" else None
         with kept(bench, origin, proxy, share * count * ONE_BYTES) as server:
-            reads, capacity, _ = server.recorded(Job("trainer", epochs(names, ONE_EPOCHS, chance), connections=4))
+            reads, capacity, _ = server.recorded(
+                Job("trainer", epochs(names, ONE_EPOCHS, chance), connections=4))
         first = (COUNTED_FROM - 1) * count
         ours = hit_ratio(reads[first:])
         best = ratio(optimum, pairs(reads), capacity, first)
@@ -150,7 +152,9 @@ def shared(bench, origin, proxy):
     for share, goal in SHARED_GOALS:
         chance = random.Random(bench.options.seed)
         jobs = [
-            Job(f"trainer-{at}", epochs(names, SHARED_EPOCHS, chance), connections=2, after=at and chance.randrange(count))
+            Job(
+                f"trainer-{at}", epochs(names, SHARED_EPOCHS, chance), connections=2,
+                after=at and chance.randrange(count))
             for at in range(JOBS)
         ]
         with kept(bench, origin, proxy, share * count * SHARED_BYTES) as server:
@@ -178,7 +182,9 @@ def mixture(bench, origin, proxy):
     chance = random.Random(bench.options.seed)
     train, validation, lake, pages = (
         origin.fill(f"{name} of the mix", numbered(f"mix/{name}", many), MIX_BYTES)
-        for name, many in (("train", count), ("validation", count // 20), ("lake", count * 2), ("pages", count))
+        for name, many in (
+            ("train", count), ("validation", count // 20), ("lake", count * 2), ("pages", count),
+        )
     )
     passes = [chance.sample(train, count) + validation for _ in range(MIX_EPOCHS)]
     weights = [1 / (at + 1) ** ZIPF for at in range(count)]
@@ -231,12 +237,17 @@ def read_ahead(bench, origin, proxy):
     names = origin.fill("objects to be read ahead", numbered("ahead", count), AHEAD_BYTES)
     prompt(bench, origin, proxy, "policy-g6", names, names, "objects of 1 MiB")
     count = 4 if bench.options.quickly else 16
-    shards = origin.fill("shards to be read ahead", [f"shards/{at:05d}.tar" for at in range(count)], SHARD_BYTES)
+    shards = origin.fill(
+        "shards to be read ahead", [f"shards/{at:05d}.tar" for at in range(count)], SHARD_BYTES)
     shuffled = random.Random(bench.options.seed).sample(shards, count)
-    parts = [Part(shard, first, AHEAD_BYTES) for shard in shuffled for first in range(0, SHARD_BYTES, AHEAD_BYTES)]
+    parts = [
+        Part(shard, first, AHEAD_BYTES)
+        for shard in shuffled for first in range(0, SHARD_BYTES, AHEAD_BYTES)]
     # The next shard is unpredictable.
     judged = [part for part in parts if part.first > 0]
-    prompt(bench, origin, proxy, "policy-g6-shards", parts, judged, "parts of 1 MiB of shards, but the first of each")
+    prompt(
+        bench, origin, proxy, "policy-g6-shards", parts, judged,
+        "parts of 1 MiB of shards, but the first of each")
 
 
 def prompt(bench, origin, proxy, row, objects, judged, what):
@@ -250,7 +261,8 @@ def prompt(bench, origin, proxy, row, objects, judged, what):
     usual = statistics.median(read.wait for read in second)
     asked = set(judged)
     # A read found entirely in local tiers waits for no origin, whatever other delays it has.
-    quick = sum(read.is_here or read.wait <= usual + 0.001 for read in first if read.object in asked) / len(judged)
+    quick = sum(read.is_here or read.wait <= usual + 0.001 for read in first if read.object in asked)
+    quick /= len(judged)
     wasted = max(0.0, came / (len(objects) * AHEAD_BYTES) - 1)
     bench.report.at_least(f"{row}-quick", quick, "of requests", 0.95, f"{len(judged)} {what}")
     bench.report.at_most(f"{row}-wasted", wasted, "of bytes", 0.05, "of the bytes fetched")
@@ -280,7 +292,8 @@ def checkpoint(bench, origin, proxy):
     note = f"{rate['beside'] / MIB:.0f} MiB/s, alone {rate['alone'] / MIB:.0f}, {parts} parts of 8 MiB"
     bench.report.at_least("policy-g8-checkpoint", rate["beside"] / rate["alone"], "of alone", 0.9, note)
     here, there = hit_ratio(found["beside"]), hit_ratio(found["alone"])
-    bench.report.at_most("policy-g8-hits", max(0.0, there - here), "fewer", 0.02, f"found {here:.3f}, without {there:.3f}")
+    bench.report.at_most(
+        "policy-g8-hits", max(0.0, there - here), "fewer", 0.02, f"found {here:.3f}, without {there:.3f}")
 
 
 def rate_of(sender):
@@ -305,7 +318,9 @@ def survival(bench, origin, proxy):
             prefix = f"/{BUCKET}/run/step-{generation:08d}"
             shards = {f"{prefix}/__{rank}_0.distcp": body[rank:] for rank in range(RANKS)}
             for group in (shards, {f"{prefix}/.metadata": body[:KIB]}):
-                in_parallel(lambda one: store.call("PUT", one[0], body=one[1]), group.items(), CONNECTIONS_OF_CHECKPOINT)
+                in_parallel(
+                    lambda one: store.call("PUT", one[0], body=one[1]), group.items(),
+                    CONNECTIONS_OF_CHECKPOINT)
                 written |= group
         store.server.kill()
         training.join()
@@ -314,7 +329,8 @@ def survival(bench, origin, proxy):
         pinned = count_pinned(store, RANKS + 1)
     note = f"of {len(written)} objects of {GENERATIONS} checkpoints, after kill -9 beside training"
     bench.report.at_most("policy-g8-lost", lost, "objects", 0, note)
-    bench.report.at_least("policy-g8-pinned", pinned / (RANKS + 1), "of the newest", 1, f"{RANKS + 1} objects")
+    bench.report.at_least(
+        "policy-g8-pinned", pinned / (RANKS + 1), "of the newest", 1, f"{RANKS + 1} objects")
 
 
 def until_it_dies(server, names):

@@ -36,7 +36,8 @@ def write(bench, store, lines, wanted, before, count):
     seconds = min(SLICE_SECONDS, bench.options.seconds)
     total = None
     while total is None or total.requests < wanted or not_seen(before, store.server.metrics()):
-        load = wrk(store.server.host, lines, seconds, CONNECTIONS, BODY_BYTES, seed=bench.options.seed + count.done)
+        load = wrk(
+            store.server.host, lines, seconds, CONNECTIONS, BODY_BYTES, seed=bench.options.seed + count.done)
         total = load if total is None else total + load
         count(load.requests)
         if total.requests > SLICES_BEYOND * wanted:
@@ -51,6 +52,7 @@ def not_seen(before, after):
         "flush and purge": grown("mlgw_raft_snapshots_total") >= 1,
         # A segment that was begun after the first one of its kind implies that one was sealed.
         "seal": grown("mlgw_sync_total", file="segment_new") >= 3,
-        "compaction": grown("mlgw_moved_bytes_total", reason="compaction") > 0 and grown("mlgw_freed_bytes_total") > 0,
+        "compaction":
+            grown("mlgw_moved_bytes_total", reason="compaction") > 0 and grown("mlgw_freed_bytes_total") > 0,
     }
     return [what for what, seen in happened.items() if not seen]

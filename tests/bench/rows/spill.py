@@ -88,7 +88,8 @@ def drained(bench, store, tier, in_cold, read):
     longer = lambda queue: (grown("mlgw_queue_wait_seconds_count", queue=queue)
                             - grown("mlgw_queue_wait_seconds_bucket", queue=queue, le=WAIT_SECONDS))
     places = sum(longer(lane) for lane in LANES_OF_CLIENTS)
-    note = f"of {waits:.0f} reads, {longer('disk_read'):.0f} of more than {WAIT_MS_MAX} ms, {places:.0f} of them for a place"
+    note = (f"of {waits:.0f} reads, {longer('disk_read'):.0f} of more than {WAIT_MS_MAX} ms, "
+            f"{places:.0f} of them for a place")
     bench.report.at_most(f"{tier}-drain-wait", mean, "ms", WAIT_MS_MAX, note)
     return took
 

@@ -17,9 +17,11 @@ def syncs(bench):
     for connections, target in TARGETS:
         bench.report.say(f"syncs: {connections} connections")
         before = store.server.metrics()
-        done = wrk(store.server.host, lines, seconds, connections, BODY_BYTES, bench.options.seed + connections)
+        done = wrk(
+            store.server.host, lines, seconds, connections, BODY_BYTES, bench.options.seed + connections)
         grown = growth(before, store.server.metrics())
-        kinds = {kind: grown("mlgw_sync_total", file=kind) for kind in before.values("file", "mlgw_sync_total")}
+        kinds = {
+            kind: grown("mlgw_sync_total", file=kind) for kind in before.values("file", "mlgw_sync_total")}
         by_kind = ", ".join(f"{kind} {count / done.requests:.4g}" for kind, count in kinds.items() if count)
         per_put = grown("mlgw_sync_total") / done.requests
         bench.report.at_most(f"syncs-per-put-{connections}", per_put, "syncs", target, f"{by_kind}; {done}")

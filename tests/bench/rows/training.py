@@ -64,12 +64,15 @@ def pytorch(bench, origin, proxy):
 
 def settled_epochs(bench, ran):
     """Seconds, and the part of them spent waiting, from the third epoch on."""
-    names = {"direct": "from the origin itself", "none": "through a server without room", "kept": "with room for half"}
+    names = {
+        "direct": "from the origin itself", "none": "through a server without room",
+        "kept": "with room for half"}
     for kind, name in names.items():
         settled = ran[kind][COUNTED_FROM - 1 :]
         seconds = statistics.mean(epoch["seconds"] for epoch in settled)
         stalled = sum(epoch["waited"] for epoch in settled) / sum(epoch["seconds"] for epoch in settled)
-        bench.report.information(f"training-epoch-{kind}", seconds, "s", f"{name}; the first took {ran[kind][0]['seconds']:.2f}")
+        bench.report.information(
+            f"training-epoch-{kind}", seconds, "s", f"{name}; the first took {ran[kind][0]['seconds']:.2f}")
         bench.report.information(f"training-stall-{kind}", stalled * 100, "% waiting", name)
 
 
@@ -109,10 +112,12 @@ def model(bench, origin, proxy):
     middle = lambda reads: statistics.median(read.wait for read in reads) * 1000
     late = lambda reads: sorted(read.wait for read in reads)[int(len(reads) * 0.99)] * 1000
     for name, part in (("p50", middle), ("p99", late)):
-        bench.report.information(f"model-{name}-direct", part(direct), "ms a shard", f"{REPLICAS} replicas at once")
+        bench.report.information(
+            f"model-{name}-direct", part(direct), "ms a shard", f"{REPLICAS} replicas at once")
         bench.report.information(f"model-{name}-here", part(ours), "ms a shard")
         bench.report.at_most(f"model-{name}", part(ours) / part(direct), "of direct", 0.5)
-    bench.report.at_most("model-origin", came / (SHARDS * shard_bytes), "models", 1.01, f"for {REPLICAS} replicas at once")
+    bench.report.at_most(
+        "model-origin", came / (SHARDS * shard_bytes), "models", 1.01, f"for {REPLICAS} replicas at once")
 
 
 def scan(bench, origin, proxy):
@@ -132,7 +137,8 @@ def scan(bench, origin, proxy):
         found[kind] = hit_ratio(settled(reads, count))
         found[f"lru-{kind}"] = lru_of_trainer(reads, capacity, count)
     for kind, share in found.items():
-        bench.report.information(f"scan-{kind}", share, "found", "from the same reads" if "lru" in kind else "")
+        bench.report.information(
+            f"scan-{kind}", share, "found", "from the same reads" if "lru" in kind else "")
     bench.report.at_most("scan-loss", max(0.0, found["alone"] - found["beside"]), "fewer", 0.02)
 
 

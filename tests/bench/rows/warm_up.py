@@ -21,7 +21,10 @@ def warm_up(bench):
         large = origin.fill("1 GiB objects", numbered("warm/large", LARGE_OBJECTS), large_bytes)
         front = Front(bench, origin, proxy)
         direct = direct_rate(front, large, large_bytes)
-        for name, prefix, total in (("small", "warm/small", len(small) * MIB), ("large", "warm/large", len(large) * large_bytes)):
+        for name, prefix, total in (
+            ("small", "warm/small", len(small) * MIB),
+            ("large", "warm/large", len(large) * large_bytes),
+        ):
             front.store.command("dataset", "create", name, "--bucket", BOUND, "--prefix", prefix)
             begun = time.perf_counter()
             front.store.command("dataset", "warm", name, "--wait")

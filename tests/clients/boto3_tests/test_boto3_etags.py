@@ -15,7 +15,8 @@ from wire import Connection, Wire, head_bytes
 
 MIB = 1 << 20
 # The server hashes a body of one chunk of 1 MiB alone, and longer bodies in parallel.
-AROUND_CHUNKS = [0, 1, 63, MIB - 1, MIB, MIB + 1, 2 * MIB, 2 * MIB + 55, 3 * MIB + 56, 3 * MIB + 64, 5 * MIB + 77]
+AROUND_CHUNKS = [
+    0, 1, 63, MIB - 1, MIB, MIB + 1, 2 * MIB, 2 * MIB + 55, 3 * MIB + 56, 3 * MIB + 64, 5 * MIB + 77]
 PARTS, PART_BYTES, THREADS = 16, 5 * MIB + 9, 8
 
 

@@ -44,7 +44,8 @@ def test_a_key_at_its_quota_writes_no_more_and_others_do(s3, aws, bucket):
         "s3", aws_access_key_id=made["key"]["access_key"], aws_secret_access_key=made["secret_access_key"]
     )
     limited.put_object(Bucket=bucket, Key="a", Body=b"x" * 1024)
-    assert made["key"]["access_key"] in refused(limited.put_object, Bucket=bucket, Key="b", Body=b"x")["Message"]
+    error = refused(limited.put_object, Bucket=bucket, Key="b", Body=b"x")
+    assert made["key"]["access_key"] in error["Message"]
     s3.put_object(Bucket=bucket, Key="b", Body=b"x")
     assert refused(limited.copy_object, Bucket=bucket, Key="c", CopySource={"Bucket": bucket, "Key": "a"})
     limited.delete_object(Bucket=bucket, Key="a")

@@ -69,7 +69,8 @@ def test_row_16_list_v1_goes_on_from_markers(wire, put, bucket):
 def test_row_19_creating_ones_own_bucket_again_says_so(wire, bucket):
     answer = wire.send("PUT", f"/{bucket}")
     assert answer.status == 200 or (answer.status, answer.code) == (409, "BucketAlreadyOwnedByYou")
-    located = b"<CreateBucketConfiguration><LocationConstraint>eu-west-1</LocationConstraint></CreateBucketConfiguration>"
+    located = (b"<CreateBucketConfiguration><LocationConstraint>eu-west-1</LocationConstraint>"
+               b"</CreateBucketConfiguration>")
     answer = wire.send("PUT", f"/{bucket}", body=located)
     assert answer.status == 200 or answer.status in (400, 409), answer
 

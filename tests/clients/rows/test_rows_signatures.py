@@ -48,7 +48,8 @@ def test_row_21_urls_presigned_with_signature_version_2(wire, bucket):
     assert plain(wire, "PUT", f"{path}?{sign_v2('PUT', path, expires)}", BODY).status == 200
     answer = plain(wire, "GET", f"{path}?{sign_v2('GET', path, expires)}")
     assert (answer.status, answer.body) == (200, BODY)
-    override = f"{path}?response-content-type=text/a&{sign_v2('GET', path + '?response-content-type=text/a', expires)}"
+    override = f"{path}?response-content-type=text/a"
+    override += "&" + sign_v2("GET", override, expires)
     assert plain(wire, "GET", override).header("content-type") == "text/a"
     assert plain(wire, "HEAD", f"{path}?{sign_v2('GET', path, expires)}").status == 403
     late = plain(wire, "GET", f"{path}?{sign_v2('GET', path, int(time.time()) - 1)}")

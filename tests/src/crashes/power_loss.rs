@@ -40,8 +40,8 @@ fn after_any_power_cut_every_promise_is_kept() {
         let (broken, done) = recover_all(&recorded, &cuts, NO_SYNCS_IGNORED, SHOWN);
         tried += done;
         eprintln!(
-            "power loss: recording {} of {RECORDINGS}: {} events, {} KiB, {} segments, {} removed, {} tables, \
-             {} answers; {}",
+            "power loss: recording {} of {RECORDINGS}: {} events, {} KiB, {} segments, {} removed, \
+             {} tables, {} answers; {}",
             number + 1,
             recorded.recording.position(),
             recorded.recording.written_bytes() >> 10,

@@ -26,7 +26,7 @@ fn one_job_runs_at_a_time_and_a_cancelled_job_can_be_repeated() {
     bench.run(&["job", "cancel", &id.to_string()]);
     bench.crash(vec![]);
     bench.assert_refused(&["job", "wait", &id.to_string(), "--quiet"], 1, "cancelled");
-    bench.assert_refused(&["job", "cancel", &id.to_string()], 4, "is cancelled already");
+    bench.assert_refused(&["job", "cancel", &id.to_string()], 4, "is already cancelled");
     let job = bench.run(&["dataset", "warm", "train", "--wait", "--quiet"]);
     assert_eq!((&job["state"], &job["objects_done"]), (&"done".into(), &50.into()), "{job}");
     let jobs = bench.run(&["job", "list", "--dataset", "train"]);
@@ -105,7 +105,7 @@ fn invalid_commands_are_refused_with_a_reason_and_change_nothing() {
     create(&["D", "--bucket", BUCKET], "Invalid dataset name");
     create(&["d", "--bucket", BUCKET, "--prefix", "a", "--prefix", "ab"], "\"ab\" is within the slice \"a\"");
     create(&["d", "--bucket", BUCKET, "--source", "far/x"], "is remote-backed");
-    create(&["d", "--bucket", "ours", "--source", "none/x"], "[\"far\", \"near\"]");
+    create(&["d", "--bucket", "ours", "--source", "none/x"], "Configured: far, near");
     create(
         &["d", "--bucket", "ours", "--source", "far:a/", "--source", "near:a/b/"],
         "both import into \"a/b/\"",

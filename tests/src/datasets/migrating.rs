@@ -461,7 +461,7 @@ fn a_bucket_that_cannot_be_moved_is_refused_and_stays() {
     let migrate = ["bucket", "migrate"];
     for (words, what) in [
         (["native", "near", ""], "is not remote-backed"),
-        ([BUCKET, "nowhere", ""], "No such upstream"),
+        ([BUCKET, "nowhere", ""], "is not configured"),
         ([BUCKET, "far", OLD_PREFIX], "overlaps with"),
         ([BUCKET, "far", "old/k"], "overlaps with"),
         ([BUCKET, "far", ""], "overlaps with"),

@@ -29,11 +29,11 @@ const SMALL: TestContent = TestContent { id: 2, length: 4000 };
 const READERS: usize = 2_000;
 /// Slow readers that continue to the end while the others keep their memory.
 const FINISHED: usize = 4;
-const CONNECTIONS_OF_HTTP2: usize = 4;
+const HTTP2_CONNECTIONS: usize = 4;
 const STREAMS: usize = 100;
 const IDLE_CONNECTIONS: usize = 5_000;
 /// Requests of the well-behaved client.
-const NORMAL_MIN: usize = 100;
+const NORMAL_REQUESTS: usize = 100;
 
 #[test]
 fn clients_that_do_not_read_do_not_block_others() {
@@ -51,9 +51,9 @@ fn clients_that_do_not_read_do_not_block_others() {
         .start();
     runtime().block_on(async {
         let client = server.client();
-        client.create_bucket(BUCKET).await.expect("made");
-        client.put(BUCKET, "large", full_body(LARGE.bytes())).await.expect("stored");
-        client.put(BUCKET, "small", full_body(SMALL.bytes())).await.expect("stored");
+        client.create_bucket(BUCKET).await.expect("create bucket");
+        client.put(BUCKET, "large", full_body(LARGE.bytes())).await.expect("put object");
+        client.put(BUCKET, "small", full_body(SMALL.bytes())).await.expect("put object");
         let readers = slow_readers(&client, server.s3).await;
         server.assert_running("with slow readers");
         normal_traffic(&server).await;
@@ -84,7 +84,7 @@ async fn slow_readers(client: &S3TestClient, server: SocketAddr) -> Vec<(RawExch
     };
     let asked: Vec<_> = iter(0..READERS).map(ask).buffer_unordered(READERS).collect().await;
     let served: Vec<(RawExchange, usize)> = asked.into_iter().flatten().collect();
-    eprintln!("readers: {} of {READERS} are served, the others retry", served.len());
+    eprintln!("readers: {} of {READERS} are served, the others got 503", served.len());
     assert!(served.len() > FINISHED);
     served
 }
@@ -100,7 +100,7 @@ async fn finish_some(readers: Vec<(RawExchange, usize)>) {
 async fn normal_traffic(server: &ServerProcess) {
     let address = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
     let client = S3TestClient::new(server.s3, ACCESS_KEY, SECRET_KEY).with_source_address(address);
-    for id in 0..NORMAL_MIN as u64 {
+    for id in 0..NORMAL_REQUESTS as u64 {
         let content = TestContent { id: 1000 + id, ..SMALL };
         client
             .put(BUCKET, "normal", full_body(content.bytes()))
@@ -114,10 +114,10 @@ async fn normal_traffic(server: &ServerProcess) {
 /// Opens HTTP/2 connections with many responses each that are never read. The returned value keeps them
 /// open.
 async fn stalls_on_http2(client: &S3TestClient, server: SocketAddr) -> Vec<StalledConnection> {
-    let connections = (0..CONNECTIONS_OF_HTTP2).map(|_| stall_on_http2(client, server));
+    let connections = (0..HTTP2_CONNECTIONS).map(|_| stall_on_http2(client, server));
     let stalled: Vec<StalledConnection> = futures_util::future::join_all(connections).await;
     let served: usize = stalled.iter().map(|stalled| stalled.answers.len()).sum();
-    eprintln!("readers: {served} of {} answers on HTTP/2 begun", CONNECTIONS_OF_HTTP2 * STREAMS);
+    eprintln!("readers: {served} of {} answers on HTTP/2 begun", HTTP2_CONNECTIONS * STREAMS);
     assert!(served > 0);
     stalled
 }

@@ -9,7 +9,8 @@ use super::{BUCKET, runtime};
 use crate::s3::full_body;
 use crate::server::{ACCESS_KEY, ServerSetup};
 
-fn lines(data_dir: &Path) -> Vec<Value> {
+/// Returns the lines of a server whose access log is in its data directory.
+pub(crate) fn lines(data_dir: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(data_dir.join("access/access.log")).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
 }

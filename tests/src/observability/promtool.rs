@@ -61,7 +61,8 @@ impl AlertStory {
     fn test(&self) -> Value {
         let fired = |alert: &&str| {
             json!({
-                "expr": format!("max by (alertname) (max_over_time(ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}[{MINUTES}m]))"),
+                "expr": format!("max by (alertname) (max_over_time(ALERTS{{alertname=\"{alert}\",\
+                    alertstate=\"firing\"}}[{MINUTES}m]))"),
                 "eval_time": format!("{}m", MINUTES - 1),
                 "exp_samples": [{ "labels": format!("{{alertname=\"{alert}\"}}"), "value": 1 }],
             })
@@ -80,9 +81,10 @@ impl AlertStory {
         let mut names: Vec<&String> = scrapes().flat_map(|scrape| scrape.0.keys()).collect();
         names.sort_unstable();
         names.dedup();
-        let mut all = vec![
-            json!({ "series": target("up"), "values": self.values(|scrape| Some(f64::from(u8::from(scrape.is_some())))) }),
-        ];
+        let mut all = vec![json!({
+            "series": target("up"),
+            "values": self.values(|scrape| Some(f64::from(u8::from(scrape.is_some())))),
+        })];
         all.extend(names.into_iter().map(|name| {
             let values = self.values(|scrape| scrape.and_then(|scrape| scrape.0.get(name).copied()));
             json!({ "series": target(name), "values": values })

@@ -61,7 +61,8 @@ fn get(server: SocketAddr, path: &str) -> String {
 
 #[test]
 fn series_are_parsed_with_their_labels() {
-    let text = "# HELP a b\n# TYPE a counter\na_total{x=\"1 2\",y=\"z\"} 3\na_total{x=\"4\",y=\"z\"} 1.5\nb 2\n# EOF\n";
+    let text = "# HELP a b\n# TYPE a counter\na_total{x=\"1 2\",y=\"z\"} 3\na_total{x=\"4\",y=\"z\"} 1.5\n\
+        b 2\n# EOF\n";
     let scrape = Scrape::parse(text);
     assert!((scrape.sum("a_total", &[("y", "z")]) - 4.5).abs() < 1e-9);
     assert!((scrape.sum("a_total", &[("x", "1 2")]) - 3.0).abs() < 1e-9);

@@ -115,7 +115,8 @@ pub(super) fn start_with_bucket(bench: &TieredBench) -> ServerProcess {
 
 pub(super) fn rule(id: &str, pattern: &str, action: &str) -> String {
     format!(
-        "- id: {id}\n  conditions: [{{type: file_pattern, property: key, operator: matches, value: '{pattern}'}}]\n  actions: [{action}]\n"
+        "- id: {id}\n  conditions: [{{type: file_pattern, property: key, operator: matches, \
+         value: '{pattern}'}}]\n  actions: [{action}]\n"
     )
 }
 
@@ -278,7 +279,9 @@ pub(super) async fn tag(client: &S3TestClient, key: &str, name: &str) {
 
 pub(super) fn retain(parameters: &str) -> String {
     format!(
-        "- id: few\n  conditions: [{{type: file_context, property: type, operator: equals, value: checkpoint}}]\n  actions: [{{type: retain, target: checkpoint_group, parameters: {{{parameters}}}}}]\n"
+        "- id: few\n  conditions: [{{type: file_context, property: type, operator: equals, \
+         value: checkpoint}}]\n  actions: [{{type: retain, target: checkpoint_group, \
+         parameters: {{{parameters}}}}}]\n"
     )
 }
 
@@ -379,7 +382,7 @@ fn a_deletion_waits_for_its_grace_is_cancelled_by_a_rollback_and_spares_the_newe
 }
 
 /// Only the objects of a checkpoint are deleted with it: `epoch-1` is a prefix of `epoch-10`, and
-/// `epoch-1.pt` is a prefix of a neighbouring file of the user.
+/// `epoch-1.pt` is a prefix of a neighboring file of the user.
 #[test]
 fn deleting_a_checkpoint_keeps_objects_whose_names_only_share_its_prefix() {
     let bench = TieredBench::new();

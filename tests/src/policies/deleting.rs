@@ -294,7 +294,7 @@ fn checkpoints_named_by_a_small_file_stay_and_plan_names_the_file() {
         stays.extend(steps_of(run, &[first, first + 200]));
         stays.push(file.to_owned());
     }
-    // A neighbouring file names the second checkpoint, whose notes name the first one.
+    // A neighboring file names the second checkpoint, whose notes name the first one.
     write(&client, &steps_of("chain/i", &[8100, 8200, 8300]));
     for (key, content) in [("chain/i/served", "step-8200"), ("chain/i/step-8200/notes.md", "from step-8100")]
     {

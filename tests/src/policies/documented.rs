@@ -38,7 +38,10 @@ fn are_in(kitchen: &PolicyTestbed, keys: &[&str], tier: &str) -> bool {
 
 /// Spills all local objects.
 fn spill_all(kitchen: &PolicyTestbed, keys: &[&str]) {
-    kitchen.apply_text("version: 1\nrules:\n- id: all-down\n  conditions: [{type: file_pattern, property: key, operator: matches, value: '*'}]\n  actions: [{type: spill}]\n");
+    kitchen.apply_text(
+        "version: 1\nrules:\n- id: all-down\n  conditions: [{type: file_pattern, property: key, \
+         operator: matches, value: '*'}]\n  actions: [{type: spill}]\n",
+    );
     wait_until("the object is in the cold tier", || are_in(kitchen, keys, "cold"));
 }
 

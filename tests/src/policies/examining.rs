@@ -46,8 +46,8 @@ fn validate_accepts_a_valid_file_and_lists_every_error_of_an_invalid_one() {
     assert_eq!((both.status, both.stderr.as_str()), (1, "mlgw: 1 of 2 files is invalid\n"));
     let first = both.stdout.lines().nth(1).expect("a diagnostic");
     let expected = "bad.yaml:6:36: rules[0].conditions[1].property: unknown file_context property \"siez\"; \
-                    did you mean \"size\"? (one of size, type, extension, path, name, key, bucket, tags, tags.NAME, \
-                    metadata, metadata.NAME, model_file_kind, checkpoint_generation, age, tier)";
+                    did you mean \"size\"? (one of size, type, extension, path, name, key, bucket, tags, \
+                    tags.NAME, metadata, metadata.NAME, model_file_kind, checkpoint_generation, age, tier)";
     assert_eq!(first, expected);
     assert!(both.stdout.contains("did you mean \"pin\"?"), "{}", both.stdout);
     let document = mlgw(room.path(), "policy validate bad.yaml --output json").document();
@@ -85,7 +85,9 @@ fn plugins_are_validated_as_such() {
 #[test]
 fn policies_use_templates_of_plugins_given_with_them() {
     let room = temp_dir();
-    let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\ntemplates:\n- id: keep\n  rules:\n  - {id: it, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.mine'}], actions: [{type: pin}]}\n";
+    let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\n\
+        templates:\n- id: keep\n  rules:\n  - {id: it, conditions: [{type: file_pattern, property: name, \
+        operator: matches, value: '*.mine'}], actions: [{type: pin}]}\n";
     write(room.path(), "mine.yaml", plugin);
     write(room.path(), "p.yaml", "version: 1\nuse:\n- {id: kept, template: keep}\n");
     write(room.path(), "keys", "a.mine\n");

@@ -77,7 +77,9 @@ fn restart_after_kill(bench: &ServerBench, mut server: ServerProcess) -> ServerP
 
 fn rule(id: &str, pattern: &str, action: &str) -> String {
     format!(
-        "version: 1\nrules:\n- id: {id}\n  priority: 90\n  conditions:\n  - {{type: file_pattern, property: name, operator: matches, value: '{pattern}'}}\n  actions:\n  - {{type: {action}}}\n"
+        "version: 1\nrules:\n- id: {id}\n  priority: 90\n  conditions:\n  \
+         - {{type: file_pattern, property: name, operator: matches, value: '{pattern}'}}\n  actions:\n  \
+         - {{type: {action}}}\n"
     )
 }
 
@@ -181,7 +183,9 @@ fn concurrent_applies_do_not_overwrite_each_other_unnoticed() {
 fn a_custom_plugin_is_applied_beside_policies() {
     let bench = ServerBench::new();
     let server = bench.setup.start();
-    let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\nrules:\n- id: mine-stays\n  conditions: [{type: file_context, property: size, operator: greater_than, value: 1B}]\n  actions: [{type: pin}]\n";
+    let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\n\
+        rules:\n- id: mine-stays\n  conditions: [{type: file_context, property: size, \
+        operator: greater_than, value: 1B}]\n  actions: [{type: pin}]\n";
     let plugin = bench.file("mine.yaml", plugin);
     let (said, status) = bench.run(&["apply", &plugin]);
     assert!(status == Some(2) && said.contains("give it as --framework"), "{said}");
@@ -256,7 +260,8 @@ fn a_plan_lists_actions_that_would_start_and_stop() {
     let notes = bench.file("notes.yaml", &rule("notes-stay", "*.txt", "pin"));
     bench.run_json(&["apply", &notes]);
     let text = rule("tars-down", "*.tar", "spill")
-        + "- id: busy\n  conditions: [{type: access_pattern, property: reads, operator: greater_than, value: 3}]\n  actions: [{type: pin}]\n";
+        + "- id: busy\n  conditions: [{type: access_pattern, property: reads, operator: greater_than, \
+            value: 3}]\n  actions: [{type: pin}]\n";
     let tars = bench.file("tars.yaml", &text);
     let plan = bench.run_json(&["plan", &tars]);
     assert_eq!((&plan["objects"], &plan["changed"], &plan["version"]), (&3.into(), &3.into(), &1.into()));
@@ -307,7 +312,9 @@ fn explain_shows_due_actions_of_an_object_and_their_reasons() {
     let bench = ServerBench::new();
     let server = filled(&bench);
     let text = rule("tars-stay", "*.tar", "pin")
-        + "- id: tars-go\n  priority: 10\n  conditions: [{type: file_context, property: size, operator: greater_than, value: 1KiB}]\n  actions: [{type: spill}, {type: compress, stance: observe}]\n";
+        + "- id: tars-go\n  priority: 10\n  conditions: [{type: file_context, property: size, \
+            operator: greater_than, value: 1KiB}]\n  actions: [{type: spill}, {type: compress, \
+            stance: observe}]\n";
     let policy = bench.file("p.yaml", &text);
     bench.run_json(&["apply", &policy]);
     let explained = bench.run_json(&["explain", "s3://lake/train/0.tar"]);
@@ -345,7 +352,7 @@ fn explain_shows_due_actions_of_an_object_and_their_reasons() {
     assert_eq!(explained["object"]["tiers"][0]["tier"], "hot");
     let (said, status) = bench.run(&["explain", "s3://lake/train/0.tar"]);
     assert_eq!(status, Some(0), "{said}");
-    for line in ["lost      spill", "observed  compress", "due       pin"] {
+    for line in ["overridden  spill", "observed    compress", "due         pin"] {
         assert!(said.contains(line), "{line}: {said}");
     }
     assert_eq!(bench.run(&["explain", "s3://lake/none"]).1, Some(1));
@@ -415,7 +422,8 @@ fn conditions_on_tags_never_hold_if_only_the_origin_has_the_tags() {
         ("other", "tags, operator: not_equals, value: golden"),
     ] {
         rules += &format!(
-            "- {{id: {id}, conditions: [{{type: file_context, property: {condition}}}], actions: [{{type: pin}}]}}\n"
+            "- {{id: {id}, conditions: [{{type: file_context, property: {condition}}}], \
+             actions: [{{type: pin}}]}}\n"
         );
     }
     bench.run_json(&["apply", &bench.file("p.yaml", &rules)]);

@@ -166,7 +166,9 @@ impl Connection {
                 biased;
                 sent = &mut sending => FirstEnd::SentFirst(sent),
                 answered = &mut answer => match answered? {
-                    answered if answered.needs_rest_of_body(request) => FirstEnd::AnsweredFirst(sending.await, answered),
+                    answered if answered.needs_rest_of_body(request) => {
+                        FirstEnd::AnsweredFirst(sending.await, answered)
+                    }
                     _ => return Ok((NextStep::Linger, false)),
                 },
             }

@@ -1,6 +1,6 @@
 //! Traffic shaping: a delay for each request, a rate for each connection and one for all together.
 //!
-//! Each rate is modelled as a line that bytes pass one after another: a piece is due when it would have
+//! Each rate is modeled as a line that bytes pass one after another: a piece is due when it would have
 //! passed the line, and waits until then. Pieces are as long as a few milliseconds of the rate, so that a
 //! client observes an even stream; a rate is never exceeded by more than [`CREDIT`] of it, over any time.
 //! Responses and requests have separate lines, each with the same rate, as on a full-duplex link.

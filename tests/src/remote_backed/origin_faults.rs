@@ -2,6 +2,7 @@
 
 use super::{BUCKET, MIB, RemoteBench, runtime};
 use crate::content::TestContent;
+use crate::observability::{access_log, scrape::Scrape};
 use crate::proxy::{Fault, Rule};
 use crate::s3::CallFailure;
 
@@ -64,6 +65,31 @@ fn an_origin_that_is_away_is_stood_in_for_and_one_that_denies_is_not() {
         // The absence of a key stays valid for at most two seconds.
         super::wait_until("the object is back", async || bench.client().get(BUCKET, "k").await.is_ok()).await;
     });
+}
+
+#[test]
+fn access_log_and_metrics_name_a_throttling_origin() {
+    let mut bench = RemoteBench::new("0s");
+    bench.gateway.send_sigterm();
+    bench.gateway.wait_exit();
+    bench.setup = bench.setup.clone().with("access_log.one_in", 1);
+    bench.gateway = bench.setup.start();
+    runtime().block_on(async {
+        // Rules with a matcher also apply to open connections.
+        bench.proxy.set_rules(["GET", "HEAD"].map(|method| Rule::new(slow_down()).method(method)).to_vec());
+        let throttled = bench.client().get(BUCKET, "k").await.expect_err("the origin throttles");
+        assert_eq!(refused(&throttled).0, 503, "{throttled:?}");
+        assert!(refused(&throttled).1.contains("<Code>SlowDown</Code>"), "{throttled:?}");
+    });
+    let count = Scrape::of(&bench.gateway).sum("mlgw_throttled_total", &[("reason", "origin")]);
+    assert_eq!(count, 1.0);
+    // A stop flushes buffered lines.
+    bench.gateway.send_sigterm();
+    bench.gateway.wait_exit();
+    let lines = access_log::lines(&bench.setup.data_dir);
+    let fields = ["operation", "error", "short_of"].map(|name| lines[0][name].as_str());
+    assert_eq!(fields, [Some("GetObject"), Some("SlowDown"), Some("origin")], "{lines:?}");
+    assert_eq!((lines.len(), lines[0]["status"].as_u64()), (1, Some(503)), "{lines:?}");
 }
 
 #[test]

@@ -217,8 +217,8 @@ fn a_binding_that_cannot_work_is_refused_and_changes_nothing() {
         let (said, status) = bench.setup.command(&[&["bucket"], arguments].concat());
         assert!(status != Some(0) && said.contains(what), "{arguments:?}: {status:?} {said}");
     };
-    refused(&["bind", "other", "--upstream", "none"], "[\"far\"]");
-    refused(&["bind", "other", "--upstream", "far", "--mode", "sideways"], "no mode \"sideways\"");
+    refused(&["bind", "other", "--upstream", "none"], "Configured: far");
+    refused(&["bind", "other", "--upstream", "far", "--mode", "sideways"], "Unknown mode \"sideways\"");
     refused(&["bind", "other", "--upstream", "far", "--ttl", "soon"], "expected a duration");
     refused(&["bind", "O", "--upstream", "far"], "InvalidBucketName");
     refused(&["bind", BUCKET, "--upstream", "far"], "BucketAlreadyOwnedByYou");
@@ -277,7 +277,8 @@ fn a_section_of_an_upstream_is_checked_and_its_secret_is_never_shown() {
             Command::new(binary()).args(arguments).arg(&file).env_clear().output().expect("the gateway runs");
         (String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned(), done.status.success())
     };
-    let whole = "[upstream.lake]\nbucket = \"b\"\ncredentials = \"static\"\naccess_key = \"AK\"\nsecret_key = \"hush\"\n";
+    let whole = "[upstream.lake]\nbucket = \"b\"\ncredentials = \"static\"\naccess_key = \"AK\"\n\
+        secret_key = \"hush\"\n";
     assert!(run(whole, &["config", "check"]).1);
     let (shown, _) = run(whole, &["config", "show", "--config"]);
     assert!(shown.contains("upstream.lake.bucket = \"b\"") && !shown.contains("hush"), "{shown}");

@@ -27,9 +27,8 @@ impl RemoteBench {
                 hits += u32::from(self.is_hit(key, None).await);
                 // Blocks are on the disk shortly after the read that keeps them.
                 for _ in 0..50 {
-                    if self.document(&["object", "show", &format!("s3://{}/{key}", remote_backed::BUCKET)])["whole"]
-                        == true
-                    {
+                    let object = format!("s3://{}/{key}", remote_backed::BUCKET);
+                    if self.document(&["object", "show", &object])["whole"] == true {
                         break;
                     }
                     tokio::time::sleep(std::time::Duration::from_millis(2)).await;
@@ -114,7 +113,9 @@ fn streamed_objects_are_kept_if_their_rule_requests_it() {
         "{type: stream, parameters: {keep: true}}",
     ]) {
         bench.apply(&format!(
-            "version: 1\nrules:\n- id: through\n  priority: 10\n  conditions: [{{type: file_context, property: size, operator: greater_than, value: 10KiB}}]\n  actions: [{actions}]\n"
+            "version: 1\nrules:\n- id: through\n  priority: 10\n  \
+             conditions: [{{type: file_context, property: size, operator: greater_than, value: 10KiB}}]\n  \
+             actions: [{actions}]\n"
         ));
         assert_eq!(bench.count_hits(&key(number), 3), 2, "{actions}");
     }

@@ -284,7 +284,7 @@ impl Filesystem for SlowFilesystem {
     ) {
         let arrived = Instant::now();
         match self.file(handle).and_then(|file| read_up_to(&file, offset, size)) {
-            // A read behind a file's end does not read from the disk.
+            // A read beyond a file's end does not read from the disk.
             Ok(read) if read.is_empty() => reply.data(&read),
             Ok(read) => {
                 let bytes = read.len() as u64;

@@ -275,7 +275,7 @@ impl PolicyDriver {
         recorded
     }
 
-    /// Returns the lesson to be learnt from the measurements, if there is one.
+    /// Returns the lesson to be learned from the measurements, if there is one.
     #[must_use]
     pub fn review(&self, learner: &mut Learner, program: &Program, now_ms: i64) -> Option<LearningChange> {
         let state = self.current_state();

@@ -33,7 +33,6 @@ pub use freshness::Freshness;
 pub use reader::CachedObjectReader;
 pub use rebinding::{BucketFreezeGuard, BucketWriteGuard, TrackedKeys, WriteTracker};
 pub use warm::{CopyScanPage, WarmedObject};
-pub use write::{WRITE_MARK_HEADER, WRITE_MARK_NAME};
 
 use crate::copies::{Copies, PinnedCopies};
 use crate::policy_driver::{self, PolicyDriver, PolicyRequestContext};

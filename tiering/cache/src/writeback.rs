@@ -8,7 +8,7 @@
 //!
 //! Invariants: a write is in memory before it is acknowledged, so that readers see it from then on. Its
 //! record is removed once the origin has the write, and only then is the write removed from memory, so that
-//! it is always visible in one of the two places. A write that was sent before a crash is recognised by its
+//! it is always visible in one of the two places. A write that was sent before a crash is recognized by its
 //! mark.
 
 mod dirty_budget;

@@ -30,6 +30,7 @@ mod settings;
 mod source;
 #[cfg(test)]
 pub(crate) mod tests;
+mod throttle;
 mod upload;
 mod wire;
 
@@ -43,16 +44,18 @@ use mlgw_common::limits::MIB;
 use mlgw_common::{Incarnation, SystemClock};
 use opendal::{HttpTransporter, Operator};
 
-pub use check::{CheckStep, CheckVerb};
+pub use check::CheckStep;
 pub use error::UpstreamError;
 pub use gate::{GatePermit, StoreLoad, UpstreamGate};
 pub use key::{REPLICA_KEY_BYTES, ReplicaKey};
 pub use metrics::{UpstreamMetrics, UpstreamOp, UpstreamOutcome};
 pub use owner::{OWNER_MARK_NAME, PrefixOwnership};
-pub use put::{StoredSegment, ThrottleFuture, ThrottleHook};
+pub use permissions::CheckVerb;
+pub use put::StoredSegment;
 pub use rate_budget::UpstreamBudget;
 pub use resumable_upload::UploadResumption;
 pub use settings::{BucketAddressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
+pub use throttle::{ThrottleFuture, ThrottleHook};
 
 use crate::origin::s3::S3Origin;
 use client::UpstreamClient;

@@ -21,12 +21,14 @@ mod disposable;
 mod file;
 mod files;
 mod floor;
+mod header;
 mod holds;
 mod holes;
 mod location;
 mod map;
 mod marks;
 mod metrics;
+mod open_error;
 mod options;
 mod pace;
 mod pins;
@@ -80,13 +82,13 @@ pub use marks::{
 };
 pub use metrics::HotMetrics;
 use mlgw_formats::segment_payload::Payload;
-pub use options::{HotOpenError, HotOptions};
+pub use open_error::HotOpenError;
+pub use options::{HotOptions, RemoteTierOptions, SealKeys, Upstreams};
 pub use pace::ByteRateLimiter;
 pub use pins::{AllSegmentsPin, SegmentPin};
 pub use placing::{PlacingOrder, PlacingSettings, PlacingStatus, RuleSpill};
-pub use read::{ReadFault, SegmentReadError};
+pub use read::error::{ReadFault, SegmentReadError};
 pub use recovery::{RecoveryError, scan};
-pub use remote_tier::{RemoteTierOptions, SealKeys, Upstreams};
 pub use repair::{repair_headers, repair_names};
 pub use replace::StoredChunk;
 pub use salvage::{SalvageReport, SalvagedBody, salvage};
@@ -447,7 +449,7 @@ impl HotTier {
         (!self.inner.volumes.cold.is_empty(), self.inner.remote_tier.spill_target().is_some())
     }
 
-    /// Sets the segments that are not moved from now on, except when an operator drains their tier.
+    /// Sets the segments that are exempt from spilling, except by a drain.
     pub fn set_pinned(&self, segments: HashSet<SegmentId>) {
         self.inner.placing.set_pinned(segments);
     }

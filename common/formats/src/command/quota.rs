@@ -1,5 +1,5 @@
-//! Commands of quotas. Each is repeatable and the same in every group; `catalogue/quotas.rs` sends it to all
-//! groups.
+//! Commands of quotas. Each is idempotent and the same in every group; `metadata/src/catalogue/quotas.rs`
+//! sends it to all groups.
 
 use crate::schema::Quota;
 

@@ -203,7 +203,10 @@ pub enum Reject {
         node: u64,
     },
     /// The command would exceed the quota of a bucket or an access key.
-    #[error("the quota of {of} would be exceeded: {:?} {} of {}", .excess.measure, .excess.used, .excess.limit)]
+    #[error(
+        "the quota of {of} would be exceeded: {:?} {} of {}",
+        .excess.measure, .excess.used, .excess.limit
+    )]
     QuotaExceeded {
         /// Subject of the quota.
         of: QuotaSubject,

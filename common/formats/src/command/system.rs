@@ -10,7 +10,7 @@ pub struct LeaseBodies {
     pub count: u64,
 }
 
-/// Begins the timeline of the commands that follow. Repeatable; ids are skipped once per timeline.
+/// Begins the timeline of the commands that follow. Idempotent; ids are skipped once per timeline.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct BeginIncarnation {
     /// The cluster.
@@ -57,7 +57,7 @@ pub struct PutNode {
     pub node: Node,
 }
 
-/// Assigns the keys from a first one on to a group. Allowed only on a range without rows.
+/// Assigns all keys from `key` upward to a Raft group. Allowed only on a range without rows.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutPartition {
     /// Bucket of the first key.

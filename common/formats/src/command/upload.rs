@@ -1,6 +1,6 @@
 //! Commands of multipart uploads, and the command that frees the rows of released bodies.
 
-use super::object::Conditions;
+use super::conditions::Conditions;
 use crate::schema::{Checksum, Pair, PartRecord, Upload};
 
 /// Begins a multipart upload.

@@ -145,7 +145,9 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn rows_sort_by_body_and_byte_and_give_them_back(a: u64, b: u64, x in any::<u64>(), y in any::<u64>()) {
+        fn rows_sort_by_body_and_byte_and_give_them_back(
+            a: u64, b: u64, x in any::<u64>(), y in any::<u64>()
+        ) {
             let (p, q) = (row(BodyId(a), x), row(BodyId(b), y));
             prop_assert_eq!(p.cmp(&q), (a, x).cmp(&(b, y)));
             prop_assert_eq!(key_of(&p), Ok((BodyId(a), x)));

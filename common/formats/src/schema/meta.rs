@@ -22,9 +22,11 @@ pub enum MetaRow {
     NextSegment = 5,
     /// The next job's number (group 0).
     NextJob = 6,
+    // Number 7 is not assigned.
     /// The key of upload ids (group 0).
     UploadKey = 8,
-    /// The timeline that the rows belong to (group 0).
+    /// The timeline that the rows belong to (group 0), as a [`Timeline`]. Named after the
+    /// incarnation, the part of a timeline that changes while its cluster stays the same.
     Incarnation = 9,
     /// The timelines that this one descends from, and where each ended (group 0).
     EarlierTimelines = 10,
@@ -71,7 +73,7 @@ pub struct EndedTimeline {
     /// Incarnation of the timeline.
     #[prost(fixed64, tag = "1")]
     pub incarnation: u64,
-    /// First body id that the timeline had not handed out. Data with this incarnation and a body id from this
+    /// First body id not handed out. Data with this incarnation and a body id from this
     /// one on was written by a server that continued the old timeline beside this one.
     #[prost(uint64, tag = "2")]
     pub bodies_before: u64,

@@ -33,7 +33,7 @@ impl Partition {
 
 /// Returns the row key of the range that begins at `start`.
 #[must_use]
-pub fn row(start: &PartitionStart) -> Vec<u8> {
+pub fn row_key(start: &PartitionStart) -> Vec<u8> {
     KeyWriter::new(Family::Partition).u64(start.bucket.0).name(&start.key).finish()
 }
 
@@ -41,7 +41,7 @@ pub fn row(start: &PartitionStart) -> Vec<u8> {
 ///
 /// # Errors
 /// Returns [`BadKey`] if `row` is not a key of this family.
-pub fn key_of(row: &[u8]) -> Result<PartitionStart, BadKey> {
+pub fn parse_row_key(row: &[u8]) -> Result<PartitionStart, BadKey> {
     let mut fields = KeyReader::new(Family::Partition, row)?;
     let bucket = BucketId(fields.u64()?);
     let key = fields.name()?.into_owned();
@@ -51,7 +51,7 @@ pub fn key_of(row: &[u8]) -> Result<PartitionStart, BadKey> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Partition, PartitionStart, key_of, row};
+    use super::{Partition, PartitionStart, parse_row_key, row_key};
     use crate::schema::golden;
     use mlgw_common::BucketId;
     use proptest::prelude::prop;
@@ -65,8 +65,8 @@ mod tests {
         ) {
             let p = PartitionStart { bucket: BucketId(a), key: x };
             let q = PartitionStart { bucket: BucketId(b), key: y };
-            prop_assert_eq!(row(&p).cmp(&row(&q)), p.cmp(&q));
-            prop_assert_eq!(key_of(&row(&p)), Ok(p));
+            prop_assert_eq!(row_key(&p).cmp(&row_key(&q)), p.cmp(&q));
+            prop_assert_eq!(parse_row_key(&row_key(&p)), Ok(p));
         }
     }
 

@@ -110,7 +110,7 @@ pub enum SegmentClass {
     Own = 2,
     /// Chunks of scratch buckets.
     Scratch = 3,
-    /// Chunks that compaction moved because they outlived their neighbours.
+    /// Chunks that compaction moved because they outlived their neighbors.
     Moved = 4,
 }
 

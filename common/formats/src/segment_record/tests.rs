@@ -22,8 +22,9 @@ fn owner() -> RecordOwner {
     }
 }
 
-const GOLDEN_PACKED: &str = "c40f04776d6c674301010100130008000300000008000000701101000200000000000000090000000000000000001000000000000068e5cf8b\
-                             010000747261696e2f73686172642d3030302e746172050000000300000033796193985198f30606060606060606";
+const GOLDEN_PACKED: &str = "c40f04776d6c67430101010013000800030000000800000070110100020000000000000009000000\
+                             0000000000001000000000000068e5cf8b010000747261696e2f73686172642d3030302e74617205\
+                             0000000300000033796193985198f30606060606060606";
 
 fn raw(payload: &[u8]) -> Payload {
     Payload::raw(bytes::Bytes::copy_from_slice(payload))
@@ -153,7 +154,10 @@ proptest! {
         prop_assert_eq!(head.head_bytes, head_bytes(key.len(), &raw(&payload)));
         prop_assert_eq!(peek_lengths(&bytes), Ok((head.head_bytes, length)));
         prop_assert_eq!((head.bucket, head.body, head.part), (owner.bucket, owner.body, owner.part));
-        prop_assert_eq!((head.body_offset, head.written, head.key), (body_offset, owner.written, key.as_bytes()));
+        prop_assert_eq!(
+            (head.body_offset, head.written, head.key),
+            (body_offset, owner.written, key.as_bytes())
+        );
         prop_assert_eq!(verified(place, &bytes), Some(payload));
     }
 
@@ -169,13 +173,17 @@ proptest! {
     }
 
     #[test]
-    fn a_record_cut_off_anywhere_does_not_verify(length in 1usize..70_000, at in any::<prop::sample::Index>()) {
+    fn a_record_cut_off_anywhere_does_not_verify(
+        length in 1usize..70_000, at in any::<prop::sample::Index>()
+    ) {
         let bytes = record(HERE, &owner(), &vec![9; length]);
         prop_assert_eq!(verified(HERE, &bytes[..at.index(bytes.len())]), None);
     }
 
     #[test]
-    fn any_bytes_are_decoded_without_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400), magic: bool) {
+    fn any_bytes_are_decoded_without_panic(
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..400), magic: bool
+    ) {
         if magic && bytes.len() >= 8 {
             bytes[4..8].copy_from_slice(&MAGIC);
         }

@@ -315,11 +315,17 @@ fn requests_are_taken_as_the_document_says() {
     assert_taken::<QuotaRequest>("QuotaRequest", quota.clone());
     assert_taken::<NewKey>(
         "NewKey",
-        json!({"access_key": "AK", "secret_access_key": "s", "role": "read", "buckets": [], "prefixes": [], "description": "", "quota": quota}),
+        json!({
+            "access_key": "AK", "secret_access_key": "s", "role": "read", "buckets": [], "prefixes": [],
+            "description": "", "quota": quota
+        }),
     );
     assert_taken::<KeyChange>(
         "KeyChange",
-        json!({"role": "admin", "buckets": null, "prefixes": ["p"], "description": null, "disabled": true, "quota": quota}),
+        json!({
+            "role": "admin", "buckets": null, "prefixes": ["p"], "description": null, "disabled": true,
+            "quota": quota
+        }),
     );
     assert_taken::<CompactRequest>("CompactRequest", json!({"dead_percent": 5}));
     assert_taken::<BindRequest>(

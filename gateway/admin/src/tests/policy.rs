@@ -1,4 +1,4 @@
-//! `/v1/policy…`: consistency with the OpenAPI document, and behaviour of the calls.
+//! `/v1/policy…`: consistency with the OpenAPI document, and behavior of the calls.
 
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
@@ -143,7 +143,8 @@ pub(super) fn object() -> ObjectInfo {
 
 fn rule(id: &str) -> Value {
     let text = format!(
-        "version: 1\nrules:\n- {{id: {id}, conditions: [{{type: file_pattern, property: name, operator: matches, value: '*.a'}}], actions: [{{type: pin}}]}}\n"
+        "version: 1\nrules:\n- {{id: {id}, conditions: [{{type: file_pattern, property: name, \
+         operator: matches, value: '*.a'}}], actions: [{{type: pin}}]}}\n"
     );
     json!([{"name": format!("{id}.yaml"), "text": text}])
 }
@@ -213,7 +214,8 @@ async fn outcomes_match_their_schema() {
 async fn a_plan_lists_every_pending_deletion_of_a_running_rule_even_if_the_engine_does_not_know_it() {
     let api = Api::open().await;
     let text = concat!(
-        "version: 1\nrules:\n- id: few\n  conditions: [{type: file_pattern, property: name, operator: matches, value: '*.distcp'}]\n",
+        "version: 1\nrules:\n- id: few\n  conditions: [{type: file_pattern, property: name, \
+         operator: matches, value: '*.distcp'}]\n",
         "  actions: [{type: retain, parameters: {keep_last: 1, delete: true, grace: 1d}}]\n",
     );
     let (status, applied) =

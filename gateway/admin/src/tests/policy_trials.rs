@@ -14,7 +14,8 @@ framework: mine
 detect: {keys: [{pattern: '*.mine', confidence: 0.9}]}
 templates:
 - id: keep
-  rules: [{id: it, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.mine'}], actions: [{type: pin}]}]
+  rules: [{id: it, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.mine'}], \
+    actions: [{type: pin}]}]
 ";
 const POLICY: &str = "version: 1\nuse:\n- {id: kept, template: keep}\n";
 
@@ -33,9 +34,9 @@ fn requests_are_taken_as_the_document_says() {
     assert_taken::<SimulateRequest>(
         "SimulateRequest",
         json!({
-            "files": files, "frameworks": null, "environment": null, "trace": "t", "profile": "mix", "workloads": 2,
-            "seed": 3, "epochs": 4, "order": "shard-shuffled", "objects": 5, "cache": [".5"], "block": "8MiB",
-            "policies": ["lru"], "from_epoch": 2, "plans": true
+            "files": files, "frameworks": null, "environment": null, "trace": "t", "profile": "mix",
+            "workloads": 2, "seed": 3, "epochs": 4, "order": "shard-shuffled", "objects": 5, "cache": [".5"],
+            "block": "8MiB", "policies": ["lru"], "from_epoch": 2, "plans": true
         }),
     );
     assert!(serde_json::from_value::<SimulateRequest>(json!({})).is_ok(), "no field is required");
@@ -98,7 +99,8 @@ async fn keys_are_tested_against_a_policy() {
     let limited = json!({"files": files, "frameworks": plugins, "keys": keys, "limit": 1});
     assert_eq!(post(limited).await.1["keys"].as_array().unwrap().len(), 1);
     // Rules of an environment apply in that environment only.
-    let rule = "{id: here, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.jpg'}], actions: [{type: pin}]}";
+    let rule = "{id: here, conditions: [{type: file_pattern, property: name, operator: matches, \
+        value: '*.jpg'}], actions: [{type: pin}]}";
     let files = text("e.yaml", &format!("version: 1\nenvironments:\n  staging: {{rules: [{rule}]}}\n"));
     let has = async |environment: Value| {
         let result = post(json!({"files": files, "keys": keys, "environment": environment})).await.1;
@@ -120,14 +122,18 @@ async fn keys_are_tested_against_a_policy() {
 const NOTHING_KEPT: &str = "
 version: 1
 rules:
-- {id: nothing, priority: 10, conditions: [{type: file_context, property: size, operator: greater_than, value: 1B}], actions: [{type: cache, parameters: {keep: false}}]}
+- {id: nothing, priority: 10, conditions: [{type: file_context, property: size, operator: greater_than, \
+    value: 1B}], actions: [{type: cache, parameters: {keep: false}}]}
 ";
 
 #[tokio::test]
 async fn only_one_profile_is_simulated_at_a_time() {
     let api = Api::open().await;
     let post = async |body: Value| api.call(Method::POST, "/v1/policy/simulate", body).await;
-    let mut asked = json!({"profile": "epochs", "objects": 50, "epochs": 3, "seed": 7, "cache": [".5", "10MiB"], "policies": ["mlgw", "lru"]});
+    let mut asked = json!({
+        "profile": "epochs", "objects": 50, "epochs": 3, "seed": 7, "cache": [".5", "10MiB"],
+        "policies": ["mlgw", "lru"]
+    });
     let (status, rows) = post(asked.clone()).await;
     assert_eq!(status, StatusCode::OK, "{rows}");
     let seen: Vec<_> = rows

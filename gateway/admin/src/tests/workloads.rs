@@ -1,4 +1,4 @@
-//! `/v1/workloads` and `/v1/workload-plans`: consistency with the OpenAPI document, and behaviour of the
+//! `/v1/workloads` and `/v1/workload-plans`: consistency with the OpenAPI document, and behavior of the
 //! calls.
 
 use super::calls::Api;

@@ -190,8 +190,11 @@ mod tests {
 
     #[test]
     fn a_form_that_meets_its_policy_is_accepted() {
-        let conditions = r#"{"bucket":"photos"},["StArTs-WiTh","$KeY","user/"],{"AcL":"private"},
-            ["starts-with","$Content-Type","image/"],["content-length-range",10,"20"],["content-length-range",0,15]"#;
+        let conditions = concat!(
+            r#"{"bucket":"photos"},["StArTs-WiTh","$KeY","user/"],{"AcL":"private"},
+            ["starts-with","$Content-Type","image/"],"#,
+            r#"["content-length-range",10,"20"],["content-length-range",0,15]"#
+        );
         let fields = [
             ("key", "user/a"),
             ("acl", "private"),

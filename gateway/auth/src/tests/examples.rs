@@ -113,7 +113,8 @@ fn verify_chunks(payload: &mut BodyRequirement, signatures: [&str; 3]) {
 fn chunked_upload() {
     let head = chunked(
         "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
-        "content-encoding;content-length;host;x-amz-content-sha256;x-amz-date;x-amz-decoded-content-length;x-amz-storage-class",
+        "content-encoding;content-length;host;x-amz-content-sha256;x-amz-date;x-amz-decoded-content-length;\
+         x-amz-storage-class",
         "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9",
         &[("content-length", "66824")],
     );
@@ -132,7 +133,8 @@ fn chunked_upload() {
 fn chunked_upload_with_a_signed_trailer() {
     let head = chunked(
         "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
-        "content-encoding;host;x-amz-content-sha256;x-amz-date;x-amz-decoded-content-length;x-amz-storage-class;x-amz-trailer",
+        "content-encoding;host;x-amz-content-sha256;x-amz-date;x-amz-decoded-content-length;\
+         x-amz-storage-class;x-amz-trailer",
         "106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e",
         &[("x-amz-trailer", "x-amz-checksum-crc32c")],
     );

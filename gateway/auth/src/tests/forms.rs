@@ -114,9 +114,10 @@ fn a_repeated_field_is_refused() {
 
 #[test]
 fn the_older_signature_is_accepted_unless_switched_off() {
-    let policy = BASE64_STANDARD.encode(
-        r#"{"expiration":"2030-01-01T00:00:00Z","conditions":[["eq","$key","a"],["content-length-range",1,9]]}"#,
-    );
+    let policy = BASE64_STANDARD.encode(concat!(
+        r#"{"expiration":"2030-01-01T00:00:00Z","#,
+        r#""conditions":[["eq","$key","a"],["content-length-range",1,9]]}"#
+    ));
     let mut mac = Hmac::<Sha1>::new_from_slice(SECRET.as_bytes()).unwrap();
     mac.update(policy.as_bytes());
     let signature = BASE64_STANDARD.encode(mac.finalize().into_bytes());

@@ -119,7 +119,8 @@ proptest! {
     #[test]
     fn any_key_and_any_query_value_verify(key in "\\PC{1,20}", value in "\\PC{0,20}", presign: bool) {
         use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode as encode};
-        let target = format!("/b/{}?prefix={}", encode(&key, NON_ALPHANUMERIC), encode(&value, NON_ALPHANUMERIC));
+        let target =
+            format!("/b/{}?prefix={}", encode(&key, NON_ALPHANUMERIC), encode(&value, NON_ALPHANUMERIC));
         let expires = presign.then_some(Duration::from_secs(60));
         let (head, _) = RequestToSign { target: &target, expires, ..Default::default() }.sign();
         prop_assert!(is_verified(&head));

@@ -30,7 +30,8 @@ fn verify(head: &Parts, now: Timestamp) -> Result<Authenticated, S3Error> {
 fn example() -> Parts {
     head(
         "GET",
-        "/photos/puppy.jpg?AWSAccessKeyId=AKIAIOSFODNN7EXAMPLE&Signature=NpgCjnDzrM%2BWFzoENXmpNDUsSn8%3D&Expires=1175139620",
+        "/photos/puppy.jpg?AWSAccessKeyId=AKIAIOSFODNN7EXAMPLE&Signature=NpgCjnDzrM%2BWFzoENXmpNDUsSn8%3D&\
+         Expires=1175139620",
         &[("host", "johnsmith.s3.amazonaws.com")],
     )
 }

@@ -83,9 +83,10 @@ mod tests {
             assert!(parse(&lineage, &bytes[..at]).is_err(), "cut at {at}");
         }
         let text = String::from_utf8_lossy(&bytes).replacen("mlgw-plan 2", "mlgw-plan 3", 1);
-        assert!(
-            matches!(parse(&lineage, text.as_bytes()), Err(BadPlanFile::Line(LineFileError::Version(version))) if version == "3")
-        );
+        assert!(matches!(
+            parse(&lineage, text.as_bytes()),
+            Err(BadPlanFile::Line(LineFileError::Version(version))) if version == "3"
+        ));
     }
 
     #[test]
@@ -95,10 +96,17 @@ mod tests {
         let bytes = serialize(&lineage.own, &about, &plan);
         let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
         let rest = &bytes[end..];
-        let older = [br#"mlgw-plan 1 8fdaa7b0 {"workload":"resnet","bucket":"lake","bucket_id":7,"put_ms":1700000000123}"#, rest];
+        let line = concat!(
+            r#"mlgw-plan 1 8fdaa7b0 "#,
+            r#"{"workload":"resnet","bucket":"lake","bucket_id":7,"put_ms":1700000000123}"#
+        );
+        let older = [line.as_bytes(), rest];
         assert_eq!(parse(&lineage, &older.concat()).unwrap(), (about, plan));
         assert!(matches!(parse(&restored, &older.concat()), Err(BadPlanFile::Line(LineFileError::Unowned))));
-        let line = r#"mlgw-plan 2 0000000000000001-0000000000000002-0000000000000003 c298aeb1 {"workload":"resnet","bucket":"lake","bucket_id":7,"put_ms":1700000000123}"#;
+        let line = concat!(
+            r#"mlgw-plan 2 0000000000000001-0000000000000002-0000000000000003 c298aeb1 "#,
+            r#"{"workload":"resnet","bucket":"lake","bucket_id":7,"put_ms":1700000000123}"#
+        );
         assert_eq!(std::str::from_utf8(&bytes[..end]).unwrap(), line);
         // The last eight bytes are the checksum, which the parser verifies.
         let hex: String = bytes[end + 1..bytes.len() - 8].iter().map(|byte| format!("{byte:02x}")).collect();

@@ -12,9 +12,10 @@ use mlgw_common::{Clock, ObjectKey};
 use mlgw_formats::checksum::{self, ChecksumHasher};
 use mlgw_formats::command::{Conditions, EtagCondition, Reject};
 use mlgw_formats::schema::{self, Bucket, Checksum, ChecksumKind, ImportSource, ObjectVersion};
+use mlgw_objects::body_target::BodyTarget;
 use mlgw_objects::compressor::Compression;
 use mlgw_objects::memory::Account;
-use mlgw_objects::put::{BodyDigests, BodyTarget, Description, PutSource as Body, UncommittedBody};
+use mlgw_objects::put::{BodyDigests, Description, PutSource as Body, UncommittedBody};
 use mlgw_objects::quota::WriteAttribution;
 use mlgw_objects::{ObjectError, ObjectLayer};
 use mlgw_policy_runtime::Policies;
@@ -220,7 +221,7 @@ impl<'a> ImportBody<'a> {
         Self { import, there, object, body, at: 0, tries: 0, stated }
     }
 
-    /// Resumes behind the last received byte, if `error` is transient.
+    /// Resumes after the last received byte, if `error` is transient.
     async fn resume(&mut self, error: OriginError) -> Result<(), ImportError> {
         self.tries += 1;
         if !error.is_transient() || self.tries >= TRIES {

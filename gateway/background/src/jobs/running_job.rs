@@ -138,7 +138,7 @@ impl RunningJob {
         change(&mut self.state.lock().progress);
     }
 
-    /// Updates the progress and moves the cursor behind the key `after` of `part`.
+    /// Updates the progress and moves the cursor past the key `after` of `part`.
     pub(super) fn advance_to(&self, part: u32, after: &str, change: impl FnOnce(&mut JobProgress)) {
         let mut state = self.state.lock();
         change(&mut state.progress);

@@ -3,7 +3,7 @@
 //!
 //! The listing runs twice. The first run counts all objects and keeps only the key range of each page: some
 //! megabytes for 10 million objects. The second run requests a few pages from random positions together and
-//! mixes their objects. Each object is thus equally likely to come at any time, and neighbours come together
+//! mixes their objects. Each object is thus equally likely to come at any time, and neighbors come together
 //! only through their pages: 1,000 keys are spread over the next 16,000.
 //!
 //! A shard is the content of one directory. A shard that crosses the end of a page comes in pieces, one per
@@ -187,7 +187,7 @@ mod tests {
         names
     }
 
-    /// Returns the number of neighbours in one directory.
+    /// Returns the number of neighbors in one directory.
     fn neighbours(names: &[String]) -> usize {
         names.windows(2).filter(|pair| directory(&pair[0]) == directory(&pair[1])).count()
     }
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn shuffled_objects_of_a_directory_do_not_come_together() {
         let names = mixed(false);
-        // Of 399 pairs, 40 x 9 were neighbours before; 9 are expected at random, and 60 are practically
+        // Of 399 pairs, 40 x 9 were neighbors before; 9 are expected at random, and 60 are practically
         // impossible.
         assert!(neighbours(&names) < 60, "{names:?}");
         assert_ne!(names, mixed(false), "another order each time");

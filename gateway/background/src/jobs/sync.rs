@@ -38,7 +38,7 @@ struct CoveredKeys {
 
 impl CoveredKeys {
     /// Returns the range that a page covers; `None` if it covers no key. Only a last page covers the keys
-    /// behind those that it lists.
+    /// after those that it lists.
     fn by(source: &ImportSource, page: &JobListingPage) -> Option<Self> {
         let here =
             |there: &str| there.strip_prefix(&source.prefix).map(|rest| format!("{}{rest}", source.into));

@@ -7,8 +7,9 @@
 //! ([`CompressionMemory`]); after a restart they are tried once more.
 
 use super::PolicyReconciler;
+use super::pass_end::PassEnd;
 use super::retention_state::RuleActionOutcome;
-use super::scan::{HOT, PassEnd};
+use super::tiers::HOT;
 use mlgw_common::{BodyId, BucketId, ObjectKey};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};

@@ -7,9 +7,10 @@
 
 use super::PolicyReconciler;
 use super::groups::{RetentionMatches, moment_of};
+use super::pass_end::PassEnd;
 use super::references::{EndangeredCheckpoints, ReferencedCheckpoints, find_references};
 use super::retention_state::{RetentionState, RuleActionOutcome};
-use super::scan::{PassEnd, ReconcilerScan};
+use super::scan::ReconcilerScan;
 use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_common::limits::PASS_DELETIONS_MAX;
 use mlgw_common::{BucketId, ObjectKey};

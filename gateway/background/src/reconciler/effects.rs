@@ -3,10 +3,12 @@
 //! Pins are set before anything is moved. Each order is complete before the next is given. Promotions by
 //! rules do not fill the hot tier beyond the low mark, down to which it spills.
 
+use super::pass_end::PassEnd;
 use super::retention_state::RuleActionOutcome;
-use super::scan::{PassEnd, ReconcilerScan};
+use super::scan::ReconcilerScan;
 use super::scan_result::{EvictionCandidate, ReconcilerScanResult};
 use super::segments::{SegmentOrder, SegmentSnapshot, SpillCandidates};
+use super::tiers::HOT;
 use super::{PolicyReconciler, ReconcilerPassState};
 use mlgw_cache::copies::{DroppedCopies, PinnedCopies};
 use mlgw_common::limits::MOVE_REQUEST_SEGMENTS_MAX;
@@ -31,8 +33,6 @@ const ORDERS_MAX: usize = 16;
 const SMALL_SEGMENT_BYTES: u64 = 8 << 20;
 const SMALL_ORDERS_MAX: usize = 12;
 const SMALL_ORDERS_PERIOD: Duration = Duration::from_hours(1);
-/// Number of the hot tier.
-const HOT: u32 = 0;
 
 /// Pinned objects, by bucket and key.
 #[derive(Default)]
@@ -58,58 +58,58 @@ impl PolicyReconciler {
     /// Carries out the actions found. Returns true if there is more work to do immediately.
     pub(super) async fn carry_out(
         self: &Arc<Self>,
-        walk: &Arc<ReconcilerScan>,
-        mut found: ReconcilerScanResult,
+        scan: &Arc<ReconcilerScan>,
+        mut result: ReconcilerScanResult,
         state: &mut ReconcilerPassState,
     ) -> Result<bool, PassEnd> {
-        let looked = Arc::clone(walk);
-        // Finding the guards of many runs takes long.
-        let judged = tokio::task::spawn_blocking(move || {
-            let is_over = |bucket: u64, key: &str, by: &RuleSource| looked.is_over(bucket, key, by);
-            let expired = found.retained.expire(&looked.own, &mut found.areas, &is_over);
-            (found, expired)
+        let scan_ref = Arc::clone(scan);
+        // Evaluating deletion guards is CPU-bound; run it off the async executor.
+        let expiry_task = tokio::task::spawn_blocking(move || {
+            let is_over = |bucket: u64, key: &str, by: &RuleSource| scan_ref.is_over(bucket, key, by);
+            let expired = result.retained.expire(&scan_ref.own, &mut result.areas, &is_over);
+            (result, expired)
         });
-        let (mut found, expired) = judged.await.map_err(|error| PassEnd::Failed(error.to_string()))?;
-        let mut is_more = found.areas != *state.areas;
-        state.areas = Arc::new(std::mem::take(&mut found.areas));
+        let (mut result, expired) = expiry_task.await.map_err(|error| PassEnd::Failed(error.to_string()))?;
+        let mut is_more = result.areas != *state.areas;
+        state.areas = Arc::new(std::mem::take(&mut result.areas));
         self.context.retention.set_areas(Arc::clone(&state.areas));
-        let kept = self.pin(walk, &mut found, state);
-        self.evict(std::mem::take(&mut found.evicted)).await?;
-        self.check_current(&walk.program)?;
-        is_more |= self.promote(std::mem::take(&mut found.promoting)).await?;
-        self.check_current(&walk.program)?;
-        is_more |= self.compress(std::mem::take(&mut found.compressing)).await?;
-        for (going, to_upstream) in [(found.spilling, false), (found.spilling_upstream, true)] {
-            self.check_current(&walk.program)?;
-            is_more |= self.spill(going, to_upstream, &kept, state).await?;
+        let kept = self.pin(scan, &mut result, state);
+        self.evict(std::mem::take(&mut result.evicted)).await?;
+        self.check_current(&scan.program)?;
+        is_more |= self.promote(std::mem::take(&mut result.promoting)).await?;
+        self.check_current(&scan.program)?;
+        is_more |= self.compress(std::mem::take(&mut result.compressing)).await?;
+        for (candidates, to_upstream) in [(result.spilling, false), (result.spilling_upstream, true)] {
+            self.check_current(&scan.program)?;
+            is_more |= self.spill(candidates, to_upstream, &kept, state).await?;
         }
-        self.check_current(&walk.program)?;
-        self.record_spacings(walk, &found.retained).await?;
-        self.delete_due(Some(walk), expired).await?;
+        self.check_current(&scan.program)?;
+        self.record_spacings(scan, &result.retained).await?;
+        self.delete_due(Some(scan), expired).await?;
         Ok(is_more)
     }
 
     /// Activates the pins for which there is room. Returns the pinned segments of own buckets.
     fn pin(
         &self,
-        walk: &ReconcilerScan,
-        found: &mut ReconcilerScanResult,
+        scan: &ReconcilerScan,
+        result: &mut ReconcilerScanResult,
         state: &mut ReconcilerPassState,
     ) -> HashSet<SegmentId> {
-        let now_ms = walk.now.as_millis();
+        let now_ms = scan.now.as_millis();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the value is 0 to 100")]
-        let percent = walk.program.settings().size(Setting::PinMax) as u64;
+        let percent = scan.program.settings().size(Setting::PinMax) as u64;
         let hot_bytes = self.context.hot_capacity_bytes;
         let copies_bytes =
             self.context.stored.remote_backed.copies().map_or(0, |copies| copies.metrics().limit_bytes);
-        let own = std::mem::take(&mut found.own_pins).all;
+        let own = std::mem::take(&mut result.own_pins).all;
         let (own, own_roomless) = state.own_pins.choose(now_ms, own, hot_bytes / 100 * percent);
-        let copies = std::mem::take(&mut found.copy_pins).all;
+        let copies = std::mem::take(&mut result.copy_pins).all;
         let (copies, roomless) = state.copy_pins.choose(now_ms, copies, copies_bytes / 100 * percent);
         self.context.retention.count(ActionKind::Pin, RuleActionOutcome::NoRoom, own_roomless + roomless);
         self.context.retention.set_inactive_pins(state.inactive_pins(now_ms));
         let name = |one: &PinCandidate| (one.bucket, one.key.clone());
-        let segments = own.iter().filter_map(|one| found.segments_of.get(&name(one))).flatten();
+        let segments = own.iter().filter_map(|one| result.segments_of.get(&name(one))).flatten();
         let kept: HashSet<SegmentId> = segments.copied().collect();
         self.context.stored.tiers.hot.set_pinned(kept.clone());
         self.context.jobs.set_rule_pins(pinned_copies(&copies));
@@ -220,12 +220,12 @@ impl PolicyReconciler {
     /// Spills segments, or gathers objects first. Returns true if there is more work to do immediately.
     async fn spill(
         &self,
-        going: SpillCandidates,
+        candidates: SpillCandidates,
         to_upstream: bool,
         kept: &HashSet<SegmentId>,
         state: &mut ReconcilerPassState,
     ) -> Result<bool, PassEnd> {
-        if going.is_empty() {
+        if candidates.is_empty() {
             return Ok(false);
         }
         let look = |segment: SegmentId| {
@@ -234,13 +234,13 @@ impl PolicyReconciler {
             Some(SegmentSnapshot {
                 is_hot: now.tier == HOT,
                 is_open: now.state == SegmentState::Open,
-                is_kept: kept.contains(&segment),
+                is_pinned: kept.contains(&segment),
                 live_bytes: usage.bytes,
             })
         };
         let mut is_more = false;
         for SegmentOrder { order, segments, small_bytes: loose_bytes } in
-            going.orders(to_upstream, look).into_iter().take(ORDERS_MAX)
+            candidates.orders(to_upstream, look).into_iter().take(ORDERS_MAX)
         {
             if loose_bytes.is_some_and(|bytes| bytes < SMALL_SEGMENT_BYTES) && !take_small_order(state) {
                 continue;

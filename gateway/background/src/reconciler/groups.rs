@@ -312,7 +312,7 @@ impl RetentionMatches {
             let area = RuleArea::Checkpoint(of.bucket, of.prefix.as_str().into());
             let down = ActionRequest::Spill { upstream: false, after: std::time::Duration::ZERO };
             for request in [ActionRequest::Unpin, down] {
-                areas.add(area.clone(), RuleMatch { by: by.clone(), request: request });
+                areas.add(area.clone(), RuleMatch { by: by.clone(), request });
             }
             if is_deleted {
                 let nth = runs.entry(id.series()).or_default();

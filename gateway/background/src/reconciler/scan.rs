@@ -6,7 +6,9 @@ use super::groups::{
     CheckpointScan, ContainingCheckpoint, FactsWithCheckpoint, checkpoint_keep, moment_of, own_buckets,
     pin_newest, remove_missing,
 };
+use super::pass_end::PassEnd;
 use super::scan_result::{EvictionCandidate, ReconcilerScanResult, pin_candidate};
+use super::tiers::{COLD, HOT};
 use crate::stored_objects::{ScanPosition, VisitedObject};
 use mlgw_common::{SegmentId, Timestamp};
 use mlgw_metadata::ReadError;
@@ -32,22 +34,6 @@ const FILES_PER_BATCH: usize = 64;
 const REST: u32 = 9;
 /// Maximum number of blocks of an object that are looked up in access plans.
 const PLANNED_BLOCKS_MAX: u32 = 1024;
-
-/// Reason why a scan ended early.
-pub(super) enum PassEnd {
-    /// The server stops.
-    Stopping,
-    /// The evaluated policy is no longer the running one.
-    Changed,
-    /// The catalogue cannot be read, or a thread panicked.
-    Failed(String),
-}
-
-impl From<ReadError> for PassEnd {
-    fn from(error: ReadError) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
 
 /// Context of a whole scan.
 pub(super) struct ReconcilerScan {
@@ -389,7 +375,3 @@ impl ReconcilerScan {
         }
     }
 }
-
-/// Numbers of the tiers.
-pub(super) const HOT: u32 = 0;
-const COLD: u32 = 1;

@@ -21,7 +21,7 @@ pub(super) struct SegmentSnapshot {
     /// True if the segment is still being written.
     pub(super) is_open: bool,
     /// True if a rule pins an object in the segment.
-    pub(super) is_kept: bool,
+    pub(super) is_pinned: bool,
     /// Bytes of its records that something refers to.
     pub(super) live_bytes: u64,
 }
@@ -39,7 +39,7 @@ pub(super) struct SpillCandidates {
 pub(super) struct SegmentOrder {
     pub(super) order: PlacingOrder,
     pub(super) segments: Vec<SegmentId>,
-    /// Bytes of the segments created, if they may be small.
+    /// Estimated size of the new segments if they may be undersized.
     pub(super) small_bytes: Option<u64>,
 }
 
@@ -71,31 +71,34 @@ impl SpillCandidates {
         let mut by_rule = BTreeMap::<(Arc<str>, bool), (Vec<SegmentId>, u64, bool)>::new();
         for (segment, rules) in self.segments {
             let Some(now) = snapshot_of(segment) else { continue };
-            let going: u64 = rules.values().sum();
+            let spill_bytes: u64 = rules.values().sum();
             let Some((rule, _)) = rules.into_iter().max_by_key(|(_, bytes)| *bytes) else { continue };
-            let is_whole = if now.is_hot { going >= now.live_bytes / 2 } else { going >= now.live_bytes };
-            let goes = is_whole && !now.is_kept;
-            if !goes && !now.is_hot {
+            let is_spilled_whole =
+                if now.is_hot { spill_bytes >= now.live_bytes / 2 } else { spill_bytes >= now.live_bytes };
+            let spills_segment = is_spilled_whole && !now.is_pinned;
+            if !spills_segment && !now.is_hot {
                 continue;
             }
-            let (segments, bytes, is_loose) = by_rule.entry((rule, goes)).or_default();
+            let (segments, bytes, may_be_small) = by_rule.entry((rule, spills_segment)).or_default();
             if segments.len() < MOVE_REQUEST_SEGMENTS_MAX {
                 segments.push(segment);
-                *bytes += going;
-                *is_loose |= now.is_open || !goes;
+                *bytes += spill_bytes;
+                *may_be_small |= now.is_open || !spills_segment;
             }
         }
-        let ordered =
-            |((rule, goes), (segments, bytes, is_loose)): ((Arc<str>, bool), (Vec<_>, u64, bool))| {
-                let (rule, bodies) = (RuleName::new(&rule), Arc::clone(&bodies));
-                let leaving = RuleSpill { segments: segments.clone(), bodies, rule };
-                let order = if goes {
-                    PlacingOrder::Spill { leaving, to_upstream }
-                } else {
-                    PlacingOrder::Gather(leaving)
-                };
-                SegmentOrder { order, segments, small_bytes: is_loose.then_some(bytes) }
+        let ordered = |((rule, spills_segment), (segments, bytes, may_be_small)): (
+            (Arc<str>, bool),
+            (Vec<_>, u64, bool),
+        )| {
+            let (rule, bodies) = (RuleName::new(&rule), Arc::clone(&bodies));
+            let spill = RuleSpill { segments: segments.clone(), bodies, rule };
+            let order = if spills_segment {
+                PlacingOrder::Spill { leaving: spill, to_upstream }
+            } else {
+                PlacingOrder::Gather(spill)
             };
+            SegmentOrder { order, segments, small_bytes: may_be_small.then_some(bytes) }
+        };
         by_rule.into_iter().map(ordered).collect()
     }
 }
@@ -109,14 +112,14 @@ mod tests {
     use std::sync::Arc;
 
     const HOT: SegmentSnapshot =
-        SegmentSnapshot { is_hot: true, is_open: false, is_kept: false, live_bytes: 100 };
+        SegmentSnapshot { is_hot: true, is_open: false, is_pinned: false, live_bytes: 100 };
 
-    fn going(of: &[(u64, u64, u64, &str)]) -> SpillCandidates {
-        let mut going = SpillCandidates::default();
+    fn spill_candidates(of: &[(u64, u64, u64, &str)]) -> SpillCandidates {
+        let mut candidates = SpillCandidates::default();
         for (body, segment, bytes, rule) in of {
-            going.add(BodyId(*body), SegmentId(*segment), *bytes, &Arc::from(*rule));
+            candidates.add(BodyId(*body), SegmentId(*segment), *bytes, &Arc::from(*rule));
         }
-        going
+        candidates
     }
 
     fn order_rows(ordered: &[SegmentOrder]) -> Vec<(bool, Vec<u64>, Option<u64>)> {
@@ -129,9 +132,9 @@ mod tests {
 
     #[test]
     fn the_smaller_part_of_a_segment_is_appended_elsewhere() {
-        let all = going(&[(1, 1, 50, "r"), (2, 2, 49, "r"), (3, 3, 60, "r"), (4, 4, 60, "r")]);
+        let all = spill_candidates(&[(1, 1, 50, "r"), (2, 2, 49, "r"), (3, 3, 60, "r"), (4, 4, 60, "r")]);
         let look = |segment: SegmentId| match segment.0 {
-            3 => Some(SegmentSnapshot { is_kept: true, ..HOT }),
+            3 => Some(SegmentSnapshot { is_pinned: true, ..HOT }),
             4 => None,
             _ => Some(HOT),
         };
@@ -140,8 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_cold_segments_move_on_and_open_ones_count_as_loose() {
-        let all = going(&[(1, 1, 99, "r"), (2, 2, 100, "r"), (3, 3, 80, "r")]);
+    fn only_whole_cold_segments_move_on_and_open_ones_count_as_small() {
+        let all = spill_candidates(&[(1, 1, 99, "r"), (2, 2, 100, "r"), (3, 3, 80, "r")]);
         let look = |segment: SegmentId| {
             let cold = SegmentSnapshot { is_hot: false, ..HOT };
             Some(if segment.0 == 3 { SegmentSnapshot { is_open: true, ..HOT } } else { cold })
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn each_rule_has_its_orders_and_none_is_too_large() {
-        let mut all = going(&[(1, 1, 30, "a"), (2, 1, 40, "b")]);
+        let mut all = spill_candidates(&[(1, 1, 30, "a"), (2, 1, 40, "b")]);
         for segment in 10..200 {
             all.add(BodyId(segment), SegmentId(segment), 90, &Arc::from("a"));
         }

@@ -276,7 +276,8 @@ impl WriteBackSender {
     /// waits for an operator's decision.
     async fn set_aside(&self, queue: &WriteBackQueue, write: &DirtyWrite, etag: &str) {
         tracing::error!(
-            bucket = queue.bucket().name, key = %write.facts.key, upstream = queue.bucket_at_origin().upstream(),
+            bucket = queue.bucket().name, key = %write.facts.key,
+            upstream = queue.bucket_at_origin().upstream(),
             "another client wrote a dirty object at its origin; the origin is left unchanged: see `mlgw \
              bucket flush`"
         );

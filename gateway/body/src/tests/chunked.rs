@@ -251,7 +251,9 @@ proptest! {
         // Letter case of sizes and names, and white space around trailers, are not significant.
         if let Ok(bytes) = block_on(put_signed(&head, &[&changed])) {
             prop_assert_eq!(bytes, b"helloworld");
-            let same = wire[at].eq_ignore_ascii_case(&to) || matches!(wire[at], b'\r' | b'\n') || to.is_ascii_whitespace();
+            let same = wire[at].eq_ignore_ascii_case(&to)
+                || matches!(wire[at], b'\r' | b'\n')
+                || to.is_ascii_whitespace();
             prop_assert!(same, "{} became {}", wire[at], to);
         }
     }

@@ -1,4 +1,4 @@
-//! Line plots of ratios, as SVG: no background, and colours that are readable on white and on black.
+//! Line plots of ratios, as SVG: no background, and colors that are readable on white and on black.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,7 @@ pub(super) struct PlotLine {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Colour and dashes of each line, in order: of middle lightness, and distinct also for colour-blind readers.
+/// Color and dashes of each line, in order: of middle lightness, and distinct also for color-blind readers.
 const STYLES: [(&str, &str); 6] = [
     ("#e0457b", "none"),
     ("#3d8bd4", "none"),
@@ -30,7 +30,7 @@ const STYLES: [(&str, &str); 6] = [
     ("#9a6fd0", "10 3 2 3"),
     ("#808080", "4 3"),
 ];
-/// Colour of axes and text, with equal contrast to white and to black.
+/// Color of axes and text, with equal contrast to white and to black.
 const GREY: &str = "#808080";
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 440.0;

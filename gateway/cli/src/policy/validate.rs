@@ -72,7 +72,8 @@ mod tests {
 version: 1
 settings: {evaluation: all}
 rules:
-- {id: a, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.tar'}], actions: [{type: pin}]}
+- {id: a, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.tar'}], \
+            actions: [{type: pin}]}
 ";
         let found = validate("my.yaml", text);
         assert_eq!((found.rules, found.settings, found.valid), (1, 1, true));

@@ -21,7 +21,10 @@ pub struct StartArgs {
     /// Name of the trace. Default: the time of day.
     name: Option<String>,
     /// Maximum size in bytes. Beyond it the oldest files are removed.
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = <ByteSize as std::str::FromStr>::from_str)]
+    #[arg(
+        long, value_name = "SIZE", default_value = "1GiB",
+        value_parser = <ByteSize as std::str::FromStr>::from_str
+    )]
     max_bytes: ByteSize,
 }
 

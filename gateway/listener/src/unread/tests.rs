@@ -4,9 +4,9 @@ use super::{
     AnswerAction, RequestFraming, RequestMemory, UNREAD_BODY_BYTES_MAX, UnreadBody, UnreadBodyPlan,
     UnreadBodySlot, finish_answer, plan_unread,
 };
-use crate::pace::{BodyFault, MinimumTransferRate, PacedRequestBody};
+use crate::pace::{BodyFault, PacedRequestBody};
 use crate::room::ConnectionState;
-use crate::watch::Activity;
+use crate::watch::{Activity, MinimumTransferRate};
 use bytes::Bytes;
 use http::{Response, Version, header};
 use http_body::Frame;

@@ -20,7 +20,8 @@ use mlgw_objects::multipart::{Completion, UploadHandle, combine};
 use mlgw_wire::checksums;
 use mlgw_wire::elements::{ClientPart, CompleteDocument};
 use mlgw_wire::error::{Code, S3Error};
-use mlgw_wire::xml::{Xml, parse};
+use mlgw_wire::xml::Xml;
+use mlgw_wire::xml_input::parse;
 use std::sync::Arc;
 
 /// CompleteMultipartUpload.
@@ -231,7 +232,7 @@ pub(crate) fn result_document(bucket: &Bucket, key: &ObjectKey, object: &ObjectV
 mod tests {
     use super::{Algorithm, CompleteDocument};
     use crate::conditions::unquote;
-    use mlgw_wire::xml::parse;
+    use mlgw_wire::xml_input::parse;
 
     #[test]
     fn etags_parse_in_every_quoting_and_children_in_every_order() {
@@ -239,7 +240,8 @@ mod tests {
             <CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\n\
             <Part><PartNumber>1</PartNumber><ETag>\"aa\"</ETag></Part>\n\
             <Part> <ETag>&quot;aa&quot;</ETag> <PartNumber>2</PartNumber> </Part>\n\
-            <Part><ChecksumCRC32>AAAAAA==</ChecksumCRC32><ETag>&#34;aa&#34;</ETag><PartNumber>3</PartNumber></Part>\n\
+            <Part><ChecksumCRC32>AAAAAA==</ChecksumCRC32><ETag>&#34;aa&#34;</ETag><PartNumber>3</PartNumber>\
+            </Part>\n\
             <Part><PartNumber>4</PartNumber><ETag>aa</ETag></Part></CompleteMultipartUpload>";
         let document: CompleteDocument = parse(text.as_bytes()).unwrap();
         assert_eq!(document.parts.len(), 4);

@@ -5,8 +5,9 @@
 //! server and sent like a PUT; conditions on such a source are evaluated here.
 
 use super::multipart::{upload_id, write_checksums};
+use super::passed_headers::pass_headers;
 use super::shown_etags::{IF_MATCH, keep_source_description, pass_conditions};
-use super::write_through::{CONDITIONS, description_headers, pass_headers};
+use super::write_through::{CONDITIONS, description_headers};
 use super::{RemoteBackedBucket, find_by_name, origin_write_error, write_back};
 use crate::copied_object::CopiedObject;
 use crate::copy::{check_copy_size, describe_copy as copy_description, is_replace, parse_source, part_range};

@@ -4,6 +4,7 @@
 //! A page has an ETag, the hash of its document. A client that sends it in `If-None-Match` gets 304 if the
 //! page is unchanged.
 
+use super::listed_line::shown_item;
 use super::listing_token::{LAST_CHARACTER, OriginListingToken};
 use super::{RemoteBackedBucket, merge, origin_error};
 use crate::conditions::has_etag;
@@ -11,12 +12,10 @@ use crate::list::{ListingParameters, decode_token, encode_token, write_v1, write
 use crate::request::AuthenticatedRequest;
 use crate::response::{S3Result, empty, long_xml};
 use http::{HeaderValue, StatusCode, header};
-use mlgw_common::ObjectKey;
 use mlgw_common::hex;
 use mlgw_formats::checksum::Algorithm;
-use mlgw_formats::schema::{ObjectSummary, ObjectVersion};
-use mlgw_objects::list::{ListedItem, Page};
-use mlgw_remote::origin::{ListLine, ListQuery};
+use mlgw_objects::list::Page;
+use mlgw_remote::origin::ListQuery;
 use mlgw_wire::error::S3Error;
 use mlgw_wire::values::etag_value;
 
@@ -96,28 +95,4 @@ async fn page(
         .map(|token| OriginListingToken::after(found.lines.last(), token, &remote_backed.binding).encode());
     let items = found.lines.into_iter().filter_map(|line| shown_item(line, remote_backed)).collect();
     Ok((Page { items, truncated: found.next.is_some() }, found.next))
-}
-
-/// Returns an origin's line as shown here; `None` if its name is not a valid key, such as the binding's own
-/// prefix.
-pub(super) fn shown_item(line: ListLine, remote_backed: &RemoteBackedBucket) -> Option<ListedItem> {
-    match line {
-        ListLine::Group(group) => Some(ListedItem::CommonPrefix(group)),
-        ListLine::Object(key, object) => {
-            let key = ObjectKey::from_bytes(key.as_bytes()).ok()?;
-            Some(ListedItem::Object(key, summary(*object, &remote_backed.bucket.owner)))
-        }
-    }
-}
-
-fn summary(object: ObjectVersion, owner: &str) -> ObjectSummary {
-    ObjectSummary {
-        size: object.size,
-        modified_ms: object.modified_ms,
-        etag: object.etag,
-        storage_class: object.storage_class,
-        owner: owner.to_owned(),
-        part_count: object.part_count,
-        ..ObjectSummary::default()
-    }
 }

@@ -19,7 +19,7 @@ pub(super) struct OriginListingToken {
     #[serde(rename = "p")]
     prefix: String,
     #[serde(rename = "a")]
-    behind: String,
+    after: String,
     #[serde(rename = "t")]
     token: String,
 }
@@ -31,7 +31,7 @@ impl OriginListingToken {
             Some(ListLine::Group(group)) => format!("{group}{LAST_CHARACTER}"),
             None => String::new(),
         };
-        Self { upstream: binding.upstream.clone(), prefix: binding.prefix.clone(), behind, token }
+        Self { upstream: binding.upstream.clone(), prefix: binding.prefix.clone(), after: behind, token }
     }
 
     pub(super) fn encode(&self) -> String {
@@ -50,7 +50,7 @@ impl OriginListingToken {
             Ok(onward) if onward.upstream == binding.upstream && onward.prefix == binding.prefix => {
                 (String::new(), Some(onward.token))
             }
-            Ok(onward) => (onward.behind, None),
+            Ok(onward) => (onward.after, None),
             // A bare token of the origin, as earlier versions issued.
             Err(_) => (String::new(), Some(text)),
         }

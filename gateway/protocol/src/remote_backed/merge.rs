@@ -7,7 +7,7 @@
 //! A page is full unless it is the last: if deletes remove lines from the origin's pages, further pages are
 //! requested.
 
-use super::list::shown_item;
+use super::listed_line::shown_item;
 use super::listing_token::LAST_CHARACTER;
 use super::{RemoteBackedBucket, origin_error};
 use crate::list::ListingParameters;

@@ -1,9 +1,10 @@
 //! Multipart uploads to buckets in write-through mode. Their ids are the origin's, and no state is kept
 //! here.
 
+use super::passed_headers::pass_headers;
 use super::send::{RemoteBodyTarget, send};
 use super::shown_etags::pass_conditions;
-use super::write_through::{CONDITIONS, description_headers, pass_headers};
+use super::write_through::{CONDITIONS, description_headers};
 use super::{RemoteBackedBucket, origin_error, origin_write_error};
 use crate::keep_alive::{self, LongOperationResult};
 use crate::list::{ListingParameters, write_owner};

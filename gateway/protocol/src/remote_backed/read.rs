@@ -1,6 +1,6 @@
 //! GetObject and HeadObject of remote-backed buckets.
 
-use super::write_through::pass_headers;
+use super::passed_headers::pass_headers;
 use super::{RemoteBackedBucket, origin_error};
 use crate::Gateway;
 use crate::access_hooks::{ObjectRuleFacts, caller, can_wait_for_disk, identity};

@@ -3,7 +3,6 @@
 use super::{RemoteBackedBucket, find_by_name, origin_error, write_back};
 use crate::Gateway;
 use crate::access_hooks::caller;
-use crate::copied_object::CopiedObject;
 use crate::request::AuthenticatedRequest;
 use mlgw_cache::policy_driver::PolicyRequestContext;
 use mlgw_cache::remote_backed::{CachedObjectReader, OpenedObject};
@@ -12,6 +11,7 @@ use mlgw_common::ObjectKey;
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_formats::schema::{ObjectVersion, Pair};
 use mlgw_objects::memory::{Account, MemoryGrant, blocks_of};
+use mlgw_objects::read::FoundObject;
 use mlgw_objects::reader::PIECE_BYTES;
 use mlgw_policies::Caller;
 use mlgw_remote::origin::{ObjectPart, OriginError};
@@ -19,6 +19,14 @@ use mlgw_wire::copy_source::source_range;
 use mlgw_wire::error::{Code, S3Error};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Source object in a remote-backed bucket.
+pub(crate) enum FoundCopySource {
+    /// A write that the origin does not have yet.
+    Dirty(Box<FoundObject>),
+    /// An object that is at an origin, or was read from there.
+    AtOrigin(Box<RemoteCopySource>),
+}
 
 /// Source object at an origin.
 pub struct RemoteCopySource {
@@ -40,10 +48,10 @@ impl RemoteCopySource {
         request: &AuthenticatedRequest<'_>,
         bucket: &str,
         key: &ObjectKey,
-    ) -> Result<Option<CopiedObject>, S3Error> {
+    ) -> Result<Option<FoundCopySource>, S3Error> {
         let Some(remote_backed) = find_by_name(gateway, bucket)? else { return Ok(None) };
         if let Some(found) = write_back::find_dirty(gateway, key, &remote_backed).await? {
-            return Ok(Some(CopiedObject::Local(Box::new(found))));
+            return Ok(Some(FoundCopySource::Dirty(Box::new(found))));
         }
         let part = match request.header("x-amz-copy-source-range")? {
             None => ObjectPart::Whole,
@@ -57,7 +65,7 @@ impl RemoteCopySource {
             error => origin_error(error, &remote_backed),
         })?;
         let object = unmarked(&opened.object).unwrap_or_else(|| opened.object.clone());
-        Ok(Some(CopiedObject::Remote(Box::new(Self {
+        Ok(Some(FoundCopySource::AtOrigin(Box::new(Self {
             remote_backed,
             key: key.clone(),
             opened,

@@ -5,7 +5,7 @@
 //! fails the connection is closed instead, so that the origin discards the write. A short body is in memory
 //! and can be sent again; of a long body at most a few pieces are in memory, on either side.
 
-use super::write_through::pass_headers;
+use super::passed_headers::pass_headers;
 use super::{RemoteBackedBucket, origin_write_error};
 use crate::IncomingBody;
 use crate::request::AuthenticatedRequest;

@@ -6,7 +6,7 @@
 //! the mark, which belongs to the source.
 
 use super::RemoteBackedBucket;
-use super::write_through::pass_headers;
+use super::passed_headers::pass_headers;
 use crate::conditions::{has_etag, unquote};
 use crate::object_headers::WEBSITE_REDIRECT;
 use crate::request::AuthenticatedRequest;

@@ -24,7 +24,8 @@ use mlgw_common::{BodyId, ObjectKey};
 use mlgw_formats::command::{Conditions, PutObject};
 use mlgw_formats::schema::{ObjectVersion, Pair};
 use mlgw_objects::ResourceShortage;
-use mlgw_objects::put::{BodyTarget, Description, UncommittedBody, put_of};
+use mlgw_objects::body_target::BodyTarget;
+use mlgw_objects::put::{Description, UncommittedBody, put_of};
 use mlgw_objects::read::FoundObject;
 use mlgw_objects::reader::BodyReadError;
 use mlgw_wire::elements::ObjectToDelete;
@@ -322,7 +323,7 @@ fn queue_timeout_error(remote_backed: &RemoteBackedBucket) -> S3Error {
 /// GetObject of an object that the origin does not have yet; `None` if the origin is up to date.
 ///
 /// # Errors
-/// Those of S3.
+/// Those of S3; `SlowDown` if the object is written again during each attempt.
 pub(super) async fn get_object(
     gateway: &Arc<Gateway>,
     request: &AuthenticatedRequest<'_>,
@@ -336,7 +337,13 @@ pub(super) async fn get_object(
             done => return Ok(Some(with_hit_header(done?))),
         }
     }
-    Err(S3Error::new(Code::SlowDown))
+    Err(attempts_exhausted(gateway))
+}
+
+/// Returns the refusal of a request during whose attempts the object was written again each time.
+pub(super) fn attempts_exhausted(gateway: &Gateway) -> S3Error {
+    gateway.objects.metrics.throttle(ResourceShortage::WriteBack);
+    ResourceShortage::WriteBack.into()
 }
 
 /// HeadObject of an object that the origin does not have yet; `None` if the origin is up to date.

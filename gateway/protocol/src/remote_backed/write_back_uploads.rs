@@ -32,7 +32,7 @@ use mlgw_formats::command::Conditions;
 use mlgw_formats::schema::{self, ObjectVersion};
 use mlgw_objects::multipart::UploadHandle;
 use mlgw_remote::origin::OriginError;
-use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::error::S3Error;
 use mlgw_wire::operation::Operation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -157,7 +157,7 @@ impl WriteTurns {
                 return Ok(Self { key_turn: of_key, _condition_turn: Some(of_conditions) });
             }
         }
-        Err(S3Error::new(Code::SlowDown))
+        Err(write_back::attempts_exhausted(gateway))
     }
 }
 

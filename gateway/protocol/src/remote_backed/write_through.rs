@@ -1,9 +1,9 @@
-//! PutObject, DeleteObject and DeleteObjects of buckets in write-through mode, and the headers that are
-//! passed to an origin.
+//! PutObject, DeleteObject and DeleteObjects of buckets in write-through mode.
 //!
 //! Conditions are passed to the origin, because it alone knows the current object at the moment of the
 //! write. Invariant: 200 means that the origin has the write.
 
+use super::passed_headers::pass_headers;
 use super::send::{RemoteBodyTarget, send};
 use super::shown_etags::{origin_etags, pass_conditions};
 use super::{RemoteBackedBucket, origin_write_error};
@@ -150,13 +150,4 @@ pub(super) fn description_headers(
         WriteMark::of_write_through(&remote_backed.bucket, queue.timelines()).put(&mut headers);
     }
     Ok(headers)
-}
-
-/// Copies the named headers unchanged.
-pub(super) fn pass_headers(request: &AuthenticatedRequest<'_>, names: &[&'static str], to: &mut HeaderMap) {
-    for name in names {
-        for value in request.head.headers.get_all(*name) {
-            to.append(HeaderName::from_static(name), value.clone());
-        }
-    }
 }

@@ -47,18 +47,25 @@ codes! {
     AccessDenied: FORBIDDEN "Access Denied",
     AccessForbidden: FORBIDDEN "CORSResponse: CORS is not enabled for this bucket.",
     AuthorizationHeaderMalformed: BAD_REQUEST "The authorization header that you provided is not valid.",
-    AuthorizationQueryParametersError: BAD_REQUEST "The authorization query parameters that you provided are not valid.",
-    BadDigest: BAD_REQUEST "The Content-MD5 or checksum value that you specified did not match what the server received.",
+    AuthorizationQueryParametersError: BAD_REQUEST "The authorization query parameters that you provided are \
+        not valid.",
+    BadDigest: BAD_REQUEST "The Content-MD5 or checksum value that you specified did not match what the \
+        server received.",
     BadRequest: BAD_REQUEST "The request is not valid.",
-    BucketAlreadyExists: CONFLICT "The requested bucket name is not available. Select a different name and try again.",
-    BucketAlreadyOwnedByYou: CONFLICT "Your previous request to create the named bucket succeeded and you already own it.",
+    BucketAlreadyExists: CONFLICT "The requested bucket name is not available. Select a different name and \
+        try again.",
+    BucketAlreadyOwnedByYou: CONFLICT "Your previous request to create the named bucket succeeded and you \
+        already own it.",
     BucketNotEmpty: CONFLICT "The bucket you tried to delete is not empty.",
-    ConditionalRequestConflict: CONFLICT "The conditional request cannot succeed due to a conflicting operation against this resource.",
+    ConditionalRequestConflict: CONFLICT "The conditional request cannot succeed due to a conflicting \
+        operation against this resource.",
     EntityTooLarge: BAD_REQUEST "Your proposed upload exceeds the maximum allowed size.",
     EntityTooSmall: BAD_REQUEST "Your proposed upload is smaller than the minimum allowed size.",
     ExpiredToken: BAD_REQUEST "The provided token has expired.",
-    IllegalLocationConstraintException: BAD_REQUEST "The specified location constraint is incompatible with the region this request was sent to.",
-    IncompleteBody: BAD_REQUEST "You did not provide the number of bytes specified by the Content-Length HTTP header.",
+    IllegalLocationConstraintException: BAD_REQUEST "The specified location constraint is incompatible with \
+        the region this request was sent to.",
+    IncompleteBody: BAD_REQUEST "You did not provide the number of bytes specified by the Content-Length \
+        HTTP header.",
     IncorrectNumberOfFilesInPostRequest: BAD_REQUEST "POST requires exactly one file upload per request.",
     InsufficientStorage: INSUFFICIENT_STORAGE "The server does not have enough free space to store the \
         object.",
@@ -71,10 +78,14 @@ codes! {
     InvalidEncryptionAlgorithmError: BAD_REQUEST "The encryption request that you specified is not valid.",
     InvalidLocationConstraint: BAD_REQUEST "The specified location constraint is not valid.",
     InvalidObjectState: FORBIDDEN "The operation is not valid for the current state of the object.",
-    InvalidPart: BAD_REQUEST "One or more of the specified parts could not be found. The part might not have been uploaded, or the specified entity tag might not have matched the part's entity tag.",
+    InvalidPart: BAD_REQUEST "One or more of the specified parts could not be found. \
+        The part might not have been uploaded, or the specified entity tag might not have matched the part's \
+        entity tag.",
     InvalidPartNumber: RANGE_NOT_SATISFIABLE "The requested partnumber is not satisfiable.",
-    InvalidPartOrder: BAD_REQUEST "The list of parts was not in ascending order. The parts list must be specified in order by part number.",
-    InvalidPolicyDocument: BAD_REQUEST "The content of the form does not meet the conditions specified in the policy document.",
+    InvalidPartOrder: BAD_REQUEST "The list of parts was not in ascending order. \
+        The parts list must be specified in order by part number.",
+    InvalidPolicyDocument: BAD_REQUEST "The content of the form does not meet the conditions specified in \
+        the policy document.",
     InvalidRange: RANGE_NOT_SATISFIABLE "The requested range is not satisfiable",
     InvalidRequest: BAD_REQUEST "The request is not valid.",
     InvalidStorageClass: BAD_REQUEST "The storage class that you specified is not valid.",
@@ -82,12 +93,16 @@ codes! {
     InvalidToken: BAD_REQUEST "The provided token is malformed or otherwise not valid.",
     InvalidURI: BAD_REQUEST "Couldn't parse the specified URI.",
     KeyTooLongError: BAD_REQUEST "Your key is too long.",
-    MalformedACLError: BAD_REQUEST "The ACL that you provided was not well formed or did not validate against our published schema.",
+    MalformedACLError: BAD_REQUEST "The ACL that you provided was not well formed or did not validate \
+        against our published schema.",
     MalformedPOSTRequest: BAD_REQUEST "The body of your POST request is not well-formed multipart/form-data.",
-    MalformedTrailerError: BAD_REQUEST "The request contained trailing data that was not well-formed or did not conform to our published schema.",
-    MalformedXML: BAD_REQUEST "The XML that you provided was not well formed or did not validate against our published schema.",
+    MalformedTrailerError: BAD_REQUEST "The request contained trailing data that was not well-formed or did \
+        not conform to our published schema.",
+    MalformedXML: BAD_REQUEST "The XML that you provided was not well formed or did not validate against our \
+        published schema.",
     MaxMessageLengthExceeded: BAD_REQUEST "Your request was too large.",
-    MaxPostPreDataLengthExceeded: BAD_REQUEST "Your POST request fields preceding the upload file were too large.",
+    MaxPostPreDataLengthExceeded: BAD_REQUEST "Your POST request fields preceding the upload file were too \
+        large.",
     MetadataTooLarge: BAD_REQUEST "Your metadata headers exceed the maximum allowed metadata size.",
     MethodNotAllowed: METHOD_NOT_ALLOWED "The specified method is not allowed against this resource.",
     MissingContentLength: LENGTH_REQUIRED "You must provide the Content-Length HTTP header.",
@@ -102,29 +117,41 @@ codes! {
     NoSuchObjectLockConfiguration: NOT_FOUND "The specified object does not have a ObjectLock configuration",
     NoSuchPublicAccessBlockConfiguration: NOT_FOUND "The public access block configuration was not found",
     NoSuchTagSet: NOT_FOUND "The TagSet does not exist",
-    NoSuchUpload: NOT_FOUND "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed.",
+    NoSuchUpload: NOT_FOUND "The specified upload does not exist. The upload ID may be invalid, \
+        or the upload may have been aborted or completed.",
     NoSuchVersion: NOT_FOUND "The specified version does not exist.",
     NoSuchWebsiteConfiguration: NOT_FOUND "The specified bucket does not have a website configuration",
-    NotImplemented: NOT_IMPLEMENTED "A header or operation that you provided implies functionality that is not implemented.",
+    NotImplemented: NOT_IMPLEMENTED "A header or operation that you provided implies functionality that is \
+        not implemented.",
     NotModified: NOT_MODIFIED "The resource was not modified.",
-    ObjectLockConfigurationNotFoundError: NOT_FOUND "Object Lock configuration does not exist for this bucket",
-    OperationAborted: CONFLICT "A conflicting conditional operation is currently in progress against this resource. Try again.",
+    ObjectLockConfigurationNotFoundError: NOT_FOUND "Object Lock configuration does not exist for this \
+        bucket",
+    OperationAborted: CONFLICT "A conflicting conditional operation is currently in progress against this \
+        resource. Try again.",
     OwnershipControlsNotFoundError: NOT_FOUND "The bucket ownership controls were not found",
-    PermanentRedirect: MOVED_PERMANENTLY "The bucket you are attempting to access must be addressed using the specified endpoint.",
+    PermanentRedirect: MOVED_PERMANENTLY "The bucket you are attempting to access must be addressed using \
+        the specified endpoint.",
     PreconditionFailed: PRECONDITION_FAILED "At least one of the pre-conditions you specified did not hold",
     QuotaExceeded: FORBIDDEN "The request would exceed a quota.",
     ReplicationConfigurationNotFoundError: NOT_FOUND "The replication configuration was not found",
-    RequestHeaderSectionTooLarge: BAD_REQUEST "The request header and query parameters used to make the request exceed the maximum allowed size.",
-    RequestTimeTooSkewed: FORBIDDEN "The difference between the request time and the current time is too large.",
-    RequestTimeout: BAD_REQUEST "Your socket connection to the server was not read from or written to within the timeout period.",
-    ServerSideEncryptionConfigurationNotFoundError: NOT_FOUND "The server side encryption configuration was not found",
+    RequestHeaderSectionTooLarge: BAD_REQUEST "The request header and query parameters used to make the \
+        request exceed the maximum allowed size.",
+    RequestTimeTooSkewed: FORBIDDEN "The difference between the request time and the current time is too \
+        large.",
+    RequestTimeout: BAD_REQUEST "Your socket connection to the server was not read from or written to within \
+        the timeout period.",
+    ServerSideEncryptionConfigurationNotFoundError: NOT_FOUND "The server side encryption configuration was \
+        not found",
     ServiceUnavailable: SERVICE_UNAVAILABLE "Service is unable to handle request.",
-    SignatureDoesNotMatch: FORBIDDEN "The request signature we calculated does not match the signature you provided. Check your key and signing method.",
+    SignatureDoesNotMatch: FORBIDDEN "The request signature we calculated does not match the signature you \
+        provided. Check your key and signing method.",
     SlowDown: SERVICE_UNAVAILABLE "Please reduce your request rate.",
     TooManyBuckets: BAD_REQUEST "You have attempted to create more buckets than are allowed.",
     UnexpectedContent: BAD_REQUEST "This request contains unsupported content.",
-    UserKeyMustBeSpecified: BAD_REQUEST "The bucket POST must contain the specified field name. If it is specified, check the order of the fields.",
-    XAmzContentSHA256Mismatch: BAD_REQUEST "The provided 'x-amz-content-sha256' header does not match what was computed.",
+    UserKeyMustBeSpecified: BAD_REQUEST "The bucket POST must contain the specified field name. \
+        If it is specified, check the order of the fields.",
+    XAmzContentSHA256Mismatch: BAD_REQUEST "The provided 'x-amz-content-sha256' header does not match what \
+        was computed.",
 }
 
 #[cfg(test)]

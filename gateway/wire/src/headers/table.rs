@@ -21,9 +21,9 @@ pub(super) enum HeaderRule {
     Honoured(&'static [Operation], HeaderElsewhere),
     /// These operations implement the header, for these values.
     HonouredValues(&'static [Operation], &'static [&'static str]),
-    /// The requested behaviour is always in effect.
+    /// The requested behavior is always in effect.
     AlwaysMet,
-    /// The requested behaviour is always in effect for these values; others are refused.
+    /// The requested behavior is always in effect for these values; others are refused.
     MetByValues(&'static [&'static str]),
     /// The value must be the only storage class.
     StorageClass,

@@ -295,7 +295,10 @@ mod tests {
         assert_eq!(simulation(10).run(&|_| Ok(())).unwrap().len(), 1);
         let much = simulation(11).run(&|_| Ok(()));
         assert!(
-            matches!(&much, Err(RehearsalError::InvalidRequest(why)) if why.starts_with("more than 20 blocks of")),
+            matches!(
+                &much,
+                Err(RehearsalError::InvalidRequest(why)) if why.starts_with("more than 20 blocks of")
+            ),
             "{much:?}"
         );
         // A single object exceeds the limit.

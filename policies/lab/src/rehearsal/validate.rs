@@ -137,7 +137,8 @@ framework: mine
 detect: {keys: [{pattern: '*.mine', confidence: 0.9}]}
 templates:
 - id: keep
-  rules: [{id: it, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.mine'}], actions: [{type: pin}]}]
+  rules: [{id: it, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.mine'}], \
+        actions: [{type: pin}]}]
 ";
     const POLICY: &str = "version: 1\nuse:\n- {id: kept, template: keep}\n";
 

@@ -520,7 +520,9 @@ proptest! {
             let series = known.series().next().unwrap().id;
             let keep = RetentionRule { last: 1, best: 0, lowest_is_best: true, every: 0 };
             let goes = known.retain(series, keep, &|_| None);
-            goes.into_iter().map(|id| (known.group(id).unwrap().step, known.deletion_guards(id))).collect::<Vec<_>>()
+            goes.into_iter()
+                .map(|id| (known.group(id).unwrap().step, known.deletion_guards(id)))
+                .collect::<Vec<_>>()
         };
         prop_assert_eq!(judged(&times), judged(&other));
     }

@@ -131,7 +131,9 @@ fn key(kind: u32, number: u32) -> String {
 
 proptest! {
     #[test]
-    fn an_old_id_never_refers_to_another_dataset(steps in vec((0..6_u32, 0..100_u32, 0..3_u8), 1..800), numbers in 4..60_usize) {
+    fn an_old_id_never_refers_to_another_dataset(
+        steps in vec((0..6_u32, 0..100_u32, 0..3_u8), 1..800), numbers in 4..60_usize
+    ) {
         let mut bounded = BoundedNames::new(numbers);
         let mut ids_by_key: HashMap<(u64, String), DatasetId> = HashMap::new();
         let mut last = DatasetId::default();

@@ -1,7 +1,8 @@
 //! Binary heap of kept blocks by expected read. Heap entries refer to their blocks and blocks to their heap
 //! positions, so each block can be moved or removed.
 
-use crate::engine::table::{BlockTable, Slot};
+use crate::engine::slot::Slot;
+use crate::engine::table::BlockTable;
 
 /// A kept block of a plan.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,9 @@
-//! Tests: detection on labelled traffic, from seeds that were not used for tuning.
+//! Tests: detection on labeled traffic, from seeds that were not used for tuning.
 
 use crate::rehearse::detection::Detection;
 
 #[test]
-fn nineteen_of_twenty_are_told_in_time() {
+fn phases_are_detected_in_95_percent() {
     let found = Detection::from_seeds(1000..1012);
     let (mean, worst) = found.f1_of_all();
     assert!(mean >= 0.95, "{mean} {worst:?}");

@@ -161,7 +161,8 @@ proptest! {
         let mut waiting: VecDeque<(ObservedAccess, String)> = VecDeque::new();
         let mut planned = 0..;
         for (number, (what, caller, size, kind)) in steps.into_iter().enumerate() {
-            let (what, caller) = if (10..20).contains(&kind) { (planned.next().unwrap() * 6, 0) } else { (what, caller) };
+            let is_planned = (10..20).contains(&kind);
+            let (what, caller) = if is_planned { (planned.next().unwrap() * 6, 0) } else { (what, caller) };
             let key = key(what);
             let caller = Caller { id: caller, family: caller / 3 };
             books.plan(what, size, kind, caller);
@@ -193,7 +194,8 @@ proptest! {
             {
                 let access = Access { key: &key, size: 512, range: 0..512, ..access };
                 books.read(seen.at(at_us), &access, 0, kind);
-                let _ = (books.engine.pattern(seen, at_us), books.engine.passes(seen), books.engine.dataset(seen));
+                let _ = (books.engine.pattern(seen, at_us), books.engine.passes(seen));
+                let _ = books.engine.dataset(seen);
             }
             let _ = (books.engine.pattern(seen, at_us), books.engine.passes(seen));
         }

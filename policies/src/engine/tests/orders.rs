@@ -83,7 +83,7 @@ fn shuffled_shards_of_a_small_dataset_are_detected() {
                 let in_parts =
                     |shard: usize, one: usize| (format!("set/{shard:05}.tar"), one as u64, samples as u64);
                 let names: [&dyn Fn(usize, usize) -> Request; 3] = [&by_key, &in_folders, &in_parts];
-                // Among a few large objects, two successive ones are often neighbours.
+                // Among a few large objects, two successive ones are often neighbors.
                 let names_end = if shards < 20 { 2 } else { 3 };
                 // Long runs of numbers without visible shard boundaries are in order most of the time.
                 let names_start = usize::from(samples > 20);

@@ -2,7 +2,8 @@
 
 use super::{Action, Condition, FieldLocation, Match, Rule, RuleLine, Target};
 use crate::language::actions::{ALIASES, ActionKind, Parameter, RESERVED_ACTION, TARGETS};
-use crate::language::diagnostic::{Findings, TextPosition, clearly_meant, one_of};
+use crate::language::diagnostic::{TextPosition, clearly_meant, one_of};
+use crate::language::findings::Findings;
 use crate::language::limits::{ACTIONS_MAX, CONDITIONS_MAX, ITEMS_MAX, NAME_BYTES_MAX};
 use crate::language::notes::DeletionParameter;
 use crate::language::operators::{CompiledComparison, Operator, ValueForm};

@@ -85,16 +85,21 @@ templates:
     );
 }
 
+/// Checks that `text` has a single error, at `path`.
+fn assert_single_error(text: &str, path: &str) {
+    let version = if text.starts_with("vesion") { "" } else { "version: 1\n" };
+    let told = errors_of(&format!("{version}{text}"));
+    assert_eq!(told.iter().map(|one| &*one.path).collect::<Vec<_>>(), [path], "{text}\n{told:#?}");
+}
+
+/// A rule that is off, in an environment.
+fn off(id: &str) -> String {
+    format!("environments: {{staging: {{rules: [{{id: {id}, enabled: false}}]}}}}")
+}
+
 #[test]
 fn errors_that_follow_from_other_errors_are_not_reported() {
     let rule = |id: &str| format!("{{id: {id}, {KEY}, {PIN}}}");
-    let off = |id: &str| format!("environments: {{staging: {{rules: [{{id: {id}, enabled: false}}]}}}}");
-    let template = |fields: &str, depth: &str| {
-        format!(
-            "templates:\n- {fields}\n  parameters:\n  - {{name: depth, kind: count{depth}}}\n  rules:\n  - {{id: r, {KEY}, actions: [{{type: prefetch, parameters: {{depth: \"${{depth}}\"}}}}]}}\n"
-        )
-    };
-    let instance = "use: [{id: u, template: t, parameters: {depth: 4}}]";
     let switched = "environments: {staging: {rules: [{id: a, enabled: false}]}}";
     for (text, expected) in [
         // A rule with an error exists.
@@ -102,45 +107,99 @@ fn errors_that_follow_from_other_errors_are_not_reported() {
         (format!("rules: {}\n{switched}", rule("a")), "rules"),
         (format!("rule: [{}]\n{switched}", rule("a")), "rule"),
         (format!("rules: [{}]\n{switched}", rule("a").replace("id:", "ID:")), "rules[0].ID"),
-        (format!("environments: {{stagin: {{rules: [{}]}}}}\nrules: [{{id: a, enabled: false}}]", rule("a")), "environments.stagin"),
-        (format!("hardware_profiles: {{big: {{rules: [{}]}}}}\nrules: [{{id: a, enabled: false}}]", rule("a")), "hardware_profiles.big"),
-        (format!("frameworks: {{pytorch: {{rule: [{}]}}}}\n{}", rule("a"), off("a")), "frameworks.pytorch.rule"),
+        (
+            format!(
+                "environments: {{stagin: {{rules: [{}]}}}}\nrules: [{{id: a, enabled: false}}]",
+                rule("a")
+            ),
+            "environments.stagin",
+        ),
+        (
+            format!(
+                "hardware_profiles: {{big: {{rules: [{}]}}}}\nrules: [{{id: a, enabled: false}}]",
+                rule("a")
+            ),
+            "hardware_profiles.big",
+        ),
+        (
+            format!("frameworks: {{pytorch: {{rule: [{}]}}}}\n{}", rule("a"), off("a")),
+            "frameworks.pytorch.rule",
+        ),
         (format!("frameworks: {{pytorhc: {{rules: [{}]}}}}\n{}", rule("a"), off("a")), "frameworks.pytorhc"),
-        // A template with an error exists, and so does an instance of one.
-        (format!("{}{instance}", template("id: t", ", default: deep")), "templates[0].parameters[0].default"),
-        (format!("{}{instance}", template("id: t", "").replace("kind: count", "kind: cuont")), "templates[0].parameters[0].kind"),
-        (format!("{}{instance}", template("ID: t", "")), "templates[0].ID"),
-        (format!("{}{instance}", template("id: t", "").replace("templates", "template")), "template"),
-        (format!("{}{instance}", template("id: t", "").replace("\"${depth}", "\"${dpeth}")), "templates[0].rules"),
-        (format!("{}{instance}", template("id: t", ", default: 9999")), "templates[0].rules[0].actions[0].parameters.depth"),
-        (format!("{}{}", template("id: t", ""), instance.replace("parameters", "paramters")), "use[0].paramters"),
-        (format!("{}{}", template("id: t", ""), instance.replace("depth", "dept")), "use[0].parameters.dept"),
-        (format!("{}{}", template("id: t", ""), instance.replace("{depth: 4}", "[4]")), "use[0].parameters"),
-        (format!("{}{}\n{}", template("id: t", ""), instance.replace("4", "deep"), off("u.r")), "use[0].parameters.depth"),
-        (format!("use: [{{id: u, template: tt}}]\n{}", off("u.r")), "use[0].template"),
-        (format!("{}{}\n{}", template("id: t", ""), instance.replace("template", "tmplate"), off("u.r")), "use[0].tmplate"),
         // A misspelt field is reported, but not that the field is missing.
         (format!("rules: [{}]", rule("a").replace("conditions", "condition")), "rules[0].condition"),
-        (format!("rules: [{}]", rule("a").replace("operator", "operater")), "rules[0].conditions[0].operater"),
+        (
+            format!("rules: [{}]", rule("a").replace("operator", "operater")),
+            "rules[0].conditions[0].operater",
+        ),
         // The rule may be off, so no field is missing.
         ("rules: [{id: a, enabled: flase}]".to_owned(), "rules[0].enabled"),
         // The unreadable condition may have a weight above 0.
         (
-            "rules: [{id: a, match: {threshold: 0.5}, conditions: [{type: file_context, property: key, operator: exists, weight: 0}, {type: file_context, property: kye, operator: exists}], actions: [{type: pin}]}]".to_owned(),
+            "rules: [{id: a, match: {threshold: 0.5}, conditions: [{type: file_context, property: key, \
+             operator: exists, weight: 0}, {type: file_context, property: kye, operator: exists}], \
+             actions: [{type: pin}]}]"
+                .to_owned(),
             "rules[0].conditions[1].property",
         ),
         ("vesion: 1".to_owned(), "vesion"),
     ] {
-        let version = if text.starts_with("vesion") { "" } else { "version: 1\n" };
-        let told = errors_of(&format!("{version}{text}"));
-        assert_eq!(told.iter().map(|one| &*one.path).collect::<Vec<_>>(), [expected], "{text}\n{told:#?}");
+        assert_single_error(&text, expected);
+    }
+}
+
+#[test]
+fn errors_that_follow_from_errors_in_templates_are_not_reported() {
+    let template = |fields: &str, depth: &str| {
+        format!(
+            "templates:\n- {fields}\n  parameters:\n  - {{name: depth, kind: count{depth}}}\n  rules:\n  \
+             - {{id: r, {KEY}, actions: [{{type: prefetch, parameters: {{depth: \"${{depth}}\"}}}}]}}\n"
+        )
+    };
+    let instance = "use: [{id: u, template: t, parameters: {depth: 4}}]";
+    for (text, expected) in [
+        // A template with an error exists, and so does an instance of one.
+        (format!("{}{instance}", template("id: t", ", default: deep")), "templates[0].parameters[0].default"),
+        (
+            format!("{}{instance}", template("id: t", "").replace("kind: count", "kind: cuont")),
+            "templates[0].parameters[0].kind",
+        ),
+        (format!("{}{instance}", template("ID: t", "")), "templates[0].ID"),
+        (format!("{}{instance}", template("id: t", "").replace("templates", "template")), "template"),
+        (
+            format!("{}{instance}", template("id: t", "").replace("\"${depth}", "\"${dpeth}")),
+            "templates[0].rules",
+        ),
+        (
+            format!("{}{instance}", template("id: t", ", default: 9999")),
+            "templates[0].rules[0].actions[0].parameters.depth",
+        ),
+        (
+            format!("{}{}", template("id: t", ""), instance.replace("parameters", "paramters")),
+            "use[0].paramters",
+        ),
+        (format!("{}{}", template("id: t", ""), instance.replace("depth", "dept")), "use[0].parameters.dept"),
+        (format!("{}{}", template("id: t", ""), instance.replace("{depth: 4}", "[4]")), "use[0].parameters"),
+        (
+            format!("{}{}\n{}", template("id: t", ""), instance.replace("4", "deep"), off("u.r")),
+            "use[0].parameters.depth",
+        ),
+        (format!("use: [{{id: u, template: tt}}]\n{}", off("u.r")), "use[0].template"),
+        (
+            format!("{}{}\n{}", template("id: t", ""), instance.replace("template", "tmplate"), off("u.r")),
+            "use[0].tmplate",
+        ),
+    ] {
+        assert_single_error(&text, expected);
     }
 }
 
 #[test]
 fn definitions_under_a_duplicate_key_exist() {
     let text = format!(
-        "version: 1\nrules: [{{id: u.a, enabled: false}}]\nrules: [{{id: b, enabled: flase}}]\ntemplates: []\ntemplates: [{{id: t, rules: [{{id: a, {KEY}, {PIN}}}]}}]\nuse: [{{id: u, template: t}}]"
+        "version: 1\nrules: [{{id: u.a, enabled: false}}]\nrules: [{{id: b, enabled: flase}}]\n\
+         templates: []\ntemplates: [{{id: t, rules: [{{id: a, {KEY}, {PIN}}}]}}]\n\
+         use: [{{id: u, template: t}}]"
     );
     // The switch and the rule of the instance have the same id, whatever other errors there are.
     assert_eq!(places(&errors_of(&text)), [(3, ""), (3, "rules[0].enabled"), (5, ""), (6, "")]);
@@ -200,7 +259,8 @@ fn switch_of_a_missing_rule_is_refused() {
 #[test]
 fn harmless_errors_are_reported_for_submitted_but_not_for_stored_files() {
     let plugin = format!(
-        "version: 1\nframework: mine\ndetect: {{user_agents: [{{pattern: mine, confidence: 1}}]}}\nrules:\n- {{id: theirs, enabled: false}}\n- {{id: m, {KEY}, {PIN}}}\n"
+        "version: 1\nframework: mine\ndetect: {{user_agents: [{{pattern: mine, confidence: 1}}]}}\nrules:\n\
+         - {{id: theirs, enabled: false}}\n- {{id: m, {KEY}, {PIN}}}\n"
     );
     let switch = "version: 1\nrules:\n- {id: scans-pass-by, enabled: false}\n";
     let idle = format!("environments: {{staging: {{rules: [{{id: a, framework: keras, {KEY}, {PIN}}}]}}}}\n");
@@ -230,7 +290,8 @@ fn removed_words_are_refused_in_submitted_but_accepted_in_stored_files() {
     let once = "{type: intelligent_cache, parameters: {min_reads: 3, bypass_one_pass: true}}";
     let rule = |id: &str, action: &str| format!("{{id: {id}, {KEY}, actions: [{action}]}}");
     let template = format!(
-        "templates:\n- id: t\n  parameters: [{{name: n, kind: count}}]\n  rules: [{}]\nuse: [{{id: u, template: t, parameters: {{n: 3}}}}]\n",
+        "templates:\n- id: t\n  parameters: [{{name: n, kind: count}}]\n  rules: [{}]\n\
+         use: [{{id: u, template: t, parameters: {{n: 3}}}}]\n",
         rule("r", &once.replace("reads: 3", "reads: \"${n}\""))
     );
     let retain = "{type: retain, target: dataset, parameters: {keep_last: 1, delete: true, grace: 0s}}";
@@ -297,15 +358,18 @@ fn switch_of_a_rule_in_any_section_is_accepted() {
         "rules: [{id: idle-copies-out, enabled: false}]".to_owned(),
         "frameworks: {mosaicml: {enabled: false}}\nrules: [{id: mosaicml-index, enabled: false}]".to_owned(),
         format!(
-            "templates: [{{id: t, {own}}}]\nuse: [{{id: u, template: t}}]\nenvironments: {{staging: {{rules: [{{id: u.a, enabled: false}}]}}}}"
+            "templates: [{{id: t, {own}}}]\nuse: [{{id: u, template: t}}]\n\
+             environments: {{staging: {{rules: [{{id: u.a, enabled: false}}]}}}}"
         ),
         // Rules of another section, whether it applies to this server or not.
         format!("rules: [{{id: a, enabled: false}}]\nenvironments: {{staging: {{{own}}}}}"),
         format!(
-            "rules: [{{id: a, enabled: false}}]\nhardware_profiles: {{big: {{conditions: {{gpu_count: 9}}, {own}}}}}"
+            "rules: [{{id: a, enabled: false}}]\nhardware_profiles: {{big: {{conditions: {{gpu_count: 9}}, \
+             {own}}}}}"
         ),
         format!(
-            "environments: {{staging: {{rules: [{{id: a, enabled: false}}]}}}}\nframeworks: {{pytorch: {{{own}}}}}"
+            "environments: {{staging: {{rules: [{{id: a, enabled: false}}]}}}}\n\
+             frameworks: {{pytorch: {{{own}}}}}"
         ),
         // A defined rule that is switched off for a while is no switch.
         format!("rules: [{{id: a, enabled: false, {KEY}, {PIN}}}]"),
@@ -318,8 +382,20 @@ fn switch_of_a_rule_in_any_section_is_accepted() {
 #[test]
 fn printed_programs_with_switched_off_rules_are_valid_policies() {
     let mut texts = PolicyFileSet::default();
-    texts.submit_policy("1.yaml", &format!("version: 1\nrules:\n- {{id: theirs, enabled: false}}\n- {{id: mine, enabled: false, stance: observe, {KEY}, {PIN}}}"));
-    texts.submit_policy("2.yaml", &format!("version: 1\nrules:\n- {{id: theirs, {KEY}, actions: [{{type: spill}}]}}\n- {{id: idle-copies-out, enabled: false}}"));
+    texts.submit_policy(
+        "1.yaml",
+        &format!(
+            "version: 1\nrules:\n- {{id: theirs, enabled: false}}\n\
+             - {{id: mine, enabled: false, stance: observe, {KEY}, {PIN}}}"
+        ),
+    );
+    texts.submit_policy(
+        "2.yaml",
+        &format!(
+            "version: 1\nrules:\n- {{id: theirs, {KEY}, actions: [{{type: spill}}]}}\n\
+             - {{id: idle-copies-out, enabled: false}}"
+        ),
+    );
     let program = texts.compile(None, &NoFacts, built_in()).unwrap();
     for text in [program.to_yaml(), program.to_json()["policy"].to_string()] {
         let mut again = PolicyFileSet::default();

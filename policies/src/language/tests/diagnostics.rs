@@ -40,11 +40,14 @@ fn conditions() {
         ),
         (
             "{type: file_context, property: size, operator: matches, value: 1MiB}",
-            "policy.yaml:5:52: rules[0].conditions[0].operator: \"matches\" does not fit size, which is bytes (one of equals, not_equals, greater_than, less_than, greater_or_equal, less_or_equal, in, not_in, between, exists)",
+            "policy.yaml:5:52: rules[0].conditions[0].operator: \"matches\" does not fit size, \
+             which is bytes (one of equals, not_equals, greater_than, less_than, greater_or_equal, \
+             less_or_equal, in, not_in, between, exists)",
         ),
         (
             "{type: file_context, property: size, operator: less_than, value: 64}",
-            "policy.yaml:5:70: rules[0].conditions[0].value: \"64\" has no unit (bytes with a unit, such as 64MiB or 1.5GB)",
+            "policy.yaml:5:70: rules[0].conditions[0].value: \"64\" has no unit (bytes with a unit, \
+             such as 64MiB or 1.5GB)",
         ),
         (
             "{type: access_pattern, property: reads, operator: less_than, value: \"64\"}",
@@ -71,6 +74,14 @@ fn conditions() {
             "policy.yaml:5:68: rules[0].conditions[0].value: \"/(/\" is not a valid pattern: unclosed group \
                 (a glob, or /a regular expression/)",
         ),
+    ] {
+        assert_eq!(wrong(&with(condition, ACTION)), message);
+    }
+}
+
+#[test]
+fn fields_of_conditions() {
+    for (condition, message) in [
         (
             "{type: file_context, property: name, operator: equals}",
             "policy.yaml:5:5: rules[0].conditions[0]: the field value is missing",
@@ -111,11 +122,13 @@ fn actions() {
         ),
         (
             "{type: prefetch, parameters: {depth: 4096}}",
-            "policy.yaml:7:42: rules[0].actions[0].parameters.depth: \"4096\" is out of range (from 1 to 1024)",
+            "policy.yaml:7:42: rules[0].actions[0].parameters.depth: \"4096\" is out of range (from 1 to \
+             1024)",
         ),
         (
             "{type: spill, parameters: {after: 10}}",
-            "policy.yaml:7:39: rules[0].actions[0].parameters.after: \"10\" has no unit (a time with a unit, such as 30s, 15m, 2h or 7d)",
+            "policy.yaml:7:39: rules[0].actions[0].parameters.after: \"10\" has no unit (a time with a unit, \
+             such as 30s, 15m, 2h or 7d)",
         ),
         (
             "{type: pin, target: datasets}",
@@ -124,7 +137,8 @@ fn actions() {
         ),
         (
             "{type: retain, target: dataset}",
-            "policy.yaml:7:28: rules[0].actions[0].target: \"dataset\" has no checkpoints (checkpoint_group, prefix:PREFIX or no target)",
+            "policy.yaml:7:28: rules[0].actions[0].target: \"dataset\" has no checkpoints (checkpoint_group, \
+             prefix:PREFIX or no target)",
         ),
         (
             "{type: pin, stance: watch}",
@@ -192,7 +206,8 @@ fn the_rest_of_a_file() {
         ),
         (
             "version: 1\nrules:\n- {id: a, match: {threshold: 0}, enabled: false}",
-            "policy.yaml:3:30: rules[0].match.threshold: \"0\" would match everything (more than 0, at most 1)",
+            "policy.yaml:3:30: rules[0].match.threshold: \"0\" would match everything (more than 0, \
+             at most 1)",
         ),
         (
             "[1]",
@@ -281,7 +296,8 @@ fn templates() {
         ),
         (
             "use: [{id: u, template: t, parameters: {depth: 9999}}]",
-            "policy.yaml:9:52: templates.t(u).rules[0].actions[0].parameters.depth: \"9999\" is out of range (from 1 to 1024)",
+            "policy.yaml:9:52: templates.t(u).rules[0].actions[0].parameters.depth: \"9999\" is out of range \
+             (from 1 to 1024)",
         ),
     ] {
         let policy = ParsedPolicy::parse("policy.yaml", &format!("{TEMPLATE}{rest}")).unwrap();
@@ -296,7 +312,8 @@ fn templates() {
     // A template whose parameters all have defaults is checked before it is used.
     assert_eq!(
         wrong(&TEMPLATE.replace("kind: count", "kind: count, default: 9999")),
-        "policy.yaml:9:52: templates[0].rules[0].actions[0].parameters.depth: \"9999\" is out of range (from 1 to 1024)"
+        "policy.yaml:9:52: templates[0].rules[0].actions[0].parameters.depth: \"9999\" is out of range (from \
+         1 to 1024)"
     );
 }
 
@@ -335,7 +352,8 @@ fn short_text_cannot_expand_to_a_large_program() {
             .unwrap()
     };
     let instances = format!(
-        "version: 1\ntemplates:\n- id: t\n  parameters: [{{name: x, kind: text}}]\n  rules:\n  - {{id: r, name: \"{}\", enabled: false}}\nuse:\n{}",
+        "version: 1\ntemplates:\n- id: t\n  parameters: [{{name: x, kind: text}}]\n  rules:\n  \
+         - {{id: r, name: \"{}\", enabled: false}}\nuse:\n{}",
         "${x}".repeat(20_000),
         many(&format!("- {{id: uN, template: t, parameters: {{x: {}}}}}\n", "y".repeat(100)), 10)
     );

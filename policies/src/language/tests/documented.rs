@@ -2,8 +2,9 @@
 //! shows for an invalid policy are those that are reported.
 
 use super::built_in;
-use crate::language::diagnostic::Findings;
-use crate::language::tree::{NodeData, parse};
+use crate::language::findings::Findings;
+use crate::language::parser::parse;
+use crate::language::tree::NodeData;
 use crate::language::{Environment, NoFacts, PlanDocument, PolicyFileSet, Word};
 
 const DOCUMENTS: &[(&str, &str)] = &[

@@ -34,7 +34,8 @@ const FILE_ERRORS: &[FileError] = &[
     ("use", "- §{id: u4, template: webdataset-shards}", "the field parameters.prefix is missing"),
     (
         "use",
-        "- {id: ud, template: webdataset-shards, parameters: {prefix: a/}}\n- §{id: ud, template: webdataset-shards, parameters: {prefix: b/}}",
+        "- {id: ud, template: webdataset-shards, parameters: {prefix: a/}}\n\
+         - §{id: ud, template: webdataset-shards, parameters: {prefix: b/}}",
         "duplicate id \"ud\"",
     ),
     ("rules", "- {id: r1, KEY, actions: [{type: §pni}]}", "unknown action \"pni\""),
@@ -85,7 +86,8 @@ const FILE_ERRORS: &[FileError] = &[
     ),
     (
         "templates",
-        "- {id: t3, parameters: [{name: d, kind: count}], rules: [{id: r, KEY, actions: [{type: prefetch, parameters: {depth: \"${d}\", bytes: §7}}]}]}",
+        "- {id: t3, parameters: [{name: d, kind: count}], rules: [{id: r, KEY, actions: [{type: prefetch, \
+         parameters: {depth: \"${d}\", bytes: §7}}]}]}",
         "\"7\" has no unit",
     ),
     (
@@ -176,7 +178,7 @@ rules:
     assert_eq!(
         error_texts(&errors_of(&text)),
         [
-            (4, "no condition of the rule has a weight"),
+            (4, "no condition of the rule has a weight above 0"),
             (4, "duplicate id \"a\""),
             (5, "unknown framework \"keras\""),
             (8, "a list is not a valid pair"),
@@ -208,7 +210,8 @@ fn errors_of_a_template_and_its_instances_are_reported_together() {
 templates:
 - id: t
   parameters: [{{name: d, kind: cuont}}, {{name: k, kind: text}}]
-  rules: [{{id: r, framework: keras, {KEY}, actions: [{{type: prefetch, parameters: {{depth: \"${{d}}\", bytes: 7}}}}]}}]
+  rules: [{{id: r, framework: keras, {KEY}, actions: [{{type: prefetch, parameters: {{depth: \"${{d}}\", \
+         bytes: 7}}}}]}}]
 - {{id: bare, parameters: [{{kind: text}}]}}
 use:
 - {{id: u, template: t, parameters: {{d: deep, kk: x}}}}

@@ -186,7 +186,8 @@ fn reasons_have_the_exact_text() {
     ]);
     assert_eq!(
         program.evaluate(&seen).reason(),
-        "pin because rule r (priority 0, policy.yaml:4) matched: size is more than 1MiB (3GiB), name matches *.pt (a.pt), reads is at least 2 (7)"
+        "pin because rule r (priority 0, policy.yaml:4) matched: size is more than 1MiB (3GiB), \
+         name matches *.pt (a.pt), reads is at least 2 (7)"
     );
     assert_eq!(
         program.evaluate(&KeyOnlyFacts("x/a.pt")).reason(),
@@ -263,11 +264,13 @@ fn recommendations_follow_rules_within_the_bounds_of_settings() {
     let program = alone(
         "
 version: 1
-settings: {cache: none, cache.training: lru, prefetch_depth_max: 16, prefetch_bytes_max: 1GiB, prefetch: conservative}
+settings: {cache: none, cache.training: lru, prefetch_depth_max: 16, prefetch_bytes_max: 1GiB, \
+         prefetch: conservative}
 rules:
 - id: ahead
   conditions: [{type: file_pattern, property: name, operator: matches, value: \"*.tar\"}]
-  actions: [{type: prefetch, parameters: {depth: 99, bytes: 4GiB, strategy: aggressive}}, {type: cache, parameters: {priority: high}}]
+  actions: [{type: prefetch, parameters: {depth: 99, bytes: 4GiB, strategy: aggressive}}, {type: cache, \
+         parameters: {priority: high}}]
 - id: through
   conditions: [{type: file_pattern, property: name, operator: matches, value: \"*.log\"}]
   actions: [{type: stream}]
@@ -313,7 +316,9 @@ fn cost_of_twenty_rules() {
     let rules: String = (0..20)
         .map(|n| {
             format!(
-                "- id: r{n}\n  conditions:\n  - {{type: file_pattern, property: name, operator: matches, value: \"*.x{n}\"}}\n  - {{type: file_context, property: size, operator: greater_than, value: {n}MiB}}\n  actions: [{{type: pin}}]\n"
+                "- id: r{n}\n  conditions:\n  - {{type: file_pattern, property: name, operator: matches, \
+                 value: \"*.x{n}\"}}\n  - {{type: file_context, property: size, operator: greater_than, \
+                 value: {n}MiB}}\n  actions: [{{type: pin}}]\n"
             )
         })
         .collect();

@@ -121,7 +121,8 @@ hints: {shards: \"*.x\", indexes: [\"*.i\", \"*.j\"]}
 #[test]
 fn custom_plugin_replaces_the_built_in_one() {
     let built_in = built_in();
-    let text = "{\"version\": 1, \"framework\": \"pytorch\", \"detect\": {\"keys\": [{\"pattern\": \"*.mine\", \"confidence\": 1}]}}";
+    let text = "{\"version\": 1, \"framework\": \"pytorch\", \"detect\": {\"keys\": [{\"pattern\": \
+        \"*.mine\", \"confidence\": 1}]}}";
     let own = [Framework::parse("own.json", text).unwrap()];
     let all = crate::language::Layers { frameworks: &own, ..layers(&[], built_in) };
     let program = Program::compile(&all).unwrap();

@@ -174,7 +174,10 @@ use:
 fn templates_of_plugins_delete_only_on_request_of_an_instance() {
     let deletes = |is_plugin: bool, delete: &str, default: &str, given: &str| {
         let template = format!(
-            "templates:\n- id: t\n  parameters:\n  - {{name: d, kind: boolean, default: {default}}}\n  - {{name: other, kind: boolean, default: true}}\n  rules:\n  - id: r\n    conditions: [{{type: file_context, property: key, operator: exists}}]\n    actions: [{{type: retain, parameters: {{delete: {delete}}}}}]\n"
+            "templates:\n- id: t\n  parameters:\n  - {{name: d, kind: boolean, default: {default}}}\n  \
+             - {{name: other, kind: boolean, default: true}}\n  rules:\n  - id: r\n    \
+             conditions: [{{type: file_context, property: key, operator: exists}}]\n    \
+             actions: [{{type: retain, parameters: {{delete: {delete}}}}}]\n"
         );
         let instance = format!("use: [{{id: u, template: t, parameters: {{{given}}}}}]\n");
         let mut texts = PolicyFileSet::default();

@@ -69,7 +69,9 @@ proptest! {
     }
 
     #[test]
-    fn no_mutated_plugin_panics(which in 0..FRAMEWORKS.len(), at in any::<prop::sample::Index>(), with in any::<char>()) {
+    fn no_mutated_plugin_panics(
+        which in 0..FRAMEWORKS.len(), at in any::<prop::sample::Index>(), with in any::<char>()
+    ) {
         let mut text: Vec<char> = FRAMEWORKS[which].2.chars().collect();
         let at = at.index(text.len());
         text[at] = with;
@@ -78,16 +80,26 @@ proptest! {
 
     #[test]
     fn printed_policies_compile_to_the_same_program(
-        rules in proptest::collection::vec((operator_and_value(), -100..100_i32, 0..3_u8, 0.01..1.0_f64, any::<String>()), 1..5),
+        rules in proptest::collection::vec(
+            (operator_and_value(), -100..100_i32, 0..3_u8, 0.01..1.0_f64, any::<String>()), 1..5
+        ),
         pin in 0..=100_u8,
     ) {
-        let mut text = format!("version: 1\nsettings: {{pin_max: {pin}%, prefetch.training: balanced}}\nrules:\n");
+        let mut text =
+            format!("version: 1\nsettings: {{pin_max: {pin}%, prefetch.training: balanced}}\nrules:\n");
         for (n, (condition, priority, how, weight, name)) in rules.iter().enumerate() {
-            let of = if condition.contains("reads") || condition.contains("recency") { "access_pattern" } else { "file_context" };
-            let how = match how { 0 => "all".to_owned(), 1 => "any".to_owned(), _ => format!("{{threshold: {weight}}}") };
+            let is_of_accesses = condition.contains("reads") || condition.contains("recency");
+            let of = if is_of_accesses { "access_pattern" } else { "file_context" };
+            let how = match how {
+                0 => "all".to_owned(),
+                1 => "any".to_owned(),
+                _ => format!("{{threshold: {weight}}}"),
+            };
             let name: String = name.chars().map(|c| format!("\\U{:08x}", u32::from(c))).collect();
             text.push_str(&format!(
-                "- id: r{n}\n  name: \"{name}\"\n  priority: {priority}\n  match: {how}\n  conditions: [{{type: {of}, {condition}, weight: {weight}}}]\n  actions: [{{type: pin}}, {{type: evict, stance: observe}}]\n"
+                "- id: r{n}\n  name: \"{name}\"\n  priority: {priority}\n  match: {how}\n  \
+                 conditions: [{{type: {of}, {condition}, weight: {weight}}}]\n  \
+                 actions: [{{type: pin}}, {{type: evict, stance: observe}}]\n"
             ));
         }
         round_trip(&text)?;
@@ -96,7 +108,8 @@ proptest! {
 
 #[test]
 fn printed_extreme_numbers_parse_to_the_same_number() {
-    let text = "{version: 1, rules: [{id: r, conditions: [{type: access_pattern, property: reads, operator: in, value: [9007199254740992, -0.1, 1e-7]}], actions: [{type: pin}]}]}";
+    let text = "{version: 1, rules: [{id: r, conditions: [{type: access_pattern, property: reads, \
+        operator: in, value: [9007199254740992, -0.1, 1e-7]}], actions: [{type: pin}]}]}";
     round_trip(text).unwrap();
     assert_eq!(alone(text).rules().len(), 1);
 }

@@ -179,7 +179,9 @@ fn every_built_in_and_recipe_rule_can_match() {
 
 #[test]
 fn rules_on_facts_that_never_occur_are_found() {
-    let text = "version: 1\nrules:\n- {id: r, conditions: [{type: access_pattern, property: pattern, operator: in, value: [random, batch]}, {type: access_pattern, property: reads, operator: exists}], actions: [{type: pin}]}";
+    let text = "version: 1\nrules:\n- {id: r, conditions: [{type: access_pattern, property: pattern, \
+        operator: in, value: [random, batch]}, {type: access_pattern, property: reads, operator: exists}], \
+        actions: [{type: pin}]}";
     let program = above(text, built_in());
     let rule = program.rules().iter().find(|rule| &*rule.rule.id == "r").unwrap();
     let mut reported = reported_facts();

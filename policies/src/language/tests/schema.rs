@@ -91,8 +91,9 @@ fn field_holds(root: &Json, schema: &Json, name: &str, value: &Json) -> bool {
 
 /// Converts a file to JSON as an editor would see it.
 fn json_of(text: &str) -> Json {
-    use crate::language::diagnostic::Findings;
-    use crate::language::tree::{DocumentNode, NodeData, parse};
+    use crate::language::findings::Findings;
+    use crate::language::parser::parse;
+    use crate::language::tree::{DocumentNode, NodeData};
     fn of(node: &DocumentNode) -> Json {
         match &node.data {
             NodeData::Unknown => panic!("an alias"),
@@ -142,7 +143,8 @@ fn recipes_and_printed_programs_satisfy_the_schema() {
 #[test]
 fn schema_and_reader_refuse_the_same_documents() {
     let schema = schema();
-    let good = "{version: 1, rules: [{id: r, conditions: [{type: file_context, property: size, operator: less_than, value: 1MiB}], actions: [{type: prefetch, parameters: {depth: 4}}]}]}";
+    let good = "{version: 1, rules: [{id: r, conditions: [{type: file_context, property: size, \
+        operator: less_than, value: 1MiB}], actions: [{type: prefetch, parameters: {depth: 4}}]}]}";
     parse(good);
     for (from, to, expected) in [
         ("version: 1", "version: 2", false),
@@ -178,7 +180,8 @@ fn schema_and_reader_refuse_the_same_documents() {
         ("rules:", "templates: [{id: t}], rules:", false),
         (
             "rules:",
-            "templates: [], use: [], frameworks: {}, environments: {}, hardware_profiles: {}, settings: {}, rules:",
+            "templates: [], use: [], frameworks: {}, environments: {}, hardware_profiles: {}, settings: {}, \
+             rules:",
             true,
         ),
         (
@@ -209,7 +212,7 @@ const INEXPRESSIBLE: &[&str] = &[
     "duplicate field",
     "is not a valid pair",
     "conflicts with",
-    "no condition of the rule has a weight",
+    "no condition of the rule has a weight above 0",
     "is not a valid pattern",
     "is not a parameter of the template",
     "is out of range",
@@ -311,7 +314,9 @@ fn agree(schema: &Json, document: &Json, read: impl Fn(&str) -> Result<(), Diagn
 
 #[test]
 fn schema_and_reader_agree_on_mutated_policies() {
-    let condition = json!({"type": "file_context", "property": "size", "operator": "less_than", "value": "1MiB", "weight": 0.5});
+    let condition = json!({
+        "type": "file_context", "property": "size", "operator": "less_than", "value": "1MiB", "weight": 0.5
+    });
     let rule = json!({
         "id": "r", "name": "R", "description": "of it", "priority": 7, "enabled": true, "stance": "observe",
         "framework": "pytorch", "match": {"threshold": 0.5},
@@ -324,7 +329,10 @@ fn schema_and_reader_agree_on_mutated_policies() {
             {"type": "system_context", "property": "tier_fill.hot", "operator": "exists", "value": false},
         ],
         "actions": [
-            {"type": "prefetch", "target": "dataset", "stance": "act", "parameters": {"depth": 4, "bytes": "1MiB", "strategy": "adaptive"}},
+            {
+                "type": "prefetch", "target": "dataset", "stance": "act",
+                "parameters": {"depth": 4, "bytes": "1MiB", "strategy": "adaptive"}
+            },
             {"type": "spill", "target": "prefix:x", "parameters": {"after": "1h"}},
             {"type": "stream", "parameters": {"keep": true}},
         ],
@@ -332,19 +340,30 @@ fn schema_and_reader_agree_on_mutated_policies() {
     let template = |default: Json| {
         json!({
             "id": "t", "name": "T", "description": "of it", "category": "c",
-            "parameters": [{"name": "a", "kind": "count", "default": default, "description": "d", "required": false}],
+            "parameters": [
+                {"name": "a", "kind": "count", "default": default, "description": "d", "required": false}
+            ],
             "rules": [{"id": "u", "enabled": false}],
         })
     };
     let document = json!({
         "version": 1, "name": "all", "description": "of it",
-        "settings": {"evaluation": "all", "pin_max": "10%", "prefetch.training": "aggressive", "detection_confidence": 0.5, "prefetch_depth_max": 9, "prefetch_bytes_max": "1GiB", "workload_idle": "1m"},
+        "settings": {
+            "evaluation": "all", "pin_max": "10%", "prefetch.training": "aggressive",
+            "detection_confidence": 0.5, "prefetch_depth_max": 9, "prefetch_bytes_max": "1GiB",
+            "workload_idle": "1m"
+        },
         "rules": [rule, {"id": "off", "enabled": false}],
         "templates": [template(json!(5))],
         "use": [{"id": "u", "template": "t", "parameters": {"a": 5}}],
         "frameworks": {"pytorch": {"enabled": true, "rules": []}},
         "environments": {"staging": {"settings": {"learning": "off"}, "rules": []}},
-        "hardware_profiles": {"big": {"conditions": {"gpu_count": ">= 8", "memory": "< 1GiB", "environment": "staging", "tier_fill.hot": "> 5%"}, "settings": {}, "rules": []}},
+        "hardware_profiles": {"big": {
+            "conditions": {
+                "gpu_count": ">= 8", "memory": "< 1GiB", "environment": "staging", "tier_fill.hot": "> 5%"
+            },
+            "settings": {}, "rules": []
+        }},
     });
     agree(&schema(), &document, |text| ParsedPolicy::parse("p.json", text).map(drop));
 }

@@ -1,4 +1,4 @@
-//! Complete lifecycles of workloads, each request labelled with its true phase.
+//! Complete lifecycles of workloads, each request labeled with its true phase.
 //!
 //! A trainer reads a model or an index, trains in epochs with pauses between batches, validates, writes
 //! checkpoints and is tested at the end. Other workloads evaluate a model, serve it to replicas that start,

@@ -40,8 +40,8 @@ impl ObjectNumbers {
 pub struct BlockTrace {
     blocks: Blocks,
     events: Vec<Event>,
-    /// For each event, true if it counts.
-    counts: Vec<bool>,
+    /// For each event, true if the event counts toward the hit ratio (its epoch is at least `--from-epoch`).
+    is_scored: Vec<bool>,
     /// Indices of events that are deletions, in ascending order.
     deletions: Vec<u32>,
 }
@@ -51,11 +51,12 @@ impl BlockTrace {
     #[must_use]
     pub fn new(block_bytes: u32) -> Self {
         let blocks = Blocks::new(block_bytes);
-        Self { blocks, events: Vec::new(), counts: Vec::new(), deletions: Vec::new() }
+        Self { blocks, events: Vec::new(), is_scored: Vec::new(), deletions: Vec::new() }
     }
 
-    /// Adds an access to the object with this number; `counts` is true if the access counts.
-    pub fn add(&mut self, object: u32, access: &Access<'_>, counts: bool) {
+    /// Adds an access to the object with this number; `is_scored` is true if the access counts toward the
+    /// hit ratio.
+    pub fn add(&mut self, object: u32, access: &Access<'_>, is_scored: bool) {
         if access.op == Op::Delete {
             for block in self.blocks.known_blocks(object) {
                 self.deletions.push(self.events.len() as u32);
@@ -65,7 +66,7 @@ impl BlockTrace {
         }
         let is_read = access.op == Op::Read;
         for (block, bytes) in self.blocks.blocks_of(object, access.size, &access.range) {
-            self.push(Event { block, bytes, is_read }, counts);
+            self.push(Event { block, bytes, is_read }, is_scored);
         }
     }
 
@@ -75,9 +76,9 @@ impl BlockTrace {
         objects.iter().for_each(|object| self.blocks.prefetch_memory(*object));
     }
 
-    fn push(&mut self, event: Event, counts: bool) {
+    fn push(&mut self, event: Event, is_scored: bool) {
         self.events.push(event);
-        self.counts.push(counts);
+        self.is_scored.push(is_scored);
     }
 
     /// Number of distinct blocks.
@@ -120,13 +121,13 @@ impl BlockTrace {
     fn replay(&self, reference: &mut impl ReferenceCache) -> Score {
         let mut score = Score::default();
         let mut deletions = self.deletions.iter().copied().peekable();
-        for (at, (event, counts)) in self.events.iter().zip(&self.counts).enumerate() {
+        for (at, (event, is_scored)) in self.events.iter().zip(&self.is_scored).enumerate() {
             if deletions.next_if_eq(&(at as u32)).is_some() {
                 reference.invalidate(event.block);
                 continue;
             }
             let is_hit = reference.access(event.block, event.bytes, event.is_read);
-            if event.is_read && *counts {
+            if event.is_read && *is_scored {
                 score.count(event.bytes, is_hit);
             }
         }
@@ -138,8 +139,8 @@ impl BlockTrace {
     fn optimum_score(&self, capacity_bytes: u64) -> Score {
         let mut score = Score::default();
         let outcomes = optimum(&self.events, capacity_bytes);
-        for ((event, outcome), counts) in self.events.iter().zip(outcomes).zip(&self.counts) {
-            if event.is_read && *counts {
+        for ((event, outcome), is_scored) in self.events.iter().zip(outcomes).zip(&self.is_scored) {
+            if event.is_read && *is_scored {
                 score.count(event.bytes, outcome == OptimumOutcome::Hit);
             }
             let is_written = event.is_read && outcome == OptimumOutcome::Admitted;
@@ -161,18 +162,18 @@ mod tests {
 
     #[test]
     fn a_deleted_object_does_not_hit() {
-        let (mut course, mut objects) = (BlockTrace::new(10), ObjectNumbers::default());
+        let (mut trace, mut objects) = (BlockTrace::new(10), ObjectNumbers::default());
         for op in [Op::Read, Op::Read, Op::Delete, Op::Read] {
             for key in ["a", "b"] {
                 let access = access(key, op);
-                course.add(objects.number(&access), &access, true);
+                trace.add(objects.number(&access), &access, true);
             }
         }
-        assert_eq!((objects.count(), course.blocks(), course.bytes(), course.events()), (2, 6, 50, 24));
+        assert_eq!((objects.count(), trace.blocks(), trace.bytes(), trace.events()), (2, 6, 50, 24));
         for racer in Racer::ALL.into_iter().skip(1) {
-            let score = course.score(racer, 1000).unwrap();
+            let score = trace.score(racer, 1000).unwrap();
             assert_eq!((score.reads, score.hits, score.hit_bytes), (18, 6, 50), "{}", racer.name());
         }
-        assert_eq!(course.score(Racer::Mlgw, 1000), None);
+        assert_eq!(trace.score(Racer::Mlgw, 1000), None);
     }
 }

@@ -1,9 +1,9 @@
-//! A cache that receives the class of every block: a measure of the value of classes, apart from the task
-//! of inferring them.
+//! Upper bound for the engine: a cache that receives the class of each block, which measures the value of
+//! classes, apart from the task of inferring them.
 //!
 //! The cache has no knowledge of the future. Scans are not admitted. Only the newest checkpoint is kept.
 //! Data that is read repeatedly (a validation set, a model) stays. Data that trainers share in lock-step is
-//! dropped after its last reader. Training sets fill the remaining space and are never evicted in favour of
+//! dropped after its last reader. Training sets fill the remaining space and are never evicted in favor of
 //! their own blocks. A training set gives way to any other class, newest block first, and one that is no
 //! longer read gives way to its successor. The result is the reference for an engine that infers the
 //! classes.

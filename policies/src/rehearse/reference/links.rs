@@ -87,7 +87,7 @@ impl Links {
         bytes
     }
 
-    /// Moves all blocks of `from` behind the newest block of `to`.
+    /// Moves all blocks of `from` after the newest block of `to`.
     pub(super) fn append(&mut self, to: &mut BlockQueue, from: &mut BlockQueue) {
         let from = std::mem::take(from);
         if from.oldest == NONE {

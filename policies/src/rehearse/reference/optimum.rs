@@ -28,7 +28,7 @@ pub struct Event {
 pub enum OptimumOutcome {
     /// The block was cached.
     Hit,
-    /// The block was not cached, and is from then on, until it is read again.
+    /// Miss; the block is admitted and stays until its next read.
     Admitted,
     /// The block was not cached and is not admitted.
     Bypassed,
@@ -105,6 +105,7 @@ impl OptimumCache {
         let before = std::mem::replace(&mut self.entries[event.block as usize], ABSENT);
         self.used -= u64::from(before.bytes);
         self.count -= usize::from(before.bytes != 0);
+        // A block whose size changed is another version.
         let hit = before.bytes == bytes && event.is_read;
         if before.bytes != 0 && !hit {
             self.revoke_admission(before.admitted);

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 /// A line of an S3 server access log.
 fn s3(second: u64, operation: &str, key: &str, uri: &str, status: &str, sent: &str, size: &str) -> String {
     format!(
-        "79a59df900b949e55d96a1e698fbaced mybucket [06/Feb/2019:00:{:02}:{:02} +0000] 192.0.2.3 arn:aws:iam::1:user/a \
-         3E57427F3EXAMPLE {operation} {key} \"{uri} HTTP/1.1\" {status} - {sent} {size} 70 10 \"-\" \
-         \"S3Console/0.4 (a \"b\") x\" - s9lzHYrFp76ZVxRcpX9= SigV4 ECDHE-RSA-AES128-GCM-SHA256 AuthHeader \
-         mybucket.s3.us-west-1.amazonaws.com TLSV1.2 - -",
+        "79a59df900b949e55d96a1e698fbaced mybucket [06/Feb/2019:00:{:02}:{:02} +0000] 192.0.2.3 \
+         arn:aws:iam::1:user/a 3E57427F3EXAMPLE {operation} {key} \"{uri} HTTP/1.1\" {status} - {sent} \
+         {size} 70 10 \"-\" \"S3Console/0.4 (a \"b\") x\" - s9lzHYrFp76ZVxRcpX9= SigV4 \
+         ECDHE-RSA-AES128-GCM-SHA256 AuthHeader mybucket.s3.us-west-1.amazonaws.com TLSV1.2 - -",
         second / 60,
         second % 60
     )
@@ -19,7 +19,11 @@ fn s3(second: u64, operation: &str, key: &str, uri: &str, status: &str, sent: &s
 /// A line of the mlgw access log.
 fn own(second: u64, operation: &str, path: &str, status: u16, bytes_in: u64, bytes_out: u64) -> String {
     format!(
-        r#"{{"time":"2026-11-20T11:36:{second:02}.250Z","request_id":"r","from":"10.0.0.1:4{second}","access_key":"AK","method":"M","operation":"{operation}","bucket":"b","path":"{path}","status":{status},"bytes_in":{bytes_in},"bytes_out":{bytes_out},"first_byte_ms":0.1,"took_ms":0.5,"user_agent":"a \"q\" é"}}"#
+        "{{\"time\":\"2026-11-20T11:36:{second:02}.250Z\",\"request_id\":\"r\",\
+         \"from\":\"10.0.0.1:4{second}\",\"access_key\":\"AK\",\"method\":\"M\",\
+         \"operation\":\"{operation}\",\"bucket\":\"b\",\"path\":\"{path}\",\"status\":{status},\
+         \"bytes_in\":{bytes_in},\"bytes_out\":{bytes_out},\"first_byte_ms\":0.1,\"took_ms\":0.5,\
+         \"user_agent\":\"a \\\"q\\\" é\"}}"
     )
 }
 

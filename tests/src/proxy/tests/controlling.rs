@@ -79,7 +79,10 @@ fn proxy_obeys_its_control_port() {
     let runtime = runtime();
     let proxy = FaultProxy::start(TestOrigin::start(&runtime).addr);
     let control = proxy.control_at("127.0.0.1:0".parse().unwrap()).expect("a port");
-    let rules = json!([{"method": "GET", "times": 1, "fault": {"cut_answer": {"after": 3}}}, {"fault": "refuse", "nth": 9}]);
+    let rules = json!([
+        {"method": "GET", "times": 1, "fault": {"cut_answer": {"after": 3}}},
+        {"fault": "refuse", "nth": 9}
+    ]);
     assert_eq!(call_control(control, Method::POST, "/rules", &rules), (200, String::new()));
     assert_eq!(raw_get(proxy.addr(), "/sized/10").body, body(10)[..3]);
     assert_eq!(raw_get(proxy.addr(), "/sized/10").body, body(10));

@@ -8,9 +8,9 @@
 //! ([`choose_segment`], pure). A nearly empty segment is cleaned even if no space is needed, because its file
 //! would otherwise remain for a long time for little content.
 //!
-//! Invariants: at most [`CLEANED_BYTES_PER_SECOND`] are moved per second, and nothing while the flash budget
-//! is exhausted. The budget counts moved records like appended blocks. After a power failure in the middle,
-//! some records exist twice, one of them unnamed.
+//! Invariants: at most `CLEANED_BYTES_PER_SECOND` (see `make_room.rs`) are moved per second, and nothing
+//! while the flash budget is exhausted. The budget counts moved records like appended blocks. After a power
+//! failure in the middle, some records exist twice, one of them unnamed.
 
 use super::CopiesShared;
 use super::make_room::EvictionTally;
@@ -21,8 +21,6 @@ use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Maximum rate, equal to the default of compaction.
-pub(super) const CLEANED_BYTES_PER_SECOND: u64 = 64 << 20;
 /// Fill level in percent from which segments are cleaned for their dead records.
 const CLEAN_FROM_PERCENT: u64 = 88;
 /// Maximum percentage of live bytes in the space of a segment that is worth cleaning: at worst, three bytes

@@ -11,7 +11,6 @@
 //! An interrupted eviction starts anew after a crash: a segment is removed only when nothing in it is named
 //! any more.
 
-use super::cleaning::CLEANED_BYTES_PER_SECOND;
 use super::scan::{self, KeptCursor};
 use super::{CopiesShared, ok_or_log};
 use mlgw_common::ids::{BucketId, SegmentId};
@@ -25,6 +24,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+/// Maximum rate of cleaning, equal to the default of compaction.
+const CLEANED_BYTES_PER_SECOND: u64 = 64 << 20;
 /// Fill level in percent from which segments are evicted, without a listener.
 const FULL_PERCENT: u64 = 92;
 /// Fill level in percent from which segments are evicted, with a listener that evicts blocks in time.

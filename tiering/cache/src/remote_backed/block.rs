@@ -32,7 +32,11 @@ mod tests {
             prop_assert_eq!((range(blocks.start, size).start, range(blocks.end - 1, size).end), (0, size));
             for number in blocks.start..blocks.end {
                 let range = range(number, size);
-                prop_assert!(!range.is_empty() && number_at(range.start) == number && number_at(range.end - 1) == number);
+                prop_assert!(
+                    !range.is_empty()
+                        && number_at(range.start) == number
+                        && number_at(range.end - 1) == number
+                );
             }
         }
 

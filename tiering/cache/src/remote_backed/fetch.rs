@@ -2,7 +2,6 @@
 //! the policy engine decides so.
 
 use super::block_fetch::{BlockFetch, BlockRetention, ReaderClaim};
-use super::lookup::differ_in_seconds;
 use super::pass_through::PassThroughRead;
 use super::response_tail::{ResponseHandoff, ResponseTail, RunningResponse};
 use super::resume::ReadResumeState;
@@ -23,6 +22,11 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Compares times by the second, because headers have whole seconds and listings have milliseconds.
+pub(super) fn differ_in_seconds(one_ms: i64, other_ms: i64) -> bool {
+    one_ms.div_euclid(1000) != other_ms.div_euclid(1000)
+}
 
 /// Last bytes of an object, for one reader and not kept.
 pub(super) type TailRead = Option<Arc<Mutex<Option<OriginObject>>>>;

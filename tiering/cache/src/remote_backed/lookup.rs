@@ -1,7 +1,7 @@
 //! Lookup of objects whose metadata is unknown or expired: one request to the origin, however many callers
 //! need it, and a shared result.
 
-use super::fetch::StartedFetch;
+use super::fetch::{StartedFetch, differ_in_seconds};
 use super::write_order::WriteTicket;
 use super::{CacheState, CachedBucket, OpenedObject, block};
 use futures_util::FutureExt as _;
@@ -13,11 +13,6 @@ use mlgw_formats::schema::CopyRecord;
 use mlgw_remote::origin::{GetQuery, ObjectPart, OriginError, weak_validator};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-
-/// Compares times by the second, because headers have whole seconds and listings have milliseconds.
-pub(super) fn differ_in_seconds(one_ms: i64, other_ms: i64) -> bool {
-    one_ms.div_euclid(1000) != other_ms.div_euclid(1000)
-}
 
 /// Key of a shared lookup. The flag is set for a lookup of metadata with checksums, which a response with
 /// bytes may lack. The ticket separates lookups that began after a write from those that began before it.
@@ -226,7 +221,7 @@ impl CachedBucket {
                     "it answered 304 Not Modified to an unconditional request".into(),
                 )),
             },
-            // The object is empty, or the range lies behind its end; its metadata shows which.
+            // The object is empty, or the range lies beyond its end; its metadata shows which.
             Err(OriginError::OutOfRange(_)) => self.fetch_metadata(key, ticket).await,
             Err(error) => Err(error),
         }

@@ -35,7 +35,7 @@ pub struct CachedObjectReader {
     end: u64,
     /// Last bytes of the object, received with its metadata; read once and not kept.
     tail: Option<OriginObject>,
-    /// Block that is read, and the blocks behind it.
+    /// Block that is read, and the blocks after it.
     sources: VecDeque<(u64, BlockSource)>,
     unreadable: u32,
     turn: ServiceClass,

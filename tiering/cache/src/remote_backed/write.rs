@@ -8,8 +8,9 @@
 use super::CachedBucket;
 use super::write_order::{OriginWriteOutcome, WriteTicket};
 use crate::copies::is_same_version;
+use crate::writeback::record::{WRITE_MARK_HEADER, WRITE_MARK_NAME};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 use mlgw_common::ObjectKey;
 use mlgw_formats::schema::{CopyRecord, ObjectVersion, Pair};
 use mlgw_remote::origin::{
@@ -17,11 +18,6 @@ use mlgw_remote::origin::{
     OriginWriteReceipt, PartPage, UploadPage, UploadsQuery,
 };
 use std::sync::Arc;
-
-/// Header of the mark of a write to a bucket in write-back mode; the mark is stored as user metadata.
-pub const WRITE_MARK_HEADER: HeaderName = HeaderName::from_static("x-amz-meta-mlgw-write");
-/// User metadata name of [`WRITE_MARK_HEADER`].
-pub const WRITE_MARK_NAME: &str = "mlgw-write";
 
 impl CachedBucket {
     /// Writes a whole object.

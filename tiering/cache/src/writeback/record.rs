@@ -3,7 +3,7 @@
 //! It is an object record like any other, among the bucket's own local names, under a name that no other
 //! record has. The facts of the write are among its headers, under names that no HTTP header has. At the
 //! origin an object carries the mark of the write that made it, with the ETag returned to the client, so that
-//! a write that was sent before a crash is recognised.
+//! a write that was sent before a crash is recognized.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::{BodyId, Incarnation, ObjectKey};
@@ -457,7 +457,7 @@ mod tests {
             (incarnation(7), 100, true),
             (incarnation(7), 4999, true),
             (incarnation(7), 5000, false),
-            // A write-through has no id, so one of an earlier incarnation is not recognised.
+            // A write-through has no id, so one of an earlier incarnation is not recognized.
             (incarnation(7), 0, false),
             (incarnation(8), 1, false),
         ] {

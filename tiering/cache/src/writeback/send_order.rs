@@ -15,7 +15,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// Maximum number of writes that are examined for one that may be sent. Writes that overlap the first missing
-/// one follow closely behind it.
+/// one follow soon after it.
 const EXAMINED_MAX: usize = 1024;
 
 /// Write that is not at its origin yet.

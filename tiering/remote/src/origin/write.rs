@@ -275,7 +275,8 @@ mod tests {
         assert_eq!(
             complete_document(parts.into_iter()),
             "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
-             <Part><PartNumber>1</PartNumber><ETag>&quot;a&quot;</ETag><ChecksumCRC32>x==</ChecksumCRC32></Part>\
+             <Part><PartNumber>1</PartNumber><ETag>&quot;a&quot;</ETag><ChecksumCRC32>x==</ChecksumCRC32>\
+             </Part>\
              <Part><PartNumber>2</PartNumber><ETag>&quot;b&amp;&quot;</ETag></Part></CompleteMultipartUpload>"
         );
     }

@@ -13,7 +13,7 @@ use super::Upstream;
 use super::error::UpstreamFault;
 use super::metrics::UpstreamOp;
 use super::objects::SEGMENTS_DIR;
-use super::permissions::permission;
+use super::permissions::{CheckVerb, permission};
 use super::resumable_upload::{BeginUploadError, UploadResumption};
 use super::settings::UpstreamKind;
 use super::upload::SegmentUpload;
@@ -46,47 +46,6 @@ const UNKNOWN_CALLER: [&str; 17] = [
     "Unauthorized",
     "invalid_grant",
 ];
-
-/// Kind of request that a step tries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CheckVerb {
-    /// The address is reachable: its name, a connection, TLS.
-    Reach,
-    /// The store accepts the credentials.
-    Credentials,
-    /// Lists segments.
-    List,
-    /// Writes an object in one piece.
-    Write,
-    /// Reads that object.
-    Read,
-    /// Reads a range of that object.
-    Range,
-    /// Writes an object in two parts.
-    Multipart,
-    /// Aborts an upload.
-    Abort,
-    /// Deletes the objects.
-    Delete,
-}
-
-impl CheckVerb {
-    /// Name of the step.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Reach => "reach",
-            Self::Credentials => "credentials",
-            Self::List => "list",
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::Range => "range",
-            Self::Multipart => "multipart",
-            Self::Abort => "abort",
-            Self::Delete => "delete",
-        }
-    }
-}
 
 /// Result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -38,7 +38,7 @@ pub(super) struct PrefixOwner {
     /// Nonce of this process. Locked while the mark is read or written.
     nonce: tokio::sync::Mutex<u64>,
     ownership: Mutex<PrefixOwnership>,
-    /// True if the store honoured a conditional write; `None` before the first claim.
+    /// True if the store honored a conditional write; `None` before the first claim.
     honours_conditions: Mutex<Option<bool>>,
 }
 
@@ -83,7 +83,7 @@ impl Upstream {
         owner.ownership().advice(&self.name, &self.mark_key(), &owner.lineage.own)
     }
 
-    /// True if the store honours conditional writes; `None` before the first claim.
+    /// True if the store honors conditional writes; `None` before the first claim.
     #[must_use]
     pub fn honours_conditions(&self) -> Option<bool> {
         self.owner.as_ref().and_then(|owner| *owner.honours_conditions.lock())
@@ -191,7 +191,7 @@ impl Upstream {
         )))
     }
 
-    /// Creates the mark again, which a store that honours conditions rejects.
+    /// Creates the mark again, which a store that honors conditions rejects.
     async fn probe_conditions(&self, mark: &PrefixMark) -> Result<bool, UpstreamFault> {
         let may_ask = self.operator.info().capability().write_with_if_not_exists;
         let absent = ReadMark { found: FoundMark::Absent, etag: None };

@@ -1,7 +1,48 @@
-//! Names of the permissions of each kind of store, so that a rejection names the permission to grant.
+//! Kinds of requests that a check tries, and the permission that each needs at each kind of store, so that a
+//! rejection names the permission to grant.
 
-use super::check::CheckVerb;
 use super::settings::UpstreamKind;
+
+/// Kind of request that a step of a check tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CheckVerb {
+    /// The address is reachable: its name, a connection, TLS.
+    Reach,
+    /// The store accepts the credentials.
+    Credentials,
+    /// Lists segments.
+    List,
+    /// Writes an object in one piece.
+    Write,
+    /// Reads that object.
+    Read,
+    /// Reads a range of that object.
+    Range,
+    /// Writes an object in two parts.
+    Multipart,
+    /// Aborts an upload.
+    Abort,
+    /// Deletes the objects.
+    Delete,
+}
+
+impl CheckVerb {
+    /// Name of the step.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reach => "reach",
+            Self::Credentials => "credentials",
+            Self::List => "list",
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Range => "range",
+            Self::Multipart => "multipart",
+            Self::Abort => "abort",
+            Self::Delete => "delete",
+        }
+    }
+}
 
 /// Returns the permission that `verb` needs; `None` if it needs none.
 pub(super) fn permission(kind: UpstreamKind, verb: CheckVerb) -> Option<&'static str> {

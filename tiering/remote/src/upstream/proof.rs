@@ -12,8 +12,8 @@ use mlgw_common::checksum::crc32c;
 
 use super::error::UpstreamError;
 use super::metrics::add;
-use super::put::ThrottleHook;
 use super::source::{SegmentSource, part_ranges};
+use super::throttle::ThrottleHook;
 use super::{SegmentObject, Upstream};
 
 /// Expected content of an object.

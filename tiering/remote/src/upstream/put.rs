@@ -12,7 +12,6 @@
 
 use std::fs::File;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use super::error::{UpstreamError, UpstreamFault};
@@ -22,14 +21,9 @@ use super::operator::UNFINISHED_DIR;
 use super::proof::{ExpectedSums, Proof};
 use super::resumable_upload::{BeginUploadError, UploadResumption};
 use super::source::{SegmentSource, part_ranges};
+use super::throttle::ThrottleHook;
 use super::upload::SegmentUpload;
 use super::{SegmentObject, Upstream};
-
-/// Resolves when bytes may be read and sent, or with the error that ends the upload.
-pub type ThrottleFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
-/// Hook called with the number of bytes before they are read from the disk and sent, and with 0 while they
-/// are read back. It waits, or ends the operation with an error.
-pub type ThrottleHook<'a> = &'a mut (dyn FnMut(u64) -> ThrottleFuture + Send);
 
 /// Cost of storing a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

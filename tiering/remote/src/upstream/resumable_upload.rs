@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use super::error::UpstreamFault;
 use super::meter::UpstreamMeter;
 use super::metrics::{UpstreamOp, UpstreamOutcome};
-use super::put::ThrottleFuture;
+use super::throttle::ThrottleFuture;
 use crate::origin::s3::S3Origin;
 use crate::origin::{Origin as _, OriginContent, OriginError, OriginUploadRef, PartLine, complete_document};
 

@@ -192,7 +192,8 @@ mod tests {
                 }
                 let due = |lane: usize| first as f64 / WEIGHTS[victim] as f64 * WEIGHTS[lane] as f64;
                 for lane in (0..4).filter(|lane| *lane != victim) {
-                    let beforehand: u64 = flood[..20].iter().filter(|(l, _)| *l == lane).map(|(_, c)| c).sum();
+                    let beforehand = flood[..20].iter().filter(|(l, _)| *l == lane);
+                    let beforehand: u64 = beforehand.map(|(_, c)| c).sum();
                     prop_assert!(got[lane] as f64 <= due(lane) + beforehand as f64 + 2000.0, "{got:?}");
                 }
             }

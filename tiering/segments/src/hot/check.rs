@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId, SegmentSeed};
-use mlgw_common::{Timestamp, regular};
+use mlgw_common::regular;
 use mlgw_formats::schema::{Extent, SegmentRecord, SegmentState};
 use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback, ReferencedExtent};
 use mlgw_metadata::store_error::StoreError;
@@ -21,6 +21,7 @@ use mlgw_metadata::store_error::StoreError;
 use super::catalogue::{COLD, HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
 use super::file::{is_copying, segment_file_name, segment_of_file_name};
+use super::header::is_header_of;
 use super::location::RecordLocation;
 use super::marks::{MARK_FILE_NAME, MARK_TEMP_NAME};
 use super::space::BALLAST_FILE_NAME;
@@ -345,11 +346,6 @@ fn file_fault(file: &File, record: &SegmentRecord) -> Option<(FindingKind, Strin
         return Some((FindingKind::SegmentHeader, error.to_string()));
     }
     header.err().map(|fault| (FindingKind::SegmentHeader, fault.to_string()))
-}
-
-/// True if a header belongs to the segment of a record.
-pub(super) fn is_header_of(header: &SegmentHeader, record: &SegmentRecord) -> bool {
-    header.is_header_of(record.segment_id(), record.seed(), Some(Timestamp(record.created_ms)))
 }
 
 /// Returns a finding: damage if objects refer to the segment, otherwise a note.

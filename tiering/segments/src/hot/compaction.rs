@@ -23,11 +23,14 @@ mod death_rate;
 pub(super) mod driver;
 pub(super) mod job;
 mod moving;
+pub(super) mod stats;
 
 pub(super) use choose::HeldBackSegments;
-pub(super) use driver::{blocking, seal};
+pub(super) use driver::seal;
 pub use moving::MoveStepError;
-pub(super) use moving::{LiveChunk, RelocationLog, RelocationTarget, chunk_owner, move_chunk, move_matching};
+pub(super) use moving::{
+    LiveChunk, RelocationLog, RelocationTarget, blocking, chunk_owner, move_chunk, move_matching,
+};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -24,8 +24,8 @@ use mlgw_metadata::Durability;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::direct::{BLOCK, DirectFile};
+use super::header::header_of;
 use super::map::SegmentLocation;
-use super::marks::header_of;
 use super::metrics::{HotCounters, add};
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
@@ -191,7 +191,7 @@ impl SegmentDisk {
     }
 
     /// Cuts off the padding of the last block of a segment that takes no more records. Not synced: bytes
-    /// behind a segment's length are ignored.
+    /// after a segment's length are ignored.
     pub(super) fn trim_padding(file: &File, id: SegmentId, length: u64) {
         if let Err(error) = file.set_len(length) {
             tracing::debug!(segment = %id, %error, "failed to trim the padding after the end of a segment");

@@ -16,7 +16,7 @@ use mlgw_common::{Incarnation, regular};
 
 use super::dirs::SegmentDirs;
 use super::file::{segment_file_name, segment_of_file_name};
-use super::marks::header_of;
+use super::header::header_of;
 use super::scan::SegmentScan;
 
 /// Maximum number of files to read by each criterion: there is one open segment per class, and one of each

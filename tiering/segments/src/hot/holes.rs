@@ -236,7 +236,8 @@ mod tests {
             lengths in proptest::collection::vec(1u64..35, 1..40),
             dead in proptest::collection::vec(proptest::bool::ANY, 40),
         ) {
-            let (mut holed, mut gone, mut at, mut lives) = (SegmentHoles::default(), Vec::new(), 3, vec![true; 3]);
+            let (mut holed, mut gone) = (SegmentHoles::default(), Vec::new());
+            let (mut at, mut lives) = (3, vec![true; 3]);
             for (length, &dead) in lengths.iter().zip(&dead) {
                 lives.resize(lives.len() + *length as usize, !dead);
                 if dead {

@@ -19,7 +19,7 @@ pub use adopt::{AdoptedDirectory, adopt, check_marks};
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use mlgw_common::checksum::crc32c;
@@ -27,9 +27,9 @@ use mlgw_common::ids::SegmentId;
 use mlgw_common::{Identity, Kinship, Lineage, Timestamp, regular};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 
-use super::check::is_header_of;
 use super::dirs::SegmentDirs;
 use super::file::{segment_file_name, segment_of_file_name};
+use super::header::{header_of, is_header_of};
 use super::map::SegmentMap;
 use super::options::HotOptions;
 use super::scan::SegmentScan;
@@ -379,19 +379,6 @@ pub(super) fn compare(
     compared.disagreeing.sort();
     compared.unknown.sort();
     Ok(compared)
-}
-
-/// Returns the length of a file and its header.
-pub(super) fn header_of(path: &Path) -> io::Result<(u64, Result<SegmentHeader, HeaderFault>)> {
-    let file = regular::open(path)?;
-    let length = file.metadata()?.len();
-    let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
-    let header = match file.read_exact_at(&mut bytes, 0) {
-        Ok(()) => SegmentHeader::decode(&bytes),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(HeaderFault::Short),
-        Err(error) => return Err(error),
-    };
-    Ok((length, header))
 }
 
 /// Returns the difference between a file and its record; `None` if they agree.

@@ -1,5 +1,6 @@
-//! Options and errors of opening the segment store.
+//! Options of the segment store.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,14 +12,12 @@ use mlgw_metadata::Durability;
 
 use super::compaction::CompactionSettings;
 use super::file::{Intercept, SegmentDisk};
-use super::marks::MarkError;
 use super::metrics::HotCounters;
 use super::placing::PlacingSettings;
-use super::recovery::RecoveryError;
-use super::remote_tier::RemoteTierOptions;
 use crate::decisions::Decisions;
 use crate::fair::{DiskQueues, Lane};
 use crate::flash::{FlashBudget, FlashWriteCause};
+use mlgw_remote::upstream::{ReplicaKey, Upstream};
 
 /// Options of a segment store.
 #[derive(Clone)]
@@ -125,43 +124,33 @@ impl HotOptions {
     }
 }
 
-/// A segment store could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum HotOpenError {
-    /// The directory could not be used, or a thread not be started.
-    #[error("cannot open the segments in {dir}: {source}")]
-    Io {
-        /// The directory.
-        dir: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Segments of the cold tier are in no directory.
-    #[error(
-        "{segments} segments of the cold tier (the first is {first}) are in none of its directories: mount \
-         their disk; if it is lost, start with cold.start_without_missing = true"
-    )]
-    Missing {
-        /// Number of missing segments.
-        segments: usize,
-        /// The first missing segment.
-        first: SegmentId,
-    },
-    /// Segments are at an upstream that is not configured.
-    #[error(
-        "upstream {upstream:?} is not in the configuration, but it has {segments} segments: configure it \
-         again; if it is lost, start with cold.start_without_missing = true"
-    )]
-    NoUpstream {
-        /// Name of the upstream.
-        upstream: String,
-        /// Number of its segments.
-        segments: usize,
-    },
-    /// A directory belongs to another server or timeline.
-    #[error(transparent)]
-    Mark(#[from] MarkError),
-    /// A segment that the last process left open could not be recovered.
-    #[error(transparent)]
-    Recover(#[from] RecoveryError),
+/// Upstreams by name.
+pub type Upstreams = Arc<BTreeMap<String, Upstream>>;
+
+/// Seals (encrypts) and opens the keys of objects.
+pub trait SealKeys: Send + Sync + 'static {
+    /// Seals the key of an object of `segment`.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    fn seal(&self, segment: SegmentId, key: &ReplicaKey) -> io::Result<Vec<u8>>;
+
+    /// Opens a key that [`SealKeys::seal`] sealed for the same segment.
+    ///
+    /// # Errors
+    /// When it was sealed for another segment or with another master key.
+    fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey>;
+}
+
+/// Configuration of the remote tier.
+#[derive(Clone)]
+pub struct RemoteTierOptions {
+    /// All upstreams.
+    pub upstreams: Upstreams,
+    /// Upstream that segments are spilled to; `None` if they are not.
+    pub spill_to: Option<String>,
+    /// Seals the keys of encrypted segments.
+    pub keys: Arc<dyn SealKeys>,
+    /// Path of the file that lists objects which no record may name.
+    pub leftovers: PathBuf,
 }

@@ -24,8 +24,10 @@ pub(super) mod driver;
 mod fetch;
 pub(super) mod heat;
 pub(super) mod job;
+pub(super) mod leftover_objects;
 mod reservation;
 mod separation;
+mod stoppable_wait;
 mod store;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};

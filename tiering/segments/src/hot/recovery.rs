@@ -4,7 +4,7 @@
 //! look intact there and be lost at the next power loss), record by record from the length that the catalogue
 //! has marked as whole, and sealed where the last record ends that verifies. It is never appended to again,
 //! so a torn record cannot be mistaken for a later one. Damage before that record does not shorten the
-//! segment: the scan continues behind it, since acknowledged records may follow. A missing file means that
+//! segment: the scan continues after it, since acknowledged records may follow. A missing file means that
 //! the segment was created in the catalogue only: it is sealed at 0. After a power loss during recovery the
 //! next start repeats it.
 //!
@@ -28,8 +28,9 @@ use mlgw_common::{Identity, Lineage};
 use super::catalogue::{HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
 use super::file::{SegmentDisk, is_copying, segment_file_name, segment_of_file_name};
+use super::header::header_of;
 use super::map::{MapError, OpenSegment, SegmentLocation, SegmentMap};
-use super::marks::{MARK_FILE_NAME, MARK_TEMP_NAME, header_of};
+use super::marks::{MARK_FILE_NAME, MARK_TEMP_NAME};
 use super::scan::{ScanSummary, SegmentScan};
 use super::space::BALLAST_FILE_NAME;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};

@@ -14,7 +14,6 @@ mod segment;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -25,7 +24,8 @@ use parking_lot::RwLock;
 use super::catalogue::{HOT, UPSTREAM};
 use super::map::{MapError, SegmentMap};
 use super::metrics::add;
-use super::options::{HotOpenError, HotOptions};
+use super::open_error::HotOpenError;
+use super::options::{HotOptions, SealKeys, Upstreams};
 use super::recovery::RecoveryError;
 use mlgw_remote::upstream::{ReplicaKey, Upstream};
 
@@ -36,37 +36,6 @@ pub(super) use segment::{RemoteSegment, object_of};
 
 /// Maximum number of cached segment locations of about 150 bytes each.
 const CACHED_LOCATIONS_MAX: usize = 1 << 16;
-
-/// Upstreams by name.
-pub type Upstreams = Arc<BTreeMap<String, Upstream>>;
-
-/// Seals (encrypts) and opens the keys of objects.
-pub trait SealKeys: Send + Sync + 'static {
-    /// Seals the key of an object of `segment`.
-    ///
-    /// # Errors
-    /// When the system gives no random bytes.
-    fn seal(&self, segment: SegmentId, key: &ReplicaKey) -> io::Result<Vec<u8>>;
-
-    /// Opens a key that [`SealKeys::seal`] sealed for the same segment.
-    ///
-    /// # Errors
-    /// When it was sealed for another segment or with another master key.
-    fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey>;
-}
-
-/// Configuration of the remote tier.
-#[derive(Clone)]
-pub struct RemoteTierOptions {
-    /// All upstreams.
-    pub upstreams: Upstreams,
-    /// Upstream that segments are spilled to; `None` if they are not.
-    pub spill_to: Option<String>,
-    /// Seals the keys of encrypted segments.
-    pub keys: Arc<dyn SealKeys>,
-    /// Path of the file that lists objects which no record may name.
-    pub leftovers: PathBuf,
-}
 
 /// Counters of reads from upstreams.
 #[derive(Debug, Default)]

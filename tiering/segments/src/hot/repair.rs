@@ -12,9 +12,9 @@ use std::path::Path;
 use mlgw_common::{Lineage, Timestamp, regular};
 use mlgw_metadata::offline::Offline;
 
-use super::check::is_header_of;
 use super::dirs::SegmentDirs;
 use super::file::{segment_file_name, segment_of_file_name};
+use super::header::is_header_of;
 use super::map::NewSegment;
 use super::marks::is_foreign;
 use super::scan::SegmentScan;

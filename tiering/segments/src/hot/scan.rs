@@ -50,7 +50,7 @@ pub(super) struct SegmentScan {
 pub(super) struct ScannedRecord<'s> {
     /// Offset of its first byte in the file.
     pub(super) offset: u64,
-    /// Offset of the first byte behind the record, if all of it is there.
+    /// Offset of the first byte after the record, if all of it is there.
     pub(super) end: u64,
     /// The record header; `None` if its format is unknown to this program.
     pub(super) head: Option<RecordHead<'s>>,

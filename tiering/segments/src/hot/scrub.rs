@@ -278,7 +278,7 @@ impl ScrubShared {
         Ok(())
     }
 
-    /// True if a segment's file consists of intact records from beginning to end. The part behind the sealed
+    /// True if a segment's file consists of intact records from beginning to end. The part after the sealed
     /// length counts as well: a start may have sealed a damaged segment before records that follow the
     /// damage.
     fn is_whole(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<bool> {

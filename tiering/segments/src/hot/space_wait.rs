@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
 use super::compaction::choose::SegmentStats;
-use super::compaction::driver::segment_stats;
+use super::compaction::stats::segment_stats;
 use super::space::DiskSpace;
 use super::{AppendError, HotTierInner};
 use shortage::{ProspectInputs, ShortageProgress, SpaceProspects};

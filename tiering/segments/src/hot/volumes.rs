@@ -12,7 +12,7 @@ use super::catalogue::{COLD, HOT};
 use super::dirs::SegmentDirs;
 use super::file::SegmentDisk;
 use super::map::SegmentLocation;
-use super::options::HotOpenError;
+use super::open_error::HotOpenError;
 use super::recovery::{ListingContext, SegmentDirListing, list_files, sweep};
 use super::space::{DiskSpace, SpaceLimits};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;

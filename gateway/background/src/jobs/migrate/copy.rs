@@ -295,7 +295,7 @@ impl MigrationCopier {
     pub(super) async fn abort_uploads(&self) -> Result<(), OriginError> {
         let keys =
             ListQuery { prefix: self.to.prefix.clone(), max_keys: PAGE_UPLOADS, ..ListQuery::default() };
-        let query = UploadsQuery { keys, ..UploadsQuery::default() };
+        let mut query = UploadsQuery { keys, ..UploadsQuery::default() };
         loop {
             let page = match self.to.origin.list_uploads(&query).await {
                 // An origin without this operation has no uploads to abort.
@@ -305,9 +305,9 @@ impl MigrationCopier {
             for upload in &page.uploads {
                 self.to.origin.abort(OriginUploadRef { key: &upload.key, id: &upload.id }).await?;
             }
-            if page.uploads.is_empty() || page.next.is_none() {
-                return Ok(());
-            }
+            let Some((key, id)) = page.next.filter(|_| !page.uploads.is_empty()) else { return Ok(()) };
+            // The next page begins after these uploads: an origin may list aborted ones for a while.
+            (query.keys.start_after, query.id_marker) = (key, id);
         }
     }
 }

@@ -82,21 +82,26 @@ mod tests {
             files: 2,
             bytes: 9,
         };
-        let golden = "mlgw-deletions 1 2c87a256 [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\"noted_ms\":-5,\"due_ms\":7,\"files\":2,\"bytes\":9}]\n";
+        let golden = "mlgw-deletions 1 2c87a256 [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\
+            \"noted_ms\":-5,\"due_ms\":7,\"files\":2,\"bytes\":9}]\n";
         let (lineage, _) = lineages();
         assert_eq!(
             parse_deletions(&lineage, golden.as_bytes()).unwrap(),
             [PendingDeletion { seq: 0, ..note.clone() }]
         );
-        let golden = "mlgw-deletions 2 2185f349 [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\"noted_ms\":-5,\"due_ms\":7,\"seq\":11,\"files\":2,\"bytes\":9}]\n";
+        let golden = "mlgw-deletions 2 2185f349 [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\
+            \"noted_ms\":-5,\"due_ms\":7,\"seq\":11,\"files\":2,\"bytes\":9}]\n";
         assert_eq!(parse_deletions(&lineage, golden.as_bytes()).unwrap(), std::slice::from_ref(&note));
-        let golden = "mlgw-deletions 3 0000000000000001-0000000000000002-0000000000000003 2314f55f [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\"noted_ms\":-5,\"due_ms\":7,\"seq\":11,\"files\":2,\"bytes\":9}]\n";
+        let golden = "mlgw-deletions 3 0000000000000001-0000000000000002-0000000000000003 2314f55f \
+            [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\"noted_ms\":-5,\"due_ms\":7,\
+            \"seq\":11,\"files\":2,\"bytes\":9}]\n";
         assert_eq!(String::from_utf8(serialize_deletions(&lineage.own, [note].iter())).unwrap(), golden);
         let spacings = [((1, "run/step-#/".to_owned()), 500)].into_iter().collect();
         let golden = "mlgw-spacings 1 db74e1d8 [[1,\"run/step-#/\",500]]\n";
         assert_eq!(parse_spacings(&lineage, golden.as_bytes()).unwrap(), spacings);
         assert!(matches!(parse_spacings(&lineage, &golden.as_bytes()[1..]), Err(LineFileError::Damaged)));
-        let golden = "mlgw-spacings 2 0000000000000001-0000000000000002-0000000000000003 358529ab [[1,\"run/step-#/\",500]]\n";
+        let golden = "mlgw-spacings 2 0000000000000001-0000000000000002-0000000000000003 358529ab \
+            [[1,\"run/step-#/\",500]]\n";
         assert_eq!(String::from_utf8(serialize_spacings(&lineage.own, &spacings)).unwrap(), golden);
         assert_eq!(parse_spacings(&lineage, golden.as_bytes()).unwrap(), spacings);
     }
@@ -117,9 +122,10 @@ mod tests {
         for entries in [vec![], vec![note("run/ä 1/"), note("\n")]] {
             let bytes = serialize_deletions(&lineage.own, entries.iter());
             assert_eq!(parse_deletions(&lineage, &bytes).unwrap(), entries);
-            assert!(
-                matches!(parse_deletions(&restored, &bytes), Err(LineFileError::Foreign(owner)) if owner == lineage.own)
-            );
+            assert!(matches!(
+                parse_deletions(&restored, &bytes),
+                Err(LineFileError::Foreign(owner)) if owner == lineage.own
+            ));
             assert!(matches!(
                 parse_deletions(&lineage, &bytes[..bytes.len() - 1]),
                 Err(LineFileError::Damaged)
@@ -131,8 +137,9 @@ mod tests {
         }
         let bytes = String::from_utf8(serialize_deletions(&lineage.own, [].iter())).unwrap();
         let newer = bytes.replace("deletions 3", "deletions 4");
-        assert!(
-            matches!(parse_deletions(&lineage, newer.as_bytes()), Err(LineFileError::Version(version)) if version == "4")
-        );
+        assert!(matches!(
+            parse_deletions(&lineage, newer.as_bytes()),
+            Err(LineFileError::Version(version)) if version == "4"
+        ));
     }
 }

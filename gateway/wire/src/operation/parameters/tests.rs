@@ -200,7 +200,8 @@ proptest! {
                 continue;
             }
             let outcome = select_operation(table.method, table.level, &query, &[]);
-            let changes = outcome.as_ref().is_ok_and(|operation| matches!(operation.support(), Support::Full(_)));
+            let changes =
+                outcome.as_ref().is_ok_and(|operation| matches!(operation.support(), Support::Full(_)));
             prop_assert_eq!(changes, false, "{} ?{}", table.method, query);
         }
     }

@@ -59,7 +59,8 @@ async fn measure(holes: bool, fill_percent: u64) -> (f64, ChurnResult) {
     let amplification = churned.cleaned_bytes as f64 / churned.kept_bytes as f64;
     let ChurnResult { lost, segments, .. } = churned;
     println!(
-        "holes {holes}, {fill_percent} % lives: {amplification:.3} bytes moved for each kept, {lost} blocks lost, {segments:.1} files for a full one"
+        "holes {holes}, {fill_percent} % lives: {amplification:.3} bytes moved for each kept, \
+         {lost} blocks lost, {segments:.1} files for a full one"
     );
     (amplification, churned)
 }

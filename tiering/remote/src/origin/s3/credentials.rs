@@ -97,8 +97,10 @@ fn of_profile(text: &str, profile: &str) -> Option<Credentials> {
 mod tests {
     use super::{of_environment, of_profile};
 
-    const FILE: &str = "# ours\n[default]\naws_access_key_id = A\naws_secret_access_key=S\n\n[profile  lake ]\n\
-                        aws_access_key_id=B\naws_secret_access_key = T=\naws_session_token=U\nregion = x\n[half]\n\
+    const FILE: &str = "# ours\n[default]\naws_access_key_id = A\naws_secret_access_key=S\n\n\
+                        [profile  lake ]\n\
+                        aws_access_key_id=B\naws_secret_access_key = T=\naws_session_token=U\nregion = x\n\
+                        [half]\n\
                         aws_access_key_id=C\n";
 
     #[test]

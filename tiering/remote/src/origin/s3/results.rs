@@ -294,8 +294,9 @@ mod tests {
 
     #[test]
     fn a_copy_succeeds_or_returns_its_late_error() {
-        let document = b"<?xml version=\"1.0\"?>\n   <CopyObjectResult xmlns=\"x\"><LastModified>2022-10-12T17:50:00.000Z\
-            </LastModified><ETag>&quot;abc&quot;</ETag><ChecksumCRC32>AAAAAA==</ChecksumCRC32></CopyObjectResult>";
+        let document = b"<?xml version=\"1.0\"?>\n   <CopyObjectResult xmlns=\"x\">\
+            <LastModified>2022-10-12T17:50:00.000Z</LastModified><ETag>&quot;abc&quot;</ETag>\
+            <ChecksumCRC32>AAAAAA==</ChecksumCRC32></CopyObjectResult>";
         let copy = parse_copy_receipt(document).unwrap();
         assert_eq!((copy.etag.as_str(), copy.modified_ms), ("abc", 1_665_597_000_000));
         assert_eq!(copy.checksums, [Pair::new("ChecksumCRC32", "AAAAAA==")]);
@@ -337,9 +338,11 @@ mod tests {
 
     #[test]
     fn parts_are_listed_page_by_page() {
-        let document = b"<ListPartsResult><UploadId>u</UploadId><StorageClass>STANDARD</StorageClass><IsTruncated>true\
-            </IsTruncated><NextPartNumberMarker>7</NextPartNumberMarker><ChecksumAlgorithm>CRC32</ChecksumAlgorithm>\
-            <Part><PartNumber>7</PartNumber><ETag>\"e\"</ETag><Size>5</Size><ChecksumCRC32>AA==</ChecksumCRC32></Part>\
+        let document = b"<ListPartsResult><UploadId>u</UploadId><StorageClass>STANDARD</StorageClass>\
+            <IsTruncated>true</IsTruncated><NextPartNumberMarker>7</NextPartNumberMarker>\
+            <ChecksumAlgorithm>CRC32</ChecksumAlgorithm>\
+            <Part><PartNumber>7</PartNumber><ETag>\"e\"</ETag><Size>5</Size>\
+            <ChecksumCRC32>AA==</ChecksumCRC32></Part>\
             </ListPartsResult>";
         let page = parts(document).unwrap();
         assert_eq!((page.next, page.checksum_algorithm.as_deref()), (Some(7), Some("CRC32")));
@@ -350,9 +353,11 @@ mod tests {
 
     #[test]
     fn uploads_are_listed_with_names_decoded() {
-        let document = b"<ListMultipartUploadsResult><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>\
+        let document = b"<ListMultipartUploadsResult><EncodingType>url</EncodingType>\
+            <IsTruncated>true</IsTruncated>\
             <NextKeyMarker>a%2Fb</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>\
-            <Upload><Key>a%2Fb</Key><UploadId>u</UploadId><Initiated>2022-10-12T17:50:00.000Z</Initiated></Upload>\
+            <Upload><Key>a%2Fb</Key><UploadId>u</UploadId><Initiated>2022-10-12T17:50:00.000Z</Initiated>\
+            </Upload>\
             <CommonPrefixes><Prefix>a+c/</Prefix></CommonPrefixes></ListMultipartUploadsResult>";
         let page = uploads(document).unwrap();
         assert_eq!((page.uploads[0].key.as_str(), page.uploads[0].initiated_ms), ("a/b", 1_665_597_000_000));

@@ -111,7 +111,8 @@ async fn a_request_is_signed_and_its_key_is_unchanged() {
 
 #[tokio::test]
 async fn a_range_and_a_condition_are_sent() {
-    let part = "HTTP/1.1 206 Partial\nETag: \"e\"\nContent-Range: bytes 2-3/9\nContent-Length: 2\nConnection: close\n\nll";
+    let part = "HTTP/1.1 206 Partial\nETag: \"e\"\nContent-Range: bytes 2-3/9\nContent-Length: 2\n\
+        Connection: close\n\nll";
     let server = Server::start(&[part]).await;
     let query = GetQuery {
         if_match: Some("e".into()),
@@ -229,7 +230,8 @@ fn statuses_map_to_errors() {
 async fn requests_and_bytes_are_charged_to_the_shared_budget() {
     let body = "x".repeat(100);
     let answer = format!(
-        "HTTP/1.1 200 OK\nETag: \"e\"\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT\nContent-Length: 100\n\n{body}"
+        "HTTP/1.1 200 OK\nETag: \"e\"\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT\nContent-Length: 100\n\n\
+         {body}"
     );
     let server = Server::start(&[&answer]).await;
     let budget = Arc::new(UpstreamBudget::new(1, 1));

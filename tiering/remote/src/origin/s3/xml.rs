@@ -156,7 +156,8 @@ mod tests {
     #[test]
     fn a_document_that_is_not_a_page_is_invalid() {
         let truncated = "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>";
-        let bad_name = "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>%ff</Key><Size>1</Size>\
+        let bad_name = "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>%ff</Key>\
+                        <Size>1</Size>\
                         </Contents></ListBucketResult>";
         let huge = "<ListBucketResult><Contents><Key>k</Key><Size>9223372036854775808</Size></Contents>\
                     </ListBucketResult>";

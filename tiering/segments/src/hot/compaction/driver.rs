@@ -15,11 +15,12 @@ use mlgw_metadata::Catalogue;
 use super::choose::{CompactionThresholds, SegmentStats, SpacePressure, choose_segments};
 use super::death_rate::DeathRates;
 use super::job::{CompactionEnd, CompactionEvent, CompactionJob, CompactionStep};
-use super::moving::{MoveStepError, RelocationLog, empty_segment};
+use super::moving::{MoveStepError, RelocationLog, blocking, empty_segment};
+use super::stats::segment_stats;
 use crate::hot::catalogue::HOT;
 use crate::hot::claims::{ClaimOwner, SegmentClaim};
 use crate::hot::pace::ByteRateLimiter;
-use crate::hot::placing::driver::sweep_objects;
+use crate::hot::placing::leftover_objects::sweep_objects;
 use crate::hot::{HotTierInner, space_wait};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
@@ -334,41 +335,6 @@ fn has_room_to_wait(inner: &HotTierInner, facts: &[SegmentStats]) -> bool {
     inner.shared.space.room_bytes() >= dead_bytes.saturating_mul(2)
 }
 
-/// Returns the state of every segment of this node, in all tiers.
-pub(in crate::hot) async fn segment_stats(
-    inner: &Arc<HotTierInner>,
-    catalogue: &Catalogue,
-) -> Result<Vec<SegmentStats>, MoveStepError> {
-    let (of, catalogue) = (inner.clone(), catalogue.clone());
-    let facts = blocking(move || {
-        let mut segments = catalogue.segments()?;
-        segments.retain(|segment| segment.replica_of(of.node).is_some());
-        // Holds are read before usages: a hold that was dropped by then has its reference counted.
-        let holds = &of.shared.segments.holds;
-        let held: Vec<bool> = segments.iter().map(|segment| holds.is_held(segment.segment_id())).collect();
-        let usages = catalogue.segment_usages()?;
-        let facts = segments.iter().zip(held).map(|(segment, in_flight)| {
-            let id = segment.segment_id();
-            let usage = usages.get(&id).copied().unwrap_or_default();
-            let sealed = segment.state() == SegmentState::Sealed;
-            SegmentStats {
-                id,
-                tier: segment.replica_of(of.node).map_or(HOT, |replica| replica.tier),
-                sealed,
-                bytes: if sealed { segment.length } else { holds.synced_bytes(id).unwrap_or(0) },
-                referenced_bytes: usage.bytes,
-                references: usage.extents,
-                in_flight,
-            }
-        });
-        Ok(facts.collect::<Vec<_>>())
-    })
-    .await?;
-    let garbage: u64 = facts.iter().map(SegmentStats::dead_bytes).sum();
-    inner.compaction.garbage_bytes.store(garbage, Relaxed);
-    Ok(facts)
-}
-
 /// Seals open segments that are worth emptying. Returns true if there were any.
 async fn seal_open(
     inner: &HotTierInner,
@@ -398,12 +364,4 @@ pub(in crate::hot) async fn seal(inner: &HotTierInner, catalogue: &Catalogue, op
         }
         tokio::time::sleep(SEAL_CHECK).await;
     }
-}
-
-/// Runs blocking work on the blocking pool.
-pub(in crate::hot) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, MoveStepError> + Send + 'static,
-) -> Result<T, MoveStepError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|stopped| Err(std::io::Error::other(stopped).into()))
 }

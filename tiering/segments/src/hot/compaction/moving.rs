@@ -60,6 +60,14 @@ impl MoveStepError {
     }
 }
 
+/// Runs blocking work on the blocking pool.
+pub(in crate::hot) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, MoveStepError> + Send + 'static,
+) -> Result<T, MoveStepError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|stopped| Err(std::io::Error::other(stopped).into()))
+}
+
 /// Accounting of the chunks moved out of a segment within the hot tier, for the decision log.
 pub(in crate::hot) struct RelocationLog {
     segment: SegmentId,

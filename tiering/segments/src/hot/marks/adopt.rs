@@ -14,12 +14,12 @@ use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback};
 
 use super::{
-    DirectoryMark, MARK_FILE_NAME, MarkError, SegmentRecords, check_directory, foreign_mark_error, header_of,
+    DirectoryMark, MARK_FILE_NAME, MarkError, SegmentRecords, check_directory, foreign_mark_error,
     is_foreign, is_made_later, missing, read_mark, store_mark,
 };
-use crate::hot::check::is_header_of;
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::file::{segment_of_file_name, set_aside};
+use crate::hot::header::{header_of, is_header_of};
 use crate::hot::scan::SegmentScan;
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 

@@ -22,13 +22,15 @@ use super::copy::{CopyQueues, copy_segment};
 use super::fetch::fetch;
 use super::heat::SegmentHeat;
 use super::job::{MoveEvent, MoveJob, MoveStep, SegmentMove};
+use super::leftover_objects::{add_leftover, sweep_objects};
 use super::reservation::{CopyReservation, no_room_error};
+use super::stoppable_wait::{STOP_CHECK, until_stopped, wait};
 use super::store::store;
 use crate::flash::FlashWriteCause;
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::claims::{ClaimOwner, SegmentClaim};
 use crate::hot::compaction::choose::SegmentStats;
-use crate::hot::compaction::driver::segment_stats;
+use crate::hot::compaction::stats::segment_stats;
 use crate::hot::compaction::{
     Compaction, MoveStepError, RelocationLog, RelocationTarget, blocking, move_matching,
 };
@@ -40,12 +42,9 @@ use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDeci
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 use mlgw_formats::segment_record::RecordOwner;
-use mlgw_remote::upstream::ObjectId;
 
 /// Maximum duration of a pass; after it the next pass examines all segments again.
 pub(super) const PASS_MAX: Duration = Duration::from_secs(5);
-/// Interval at which a wait checks for a shutdown.
-pub(super) const STOP_CHECK: Duration = Duration::from_millis(50);
 /// Consecutive failures with an upstream after which the remaining segments of the pass fail without an
 /// attempt.
 const UPSTREAM_FAILURES_MAX: u32 = 3;
@@ -177,18 +176,10 @@ impl PlacingDriver {
         mut chosen: Vec<(SegmentId, SegmentMove)>,
         order: Option<PlacingOrder>,
     ) -> Result<bool, MoveStepError> {
-        let bytes = |segment| facts.iter().find(|f| f.id == segment).map_or(0, |f| f.bytes);
+        let bytes = |segment| bytes_of(facts, segment);
+        // Orders are carried out regardless of the flash budget; jobs wait for it on their own.
         if order.is_none() && !inner.shared.flash.can_start_own_write() {
-            // Orders are carried out regardless of the budget; jobs wait for it on their own.
-            let up: Vec<_> = chosen.extract_if(.., |(_, way)| way.to == HOT).collect();
-            for (segment, way) in up.into_iter().take(OVER_BUDGET_RECORDED_MAX) {
-                let occasion = MoveReason { why: default_reason(way), bytes: bytes(segment) };
-                inner.decisions.record(&decided(
-                    MoveJob::new(segment, way),
-                    occasion,
-                    DecisionOutcome::OverBudget,
-                ));
-            }
+            remove_promotions(inner, facts, &mut chosen);
         }
         let mut waiting: u64 = chosen.iter().map(|(segment, _)| bytes(*segment)).sum();
         let (begun, mut is_left_out) = (Instant::now(), false);
@@ -433,6 +424,24 @@ fn hot_chunks(inner: &HotTierInner) -> Option<(OwnerPredicate, DecisionCause)> {
     Some((Arc::new(wanted), DecisionReason::Heat.into()))
 }
 
+fn bytes_of(facts: &[SegmentStats], segment: SegmentId) -> u64 {
+    facts.iter().find(|facts| facts.id == segment).map_or(0, |facts| facts.bytes)
+}
+
+/// Removes the promotions from a choice while the flash budget is used up, and records some of them.
+fn remove_promotions(
+    inner: &HotTierInner,
+    facts: &[SegmentStats],
+    chosen: &mut Vec<(SegmentId, SegmentMove)>,
+) {
+    let promotions: Vec<_> = chosen.extract_if(.., |(_, way)| way.to == HOT).collect();
+    for (segment, way) in promotions.into_iter().take(OVER_BUDGET_RECORDED_MAX) {
+        let occasion = MoveReason { why: default_reason(way), bytes: bytes_of(facts, segment) };
+        let decision = decided(MoveJob::new(segment, way), occasion, DecisionOutcome::OverBudget);
+        inner.decisions.record(&decision);
+    }
+}
+
 /// Returns the reason of a move without an order: a spill happens because the tier is too full, a promotion
 /// so that the segment can be emptied.
 fn default_reason(way: SegmentMove) -> DecisionCause {
@@ -473,42 +482,6 @@ fn tier_pressure(inner: &HotTierInner) -> TierPressure {
         cold_excess_bytes: TierFill { used_bytes, room_bytes }.excess_bytes(settings),
         hot_room_bytes: hot.room_bytes,
     }
-}
-
-/// Waits for `work`; drops it if the tier stops.
-async fn until_stopped<T>(
-    inner: &HotTierInner,
-    work: impl Future<Output = Result<T, MoveStepError>>,
-) -> Result<T, MoveStepError> {
-    let mut work = std::pin::pin!(work);
-    loop {
-        if inner.compaction.is_stopped() {
-            return Err(MoveStepError::Stopping);
-        }
-        if let Ok(done) = tokio::time::timeout(STOP_CHECK, &mut work).await {
-            return done;
-        }
-    }
-}
-
-/// Removes objects at upstreams that no record names, as far as upstreams are reachable, except those of
-/// segments claimed by another worker than `by`.
-pub(in crate::hot) async fn sweep_objects(
-    inner: &Arc<HotTierInner>,
-    catalogue: &Catalogue,
-    by: ClaimOwner,
-) -> Result<(), MoveStepError> {
-    let mut leftovers = inner.leftovers.lock().await;
-    if leftovers.is_empty() || inner.pins.has_global_pin() {
-        return Ok(());
-    }
-    let settles = catalogue.clone();
-    blocking(move || Ok(settles.sync_log()?)).await?;
-    let segments = &inner.shared.segments;
-    let in_use = |segment| inner.claims.is_claimed_by_other(segment, by);
-    leftovers.sweep(&*segments.map, inner.remote_tier.upstreams(), segments.clock.now(), &in_use).await?;
-    inner.placing.leftover_objects.store(leftovers.len() as u64, Relaxed);
-    Ok(())
 }
 
 /// Copies a segment from one local directory to another on the blocking pool.
@@ -565,20 +538,6 @@ fn record(catalogue: &Catalogue, segment: SegmentId) -> Result<SegmentRecord, Mo
     record.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "its record no longer exists").into())
 }
 
-/// Waits until `due`; fails if the tier stops.
-pub(super) fn wait(inner: &HotTierInner, due: Instant) -> io::Result<()> {
-    loop {
-        if inner.compaction.is_stopped() {
-            return Err(io::Error::other("the tier is stopping"));
-        }
-        let left = due.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        std::thread::sleep(left.min(STOP_CHECK));
-    }
-}
-
 async fn update_record(
     inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
@@ -601,16 +560,6 @@ async fn update_record(
     };
     bytes.fetch_add(record.length, Relaxed);
     Ok(())
-}
-
-/// Adds an object to the leftovers, before it is stored or its record stops naming it.
-pub(super) async fn add_leftover(
-    inner: &Arc<HotTierInner>,
-    upstream: String,
-    id: ObjectId,
-) -> Result<(), MoveStepError> {
-    let mut leftovers = inner.leftovers.clone().lock_owned().await;
-    blocking(move || Ok(leftovers.add(&upstream, id)?)).await
 }
 
 async fn unlink(inner: &Arc<HotTierInner>, catalogue: &Catalogue, job: MoveJob) -> Result<(), MoveStepError> {

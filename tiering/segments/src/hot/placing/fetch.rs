@@ -15,8 +15,8 @@ use futures_util::{StreamExt as _, stream};
 use mlgw_common::limits::MIB;
 use mlgw_formats::schema::SegmentRecord;
 
-use super::driver::wait;
 use super::reservation::CopyReservation;
+use super::stoppable_wait::wait;
 use super::store::verify_file;
 use crate::fair::Lane;
 use crate::flash::FlashWriteCause;

@@ -13,7 +13,8 @@ use mlgw_common::ids::SegmentId;
 use mlgw_metadata::Catalogue;
 
 use super::RuleSpill;
-use super::driver::{PASS_MAX, PlacingDriver, STOP_CHECK};
+use super::driver::{PASS_MAX, PlacingDriver};
+use super::stoppable_wait::STOP_CHECK;
 use crate::hot::catalogue::HOT;
 use crate::hot::claims::ClaimOwner;
 use crate::hot::compaction::choose::SegmentStats;

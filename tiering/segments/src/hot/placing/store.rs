@@ -12,7 +12,8 @@ use std::time::Instant;
 use mlgw_formats::schema::{Replica, SegmentRecord};
 use parking_lot::Mutex;
 
-use super::driver::{add_leftover, wait};
+use super::leftover_objects::add_leftover;
+use super::stoppable_wait::wait;
 use crate::fair::DiskQueue;
 use crate::hot::HotTierInner;
 use crate::hot::catalogue::UPSTREAM;

@@ -15,7 +15,8 @@ use bytes::Bytes;
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::{BLOCK_BYTES, INLINE_DECOMPRESS_BYTES_MAX};
 
-use super::{PageCacheRead, ReadFault, ReadMode, ReadPlan, SegmentReadError, SegmentReaderInner};
+use super::error::{ReadFault, SegmentReadError};
+use super::{PageCacheRead, ReadMode, ReadPlan, SegmentReaderInner};
 use crate::fair::ServiceClass;
 use crate::hot::files::OpenSegmentFile;
 use crate::hot::metrics::add;

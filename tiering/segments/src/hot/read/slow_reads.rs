@@ -14,7 +14,7 @@ use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::{FILE_SLOW_READS_MAX, FILE_SLOW_SLOTS_MAX};
 use parking_lot::Mutex;
 
-use super::SegmentReadError;
+use super::error::SegmentReadError;
 use crate::fair::{DiskQueue, ServiceClass};
 
 /// Time limits of reads.
@@ -221,9 +221,10 @@ mod tests {
             reads.run(other, (&disk, turn(), 1), || Ok(())).await.unwrap();
         }
         let refused = reads.run(dead, (&disk, turn(), 1), || Ok(())).await;
-        assert!(
-            matches!(&refused, Err(SegmentReadError::Io { source, .. }) if source.kind() == io::ErrorKind::TimedOut)
-        );
+        assert!(matches!(
+            &refused,
+            Err(SegmentReadError::Io { source, .. }) if source.kind() == io::ErrorKind::TimedOut
+        ));
         // The file responds again.
         drop(ends);
         for read in stuck_reads {

@@ -9,12 +9,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::HotTierInner;
 use super::super::catalogue::UPSTREAM;
 use super::super::compaction::Compaction;
 use super::super::map::MapError;
+use super::super::open_error::HotOpenError;
+use super::super::options::Upstreams;
 use super::super::recovery::RecoveryError;
-use super::super::{HotOpenError, HotTierInner};
-use super::{Leftovers, RemoteTier, Upstreams};
+use super::{Leftovers, RemoteTier};
 use mlgw_remote::upstream::PrefixOwnership;
 
 /// Wait after the first failed attempt; doubled after each further one.

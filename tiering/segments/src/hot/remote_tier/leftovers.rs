@@ -19,8 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use super::super::catalogue::UPSTREAM;
 use super::super::map::SegmentMap;
+use super::super::options::Upstreams;
 use super::super::state_file;
-use super::{Upstreams, object_of};
+use super::object_of;
 use mlgw_remote::upstream::{ObjectId, UpstreamError};
 
 /// Format version of the file.

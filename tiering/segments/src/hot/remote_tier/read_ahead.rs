@@ -17,7 +17,7 @@ use mlgw_common::limits::MIB;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::super::read::SegmentReadError;
+use super::super::read::error::SegmentReadError;
 use super::{RemoteSegment, RemoteTier};
 
 /// Maximum total bytes of records that are cached or being fetched.

@@ -7,7 +7,7 @@ use mlgw_common::Incarnation;
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_formats::schema::{Replica, SegmentRecord};
 
-use super::super::read::{ReadFault, SegmentReadError};
+use super::super::read::error::{ReadFault, SegmentReadError};
 use super::RemoteTier;
 use mlgw_remote::upstream::{ObjectId, ReplicaKey, SegmentObject, UpstreamError};
 

@@ -154,7 +154,9 @@ proptest! {
     /// (zeros) or garbage, and the file may be shorter.
     #[test]
     fn synced_chunks_read_back_after_any_power_loss(
-        kept in 1usize..12, fate in proptest::collection::vec(0u8..3, 2000), cut in any::<prop::sample::Index>(),
+        kept in 1usize..12,
+        fate in proptest::collection::vec(0u8..3, 2000),
+        cut in any::<prop::sample::Index>(),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -186,7 +188,10 @@ proptest! {
     }
 
     #[test]
-    fn no_file_content_makes_a_scan_fail(bytes in proptest::collection::vec(any::<u8>(), 0..3000), magic_at in any::<prop::sample::Index>()) {
+    fn no_file_content_makes_a_scan_fail(
+        bytes in proptest::collection::vec(any::<u8>(), 0..3000),
+        magic_at in any::<prop::sample::Index>(),
+    ) {
         let mut bytes = bytes;
         if bytes.len() > 8 {
             let at = magic_at.index(bytes.len() - 4);

@@ -15,7 +15,7 @@ mod disk;
 mod driver;
 mod world;
 
-use world::{Rules, ScheduleStats, World};
+use world::{Safeguards, ScheduleStats, World};
 
 /// Schedules of a normal run.
 const SCHEDULES: u64 = 12_000;
@@ -29,12 +29,12 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// Runs schedules on two threads. Returns the first broken invariant with its seed, and the statistics.
-fn first_broken(rules: Rules, schedules: u64) -> (Option<(u64, String)>, ScheduleStats) {
+fn first_broken(safeguards: Safeguards, schedules: u64) -> (Option<(u64, String)>, ScheduleStats) {
     let first = setting("MLGW_MODEL_SEED", 1);
     let half = |parity: u64| {
         let mut seen = ScheduleStats::default();
         let broken = (first..first + schedules).filter(|seed| seed % 2 == parity).find_map(|seed| {
-            let mut world = World::new(seed, rules);
+            let mut world = World::new(seed, safeguards);
             let broken = world.run(ACTIONS).err();
             seen += world.seen;
             broken.map(|broken| (seed, broken))
@@ -53,7 +53,7 @@ fn first_broken(rules: Rules, schedules: u64) -> (Option<(u64, String)>, Schedul
 #[test]
 fn no_schedule_loses_a_referenced_byte_or_leaves_a_dead_one() {
     let schedules = setting("MLGW_MODEL_SCHEDULES", SCHEDULES);
-    let (broken, seen) = first_broken(Rules::ALL, schedules);
+    let (broken, seen) = first_broken(Safeguards::ALL, schedules);
     assert_eq!(broken, None, "of {schedules} schedules");
     eprintln!("{schedules} schedules: {seen:?}");
     assert!(seen.released > schedules && seen.moved > schedules, "compaction happens: {seen:?}");
@@ -63,8 +63,8 @@ fn no_schedule_loses_a_referenced_byte_or_leaves_a_dead_one() {
     );
 }
 
-fn assert_control_fails(what: &str, rules: Rules, expected: &[&str]) {
-    let (broken, seen) = first_broken(rules, CONTROL_SCHEDULES);
+fn assert_control_fails(what: &str, safeguards: Safeguards, expected: &[&str]) {
+    let (broken, seen) = first_broken(safeguards, CONTROL_SCHEDULES);
     let (seed, why) = broken.unwrap_or_else(|| panic!("without {what} nothing broke: {seen:?}"));
     eprintln!("without {what}: seed {seed}: {why}");
     assert!(expected.iter().any(|part| why.contains(part)), "without {what} something else broke: {why}");
@@ -72,29 +72,29 @@ fn assert_control_fails(what: &str, rules: Rules, expected: &[&str]) {
 
 #[test]
 fn without_holds_a_request_fails() {
-    let rules = Rules { in_flight: false, ..Rules::ALL };
+    let safeguards = Safeguards { in_flight: false, ..Safeguards::ALL };
     assert_control_fails(
         "holds",
-        rules,
-        &["went while a request held", "a request was refused", "is not in segment"],
+        safeguards,
+        &["was removed while a request held", "a request was refused", "is not in segment"],
     );
 }
 
 #[test]
 fn without_the_fence_a_referenced_byte_is_lost() {
-    assert_control_fails("fences", Rules { fence: false, ..Rules::ALL }, &["is not in segment"]);
+    assert_control_fails("fences", Safeguards { fence: false, ..Safeguards::ALL }, &["is not in segment"]);
 }
 
 #[test]
 fn without_pins_a_reader_loses_its_body() {
-    assert_control_fails("pins", Rules { pins: false, ..Rules::ALL }, &["a reader lost body"]);
+    assert_control_fails("pins", Safeguards { pins: false, ..Safeguards::ALL }, &["a reader lost body"]);
 }
 
 #[test]
 fn without_a_second_lookup_a_reader_fails() {
     assert_control_fails(
         "looking again",
-        Rules { second_lookup: false, ..Rules::ALL },
+        Safeguards { second_lookup: false, ..Safeguards::ALL },
         &["a reader found segment"],
     );
 }
@@ -103,7 +103,7 @@ fn without_a_second_lookup_a_reader_fails() {
 fn without_the_sync_before_unlink_a_byte_is_lost() {
     assert_control_fails(
         "settling",
-        Rules { sync_before_unlink: false, ..Rules::ALL },
+        Safeguards { sync_before_unlink: false, ..Safeguards::ALL },
         &["is not in segment"],
     );
 }
@@ -112,6 +112,6 @@ fn without_the_sync_before_unlink_a_byte_is_lost() {
 fn a_schedule_is_deterministic() {
     for seed in 1..50 {
         let trace = |mut world: World| (world.run(ACTIONS), world.trace());
-        assert_eq!(trace(World::new(seed, Rules::ALL)), trace(World::new(seed, Rules::ALL)));
+        assert_eq!(trace(World::new(seed, Safeguards::ALL)), trace(World::new(seed, Safeguards::ALL)));
     }
 }

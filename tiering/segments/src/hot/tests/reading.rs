@@ -28,9 +28,10 @@ async fn a_flipped_byte_fails_only_reads_of_its_block() {
     flip(&writable(dir.path(), &extent), payload + 3 * 65536 + 5);
     let read = tier.read(&extent, BodyId(1), 3 * 65536 + 100..3 * 65536 + 101, Lane::Training).await;
     let offset = payload + 3 * 65536;
-    assert!(
-        matches!(read, Err(SegmentReadError::Corrupt { offset: at, fault: ReadFault::Block(3), .. }) if at == offset)
-    );
+    assert!(matches!(
+        read,
+        Err(SegmentReadError::Corrupt { offset: at, fault: ReadFault::Block(3), .. }) if at == offset
+    ));
     assert_eq!(tier.read(&extent, BodyId(1), 0..65536, Lane::Training).await.unwrap(), bytes_of(1, 65536));
     assert!(tier.read(&extent, BodyId(1), 0..1 << 20, Lane::Training).await.is_err());
     assert_eq!(tier.metrics().corrupt_blocks, 2);
@@ -171,7 +172,8 @@ proptest! {
             for (from, to) in &ranges {
                 let from = from.index(length);
                 let to = from + 1 + to.index(length - from);
-                let read = tier.read(&extent, BodyId(1), from as u64..to as u64, Lane::Training).await.unwrap();
+                let range = from as u64..to as u64;
+                let read = tier.read(&extent, BodyId(1), range, Lane::Training).await.unwrap();
                 assert!(read == bytes[from..to], "{from}..{to} of {length}");
             }
         });

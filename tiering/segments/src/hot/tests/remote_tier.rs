@@ -272,7 +272,8 @@ async fn a_resumable_upload_of_the_same_bytes_is_kept_for_a_day() {
     let object = |copy: u64| format!("{{\"upstream\":\"lake\",\"segment\":{segment},\"copy\":{copy}}}");
     let upload = |copy: u64, bytes: u64, begun_ms: i64| {
         let of = format!(
-            "{{\"upload\":\"u\",\"generation\":{generation},\"bytes\":{bytes},\"sealed_key\":[],\"begun_ms\":{begun_ms}}}"
+            "{{\"upload\":\"u\",\"generation\":{generation},\"bytes\":{bytes},\"sealed_key\":[],\
+             \"begun_ms\":{begun_ms}}}"
         );
         format!("[{},{of}]", object(copy))
     };
@@ -310,7 +311,10 @@ async fn a_missing_upstream_does_not_cause_removal_of_local_copies() {
     // The state after a crash before the removal of the file.
     std::fs::write(&here, file).unwrap();
     let refused = HotTier::open(options(dir.path()), catalogue.clone()).await.err();
-    let expected = matches!(&refused, Some(HotOpenError::NoUpstream { upstream, segments }) if upstream == "lake" && *segments > 5);
+    let expected = matches!(
+        &refused,
+        Some(HotOpenError::NoUpstream { upstream, segments }) if upstream == "lake" && *segments > 5
+    );
     assert!(expected && here.exists(), "{refused:?}");
     let lost = HotOptions { start_without_missing: true, ..options(dir.path()) };
     let tier = HotTier::open(lost, catalogue.clone()).await.unwrap();

@@ -10,7 +10,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_formats::schema::Pair;
 use tokio::sync::oneshot;
 
-const DONE: &str = "HTTP/1.1 200 OK\nETag: \"e\"\nx-amz-version-id: v\nx-amz-request-id: 1\nContent-Length: 0\nConnection: close\n\n";
+const DONE: &str = "HTTP/1.1 200 OK\nETag: \"e\"\nx-amz-version-id: v\nx-amz-request-id: 1\n\
+    Content-Length: 0\nConnection: close\n\n";
 /// Response to a delete.
 const NO_CONTENT: &str = "HTTP/1.1 204 No Content\nConnection: close\n\n";
 const BROKEN: &str = "";

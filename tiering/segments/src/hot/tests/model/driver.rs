@@ -33,11 +33,11 @@ impl World {
             SegmentStats {
                 tier: 0,
                 id: record.segment_id(),
-                sealed: sealed || !self.rules.in_flight,
+                sealed: sealed || !self.safeguards.in_flight,
                 bytes: if sealed { record.length } else { written },
                 referenced_bytes: usage.bytes,
                 references: usage.extents,
-                in_flight: self.rules.in_flight && self.holds.is_held(record.segment_id()),
+                in_flight: self.safeguards.in_flight && self.holds.is_held(record.segment_id()),
             }
         });
         facts.collect()
@@ -67,7 +67,7 @@ impl World {
 
     fn run_step(&mut self, segment: SegmentId, step: CompactionStep) {
         let event = match step {
-            CompactionStep::Fence if self.rules.fence => {
+            CompactionStep::Fence if self.safeguards.fence => {
                 return self.propose_change(Change::FenceSegment(FenceSegment { segment: segment.0 }));
             }
             CompactionStep::Fence => CompactionEvent::Done,
@@ -76,11 +76,11 @@ impl World {
                 Some(named) => return self.relocate(named),
                 None => CompactionEvent::Done,
             },
-            CompactionStep::Drain if !self.rules.pins || self.pins.close_if_unpinned(segment) => {
+            CompactionStep::Drain if !self.safeguards.pins || self.pins.close_if_unpinned(segment) => {
                 CompactionEvent::Done
             }
             CompactionStep::Drain => CompactionEvent::Busy,
-            CompactionStep::Remove if self.rules.fence && self.rules.in_flight => {
+            CompactionStep::Remove if self.safeguards.fence && self.safeguards.in_flight => {
                 return self.propose_change(Change::RemoveSegment(RemoveSegment { segment: segment.0 }));
             }
             // The catalogue refuses to remove a segment that is not sealed and fenced; without those rules
@@ -90,7 +90,7 @@ impl World {
                 CompactionEvent::Done
             }
             CompactionStep::Sync => {
-                if self.rules.sync_before_unlink {
+                if self.safeguards.sync_before_unlink {
                     self.disk.sync();
                     self.catalogue.synced = self.catalogue.log.len();
                     self.record_durable();

@@ -17,9 +17,9 @@ use super::driver::Driver;
 use crate::hot::holds::{SegmentHold, SegmentHolds};
 use crate::hot::pins::{SegmentPin, SegmentPins};
 
-/// Rules that are in effect.
+/// Protections of the model; a test disables one and expects a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rules {
+pub(super) struct Safeguards {
     pub(super) in_flight: bool,
     pub(super) fence: bool,
     pub(super) pins: bool,
@@ -27,12 +27,12 @@ pub(super) struct Rules {
     pub(super) sync_before_unlink: bool,
 }
 
-impl Rules {
+impl Safeguards {
     pub(super) const ALL: Self =
         Self { in_flight: true, fence: true, pins: true, second_lookup: true, sync_before_unlink: true };
 }
 
-/// Statistics of the events that make a schedule interesting.
+/// Counts of rare events, to check schedule coverage.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ScheduleStats {
     pub(super) released: u64,
@@ -72,9 +72,9 @@ const KEYS: [&str; 3] = ["a", "b", "c"];
 const MIB: u64 = 1 << 20;
 const SEGMENT_BYTES: u64 = 4 * MIB;
 
-/// With durability `os`: number of actions in which the kernel may write data back, and number of actions
-/// before which no power loss happens.
+/// With durability `os`: actions during which write-back may happen at random.
 const OS_SYNCED_ACTIONS: usize = 60;
+/// With durability `os`: no power loss before this many actions.
 const OS_SAFE_ACTIONS: usize = 100;
 
 /// Receiver of the result of a proposal.
@@ -94,7 +94,7 @@ struct Request {
     extents: Vec<Extent>,
     holds: Vec<SegmentHold>,
     sent: bool,
-    again: usize,
+    retries: usize,
 }
 
 /// A reader of a body from beginning to end.
@@ -111,7 +111,7 @@ struct Reader {
 
 pub(super) struct World {
     pub(super) dice: Dice,
-    pub(super) rules: Rules,
+    pub(super) safeguards: Safeguards,
     /// True with durability `os`: no request waits for a sync.
     pub(super) os: bool,
     pub(super) catalogue: Catalogue,
@@ -138,12 +138,12 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, rules: Rules) -> Self {
+    pub(super) fn new(seed: u64, rules: Safeguards) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x2545_F491_4F6C_DD1D));
         let os = dice.roll(5) < 2;
         Self {
             dice,
-            rules,
+            safeguards: rules,
             os,
             catalogue: Catalogue::new(),
             disk: Disk::default(),
@@ -216,21 +216,21 @@ impl World {
 
     // Appending.
 
-    /// Appends a chunk; lane 1 is that of moved chunks.
-    pub(super) fn append(&mut self, lane: usize, chunk: Chunk, bytes: u64) -> (Extent, SegmentHold) {
+    /// Appends a chunk; writer 1 appends the moved chunks.
+    pub(super) fn append(&mut self, writer: usize, chunk: Chunk, bytes: u64) -> (Extent, SegmentHold) {
         let full =
             |segment: u64, disk: &Disk| disk.files.get(&segment).is_some_and(|f| f.bytes() >= SEGMENT_BYTES);
         let done =
-            self.open[lane].as_ref().is_some_and(|(id, hold)| full(*id, &self.disk) || hold.is_given_up());
+            self.open[writer].as_ref().is_some_and(|(id, hold)| full(*id, &self.disk) || hold.is_given_up());
         if done {
-            self.seal(lane);
+            self.seal(writer);
         }
-        let (segment, hold) = match &self.open[lane] {
+        let (segment, hold) = match &self.open[writer] {
             Some((segment, hold)) => (*segment, hold.clone()),
-            None => self.make_segment(lane),
+            None => self.make_segment(writer),
         };
         // Moved chunks are synced with every durability, since they were durable before.
-        let synced = !self.os || lane == 1;
+        let synced = !self.os || writer == 1;
         // A removed file that is still open accepts writes, which are lost.
         let offset = self.disk.append(segment, chunk, bytes, synced).unwrap_or(HEADER);
         let extent = Extent {
@@ -244,14 +244,14 @@ impl World {
         (extent, hold)
     }
 
-    fn make_segment(&mut self, lane: usize) -> (u64, SegmentHold) {
+    fn make_segment(&mut self, writer: usize) -> (u64, SegmentHold) {
         let create = CreateSegment { class: 0, node: 1, location: "d".into(), created_ms: 0, stamp: 0 };
         let Ok(Reply::Segment(made)) = self.commit(Change::CreateSegment(create)) else {
             panic!("a segment is made")
         };
         self.disk.files.insert(made.id, File::default());
         let hold = self.holds.begin(SegmentId(made.id));
-        self.open[lane] = Some((made.id, hold.clone()));
+        self.open[writer] = Some((made.id, hold.clone()));
         (made.id, hold)
     }
 
@@ -264,15 +264,15 @@ impl World {
         self.catalogue.commit(change, !self.os)
     }
 
-    pub(super) fn seal(&mut self, lane: usize) {
-        let Some((segment, _hold)) = self.open[lane].take() else { return };
+    pub(super) fn seal(&mut self, writer: usize) {
+        let Some((segment, _hold)) = self.open[writer].take() else { return };
         let length = self.disk.files.get(&segment).map_or(HEADER, File::bytes);
         let seal = SealSegment { segment, length };
         self.in_transit.push((Command::from(Change::SealSegment(seal)), ResultReceiver::Nobody));
     }
 
-    pub(super) fn roll(&mut self, lane: usize) -> Result<(), BrokenInvariant> {
-        self.seal(lane);
+    pub(super) fn roll(&mut self, writer: usize) -> Result<(), BrokenInvariant> {
+        self.seal(writer);
         Ok(())
     }
 
@@ -296,7 +296,7 @@ impl World {
             extents.push(extent);
             holds.push(hold);
         }
-        self.requests.push(Request { id, key, body, part, extents, holds, sent: false, again: 0 });
+        self.requests.push(Request { id, key, body, part, extents, holds, sent: false, retries: 0 });
     }
 
     fn begin_part(&mut self) -> Result<(), BrokenInvariant> {
@@ -384,8 +384,8 @@ impl World {
     /// Handles a refused proposal as a request does: reads its bytes back and appends them again.
     fn append_again(&mut self, id: u64, segment: u64) -> Result<(), BrokenInvariant> {
         let Some(at) = self.requests.iter().position(|request| request.id == id) else { return Ok(()) };
-        self.requests[at].again += 1;
-        if self.requests[at].again > APPEND_RETRIES_MAX {
+        self.requests[at].retries += 1;
+        if self.requests[at].retries > APPEND_RETRIES_MAX {
             return Err(format!("a request was refused {APPEND_RETRIES_MAX} times"));
         }
         self.holds.give_up(SegmentId(segment));
@@ -399,10 +399,10 @@ impl World {
                 continue;
             }
             if !self.disk.files.get(&segment).is_some_and(|file| file.holds(extent.offset, chunk)) {
-                return Err(format!("segment {segment} went while a request held bytes in it"));
+                return Err(format!("segment {segment} was removed while a request held it"));
             }
-            let (again, hold) = self.append(1, chunk, extent.logical_bytes);
-            self.requests[at].extents[index] = again;
+            let (new_extent, hold) = self.append(1, chunk, extent.logical_bytes);
+            self.requests[at].extents[index] = new_extent;
             self.requests[at].holds.push(hold);
         }
         self.propose(at);
@@ -414,8 +414,8 @@ impl World {
     fn deliver(&mut self) -> Result<(), BrokenInvariant> {
         if !self.in_transit.is_empty() {
             let at = self.dice.roll(self.in_transit.len());
-            let (command, asker) = self.in_transit.swap_remove(at);
-            self.waiting.insert(self.catalogue.log.len(), asker);
+            let (command, receiver) = self.in_transit.swap_remove(at);
+            self.waiting.insert(self.catalogue.log.len(), receiver);
             self.catalogue.log.push(command);
         }
         Ok(())
@@ -464,9 +464,9 @@ impl World {
     }
 
     fn apply_entry(&mut self) {
-        let asker = self.waiting.remove(&self.catalogue.applied).unwrap_or(ResultReceiver::Nobody);
+        let receiver = self.waiting.remove(&self.catalogue.applied).unwrap_or(ResultReceiver::Nobody);
         let outcome = self.catalogue.apply_next();
-        self.answers.push((asker, outcome));
+        self.answers.push((receiver, outcome));
     }
 
     fn answer_all(&mut self) -> Result<(), BrokenInvariant> {
@@ -538,7 +538,7 @@ impl World {
                 reader.pin = self.pins.pin(segments, |id| rows.segment(id.0).is_some());
             }
             let pinned = reader.inline.is_empty() || reader.pin.is_some();
-            let found = self.next_extent(reader).filter(|_| pinned || !self.rules.second_lookup);
+            let found = self.next_extent(reader).filter(|_| pinned || !self.safeguards.second_lookup);
             let Some((chunk, extent)) = found else {
                 self.lookup_again(reader)?;
                 continue;
@@ -547,12 +547,12 @@ impl World {
                 reader.at += extent.logical_bytes;
                 return Ok(());
             }
-            if !self.rules.second_lookup {
+            if !self.safeguards.second_lookup {
                 return Err(format!("a reader found segment {} gone", extent.segment));
             }
             self.lookup_again(reader)?;
         }
-        Err("a reader looked again and again".into())
+        Err("a reader gave up after 4 lookups".into())
     }
 
     /// Returns the chunk that begins at the reader's position.

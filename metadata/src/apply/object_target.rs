@@ -1,0 +1,25 @@
+//! Target of an object command.
+
+use crate::view::{ApplyError, View};
+use mlgw_common::{BucketId, Seq};
+use mlgw_formats::schema::{ObjectVersion, Quota, object};
+
+/// Bucket, key and sequence number of an object command that passed the bucket's checks.
+#[derive(Clone, Copy)]
+pub(super) struct ObjectTarget<'c> {
+    pub(super) bucket: BucketId,
+    pub(super) key: &'c [u8],
+    pub(super) seq: Seq,
+    /// Quota of the bucket.
+    pub(super) quota: Option<Quota>,
+}
+
+impl ObjectTarget<'_> {
+    pub(super) fn row(&self) -> Vec<u8> {
+        object::row(self.bucket, self.key)
+    }
+
+    pub(super) fn current(&self, view: &View<'_>) -> Result<Option<ObjectVersion>, ApplyError> {
+        Ok(view.get(&self.row())?)
+    }
+}

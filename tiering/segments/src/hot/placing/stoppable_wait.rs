@@ -1,0 +1,40 @@
+//! Waits of moves between tiers, which end early when the tier stops.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::hot::HotTierInner;
+use crate::hot::compaction::MoveStepError;
+
+/// Interval at which a wait checks for a shutdown.
+pub(super) const STOP_CHECK: Duration = Duration::from_millis(50);
+
+/// Waits for `work`; drops it if the tier stops.
+pub(super) async fn until_stopped<T>(
+    inner: &HotTierInner,
+    work: impl Future<Output = Result<T, MoveStepError>>,
+) -> Result<T, MoveStepError> {
+    let mut work = std::pin::pin!(work);
+    loop {
+        if inner.compaction.is_stopped() {
+            return Err(MoveStepError::Stopping);
+        }
+        if let Ok(done) = tokio::time::timeout(STOP_CHECK, &mut work).await {
+            return done;
+        }
+    }
+}
+
+/// Waits until `due`; fails if the tier stops.
+pub(super) fn wait(inner: &HotTierInner, due: Instant) -> io::Result<()> {
+    loop {
+        if inner.compaction.is_stopped() {
+            return Err(io::Error::other("the tier is stopping"));
+        }
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(STOP_CHECK));
+    }
+}
