@@ -52,7 +52,7 @@ pub fn file_type(known: Option<FileType>, hinted: Option<FileType>, key: &str) -
     }
 }
 
-/// Returns the file type of a key of which only the name is known.
+/// Returns the file type of a key by its name alone.
 #[must_use]
 pub fn file_type_by_key(program: &Program, key: &str) -> FileType {
     file_type(file_type_of(key), program.file_type(key), key)

@@ -49,7 +49,7 @@ where
     /// # Errors
     /// The file of authorities cannot be used, the machine has none, or the proxy is not a URL.
     pub fn new(settings: &ClientSettings<'_>) -> Result<Self, SettingError> {
-        let tls = tls::client_config(settings)?;
+        let tls = tls::client_config(settings.authorities)?;
         let mut http = HttpConnector::new();
         http.set_connect_timeout(Some(settings.connect_timeout));
         http.set_nodelay(true);

@@ -16,5 +16,5 @@ pub use aws_credential_types::Credentials;
 pub use aws_sigv4::http_request::SignableBody;
 pub use client::{Client, SendError, innermost};
 pub use hyper::body::Incoming;
-pub use settings::{ClientSettings, SettingError};
+pub use settings::{Authorities, ClientSettings, SettingError};
 pub use sign::{SignError, SigningScope, sign};

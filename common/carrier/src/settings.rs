@@ -6,13 +6,11 @@ use std::time::Duration;
 /// Settings of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientSettings<'a> {
-    /// PEM file of the certificate authorities to trust instead of the machine's.
-    pub ca_file: Option<&'a Path>,
+    /// Certificate authorities to trust.
+    pub authorities: Authorities<'a>,
     /// URL of an HTTP proxy, with user and password if it needs them. Metadata services of clouds are reached
     /// directly.
     pub proxy: Option<&'a str>,
-    /// True if some URLs are `https`. A machine without certificate authorities is an error then.
-    pub needs_tls: bool,
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
     /// Time after which an idle connection is closed. Object stores close theirs after 20 s and more.
@@ -27,4 +25,29 @@ pub struct SettingError {
     pub setting: &'static str,
     /// The problem, and what to do about it. Contains no password.
     pub problem: String,
+}
+
+/// Certificate authorities that a client trusts.
+#[derive(Clone, Copy, Debug)]
+pub enum Authorities<'a> {
+    /// No authority: every URL is `http`. No file is read.
+    None,
+    /// The authorities of a PEM file.
+    File(&'a Path),
+    /// The machine's authorities. A machine without any is an error.
+    Machine,
+    /// The machine's authorities, if it has any: the endpoint is `http`, but credentials may come by `https`.
+    MachineIfAny,
+}
+
+impl<'a> Authorities<'a> {
+    /// Returns the authorities to trust for an endpoint. `None` is the endpoint of the vendor, by `https`.
+    #[must_use]
+    pub fn for_endpoint(ca_file: Option<&'a Path>, endpoint: Option<&str>) -> Self {
+        match (ca_file, endpoint) {
+            (Some(path), _) => Self::File(path),
+            (None, Some(endpoint)) if endpoint.starts_with("http://") => Self::MachineIfAny,
+            (None, _) => Self::Machine,
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Tests of the client against sockets of their own.
 
-use crate::{Client, ClientSettings, Credentials, SendError, SignableBody, SigningScope, sign};
+use crate::{Authorities, Client, ClientSettings, Credentials, SendError, SignableBody, SigningScope, sign};
 use bytes::Bytes;
 use http::{Request, header};
 use http_body_util::{BodyExt as _, Empty};
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 fn settings(proxy: Option<&str>) -> ClientSettings<'_> {
     let timeout = Duration::from_secs(20);
-    ClientSettings { ca_file: None, proxy, needs_tls: false, connect_timeout: timeout, idle_timeout: timeout }
+    ClientSettings { authorities: Authorities::None, proxy, connect_timeout: timeout, idle_timeout: timeout }
 }
 
 fn get(url: &str) -> Request<Empty<Bytes>> {
@@ -94,7 +94,7 @@ fn unusable_settings_are_named_without_their_secrets() {
     let empty = dir.path().join("empty.pem");
     std::fs::write(&empty, "no certificate\n").unwrap();
     for file in [&*empty, Path::new("/no/such/file.pem")] {
-        let with_file = ClientSettings { ca_file: Some(file), ..settings(None) };
+        let with_file = ClientSettings { authorities: Authorities::File(file), ..settings(None) };
         let error = Client::<Empty<Bytes>>::new(&with_file).unwrap_err();
         assert_eq!(error.setting, "ca_file");
         assert!(error.problem.contains(&*file.to_string_lossy()), "{error}");

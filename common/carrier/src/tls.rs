@@ -1,6 +1,6 @@
 //! TLS settings of the client: which certificate authorities it trusts.
 
-use crate::settings::{ClientSettings, SettingError};
+use crate::settings::{Authorities, SettingError};
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -8,14 +8,19 @@ use rustls::{ClientConfig, RootCertStore};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Trusts the authorities in the `ca_file` of the settings, or else those of the machine.
+/// Returns TLS settings that trust `authorities`.
 ///
 /// # Errors
-/// The file has no usable certificate; or none is set, the machine trusts none, and TLS is needed.
-pub(crate) fn client_config(settings: &ClientSettings<'_>) -> Result<ClientConfig, SettingError> {
-    let roots = match settings.ca_file {
-        Some(path) => authorities_of(path)?,
-        None => authorities_of_machine(settings)?,
+/// The file has no usable certificate, or a machine that must have authorities has none.
+pub(crate) fn client_config(authorities: Authorities<'_>) -> Result<ClientConfig, SettingError> {
+    let roots = match authorities {
+        Authorities::None => RootCertStore::empty(),
+        Authorities::File(path) => authorities_of(path)?,
+        Authorities::MachineIfAny => authorities_of_machine().0,
+        Authorities::Machine => match authorities_of_machine() {
+            (roots, errors) if roots.is_empty() => return Err(fault(no_authorities(&errors))),
+            (roots, _) => roots,
+        },
     };
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(|error| fault(error.to_string()))?;
@@ -39,16 +44,16 @@ fn authorities_of(path: &Path) -> Result<RootCertStore, SettingError> {
     Ok(roots)
 }
 
-/// Certificates of the machine that cannot be parsed are left out: a server that needs one is refused later.
-fn authorities_of_machine(settings: &ClientSettings<'_>) -> Result<RootCertStore, SettingError> {
+/// Returns the authorities of the machine, and the errors of unreadable files. Certificates that cannot be
+/// parsed are left out: a server that needs one is refused later.
+fn authorities_of_machine() -> (RootCertStore, Vec<rustls_native_certs::Error>) {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() && settings.needs_tls {
-        let errors: String = found.errors.iter().map(|error| format!(" ({error})")).collect();
-        return Err(fault(format!(
-            "is not set and this machine trusts no authority{errors}; install ca-certificates or set it"
-        )));
-    }
-    Ok(roots)
+    (roots, found.errors)
+}
+
+fn no_authorities(errors: &[rustls_native_certs::Error]) -> String {
+    let errors: String = errors.iter().map(|error| format!(" ({error})")).collect();
+    format!("is not set and this machine trusts no authority{errors}; install ca-certificates or set it")
 }

@@ -99,7 +99,7 @@ pub(crate) fn root() -> PathBuf {
 fn is_ours(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     match name.rsplit_once('.') {
-        Some((_, extension)) => ["md", "py", "rs", "sh", "toml"].contains(&extension),
+        Some((_, extension)) => ["md", "py", "rs", "sh", "toml", "yaml", "yml"].contains(&extension),
         None => path.starts_with("tests/steps/") || path.starts_with(".ci/"),
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use mlgw_api::{AdminErrorBody, SERVICE};
-use mlgw_carrier::{ClientSettings, Credentials, SendError, SignableBody, SigningScope};
+use mlgw_carrier::{Authorities, ClientSettings, Credentials, SendError, SignableBody, SigningScope};
 use mlgw_common::{Clock as _, SystemClock, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -51,9 +51,8 @@ impl Client {
             }
         }
         let http = mlgw_carrier::Client::new(&ClientSettings {
-            ca_file: None,
+            authorities: Authorities::None,
             proxy: None,
-            needs_tls: false,
             connect_timeout: CONNECT_PATIENCE,
             idle_timeout: IDLE_TIMEOUT,
         });

@@ -47,7 +47,7 @@ struct HasherState {
 
 struct Work {
     schedule: LaneSchedule<HashChunk>,
-    /// Token of which each worker keeps a clone. A worker that panics also drops its clone.
+    /// Token; each worker keeps a clone. A worker that panics also drops its clone.
     seats: Arc<()>,
 }
 

@@ -110,7 +110,7 @@ impl NodeDescription {
         })
     }
 
-    /// Returns the description of a server of which only the identity is known.
+    /// Returns the description of a server from its identity alone.
     #[must_use]
     pub fn of_identity(identity: Identity, now: Timestamp) -> Self {
         Self {

@@ -221,7 +221,7 @@ metrics! {
     JOB_ENDED: Counter "mlgw_job_ended_total" ["kind" "result"]
         "Dataset jobs that have ended, by outcome: done, failed, cancelled"
     JOB_OBJECTS: Counter "mlgw_job_objects_total" ["kind"]
-        "Objects of which jobs fetched, imported, promoted or evicted data"
+        "Objects whose data jobs fetched, imported, promoted or evicted"
     JOB_BYTES: Counter "mlgw_job_bytes_total" ["kind"]
         "Bytes that jobs fetched, imported, promoted or evicted"
     JOB_PROGRESS: Gauge "mlgw_job_progress_percent" ["dataset"]

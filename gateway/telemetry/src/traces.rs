@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
-use mlgw_carrier::{Client, ClientSettings, SettingError};
+use mlgw_carrier::{Authorities, Client, ClientSettings, SettingError};
 use mlgw_common::limits::TRACE_QUEUE_SPANS;
 use mlgw_objects::stages::Stages;
 use opentelemetry::propagation::TextMapPropagator as _;
@@ -47,9 +47,9 @@ pub enum TracesError {
     /// The endpoint cannot be used.
     #[error(transparent)]
     Endpoint(#[from] ExporterBuildError),
-    /// TLS cannot be used.
+    /// The HTTP client cannot be created.
     #[error(transparent)]
-    Tls(#[from] SettingError),
+    Client(#[from] SettingError),
 }
 
 /// Exporter of traces.
@@ -66,12 +66,11 @@ impl Traces {
     /// whose callers trace them). Must be called within a runtime, which sends the batches.
     ///
     /// # Errors
-    /// The endpoint is not a URL, or it is HTTPS and this machine trusts no certificate authority.
+    /// The endpoint is not a URL.
     pub fn start(endpoint: &str, one_in: u64, node: &str) -> Result<Self, TracesError> {
         let http = Client::new(&ClientSettings {
-            ca_file: None,
+            authorities: Authorities::None,
             proxy: None,
-            needs_tls: endpoint.starts_with("https:"),
             connect_timeout: SEND_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
         })?;

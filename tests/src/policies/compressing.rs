@@ -376,21 +376,24 @@ fn tiers(bench: &ServerBench, key: &str) -> Vec<String> {
     tiers.map(|tier| tier["tier"].as_str().expect("a tier").to_owned()).collect()
 }
 
-#[test]
-fn existing_objects_are_compressed_at_rest_and_then_spilled() {
-    const AT_REST_ONLY: &str = "
+/// Rule that compresses small objects of `late/` once they are stored.
+const AT_REST_ONLY: &str = "
   - id: late-small
     conditions:
       - {type: file_pattern, property: key, operator: matches, value: 'late/**'}
       - {type: file_context, property: tier, operator: equals, value: hot}
     actions: [{type: compress}]
 ";
-    const SPILL: &str = "
+/// Rule that spills `logs/`.
+const SPILL: &str = "
   - id: logs-down
     conditions:
       - {type: file_pattern, property: key, operator: matches, value: 'logs/**'}
     actions: [{type: spill}]
 ";
+
+#[test]
+fn existing_objects_are_compressed_at_rest_and_then_spilled() {
     let bench = bench_with_cold_tier();
     let server = bench.setup.start();
     let objects = runtime().block_on(async {

@@ -83,7 +83,7 @@ impl JobRun {
             // The cancellation came after the new binding was committed.
             _ if self.bucket()?.binding.as_ref() == Some(&migration.to) => Ok(None),
             Err(stop) => {
-                if let Err(error) = migration.copier.abort_uploads().await {
+                if let Err(error) = migration.copier.to.abort_uploads().await {
                     tracing::warn!(
                         bucket = bucket.name, %error,
                         "unfinished uploads may remain at the target of a migration"
@@ -127,7 +127,7 @@ impl JobRun {
 
 impl Migration<'_> {
     async fn run(&self, listening: &WriteTracker) -> Result<(), JobStop> {
-        self.copier.abort_uploads().await.map_err(|error| self.failed("uploads", &error))?;
+        self.copier.to.abort_uploads().await.map_err(|error| self.failed("uploads", &error))?;
         for _ in 0..COMPARISONS_MAX {
             self.compare_all().await?;
             match self.follow(listening).await? {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full};
-use mlgw_carrier::{Client, ClientSettings, Incoming, SettingError, innermost};
+use mlgw_carrier::{Authorities, Client, ClientSettings, Incoming, SettingError, innermost};
 
 use super::settings::{UpstreamKind, UpstreamSettings};
 use super::wire::{RequestSender, ResponseBody};
@@ -18,7 +18,7 @@ use super::wire::{RequestSender, ResponseBody};
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A name node redirects once to a data node; some gateways add another redirect.
 const REDIRECTS_MAX: usize = 3;
-const USER_AGENT: &str = concat!("mlgw/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("mlgw/", env!("CARGO_PKG_VERSION")));
 
 /// Sends the requests to one upstream.
 pub(crate) struct UpstreamClient {
@@ -33,9 +33,8 @@ impl UpstreamClient {
     /// The file of authorities has none, or the proxy is not a URL.
     pub(crate) fn new(settings: &UpstreamSettings) -> Result<Self, SettingError> {
         let client = Client::new(&ClientSettings {
-            ca_file: settings.ca_file.as_deref(),
+            authorities: Authorities::for_endpoint(settings.ca_file.as_deref(), settings.endpoint.as_deref()),
             proxy: settings.proxy.as_deref(),
-            needs_tls: settings.needs_tls(),
             connect_timeout: settings.timeout,
             idle_timeout: IDLE_TIMEOUT,
         })?;
@@ -46,16 +45,19 @@ impl UpstreamClient {
 
 impl RequestSender for UpstreamClient {
     async fn send(&self, mut request: Request<Bytes>) -> Result<(Parts, impl ResponseBody), String> {
-        request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT.parse().map_err(text)?);
-        for _ in 0..self.redirects_max {
-            let response = self.client.send(copy(&request)).await.map_err(text)?;
-            let Some(target) = redirect(&request, &response) else { return Ok(parts(response)) };
-            if target.authority() != request.uri().authority() {
+        request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT);
+        if self.redirects_max == 0 {
+            return self.client.send(request.map(Full::new)).await.map(Response::into_parts).map_err(text);
+        }
+        for _ in 0..=self.redirects_max {
+            let response = self.client.send(request.clone().map(Full::new)).await.map_err(text)?;
+            let Some(target) = redirect(&request, &response) else { return Ok(response.into_parts()) };
+            if !is_same_server(&target, request.uri()) {
                 remove_credentials(request.headers_mut());
             }
             *request.uri_mut() = target;
         }
-        self.client.send(request.map(Full::new)).await.map(parts).map_err(text)
+        Err(format!("more than {} redirects", self.redirects_max))
     }
 }
 
@@ -74,18 +76,6 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn parts(response: Response<Incoming>) -> (Parts, Incoming) {
-    response.into_parts()
-}
-
-fn copy(request: &Request<Bytes>) -> Request<Full<Bytes>> {
-    let mut copy = Request::new(Full::new(request.body().clone()));
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    copy
-}
-
 /// Target of a redirect that keeps the method: any of a safe request, 307 and 308 of others. Name nodes send
 /// whole URLs.
 fn redirect<B>(request: &Request<Bytes>, response: &Response<B>) -> Option<Uri> {
@@ -100,7 +90,11 @@ fn redirect<B>(request: &Request<Bytes>, response: &Response<B>) -> Option<Uri> 
     target.to_str().ok()?.parse::<Uri>().ok().filter(|target| target.authority().is_some())
 }
 
-/// Credentials are for the host that they were made for.
+fn is_same_server(one: &Uri, other: &Uri) -> bool {
+    (one.scheme(), one.authority()) == (other.scheme(), other.authority())
+}
+
+/// Credentials are for the server that they were made for.
 fn remove_credentials(headers: &mut HeaderMap) {
     for name in [header::AUTHORIZATION, header::COOKIE, header::HOST] {
         headers.remove(name);
@@ -111,6 +105,8 @@ fn remove_credentials(headers: &mut HeaderMap) {
 mod tests {
     use super::*;
     use http::Method;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     fn target(method: Method, status: StatusCode, location: &str) -> Option<Uri> {
         let request = Request::builder().method(method).body(Bytes::new()).unwrap();
@@ -126,5 +122,79 @@ mod tests {
         assert!(target(Method::PUT, StatusCode::SEE_OTHER, url).is_none());
         assert!(target(Method::GET, StatusCode::OK, url).is_none());
         assert!(target(Method::GET, StatusCode::FOUND, "/no/host").is_none());
+    }
+
+    /// Serves `responses` to one connection each, and returns the heads of the requests in lower case.
+    async fn serve(listener: TcpListener, responses: Vec<String>) -> Vec<String> {
+        let mut heads = Vec::new();
+        for response in responses {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            heads.push(String::from_utf8(head).unwrap().to_lowercase());
+            stream.write_all(response.as_bytes()).await.unwrap();
+        }
+        heads
+    }
+
+    fn redirect_to(host: &str, port: u16) -> String {
+        format!(
+            "HTTP/1.1 307 Moved\r\nlocation: http://{host}:{port}/next\r\ncontent-length: 0\r\n\
+             connection: close\r\n\r\n"
+        )
+    }
+
+    async fn listener() -> (TcpListener, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        (listener, port)
+    }
+
+    fn client(redirects_max: usize) -> UpstreamClient {
+        let client = Client::new(&ClientSettings {
+            authorities: Authorities::None,
+            proxy: None,
+            connect_timeout: Duration::from_secs(20),
+            idle_timeout: IDLE_TIMEOUT,
+        });
+        UpstreamClient { client: client.unwrap(), redirects_max }
+    }
+
+    fn get(port: u16) -> Request<Bytes> {
+        let request = Request::builder().uri(format!("http://127.0.0.1:{port}/first"));
+        request.header(header::AUTHORIZATION, "secret").body(Bytes::new()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn credentials_stay_with_their_server() {
+        let (listener, port) = listener().await;
+        let done = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok".to_owned();
+        let responses = vec![redirect_to("127.0.0.1", port), redirect_to("localhost", port), done];
+        let server = tokio::spawn(serve(listener, responses));
+        let client = client(3);
+        let (head, mut body) = client.send(get(port)).await.unwrap();
+        assert_eq!((head.status, body.piece().await.unwrap()), (StatusCode::OK, Some("ok".into())));
+        let heads = server.await.unwrap();
+        let has_secret: Vec<bool> = heads.iter().map(|head| head.contains("authorization: secret")).collect();
+        assert_eq!(has_secret, [true, true, false]);
+    }
+
+    #[tokio::test]
+    async fn redirects_are_limited_or_not_followed() {
+        let (server, port) = listener().await;
+        let responses = (0..=REDIRECTS_MAX).map(|_| redirect_to("127.0.0.1", port)).collect();
+        let server = tokio::spawn(serve(server, responses));
+        let refused = client(REDIRECTS_MAX).send(get(port)).await.map(|(head, _)| head.status);
+        assert_eq!(refused.unwrap_err(), "more than 3 redirects");
+        assert_eq!(server.await.unwrap().len(), REDIRECTS_MAX + 1);
+
+        let (server, port) = listener().await;
+        let server = tokio::spawn(serve(server, vec![redirect_to("127.0.0.1", port)]));
+        let client = client(0);
+        let (head, _) = client.send(get(port)).await.unwrap();
+        assert_eq!(head.status, StatusCode::TEMPORARY_REDIRECT);
+        server.await.unwrap();
     }
 }

@@ -119,11 +119,6 @@ impl UpstreamSettings {
         self.endpoint.clone().unwrap_or_else(|| format!("https://s3.{}.amazonaws.com{china}", self.region))
     }
 
-    /// True unless its endpoint is plain HTTP.
-    pub(crate) fn needs_tls(&self) -> bool {
-        !self.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"))
-    }
-
     /// True if the bucket is in the host of the URL.
     pub(crate) fn is_bucket_in_host(&self) -> bool {
         match self.addressing {

@@ -52,6 +52,26 @@ impl MigrationSide {
     fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
+
+    /// Aborts all uploads below the prefix. At the target of a migration these are leftovers of an earlier
+    /// run, because there is no other writer.
+    pub(super) async fn abort_uploads(&self) -> Result<(), OriginError> {
+        let keys = ListQuery { prefix: self.prefix.clone(), max_keys: PAGE_UPLOADS, ..ListQuery::default() };
+        let mut query = UploadsQuery { keys, ..UploadsQuery::default() };
+        loop {
+            let page = match self.origin.list_uploads(&query).await {
+                // An origin without this operation has no uploads to abort.
+                Err(OriginError::Refused { status: 501, .. }) => return Ok(()),
+                page => page?,
+            };
+            for upload in &page.uploads {
+                self.origin.abort(OriginUploadRef { key: &upload.key, id: &upload.id }).await?;
+            }
+            let Some((key, id)) = page.next.filter(|_| !page.uploads.is_empty()) else { return Ok(()) };
+            // The next page begins after these uploads: an origin may list aborted ones for a while.
+            (query.keys.start_after, query.id_marker) = (key, id);
+        }
+    }
 }
 
 /// Copies objects from one origin to another.
@@ -289,27 +309,6 @@ impl MigrationCopier {
         }
         Err(OriginError::TimedOut)
     }
-
-    /// Aborts all uploads at the target of the migration. They are leftovers of an earlier run, because there
-    /// is no other writer.
-    pub(super) async fn abort_uploads(&self) -> Result<(), OriginError> {
-        let keys =
-            ListQuery { prefix: self.to.prefix.clone(), max_keys: PAGE_UPLOADS, ..ListQuery::default() };
-        let mut query = UploadsQuery { keys, ..UploadsQuery::default() };
-        loop {
-            let page = match self.to.origin.list_uploads(&query).await {
-                // An origin without this operation has no uploads to abort.
-                Err(OriginError::Refused { status: 501, .. }) => return Ok(()),
-                page => page?,
-            };
-            for upload in &page.uploads {
-                self.to.origin.abort(OriginUploadRef { key: &upload.key, id: &upload.id }).await?;
-            }
-            let Some((key, id)) = page.next.filter(|_| !page.uploads.is_empty()) else { return Ok(()) };
-            // The next page begins after these uploads: an origin may list aborted ones for a while.
-            (query.keys.start_after, query.id_marker) = (key, id);
-        }
-    }
 }
 
 /// Returns the tags of an object; empty if the origin does not support tags or the object is gone.
@@ -349,8 +348,68 @@ fn ranges(bytes: u64) -> Vec<Range<u64>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PART_BYTES, PARTS_MAX, ranges};
+    use super::{ListQuery, MigrationSide, PART_BYTES, PARTS_MAX, ranges};
+    use mlgw_formats::schema::ObjectVersion;
+    use mlgw_remote::origin::{
+        GetQuery, ListPage, Origin, OriginError, OriginFuture, OriginMetrics, OriginObject, OriginUploadRef,
+        UploadLine, UploadPage, UploadsQuery,
+    };
+    use parking_lot::Mutex;
     use proptest::{prop_assert, prop_assert_eq, proptest};
+    use std::sync::Arc;
+
+    const UPLOADS: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+    /// An origin that lists two uploads a page, and aborted ones too.
+    #[derive(Default)]
+    struct StaleListing {
+        aborted: Mutex<Vec<String>>,
+    }
+
+    impl Origin for StaleListing {
+        fn list<'a>(&'a self, _: &'a ListQuery) -> OriginFuture<'a, ListPage> {
+            Box::pin(async { Err(OriginError::NoSuchBucket) })
+        }
+
+        fn head<'a>(&'a self, _: &'a str) -> OriginFuture<'a, ObjectVersion> {
+            Box::pin(async { Err(OriginError::NoSuchKey) })
+        }
+
+        fn get<'a>(&'a self, _: &'a str, _: &'a GetQuery) -> OriginFuture<'a, OriginObject> {
+            Box::pin(async { Err(OriginError::NoSuchKey) })
+        }
+
+        fn name(&self) -> &str {
+            "stale"
+        }
+
+        fn metrics(&self) -> OriginMetrics {
+            OriginMetrics::default()
+        }
+
+        fn abort<'a>(&'a self, upload: OriginUploadRef<'a>) -> OriginFuture<'a, ()> {
+            self.aborted.lock().push(upload.key.to_owned());
+            assert!(self.aborted.lock().len() <= UPLOADS.len(), "an upload is aborted twice");
+            Box::pin(async { Ok(()) })
+        }
+
+        fn list_uploads<'a>(&'a self, query: &'a UploadsQuery) -> OriginFuture<'a, UploadPage> {
+            let begin = UPLOADS.partition_point(|key| **key <= *query.keys.start_after);
+            let end = UPLOADS.len().min(begin + 2);
+            let line = |key: &&str| UploadLine { key: (*key).to_owned(), ..UploadLine::default() };
+            let uploads = UPLOADS[begin..end].iter().map(line).collect();
+            let next = (end < UPLOADS.len()).then(|| (UPLOADS[end - 1].to_owned(), String::new()));
+            Box::pin(async { Ok(UploadPage { uploads, next, ..UploadPage::default() }) })
+        }
+    }
+
+    #[tokio::test]
+    async fn each_upload_is_aborted_once_although_the_origin_lists_it_afterwards() {
+        let origin = Arc::new(StaleListing::default());
+        let side = MigrationSide { origin: origin.clone(), prefix: String::new() };
+        side.abort_uploads().await.unwrap();
+        assert_eq!(*origin.aborted.lock(), UPLOADS);
+    }
 
     proptest! {
         #[test]

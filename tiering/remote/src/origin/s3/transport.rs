@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use http::{Request, Response};
 use http_body_util::BodyStream;
-use mlgw_carrier::{Client, ClientSettings, Incoming, SendError, innermost};
+use mlgw_carrier::{Authorities, Client, ClientSettings, Incoming, SendError, innermost};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -33,9 +33,8 @@ impl Transport {
     /// A description of the setting that is wrong.
     pub(super) fn new(settings: &UpstreamSettings) -> Result<Self, String> {
         let client = Client::new(&ClientSettings {
-            ca_file: settings.ca_file.as_deref(),
+            authorities: Authorities::for_endpoint(settings.ca_file.as_deref(), settings.endpoint.as_deref()),
             proxy: settings.proxy.as_deref(),
-            needs_tls: settings.needs_tls(),
             connect_timeout: CONNECT_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
         });
