@@ -36,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mlgw-segments",
         ],
     ),
-    ("mlgw-api", &[]),
+    ("mlgw-api", &["mlgw-common"]),
     ("mlgw-testing", &["mlgw-api", "mlgw-common", "mlgw-objects"]),
     (
         "mlgw-wire",

@@ -10,6 +10,7 @@ use crate::reconciler::groups::{
     CheckpointExpiry, ContainingCheckpoint, FactsWithCheckpoint, RetentionMatches, ScopedRuleMatches,
     checkpoint_keep, pin_newest,
 };
+use mlgw_common::Tier;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PLAN_EXAMPLES_MAX;
 use mlgw_policies::at_rest::{
@@ -18,7 +19,7 @@ use mlgw_policies::at_rest::{
 use mlgw_policies::checkpoints::{CheckpointFacts, CheckpointIndex};
 use mlgw_policies::language::{
     ActionKind, ActionRequest, ConditionType, ConflictResolution, DueAction, EffectiveRule, Facts, Program,
-    Property, Stance, Target, Tier, Word as _, resolve,
+    Property, Stance, Target, Word as _, resolve,
 };
 use mlgw_policies::properties_used_at_rest;
 use mlgw_policy_runtime::facts::{KnownObject, ObjectFacts, dataset_of};
@@ -444,9 +445,10 @@ fn not_judged(running: &Program, other: &Program) -> Vec<(String, Vec<String>)> 
 #[cfg(test)]
 mod tests {
     use super::{ContainingCheckpoint, PolicyDryRun, Subject};
+    use mlgw_common::Tier;
     use mlgw_common::Timestamp;
     use mlgw_policies::checkpoints::{CheckpointFacts, CheckpointIndex, Limits};
-    use mlgw_policies::language::{Fact, FactList, FileType, ParsedPolicy, Program, Property, Stance, Tier};
+    use mlgw_policies::language::{Fact, FactList, FileType, ParsedPolicy, Program, Property, Stance};
     use mlgw_policy_runtime::facts::KnownObject;
     use mlgw_policy_runtime::server_facts::SystemFacts;
     use std::sync::Arc;

@@ -26,7 +26,6 @@ pub mod retention_state;
 mod scan;
 mod scan_result;
 mod segments;
-mod tiers;
 
 pub use deleting::watch_pending_deletions;
 pub use retention_state::RetentionState;

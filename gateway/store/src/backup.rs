@@ -11,13 +11,12 @@ use super::{StoreLocation, StoreVerbError};
 use crate::data_dir::DataDir;
 use crate::node_file::NODE_FILE;
 use mlgw_common::regular;
-use mlgw_common::{Clock, SegmentId};
+use mlgw_common::{Clock, NodeId, SegmentId, SegmentTier};
 use mlgw_credentials::sealer;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::copy::{Copier, CopyError};
 use mlgw_metadata::offline::{Offline, ProgressCallback, copy_closed, ignore_progress};
-use mlgw_segments::hot::HotTier;
-use mlgw_segments::hot::{UPSTREAM_TIER, segment_of_file_name};
+use mlgw_segments::hot::{HotTier, segment_of_file_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -157,7 +156,8 @@ fn segments_to_copy(
     let referred = catalogue.facts.usage.keys().map(|id| SegmentId(*id));
     let mut in_upstreams = 0;
     for missing in referred.filter(|id| !segments.contains_key(id)) {
-        if known.get(&missing.0).is_none_or(|record| record.summary().tier != UPSTREAM_TIER) {
+        if known.get(&missing.0).is_none_or(|record| record.tier_for(NodeId::SINGLE) != SegmentTier::Upstream)
+        {
             return Err(StoreVerbError::SegmentMissing(missing));
         }
         in_upstreams += 1;

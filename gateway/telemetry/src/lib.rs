@@ -19,6 +19,7 @@ pub mod traces;
 
 use access_log::AccessLog;
 use exposition::{MetricFamily, MetricValue};
+use mlgw_common::Tier;
 use mlgw_common::histogram::{DurationHistogram, Durations};
 use mlgw_objects::ResourceShortage;
 use mlgw_objects::metrics::{ObjectMetrics, QUOTAS};
@@ -47,8 +48,8 @@ const CLIENT_GONE: u16 = 499;
 const SHORTAGE_STATUSES: [u16; 2] = [503, 507];
 /// Status of an operation that this server does not offer; not counted as a server error.
 const NOT_IMPLEMENTED: u16 = 501;
-/// Sources of a response's bytes.
-const TIERS: [&str; 2] = ["none", "hot"];
+/// Sources of a response's bytes: none, or a tier.
+const TIERS: [&str; 2] = ["none", Tier::Hot.name()];
 
 /// Counters of one operation.
 #[derive(Debug, Default)]

@@ -68,7 +68,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
     if sync {
         log.start_synced_count(&log.facts(states.len() as u32).map_err(store)?);
     }
-    let resident = Arc::new(Resident::new(objects_bytes));
+    let resident = Arc::new(Resident::new(NodeId::SINGLE, objects_bytes));
     let mut groups = Vec::new();
     for (id, state) in (0..).zip(states) {
         let parts = GroupParts {

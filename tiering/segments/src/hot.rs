@@ -60,16 +60,15 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
 use mlgw_common::limits::{DEDICATED_SEGMENT_IDLE_SECS, HOUSEKEEPING_MS};
+use mlgw_common::{ObjectKey, SegmentTier};
 use mlgw_formats::schema::Extent;
 use mlgw_metadata::Catalogue;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-pub use catalogue::UPSTREAM as UPSTREAM_TIER;
 pub use check::check_segments;
 pub use compaction::{CompactionSettings, CompactionStatus, MoveStepError};
 pub use dirs::SegmentDirs;
@@ -498,7 +497,7 @@ impl HotTier {
             .segments
             .map
             .location(segment)
-            .is_some_and(|place| place.tier == catalogue::UPSTREAM)
+            .is_some_and(|place| place.tier == SegmentTier::Upstream)
     }
 
     /// Starts to fetch extents that will be read next, as far as they are at an upstream.
@@ -590,11 +589,8 @@ pub struct SegmentChunk {
 impl HotTierInner {
     /// Returns the tier of a segment in terms of the decision log.
     pub(crate) fn decision_place(&self, segment: SegmentId) -> decisions::DecisionPlace {
-        match self.shared.segments.map.location(segment).map(|place| place.tier) {
-            Some(catalogue::COLD) => decisions::DecisionPlace::Cold,
-            Some(catalogue::UPSTREAM) => decisions::DecisionPlace::Upstream,
-            _ => decisions::DecisionPlace::Hot,
-        }
+        let tier = self.shared.segments.map.location(segment).map_or(SegmentTier::Hot, |place| place.tier);
+        tier.into()
     }
 
     fn stop_workers(&self) {

@@ -5,7 +5,7 @@
 
 use super::census::{self, Census};
 use super::{Jobs, covered_prefixes, is_user_dataset};
-use mlgw_common::Timestamp;
+use mlgw_common::{SegmentTier, Tier, Timestamp};
 use mlgw_formats::schema::{Bucket, Dataset};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,8 +87,8 @@ impl Residency {
 }
 
 /// Names of tiers.
-const HOT: &str = "hot";
-const COLD: &str = "cold";
+const HOT: &str = Tier::Hot.name();
+const COLD: &str = Tier::Cold.name();
 const COPIES: &str = "copies";
 
 impl Jobs {
@@ -206,8 +206,9 @@ impl Jobs {
         }
         (residency.objects, residency.bytes) = (Some(census.objects), Some(census.bytes));
         residency.objects_here = census.objects;
-        let below: u64 = census.tiers.iter().filter(|(tier, _)| **tier != 0).map(|(_, bytes)| bytes).sum();
-        residency.bytes_here.insert(HOT, census.tiers.get(&0).copied().unwrap_or(0));
+        let below: u64 =
+            census.tiers.iter().filter(|(tier, _)| **tier != SegmentTier::Hot).map(|(_, bytes)| bytes).sum();
+        residency.bytes_here.insert(HOT, census.tiers.get(&SegmentTier::Hot).copied().unwrap_or(0));
         residency.bytes_here.insert(COLD, below);
         residency.room_bytes = self.tiers.hot.fill().1;
         Ok(())

@@ -9,8 +9,7 @@
 use super::PolicyReconciler;
 use super::pass_end::PassEnd;
 use super::retention_state::RuleActionOutcome;
-use super::tiers::HOT;
-use mlgw_common::{BodyId, BucketId, ObjectKey};
+use mlgw_common::{BodyId, BucketId, ObjectKey, SegmentTier};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
 use mlgw_formats::schema::{Encoding, Extent};
@@ -89,8 +88,8 @@ impl CompressionMemory {
 }
 
 /// Returns true if the chunk of an extent could be compressed: it is uncompressed and in the hot tier.
-pub(super) fn is_compressible(extent: &Extent, tier: u32) -> bool {
-    tier == HOT && extent.encoding == Encoding::Raw as i32
+pub(super) fn is_compressible(extent: &Extent, tier: SegmentTier) -> bool {
+    tier == SegmentTier::Hot && extent.encoding == Encoding::Raw as i32
 }
 
 /// A chunk that is stored uncompressed.

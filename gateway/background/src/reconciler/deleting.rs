@@ -12,6 +12,7 @@ use super::references::{EndangeredCheckpoints, ReferencedCheckpoints, find_refer
 use super::retention_state::{RetentionState, RuleActionOutcome};
 use super::scan::ReconcilerScan;
 use mlgw_cache::policy_driver::PolicyDriver;
+use mlgw_common::Tier;
 use mlgw_common::limits::PASS_DELETIONS_MAX;
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_formats::command::{Conditions, EtagCondition};
@@ -21,7 +22,7 @@ use mlgw_formats::schema::{Bucket, BucketState, ObjectVersion};
 use mlgw_metadata::Catalogue;
 use mlgw_policies::at_rest::{ExpiredCheckpoint, PendingDeletion};
 use mlgw_policies::checkpoints::{CheckpointIndex, DeletionGuard, Generation, GroupId};
-use mlgw_policies::language::{ActionKind, Tier};
+use mlgw_policies::language::ActionKind;
 use mlgw_segments::decisions;
 use mlgw_telemetry::audit::AuditLine;
 use std::collections::BTreeSet;

@@ -8,11 +8,10 @@ use super::retention_state::RuleActionOutcome;
 use super::scan::ReconcilerScan;
 use super::scan_result::{EvictionCandidate, ReconcilerScanResult};
 use super::segments::{SegmentOrder, SegmentSnapshot, SpillCandidates};
-use super::tiers::HOT;
 use super::{PolicyReconciler, ReconcilerPassState};
 use mlgw_cache::copies::{DroppedCopies, PinnedCopies};
 use mlgw_common::limits::MOVE_REQUEST_SEGMENTS_MAX;
-use mlgw_common::{BucketId, SegmentId};
+use mlgw_common::{BucketId, SegmentId, SegmentTier};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
 use mlgw_formats::schema::SegmentState;
@@ -20,7 +19,6 @@ use mlgw_policies::at_rest::{InactivePins, PinCandidate, RuleSource};
 use mlgw_policies::language::{ActionKind, Setting};
 use mlgw_segments::decisions;
 use mlgw_segments::hot::PlacingOrder;
-use mlgw_segments::hot::UPSTREAM_TIER;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -196,7 +194,7 @@ impl PolicyReconciler {
             is_more &= refused == 0;
             if !fits.is_empty() {
                 self.run_order(PlacingOrder::Promote { segments: fits.clone(), why }).await?;
-                self.count_moved(ActionKind::Promote, &fits, |tier| tier == HOT);
+                self.count_moved(ActionKind::Promote, &fits, |tier| tier == SegmentTier::Hot);
             }
         }
         Ok(is_more)
@@ -212,8 +210,8 @@ impl PolicyReconciler {
 
     fn place_of(&self, segment: SegmentId) -> DecisionPlace {
         match self.context.stored.catalogue.segment(segment).map(|segment| segment.tier) {
-            Some(UPSTREAM_TIER) => DecisionPlace::Upstream,
-            _ => DecisionPlace::Cold,
+            Some(SegmentTier::Upstream) => DecisionPlace::Upstream,
+            Some(SegmentTier::Cold | SegmentTier::Hot) | None => DecisionPlace::Cold,
         }
     }
 
@@ -232,7 +230,7 @@ impl PolicyReconciler {
             let now = self.context.stored.catalogue.segment(segment)?;
             let usage = self.context.stored.catalogue.segment_usage(segment).ok()?;
             Some(SegmentSnapshot {
-                is_hot: now.tier == HOT,
+                is_hot: now.tier == SegmentTier::Hot,
                 is_open: now.state == SegmentState::Open,
                 is_pinned: kept.contains(&segment),
                 live_bytes: usage.bytes,
@@ -248,7 +246,7 @@ impl PolicyReconciler {
             let is_spill = matches!(order, PlacingOrder::Spill { .. });
             self.run_order(order).await?;
             if is_spill {
-                self.count_moved(ActionKind::Spill, &segments, |tier| tier != HOT);
+                self.count_moved(ActionKind::Spill, &segments, |tier| tier != SegmentTier::Hot);
             } else {
                 is_more = true;
             }
@@ -268,7 +266,12 @@ impl PolicyReconciler {
         Ok(())
     }
 
-    fn count_moved(&self, action: ActionKind, segments: &[SegmentId], is_there: impl Fn(u32) -> bool) {
+    fn count_moved(
+        &self,
+        action: ActionKind,
+        segments: &[SegmentId],
+        is_there: impl Fn(SegmentTier) -> bool,
+    ) {
         // A missing segment was emptied meanwhile: its live data is in the hot tier.
         let tier =
             |segment: &SegmentId| self.context.stored.catalogue.segment(*segment).map(|segment| segment.tier);

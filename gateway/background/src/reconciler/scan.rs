@@ -8,9 +8,8 @@ use super::groups::{
 };
 use super::pass_end::PassEnd;
 use super::scan_result::{EvictionCandidate, ReconcilerScanResult, pin_candidate};
-use super::tiers::{COLD, HOT};
 use crate::stored_objects::{ScanPosition, VisitedObject};
-use mlgw_common::{SegmentId, Timestamp};
+use mlgw_common::{SegmentId, SegmentTier, Timestamp};
 use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{
     AreaRuleMatches, CompressAction, InactivePins, MoveAction, ProgramScope, ResolvedActions, RuleArea,
@@ -287,7 +286,12 @@ impl ReconcilerScan {
     ) -> Result<(), ReadError> {
         let (bucket, body) = (looked.bucket.bucket_id(), looked.object.body());
         let tier = |segment: &SegmentId| {
-            self.reconciler.context.stored.catalogue.segment(*segment).map_or(HOT, |segment| segment.tier)
+            self.reconciler
+                .context
+                .stored
+                .catalogue
+                .segment(*segment)
+                .map_or(SegmentTier::Hot, |segment| segment.tier)
         };
         let mut segments = BTreeMap::<SegmentId, u64>::new();
         let mut has_loose = false;
@@ -306,7 +310,8 @@ impl ReconcilerScan {
             // It is spilled after its compression.
             Some(MoveAction::Spill { .. }) if waits => {}
             Some(MoveAction::Promote(by)) => {
-                let below: Vec<_> = segments.keys().filter(|segment| tier(segment) != HOT).copied().collect();
+                let below: Vec<_> =
+                    segments.keys().filter(|segment| tier(segment) != SegmentTier::Hot).copied().collect();
                 if !below.is_empty() {
                     found.promote(&by.rule, below.into_iter());
                 }
@@ -315,9 +320,9 @@ impl ReconcilerScan {
                 let (has_cold, has_upstream) = self.reconciler.context.stored.tiers.hot.lower_tiers();
                 let to_upstream = upstream && has_upstream;
                 let goes = |segment: &SegmentId| match tier(segment) {
-                    HOT => has_cold || has_upstream,
-                    COLD => to_upstream,
-                    _ => false,
+                    SegmentTier::Hot => has_cold || has_upstream,
+                    SegmentTier::Cold => to_upstream,
+                    SegmentTier::Upstream => false,
                 };
                 let falling = if to_upstream { &mut found.spilling_upstream } else { &mut found.spilling };
                 let parts = segments.iter().filter(|(segment, _)| goes(segment));

@@ -3,8 +3,8 @@
 //! Each segment has a count of live bytes: those of the records that copies name. Invariant: the counts are
 //! written atomically with the rows that change them, so that both agree after a power failure.
 
-use mlgw_common::Timestamp;
 use mlgw_common::ids::{Generation, SegmentId, SegmentSeed};
+use mlgw_common::{SegmentTier, Timestamp};
 use mlgw_formats::schema::{CopySegment, Extent, SegmentClass};
 use mlgw_metadata::{CleanBatch, CleanIndex, CleanIndexError};
 use mlgw_segments::hot::{BoxFuture, MapError, NewSegment, OpenSegment, SegmentLocation, SegmentMap};
@@ -185,7 +185,7 @@ impl SegmentMap for CopyMap {
         self.segments.read().contains_key(&id).then_some(SegmentLocation {
             seed: SEED,
             created: None,
-            tier: 0,
+            tier: SegmentTier::Hot,
         })
     }
 

@@ -12,13 +12,12 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId, SegmentSeed};
-use mlgw_common::regular;
+use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId, SegmentSeed};
+use mlgw_common::{SegmentTier, regular};
 use mlgw_formats::schema::{Extent, SegmentRecord, SegmentState};
 use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback, ReferencedExtent};
 use mlgw_metadata::store_error::StoreError;
 
-use super::catalogue::{COLD, HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
 use super::file::{is_copying, segment_file_name, segment_of_file_name};
 use super::header::is_header_of;
@@ -110,7 +109,7 @@ impl SegmentCheck<'_> {
                         self.findings.push(segment_finding(referred, kind, &path, what));
                     }
                 }
-                Err(_) if record.summary().tier == UPSTREAM => {
+                Err(_) if record.tier_for(NodeId::SINGLE) == SegmentTier::Upstream => {
                     self.at_upstream.insert(record.id);
                 }
                 Err(error) => {
@@ -129,7 +128,7 @@ impl SegmentCheck<'_> {
 
     /// Path at which a segment's file is expected.
     fn path_of(&self, record: &SegmentRecord) -> PathBuf {
-        self.dirs.path(record.segment_id(), record.summary().tier)
+        self.dirs.path(record.segment_id(), record.tier_for(NodeId::SINGLE))
     }
 
     /// Reports segment files that the catalogue does not contain, or has in another tier.
@@ -266,7 +265,7 @@ impl SegmentCheck<'_> {
         let mut by_upstream = BTreeMap::<String, (u64, u64)>::new();
         for id in &self.at_upstream {
             let Some(record) = self.catalogue.facts.segments.get(id) else { continue };
-            let at_upstream = record.replicas.iter().find(|replica| replica.tier == UPSTREAM);
+            let at_upstream = record.replicas.iter().find(|replica| replica.tier() == SegmentTier::Upstream);
             let Some(place) = at_upstream else { continue };
             let (segments, bytes) = by_upstream.entry(place.location.clone()).or_default();
             (*segments, *bytes) = (*segments + 1, *bytes + record.length);
@@ -288,9 +287,11 @@ impl SegmentCheck<'_> {
         // file.
         for (id, (why, concerned)) in self.unusable.iter().filter(|(_, (_, concerned))| *concerned > 0) {
             let record = self.catalogue.facts.segments.get(id);
-            let path =
-                record.map_or_else(|| self.dirs.path(SegmentId(*id), HOT), |record| self.path_of(record));
-            let cold = record.is_some_and(|record| record.summary().tier == COLD);
+            let path = record.map_or_else(
+                || self.dirs.path(SegmentId(*id), SegmentTier::Hot),
+                |record| self.path_of(record),
+            );
+            let cold = record.is_some_and(|record| record.tier_for(NodeId::SINGLE) == SegmentTier::Cold);
             let hint = if cold && self.dirs.cold().is_empty() {
                 "; it is in the cold tier: set cold.dirs to its directories"
             } else {

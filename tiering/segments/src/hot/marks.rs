@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use mlgw_common::checksum::crc32c;
 use mlgw_common::ids::SegmentId;
-use mlgw_common::{Identity, Kinship, Lineage, Timestamp, regular};
+use mlgw_common::{Identity, Kinship, Lineage, SegmentTier, Timestamp, regular};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 
 use super::dirs::SegmentDirs;
@@ -123,7 +123,7 @@ pub(super) trait SegmentRecords {
     fn record(&self, id: SegmentId) -> io::Result<Option<SegmentRecord>>;
 
     /// Returns the referenced segments of a tier.
-    fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>>;
+    fn expected(&self, tier: SegmentTier) -> io::Result<Vec<SegmentId>>;
 }
 
 /// The result of checking a directory that a start may use.
@@ -246,7 +246,7 @@ impl SegmentRecords for CatalogueRecords<'_> {
         self.0.record(id).map_err(io::Error::other)
     }
 
-    fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>> {
+    fn expected(&self, tier: SegmentTier) -> io::Result<Vec<SegmentId>> {
         self.0.referenced_segments(tier).map_err(io::Error::other)
     }
 }
@@ -254,7 +254,7 @@ impl SegmentRecords for CatalogueRecords<'_> {
 /// Checks the directory `dir` of a tier, which is one of `dirs`.
 pub(super) fn check_directory(
     dir: &Path,
-    (dirs, tier): (&SegmentDirs, u32),
+    (dirs, tier): (&SegmentDirs, SegmentTier),
     records: &dyn SegmentRecords,
     lineage: &Lineage,
     may_be_missing: bool,
@@ -266,7 +266,7 @@ pub(super) fn check_directory(
         }
         mark => mark.map_err(io)?,
     };
-    let may_be_missing = may_be_missing && tier != super::catalogue::HOT;
+    let may_be_missing = may_be_missing && tier != SegmentTier::Hot;
     let (verdict, has_expected_segments) = match mark.map(|mark| (lineage.kinship(&mark.owner), mark)) {
         Some((Kinship::Own, mark)) => {
             (MarkVerdict::Marked, mark.incomplete || has_segments(dir).map_err(io)?)
@@ -415,7 +415,11 @@ fn is_made_later(path: &Path, record: &SegmentRecord, header: &SegmentHeader) ->
 }
 
 /// Returns the segments that belong to a tier and are in no directory.
-fn missing(dirs: &SegmentDirs, tier: u32, records: &dyn SegmentRecords) -> io::Result<Vec<SegmentId>> {
+fn missing(
+    dirs: &SegmentDirs,
+    tier: SegmentTier,
+    records: &dyn SegmentRecords,
+) -> io::Result<Vec<SegmentId>> {
     let mut missing = records.expected(tier)?;
     missing.retain(|&id| !dirs.path(id, tier).exists());
     missing.sort();

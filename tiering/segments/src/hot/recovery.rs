@@ -25,7 +25,6 @@ use std::path::Path;
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_common::{Identity, Lineage};
 
-use super::catalogue::{HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
 use super::file::{SegmentDisk, is_copying, segment_file_name, segment_of_file_name};
 use super::header::header_of;
@@ -33,6 +32,7 @@ use super::map::{MapError, OpenSegment, SegmentLocation, SegmentMap};
 use super::marks::{MARK_FILE_NAME, MARK_TEMP_NAME};
 use super::scan::{ScanSummary, SegmentScan};
 use super::space::BALLAST_FILE_NAME;
+use mlgw_common::SegmentTier;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// The open segments could not be sealed.
@@ -85,7 +85,7 @@ pub(super) async fn recover(
 }
 
 fn scan_open(disk: &SegmentDisk, open: OpenSegment) -> io::Result<ScanSummary> {
-    let place = SegmentLocation { seed: open.seed, created: Some(open.created), tier: HOT };
+    let place = SegmentLocation { seed: open.seed, created: Some(open.created), tier: SegmentTier::Hot };
     if disk.set_foreign_aside(open.id, &place)? {
         return Ok(ScanSummary::default());
     }
@@ -131,8 +131,8 @@ pub(super) enum SegmentFileFate {
 /// `is_there` returns true if a tier has the segment, `was_minted` is true if the id was ever given out.
 pub(super) fn fate(
     place: Option<SegmentLocation>,
-    tier: u32,
-    is_there: impl FnOnce(u32) -> bool,
+    tier: SegmentTier,
+    is_there: impl FnOnce(SegmentTier) -> bool,
     was_minted: bool,
 ) -> SegmentFileFate {
     match place {
@@ -172,10 +172,10 @@ impl ListingContext<'_> {
     }
 
     /// Decides the treatment of the segment file at `path`, which is in `tier`.
-    fn fate(&self, id: SegmentId, tier: u32, path: &Path) -> io::Result<SegmentFileFate> {
+    fn fate(&self, id: SegmentId, tier: SegmentTier, path: &Path) -> io::Result<SegmentFileFate> {
         let place = self.map.location(id);
-        let is_there = |at: u32| match at {
-            UPSTREAM => self.has_all_upstreams,
+        let is_there = |at: SegmentTier| match at {
+            SegmentTier::Upstream => self.has_all_upstreams,
             at => place.is_some_and(|place| {
                 let name = segment_file_name(id);
                 self.dirs.of_tier(at).iter().any(|dir| self.is_own(&dir.join(&name), id, &place))
@@ -197,7 +197,7 @@ impl ListingContext<'_> {
 pub(super) fn list_files(
     of: ListingContext<'_>,
     disk: &SegmentDisk,
-    tier: u32,
+    tier: SegmentTier,
     sweeps: bool,
 ) -> io::Result<SegmentDirListing> {
     let mut listed = SegmentDirListing::default();

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mlgw_common::ids::SegmentId;
-use mlgw_common::{Clock, Timestamp};
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::{Clock, SegmentTier, Timestamp};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::Catalogue;
 use parking_lot::{Condvar, Mutex};
@@ -36,7 +36,6 @@ pub use progress::ScrubStatus;
 pub use quarantine::BadBlock;
 
 use super::HotTier;
-use super::catalogue::UPSTREAM;
 use super::dirs::SegmentDirs;
 use super::pace::ByteRateLimiter;
 use super::scan::SegmentScan;
@@ -240,7 +239,9 @@ impl ScrubShared {
         let records = self.catalogue.segments().unwrap_or_default();
         // Segments at an upstream are the upstream's responsibility; reads of them are still verified.
         let sealed = |record: &SegmentRecord| {
-            record.state() == SegmentState::Sealed && record.length > 0 && record.summary().tier != UPSTREAM
+            record.state() == SegmentState::Sealed
+                && record.length > 0
+                && record.tier_for(NodeId::SINGLE) != SegmentTier::Upstream
         };
         records
             .into_iter()
@@ -282,7 +283,7 @@ impl ScrubShared {
     /// length counts as well: a start may have sealed a damaged segment before records that follow the
     /// damage.
     fn is_whole(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<bool> {
-        let (id, seed, tier) = (record.segment_id(), record.seed(), record.summary().tier);
+        let (id, seed, tier) = (record.segment_id(), record.seed(), record.tier_for(NodeId::SINGLE));
         let file = self.options.segments.open(id, tier)?;
         let bytes = file.metadata()?.len();
         let shared = Arc::clone(self);

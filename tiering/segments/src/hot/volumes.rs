@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use mlgw_common::ids::SegmentId;
+use mlgw_common::SegmentTier;
+use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::limits::MIB;
 use mlgw_formats::schema::SegmentRecord;
 use rustix::fs::statvfs;
 
-use super::catalogue::{COLD, HOT};
 use super::dirs::SegmentDirs;
 use super::file::SegmentDisk;
 use super::map::SegmentLocation;
@@ -65,11 +65,11 @@ impl SegmentVolumes {
         let mut sweeps = sweeps.iter().copied();
         let mut may_sweep = || sweeps.next().unwrap_or(false);
         let SegmentDirListing { mut stray, removed, used_bytes: hot_bytes } =
-            list_files(of, &hot, HOT, may_sweep())?;
+            list_files(of, &hot, SegmentTier::Hot, may_sweep())?;
         sweep(map, &hot, &removed)?;
         let mut volumes = Vec::new();
         for disk in cold {
-            let listed = list_files(of, &disk, COLD, may_sweep())?;
+            let listed = list_files(of, &disk, SegmentTier::Cold, may_sweep())?;
             sweep(map, &disk, &listed.removed)?;
             stray.extend(listed.stray);
             let dir = disk.dir().to_owned();
@@ -81,9 +81,11 @@ impl SegmentVolumes {
             volumes.push(ColdVolume { disk, space });
         }
         let elsewhere = map.records_outside_hot().map_err(io::Error::other)?;
-        let cold = elsewhere.iter().filter(|record| record.summary().tier == COLD);
-        let missing =
-            cold.map(SegmentRecord::segment_id).filter(|&id| !dirs.path(id, COLD).exists()).collect();
+        let cold = elsewhere.iter().filter(|record| record.tier_for(NodeId::SINGLE) == SegmentTier::Cold);
+        let missing = cold
+            .map(SegmentRecord::segment_id)
+            .filter(|&id| !dirs.path(id, SegmentTier::Cold).exists())
+            .collect();
         Ok((Self { hot, cold: volumes, dirs }, VolumeFindings { stray, hot_bytes, missing }))
     }
 

@@ -61,6 +61,7 @@ impl DeadBytesSample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mlgw_common::SegmentTier;
     use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,7 +69,7 @@ mod tests {
     fn facts(dead_bytes: u64) -> SegmentStats {
         let referenced_bytes = 1_000_000 - dead_bytes;
         SegmentStats {
-            tier: 0,
+            tier: SegmentTier::Hot,
             id: SegmentId(1),
             sealed: true,
             bytes: 1_000_000 + SEGMENT_HEADER_BYTES,

@@ -17,11 +17,11 @@ use super::death_rate::DeathRates;
 use super::job::{CompactionEnd, CompactionEvent, CompactionJob, CompactionStep};
 use super::moving::{MoveStepError, RelocationLog, blocking, empty_segment};
 use super::stats::segment_stats;
-use crate::hot::catalogue::HOT;
 use crate::hot::claims::{ClaimOwner, SegmentClaim};
 use crate::hot::pace::ByteRateLimiter;
 use crate::hot::placing::leftover_objects::sweep_objects;
 use crate::hot::{HotTierInner, space_wait};
+use mlgw_common::SegmentTier;
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
@@ -214,8 +214,8 @@ impl CompactionDriver {
 /// since.
 fn claim(inner: &HotTierInner, catalogue: &Catalogue, of: &SegmentStats) -> Option<SegmentClaim> {
     let frees_bytes = match (of.tier, of.references) {
-        (HOT, 0) => of.bytes,
-        (HOT, _) => of.dead_bytes(),
+        (SegmentTier::Hot, 0) => of.bytes,
+        (SegmentTier::Hot, _) => of.dead_bytes(),
         _ => 0,
     };
     let claim = inner.claims.claim(of.id, ClaimOwner::Compaction, frees_bytes)?;
@@ -235,7 +235,8 @@ async fn add_leftover(inner: &Arc<HotTierInner>, segment: SegmentId) -> Result<(
 /// Returns the reason why a segment is emptied or released.
 fn why(inner: &HotTierInner, segment: &SegmentStats, is_asked: bool) -> DecisionReason {
     let settings = inner.compaction.settings();
-    let usual = if segment.tier == HOT { settings.dead_percent } else { settings.cold_dead_percent };
+    let usual =
+        if segment.tier == SegmentTier::Hot { settings.dead_percent } else { settings.cold_dead_percent };
     match segment.references {
         0 => DecisionReason::Dead,
         _ if segment.has_dead_percent(usual) => DecisionReason::Compaction,
@@ -284,8 +285,9 @@ fn postponed(
 
 /// Records the segments that would be emptied if there were space for their live bytes.
 fn record_no_room(inner: &HotTierInner, facts: &[SegmentStats], aim: CompactionThresholds) {
-    let worth =
-        |of: &&SegmentStats| of.tier == HOT && of.references > 0 && of.has_dead_percent(aim.dead_percent);
+    let worth = |of: &&SegmentStats| {
+        of.tier == SegmentTier::Hot && of.references > 0 && of.has_dead_percent(aim.dead_percent)
+    };
     let full = facts.iter().filter(|of| of.is_idle() && of.referenced_bytes > aim.room_bytes);
     for of in full.filter(worth).take(NO_ROOM_RECORDED_MAX) {
         inner.decisions.record(&postponed(inner, of, DecisionOutcome::NoRoom));

@@ -8,8 +8,8 @@
 use std::io;
 use std::path::Path;
 
-use mlgw_common::ids::SegmentId;
-use mlgw_common::{Lineage, regular};
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::{Lineage, SegmentTier, regular};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback};
 
@@ -40,10 +40,10 @@ impl SegmentRecords for Offline {
         Ok(self.facts.segments.get(&id.0).cloned())
     }
 
-    fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>> {
+    fn expected(&self, tier: SegmentTier) -> io::Result<Vec<SegmentId>> {
         let referenced = self.facts.usage.iter().filter(|(_, usage)| usage.bytes > 0);
         let records = referenced.filter_map(|(id, _)| self.facts.segments.get(id));
-        let here = records.filter(|record| record.summary().tier == tier);
+        let here = records.filter(|record| record.tier_for(NodeId::SINGLE) == tier);
         Ok(here.map(SegmentRecord::segment_id).collect())
     }
 }

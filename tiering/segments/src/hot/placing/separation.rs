@@ -15,11 +15,11 @@ use mlgw_metadata::Catalogue;
 use super::RuleSpill;
 use super::driver::{PASS_MAX, PlacingDriver};
 use super::stoppable_wait::STOP_CHECK;
-use crate::hot::catalogue::HOT;
 use crate::hot::claims::ClaimOwner;
 use crate::hot::compaction::choose::SegmentStats;
 use crate::hot::compaction::{MoveStepError, RelocationLog, RelocationTarget, move_matching, seal};
 use crate::hot::{HotTierInner, OwnerPredicate};
+use mlgw_common::SegmentTier;
 use mlgw_formats::decision_entry::DecisionCause;
 use mlgw_formats::segment_record::RecordOwner;
 
@@ -71,7 +71,7 @@ impl PlacingDriver {
         let (begun, mut is_left_out) = (Instant::now(), false);
         let wanted = |segment: &&SegmentStats| leaving.segments.contains(&segment.id);
         for segment in facts.iter().filter(wanted) {
-            let is_free = segment.is_idle() && segment.tier == HOT;
+            let is_free = segment.is_idle() && segment.tier == SegmentTier::Hot;
             // Each segment is tried once per order.
             if !is_free || self.skipped.contains(&segment.id) {
                 continue;

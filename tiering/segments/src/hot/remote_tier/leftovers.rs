@@ -17,11 +17,11 @@ use mlgw_common::{Identity, Incarnation, Lineage, Timestamp};
 use mlgw_formats::schema::{Replica, SegmentRecord};
 use serde::{Deserialize, Serialize};
 
-use super::super::catalogue::UPSTREAM;
 use super::super::map::SegmentMap;
 use super::super::options::Upstreams;
 use super::super::state_file;
 use super::object_of;
+use mlgw_common::SegmentTier;
 use mlgw_remote::upstream::{ObjectId, UpstreamError};
 
 /// Format version of the file.
@@ -227,7 +227,7 @@ impl Leftovers {
     /// True if the upload of an object is kept for a later attempt to store its segment.
     fn can_resume(&self, object: &LeftoverObject, record: Option<&SegmentRecord>, now: Timestamp) -> bool {
         let (Some(upload), Some(record)) = (self.uploads.get(object), record) else { return false };
-        let is_here = record.replicas.iter().any(|replica| replica.tier != UPSTREAM);
+        let is_here = record.replicas.iter().any(|replica| replica.tier() != SegmentTier::Upstream);
         is_here
             && upload.has_bytes_of(record)
             && now.as_millis().saturating_sub(upload.begun_ms) < UPLOAD_KEPT_MS
@@ -278,7 +278,7 @@ enum LeftoverRemoval {
 
 fn is_named(record: &SegmentRecord, object: &LeftoverObject) -> bool {
     let is_it = |place: &Replica| {
-        place.tier == UPSTREAM
+        place.tier() == SegmentTier::Upstream
             && place.location == object.upstream
             && object_of(record.segment_id(), place) == object.id()
     };
