@@ -19,6 +19,7 @@ mod random;
 pub mod regular;
 mod secret;
 mod tier;
+pub mod time;
 
 pub use bytes::ByteSize;
 pub use clock::{Clock, SystemClock, Timestamp};

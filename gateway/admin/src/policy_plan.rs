@@ -26,6 +26,7 @@ use mlgw_background::reconciler::references::{
 use mlgw_background::stored_objects::{ScanPosition, VisitedObject};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{PLAN_OBJECTS_MAX, PLANS_MAX};
+use mlgw_common::time::Instant;
 use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{PendingDeletion, deleting_rules};
 use mlgw_policies::checkpoints::{CheckpointIndex, DeletionGuard, Generation, GroupId, Limits};
@@ -38,7 +39,7 @@ use mlgw_wire::error::S3Error;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Time without a request after which a dry run is dropped.

@@ -36,6 +36,7 @@ use compressing::CompressionMemory;
 use effects::PinnedNames;
 use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_common::Clock;
+use mlgw_common::time::Instant;
 use mlgw_objects::ObjectLayer;
 use mlgw_objects::compressor::Compressor;
 use mlgw_policies::at_rest::{AreaRuleMatches, InactivePins, PinSelection, ProgramScope};
@@ -48,7 +49,7 @@ use parking_lot::Mutex;
 use pass_end::PassEnd;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -158,7 +159,7 @@ impl PolicyReconciler {
                 () = self.stop.cancelled() => return,
                 changed = programs.changed() => if changed.is_err() { return },
                 () = self.completed_since(completions) => {}
-                () = tokio::time::sleep(if is_again { NEXT_PASS_PAUSE } else { self.every }) => {}
+                () = mlgw_common::time::sleep(if is_again { NEXT_PASS_PAUSE } else { self.every }) => {}
             }
         }
     }
@@ -169,7 +170,7 @@ impl PolicyReconciler {
 
     async fn completed_since(&self, before: (usize, u64)) {
         loop {
-            tokio::time::sleep(POLL_INTERVAL).await;
+            mlgw_common::time::sleep(POLL_INTERVAL).await;
             if self.completions() != before {
                 return;
             }

@@ -235,7 +235,7 @@ async fn flush(
             eprintln!("{} writes left, {}{trouble}", left.writes, ByteSize(left.bytes).human());
             printed = Some(now);
         }
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
     }
 }
 

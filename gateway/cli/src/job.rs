@@ -64,7 +64,7 @@ pub(super) async fn wait(client: &Client, mut job: JobInfo, out: Out) -> Result<
     let progress = CommandProgress::new(out.quiet);
     while matches!(job.state.as_str(), "queued" | "running") {
         progress.line(|| progress_line(&job));
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
         job = client.get(&path(job.id)).await?;
     }
     progress.done();

@@ -2,9 +2,10 @@
 //! is written to standard error, so that a result can be piped.
 
 use mlgw_common::ByteSize;
+use mlgw_common::time::Instant;
 use std::cell::RefCell;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Interval of updates of the line on a terminal.
 const TERMINAL_EVERY: Duration = Duration::from_millis(200);

@@ -74,7 +74,7 @@ async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
     let progress = CommandProgress::new(out.quiet);
     while let Some(scrub) = found.scrub.as_ref().filter(|scrub| scrub.running) {
         progress.step("scrubbing", scrub.read_bytes, scrub.total_bytes);
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
         found = client.get(&path(tier)).await?;
     }
     progress.done();
@@ -99,7 +99,7 @@ async fn drain(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
     while now.orders_done < before.until_orders.unwrap_or(0) {
         let moved = moved_bytes(&now) - moved_bytes(&before);
         progress.step("moving", moved, moved + now.waiting_bytes);
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
         now = client.get(&drain).await?;
     }
     progress.done();
@@ -136,7 +136,7 @@ async fn compact(client: &Client, dead_percent: Option<u64>, wait: bool, out: Ou
         // Progress relative to the garbage that was known at the beginning.
         let freed = now.freed_bytes.saturating_sub(before.freed_bytes);
         progress.step("freeing", freed.min(before.garbage_bytes), before.garbage_bytes);
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
         now = client.get(COMPACTION).await?;
     }
     progress.done();

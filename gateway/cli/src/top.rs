@@ -12,10 +12,10 @@ use super::output::Out;
 use super::{CliError, Global, OutputForm, discover};
 use clap::Args;
 use mlgw_api::{JobInfo, JobList, Status};
+use mlgw_common::time::Instant;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 use terminal::{Terminal, TerminalEvent};
-use tokio::time::Instant;
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
@@ -89,7 +89,7 @@ impl StatusPoller {
             if self.was_last() {
                 return Ok(());
             }
-            tokio::time::sleep(self.interval).await;
+            mlgw_common::time::sleep(self.interval).await;
         }
     }
 

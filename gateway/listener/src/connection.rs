@@ -346,7 +346,7 @@ impl ConnectionContext {
         I: AsyncRead + AsyncWrite + Unpin,
     {
         let mut bytes = Vec::new();
-        let mut looks = tokio::time::interval(self.timeouts.check_interval());
+        let mut looks = mlgw_common::time::interval(self.timeouts.check_interval());
         while RequestStart::of(&bytes) == RequestStart::Short {
             let room = IDLE_HEAD_BYTES_MAX - bytes.len();
             tokio::select! {
@@ -390,7 +390,7 @@ impl ConnectionContext {
     {
         let service = service_fn(self.request_service(handler.clone()));
         let mut connection = http.serve_connection(TokioIo::new(FramedConnection::new(io)), service);
-        let mut looks = tokio::time::interval(self.timeouts.check_interval().min(IDLE_AFTER));
+        let mut looks = mlgw_common::time::interval(self.timeouts.check_interval().min(IDLE_AFTER));
         let (mut stopping, mut kept) = (false, false);
         loop {
             let at_work = poll_fn(|cx| match self.poll(&mut connection, cx) {
@@ -457,7 +457,7 @@ impl ConnectionContext {
             (None, None) => {
                 if self.withheld.release() {
                     // A client that does not accept a few hundred bytes within a second is considered gone.
-                    let _ = tokio::time::timeout(IDLE_AFTER, io.flush()).await;
+                    let _ = mlgw_common::time::timeout(IDLE_AFTER, io.flush()).await;
                 }
                 if io.has_ended() { ActivePhaseEnd::Closed } else { ActivePhaseEnd::Lingering(io) }
             }
@@ -503,7 +503,7 @@ impl ConnectionContext {
             .keep_alive_timeout(PING_EVERY);
         let service = service_fn(self.request_service(handler));
         let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
-        let mut looks = tokio::time::interval(self.timeouts.check_interval().min(IDLE_AFTER));
+        let mut looks = mlgw_common::time::interval(self.timeouts.check_interval().min(IDLE_AFTER));
         let (mut stopping, mut kept) = (false, false);
         loop {
             tokio::select! {
@@ -568,7 +568,7 @@ impl ConnectionContext {
             () = self.state.room_needed.cancelled() => {}
             () = async {
                 self.stop.cancelled().await;
-                tokio::time::sleep(DRAIN_LINGER).await;
+                mlgw_common::time::sleep(DRAIN_LINGER).await;
             } => {}
         }
     }

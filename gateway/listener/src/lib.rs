@@ -27,6 +27,7 @@ use crate::watch::ClientTimeouts;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use mlgw_common::time::timeout;
 use mlgw_config::Address;
 use mlgw_objects::ResourceShortage;
 use mlgw_objects::memory::{Account, RequestMemory};
@@ -40,7 +41,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -247,7 +247,7 @@ impl ConnectionListener {
             let room = async {
                 // A connection that has no answer yet may become idle a moment later.
                 while let Some(crowd) = crowd.as_ref().filter(|_| !has_made_room) {
-                    tokio::time::sleep(ROOM_PAUSE).await;
+                    mlgw_common::time::sleep(ROOM_PAUSE).await;
                     has_made_room = crowd.make_room();
                 }
                 std::future::pending().await
@@ -294,7 +294,7 @@ async fn accept_failed(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         tracing::warn!(%error, "failed to accept a connection");
-        tokio::time::sleep(ACCEPT_PAUSE).await;
+        mlgw_common::time::sleep(ACCEPT_PAUSE).await;
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) const CROWDED_REFUSAL_TIMEOUT: Duration = Duration::from_millis(100);
 /// Answers with `error` in HTTP/1.1 and closes.
 pub(super) async fn send(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error, patience: Duration) {
     // The outcome is ignored: a client that does not read its answer is closed anyway.
-    let _ = tokio::time::timeout(patience, answer(io, &error)).await;
+    let _ = mlgw_common::time::timeout(patience, answer(io, &error)).await;
 }
 
 /// Writes the answer and gives the client time to read it.

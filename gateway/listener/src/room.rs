@@ -149,7 +149,7 @@ mod tests {
         let _working: Vec<_> = seats.iter().take(2).map(|seat| seat.activity.request()).collect();
         seats[0].activity.set_awaits_body(true);
         drop(seats[2].activity.request());
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        mlgw_common::time::block_for(std::time::Duration::from_millis(2));
         assert!(crowd.make_room());
         assert_eq!(closed(&seats), [2], "an idle one is closed first");
         assert!(crowd.make_room());

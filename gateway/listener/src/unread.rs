@@ -20,6 +20,7 @@ use http::{HeaderValue, Response, Version, header};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use mlgw_common::limits::UNREAD_BODY_BYTES_MAX;
+use mlgw_common::time::{Instant, Sleep, sleep, timeout};
 use mlgw_objects::memory::RequestMemory;
 use parking_lot::Mutex;
 use std::future::Future;
@@ -27,7 +28,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 /// Time that an answer waits for a small remainder. A client that sends its body immediately needs a round

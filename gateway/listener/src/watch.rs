@@ -8,13 +8,14 @@
 
 use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use mlgw_common::time::Instant;
 use parking_lot::Mutex;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Minimum rate of a client.

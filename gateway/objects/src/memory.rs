@@ -21,6 +21,7 @@ use mlgw_common::limits::{
     ACTIVE_CONNECTION_BYTES, BLOCK_BYTES, MEMORY_BYTES_MIN, POST_FORM_BYTES_MAX, RESERVED_BLOCKS_MAX,
     SMALL_BODY_BYTES,
 };
+use mlgw_common::time::timeout;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,7 +29,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
 /// Longest wait for memory before a request is refused.
 const WAIT: Duration = Duration::from_secs(5);

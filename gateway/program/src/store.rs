@@ -294,7 +294,7 @@ async fn ask_server(
     let mut status: BackupStatus = client.call(Method::POST, "/v1/store/backup", Some(&new)).await?;
     while status.state == "running" {
         progress.step("copying", status.done_bytes, status.total_bytes);
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
         status = client.get("/v1/store/backup").await?;
     }
     match status.error {

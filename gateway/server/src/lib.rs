@@ -245,7 +245,7 @@ impl ListenerGroup {
     async fn close(&self, patience: Duration) -> bool {
         self.stop.cancel();
         self.tasks.close();
-        tokio::time::timeout(patience, self.tasks.wait()).await.is_ok()
+        mlgw_common::time::timeout(patience, self.tasks.wait()).await.is_ok()
     }
 }
 
@@ -470,7 +470,7 @@ fn jobs_of(engine: &ServerEngine) -> Arc<Jobs> {
 /// Periodically stores snapshots of the counters. Never returns.
 async fn keep_samples(admin: Arc<Admin>) {
     loop {
-        tokio::time::sleep(recent::SNAPSHOT_INTERVAL).await;
+        mlgw_common::time::sleep(recent::SNAPSHOT_INTERVAL).await;
         admin.recent.push(admin.sample());
     }
 }

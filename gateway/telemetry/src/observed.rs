@@ -13,12 +13,13 @@ use http::header::{CONTENT_LENGTH, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::Timestamp;
+use mlgw_common::time::Instant;
 use mlgw_objects::stages::Stages;
 use mlgw_wire::operation::Operation;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum recorded length of a user agent, in bytes.
 const USER_AGENT_BYTES_MAX: usize = 256;
@@ -268,7 +269,8 @@ fn put_entry(text: &mut impl BufMut, name: &str, took: Duration) {
 #[cfg(test)]
 mod tests {
     use super::{Stages, server_timing};
-    use std::time::{Duration, Instant};
+    use mlgw_common::time::Instant;
+    use std::time::Duration;
 
     #[test]
     fn server_timing_is_in_milliseconds() {

@@ -108,7 +108,7 @@ pub(super) async fn make_checkpoints(
 ) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(options.every) => {}
+            () = mlgw_common::time::sleep(options.every) => {}
             () = stop.cancelled() => return,
         }
         let Some(inner) = catalogue.upgrade() else { return };

@@ -6,10 +6,10 @@
 //! after the job has ended.
 
 use super::options::ProposeError;
+use mlgw_common::time::timeout;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::timeout;
 
 /// Longest time that a command waits for a purge: clients wait about as long before they retry.
 const WAIT: Duration = Duration::from_secs(5);

@@ -327,7 +327,7 @@ impl Group {
     /// Waits for commands in flight, stops, and flushes.
     pub(crate) async fn shutdown(&self) -> Result<(), StoreError> {
         while !self.queue.is_idle() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(Duration::from_millis(1)).await;
         }
         self.queue.stop();
         if let Err(error) = self.raft.shutdown().await {

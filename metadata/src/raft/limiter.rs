@@ -6,9 +6,9 @@
 //! count by number, larger ones by bytes.
 
 use mlgw_common::limits::{PROPOSE_BYTES_MAX, PROPOSE_QUEUE_MAX};
+use mlgw_common::time::timeout;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
 
 const PERMIT_BYTES: usize = PROPOSE_BYTES_MAX / PROPOSE_QUEUE_MAX;
 

@@ -10,12 +10,12 @@
 use bytes::Bytes;
 use mlgw_common::histogram::DurationHistogram;
 use mlgw_common::limits::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, PROPOSE_BYTES_MAX, PROPOSE_QUEUE_MAX};
+use mlgw_common::time::Instant;
 use mlgw_formats::command::{Command, Reject, Reply};
 use mlgw_formats::log_batch::{Batch, Outcomes, encode_into};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// Maximum number of batches in flight. With one, all commands that arrive during a sync form the next batch.

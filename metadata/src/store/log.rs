@@ -10,6 +10,7 @@ use super::log_rows::{LogRowKind, index_of, key};
 use super::{options, wal};
 use crate::store_error::StoreError;
 use mlgw_common::histogram::DurationHistogram;
+use mlgw_common::time::Instant;
 use mlgw_common::{Identity, Incarnation};
 use mlgw_formats::{manifest, store_files};
 use parking_lot::Mutex;
@@ -21,7 +22,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 /// Maximum number of requests in one write; the others go into the next write.
 const WRITE_REQUESTS_MAX: usize = 1024;

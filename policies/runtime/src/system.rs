@@ -25,7 +25,7 @@ pub async fn run(policies: Weak<Policies>, tiers: Tiers, bound: RemoteBackedBuck
         let Some(policies) = policies.upgrade() else { return };
         policies.set_system(current_facts(&policies, &tiers, &bound, &*clock, &mut samples));
         drop(policies);
-        tokio::time::sleep(EVERY).await;
+        mlgw_common::time::sleep(EVERY).await;
     }
 }
 

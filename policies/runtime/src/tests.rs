@@ -184,7 +184,7 @@ async fn a_deleting_rule_starts_anew_after_its_removal_or_a_rollback() {
     let mut bench = PolicyBench::open(false).await;
     let since = |bench: &PolicyBench| bench.get().deletes_since_ms("few");
     // The sleep makes timestamps differ.
-    let later = || tokio::time::sleep(std::time::Duration::from_millis(2));
+    let later = || mlgw_common::time::sleep(std::time::Duration::from_millis(2));
     assert_eq!(since(&bench), i64::MAX, "the rule does not run");
     bench.apply(&few("")).await.unwrap();
     let first = since(&bench);

@@ -26,6 +26,7 @@ use buffered_reads::{PolicyReadBuffers, ReadBatch, ReadBuffering};
 use expected_reads::ReadAheadExpectations;
 use mlgw_common::ids::BucketId;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
+use mlgw_common::time::Instant;
 use mlgw_common::{Clock, ObjectKey};
 use mlgw_policies::engine::{Advice, ObservedAccess, Options, ReadAheadRange, UnreadBlock};
 use mlgw_policies::language::{Facts, NoFacts, Program};
@@ -37,7 +38,6 @@ use pinned::PolicyPins;
 use recorder::AccessRecorder;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
 /// Driver of a node's policy engine. Clones share their state.

@@ -19,12 +19,13 @@ use lane::{LANES, RANKS, weight_of_lane};
 use mlgw_common::SegmentTier;
 use mlgw_common::histogram::{DurationHistogram, Durations};
 use mlgw_common::limits::DISK_SLOTS;
+use mlgw_common::time::Instant;
 use mlgw_policies::language::{Priority, Word as _};
 use parking_lot::Mutex;
 use schedule::FairSchedule;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Fixed cost of a request in addition to its bytes: about what a disk of 1 GB/s transfers in the 60 µs that

@@ -180,7 +180,7 @@ impl FlashBudgetInner {
 /// Replaces the file every minute until all handles are dropped.
 async fn save_periodically(flash: Weak<FlashBudgetInner>) {
     loop {
-        tokio::time::sleep(SAVE_INTERVAL).await;
+        mlgw_common::time::sleep(SAVE_INTERVAL).await;
         let Some(inner) = flash.upgrade() else { return };
         if tokio::task::spawn_blocking(move || inner.keep()).await.is_err() {
             return;

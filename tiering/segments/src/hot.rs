@@ -51,13 +51,14 @@ mod volumes;
 mod writer;
 mod writer_queues;
 
+use mlgw_common::time::Instant;
 use mlgw_formats::segment_record as record;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
@@ -549,9 +550,9 @@ impl HotTier {
     pub async fn shutdown(self) {
         self.inner.stop_workers();
         let workers = std::mem::take(&mut *self.inner.workers.lock().await);
-        let until = tokio::time::Instant::now() + WORKERS_STOP_TIMEOUT;
+        let until = mlgw_common::time::Instant::now() + WORKERS_STOP_TIMEOUT;
         for worker in workers {
-            match tokio::time::timeout_at(until, worker).await {
+            match mlgw_common::time::timeout_at(until, worker).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(%error, "the compaction or placement worker panicked"),
                 // Safe: the steps of both workers may be interrupted at any point.
@@ -674,14 +675,14 @@ impl HotTierInner {
         let ended = self.writers_ended.get_mut();
         let patient_until = Instant::now() + WRITERS_STOP_TIMEOUT;
         while ended.try_recv() == Err(mpsc::error::TryRecvError::Empty) && Instant::now() < patient_until {
-            std::thread::sleep(Duration::from_millis(1));
+            mlgw_common::time::block_for(Duration::from_millis(1));
         }
     }
 }
 
 async fn run_housekeeping(tier: Weak<HotTierInner>) {
     loop {
-        tokio::time::sleep(Duration::from_millis(HOUSEKEEPING_MS)).await;
+        mlgw_common::time::sleep(Duration::from_millis(HOUSEKEEPING_MS)).await;
         let Some(inner) = tier.upgrade() else { return };
         inner.writer_queues.seal_idle(Duration::from_secs(DEDICATED_SEGMENT_IDLE_SECS));
         let space = inner.shared.space.clone();

@@ -112,7 +112,7 @@ impl Import {
             tries += 1;
             match self.try_import(there, listed).await {
                 Err(ImportError::Here(ObjectError::Short(_))) if tries < SHORTAGE_TRIES => {
-                    tokio::time::sleep(SHORTAGE_WAIT).await;
+                    mlgw_common::time::sleep(SHORTAGE_WAIT).await;
                 }
                 done => return done,
             }

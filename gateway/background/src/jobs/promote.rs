@@ -100,7 +100,7 @@ impl JobRun {
                 });
             }
             tokio::select! {
-                () = tokio::time::sleep(BUDGET_POLL_INTERVAL) => {}
+                () = mlgw_common::time::sleep(BUDGET_POLL_INTERVAL) => {}
                 stop = self.live.stop_reason() => return Err(stop),
             }
         }
@@ -123,7 +123,7 @@ impl JobRun {
         });
         while hot.placing().orders_done < until {
             tokio::select! {
-                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                () = mlgw_common::time::sleep(POLL_INTERVAL) => {}
                 stop = self.live.stop_reason() => return Err(stop),
             }
         }

@@ -5,11 +5,12 @@
 
 use super::census::{self, Census};
 use super::{Jobs, covered_prefixes, is_user_dataset};
+use mlgw_common::time::Instant;
 use mlgw_common::{SegmentTier, Tier, Timestamp};
 use mlgw_formats::schema::{Bucket, Dataset};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Age above which a count is repeated for a request for one dataset.
 const FRESH: Duration = Duration::from_secs(2);
@@ -143,7 +144,7 @@ impl Jobs {
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
-                () = tokio::time::sleep(COUNT_EVERY.max(begun.elapsed() * REST)) => {}
+                () = mlgw_common::time::sleep(COUNT_EVERY.max(begun.elapsed() * REST)) => {}
             }
         }
     }

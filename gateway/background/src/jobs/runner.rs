@@ -40,7 +40,7 @@ impl Jobs {
                 tokio::select! {
                     () = jobs.stop.cancelled() => return,
                     () = changed => {}
-                    () = tokio::time::sleep(CHECK_INTERVAL) => {}
+                    () = mlgw_common::time::sleep(CHECK_INTERVAL) => {}
                 }
             }
         });
@@ -192,7 +192,7 @@ impl Jobs {
         loop {
             match self.catalogue.step_job(step.clone()).await {
                 Ok(job) => return Some(job),
-                Err(ProposeError::Overloaded) => tokio::time::sleep(OVERLOAD_PAUSE).await,
+                Err(ProposeError::Overloaded) => mlgw_common::time::sleep(OVERLOAD_PAUSE).await,
                 Err(ProposeError::Rejected(Reject::JobEnded) | ProposeError::Stopping) => return None,
                 Err(error) => {
                     tracing::warn!(job = job.id, %error, "cannot record a step of a job");
@@ -257,7 +257,7 @@ impl JobRun {
 /// Records the progress of a job periodically.
 async fn record_progress(jobs: &Jobs, job: &Job, live: &RunningJob) -> Infallible {
     loop {
-        tokio::time::sleep(RECORD_INTERVAL).await;
+        mlgw_common::time::sleep(RECORD_INTERVAL).await;
         let (progress, cursor) = live.progress_and_cursor();
         if let Some(updated) = jobs.step(job, JobStep::Progress(UpdateJobProgress { progress, cursor })).await
             && updated.cancel_asked

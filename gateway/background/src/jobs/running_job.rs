@@ -1,11 +1,12 @@
 //! State of a running job: progress, speed, cancellation.
 
 use super::JobStop;
+use mlgw_common::time::Instant;
 use mlgw_formats::schema::{Job, JobCursor, JobKind, JobProgress};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of object errors kept in full; further ones are only counted.

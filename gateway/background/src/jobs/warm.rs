@@ -130,7 +130,7 @@ impl JobRun {
                     outcome: decisions::DecisionOutcome::OverBudget,
                 });
             }
-            tokio::time::sleep(BUDGET_POLL_INTERVAL).await;
+            mlgw_common::time::sleep(BUDGET_POLL_INTERVAL).await;
         }
     }
 

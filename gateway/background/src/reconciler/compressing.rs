@@ -9,6 +9,7 @@
 use super::PolicyReconciler;
 use super::pass_end::PassEnd;
 use super::retention_state::RuleActionOutcome;
+use mlgw_common::time::Instant;
 use mlgw_common::{BodyId, BucketId, ObjectKey, SegmentTier};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
@@ -21,7 +22,7 @@ use mlgw_segments::hot::AppendError;
 use mlgw_segments::hot::{MoveStepError, SegmentReadError};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time limit of compression in one pass. All other actions of the pass wait meanwhile.
 const PASS_TIME_MAX: Duration = Duration::from_secs(10);
@@ -214,7 +215,7 @@ impl PolicyReconciler {
                     }
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(begun.elapsed()) => {}
+                    () = mlgw_common::time::sleep(begun.elapsed()) => {}
                     () = self.stop.cancelled() => return Err(PassEnd::Stopping),
                 }
             }

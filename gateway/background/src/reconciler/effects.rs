@@ -11,6 +11,7 @@ use super::segments::{SegmentOrder, SegmentSnapshot, SpillCandidates};
 use super::{PolicyReconciler, ReconcilerPassState};
 use mlgw_cache::copies::{DroppedCopies, PinnedCopies};
 use mlgw_common::limits::MOVE_REQUEST_SEGMENTS_MAX;
+use mlgw_common::time::Instant;
 use mlgw_common::{BucketId, SegmentId, SegmentTier};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
@@ -21,7 +22,7 @@ use mlgw_segments::decisions;
 use mlgw_segments::hot::PlacingOrder;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Interval at which completion of an order is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -259,7 +260,7 @@ impl PolicyReconciler {
         let until = self.context.stored.tiers.hot.order(order);
         while self.context.stored.tiers.hot.placing().orders_done < until {
             tokio::select! {
-                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                () = mlgw_common::time::sleep(POLL_INTERVAL) => {}
                 () = self.stop.cancelled() => return Err(PassEnd::Stopping),
             }
         }

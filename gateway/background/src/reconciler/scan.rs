@@ -9,6 +9,7 @@ use super::groups::{
 use super::pass_end::PassEnd;
 use super::scan_result::{EvictionCandidate, ReconcilerScanResult, pin_candidate};
 use crate::stored_objects::{ScanPosition, VisitedObject};
+use mlgw_common::time::Instant;
 use mlgw_common::{SegmentId, SegmentTier, Timestamp};
 use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{
@@ -23,7 +24,7 @@ use mlgw_policy_runtime::SystemFacts;
 use mlgw_policy_runtime::facts::{KnownObject, ObjectFacts, dataset_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Objects of one page.
 const PAGE: usize = 500;
@@ -74,7 +75,7 @@ impl PolicyReconciler {
             let Some(next) = next else { return Ok(collected) };
             (sum, from) = (collected, Some(next));
             tokio::select! {
-                () = tokio::time::sleep(begun.elapsed() * REST) => {}
+                () = mlgw_common::time::sleep(begun.elapsed() * REST) => {}
                 () = self.stop.cancelled() => return Err(PassEnd::Stopping),
             }
         }

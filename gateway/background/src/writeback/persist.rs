@@ -117,7 +117,7 @@ impl WriteBackSender {
                         );
                     }
                     queue.set_last_error(Some(format!("{key}: {trouble}")));
-                    tokio::time::sleep(backoff(failures)).await;
+                    mlgw_common::time::sleep(backoff(failures)).await;
                     failures += 1;
                 }
             }
@@ -243,7 +243,7 @@ impl WriteBackSender {
             let mut failures = 0;
             while let Err(error) = self.writeback.remove(queue, write).await {
                 tracing::warn!(%error, "cannot remove the record of a completed write-back; retrying");
-                tokio::time::sleep(backoff(failures)).await;
+                mlgw_common::time::sleep(backoff(failures)).await;
                 failures += 1;
             }
         }

@@ -12,11 +12,11 @@ use crossterm::terminal::{
     LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
 use crossterm::{execute, queue};
+use mlgw_common::time::Instant;
 use std::io::{self, Read as _, Write as _};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 /// Size assumed for a terminal that does not report its own.
 const SIZE_UNKNOWN: (u16, u16) = (80, 24);
@@ -116,7 +116,7 @@ impl Terminal {
                 _ = self.resized.recv() => return TerminalEvent::Resized,
                 _ = self.interrupted.recv() => return TerminalEvent::Quit,
                 _ = self.terminated.recv() => return TerminalEvent::Quit,
-                () = tokio::time::sleep_until(due) => return TerminalEvent::Due,
+                () = mlgw_common::time::sleep_until(due) => return TerminalEvent::Due,
             }
         }
     }

@@ -260,7 +260,7 @@ async fn delete_entry(
 /// # Errors
 /// `OperationAborted` if that takes too long.
 pub(super) async fn condition_turn(queue: &WriteBackQueue, key: &ObjectKey) -> Result<KeyTurn, S3Error> {
-    let turn = tokio::time::timeout(THROUGH_WAIT_MAX, queue.condition_turn(key)).await;
+    let turn = mlgw_common::time::timeout(THROUGH_WAIT_MAX, queue.condition_turn(key)).await;
     turn.map_err(|_| {
         S3Error::new(Code::OperationAborted).message(
             "A conflicting conditional operation is currently in progress against this resource. Try \
@@ -297,7 +297,7 @@ pub(super) async fn wait_before_origin(
 
 async fn wait_for_queue(remote_backed: &RemoteBackedBucket, key: Option<&ObjectKey>) -> Result<(), S3Error> {
     let Some(queue) = &remote_backed.queue else { return Ok(()) };
-    if tokio::time::timeout(THROUGH_WAIT_MAX, queue.wait_until_sent(queue.acked())).await.is_err() {
+    if mlgw_common::time::timeout(THROUGH_WAIT_MAX, queue.wait_until_sent(queue.acked())).await.is_err() {
         return Err(queue_timeout_error(remote_backed));
     }
     match key.filter(|key| queue.is_contested(key)) {
@@ -396,7 +396,7 @@ pub(super) async fn find_dirty(
                 object,
             }));
         }
-        tokio::time::sleep(RECORD_LOOKUP_INTERVAL).await;
+        mlgw_common::time::sleep(RECORD_LOOKUP_INTERVAL).await;
     }
     Err(S3Error::internal("the record of a dirty object is missing"))
 }

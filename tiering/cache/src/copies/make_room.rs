@@ -15,6 +15,7 @@ use super::scan::{self, KeptCursor};
 use super::{CopiesShared, ok_or_log};
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::COPY_BLOCK_BYTES;
+use mlgw_common::time::Instant;
 use mlgw_formats::decision_entry::{DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::schema::Extent;
@@ -22,7 +23,7 @@ use mlgw_segments::hot::{ByteRateLimiter, SegmentChunk};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum rate of cleaning, equal to the default of compaction.
 const CLEANED_BYTES_PER_SECOND: u64 = 64 << 20;
@@ -46,7 +47,7 @@ pub(super) async fn run(copies: Weak<CopiesShared>) {
             Some(inner) => inner.wake.clone(),
             None => return,
         };
-        let woken = tokio::time::timeout(PASS_INTERVAL, wake.notified()).await.is_ok();
+        let woken = mlgw_common::time::timeout(PASS_INTERVAL, wake.notified()).await.is_ok();
         let Some(inner) = copies.upgrade() else { return };
         let now = Instant::now();
         if let Some(moved_bytes) = inner.run_pass(now >= clean_from).await {

@@ -113,7 +113,7 @@ impl Bench {
                 Err(error) => assert!(tries < 10_000 && error.to_string().contains("lock"), "{error}"),
             }
             tries += 1;
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(Duration::from_millis(1)).await;
         };
         for block in all(&copies) {
             book.0.lock().insert(block.id);
@@ -133,7 +133,7 @@ impl Bench {
             if CleanIndex::open(self.room.path(), 1 << 20).is_ok() {
                 return self.room;
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(Duration::from_millis(1)).await;
         }
         panic!("the index is still in use");
     }

@@ -203,14 +203,15 @@ impl BlockFetch {
         // The wait is over whether the reader came or not.
         if is_ahead {
             let taken = self.wait_until(|state| state.is_consumed || state.retention > wanted);
-            let _ = tokio::time::timeout(READ_AHEAD_WAIT_MAX, taken).await;
+            let _ = mlgw_common::time::timeout(READ_AHEAD_WAIT_MAX, taken).await;
         }
         // The sharing window is read only now, because the reader of a read-ahead block sets it.
         let sharing = self.state.lock().sharing;
         let bytes = self.range.end - self.range.start;
         if shared_bytes.fetch_add(bytes, Relaxed) + bytes <= sharing.bytes_max {
             let _ =
-                tokio::time::timeout(sharing.window, self.wait_until(|state| state.retention > wanted)).await;
+                mlgw_common::time::timeout(sharing.window, self.wait_until(|state| state.retention > wanted))
+                    .await;
         }
         shared_bytes.fetch_sub(bytes, Relaxed);
         let mut state = self.state.lock();

@@ -66,7 +66,7 @@ async fn open(
             Err(error) => assert!(tries < 10_000 && error.to_string().contains("lock"), "{error}"),
         }
         tries += 1;
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        mlgw_common::time::sleep(Duration::from_millis(1)).await;
     };
     let origins = HashMap::from([("lake".to_owned(), origin as Arc<dyn mlgw_remote::origin::Origin>)]);
     policy_driver.iter().for_each(|driver| driver.start(&copies));
@@ -478,7 +478,7 @@ async fn copies_stay_within_their_room_and_what_is_read_stays() {
         assert!(read(format!("{n}")).await == content && read("hot".into()).await == hot);
         bench.wait_quiescent().await;
         while bench.bound.copies().unwrap().metrics().used_bytes > capacity / 100 * 94 {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     }
     let metrics = bench.bound.copies().unwrap().metrics();

@@ -34,6 +34,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use mlgw_carrier::Incoming;
 use mlgw_common::Clock;
+use mlgw_common::time::Instant;
 use mlgw_formats::schema::{ObjectVersion, Pair};
 use outgoing::OutgoingBody;
 use refusal::error_of_response;
@@ -41,7 +42,6 @@ use sign::OriginSigner;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 use transport::Transport;
 use url::BucketUrl;
 
@@ -118,7 +118,7 @@ impl S3Origin {
             let Some(wait) = wait else { return Err(asked.final_error(error, may_be_done)) };
             may_be_done |= !error.is_undone();
             tracing::debug!(origin = %self.name, %error, ?wait, "retrying a request");
-            tokio::time::sleep(wait).await;
+            mlgw_common::time::sleep(wait).await;
         }
     }
 
@@ -189,7 +189,7 @@ impl S3Origin {
             };
             failures += 1;
             let Some(wait) = retry::backoff(&error, failures, random_fraction()) else { return Err(error) };
-            tokio::time::sleep(wait).await;
+            mlgw_common::time::sleep(wait).await;
         }
     }
 

@@ -123,7 +123,7 @@ impl Upstream {
                         error = error.message(),
                         "again"
                     );
-                    tokio::time::sleep(pause).await;
+                    mlgw_common::time::sleep(pause).await;
                 }
                 done => return done.map_err(|error| UpstreamFault::from_opendal(&error, self.has_http())),
             }

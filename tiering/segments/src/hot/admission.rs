@@ -4,8 +4,9 @@
 //! Chunks of bodies in progress have precedence over new bodies: while a chunk waits, no new body is
 //! admitted.
 
+use mlgw_common::time::Instant;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::limits::{APPEND_SPACE_WAIT_MS, DISK_SPACE_WAIT_MS};
 

@@ -174,7 +174,7 @@ impl Compaction {
     async fn next_pass(&self) -> Option<Option<u64>> {
         if !self.is_stopped() && self.requested_percent.lock().is_none() {
             // Due on a wake-up and on a timeout alike.
-            drop(tokio::time::timeout(self.settings().interval, self.wake.notified()).await);
+            drop(mlgw_common::time::timeout(self.settings().interval, self.wake.notified()).await);
         }
         if self.is_stopped() {
             return None;

@@ -9,13 +9,13 @@
 //! An [`Intercept`] sees every call before it is executed and may make it fail, write less, or skip it: tests
 //! and crash controls inject faults this way.
 
+use mlgw_common::time::Instant;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::{Identity, Lineage, regular};

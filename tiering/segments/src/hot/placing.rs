@@ -213,7 +213,7 @@ impl Placing {
     /// Waits until a pass is due.
     async fn next_pass(&self, interval: Duration) {
         // Due on a wake-up and on a timeout alike.
-        drop(tokio::time::timeout(interval, self.wake.notified()).await);
+        drop(mlgw_common::time::timeout(interval, self.wake.notified()).await);
         self.passes_begun.fetch_add(1, Relaxed);
     }
 

@@ -11,11 +11,11 @@ mod compressed;
 pub(super) mod error;
 mod slow_reads;
 
+use mlgw_common::time::Instant;
 use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, SegmentId, SegmentSeed};

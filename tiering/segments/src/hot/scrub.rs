@@ -16,13 +16,14 @@ mod objects;
 mod progress;
 mod quarantine;
 
+use mlgw_common::time::Instant;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::{Clock, SegmentTier, Timestamp};
@@ -307,7 +308,7 @@ impl ScrubShared {
 
     fn wait_until(&self, until: Instant) {
         let mut state = self.state.lock();
-        while !state.stop && !self.changed.wait_until(&mut state, until).timed_out() {}
+        while !state.stop && !self.changed.wait_until(&mut state, until.into_std()).timed_out() {}
     }
 
     fn write(&self) -> io::Result<()> {

@@ -147,7 +147,7 @@ impl SegmentLifecycle {
         for _ in 0..MINT_ATTEMPTS {
             match self.map.create(class).await {
                 Ok(minted) => return Ok(minted),
-                Err(MapError::Overloaded) => tokio::time::sleep(CATALOGUE_RETRY).await,
+                Err(MapError::Overloaded) => mlgw_common::time::sleep(CATALOGUE_RETRY).await,
                 Err(MapError::Stopping) => return Err(AppendError::Stopping),
                 Err(error @ MapError::Refused(_)) => {
                     tracing::error!(%error, "the catalogue did not create a segment");
@@ -189,7 +189,7 @@ async fn seal(map: &dyn SegmentMap, metrics: &HotCounters, id: SegmentId, length
     loop {
         match map.seal(id, length).await {
             Ok(()) => return add(&metrics.segments_sealed, 1),
-            Err(MapError::Overloaded) => tokio::time::sleep(CATALOGUE_RETRY).await,
+            Err(MapError::Overloaded) => mlgw_common::time::sleep(CATALOGUE_RETRY).await,
             Err(MapError::Stopping) => {
                 return tracing::warn!(segment = %id,
                     "segment not sealed because the catalogue is stopping; the next start seals it");

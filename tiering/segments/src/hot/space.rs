@@ -11,10 +11,11 @@
 //! `statvfs` is called once per housekeeping tick and once per eighth of the reserve admitted, not per
 //! append; between two calls admitted bytes are subtracted.
 
+use mlgw_common::time::Instant;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::regular;
 use parking_lot::Mutex;

@@ -9,9 +9,10 @@
 //! appends for a second, so that a failing disk does not get a new segment per request. A power loss leaves
 //! an open segment whose tail recovery scans.
 
+use mlgw_common::time::Instant;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::limits::WRITE_RECORDS_MAX;
 use mlgw_formats::schema::SegmentClass;

@@ -320,7 +320,7 @@ async fn tags(origin: &dyn Origin, key: &str) -> Result<Vec<Pair>, OriginError> 
 }
 
 async fn backoff(tries: u32) {
-    tokio::time::sleep(WAIT * (1 << (tries - 1).min(5))).await;
+    mlgw_common::time::sleep(WAIT * (1 << (tries - 1).min(5))).await;
 }
 
 /// Returns the content to send, buffered if it is small.

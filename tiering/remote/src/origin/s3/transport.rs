@@ -10,8 +10,9 @@ use futures_util::StreamExt as _;
 use http::{Request, Response};
 use http_body_util::BodyStream;
 use mlgw_carrier::{Authorities, Client, ClientSettings, Incoming, SendError, innermost};
+use mlgw_common::time::Instant;
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,7 +56,7 @@ impl Transport {
         let mut answer = pin!(answer);
         loop {
             let left = turn.time_left(patience).ok_or(OriginError::TimedOut)?;
-            let Ok(answer) = tokio::time::timeout(left, &mut answer).await else { continue };
+            let Ok(answer) = mlgw_common::time::timeout(left, &mut answer).await else { continue };
             return answer.map_err(|error| match error {
                 SendError::Connect(why) => OriginError::Unreachable(why),
                 SendError::Broken(why) => OriginError::ConnectionLost(why),
@@ -111,7 +112,7 @@ impl PacedFrames {
     async fn next(&mut self) -> Result<Option<Bytes>, OriginError> {
         loop {
             let begun = Instant::now();
-            let next = tokio::time::timeout(self.timeout, self.frames.next()).await;
+            let next = mlgw_common::time::timeout(self.timeout, self.frames.next()).await;
             match next.map_err(|_| OriginError::TimedOut)? {
                 Some(Ok(frame)) => {
                     let Ok(bytes) = frame.into_data() else { continue };

@@ -8,8 +8,9 @@
 //! cost-benefit cleaning (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File
 //! System", 1992, section 3.5).
 
+use mlgw_common::time::Instant;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 

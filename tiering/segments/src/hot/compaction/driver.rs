@@ -4,9 +4,10 @@
 //! job, which starts anew later, since every step is idempotent. Placing moves segments at the same time:
 //! each segment is claimed first, and a segment that placing has claimed is left for a later pass.
 
+use mlgw_common::time::Instant;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_formats::schema::SegmentState;
@@ -364,6 +365,6 @@ pub(in crate::hot) async fn seal(inner: &HotTierInner, catalogue: &Catalogue, op
         if !open.iter().any(is_open) {
             break;
         }
-        tokio::time::sleep(SEAL_CHECK).await;
+        mlgw_common::time::sleep(SEAL_CHECK).await;
     }
 }

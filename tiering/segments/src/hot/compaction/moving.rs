@@ -5,10 +5,11 @@
 //! where it is, so that damage never gets valid checksums. If a chunk is replaced or deleted in the meantime,
 //! that change wins: the compare and set fails, and the copy is dead.
 
+use mlgw_common::time::Instant;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mlgw_common::ids::SegmentId;
@@ -235,7 +236,7 @@ async fn wait_until(inner: &HotTierInner, due: Instant) -> Result<(), MoveStepEr
         if left.is_zero() {
             return Ok(());
         }
-        tokio::time::sleep(left.min(STOP_CHECK)).await;
+        mlgw_common::time::sleep(left.min(STOP_CHECK)).await;
     }
 }
 

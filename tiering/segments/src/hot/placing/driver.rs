@@ -4,12 +4,13 @@
 //! whose old file is still needed by a pin on all segments is parked. A segment that compaction has claimed
 //! is left for a later pass.
 
+use mlgw_common::time::Instant;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_formats::schema::{Replica, SegmentRecord};
@@ -226,7 +227,7 @@ impl PlacingDriver {
         self.upstream_failures = 0;
         if order.is_some() && is_left_out {
             // Compaction has claimed a segment and will soon be done.
-            tokio::time::sleep(STOP_CHECK).await;
+            mlgw_common::time::sleep(STOP_CHECK).await;
             return Ok(true);
         }
         let failed = !self.skipped.is_empty();

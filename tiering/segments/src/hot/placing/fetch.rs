@@ -4,11 +4,11 @@
 //! many dirty bytes to write at once. Then the file is read through: every record must be intact, as it was
 //! when the segment was stored.
 
+use mlgw_common::time::Instant;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};

@@ -6,8 +6,8 @@
 //! compare and set. After a power loss some chunks are moved and others are not; the author of the order
 //! examines the segments again and orders the rest.
 
+use mlgw_common::time::Instant;
 use std::sync::Arc;
-use std::time::Instant;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_metadata::Catalogue;
@@ -106,7 +106,7 @@ impl PlacingDriver {
         }
         if is_left_out {
             // Compaction has claimed a segment and will soon be done.
-            tokio::time::sleep(STOP_CHECK).await;
+            mlgw_common::time::sleep(STOP_CHECK).await;
             return Ok(false);
         }
         let gathered: Vec<SegmentId> = inner.placing.take_leaving_segments().into_iter().collect();

@@ -4,10 +4,10 @@
 //! no intact record stays local, where scrub and salvage can read it. So a fetched segment must be intact,
 //! too. The object is added to the leftovers before any byte is sent.
 
+use mlgw_common::time::Instant;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
 use mlgw_formats::schema::{Replica, SegmentRecord};
 use parking_lot::Mutex;

@@ -6,10 +6,10 @@
 //! and the threads of decompression, and lanes share it as they share the disk. Nothing is written, so a
 //! power loss has no effect.
 
+use mlgw_common::time::Instant;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use mlgw_common::ids::SegmentId;

@@ -5,10 +5,11 @@
 //! they wait. A file with too many slow reads is refused until some of them return, and a request that waits
 //! for a slow read fails after a timeout. Reads of a healthy file are never delayed. The state is in memory.
 
+use mlgw_common::time::Instant;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::{FILE_SLOW_READS_MAX, FILE_SLOW_SLOTS_MAX};
@@ -129,12 +130,12 @@ impl FileReadTracker {
             let _read = read;
             work()
         });
-        let done = match tokio::time::timeout(slow, &mut done).await {
+        let done = match mlgw_common::time::timeout(slow, &mut done).await {
             Ok(done) => done,
             Err(_) => {
                 let _place = self.can_keep_slot(segment, number).then_some(place);
                 tracing::warn!(%segment, "slow read: the disk may be failing");
-                match tokio::time::timeout(give_up.saturating_sub(slow), done).await {
+                match mlgw_common::time::timeout(give_up.saturating_sub(slow), done).await {
                     Ok(done) => done,
                     Err(_) => return Err(timeout_error(segment)),
                 }

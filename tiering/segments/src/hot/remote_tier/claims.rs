@@ -65,12 +65,12 @@ async fn claim_all(upstreams: Upstreams, mut names: BTreeSet<String>, compaction
             return;
         }
         names = left;
-        let until = tokio::time::Instant::now() + wait;
-        while tokio::time::Instant::now() < until {
+        let until = mlgw_common::time::Instant::now() + wait;
+        while mlgw_common::time::Instant::now() < until {
             if compaction.is_stopped() {
                 return;
             }
-            tokio::time::sleep(STOP_CHECK).await;
+            mlgw_common::time::sleep(STOP_CHECK).await;
         }
         wait = WAIT_MAX.min(wait * 2);
     }

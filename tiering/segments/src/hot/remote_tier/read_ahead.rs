@@ -6,10 +6,11 @@
 //! them, and their records are fetched in the meantime. The cache holds at most [`READ_AHEAD_BYTES_MAX`]:
 //! while it is full, only the requested ranges are fetched.
 
+use mlgw_common::time::Instant;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mlgw_common::ids::SegmentId;

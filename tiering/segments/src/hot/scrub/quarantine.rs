@@ -1,9 +1,9 @@
 //! Quarantine: finds bad blocks by verifying referenced records on the disk, and lists them until nothing
 //! refers to them any more.
 
+use mlgw_common::time::Instant;
 use std::collections::BTreeSet;
 use std::io;
-use std::time::Instant;
 
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId};

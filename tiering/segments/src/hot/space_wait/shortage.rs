@@ -4,7 +4,8 @@
 //! Otherwise the tier is full, and only a delete or a larger disk helps. In doubt it is temporary: the client
 //! retries, and the next scan decides.
 
-use std::time::{Duration, Instant};
+use mlgw_common::time::Instant;
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 

@@ -35,7 +35,7 @@ pub(super) async fn reads_back(bench: &Bench, objects: &[(String, BodyId, usize)
 pub(super) async fn run_order(bench: &Bench, order: PlacingOrder) {
     let until = bench.tier.order(order);
     while bench.tier.placing().orders_done < until {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        mlgw_common::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
