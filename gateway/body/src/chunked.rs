@@ -60,14 +60,18 @@ impl ChunkDecoder {
         Self::new(bytes, None)
     }
 
-    /// Returns a decoder for a body of `bytes` decoded bytes whose chunks are signed, and whose trailers are
-    /// signed if `trailer` is true.
+    /// Returns a decoder for a body of `bytes` decoded bytes whose chunks are signed.
     #[must_use]
-    pub fn signed(bytes: u64, signer: ChunkSigner, trailer: bool) -> Self {
-        Self::new(
-            bytes,
-            Some(ChunkSignatureState { signer, trailer, signature: Vec::new(), sha256: Sha256::new() }),
-        )
+    pub fn signed(bytes: u64, signer: ChunkSigner) -> Self {
+        let (trailer, signature, sha256) = (false, Vec::new(), Sha256::new());
+        Self::new(bytes, Some(ChunkSignatureState { signer, trailer, signature, sha256 }))
+    }
+
+    /// Returns a decoder for a body of `bytes` decoded bytes whose chunks and trailers are signed.
+    #[must_use]
+    pub fn signed_with_trailer(bytes: u64, signer: ChunkSigner) -> Self {
+        let (trailer, signature, sha256) = (true, Vec::new(), Sha256::new());
+        Self::new(bytes, Some(ChunkSignatureState { signer, trailer, signature, sha256 }))
     }
 
     fn new(unannounced: u64, signed: Option<ChunkSignatureState>) -> Self {

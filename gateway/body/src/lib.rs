@@ -199,8 +199,11 @@ where
             let close = HeaderValue::from_static("close");
             return Err(S3Error::new(Code::MissingContentLength).header(CONNECTION, close));
         }
-        let chunked = matches!(payload, BodyRequirement::SignedChunks(..) | BodyRequirement::UnsignedTrailer);
-        let declared = DeclaredChecksums::parse(headers, terms.checksum_headers, chunked)?;
+        let chunked = payload.is_chunked();
+        let declared = match terms.checksum_headers {
+            true => DeclaredChecksums::parse(headers, &payload)?,
+            false => DeclaredChecksums::parse_md5(headers)?,
+        };
         let length = if chunked { Some(decoded_length(headers)?) } else { plain_length(headers, &incoming) };
         match length {
             // An HTTP/2 body ends with its stream, so it is complete without a length.
@@ -212,8 +215,11 @@ where
         }
         let sha256 = if let BodyRequirement::Sha256(hash) = &payload { Some(*hash) } else { None };
         let framing = match (payload, length) {
-            (BodyRequirement::SignedChunks(signer, trailer), Some(bytes)) => {
-                BodyFraming::Chunked(Box::new(ChunkDecoder::signed(bytes, signer, trailer)))
+            (BodyRequirement::SignedChunks(signer, true), Some(bytes)) => {
+                BodyFraming::Chunked(Box::new(ChunkDecoder::signed_with_trailer(bytes, signer)))
+            }
+            (BodyRequirement::SignedChunks(signer, false), Some(bytes)) => {
+                BodyFraming::Chunked(Box::new(ChunkDecoder::signed(bytes, signer)))
             }
             (BodyRequirement::UnsignedTrailer, Some(bytes)) => {
                 BodyFraming::Chunked(Box::new(ChunkDecoder::unsigned(bytes)))
@@ -224,7 +230,13 @@ where
         let is_inline = length.is_some_and(|bytes| INLINE_MD5_LENGTHS.contains(&bytes));
         let md5_apart = is_md5_needed && terms.allows_separate_md5 && !is_inline;
         let checksums = [declared.algorithm().or(terms.default_checksum), terms.extra_checksum];
-        let hashes = BodyHasher::new(is_md5_needed && !md5_apart, sha256.is_some(), checksums);
+        let mut hashes = BodyHasher::new(checksums);
+        if is_md5_needed && !md5_apart {
+            hashes.add_md5();
+        }
+        if sha256.is_some() {
+            hashes.add_sha256();
+        }
         let (bytes, digests) = (0, None);
         Ok(Self {
             incoming,

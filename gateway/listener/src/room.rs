@@ -147,7 +147,7 @@ mod tests {
     fn an_answer_that_waits_for_an_unneeded_body_makes_room_last() {
         let (crowd, seats) = crowd_of(3);
         let _working: Vec<_> = seats.iter().take(2).map(|seat| seat.activity.request()).collect();
-        seats[0].activity.set_awaits_body(true);
+        seats[0].activity.begin_body_wait();
         drop(seats[2].activity.request());
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(crowd.make_room());

@@ -107,6 +107,7 @@ impl UncommittedBody {
 /// Returns a put of `object` with the extents of its body.
 #[must_use]
 pub fn put_of(mut object: ObjectVersion, extents: Vec<Extent>, conditions: Conditions) -> PutObject {
+    assert!(object.extents.is_empty(), "the extents of a new version are set once");
     let mut pages = Vec::new();
     if extents.len() <= INLINE_EXTENTS_MAX {
         object.extents = extents;
@@ -165,9 +166,11 @@ impl ObjectLayer {
         let length = source.length();
         self.room_for(length.unwrap_or(0)).await?;
         let body = self.body_of(target.part).await?;
-        let ingest =
-            Ingest::begin(self, memory, Destination::of(target, body), length, source.needs_md5()).await?;
+        let ingest = Ingest::begin(self, memory, Destination::of(target, body), length).await?;
         let mut ingest = ingest.compressed(compression);
+        if source.needs_md5() {
+            ingest = ingest.with_md5();
+        }
         while let Some(bytes) = source.next().await? {
             ingest.push(bytes).await?;
         }
