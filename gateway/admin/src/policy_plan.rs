@@ -92,6 +92,7 @@ impl PolicyPlans {
         held.last += 1;
         let number = held.last;
         held.runs.push_back((number, Instant::now(), Arc::new(Mutex::new(run))));
+        assert!(held.runs.len() <= PLANS_MAX, "the number of dry runs is bounded");
         number
     }
 
@@ -181,6 +182,10 @@ impl Admin {
         run: &mut DryRunProgress,
         limit: usize,
     ) -> Result<Result<PlanPage, PlanPage>, ApiError> {
+        assert!(
+            run.is_collecting || run.checkpoint_scan.is_none(),
+            "objects are compared after all checkpoints are known"
+        );
         let (system, now, asked) = (self.policies.system(), self.clock.now(), run.plan.asked_properties());
         let context = EvaluationContext { system: &system, now, asked: &asked };
         let (from, mut reached) = (run.from.take(), None);

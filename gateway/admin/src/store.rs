@@ -88,6 +88,7 @@ impl Admin {
         );
         let made = made.await;
         let mut status = self.backups.lock();
+        assert_eq!(status.state, "running", "a backup that ends was running");
         match made {
             Ok(made) => {
                 tracing::info!(out = %out.display(), files = made.files, bytes = made.bytes, "backup made");

@@ -225,6 +225,7 @@ impl PolicyDryRun {
             }
         }
         self.changed += u64::from(is_other);
+        assert!(self.changed <= self.objects, "an object counts once as changed");
     }
 
     /// Returns the rules of the other policy that are new or changed, depend on access patterns and matched

@@ -120,6 +120,7 @@ impl ChunkDecoder {
         if self.state != ChunkDecoderState::Trailer {
             return Err(incomplete());
         }
+        assert_eq!(self.unannounced, 0, "the last chunk comes after all bytes");
         let trailers = Trailers::parse(&self.line)?;
         let malformed = || S3Error::new(Code::MalformedTrailerError);
         match (&mut self.signed, &trailers.signature) {
@@ -173,6 +174,7 @@ impl ChunkDecoder {
     }
 
     fn read_data(&mut self, left: u64) -> Result<(), S3Error> {
+        assert!(left > 0 && !self.input.is_empty(), "a chunk in progress has bytes left, and input");
         let taken = usize::try_from(left).unwrap_or(usize::MAX).min(self.input.len());
         let data = self.input.split_to(taken);
         let left = left - taken as u64;
@@ -196,6 +198,7 @@ impl ChunkDecoder {
     }
 
     fn read_data_end(&mut self, left: usize) -> Result<(), S3Error> {
+        assert!(matches!(left, 1 | 2), "CR LF has two bytes");
         let expected = if left == 2 { b'\r' } else { b'\n' };
         if self.input.get_u8() != expected {
             return Err(incomplete());

@@ -60,6 +60,7 @@ impl BodyHasher {
     }
 
     pub(super) fn finish(self) -> BodyHashes {
+        assert!(!self.sha256_is_checksum || self.sha256.is_some(), "a requested SHA-256 is computed");
         let sha256: Option<[u8; 32]> = self.sha256.map(|sha| sha.finalize().into());
         let mut checksums: Vec<_> =
             self.checksums.into_iter().map(|running| (running.algorithm(), running.finish())).collect();

@@ -42,6 +42,8 @@ use std::pin::Pin;
 /// The MD5 of all other bodies may be computed separately.
 const INLINE_MD5_LENGTHS: RangeInclusive<u64> = SMALL_BODY_BYTES as u64 + 1..=CHUNK_BYTES_MAX;
 
+const _: () = assert!(SMALL_BODY_BYTES as u64 + 1 <= CHUNK_BYTES_MAX, "a small body is less than a chunk");
+
 /// Requirements of an operation on its body.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyTerms {
@@ -312,6 +314,7 @@ where
     }
 
     fn count(&mut self, data: Bytes) -> Result<Bytes, S3Error> {
+        assert!(!data.is_empty(), "a piece of a body has bytes");
         self.bytes += data.len() as u64;
         if self.length.is_some_and(|length| self.bytes > length) {
             return Err(S3Error::new(Code::IncompleteBody));

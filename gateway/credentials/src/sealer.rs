@@ -119,6 +119,7 @@ impl Sealer {
     /// # Errors
     /// When the system gives no random bytes.
     pub fn seal(&self, access_key: &str, secret: &str) -> Result<Vec<u8>, SealerError> {
+        assert!(!secret.is_empty(), "a secret has characters");
         let nonce: [u8; NONCE_BYTES] = random()?;
         let payload = Payload { msg: secret.as_bytes(), aad: access_key.as_bytes() };
         let does_not = |_| SealerError::DoesNotOpen { access_key: access_key.to_owned() };

@@ -43,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of an incomplete head that an idle connection buffers. Few heads are longer.
 const IDLE_HEAD_BYTES_MAX: usize = 8 << 10;
+const _: () = assert!(PREFACE.len() < IDLE_HEAD_BYTES_MAX, "an idle connection recognizes HTTP/2");
 /// Silence after which a connection becomes idle. Clients with work send their next request sooner.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Time that a connection lingers after the server stops.
@@ -366,7 +367,8 @@ impl ConnectionContext {
         let mut bytes = Vec::new();
         let mut looks = tokio::time::interval(self.timeouts.check_interval());
         while RequestStart::of(&bytes) == RequestStart::Short {
-            let room = IDLE_HEAD_BYTES_MAX - bytes.len();
+            let room = IDLE_HEAD_BYTES_MAX.saturating_sub(bytes.len());
+            assert!(room > 0, "a short beginning leaves room for more");
             tokio::select! {
                 read = read_some(io, room, |more| bytes.extend_from_slice(more)) => match read {
                     Ok(0) | Err(_) => return None,

@@ -55,6 +55,7 @@ impl ConnectionRegistry {
 
     /// Adds a connection.
     pub(super) fn add(&self, connection: &Arc<ConnectionState>) {
+        assert!(!connection.room_needed.is_cancelled(), "a connection is added before it can be closed");
         let mut seats = self.lists.lock();
         if seats.unused.len() + seats.used.len() >= self.entries_max {
             seats.remove_closed();

@@ -57,7 +57,8 @@ impl<B> UnreadBodySlot<B> {
 
     /// Stores a remainder in the slot.
     pub fn put(&self, rest: UnreadBody<B>) {
-        *self.0.lock() = Some(rest);
+        let before = self.0.lock().replace(rest);
+        assert!(before.is_none(), "the remainder of a body is handed back once");
     }
 }
 

@@ -284,7 +284,8 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.last_ms.store(self.0.now_ms(), Relaxed);
-        self.0.in_flight.fetch_sub(1, Relaxed);
+        let before = self.0.in_flight.fetch_sub(1, Relaxed);
+        assert!(before > 0, "a request that ends was in flight");
     }
 }
 

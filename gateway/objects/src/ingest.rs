@@ -40,6 +40,9 @@ const IN_FLIGHT_MAX: usize = 4;
 /// at most 64 KiB.
 pub const CONNECTION_BLOCKS: u32 = 2;
 
+const _: () = assert!(CHUNK_BYTES_MAX.is_multiple_of(BLOCK_BYTES), "a chunk fills whole blocks");
+const _: () = assert!(SMALL_BODY_BYTES as u64 <= BLOCK_BYTES, "a small body is a part of a block");
+
 /// The object or part that a body becomes.
 #[derive(Clone)]
 pub(crate) struct Destination {

@@ -168,7 +168,8 @@ impl ObjectLayer {
         let body = self.body_of(target.part).await?;
         let ingest = Ingest::begin(self, memory, Destination::of(target, body), length).await?;
         let mut ingest = ingest.compressed(compression);
-        if source.needs_md5() {
+        let needs_md5 = source.needs_md5();
+        if needs_md5 {
             ingest = ingest.with_md5();
         }
         while let Some(bytes) = source.next().await? {
@@ -176,6 +177,7 @@ impl ObjectLayer {
         }
         // The source may still fail after it gets the MD5. Until then no record refers to the bytes.
         let DurableChunks { extents, holds, md5 } = ingest.finish().await?;
+        assert_eq!(md5.is_some(), needs_md5, "a source gets the MD5 that it needs");
         let BodyDigests { bytes, md5, checksums } = source.finish(md5)?;
         let of_whole = |(algorithm, value)| stored_checksum(algorithm, ChecksumKind::FullObject, value);
         let checksums = checksums.into_iter().map(of_whole).collect();

@@ -152,6 +152,7 @@ impl Observed {
     /// Counts the request and writes its log lines. The closure returns its path and id, for a line of the
     /// slow log.
     pub fn finish<'a>(&mut self, ending: RequestEnding, path_and_id: impl FnOnce() -> (&'a str, &'a str)) {
+        assert!(!self.answered, "a request is counted once");
         let metrics = &self.metrics;
         self.answered = true;
         if ending.bytes_out > 0 {

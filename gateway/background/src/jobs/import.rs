@@ -273,6 +273,7 @@ impl Body for ImportBody<'_> {
     }
 
     fn finish(self, md5: Option<[u8; 16]>) -> Result<BodyDigests, ImportError> {
+        assert_eq!(self.at, self.object.size, "an import ends after its last byte");
         let mut checksums = Vec::new();
         if let Some((stated, running)) = self.stated {
             let (algorithm, value) = (running.algorithm(), running.finish());

@@ -53,6 +53,7 @@ pub(super) fn begin(
     order: JobOrder,
     check: impl Fn(u64) -> Result<(), JobStop> + Send + Sync + 'static,
 ) -> impl Stream<Item = Result<JobObject, JobStop>> + Send {
+    assert_ne!(order, JobOrder::Sequential, "a sequential job lists its objects in order");
     let (send, batches) = mpsc::channel(BATCHES_AHEAD);
     let shuffle = Shuffle { by_shard: order == JobOrder::ShardShuffled, hash: RandomState::new() };
     tokio::spawn(async move {

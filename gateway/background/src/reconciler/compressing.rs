@@ -186,6 +186,7 @@ impl PolicyReconciler {
                 return Ok(sum);
             }
             for chunk in chunks {
+                assert!(chunk.number >= at.next, "the chunks of a body come in order");
                 at.next = chunk.number;
                 let (of, is_sample) = chunk.of;
                 if of != part {

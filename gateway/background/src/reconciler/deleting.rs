@@ -167,6 +167,7 @@ impl PolicyReconciler {
         named: &ReferencedCheckpoints,
         left: &mut usize,
     ) -> Option<CheckpointDeletion> {
+        assert_eq!(note.bucket, bucket.id, "a checkpoint is deleted from its own bucket");
         let mut deleted = CheckpointDeletion::default();
         let held = self.context.retention.pending_guard(note.bucket, &note.prefix);
         if let Some(why) = held.or_else(|| named.reason(note.bucket, &note.prefix).map(str::to_owned)) {
@@ -185,6 +186,7 @@ impl PolicyReconciler {
                 ..deleted
             });
         }
+        assert!(objects.len() <= most, "a pass deletes at most its limit");
         let is_all = objects.len() < most;
         if !is_all && most < PASS_DELETIONS_MAX {
             // It is deleted as a whole in the next pass: a partly deleted checkpoint carries less evidence.

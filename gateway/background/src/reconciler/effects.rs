@@ -290,6 +290,7 @@ fn take_small_order(state: &mut ReconcilerPassState) -> bool {
     if is_free {
         state.small_orders.push_back(Instant::now());
     }
+    assert!(state.small_orders.len() <= SMALL_ORDERS_MAX, "orders that create small segments are limited");
     is_free
 }
 

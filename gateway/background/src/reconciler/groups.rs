@@ -290,6 +290,7 @@ impl RetentionMatches {
         if by.rank < held.by.rank {
             *held = said();
         }
+        assert!(held.by.rank <= by.rank, "the strongest rule on a run applies");
         if by.rank == held.by.rank {
             let matched = held.matched.entry(one.prefix.clone()).or_default();
             if *matched.last != *key && CheckpointIndex::is_tensor(key) {

@@ -50,6 +50,7 @@ pub(super) struct PinCandidates {
 impl PinCandidates {
     /// Adds a pin. Returns false if there is no place for it.
     pub(super) fn add(&mut self, one: PinCandidate, state: PinState) -> bool {
+        assert!(self.unheld <= self.all.len(), "inactive pins are among all pins");
         let of_its_like = match state {
             PinState::Active => self.all.len() - self.unheld,
             PinState::Inactive => self.unheld,

@@ -99,6 +99,10 @@ impl SpillCandidates {
             (Arc<str>, bool),
             (Vec<_>, u64, bool),
         )| {
+            assert!(
+                (1..=MOVE_REQUEST_SEGMENTS_MAX).contains(&segments.len()),
+                "an order has segments, and no more than one order may have"
+            );
             let (rule, bodies) = (RuleName::new(&rule), Arc::clone(&bodies));
             let spill = RuleSpill { segments: segments.clone(), bodies, rule };
             let order = if spills_segment {

@@ -71,6 +71,11 @@ impl WriteBackSender {
         while let Some(last) = going.next().await {
             sent.push(last?);
         }
+        let is_sent = |(piece, (number, _)): (&WriteBackPart, &SentPart)| piece.number == *number;
+        assert!(
+            sent.len() == pieces.len() && pieces.iter().zip(&sent).all(is_sent),
+            "an upload completes with all of its parts in their order"
+        );
         // An MD5 would cover the bytes of the request, which is an XML document here.
         condition.add_object_checksums(version);
         let parts = pieces.iter().zip(&sent);

@@ -225,6 +225,7 @@ impl WriteBackSender {
             }
             whole.extend_from_slice(&piece);
         }
+        assert_eq!(whole.len() as u64, size, "a reader returns its whole range");
         Ok(OriginContent::Whole(whole.freeze()))
     }
 

@@ -12,6 +12,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use md5::{Digest as _, Md5};
 use mlgw_cache::writeback::record::{Timelines, WriteMark, unmarked};
 use mlgw_common::hex;
+use mlgw_common::limits::{PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_formats::schema::{Bucket, EtagKind, ObjectVersion, Pair};
 use mlgw_remote::origin::{
     GetQuery, ListQuery, ObjectPart, Origin, OriginBody, OriginContent, OriginError, OriginObject,
@@ -37,6 +38,10 @@ const TRIES: u32 = 8;
 /// between attempts.
 const DIGEST_MISMATCHES_MAX: u32 = 3;
 const WAIT: Duration = Duration::from_millis(200);
+
+const _: () = assert!(PARTS_MAX <= PART_NUMBER_MAX as u64, "every part has a number that S3 allows");
+const _: () = assert!(PART_BYTES >= PART_BYTES_MIN, "no part is smaller than S3 allows");
+
 /// Uploads on a page.
 const PAGE_UPLOADS: usize = 1000;
 
@@ -271,6 +276,7 @@ impl MigrationCopier {
         let parts: Vec<_> =
             parts.map(|(range, number)| self.copy_part(here, upload, object, number, range)).collect();
         let etags: Vec<String> = stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await?;
+        assert_eq!(etags.len(), ranges(object.size).len(), "an upload completes with all of its parts");
         let parts = etags.iter().zip(1..).map(|(etag, number)| (number, etag.as_str(), Vec::new()));
         self.to.origin.complete(upload, &OriginHeaders::default(), complete_document(parts)).await?;
         Ok(())
