@@ -195,6 +195,7 @@ const WITHOUT_HTTP: &[&str] = &[
     "mlgw-segments",
     "mlgw-objects",
     "mlgw-policy-runtime",
+    "mlgw-background",
     "mlgw-api",
     "mlgw-config",
     "mlgw-credentials",

@@ -98,6 +98,14 @@ pub struct PolicyReconciler {
     tasks: TaskTracker,
 }
 
+/// Number of complete checkpoints that the engine tracks, and the latest write among them. It changes whenever
+/// a checkpoint becomes complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CheckpointCompletions {
+    complete: usize,
+    last_us: u64,
+}
+
 /// State carried from one pass to the next.
 #[derive(Default)]
 struct ReconcilerPassState {
@@ -164,11 +172,13 @@ impl PolicyReconciler {
         }
     }
 
-    fn completions(&self) -> (usize, u64) {
-        self.context.policy_driver.with_engine(|decider, _| decider.checkpoints.completions())
+    fn completions(&self) -> CheckpointCompletions {
+        let (complete, last_us) =
+            self.context.policy_driver.with_engine(|decider, _| decider.checkpoints.completions());
+        CheckpointCompletions { complete, last_us }
     }
 
-    async fn completed_since(&self, before: (usize, u64)) {
+    async fn completed_since(&self, before: CheckpointCompletions) {
         loop {
             mlgw_common::time::sleep(POLL_INTERVAL).await;
             if self.completions() != before {
@@ -205,8 +215,8 @@ impl PolicyReconciler {
             return self.clear_effects(state).await.map(|()| false);
         }
         let now_ms = self.context.clock.now().as_millis();
-        let before = (Arc::clone(&state.areas), state.inactive_pins(now_ms));
-        let (walk, found) = self.scan_objects(program, own, before).await?;
+        let (before, inactive_pins) = (Arc::clone(&state.areas), state.inactive_pins(now_ms));
+        let (walk, found) = self.scan_objects(program, own, before, inactive_pins).await?;
         self.carry_out(&walk, found, state).await
     }
 }

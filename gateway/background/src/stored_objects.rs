@@ -215,6 +215,7 @@ impl StoredObjects {
             if page.is_empty() {
                 break;
             }
+            assert!(page.len() <= *left, "a page has at most the requested entries");
             for (key, copy) in page {
                 let read = (copy.read_ms > 0).then_some(Timestamp(copy.read_ms));
                 each(VisitedObject { bucket, key: &key, object: &copy.object, read })?;

@@ -140,7 +140,10 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
             let gone: BucketInfo = client.call(Method::DELETE, &binding, None::<&()>).await?;
             out.done(&gone, &format!("Unbound the bucket {bucket}; all its objects are at the origin."))
         }
-        BucketCommand::Flush { bucket, discard } => flush(&client, &bucket, discard, global, out).await,
+        BucketCommand::Flush { bucket, discard } => {
+            let foreign = if discard { ForeignWrites::Discard } else { ForeignWrites::Report };
+            flush(&client, &bucket, foreign, global, out).await
+        }
         BucketCommand::Migrate { bucket, upstream, prefix, wait } => {
             let request = MigrateRequest { upstream: upstream.clone(), prefix };
             let migration = format!("{}/migration", path(&bucket));
@@ -183,12 +186,21 @@ fn unconfirmed(bucket: &str, left: &DirtyInfo) -> String {
     )
 }
 
+/// Treatment of local writes whose keys another client wrote at the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ForeignWrites {
+    /// Report them as an error.
+    Report,
+    /// Discard them, after a confirmation.
+    Discard,
+}
+
 /// Waits until a bucket is clean, until the remaining writes all need a decision of the operator, or until
 /// the origin stops confirming.
 async fn flush(
     client: &Client,
     bucket: &str,
-    discard: bool,
+    foreign: ForeignWrites,
     global: &Global,
     out: Out,
 ) -> Result<(), CliError> {
@@ -206,7 +218,7 @@ async fn flush(
             return out.done(&left, &what);
         }
         if left.writes == left.foreign_writes {
-            if !discard {
+            if foreign == ForeignWrites::Report {
                 // JSON output only. The table output is the error message.
                 out.document(&left, |_| String::new())?;
                 return Err(CliError::Failed(format!(

@@ -58,19 +58,36 @@ pub(super) async fn run(command: TierCommand, global: &Global, out: Out) -> Resu
     match command {
         TierCommand::List => out.document(&client.get::<TierList>("/v1/tiers").await?, list),
         TierCommand::Show { tier } => out.document(&client.get::<TierDetail>(&path(&tier)).await?, show),
-        TierCommand::Scrub { tier, wait } => scrub(&client, &tier, wait, out).await,
-        TierCommand::Drain { tier, wait } => drain(&client, &tier, wait, out).await,
-        TierCommand::Compact { dead_percent, wait } => compact(&client, dead_percent, wait, out).await,
+        TierCommand::Scrub { tier, wait } => {
+            let begin = format!("{}/scrub", path(&tier));
+            let begun: TierDetail = client.call(Method::POST, &begin, None::<&()>).await?;
+            if wait {
+                return scrub(&client, &tier, begun, out).await;
+            }
+            let next = format!("Started a scrub of {tier}; see its progress with `mlgw tier show {tier}`.");
+            out.done(&begun, &next)
+        }
+        TierCommand::Drain { tier, wait } => {
+            let begun: MovesInfo =
+                client.call(Method::POST, &format!("{}/drain", path(&tier)), None::<&()>).await?;
+            if wait {
+                return drain(&client, &tier, begun, out).await;
+            }
+            out.done(&begun, &format!("Started to drain {tier}; see the rest with `mlgw tier list`."))
+        }
+        TierCommand::Compact { dead_percent, wait } => {
+            let request = CompactRequest { dead_percent };
+            let begun: CompactionInfo = client.call(Method::POST, COMPACTION, Some(&request)).await?;
+            if wait {
+                return compact(&client, begun, out).await;
+            }
+            out.done(&begun, "Started a compaction; see the remaining garbage with `mlgw status`.")
+        }
     }
 }
 
-async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), CliError> {
-    let begin = format!("{}/scrub", path(tier));
-    let mut found: TierDetail = client.call(Method::POST, &begin, None::<&()>).await?;
-    if !wait {
-        let next = format!("Started a scrub of {tier}; see its progress with `mlgw tier show {tier}`.");
-        return out.done(&found, &next);
-    }
+/// Waits for the end of a scrub.
+async fn scrub(client: &Client, tier: &str, mut found: TierDetail, out: Out) -> Result<(), CliError> {
     let progress = CommandProgress::new(out.quiet);
     while let Some(scrub) = found.scrub.as_ref().filter(|scrub| scrub.running) {
         progress.step("scrubbing", scrub.read_bytes, scrub.total_bytes);
@@ -88,12 +105,9 @@ async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
     }
 }
 
-async fn drain(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), CliError> {
+/// Waits for the end of a drain.
+async fn drain(client: &Client, tier: &str, before: MovesInfo, out: Out) -> Result<(), CliError> {
     let drain = format!("{}/drain", path(tier));
-    let before: MovesInfo = client.call(Method::POST, &drain, None::<&()>).await?;
-    if !wait {
-        return out.done(&before, &format!("Started to drain {tier}; see the rest with `mlgw tier list`."));
-    }
     let progress = CommandProgress::new(out.quiet);
     let mut now = before.clone();
     while now.orders_done < before.until_orders.unwrap_or(0) {
@@ -124,12 +138,8 @@ fn drained(before: &MovesInfo, after: &MovesInfo) -> String {
     ])
 }
 
-async fn compact(client: &Client, dead_percent: Option<u64>, wait: bool, out: Out) -> Result<(), CliError> {
-    let request = CompactRequest { dead_percent };
-    let before: CompactionInfo = client.call(Method::POST, COMPACTION, Some(&request)).await?;
-    if !wait {
-        return out.done(&before, "Started a compaction; see the remaining garbage with `mlgw status`.");
-    }
+/// Waits for the end of a compaction.
+async fn compact(client: &Client, before: CompactionInfo, out: Out) -> Result<(), CliError> {
     let progress = CommandProgress::new(out.quiet);
     let mut now = before.clone();
     while now.rounds < before.until_rounds.unwrap_or(0) {

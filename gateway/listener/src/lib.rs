@@ -241,6 +241,7 @@ impl ConnectionListener {
             .map(|slots| (self.server.with_timeouts(slots.timeouts), slots.memory.clone()));
         let (spares, metrics) = (places.probes.clone(), self.metrics.clone());
         let is_crowded = places.refusals.available_permits() < self.refusals_max / 2;
+        let patience = if is_crowded { refusal::CROWDED_REFUSAL_TIMEOUT } else { refusal::REFUSAL_TIMEOUT };
         self.tasks.spawn(async move {
             // Kept until the task ends, because an open connection is counted.
             let _count = count;
@@ -263,7 +264,7 @@ impl ConnectionListener {
             {
                 (arrived.in_probe_slot(server, &memory), permit)
             } else {
-                return refuse(arrived.stream, arrived.certificate, metrics.as_deref(), is_crowded).await;
+                return refuse(arrived.stream, arrived.certificate, metrics.as_deref(), patience).await;
             };
             drop(refusing);
             crowd.iter().for_each(|crowd| crowd.add(&arrived.state));
@@ -347,12 +348,11 @@ async fn refuse(
     stream: TcpStream,
     certificate: Option<Certificate>,
     metrics: Option<&GatewayMetrics>,
-    is_crowded: bool,
+    patience: Duration,
 ) {
     metrics.into_iter().for_each(|metrics| metrics.objects.throttle(ResourceShortage::Connections));
     let error = S3Error::new(Code::SlowDown)
         .message("The server has reached its limit of connections. Please reduce your request rate.");
-    let patience = if is_crowded { refusal::CROWDED_REFUSAL_TIMEOUT } else { refusal::REFUSAL_TIMEOUT };
     let Some(certificate) = certificate else { return refusal::send(stream, error, patience).await };
     if let Ok(Ok(encrypted)) = timeout(patience, certificate.acceptor().accept(stream)).await {
         refusal::send(encrypted, error, patience).await;

@@ -25,7 +25,7 @@ async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) {
     // The id is as long as that of a request. It is random and equals one of those with a chance of 1 in
     // 2^72.
     let id = random::<9>().map(|id| hex::text(&id).to_uppercase()).unwrap_or_default();
-    let body = error.to_xml(true, "", &id);
+    let body = error.to_document("", &id);
     let again = match error.code() {
         Code::SlowDown => format!("Retry-After: {}\r\n", S3Error::RETRY_AFTER_SECS),
         _ => String::new(),

@@ -103,7 +103,7 @@ async fn next_piece(mut work: LongOperationTask, mut blanks: Interval) -> KeepAl
     tokio::select! {
         joined = &mut work => {
             let done = outcome(joined).map(|done| done.document);
-            let document = done.unwrap_or_else(|error| error.to_xml(false, "", ""));
+            let document = done.unwrap_or_else(|error| error.to_element("", ""));
             let rest = document.strip_prefix(PROLOG).unwrap_or(&document).to_owned();
             (Ok(Bytes::from(rest)), None)
         }

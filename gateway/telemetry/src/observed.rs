@@ -139,24 +139,21 @@ impl Observed {
         }
     }
 
-    /// Finishes a request with a streamed response body. `is_whole` is false if sending was abandoned. The
-    /// closure returns the path and the id of the request, for a line of the slow log.
+    /// Finishes a request with a streamed response body that was sent whole or abandoned. The closure returns
+    /// the path and the id of the request, for a line of the slow log.
     pub fn end_of_stream<'a>(
         &mut self,
         mut ending: RequestEnding,
-        is_whole: bool,
         path_and_id: impl FnOnce() -> (&'a str, &'a str),
     ) {
         ending.took = self.started.elapsed();
-        if !is_whole {
-            ending.status = CLIENT_GONE;
-        }
         self.finish(ending, path_and_id);
     }
 
     /// Counts the request and writes its log lines. The closure returns its path and id, for a line of the
     /// slow log.
     pub fn finish<'a>(&mut self, ending: RequestEnding, path_and_id: impl FnOnce() -> (&'a str, &'a str)) {
+        assert!(!self.answered, "a request is counted once");
         let metrics = &self.metrics;
         self.answered = true;
         if ending.bytes_out > 0 {

@@ -79,6 +79,7 @@ impl RecentCounters {
             kept.pop_front();
         }
         kept.push_back(sample);
+        assert!(kept.len() <= SNAPSHOTS_MAX, "the number of kept snapshots is bounded");
     }
 
     /// Returns the growth from the oldest snapshot to `now`.

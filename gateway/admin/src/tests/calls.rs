@@ -67,7 +67,7 @@ impl Api {
         let (catalogue, hot) = open_storage(dir.path(), &clock).await;
         let scrub = scrub_options(dir.path(), clock.clone());
         let scrub = Arc::new(Scrub::start(scrub, catalogue.clone(), hot.clone()).unwrap());
-        let sealer = Sealer::open(dir.path(), true).unwrap();
+        let sealer = Sealer::open_or_create(dir.path()).unwrap();
         let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();
         let loaded = LoadedConfig::load(&ConfigSources::default()).unwrap();
         let metrics = Arc::new(GatewayMetrics::new(0));

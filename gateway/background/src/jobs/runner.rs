@@ -155,6 +155,7 @@ impl Jobs {
                 return;
             }
             all.insert(job.id, Arc::clone(&live));
+            assert!(all.len() <= JOBS_RUNNING_MAX, "the number of running jobs is bounded");
         }
         let (jobs, context) = (Arc::clone(self), context.clone());
         let job = job.clone();
@@ -173,7 +174,7 @@ impl Jobs {
         let mut moved = self.moved.lock();
         let sum = moved.entry(kind).or_default();
         (sum.objects, sum.bytes) = (sum.objects + objects, sum.bytes + bytes);
-        all.remove(&id);
+        assert!(all.remove(&id).is_some(), "a job that ends was running");
         if let Some(state) = ended {
             *self.counts.lock().entry((kind, state)).or_default() += 1;
         }

@@ -46,7 +46,9 @@ impl UnfinishedBytes {
 
 impl Drop for UnfinishedBytes {
     fn drop(&mut self) {
-        self.live.unfinished_bytes.fetch_sub(self.bytes.load(Relaxed), Relaxed);
+        let bytes = self.bytes.load(Relaxed);
+        let before = self.live.unfinished_bytes.fetch_sub(bytes, Relaxed);
+        assert!(before >= bytes, "unfinished bytes that are subtracted were added");
     }
 }
 

@@ -7,7 +7,7 @@ use super::pass_end::PassEnd;
 use super::retention_state::RuleActionOutcome;
 use super::scan::ReconcilerScan;
 use super::scan_result::{EvictionCandidate, ReconcilerScanResult};
-use super::segments::{SegmentOrder, SegmentSnapshot, SpillCandidates};
+use super::segments::{SegmentOrder, SegmentSnapshot, SpillCandidates, SpillDestination};
 use super::{PolicyReconciler, ReconcilerPassState};
 use mlgw_cache::copies::{DroppedCopies, PinnedCopies};
 use mlgw_common::limits::MOVE_REQUEST_SEGMENTS_MAX;
@@ -78,9 +78,12 @@ impl PolicyReconciler {
         is_more |= self.promote(std::mem::take(&mut result.promoting)).await?;
         self.check_current(&scan.program)?;
         is_more |= self.compress(std::mem::take(&mut result.compressing)).await?;
-        for (candidates, to_upstream) in [(result.spilling, false), (result.spilling_upstream, true)] {
+        for (candidates, destination) in [
+            (result.spilling, SpillDestination::NextTier),
+            (result.spilling_upstream, SpillDestination::Upstream),
+        ] {
             self.check_current(&scan.program)?;
-            is_more |= self.spill(candidates, to_upstream, &kept, state).await?;
+            is_more |= self.spill(candidates, destination, &kept, state).await?;
         }
         self.check_current(&scan.program)?;
         self.record_spacings(scan, &result.retained).await?;
@@ -220,7 +223,7 @@ impl PolicyReconciler {
     async fn spill(
         &self,
         candidates: SpillCandidates,
-        to_upstream: bool,
+        destination: SpillDestination,
         kept: &HashSet<SegmentId>,
         state: &mut ReconcilerPassState,
     ) -> Result<bool, PassEnd> {
@@ -239,7 +242,7 @@ impl PolicyReconciler {
         };
         let mut is_more = false;
         for SegmentOrder { order, segments, small_bytes: loose_bytes } in
-            candidates.orders(to_upstream, look).into_iter().take(ORDERS_MAX)
+            candidates.orders(destination, look).into_iter().take(ORDERS_MAX)
         {
             if loose_bytes.is_some_and(|bytes| bytes < SMALL_SEGMENT_BYTES) && !take_small_order(state) {
                 continue;
@@ -291,6 +294,7 @@ fn take_small_order(state: &mut ReconcilerPassState) -> bool {
     if is_free {
         state.small_orders.push_back(Instant::now());
     }
+    assert!(state.small_orders.len() <= SMALL_ORDERS_MAX, "orders that create small segments are limited");
     is_free
 }
 

@@ -77,19 +77,26 @@ impl FilesArgs {
     /// # Errors
     /// When a file cannot be read, or is of the other kind.
     pub(super) fn read_any(&self) -> Result<PolicyTexts, CliError> {
-        let files = self.files.iter().map(|path| text(path, false)).collect::<Result<Vec<_>, _>>()?;
-        let plugins = self.framework.iter().map(|path| text(path, true)).collect::<Result<Vec<_>, _>>()?;
+        let files = self.files.iter().map(|path| policy_text(path)).collect::<Result<Vec<_>, _>>()?;
+        let plugins = self.framework.iter().map(|path| text(path)).collect::<Result<Vec<_>, _>>()?;
         let frameworks = (self.without_frameworks || !plugins.is_empty()).then_some(plugins);
         Ok(PolicyTexts { files: (!files.is_empty()).then_some(files), frameworks })
     }
 }
 
-fn text(path: &Path, plugin: bool) -> Result<PolicyText, CliError> {
-    let (name, text) = (path.display().to_string(), read(path)?);
-    if is_framework(&text) && !plugin {
-        let message = format!("{name} is a framework plugin: give it as --framework {name}");
+/// Reads a policy file, which must be no framework plugin.
+fn policy_text(path: &Path) -> Result<PolicyText, CliError> {
+    let file = text(path)?;
+    if is_framework(&file.text) {
+        let message = format!("{0} is a framework plugin: give it as --framework {0}", file.name);
         return Err(CliError::Usage(message));
     }
+    Ok(file)
+}
+
+/// Reads a policy file or a framework plugin.
+fn text(path: &Path) -> Result<PolicyText, CliError> {
+    let (name, text) = (path.display().to_string(), read(path)?);
     if text.len() > POLICY_FILE_BYTES_MAX {
         let bytes = text.len();
         return Err(CliError::Failed(format!(

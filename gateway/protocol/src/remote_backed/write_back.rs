@@ -139,6 +139,7 @@ async fn commit_put(
 ) -> Result<(), S3Error> {
     let (gateway, bucket, name) = (gateway.clone(), remote_backed.bucket.clone(), new.0.clone());
     new.1.put(&mut object.headers);
+    assert_eq!(new.1.is_delete, stored.is_none(), "a write has a body, and a delete has none");
     // A delete takes a record here for a while, which no quota may refuse.
     let is_exempt = new.1.is_delete;
     let durable = async move {

@@ -83,7 +83,8 @@ pub(super) async fn with_upload(
     request: &AuthenticatedRequest<'_>,
     remote_backed: &RemoteBackedBucket,
     body: IncomingBody<'_>,
-    (named, record): (UploadHandle, schema::Upload),
+    named: UploadHandle,
+    record: schema::Upload,
 ) -> S3Result {
     use Operation as O;
     match operation {

@@ -9,16 +9,16 @@
 use crate::writeback::add_digests;
 use bytes::BytesMut;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use http::HeaderMap;
 use md5::{Digest as _, Md5};
 use mlgw_cache::writeback::record::{Timelines, WriteMark, unmarked};
 use mlgw_common::hex;
+use mlgw_common::limits::{PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_formats::schema::{Bucket, EtagKind, ObjectVersion, Pair};
 use mlgw_remote::origin::{
     GetQuery, ListQuery, ObjectPart, Origin, OriginBody, OriginContent, OriginError, OriginObject,
     OriginUploadRef, Streamed, UploadsQuery, complete_document,
 };
-use mlgw_wire::origin_headers::describe;
+use mlgw_wire::origin_headers::OriginHeaders;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -38,6 +38,10 @@ const TRIES: u32 = 8;
 /// between attempts.
 const DIGEST_MISMATCHES_MAX: u32 = 3;
 const WAIT: Duration = Duration::from_millis(200);
+
+const _: () = assert!(PARTS_MAX <= PART_NUMBER_MAX as u64, "every part has a number that S3 allows");
+const _: () = assert!(PART_BYTES >= PART_BYTES_MIN, "no part is smaller than S3 allows");
+
 /// Uploads on a page.
 const PAGE_UPLOADS: usize = 1000;
 
@@ -203,7 +207,7 @@ impl MigrationCopier {
         let got = match self.from.origin.get(&here, &GetQuery::unconditional(ObjectPart::Whole)).await {
             Ok(got) => got,
             Err(OriginError::NoSuchKey) => {
-                self.to.origin.delete(&there, &HeaderMap::new()).await?;
+                self.to.origin.delete(&there, &OriginHeaders::default()).await?;
                 return Ok(Some(MigrationCopyOutcome::Deleted));
             }
             Err(error) => return Err(error),
@@ -211,10 +215,10 @@ impl MigrationCopier {
         let OriginObject { object, body, .. } = got;
         let shown = unmarked(&object).unwrap_or_else(|| object.clone());
         how.marked |= object.size > PART_BYTES || hex::decode::<16>(shown.etag.as_bytes()).is_none();
-        let mut headers = HeaderMap::new();
+        let mut headers = OriginHeaders::default();
         let tags = tags(&*self.from.origin, &here).await?;
         let like = ObjectVersion { tags, ..shown.clone() };
-        describe(&like, &mut headers);
+        headers.describe(&like);
         if how.marked {
             WriteMark::of_moved_object(&self.bucket, &self.timelines, &object).put(&mut headers);
         }
@@ -250,7 +254,7 @@ impl MigrationCopier {
         here: &str,
         there: &str,
         object: &ObjectVersion,
-        headers: &HeaderMap,
+        headers: &OriginHeaders,
     ) -> Result<(), OriginError> {
         let id = self.to.origin.create_upload(there, headers).await?.id;
         let upload = OriginUploadRef { key: there, id: &id };
@@ -272,8 +276,9 @@ impl MigrationCopier {
         let parts: Vec<_> =
             parts.map(|(range, number)| self.copy_part(here, upload, object, number, range)).collect();
         let etags: Vec<String> = stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await?;
+        assert_eq!(etags.len(), ranges(object.size).len(), "an upload completes with all of its parts");
         let parts = etags.iter().zip(1..).map(|(etag, number)| (number, etag.as_str(), Vec::new()));
-        self.to.origin.complete(upload, &HeaderMap::new(), complete_document(parts)).await?;
+        self.to.origin.complete(upload, &OriginHeaders::default(), complete_document(parts)).await?;
         Ok(())
     }
 
@@ -295,7 +300,7 @@ impl MigrationCopier {
                     return Err(OriginError::Changed);
                 }
                 let content = content(got.body, range.end - range.start).await?;
-                self.to.origin.put_part(upload, number, &HeaderMap::new(), content).await
+                self.to.origin.put_part(upload, number, &OriginHeaders::default(), content).await
             };
             match sent.await {
                 Ok(written) => {
