@@ -321,12 +321,8 @@ impl Policies {
     ) -> Result<Program, InvalidPolicyFiles> {
         let place = ServerProfile { environment, ..self.server };
         let given = SubmittedFiles::of(&files);
-        compile(
-            &self.built_in,
-            environment,
-            &place,
-            (&merged_with_running(files, &self.running().files), given),
-        )
+        let files = merged_with_running(files, &self.running().files);
+        compile(&self.built_in, environment, &place, &files, given)
     }
 
     /// Applies files durably in place of the running ones. Identical files are a no-op.
@@ -395,20 +391,30 @@ impl Policies {
         }
     }
 
-    /// Stops or resumes learning.
+    /// Stops learning.
     ///
     /// # Errors
     /// The reason; nothing changes then.
-    pub async fn freeze(
+    pub async fn freeze(self: &Arc<Self>, by: ChangeAuthor) -> Result<AppliedPolicyChange, PolicyError> {
+        let draft = PolicyDraft::new(PolicyKind::Freeze, by);
+        self.change_learning(PolicyDraft { is_frozen: Some(true), ..draft }).await
+    }
+
+    /// Resumes learning.
+    ///
+    /// # Errors
+    /// The reason; nothing changes then.
+    pub async fn unfreeze(self: &Arc<Self>, by: ChangeAuthor) -> Result<AppliedPolicyChange, PolicyError> {
+        let draft = PolicyDraft::new(PolicyKind::Unfreeze, by);
+        self.change_learning(PolicyDraft { is_frozen: Some(false), ..draft }).await
+    }
+
+    async fn change_learning(
         self: &Arc<Self>,
-        is_frozen: bool,
-        by: ChangeAuthor,
+        draft: PolicyDraft,
     ) -> Result<AppliedPolicyChange, PolicyError> {
         let changing = self.lock_for_change().await?;
-        let kind = if is_frozen { PolicyKind::Freeze } else { PolicyKind::Unfreeze };
-        let done = self
-            .store_version(PolicyDraft { is_frozen: Some(is_frozen), ..PolicyDraft::new(kind, by) })
-            .await;
+        let done = self.store_version(draft).await;
         drop(changing);
         done
     }
@@ -496,7 +502,7 @@ impl Policies {
         };
         let (policies, given) = (Arc::clone(self), draft.given);
         let compiled = move || {
-            compile(&policies.built_in, policies.server.environment, &policies.server, (&files, given))
+            compile(&policies.built_in, policies.server.environment, &policies.server, &files, given)
         };
         let compiled = tokio::task::spawn_blocking(compiled).await;
         let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
@@ -594,7 +600,7 @@ fn load_newest(
     let learnt =
         version.as_ref().map(|version| learning::from_stored_bounds(&version.learnt)).unwrap_or_default();
     let compiled = match &files {
-        Some(files) => compile(built_in, place.environment, place, (files, SubmittedFiles::NOTHING))
+        Some(files) => compile(built_in, place.environment, place, files, SubmittedFiles::NOTHING)
             .map(|program| program.with_learnt(learnt))
             .map_err(|wrong| wrong.to_string()),
         None => Err(PolicyError::FilesGone(brought).to_string()),
@@ -610,7 +616,8 @@ fn load_newest(
                 built_in,
                 place.environment,
                 place,
-                (&PolicyFiles::default(), SubmittedFiles::NOTHING),
+                &PolicyFiles::default(),
+                SubmittedFiles::NOTHING,
             )
             .map_err(PolicyError::Wrong)?;
             (alone, Some(why))
@@ -624,7 +631,8 @@ fn compile(
     built_in: &BuiltInLayers,
     environment: Option<Environment>,
     machine: &dyn Facts,
-    (files, given): (&PolicyFiles, SubmittedFiles),
+    files: &PolicyFiles,
+    given: SubmittedFiles,
 ) -> Result<Program, InvalidPolicyFiles> {
     let mut texts = PolicyFileSet::default();
     let policy = if given.custom { PolicyFileSet::submit_policy } else { PolicyFileSet::add_stored_policy };

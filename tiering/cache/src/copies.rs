@@ -319,7 +319,7 @@ impl Copies {
             self.inner.decisions.record(&fetch_decision(bucket, key, bytes, why, DecisionOutcome::NoRoom));
             return None;
         };
-        if !self.inner.ledger.keep((bucket, key), object, number, &extents) {
+        if !self.inner.ledger.keep(bucket, key, object, number, &extents) {
             return None;
         }
         self.inner.kept_bytes.fetch_add(bytes, Relaxed);
@@ -381,12 +381,13 @@ impl Copies {
     /// again since then stays.
     pub fn invalidate_block(
         &self,
-        place: (BucketId, &ObjectKey),
+        bucket: BucketId,
+        key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
         extents: &[Extent],
     ) {
-        self.inner.ledger.invalidate(place, object.body(), number, extents);
+        self.inner.ledger.invalidate(bucket, key, object.body(), number, extents);
     }
 
     /// Returns one page of the kept blocks after `from`, in the order of buckets and keys. Blocks the thread

@@ -247,8 +247,8 @@ impl CachedObjectReader {
                 {
                     tracing::debug!(%error, "cannot read a copy; fetching it again");
                 }
-                let place = (self.bucket.id, &self.key);
-                self.bucket.inner.copies.invalidate_block(place, &self.object, number, &extents);
+                let copies = &self.bucket.inner.copies;
+                copies.invalidate_block(self.bucket.id, &self.key, &self.object, number, &extents);
                 self.object.extents.clear();
                 self.sources.clear();
                 self.policy_read.iter_mut().for_each(PolicyRead::forget_last);

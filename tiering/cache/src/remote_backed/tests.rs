@@ -397,16 +397,16 @@ async fn a_head_sends_one_request_and_reuses_the_metadata_of_a_get() {
     bench.put(15, 5000);
     let bucket = bench.bucket();
     for _ in 0..2 {
-        assert_eq!(bucket.head(&key("k"), false).await.unwrap().object.size, 5000);
+        assert_eq!(bucket.head(&key("k")).await.unwrap().object.size, 5000);
     }
     assert_eq!(bench.origin.take_log(), ["head"]);
     bench.advance(31);
     bench.read(ObjectPart::Range { first: 0, end: 1 }).await.unwrap();
-    bucket.head(&key("k"), false).await.unwrap();
+    bucket.head(&key("k")).await.unwrap();
     assert_eq!(bench.origin.take_log().len(), 1);
     bench.origin.objects.lock().clear();
     bench.advance(31);
-    assert_eq!(bucket.head(&key("k"), false).await.err(), Some(OriginError::NoSuchKey));
+    assert_eq!(bucket.head(&key("k")).await.err(), Some(OriginError::NoSuchKey));
 }
 
 #[tokio::test]

@@ -115,7 +115,8 @@ impl WriteOrdering {
     pub(super) fn end(
         &self,
         ticket: WriteTicket,
-        (bucket, key): (BucketId, &ObjectKey),
+        bucket: BucketId,
+        key: &ObjectKey,
         outcome: OriginWriteOutcome,
         now: Timestamp,
         then: impl FnOnce(bool),
@@ -204,7 +205,7 @@ mod tests {
         outcome: OriginWriteOutcome,
     ) -> Option<bool> {
         let mut reported = None;
-        order.end(began, (BUCKET, &key(name)), outcome, NOW, |changed| reported = Some(changed));
+        order.end(began, BUCKET, &key(name), outcome, NOW, |changed| reported = Some(changed));
         reported
     }
 

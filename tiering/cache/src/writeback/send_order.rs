@@ -219,7 +219,7 @@ mod tests {
     use std::sync::Arc;
 
     fn write(seq: u64, after: u64, key: &str) -> Arc<DirtyWrite> {
-        let facts = WriteFacts::of_write(ObjectKey::new(key).unwrap(), after, false, None);
+        let facts = WriteFacts::of_write(ObjectKey::new(key).unwrap(), after, None);
         let name = ObjectKey::new(&seq.to_string()).unwrap();
         let (began_ms, etag) = (seq as i64, String::new());
         let (upload, begins) = Default::default();
