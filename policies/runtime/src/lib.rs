@@ -501,9 +501,8 @@ impl Policies {
             });
         };
         let (policies, given) = (Arc::clone(self), draft.given);
-        let compiled = move || {
-            compile(&policies.built_in, policies.server.environment, &policies.server, &files, given)
-        };
+        let compiled =
+            move || compile(&policies.built_in, policies.server.environment, &policies.server, &files, given);
         let compiled = tokio::task::spawn_blocking(compiled).await;
         let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
         Ok(Arc::new(compiled.map_err(PolicyError::Wrong)?.with_learnt(learnt())))
@@ -612,14 +611,9 @@ fn load_newest(
             let number = version.as_ref().map_or(0, |version| version.number);
             tracing::error!(version = number, %why, "the policy is no longer valid; the built-in defaults \
                 are in force");
-            let alone = compile(
-                built_in,
-                place.environment,
-                place,
-                &PolicyFiles::default(),
-                SubmittedFiles::NOTHING,
-            )
-            .map_err(PolicyError::Wrong)?;
+            let alone =
+                compile(built_in, place.environment, place, &PolicyFiles::default(), SubmittedFiles::NOTHING)
+                    .map_err(PolicyError::Wrong)?;
             (alone, Some(why))
         }
     };

@@ -59,6 +59,7 @@ pub use throttle::{ThrottleFuture, ThrottleHook};
 
 use crate::origin::s3::S3Origin;
 use client::UpstreamClient;
+use error::UpstreamFault;
 use meter::UpstreamMeter;
 use operator::{Connected, connect};
 use owner::PrefixOwner;
@@ -246,6 +247,15 @@ impl Upstream {
 
     fn has_http(&self) -> bool {
         self.endpoint.is_some()
+    }
+
+    /// Classifies an error of this store.
+    fn fault_of(&self, error: &opendal::Error) -> UpstreamFault {
+        if self.has_http() {
+            UpstreamFault::from_opendal(error)
+        } else {
+            UpstreamFault::from_directory(error)
+        }
     }
 }
 
