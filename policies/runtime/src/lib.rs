@@ -191,6 +191,18 @@ impl PolicyDraft {
             changes: String::new(),
         }
     }
+
+    /// Checks that the parts of the draft agree.
+    fn check(&self) {
+        let is_about_learning = matches!(self.kind, PolicyKind::Freeze | PolicyKind::Unfreeze);
+        assert!(self.is_frozen.is_some() == is_about_learning, "only a freeze stops learning");
+        assert!(
+            self.files.is_some() || self.files_version.is_none(),
+            "earlier files are part of their draft"
+        );
+        let has_given = self.given != SubmittedFiles::NOTHING;
+        assert!(!has_given || self.files.is_some(), "submitted files are part of their draft");
+    }
 }
 
 impl RunningPolicy {
@@ -454,6 +466,8 @@ impl Policies {
 
     /// Stores the next version; the caller holds the lock for changes.
     async fn store_version(self: &Arc<Self>, draft: PolicyDraft) -> Result<AppliedPolicyChange, PolicyError> {
+        assert!(self.changing.try_lock().is_err(), "a version is stored under the lock for changes");
+        draft.check();
         let running = self.running();
         let newest = running.number();
         if draft.by.if_version.is_some_and(|seen| seen != newest) {
@@ -475,6 +489,7 @@ impl Policies {
             ProposeError::Rejected(Reject::NoSuchPolicy { number }) => PolicyError::FilesGone(number),
             error => PolicyError::Propose(error),
         })?;
+        assert!(made.number > newest, "each version has a greater number than the one before");
         let after = Arc::new(made);
         let fault = if draft.files.is_some() { None } else { running.fault.clone() };
         self.replace(RunningPolicy {

@@ -299,6 +299,7 @@ impl Copies {
         why: DecisionCause,
     ) -> Option<Vec<Extent>> {
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        assert!(bytes > 0, "a block that is kept has bytes");
         if !self.inner.segments.flash().can_start_own_write() {
             self.inner.refused_bytes.fetch_add(bytes, Relaxed);
             self.inner.decisions.record(&fetch_decision(

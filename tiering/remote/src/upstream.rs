@@ -160,6 +160,7 @@ impl UpstreamTuning {
     /// selects a share between a half and all of it, so that clients that failed at the same moment do not
     /// retry at the same moment.
     fn pause(&self, tries: usize, chance: f64) -> Duration {
+        assert!((0.0..=1.0).contains(&chance), "the chance is a fraction");
         let doubled = self.retry_first.saturating_mul(1 << tries.min(20));
         doubled.min(self.retry_max).mul_f64(0.5 + chance / 2.0)
     }

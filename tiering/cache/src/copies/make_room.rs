@@ -12,7 +12,7 @@
 //! any more.
 
 use super::scan::{self, KeptCursor};
-use super::{CopiesShared, ok_or_log};
+use super::{BLOCKS_PERCENT, CopiesShared, ok_or_log};
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_formats::decision_entry::{DecisionSubject, PlacementDecision};
@@ -30,6 +30,12 @@ const CLEANED_BYTES_PER_SECOND: u64 = 64 << 20;
 const FULL_PERCENT: u64 = 92;
 /// Fill level in percent from which segments are evicted, with a listener that evicts blocks in time.
 const FULL_PERCENT_WATCHED: u64 = 98;
+
+const _: () = {
+    assert!(FULL_PERCENT < FULL_PERCENT_WATCHED);
+    assert!(BLOCKS_PERCENT < FULL_PERCENT_WATCHED, "a listener evicts blocks before segments are evicted");
+};
+
 /// Interval of passes while nothing is kept: other programs may fill the disk.
 const PASS_INTERVAL: Duration = Duration::from_secs(1);
 /// Passes between two flushes of the index: blocks fetched in half a minute may have to be fetched again

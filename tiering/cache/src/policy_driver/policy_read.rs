@@ -49,6 +49,8 @@ impl PolicyRead {
         {
             return keeps;
         }
+        let is_ascending = self.last.is_none_or(|(last, _)| last < number);
+        assert!(is_ascending, "the blocks of a read are decided in order");
         let keeps = self.decide(number) != Advice::Bypass;
         self.last = Some((number, keeps));
         keeps

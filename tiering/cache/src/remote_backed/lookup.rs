@@ -105,7 +105,8 @@ impl CachedBucket {
         let bucket = self.clone();
         let task = tokio::spawn(async move {
             let answer = bucket.run_lookup(&asked.1, part, known, asked.3).await;
-            bucket.inner.contacts.0.lock().remove(&asked);
+            let removed = bucket.inner.contacts.0.lock().remove(&asked);
+            assert!(removed.is_some(), "a lookup in flight is shared until it ends");
             answer
         });
         let joined = task.map(|ended| {

@@ -55,6 +55,8 @@ impl CachedObjectReader {
         range: Range<u64>,
         mut reading: Option<PolicyRead>,
     ) -> Self {
+        let is_within = range.start <= range.end && range.end <= opened.object.size;
+        assert!(is_within, "a range to read lies within its object");
         if let Some(claim) = opened.reader_claim.lock().take().filter(|_| !range.is_empty()) {
             // The request is stated at once: the memory of the block waits for it, and this reader may have
             // to wait for memory.

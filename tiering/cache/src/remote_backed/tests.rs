@@ -28,6 +28,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 struct Bench {
     room: tempfile::TempDir,
@@ -237,6 +238,28 @@ async fn each_block_of_a_large_object_is_fetched_once_however_many_read() {
     assert_eq!(bench.origin.take_log(), ["whole"]);
     bench.wait_quiescent().await;
     assert!(bench.whole().await == *content && bench.origin.take_log().is_empty());
+}
+
+#[tokio::test]
+async fn of_two_responses_with_the_same_object_one_is_read_on_and_no_reader_waits_for_the_other() {
+    let bench = Arc::new(Bench::new().await);
+    let content = Arc::new(bench.put(2, 2 * BLOCK as usize + 4321));
+    let (held, mut readers) = (Arc::new(Semaphore::new(0)), Vec::new());
+    for requests in 1..=2 {
+        bench.origin.fail(MemoryOriginFault::Hold(held.clone()));
+        let (reading, content) = (bench.clone(), content.clone());
+        readers.push(tokio::spawn(async move { assert!(reading.whole().await == *content) }));
+        while bench.origin.keys_so_far().len() < requests {
+            tokio::task::yield_now().await;
+        }
+        // As if a write of another key had ended: later lookups do not share earlier ones.
+        bench.bound.inner.as_ref().unwrap().write_order.invalidate_all();
+    }
+    held.add_permits(2);
+    for reader in readers {
+        tokio::time::timeout(Duration::from_secs(60), reader).await.expect("it waits for ever").unwrap();
+    }
+    assert_eq!(bench.origin.take_log(), ["whole", "whole"]);
 }
 
 #[tokio::test]

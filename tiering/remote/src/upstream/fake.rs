@@ -256,7 +256,9 @@ impl InFlightCount {
 
 impl Drop for InFlightCount {
     fn drop(&mut self) {
-        self.0.state.lock().in_flight -= 1;
+        let mut state = self.0.state.lock();
+        assert!(state.in_flight > 0, "a request that ends is in flight");
+        state.in_flight -= 1;
     }
 }
 

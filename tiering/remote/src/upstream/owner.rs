@@ -248,6 +248,7 @@ impl Upstream {
 
     /// Writes a mark on the condition that `read` is still current, as far as the store supports conditions.
     async fn write_mark(&self, mark: &PrefixMark, read: &ReadMark) -> Result<(), UpstreamFault> {
+        assert!(read.etag.is_none() || read.found != FoundMark::Absent, "a missing mark has no ETag");
         let takes = self.operator.info().capability();
         let condition = match (&read.found, &read.etag) {
             (FoundMark::Absent, _) if takes.write_with_if_not_exists => MarkCondition::IfAbsent,
@@ -265,6 +266,8 @@ impl Upstream {
     }
 
     async fn send_mark(&self, mark: &PrefixMark, condition: MarkCondition<'_>) -> Result<(), UpstreamFault> {
+        let is_own = self.owner.as_ref().is_some_and(|owner| owner.lineage.own == mark.owner);
+        assert!(is_own, "a server writes only its own mark");
         let text = Bytes::from(mark.text());
         let write = || {
             let write = self.operator.write_with(OWNER_MARK_NAME, text.clone());
