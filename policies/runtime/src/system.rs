@@ -81,6 +81,8 @@ impl UpstreamSamples {
         while self.0.get(1).is_some_and(|next| next.at_ms + LATENCY_OVER_MS <= now.at_ms) {
             self.0.pop_front();
         }
+        let is_growing = self.0.back().is_none_or(|before| before.bytes <= now.bytes);
+        assert!(is_growing, "totals of upstreams only grow");
         self.0.push_back(now);
     }
 

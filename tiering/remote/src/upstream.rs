@@ -59,6 +59,7 @@ pub use throttle::{ThrottleFuture, ThrottleHook};
 
 use crate::origin::s3::S3Origin;
 use client::UpstreamClient;
+use error::UpstreamFault;
 use meter::UpstreamMeter;
 use operator::{Connected, connect};
 use owner::PrefixOwner;
@@ -159,6 +160,7 @@ impl UpstreamTuning {
     /// selects a share between a half and all of it, so that clients that failed at the same moment do not
     /// retry at the same moment.
     fn pause(&self, tries: usize, chance: f64) -> Duration {
+        assert!((0.0..=1.0).contains(&chance), "the chance is a fraction");
         let doubled = self.retry_first.saturating_mul(1 << tries.min(20));
         doubled.min(self.retry_max).mul_f64(0.5 + chance / 2.0)
     }
@@ -246,6 +248,15 @@ impl Upstream {
 
     fn has_http(&self) -> bool {
         self.endpoint.is_some()
+    }
+
+    /// Classifies an error of this store.
+    fn fault_of(&self, error: &opendal::Error) -> UpstreamFault {
+        if self.has_http() {
+            UpstreamFault::from_opendal(error)
+        } else {
+            UpstreamFault::from_directory(error)
+        }
     }
 }
 

@@ -97,10 +97,10 @@ impl WriteBackSender {
                 Ok(PersistOutcome::Done) => return self.remove_records(queue, write).await,
                 Ok(PersistOutcome::Foreign(etag)) => return self.set_aside(queue, write, &etag).await,
                 Err(trouble) => {
-                    queue.set_unconfirmed(
-                        write,
-                        matches!(trouble, PersistError::Origin(OriginError::Unconfirmed(_))),
-                    );
+                    match trouble {
+                        PersistError::Origin(OriginError::Unconfirmed(_)) => queue.mark_unconfirmed(write),
+                        _ => queue.clear_unconfirmed(write),
+                    }
                     self.record_decision(queue, write, DecisionOutcome::Failed, &trouble);
                     let (bucket, key, upstream) =
                         (&queue.bucket().name, &write.facts.key, queue.bucket_at_origin().upstream());
@@ -241,7 +241,7 @@ impl WriteBackSender {
                 failures += 1;
             }
         }
-        queue.set_unconfirmed(write, false);
+        queue.clear_unconfirmed(write);
         queue.set_last_error(None);
         self.record_decision(queue, write, DecisionOutcome::Done, &"");
     }

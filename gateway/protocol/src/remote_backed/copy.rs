@@ -91,7 +91,7 @@ async fn copy_at_origin(
 ) -> Result<OriginCopyReceipt, OriginError> {
     let keeps = directive == Directive::Copy;
     let has_condition = headers.contains_key(IF_MATCH);
-    let mut known = from.cached.head(source, false).await.ok().map(|opened| opened.object);
+    let mut known = from.cached.head(source).await.ok().map(|opened| opened.object);
     for tries in 1.. {
         let mut headers = headers.clone();
         if keeps && let Some(object) = &known {
@@ -159,7 +159,7 @@ pub(super) async fn upload_part_copy(
     let (remote_backed, now) = (remote_backed.clone(), request.now);
     keep_alive::respond(async move {
         let copied =
-            remote_backed.cached.copy_part((&key, &id, number), &from.cached, &source.key, &headers).await;
+            remote_backed.cached.copy_part(&key, &id, number, &from.cached, &source.key, &headers).await;
         Ok(result("CopyPartResult", copied.map_err(|error| origin_write_error(error, &remote_backed))?, now))
     })
     .await

@@ -94,7 +94,7 @@ pub(super) async fn put_object(
     let stored = gateway.objects.store(request.memory, target, body, compression).await?;
     let object = stored.object(description, writer(&request.principal), request.now.as_millis());
     let answer = put_response(&object);
-    let facts = WriteFacts::of_write(key.clone(), after, false, queue.known_etag(key));
+    let facts = WriteFacts::of_write(key.clone(), after, queue.known_etag(key));
     commit_put(gateway, remote_backed, queue, (name, facts, place), object, Some(stored)).await?;
     Ok(answer)
 }
@@ -212,7 +212,7 @@ async fn delete(
         ..ObjectVersion::default()
     };
     let known_etag = queue.known_etag(&key);
-    let facts = WriteFacts::of_write(key, after, true, known_etag);
+    let facts = WriteFacts::of_deletion(key, after, known_etag);
     commit_put(gateway, remote_backed, queue, (record_name(id), facts, place), object, None).await
 }
 

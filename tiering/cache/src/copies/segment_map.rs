@@ -134,6 +134,8 @@ impl CopyMap {
     /// Forgets a segment.
     pub(super) fn remove(&self, segment: SegmentId) -> Result<(), CleanIndexError> {
         let _alone = self.write_lock.lock();
+        let is_open = self.segment(segment).is_some_and(|state| state.length.is_none());
+        assert!(!is_open, "a segment is sealed before it is forgotten");
         self.index.remove_segment(segment)?;
         self.segments.write().remove(&segment);
         Ok(())

@@ -162,7 +162,8 @@ impl WriteTracker {
 impl Drop for WriteTracker {
     fn drop(&mut self) {
         let moving = &self.bucket.inner.rebinding;
-        moving.trackers.fetch_sub(1, Ordering::Release);
+        let trackers = moving.trackers.fetch_sub(1, Ordering::Release);
+        assert!(trackers > 0, "a tracker that is dropped was counted");
         moving.changed.lock().remove(&self.bucket.id);
     }
 }

@@ -36,6 +36,7 @@ impl RetrySafety {
 /// Returns the wait before the next try after `failures` failures, or `None` if the request is given up.
 /// `chance` is a random number from 0 to 1.
 pub(super) fn backoff(error: &OriginError, failures: u32, chance: f64) -> Option<Duration> {
+    assert!(failures > 0, "a wait follows a failure");
     if !error.is_transient() || failures >= ATTEMPTS {
         return None;
     }

@@ -42,7 +42,7 @@ use sign::OriginSigner;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use transport::Transport;
+use transport::{OriginPatience, Transport};
 use url::BucketUrl;
 
 /// Bucket of an S3 upstream.
@@ -93,9 +93,9 @@ impl S3Origin {
         url: &str,
         headers: &HeaderMap,
     ) -> Result<Response<Incoming>, OriginError> {
-        let (again, long, success) = (RetrySafety::Idempotent, false, success::READ);
-        let asked =
-            OriginRequest { operation, method, url, headers, retry_safety: again, is_long: long, success };
+        let (retry_safety, patience, success) =
+            (RetrySafety::Idempotent, OriginPatience::Usual, success::READ);
+        let asked = OriginRequest { operation, method, url, headers, retry_safety, patience, success };
         self.send_with_retries(&asked, OutgoingBody::empty).await
     }
 
@@ -115,7 +115,9 @@ impl S3Origin {
             failures += 1;
             let wait = retry::backoff(&error, failures, random_fraction())
                 .filter(|_| asked.retry_safety.allows(&error));
-            let Some(wait) = wait else { return Err(asked.final_error(error, may_be_done)) };
+            let Some(wait) = wait else {
+                return Err(if may_be_done { asked.error_after_doubt(error) } else { error });
+            };
             may_be_done |= !error.is_undone();
             tracing::debug!(origin = %self.name, %error, ?wait, "retrying a request");
             mlgw_common::time::sleep(wait).await;
@@ -154,7 +156,7 @@ impl S3Origin {
             HeaderValue::from_str(&self.base.authority).map_err(|error| nonsense(error.to_string()))?;
         request.headers_mut().insert(header::HOST, host);
         self.signer.sign(&mut request, signable, self.clock.now()).await?;
-        let answer = self.transport.send(request, &turn, asked.is_long).await?;
+        let answer = self.transport.send(request, &turn, asked.patience).await?;
         if answer.status().is_success() {
             return success::check_status(answer, asked.success);
         }
@@ -232,18 +234,17 @@ struct OriginRequest<'a> {
     url: &'a str,
     headers: &'a HeaderMap,
     retry_safety: RetrySafety,
-    /// True if the origin may take minutes.
-    is_long: bool,
+    patience: OriginPatience,
     /// Statuses that mean success.
     success: &'static [StatusCode],
 }
 
 impl OriginRequest<'_> {
-    /// Returns the error of the last try. If an earlier try of a write may have been executed, the error is
-    /// turned into one that does not claim that the write had no effect.
-    fn final_error(&self, last: OriginError, is_possibly_done: bool) -> OriginError {
+    /// Returns the error of the last try, after an earlier try that may have been executed. If the request is
+    /// a write, the error does not claim that the write had no effect.
+    fn error_after_doubt(&self, last: OriginError) -> OriginError {
         let is_read = self.method == Method::GET || self.method == Method::HEAD;
-        match is_possibly_done && !is_read && last.is_undone() {
+        match !is_read && last.is_undone() {
             true => OriginError::ConnectionLost(format!(
                 "an earlier attempt may have succeeded; last error: {last}"
             )),

@@ -144,7 +144,7 @@ impl Upstream {
     async fn reach_dir(&self) -> Result<(), String> {
         match self.operator.stat("/").await {
             Ok(_) => Ok(()),
-            Err(error) => Err(UpstreamFault::from_opendal(&error, false).into_message()),
+            Err(error) => Err(UpstreamFault::from_directory(&error).into_message()),
         }
     }
 

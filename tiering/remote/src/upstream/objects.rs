@@ -125,7 +125,7 @@ impl Upstream {
                     );
                     mlgw_common::time::sleep(pause).await;
                 }
-                done => return done.map_err(|error| UpstreamFault::from_opendal(&error, self.has_http())),
+                done => return done.map_err(|error| self.fault_of(&error)),
             }
         }
     }
@@ -145,7 +145,7 @@ impl Upstream {
         let done = work.into_future().await;
         match &done {
             Ok(_) => ticket.finish(UpstreamOutcome::Ok, asked_bytes),
-            Err(error) => ticket.finish(UpstreamFault::from_opendal(error, false).outcome(), 0),
+            Err(error) => ticket.finish(UpstreamFault::from_directory(error).outcome(), 0),
         }
         done
     }

@@ -91,7 +91,7 @@ async fn responses_of_the_old_origin_are_not_stored() {
     let before = bench.origin.log.lock().len();
     bench.read(ObjectPart::Whole).await.unwrap();
     assert_eq!(bench.origin.log.lock().len(), before + 1, "it is requested again");
-    assert_eq!(bench.bucket().head(&key("none"), false).await.err(), Some(OriginError::NoSuchKey));
+    assert_eq!(bench.bucket().head(&key("none")).await.err(), Some(OriginError::NoSuchKey));
     assert_eq!(bench.origin.log.lock().len(), before + 2);
 }
 

@@ -21,6 +21,15 @@ const LONG_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time for which an unused connection is kept; origins close theirs after some tens of seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Time that an origin may take for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OriginPatience {
+    /// The configured timeout.
+    Usual,
+    /// Minutes: the origin copies gigabytes before it responds.
+    Long,
+}
+
 /// Connections to one origin.
 pub(super) struct Transport {
     client: Client<OriginRequestBody>,
@@ -43,15 +52,18 @@ impl Transport {
         Ok(Self { client, timeout: settings.timeout })
     }
 
-    /// Sends a request and returns the head of its response. The origin may take the configured timeout,
-    /// counted anew whenever the request waits for the origin again; long requests may take longer.
+    /// Sends a request and returns the head of its response. The time that the origin may take is counted
+    /// anew whenever the request waits for the origin again.
     pub(super) async fn send(
         &self,
         request: Request<OriginRequestBody>,
         turn: &SendProgress,
-        is_long: bool,
+        patience: OriginPatience,
     ) -> Result<Response<Incoming>, OriginError> {
-        let patience = if is_long { self.timeout.max(LONG_TIMEOUT) } else { self.timeout };
+        let patience = match patience {
+            OriginPatience::Usual => self.timeout,
+            OriginPatience::Long => self.timeout.max(LONG_TIMEOUT),
+        };
         let answer = self.client.send(request);
         let mut answer = pin!(answer);
         loop {

@@ -9,10 +9,11 @@ use crate::hot::{
 use mlgw_common::SegmentTier;
 use mlgw_formats::decision_entry::DecisionCause;
 use mlgw_formats::decision_words::DecisionReason;
-use mlgw_remote::upstream::fake::{FakeS3Call, FakeS3Effect, FakeStore, lake};
+use mlgw_remote::upstream::fake::{FakeS3Call, FakeS3Effect, FakeStore, encrypting_lake, lake};
 
 fn with_upstream(store: &FakeStore, encrypt: bool) -> BenchOptions {
-    let upstreams: Upstreams = Arc::new([("lake".to_owned(), lake(store, encrypt))].into());
+    let lake = if encrypt { encrypting_lake(store) } else { lake(store) };
+    let upstreams: Upstreams = Arc::new([("lake".to_owned(), lake)].into());
     BenchOptions { cold_dirs: &[], remote_tier: Some((upstreams, "lake")), ..BenchOptions::default() }
 }
 
