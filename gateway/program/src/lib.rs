@@ -5,6 +5,7 @@
 
 mod completions;
 mod config;
+mod manual;
 mod serve;
 mod store;
 
@@ -38,6 +39,8 @@ enum ProgramCommand {
     Version,
     /// Print a completion script for a shell.
     Completions(completions::CompletionsArgs),
+    /// Write the manual pages of all commands to a directory.
+    Man(manual::ManualArgs),
 }
 
 /// Runs the command of this process.
@@ -65,6 +68,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
             out.document(&serde_json::json!({ "version": version }), |_| format!("mlgw {version}\n"))
         }
         ProgramCommand::Completions(args) => completions::run(&args, out),
+        ProgramCommand::Man(args) => manual::run(&args, out),
     }
 }
 
@@ -155,6 +159,7 @@ mod tests {
             "top --interval 0.5 --count 3 --output json",
             "version",
             "completions bash",
+            "man D",
         ] {
             let words = std::iter::once("mlgw").chain(line.split(' '));
             assert!(Cli::try_parse_from(words).is_ok(), "{line}");
