@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::quota::describe;
-use super::{CliError, Global, discover, job, path_segment};
+use super::{CliError, Global, completion, discover, job, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{
@@ -20,6 +20,7 @@ pub enum BucketCommand {
     /// Show a bucket and its usage.
     Show {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
     },
     /// Create a bucket.
@@ -33,11 +34,13 @@ pub enum BucketCommand {
     /// Delete an empty bucket.
     Delete {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
     },
     /// Show the quota of a bucket, or change it if a limit is given.
     Quota {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
         /// Bytes of objects and of parts of uploads in progress, such as 10GiB, or `none`.
         #[arg(long, value_name = "SIZE")]
@@ -52,7 +55,7 @@ pub enum BucketCommand {
         /// Name of the bucket on this server.
         bucket: String,
         /// Name of the upstream in the configuration.
-        #[arg(long)]
+        #[arg(long, add = completion::upstreams())]
         upstream: String,
         /// Prefix of the keys at the upstream. It is removed from keys on this server.
         #[arg(long, default_value = "")]
@@ -68,11 +71,13 @@ pub enum BucketCommand {
     /// End a binding: remove the bucket from this server. All its objects are at the origin.
     Unbind {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
     },
     /// Wait until all writes to a bucket are at its upstream.
     Flush {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
         /// Discard local writes to keys that another client has since written at the upstream.
         #[arg(long)]
@@ -82,9 +87,10 @@ pub enum BucketCommand {
     /// the copy.
     Migrate {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
         /// Name of the upstream in the configuration.
-        #[arg(long)]
+        #[arg(long, add = completion::upstreams())]
         upstream: String,
         /// Prefix of the keys at the new upstream. It must not contain objects yet.
         #[arg(long, default_value = "")]
@@ -96,6 +102,7 @@ pub enum BucketCommand {
     /// Expire cached answers of the origin of a remote-backed bucket.
     Refresh {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
         /// Only keys with this prefix.
         #[arg(long, default_value = "")]

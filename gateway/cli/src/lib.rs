@@ -7,6 +7,7 @@
 mod access;
 mod bucket;
 pub mod client;
+mod completion;
 mod dataset;
 pub mod discover;
 mod figures;

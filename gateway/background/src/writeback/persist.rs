@@ -8,6 +8,7 @@
 use super::WriteBackSender;
 use super::judge::{JudgedWrite, WriteBackVerdict, judge};
 use super::resend_schedule::is_sent_again;
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use bytes::BytesMut;
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -28,10 +29,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pause after the first failure; each further pause is twice as long.
-const WAIT: Duration = Duration::from_millis(200);
-/// Longest pause: all concurrent retries together request an unavailable origin some six times a second.
-const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Pauses after failures. They double up to five seconds: all concurrent retries together request an
+/// unavailable origin some six times a second.
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(200))
+    .with_max_delay(Duration::from_secs(5))
+    .without_max_times();
 
 /// Result of an attempt.
 enum PersistOutcome {
@@ -91,8 +94,7 @@ impl WriteBackSender {
         write: &DirtyWrite,
         mut tried: Result<PersistOutcome, PersistError>,
     ) {
-        let mut failures = 0;
-        loop {
+        for (failures, pause) in (1..).zip(PAUSES.build()) {
             match tried {
                 Ok(PersistOutcome::Done) => return self.remove_records(queue, write).await,
                 Ok(PersistOutcome::Foreign(etag)) => return self.set_aside(queue, write, &etag).await,
@@ -104,15 +106,14 @@ impl WriteBackSender {
                     self.record_decision(queue, write, DecisionOutcome::Failed, &trouble);
                     let (bucket, key, upstream) =
                         (&queue.bucket().name, &write.facts.key, queue.bucket_at_origin().upstream());
-                    if failures == 0 {
+                    if failures == 1 {
                         tracing::warn!(
                             bucket, %key, upstream, %trouble,
                             "cannot send a dirty object to its origin; retrying"
                         );
                     }
                     queue.set_last_error(Some(format!("{key}: {trouble}")));
-                    mlgw_common::time::sleep(backoff(failures)).await;
-                    failures += 1;
+                    mlgw_common::time::sleep(pause).await;
                 }
             }
             let Ok(_slot) = queue.limits().slots.acquire().await else { return };
@@ -234,11 +235,10 @@ impl WriteBackSender {
     async fn remove_records(&self, queue: &WriteBackQueue, write: &DirtyWrite) {
         let obsolete = queue.foreign_before(write);
         for write in obsolete.iter().map(|write| &**write).chain([write]) {
-            let mut failures = 0;
-            while let Err(error) = self.writeback.remove(queue, write).await {
+            for pause in PAUSES.build() {
+                let Err(error) = self.writeback.remove(queue, write).await else { break };
                 tracing::warn!(%error, "cannot remove the record of a completed write-back; retrying");
-                mlgw_common::time::sleep(backoff(failures)).await;
-                failures += 1;
+                mlgw_common::time::sleep(pause).await;
             }
         }
         queue.clear_unconfirmed(write);
@@ -291,11 +291,6 @@ impl WriteBackSender {
         }
         queue.set_aside(write, etag);
     }
-}
-
-/// Returns the pause after this number of failures.
-fn backoff(failures: u32) -> Duration {
-    WAIT.saturating_mul(1 << failures.min(16)).min(WAIT_MAX)
 }
 
 /// Returns the properties of a write that are compared with the origin's object.

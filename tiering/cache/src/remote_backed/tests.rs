@@ -257,7 +257,10 @@ async fn of_two_responses_with_the_same_object_one_is_read_on_and_no_reader_wait
     }
     held.add_permits(2);
     for reader in readers {
-        mlgw_common::time::timeout(Duration::from_secs(60), reader).await.expect("it waits for ever").unwrap();
+        mlgw_common::time::timeout(Duration::from_secs(60), reader)
+            .await
+            .expect("it waits for ever")
+            .unwrap();
     }
     assert_eq!(bench.origin.take_log(), ["whole", "whole"]);
 }

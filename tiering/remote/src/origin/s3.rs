@@ -28,6 +28,7 @@ use super::{
     OriginWriteReceipt, PartPage, UploadPage, UploadsQuery,
 };
 use crate::upstream::{EtagTrust, UpstreamBudget, UpstreamSettings};
+use backon::Retryable as _;
 use bytes::Bytes;
 use credentials::OriginCredentials;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -106,22 +107,17 @@ impl S3Origin {
         asked: &OriginRequest<'_>,
         outgoing: impl Fn() -> OutgoingBody,
     ) -> Result<Response<Incoming>, OriginError> {
-        let (mut failures, mut may_be_done) = (0, false);
-        loop {
-            let error = match self.send_once(asked, outgoing()).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            failures += 1;
-            let wait = retry::backoff(&error, failures, random_fraction())
-                .filter(|_| asked.retry_safety.allows(&error));
-            let Some(wait) = wait else {
-                return Err(if may_be_done { asked.error_after_doubt(error) } else { error });
-            };
-            may_be_done |= !error.is_undone();
-            tracing::debug!(origin = %self.name, %error, ?wait, "retrying a request");
-            mlgw_common::time::sleep(wait).await;
-        }
+        let mut may_be_done = false;
+        let answer = (|| self.send_once(asked, outgoing()))
+            .retry(retry::WAITS)
+            .when(|error| asked.retry_safety.allows(error))
+            .adjust(|error, longest| retry::jittered(error, longest, random_fraction()))
+            .notify(|error, wait| {
+                may_be_done |= !error.is_undone();
+                tracing::debug!(origin = %self.name, %error, ?wait, "retrying a request");
+            })
+            .await;
+        answer.map_err(|error| if may_be_done { asked.error_after_doubt(error) } else { error })
     }
 
     async fn send_once(
@@ -178,21 +174,22 @@ impl S3Origin {
             filled.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (*name, value.as_str())),
         );
         pairs.extend(query.token.as_deref().map(|token| ("continuation-token", token)));
-        let mut failures = 0;
-        loop {
-            let answer =
-                self.send_read("list", Method::GET, &self.base.bucket(&pairs), &HeaderMap::new()).await?;
-            let error = match self.transport.document(answer.into_body(), xml::DOCUMENT_BYTES_MAX).await {
-                Ok(document) => {
-                    self.budget.charge(document.len() as u64);
-                    return xml::parse_list_page(&document)?.within(query);
+        let url = self.base.bucket(&pairs);
+        let document = || async {
+            match self.send_read("list", Method::GET, &url, &HeaderMap::new()).await {
+                Ok(answer) => {
+                    self.transport.document(answer.into_body(), xml::DOCUMENT_BYTES_MAX).await.map(Ok)
                 }
-                Err(error) => error,
-            };
-            failures += 1;
-            let Some(wait) = retry::backoff(&error, failures, random_fraction()) else { return Err(error) };
-            mlgw_common::time::sleep(wait).await;
-        }
+                // It was retried already.
+                Err(error) => Ok(Err(error)),
+            }
+        };
+        let document = document
+            .retry(retry::WAITS)
+            .adjust(|error, longest| retry::jittered(error, longest, random_fraction()))
+            .await??;
+        self.budget.charge(document.len() as u64);
+        xml::parse_list_page(&document)?.within(query)
     }
 
     async fn head(&self, key: &str) -> Result<ObjectVersion, OriginError> {
