@@ -42,7 +42,7 @@ use std::pin::Pin;
 /// The MD5 of all other bodies may be computed separately.
 const INLINE_MD5_LENGTHS: RangeInclusive<u64> = SMALL_BODY_BYTES as u64 + 1..=CHUNK_BYTES_MAX;
 
-const _: () = assert!(SMALL_BODY_BYTES as u64 + 1 <= CHUNK_BYTES_MAX, "a small body is less than a chunk");
+const _: () = assert!((SMALL_BODY_BYTES as u64) < CHUNK_BYTES_MAX, "a small body is less than a chunk");
 
 /// Requirements of an operation on its body.
 #[derive(Clone, Copy, Debug)]

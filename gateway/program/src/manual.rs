@@ -80,7 +80,8 @@ mod tests {
         let mut names = Vec::new();
         add_names(&Cli::command(), "mlgw", &mut names);
         let mut files: Vec<String> = pages().unwrap().into_iter().map(|page| page.file).collect();
-        (names.sort(), files.sort());
+        names.sort();
+        files.sort();
         assert_eq!(files, names);
         assert!(files.iter().any(|file| file == "mlgw-workload-plan-put.1"), "{files:?}");
     }

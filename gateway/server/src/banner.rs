@@ -116,9 +116,11 @@ mod tests {
     use mlgw_wire::access::OWNER;
     use std::sync::Arc;
 
+    type UrlOf = fn(&Address, u16) -> String;
+
     #[test]
     fn an_address_of_all_interfaces_is_shown_as_one_that_can_be_used() {
-        let cases: [(_, fn(&Address, u16) -> String, _); 5] = [
+        let cases: [(_, UrlOf, _); 5] = [
             ("127.0.0.1:0", http_url, "http://127.0.0.1:7"),
             ("0.0.0.0:0", http_url, "http://127.0.0.1:7"),
             ("[::]:0", http_url, "http://[::1]:7"),

@@ -213,6 +213,7 @@ words! {
     }
 }
 
+#[expect(clippy::derivable_impls, reason = "most word lists have no default")]
 impl Default for Lane {
     fn default() -> Self {
         Self::Training
