@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::map::SegmentLocation;
 use crate::hot::placing::job::{MoveEvent, MoveJob, MoveStep, SegmentMove};
-use crate::hot::recovery::{SegmentFileFate, fate};
+use crate::hot::recovery::{SegmentFileFate, SegmentHistory, fate};
 use mlgw_common::ids::{Generation, SegmentId, SegmentSeed};
 
 const SCHEDULES: u64 = 20_000;
@@ -182,14 +182,14 @@ impl World {
             }
         }
         (self.job, self.kept) = (None, false);
-        let place = SegmentLocation {
+        let recorded = SegmentHistory::Recorded(SegmentLocation {
             seed: SegmentSeed::unstamped(Generation(1)),
             created: None,
             tier: self.place().tier,
-        };
+        });
         for tier in [HOT, COLD] {
             let is_there = |other| other == UPSTREAM || self.has(other);
-            if self.has(tier) && fate(Some(place), tier, is_there, true) == SegmentFileFate::Removed {
+            if self.has(tier) && fate(recorded, tier, is_there) == SegmentFileFate::Removed {
                 self.files[tier as usize] = File::Removed;
             }
         }
