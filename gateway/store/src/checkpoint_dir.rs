@@ -7,7 +7,7 @@
 
 use crate::location::StoreLocation;
 use mlgw_common::{Kinship, Lineage};
-use mlgw_metadata::offline::{CheckpointDir, foreign_checkpoint};
+use mlgw_metadata::offline::{CheckpointDir, foreign_checkpoint, unexpected_checkpoint};
 use mlgw_segments::hot::{read_mark, write_mark};
 use std::fs::DirBuilder;
 use std::io;
@@ -57,7 +57,8 @@ pub fn is_own(place: &StoreLocation, lineage: &Lineage) -> Result<bool, Checkpoi
         }
         Err(source) => return Err(CheckpointDirError::Io { dir: dir.to_owned(), source }),
     }
-    match foreign_checkpoint(dir, lineage, has_run) {
+    let found = if has_run { foreign_checkpoint(dir, lineage) } else { unexpected_checkpoint(dir) };
+    match found {
         Ok(None) => Ok(false),
         Ok(Some(why)) => Err(foreign(why)),
         Err(source) => Err(CheckpointDirError::Io { dir: dir.to_owned(), source }),

@@ -57,7 +57,7 @@ pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
         tokio::select! {
             _ = tick.tick() => {}
             () = bound.wait_exceeded() => {}
-            () = stop.cancelled() => return bound.set_purging(false),
+            () = stop.cancelled() => return bound.purging_ended(),
         }
         let Some(inner) = catalogue.upgrade() else { return };
         if inner.log_bytes() <= bound.bytes_max() {
@@ -68,7 +68,7 @@ pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
             && !inner.is_stopping()
         {
             (inner.fatal)(&format!("failed to flush the catalogue's state: {error}"));
-            return bound.set_purging(false);
+            return bound.purging_ended();
         }
         bound.notify_purged();
     }

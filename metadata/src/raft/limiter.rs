@@ -12,6 +12,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 const PERMIT_BYTES: usize = PROPOSE_BYTES_MAX / PROPOSE_QUEUE_MAX;
 
+const _: () = assert!(PERMIT_BYTES > 0 && PROPOSE_QUEUE_MAX <= Semaphore::MAX_PERMITS);
+
 /// Longest time that a command waits for permits: clients wait about as long before they retry.
 const WAIT: Duration = Duration::from_secs(5);
 

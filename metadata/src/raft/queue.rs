@@ -23,6 +23,8 @@ use tokio::sync::oneshot;
 /// writers: 10 commands per sync instead of 31).
 const BATCHES_MAX: usize = 1;
 
+const _: () = assert!(BATCH_COMMANDS_MAX <= PROPOSE_QUEUE_MAX && BATCH_BYTES_MAX <= PROPOSE_BYTES_MAX);
+
 /// Answer to a command; a closed channel means that the group stopped.
 pub(crate) type CommandResult = Result<Reply, Reject>;
 
@@ -144,6 +146,7 @@ impl CommandQueue {
         }
         state.expected = count;
         let taken: Vec<QueuedCommand> = state.waiting.drain(..count).collect();
+        assert!(state.waiting_bytes >= bytes, "the bytes of queued commands are counted");
         state.waiting_bytes -= bytes;
         drop(state);
         let begun = Instant::now();
@@ -160,7 +163,9 @@ impl CommandQueue {
     }
 
     fn done(&self) {
-        self.state.lock().in_flight -= 1;
+        let mut state = self.state.lock();
+        assert!(state.in_flight > 0, "a batch that ends is in flight");
+        state.in_flight -= 1;
     }
 
     /// Stops the queue: drops queued commands and refuses new ones.

@@ -229,7 +229,9 @@ impl DiskQueueInner {
 
     fn release(self: &Arc<Self>) {
         // Another thread may be about to clear the flag; then the schedule is empty and this call is a no-op.
-        if self.state.fetch_sub(1, AcqRel) & WAITING_FLAG != 0 {
+        let before = self.state.fetch_sub(1, AcqRel);
+        assert!(before & !WAITING_FLAG > 0, "a released slot was taken");
+        if before & WAITING_FLAG != 0 {
             let mut waiting = self.waiting.lock();
             self.grant_free_slots(&mut waiting);
         }

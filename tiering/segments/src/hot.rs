@@ -62,7 +62,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
-use mlgw_common::limits::{DEDICATED_SEGMENT_IDLE_SECS, HOUSEKEEPING_MS};
+use mlgw_common::limits::{CHUNK_BYTES_MAX, DEDICATED_SEGMENT_IDLE_SECS, HOUSEKEEPING_MS};
 use mlgw_common::{ObjectKey, SegmentTier};
 use mlgw_formats::schema::Extent;
 use mlgw_metadata::Catalogue;
@@ -290,10 +290,10 @@ impl HotTier {
         .map_err(io)?;
         let remote_tier = Arc::new(RemoteTier::new(&options, map.clone()));
         // Checked before any local file is removed because an upstream has its copy.
-        let has_all_upstreams = remote_tier.all_configured(options.start_without_missing)?;
+        let has_all_upstreams = remote_tier.all_configured(options.missing_segments())?;
         let listing = ListingContext { map: &*map, dirs: &dirs, has_all_upstreams, lineage: &lineage };
         let (volumes, found) = SegmentVolumes::open(listing, disk.clone(), cold, &sweeps).map_err(io)?;
-        found.check_missing(options.start_without_missing)?;
+        found.check_missing(options.missing_segments())?;
         let VolumeFindings { stray, hot_bytes, .. } = found;
         let holes = if options.disposable { Holes::open(&disk).map_err(io)? } else { Holes::disabled() };
         let (hot_bytes, holes) = (hot_bytes.saturating_sub(holes.bytes()), Arc::new(holes));
@@ -309,7 +309,7 @@ impl HotTier {
         }));
         let (lanes, ended) = WriterQueues::start(shared.clone(), options.own_segments_max).map_err(io)?;
         let files = SegmentFileCache::new(volumes.dirs().clone(), map, options.open_files_max);
-        let reader = SegmentReader::new(files, (remote_tier.clone(), holes.clone()), options.queues, metrics);
+        let reader = SegmentReader::new(files, remote_tier.clone(), holes.clone(), options.queues, metrics);
         let writers_ended = Mutex::new(ended);
         let inner = Arc::new(HotTierInner {
             shared,
@@ -348,6 +348,8 @@ impl HotTier {
     pub async fn append(&self, chunk: Chunk) -> Result<AppendedChunk, AppendError> {
         let HotTierInner { shared, writer_queues: lanes, .. } = &*self.inner;
         let Chunk { bucket, key, body, part, offset, data, placement } = chunk;
+        let is_storable = (1..=CHUNK_BYTES_MAX).contains(&(data.logical_bytes() as u64));
+        assert!(is_storable, "a chunk has at least one byte and at most 1 MiB");
         let bytes = record::head_bytes(key.as_bytes().len(), &data) + data.stored_bytes();
         let admitted = match AppendReservation::reserve(&shared.space, bytes as u64) {
             Some(admitted) => admitted,

@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId, SegmentSeed};
 use mlgw_common::{SegmentTier, regular};
 use mlgw_formats::schema::{Extent, SegmentRecord, SegmentState};
-use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback, ReferencedExtent};
+use mlgw_metadata::offline::{
+    CheckFinding, FindingKind, Offline, ProgressCallback, ReferencedExtent, Severity,
+};
 use mlgw_metadata::store_error::StoreError;
 
 use super::dirs::SegmentDirs;
@@ -106,7 +108,10 @@ impl SegmentCheck<'_> {
                     let found = file_fault(&file, record);
                     self.files.insert(record.id, (file, record.seed()));
                     if let Some((kind, what)) = found {
-                        self.findings.push(segment_finding(referred, kind, &path, what));
+                        // Nothing is lost with a file to which no object refers.
+                        let severity = if referred { Severity::Damage } else { Severity::Info };
+                        let place = path.display().to_string();
+                        self.findings.push(CheckFinding { severity, kind, place, what });
                     }
                 }
                 Err(_) if record.tier_for(NodeId::SINGLE) == SegmentTier::Upstream => {
@@ -347,13 +352,4 @@ fn file_fault(file: &File, record: &SegmentRecord) -> Option<(FindingKind, Strin
         return Some((FindingKind::SegmentHeader, error.to_string()));
     }
     header.err().map(|fault| (FindingKind::SegmentHeader, fault.to_string()))
-}
-
-/// Returns a finding: damage if objects refer to the segment, otherwise a note.
-fn segment_finding(referred: bool, kind: FindingKind, path: &Path, what: String) -> CheckFinding {
-    if referred {
-        CheckFinding::damage(kind, path.display(), what)
-    } else {
-        CheckFinding::note(kind, path.display(), what)
-    }
 }

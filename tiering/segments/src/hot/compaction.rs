@@ -186,6 +186,7 @@ impl Compaction {
     }
 
     fn pass_ended(&self) {
-        self.passes_ended.fetch_add(1, Relaxed);
+        let ended = self.passes_ended.fetch_add(1, Relaxed) + 1;
+        assert!(ended <= self.passes_begun.load(Relaxed), "a pass of compaction ends after it began");
     }
 }

@@ -218,7 +218,8 @@ impl Placing {
     }
 
     fn pass_ended(&self) {
-        self.passes_ended.fetch_add(1, Relaxed);
+        let ended = self.passes_ended.fetch_add(1, Relaxed) + 1;
+        assert!(ended <= self.passes_begun.load(Relaxed), "a pass of moves ends after it began");
     }
 
     /// Queues an order. Returns the number of done orders at which this one is done.

@@ -24,7 +24,7 @@ use parking_lot::RwLock;
 use super::map::{MapError, SegmentMap};
 use super::metrics::add;
 use super::open_error::HotOpenError;
-use super::options::{HotOptions, SealKeys, Upstreams};
+use super::options::{HotOptions, MissingSegments, SealKeys, Upstreams};
 use super::recovery::RecoveryError;
 use mlgw_common::SegmentTier;
 use mlgw_remote::upstream::{ReplicaKey, Upstream};
@@ -111,13 +111,16 @@ impl RemoteTier {
     /// True if every upstream that holds a segment is configured.
     ///
     /// # Errors
-    /// When one is not, unless `may_be_missing`.
-    pub(super) fn all_configured(&self, may_be_missing: bool) -> Result<bool, HotOpenError> {
+    /// When one is not, and its `missing` segments are refused.
+    pub(super) fn all_configured(&self, missing: MissingSegments) -> Result<bool, HotOpenError> {
         let Some((upstream, segments)) = self.unknown_upstream().map_err(RecoveryError::Map)? else {
             return Ok(true);
         };
         tracing::error!(segments, upstream, "an upstream with segments is not configured");
-        if may_be_missing { Ok(false) } else { Err(HotOpenError::NoUpstream { upstream, segments }) }
+        match missing {
+            MissingSegments::Accepted => Ok(false),
+            MissingSegments::Refused => Err(HotOpenError::NoUpstream { upstream, segments }),
+        }
     }
 
     /// The tier of a segment; the hot tier for an unknown segment, where opening its file fails.

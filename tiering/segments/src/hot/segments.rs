@@ -91,6 +91,7 @@ impl SegmentLifecycle {
     /// Requests the seal of a segment. The channel needs no bound: it holds at most as many seals as segments
     /// were open or failed.
     pub(super) fn seal(&self, id: SegmentId, length: u64) {
+        assert!(length == 0 || length >= SEGMENT_HEADER_BYTES, "a segment is sealed whole or empty");
         if self.seals.send(SealRequest::Seal(id, length)).is_err() {
             tracing::warn!(segment = %id,
                 "segment not sealed because the tier has stopped; the next start seals it");
@@ -100,6 +101,7 @@ impl SegmentLifecycle {
     /// Marks the synced length of a segment if it has grown enough. A lost mark only costs a start some
     /// reading. There is one mark per [`MARK_BYTES`], so the channel stays short.
     pub(super) fn mark(&self, segment: &mut WritableSegment) {
+        assert!(segment.marked_bytes <= segment.synced_bytes, "only synced bytes of a segment are marked");
         let due = segment.synced_bytes >= segment.marked_bytes + MARK_BYTES;
         if due && self.disk.is_synced() {
             segment.marked_bytes = segment.synced_bytes;

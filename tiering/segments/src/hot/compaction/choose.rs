@@ -23,16 +23,6 @@ pub(in crate::hot) enum SpacePressure {
 }
 
 impl SpacePressure {
-    /// Returns the pressure of a tier: `is_pressed` if appends lack space, `can_spill` if a lower tier can
-    /// take a segment.
-    pub(in crate::hot) fn of(is_pressed: bool, can_spill: bool) -> Self {
-        match (is_pressed, can_spill) {
-            (false, _) => Self::None,
-            (true, true) => Self::Spills,
-            (true, false) => Self::Compacts,
-        }
-    }
-
     /// Percentage of dead bytes at which a hot segment is emptied.
     pub(in crate::hot) fn dead_percent(self, usual: u64, asked: Option<u64>) -> u64 {
         let percent = asked.map_or(usual, |asked| asked.min(usual));
@@ -200,14 +190,11 @@ mod tests {
 
     #[test]
     fn the_pressure_threshold_applies_only_if_nothing_can_be_spilled() {
-        let percents = |pressed, below| {
-            let pressure = SpacePressure::of(pressed, below);
-            [None, Some(50), Some(1)].map(|asked| pressure.dead_percent(30, asked))
-        };
-        assert_eq!(percents(false, false), [30, 30, 1]);
-        assert_eq!(percents(false, true), [30, 30, 1]);
-        assert_eq!(percents(true, true), [30, 30, 1]);
-        assert_eq!(percents(true, false), [5, 5, 1]);
+        let percents =
+            |pressure: SpacePressure| [None, Some(50), Some(1)].map(|asked| pressure.dead_percent(30, asked));
+        assert_eq!(percents(SpacePressure::None), [30, 30, 1]);
+        assert_eq!(percents(SpacePressure::Spills), [30, 30, 1]);
+        assert_eq!(percents(SpacePressure::Compacts), [5, 5, 1]);
     }
 
     #[test]

@@ -82,8 +82,8 @@ impl CompactionDriver {
             self.run_job(inner, catalogue, job, why, claim).await;
         }
         let mut facts = segment_stats(inner, catalogue).await?;
-        let pressed = inner.is_pressed();
-        let pressure = SpacePressure::of(pressed, pressed && space_wait::can_spill(inner, &facts));
+        let pressure = space_pressure(inner, &facts);
+        let pressed = pressure != SpacePressure::None;
         let dead_percent = pressure.dead_percent(inner.compaction.settings().dead_percent, asked);
         if (pressed || asked.is_some()) && seal_open(inner, catalogue, &facts, dead_percent).await {
             facts = segment_stats(inner, catalogue).await?;
@@ -105,7 +105,7 @@ impl CompactionDriver {
         let mut has_more = false;
         for segment in chosen {
             let of = facts.iter().find(|of| of.id == segment);
-            let why = of.map_or(DecisionReason::Compaction, |of| why(inner, of, asked.is_some()));
+            let why = of.map_or(DecisionReason::Compaction, |of| why(inner, of, asked));
             if inner.compaction.is_stopped() {
                 return Err(MoveStepError::Stopping);
             }
@@ -211,6 +211,17 @@ impl CompactionDriver {
     }
 }
 
+/// Returns the space pressure of the hot tier.
+fn space_pressure(inner: &HotTierInner, facts: &[SegmentStats]) -> SpacePressure {
+    if !inner.is_pressed() {
+        SpacePressure::None
+    } else if space_wait::can_spill(inner, facts) {
+        SpacePressure::Spills
+    } else {
+        SpacePressure::Compacts
+    }
+}
+
 /// Claims a segment in the state in which it was examined. `None` if placing has claimed it, or has moved it
 /// since.
 fn claim(inner: &HotTierInner, catalogue: &Catalogue, of: &SegmentStats) -> Option<SegmentClaim> {
@@ -233,15 +244,15 @@ async fn add_leftover(inner: &Arc<HotTierInner>, segment: SegmentId) -> Result<(
     blocking(move || Ok(leftovers.add(&remote.upstream, remote.id)?)).await
 }
 
-/// Returns the reason why a segment is emptied or released.
-fn why(inner: &HotTierInner, segment: &SegmentStats, is_asked: bool) -> DecisionReason {
+/// Returns the reason why a segment is emptied or released in a pass with the requested threshold `asked`.
+fn why(inner: &HotTierInner, segment: &SegmentStats, asked: Option<u64>) -> DecisionReason {
     let settings = inner.compaction.settings();
     let usual =
         if segment.tier == SegmentTier::Hot { settings.dead_percent } else { settings.cold_dead_percent };
     match segment.references {
         0 => DecisionReason::Dead,
         _ if segment.has_dead_percent(usual) => DecisionReason::Compaction,
-        _ if is_asked => DecisionReason::Requested,
+        _ if asked.is_some() => DecisionReason::Requested,
         _ => DecisionReason::Pressure,
     }
 }
@@ -301,6 +312,7 @@ async fn unlink(
     segment: SegmentId,
     why: DecisionCause,
 ) -> Result<(), MoveStepError> {
+    assert!(catalogue.segment(segment).is_none(), "a segment's file is removed after its record");
     inner.reader.invalidate(segment);
     let of = inner.clone();
     let (hot_bytes, cold_bytes) = blocking(move || {

@@ -11,10 +11,13 @@ use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, SegmentTi
 use mlgw_formats::schema::{Replica, SegmentClass, SegmentRecord, SegmentState};
 use proptest::prelude::*;
 
-use super::{MARK_FILE_NAME, MarkError, SegmentRecords, check_and_mark, read_mark, write_mark};
+use super::{
+    DirectorySweep, MARK_FILE_NAME, MarkError, SegmentRecords, check_and_mark, read_mark, write_mark,
+};
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::file::segment_file_name;
 use crate::hot::map::NewSegment;
+use crate::hot::options::MissingSegments;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 const OURS: Identity = Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(3) };
@@ -94,8 +97,11 @@ impl Bench {
         self.catalogue.0.insert(record.id, record.clone());
     }
 
+    /// Returns for each directory if files may be removed from it.
     fn admit(&self, may_be_missing: bool) -> Result<Vec<bool>, MarkError> {
-        check_and_mark(&self.dirs, &self.catalogue, &lineage(), may_be_missing)
+        let missing = if may_be_missing { MissingSegments::Accepted } else { MissingSegments::Refused };
+        let sweeps = check_and_mark(&self.dirs, &self.catalogue, &lineage(), missing)?;
+        Ok(sweeps.into_iter().map(|sweep| sweep == DirectorySweep::Now).collect())
     }
 
     /// Names and contents of every file.

@@ -213,12 +213,12 @@ impl PlacingDriver {
                     occasion,
                     &"skipped: the upstream failed for the previous segments",
                 );
-                self.skip_or_back_off(segment, way, order.is_some());
+                self.skip_or_back_off(segment, way, order.as_ref());
             } else if self.run_job(inner, catalogue, job, occasion, claim).await? {
                 self.upstream_failures = 0;
             } else {
                 self.upstream_failures += u32::from(is_upstream_move);
-                self.skip_or_back_off(segment, way, order.is_some());
+                self.skip_or_back_off(segment, way, order.as_ref());
             }
             waiting = waiting.saturating_sub(bytes(segment));
         }
@@ -243,8 +243,9 @@ impl PlacingDriver {
         (self.has_sealed, self.stays) = (false, None);
     }
 
-    fn skip_or_back_off(&mut self, segment: SegmentId, way: SegmentMove, ordered: bool) {
-        if ordered {
+    /// Leaves a segment that could not be moved to a later order, or spills to upstreams to a later pass.
+    fn skip_or_back_off(&mut self, segment: SegmentId, way: SegmentMove, order: Option<&PlacingOrder>) {
+        if order.is_some() {
             self.skipped.insert(segment);
         } else if way.to == SegmentTier::Upstream {
             self.backoff_until = Some(Instant::now() + UPSTREAM_BACKOFF);
@@ -342,13 +343,16 @@ impl PlacingDriver {
                 let by_heat = || if inner.is_pressed() { None } else { hot_chunks(inner) };
                 if let Some((wanted, why)) = self.stays.clone().or_else(by_heat) {
                     let picked = RelocationLog::start(job.segment);
-                    let those = (wanted, RelocationTarget::Moved);
-                    let done = move_matching(inner, catalogue, &picked, those, &mut self.pace).await;
+                    let to = RelocationTarget::Moved;
+                    let done = move_matching(inner, catalogue, &picked, wanted, to, &mut self.pace).await;
                     picked.record(inner, why, done.as_ref().err());
                     done?;
                 }
             }
-            MoveStep::Copy => self.copied = Some(self.copy(inner, catalogue, job).await?),
+            MoveStep::Copy => {
+                assert!(self.copied.is_none(), "the copy of a job is not left to the next one");
+                self.copied = Some(self.copy(inner, catalogue, job).await?);
+            }
             MoveStep::UpdateRecord => {
                 let to = self.copied.take().ok_or_else(|| io::Error::other("it was not copied"))?;
                 update_record(inner, catalogue, job, to).await?;
@@ -402,6 +406,7 @@ impl PlacingDriver {
             return Err(MoveStepError::Stopping);
         }
         let mut to = to?;
+        assert_eq!(to.tier(), job.way.to, "the copy is in the destination tier");
         if to.tier() != SegmentTier::Upstream {
             let path = inner.volumes.dirs().path(job.segment, to.tier());
             let dir = path.parent().and_then(|dir| dir.file_name()).unwrap_or_default();
@@ -574,6 +579,8 @@ async fn unlink(inner: &Arc<HotTierInner>, catalogue: &Catalogue, job: MoveJob) 
         return sweep_objects(inner, catalogue, ClaimOwner::Placing).await;
     }
     let (of, segment) = (inner.clone(), job.segment);
+    let names_copy = catalogue.segment(segment).is_none_or(|now| now.tier != job.way.from);
+    assert!(names_copy, "an old file is removed after its record names the copy");
     blocking(move || {
         if let Some(place) = of.shared.segments.map.location(segment) {
             of.volumes.set_foreign_aside(segment, &place)?;

@@ -32,6 +32,8 @@ const PARTS_AT_ONCE: usize = 4;
 /// Bytes between syncs.
 const PIECE_BYTES: u64 = 32 * MIB;
 
+const _: () = assert!(PIECE_BYTES.is_multiple_of(PART_BYTES), "a part ends where a sync is due");
+
 /// Fetches the segment of `record` to the hot tier; the file is durable and has its final name when the call
 /// returns. Returns `pace`.
 pub(super) async fn fetch(
@@ -92,7 +94,7 @@ impl FetchedCopy {
             inner.shared.flash.record_write(FlashWriteCause::Promote, bytes.len() as u64);
             let end = at + bytes.len() as u64;
             if end.is_multiple_of(PIECE_BYTES) {
-                disk.sync(&file, segment, true)?;
+                disk.sync_always(&file, segment)?;
             }
             Ok(())
         })
@@ -104,7 +106,7 @@ impl FetchedCopy {
         let (inner, record) = (self.inner.clone(), self.record.clone());
         let Some(file) = self.file.clone() else { return Ok(()) };
         blocking(move || {
-            inner.volumes.hot.sync(&file, record.segment_id(), true)?;
+            inner.volumes.hot.sync_always(&file, record.segment_id())?;
             verify_file(file.try_clone()?, &record, inner.shared.queues.hot.clone(), None)?;
             Ok(inner.volumes.hot.finish_copy(&file, record.segment_id())?)
         })

@@ -52,6 +52,7 @@ pub(in crate::hot) struct MoveJob {
 impl MoveJob {
     /// Creates a job for a chosen segment.
     pub(in crate::hot) fn new(segment: SegmentId, way: SegmentMove) -> Self {
+        assert_ne!(way.from, way.to, "a move changes the tier");
         let first = if way.from == SegmentTier::Hot { MoveStep::RelocateStaying } else { MoveStep::Copy };
         Self { segment, way, next: Some(first) }
     }

@@ -89,8 +89,8 @@ impl PlacingDriver {
                 return Err(MoveStepError::Stopping);
             }
             let picked = RelocationLog::start(segment.id);
-            let those = (leaving.leaving_chunks(), RelocationTarget::Leaving);
-            let done = move_matching(inner, catalogue, &picked, those, &mut self.pace).await;
+            let (wanted, to) = (leaving.leaving_chunks(), RelocationTarget::Leaving);
+            let done = move_matching(inner, catalogue, &picked, wanted, to, &mut self.pace).await;
             picked.record(inner, leaving.why(), done.as_ref().err());
             match done {
                 Err(MoveStepError::Stopping) => return Err(MoveStepError::Stopping),

@@ -96,7 +96,7 @@ impl SpillTarget {
     ) -> Result<Self, MoveStepError> {
         let segment = record.segment_id();
         let encrypts = upstream.encrypts();
-        let left = inner.leftovers.lock().await.unfinished(upstream.name(), record, encrypts);
+        let left = inner.leftovers.lock().await.unfinished(upstream, record);
         // Another server with a copy of this directory may resume the same upload: the ownership mark admits
         // only one of them.
         let may_resume = left.is_some() && upstream.check_may_delete().await.is_ok();

@@ -47,7 +47,7 @@ impl SegmentReaderInner {
         }
         let arrived = Instant::now();
         let inner = self.clone();
-        let read = self.reads.run(segment, (self.queue_of(segment), turn, plan.bytes()), move || {
+        let read = self.reads.run(segment, self.queue_of(segment), turn, plan.bytes(), move || {
             add(&inner.metrics.reads_disk, 1);
             inner.metrics.disk_read_wait.record(arrived.elapsed());
             inner.compressed_from_disk(&plan)

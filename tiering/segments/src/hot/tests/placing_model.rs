@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use crate::hot::map::SegmentLocation;
 use crate::hot::placing::job::{MoveEvent, MoveJob, MoveStep, SegmentMove};
-use crate::hot::recovery::{SegmentFileFate, fate};
+use crate::hot::recovery::{SegmentFileFate, SegmentHistory, fate};
 use mlgw_common::SegmentTier;
 use mlgw_common::ids::{Generation, SegmentId, SegmentSeed};
 
@@ -189,14 +189,14 @@ impl World {
             }
         }
         (self.job, self.kept) = (None, false);
-        let place = SegmentLocation {
+        let recorded = SegmentHistory::Recorded(SegmentLocation {
             seed: SegmentSeed::unstamped(Generation(1)),
             created: None,
             tier: self.place().tier,
-        };
+        });
         for tier in [SegmentTier::Hot, SegmentTier::Cold] {
             let is_there = |other| other == SegmentTier::Upstream || self.has(other);
-            if self.has(tier) && fate(Some(place), tier, is_there, true) == SegmentFileFate::Removed {
+            if self.has(tier) && fate(recorded, tier, is_there) == SegmentFileFate::Removed {
                 self.files[tier as usize] = File::Removed;
             }
         }

@@ -197,7 +197,12 @@ impl World {
         let facts = self.facts();
         let pressed = self.room() < SEGMENT.max(32 * MIB);
         let can_spill = self.side_by_side && self.prospects(&facts).spillable_bytes > 0;
-        let dead_percent = SpacePressure::of(pressed, can_spill).dead_percent(30, None);
+        let pressure = match (pressed, can_spill) {
+            (false, _) => SpacePressure::None,
+            (true, true) => SpacePressure::Spills,
+            (true, false) => SpacePressure::Compacts,
+        };
+        let dead_percent = pressure.dead_percent(30, None);
         let aim = Compacting { dead_percent, cold_dead_percent: 50, room_bytes: u64::MAX / 2 };
         to_empty(&facts, aim, &HeldBackSegments::new()).into()
     }
