@@ -98,8 +98,8 @@ pub struct PolicyReconciler {
     tasks: TaskTracker,
 }
 
-/// Number of complete checkpoints that the engine tracks, and the latest write among them. It changes whenever
-/// a checkpoint becomes complete.
+/// Number of complete checkpoints that the engine tracks, and the latest write among them. It changes
+/// whenever a checkpoint becomes complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CheckpointCompletions {
     complete: usize,

@@ -114,6 +114,7 @@ pub async fn dispatch(
     remote_backed: RemoteBackedBucket,
 ) -> S3Result {
     use Supported as S;
+    use write_back_uploads as uploads;
     let not_offered =
         || Err(not_offered(&remote_backed.bucket.name, &remote_backed.binding, operation.name()));
     let supported = match operation.support() {
@@ -148,23 +149,14 @@ pub async fn dispatch(
             write_back::wait_before_origin(request, operation, &remote_backed).await?;
             read::attributes(request, &remote_backed).await
         }
-        S::ListParts => match write_back_uploads::find(gateway, request, &remote_backed)? {
+        S::ListParts => match uploads::find(gateway, request, &remote_backed)? {
             Some((named, record)) => {
-                write_back_uploads::with_upload(
-                    gateway,
-                    operation,
-                    request,
-                    &remote_backed,
-                    body,
-                    named,
-                    record,
-                )
-                .await
+                uploads::with_upload(gateway, operation, request, &remote_backed, body, named, record).await
             }
             None => multipart::list_parts(request, &remote_backed).await,
         },
         S::ListMultipartUploads if remote_backed.queue.is_some() => {
-            write_back_uploads::list_uploads(gateway, request, &remote_backed)
+            uploads::list_uploads(gateway, request, &remote_backed)
         }
         S::ListMultipartUploads => multipart::list_uploads(request, &remote_backed).await,
         S::PutObject

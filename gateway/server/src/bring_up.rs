@@ -107,11 +107,7 @@ impl ServerEngine {
             policy_driver: &policy_driver,
         };
         let remote_backed = open_remote_backed(config, dir.lineage(), parts).await?;
-        let etags = match config.s3.etag {
-            EtagKind::Md5 => EtagSource::Md5,
-            EtagKind::Fast => EtagSource::Random,
-        };
-        let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), etags));
+        let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), etag_source(config)));
         let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
         tokio::spawn(learning::run(policy(), policy_driver.clone(), Arc::clone(&clock), every));
         tokio::spawn(system::run(policy(), tiers.clone(), remote_backed.clone(), Arc::clone(&clock)));
@@ -123,13 +119,12 @@ impl ServerEngine {
             budgets: persist_budgets(config),
         };
         let (writeback, sender) = start_write_back(parts, &tiers, &decisions)?;
-        let reserve_bytes = config.hot_reserve_bytes(&machine);
-        let reserve = tokio::spawn(start_reserve::maintain(dir.path().to_owned(), reserve_bytes));
-        let keyring =
-            Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), root_from_environment()?).await?;
+        let reserve = start_reserve::maintain(dir.path().to_owned(), config.hot_reserve_bytes(&machine));
+        let root = root_from_environment()?;
+        let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), root).await?;
         Ok(Self {
             dir,
-            _start_reserve: AbortOnDropHandle::new(reserve),
+            _start_reserve: AbortOnDropHandle::new(tokio::spawn(reserve)),
             _segments: segments,
             machine,
             files,
@@ -293,6 +288,14 @@ fn scrub(
         proofs: Some(Arc::new(StoredProofs::new(catalogue.clone(), tiers.clone()))),
     };
     Scrub::start(options, catalogue.clone(), tiers.hot.clone()).map_err(super::io_error("scrubbing"))
+}
+
+/// Returns the source of the ETags of new objects.
+const fn etag_source(config: &Config) -> EtagSource {
+    match config.s3.etag {
+        EtagKind::Md5 => EtagSource::Md5,
+        EtagKind::Fast => EtagSource::Random,
+    }
 }
 
 /// Opens the accounting and budget of writes to the disk of the hot tier.
