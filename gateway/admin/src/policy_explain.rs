@@ -144,7 +144,7 @@ impl DueContext<'_> {
             _ => Duration::ZERO,
         };
         if !due.action.kind.is_applicable_to(self.is_own) {
-            let buckets = if self.is_own { "native" } else { "remote-backed" };
+            let buckets = if self.is_own { "local" } else { "remote-backed" };
             return format!("has no effect in {buckets} buckets");
         }
         if self.is_inactive_pin(due) {

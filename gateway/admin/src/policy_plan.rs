@@ -59,7 +59,7 @@ struct DryRunTable {
 struct DryRunProgress {
     plan: PolicyDryRun,
     version: u64,
-    /// Scan for the checkpoints of own buckets, which is the first pass; `None` once complete. Checkpoints
+    /// Scan for the checkpoints of local buckets, which is the first pass; `None` once complete. Checkpoints
     /// are found in the catalogue, exactly as a pass of the reconciler finds them: deletions are based on
     /// nothing else.
     checkpoint_scan: Option<CheckpointScan>,
@@ -231,7 +231,7 @@ impl Admin {
         }))
     }
 
-    /// Finishes the first pass: all checkpoints of own buckets are known.
+    /// Finishes the first pass: all checkpoints of local buckets are known.
     fn finish_checkpoint_scan(&self, run: &mut DryRunProgress, finding: CheckpointScan) {
         run.own_checkpoints = finding.finish(run.began.as_millis());
         run.own_checkpoints.restore_spacings(&self.retention.spacings());
@@ -279,7 +279,7 @@ impl Admin {
     }
 }
 
-/// Records an object that may belong to a checkpoint of an own bucket.
+/// Records an object that may belong to a checkpoint of a local bucket.
 fn add_to_scan(finding: &mut CheckpointScan, looked: &VisitedObject<'_>) {
     if looked.bucket.binding.is_none() {
         finding.visit(looked.bucket.id, looked.key.as_str(), moment_of(looked.object), looked.object.size);

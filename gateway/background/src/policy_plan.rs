@@ -59,7 +59,7 @@ pub struct AffectedObjects {
 pub struct Subject<'a> {
     /// Id of the bucket.
     pub bucket: u64,
-    /// True for an own bucket, false for a remote-backed one.
+    /// True for a local bucket, false for a remote-backed one.
     pub is_own: bool,
     /// Facts about the object at rest.
     pub object: &'a KnownObject,
@@ -118,8 +118,8 @@ pub struct PolicyDryRun {
     pub actions: BTreeMap<PlannedAction, AffectedObjects>,
     /// Rules of the other policy that matched an object.
     matched: BTreeSet<Arc<str>>,
-    /// Actions of the other policy alone that are not supported in own buckets, or in remote-backed ones:
-    /// rule, action, true for own buckets; and the number of objects.
+    /// Actions of the other policy alone that are not supported in local buckets, or in remote-backed ones:
+    /// rule, action, true for local buckets; and the number of objects.
     ineffective: BTreeMap<(Arc<str>, &'static str, bool), u64>,
     below: LowerTiers,
 }
@@ -164,7 +164,7 @@ impl PolicyDryRun {
     #[must_use]
     pub fn ineffective_actions(&self) -> Vec<String> {
         let sentence = |((rule, action, is_own), objects): (&(Arc<str>, &str, bool), &u64)| {
-            let buckets = if *is_own { "native" } else { "remote-backed" };
+            let buckets = if *is_own { "local" } else { "remote-backed" };
             format!(
                 "{action} of rule {rule} has no effect in {buckets} buckets, where the rule matches \
                  {objects} objects."

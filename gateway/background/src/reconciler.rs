@@ -1,7 +1,7 @@
 //! Reconciler: carries out what rules demand of objects at rest, in periodic passes over all of them.
 //!
 //! - [`scan`]: evaluation of rules on each object, a page at a time;
-//! - [`groups`]: checkpoints of own buckets, and their retention;
+//! - [`groups`]: checkpoints of local buckets, and their retention;
 //! - [`scan_result`], [`segments`]: the actions that result, and orders by segment;
 //! - [`effects`]: pins, moves and evictions;
 //! - [`compressing`]: compression of stored objects;
@@ -117,7 +117,7 @@ struct ReconcilerPassState {
     /// Times of recent orders that create small segments.
     small_orders: VecDeque<Instant>,
     passes: u64,
-    /// True if the last scan of own buckets found checkpoints; `None` before the first scan.
+    /// True if the last scan of local buckets found checkpoints; `None` before the first scan.
     has_checkpoints: Option<bool>,
 }
 

@@ -35,12 +35,12 @@ pub struct ScanPosition {
     pub key: Option<ObjectKey>,
 }
 
-/// Stored objects: those of own buckets, and copies of objects of remote-backed buckets.
+/// Stored objects: those of local buckets, and copies of objects of remote-backed buckets.
 #[derive(Clone)]
 pub struct StoredObjects {
     /// Catalogue.
     pub catalogue: Catalogue,
-    /// Tiers of the objects in own buckets.
+    /// Tiers of the objects in local buckets.
     pub tiers: Tiers,
     /// Remote-backed buckets and the copies of their objects.
     pub remote_backed: RemoteBacked,
@@ -75,7 +75,7 @@ impl StoredObjects {
         })
     }
 
-    /// Returns the fastest tier that has the first bytes of an object in an own bucket.
+    /// Returns the fastest tier that has the first bytes of an object in a local bucket.
     fn tier_of(
         &self,
         bucket: BucketId,
@@ -93,7 +93,7 @@ impl StoredObjects {
         Ok(segment.map(|segment| segment.tier.tier()))
     }
 
-    /// Calls `each` with every extent of an object in an own bucket, and true if the extent is the first of
+    /// Calls `each` with every extent of an object in a local bucket, and true if the extent is the first of
     /// the object or of a part. Blocks.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ impl StoredObjects {
         })
     }
 
-    /// Calls `each` with at most `most` objects, bucket by bucket: all objects of own buckets, and those of
+    /// Calls `each` with at most `most` objects, bucket by bucket: all objects of local buckets, and those of
     /// remote-backed buckets that have copies here. Returns the position to continue from; `None` at the end.
     /// Blocks.
     ///

@@ -62,7 +62,7 @@ pub enum DatasetCommand {
         #[arg(long, default_value = "")]
         prefix: String,
         /// Order: `sequential` (by key), `shuffled` (random objects) or `shard-shuffled` (random directories,
-        /// each by key). For a native bucket, whose segments are promoted, it is the order of segments.
+        /// each by key). For a local bucket, whose segments are promoted, it is the order of segments.
         #[arg(long, default_value = "sequential")]
         order: String,
     },

@@ -5,7 +5,7 @@
 //! kept or passed through. Blocks that the engine evicts are removed soon afterwards by a task
 //! ([`eviction_worker`]). Invariants: a block is present if the engine keeps it, and other blocks are present
 //! only for a short time. If a decision cannot be carried out, because a fetch failed, the disk is full or
-//! two readers raced, the engine is notified. Reads of native buckets are recorded as well, in batches; the
+//! two readers raced, the engine is notified. Reads of local buckets are recorded as well, in batches; the
 //! engine keeps no blocks of these buckets.
 //!
 //! After a power failure the engine starts with the blocks that are present ([`PolicyDriver::start`]), and

@@ -1,4 +1,4 @@
-//! Warm jobs for own buckets: promote the segments that hold a dataset's objects to the hot tier.
+//! Warm jobs for local buckets: promote the segments that hold a dataset's objects to the hot tier.
 
 use super::census::{self, Census};
 use super::{JobOutcome, JobRun, JobStop, covered_prefixes, shuffle};

@@ -1,5 +1,5 @@
 //! Warm jobs: load a dataset ahead of use. Objects of a remote-backed bucket are fetched into clean copies;
-//! for an own bucket, the segments that hold its objects are promoted to the hot tier.
+//! for a local bucket, the segments that hold its objects are promoted to the hot tier.
 
 use super::listing::{self, JobListingPart, JobListingSource, JobObject, Lister, Pages};
 use super::promote::BUDGET_POLL_INTERVAL;

@@ -32,7 +32,7 @@ const CHUNKS_AT_ONCE: usize = 16_384;
 /// tried again.
 const TRIED_MAX: usize = 250_000;
 
-/// An object of an own bucket that a rule demands to compress.
+/// An object of a local bucket that a rule demands to compress.
 pub(super) struct CompressionCandidate {
     pub(super) bucket: BucketId,
     pub(super) key: ObjectKey,

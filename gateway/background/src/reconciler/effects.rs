@@ -91,7 +91,7 @@ impl PolicyReconciler {
         Ok(is_more)
     }
 
-    /// Activates the pins for which there is room. Returns the pinned segments of own buckets.
+    /// Activates the pins for which there is room. Returns the pinned segments of local buckets.
     fn pin(
         &self,
         scan: &ReconcilerScan,

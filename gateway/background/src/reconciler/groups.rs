@@ -1,4 +1,4 @@
-//! Checkpoints of own buckets, found by their keys, with the rules and settings that apply to them.
+//! Checkpoints of local buckets, found by their keys, with the rules and settings that apply to them.
 //!
 //! Each pass finds them anew, so that decisions about them, above all deletions, are based on stored objects
 //! and not on observed accesses. The policy engine's own tracker, which covers remote-backed buckets and
@@ -30,7 +30,7 @@ struct CheckpointFile {
     bytes: u64,
 }
 
-/// Scan for the checkpoints of own buckets.
+/// Scan for the checkpoints of local buckets.
 pub struct CheckpointScan {
     files: Vec<CheckpointFile>,
     found: CheckpointIndex,
@@ -76,7 +76,7 @@ impl CheckpointScan {
     }
 }
 
-/// Returns the moment at which an object of an own bucket was written, by which checkpoints are ordered.
+/// Returns the moment at which an object of a local bucket was written, by which checkpoints are ordered.
 pub fn moment_of(object: &ObjectVersion) -> WriteTime {
     WriteTime { seq: object.seq, at_us: micros(object.modified_ms) }
 }
@@ -85,7 +85,7 @@ fn micros(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0).saturating_mul(1000)
 }
 
-/// Removes checkpoints of own buckets from the engine's tracker that no longer exist.
+/// Removes checkpoints of local buckets from the engine's tracker that no longer exist.
 pub(super) fn remove_missing(
     tracked: &mut CheckpointIndex,
     own: &CheckpointIndex,
@@ -130,7 +130,7 @@ pub(crate) fn pin_newest(
     }
 }
 
-/// Facts about an object of an own bucket.
+/// Facts about an object of a local bucket.
 pub(crate) struct FactsWithCheckpoint<'a> {
     /// Facts that follow from its checkpoint.
     pub(crate) checkpoint_facts: CheckpointFacts,
@@ -428,7 +428,7 @@ fn name_of(one: &ContainingCheckpoint) -> CheckpointName {
     (one.bucket, one.prefix.clone())
 }
 
-/// Returns the ids of own buckets.
+/// Returns the ids of local buckets.
 pub fn own_buckets<'b>(buckets: impl Iterator<Item = &'b Bucket>) -> BTreeSet<u64> {
     buckets.filter(|bucket| bucket.binding.is_none()).map(|bucket| bucket.id).collect()
 }

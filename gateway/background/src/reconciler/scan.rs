@@ -89,7 +89,7 @@ impl PolicyReconciler {
         runs.then_some(()).ok_or(PassEnd::Changed)
     }
 
-    /// Finds the checkpoints of own buckets, and passes files to the engine that it has not observed.
+    /// Finds the checkpoints of local buckets, and passes files to the engine that it has not observed.
     pub(super) async fn find_checkpoints(
         self: &Arc<Self>,
         program: &Arc<Program>,

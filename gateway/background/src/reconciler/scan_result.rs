@@ -15,7 +15,7 @@ pub(super) struct ReconcilerScanResult {
     /// Rule matches on more than one object.
     pub(super) areas: AreaRuleMatches,
     pub(super) retained: RetentionMatches,
-    /// Objects of own buckets that rules pin, and the segments that hold them.
+    /// Objects of local buckets that rules pin, and the segments that hold them.
     pub(super) own_pins: PinCandidates,
     pub(super) segments_of: HashMap<(u64, Box<str>), Vec<SegmentId>>,
     /// Objects of remote-backed buckets whose copies rules pin.
@@ -73,7 +73,7 @@ pub(super) struct EvictionCandidate {
 }
 
 impl ReconcilerScanResult {
-    /// Pins an object of an own bucket, if there is a place for it.
+    /// Pins an object of a local bucket, if there is a place for it.
     pub(super) fn pin_own(&mut self, one: PinCandidate, segments: Vec<SegmentId>, state: PinState) {
         let name = (one.bucket, one.key.clone());
         if self.own_pins.add(one, state) {

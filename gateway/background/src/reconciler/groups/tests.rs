@@ -1,4 +1,4 @@
-//! Tests of the checkpoints of own buckets and of the rules on them.
+//! Tests of the checkpoints of local buckets and of the rules on them.
 
 use super::{
     CheckpointScan, ContainingCheckpoint, DeletionGuard, FactsWithCheckpoint, RetentionDemand,
