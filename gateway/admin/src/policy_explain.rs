@@ -94,7 +94,7 @@ impl Admin {
             inactive_pins: &unheld,
         };
         let deletion = self.deletion_of(bucket.id, key.as_str());
-        let explanation = explained((&running.program, running.number()), &facts, shown, &at_rest);
+        let explanation = explained(&running.program, running.number(), &facts, shown, &at_rest);
         Ok(Explanation { kept, belonging, deletion, ..explanation })
     }
 
@@ -162,7 +162,8 @@ impl DueContext<'_> {
 }
 
 fn explained(
-    (program, version): (&Program, u64),
+    program: &Program,
+    version: u64,
     facts: &dyn Facts,
     object: ObjectInfo,
     at_rest: &DueContext<'_>,

@@ -3,12 +3,10 @@
 //! Nothing here writes, so a power failure has no effect.
 
 use mlgw_cache::remote_backed::RemoteBackedBuckets as RemoteBacked;
-use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
+use mlgw_common::{BucketId, ObjectKey, PartNumber, Tier, Timestamp};
 use mlgw_formats::schema::{Bucket, Extent, ObjectVersion, Pair};
 use mlgw_metadata::{Catalogue, ReadError};
-use mlgw_policies::language::Tier;
 use mlgw_policy_runtime::facts::KnownObject;
-use mlgw_segments::hot::UPSTREAM_TIER;
 use mlgw_segments::tiers::Tiers;
 use std::ops::Bound;
 
@@ -92,11 +90,7 @@ impl StoredObjects {
             None => self.first_extent(bucket, key, object)?,
         };
         let segment = first.and_then(|first| self.catalogue.segment(first.segment_id()));
-        Ok(segment.map(|segment| match segment.tier {
-            0 => Tier::Hot,
-            UPSTREAM_TIER => Tier::Upstream,
-            _ => Tier::Cold,
-        }))
+        Ok(segment.map(|segment| segment.tier.tier()))
     }
 
     /// Calls `each` with every extent of an object in an own bucket, and true if the extent is the first of
@@ -221,6 +215,7 @@ impl StoredObjects {
             if page.is_empty() {
                 break;
             }
+            assert!(page.len() <= *left, "a page has at most the requested entries");
             for (key, copy) in page {
                 let read = (copy.read_ms > 0).then_some(Timestamp(copy.read_ms));
                 each(VisitedObject { bucket, key: &key, object: &copy.object, read })?;

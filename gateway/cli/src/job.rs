@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::progress::{CommandProgress, duration};
-use super::{CliError, Global, discover, path_segment};
+use super::{CliError, Global, completion, discover, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{JobInfo, JobList};
@@ -18,22 +18,25 @@ pub enum JobCommand {
     /// List the known jobs, the newest first.
     List {
         /// Only jobs of this dataset.
-        #[arg(long)]
+        #[arg(long, add = completion::datasets())]
         dataset: Option<String>,
     },
     /// Show a job and its progress.
     Show {
         /// Number of the job.
+        #[arg(add = completion::jobs())]
         id: u64,
     },
     /// Wait for the end of a job. Exit status 1 if it fails or is cancelled.
     Wait {
         /// Number of the job.
+        #[arg(add = completion::jobs())]
         id: u64,
     },
     /// Cancel a job. Completed work is kept.
     Cancel {
         /// Number of the job.
+        #[arg(add = completion::jobs())]
         id: u64,
     },
 }
@@ -65,7 +68,7 @@ pub(super) async fn wait(client: &Client, mut job: JobInfo, out: Out) -> Result<
     while matches!(job.state.as_str(), "queued" | "running") {
         let total = if job.counted { job.bytes_total } else { 0 };
         progress.line(job.bytes_done, total, || progress_line(&job));
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
         job = client.get(&path(job.id)).await?;
     }
     progress.done();

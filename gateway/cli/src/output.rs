@@ -150,7 +150,8 @@ a b          1
     #[test]
     fn all_rows_of_a_long_table_have_the_same_columns() {
         let rows: Vec<_> = (0..=ROWS_AT_ONCE).map(|row| vec![row.to_string(), "x".to_owned()]).collect();
-        let text = columns(&["N", ""], &[rows, vec![vec!["a wide cell".to_owned(), "x".to_owned()]]].concat());
+        let text =
+            columns(&["N", ""], &[rows, vec![vec!["a wide cell".to_owned(), "x".to_owned()]]].concat());
         let place = |line: &str| line.find('x');
         assert!(text.lines().skip(1).all(|line| place(line) == Some(13)), "{}", &text[..100]);
         assert_eq!(text.lines().count(), ROWS_AT_ONCE + 3);

@@ -3,9 +3,10 @@
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mlgw_common::ByteSize;
+use mlgw_common::time::Instant;
 use std::cell::RefCell;
 use std::io::{self, Write as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Interval of updates on a terminal.
 const TERMINAL_EVERY: Duration = Duration::from_millis(200);

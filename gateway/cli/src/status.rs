@@ -8,14 +8,17 @@ use http::Method;
 use mlgw_api::{Health, SettingList, Status};
 use mlgw_common::ByteSize;
 
-pub(super) async fn run(metrics: bool, global: &Global, out: Out) -> Result<(), CliError> {
+/// Prints the metrics.
+pub(super) async fn metrics(global: &Global, out: Out) -> Result<(), CliError> {
     let target = discover::target(global)?;
-    if metrics {
-        let settings = Client::new(target.clone())?.get(SETTINGS).await?;
-        let client = metrics_client(&target, &settings)?;
-        let text = client.send(Method::GET, "/metrics", None::<&()>).await?;
-        return out.text(&String::from_utf8_lossy(&text));
-    }
+    let settings = Client::new(target.clone())?.get(SETTINGS).await?;
+    let client = metrics_client(&target, &settings)?;
+    let text = client.send(Method::GET, "/metrics", None::<&()>).await?;
+    out.text(&String::from_utf8_lossy(&text))
+}
+
+pub(super) async fn run(global: &Global, out: Out) -> Result<(), CliError> {
+    let target = discover::target(global)?;
     let status = Client::new(target)?.get::<Status>("/v1/status").await?;
     out.document(&status, show)?;
     match status.findings.len() {

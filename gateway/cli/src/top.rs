@@ -19,12 +19,12 @@ use gauges::ScrapedFigures;
 use http::Method;
 use mlgw_api::{JobInfo, JobList, SettingList, Status};
 use mlgw_common::ByteSize;
+use mlgw_common::time::Instant;
 use mlgw_config::SettingType as _;
 use std::io::IsTerminal as _;
 use std::pin::pin;
 use std::time::Duration;
 use terminal::{Terminal, TerminalEvent};
-use tokio::time::Instant;
 
 /// Time limit of an answer with metrics.
 const FIGURES_PATIENCE: Duration = Duration::from_secs(2);
@@ -132,7 +132,7 @@ impl StatusPoller {
             if self.was_last() {
                 return Ok(());
             }
-            tokio::time::sleep(self.interval).await;
+            mlgw_common::time::sleep(self.interval).await;
         }
     }
 

@@ -149,9 +149,17 @@ pub async fn dispatch(
             read::attributes(request, &remote_backed).await
         }
         S::ListParts => match write_back_uploads::find(gateway, request, &remote_backed)? {
-            Some(found) => {
-                write_back_uploads::with_upload(gateway, operation, request, &remote_backed, body, found)
-                    .await
+            Some((named, record)) => {
+                write_back_uploads::with_upload(
+                    gateway,
+                    operation,
+                    request,
+                    &remote_backed,
+                    body,
+                    named,
+                    record,
+                )
+                .await
             }
             None => multipart::list_parts(request, &remote_backed).await,
         },
@@ -207,9 +215,11 @@ async fn dispatch_write(
                 return write_back_uploads::create(gateway, request, bucket).await;
             }
             S::UploadPart | S::UploadPartCopy | S::CompleteMultipartUpload | S::AbortMultipartUpload => {
-                if let Some(found) = write_back_uploads::find(gateway, request, bucket)? {
-                    return write_back_uploads::with_upload(gateway, operation, request, bucket, body, found)
-                        .await;
+                if let Some((named, record)) = write_back_uploads::find(gateway, request, bucket)? {
+                    return write_back_uploads::with_upload(
+                        gateway, operation, request, bucket, body, named, record,
+                    )
+                    .await;
                 }
                 if supported == S::CompleteMultipartUpload
                     && let Some(done) =

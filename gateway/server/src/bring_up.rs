@@ -23,6 +23,7 @@ use mlgw_credentials::{Keyring, RootCredentials, Sealer};
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
 use mlgw_objects::ObjectLayer;
+use mlgw_objects::etag::EtagSource;
 use mlgw_policy_runtime::{self, Policies, WatchedPolicyFiles, learning, system};
 use mlgw_protocol::upload_ids::UploadIds;
 use mlgw_remote::origin::Origin;
@@ -97,12 +98,20 @@ impl ServerEngine {
         let policies = policies(config, &machine, &clock, &catalogue).await?;
         let PolicyStatistics { policy_driver, retention, access_journal } =
             PolicyStatistics::open(config, &dir, &machine, &policies, &*clock)?;
-        let sizes = (&machine, files);
-        let remote_backed =
-            open_remote_backed(config, dir.lineage(), sizes, &tiers, &upstreams, &decisions, &policy_driver)
-                .await?;
-        let md5_etags = config.s3.etag == EtagKind::Md5;
-        let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), md5_etags));
+        let parts = RemoteBackedParts {
+            machine: &machine,
+            files,
+            tiers: &tiers,
+            upstreams: &upstreams,
+            decisions: &decisions,
+            policy_driver: &policy_driver,
+        };
+        let remote_backed = open_remote_backed(config, dir.lineage(), parts).await?;
+        let etags = match config.s3.etag {
+            EtagKind::Md5 => EtagSource::Md5,
+            EtagKind::Fast => EtagSource::Random,
+        };
+        let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), etags));
         let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
         tokio::spawn(learning::run(policy(), policy_driver.clone(), Arc::clone(&clock), every));
         tokio::spawn(system::run(policy(), tiers.clone(), remote_backed.clone(), Arc::clone(&clock)));
@@ -191,7 +200,7 @@ impl StartResources {
             FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
         if !config.catalogue.checkpoint_interval.is_zero() {
             let place = StoreLocation::of(config);
-            checkpoint_dir::admit(&place.checkpoints, &dir.lineage(), place.has_run())?;
+            checkpoint_dir::admit(&place, &dir.lineage())?;
         }
         Ok(Self { dir, sealer, segments, machine, files })
     }
@@ -305,17 +314,24 @@ fn upstreams(config: &Config, dir: &DataDir) -> Result<Upstreams, ServeError> {
     Ok(Arc::new(config.upstreams.iter().map(open).collect::<Result<_, ServeError>>()?))
 }
 
+/// Parts of the engine that remote-backed buckets use.
+struct RemoteBackedParts<'a> {
+    machine: &'a MachineSizes,
+    files: FileBudget,
+    tiers: &'a Tiers,
+    upstreams: &'a Upstreams,
+    decisions: &'a Decisions,
+    policy_driver: &'a PolicyDriver,
+}
+
 /// Opens the origins of remote-backed buckets and the copies of their objects. Returns an empty value if no
 /// upstream is configured.
 async fn open_remote_backed(
     config: &Config,
     lineage: Lineage,
-    (machine, files): (&MachineSizes, FileBudget),
-    tiers: &Tiers,
-    upstreams: &Upstreams,
-    decisions: &Decisions,
-    policy_driver: &PolicyDriver,
+    parts: RemoteBackedParts<'_>,
 ) -> Result<RemoteBackedBuckets, ServeError> {
+    let RemoteBackedParts { machine, files, tiers, upstreams, decisions, policy_driver } = parts;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut origins = HashMap::new();
     for settings in config.upstreams.iter().filter(|upstream| upstream.kind == UpstreamKind::S3) {

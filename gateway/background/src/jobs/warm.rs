@@ -109,8 +109,7 @@ impl JobRun {
         match self.job.params.order() {
             JobOrder::Sequential => flatten_pages(listing::begin(parts, live, clock, check)).boxed(),
             order @ (JobOrder::Shuffled | JobOrder::ShardShuffled) => {
-                let by_shard = order == JobOrder::ShardShuffled;
-                shuffle::begin(Lister { parts, live, clock }, by_shard, check).boxed()
+                shuffle::begin(Lister { parts, live, clock }, order, check).boxed()
             }
         }
     }
@@ -130,7 +129,7 @@ impl JobRun {
                     outcome: decisions::DecisionOutcome::OverBudget,
                 });
             }
-            tokio::time::sleep(BUDGET_POLL_INTERVAL).await;
+            mlgw_common::time::sleep(BUDGET_POLL_INTERVAL).await;
         }
     }
 

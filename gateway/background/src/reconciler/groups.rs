@@ -203,6 +203,15 @@ pub(crate) struct RetentionMatches {
 /// Bucket and prefix of a checkpoint.
 type CheckpointName = (u64, String);
 
+/// A retention rule that matched an object.
+#[derive(Clone, Copy)]
+struct RetentionDemand<'a> {
+    by: &'a RuleSource,
+    retain: &'a RetentionRequest,
+    /// True if a user wrote the rule, false if the server did.
+    is_by_user: bool,
+}
+
 struct RunRetention {
     by: RuleSource,
     retain: RetentionRequest,
@@ -231,8 +240,10 @@ impl RetentionMatches {
     pub(crate) fn add_match(
         &mut self,
         program: &Program,
-        (one, object): (&ContainingCheckpoint, &KnownObject),
-        (target, claim): (&Target, &RuleMatch),
+        one: &ContainingCheckpoint,
+        object: &KnownObject,
+        target: &Target,
+        claim: &RuleMatch,
     ) {
         match &claim.request {
             // A pin on a prefix need not cover this object: the areas determine that.
@@ -240,10 +251,11 @@ impl RetentionMatches {
                 self.add_pin(one, claim.by.rank)
             }
             ActionRequest::Retain(retain) => {
-                let by_person = is_by_user(program, claim.by.rank);
+                let demand =
+                    RetentionDemand { by: &claim.by, retain, is_by_user: is_by_user(program, claim.by.rank) };
                 let entry = object.metadata.iter().find(|(name, _)| *name == *retain.best_by);
                 let entry = entry.map(|(_, value)| value.as_str());
-                self.add_retention_match((one, &object.key), target, (&claim.by, retain, by_person), entry);
+                self.add_retention_match(one, &object.key, target, demand, entry);
             }
             _ => {}
         }
@@ -259,9 +271,10 @@ impl RetentionMatches {
     /// under the prefix.
     fn add_retention_match(
         &mut self,
-        (one, key): (&ContainingCheckpoint, &str),
+        one: &ContainingCheckpoint,
+        key: &str,
         target: &Target,
-        (by, retain, by_person): (&RuleSource, &RetentionRequest, bool),
+        demand: RetentionDemand<'_>,
         entry: Option<&str>,
     ) {
         if matches!(target, Target::Prefix(prefix) if !one.prefix.starts_with(&**prefix)) {
@@ -270,16 +283,14 @@ impl RetentionMatches {
         if let Some(measure) = entry.and_then(|text| text.trim().parse().ok()) {
             self.measures.insert(name_of(one), measure);
         }
-        let said = || RunRetention {
-            by: by.clone(),
-            retain: retain.clone(),
-            is_by_user: by_person,
-            matched: BTreeMap::new(),
-        };
+        let RetentionDemand { by, retain, is_by_user } = demand;
+        let said =
+            || RunRetention { by: by.clone(), retain: retain.clone(), is_by_user, matched: BTreeMap::new() };
         let held = self.of.entry(one.series).or_insert_with(said);
         if by.rank < held.by.rank {
             *held = said();
         }
+        assert!(held.by.rank <= by.rank, "the strongest rule on a run applies");
         if by.rank == held.by.rank {
             let matched = held.matched.entry(one.prefix.clone()).or_default();
             if *matched.last != *key && CheckpointIndex::is_tensor(key) {

@@ -6,11 +6,11 @@
 use super::super::CliError;
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures_util::StreamExt as _;
+use mlgw_common::time::Instant;
 use ratatui::{DefaultTerminal, Frame};
 use std::io;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::Instant;
 
 /// Event for the main loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Terminal {
                 },
                 _ = self.interrupted.recv() => return TerminalEvent::Quit,
                 _ = self.terminated.recv() => return TerminalEvent::Quit,
-                () = tokio::time::sleep_until(due) => return TerminalEvent::Due,
+                () = mlgw_common::time::sleep_until(due) => return TerminalEvent::Due,
             }
         }
     }
