@@ -96,6 +96,8 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             remaining_damage(&checked, &place.dir, Some("mlgw store repair"))
         }
         StoreCommand::Repair { place, adopt: Some(dir), .. } => {
+            // Its totals are numbers of files.
+            let watch = |stage, done, total| progress.count(stage, done, total);
             let adopted = mlgw_store::adopt(&place.location()?, &dir, &watch);
             progress.done();
             show_adopted(&dir, &adopted.map_err(failure)?, out)

@@ -140,7 +140,8 @@ async fn download(
         Ok::<_, CliError>(())
     };
     let mut writer = None;
-    for TraceFileInfo { number, .. } in &trace.files {
+    let (mut done, total) = (0, trace.files.iter().map(|file| file.bytes).sum());
+    for TraceFileInfo { number, bytes } in &trace.files {
         let got = client.send(Method::GET, &format!("{path}/files/{number}"), None::<&()>).await?;
         let mut reader = TraceReader::new();
         reader.push(&got);
@@ -151,7 +152,8 @@ async fn download(
             let writer = writer.get_or_insert_with(|| TraceWriter::new(0, &mut ready));
             let _ = writer.write(&access, &mut ready);
         }
-        progress.line(|| format!("exporting: {accesses} accesses"));
+        done += bytes;
+        progress.step("exporting", done, total);
         put(&mut ready)?;
     }
     let mut writer = writer.unwrap_or_else(|| TraceWriter::new(0, &mut ready));
