@@ -2,8 +2,8 @@
 //!
 //! All of them follow the clock of tokio. In a test with `#[tokio::test(start_paused = true)]` that clock
 //! stands still while work can run and jumps to the next deadline when none can, so a part that waits for
-//! minutes is tested in milliseconds and does not depend on the load of the machine. Elsewhere the clock is the
-//! monotonic clock of the operating system. Only [`block_for`] does not follow a paused clock.
+//! minutes is tested in milliseconds and does not depend on the load of the machine. Elsewhere the clock is
+//! the monotonic clock of the operating system. Only [`block_for`] does not follow a paused clock.
 //!
 //! Nothing is stored, so a power failure has no effect.
 

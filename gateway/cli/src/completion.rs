@@ -1,8 +1,8 @@
 //! Candidates for shell completion: names that the running server lists.
 //!
 //! The server is the one that the command would use. There are no candidates and no message if no server
-//! runs, it refuses, or it does not answer in time. A candidate is a name or an id, never a secret. Names that a
-//! shell would expand or split are omitted, because clients choose some of them.
+//! runs, it refuses, or it does not answer in time. A candidate is a name or an id, never a secret. Names
+//! that a shell would expand or split are omitted, because clients choose some of them.
 
 use super::client::Client;
 use super::{CliError, Global, OutputForm, discover, path_segment};

@@ -120,8 +120,8 @@ impl ServerEngine {
         };
         let (writeback, sender) = start_write_back(parts, &tiers, &decisions)?;
         let reserve = start_reserve::maintain(dir.path().to_owned(), config.hot_reserve_bytes(&machine));
-        let root = root_from_environment()?;
-        let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), root).await?;
+        let keyring =
+            Keyring::open(catalogue.clone(), sealer, clock.clone(), root_from_environment()?).await?;
         Ok(Self {
             dir,
             _start_reserve: AbortOnDropHandle::new(tokio::spawn(reserve)),
