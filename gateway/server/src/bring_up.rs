@@ -86,7 +86,6 @@ impl ServerEngine {
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
         let mut options = hot_options(config, &dir, &machine, &clock);
         options.open_files_max = files.segment_files;
-        options.own_segments_max = config.own_segments_max(&machine);
         options.decisions = decisions.clone();
         options.flash = flash(config, &dir, &clock)?;
         options.remote_tier = Some(remote_tier_options(config, &dir, &sealer, &upstreams));
@@ -470,6 +469,7 @@ fn hot_options(config: &Config, dir: &DataDir, machine: &MachineSizes, clock: &A
     options.lineage = dir.lineage();
     options.reserve_bytes = config.hot_reserve_bytes(machine);
     options.capacity_bytes = config.hot_capacity_bytes(machine);
+    options.own_segments_max = config.own_segments_max(machine);
     options
 }
 
