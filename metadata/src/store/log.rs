@@ -126,8 +126,8 @@ impl Drop for WriterThread {
 
 impl LogStore {
     /// Opens or creates the log in `dir`. With [`Durability::Os`], syncs are left to the operating system.
-    /// Every write names `writer`. `failed` is called with the first failure, before waiting requests are answered.
-    /// Refuses a log whose damage would make it end before the last acknowledged entry.
+    /// Every write names `writer`. `failed` is called with the first failure, before waiting requests are
+    /// answered. Refuses a log whose damage would make it end before the last acknowledged entry.
     pub(crate) fn open(
         dir: &Path,
         cache: &Cache,

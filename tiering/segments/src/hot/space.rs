@@ -163,8 +163,8 @@ impl DiskSpace {
         self.refresh();
     }
 
-    /// Subtracts `bytes` of segments. The lengths of files count the padding of blocks and what a start found,
-    /// so the difference may be more than was charged.
+    /// Subtracts `bytes` of segments, at most what is charged: the length of a freed file includes padding
+    /// and damaged ends, for which no append was charged.
     fn uncharge(&self, bytes: u64) {
         let less = |used: u64| Some(used.saturating_sub(bytes));
         // The closure always returns a value, so the update cannot fail.
