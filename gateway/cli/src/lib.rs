@@ -1,4 +1,4 @@
-//! The commands that use a server's admin API, and local commands for policies and traces.
+//! The commands that use a server's admin API or its S3 API, and local commands for policies and traces.
 //!
 //! Exit status: 0 success, 1 failure or findings, 2 wrong usage, 3 server unreachable, 4 refused. An error
 //! states the problem, its place, and the next step. A change requested by a command is durable on the server
@@ -19,6 +19,7 @@ mod policy;
 pub mod progress;
 mod quota;
 mod runtime;
+mod s3;
 mod status;
 mod tier;
 mod top;
@@ -75,6 +76,14 @@ pub enum ClientCommand {
     },
     /// Live server load, refreshed until `q`.
     Top(top::TopArgs),
+    /// List buckets, or the objects of a bucket.
+    Ls(s3::ls::LsArgs),
+    /// Copy files and objects: to a server, from it, or inside it.
+    Cp(s3::cp::CpArgs),
+    /// Print objects.
+    Cat(s3::cat::CatArgs),
+    /// Count the objects below a prefix, and their bytes.
+    Du(s3::du::DuArgs),
 }
 
 impl ClientCommand {
@@ -96,6 +105,10 @@ impl ClientCommand {
             Self::Workload(command) => run_async(workload::run(command, global, out)),
             Self::Trace(command) => trace::run(command, global, out),
             Self::Upstream(command) => run_async(upstream::run(command, global, out)),
+            Self::Ls(args) => run_async(s3::ls::run(args, global, out)),
+            Self::Cp(args) => run_async(s3::cp::run(args, global, out)),
+            Self::Cat(args) => run_async(s3::cat::run(args, global)),
+            Self::Du(args) => run_async(s3::du::run(args, global, out)),
         }
     }
 }

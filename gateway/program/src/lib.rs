@@ -158,6 +158,13 @@ mod tests {
             "store salvage D --output json",
             "status --metrics --endpoint http://h:1",
             "top --interval 0.5 --count 3 --output json",
+            "ls",
+            "ls -r --bytes s3://b/p --s3-endpoint http://h:1 --ca-file F --profile P",
+            "cp f s3://b/k --part-size 8MiB --parallel 4 --content-type text/plain",
+            "cp --recursive s3://b/p d",
+            "cp - s3://b/k",
+            "cat s3://b/k b/k --range -5",
+            "du b/p --depth 2 --human --output json",
             "version",
             "completions bash",
         ] {
