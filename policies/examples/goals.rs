@@ -3,6 +3,7 @@
 //!
 //! usage: goals [SEEDS] [FIRST-SEED]     8 seeds from 1 on by default
 
+use mlgw_common::time::Instant;
 use mlgw_policies::access::Op;
 use mlgw_policies::engine::{CacheEngine, Options, ReadAheadLimits, ReadAheadOrder};
 use mlgw_policies::rehearse::caller_plans::build_caller_plans;
@@ -15,7 +16,6 @@ use mlgw_policies::rehearse::workload::{
     DatasetOrder, GeneratedWorkload, Profile, WorkloadSettings, workload,
 };
 use std::ops::Range;
-use std::time::Instant;
 
 const BLOCK_BYTES: u32 = 8 << 20;
 const SHARES: [f64; 5] = [0.2, 0.35, 0.5, 0.65, 0.8];

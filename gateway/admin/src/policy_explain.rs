@@ -94,7 +94,7 @@ impl Admin {
             inactive_pins: &unheld,
         };
         let deletion = self.deletion_of(bucket.id, key.as_str());
-        let explanation = explained((&running.program, running.number()), &facts, shown, &at_rest);
+        let explanation = explained(&running.program, running.number(), &facts, shown, &at_rest);
         Ok(Explanation { kept, belonging, deletion, ..explanation })
     }
 
@@ -144,7 +144,7 @@ impl DueContext<'_> {
             _ => Duration::ZERO,
         };
         if !due.action.kind.is_applicable_to(self.is_own) {
-            let buckets = if self.is_own { "native" } else { "remote-backed" };
+            let buckets = if self.is_own { "local" } else { "remote-backed" };
             return format!("has no effect in {buckets} buckets");
         }
         if self.is_inactive_pin(due) {
@@ -162,7 +162,8 @@ impl DueContext<'_> {
 }
 
 fn explained(
-    (program, version): (&Program, u64),
+    program: &Program,
+    version: u64,
     facts: &dyn Facts,
     object: ObjectInfo,
     at_rest: &DueContext<'_>,

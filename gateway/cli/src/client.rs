@@ -122,7 +122,7 @@ impl Client {
             let body = answer.into_body().collect().await.map_err(|e| unreachable(e.to_string()))?.to_bytes();
             Ok::<_, CliError>((status, body))
         };
-        let whole = tokio::time::timeout(self.patience, whole).await;
+        let whole = mlgw_common::time::timeout(self.patience, whole).await;
         let (status, body) =
             whole.map_err(|_| unreachable("no answer within the time limit".to_owned()))??;
         if status.is_success() { Ok(body) } else { Err(refusal(status, &body)) }

@@ -7,6 +7,7 @@
 mod access;
 mod bucket;
 pub mod client;
+mod completion;
 mod dataset;
 pub mod discover;
 mod error;
@@ -96,7 +97,8 @@ impl ClientCommand {
             Self::Access(command) => run_async(access::run(command, global, out)),
             Self::Bucket(command) => run_async(bucket::run(command, global, out)),
             Self::Object(command) => run_async(object::run(command, global, out)),
-            Self::Status { metrics } => run_async(status::run(metrics, global, out)),
+            Self::Status { metrics: true } => run_async(status::metrics(global, out)),
+            Self::Status { metrics: false } => run_async(status::run(global, out)),
             Self::Top(args) => run_async(top::run(args, global, out)),
             Self::Tier(command) => run_async(tier::run(command, global, out)),
             Self::Dataset(command) => run_async(dataset::run(command, global, out)),

@@ -321,7 +321,7 @@ impl ActionKind {
         }
     }
 
-    /// True if the action has an effect on objects of the server's own buckets (`is_own`), or of
+    /// True if the action has an effect on objects of local buckets (`is_own`), or of
     /// remote-backed buckets (otherwise).
     #[must_use]
     pub const fn is_applicable_to(self, is_own: bool) -> bool {

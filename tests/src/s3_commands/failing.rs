@@ -3,8 +3,9 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use mlgw_common::time::{Instant, block_for};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{BUCKET, CommandHost, CommandResult, MIB, start, text};
@@ -158,7 +159,7 @@ fn an_interrupted_upload_is_aborted() {
     let begun = Instant::now();
     while host.uploads().is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(60), "no upload was created");
-        std::thread::sleep(Duration::from_millis(10));
+        block_for(Duration::from_millis(10));
     }
     kill_process(Pid::from_child(&child), Signal::INT).expect("our child");
     let ended = CommandResult::of(child);

@@ -1,15 +1,17 @@
 //! Client of an S3 API: signs requests, sends them, and sends them again if that may help.
 
-use super::failure::{Repetition, S3Failure};
+use super::failure::{Repetition, S3Failure, WAITS};
 use super::path::RemotePath;
 use super::target::S3Target;
 use crate::CliError;
+use backon::Retryable as _;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use mlgw_carrier::{
     Authorities, ClientSettings, Credentials, Incoming, SendError, SignableBody, SigningScope,
 };
+use mlgw_common::time::timeout;
 use mlgw_common::{Clock as _, SystemClock};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::cell::Cell;
@@ -153,22 +155,15 @@ impl S3Client {
         request: &S3Request,
         attempt: impl AsyncFn() -> Result<T, S3Failure>,
     ) -> Result<T, S3Failure> {
-        let mut failures = 0;
-        loop {
-            let failure = match attempt().await {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
-            };
-            failures += 1;
-            let is_first_contact = matches!(failure, S3Failure::NoConnection(_)) && !self.has_answered.get();
-            let wait = failure.wait(request.repetition, failures, random_fraction());
-            let Some(wait) = wait.filter(|_| !is_first_contact) else { return Err(failure) };
-            tokio::time::sleep(wait).await;
-        }
+        let wait = |failure: &S3Failure, longest| {
+            let is_worth_a_wait = !matches!(failure, S3Failure::NoConnection(_)) || self.has_answered.get();
+            failure.wait(request.repetition, longest, random_fraction()).filter(|_| is_worth_a_wait)
+        };
+        (|| attempt()).retry(WAITS).adjust(wait).await
     }
 
     async fn send_once(&self, request: &S3Request) -> Result<Response<Incoming>, S3Failure> {
-        let sent = tokio::time::timeout(request.timeout, self.http.send(self.signed(request)?)).await;
+        let sent = timeout(request.timeout, self.http.send(self.signed(request)?)).await;
         let response = match sent {
             Ok(Ok(response)) => response,
             Ok(Err(SendError::Connect(problem))) => return Err(S3Failure::NoConnection(problem)),
@@ -215,9 +210,9 @@ fn signable<'a>(base: &str, body: &'a Bytes) -> SignableBody<'a> {
 }
 
 /// Reads a document.
-async fn document_of(body: Incoming, timeout: Duration) -> Result<Bytes, String> {
+async fn document_of(body: Incoming, limit: Duration) -> Result<Bytes, String> {
     let whole = Limited::new(body, DOCUMENT_BYTES_MAX).collect();
-    match tokio::time::timeout(timeout, whole).await {
+    match timeout(limit, whole).await {
         Ok(Ok(document)) => Ok(document.to_bytes()),
         Ok(Err(error)) => Err(mlgw_carrier::innermost(&*error)),
         Err(_) => Err("the answer stopped".to_owned()),

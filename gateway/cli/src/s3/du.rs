@@ -121,6 +121,7 @@ impl UsageByFolder {
             }
             left.extend(self.open.pop().map(|(_, usage)| usage));
         }
+        assert!(!self.open.is_empty(), "the prefix itself contains every key");
         let known = self.open.last().map_or(0, |(length, _)| *length).max(self.base_bytes);
         let slashes = key.match_indices('/').map(|(slash, _)| slash + 1).filter(|end| *end > known);
         for end in slashes.take(self.depth + 1 - self.open.len()) {

@@ -3,15 +3,15 @@
 use super::target::S3Target;
 use super::xml::parse_error;
 use crate::CliError;
+use backon::ExponentialBuilder;
 use http::{HeaderMap, StatusCode, header};
 use std::time::Duration;
 
-/// Maximum number of tries of a request, the first one included.
-const TRIES: u32 = 6;
-/// Maximum wait after the first failure; doubles with each further failure.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// Upper bound of the wait.
-const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Longest waits before the five retries: 100, 200, 400, 800 and 1,600 ms.
+pub(super) const WAITS: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(100))
+    .with_max_delay(Duration::from_secs(5))
+    .with_max_times(5);
 /// Longest wait that a server may request; a longer one makes the failure final.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
@@ -77,9 +77,14 @@ impl S3Failure {
         matches!(self, Self::Refused(refusal) if refusal.code == "NoSuchKey")
     }
 
-    /// Returns the wait before the next try after `failures` failures, or `None` if the failure is final.
-    /// `chance` is a random number from 0 to 1.
-    pub(super) fn wait(&self, repetition: Repetition, failures: u32, chance: f64) -> Option<Duration> {
+    /// Returns the wait before the next try, or `None` if the failure is final. `longest` is the next item of
+    /// [`WAITS`], `chance` a random number from 0 to 1.
+    pub(super) fn wait(
+        &self,
+        repetition: Repetition,
+        longest: Option<Duration>,
+        chance: f64,
+    ) -> Option<Duration> {
         let (may_repeat, requested) = match self {
             Self::Invalid(_) | Self::Nonsense(_) => (false, None),
             Self::NoConnection(_) => (true, None),
@@ -87,10 +92,7 @@ impl S3Failure {
             Self::Refused(refusal) => (refusal.is_transient(repetition), refusal.retry_after),
         };
         let requested = requested.unwrap_or_default();
-        if !may_repeat || failures >= TRIES || requested > RETRY_AFTER_MAX {
-            return None;
-        }
-        let longest = WAIT_MAX.min(FIRST_WAIT * 2u32.saturating_pow(failures.saturating_sub(1)));
+        let longest = longest.filter(|_| may_repeat && requested <= RETRY_AFTER_MAX)?;
         Some(requested + longest.mul_f64(chance.clamp(0.0, 1.0)))
     }
 
@@ -160,11 +162,14 @@ impl S3Refusal {
 
 #[cfg(test)]
 mod tests {
-    use super::{Repetition, S3Failure, TRIES};
+    use super::{Repetition, S3Failure, WAITS};
     use crate::s3::target::{S3AccessKey, S3Target};
-    use http::{HeaderMap, HeaderValue, StatusCode};
+    use backon::BackoffBuilder as _;
+    use http::{HeaderMap, HeaderValue, StatusCode, header};
     use mlgw_common::Secret;
     use std::time::Duration;
+
+    const LONGEST: Option<Duration> = Some(Duration::from_millis(100));
 
     fn target() -> S3Target {
         let key = S3AccessKey {
@@ -207,36 +212,34 @@ mod tests {
 
     #[test]
     fn transient_failures_are_repeated_with_longer_waits_up_to_a_bound() {
-        let wait = |failures| refused(503, "SlowDown").wait(Repetition::OnlyIfUndone, failures, 1.0);
-        assert_eq!(wait(1), Some(Duration::from_millis(100)));
-        assert_eq!(wait(5), Some(Duration::from_millis(1600)));
-        assert_eq!(wait(TRIES), None);
+        let slow_down = refused(503, "SlowDown");
+        let waits = WAITS.build().map(|longest| slow_down.wait(Repetition::OnlyIfUndone, Some(longest), 1.0));
+        let waits: Vec<_> = waits.map(|wait| wait.unwrap().as_millis()).collect();
+        assert_eq!(waits, [100, 200, 400, 800, 1600]);
+        assert_eq!(slow_down.wait(Repetition::Harmless, None, 1.0), None);
         for final_one in [refused(404, "NoSuchKey"), refused(403, "AccessDenied"), refused(412, "")] {
-            assert_eq!(final_one.wait(Repetition::Harmless, 1, 0.5), None);
+            assert_eq!(final_one.wait(Repetition::Harmless, LONGEST, 0.5), None);
         }
         for unknown in [S3Failure::Broken("reset".into()), refused(500, "InternalError")] {
-            assert!(unknown.wait(Repetition::Harmless, 1, 0.5).is_some());
-            assert_eq!(unknown.wait(Repetition::OnlyIfUndone, 1, 0.5), None);
+            assert!(unknown.wait(Repetition::Harmless, LONGEST, 0.5).is_some());
+            assert_eq!(unknown.wait(Repetition::OnlyIfUndone, LONGEST, 0.5), None);
         }
     }
 
     #[test]
     fn a_requested_wait_is_honored_unless_it_is_long() {
         let throttled = |seconds: &'static str| {
-            let headers = HeaderMap::from_iter([("retry-after".parse().unwrap(), seconds)]);
-            let headers = headers
-                .into_iter()
-                .map(|(n, v): (Option<http::HeaderName>, _)| (n.unwrap(), HeaderValue::from_static(v)));
-            S3Failure::of_response(StatusCode::SERVICE_UNAVAILABLE, &headers.collect(), b"")
+            let headers = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from_static(seconds))]);
+            S3Failure::of_response(StatusCode::SERVICE_UNAVAILABLE, &headers, b"")
         };
-        assert_eq!(throttled("2").wait(Repetition::Harmless, 1, 0.0), Some(Duration::from_secs(2)));
-        assert_eq!(throttled("60").wait(Repetition::Harmless, 1, 0.0), None);
+        assert_eq!(throttled("2").wait(Repetition::Harmless, LONGEST, 0.0), Some(Duration::from_secs(2)));
+        assert_eq!(throttled("60").wait(Repetition::Harmless, LONGEST, 0.0), None);
     }
 
     #[test]
     fn an_error_may_follow_a_200() {
         let late = S3Failure::of_late_error(b"\n<Error><Code>SlowDown</Code></Error>").unwrap();
-        assert!(late.wait(Repetition::OnlyIfUndone, 1, 0.0).is_some());
+        assert!(late.wait(Repetition::OnlyIfUndone, LONGEST, 0.0).is_some());
         assert_eq!(S3Failure::of_late_error(b"<CopyObjectResult/>"), None);
     }
 }

@@ -5,13 +5,15 @@
 
 use super::body_check::BodyCheck;
 use super::client::{S3Client, S3Request, random_fraction};
-use super::failure::{Repetition, S3Failure};
+use super::failure::{Repetition, S3Failure, WAITS};
 use super::path::RemotePath;
 use super::range::{ByteRange, parse_content_range};
+use backon::{BackoffBuilder as _, ExponentialBackoff};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use mlgw_carrier::{Incoming, innermost};
+use mlgw_common::time::{sleep, timeout};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -30,8 +32,8 @@ pub(super) struct ObjectReader<'a> {
     /// Bytes that are still to be read.
     left: Range<u64>,
     check: BodyCheck,
-    /// Consecutive failures.
-    failures: u32,
+    /// Longest waits before the next tries to continue a broken body.
+    waits: ExponentialBackoff,
 }
 
 impl<'a> ObjectReader<'a> {
@@ -81,7 +83,10 @@ impl<'a> ObjectReader<'a> {
         let left = range_of(&response)?;
         let (head, body) = response.into_parts();
         let etag = head.headers.get(header::ETAG).cloned();
-        Ok((Self { client, object, body, etag, left, check: BodyCheck::None, failures: 0 }, head.headers))
+        Ok((
+            Self { client, object, body, etag, left, check: BodyCheck::None, waits: WAITS.build() },
+            head.headers,
+        ))
     }
 
     /// Number of bytes that are still to be read.
@@ -95,14 +100,14 @@ impl<'a> ObjectReader<'a> {
     /// The body broke off and cannot be continued, or its bytes are wrong.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, S3Failure> {
         while !self.left.is_empty() {
-            let broken = match tokio::time::timeout(BODY_TIMEOUT, self.body.frame()).await {
+            let broken = match timeout(BODY_TIMEOUT, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(bytes) if bytes.len() as u64 > self.bytes_left() => {
                         return Err(S3Failure::Nonsense("more bytes than announced".to_owned()));
                     }
                     Ok(bytes) => {
                         self.left.start += bytes.len() as u64;
-                        self.failures = 0;
+                        self.waits = WAITS.build();
                         self.check.update(&bytes);
                         return Ok(Some(bytes));
                     }
@@ -127,10 +132,9 @@ impl<'a> ObjectReader<'a> {
 
     /// Requests the rest of the body.
     async fn resume(&mut self, broken: S3Failure) -> Result<(), S3Failure> {
-        self.failures += 1;
-        let wait = broken.wait(Repetition::Harmless, self.failures, random_fraction());
+        let wait = broken.wait(Repetition::Harmless, self.waits.next(), random_fraction());
         let (Some(wait), Some(etag)) = (wait, self.etag.clone()) else { return Err(broken) };
-        tokio::time::sleep(wait).await;
+        sleep(wait).await;
         let rest = ByteRange::between(self.left.start, self.left.end);
         let request = S3Request::new(Method::GET, self.object.clone())
             .with_header("range", range_value(rest)?)

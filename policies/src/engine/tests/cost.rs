@@ -4,7 +4,7 @@
 use crate::access::{Access, Caller, Op};
 use crate::engine::{CacheEngine, Options};
 use crate::rehearse::workload::{Profile, WorkloadSettings, workload};
-use std::time::Instant;
+use mlgw_common::time::Instant;
 
 #[test]
 #[ignore = "measures time"]

@@ -4,7 +4,7 @@
 use crate::engine::{CacheEngine, Options};
 use crate::rehearse::workload::{Profile, WorkloadSettings, workload};
 use crate::workloads::{AccessContext, WorkloadLimits, Workloads};
-use std::time::Instant;
+use mlgw_common::time::Instant;
 
 #[test]
 #[ignore = "measures time"]

@@ -9,6 +9,7 @@ use crate::s3::path::{RemotePath, printable};
 use http::HeaderValue;
 use mlgw_common::ByteSize;
 use mlgw_common::limits::MIB;
+use mlgw_common::time::timeout;
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -105,6 +106,7 @@ impl ItemFailure {
 
 impl<'a> CopyRun<'a> {
     pub(super) fn new(client: &'a S3Client, settings: CopySettings) -> Self {
+        assert!(settings.parallel > 0, "a copy without requests would wait forever");
         Self {
             client,
             slots: Semaphore::new(settings.parallel as usize),
@@ -149,7 +151,7 @@ impl<'a> CopyRun<'a> {
         self.report.set(report);
         match self.total.get().filter(|total| *total > 0) {
             Some(total) => self.progress.step("copying", report.bytes, total),
-            None => self.progress.line(|| format!("copied {report}")),
+            None => self.progress.line(report.bytes, 0, || format!("copied {report}")),
         }
     }
 
@@ -183,7 +185,7 @@ impl<'a> CopyRun<'a> {
                 upload.abort(self.client).await;
             }
         };
-        if tokio::time::timeout(ABORT_TIMEOUT, aborts).await.is_err() {
+        if timeout(ABORT_TIMEOUT, aborts).await.is_err() {
             self.warn("uploads that are not complete could not be aborted; their parts take space");
         }
         self.progress.done();

@@ -137,6 +137,7 @@ pub(super) async fn complete(
     parts: &[PartReceipt],
     headers: HeaderMap,
 ) -> Result<(), ItemFailure> {
+    assert!(parts.is_sorted_by_key(|part| part.number), "S3 takes the parts of an object in their order");
     let request = upload
         .request(Method::POST)
         .with_headers(headers)

@@ -4,7 +4,7 @@
 use crate::rehearse::reference::{
     EpochHazard, Event, Lru, NeverEvict, ReferenceCache, S3Fifo, Sieve, optimum,
 };
-use std::time::Instant;
+use mlgw_common::time::Instant;
 
 const EVENTS: usize = 10_000_000;
 const BLOCKS: u32 = 1_000_000;
