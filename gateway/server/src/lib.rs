@@ -255,7 +255,7 @@ impl RunningServer {
     async fn start(engine: &ServerEngine, loaded: LoadedConfig) -> Result<Self, ServeError> {
         let config = loaded.config.clone();
         let listeners = BoundListeners::open(&config).await?;
-        let admin_file = write_admin_file(engine, &listeners.admin_url)?;
+        let admin_file = write_admin_file(engine, &listeners)?;
         let metrics = Arc::new(metrics_of(engine, &config)?);
         let jobs = jobs_of(engine);
         let admin = Arc::new(admin_of(engine, loaded, &metrics, &jobs, listeners.endpoint.clone())?);
@@ -587,12 +587,13 @@ fn timeouts_of(config: &Config) -> ClientTimeouts {
     }
 }
 
-/// Writes the address of the server and the local key for commands on this host. The key ends with the
+/// Writes the addresses of the server and the local key for commands on this host. The key ends with the
 /// server.
-fn write_admin_file(engine: &ServerEngine, endpoint: &str) -> Result<PathBuf, ServeError> {
+fn write_admin_file(engine: &ServerEngine, listeners: &BoundListeners) -> Result<PathBuf, ServeError> {
     let local = engine.keyring.local();
     let file = AdminFile {
-        endpoint: endpoint.to_owned(),
+        endpoint: listeners.admin_url.clone(),
+        s3_endpoint: Some(listeners.endpoint.clone()),
         access_key_id: local.principal.access_key.clone(),
         secret_access_key: local.secret.expose().to_owned(),
     };
