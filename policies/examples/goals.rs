@@ -3,6 +3,7 @@
 //!
 //! usage: goals [SEEDS] [FIRST-SEED]     8 seeds from 1 on by default
 
+use GoalBound::{AtLeast, AtMost};
 use mlgw_common::time::Instant;
 use mlgw_policies::access::Op;
 use mlgw_policies::engine::{CacheEngine, Options, ReadAheadLimits, ReadAheadOrder};
@@ -10,7 +11,7 @@ use mlgw_policies::rehearse::caller_plans::build_caller_plans;
 use mlgw_policies::rehearse::detection::Detection;
 use mlgw_policies::rehearse::labelled::Traffic;
 use mlgw_policies::rehearse::latency::{self, LatencyResult, LatencySetup};
-use mlgw_policies::rehearse::race::{Race, Racer, Score};
+use mlgw_policies::rehearse::race::{Race, Racer, Score, Scoring};
 use mlgw_policies::rehearse::reference::{ClassAwareCache, EpochHazard};
 use mlgw_policies::rehearse::workload::{
     DatasetOrder, GeneratedWorkload, Profile, WorkloadSettings, workload,
@@ -39,8 +40,19 @@ fn main() {
     first_epoch_ahead(&seeds);
 }
 
-/// Prints a goal: `result` should be at least or at most `target`.
-fn print(name: &str, result: f64, at_least: bool, target: f64, note: &str) {
+/// Bound of a goal's result.
+#[derive(Clone, Copy)]
+enum GoalBound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// Prints a goal.
+fn print(name: &str, result: f64, bound: GoalBound, note: &str) {
+    let (at_least, target) = match bound {
+        AtLeast(target) => (true, target),
+        AtMost(target) => (false, target),
+    };
     println!(
         "{{\"goal\": \"{name}\", \"result\": {result:.4}, \"at_least\": {at_least}, \"target\": {target}, \
          \"note\": \"{note}\"}}"
@@ -62,11 +74,11 @@ fn race(profile: Profile, settings: &WorkloadSettings, share: f64, from: Counted
     let made = generate(profile, settings);
     let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
     let requests = made.requests.enumerate().map(|(number, request)| {
-        let counts = match from {
-            CountedFrom::Epoch(epoch) => request.epoch >= epoch,
-            CountedFrom::Request(first) => number >= first,
+        let scoring = match from {
+            CountedFrom::Epoch(epoch) => Scoring::of_epoch(request.epoch, epoch),
+            CountedFrom::Request(first) => Scoring::of_number(number, first),
         };
-        (request, counts)
+        (request, scoring)
     });
     Race::run(&made.scene, requests, BLOCK_BYTES, capacity)
 }
@@ -99,7 +111,7 @@ impl GoalSums {
     fn print_flash(&self, name: &str) {
         let note =
             format!("of the bytes that LRU writes; {:.2} times as many hits", self.ours / self.lru.max(1e-9));
-        print(&format!("{name}-flash"), self.written / self.lru_written, false, 0.3333, &note);
+        print(&format!("{name}-flash"), self.written / self.lru_written, AtMost(0.3333), &note);
     }
 }
 
@@ -129,7 +141,7 @@ fn one_job(seeds: &Range<u64>) {
             }
             worst = worst.min(sums.ours / sums.best);
         }
-        print(&format!("g1-{name}"), worst, true, 0.98, "of the optimum, worst of five sizes");
+        print(&format!("g1-{name}"), worst, AtLeast(0.98), "of the optimum, worst of five sizes");
         all.print_flash(&format!("g1-{name}"));
     }
 }
@@ -157,16 +169,15 @@ fn several_jobs(seeds: &Range<u64>) {
             let name = format!("g2-{jobs}-jobs-{share}");
             if jobs == 3 {
                 let target = if share < 0.3 { 0.72 } else { 0.83 };
-                print(&name, sums.ours / sums.best, true, target, "of the optimum");
+                print(&name, sums.ours / sums.best, AtLeast(target), "of the optimum");
                 let beside = sums.ours / sums.never;
-                print(&format!("{name}-never-evict"), beside, true, 1.0, "of never-evict");
+                print(&format!("{name}-never-evict"), beside, AtLeast(1.0), "of never-evict");
             }
             let beside = sums.ours / sums.reference;
             print(
                 &format!("{name}-hazard"),
                 beside,
-                true,
-                0.97,
+                AtLeast(0.97),
                 "of EPOCH-HAZARD with known jobs and epochs",
             );
             sums.print_flash(&name);
@@ -193,8 +204,10 @@ fn planned(seeds: &Range<u64>) {
                     build_caller_plans(&made().scene, made().requests).expect("plans within their limits");
                 let (workload, half) = (made(), OBJECTS as usize * 4 * usize::from(jobs));
                 let capacity = (workload.scene.keys.bytes() as f64 * share) as u64;
-                let requests =
-                    workload.requests.enumerate().map(|(number, request)| (request, number >= half));
+                let requests = workload
+                    .requests
+                    .enumerate()
+                    .map(|(number, request)| (request, Scoring::of_number(number, half)));
                 let race = Race::run_with_plans(&workload.scene, &plans, requests, BLOCK_BYTES, capacity);
                 sums.add(&race.expect("few plans"), 0.0);
             }
@@ -203,7 +216,7 @@ fn planned(seeds: &Range<u64>) {
             }
         }
         let note = format!("of the optimum with plans, worst of five sizes ({worst_share})");
-        print(&format!("g3-{jobs}-jobs"), worst, true, 0.95, &note);
+        print(&format!("g3-{jobs}-jobs"), worst, AtLeast(0.95), &note);
     }
 }
 
@@ -222,10 +235,10 @@ fn first_epoch_ahead(seeds: &Range<u64>) {
     let shards = [(Profile::Resnet50, 128), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)];
     let orders = [DatasetOrder::Sequential, DatasetOrder::ShardShuffled];
     let shuffled = [DatasetOrder::Sequential, DatasetOrder::ShardShuffled, DatasetOrder::Shuffled];
-    for (name, orders, has_plans) in [
-        ("g6-in-order", &orders[..], false),
-        ("g6-planned", &shuffled[..], true),
-        ("g6-shuffled", &shuffled[2..], false),
+    for (name, orders, announcement) in [
+        ("g6-in-order", &orders[..], Announcement::Nothing),
+        ("g6-planned", &shuffled[..], Announcement::Plans),
+        ("g6-shuffled", &shuffled[2..], Announcement::Nothing),
     ] {
         let (mut prompt, mut wasted) = (f64::INFINITY, 0.0_f64);
         for ((profile, objects), order) in
@@ -239,33 +252,41 @@ fn first_epoch_ahead(seeds: &Range<u64>) {
                     epochs: Some(1),
                     ..WorkloadSettings::default()
                 };
-                let waits = first_epoch(profile, &settings, &setup, has_plans);
+                let waits = first_epoch(profile, &settings, &setup, announcement);
                 // Without a plan a shard is unknown before its first request. If shards are single objects of
                 // a folder, that is one request in a hundred.
-                let is_shard = profile == Profile::Resnet50 && !has_plans;
+                let is_shard = profile == Profile::Resnet50 && announcement == Announcement::Nothing;
                 prompt =
                     prompt.min(if is_shard { waits.prompt_share_within() } else { waits.prompt_share() });
                 wasted = wasted.max(waits.wasted_share());
             }
         }
         if name != "g6-shuffled" {
-            print(name, prompt, true, 0.95, "of requests wait at most 1 ms for upstream, worst case");
+            print(name, prompt, AtLeast(0.95), "of requests wait at most 1 ms for upstream, worst case");
         }
-        print(&format!("{name}-wasted"), wasted, false, 0.05, "of blocks from upstream, worst case");
+        print(&format!("{name}-wasted"), wasted, AtMost(0.05), "of blocks from upstream, worst case");
     }
+}
+
+/// Announcement of reads by the jobs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Announcement {
+    Nothing,
+    Plans,
 }
 
 fn first_epoch(
     profile: Profile,
     settings: &WorkloadSettings,
     setup: &LatencySetup,
-    has_plans: bool,
+    announcement: Announcement,
 ) -> LatencyResult {
-    let plans = if has_plans {
-        build_caller_plans(&generate(profile, settings).scene, generate(profile, settings).requests)
-            .expect("plans within their limits")
-    } else {
-        Vec::new()
+    let plans = match announcement {
+        Announcement::Nothing => Vec::new(),
+        Announcement::Plans => {
+            build_caller_plans(&generate(profile, settings).scene, generate(profile, settings).requests)
+                .expect("plans within their limits")
+        }
     };
     let made = generate(profile, settings);
     latency::run(&made.scene, made.requests, &plans, setup).expect("few plans")
@@ -305,14 +326,14 @@ fn mixes(seeds: &Range<u64>) {
                         reference.access(request.key, 1 << 20, scene.stream(&request).class(&request));
                     score.reads += u64::from(request.op == Op::Read);
                     score.hits += u64::from(is_hit && request.op == Op::Read);
-                    (request, true)
+                    (request, Scoring::Counted)
                 });
                 let race = Race::run(scene, requests, BLOCK_BYTES, capacity);
                 sums.add(&race, score.object_hit_ratio());
             }
             let name = format!("g4-{objects}-{share}");
             let note = format!("of a cache with known classes; {:.3} of the optimum", sums.ours / sums.best);
-            print(&name, sums.ours / sums.reference, true, 0.97, &note);
+            print(&name, sums.ours / sums.reference, AtLeast(0.97), &note);
             sums.print_flash(&name);
         }
     }
@@ -324,19 +345,18 @@ fn detected(seeds: &Range<u64>) {
     let (mean, (pattern, score)) = found.f1_of_all();
     let streams = found.verdicts.len();
     let note = format!("F1 over eight patterns and {streams} streams; worst: {pattern:?}, {score:.3}");
-    print("g5-patterns", mean, true, 0.95, &note);
+    print("g5-patterns", mean, AtLeast(0.95), &note);
     let begins = found.missed.len();
     let note = format!(
         "of an epoch, mean of {begins} epoch starts; median {:.4}, ninth decile {:.4}",
         found.missed_quantile(0.5),
         found.missed_quantile(0.9)
     );
-    print("g5-begins-missed", found.missed_mean(), false, 0.02, &note);
+    print("g5-begins-missed", found.missed_mean(), AtMost(0.02), &note);
     print(
         "g5-begins-near",
         found.within(0.02),
-        true,
-        0.95,
+        AtLeast(0.95),
         "of epoch starts are found within .02 of an epoch",
     );
 }
@@ -364,7 +384,7 @@ fn costs(seeds: &Range<u64>) {
         accesses += requests.len();
     }
     let note = format!("µs per access, {accesses} accesses of one block each");
-    print("g5-time", seconds * 1e6 / accesses as f64, false, 1.0, &note);
+    print("g5-time", seconds * 1e6 / accesses as f64, AtMost(1.0), &note);
     const MANY: u32 = 1 << 19;
     let settings = WorkloadSettings {
         seed: seeds.start,
@@ -380,7 +400,7 @@ fn costs(seeds: &Range<u64>) {
         engine.read(seen, &access, 0);
     }
     let bytes = engine.memory_bytes() as f64 / f64::from(MANY);
-    print("g5-memory", bytes, false, 32.0, &format!("bytes per object, {MANY} objects"));
+    print("g5-memory", bytes, AtMost(32.0), &format!("bytes per object, {MANY} objects"));
 }
 
 /// Skewed reads without training.
@@ -403,5 +423,5 @@ fn unordered(seeds: &Range<u64>) {
             worst = worst.min(difference.sum::<f64>() / count);
         }
     }
-    print("g10-unordered", worst, true, -0.005, "hit ratio minus that of S3-FIFO, worst of twelve points");
+    print("g10-unordered", worst, AtLeast(-0.005), "hit ratio minus that of S3-FIFO, worst of twelve points");
 }

@@ -230,7 +230,8 @@ impl CheckpointIndex {
         series.habits.has_last_file |= is_marked;
         series.habits.is_of_trainer |= place.is_trainer_state();
         self.memory_bytes += group.memory_bytes() - if is_new { 0 } else { before_bytes };
-        self.ages.remove(&(before_at, group_id));
+        let had_age = self.ages.remove(&(before_at, group_id));
+        assert_eq!(had_age, !is_new, "each group has one age");
         self.ages.insert((group.last, group_id));
         self.forget_oldest(group_id);
         Some(group_id)
@@ -326,8 +327,9 @@ impl CheckpointIndex {
         let Some(prefix) = series.find(id).map(|group| group.prefix.clone()) else { return };
         let Some(group) = series.groups.remove(&prefix) else { return };
         series.habits.recount(group.size(), None);
+        assert!(self.memory_bytes >= group.memory_bytes(), "the memory in use includes each group");
         self.memory_bytes -= group.memory_bytes();
-        self.ages.remove(&(group.last, id));
+        assert!(self.ages.remove(&(group.last, id)), "a group that is forgotten has an age");
         if series.groups.is_empty() {
             self.memory_bytes -= series_bytes(&series.name);
             if let Some(ids) = self.ids.get_mut(&series.bucket) {
@@ -442,8 +444,10 @@ impl CheckpointIndex {
             let files = self.members(one.id).into_iter().flatten().map(|(rest, ..)| rest);
             for name in std::iter::once(&one.prefix[one.parent.len()..]).chain(files) {
                 for measure in measure::measures(name) {
-                    let of = named.entry(measure.name).or_insert((measure.good, Vec::new()));
-                    of.1.push((measure.value, at));
+                    let of = named
+                        .entry(measure.name)
+                        .or_insert(retain::NamedMeasure { good: measure.good, values: Vec::new() });
+                    of.values.push(retain::MeasuredGeneration { value: measure.value, at });
                 }
             }
         }
@@ -532,7 +536,8 @@ impl Series {
         for other in self.groups.values_mut().filter(|other| other.written() <= at) {
             other.close();
         }
-        self.groups.insert(group.prefix.clone(), group);
+        let earlier = self.groups.insert(group.prefix.clone(), group);
+        assert!(earlier.is_none(), "a checkpoint that begins replaces no other");
     }
 
     /// Records the interval between a checkpoint and the one written before it.

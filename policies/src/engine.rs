@@ -42,9 +42,10 @@ pub use planned::{LISTS_MAX, PLANS_MAX, PlanProgress, PlanReaders, ReadyPlan, To
 
 use crate::access::{Access, Caller, Op};
 use ahead::ReadAheadTrails;
-use dataset::TrackedDataset;
+use dataset::{EvictionOrder, TrackedDataset};
 use list::Lists;
 use names::DatasetNames;
+use order::ReadStart;
 use planned::Plans;
 use pool::Pool;
 use recent::LruQueue;
@@ -99,7 +100,7 @@ pub struct ObservedAccess {
     dataset: DatasetId,
     stream: u64,
     family: u64,
-    is_sequential: bool,
+    start: ReadStart,
 }
 
 impl ObservedAccess {
@@ -116,7 +117,7 @@ impl ObservedAccess {
 
     /// True if the read begins an object or continues where another read ended.
     pub(crate) const fn is_sequential(self) -> bool {
-        self.is_sequential
+        matches!(self.start, ReadStart::Sequential)
     }
 }
 
@@ -173,6 +174,7 @@ impl CacheEngine {
 
     /// Returns an engine with a limit on the number of datasets.
     fn with_numbers(options: Options, numbers_max: usize) -> Self {
+        assert!(options.block_bytes > 0, "a block has bytes");
         let mut lists = Lists::default();
         Self {
             names: DatasetNames::new(options.seed, numbers_max),
@@ -215,9 +217,9 @@ impl CacheEngine {
         let Self { table, lists, datasets, streams, names, .. } = self;
         let dataset = datasets.entry(number).or_insert_with(|| TrackedDataset::new(number, lists));
         dataset.last_us = now_us;
-        let goes_on = match access.op {
+        let start = match access.op {
             Op::Read => streams.record_order(access, names.shape(number)),
-            Op::Write | Op::Delete => true,
+            Op::Write | Op::Delete => ReadStart::Sequential,
         };
         dataset.writes = dataset.writes.saturating_add(u32::from(access.op == Op::Write));
         let id = names.id(number);
@@ -231,7 +233,7 @@ impl CacheEngine {
         if !self.plans.is_idle() {
             self.follow_plans(access, number, job);
         }
-        ObservedAccess { now_us, dataset: id, stream, family: access.caller.family, is_sequential: goes_on }
+        ObservedAccess { now_us, dataset: id, stream, family: access.caller.family, start }
     }
 
     /// True if a caller that reads `next` after `last` reads one dataset in several parts: the names are
@@ -252,16 +254,16 @@ impl CacheEngine {
 
     /// Records a read of a block of an observed access and returns the advice on it.
     pub fn read(&mut self, seen: ObservedAccess, access: &Access<'_>, block: u32) -> Advice {
-        self.read_block(seen, access, block, false)
+        self.read_block(seen, access, block, EvictionOrder::Worth)
     }
 
-    /// Does the same; with `is_recent` the block is kept by recency.
+    /// Does the same for a block that is evicted in this order.
     fn read_block(
         &mut self,
         seen: ObservedAccess,
         access: &Access<'_>,
         block: u32,
-        is_recent: bool,
+        order: EvictionOrder,
     ) -> Advice {
         let seen = self.refresh(seen, access);
         let id = self.names.block_id(access.bucket, access.key, block);
@@ -277,11 +279,11 @@ impl CacheEngine {
         }
         let due = self.plan_due(seen.now_us, access.bucket, access.key);
         if self.table[slot].state().is_kept() {
-            self.read_kept(seen.now_us, slot, is_recent);
+            self.read_kept(seen.now_us, slot, order);
             self.keep_by_plan(slot, due);
             return Advice::Kept;
         }
-        self.admit(seen, slot, due, is_recent)
+        self.admit(seen, slot, due, order)
     }
 
     /// Records a read of a block that is not cacheable: updates statistics and returns no advice.
@@ -304,10 +306,11 @@ impl CacheEngine {
             return Advice::Kept;
         }
         let due = self.plan_due(at_us, block.bucket, block.key);
-        let is_recent = self.datasets.get(&number).is_some_and(|dataset| dataset.is_kept_by_recency);
+        let order = self.datasets.get(&number).map_or(EvictionOrder::Worth, |dataset| dataset.eviction_order);
         let dataset = self.names.id(number);
-        let seen = ObservedAccess { now_us: at_us, dataset, stream: 0, family: 0, is_sequential: true };
-        self.admit(seen, slot, due, is_recent)
+        let seen =
+            ObservedAccess { now_us: at_us, dataset, stream: 0, family: 0, start: ReadStart::Sequential };
+        self.admit(seen, slot, due, order)
     }
 
     /// Returns the entry of a block and the number of its dataset.
@@ -338,7 +341,21 @@ impl CacheEngine {
             return;
         };
         self.remove_from_queue(slot);
-        self.kept_bytes -= self.table[slot].bytes();
+        self.subtract_kept(slot);
+    }
+
+    /// Adds the bytes of a block for which room was made.
+    fn add_kept(&mut self, bytes: u64) {
+        self.kept_bytes += bytes;
+        assert!(self.kept_bytes <= self.options.capacity_bytes, "kept blocks fit the capacity");
+    }
+
+    /// Subtracts the bytes of a block that is no longer kept.
+    fn subtract_kept(&mut self, slot: Slot) {
+        let entry = &self.table[slot];
+        assert!(!entry.state().is_kept(), "a block leaves its queue or group before its bytes are free");
+        assert!(self.kept_bytes >= entry.bytes(), "the sum of kept bytes includes each kept block");
+        self.kept_bytes -= entry.bytes();
     }
 
     /// Removes a kept block from its queue or group.
@@ -355,6 +372,7 @@ impl CacheEngine {
             _ => pool.leave(table, lists, slot),
         }
         if table[slot].state() == EntryState::Pinned {
+            assert!(self.pinned_bytes >= table[slot].bytes(), "the sum of pinned bytes includes each pin");
             self.pinned_bytes -= table[slot].bytes();
         }
         table[slot].set_state(EntryState::NotKept);
@@ -458,7 +476,7 @@ impl CacheEngine {
     ) {
         let Self { table, lists, datasets, streams, .. } = self;
         let Some(dataset) = datasets.get_mut(&seen.number()) else { return };
-        let Some(touch) = streams.record_read(seen.stream, access, slot, bytes, seen.is_sequential) else {
+        let Some(touch) = streams.record_read(seen.stream, access, slot, bytes, seen.start) else {
             return;
         };
         let place = streams.job(seen.stream).and_then(|job| dataset.job_index(job));
@@ -477,13 +495,14 @@ impl CacheEngine {
             caller: seen.stream,
             begins_object: begins,
             is_repeat: false,
+            is_return: false,
         };
         dataset.read(table, lists, place, seen.family, read);
         if is_new {
             streams.remember(seen.stream, slot, dataset.jobs[first].reads);
         }
         if dataset.jobs[first].passes > passes {
-            dataset.set_released(false);
+            dataset.resume();
         }
         if dataset.must_change_class() {
             self.change_class(seen.number());
@@ -513,7 +532,7 @@ impl CacheEngine {
             && is_over
             && reads >= SUCCESSOR_READS_MIN.max(blocks / SUCCESSOR_SHARE)
         {
-            dataset.set_released(true);
+            dataset.release();
         }
     }
 
@@ -541,7 +560,7 @@ impl CacheEngine {
         let Self { table, lists, datasets, .. } = self;
         let is_grouped = table[slot].state() == EntryState::Group;
         if let Some(before) = datasets.get_mut(&before) {
-            before.known -= 1;
+            before.forget_block();
             if is_grouped {
                 before.leave_group(table, lists, slot);
             }
@@ -566,7 +585,7 @@ impl CacheEngine {
             self.forget_ghost(slot);
             let dataset = self.names.root(self.table[slot].dataset());
             if let Some(dataset) = self.datasets.get_mut(&dataset) {
-                dataset.known -= 1;
+                dataset.forget_block();
             }
             self.table.remove(slot);
             return true;

@@ -72,7 +72,8 @@ impl<'a> AccessFacts<'a> {
     #[must_use]
     pub fn new(
         access: &'a Access<'a>,
-        (engine, seen): (&'a CacheEngine, ObservedAccess),
+        engine: &'a CacheEngine,
+        seen: ObservedAccess,
         workloads: &'a Workloads,
         key_context: KeyContext<'a>,
         program: &'a Program,

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 const BLOCKS_MAX: usize = 1 << 18;
 /// Maximum distinguished rules, over all policies so far; further ones count as the engine.
 const CAUSES_MAX: usize = 1 << 12;
+const _: () = assert!(CAUSES_MAX <= 1 << u16::BITS, "a cause is a number of 16 bits");
 
 /// Cause of a copy: the engine or a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -102,6 +103,7 @@ impl CopyOutcomes {
         }
         self.causes.push(rule.into());
         self.tallies.push(CopyTally::default());
+        assert_eq!(self.causes.len(), self.tallies.len(), "each cause has a tally");
         self.causes.len() - 1
     }
 
@@ -138,6 +140,7 @@ impl CopyOutcomes {
         self.make_room();
         if self.is_sampled(id) {
             self.blocks.insert(id, TrackedCopy { cause, state, bytes });
+            assert!(self.blocks.len() <= self.blocks_max, "remembered blocks are limited");
         }
     }
 

@@ -30,6 +30,8 @@ pub const TEXT_BYTES_MAX: usize = 256 << 20;
 pub const EPOCHS_MAX: u32 = 1_000_000;
 /// Maximum number of ranks of a job.
 pub const RANKS_MAX: u32 = 1 << 16;
+const _: () = assert!(KEYS_MAX + RANKS_MAX as usize <= u32::MAX as usize, "an epoch's reads have numbers");
+const _: () = assert!(TEXT_BYTES_MAX <= u32::MAX as usize, "positions of keys are numbers of 32 bits");
 
 /// Sampler that draws the order of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -142,6 +144,7 @@ impl Plan {
 
     /// Returns the same plan on a longer list of keys, in which its keys have the numbers `numbers`.
     pub(crate) fn with_keys(&self, keys: &Arc<PlanKeys>, numbers: &[u32]) -> Self {
+        assert_eq!(numbers.len(), self.keys.len() as usize, "each key has its number in the longer list");
         let is_same = self.list.is_empty()
             && numbers.len() == keys.len() as usize
             && numbers.iter().enumerate().all(|(at, number)| at == *number as usize);

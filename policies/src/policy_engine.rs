@@ -141,7 +141,7 @@ impl PolicyEngine {
         if !self.workloads.has_identity(family) {
             let identity = identity();
             self.assign_plans(family, &identity);
-            self.workloads.set_identity(access.at_us, family, identity, (&self.engine, &*self.program));
+            self.workloads.set_identity(access.at_us, family, identity, &self.engine, &self.program);
         }
         self.record(access)
     }
@@ -217,8 +217,8 @@ impl PolicyEngine {
         rest: &dyn Facts,
         ask: impl FnOnce(&dyn Facts) -> T,
     ) -> T {
-        let (of_key, engine) = (self.key_facts(access.bucket, access.key), (&self.engine, seen));
-        ask(&AccessFacts::new(access, engine, &self.workloads, of_key, &self.program, rest))
+        let of_key = self.key_facts(access.bucket, access.key);
+        ask(&AccessFacts::new(access, &self.engine, seen, &self.workloads, of_key, &self.program, rest))
     }
 
     /// Returns the ruling for an access. Rules are not evaluated if the access reads a single block that is
@@ -295,7 +295,7 @@ impl PolicyEngine {
             let id = self.engine.block_id(access.bucket, access.key, block);
             let bytes = u32::try_from(self.engine.bytes_of(access.size, block)).unwrap_or(u32::MAX);
             self.outcomes.read(id, bytes, advice, ruling.cause);
-            self.shadow.read(self.engine.dataset_id(seen), id, bytes, advice == Advice::Kept);
+            self.shadow.read(self.engine.dataset_id(seen), id, bytes, advice);
         }
         advice
     }

@@ -7,8 +7,9 @@
 //! Simulations", ATC 2017). Always: at most [`BLOCKS_MAX`] blocks are remembered; if more are read, half of
 //! them leave the sample. A crash loses the counts.
 
+use crate::access::Op;
 use crate::block::BuildPassThroughHasher;
-use crate::engine::DatasetId;
+use crate::engine::{Advice, DatasetId};
 use crate::rehearse::reference::{Lru, NeverEvict, ReferenceCache as _, S3Fifo};
 use std::collections::HashMap;
 
@@ -115,8 +116,8 @@ impl ShadowCaches {
         self.never_evict.set_capacity(share);
     }
 
-    /// Records a read of a block of a dataset, and whether it was kept here.
-    pub fn read(&mut self, dataset: DatasetId, id: u64, bytes: u32, was_kept: bool) {
+    /// Records a read of a block of a dataset, and the engine's advice on it.
+    pub fn read(&mut self, dataset: DatasetId, id: u64, bytes: u32, advice: Advice) {
         if !self.is_sampled(id) {
             return;
         }
@@ -134,14 +135,16 @@ impl ShadowCaches {
         });
         block.read_at = self.reads;
         let number = block.number;
+        assert!(self.blocks.len() <= self.blocks_max, "the sample is limited");
         let hits = [
-            was_kept,
-            self.lru.access(number, bytes, true),
-            self.s3_fifo.access(number, bytes, true),
-            self.never_evict.access(number, bytes, true),
+            advice == Advice::Kept,
+            self.lru.access(number, bytes, Op::Read),
+            self.s3_fifo.access(number, bytes, Op::Read),
+            self.never_evict.access(number, bytes, Op::Read),
         ];
         if self.datasets.len() >= DATASETS_MAX && !self.datasets.contains_key(&dataset) {
             self.join_smallest();
+            assert!(self.datasets.len() < DATASETS_MAX, "merged datasets leave room for another");
         }
         self.datasets.entry(dataset).or_default().add(bytes, hits);
         if self.reads.is_multiple_of(HALF_READS) {
@@ -213,7 +216,7 @@ impl ShadowCaches {
 
 #[cfg(test)]
 mod tests {
-    use super::{DATASETS_MAX, DatasetId, ShadowCaches};
+    use super::{Advice, DATASETS_MAX, DatasetId, ShadowCaches};
     use crate::block::mix_hash;
     use fastrand::Rng;
 
@@ -224,7 +227,12 @@ mod tests {
         let mut order: Vec<u64> = (0..blocks).collect();
         Rng::with_seed(seed).shuffle(&mut order);
         for block in order {
-            shadow.read(DatasetId::first(number), mix_hash(block ^ u64::from(number) << 32), KIB, false);
+            shadow.read(
+                DatasetId::first(number),
+                mix_hash(block ^ u64::from(number) << 32),
+                KIB,
+                Advice::Keep,
+            );
         }
     }
 
@@ -259,7 +267,8 @@ mod tests {
         for round in 0..20_u64 {
             pass(&mut shadow, 9, 20, round);
             (0..20).for_each(|block| {
-                shadow.read(DatasetId::first(10), mix_hash(block + round * 20 + (1 << 40)), KIB, true)
+                let id = mix_hash(block + round * 20 + (1 << 40));
+                shadow.read(DatasetId::first(10), id, KIB, Advice::Kept);
             });
         }
         let mut datasets: Vec<DatasetId> = shadow.datasets().map(|(dataset, _)| dataset).collect();
@@ -277,8 +286,8 @@ mod tests {
         let mut shadow = ShadowCaches::with_blocks(1 << 30, 1 << 10);
         let mut id = DatasetId::first(1);
         for round in 0..3 * DATASETS_MAX as u64 {
-            shadow.read(DatasetId::first(2), 1, KIB, true);
-            shadow.read(id, 2, KIB, true);
+            shadow.read(DatasetId::first(2), 1, KIB, Advice::Kept);
+            shadow.read(id, 2, KIB, Advice::Kept);
             id = id.next();
             assert!(shadow.datasets().count() <= DATASETS_MAX, "{round}");
         }

@@ -95,7 +95,9 @@ pub const TEXT_BYTES_MAX: usize = 64 << 20;
 const CALLERS_MAX: usize = 1 << 16;
 const BUCKETS_MAX: usize = 1 << 16;
 
-const _: () = assert!(BLOCK_HEADER_BYTES + EVENT_BYTES_MAX <= BLOCK_BYTES_MAX);
+// One byte more resets the dictionary.
+const _: () = assert!(BLOCK_HEADER_BYTES + 1 + EVENT_BYTES_MAX <= BLOCK_BYTES_MAX);
+const _: () = assert!(TEXT_BYTES_MAX <= u32::MAX as usize, "positions of keys are numbers of 32 bits");
 
 /// A trace cannot be read, or not beyond some block.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

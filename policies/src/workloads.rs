@@ -152,7 +152,8 @@ impl Workloads {
         now_us: u64,
         family: u64,
         identity: WorkloadIdentity,
-        (engine, program): (&CacheEngine, &Program),
+        engine: &CacheEngine,
+        program: &Program,
     ) {
         let WorkloadIdentity { name, user_agent, batch_size, gpu_count } = identity;
         let (name, user_agent) = (name.as_deref().map(bounded), user_agent.as_deref().map(bounded));
@@ -194,6 +195,7 @@ impl Workloads {
             }
         }
         let workloads = &self.workloads;
+        assert!(workloads.len() < self.limits.workloads_max.max(1), "an evicted workload leaves room");
         self.trials.retain(|_, families| {
             families.retain(|family| workloads.contains_key(family));
             !families.is_empty()

@@ -143,7 +143,10 @@ impl DueContext<'_> {
             ActionRequest::Spill { after, .. } | ActionRequest::Evict { after } => *after,
             _ => Duration::ZERO,
         };
-        if !due.action.kind.is_applicable_to(self.is_own) {
+        let kind = due.action.kind;
+        let has_effect =
+            if self.is_own { kind.has_effect_on_local() } else { kind.has_effect_on_remote_backed() };
+        if !has_effect {
             let buckets = if self.is_own { "local" } else { "remote-backed" };
             return format!("has no effect in {buckets} buckets");
         }

@@ -199,7 +199,10 @@ impl PolicyDryRun {
         self.objects += 1;
         let (mut old, mut new) = (self.running.verdicts(of), self.other.verdicts(of));
         self.matched.extend(new.iter().map(|said| Arc::clone(&said.rule.1)));
-        let is_done = |one: &ObjectVerdict| one.action.is_applicable_to(of.is_own);
+        let is_done = |one: &ObjectVerdict| match of.is_own {
+            true => one.action.has_effect_on_local(),
+            false => one.action.has_effect_on_remote_backed(),
+        };
         for said in new.iter().filter(|one| one.is_acting() && !is_done(one)) {
             if !old.iter().any(|other| said.is_same(other)) {
                 let name = (Arc::clone(&said.rule.1), said.action.name(), of.is_own);

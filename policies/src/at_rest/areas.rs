@@ -73,6 +73,7 @@ impl AreaRuleMatches {
             claims.push(rule_match);
             claims.sort_by(|a, b| a.by.cmp(&b.by));
         }
+        assert!(self.0.len() <= AREAS_MAX, "areas are limited");
         true
     }
 

@@ -55,6 +55,7 @@ impl TrainingFolders {
         self.folders.insert(folder, self.next_sighting);
         self.by_sighting.insert(self.next_sighting, folder);
         self.next_sighting += 1;
+        assert_eq!(self.folders.len(), self.by_sighting.len(), "each folder has one sighting");
     }
 
     fn remove(&mut self, folder: u64) {

@@ -126,7 +126,14 @@ struct RunChecks<'a> {
     /// True if it has too few steps to be a series.
     has_too_few_steps: bool,
     /// Sibling runs, which may be parts of the same one.
-    siblings: Vec<(SeriesId, &'a Series)>,
+    siblings: Vec<SeriesRef<'a>>,
+}
+
+/// A run and its id.
+#[derive(Clone, Copy)]
+struct SeriesRef<'a> {
+    id: SeriesId,
+    series: &'a Series,
 }
 
 impl<'a> RunChecks<'a> {
@@ -140,7 +147,10 @@ impl<'a> RunChecks<'a> {
             // Many runs begin with step 0.
             is_ambiguous: series.groups.values().any(|one| one.is_ambiguous && one.step != Some(0)),
             has_too_few_steps: has_too_few_steps(series),
-            siblings: in_bucket().filter(|(_, other)| is_beside(other)).map(|(id, one)| (*id, one)).collect(),
+            siblings: in_bucket()
+                .filter(|(_, other)| is_beside(other))
+                .map(|(id, series)| SeriesRef { id: *id, series })
+                .collect(),
         }
     }
 }
@@ -160,7 +170,7 @@ impl DeletionChecks<'_> {
         let others = || series.groups.values().filter(|other| other.serial != group.serial);
         let in_bucket = || known.series.values().filter(|other| other.bucket == series.bucket);
         let may_be_part = matches!(group.layout, Layout::Dcp | Layout::Plain);
-        let replacement = known.find_replacement((id.series, series), group, &run.siblings);
+        let replacement = known.find_replacement(SeriesRef { id: id.series, series }, group, &run.siblings);
         let all = [
             (group.step.is_some() && others().any(|other| other.step == group.step), DeletionGuard::SameStep),
             // A property of one checkpoint of the run may hold for all.
@@ -172,7 +182,7 @@ impl DeletionChecks<'_> {
             (group.is_ambiguous || run.is_ambiguous, DeletionGuard::Ambiguous),
             (may_be_written_together(series, group), DeletionGuard::WrittenTogether),
             (
-                run.has_too_few_steps || run.siblings.iter().any(|(_, other)| leaves_too_few(other, group)),
+                run.has_too_few_steps || run.siblings.iter().any(|other| leaves_too_few(other.series, group)),
                 DeletionGuard::TooFewSteps,
             ),
         ];
@@ -215,10 +225,11 @@ impl CheckpointIndex {
     /// step.
     fn find_replacement(
         &self,
-        (id, series): (SeriesId, &Series),
+        run: SeriesRef<'_>,
         group: &CheckpointGroup,
-        siblings: &[(SeriesId, &Series)],
+        siblings: &[SeriesRef<'_>],
     ) -> Result<Vec<GroupId>, DeletionGuard> {
+        let SeriesRef { id, series } = run;
         let is_single_save = |one: &CheckpointGroup| was_saved_at_once(one, group, self.limits.quiet_us);
         let mut better = series
             .groups
@@ -227,12 +238,13 @@ impl CheckpointIndex {
             .peekable();
         better.peek().ok_or_else(|| why_no_replacement(series, group))?;
         let has_it = |one: &CheckpointGroup| {
-            siblings.iter().all(|(_, other)| can_replace_step(other, one.step, group.step))
+            siblings.iter().all(|other| can_replace_step(other.series, one.step, group.step))
         };
         let found = better.find(|one| has_it(one)).ok_or(DeletionGuard::NotInSiblings)?;
-        let of_beside = siblings.iter().flat_map(|(id, other)| {
-            let alike = other.groups.values().filter(|one| one.step == found.step);
-            alike.map(|one| GroupId { series: *id, serial: one.serial })
+        assert!(found.serial != group.serial, "a checkpoint does not replace itself");
+        let of_beside = siblings.iter().flat_map(|other| {
+            let alike = other.series.groups.values().filter(|one| one.step == found.step);
+            alike.map(|one| GroupId { series: other.id, serial: one.serial })
         });
         Ok(std::iter::once(GroupId { series: id, serial: found.serial }).chain(of_beside).collect())
     }

@@ -7,6 +7,7 @@
 use super::file_role::{TENSOR_ENDINGS, is_checkpoint_file, is_dcp_file};
 use super::step::{NOT_IN_FOLDERS, STEP_DIGITS_MAX, step_of};
 use crate::key_parts::extension;
+use std::ops::Range;
 
 /// Name parts of folders with unfinished content.
 const UNFINISHED_NAMES: [&str; 3] = ["orbax-checkpoint-tmp", "tmp-checkpoint-", "tmp_checkpoint"];
@@ -85,7 +86,7 @@ pub(super) fn find_step_folder(key: &str, name_at: usize) -> FolderSearch {
         {
             return FolderSearch::Unfinished;
         }
-        if let Some(folder) = step_folder(key, name_at, (at, end), above) {
+        if let Some(folder) = step_folder(key, name_at, at..end, above) {
             found = Some(match found {
                 Some(outer) => choose_nested(key, outer, folder),
                 None => folder,
@@ -100,12 +101,18 @@ pub(super) fn find_step_folder(key: &str, name_at: usize) -> FolderSearch {
     }
 }
 
-/// Returns the folder from `at` to `end` if it has a step's name; `above` is the name of its parent.
-fn step_folder(key: &str, name_at: usize, (at, end): (usize, usize), above: &str) -> Option<StepFolder> {
+/// Returns the folder at `place`, with its slash, if it has a step's name; `above` is the name of its parent.
+fn step_folder(key: &str, name_at: usize, place: Range<usize>, above: &str) -> Option<StepFolder> {
+    let Range { start: at, end } = place;
     let (folder, rest, name) = (&key[at..end - 1], &key[end..], &key[name_at..]);
     let is_dcp = is_dcp_file(name);
     if is_number(folder) {
-        return numbered_step(folder, above, is_dcp, is_orbax_file(rest)).map(|step| StepFolder {
+        let writer = match is_dcp {
+            true => FolderWriter::Dcp,
+            false if is_orbax_file(rest) => FolderWriter::Orbax,
+            false => FolderWriter::Unknown,
+        };
+        return numbered_step(folder, above, writer).map(|step| StepFolder {
             at,
             end,
             step,
@@ -134,11 +141,23 @@ fn step_folder(key: &str, name_at: usize, (at, end): (usize, usize), above: &str
     })
 }
 
+/// Program that writes such a file into a folder with a plain number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FolderWriter {
+    Dcp,
+    Orbax,
+    Unknown,
+}
+
 /// Returns whether a folder with a plain number is a step folder, and the step if there is no doubt.
-fn numbered_step(folder: &str, above: &str, is_dcp: bool, is_orbax: bool) -> Option<Option<u64>> {
+fn numbered_step(folder: &str, above: &str, writer: FolderWriter) -> Option<Option<u64>> {
     let is_run = is_date(folder) || RUN_FOLDERS.contains(&above);
-    // DCP files without a step form a group in any case.
-    let is_none = if is_dcp { is_run || RUN_OR_STEP_FOLDERS.contains(&above) } else { !is_orbax };
+    let is_none = match writer {
+        // DCP files without a step form a group in any case.
+        FolderWriter::Dcp => is_run || RUN_OR_STEP_FOLDERS.contains(&above),
+        FolderWriter::Orbax => false,
+        FolderWriter::Unknown => true,
+    };
     if is_none || PART_FOLDERS.contains(&above) {
         return None;
     }

@@ -291,6 +291,7 @@ impl CheckpointGroup {
             self.has_deletion = true;
             return true;
         };
+        assert_eq!(names.len(), self.files as usize, "each file of a group has a name");
         let Some(file) = names.remove(parsed.rest) else { return false };
         self.files -= 1;
         self.bytes -= file.bytes;
@@ -341,18 +342,16 @@ impl CheckpointGroup {
             if !has_last || (is_of_trainer && !self.has_trainer_state) {
                 return Some(Incompleteness::LastFile);
             }
-            return self.order_incompleteness(
-                habits,
-                Incompleteness::AfterLast,
-                self.is_sealed() && !is_of_trainer,
-            );
+            if self.is_sealed() && !is_of_trainer {
+                return None;
+            }
+            return self.order_incompleteness(habits, Incompleteness::AfterLast);
         }
         if let (true, Some(pointed)) = (self.layout.has_pointer(), habits.pointed) {
-            return self.order_incompleteness(
-                habits,
-                Incompleteness::LastFile,
-                self.is_pointed() || self.matches_pointed(&pointed),
-            );
+            if self.is_pointed() || self.matches_pointed(&pointed) {
+                return None;
+            }
+            return self.order_incompleteness(habits, Incompleteness::LastFile);
         }
         let are_all = u64::from(self.rewrite_shards) >= self.expected.shards();
         let is_all = match self.layout {
@@ -365,18 +364,10 @@ impl CheckpointGroup {
         (!is_all).then_some(Incompleteness::MaybeUnfinished)
     }
 
-    /// Returns why a group with all named files is not complete, unless its framework declares it complete.
-    /// An upload from a disk keeps no order; its repetition, or a smaller checkpoint than others, could pass
+    /// Returns why a group with all named files, which its framework does not declare complete, is not. An
+    /// upload from a disk keeps no order; its repetition, or a smaller checkpoint than others, could pass
     /// for an interrupted one.
-    fn order_incompleteness(
-        &self,
-        habits: &SeriesHabits,
-        early: Incompleteness,
-        is_declared: bool,
-    ) -> Option<Incompleteness> {
-        if is_declared {
-            return None;
-        }
+    fn order_incompleteness(&self, habits: &SeriesHabits, early: Incompleteness) -> Option<Incompleteness> {
         let is_in_order = self.is_sealed() && self.needs_last(habits);
         if !is_in_order && self.is_rewrite {
             return Some(Incompleteness::Rewritten);

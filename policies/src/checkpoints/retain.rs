@@ -23,8 +23,22 @@ pub struct RetentionRule {
     pub every: u32,
 }
 
-/// Measures in names: by measure name, its values with the indexes of their checkpoints.
-pub(super) type MeasuresByName = BTreeMap<String, (GoodEnd, Vec<(f64, usize)>)>;
+/// Measure of a checkpoint of a series.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MeasuredGeneration {
+    pub(super) value: f64,
+    /// Index of the checkpoint.
+    pub(super) at: usize,
+}
+
+/// Values of one measure in names.
+pub(super) struct NamedMeasure {
+    pub(super) good: GoodEnd,
+    pub(super) values: Vec<MeasuredGeneration>,
+}
+
+/// Measures in names, by measure name.
+pub(super) type MeasuresByName = BTreeMap<String, NamedMeasure>;
 
 /// Returns the indexes of the checkpoints that may be deleted, oldest first. `generations` are those of a
 /// series, oldest first; `spacing` is the smallest interval that was ever seen between two of them.
@@ -52,13 +66,14 @@ pub(super) fn deletable(
     for at in complete.iter().rev().take(keep.last.max(1) as usize) {
         is_kept[*at] = true;
     }
-    let of_names = named.into_values().flat_map(|named| best_by_name(generations, named));
+    let of_names = named.into_values().flat_map(|named| best_by_name(generations, &named));
     for at in best_by_measure(generations, keep, measure).into_iter().chain(of_names) {
         is_kept[at] = true;
     }
     for at in one_per_interval(generations, &complete, keep, spacing) {
         is_kept[at] = true;
     }
+    assert!(is_kept[*newest] && is_kept[*latest], "the newest complete checkpoint is never deleted");
     (0..generations.len()).filter(|at| !is_kept[*at]).collect()
 }
 
@@ -106,30 +121,34 @@ fn best_by_measure(
         return Vec::new();
     }
     let sign = if keep.lowest_is_best { 1.0 } else { -1.0 };
-    let measured = |at: usize| measure(&generations[at]).map(|it| (it * sign, at));
+    let measured =
+        |at: usize| measure(&generations[at]).map(|it| MeasuredGeneration { value: it * sign, at });
     lowest(generations, keep.best, (0..generations.len()).filter_map(measured).collect())
 }
 
 /// Returns the best checkpoint by one measure in names; both ends if either may be good.
-fn best_by_name(generations: &[Generation<'_>], (good, values): (GoodEnd, Vec<(f64, usize)>)) -> Vec<usize> {
-    let signs: &[f64] = match good {
+fn best_by_name(generations: &[Generation<'_>], named: &NamedMeasure) -> Vec<usize> {
+    let signs: &[f64] = match named.good {
         GoodEnd::Low => &[1.0],
         GoodEnd::High => &[-1.0],
         GoodEnd::Either => &[1.0, -1.0],
     };
-    let signed = |sign: f64| values.iter().map(|(value, at)| (value * sign, *at)).collect();
+    let signed = |sign: f64| {
+        let values = named.values.iter();
+        values.map(|one| MeasuredGeneration { value: one.value * sign, ..*one }).collect()
+    };
     signs.iter().flat_map(|sign| lowest(generations, 1, signed(*sign))).collect()
 }
 
 /// Returns the given number of checkpoints with the lowest measures.
-fn lowest(generations: &[Generation<'_>], count: u32, mut measures: Vec<(f64, usize)>) -> Vec<usize> {
-    measures.retain(|(measure, _)| !measure.is_nan());
+fn lowest(generations: &[Generation<'_>], count: u32, mut measures: Vec<MeasuredGeneration>) -> Vec<usize> {
+    measures.retain(|one| !one.value.is_nan());
     // Of equal ones the newer is as good and closer to the following ones.
-    measures.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    measures.sort_by(|a, b| a.value.total_cmp(&b.value).then(b.at.cmp(&a.at)));
     let (mut best, mut left) = (Vec::new(), count);
     // An incomplete one, such as one stripped of its optimizer state, does not count and stays as long as it
     // is better than those that do.
-    for (_, at) in measures {
+    for MeasuredGeneration { at, .. } in measures {
         if left == 0 {
             break;
         }

@@ -12,14 +12,16 @@ pub(super) fn are_siblings(one: &str, other: &str) -> bool {
     }
     let parts = one.split('/').zip(other.split('/'));
     let mut differ = parts.filter(|(one, other)| !without_numbers(one).eq(without_numbers(other)));
-    let Some(first) = differ.next() else { return true };
+    let Some((one, other)) = differ.next() else { return true };
     // `G` and `D` of `netG` and `netD`, or the word `ema` in one of the two.
-    let (by_letter, by_word) = (differing(first, letters), differing(first, words));
-    differ.all(|part| differing(part, letters) == by_letter || differing(part, words) == by_word)
+    let (by_letter, by_word) = (differing(one, other, letters), differing(one, other, words));
+    differ.all(|(one, other)| {
+        differing(one, other, letters) == by_letter || differing(one, other, words) == by_word
+    })
 }
 
 /// Returns the differing parts of two names: everything between their common beginning and end.
-fn differing<T: PartialEq>((one, other): (&str, &str), split: fn(&str) -> Vec<T>) -> [Vec<T>; 2] {
+fn differing<T: PartialEq>(one: &str, other: &str, split: fn(&str) -> Vec<T>) -> [Vec<T>; 2] {
     let (mut one, mut other) = (split(one), split(other));
     let begin = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
     (one, other) = (one.split_off(begin), other.split_off(begin));

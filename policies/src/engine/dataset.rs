@@ -4,7 +4,9 @@
 //! group, and the search for a block to evict is over groups (EPOCH-HAZARD). Always: a kept block that is in
 //! no queue is in the group of the jobs that have read it.
 
-use super::job::{FIRST_STAMP, JOBS_MAX, JobCallers, JobRead, JobRef, ReadFit, ReaderJob, next_stamp};
+use super::job::{
+    FIRST_STAMP, JOBS_MAX, JobCallers, JobRead, JobRef, ReadFit, ReadForecast, ReaderJob, next_stamp,
+};
 use super::list::{List, Lists};
 use super::pairs::JobPairs;
 use super::ranks::RankVerdict;
@@ -42,6 +44,15 @@ pub(super) enum CacheQueue {
     Recent,
 }
 
+/// Eviction order that a rule requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EvictionOrder {
+    /// Lowest worth first, as the engine estimates it.
+    Worth,
+    /// Least recently read first.
+    Recency,
+}
+
 /// State of a dataset.
 pub(super) struct TrackedDataset {
     /// Number of the dataset.
@@ -69,8 +80,8 @@ pub(super) struct TrackedDataset {
     separate_families: VecDeque<u64>,
     /// True if its blocks belong to the pool.
     pub(super) is_skewed: bool,
-    /// True if a rule requests to keep its blocks by recency, as of the last block that was added or moved.
-    pub(super) is_kept_by_recency: bool,
+    /// Order that applied to the last block that was added or moved.
+    pub(super) eviction_order: EvictionOrder,
     /// True if its job has moved on to another dataset: its kept blocks are evicted first.
     is_released: bool,
     /// Worth of its blocks and its group of lowest worth, as of the access in `looked_at`.
@@ -97,7 +108,7 @@ impl TrackedDataset {
             skew: 0.0,
             separate_families: VecDeque::new(),
             is_skewed: false,
-            is_kept_by_recency: false,
+            eviction_order: EvictionOrder::Worth,
             is_released: false,
             worth: BlockWorth::default(),
             lowest: None,
@@ -148,6 +159,7 @@ impl TrackedDataset {
             let more = self.groups.len();
             self.groups.extend((0..more).map(|_| ReaderGroup { list: lists.make(), count: 0, bytes: 0 }));
             self.jobs.push(ReaderJob::new(now_us, family, 0, FIRST_STAMP));
+            assert_eq!(self.groups.len(), 1 << self.jobs.len(), "each set of readers has a group");
             self.jobs.len() - 1
         } else {
             let place = free.or_else(|| self.replaceable_job(now_us))?;
@@ -292,9 +304,12 @@ impl TrackedDataset {
         place: usize,
         read: CountedRead,
     ) -> Option<ReadFit> {
-        let is_again = self.was_read_before(&table[read.slot], place) == Some(true);
+        let is_return = self.was_read_before(&table[read.slot], place) == Some(true);
         let job = &mut self.jobs[place];
-        job.ranks.record_read(&read, is_again, job.reads, job.is_repeating());
+        job.ranks.record_read(&CountedRead { is_return, ..read }, job.reads);
+        if !job.is_repeating() {
+            job.ranks.end_run();
+        }
         let judged = self.read_as(table, lists, place, read);
         self.jobs[place].ranks.add_repeats(judged.map_or(0, |judged| judged.repeats));
         judged
@@ -364,6 +379,12 @@ impl TrackedDataset {
         is_short.then_some(ReadFit { is_irregular: true, repeats: run.length() - run.fresh() })
     }
 
+    /// Records that a remembered block is forgotten or belongs to another dataset.
+    pub(super) fn forget_block(&mut self) {
+        assert!(self.known > 0, "each entry of a dataset is counted in it");
+        self.known -= 1;
+    }
+
     /// Returns the period of the passes if the dataset is read in passes beyond doubt; 0 otherwise.
     pub(super) fn period_us(&self, now_us: u64) -> f64 {
         if self.is_skewed || self.skew > SKEW_LOW {
@@ -373,20 +394,28 @@ impl TrackedDataset {
         sure.map(ReaderJob::period_us).fold(0.0, f64::max)
     }
 
-    /// Sets whether its job has moved on to another dataset.
-    pub(super) fn set_released(&mut self, is_released: bool) {
-        if self.is_released != is_released {
-            self.is_released = is_released;
+    /// Records that its job has moved on to another dataset.
+    pub(super) fn release(&mut self) {
+        if !self.is_released {
+            self.is_released = true;
+            self.worth_as_of = None;
+        }
+    }
+
+    /// Records that its job has come back.
+    pub(super) fn resume(&mut self) {
+        if self.is_released {
+            self.is_released = false;
             self.worth_as_of = None;
         }
     }
 
     /// Returns the queue of its blocks, if they belong to a queue and not to groups.
     pub(super) fn queue(&self) -> Option<CacheQueue> {
-        match (self.is_kept_by_recency, self.is_skewed) {
-            (true, _) => Some(CacheQueue::Recent),
-            (false, true) => Some(CacheQueue::Pool),
-            (false, false) => None,
+        match (self.eviction_order, self.is_skewed) {
+            (EvictionOrder::Recency, _) => Some(CacheQueue::Recent),
+            (EvictionOrder::Worth, true) => Some(CacheQueue::Pool),
+            (EvictionOrder::Worth, false) => None,
         }
     }
 
@@ -438,6 +467,7 @@ impl TrackedDataset {
         let bytes = table[slot].bytes();
         let readers = self.readers(&table[slot]);
         let group = &mut self.groups[readers];
+        assert!(group.count > 0 && group.bytes >= bytes, "a grouped block is in the group of its readers");
         group.count -= 1;
         group.bytes -= bytes;
         self.grouped_bytes -= bytes;
@@ -503,7 +533,7 @@ impl TrackedDataset {
         let counted = |job: &ReaderJob| job.is_active && job.callers != JobCallers::Trial;
         for (place, job) in self.jobs.iter().enumerate().filter(|(_, job)| counted(job)) {
             is_proven |= job.is_proven();
-            if job.is_planned {
+            if job.forecast == ReadForecast::Plan {
                 continue;
             }
             let expected = job.expected_reads(moment.now_us, self.known);
@@ -525,11 +555,11 @@ impl TrackedDataset {
         self.lowest = valued.min_by(|(_, one), (_, other)| one.total_cmp(other));
     }
 
-    /// Sets whether a job follows a plan.
-    pub(super) fn set_planned(&mut self, place: usize, is_planned: bool) {
+    /// Sets the source of a job's expected reads.
+    pub(super) fn set_forecast(&mut self, place: usize, forecast: ReadForecast) {
         let job = &mut self.jobs[place];
-        if job.is_planned != is_planned {
-            job.is_planned = is_planned;
+        if job.forecast != forecast {
+            job.forecast = forecast;
             self.worth_as_of = None;
         }
     }

@@ -25,18 +25,24 @@ impl Hazard {
 
     /// Removes a block.
     pub(super) fn leave(&mut self) {
+        assert!(self.blocks > 0, "a block joins before it leaves");
         self.blocks -= 1;
     }
 
-    /// Counts a read; `is_one` is true if it is a read of one of these blocks.
-    pub(super) fn count_read(&mut self, now_us: u64, is_member: bool) {
+    /// Counts a read of one of these blocks.
+    pub(super) fn count_own_read(&mut self, now_us: u64) {
+        self.count_other_read(now_us);
+        self.reads += 1.0;
+    }
+
+    /// Counts a read of another block.
+    pub(super) fn count_other_read(&mut self, now_us: u64) {
         if self.reads > f64::from((self.blocks / 2).max(16)) {
             self.reads /= 2.0;
             self.block_us /= 2.0;
         }
         self.block_us = self.block_us_at(now_us);
         self.last_us = Some(now_us);
-        self.reads += f64::from(u8::from(is_member));
     }
 
     fn block_us_at(&self, now_us: u64) -> f64 {

@@ -93,6 +93,7 @@ impl TableIndex {
             shard.grow(self.layout, id_of);
         }
         shard.used += 1;
+        assert!(shard.used < shard.cells.len(), "a search ends at an empty cell");
         shard.put(id, self.layout.cell(id, slot));
     }
 
@@ -102,6 +103,7 @@ impl TableIndex {
         *used -= 1;
         let (mut hole, place) = (home(id, places.len()), self.layout.cell(id, slot));
         while places[hole] != place {
+            assert!(places[hole] != 0, "an entry that is removed is in the index");
             hole = next_cell(hole, places.len());
         }
         let mut at = hole;

@@ -19,6 +19,7 @@ const BLOCKS_PER_REPEAT: u32 = 32;
 /// Stamps of passes are 1 to 15, reused in a cycle; zero is the stamp of no pass.
 pub(super) const FIRST_STAMP: u32 = 1;
 const STAMPS: u32 = 15;
+const _: () = assert!(STAMPS < 1 << 4 && 4 * JOBS_MAX <= u32::BITS as usize, "an entry holds all stamps");
 /// Weight of the previous pass in the estimate of the current pass's speed.
 const PASS_BEFORE_WEIGHT: f64 = 0.25;
 /// Number of intervals without a read after which a job is stalled.
@@ -83,6 +84,15 @@ pub(super) enum JobCallers {
     Whole,
 }
 
+/// Source of a job's expected reads, and so of the worth of its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadForecast {
+    /// Its earlier passes.
+    Estimate,
+    /// The plan that it follows.
+    Plan,
+}
+
 /// State of a job.
 #[derive(Clone, Debug)]
 pub(super) struct ReaderJob {
@@ -95,8 +105,8 @@ pub(super) struct ReaderJob {
     pub(super) serial: u32,
     /// True if its place among the jobs of its dataset is taken.
     pub(super) is_active: bool,
-    /// True if it follows a plan, which determines the worth of its blocks.
-    pub(super) is_planned: bool,
+    /// Source of its expected reads.
+    pub(super) forecast: ReadForecast,
     /// Family of its callers.
     pub(super) family: u64,
     /// Stamp of blocks that it has read in this pass.
@@ -148,7 +158,7 @@ impl ReaderJob {
             judged_reads: 0,
             serial,
             is_active: true,
-            is_planned: false,
+            forecast: ReadForecast::Estimate,
             family,
             stamp,
             reads: 0,
@@ -204,6 +214,7 @@ impl ReaderJob {
     fn begin_pass(&mut self, began_us: u64) {
         let period_us = (began_us - self.started_us) as f64;
         let duration_us = (self.last_fresh_us.min(began_us) - self.started_us) as f64;
+        assert!(self.reads >= self.run.fresh(), "first reads of a run are reads of its pass");
         let blocks = self.reads - self.run.fresh();
         if self.passes == 0 {
             (self.period_us, self.duration_us) = (period_us, duration_us);

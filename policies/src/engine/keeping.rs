@@ -4,6 +4,7 @@
 //! Pinned blocks stay regardless. A weight applies to a whole dataset, as of the last read of it: of two
 //! rules that weigh objects of one dataset differently, the later read decides.
 
+use super::dataset::EvictionOrder;
 use super::table::EntryState;
 use super::{Advice, CacheEngine, ObservedAccess};
 use crate::access::Access;
@@ -49,7 +50,7 @@ impl CacheEngine {
         match (rule, slot) {
             (CachingRule::Never, Some(slot)) if place.is_kept() && place != EntryState::Pinned => {
                 self.remove_from_queue(slot);
-                self.kept_bytes -= self.table[slot].bytes();
+                self.subtract_kept(slot);
                 self.evicted.push(id);
                 self.read_uncached(seen, access, block);
                 Advice::Bypass
@@ -72,7 +73,7 @@ impl CacheEngine {
                 self.set_weight(seen, weight);
                 self.read(seen, access, block)
             }
-            (CachingRule::Recency, _) => self.read_block(seen, access, block, true),
+            (CachingRule::Recency, _) => self.read_block(seen, access, block, EvictionOrder::Recency),
             (CachingRule::Unchanged | CachingRule::Never, _) => self.read(seen, access, block),
         }
     }

@@ -34,7 +34,8 @@ impl Lists {
 
     /// Frees an empty list.
     pub(super) fn free_list(&mut self, list: List) {
-        debug_assert!(self.sentinels[(list.0 & !SENTINELS) as usize].after == list.0);
+        let sentinel = &self.sentinels[(list.0 & !SENTINELS) as usize];
+        assert!(sentinel.after == list.0, "a list is empty when it is freed");
         self.free.push(list.0 & !SENTINELS);
     }
 
@@ -57,7 +58,9 @@ impl Lists {
     /// Removes an entry from its list.
     pub(super) fn remove(&mut self, table: &mut BlockTable, slot: Slot) {
         let Link { before, after } = table[slot].link;
-        self.link_mut(table, before).after = after;
+        let link = self.link_mut(table, before);
+        assert!(link.after == slot, "an entry that is removed is in a list");
+        link.after = after;
         self.link_mut(table, after).before = before;
     }
 

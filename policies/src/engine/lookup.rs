@@ -1,6 +1,7 @@
 //! Lookups of objects without a current access. They change no state.
 
 use super::names::OTHERS;
+use super::order::ReadStart;
 use super::streams::Streams;
 use super::table::EntryState;
 use super::{CacheEngine, DatasetId, DatasetName, ObservedAccess, UnreadBlock};
@@ -44,7 +45,8 @@ impl CacheEngine {
     ) -> ObservedAccess {
         let mut streams = callers.map(|id| Streams::stream_id(Caller { id, family }, dataset));
         let stream = streams.find(|stream| self.streams.job(*stream).is_some());
-        ObservedAccess { now_us, dataset, stream: stream.unwrap_or_default(), family, is_sequential: true }
+        let (stream, start) = (stream.unwrap_or_default(), ReadStart::Sequential);
+        ObservedAccess { now_us, dataset, stream, family, start }
     }
 
     /// Returns the counts of an object's blocks; looks up at most `blocks_max` blocks.

@@ -161,6 +161,8 @@ impl DatasetNames {
     /// Unites two datasets with alike names; later keys of the same shape below their common folder belong to
     /// the united dataset as well.
     pub(super) fn join(&mut self, whole: u16, part: u16) {
+        let are_roots = self.root(whole) == whole && self.root(part) == part;
+        assert!(are_roots && whole != part, "two datasets that are part of no other are united");
         self.part_of[part as usize] = whole;
         self.united.push((whole, part));
         let folder = self.names[part as usize].folder.clone();

@@ -48,6 +48,15 @@ const PASSES_MIN: f64 = 1.8;
 /// Minimum requests per object from which objects count as groups.
 const REQUESTS_PER_GROUP: u32 = 3;
 
+/// Start of a read, compared with its object and with other reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadStart {
+    /// The read begins an object or continues where another read ended.
+    Sequential,
+    /// The read begins elsewhere.
+    Gap,
+}
+
 /// Order of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadOrder {
@@ -113,9 +122,8 @@ impl OrderDetector {
         }
     }
 
-    /// Records a read of bytes of an object of `size` bytes. Returns true if it starts at the beginning or
-    /// continues where another read ended.
-    pub(super) fn record(&mut self, key: &str, range: &std::ops::Range<u64>, size: u64) -> bool {
+    /// Records a read of bytes of an object of `size` bytes. Returns its start.
+    pub(super) fn record(&mut self, key: &str, range: &std::ops::Range<u64>, size: u64) -> ReadStart {
         self.requests += 1;
         if self.requests == REQUESTS_MAX {
             self.halve();
@@ -135,7 +143,7 @@ impl OrderDetector {
             self.compare(key);
             self.record_group(&name);
         }
-        !is_gap
+        if is_gap { ReadStart::Gap } else { ReadStart::Sequential }
     }
 
     /// Records a request position. Returns true if it continues where one of the last requests ended.

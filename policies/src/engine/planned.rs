@@ -18,6 +18,7 @@ mod key_index;
 #[cfg(test)]
 mod tests;
 
+use super::job::ReadForecast;
 use super::slot::Slot;
 use super::table::{BlockTable, EntryState};
 use crate::access::Caller;
@@ -142,6 +143,7 @@ impl Plans {
         };
         follower.list = list;
         self.followers.push(follower);
+        assert!(self.followers.len() <= PLANS_MAX && self.lists.len() <= LISTS_MAX, "plans are limited");
         Ok(())
     }
 
@@ -177,18 +179,20 @@ impl Plans {
         self.followers.iter().find(|follower| follower.number == number).map(Follower::progress)
     }
 
-    /// Records that a caller reads an object. Returns true if a plan that counts predicts the caller's reads
+    /// Records that a caller reads an object. Returns whether a plan that counts predicts the caller's reads
     /// of it.
-    pub(super) fn record_read(&mut self, caller: Caller, object: u64, now_us: u64) -> bool {
+    pub(super) fn record_read(&mut self, caller: Caller, object: u64, now_us: u64) -> ReadForecast {
         let Self { lists, followers, .. } = self;
-        let mut is_planned = false;
+        let mut forecast = ReadForecast::Estimate;
         for follower in followers.iter_mut().filter(|follower| follower.applies_to(caller)) {
             if let Some(key) = lists[follower.list].find(object) {
                 follower.read(key, now_us);
-                is_planned |= follower.is_effective();
+                if follower.is_effective() {
+                    forecast = ReadForecast::Plan;
+                }
             }
         }
-        is_planned
+        forecast
     }
 
     /// Returns the earliest expected read of an object by followers of trusted plans; `None` if no plan

@@ -4,7 +4,7 @@
 //! Jobs without a plan on the same dataset are estimated as usual: the worth of a block is the maximum of
 //! both.
 
-use super::job::JobRef;
+use super::job::{JobRef, ReadForecast};
 use super::planned::{self, PlanDue, PlanProgress, PlanReaders, ReadyPlan, TooManyPlans};
 use super::shares::{EvictionSource, GAIN_MIN};
 use super::slot::Slot;
@@ -58,7 +58,7 @@ impl CacheEngine {
     fn mark_jobs_unplanned(&mut self) {
         for dataset in self.datasets.values_mut() {
             for place in 0..dataset.jobs.len() {
-                dataset.set_planned(place, false);
+                dataset.set_forecast(place, ReadForecast::Estimate);
             }
         }
     }
@@ -73,9 +73,9 @@ impl CacheEngine {
     pub(super) fn follow_plans(&mut self, access: &Access<'_>, number: u16, job: Option<JobRef>) {
         if access.op == Op::Read {
             let object = self.names.block_id(access.bucket, access.key, 0);
-            let is_planned = self.plans.record_read(access.caller, object, access.at_us);
+            let forecast = self.plans.record_read(access.caller, object, access.at_us);
             if let (Some(dataset), Some(job)) = (self.datasets.get_mut(&number), job) {
-                dataset.set_planned(job.place, is_planned);
+                dataset.set_forecast(job.place, forecast);
             }
             self.adopt_planned_blocks(access);
         }
@@ -137,7 +137,7 @@ impl CacheEngine {
         }
         self.forget_ghost(slot);
         self.plans.join(&mut self.table, slot, due.object, due.at_us);
-        self.kept_bytes += bytes;
+        self.add_kept(bytes);
         Some(Advice::Keep)
     }
 

@@ -43,7 +43,7 @@ impl Pool {
     /// Records a read of a kept block.
     pub(super) fn read(&mut self, table: &mut BlockTable, slot: Slot, now_us: u64) {
         if is_unread(table, slot) {
-            self.unread.count_read(now_us, true);
+            self.unread.count_own_read(now_us);
             self.unread.leave();
         }
         let frequency = table[slot].frequency() + 1;
@@ -52,7 +52,11 @@ impl Pool {
 
     /// Records a read of a block that is not kept.
     pub(super) fn miss(&mut self, table: &BlockTable, slot: Slot, now_us: u64) {
-        self.unread.count_read(now_us, is_unread(table, slot));
+        if is_unread(table, slot) {
+            self.unread.count_own_read(now_us);
+        } else {
+            self.unread.count_other_read(now_us);
+        }
     }
 
     /// Returns the gain from room for one more block, in reads per microsecond, from the reads of blocks that
@@ -132,12 +136,14 @@ impl Pool {
             self.unread.leave();
         }
         let bytes = table[slot].bytes();
-        match table[slot].state() {
-            EntryState::Small => self.small_bytes -= bytes,
-            EntryState::Main => self.main_bytes -= bytes,
-            EntryState::Ghost => self.ghost_bytes -= bytes,
+        let queue_bytes = match table[slot].state() {
+            EntryState::Small => &mut self.small_bytes,
+            EntryState::Main => &mut self.main_bytes,
+            EntryState::Ghost => &mut self.ghost_bytes,
             _ => return,
-        }
+        };
+        assert!(*queue_bytes >= bytes, "the sum of a queue includes each of its blocks");
+        *queue_bytes -= bytes;
         lists.remove(table, slot);
     }
 

@@ -72,18 +72,20 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    /// Records a read by a caller, in a pass with `reads` blocks read by all callers so far. `is_again` is
-    /// true if the block was read in the previous pass, `is_in_run` during a run of repeats.
-    pub(super) fn record_read(&mut self, read: &CountedRead, is_again: bool, reads: u32, is_in_run: bool) {
-        let share = self.count_read(read, is_again);
+    /// Records a read by a caller, in a pass with `reads` blocks read by all callers so far. The read may
+    /// belong to a run of repeats.
+    pub(super) fn record_read(&mut self, read: &CountedRead, reads: u32) {
+        let share = self.count_read(read);
         let others = 1.0 - f64::from(share.objects) / f64::from(self.objects.max(1));
         self.expected_in_run += f64::from(reads) * others;
-        if !is_in_run {
-            self.expected_repeats += std::mem::take(&mut self.expected_in_run);
-        }
     }
 
-    fn count_read(&mut self, read: &CountedRead, is_again: bool) -> CallerReads {
+    /// Records that the reads so far belong to no run of repeats.
+    pub(super) fn end_run(&mut self) {
+        self.expected_repeats += std::mem::take(&mut self.expected_in_run);
+    }
+
+    fn count_read(&mut self, read: &CountedRead) -> CallerReads {
         if self.shares.len() >= RANKS_MAX && !self.shares.contains_key(&read.caller) {
             return CallerReads::default();
         }
@@ -91,9 +93,11 @@ impl Ranks {
         self.returned -= usize::from(share.has_returned());
         self.objects += u32::from(read.begins_object);
         share.objects += u32::from(read.begins_object);
-        share.returned_objects += u32::from(read.begins_object && is_again);
+        share.returned_objects += u32::from(read.begins_object && read.is_return);
         self.returned += usize::from(share.has_returned());
-        *share
+        let share = *share;
+        assert!(self.returned <= self.shares.len(), "only callers of the pass have returned");
+        share
     }
 
     /// Counts repeats that began no pass.
@@ -107,7 +111,7 @@ impl Ranks {
         self.shares.clear();
         (self.objects, self.returned, self.expected_in_run) = (0, 0, 0.0);
         for read in reads {
-            self.count_read(read, read.is_repeat);
+            self.count_read(&read.in_next_pass());
         }
     }
 

@@ -44,13 +44,19 @@ impl LruQueue {
 
     /// Records a read of a kept block.
     pub(super) fn read(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot, now_us: u64) {
-        self.tail.count_read(now_us, table[slot].state() == EntryState::Older);
+        match table[slot].state() {
+            EntryState::Older => self.tail.count_own_read(now_us),
+            _ => self.tail.count_other_read(now_us),
+        }
         self.admit(table, lists, slot);
     }
 
     /// Records a read of a block that is not kept.
     pub(super) fn miss(&mut self, table: &BlockTable, slot: Slot, now_us: u64) {
-        self.tail.count_read(now_us, table[slot].state() == EntryState::Evicted);
+        match table[slot].state() {
+            EntryState::Evicted => self.tail.count_own_read(now_us),
+            _ => self.tail.count_other_read(now_us),
+        }
     }
 
     /// Keeps a block for which there is room, as the most recently read one.
@@ -91,18 +97,20 @@ impl LruQueue {
     /// Removes a block from this queue, if it is in it; its state is then not kept.
     pub(super) fn leave(&mut self, table: &mut BlockTable, lists: &mut Lists, slot: Slot) {
         let bytes = table[slot].bytes();
-        match table[slot].state() {
-            EntryState::Recent => self.newer_bytes -= bytes,
+        let part_bytes = match table[slot].state() {
+            EntryState::Recent => &mut self.newer_bytes,
             EntryState::Older => {
-                self.older_bytes -= bytes;
                 self.tail.leave();
+                &mut self.older_bytes
             }
             EntryState::Evicted => {
-                self.evicted_bytes -= bytes;
                 self.tail.leave();
+                &mut self.evicted_bytes
             }
             _ => return,
-        }
+        };
+        assert!(*part_bytes >= bytes, "the sum of a part includes each of its blocks");
+        *part_bytes -= bytes;
         lists.remove(table, slot);
         table[slot].set_state(EntryState::NotKept);
     }

@@ -28,6 +28,15 @@ pub(super) struct CountedRead {
     pub(super) begins_object: bool,
     /// True if its job has already read the block in this pass.
     pub(super) is_repeat: bool,
+    /// True if its job read the block in the previous pass, as far as known.
+    pub(super) is_return: bool,
+}
+
+impl CountedRead {
+    /// Returns the same read as seen from the pass that it has helped to begin.
+    pub(super) const fn in_next_pass(self) -> Self {
+        Self { is_repeat: false, is_return: self.is_repeat, ..self }
+    }
 }
 
 /// Run of repeats; see the module.
@@ -134,7 +143,14 @@ mod tests {
     use super::{CountedRead, READS_MAX, RepeatRun};
 
     fn read(at: u64, is_repeat: bool) -> CountedRead {
-        CountedRead { at_us: at * 1000, slot: at as u32, caller: at % 4, begins_object: true, is_repeat }
+        CountedRead {
+            at_us: at * 1000,
+            slot: at as u32,
+            caller: at % 4,
+            begins_object: true,
+            is_repeat,
+            is_return: false,
+        }
     }
 
     /// Returns a run of these reads, one per millisecond.

@@ -1,6 +1,6 @@
 //! Division of the capacity: the search for the block of lowest worth, and its eviction.
 
-use super::dataset::{CacheQueue, TrackedDataset};
+use super::dataset::{CacheQueue, EvictionOrder, TrackedDataset};
 use super::planned::PlanDue;
 use super::slot::Slot;
 use super::table::EntryState;
@@ -46,7 +46,7 @@ impl CacheEngine {
         seen: ObservedAccess,
         slot: Slot,
         due: Option<PlanDue>,
-        is_recent: bool,
+        order: EvictionOrder,
     ) -> Advice {
         let bytes = self.table[slot].bytes();
         if bytes > self.options.capacity_bytes {
@@ -57,7 +57,7 @@ impl CacheEngine {
         }
         let queue = match self.datasets.get_mut(&seen.number()) {
             Some(dataset) => {
-                dataset.is_kept_by_recency = is_recent;
+                dataset.eviction_order = order;
                 dataset.queue()
             }
             None => Some(CacheQueue::Pool),
@@ -83,22 +83,22 @@ impl CacheEngine {
             (Some(CacheQueue::Recent), _) => recent.admit(table, lists, slot),
             _ => pool.admit(table, lists, slot),
         }
-        self.kept_bytes += bytes;
+        self.add_kept(bytes);
         Advice::Keep
     }
 
     /// Records a read of a kept block. The block moves if its rule has changed, unless it is pinned or
     /// planned.
-    pub(super) fn read_kept(&mut self, now_us: u64, slot: Slot, is_recent: bool) {
+    pub(super) fn read_kept(&mut self, now_us: u64, slot: Slot, order: EvictionOrder) {
         let Self { table, lists, datasets, pool, recent, names, .. } = self;
-        let was_recent = match table[slot].state() {
-            EntryState::Recent | EntryState::Older => true,
-            EntryState::Pinned | EntryState::Planned => is_recent,
-            _ => false,
+        let earlier_order = match table[slot].state() {
+            EntryState::Recent | EntryState::Older => EvictionOrder::Recency,
+            EntryState::Pinned | EntryState::Planned => order,
+            _ => EvictionOrder::Worth,
         };
-        if was_recent != is_recent {
+        if earlier_order != order {
             if let Some(dataset) = datasets.get_mut(&names.root(table[slot].dataset())) {
-                dataset.is_kept_by_recency = is_recent;
+                dataset.eviction_order = order;
             }
             self.remove_from_queue(slot);
             self.keep_with_dataset(slot);
@@ -144,11 +144,12 @@ impl CacheEngine {
                     return Advice::Bypass;
                 }
             }
-            self.kept_bytes += bytes;
+            self.add_kept(bytes);
         }
         self.remove_from_queue(slot);
         self.table[slot].set_state(EntryState::Pinned);
         self.pinned_bytes += bytes;
+        assert!(self.pinned_bytes <= self.kept_bytes, "pinned blocks are kept");
         if place.is_kept() { Advice::Kept } else { Advice::Keep }
     }
 
@@ -306,8 +307,8 @@ impl CacheEngine {
             }
         };
         if let Some(victim) = victim {
-            self.kept_bytes -= table[victim].bytes();
-            self.evicted.push(table[victim].id);
+            self.subtract_kept(victim);
+            self.evicted.push(self.table[victim].id);
         }
         victim.is_some()
     }

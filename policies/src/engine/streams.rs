@@ -6,7 +6,7 @@
 
 use super::job::JobRef;
 use super::names::{BuildPassThroughHasher, DatasetId, mix_hash};
-use super::order::{OrderDetector, ReadOrder};
+use super::order::{OrderDetector, ReadOrder, ReadStart};
 use super::slot::Slot;
 use crate::access::{Access, Caller};
 use std::collections::HashMap;
@@ -72,9 +72,8 @@ impl Streams {
         self.last.insert(mix_hash(caller.id), dataset).filter(|last| *last != dataset)
     }
 
-    /// Records a read in a dataset of shape `shape`. Returns true if it starts at the beginning of an object
-    /// or continues where another read ended.
-    pub(super) fn record_order(&mut self, access: &Access<'_>, shape: u64) -> bool {
+    /// Records a read in a dataset of shape `shape`. Returns its start.
+    pub(super) fn record_order(&mut self, access: &Access<'_>, shape: u64) -> ReadStart {
         let id = mix_hash(access.caller.family ^ shape);
         if self.orders.len() >= ORDERS_MAX && !self.orders.contains_key(&id) {
             self.orders.clear();
@@ -143,11 +142,11 @@ impl Streams {
         access: &Access<'_>,
         slot: Slot,
         block: Range<u64>,
-        is_sequential: bool,
+        start: ReadStart,
     ) -> Option<BlockTouch> {
         let stream = self.streams.get_mut(&id)?;
         let begins = access.range.start <= block.start;
-        let ends = !is_sequential && access.range.end >= access.size;
+        let ends = start == ReadStart::Gap && access.range.end >= access.size;
         let begins = begins && !ends;
         stream.firsts = stream.firsts.saturating_add(u32::from(begins));
         stream.lasts = stream.lasts.saturating_add(u32::from(ends));
@@ -184,11 +183,13 @@ pub(super) fn forget_quarter<V>(
     entries: &mut HashMap<u64, V, BuildPassThroughHasher>,
     last_us: impl Fn(&V) -> u64,
 ) {
+    let before = entries.len();
     let mut times: Vec<u64> = entries.values().map(&last_us).collect();
     let quarter = times.len() / 4;
     let (_, oldest, _) = times.select_nth_unstable(quarter);
     let oldest = *oldest;
     entries.retain(|_, one| last_us(one) > oldest);
+    assert!(entries.len() < before, "at least one entry is forgotten");
 }
 
 fn stream_id_of(caller: Caller, dataset: DatasetId) -> u64 {

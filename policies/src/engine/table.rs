@@ -6,6 +6,7 @@
 
 use super::index::TableIndex;
 use super::slot::{Link, Slot};
+use mlgw_common::limits::COPY_BLOCK_BYTES;
 
 /// No entry.
 const NONE: Slot = u32::MAX;
@@ -78,6 +79,11 @@ const DATASET: u32 = 0;
 const UNITS: u32 = 12;
 const STATE: u32 = 26;
 const FREQUENCY: u32 = 30;
+
+const _: () = assert!(DATASETS_MAX <= 1 << (UNITS - DATASET), "a dataset's number fits its field");
+const _: () = assert!(UNITS_MAX <= 1 << (STATE - UNITS), "a block's units fit their field");
+const _: () = assert!(EntryState::ALL.len() <= 1 << (FREQUENCY - STATE), "each state fits its field");
+const _: () = assert!(COPY_BLOCK_BYTES <= UNITS_MAX * UNIT_BYTES, "a block of a copy can be counted");
 
 impl TableEntry {
     fn new(id: u64, dataset: u16, bytes: u64) -> Self {
@@ -177,7 +183,8 @@ impl BlockTable {
 
     /// Adds an entry with a new id. The table must not be full.
     pub(super) fn insert(&mut self, id: u64, dataset: u16, bytes: u64) -> Slot {
-        debug_assert!(self.find(id).is_none() && !self.is_full());
+        assert!(!self.is_full(), "room is made before an entry is added");
+        debug_assert!(self.find(id).is_none(), "a block has one entry");
         let entry = TableEntry::new(id, dataset, bytes);
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -196,6 +203,7 @@ impl BlockTable {
     /// Removes an entry that is in no list.
     pub(super) fn remove(&mut self, slot: Slot) {
         let id = self.entries[slot as usize].id;
+        assert_eq!(self[slot].state(), EntryState::NotKept, "an entry leaves its list before it is removed");
         self.index.remove(id, slot, |slot| self.entries[slot as usize].id);
         self.entries[slot as usize] = TableEntry::new(0, 0, 0);
         self.free.push(slot);

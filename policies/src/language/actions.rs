@@ -98,6 +98,14 @@ pub(super) const ALIASES: &[(&str, ActionKind)] = &[("chunked_streaming", Action
 /// A reserved word, which is refused until clusters are supported.
 pub(super) const RESERVED_ACTION: &str = "replicate";
 
+/// Buckets whose objects an action has an effect on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ActionScope {
+    AllBuckets,
+    LocalBuckets,
+    RemoteBackedBuckets,
+}
+
 /// Removed parameters, which had no effect, each with its action. In stored policies they are accepted with
 /// any value.
 const REMOVED_PARAMETERS: &[(ActionKind, &str)] = &[(ActionKind::IntelligentCache, "bypass_one_pass")];
@@ -321,20 +329,29 @@ impl ActionKind {
         }
     }
 
-    /// True if the action has an effect on objects of local buckets (`is_own`), or of
-    /// remote-backed buckets (otherwise).
-    #[must_use]
-    pub const fn is_applicable_to(self, is_own: bool) -> bool {
+    const fn scope(self) -> ActionScope {
         match self {
-            Self::Prioritize | Self::Pin | Self::Unpin => true,
-            Self::Promote | Self::Spill | Self::Compress | Self::Retain => is_own,
+            Self::Prioritize | Self::Pin | Self::Unpin => ActionScope::AllBuckets,
+            Self::Promote | Self::Spill | Self::Compress | Self::Retain => ActionScope::LocalBuckets,
             Self::Cache
             | Self::IntelligentCache
             | Self::Prefetch
             | Self::Stream
             | Self::Coordinate
-            | Self::Evict => !is_own,
+            | Self::Evict => ActionScope::RemoteBackedBuckets,
         }
+    }
+
+    /// True if the action has an effect on objects of local buckets.
+    #[must_use]
+    pub const fn has_effect_on_local(self) -> bool {
+        !matches!(self.scope(), ActionScope::RemoteBackedBuckets)
+    }
+
+    /// True if the action has an effect on objects of remote-backed buckets.
+    #[must_use]
+    pub const fn has_effect_on_remote_backed(self) -> bool {
+        !matches!(self.scope(), ActionScope::LocalBuckets)
     }
 
     /// Returns the removed parameters of the action.

@@ -3,7 +3,7 @@
 use super::diagnostic::{Diagnostics, TextPosition};
 use super::findings::Findings;
 use super::limits::{FILE_RULES_MAX, RULES_MAX};
-use super::notes::{FileNotes, PossibleDefinitions, RuleSwitch};
+use super::notes::{FileNotes, FileOrigin, PossibleDefinitions, RuleSwitch};
 use super::operators::{CompiledComparison, Operator};
 use super::parser;
 use super::properties::{ConditionType, property_of};
@@ -99,14 +99,14 @@ impl ParsedPolicy {
     /// # Errors
     /// All errors of the file.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
-        let (policy, wrong) = Self::parse_partially(file, text, false);
+        let (policy, wrong) = Self::parse_partially(file, text, FileOrigin::Submitted);
         wrong.result(policy)
     }
 
     /// Parses as much of the file as possible and returns it with all errors.
-    pub(super) fn parse_partially(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
+    pub(super) fn parse_partially(file: &str, text: &str, origin: FileOrigin) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
-        findings.notes.is_stored = is_stored;
+        findings.notes.origin = origin;
         let node = parser::parse(text, &mut findings);
         let policy = node.and_then(|node| Self::read(&LocatedNode::root(&node), &mut findings));
         (policy, findings.into_diagnostics())

@@ -10,7 +10,7 @@ use super::facts::Facts;
 use super::file::ParsedPolicy;
 use super::framework::Framework;
 use super::limits::DIAGNOSTICS_MAX;
-use super::notes::PossibleDefinitions;
+use super::notes::{FileOrigin, PossibleDefinitions};
 use super::program::{Layers, Program};
 use super::words::Environment;
 use std::collections::HashSet;
@@ -34,34 +34,40 @@ pub struct PolicyFileSet {
 impl PolicyFileSet {
     /// Adds a policy that is submitted by a person.
     pub fn submit_policy(&mut self, name: &str, text: &str) {
-        self.add_policy(name, text, false);
+        self.add_policy(name, text, FileOrigin::Submitted);
     }
 
     /// Adds a policy that is already in force. Harmless errors in it are not reported, such as switches of
     /// rules or parameters that no longer exist.
     pub fn add_stored_policy(&mut self, name: &str, text: &str) {
-        self.add_policy(name, text, true);
+        self.add_policy(name, text, FileOrigin::Stored);
     }
 
-    fn add_policy(&mut self, name: &str, text: &str, is_stored: bool) {
-        let (policy, wrong) = ParsedPolicy::parse_partially(name, text, is_stored);
-        self.record_result(name, policy.is_some(), wrong);
+    fn add_policy(&mut self, name: &str, text: &str, origin: FileOrigin) {
+        let (policy, wrong) = ParsedPolicy::parse_partially(name, text, origin);
+        self.record_errors(name, wrong);
+        if policy.is_none() {
+            self.unreadable.add_any();
+        }
         self.custom.extend(policy);
     }
 
     /// Adds a plugin that is submitted by a person.
     pub fn submit_framework(&mut self, name: &str, text: &str) {
-        self.add_framework(name, text, false);
+        self.add_framework(name, text, FileOrigin::Submitted);
     }
 
     /// Adds a plugin that is already in force.
     pub fn add_stored_framework(&mut self, name: &str, text: &str) {
-        self.add_framework(name, text, true);
+        self.add_framework(name, text, FileOrigin::Stored);
     }
 
-    fn add_framework(&mut self, name: &str, text: &str, is_stored: bool) {
-        let (framework, wrong) = Framework::parse_partially(name, text, is_stored);
-        self.record_result(name, framework.is_some(), wrong);
+    fn add_framework(&mut self, name: &str, text: &str, origin: FileOrigin) {
+        let (framework, wrong) = Framework::parse_partially(name, text, origin);
+        self.record_errors(name, wrong);
+        if framework.is_none() {
+            self.unreadable.add_any();
+        }
         self.frameworks.extend(framework);
     }
 
@@ -144,13 +150,10 @@ impl PolicyFileSet {
         Layers { custom: &self.custom, frameworks: &self.frameworks, environment, machine, built_in }
     }
 
-    fn record_result(&mut self, name: &str, is_read: bool, wrong: Diagnostics) {
+    fn record_errors(&mut self, name: &str, wrong: Diagnostics) {
         self.names.push(name.into());
         self.is_full |= wrong.0.len() >= DIAGNOSTICS_MAX;
         self.errors.extend(wrong.0);
-        if !is_read {
-            self.unreadable.add_any();
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::diagnostic::Diagnostics;
 use super::file::{read_instances, read_rules, read_templates, read_version, top_level_fields};
 use super::findings::Findings;
 use super::limits::{FIRST_BYTES, ITEMS_MAX};
-use super::notes::{DeletionParameter, FileNotes};
+use super::notes::{DeletionParameter, FileNotes, FileOrigin};
 use super::parser;
 use super::pattern::TextPattern;
 use super::reader::{Fields, LocatedNode};
@@ -119,14 +119,14 @@ impl Framework {
     /// # Errors
     /// All errors of the file.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
-        let (framework, wrong) = Self::parse_partially(file, text, false);
+        let (framework, wrong) = Self::parse_partially(file, text, FileOrigin::Submitted);
         wrong.result(framework)
     }
 
     /// Parses as much of the file as possible, if it is a map, and returns it with all errors.
-    pub(super) fn parse_partially(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
+    pub(super) fn parse_partially(file: &str, text: &str, origin: FileOrigin) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
-        findings.notes.is_stored = is_stored;
+        findings.notes.origin = origin;
         let node = parser::parse(text, &mut findings);
         let framework = node.and_then(|node| Self::read(&LocatedNode::root(&node), &mut findings));
         (framework, findings.into_diagnostics())
@@ -177,7 +177,7 @@ impl Framework {
 /// Reports deletions in a submitted plugin's own rules, which have no effect. In a plugin that is already in
 /// force they are ignored.
 fn report_deletions(findings: &mut Findings) {
-    if findings.notes.is_stored {
+    if findings.notes.is_stored() {
         return;
     }
     for DeletionParameter { parameter: what, spot, path } in std::mem::take(&mut findings.notes.deletions) {
@@ -189,7 +189,7 @@ fn report_deletions(findings: &mut Findings) {
 
 /// Reports deletions in a template that happen for every instance.
 fn report_template_deletions(template: &Template, findings: &mut Findings) {
-    let deletions = if findings.notes.is_stored { Vec::new() } else { template.deletions() };
+    let deletions = if findings.notes.is_stored() { Vec::new() } else { template.deletions() };
     for spot in deletions {
         let found = "delete has no effect in a plugin's template unless an instance sets it".to_owned();
         let path = format!("template {}", template.id);

@@ -41,3 +41,4 @@ pub const NUMBER_MAX: f64 = 9_007_199_254_740_992.0;
 
 const _: () = assert!(CONDITIONS_MAX * RULES_MAX <= NODES_MAX);
 const _: () = assert!(PATTERN_BYTES_MAX < REGEX_BYTES_MAX);
+const _: () = assert!(FILE_RULES_MAX >= RULES_MAX && INSTANCES_BYTES_MAX >= TEXT_BYTES_MAX);

@@ -12,12 +12,21 @@ use super::rule::Rule;
 use super::tree::{DocumentNode, NodeData};
 use std::collections::HashSet;
 
+/// Origin of a file that is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum FileOrigin {
+    /// A person submits it now.
+    #[default]
+    Submitted,
+    /// It is already in force. Harmless errors are not reported, because the rules that it refers to may have
+    /// existed when it was applied.
+    Stored,
+}
+
 /// Facts recorded while a file is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileNotes {
-    /// True if the file is already in force and is not submitted now. Harmless errors are then not reported,
-    /// because the rules that it refers to may have existed when it was applied.
-    pub(super) is_stored: bool,
+    pub(super) origin: FileOrigin,
     pub(super) doubts: PossibleDefinitions,
     /// Entries whose only effect is to switch a rule off.
     pub(super) switches: Vec<RuleSwitch>,
@@ -62,6 +71,13 @@ pub(super) struct DefinitionIds {
     prefixes: HashSet<Box<str>>,
     /// Ids in files that are stored beside this one.
     in_other_files: HashSet<Box<str>>,
+}
+
+impl FileNotes {
+    /// True if the file is already in force.
+    pub(super) fn is_stored(&self) -> bool {
+        self.origin == FileOrigin::Stored
+    }
 }
 
 impl PossibleDefinitions {

@@ -90,14 +90,26 @@ impl Operator {
     }
 }
 
+/// Membership in a list that a comparison requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Membership {
+    Present,
+    Absent,
+}
+
+impl Membership {
+    const fn is_present(self) -> bool {
+        matches!(self, Self::Present)
+    }
+}
+
 /// A compiled comparison. Comparing allocates nothing.
 #[derive(Clone, Debug)]
 pub(super) enum CompiledComparison {
     Exists(bool),
-    /// Membership in a list of texts; with `false`, absence from it.
-    Texts(Box<[Box<str>]>, bool),
-    Sizes(Box<[f64]>, bool),
-    Flag(bool, bool),
+    Texts(Box<[Box<str>]>, Membership),
+    Sizes(Box<[f64]>, Membership),
+    Flag(bool, Membership),
     Contains(Box<str>),
     Matches(TextPattern),
     Less(f64),
@@ -111,8 +123,8 @@ impl CompiledComparison {
     /// Compiles a comparison; none if `value` has not the form that the operator requires.
     pub(super) fn new(operator: Operator, value: &Value) -> Option<Self> {
         Some(match operator {
-            Operator::Equals | Operator::In => Self::one_of(value, true),
-            Operator::NotEquals | Operator::NotIn => Self::one_of(value, false),
+            Operator::Equals | Operator::In => Self::one_of(value, Membership::Present),
+            Operator::NotEquals | Operator::NotIn => Self::one_of(value, Membership::Absent),
             Operator::Contains => Self::Contains(value.text()?.into()),
             Operator::Matches => Self::Matches(TextPattern::new(value.text()?).ok()?),
             Operator::GreaterThan => Self::More(value.size()?),
@@ -127,15 +139,15 @@ impl CompiledComparison {
         })
     }
 
-    fn one_of(value: &Value, positive: bool) -> Self {
+    fn one_of(value: &Value, required: Membership) -> Self {
         let items = if let Value::List(items) = value { items } else { std::slice::from_ref(value) };
         if let [Value::Flag(flag)] = items {
-            return Self::Flag(*flag, positive);
+            return Self::Flag(*flag, required);
         }
         let sizes: Option<Box<[f64]>> = items.iter().map(Value::size).collect();
         match sizes {
-            Some(sizes) => Self::Sizes(sizes, positive),
-            None => Self::Texts(items.iter().filter_map(Value::text).map(Into::into).collect(), positive),
+            Some(sizes) => Self::Sizes(sizes, required),
+            None => Self::Texts(items.iter().filter_map(Value::text).map(Into::into).collect(), required),
         }
     }
 
@@ -146,12 +158,12 @@ impl CompiledComparison {
         let by_size = |right: &dyn Fn(f64) -> bool| fact.size().is_some_and(right);
         match self {
             Self::Exists(wanted) => *wanted && fact != Fact::Unknown,
-            Self::Texts(texts, positive) => {
-                any_text(fact, |text| texts.iter().any(|one| **one == *text)) == Some(*positive)
+            Self::Texts(texts, required) => {
+                any_text(fact, |text| texts.iter().any(|one| **one == *text)) == Some(required.is_present())
             }
-            Self::Sizes(sizes, positive) => by_size(&|size| sizes.contains(&size) == *positive),
-            Self::Flag(wanted, positive) => {
-                matches!(fact, Fact::Flag(flag) if (flag == *wanted) == *positive)
+            Self::Sizes(sizes, required) => by_size(&|size| sizes.contains(&size) == required.is_present()),
+            Self::Flag(wanted, required) => {
+                matches!(fact, Fact::Flag(flag) if (flag == *wanted) == required.is_present())
             }
             Self::Contains(part) => match fact {
                 Fact::Text(text) => text.contains(&**part),

@@ -8,7 +8,7 @@ use super::diagnostic::{TextPosition, quoted};
 use super::findings::Findings;
 use super::limits::{DEPTH_MAX, NODES_MAX, TEXT_BYTES_MAX};
 use super::tree::{DocumentEntry, DocumentNode, NodeData, Scalar};
-use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
@@ -146,17 +146,17 @@ impl TreeBuilder<'_> {
                 self.insert_node(DocumentNode { spot, data: NodeData::Unknown });
             }
             Event::Scalar(text, style, anchor, tag) => {
-                self.count_plain_node(spot, anchor, tag.is_some())?;
+                self.count_plain_node(spot, anchor, tag.as_deref())?;
                 let plain = style == ScalarStyle::Plain;
                 let scalar = Scalar { text: text.into(), is_plain: plain };
                 self.insert_node(DocumentNode { spot, data: NodeData::Scalar(scalar) });
             }
             Event::SequenceStart(anchor, tag) => {
-                self.count_plain_node(spot, anchor, tag.is_some())?;
+                self.count_plain_node(spot, anchor, tag.as_deref())?;
                 self.open_node(UnclosedNode::List(spot, Vec::new()), spot)?;
             }
             Event::MappingStart(anchor, tag) => {
-                self.count_plain_node(spot, anchor, tag.is_some())?;
+                self.count_plain_node(spot, anchor, tag.as_deref())?;
                 self.open_node(UnclosedNode::Map(spot, Vec::new(), None), spot)?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
@@ -178,11 +178,11 @@ impl TreeBuilder<'_> {
     }
 
     /// Counts a node and reports an anchor or a tag. The node is then read as if it had neither.
-    fn count_plain_node(&mut self, spot: TextPosition, anchor: usize, tagged: bool) -> Option<()> {
+    fn count_plain_node(&mut self, spot: TextPosition, anchor: usize, tag: Option<&Tag>) -> Option<()> {
         if anchor != 0 {
             self.report(spot, "an anchor", "anchors and aliases are not supported");
         }
-        if tagged {
+        if tag.is_some() {
             self.report(spot, "a tag", "tags are not supported");
         }
         self.count_node(spot)

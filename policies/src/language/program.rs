@@ -8,7 +8,7 @@
 use super::action_request::ActionRequest;
 use super::actions::ActionKind;
 use super::built_in::BuiltInLayers;
-use super::diagnostic::{Diagnostic, Diagnostics};
+use super::diagnostic::{Diagnostic, Diagnostics, TextPosition};
 use super::facts::{Facts, NoFacts};
 use super::file::{FrameworkSection, ParsedPolicy};
 use super::framework::{Framework, Hint};
@@ -113,11 +113,19 @@ impl PartialEq for Program {
     }
 }
 
+/// Author of a section's rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RuleAuthor {
+    /// The rules are built in.
+    Project,
+    User,
+}
+
 /// Rules and settings of one section of one layer.
 struct LayerSection<'a> {
     layer: Layer,
     file: &'a Arc<str>,
-    built_in: bool,
+    author: RuleAuthor,
     rules: Vec<Rule>,
     settings: &'a [SettingOverride],
 }
@@ -285,14 +293,14 @@ impl<'a> Compiler<'a> {
         let layers = self.layers;
         let mut parts = Vec::new();
         for file in layers.custom {
-            parts.push(self.file_section(file, Layer::Custom, false));
+            parts.push(self.file_section(file, Layer::Custom));
         }
         for file in layers.custom {
             let here = file.environments.iter().filter(|(name, _)| Some(*name) == layers.environment);
             parts.extend(here.map(|(_, overrides)| LayerSection {
                 layer: Layer::Environment,
                 file: &file.file,
-                built_in: false,
+                author: RuleAuthor::User,
                 rules: overrides.rules.clone(),
                 settings: &overrides.settings,
             }));
@@ -303,7 +311,7 @@ impl<'a> Compiler<'a> {
             parts.extend(here.map(|profile| LayerSection {
                 layer: Layer::Hardware,
                 file: &file.file,
-                built_in: false,
+                author: RuleAuthor::User,
                 rules: profile.overrides.rules.clone(),
                 settings: &profile.overrides.settings,
             }));
@@ -316,27 +324,27 @@ impl<'a> Compiler<'a> {
                 &framework.instances,
                 Some(&framework.name).filter(|name| !name.is_empty()).map(|name| &**name),
             );
-            if !built_in && !framework.notes.is_stored {
+            if !built_in && !framework.notes.is_stored() {
                 self.check_deletions(framework, &rules);
             }
             parts.push(LayerSection {
                 layer: Layer::Framework,
                 file: &framework.file,
-                built_in,
+                author: if built_in { RuleAuthor::Project } else { RuleAuthor::User },
                 rules,
                 settings: &[],
             });
         }
-        parts.push(self.file_section(&layers.built_in.defaults, Layer::BuiltIn, true));
+        parts.push(self.file_section(&layers.built_in.defaults, Layer::BuiltIn));
         parts
     }
 
-    fn file_section(&mut self, file: &'a ParsedPolicy, layer: Layer, built_in: bool) -> LayerSection<'a> {
+    fn file_section(&mut self, file: &'a ParsedPolicy, layer: Layer) -> LayerSection<'a> {
         let mut rules = self.with_instances(&file.file, &file.base.rules, &file.instances, None);
         for section in &file.frameworks {
             let path = format!("frameworks.{}", section.name);
-            let is_there =
-                self.check_framework(&file.file, &section.name, (section.line, section.column), path);
+            let spot = TextPosition { line: section.line, column: section.column };
+            let is_there = self.check_framework(&file.file, &section.name, spot, path);
             // The framework of the section is reported once, not again for each of its rules.
             let is_reported = |rule: &Rule| !is_there && rule.framework.as_ref() == Some(&section.name);
             let rules_of = section.rules.iter().cloned();
@@ -345,7 +353,8 @@ impl<'a> Compiler<'a> {
             );
         }
         self.check_ids(&file.file, &rules);
-        LayerSection { layer, file: &file.file, built_in, rules, settings: &file.base.settings }
+        let author = if layer == Layer::BuiltIn { RuleAuthor::Project } else { RuleAuthor::User };
+        LayerSection { layer, file: &file.file, author, rules, settings: &file.base.settings }
     }
 
     /// Returns rules together with the rules of template instances.
@@ -362,7 +371,8 @@ impl<'a> Compiler<'a> {
                 file,
                 &self.templates,
                 &mut self.bytes_left,
-                (&mut self.doubts, &mut self.diagnostics),
+                &mut self.doubts,
+                &mut self.diagnostics,
             );
             for rule in &mut more {
                 if let Some(framework) = framework {
@@ -413,7 +423,7 @@ impl<'a> Compiler<'a> {
         for part in parts {
             for rule in part.rules {
                 self.check_framework_of(part.file, &rule);
-                let rule = with_stances(rule, part.built_in);
+                let rule = with_stances(rule, part.author);
                 if !seen.insert(rule.id.clone()) {
                     // A custom layer below the switch has the only definition of the rule, so it is kept for
                     // display.
@@ -476,11 +486,14 @@ fn has_lru_copies(settings: &Settings, rules: &[EffectiveRule]) -> bool {
         || rules.iter().flat_map(EffectiveRule::actions).any(is_lru)
 }
 
-/// Sets the stance of each action: its own, otherwise the rule's, otherwise the layer's default.
-fn with_stances(mut rule: Rule, built_in: bool) -> Rule {
+/// Sets the stance of each action: its own, otherwise the rule's, otherwise the default of the rule's author.
+fn with_stances(mut rule: Rule, author: RuleAuthor) -> Rule {
     for action in &mut rule.actions {
-        let of_layer = if built_in && action.kind.is_person_only() { Stance::Observe } else { Stance::Act };
-        action.stance = Some(action.stance.or(rule.stance).unwrap_or(of_layer));
+        let default = match author {
+            RuleAuthor::Project if action.kind.is_person_only() => Stance::Observe,
+            RuleAuthor::Project | RuleAuthor::User => Stance::Act,
+        };
+        action.stance = Some(action.stance.or(rule.stance).unwrap_or(default));
     }
     rule.stance = None;
     rule

@@ -9,7 +9,7 @@ use super::actions::Parameter;
 use super::diagnostic::{Diagnostic, TextPosition, clearly_meant, nearest};
 use super::findings::Findings;
 use super::limits::{INSTANCES_BYTES_MAX, PARAMETERS_MAX, RULES_MAX};
-use super::notes::PossibleDefinitions;
+use super::notes::{FileOrigin, PossibleDefinitions};
 use super::reader::{Fields, LocatedNode, is_valid_name};
 use super::rule::{Action, FieldLocation, ParsedRule, Rule, RuleLine};
 use super::tree::{DocumentEntry, DocumentNode, NodeData, Scalar};
@@ -36,7 +36,7 @@ pub struct Template {
     is_whole: bool,
     rules: DocumentNode,
     /// True if the file is already in force.
-    is_stored: bool,
+    origin: FileOrigin,
     /// True if the template is a plugin's. Its rules delete only what an instance requests.
     pub(super) is_from_plugin: bool,
     file: Arc<str>,
@@ -105,7 +105,7 @@ impl Template {
             unread: parameters.unread,
             is_whole: parameters.is_whole && !fields.may_be_misspelt("parameters"),
             rules: rules.filter(is_list).map_or_else(none, |at| at.node.clone()),
-            is_stored: findings.notes.is_stored,
+            origin: findings.notes.origin,
             is_from_plugin: false,
             file: Arc::clone(&findings.file),
         };
@@ -132,7 +132,7 @@ impl Template {
         let defaults: Option<Vec<_>> = self.parameters.iter().map(|one| one.default.clone()).collect();
         let has_defaults = defaults.is_some();
         // A stored template without defaults may have had no valid instance. It stays accepted.
-        if !has_defaults && self.is_stored {
+        if !has_defaults && self.origin == FileOrigin::Stored {
             return;
         }
         let values: Vec<_> = defaults.map_or_else(
@@ -169,6 +169,7 @@ impl Template {
     /// Expands the rules with `values` in place of the parameters, in the order of the template. `room` is
     /// the remaining number of bytes. Values that depend on an unknown parameter are unknown.
     fn rules(&self, values: &[Option<Value>], room: &mut usize, findings: &mut Findings) -> Vec<ParsedRule> {
+        assert_eq!(values.len(), self.parameters.len(), "each parameter has a value");
         let mut filling = TemplateExpansion { parameters: &self.parameters, values, room };
         let Some(filled) = filling.node(&self.rules) else {
             let found = "the template instances are too long".to_owned();
@@ -373,9 +374,9 @@ impl TemplateInstance {
         file: &str,
         templates: &[&Template],
         room: &mut usize,
-        reports: (&mut PossibleDefinitions, &mut Vec<Diagnostic>),
+        doubts: &mut PossibleDefinitions,
+        diagnostics: &mut Vec<Diagnostic>,
     ) -> Vec<Rule> {
-        let (doubts, diagnostics) = reports;
         let mut instance_findings = Findings::new(file);
         instance_findings.path_prefix = format!("use[{}]", self.index);
         let Some((template, values)) = self.parameter_values(templates, doubts, &mut instance_findings)
@@ -385,7 +386,7 @@ impl TemplateInstance {
             return Vec::new();
         };
         let mut template_findings = Findings::new(&template.file);
-        template_findings.notes.is_stored = template.is_stored;
+        template_findings.notes.origin = template.origin;
         template_findings.path_prefix = format!("templates.{}({}).rules", template.id, self.id);
         let mut rules = template.rules(&values, room, &mut template_findings);
         if template.is_from_plugin && !self.requests_deletions(&template.rules) {
@@ -394,17 +395,19 @@ impl TemplateInstance {
         let is_right = instance_findings.list.is_empty()
             && template_findings.list.is_empty()
             && values.iter().all(Option::is_some);
-        let made = self.finish_rules(rules, is_right, doubts, &mut instance_findings);
+        let made = self.finish_rules(rules, doubts, &mut instance_findings);
+        if !is_right {
+            made.iter().for_each(|rule| doubts.rules.add(Some(&rule.id)));
+        }
         diagnostics.append(&mut instance_findings.list);
         diagnostics.append(&mut template_findings.list);
         made
     }
 
-    /// Returns the rules with the instance's id as prefix and records unreadable or doubtful ones.
+    /// Returns the rules with the instance's id as prefix and records unreadable ones.
     fn finish_rules(
         &self,
         rules: Vec<ParsedRule>,
-        is_right: bool,
         doubts: &mut PossibleDefinitions,
         here: &mut Findings,
     ) -> Vec<Rule> {
@@ -425,9 +428,6 @@ impl TemplateInstance {
                     "results in ids that are too long",
                     "a shorter id".to_owned(),
                 );
-            }
-            if !is_right {
-                doubts.rules.add(Some(&rule.id));
             }
             made.push(rule);
         }

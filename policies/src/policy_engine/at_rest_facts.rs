@@ -69,8 +69,8 @@ impl PolicyEngine {
         let caller = Caller { id: 0, family };
         let access = Access { at_us: now_us, caller, bucket, key, op: Op::Read, size, range: 0..0 };
         let seen = self.engine.access_of_family(now_us, dataset, family, callers);
-        let (engine, program) = ((&self.engine, seen), &*self.program);
-        ask(&AccessFacts::new(&access, engine, &self.workloads, of_key, program, &NoFacts))
+        let program = &self.program;
+        ask(&AccessFacts::new(&access, &self.engine, seen, &self.workloads, of_key, program, &NoFacts))
     }
 
     /// Returns the counts of kept blocks of an object; looks up at most `blocks_max` blocks.

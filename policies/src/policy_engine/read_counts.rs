@@ -27,6 +27,7 @@ impl ReadCounts {
     /// Returns counts for about `objects_max` objects.
     pub(super) fn new(objects_max: usize) -> Self {
         let sets = (objects_max / WAYS).max(1).next_power_of_two();
+        assert!(sets - 1 <= COUNT_MAX as usize, "a set is chosen by bits that entries do not contain");
         Self { shards: vec![Vec::new(); sets.div_ceil(SHARD_SETS)], sets }
     }
 

@@ -68,7 +68,7 @@ rules:
     for number in reads() {
         let (keeping, is_hit) = mind.read(&format!("tables/part-{number:05}"), &NoFacts);
         assert_eq!(keeping, CachingRule::Recency, "also for kept blocks");
-        assert_eq!(is_hit, lru.access(number as u32, BLOCK_BYTES as u32, true));
+        assert_eq!(is_hit, lru.access(number as u32, BLOCK_BYTES as u32, Op::Read));
         hits += u32::from(is_hit);
         reads_of_lru += 1;
     }

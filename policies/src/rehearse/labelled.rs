@@ -13,9 +13,9 @@ mod reads;
 
 use super::naming::{Naming, mix};
 use super::scene::{MergedRequests, Scene, StreamPattern};
-use super::workload::GeneratedWorkload;
+use super::workload::{DatasetOrder, GeneratedWorkload};
 use layout::{GeneratedKeyName, KeyLayout};
-use reads::{LabelledReader, ReadItem};
+use reads::{LabelledReader, ReadGroups, ReadItem};
 
 /// Behaviour of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,15 @@ impl Traffic {
     }
 }
 
+/// Parts in which the objects of a dataset are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ObjectParts {
+    /// Each object in one request.
+    Whole,
+    /// Each object in one request or in ranges, as drawn for the dataset.
+    Drawn,
+}
+
 /// Length of the traffic in microseconds.
 const LENGTH_US: f64 = 3.6e9;
 
@@ -156,11 +165,10 @@ impl TrafficBuilder {
             LabelledJob::Columnar => self.columnar(number, count / 10),
             LabelledJob::ShardObjects => self.shard_objects(number, count / 10),
             LabelledJob::ShardDirectories | LabelledJob::ShardPrefixes => self.shards(number, kind, count),
-            _ => self.objects(
-                &format!("set-{number}"),
-                count,
-                kind == LabelledJob::Sequential || kind == LabelledJob::OnePass,
-            ),
+            LabelledJob::Sequential | LabelledJob::OnePass => {
+                self.objects(&format!("set-{number}"), count, ObjectParts::Drawn)
+            }
+            _ => self.objects(&format!("set-{number}"), count, ObjectParts::Whole),
         };
         let stream = self.scene.add_stream(kind.pattern(), dataset, 1);
         let epochs = match kind {
@@ -168,20 +176,22 @@ impl TrafficBuilder {
             LabelledJob::Columnar => self.random.u32(1..=3),
             _ => self.random.u32(3..=6),
         };
-        let shuffled = match kind {
-            LabelledJob::Sequential => false,
-            LabelledJob::OnePass | LabelledJob::Columnar => self.random.u32(0..4) == 0,
-            _ => true,
+        let order = match kind {
+            LabelledJob::Sequential => DatasetOrder::Sequential,
+            LabelledJob::OnePass | LabelledJob::Columnar if self.random.u32(0..4) != 0 => {
+                DatasetOrder::Sequential
+            }
+            _ => DatasetOrder::Shuffled,
         };
         let validation = (kind == LabelledJob::Validation).then(|| {
             let dataset = self.dataset_number();
-            let groups = self.objects(&format!("set-{number}-val"), count / 10, false);
-            (self.scene.add_stream(StreamPattern::Validation, dataset, 1), groups)
+            let groups = self.objects(&format!("set-{number}-val"), count / 10, ObjectParts::Whole);
+            let stream = self.scene.add_stream(StreamPattern::Validation, dataset, 1);
+            ReadGroups { stream, groups: groups.into() }
         });
         let ranks = if kind == LabelledJob::OnePass { 1 } else { [1, 1, 2, 4][self.random.usize(0..4)] };
         let callers = self.ranks(number, ranks);
-        let reader =
-            self.with_irregularities(LabelledReader::new(groups, stream, epochs, shuffled, validation));
+        let reader = self.with_irregularities(LabelledReader::new(groups, stream, epochs, order, validation));
         self.add(reader, &callers);
     }
 
@@ -206,12 +216,14 @@ impl TrafficBuilder {
         }
     }
 
-    /// Adds the objects of a dataset, each read in one request; some datasets of large objects are read in
-    /// several ranges.
-    fn objects(&mut self, set: &str, count: u32, in_ranges: bool) -> Vec<Vec<ReadItem>> {
+    /// Adds the objects of a dataset.
+    fn objects(&mut self, set: &str, count: u32, parts: ObjectParts) -> Vec<Vec<ReadItem>> {
         let layout = KeyLayout::ALL[self.random.usize(0..KeyLayout::ALL.len())];
         let sizes = self.sizes(4096.0, 64e6);
-        let range_bytes = if in_ranges && self.random.bool() { 8 << 20 } else { u64::MAX };
+        let range_bytes = match parts {
+            ObjectParts::Drawn if self.random.bool() => 8 << 20,
+            ObjectParts::Drawn | ObjectParts::Whole => u64::MAX,
+        };
         let objects = (0..count).map(|object| {
             let named = GeneratedKeyName { set, layout, object, count };
             let size = sizes(&mut self.random);
@@ -286,12 +298,13 @@ impl TrafficBuilder {
 
     fn skewed(&mut self, number: usize) {
         let count = self.objects_min * 2;
-        let groups = self.objects(&format!("set-{number}"), count, false);
+        let groups = self.objects(&format!("set-{number}"), count, ObjectParts::Whole);
         let dataset = self.dataset_number();
         let stream = self.scene.add_stream(StreamPattern::Skewed, dataset, 1);
         let callers = self.ranks(number, 3);
         let alpha = 0.8 + 0.4 * self.random.f64();
-        let reader = self.with_irregularities(LabelledReader::new(groups, stream, 1, true, None));
+        let reader =
+            self.with_irregularities(LabelledReader::new(groups, stream, 1, DatasetOrder::Shuffled, None));
         let seed = self.random.u64(..);
         self.requests.add(reader.start_us as u64, reader.skewed(callers, alpha, seed));
     }

@@ -157,7 +157,7 @@ impl SimulatedServer<'_> {
             let id = self.engine.block_id(access.bucket, access.key, block);
             let advice = self.engine.read(seen, &access, block);
             self.drop_evicted();
-            let ready_us = match self.store.read(id, advice != Advice::Bypass) {
+            let ready_us = match self.store.read(id, advice) {
                 Some(FetchedBlock { ready_us: there_us, stream, .. }) => {
                     if let Some(stream) = stream {
                         let outcome =
@@ -169,13 +169,16 @@ impl SimulatedServer<'_> {
                 None => {
                     let there_us = self.fetch(bytes, now_us);
                     let fetched = FetchedBlock { ready_us: there_us, bytes, key: request.key, stream: None };
-                    self.store.put(id, fetched, advice != Advice::Bypass);
+                    match advice {
+                        Advice::Kept | Advice::Keep => self.store.keep(id, fetched),
+                        Advice::Bypass => self.store.buffer(id, fetched),
+                    }
                     there_us
                 }
             };
             done_us = done_us.max(ready_us);
         }
-        self.count(request.range.start == 0, done_us - now_us);
+        self.count(request, done_us - now_us);
         if let Some(limits) = self.setup.ahead {
             let mut next = std::mem::take(&mut self.next);
             self.engine.read_ahead(seen, &access, &limits, &mut next);
@@ -186,12 +189,13 @@ impl SimulatedServer<'_> {
         done_us
     }
 
-    fn count(&mut self, is_begin: bool, wait_us: u64) {
+    fn count(&mut self, request: &GeneratedRequest, wait_us: u64) {
         let waited = u64::from(wait_us > WAIT_US);
+        let begins = u64::from(request.range.start == 0);
         self.waits.requests += 1;
         self.waits.waited += waited;
-        self.waits.begins += u64::from(is_begin);
-        self.waits.begins_waited += u64::from(is_begin) * waited;
+        self.waits.begins += begins;
+        self.waits.begins_waited += begins * waited;
     }
 
     /// Fetches bytes that a caller is waiting for and returns the time at which they arrive.
@@ -224,7 +228,10 @@ impl SimulatedServer<'_> {
             let there_us = self.fetch(bytes, now_us);
             self.waits.ahead_bytes += u64::from(bytes);
             let fetched = FetchedBlock { ready_us: there_us, bytes, key, stream: Some(next.stream) };
-            self.store.put(id, fetched, advice == Advice::Keep);
+            match advice {
+                Advice::Keep => self.store.keep(id, fetched),
+                Advice::Kept | Advice::Bypass => self.store.buffer(id, fetched),
+            }
         }
     }
 

@@ -60,6 +60,29 @@ impl Racer {
     }
 }
 
+/// Part of an access in the score.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scoring {
+    /// The access warms the cache up and does not count.
+    WarmUp,
+    /// The access counts.
+    Counted,
+}
+
+impl Scoring {
+    /// Returns the part of an access of this epoch if `from` is the first one that counts.
+    #[must_use]
+    pub fn of_epoch(epoch: u32, from: u32) -> Self {
+        if epoch >= from { Self::Counted } else { Self::WarmUp }
+    }
+
+    /// Returns the part of the access with this number if `from` is the first one that counts.
+    #[must_use]
+    pub fn of_number(number: usize, from: usize) -> Self {
+        if number >= from { Self::Counted } else { Self::WarmUp }
+    }
+}
+
 /// Result of one policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Score {
@@ -79,6 +102,7 @@ impl Score {
     /// Bytes that were fetched from upstream.
     #[must_use]
     pub const fn upstream_bytes(&self) -> u64 {
+        assert!(self.hit_bytes <= self.read_bytes, "hits are reads");
         self.read_bytes - self.hit_bytes
     }
 
@@ -94,11 +118,15 @@ impl Score {
         self.hit_bytes as f64 / self.read_bytes.max(1) as f64
     }
 
-    fn count(&mut self, bytes: u32, is_hit: bool) {
+    fn count_hit(&mut self, bytes: u32) {
+        self.count_miss(bytes);
+        self.hits += 1;
+        self.hit_bytes += u64::from(bytes);
+    }
+
+    fn count_miss(&mut self, bytes: u32) {
         self.reads += 1;
         self.read_bytes += u64::from(bytes);
-        self.hits += u64::from(is_hit);
-        self.hit_bytes += u64::from(bytes) * u64::from(is_hit);
     }
 }
 
@@ -110,10 +138,10 @@ pub struct Race {
 }
 
 impl Race {
-    /// Runs the engine on requests, each with a flag that is true if it is counted.
+    /// Runs the engine on requests.
     pub fn run(
         scene: &Scene,
-        requests: impl Iterator<Item = (GeneratedRequest, bool)>,
+        requests: impl Iterator<Item = (GeneratedRequest, Scoring)>,
         block_bytes: u32,
         capacity_bytes: u64,
     ) -> Self {
@@ -128,7 +156,7 @@ impl Race {
     pub fn run_with_plans(
         scene: &Scene,
         plans: &[CallerPlan],
-        requests: impl Iterator<Item = (GeneratedRequest, bool)>,
+        requests: impl Iterator<Item = (GeneratedRequest, Scoring)>,
         block_bytes: u32,
         capacity_bytes: u64,
     ) -> Result<Self, TooManyPlans> {
@@ -140,15 +168,15 @@ impl Race {
     fn run_with(
         mut runner: EngineReplay,
         scene: &Scene,
-        requests: impl Iterator<Item = (GeneratedRequest, bool)>,
+        requests: impl Iterator<Item = (GeneratedRequest, Scoring)>,
         block_bytes: u32,
         capacity_bytes: u64,
     ) -> Self {
         let mut course = BlockTrace::new(block_bytes);
-        for (request, counts) in requests {
+        for (request, scoring) in requests {
             let access = scene.access(&request);
-            runner.process(&access, counts);
-            course.add(request.key, &access, counts);
+            runner.process(&access, scoring);
+            course.add(request.key, &access, scoring);
         }
         Self { capacity_bytes, course, engine: runner.score() }
     }

@@ -24,12 +24,14 @@ pub use optimum::{Event, OptimumOutcome, optimum};
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 
+use crate::access::Op;
+
 /// A cache that processes one access after another.
 pub trait ReferenceCache {
-    /// Processes an access to a block with a weight of `bytes` and returns true if it was a hit. A write
-    /// may be admitted like a read; it never counts as bytes written, because its data is written to
+    /// Processes a read or write of a block with a weight of `bytes` and returns true if it was a hit. A
+    /// write may be admitted like a read; it never counts as bytes written, because its data is written to
     /// storage in any case.
-    fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool;
+    fn access(&mut self, block: u32, bytes: u32, op: Op) -> bool;
 
     /// Removes a block that was deleted.
     fn invalidate(&mut self, block: u32);

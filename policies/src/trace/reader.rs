@@ -104,6 +104,7 @@ impl TraceReader {
     /// Returns the summary; to be called after the last piece.
     #[must_use]
     pub fn finish(self) -> TraceEnd {
+        assert!(self.at <= self.pushed.len(), "only pushed bytes are consumed");
         let torn_bytes = (self.pushed.len() - self.at) as u64;
         TraceEnd { events: self.events, blocks: self.number, torn_bytes }
     }

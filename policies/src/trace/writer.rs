@@ -107,6 +107,7 @@ impl TraceWriter {
         if self.events == 0 {
             return;
         }
+        assert!(self.block.len() <= BLOCK_BYTES_MAX - BLOCK_HEADER_BYTES, "a reader accepts the block");
         let begin = out.len();
         out.extend((self.block.len() as u32).to_le_bytes());
         out.extend(self.number.to_le_bytes());

@@ -9,6 +9,7 @@ use super::open_statistics::OpenStatistics;
 use super::rate::DecayingRate;
 use crate::engine::{CacheEngine, DatasetId, DatasetPattern, ObservedAccess, PassProgress};
 use crate::language::{FileType, Program};
+use std::ops::Range;
 
 /// Maximum number of keys of a model.
 pub(super) const FEW_KEYS: u32 = 24;
@@ -124,7 +125,7 @@ pub(super) fn count(bits: u64) -> u32 {
 }
 
 impl DatasetUse {
-    pub(super) fn new(dataset: DatasetId, (bucket, name): (u64, Box<str>), now_us: u64) -> Self {
+    pub(super) fn new(dataset: DatasetId, bucket: u64, name: Box<str>, now_us: u64) -> Self {
         Self {
             dataset,
             bucket,
@@ -184,11 +185,10 @@ impl DatasetUse {
         self.is_described.then_some(self.frameworks)
     }
 
-    /// Records a read by a caller of a key, both given by hash; `is_open` is true if it starts at the first
-    /// byte.
-    pub(super) fn read(&mut self, now_us: u64, key: u64, caller: u64, bytes: u64, is_open: bool) {
+    /// Records a read by a caller of a range of a key; caller and key are hashes.
+    pub(super) fn read(&mut self, now_us: u64, key: u64, caller: u64, range: &Range<u64>) {
         self.reads = self.reads.saturating_add(1);
-        if is_open {
+        if range.start == 0 {
             self.opens = self.opens.saturating_add(1);
             let pair = (key ^ caller.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let word = &mut self.pairs[(pair >> 62) as usize];
@@ -198,7 +198,7 @@ impl DatasetUse {
             *word |= mark;
             self.open_statistics.open(key, now_us.saturating_sub(self.last_us));
         }
-        self.bytes = self.bytes.saturating_add(bytes);
+        self.bytes = self.bytes.saturating_add(range.end.saturating_sub(range.start));
         self.keys |= bit(key);
         self.callers |= bit(caller);
         (self.before_us, self.last_us) = (self.last_us, now_us);
@@ -327,9 +327,9 @@ mod tests {
 
     #[test]
     fn few_keys_are_distinguished_from_many() {
-        let mut set = DatasetUse::new(DatasetId::default(), (1, "".into()), 0);
+        let mut set = DatasetUse::new(DatasetId::default(), 1, "".into(), 0);
         for key in 0..200_u64 {
-            set.read(key, key.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0, 10, true);
+            set.read(key, key.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0, &(0..10));
             if key == 9 {
                 assert!((7..=13).contains(&set.keys()), "{}", set.keys());
             }

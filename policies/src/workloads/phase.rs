@@ -4,6 +4,7 @@
 //! stray read of another dataset changes nothing, and neither does idleness: a workload that stops stays in
 //! its phase.
 
+use super::AccessContext;
 use super::dataset_use::{DatasetRole, DatasetUse, FEW_KEYS};
 use super::evidence::PhaseEvidence;
 use super::workload::TrackedWorkload;
@@ -42,10 +43,10 @@ impl TrackedWorkload {
         &self,
         at: usize,
         pattern: Option<DatasetPattern>,
-        is_validation: bool,
+        what: &AccessContext<'_>,
     ) -> Option<(DatasetRole, PhaseEvidence)> {
         let set = &self.datasets[at];
-        let (role, why) = self.role_of(at, pattern, is_validation)?;
+        let (role, why) = self.role_of(at, pattern, what)?;
         (role != set.role).then_some((role, why))
     }
 
@@ -53,7 +54,7 @@ impl TrackedWorkload {
         &self,
         at: usize,
         pattern: Option<DatasetPattern>,
-        is_validation: bool,
+        what: &AccessContext<'_>,
     ) -> Option<(DatasetRole, PhaseEvidence)> {
         let set = &self.datasets[at];
         match set.file_type {
@@ -70,7 +71,7 @@ impl TrackedWorkload {
         }
         let trained = self.other_training_set(at);
         if let Some(trained) = trained {
-            if is_validation || pattern == Some(DatasetPattern::Validation) {
+            if what.is_validation || pattern == Some(DatasetPattern::Validation) {
                 return Some((DatasetRole::Validation, PhaseEvidence::BetweenPasses));
             }
             return if set.role == DatasetRole::Training {

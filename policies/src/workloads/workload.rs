@@ -172,7 +172,7 @@ impl TrackedWorkload {
         // The hash is spread over all bits, because caller ids may not be.
         let caller = access.caller.id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         set.largest = set.largest.max(access.size);
-        set.read(access.at_us, xxh3_64(access.key.as_bytes()), caller, bytes, access.range.start == 0);
+        set.read(access.at_us, xxh3_64(access.key.as_bytes()), caller, &access.range);
         let is_open = set.role == DatasetRole::Undecided && set.reads <= UNDECIDED_READS_MAX;
         let mut begun = None;
         if is_open || is_new_visit || set.reads.is_multiple_of(ROLE_UPDATE_READS) {
@@ -202,7 +202,7 @@ impl TrackedWorkload {
             self.datasets[at].dataset = dataset;
             return at;
         }
-        let set = DatasetUse::new(dataset, (access.bucket, what.dataset_name()), access.at_us);
+        let set = DatasetUse::new(dataset, access.bucket, what.dataset_name(), access.at_us);
         if self.datasets.len() < DATASETS_MAX {
             self.datasets.push(set);
             return self.datasets.len() - 1;
@@ -228,7 +228,7 @@ impl TrackedWorkload {
             self.epochs = self.epochs_before;
         }
         self.count_epochs();
-        let (role, why) = self.changed_role(at, pattern, what.is_validation)?;
+        let (role, why) = self.changed_role(at, pattern, what)?;
         let set = &mut self.datasets[at];
         let was = std::mem::replace(&mut set.role, role);
         set.evidence = why;

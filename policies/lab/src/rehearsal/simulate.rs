@@ -6,12 +6,14 @@
 
 use super::RehearsalError;
 use super::scenario::Scenario;
-use super::sizes::CacheSize;
+use super::sizes::{CacheSize, ResolvedCacheSize};
 use mlgw_api::{EpochOrderName, SimulationRow};
 use mlgw_policies::DecisionFingerprint;
 use mlgw_policies::language::Program;
 use mlgw_policies::rehearse::caller_plans::CallerPlan;
-use mlgw_policies::rehearse::race::{AccessBatch, BlockTrace, EngineReplay, ObjectNumbers, Racer, Score};
+use mlgw_policies::rehearse::race::{
+    AccessBatch, BlockTrace, EngineReplay, ObjectNumbers, Racer, Score, Scoring,
+};
 use mlgw_policies::rehearse::workload::DatasetOrder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -109,10 +111,11 @@ impl Simulation {
         let known = self.scan_input(watch)?;
         let caches: Vec<_> = self.caches.iter().map(|cache| cache.resolve(known.whole_bytes)).collect();
         let races = self.race(&known, &caches, watch)?;
+        assert_eq!(races.len(), caches.len(), "each cache size has its results");
         let rows = caches
             .iter()
             .zip(&races)
-            .flat_map(|((_, share), race)| race.iter().map(|(racer, run)| self.row(*racer, *share, run)));
+            .flat_map(|(cache, race)| race.iter().map(|(racer, run)| self.row(*racer, cache.share, run)));
         Ok(rows.collect())
     }
 
@@ -131,8 +134,8 @@ impl Simulation {
         }
     }
 
-    fn is_counted(&self, epoch: u32) -> bool {
-        epoch + 1 >= self.from_epoch
+    fn scoring(&self, epoch: u32) -> Scoring {
+        Scoring::of_epoch(epoch + 1, self.from_epoch)
     }
 
     /// Passes all accesses to `take` in batches, with the number of accesses so far. Returns the base of
@@ -144,7 +147,7 @@ impl Simulation {
         let (mut batch, mut done) = (AccessBatch::default(), 0);
         let whole_bytes = self.scenario.for_each_access(|access, epoch| {
             done += 1;
-            if batch.push(access, self.is_counted(epoch)) {
+            if batch.push(access, self.scoring(epoch)) {
                 take(&batch, done)?;
                 batch.clear();
             }
@@ -163,11 +166,11 @@ impl Simulation {
             self.check_blocks(done)?;
             let numbers = objects.numbers(batch);
             course.prefetch_memory(&numbers);
-            for ((access, counts), number) in batch.iter().zip(numbers) {
+            for ((access, scoring), number) in batch.iter().zip(numbers) {
                 // The check precedes the addition, because the blocks of one object may exceed the range of
                 // block numbers.
                 self.check_blocks(access.size.div_ceil(u64::from(self.block_bytes)))?;
-                course.add(number, &access, counts);
+                course.add(number, &access, scoring);
                 self.check_blocks(course.events().max(course.blocks()) as u64)?;
             }
             accesses = done;
@@ -192,9 +195,10 @@ impl Simulation {
     fn run_engine(
         &self,
         known: &ReplayInput,
-        (capacity_bytes, share): (u64, f64),
+        cache: ResolvedCacheSize,
         watch: ProgressWatch<'_>,
     ) -> Result<SimulatedRun, RehearsalError> {
+        let ResolvedCacheSize { capacity_bytes, share } = cache;
         let blocks = known.course.blocks();
         let mut runner = match &self.program {
             Some(program) => {
@@ -219,7 +223,7 @@ impl Simulation {
     fn race(
         &self,
         known: &ReplayInput,
-        caches: &[(u64, f64)],
+        caches: &[ResolvedCacheSize],
         watch: ProgressWatch<'_>,
     ) -> Result<Vec<Vec<(Racer, SimulatedRun)>>, RehearsalError> {
         // The first run belongs to this thread, which calls `watch`.
@@ -235,11 +239,11 @@ impl Simulation {
         };
         let go_on = || if is_over.load(Relaxed) { Err(RehearsalError::Stopped) } else { Ok(()) };
         let others = || {
-            let races = caches.iter().map(|(capacity_bytes, _)| {
+            let races = caches.iter().map(|cache| {
                 let mut race = Vec::new();
                 for racer in &self.racers {
                     go_on()?;
-                    let score = known.course.score(*racer, *capacity_bytes);
+                    let score = known.course.score(*racer, cache.capacity_bytes);
                     race.extend(score.map(|score| (*racer, SimulatedRun { score, decided: None })));
                 }
                 Ok::<_, RehearsalError>(race)

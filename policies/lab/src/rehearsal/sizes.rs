@@ -16,15 +16,24 @@ pub enum CacheSize {
     Bytes(u64),
 }
 
+/// Size of a cache for one workload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ResolvedCacheSize {
+    /// Number of bytes.
+    pub capacity_bytes: u64,
+    /// The same as a fraction of the workload's bytes.
+    pub share: f64,
+}
+
 impl CacheSize {
-    /// Returns the size in bytes for a workload of `whole_bytes`, and the fraction of the workload.
+    /// Returns the size for a workload of `whole_bytes`.
     #[must_use]
-    pub fn resolve(self, whole_bytes: u64) -> (u64, f64) {
-        let whole = whole_bytes.max(1) as f64;
-        match self {
+    pub fn resolve(self, whole_bytes: u64) -> ResolvedCacheSize {
+        let (capacity_bytes, share) = match self {
             Self::Share(share) => ((whole_bytes as f64 * share) as u64, share),
-            Self::Bytes(bytes) => (bytes, bytes as f64 / whole),
-        }
+            Self::Bytes(bytes) => (bytes, bytes as f64 / whole_bytes.max(1) as f64),
+        };
+        ResolvedCacheSize { capacity_bytes, share }
     }
 }
 
@@ -64,7 +73,7 @@ pub fn block_bytes(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CacheSize, block_bytes};
+    use super::{CacheSize, ResolvedCacheSize, block_bytes};
 
     #[test]
     fn shares_and_sizes() {
@@ -73,8 +82,11 @@ mod tests {
         for wrong in ["", "0", "-1", "64", "tenGiB", "0GiB", "nan"] {
             assert!(wrong.parse::<CacheSize>().is_err(), "{wrong}");
         }
-        assert_eq!(CacheSize::Share(0.5).resolve(100), (50, 0.5));
-        assert_eq!(CacheSize::Bytes(20).resolve(100), (20, 0.2));
+        for (size, capacity_bytes, share) in
+            [(CacheSize::Share(0.5), 50, 0.5), (CacheSize::Bytes(20), 20, 0.2)]
+        {
+            assert_eq!(size.resolve(100), ResolvedCacheSize { capacity_bytes, share });
+        }
         assert_eq!((block_bytes("8MiB"), block_bytes("4").is_err()), (Ok(8 << 20), true));
     }
 }

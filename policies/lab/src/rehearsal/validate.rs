@@ -15,8 +15,9 @@ use mlgw_policies::language::{
 /// If the built-in layers are invalid, which a test rules out.
 pub fn validate(files: &[Text], plugins: &[Text]) -> Result<Vec<ValidationResult>, Diagnostics> {
     let built_in = BuiltInLayers::load()?;
-    let of_files: Vec<_> = files.iter().map(|text| read(text, is_framework(&text.text))).collect();
-    let of_plugins: Vec<_> = plugins.iter().map(|text| read(text, true)).collect();
+    let read = |text: &Text| if is_framework(&text.text) { read_plugin(text) } else { read_policy(text) };
+    let of_files: Vec<_> = files.iter().map(read).collect();
+    let of_plugins: Vec<_> = plugins.iter().map(read_plugin).collect();
     let beneath = AvailablePlugins::of(&of_plugins, None, &built_in);
     let mut validated = Vec::new();
     for (index, text) in files.iter().enumerate() {
@@ -32,13 +33,15 @@ pub fn validate(files: &[Text], plugins: &[Text]) -> Result<Vec<ValidationResult
     Ok(validated)
 }
 
-fn read(Text { name, text }: &Text, is_plugin: bool) -> PolicyFileSet {
+fn read_policy(Text { name, text }: &Text) -> PolicyFileSet {
     let mut texts = PolicyFileSet::default();
-    if is_plugin {
-        texts.submit_framework(name, text);
-    } else {
-        texts.submit_policy(name, text);
-    }
+    texts.submit_policy(name, text);
+    texts
+}
+
+fn read_plugin(Text { name, text }: &Text) -> PolicyFileSet {
+    let mut texts = PolicyFileSet::default();
+    texts.submit_framework(name, text);
     texts
 }
 

@@ -272,6 +272,7 @@ impl Trail {
 
     /// Records that all blocks of an object number were proposed.
     pub(super) fn set_proposed_number(&mut self, number: u64) {
+        assert!(number > self.proposed_number, "objects are proposed in ascending order");
         self.proposed_number = number;
     }
 
@@ -325,6 +326,7 @@ impl Trail {
 
     /// Records that `blocks` blocks of an object were proposed, up to block `end`.
     pub(super) fn record_proposal(&mut self, object: u64, end: u32, blocks: u32) {
+        assert!(blocks <= end, "the proposed blocks precede their end");
         if self.proposed.len() == PROPOSED_OBJECTS_MAX && !self.proposed.contains_key(&object) {
             self.proposed.clear();
         }

@@ -5,6 +5,7 @@
 //! an old [`DatasetId`] never refers to the next dataset with its number. Always: until it is reused, a
 //! number leads to the dataset that its own became part of, or to [`OTHERS`]; no map leads to a free number.
 
+use super::super::table::DATASETS_MAX;
 use super::{DatasetName, DatasetNames, FolderEntry, OTHERS};
 
 /// Maximum numbers that one key needs: one for a folder that becomes a dataset, and one for its pattern.
@@ -18,6 +19,7 @@ pub struct DatasetId(u32);
 
 const GENERATION_BITS: u32 = 20;
 const GENERATIONS: u32 = 1 << GENERATION_BITS;
+const _: () = assert!(DATASETS_MAX <= 1 << (u32::BITS - GENERATION_BITS), "an id holds any number");
 
 impl DatasetId {
     /// Returns the id of the first dataset with this number.
@@ -86,6 +88,7 @@ impl DatasetNames {
 
     /// Makes a dataset part of [`OTHERS`].
     pub(in crate::engine) fn dissolve(&mut self, number: u16) {
+        assert!(number != OTHERS && self.root(number) == number, "a dataset is dissolved once");
         self.part_of[number as usize] = OTHERS;
         self.united.push((OTHERS, number));
     }

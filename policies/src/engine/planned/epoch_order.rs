@@ -19,6 +19,7 @@ impl EpochOrder {
     pub(super) fn new(mut order: Vec<u32>, keys: u32) -> Self {
         // Successive samples in one object are one read of it.
         order.dedup();
+        assert!(order.len() < NO_POSITION as usize, "positions are numbers of 32 bits");
         let mut upcoming = vec![NO_POSITION; keys as usize];
         let mut again = Vec::new();
         for (place, key) in order.iter().enumerate().rev() {

@@ -42,6 +42,15 @@ const PACE_READS_MIN: f64 = 64.0;
 /// Keys whose blocks are looked up per read, once the plan is trusted.
 const ADOPTED: u32 = 8;
 
+/// Fit of a read with its plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlanFit {
+    /// The plan predicts the read around the current position.
+    Fits,
+    /// The read is elsewhere in the plan, or the plan does not contain it any more.
+    Deviates,
+}
+
 /// Follower of a plan; see the module.
 #[derive(Debug)]
 pub(in crate::engine) struct Follower {
@@ -178,10 +187,10 @@ impl Follower {
         match self.next_position(key, window) {
             Some(place) if place.abs_diff(self.at) <= window => {
                 self.advance(key, place, now_us);
-                self.judge(true);
+                self.judge(PlanFit::Fits);
             }
             place => {
-                self.judge(false);
+                self.judge(PlanFit::Deviates);
                 self.check_other_position(place, window, now_us);
             }
         }
@@ -231,9 +240,13 @@ impl Follower {
         if self.pace_reads > 0.0 { self.pace_us / self.pace_reads } else { 0.0 }
     }
 
-    fn judge(&mut self, fits: bool) {
+    fn judge(&mut self, fit: PlanFit) {
+        let value = match fit {
+            PlanFit::Fits => 1.0,
+            PlanFit::Deviates => 0.0,
+        };
         self.judged = (self.judged + 1).min(JUDGED_READS);
-        self.trust += (f64::from(u8::from(fits)) - self.trust) / f64::from(self.judged);
+        self.trust += (value - self.trust) / f64::from(self.judged);
         if !self.is_trusted && self.judged >= JUDGED_MIN && self.trust >= TRUST_HIGH {
             self.is_trusted = true;
             self.next_to_adopt = Some(0);

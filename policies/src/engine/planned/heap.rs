@@ -44,7 +44,7 @@ impl PlannedHeap {
 
     pub(super) fn remove(&mut self, table: &mut BlockTable, slot: Slot) {
         let place = table[slot].link.heap_position();
-        debug_assert_eq!(self.blocks[place].slot, slot);
+        assert_eq!(self.blocks[place].slot, slot, "a planned block has its position in the heap");
         self.blocks.swap_remove(place);
         if place < self.blocks.len() {
             self.rise(table, place);

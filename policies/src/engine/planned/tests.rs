@@ -5,7 +5,7 @@ use crate::engine::tests::retention::mean;
 use crate::engine::{CacheEngine, LISTS_MAX, Options, PLANS_MAX, PlanProgress, PlanReaders};
 use crate::plan::{Plan, PlanSchedule, Sampler};
 use crate::rehearse::caller_plans::{CallerPlan, build_caller_plans};
-use crate::rehearse::race::{Race, Racer};
+use crate::rehearse::race::{Race, Racer, Scoring};
 use crate::rehearse::workload::{Profile, WorkloadSettings, workload};
 
 const BLOCK_BYTES: u32 = 8 << 20;
@@ -20,7 +20,8 @@ fn race(
 ) -> Race {
     let made = workload(profile, settings).unwrap();
     let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
-    let requests = made.requests.enumerate().map(|(number, request)| (request, number >= from));
+    let requests =
+        made.requests.enumerate().map(|(number, request)| (request, Scoring::of_number(number, from)));
     Race::run_with_plans(&made.scene, plans, requests, BLOCK_BYTES, capacity).unwrap()
 }
 

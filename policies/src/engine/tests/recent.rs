@@ -64,7 +64,7 @@ fn hits(blocks: u64, numbers: impl Iterator<Item = u64>) -> (Vec<bool>, Vec<bool
             let key = format!("{}/{number:05}", ["a", "b"][(number / 7 % 2) as usize]);
             let ours = reader.read_of(number % 5, &key, size, CachingRule::Recency);
             reader.engine.check();
-            (ours, lru.access(number as u32, size as u32, true))
+            (ours, lru.access(number as u32, size as u32, Op::Read))
         })
         .unzip()
 }

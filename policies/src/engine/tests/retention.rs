@@ -2,7 +2,7 @@
 //! benchmark.
 
 use crate::access::Op;
-use crate::rehearse::race::{Race, Racer, Score};
+use crate::rehearse::race::{Race, Racer, Score, Scoring};
 use crate::rehearse::reference::{ClassAwareCache, EpochHazard};
 use crate::rehearse::workload::{DatasetOrder, DatasetSharing, Profile, WorkloadSettings, workload};
 
@@ -13,8 +13,8 @@ pub(super) fn race(profile: Profile, settings: &WorkloadSettings, share: f64, fr
     let made = workload(profile, settings).unwrap();
     let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
     let requests = made.requests.map(|request| {
-        let counts = request.epoch >= from;
-        (request, counts)
+        let scoring = Scoring::of_epoch(request.epoch, from);
+        (request, scoring)
     });
     Race::run(&made.scene, requests, BLOCK_BYTES, capacity)
 }
@@ -103,7 +103,7 @@ fn a_mix_reaches_the_ratio_of_a_cache_with_known_classes() {
                 score.reads += 1;
                 score.hits += u64::from(is_hit);
             }
-            (request, true)
+            (request, Scoring::Counted)
         });
         let race = Race::run(scene, requests, BLOCK_BYTES, capacity);
         let [ours, best, lru] = [Racer::Mlgw, Racer::Optimum, Racer::Lru].map(|racer| race.score(racer));

@@ -4,6 +4,7 @@ use super::LayerSource;
 use crate::language::action_request::ActionRequest;
 use crate::language::actions::Aspects;
 use crate::language::facts::{Fact, Facts};
+use crate::language::limits::CONDITIONS_MAX;
 use crate::language::properties::Property;
 use crate::language::rule::{Action, Condition, Match, Rule};
 use crate::language::words::Stance;
@@ -29,6 +30,8 @@ impl PartialEq for EffectiveRule {
         self.rule == other.rule
     }
 }
+
+const _: () = assert!(CONDITIONS_MAX <= 1 << u8::BITS, "a condition is a number of eight bits");
 
 /// Tolerance of comparisons of weight sums, so that 0.3 and 0.3 reach 0.6.
 const WEIGHT_TOLERANCE: f64 = 1e-9;

@@ -26,7 +26,7 @@ impl Compiler<'_> {
         &mut self,
         file: &str,
         name: &str,
-        (line, column): (u32, u32),
+        spot: TextPosition,
         path: String,
     ) -> bool {
         let names = || self.frameworks.iter().map(|one| &*one.name).filter(|name| !name.is_empty());
@@ -39,6 +39,7 @@ impl Compiler<'_> {
             return true;
         }
         let (file, found) = (file.into(), format!("unknown framework {name:?}"));
+        let TextPosition { line, column } = spot;
         self.diagnostics.push(Diagnostic { file, line, column, path, expected, found, nearest });
         false
     }
@@ -47,16 +48,16 @@ impl Compiler<'_> {
         let Some(name) = &rule.framework else { return };
         // A rule of an instance has no position of its own for the field.
         let at = rule.framework_at.0.clone();
-        let (path, TextPosition { line, column }) = at
+        let (path, spot) = at
             .unwrap_or_else(|| (format!("rule {}", rule.id), TextPosition { line: rule.line.0, column: 1 }));
-        self.check_framework(file, name, (line, column), path);
+        self.check_framework(file, name, spot, path);
     }
 
     /// Checks the frameworks of rules that are not effective because of a duplicate or unreadable id.
     pub(super) fn check_ineffective_rules(&mut self) {
         let of_files = self.layers.custom.iter().map(|file| (&file.file, &file.notes));
         let of_plugins = self.layers.frameworks.iter().map(|one| (&one.file, &one.notes));
-        for (file, notes) in of_files.chain(of_plugins).filter(|(_, notes)| !notes.is_stored) {
+        for (file, notes) in of_files.chain(of_plugins).filter(|(_, notes)| !notes.is_stored()) {
             notes.ineffective_rules.iter().for_each(|rule| self.check_framework_of(file, rule));
         }
     }
@@ -81,7 +82,7 @@ impl Compiler<'_> {
 
     /// Checks the frameworks of rules in sections that do not apply to this server.
     pub(super) fn check_inactive_sections(&mut self) {
-        for file in self.layers.custom.iter().filter(|file| !file.notes.is_stored) {
+        for file in self.layers.custom.iter().filter(|file| !file.notes.is_stored()) {
             for rule in file.sections().flat_map(|overrides| &overrides.rules) {
                 self.check_framework_of(&file.file, rule);
             }
@@ -96,7 +97,7 @@ impl Compiler<'_> {
         let known = self.rule_ids(parts);
         let of_files = self.layers.custom.iter().map(|file| (&file.file, &file.notes));
         let of_plugins = self.layers.frameworks.iter().map(|one| (&one.file, &one.notes));
-        for (file, notes) in of_files.chain(of_plugins).filter(|(_, notes)| !notes.is_stored) {
+        for (file, notes) in of_files.chain(of_plugins).filter(|(_, notes)| !notes.is_stored()) {
             for RuleSwitch { id, spot: TextPosition { line, column }, path } in &notes.switches {
                 // The search for the nearest id is expensive, so it is done only for errors that are
                 // reported.

@@ -33,6 +33,13 @@ const ACTION_FIELDS: &[&str] = &["type", "target", "stance", "parameters"];
 /// Largest priority; the smallest is `-PRIORITY_MAX`.
 pub(in crate::language) const PRIORITY_MAX: i32 = 10_000;
 
+/// Presence of a field with at least one item: required in a rule that is enabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FieldPresence {
+    Required,
+    Optional,
+}
+
 /// A rule as far as it could be read.
 pub(in crate::language) struct ParsedRule {
     /// The rule, without an unreadable id and without unreadable conditions and actions.
@@ -56,8 +63,9 @@ impl Rule {
         // An unreadable `enabled` counts as off, so that no field is reported as missing.
         let enabled = fields.get("enabled").map_or(Some(true), |at| findings.flag(&at));
         let priority = fields.get("priority").and_then(|at| read_priority(&at, findings)).unwrap_or(0);
-        let conditions = read_conditions(&fields, enabled == Some(true), findings);
-        let actions = read_actions(&fields, enabled == Some(true), findings);
+        let presence = if enabled == Some(true) { FieldPresence::Required } else { FieldPresence::Optional };
+        let conditions = read_conditions(&fields, presence, findings);
+        let actions = read_actions(&fields, presence, findings);
         let framework_at = fields.get("framework").map(|at| (at.path(), at.node.spot));
         let rule = Self {
             id: id.unwrap_or_default(),
@@ -145,14 +153,14 @@ fn read_priority(place: &LocatedNode<'_>, findings: &mut Findings) -> Option<i32
     Some(number as i32)
 }
 
-fn read_conditions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) -> Vec<Condition> {
+fn read_conditions(fields: &Fields<'_>, presence: FieldPresence, findings: &mut Findings) -> Vec<Condition> {
     let Some(place) = fields.get("conditions") else {
-        if enabled {
+        if presence == FieldPresence::Required {
             fields.report_missing("conditions", findings);
         }
         return Vec::new();
     };
-    if enabled && place.is_empty_list() {
+    if presence == FieldPresence::Required && place.is_empty_list() {
         // Without this check a forgotten condition would apply an action such as `evict` to every object.
         let expected = "at least one condition; `exists` of `key` matches every object".to_owned();
         findings.report_wrong(&place, "would match everything", expected);
@@ -165,14 +173,14 @@ fn read_conditions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) 
     conditions
 }
 
-fn read_actions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) -> Vec<ParsedAction> {
+fn read_actions(fields: &Fields<'_>, presence: FieldPresence, findings: &mut Findings) -> Vec<ParsedAction> {
     let Some(place) = fields.get("actions") else {
-        if enabled {
+        if presence == FieldPresence::Required {
             fields.report_missing("actions", findings);
         }
         return Vec::new();
     };
-    if enabled && place.is_empty_list() {
+    if presence == FieldPresence::Required && place.is_empty_list() {
         findings.report_wrong(&place, "does nothing", "at least one action".to_owned());
     }
     let items = findings.items(&place, ACTIONS_MAX);
@@ -403,7 +411,7 @@ fn read_parameters(
     findings: &mut Findings,
 ) -> Option<Vec<(Parameter, Value)>> {
     let mut known: Vec<_> = kind.rows().iter().map(|row| row.parameter.name()).collect();
-    if findings.notes.is_stored {
+    if findings.notes.is_stored() {
         known.extend(kind.removed_parameters());
     }
     let fields = Fields::checked(place, &known, findings)?;
@@ -436,7 +444,7 @@ fn refuse_retain_of_dataset(
     place: &LocatedNode<'_>,
     findings: &mut Findings,
 ) -> Option<Vec<(Parameter, Value)>> {
-    if findings.notes.is_stored {
+    if findings.notes.is_stored() {
         return Some(vec![(Parameter::KeepLast, Value::Number(u32::MAX.into()))]);
     }
     let expected = "checkpoint_group, prefix:PREFIX or no target".to_owned();

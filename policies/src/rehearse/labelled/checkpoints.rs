@@ -66,26 +66,22 @@ impl TrafficBuilder {
         let mut constant_key = None;
         for number in 0..count {
             let at_us = begin_us + every_us * f64::from(number);
-            self.add_checkpoint(
-                &plan,
-                number,
-                at_us,
-                every_us,
-                number % restored == restored - 1,
-                &mut constant_key,
-            );
+            let reads = self.add_checkpoint(&plan, number, at_us, every_us, &mut constant_key);
+            if number % restored == restored - 1 {
+                self.requests.add(reads[0].at_us, Box::new(reads.into_iter()));
+            }
         }
     }
 
+    /// Adds the writes of a checkpoint. Returns the reads that restore it.
     fn add_checkpoint(
         &mut self,
         plan: &CheckpointSeries,
         number: u32,
         at_us: f64,
         every_us: f64,
-        is_restored: bool,
         constant_key: &mut Option<u32>,
-    ) {
+    ) -> Vec<GeneratedRequest> {
         let (mut writes, mut reads) = (Vec::new(), Vec::new());
         let files = plan.files((number + 1) * 500);
         for (part, (name, size)) in files.iter().enumerate() {
@@ -119,8 +115,6 @@ impl TrafficBuilder {
             }
         }
         self.requests.add(at_us as u64, Box::new(writes.into_iter()));
-        if is_restored {
-            self.requests.add(reads[0].at_us, Box::new(reads.into_iter()));
-        }
+        reads
     }
 }

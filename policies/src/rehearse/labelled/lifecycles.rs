@@ -9,6 +9,7 @@ use crate::access::Op;
 use crate::language::Phase;
 use crate::rehearse::naming::{Naming, mix};
 use crate::rehearse::scene::{GeneratedRequest, Scene, StreamPattern};
+use crate::rehearse::workload::DatasetOrder;
 use std::ops::Range;
 
 /// Kind of lifecycle.
@@ -183,19 +184,19 @@ impl LifecycleBuilder {
     fn epoch(
         &mut self,
         items: &[LifecycleItem],
-        is_shuffled: bool,
+        order: DatasetOrder,
         batch: usize,
         phase: Phase,
         save: Option<&mut CheckpointSchedule>,
     ) {
-        let mut order: Vec<usize> = (0..items.len()).collect();
-        if is_shuffled {
-            self.random.shuffle(&mut order);
+        let mut numbers: Vec<usize> = (0..items.len()).collect();
+        if order != DatasetOrder::Sequential {
+            self.random.shuffle(&mut numbers);
         }
         let step_us = 1e6;
         let ranks = self.callers.len();
         let mut save = save;
-        for step in order.chunks(batch * ranks) {
+        for step in numbers.chunks(batch * ranks) {
             for (at, item) in step.iter().enumerate() {
                 let share = (at as f64 + self.random.f64()) / step.len() as f64;
                 self.request(
@@ -246,10 +247,10 @@ impl LifecycleBuilder {
         }
     }
 
-    fn checkpoint_schedule(&mut self, run: &str, steps: u32, is_concurrent: bool) -> CheckpointSchedule {
+    fn checkpoint_schedule(&mut self, run: &str, steps: u32) -> CheckpointSchedule {
         let every = (steps / self.random.u32(3..8)).max(20);
         let (bytes, is_dcp) = (self.random.u64(1 << 28..1 << 31), self.random.bool());
-        CheckpointSchedule { run: run.to_owned(), every, step: 0, bytes, is_dcp, is_concurrent }
+        CheckpointSchedule { run: run.to_owned(), every, step: 0, bytes, is_dcp, is_concurrent: false }
     }
 
     fn batch(&mut self) -> usize {
@@ -266,12 +267,12 @@ impl LifecycleBuilder {
         let test = self.objects("set/test", count / 8);
         let batch = self.batch();
         let epochs = self.random.u32(3..6);
-        let mut saving = self.checkpoint_schedule("finetune", count * epochs / (batch * ranks) as u32, false);
+        let mut saving = self.checkpoint_schedule("finetune", count * epochs / (batch * ranks) as u32);
         for _ in 0..epochs {
-            self.epoch(&train, true, batch, Phase::Training, Some(&mut saving));
-            self.epoch(&validation, false, batch, Phase::Validation, None);
+            self.epoch(&train, DatasetOrder::Shuffled, batch, Phase::Training, Some(&mut saving));
+            self.epoch(&validation, DatasetOrder::Sequential, batch, Phase::Validation, None);
         }
-        self.epoch(&test, false, batch, Phase::Evaluation, None);
+        self.epoch(&test, DatasetOrder::Sequential, batch, Phase::Evaluation, None);
     }
 
     fn pretrain(&mut self) {
@@ -291,7 +292,8 @@ impl LifecycleBuilder {
         let batch = self.batch();
         let epochs = self.random.u32(2..4);
         let steps = u64::from(shards * epochs) * parts / (batch * self.callers.len()) as u64;
-        let mut saving = self.checkpoint_schedule("pretrain", steps as u32, true);
+        let mut saving = self.checkpoint_schedule("pretrain", steps as u32);
+        saving.is_concurrent = true;
         for _ in 0..epochs {
             let mut order = keys.clone();
             if !is_in_order {
@@ -307,7 +309,7 @@ impl LifecycleBuilder {
                     );
                 }
             }
-            self.epoch(&items, false, batch, Phase::Training, Some(&mut saving));
+            self.epoch(&items, DatasetOrder::Sequential, batch, Phase::Training, Some(&mut saving));
         }
     }
 
@@ -318,7 +320,7 @@ impl LifecycleBuilder {
         let count = self.random.u32(800..3000);
         let test = self.objects("benchmark", count);
         let batch = self.batch();
-        self.epoch(&test, false, batch, Phase::Evaluation, None);
+        self.epoch(&test, DatasetOrder::Sequential, batch, Phase::Evaluation, None);
     }
 
     fn serve(&mut self) {
@@ -345,7 +347,7 @@ impl LifecycleBuilder {
             self.begin(Lifecycle::Search, &format!("sweep-{trial}"), 1, begin_us + later_us * trial as f64);
             let from = self.requests.len();
             for _ in 0..self.random.u32(3..6) {
-                self.epoch(&train, true, 8, Phase::Training, None);
+                self.epoch(&train, DatasetOrder::Shuffled, 8, Phase::Training, None);
             }
             // A search is recognizable once the third trial has begun.
             for (request, phase) in &mut self.requests[from..] {

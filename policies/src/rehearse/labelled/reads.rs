@@ -2,12 +2,19 @@
 
 use crate::access::Op;
 use crate::rehearse::scene::{GeneratedRequest, RequestIter};
-use crate::rehearse::workload::Zipf;
+use crate::rehearse::workload::{DatasetOrder, Zipf};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A range of an object.
 pub(super) type ReadItem = (u32, Range<u64>);
+
+/// Groups of ranges that are read as one stream.
+#[derive(Clone)]
+pub(super) struct ReadGroups {
+    pub(super) stream: u16,
+    pub(super) groups: Arc<[Vec<ReadItem>]>,
+}
 
 /// A job that reads groups of ranges: objects, shards or files. Ranges of a group are read in order.
 #[derive(Clone)]
@@ -15,8 +22,9 @@ pub(super) struct LabelledReader {
     groups: Arc<[Vec<ReadItem>]>,
     stream: u16,
     epochs: u32,
-    shuffled: bool,
-    validation: Option<(u16, Arc<[Vec<ReadItem>]>)>,
+    /// Order of the groups.
+    order: DatasetOrder,
+    validation: Option<ReadGroups>,
     /// True if every group is one object that is read in one request.
     is_of_objects: bool,
     /// True if every request is for one whole object, including objects in a shard.
@@ -40,8 +48,8 @@ impl LabelledReader {
         groups: Vec<Vec<ReadItem>>,
         stream: u16,
         epochs: u32,
-        shuffled: bool,
-        validation: Option<(u16, Vec<Vec<ReadItem>>)>,
+        order: DatasetOrder,
+        validation: Option<ReadGroups>,
     ) -> Self {
         let is_of_objects = groups.iter().all(|group| group.len() == 1);
         let has_samples = groups.iter().all(|group| group.len() == 1 || group[0].0 != group[1].0);
@@ -51,8 +59,8 @@ impl LabelledReader {
             groups: groups.into(),
             stream,
             epochs,
-            shuffled,
-            validation: validation.map(|(stream, groups)| (stream, groups.into())),
+            order,
+            validation,
             open_max: 1,
             batch: 1,
             retried: 0.0,
@@ -96,7 +104,7 @@ impl LabelledReader {
         random: &mut fastrand::Rng,
     ) -> Vec<(u16, ReadItem)> {
         let mut order: Vec<usize> = (0..self.groups.len()).collect();
-        if self.shuffled {
+        if self.order != DatasetOrder::Sequential {
             orders.shuffle(&mut order);
         }
         // A sampler starts over from the first object if ranks would otherwise get different numbers of
@@ -107,7 +115,7 @@ impl LabelledReader {
         if items.len() > self.batch && self.has_samples {
             items.truncate(items.len() / self.batch * self.batch);
         }
-        if let Some((stream, groups)) = &self.validation {
+        if let Some(ReadGroups { stream, groups }) = &self.validation {
             let mine = (rank..groups.len()).step_by(ranks).collect();
             items.extend(self.interleaved(groups, mine, *stream, random));
         }

@@ -1,5 +1,6 @@
 //! Blocks that are cached or in transit: kept blocks, and blocks that wait in memory until they are read.
 
+use crate::engine::Advice;
 use std::collections::{HashMap, VecDeque};
 
 /// A block fetched from upstream.
@@ -27,22 +28,28 @@ impl SimulatedStore {
         self.kept.contains_key(&id) || self.memory.contains_key(&id)
     }
 
-    /// Reads a block, which is kept from then on if `is_kept`. Returns its previous state.
-    pub(super) fn read(&mut self, id: u64, is_kept: bool) -> Option<FetchedBlock> {
+    /// Reads a block, which is kept from then on unless the advice is to bypass it. Returns its previous
+    /// state.
+    pub(super) fn read(&mut self, id: u64, advice: Advice) -> Option<FetchedBlock> {
         let known = self.kept.get_mut(&id).or_else(|| self.memory.get_mut(&id))?;
         let before = *known;
         known.stream = None;
-        if is_kept && let Some(fetched) = self.memory.remove(&id) {
+        if advice != Advice::Bypass
+            && let Some(fetched) = self.memory.remove(&id)
+        {
             self.memory_bytes -= u64::from(fetched.bytes);
             self.kept.insert(id, fetched);
         }
         Some(before)
     }
 
-    pub(super) fn put(&mut self, id: u64, fetched: FetchedBlock, is_kept: bool) {
-        if is_kept {
-            self.kept.insert(id, fetched);
-        } else if self.memory.insert(id, fetched).is_none() {
+    pub(super) fn keep(&mut self, id: u64, fetched: FetchedBlock) {
+        self.kept.insert(id, fetched);
+    }
+
+    /// Adds a block that stays in memory until it is read.
+    pub(super) fn buffer(&mut self, id: u64, fetched: FetchedBlock) {
+        if self.memory.insert(id, fetched).is_none() {
             self.memory_bytes += u64::from(fetched.bytes);
             self.order.push_back(id);
         }

@@ -5,6 +5,7 @@
 //! touched first, and then the accesses are processed one after another in order, with the same result as
 //! without batching.
 
+use super::Scoring;
 use crate::access::{Access, Caller, Op};
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ pub struct AccessBatch {
     accesses: Vec<BatchedAccess>,
 }
 
-/// An access, whose key is a range of `keys`, and a flag that is true if it counts.
+/// An access, whose key is a range of `keys`.
 struct BatchedAccess {
     at_us: u64,
     caller: Caller,
@@ -28,12 +29,12 @@ struct BatchedAccess {
     op: Op,
     size: u64,
     range: Range<u64>,
-    counts: bool,
+    scoring: Scoring,
 }
 
 impl AccessBatch {
     /// Adds an access and returns true if the batch is full.
-    pub fn push(&mut self, access: &Access<'_>, counts: bool) -> bool {
+    pub fn push(&mut self, access: &Access<'_>, scoring: Scoring) -> bool {
         let begin = self.keys.len();
         self.keys.push_str(access.key);
         self.accesses.push(BatchedAccess {
@@ -44,13 +45,13 @@ impl AccessBatch {
             op: access.op,
             size: access.size,
             range: access.range.clone(),
-            counts,
+            scoring,
         });
         self.accesses.len() >= BATCH_ACCESSES
     }
 
-    /// The accesses in order, each with a flag that is true if it counts.
-    pub fn iter(&self) -> impl Iterator<Item = (Access<'_>, bool)> {
+    /// The accesses in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Access<'_>, Scoring)> {
         self.accesses.iter().map(|one| {
             let access = Access {
                 at_us: one.at_us,
@@ -61,7 +62,7 @@ impl AccessBatch {
                 size: one.size,
                 range: one.range.clone(),
             };
-            (access, one.counts)
+            (access, one.scoring)
         })
     }
 
@@ -86,12 +87,16 @@ impl AccessBatch {
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, AccessBatch, BATCH_ACCESSES, Caller, Op};
+    use super::{Access, AccessBatch, BATCH_ACCESSES, Caller, Op, Scoring};
 
     fn access(n: u64, key: &str) -> Access<'_> {
         let (caller, op) =
             (Caller { id: n, family: n + 1 }, if n.is_multiple_of(2) { Op::Read } else { Op::Delete });
         Access { at_us: n, caller, bucket: n + 2, key, op, size: n + 3, range: n..n + 4 }
+    }
+
+    fn scoring(n: usize) -> Scoring {
+        if n.is_multiple_of(5) { Scoring::Counted } else { Scoring::WarmUp }
     }
 
     #[test]
@@ -101,11 +106,11 @@ mod tests {
             assert!(batch.is_empty());
             let keys: Vec<String> = (0..BATCH_ACCESSES).map(|n| "kéy".repeat(n % 3)).collect();
             for (n, key) in keys.iter().enumerate() {
-                assert_eq!(batch.push(&access(n as u64, key), n % 5 == 0), n + 1 == BATCH_ACCESSES);
+                assert_eq!(batch.push(&access(n as u64, key), scoring(n)), n + 1 == BATCH_ACCESSES);
             }
             assert_eq!(batch.len(), BATCH_ACCESSES);
             for (n, (one, key)) in batch.iter().zip(&keys).enumerate() {
-                assert_eq!(one, (access(n as u64, key), n % 5 == 0));
+                assert_eq!(one, (access(n as u64, key), scoring(n)));
             }
             batch.clear();
         }

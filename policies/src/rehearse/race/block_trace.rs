@@ -1,6 +1,6 @@
 //! Input of the reference caches: each requested block, by number.
 
-use super::{AccessBatch, Racer, Score};
+use super::{AccessBatch, Racer, Score, Scoring};
 use crate::access::{Access, Op};
 use crate::rehearse::blocks::Blocks;
 use crate::rehearse::reference::{
@@ -40,10 +40,8 @@ impl ObjectNumbers {
 pub struct BlockTrace {
     blocks: Blocks,
     events: Vec<Event>,
-    /// For each event, true if the event counts toward the hit ratio (its epoch is at least `--from-epoch`).
-    is_scored: Vec<bool>,
-    /// Indices of events that are deletions, in ascending order.
-    deletions: Vec<u32>,
+    /// Part of each event in the score: an event counts if its epoch is at least `--from-epoch`.
+    scoring: Vec<Scoring>,
 }
 
 impl BlockTrace {
@@ -51,22 +49,19 @@ impl BlockTrace {
     #[must_use]
     pub fn new(block_bytes: u32) -> Self {
         let blocks = Blocks::new(block_bytes);
-        Self { blocks, events: Vec::new(), is_scored: Vec::new(), deletions: Vec::new() }
+        Self { blocks, events: Vec::new(), scoring: Vec::new() }
     }
 
-    /// Adds an access to the object with this number; `is_scored` is true if the access counts toward the
-    /// hit ratio.
-    pub fn add(&mut self, object: u32, access: &Access<'_>, is_scored: bool) {
+    /// Adds an access to the object with this number.
+    pub fn add(&mut self, object: u32, access: &Access<'_>, scoring: Scoring) {
         if access.op == Op::Delete {
             for block in self.blocks.known_blocks(object) {
-                self.deletions.push(self.events.len() as u32);
-                self.push(Event { block, bytes: 0, is_read: false }, false);
+                self.push(Event { block, bytes: 0, op: Op::Delete }, Scoring::WarmUp);
             }
             return;
         }
-        let is_read = access.op == Op::Read;
         for (block, bytes) in self.blocks.blocks_of(object, access.size, &access.range) {
-            self.push(Event { block, bytes, is_read }, is_scored);
+            self.push(Event { block, bytes, op: access.op }, scoring);
         }
     }
 
@@ -76,9 +71,17 @@ impl BlockTrace {
         objects.iter().for_each(|object| self.blocks.prefetch_memory(*object));
     }
 
-    fn push(&mut self, event: Event, is_scored: bool) {
+    fn push(&mut self, event: Event, scoring: Scoring) {
         self.events.push(event);
-        self.is_scored.push(is_scored);
+        self.scoring.push(scoring);
+    }
+
+    /// Returns the events, each with true if it is a read that counts.
+    fn scored_events(&self) -> impl Iterator<Item = (&Event, bool)> {
+        assert_eq!(self.events.len(), self.scoring.len(), "each event has its part in the score");
+        let is_scored =
+            |(event, scoring): (&Event, &Scoring)| event.op == Op::Read && *scoring == Scoring::Counted;
+        self.events.iter().zip(&self.scoring).map(move |one| (one.0, is_scored(one)))
     }
 
     /// Number of distinct blocks.
@@ -120,15 +123,15 @@ impl BlockTrace {
 
     fn replay(&self, reference: &mut impl ReferenceCache) -> Score {
         let mut score = Score::default();
-        let mut deletions = self.deletions.iter().copied().peekable();
-        for (at, (event, is_scored)) in self.events.iter().zip(&self.is_scored).enumerate() {
-            if deletions.next_if_eq(&(at as u32)).is_some() {
+        for (event, is_scored) in self.scored_events() {
+            if event.op == Op::Delete {
                 reference.invalidate(event.block);
                 continue;
             }
-            let is_hit = reference.access(event.block, event.bytes, event.is_read);
-            if event.is_read && *is_scored {
-                score.count(event.bytes, is_hit);
+            match (is_scored, reference.access(event.block, event.bytes, event.op)) {
+                (true, true) => score.count_hit(event.bytes),
+                (true, false) => score.count_miss(event.bytes),
+                (false, _) => {}
             }
         }
         score.written_bytes = reference.bytes_written();
@@ -139,11 +142,13 @@ impl BlockTrace {
     fn optimum_score(&self, capacity_bytes: u64) -> Score {
         let mut score = Score::default();
         let outcomes = optimum(&self.events, capacity_bytes);
-        for ((event, outcome), is_scored) in self.events.iter().zip(outcomes).zip(&self.is_scored) {
-            if event.is_read && *is_scored {
-                score.count(event.bytes, outcome == OptimumOutcome::Hit);
+        for ((event, is_scored), outcome) in self.scored_events().zip(outcomes) {
+            match (is_scored, outcome) {
+                (true, OptimumOutcome::Hit) => score.count_hit(event.bytes),
+                (true, OptimumOutcome::Admitted | OptimumOutcome::Bypassed) => score.count_miss(event.bytes),
+                (false, _) => {}
             }
-            let is_written = event.is_read && outcome == OptimumOutcome::Admitted;
+            let is_written = event.op == Op::Read && outcome == OptimumOutcome::Admitted;
             score.written_bytes += u64::from(event.bytes) * u64::from(is_written);
         }
         score
@@ -152,7 +157,7 @@ impl BlockTrace {
 
 #[cfg(test)]
 mod tests {
-    use super::{BlockTrace, ObjectNumbers, Racer};
+    use super::{BlockTrace, ObjectNumbers, Racer, Scoring};
     use crate::access::{Access, Caller, Op};
 
     fn access(key: &str, op: Op) -> Access<'_> {
@@ -166,7 +171,7 @@ mod tests {
         for op in [Op::Read, Op::Read, Op::Delete, Op::Read] {
             for key in ["a", "b"] {
                 let access = access(key, op);
-                trace.add(objects.number(&access), &access, true);
+                trace.add(objects.number(&access), &access, Scoring::Counted);
             }
         }
         assert_eq!((objects.count(), trace.blocks(), trace.bytes(), trace.events()), (2, 6, 50, 24));

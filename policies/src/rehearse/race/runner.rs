@@ -1,6 +1,6 @@
 //! Runs the mlgw engine in a comparison: it receives one request after another, as in a server.
 
-use super::{AccessBatch, Score};
+use super::{AccessBatch, Score, Scoring};
 use crate::access::{Access, Op};
 use crate::block::BLOCK_ID_SEED;
 use crate::decision_fingerprint::DecisionFingerprint;
@@ -105,13 +105,13 @@ impl EngineReplay {
     /// Processes the accesses of a batch with the same result as one after another.
     pub fn process_batch(&mut self, batch: &AccessBatch) {
         batch.iter().for_each(|(access, _)| self.policy.prefetch_memory(&access));
-        for (access, counts) in batch.iter() {
-            self.process(&access, counts);
+        for (access, scoring) in batch.iter() {
+            self.process(&access, scoring);
         }
     }
 
-    /// Processes an access, which contributes to the score if `counts` is true.
-    pub fn process(&mut self, access: &Access<'_>, counts: bool) {
+    /// Processes an access.
+    pub fn process(&mut self, access: &Access<'_>, scoring: Scoring) {
         let (seen, ruling) = match &mut self.policy {
             ReplayedPolicy::Engine(engine) => (engine.observe(access), None),
             ReplayedPolicy::PolicyEngine(decider) => {
@@ -132,8 +132,11 @@ impl EngineReplay {
             };
             self.record_decision(access, number, advice);
             self.score.written_bytes += u64::from(bytes) * u64::from(is_read && advice == Advice::Keep);
-            if is_read && counts {
-                self.score.count(bytes, advice == Advice::Kept);
+            if is_read && scoring == Scoring::Counted {
+                match advice {
+                    Advice::Kept => self.score.count_hit(bytes),
+                    Advice::Keep | Advice::Bypass => self.score.count_miss(bytes),
+                }
             }
         }
     }
@@ -175,7 +178,7 @@ fn options(capacity_bytes: u64, block_bytes: u32, blocks: usize) -> Options {
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, AccessBatch, EngineReplay, Op, Program};
+    use super::{Access, AccessBatch, EngineReplay, Op, Program, Scoring};
     use crate::access::Caller;
     use std::sync::Arc;
 
@@ -191,8 +194,8 @@ mod tests {
                 let (key, caller) = (&keys[random.usize(..keys.len())], Caller { id: 1, family: 1 });
                 let op = [Op::Write, Op::Delete].get(random.usize(..10)).copied().unwrap_or(Op::Read);
                 let access = Access { at_us, caller, bucket: 1, key, op, size: 9000, range: 0..9000 };
-                one.process(&access, true);
-                if batch.push(&access, true) {
+                one.process(&access, Scoring::Counted);
+                if batch.push(&access, Scoring::Counted) {
                     all.process_batch(&batch);
                     batch.clear();
                 }

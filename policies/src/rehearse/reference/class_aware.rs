@@ -115,6 +115,7 @@ impl ClassAwareCache {
 
     fn insert(&mut self, block: u32, bytes: u32) {
         self.used += u64::from(bytes);
+        assert!(self.used <= self.capacity, "room is made before a block is inserted");
         self.entries[block as usize] = ClassCacheEntry { bytes, readers: 1 };
     }
 

@@ -62,7 +62,7 @@ impl Links {
 
     /// Adds a covered block that is in no queue at the new end.
     pub(super) fn push(&mut self, queue: &mut BlockQueue, block: u32, bytes: u32) {
-        debug_assert_eq!(self.bytes(block), 0, "a block is in one queue");
+        assert_eq!(self.bytes(block), 0, "a block is in one queue");
         self.0[block as usize] = QueueLink { newer: NONE, older: queue.newest, bytes };
         match queue.newest {
             NONE => queue.oldest = block,
@@ -75,6 +75,7 @@ impl Links {
     /// Removes a block from its queue and returns its weight.
     pub(super) fn remove(&mut self, queue: &mut BlockQueue, block: u32) -> u32 {
         let QueueLink { newer, older, bytes } = std::mem::replace(&mut self.0[block as usize], UNLINKED);
+        assert!(bytes > 0, "a block that is removed is in a queue");
         match newer {
             NONE => queue.newest = older,
             newer => self.0[newer as usize].older = older,

@@ -2,6 +2,7 @@
 
 use super::links::{BlockQueue, Links};
 use super::{ReferenceCache, weight};
+use crate::access::Op;
 
 /// A cache that evicts the block that was not used for the longest time.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl Lru {
 }
 
 impl ReferenceCache for Lru {
-    fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool {
+    fn access(&mut self, block: u32, bytes: u32, op: Op) -> bool {
         let bytes = weight(bytes);
         let held = self.links.bytes(block);
         if held != 0 {
@@ -45,7 +46,7 @@ impl ReferenceCache for Lru {
         }
         self.links.grow_to(block);
         self.links.push(&mut self.queue, block, bytes);
-        self.written += if is_read { u64::from(bytes) } else { 0 };
+        self.written += if op == Op::Read { u64::from(bytes) } else { 0 };
         false
     }
 

@@ -5,6 +5,7 @@
 //! call it MinIO.
 
 use super::{ReferenceCache, weight};
+use crate::access::Op;
 
 /// A cache that admits blocks while there is room and never evicts.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl NeverEvict {
 }
 
 impl ReferenceCache for NeverEvict {
-    fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool {
+    fn access(&mut self, block: u32, bytes: u32, op: Op) -> bool {
         let bytes = weight(bytes);
         match self.held.get(block as usize) {
             Some(held) if *held == bytes => return true,
@@ -40,7 +41,7 @@ impl ReferenceCache for NeverEvict {
         if self.used + u64::from(bytes) <= self.capacity {
             self.used += u64::from(bytes);
             self.held[block as usize] = bytes;
-            self.written += if is_read { u64::from(bytes) } else { 0 };
+            self.written += if op == Op::Read { u64::from(bytes) } else { 0 };
         }
         false
     }

@@ -9,6 +9,7 @@
 //! Only reads count. A write may admit its block; a copy from before a write is stale.
 
 use super::weight;
+use crate::access::Op;
 use std::collections::BinaryHeap;
 
 /// An access in a recorded sequence.
@@ -18,8 +19,8 @@ pub struct Event {
     pub block: u32,
     /// Weight of the block in bytes.
     pub bytes: u32,
-    /// True for a read, false for a write.
-    pub is_read: bool,
+    /// Operation. A deletion makes copies stale, like a write.
+    pub op: Op,
 }
 
 /// Result of an access.
@@ -72,7 +73,7 @@ fn next_reads(events: &[Event]) -> Vec<u32> {
     let mut next = vec![NEVER; events.len()];
     for (at, event) in events.iter().enumerate().rev() {
         next[at] = upcoming[event.block as usize];
-        upcoming[event.block as usize] = if event.is_read { at as u32 } else { NEVER };
+        upcoming[event.block as usize] = if event.op == Op::Read { at as u32 } else { NEVER };
     }
     next
 }
@@ -106,7 +107,7 @@ impl OptimumCache {
         self.used -= u64::from(before.bytes);
         self.count -= usize::from(before.bytes != 0);
         // A block whose size changed is another version.
-        let hit = before.bytes == bytes && event.is_read;
+        let hit = before.bytes == bytes && event.op == Op::Read;
         if before.bytes != 0 && !hit {
             self.revoke_admission(before.admitted);
         }
@@ -127,6 +128,7 @@ impl OptimumCache {
     fn insert(&mut self, block: u32, held: OptimumEntry) {
         self.entries[block as usize] = held;
         self.used += u64::from(held.bytes);
+        assert!(self.used <= self.capacity, "room is made before a block is inserted");
         self.count += 1;
         // Entries of blocks that were read since sink to the bottom; they are removed when they outnumber
         // the others.

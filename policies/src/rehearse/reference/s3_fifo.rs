@@ -9,6 +9,7 @@
 
 use super::links::{BlockQueue, Links, NONE};
 use super::{ReferenceCache, weight};
+use crate::access::Op;
 
 /// Maximum hit count, which fits into two bits.
 const HITS_MAX: u8 = 3;
@@ -144,7 +145,7 @@ impl S3Fifo {
 }
 
 impl ReferenceCache for S3Fifo {
-    fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool {
+    fn access(&mut self, block: u32, bytes: u32, op: Op) -> bool {
         let bytes = weight(bytes);
         if matches!(self.queue_of(block), FifoQueueKind::Small | FifoQueueKind::Main) {
             if self.links.bytes(block) == bytes {
@@ -169,7 +170,7 @@ impl ReferenceCache for S3Fifo {
         } else {
             self.insert(FifoQueueKind::Small, block, bytes);
         }
-        self.written += if is_read { u64::from(bytes) } else { 0 };
+        self.written += if op == Op::Read { u64::from(bytes) } else { 0 };
         false
     }
 

@@ -6,6 +6,7 @@
 
 use super::links::{BlockQueue, Links, NONE};
 use super::{ReferenceCache, weight};
+use crate::access::Op;
 
 /// A cache that evicts with a hand that moves over a queue.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Sieve {
 }
 
 impl ReferenceCache for Sieve {
-    fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool {
+    fn access(&mut self, block: u32, bytes: u32, op: Op) -> bool {
         let bytes = weight(bytes);
         let held = self.links.bytes(block);
         if held == bytes {
@@ -74,7 +75,7 @@ impl ReferenceCache for Sieve {
         }
         self.visited[block as usize] = false;
         self.links.push(&mut self.queue, block, bytes);
-        self.written += if is_read { u64::from(bytes) } else { 0 };
+        self.written += if op == Op::Read { u64::from(bytes) } else { 0 };
         false
     }
 

@@ -83,6 +83,18 @@ pub(super) fn workload(settings: &WorkloadSettings) -> GeneratedWorkload {
     GeneratedWorkload { scene: mix.scene, requests: mix.requests }
 }
 
+/// Requests for all objects of a dataset, in order.
+#[derive(Clone, Copy)]
+struct Burst {
+    begin_us: f64,
+    /// Steps from one request to the next.
+    steps: f64,
+    caller: u16,
+    stream: u16,
+    epoch: u32,
+    op: Op,
+}
+
 impl MixBuilder<'_> {
     /// Scales a number of objects.
     fn count(&self, objects: f64) -> u32 {
@@ -190,25 +202,19 @@ impl MixBuilder<'_> {
                 }
             };
             let dataset = self.dataset("checkpoints", count, name);
-            self.burst(&dataset, begin_us, 0.3, trainer, (stream, generation), Op::Write);
+            let writes =
+                Burst { begin_us, steps: 0.3, caller: trainer, stream, epoch: generation, op: Op::Write };
+            self.burst(&dataset, writes);
             if generation % RESTORED_ONE_IN == RESTORED_ONE_IN - 1 {
                 let reader = self.scene.add_caller(&format!("restore-{generation}"), "trainer");
                 let begin_us = begin_us + self.us(RESTORE_STEPS);
-                self.burst(&dataset, begin_us, 0.1, reader, (stream, generation), Op::Read);
+                self.burst(&dataset, Burst { begin_us, steps: 0.1, caller: reader, op: Op::Read, ..writes });
             }
         }
     }
 
-    /// Adds requests for all objects of a dataset in order, one every `steps` steps.
-    fn burst(
-        &mut self,
-        dataset: &GeneratedDataset,
-        begin_us: f64,
-        steps: f64,
-        caller: u16,
-        (stream, epoch): (u16, u32),
-        op: Op,
-    ) {
+    fn burst(&mut self, dataset: &GeneratedDataset, burst: Burst) {
+        let Burst { begin_us, steps, caller, stream, epoch, op } = burst;
         let (first, step_us) = (dataset.first, self.step_us() * steps);
         let requests = Arc::clone(&dataset.sizes);
         let requests = (0..dataset.len()).map(move |object| GeneratedRequest {
@@ -235,7 +241,10 @@ impl MixBuilder<'_> {
                 break;
             }
             let caller = self.scene.add_caller(&format!("replica-{number}"), "replica");
-            self.burst(&dataset, at_us, 0.05, caller, (stream, number), Op::Read);
+            self.burst(
+                &dataset,
+                Burst { begin_us: at_us, steps: 0.05, caller, stream, epoch: number, op: Op::Read },
+            );
         }
     }
 

@@ -170,8 +170,8 @@ fn mixed(settings: &WorkloadSettings, blocks: u64) -> [f64; 3] {
         let is_read = request.op == Op::Read;
         for (block, bytes) in numbers.blocks_of(request.key, scene.keys.size(request.key), &request.range) {
             reads += u32::from(is_read);
-            events.push(Event { block, bytes, is_read });
-            hits[0] += u32::from(lru.access(block, bytes, is_read) && is_read);
+            events.push(Event { block, bytes, op: request.op });
+            hits[0] += u32::from(lru.access(block, bytes, request.op) && is_read);
             let class = scene.stream(&request).class(&request);
             hits[2] += u32::from(class_aware.access(block, bytes, class) && is_read);
         }
@@ -211,12 +211,12 @@ fn several_jobs_have_the_published_hit_ratios() {
             let settings = WorkloadSettings { seed, ..WorkloadSettings::default() };
             let reads: Vec<_> = make(Profile::KWorkloads, &settings).requests.collect();
             let mark = reads.len() / 2;
-            let event = |read: &GeneratedRequest| Event { block: read.key, bytes: 1, is_read: true };
+            let event = |read: &GeneratedRequest| Event { block: read.key, bytes: 1, op: Op::Read };
             let (mut lru, mut hazard) = (Lru::new(blocks), EpochHazard::new(2000, 3, blocks as u32));
             let best = optimum(&reads.iter().map(event).collect::<Vec<_>>(), blocks);
             for (at, read) in reads.iter().enumerate() {
                 let hits = [
-                    lru.access(read.key, 1, true),
+                    lru.access(read.key, 1, Op::Read),
                     hazard.access(usize::from(read.caller), read.key),
                     best[at] == OptimumOutcome::Hit,
                 ];
@@ -241,12 +241,12 @@ fn references_differ_on_non_training_traffic() {
         let mut events = Vec::new();
         for request in requests {
             let blocks = numbers.blocks_of(request.key, scene.keys.size(request.key), &request.range);
-            events.extend(blocks.map(|(block, bytes)| Event { block, bytes, is_read: true }));
+            events.extend(blocks.map(|(block, bytes)| Event { block, bytes, op: Op::Read }));
         }
         let capacity = scene.keys.bytes() / 20;
         let (mut lru, mut s3_fifo) = (Lru::new(capacity), S3Fifo::new(capacity));
-        let lru = events.iter().filter(|e| lru.access(e.block, e.bytes, true)).count();
-        let s3_fifo = events.iter().filter(|e| s3_fifo.access(e.block, e.bytes, true)).count();
+        let lru = events.iter().filter(|e| lru.access(e.block, e.bytes, Op::Read)).count();
+        let s3_fifo = events.iter().filter(|e| s3_fifo.access(e.block, e.bytes, Op::Read)).count();
         let best = optimum(&events, capacity).iter().filter(|o| **o == OptimumOutcome::Hit).count();
         assert!(lru + events.len() / 100 < s3_fifo && s3_fifo + events.len() / 100 < best, "{alpha}");
     }

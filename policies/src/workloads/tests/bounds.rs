@@ -38,7 +38,7 @@ fn many_workloads_and_datasets_stay_within_the_limits() {
                 batch_size: Some(0),
                 gpu_count: Some(0),
             };
-            known.set_identity(at, family, identity, (&engine, &program));
+            known.set_identity(at, family, identity, &engine, &program);
         }
         known.record(
             &access,

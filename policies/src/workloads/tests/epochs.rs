@@ -90,8 +90,8 @@ fn epochs_stay_counted_when_the_engine_or_the_tracker_evicts_their_state() {
     let max = WorkloadLimits::default().workloads_max as u64;
     let program = Arc::clone(decider.program());
     for family in 10..10 + max {
-        let of = (&decider.engine, &*program);
-        decider.workloads.set_identity(now_us + family, family, WorkloadIdentity::default(), of);
+        let identity = WorkloadIdentity::default();
+        decider.workloads.set_identity(now_us + family, family, identity, &decider.engine, &program);
     }
     assert!(decider.workloads.get(2).is_none());
     assert_eq!(decider.workloads.totals(&nothing, now_us, 0).epochs, 3);

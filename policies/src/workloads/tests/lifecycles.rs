@@ -37,7 +37,7 @@ fn replay_until(lives: LifecycleSettings, program: &Program, phase: Option<Phase
     let mut found = Vec::new();
     for (family, name) in &trace.names {
         let identity = WorkloadIdentity { name: Some(name.as_str().into()), ..WorkloadIdentity::default() };
-        known.set_identity(0, *family, identity, (&engine, program));
+        known.set_identity(0, *family, identity, &engine, program);
     }
     for (request, _) in &trace.requests {
         let access = trace.scene.access(request);
@@ -194,7 +194,8 @@ fn rules_receive_the_facts_of_a_workload() {
     let seen = engine.observe(&access);
     let facts = AccessFacts::new(
         &access,
-        (&engine, seen),
+        &engine,
+        seen,
         &replayed.workloads,
         KeyContext::default(),
         &program,
@@ -213,23 +214,16 @@ fn rules_receive_the_facts_of_a_workload() {
     assert_eq!((fact(Property::Tier), fact(Property::ModelFileKind)), (None, None));
     // Facts from the server take precedence.
     let mine = FactList(vec![(Property::Frequency, "", Fact::Number(5.0))]);
-    let facts = AccessFacts::new(
-        &access,
-        (&engine, seen),
-        &replayed.workloads,
-        KeyContext::default(),
-        &program,
-        &mine,
-    );
+    let facts =
+        AccessFacts::new(&access, &engine, seen, &replayed.workloads, KeyContext::default(), &program, &mine);
     assert_eq!(facts.fact(Property::Frequency, ""), Some(Fact::Number(5.0)));
     // The announced number of accelerators takes precedence over the server's.
     let mine = FactList(vec![(Property::GpuCount, "", Fact::Number(2.0))]);
     let mut known = replayed.workloads;
     for (said, expected) in [(None, 2.0), (Some(64), 64.0)] {
         let identity = WorkloadIdentity { gpu_count: said, ..WorkloadIdentity::default() };
-        known.set_identity(access.at_us, access.caller.family, identity, (&engine, &program));
-        let facts =
-            AccessFacts::new(&access, (&engine, seen), &known, KeyContext::default(), &program, &mine);
+        known.set_identity(access.at_us, access.caller.family, identity, &engine, &program);
+        let facts = AccessFacts::new(&access, &engine, seen, &known, KeyContext::default(), &program, &mine);
         assert_eq!(facts.fact(Property::GpuCount, ""), Some(Fact::Number(expected)));
     }
 
@@ -239,7 +233,7 @@ fn rules_receive_the_facts_of_a_workload() {
     let access = Access { key, ..access };
     let seen = engine.observe(&access);
     let of_key = KeyContext { bucket: 1, key, checkpoints: Some(&groups), ..KeyContext::default() };
-    let facts = AccessFacts::new(&access, (&engine, seen), &known, of_key, &program, &NoFacts);
+    let facts = AccessFacts::new(&access, &engine, seen, &known, of_key, &program, &NoFacts);
     for (property, value) in [
         (Property::Type, Fact::Text("checkpoint")),
         (Property::ModelFileKind, Fact::Text("checkpoint")),

@@ -1,5 +1,6 @@
 //! Properties that hold for the references on any trace, with any weights.
 
+use crate::access::Op;
 use crate::rehearse::reference::{
     Event, Lru, NeverEvict, OptimumOutcome, ReferenceCache, S3Fifo, Sieve, optimum,
 };
@@ -15,9 +16,14 @@ fn all(capacity: u64) -> [(&'static str, Box<dyn ReferenceCache>); 4] {
     ]
 }
 
+/// Reads with this probability, otherwise writes.
+fn op(reads: f64) -> impl Strategy<Value = Op> {
+    prop::bool::weighted(reads).prop_map(|is_read| if is_read { Op::Read } else { Op::Write })
+}
+
 fn events(weights: impl Strategy<Value = u32>) -> impl Strategy<Value = Vec<Event>> {
-    let event = (0..40_u32, weights, prop::bool::weighted(0.9));
-    let event = event.prop_map(|(block, bytes, is_read)| Event { block, bytes, is_read });
+    let event = (0..40_u32, weights, op(0.9));
+    let event = event.prop_map(|(block, bytes, op)| Event { block, bytes, op });
     prop::collection::vec(event, 0..600)
 }
 
@@ -29,13 +35,13 @@ fn hits_by_search(events: &[Event], capacity: usize) -> u32 {
         let bit = 1 << event.block;
         let mut after = HashMap::new();
         for (held, hits) in states {
-            let hits = hits + u32::from(event.is_read && held & bit != 0);
+            let hits = hits + u32::from(event.op == Op::Read && held & bit != 0);
             let mut reach = |held: u32| {
                 let known = after.entry(held).or_insert(0);
                 *known = hits.max(*known);
             };
             // A write invalidates the old copy.
-            let kept = if event.is_read { held } else { held & !bit };
+            let kept = if event.op == Op::Read { held } else { held & !bit };
             reach(kept);
             let with = kept | bit;
             if with.count_ones() as usize <= capacity {
@@ -59,7 +65,7 @@ proptest! {
         let hits = outcomes.iter().filter(|outcome| **outcome == OptimumOutcome::Hit).count();
         for (name, mut cache) in all(capacity) {
             let found =
-                events.iter().filter(|e| cache.access(e.block, e.bytes, e.is_read) && e.is_read).count();
+                events.iter().filter(|e| cache.access(e.block, e.bytes, e.op) && e.op == Op::Read).count();
             prop_assert!(found <= hits, "{name}: {found} and {hits}");
         }
         let admitted = outcomes.iter().filter(|outcome| **outcome == OptimumOutcome::Admitted).count();
@@ -68,10 +74,10 @@ proptest! {
 
     #[test]
     fn the_optimum_matches_an_exhaustive_search(
-        events in prop::collection::vec((0..6_u32, prop::bool::weighted(0.8)), 0..40), capacity in 1..4_u64,
+        events in prop::collection::vec((0..6_u32, op(0.8)), 0..40), capacity in 1..4_u64,
     ) {
         let events: Vec<_> =
-            events.into_iter().map(|(block, is_read)| Event { block, bytes: 1, is_read }).collect();
+            events.into_iter().map(|(block, op)| Event { block, bytes: 1, op }).collect();
         let outcomes = optimum(&events, capacity);
         let hits = outcomes.iter().filter(|outcome| **outcome == OptimumOutcome::Hit).count();
         prop_assert_eq!(hits as u32, hits_by_search(&events, capacity as usize));
@@ -89,16 +95,16 @@ proptest! {
                     cache.invalidate(event.block);
                     came.remove(&event.block);
                 }
-                let hit = cache.access(event.block, event.bytes, event.is_read);
+                let hit = cache.access(event.block, event.bytes, event.op);
                 let before = came.insert(event.block, event.bytes.max(1));
                 prop_assert!(!hit || before == Some(event.bytes.max(1)), "{name}");
-                missed += if hit || !event.is_read { 0 } else { u64::from(event.bytes.max(1)) };
+                missed += if hit || event.op != Op::Read { 0 } else { u64::from(event.bytes.max(1)) };
             }
             prop_assert!(cache.bytes_written() <= missed, "{name}");
             // Bytes cached at the end are checked for never-evict alone: with the other policies the check
             // itself would evict blocks.
             if name == "never-evict" {
-                let held = came.iter().filter(|(b, w)| cache.access(**b, **w, true));
+                let held = came.iter().filter(|(b, w)| cache.access(**b, **w, Op::Read));
                 let held: u64 = held.map(|(_, w)| u64::from(*w)).sum();
                 prop_assert!(held <= capacity);
             }
@@ -112,7 +118,7 @@ proptest! {
         blocks.sort_unstable();
         blocks.dedup();
         for (name, mut cache) in all(capacity) {
-            let misses = events.iter().filter(|e| !cache.access(e.block, e.bytes, e.is_read)).count();
+            let misses = events.iter().filter(|e| !cache.access(e.block, e.bytes, e.op)).count();
             prop_assert_eq!(misses, blocks.len(), "{}", name);
         }
     }
@@ -122,7 +128,7 @@ proptest! {
 /// room for all.
 #[test]
 fn the_optimum_weighs_bytes() {
-    let read = |block, bytes| Event { block, bytes, is_read: true };
+    let read = |block, bytes| Event { block, bytes, op: Op::Read };
     let events = [read(0, 8), read(1, 4), read(2, 4), read(1, 4), read(2, 4), read(0, 8)];
     use OptimumOutcome::{Admitted, Bypassed, Hit};
     assert_eq!(optimum(&events, 8), [Bypassed, Admitted, Admitted, Hit, Hit, Bypassed]);
@@ -132,9 +138,10 @@ fn the_optimum_weighs_bytes() {
 
 #[test]
 fn a_copy_from_before_a_write_is_stale() {
-    let event = |block, is_read| Event { block, bytes: 1, is_read };
+    use Op::{Read, Write};
+    let event = |block, op| Event { block, bytes: 1, op };
     // Block 0 is written before it is read again: the cache of one block is better used for block 1.
-    let events = [event(0, true), event(1, true), event(1, true), event(0, false), event(0, true)];
+    let events = [event(0, Read), event(1, Read), event(1, Read), event(0, Write), event(0, Read)];
     use OptimumOutcome::{Admitted, Bypassed, Hit};
     assert_eq!(optimum(&events, 1), [Bypassed, Admitted, Hit, Admitted, Hit]);
 }

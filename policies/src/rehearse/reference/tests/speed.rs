@@ -1,6 +1,7 @@
 //! Time that ten million events take. Run by hand: `cargo test --release -p mlgw-policies -- --ignored
 //! --nocapture speed`.
 
+use crate::access::Op;
 use crate::rehearse::reference::{
     EpochHazard, Event, Lru, NeverEvict, ReferenceCache, S3Fifo, Sieve, optimum,
 };
@@ -15,7 +16,7 @@ fn speed() {
     let mut random = fastrand::Rng::with_seed(1);
     let skewed = |random: &mut fastrand::Rng| (random.f64().powi(3) * f64::from(BLOCKS)) as u32;
     let events: Vec<_> =
-        (0..EVENTS).map(|_| Event { block: skewed(&mut random), bytes: 1000, is_read: true }).collect();
+        (0..EVENTS).map(|_| Event { block: skewed(&mut random), bytes: 1000, op: Op::Read }).collect();
     let capacity = u64::from(BLOCKS) * 200;
     let caches: [(&str, Box<dyn ReferenceCache>); 4] = [
         ("lru", Box::new(Lru::new(capacity))),
@@ -25,7 +26,7 @@ fn speed() {
     ];
     for (name, mut cache) in caches {
         let begin = Instant::now();
-        let hits = events.iter().filter(|e| cache.access(e.block, e.bytes, e.is_read)).count();
+        let hits = events.iter().filter(|e| cache.access(e.block, e.bytes, e.op)).count();
         println!("{name}: {:.2} s, hits {:.3}", begin.elapsed().as_secs_f64(), hits as f64 / EVENTS as f64);
     }
     let begin = Instant::now();

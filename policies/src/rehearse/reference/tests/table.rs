@@ -2,6 +2,7 @@
 
 use super::python::Random;
 use super::traces::{PublishedOrder, epochs, jobs, mix, read};
+use crate::access::Op;
 use crate::rehearse::reference::{
     ClassAwareCache, EpochHazard, Event, Lru, NeverEvict, OptimumOutcome, ReferenceCache, S3Fifo, Sieve,
     optimum,
@@ -12,8 +13,8 @@ const SHARES: [f64; 5] = [0.2, 0.35, 0.5, 0.65, 0.8];
 fn ratio(mut cache: impl ReferenceCache, events: &[Event], mark: usize) -> f64 {
     let (mut hits, mut reads) = (0, 0);
     for (at, event) in events.iter().enumerate() {
-        let hit = cache.access(event.block, event.bytes, event.is_read);
-        if at >= mark && event.is_read {
+        let hit = cache.access(event.block, event.bytes, event.op);
+        if at >= mark && event.op == Op::Read {
             reads += 1;
             hits += u32::from(hit);
         }
@@ -24,7 +25,7 @@ fn ratio(mut cache: impl ReferenceCache, events: &[Event], mark: usize) -> f64 {
 fn best(capacity: u64, events: &[Event], mark: usize) -> f64 {
     let outcomes = optimum(events, capacity);
     let hits = outcomes[mark..].iter().filter(|outcome| **outcome == OptimumOutcome::Hit).count();
-    hits as f64 / events[mark..].iter().filter(|event| event.is_read).count() as f64
+    hits as f64 / events[mark..].iter().filter(|event| event.op == Op::Read).count() as f64
 }
 
 #[track_caller]
@@ -106,7 +107,10 @@ fn hazard(reads: &[(u32, usize)], blocks: u32, jobs: usize, capacity: u32, mark:
 fn the_mixed_workload() {
     let mix = mix();
     let events: Vec<_> = mix.iter().map(|(event, _)| *event).collect();
-    assert_eq!((events.len(), events.iter().filter(|event| event.is_read).count()), (140_200, 131_050));
+    assert_eq!(
+        (events.len(), events.iter().filter(|event| event.op == Op::Read).count()),
+        (140_200, 131_050)
+    );
     let rows = [
         (1000, [0.313, 0.236, 0.261, 0.025, 0.427, 0.381]),
         (2000, [0.334, 0.413, 0.414, 0.047, 0.514, 0.457]),
@@ -122,7 +126,7 @@ fn the_mixed_workload() {
         let mut class_aware = ClassAwareCache::new(capacity);
         let hits = mix.iter().filter(|(event, class)| {
             let hit = class_aware.access(event.block, 1, *class);
-            hit && event.is_read
+            hit && event.op == Op::Read
         });
         close(hits.count() as f64 / 131_050.0, expected[5]);
     }

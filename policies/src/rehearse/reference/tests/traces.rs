@@ -2,6 +2,7 @@
 //! workload MIX-1.
 
 use super::python::Random;
+use crate::access::Op;
 use crate::rehearse::reference::{BlockClass, Event};
 use std::collections::HashMap;
 
@@ -30,7 +31,7 @@ pub(super) fn epochs(order: PublishedOrder, n: u32, count: u32, random: &mut Ran
 }
 
 pub(super) fn read(block: u32) -> Event {
-    Event { block, bytes: 1, is_read: true }
+    Event { block, bytes: 1, op: Op::Read }
 }
 
 fn permutation(n: u32, random: &mut Random) -> Vec<u32> {
@@ -68,12 +69,12 @@ type Name = (&'static str, u32, u32);
 
 #[derive(Default)]
 struct PublishedMix {
-    events: Vec<(f64, Name, bool, BlockClass)>,
+    events: Vec<(f64, Name, Op, BlockClass)>,
 }
 
 impl PublishedMix {
-    fn add(&mut self, at: f64, name: Name, is_read: bool, class: BlockClass) {
-        self.events.push((at, name, is_read, class));
+    fn add(&mut self, at: f64, name: Name, op: Op, class: BlockClass) {
+        self.events.push((at, name, op, class));
     }
 
     /// Two training jobs, six epochs each, with a validation set read after each epoch.
@@ -82,11 +83,11 @@ impl PublishedMix {
         for (dataset, train, validation) in [(1, "A1", "A1v"), (2, "A2", "A2v")] {
             for _ in 0..6 {
                 for x in permutation(4000, random) {
-                    self.add(t, (train, 0, x), true, BlockClass::Train { dataset });
+                    self.add(t, (train, 0, x), Op::Read, BlockClass::Train { dataset });
                     t += 1.0;
                 }
                 for x in 0..200 {
-                    self.add(t, (validation, 0, x), true, BlockClass::Kept);
+                    self.add(t, (validation, 0, x), Op::Read, BlockClass::Kept);
                     t += 0.5;
                 }
             }
@@ -96,7 +97,7 @@ impl PublishedMix {
 
     fn scan(&mut self, end: f64) {
         for (x, t) in (0..).map(|x| (x, f64::from(x) * 2.0)).take_while(|(_, t)| *t < end) {
-            self.add(t, ("B", 0, x), true, BlockClass::Scan);
+            self.add(t, ("B", 0, x), Op::Read, BlockClass::Scan);
         }
     }
 
@@ -105,10 +106,10 @@ impl PublishedMix {
             let t = 800.0 + f64::from(n) * 800.0;
             let class = BlockClass::Checkpoint { generation: n };
             for x in 0..150 {
-                self.add(t + f64::from(x) * 0.3, ("ck", n, x), false, class);
+                self.add(t + f64::from(x) * 0.3, ("ck", n, x), Op::Write, class);
             }
             for x in 0..if n % 8 == 7 { 150 } else { 0 } {
-                self.add(t + 300.0 + f64::from(x) * 0.1, ("ck", n, x), true, class);
+                self.add(t + 300.0 + f64::from(x) * 0.1, ("ck", n, x), Op::Read, class);
             }
         }
     }
@@ -118,7 +119,7 @@ impl PublishedMix {
         while t < end {
             t += random.exponential(1.0 / 900.0);
             for x in 0..100 {
-                self.add(t + f64::from(x) * 0.05, ("M", 0, x), true, BlockClass::Kept);
+                self.add(t + f64::from(x) * 0.05, ("M", 0, x), Op::Read, BlockClass::Kept);
             }
         }
     }
@@ -129,7 +130,7 @@ impl PublishedMix {
         for job in 0..4 {
             for (i, x) in order.iter().enumerate() {
                 let at = 6000.0 + i as f64 * 1.5 + f64::from(job) * 60.0;
-                self.add(at, ("C", 0, *x), true, BlockClass::Shared { readers: 4 });
+                self.add(at, ("C", 0, *x), Op::Read, BlockClass::Shared { readers: 4 });
             }
         }
     }
@@ -146,10 +147,10 @@ pub(super) fn mix() -> Vec<(Event, BlockClass)> {
     mix.search();
     mix.events.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut numbers = HashMap::new();
-    let number = |(_, name, is_read, class)| {
+    let number = |(_, name, op, class)| {
         let next = numbers.len() as u32;
         let block = *numbers.entry(name).or_insert(next);
-        (Event { block, bytes: 1, is_read }, class)
+        (Event { block, bytes: 1, op }, class)
     };
     mix.events.into_iter().map(number).collect()
 }
