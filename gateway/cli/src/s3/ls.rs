@@ -15,7 +15,8 @@ use serde::Serialize;
 #[derive(Debug, Args)]
 pub struct LsArgs {
     /// Prefix of keys: s3://BUCKET/PREFIX or BUCKET/PREFIX. Without it the buckets are listed.
-    #[arg(value_name = "PATH", default_value = SCHEME, hide_default_value = true, value_parser = parse_listed)]
+    #[arg(value_name = "PATH", value_parser = parse_listed, default_value = SCHEME)]
+    #[arg(hide_default_value = true)]
     path: RemotePath,
     /// List all keys with the prefix, instead of grouping them at the next `/`.
     #[arg(long, short)]

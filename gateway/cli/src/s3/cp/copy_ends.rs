@@ -201,7 +201,7 @@ mod tests {
             (single("s3://b", "-"), "add --recursive"),
             (single("/", "s3://b/"), "add --recursive"),
             (single("-", "s3://b/p/"), "give the whole key"),
-            (single("s3:///k", "d"), "expected s3://BUCKET/PREFIX"),
+            (single("s3:///k", "d"), "expected s3://BUCKET"),
             (single("s3://b/p/..", "d/"), "no path below"),
             (single("", "s3://b/k"), "an empty path"),
             (recursive("s3://b/p/", "s3://b/p/q/"), "is below s3://b/p/"),
