@@ -11,7 +11,7 @@ pub(super) enum BodyCheck {
     /// Only the length is known.
     None,
     Checksum {
-        hasher: ChecksumHasher,
+        hasher: Box<ChecksumHasher>,
         /// Expected value in base64.
         expected: String,
     },
@@ -30,7 +30,8 @@ impl BodyCheck {
         let is_composite = text("x-amz-checksum-type") == Some("COMPOSITE");
         let checksum = Algorithm::ALL.iter().find_map(|algorithm| {
             let expected = text(algorithm.header()).filter(|value| !is_composite && !value.contains('-'))?;
-            Some(Self::Checksum { hasher: ChecksumHasher::new(*algorithm), expected: expected.to_owned() })
+            let hasher = Box::new(ChecksumHasher::new(*algorithm));
+            Some(Self::Checksum { hasher, expected: expected.to_owned() })
         });
         let is_encrypted = headers.contains_key("x-amz-server-side-encryption");
         let md5 = || {

@@ -120,7 +120,7 @@ fn columns(TextTable { head, rows }: TextTable, most: u16) -> Table<'static> {
 
 /// Formats what is left of the bar of each gauge, all with the same width.
 fn gauge_labels(gauges: &[TopGauge], has_text: bool) -> Vec<String> {
-    let widest = |of: fn(&TopGauge) -> &str| gauges.iter().map(of).map(|text| width(text)).max().unwrap_or(0);
+    let widest = |of: fn(&TopGauge) -> &str| gauges.iter().map(of).map(width).max().unwrap_or(0);
     let (names, texts) = (widest(|gauge| &gauge.name), widest(|gauge| &gauge.text));
     let label = |gauge: &TopGauge| {
         let text =
