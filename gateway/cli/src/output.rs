@@ -47,6 +47,17 @@ impl Out {
     }
 }
 
+/// Formats a count with its noun: `1 rule`, `2 rules`.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Formats a document as one line of JSON.
+pub(super) fn json_line<T: Serialize>(document: &T) -> Result<String, CliError> {
+    let text = serde_json::to_string(document).map_err(|error| CliError::Failed(error.to_string()))?;
+    Ok(text + "\n")
+}
+
 /// Requests confirmation before a deletion.
 pub(super) fn confirm(question: &str, yes: bool) -> Result<(), CliError> {
     if yes {

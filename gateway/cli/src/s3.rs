@@ -15,6 +15,7 @@ pub(crate) mod ls;
 mod path;
 mod range;
 mod reader;
+mod size;
 mod stdout;
 mod target;
 mod xml;

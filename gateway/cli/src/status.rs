@@ -2,7 +2,7 @@
 
 use super::client::{Client, ServerTarget};
 use super::figures::{age, findings, operations, syncs, tiers, time};
-use super::output::{Out, pairs};
+use super::output::{Out, counted, pairs};
 use super::{CliError, Global, discover};
 use http::Method;
 use mlgw_api::{Health, SettingList, Status};
@@ -68,7 +68,14 @@ fn show(status: &Status) -> String {
                 s3.endpoint, s3.connections, s3.connections_limit, s3.inflight_requests
             ),
         ),
-        ("catalogue", format!("{} buckets, {} access keys", catalogue.buckets, catalogue.access_keys)),
+        (
+            "catalogue",
+            format!(
+                "{}, {}",
+                counted(catalogue.buckets, "bucket"),
+                counted(catalogue.access_keys, "access key")
+            ),
+        ),
         (
             "raft",
             format!(

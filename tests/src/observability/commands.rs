@@ -9,9 +9,9 @@ use crate::s3::full_body;
 use crate::server::ServerSetup;
 
 fn json(setup: &ServerSetup, arguments: &[&str]) -> Value {
-    let (said, status) = setup.command(&[&["--output", "json"], arguments].concat());
-    assert_eq!(status, Some(0), "{said}");
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    let (output, status) = setup.command(&[&["--output", "json"], arguments].concat());
+    assert_eq!(status, Some(0), "{output}");
+    serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
 
 #[test]
@@ -39,15 +39,15 @@ fn status_and_top_show_the_requests_made() {
     let puts = operations.iter().find(|done| done["operation"] == "PutObject").expect("puts");
     assert_eq!((&puts["requests"], &puts["bytes_in"], &puts["errors"]), (&5.into(), &20.into(), &0.into()));
 
-    let (said, exit) = setup.command(&["status"]);
-    assert_eq!(exit, Some(0), "{said}");
-    assert!(said.contains("no findings") && said.contains("PutObject"), "{said}");
-    let (said, exit) = setup.command(&["status", "--metrics"]);
-    assert_eq!(exit, Some(0), "{said}");
-    assert!(said.contains("mlgw_requests_total{op=\"PutObject\",status=\"200\"} 5"), "{said}");
-    let (said, exit) = setup.command(&["top", "--count", "2", "--interval", "0.1"]);
-    assert_eq!(exit, Some(0), "{said}");
-    assert!(said.lines().count() == 2 && said.starts_with("ready ok requests/s="), "{said}");
+    let (output, exit) = setup.command(&["status"]);
+    assert_eq!(exit, Some(0), "{output}");
+    assert!(output.contains("no findings") && output.contains("PutObject"), "{output}");
+    let (output, exit) = setup.command(&["status", "--metrics"]);
+    assert_eq!(exit, Some(0), "{output}");
+    assert!(output.contains("mlgw_requests_total{op=\"PutObject\",status=\"200\"} 5"), "{output}");
+    let (output, exit) = setup.command(&["top", "--count", "2", "--interval", "0.1"]);
+    assert_eq!(exit, Some(0), "{output}");
+    assert!(output.lines().count() == 2 && output.starts_with("ready ok requests/s="), "{output}");
     server.stop();
 }
 
@@ -63,14 +63,14 @@ fn the_status_of_a_degraded_server_reports_it_and_fails() {
     while answers().1 == Some(0) {
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{}", answers().0);
     }
-    let (said, status) = answers();
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("WARNING  10 of 10 connections are open."), "{said}");
-    assert!(said.contains("          Raise limits.connections"), "{said}");
+    let (output, status) = answers();
+    assert_eq!(status, Some(1), "{output}");
+    assert!(output.contains("WARNING  10 of 10 connections are open."), "{output}");
+    assert!(output.contains("          Raise limits.connections"), "{output}");
     drop(open);
     server.stop();
-    let (said, status) = setup.command(&["status"]);
-    assert_eq!(status, Some(3), "no server answers: {said}");
+    let (output, status) = setup.command(&["status"]);
+    assert_eq!(status, Some(3), "no server answers: {output}");
 }
 
 #[test]
@@ -86,13 +86,13 @@ fn buckets_and_objects_are_created_shown_and_deleted() {
     let object = json(&setup, &["object", "show", &format!("s3://{BUCKET}/key")]);
     assert_eq!((&object["size"], &object["tiers"][0]["tier"]), (&4.into(), &"hot".into()), "{object}");
     assert_eq!((&object["extents"][0]["bytes"], &object["whole"]), (&4.into(), &true.into()), "{object}");
-    let (said, status) = setup.command(&["object", "show", &format!("s3://{BUCKET}/missing")]);
-    assert_eq!(status, Some(1), "{said}");
-    let (said, status) = setup.command(&["bucket", "delete", BUCKET, "--yes"]);
-    assert_eq!(status, Some(4), "the directory is not empty: {said}");
+    let (output, status) = setup.command(&["object", "show", &format!("s3://{BUCKET}/missing")]);
+    assert_eq!(status, Some(1), "{output}");
+    let (output, status) = setup.command(&["bucket", "delete", BUCKET, "--yes"]);
+    assert_eq!(status, Some(4), "the directory is not empty: {output}");
     runtime().block_on(async { server.client().delete(BUCKET, "key").await.expect("deleted") });
-    let (said, status) = setup.command(&["bucket", "delete", BUCKET, "--yes"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = setup.command(&["bucket", "delete", BUCKET, "--yes"]);
+    assert_eq!(status, Some(0), "{output}");
     assert_eq!(json(&setup, &["bucket", "list"])["buckets"], Value::Array(vec![]));
     server.stop();
 }
@@ -103,8 +103,8 @@ fn completions_and_version_need_no_server() {
     let version = json(&setup, &["version"]);
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     for shell in ["bash", "zsh", "fish"] {
-        let (said, status) = setup.command(&["completions", shell]);
-        assert_eq!(status, Some(0), "{said}");
-        assert!(said.contains("MLGW_COMPLETE"), "{shell}: {said}");
+        let (output, status) = setup.command(&["completions", shell]);
+        assert_eq!(status, Some(0), "{output}");
+        assert!(output.contains("MLGW_COMPLETE"), "{shell}: {output}");
     }
 }

@@ -40,9 +40,9 @@ fn lines_of(mut command: Command, setup: &ServerSetup, environment: &[(&str, &st
 }
 
 fn run(setup: &ServerSetup, arguments: &[&str]) -> Value {
-    let (said, status) = setup.command(&[&["--output", "json"], arguments].concat());
-    assert_eq!(status, Some(0), "{said}");
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    let (output, status) = setup.command(&[&["--output", "json"], arguments].concat());
+    assert_eq!(status, Some(0), "{output}");
+    serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
 
 /// The candidates that are no options.
@@ -53,7 +53,7 @@ fn names(lines: Vec<String>) -> Vec<String> {
 #[test]
 fn shells_complete_names_of_the_running_server() {
     let dir = tempfile::tempdir().expect("a directory");
-    // Nobody listens at the discard port; a list of upstreams needs no connection.
+    // The discard port is closed; a list of upstreams needs no connection.
     let setup = ServerSetup::new(dir.path().join("mlgw-data")).with_upstream(
         "far",
         ([127, 0, 0, 1], 9).into(),

@@ -2,7 +2,7 @@
 
 use super::text::texts;
 use crate::CliError;
-use crate::output::Out;
+use crate::output::{Out, counted};
 use clap::Args;
 use mlgw_api::ValidationResult;
 use mlgw_lab::rehearsal::validate::validate;
@@ -41,19 +41,14 @@ fn lines(validated: &[ValidationResult]) -> String {
                 "{} is valid: a {} with {}, {} and {}.\n",
                 one.file,
                 one.kind,
-                counted(one.rules, "rule"),
-                counted(one.templates, "template"),
-                counted(one.settings, "setting")
+                counted(one.rules as u64, "rule"),
+                counted(one.templates as u64, "template"),
+                counted(one.settings as u64, "setting")
             );
         }
         text.extend(one.diagnostics.iter().map(|finding| format!("{}\n", finding.message)));
     }
     text
-}
-
-/// Formats a count with its noun: `1 rule`, `2 rules`.
-pub(super) fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(crate) async fn run(args: CatArgs, global: &Global) -> Result<(), CliError> 
     Ok(())
 }
 
-/// Prints an object, or a range of it. Breaks if nobody reads the output any more.
+/// Prints an object, or a range of it. Returns `Break` if the reader of standard output closed the pipe.
 ///
 /// # Errors
 /// The object cannot be read, or standard output cannot be written.

@@ -6,12 +6,13 @@
 use super::client::S3Client;
 use super::listing::KeyListing;
 use super::path::{RemotePath, parse_prefix, printable};
+use super::size::SizeForm;
 use super::stdout::StdoutStream;
 use super::target::{S3Options, target};
+use crate::output::json_line;
 use crate::progress::CommandProgress;
 use crate::{CliError, Global, Out, OutputForm};
 use clap::Args;
-use mlgw_common::ByteSize;
 use serde::Serialize;
 
 #[derive(Debug, Args)]
@@ -22,12 +23,8 @@ pub struct DuArgs {
     /// Also print the folders below the prefix, up to this depth.
     #[arg(long, short, alias = "max-depth", default_value_t = 0, value_name = "N")]
     depth: usize,
-    /// Print sizes with a unit, such as 1.5 MiB. This is the default.
-    #[arg(long, alias = "human-readable", overrides_with = "bytes")]
-    human: bool,
-    /// Print sizes in bytes.
-    #[arg(long)]
-    bytes: bool,
+    #[command(flatten)]
+    size: SizeForm,
     #[command(flatten)]
     s3: S3Options,
 }
@@ -73,18 +70,16 @@ pub(crate) async fn run(args: DuArgs, global: &Global, out: Out) -> Result<(), C
 }
 
 fn line(args: &DuArgs, size: &str, objects: &str, path: &str) -> String {
-    let width = if args.bytes { 15 } else { 10 };
+    let width = args.size.width();
     format!("{size:>width$}  {objects:>10}  {path}\n")
 }
 
 fn row(args: &DuArgs, form: OutputForm, usage: &PrefixUsage) -> Result<String, CliError> {
-    let size = if args.bytes { usage.bytes.to_string() } else { ByteSize(usage.bytes).human() };
     match form {
-        OutputForm::Table => Ok(line(args, &size, &usage.objects.to_string(), &printable(&usage.path))),
-        OutputForm::Json => {
-            let text = serde_json::to_string(usage).map_err(|error| CliError::Failed(error.to_string()))?;
-            Ok(text + "\n")
+        OutputForm::Table => {
+            Ok(line(args, &args.size.text(usage.bytes), &usage.objects.to_string(), &printable(&usage.path)))
         }
+        OutputForm::Json => json_line(usage),
     }
 }
 
@@ -124,7 +119,7 @@ impl UsageByFolder {
         assert!(!self.open.is_empty(), "the prefix itself contains every key");
         let known = self.open.last().map_or(0, |(length, _)| *length).max(self.base_bytes);
         let slashes = key.match_indices('/').map(|(slash, _)| slash + 1).filter(|end| *end > known);
-        for end in slashes.take(self.depth + 1 - self.open.len()) {
+        for end in slashes.take(self.depth.saturating_sub(self.open.len() - 1)) {
             let path = self.bucket.with_key(&key[..end]).to_string();
             self.open.push((end, PrefixUsage { path, objects: 0, bytes: 0 }));
         }

@@ -129,7 +129,7 @@ impl S3Refusal {
 
     fn error(&self, target: &S3Target, subject: &str) -> CliError {
         let (key, source, endpoint) = (&target.key.access_key, &target.key.source, &target.endpoint);
-        let said = match (self.code.as_str(), self.message.as_str()) {
+        let answer = match (self.code.as_str(), self.message.as_str()) {
             ("", _) => format!("the server answered {}", self.status),
             (code, "") => code.to_owned(),
             (code, message) => format!("{message} ({code})"),
@@ -151,11 +151,11 @@ impl S3Refusal {
                 "{subject}: access denied to key {key}, which comes from {source}: `mlgw access key show` \
                  prints its rights"
             )),
-            "RequestTimeTooSkewed" => CliError::Refused(format!("{said}: set the clock of this host")),
+            "RequestTimeTooSkewed" => CliError::Refused(format!("{answer}: set the clock of this host")),
             _ if self.status.is_server_error() || self.status == StatusCode::NOT_FOUND => {
-                CliError::Failed(format!("{subject}: {said}"))
+                CliError::Failed(format!("{subject}: {answer}"))
             }
-            _ => CliError::Refused(format!("{subject}: {said}")),
+            _ => CliError::Refused(format!("{subject}: {answer}")),
         }
     }
 }

@@ -3,13 +3,13 @@
 use super::client::S3Client;
 use super::listing::{KeyListing, buckets};
 use super::path::{RemotePath, SCHEME, parse_listed, printable};
+use super::size::SizeForm;
 use super::stdout::StdoutStream;
 use super::target::{S3Options, target};
 use super::xml::{BucketLine, KeyLine, KeyPage};
-use crate::output::columns;
+use crate::output::{columns, json_line};
 use crate::{CliError, Global, Out, OutputForm};
 use clap::Args;
-use mlgw_common::ByteSize;
 use serde::Serialize;
 
 #[derive(Debug, Args)]
@@ -21,12 +21,8 @@ pub struct LsArgs {
     /// List all keys with the prefix, instead of grouping them at the next `/`.
     #[arg(long, short)]
     recursive: bool,
-    /// Print sizes with a unit, such as 1.5 MiB. This is the default.
-    #[arg(long, alias = "human-readable", overrides_with = "bytes")]
-    human: bool,
-    /// Print sizes in bytes.
-    #[arg(long)]
-    bytes: bool,
+    #[command(flatten)]
+    size: SizeForm,
     #[command(flatten)]
     s3: S3Options,
 }
@@ -98,7 +94,7 @@ struct LsTable<'a> {
 
 impl LsTable<'_> {
     fn line(&self, modified: &str, size: &str, name: &str) -> String {
-        let width = if self.args.bytes { 15 } else { 10 };
+        let width = self.args.size.width();
         format!("{modified:20}  {size:>width$}  {name}\n")
     }
 
@@ -115,10 +111,7 @@ impl LsTable<'_> {
     }
 
     fn object(&self, object: &KeyLine) -> String {
-        let size = match self.args.bytes {
-            true => object.size.to_string(),
-            false => ByteSize(object.size).human(),
-        };
+        let size = self.args.size.text(object.size);
         self.line(&short_time(&object.modified), &size, &self.name(&object.key))
     }
 
@@ -149,15 +142,11 @@ fn json_lines(bucket: &str, page: &KeyPage) -> Result<String, CliError> {
     lines.iter().map(|(_, line)| json_line(line)).collect()
 }
 
-fn json_line(line: &LsLine<'_>) -> Result<String, CliError> {
-    let text = serde_json::to_string(line).map_err(|error| CliError::Failed(error.to_string()))?;
-    Ok(text + "\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::{LsArgs, LsTable, json_lines};
     use crate::s3::path::RemotePath;
+    use crate::s3::size::SizeForm;
     use crate::s3::target::S3Options;
     use crate::s3::xml::{KeyLine, KeyPage};
 
@@ -176,8 +165,8 @@ mod tests {
     }
 
     fn args(path: &RemotePath) -> LsArgs {
-        let (recursive, human, bytes) = (false, false, false);
-        LsArgs { path: path.clone(), recursive, human, bytes, s3: S3Options::default() }
+        let (recursive, size) = (false, SizeForm::default());
+        LsArgs { path: path.clone(), recursive, size, s3: S3Options::default() }
     }
 
     #[test]
@@ -192,7 +181,7 @@ mod tests {
              \x20                            PRE  m/\n\
              2026-11-20T10:00:00Z     3.0 MiB  z\\n\n"
         );
-        let long = LsArgs { recursive: true, bytes: true, ..args(&path) };
+        let long = LsArgs { recursive: true, size: SizeForm::BYTES, ..args(&path) };
         let table = LsTable { path: &path, args: &long };
         assert!(table.rows(&page()).contains("3145728  a/z\\n\n"), "{}", table.rows(&page()));
     }

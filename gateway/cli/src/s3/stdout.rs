@@ -19,7 +19,7 @@ impl StdoutStream {
         Ok(Self(File::from(stream)))
     }
 
-    /// Writes bytes. Breaks if nobody reads them any more, which is no error.
+    /// Writes bytes. Returns `Break` if the reader closed the pipe, which is no error.
     ///
     /// # Errors
     /// They cannot be written.

@@ -185,7 +185,7 @@ mod tests {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
         let read = |path: &std::path::Path| match path.to_str() {
-            Some("/home/u/.aws/credentials") => Ok(FILE.to_owned()),
+            Some("/u/.aws/credentials") => Ok(FILE.to_owned()),
             _ => Err("no such file".to_owned()),
         };
         TargetFinder { variable: &variable, local: &|| Ok(local.clone()), read: &read }.target(options)
@@ -200,7 +200,7 @@ mod tests {
     fn the_strongest_source_decides() {
         let none = S3Options::default();
         let endpoint = S3Options { s3_endpoint: Some("http://h:1".into()), ..S3Options::default() };
-        let keys = [("AWS_ACCESS_KEY_ID", "AKE"), ("AWS_SECRET_ACCESS_KEY", "e"), ("HOME", "/home/u")];
+        let keys = [("AWS_ACCESS_KEY_ID", "AKE"), ("AWS_SECRET_ACCESS_KEY", "e"), ("HOME", "/u")];
         let home = &keys[2..];
         let pair = |endpoint: &str, key: &str| (endpoint.to_owned(), key.to_owned());
         assert_eq!(found(&none, &[]), pair("http://127.0.0.1:9000", "AKL"));
@@ -222,12 +222,12 @@ mod tests {
         let none = S3Options::default();
         let elsewhere = S3Options { s3_endpoint: Some("http://h:1".into()), ..S3Options::default() };
         let profile = |name: &str| S3Options { profile: Some(name.into()), ..S3Options::default() };
-        let home = [("HOME", "/home/u")];
+        let home = [("HOME", "/u")];
         for (options, variables, words) in [
             (&elsewhere, &[][..], "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile"),
             (&none, &[("AWS_ACCESS_KEY_ID", "AKE")], "but not AWS_SECRET_ACCESS_KEY"),
             (&none, &[("AWS_SECRET_ACCESS_KEY", "hush")], "but not AWS_ACCESS_KEY_ID"),
-            (&profile("other"), &home, "/home/u/.aws/credentials: has no profile [other]"),
+            (&profile("other"), &home, "/u/.aws/credentials: has no profile [other]"),
             (&profile("empty"), &home, "has no aws_access_key_id"),
             (&profile("team"), &[], "no such file"),
         ] {

@@ -405,7 +405,7 @@ impl CopyLedger {
         Some(())
     }
 
-    /// Commits a change. Returns the removed blocks, of which the listener is not notified.
+    /// Commits a change without notifying the listener. Returns the removed blocks.
     fn write(&self, draft: LedgerChange) -> Option<Vec<RemovedCopyBlock>> {
         ok_or_log(self.map.write(draft.batch, &draft.counts))?;
         self.mark_dead(draft.dead);

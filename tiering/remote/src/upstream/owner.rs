@@ -256,8 +256,8 @@ impl Upstream {
             _ => MarkCondition::None,
         };
         match self.send_mark(mark, condition).await {
-            Err(UpstreamFault::UnexpectedAnswer(said))
-                if said.contains("NotImplemented") && condition != MarkCondition::None =>
+            Err(UpstreamFault::UnexpectedAnswer(answer))
+                if answer.contains("NotImplemented") && condition != MarkCondition::None =>
             {
                 self.send_mark(mark, MarkCondition::None).await
             }

@@ -2,6 +2,7 @@
 
 use super::open_upload::OpenUpload;
 use crate::CliError;
+use crate::output::counted;
 use crate::progress::CommandProgress;
 use crate::s3::client::S3Client;
 use crate::s3::failure::S3Failure;
@@ -64,8 +65,7 @@ impl CopyReport {
 
 impl fmt::Display for CopyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = if self.objects == 1 { "" } else { "s" };
-        write!(f, "{} object{s}, {}", self.objects, ByteSize(self.bytes).human())
+        write!(f, "{}, {}", counted(self.objects, "object"), ByteSize(self.bytes).human())
     }
 }
 

@@ -201,7 +201,7 @@ impl SourceFile {
         })
     }
 
-    /// Checks that nobody wrote the file since it was opened.
+    /// Checks that the length and the modification time of the file are those at its opening.
     fn check_unchanged(&self) -> Result<(), ItemFailure> {
         let metadata = self.file.metadata().map_err(|error| ItemFailure::local(&self.path, &error))?;
         match metadata.len() == self.bytes && metadata.modified().ok() == self.modified {
