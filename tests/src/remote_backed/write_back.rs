@@ -467,24 +467,7 @@ fn writes_are_retried_through_network_faults() {
 fn foreign_writes_are_reported_and_not_overwritten() {
     let mut bench = write_back_bench();
     let runtime = runtime();
-    runtime.block_on(async {
-        for key in ["mine", "theirs", "gone"] {
-            bench.put(key, TestContent { id: 1, length: 100 }).await;
-        }
-        wait_for_next_second().await;
-        hold_writes(&bench);
-        let client = bench.gateway.client();
-        put(&client, "mine", 2, 100).await;
-        put(&client, "theirs", 2, 200).await;
-        client.delete(BUCKET, "gone").await.expect("acknowledged");
-        put(&client, "new", 2, 300).await;
-        put(&client, "after", 2, 50).await;
-        wait_for_next_second().await;
-        for key in ["theirs", "gone", "new"] {
-            bench.put(key, TestContent { id: 3, length: 70 }).await;
-        }
-        release_writes(&bench);
-    });
+    runtime.block_on(write_on_both_sides(&bench));
     let contested = |bench: &RemoteBench| {
         let (said, status) = bench.setup.command(&["bucket", "flush", BUCKET]);
         assert_eq!(status, Some(1), "{said}");
@@ -535,6 +518,27 @@ fn foreign_writes_are_reported_and_not_overwritten() {
     });
     let (said, status) = bench.setup.command(&["--yes", "bucket", "unbind", BUCKET]);
     assert_eq!(status, Some(0), "{said}");
+}
+
+/// Writes keys through the gateway, whose writes to the origin are held back, and then three of them at the
+/// origin.
+async fn write_on_both_sides(bench: &RemoteBench) {
+    for key in ["mine", "theirs", "gone"] {
+        bench.put(key, TestContent { id: 1, length: 100 }).await;
+    }
+    wait_for_next_second().await;
+    hold_writes(bench);
+    let client = bench.gateway.client();
+    put(&client, "mine", 2, 100).await;
+    put(&client, "theirs", 2, 200).await;
+    client.delete(BUCKET, "gone").await.expect("acknowledged");
+    put(&client, "new", 2, 300).await;
+    put(&client, "after", 2, 50).await;
+    wait_for_next_second().await;
+    for key in ["theirs", "gone", "new"] {
+        bench.put(key, TestContent { id: 3, length: 70 }).await;
+    }
+    release_writes(bench);
 }
 
 /// Restarts the gateway with a changed setting.
