@@ -7,7 +7,7 @@
 mod access;
 mod bucket;
 pub mod client;
-mod completion;
+pub mod completion;
 mod dataset;
 pub mod discover;
 mod figures;
@@ -17,6 +17,7 @@ pub mod output;
 mod policy;
 pub mod progress;
 mod quota;
+mod server_name;
 mod status;
 mod tier;
 mod top;
