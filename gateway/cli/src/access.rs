@@ -3,7 +3,8 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::quota::describe;
-use super::{CliError, Global, completion, discover};
+use super::server_name::ServerName;
+use super::{CliError, Global, discover};
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use mlgw_api::{AccessKeyRole, CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, QuotaRequest, UsedInfo};
@@ -23,7 +24,7 @@ pub enum KeyCommand {
     /// Show a key.
     Show {
         /// Access key id.
-        #[arg(add = completion::access_keys())]
+        #[arg(add = ServerName::AccessKey)]
         access_key: String,
     },
     /// Create a key. Its secret is shown once.
@@ -33,7 +34,7 @@ pub enum KeyCommand {
     /// Delete a key.
     Delete {
         /// Access key id.
-        #[arg(add = completion::access_keys())]
+        #[arg(add = ServerName::AccessKey)]
         access_key: String,
     },
 }
@@ -44,7 +45,7 @@ pub struct CreateArgs {
     #[arg(long, value_enum, default_value_t = RoleArg::Read)]
     role: RoleArg,
     /// Restrict it to buckets that match this glob; may be repeated.
-    #[arg(long = "bucket", value_name = "GLOB", add = completion::buckets())]
+    #[arg(long = "bucket", value_name = "GLOB", add = ServerName::Bucket)]
     buckets: Vec<String>,
     /// Restrict it to keys with a prefix that matches this glob; may be repeated.
     #[arg(long = "prefix", value_name = "GLOB")]
@@ -62,14 +63,14 @@ pub struct CreateArgs {
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
     /// Access key id.
-    #[arg(add = completion::access_keys())]
+    #[arg(add = ServerName::AccessKey)]
     access_key: String,
     /// Permitted operations.
     #[arg(long, value_enum)]
     role: Option<RoleArg>,
     /// Restrict it to buckets that match this glob; may be repeated.
     #[arg(
-        long = "bucket", value_name = "GLOB", conflicts_with = "all_buckets", add = completion::buckets()
+        long = "bucket", value_name = "GLOB", conflicts_with = "all_buckets", add = ServerName::Bucket
     )]
     buckets: Option<Vec<String>>,
     /// Remove the restriction to buckets.

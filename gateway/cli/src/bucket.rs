@@ -3,7 +3,8 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::quota::describe;
-use super::{CliError, Global, completion, discover, job, path_segment};
+use super::server_name::ServerName;
+use super::{CliError, Global, discover, job, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{
@@ -20,7 +21,7 @@ pub enum BucketCommand {
     /// Show a bucket and its usage.
     Show {
         /// Name of the bucket.
-        #[arg(add = completion::buckets())]
+        #[arg(add = ServerName::Bucket)]
         bucket: String,
     },
     /// Create a bucket.
@@ -34,13 +35,13 @@ pub enum BucketCommand {
     /// Delete an empty bucket.
     Delete {
         /// Name of the bucket.
-        #[arg(add = completion::buckets())]
+        #[arg(add = ServerName::Bucket)]
         bucket: String,
     },
     /// Show the quota of a bucket, or change it if a limit is given.
     Quota {
         /// Name of the bucket.
-        #[arg(add = completion::buckets())]
+        #[arg(add = ServerName::Bucket)]
         bucket: String,
         /// Bytes of objects and of parts of uploads in progress, such as 10GiB, or `none`.
         #[arg(long, value_name = "SIZE")]
@@ -55,7 +56,7 @@ pub enum BucketCommand {
         /// Name of the bucket on this server.
         bucket: String,
         /// Name of the upstream in the configuration.
-        #[arg(long, add = completion::upstreams())]
+        #[arg(long, add = ServerName::Upstream)]
         upstream: String,
         /// Prefix of the keys at the upstream. It is removed from keys on this server.
         #[arg(long, default_value = "")]
@@ -71,13 +72,13 @@ pub enum BucketCommand {
     /// End a binding: remove the bucket from this server. All its objects are at the origin.
     Unbind {
         /// Name of the bucket.
-        #[arg(add = completion::buckets())]
+        #[arg(add = ServerName::Bucket)]
         bucket: String,
     },
     /// Wait until all writes to a bucket are at its upstream.
     Flush {
         /// Name of the bucket.
-        #[arg(add = completion::buckets())]
+        #[arg(add = ServerName::Bucket)]
         bucket: String,
         /// Discard local writes to keys that another client has since written at the upstream.
         #[arg(long)]
@@ -87,10 +88,10 @@ pub enum BucketCommand {
     /// the copy.
     Migrate {
         /// Name of the bucket.
-        #[arg(add = completion::buckets())]
+        #[arg(add = ServerName::Bucket)]
         bucket: String,
         /// Name of the upstream in the configuration.
-        #[arg(long, add = completion::upstreams())]
+        #[arg(long, add = ServerName::Upstream)]
         upstream: String,
         /// Prefix of the keys at the new upstream. It must not contain objects yet.
         #[arg(long, default_value = "")]
@@ -102,7 +103,7 @@ pub enum BucketCommand {
     /// Expire cached answers of the origin of a remote-backed bucket.
     Refresh {
         /// Name of the bucket.
-        #[arg(add = completion::buckets())]
+        #[arg(add = ServerName::Bucket)]
         bucket: String,
         /// Only keys with this prefix.
         #[arg(long, default_value = "")]

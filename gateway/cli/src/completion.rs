@@ -5,11 +5,13 @@
 //! that a shell would expand or split are omitted, because clients choose some of them.
 
 use super::client::Client;
+use super::server_name::ServerName;
 use super::{CliError, Global, OutputForm, discover, path_segment};
+use clap::Command;
 use clap_complete::{ArgValueCompleter, CompletionCandidate};
 use mlgw_api::{
-    AccessPlanList, BucketPage, DatasetList, JobList, KeyList, PolicyHistory, TierList, TraceList,
-    UpstreamList, WorkloadList,
+    AccessPlanList, BucketInfo, BucketPage, DatasetList, JobInfo, JobList, KeyList, PolicyHistory, TierList,
+    TraceList, UpstreamList, WorkloadList,
 };
 use serde::de::DeserializeOwned;
 use std::ffi::{OsStr, OsString};
@@ -18,101 +20,73 @@ use std::time::Duration;
 /// Time limit of a request, so that a shell does not hang.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Path of the most recently active workloads.
+const WORKLOADS: &str = "/v1/workloads?limit=100";
+
 /// Maximum length of the description beside a candidate.
 const DESCRIPTION_CHARS_MAX: usize = 60;
 
 /// A name and its description.
 type Candidate = (String, String);
 
-/// Completes names of buckets.
-pub(super) fn buckets() -> ArgValueCompleter {
-    // A page begins after a name. The first names with the prefix come after the prefix without its end.
-    let path = |prefix: &str| {
-        let mut before = prefix.to_owned();
-        before.pop();
-        format!("/v1/buckets?after={}", path_segment(&before))
-    };
-    let names = |page: BucketPage| {
-        let bound = |bucket: &mlgw_api::BucketInfo| bucket.binding.as_ref().map(|to| to.upstream.clone());
-        page.buckets
-            .into_iter()
-            .map(|bucket| (bucket.name.clone(), bound(&bucket).unwrap_or_default()))
-            .collect()
-    };
-    completer(path, names)
-}
-
-/// Completes names of datasets.
-pub(super) fn datasets() -> ArgValueCompleter {
-    of_list("/v1/datasets", |list: DatasetList| {
-        list.datasets.into_iter().map(|d| (d.name, d.bucket)).collect()
+/// Returns the command with completers of all arguments that take a name of a server.
+#[must_use]
+pub fn with_names(command: Command) -> Command {
+    let command = command.mut_subcommands(with_names);
+    command.mut_args(|argument| match argument.get::<ServerName>().copied() {
+        Some(kind) => argument.add(completer_of(kind)),
+        None => argument,
     })
 }
 
-/// Completes numbers of jobs, the newest first.
-pub(super) fn jobs() -> ArgValueCompleter {
-    of_list("/v1/jobs", |list: JobList| {
-        let candidate = |job: mlgw_api::JobInfo| {
-            (job.id.to_string(), format!("{} {}, {}", job.kind, job.dataset, job.state))
-        };
-        list.jobs.into_iter().map(candidate).collect()
-    })
+/// Returns the completer of a kind of names, with a description beside each name. Jobs and versions of the
+/// policy are listed from the newest to the oldest.
+fn completer_of(kind: ServerName) -> ArgValueCompleter {
+    match kind {
+        ServerName::Bucket => completer(buckets_path, |page: BucketPage| {
+            let bound = |bucket: &BucketInfo| bucket.binding.as_ref().map(|to| to.upstream.clone());
+            page.buckets.iter().map(|b| (b.name.clone(), bound(b).unwrap_or_default())).collect()
+        }),
+        ServerName::Dataset => of_list("/v1/datasets", |list: DatasetList| {
+            list.datasets.into_iter().map(|dataset| (dataset.name, dataset.bucket)).collect()
+        }),
+        ServerName::Job => of_list("/v1/jobs", |list: JobList| {
+            let text = |job: &JobInfo| format!("{} {}, {}", job.kind, job.dataset, job.state);
+            list.jobs.iter().map(|job| (job.id.to_string(), text(job))).collect()
+        }),
+        ServerName::AccessKey => of_list("/v1/access/keys", |list: KeyList| {
+            list.keys.into_iter().map(|key| (key.access_key, key.description)).collect()
+        }),
+        ServerName::Upstream => of_list("/v1/upstreams", |list: UpstreamList| {
+            list.upstreams.into_iter().map(|upstream| (upstream.name, upstream.kind)).collect()
+        }),
+        ServerName::Tier => of_list("/v1/tiers", |list: TierList| {
+            list.tiers.into_iter().map(|tier| (tier.tier, String::new())).collect()
+        }),
+        ServerName::PolicyVersion => of_list("/v1/policy/history?limit=100", |history: PolicyHistory| {
+            history.versions.into_iter().map(|v| (v.version.to_string(), v.message)).collect()
+        }),
+        ServerName::WorkloadId => of_list(WORKLOADS, |list: WorkloadList| {
+            list.workloads.into_iter().map(|w| (w.id, w.name.unwrap_or_default())).collect()
+        }),
+        ServerName::WorkloadName => of_list(WORKLOADS, |list: WorkloadList| {
+            list.workloads.into_iter().filter_map(|w| Some((w.name?, w.id))).collect()
+        }),
+        ServerName::AccessPlan => of_list("/v1/workload-plans", |list: AccessPlanList| {
+            list.plans.into_iter().map(|plan| (plan.id, plan.workload)).collect()
+        }),
+        ServerName::Trace => of_list("/v1/traces", |list: TraceList| {
+            list.traces.into_iter().map(|trace| (trace.name, String::new())).collect()
+        }),
+    }
 }
 
-/// Completes access key ids.
-pub(super) fn access_keys() -> ArgValueCompleter {
-    of_list("/v1/access/keys", |list: KeyList| {
-        list.keys.into_iter().map(|key| (key.access_key, key.description)).collect()
-    })
-}
-
-/// Completes names of upstreams.
-pub(super) fn upstreams() -> ArgValueCompleter {
-    of_list("/v1/upstreams", |list: UpstreamList| {
-        list.upstreams.into_iter().map(|upstream| (upstream.name, upstream.kind)).collect()
-    })
-}
-
-/// Completes names of tiers.
-pub(super) fn tiers() -> ArgValueCompleter {
-    of_list("/v1/tiers", |list: TierList| {
-        list.tiers.into_iter().map(|tier| (tier.tier, String::new())).collect()
-    })
-}
-
-/// Completes versions of the policy, the newest first.
-pub(super) fn policy_versions() -> ArgValueCompleter {
-    of_list("/v1/policy/history?limit=100", |history: PolicyHistory| {
-        history.versions.into_iter().map(|v| (v.version.to_string(), v.message)).collect()
-    })
-}
-
-/// Completes ids of workloads.
-pub(super) fn workload_ids() -> ArgValueCompleter {
-    of_list("/v1/workloads?limit=100", |list: WorkloadList| {
-        list.workloads.into_iter().map(|w| (w.id, w.name.unwrap_or_default())).collect()
-    })
-}
-
-/// Completes names under which workloads identify themselves.
-pub(super) fn workload_names() -> ArgValueCompleter {
-    of_list("/v1/workloads?limit=100", |list: WorkloadList| {
-        list.workloads.into_iter().filter_map(|w| Some((w.name?, w.id))).collect()
-    })
-}
-
-/// Completes ids of access plans.
-pub(super) fn access_plans() -> ArgValueCompleter {
-    of_list("/v1/workload-plans", |list: AccessPlanList| {
-        list.plans.into_iter().map(|plan| (plan.id, plan.workload)).collect()
-    })
-}
-
-/// Completes names of traces.
-pub(super) fn traces() -> ArgValueCompleter {
-    of_list("/v1/traces", |list: TraceList| {
-        list.traces.into_iter().map(|trace| (trace.name, String::new())).collect()
-    })
+/// Returns the path of a page that contains the first buckets with a prefix. A page begins after a name, so
+/// it is requested after the prefix without its last character.
+fn buckets_path(prefix: &str) -> String {
+    let mut before = prefix.to_owned();
+    before.pop();
+    format!("/v1/buckets?after={}", path_segment(&before))
 }
 
 /// Returns a completer of the names in the list at a fixed path.

@@ -3,7 +3,8 @@
 use super::client::Client;
 use super::job;
 use super::output::{Out, columns, confirm, pairs};
-use super::{CliError, Global, completion, discover, path_segment};
+use super::server_name::ServerName;
+use super::{CliError, Global, discover, path_segment};
 use clap::{Args, Subcommand};
 use http::Method;
 use mlgw_api::{
@@ -19,7 +20,7 @@ pub enum DatasetCommand {
     /// Show a dataset: its size, its local part, its tiers, and its jobs.
     Show {
         /// Name of the dataset.
-        #[arg(add = completion::datasets())]
+        #[arg(add = ServerName::Dataset)]
         dataset: String,
     },
     /// Create a dataset: a name for a bucket or a part of it.
@@ -27,7 +28,7 @@ pub enum DatasetCommand {
         /// Name of the dataset.
         dataset: String,
         /// Bucket of the dataset, native or remote-backed.
-        #[arg(long, add = completion::buckets())]
+        #[arg(long, add = ServerName::Bucket)]
         bucket: String,
         /// Prefix of its keys; may be repeated. Default: the whole bucket.
         #[arg(long = "prefix", value_name = "PREFIX")]
@@ -36,14 +37,14 @@ pub enum DatasetCommand {
         /// last ':' the prefix that replaces it on this server.
         #[arg(
             long = "source", value_name = "UPSTREAM[/PREFIX][:INTO]", value_parser = source,
-            add = completion::upstreams()
+            add = ServerName::Upstream
         )]
         sources: Vec<SourceInfo>,
     },
     /// Delete the name, its schedules and its jobs. Objects and copies are kept.
     Delete {
         /// Name of the dataset.
-        #[arg(add = completion::datasets())]
+        #[arg(add = ServerName::Dataset)]
         dataset: String,
     },
     /// Import new and changed objects from its sources.
@@ -88,7 +89,7 @@ pub enum DatasetCommand {
     /// Protect its copies from eviction.
     Pin {
         /// Name of the dataset.
-        #[arg(add = completion::datasets())]
+        #[arg(add = ServerName::Dataset)]
         dataset: String,
         /// Maximum bytes, such as 100GiB. Default: its known size.
         #[arg(long, value_name = "BYTES")]
@@ -97,7 +98,7 @@ pub enum DatasetCommand {
     /// Allow eviction of its copies again.
     Unpin {
         /// Name of the dataset.
-        #[arg(add = completion::datasets())]
+        #[arg(add = ServerName::Dataset)]
         dataset: String,
     },
 }
@@ -106,7 +107,7 @@ pub enum DatasetCommand {
 #[derive(Clone, Debug, Args)]
 pub struct JobStartArgs {
     /// Name of the dataset.
-    #[arg(add = completion::datasets())]
+    #[arg(add = ServerName::Dataset)]
     dataset: String,
     /// Schedule instead of running now: a cron expression in UTC, five fields or six with seconds; `off`
     /// removes it.

@@ -3,7 +3,8 @@
 use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::progress::{CommandProgress, duration};
-use super::{CliError, Global, completion, discover, path_segment};
+use super::server_name::ServerName;
+use super::{CliError, Global, discover, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{JobInfo, JobList};
@@ -18,25 +19,25 @@ pub enum JobCommand {
     /// List the known jobs, the newest first.
     List {
         /// Only jobs of this dataset.
-        #[arg(long, add = completion::datasets())]
+        #[arg(long, add = ServerName::Dataset)]
         dataset: Option<String>,
     },
     /// Show a job and its progress.
     Show {
         /// Number of the job.
-        #[arg(add = completion::jobs())]
+        #[arg(add = ServerName::Job)]
         id: u64,
     },
     /// Wait for the end of a job. Exit status 1 if it fails or is cancelled.
     Wait {
         /// Number of the job.
-        #[arg(add = completion::jobs())]
+        #[arg(add = ServerName::Job)]
         id: u64,
     },
     /// Cancel a job. Completed work is kept.
     Cancel {
         /// Number of the job.
-        #[arg(add = completion::jobs())]
+        #[arg(add = ServerName::Job)]
         id: u64,
     },
 }

@@ -7,7 +7,7 @@
 mod access;
 mod bucket;
 pub mod client;
-mod completion;
+pub mod completion;
 mod dataset;
 pub mod discover;
 mod error;
@@ -21,6 +21,7 @@ pub mod progress;
 mod quota;
 mod runtime;
 mod s3;
+mod server_name;
 mod status;
 mod tier;
 mod top;

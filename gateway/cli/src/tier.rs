@@ -3,7 +3,8 @@
 use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::progress::CommandProgress;
-use super::{CliError, Global, completion, discover, path_segment};
+use super::server_name::ServerName;
+use super::{CliError, Global, discover, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{BadRange, CompactRequest, CompactionInfo, MovesInfo, TierDetail, TierInfo, TierList};
@@ -22,13 +23,13 @@ pub enum TierCommand {
     /// Show a tier: its usage, the progress of its scrub, and damage.
     Show {
         /// Name of the tier.
-        #[arg(add = completion::tiers())]
+        #[arg(add = ServerName::Tier)]
         tier: String,
     },
     /// Read all data of a tier from the disk and verify it.
     Scrub {
         /// Name of the tier.
-        #[arg(add = completion::tiers())]
+        #[arg(add = ServerName::Tier)]
         tier: String,
         /// Wait for the end of the pass. Exit status 1 if damage is found.
         #[arg(long)]
@@ -38,7 +39,7 @@ pub enum TierCommand {
     /// upstream to hot.
     Drain {
         /// Name of the tier.
-        #[arg(add = completion::tiers())]
+        #[arg(add = ServerName::Tier)]
         tier: String,
         /// Wait for the end. Exit status 1 if a segment could not be moved.
         #[arg(long)]

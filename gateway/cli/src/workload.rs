@@ -3,7 +3,8 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::policy::read;
-use super::{CliError, Global, completion, discover, path_segment};
+use super::server_name::ServerName;
+use super::{CliError, Global, discover, path_segment};
 use crate::figures::age;
 use clap::Subcommand;
 use http::Method;
@@ -28,7 +29,7 @@ pub enum WorkloadCommand {
     /// Show a workload: its phase with the evidence, its datasets, and its progress.
     Show {
         /// Id of the workload, or the name that it sends.
-        #[arg(add = completion::workload_ids())]
+        #[arg(add = ServerName::WorkloadId)]
         id: String,
     },
     /// Access plans: keys that workloads will read.
@@ -44,22 +45,22 @@ pub enum PlanCommand {
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// Name sent by the workloads that follow the plan.
-        #[arg(long, value_name = "NAME", add = completion::workload_names())]
+        #[arg(long, value_name = "NAME", add = ServerName::WorkloadName)]
         workload: String,
         /// Id of the plan. Default: the name of the workload.
-        #[arg(long, add = completion::access_plans())]
+        #[arg(long, add = ServerName::AccessPlan)]
         id: Option<String>,
     },
     /// Show all plans, or one, and their progress.
     Show {
         /// Id of the plan.
-        #[arg(add = completion::access_plans())]
+        #[arg(add = ServerName::AccessPlan)]
         id: Option<String>,
     },
     /// Delete a plan. Reads of its workloads are predicted again.
     Delete {
         /// Id of the plan.
-        #[arg(add = completion::access_plans())]
+        #[arg(add = ServerName::AccessPlan)]
         id: String,
     },
 }

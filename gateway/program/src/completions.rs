@@ -3,10 +3,10 @@
 //! The script runs this program with [`VARIABLE`] set. The program then completes the given command line and
 //! exits. Names of buckets, datasets, jobs and others come from the running server.
 
-use super::Cli;
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command};
 use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
+use mlgw_cli::completion::with_names;
 use mlgw_cli::{CliError, Out};
 use std::path::PathBuf;
 
@@ -20,8 +20,8 @@ pub(super) struct CompletionsArgs {
 }
 
 /// Completes a command line and exits, if a shell started this process for that.
-pub(super) fn answer_shell() {
-    CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
+pub(super) fn answer_shell(command: fn() -> Command) {
+    CompleteEnv::with_factory(|| with_names(command())).var(VARIABLE).complete();
 }
 
 /// Prints the script of a shell. It runs this program by name if it was started by name, otherwise by its

@@ -9,7 +9,7 @@ mod manual;
 mod serve;
 mod store;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use mlgw_cli::{CliError, ClientCommand, Global, Out};
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ enum ProgramCommand {
 /// Runs the command of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    completions::answer_shell();
+    completions::answer_shell(Cli::command);
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -68,7 +68,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
             out.document(&serde_json::json!({ "version": version }), |_| format!("mlgw {version}\n"))
         }
         ProgramCommand::Completions(args) => completions::run(&args, out),
-        ProgramCommand::Man(args) => manual::run(&args, out),
+        ProgramCommand::Man(args) => manual::run(&args, Cli::command(), out),
     }
 }
 

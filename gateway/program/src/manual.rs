@@ -2,8 +2,7 @@
 //!
 //! They contain the help of the command line and nothing of this machine.
 
-use super::Cli;
-use clap::{Args, Command, CommandFactory as _};
+use clap::{Args, Command};
 use clap_mangen::Man;
 use mlgw_cli::{CliError, Out};
 use serde_json::json;
@@ -24,10 +23,10 @@ struct ManualPage {
 }
 
 /// Writes all pages. Existing ones are replaced.
-pub(super) fn run(args: &ManualArgs, out: Out) -> Result<(), CliError> {
+pub(super) fn run(args: &ManualArgs, program: Command, out: Out) -> Result<(), CliError> {
     let failed = |path: &Path, error: io::Error| CliError::Failed(format!("{}: {error}", path.display()));
     fs::create_dir_all(&args.dir).map_err(|error| failed(&args.dir, error))?;
-    let pages = pages().map_err(|error| failed(&args.dir, error))?;
+    let pages = pages(program).map_err(|error| failed(&args.dir, error))?;
     for page in &pages {
         let path = args.dir.join(&page.file);
         fs::write(&path, &page.text).map_err(|error| failed(&path, error))?;
@@ -37,10 +36,10 @@ pub(super) fn run(args: &ManualArgs, out: Out) -> Result<(), CliError> {
     out.done(&json!({ "dir": dir, "pages": pages.len() }), &sentence)
 }
 
-/// Returns the pages of all commands.
-fn pages() -> io::Result<Vec<ManualPage>> {
+/// Returns the pages of all commands of the program.
+fn pages(program: Command) -> io::Result<Vec<ManualPage>> {
     // `help COMMAND` would repeat every page.
-    let mut program = Cli::command().disable_help_subcommand(true);
+    let mut program = program.disable_help_subcommand(true);
     program.build();
     let mut pages = Vec::new();
     add_pages(program, &mut pages)?;
@@ -62,7 +61,8 @@ fn add_pages(command: Command, pages: &mut Vec<ManualPage>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cli, ManualPage, pages};
+    use super::{ManualPage, pages};
+    use crate::Cli;
     use clap::{Command, CommandFactory as _};
     use std::io::Write as _;
     use std::process::{Command as Process, Stdio};
@@ -79,7 +79,8 @@ mod tests {
     fn each_command_has_a_page() {
         let mut names = Vec::new();
         add_names(&Cli::command(), "mlgw", &mut names);
-        let mut files: Vec<String> = pages().unwrap().into_iter().map(|page| page.file).collect();
+        let mut files: Vec<String> =
+            pages(Cli::command()).unwrap().into_iter().map(|page| page.file).collect();
         names.sort();
         files.sort();
         assert_eq!(files, names);
@@ -88,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_page_has_its_title_and_sections() {
-        for ManualPage { file, text } in pages().unwrap() {
+        for ManualPage { file, text } in pages(Cli::command()).unwrap() {
             let text = String::from_utf8(text).unwrap();
             let title = file.trim_end_matches(".1");
             let head = format!(".TH {title} 1 \" \" \"mlgw {}\" mlgw", env!("CARGO_PKG_VERSION"));
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_formatter_of_man_has_no_warnings() {
-        for ManualPage { file, text } in pages().unwrap() {
+        for ManualPage { file, text } in pages(Cli::command()).unwrap() {
             let mut groff = Process::new("groff");
             groff.args(["-Kutf8", "-man", "-ww", "-Tutf8"]).stdin(Stdio::piped()).stdout(Stdio::null());
             // Machines without manual pages have no formatter.

@@ -3,7 +3,8 @@
 use super::text::read;
 use crate::client::Client;
 use crate::output::Out;
-use crate::{CliError, Global, completion, discover};
+use crate::server_name::ServerName;
+use crate::{CliError, Global, discover};
 use clap::Args;
 use http::Method;
 use mlgw_api::{ApplyRequest, FreezeRequest, PolicyChange, PolicyText, RollbackRequest};
@@ -37,7 +38,7 @@ pub struct ApplyArgs {
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
     /// Version whose files to run, or 0 for the built-in policy. Default: the previous version.
-    #[arg(value_name = "VERSION", add = completion::policy_versions())]
+    #[arg(value_name = "VERSION", add = ServerName::PolicyVersion)]
     version: Option<u64>,
     #[command(flatten)]
     said: FreezeArgs,
@@ -46,7 +47,7 @@ pub struct RollbackArgs {
 #[derive(Debug, Args)]
 pub struct FreezeArgs {
     /// Require that this version runs, so that concurrent changes are not overwritten.
-    #[arg(long, value_name = "VERSION", add = completion::policy_versions())]
+    #[arg(long, value_name = "VERSION", add = ServerName::PolicyVersion)]
     if_version: Option<u64>,
     /// Message for the history.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]

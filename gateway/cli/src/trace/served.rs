@@ -4,7 +4,8 @@ use super::partial_path;
 use crate::client::Client;
 use crate::output::{Out, columns};
 use crate::progress::CommandProgress;
-use crate::{CliError, Global, completion, discover, path_segment};
+use crate::server_name::ServerName;
+use crate::{CliError, Global, discover, path_segment};
 use clap::Args;
 use http::Method;
 use mlgw_api::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
@@ -31,7 +32,7 @@ pub struct StartArgs {
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// Name of the trace.
-    #[arg(add = completion::traces())]
+    #[arg(add = ServerName::Trace)]
     name: String,
     /// Destination file.
     #[arg(value_name = "OUT")]
