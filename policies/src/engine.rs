@@ -308,7 +308,8 @@ impl CacheEngine {
         let due = self.plan_due(at_us, block.bucket, block.key);
         let order = self.datasets.get(&number).map_or(EvictionOrder::Worth, |dataset| dataset.eviction_order);
         let dataset = self.names.id(number);
-        let seen = ObservedAccess { now_us: at_us, dataset, stream: 0, family: 0, start: ReadStart::Sequential };
+        let seen =
+            ObservedAccess { now_us: at_us, dataset, stream: 0, family: 0, start: ReadStart::Sequential };
         self.admit(seen, slot, due, order)
     }
 
