@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 STEPS := tests/steps
 
 .DEFAULT_GOAL := help
-.PHONY: run build test quick check fix bench fuzz help
+.PHONY: run build test quick check fix bench fuzz sample deep help
 
 run: build ## build, start the server with data in ./mlgw-data and print how to connect to it
 	@MLGW_S3__PRINT_CREDENTIALS=always exec ./mlgw serve --data-dir ./mlgw-data
@@ -30,6 +30,12 @@ bench: build ## measure and print beside the targets; ONLY=name[,name] for group
 
 fuzz: ## run every fuzz target for a minute (MLGW_FUZZ_SECONDS)
 	@$(STEPS)/run fuzz
+
+sample: ## what CI runs after the tests: a part of `make deep`, another one for each commit
+	@$(STEPS)/run sample
+
+deep: ## hours of tests: 20 more seeds of crashes (MLGW_DEEP_SEEDS), 15 minutes for each fuzz target
+	@$(STEPS)/run deep
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -18,6 +18,8 @@ pub mod private_file;
 mod random;
 pub mod regular;
 mod secret;
+mod tier;
+pub mod time;
 
 pub use bytes::ByteSize;
 pub use clock::{Clock, SystemClock, Timestamp};
@@ -29,3 +31,4 @@ pub use ids::{
 pub use names::{BucketName, NameError, ObjectKey};
 pub use random::{RandomError, random};
 pub use secret::{Secret, hide_url_secrets};
+pub use tier::{SegmentTier, Tier};

@@ -53,6 +53,7 @@ pub const fn seq_of(index: u64, position: usize) -> Seq {
 /// # Errors
 /// If the store fails; the view must be discarded then.
 pub fn apply(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Result<Reply, Reject>, StoreError> {
+    assert!(view.is_settled(), "a command begins after the previous one was kept or rolled back");
     match change(view, command, seq) {
         Ok(reply) => {
             view.keep_changes();

@@ -40,10 +40,11 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use crate::durability::Durability;
 pub use dead::DeadSet;
 pub use options::{
     CatalogueMetrics, CatalogueOptions, CheckpointOptions, Completed, CreateBucketError, DeleteBucketError,
-    Durability, FatalHandler, NewBucket, OpenError, ProposeError,
+    FatalHandler, NewBucket, OpenError, ProposeError,
 };
 pub use pins::Pin;
 pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};

@@ -297,10 +297,13 @@ impl IdRange {
                 Some(value) => decode(&value).map_err(StoreError::from)?,
                 None => Counter::default(),
             };
-            (self.next, self.end) = (counter.next.max(1), counter.next.max(1) + IDS_RESERVED);
-            store.write(&RowChanges::from([(row, Some(encode(&Counter { next: self.end })))]))?;
+            let (first, end) = (counter.next.max(1), counter.next.max(1) + IDS_RESERVED);
+            store.write(&RowChanges::from([(row, Some(encode(&Counter { next: end })))]))?;
             store.flush()?;
+            // Only after the flush: ids of a range that is not reserved would be allocated again.
+            (self.next, self.end) = (first, end);
         }
+        assert!(self.next < self.end, "an id is within the reserved range");
         self.next += 1;
         Ok(self.next - 1)
     }

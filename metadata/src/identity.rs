@@ -4,6 +4,7 @@
 //! refused log is applied and nothing is written, so a refusal leaves the evidence untouched. The offline
 //! checks decide with the same functions, so they and the start agree.
 
+use crate::durability::Durability;
 use crate::offline::{CheckFinding, FindingKind, reach};
 use crate::store::log_facts::{GroupFacts, LogFacts};
 use crate::store::state::StateDb;
@@ -143,26 +144,26 @@ impl Mismatch {
     }
 }
 
-/// Checks that log and states are this server's and fit each other. `synced` is false if the log is not
-/// synced before a command is answered; a power loss may then leave a log that ends before the state.
+/// Checks that log and states are this server's and fit each other. With [`Durability::Os`] a power loss may
+/// leave a log that ends before the state.
 pub(crate) fn judge(
     expected: &ExpectedServer,
     log: &LogFacts,
     states: &[StateFacts],
-    synced: bool,
+    durability: Durability,
 ) -> Result<(), Mismatch> {
     let ExpectedServer { lineage, floor } = expected;
     judge_writers(lineage, log)?;
     if log.identity.is_none() && !lineage.marking {
         // A log that lost a part may have lost its identity with it; the missing part is the better reason.
-        return Err(judge_fit(log, states, synced).err().unwrap_or(Mismatch::UnmarkedLog));
+        return Err(judge_fit(log, states, durability).err().unwrap_or(Mismatch::UnmarkedLog));
     }
     if let Some(state) = states.first() {
         judge_timeline(lineage, state)?;
     }
-    judge_fit(log, states, synced)?;
+    judge_fit(log, states, durability)?;
     let end = log.entries();
-    if synced && end < *floor {
+    if durability == Durability::Full && end < *floor {
         return Err(Mismatch::LostTail { end, floor: *floor });
     }
     Ok(())
@@ -202,9 +203,14 @@ fn judge_writers(lineage: &Lineage, log: &LogFacts) -> Result<(), Mismatch> {
 }
 
 /// Checks that log and states fit each other, without regard to their owner.
-pub(crate) fn judge_fit(log: &LogFacts, states: &[StateFacts], synced: bool) -> Result<(), Mismatch> {
+pub(crate) fn judge_fit(
+    log: &LogFacts,
+    states: &[StateFacts],
+    durability: Durability,
+) -> Result<(), Mismatch> {
+    assert_eq!(states.len(), log.groups.len(), "every group has a state and a part of the log");
     let mut groups = states.iter().zip(&log.groups).enumerate();
-    groups.try_for_each(|(group, (state, log))| judge_ends(group, state, log, synced))
+    groups.try_for_each(|(group, (state, log))| judge_ends(group, state, log, durability))
 }
 
 /// Checks the timeline, which is a row of group 0. A start with `lineage.marking` flushes that row before it
@@ -232,14 +238,19 @@ fn check_kinship(
     }
 }
 
-fn judge_ends(group: usize, state: &StateFacts, log: &GroupFacts, synced: bool) -> Result<(), Mismatch> {
+fn judge_ends(
+    group: usize,
+    state: &StateFacts,
+    log: &GroupFacts,
+    durability: Durability,
+) -> Result<(), Mismatch> {
     let reach = state.reach;
     let begin = log.first.unwrap_or(log.purged).max(log.purged);
     if begin > reach {
         return Err(Mismatch::StaleState { group, reach, begin });
     }
     let known = reach.max(log.committed);
-    if synced && log.end < known {
+    if durability == Durability::Full && log.end < known {
         return Err(Mismatch::StaleLog { group, end: log.end, known });
     }
     Ok(())

@@ -14,6 +14,7 @@ pub mod apply;
 pub mod catalogue;
 pub mod clean;
 pub mod copy;
+mod durability;
 pub mod identity;
 pub mod offline;
 mod raft;
@@ -24,8 +25,9 @@ pub mod view;
 
 pub use catalogue::{
     Catalogue, CatalogueMetrics, CatalogueOptions, CheckpointOptions, ChunkOwner, Completed,
-    CreateBucketError, DeadSet, DeleteBucketError, Durability, FatalHandler, NewBucket, ObjectScan,
-    OpenError, PageScan, PartScan, Pin, ProposeError, Reader, Reference, StoredVersion, UploadScan,
+    CreateBucketError, DeadSet, DeleteBucketError, FatalHandler, NewBucket, ObjectScan, OpenError, PageScan,
+    PartScan, Pin, ProposeError, Reader, Reference, StoredVersion, UploadScan,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
+pub use durability::Durability;
 pub use store_error::ReadError;

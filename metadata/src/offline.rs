@@ -28,12 +28,13 @@ pub(crate) use logs::reach;
 pub use logs::{log_entries, log_identity};
 pub use rebuild::{
     CheckpointDir, RebuildError, RebuildLog, RebuildReport, check_checkpoint, copy_closed,
-    foreign_checkpoint, rebuild, remove_checkpoint,
+    foreign_checkpoint, rebuild, remove_checkpoint, unexpected_checkpoint,
 };
 pub use repair::{rebuild_log, recount, repair_current_files, repair_log};
 
 pub use tail::{LogTail, check_tail, restart_log};
 
+use crate::durability::Durability;
 use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge};
 use crate::store::links;
 use crate::store::saved_log::SavedLog;
@@ -110,7 +111,7 @@ fn mismatch(
     let facts = log.facts(states.len() as u32)?;
     let states: Vec<_> =
         states.iter().map(|(_, opened)| StateFacts::read(&opened.state)).collect::<Result<_, _>>()?;
-    Ok(judge(expected, &facts, &states, true).err())
+    Ok(judge(expected, &facts, &states, Durability::Full).err())
 }
 
 impl Offline {

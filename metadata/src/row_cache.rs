@@ -114,7 +114,9 @@ impl RowCache {
     /// Records that the store has changed a row. If the change failed, this must not be called; then no row
     /// of the stripe is cached again.
     pub(crate) fn end_change(&self, row: &[u8]) {
-        self.stripes[self.stripe(row)].lock().ended += 1;
+        let mut changes = self.stripes[self.stripe(row)].lock();
+        assert!(changes.ended < changes.begun, "the change of a row ends after it began");
+        changes.ended += 1;
     }
 
     /// Removes all rows, because the store was replaced.

@@ -86,6 +86,11 @@ impl<'a> View<'a> {
         }
     }
 
+    /// True if no command is in progress, whose changes could still be rolled back.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.undo.is_empty()
+    }
+
     /// Ends a command and keeps its changes.
     pub fn keep_changes(&mut self) {
         self.undo.clear();
@@ -123,6 +128,7 @@ impl<'a> View<'a> {
     /// The changes, and the chunks that they freed.
     #[must_use]
     pub fn into_changes(self) -> (RowChanges, Vec<FreedChunk>) {
+        assert!(self.is_settled(), "the last command was kept or rolled back");
         (self.changes, self.freed)
     }
 
@@ -270,6 +276,7 @@ mod tests {
                 if put { view.put(vec![key], &Counter { next: 2 }) } else { view.delete(vec![key]) }
             }
             let seen = view.range(&[from], &[end], max).unwrap();
+            view.keep_changes();
             let (changes, _) = view.into_changes();
             let mut after = rows.clone();
             after.write(changes);

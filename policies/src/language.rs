@@ -63,7 +63,7 @@ pub use template::{Template, TemplateInstance, TemplateParameter};
 pub use value::{Value, ValueKind};
 pub use words::{
     AccessPattern, CachePolicy, Environment, Evaluation, FileType, Lane, ModelFileKind, Optimization, Phase,
-    Priority, Stance, Strategy, Switch, Tier, Word,
+    Priority, Stance, Strategy, Switch, Word,
 };
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         if is_so() {
             return;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        mlgw_common::time::block_for(Duration::from_millis(20));
     }
     panic!("never: {what}");
 }

@@ -8,8 +8,8 @@
 //! - `power_cut`: the states that a power cut may leave of a recording, chosen by seed;
 //! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
 //! - `history`, `workload`, `check`: the promises made to clients, and checks that the server keeps them;
-//! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `policies`, `store`, `strangers`, `tiers`:
-//!   the tests themselves;
+//! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `policies`, `s3_commands`, `store`,
+//!   `strangers`, `tiers`: the tests themselves;
 //! - `steps`: tests of the test runner, with stand-ins;
 //! - `clients`: S3 clients written in Rust;
 //! - `proxy`: a proxy before an origin that injects faults by rules; also a program, `mlgw-fault-proxy`, for
@@ -54,6 +54,8 @@ mod recording;
 mod remote_backed;
 #[cfg(test)]
 mod s3;
+#[cfg(test)]
+mod s3_commands;
 #[cfg_attr(
     not(test),
     expect(dead_code, reason = "tests use all of it, except that the generator needs no proxy rules")

@@ -4,11 +4,13 @@
 //! - `scrape`: the metrics that Prometheus would read;
 //! - `promtool`: Prometheus's own evaluation of rules;
 //! - `access_log`, `traces`: single requests, in a file and at a collector;
-//! - `commands`: `mlgw status`, `mlgw top`, and commands about buckets and objects.
+//! - `commands`: `mlgw status`, `mlgw top`, and commands about buckets and objects;
+//! - `completion`: names of a server as a shell completes them.
 
 pub(crate) mod access_log;
 mod alerts;
 mod commands;
+mod completion;
 mod promtool;
 pub(crate) mod scrape;
 mod traces;

@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use mlgw_common::time::sleep;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
-use tokio::time::sleep;
 
 mod answer;
 mod connection;

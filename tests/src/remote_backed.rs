@@ -125,7 +125,7 @@ async fn wait_until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
         if is_so().await {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        mlgw_common::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("never: {what}");
 }

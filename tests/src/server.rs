@@ -4,6 +4,7 @@
 //! passed as environment variables; nothing else of this process's environment is passed. A dropped server is
 //! killed. Its output is kept and shown if a test fails.
 
+use mlgw_common::time::Instant;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -11,7 +12,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Runtime;
@@ -246,7 +247,7 @@ impl ServerProcess {
                 self.kill();
                 return Err(StartFailure { status, log: self.log() });
             }
-            thread::sleep(POLL_INTERVAL);
+            mlgw_common::time::block_for(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -293,7 +294,7 @@ impl ServerProcess {
                 self.exited = Some(status);
                 return Some(status);
             }
-            thread::sleep(POLL_INTERVAL);
+            mlgw_common::time::block_for(POLL_INTERVAL);
         }
         None
     }

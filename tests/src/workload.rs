@@ -108,7 +108,7 @@ pub(crate) async fn run_until_killed(
         seen = answers.wait_for(|now| *now >= before + kill.answers) => drop(seen.expect("still open")),
     }
     // The workers are separate tasks and continue meanwhile.
-    tokio::time::sleep(kill.delay).await;
+    mlgw_common::time::sleep(kill.delay).await;
     server.kill();
     for failure in load.await {
         assert!(failure.status().is_none(), "refused under load: {failure:?}\n{}", server.log());

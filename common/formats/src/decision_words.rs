@@ -1,5 +1,6 @@
 //! Enumerations of the decision log. They are closed: a reader knows all of their words.
 
+use mlgw_common::SegmentTier;
 use serde::{Deserialize, Serialize};
 
 macro_rules! words {
@@ -79,6 +80,16 @@ words! {
         Origin = "origin",
         /// No location: the target of a removal.
         Nowhere = "-",
+    }
+}
+
+impl From<SegmentTier> for DecisionPlace {
+    fn from(tier: SegmentTier) -> Self {
+        match tier {
+            SegmentTier::Hot => Self::Hot,
+            SegmentTier::Cold => Self::Cold,
+            SegmentTier::Upstream => Self::Upstream,
+        }
     }
 }
 

@@ -36,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mlgw-segments",
         ],
     ),
-    ("mlgw-api", &[]),
+    ("mlgw-api", &["mlgw-common"]),
     ("mlgw-testing", &["mlgw-api", "mlgw-common", "mlgw-objects"]),
     (
         "mlgw-wire",
@@ -195,6 +195,7 @@ const WITHOUT_HTTP: &[&str] = &[
     "mlgw-segments",
     "mlgw-objects",
     "mlgw-policy-runtime",
+    "mlgw-background",
     "mlgw-api",
     "mlgw-config",
     "mlgw-credentials",

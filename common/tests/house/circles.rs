@@ -1,6 +1,9 @@
 //! Circles of imports between files. An arrow goes from a file to each file whose items it names, by `use` or
 //! by a path in place, through any re-exports. Code for tests has no arrows; nor has a module that declares
 //! or re-exports a child without using it.
+//!
+//! An arrow from a module to its own parts does not count: a part that uses the types of its module
+//! (`use super::State`) is the usual layout of Rust, and module and parts are read and changed together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +20,12 @@ type Arrows<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Vec<(usize, String)>>>;
 /// A strongly connected component of more than one file.
 type Circle<'a> = Vec<&'a str>;
 
-/// Three measures: files on a circle; the same without the arrows from a module to its own parts, which are a
-/// matter of layout if the parts use what their module defines; and files on circles that span folders.
-pub(crate) fn measures(tree: &Tree) -> [Measure; 3] {
-    let arrows = arrows(tree);
-    let all = circles(&arrows);
+/// Two measures: files on a circle, and files on circles that span folders.
+pub(crate) fn measures(tree: &Tree) -> [Measure; 2] {
+    let all = circles(&without_own_parts(&arrows(tree)));
     let across: Vec<Circle<'_>> =
         all.iter().filter(|circle| common_folder(circle).is_none()).cloned().collect();
-    let without_parts = circles(&without_own_parts(&arrows));
-    [
-        files_on("files_on_import_circles", &all),
-        files_on("files_on_import_circles_without_own_parts", &without_parts),
-        files_on("files_on_import_circles_across_folders", &across),
-    ]
+    [files_on("files_on_import_circles", &all), files_on("files_on_import_circles_across_folders", &across)]
 }
 
 fn files_on(name: &str, circles: &[Circle<'_>]) -> Measure {
@@ -50,17 +46,9 @@ fn without_own_parts<'a>(arrows: &Arrows<'a>) -> Arrows<'a> {
     arrows
 }
 
-/// Prints every circle with a small set of arrows whose removal or reversal would break it: first the circles
-/// that remain without the arrows from modules to their own parts, then all.
+/// Prints every circle with a small set of arrows whose removal or reversal would break it.
 pub(crate) fn print(tree: &Tree) {
-    let arrows = arrows(tree);
-    println!("\n== circles without arrows from a module to its own parts");
-    print_circles(&without_own_parts(&arrows));
-    println!("\n== all circles");
-    print_circles(&arrows);
-}
-
-fn print_circles(arrows: &Arrows<'_>) {
+    let arrows = &without_own_parts(&arrows(tree));
     let mut circles = circles(arrows);
     circles.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
     for circle in circles {
@@ -354,14 +342,15 @@ impl<'a> Search<'a, '_> {
 }
 
 #[test]
-fn a_module_and_a_part_that_use_each_other_are_a_circle() {
+fn a_module_and_a_part_that_use_each_other_do_not_count() {
     let tree = Tree::of(&[
         ("s/lib.rs", "mod a;"),
         ("s/a.rs", "mod b; mod c; pub struct S; fn f() { b::g(); }"),
         ("s/a/b.rs", "use super::S; pub fn g() {}"),
         ("s/a/c.rs", "use super::S;"),
     ]);
-    assert_eq!(measures(&tree).map(|measure| measure.value), [2.0, 0.0, 0.0]);
+    assert_eq!(circles(&arrows(&tree)), [vec!["s/a.rs", "s/a/b.rs"]]);
+    assert_eq!(measures(&tree).map(|measure| measure.value), [0.0, 0.0]);
 }
 
 /// The arrows of literal files, as text.
@@ -410,7 +399,7 @@ fn circles_are_found_with_the_arrows_that_break_them() {
     assert_eq!(circles, [vec!["s/a.rs", "s/b.rs", "s/d/e.rs"]]);
     assert_eq!(arrows_to_remove(&circles[0], &arrows).len(), 1);
     let values = measures(&tree).map(|measure| measure.value);
-    assert_eq!(values, [3.0, 3.0, 3.0]);
+    assert_eq!(values, [3.0, 3.0]);
     assert_eq!(common_folder(&["s/d.rs", "s/d/e.rs", "s/d/g.rs"]), Some("s/d".to_owned()));
     assert_eq!(common_folder(&["s/a.rs", "s/d.rs"]), Some("s".to_owned()));
     assert_eq!(common_folder(&["s/a.rs", "s/d/e.rs"]), None);

@@ -32,6 +32,7 @@ pub mod origin {
                 PartPage, UploadPage, UploadsQuery, retry,
             };
             use crate::upstream::EtagTrust;
+            use backon::BackoffBuilder as _;
             use http::{HeaderMap, StatusCode};
             use mlgw_formats::schema::{ObjectVersion, Pair};
             use std::ops::Range;
@@ -105,7 +106,7 @@ pub mod origin {
             /// Returns the time to wait before the next attempt, if there is to be one.
             #[must_use]
             pub fn wait(error: &OriginError, failures: u32) -> Option<Duration> {
-                retry::backoff(error, failures, 1.0)
+                retry::jittered(error, retry::WAITS.build().nth(failures as usize - 1), 1.0)
             }
 
             /// Returns the length of a framed body, and the body.

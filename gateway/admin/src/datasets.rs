@@ -241,7 +241,7 @@ impl Admin {
         if bucket.binding.is_some() && !new.sources.is_empty() {
             let why = format!(
                 "The bucket {:?} is remote-backed and shows all objects of its origin: sync imports into \
-                 native buckets only.",
+                 local buckets only.",
                 bucket.name
             );
             return Err(ApiError::invalid(why));

@@ -113,7 +113,8 @@ impl Admin {
         let queues = self.stored.tiers.hot.queues();
         let (hot, cold) = (queues.hot.metrics(), queues.cold.metrics());
         let mut waiting = MetricFamily::new(DISK_WAITING);
-        for ((lane, of_hot, mut took), (_, of_cold, more)) in hot.lanes.into_iter().zip(cold.lanes) {
+        for ((lane, of_hot, mut took), (same, of_cold, more)) in hot.lanes.into_iter().zip(cold.lanes) {
+            assert_eq!(lane, same, "the queues of all disks list the lanes in one order");
             took.add(&more);
             waits.push(&[lane], MetricValue::Durations(took));
             waiting.push(&[lane], level(of_hot + of_cold));

@@ -81,7 +81,7 @@ fn extent_infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
             bytes: extent.logical_bytes,
             stored_bytes: extent.record_bytes(),
             encoding: encoding_of(extent),
-            tier: tier_name(segment.map(|segment| segment.tier)),
+            tier: segment.map_or("unknown", |segment| segment.tier.name()).to_owned(),
             segment: extent.segment,
             segment_state: match segment.map(|segment| segment.state) {
                 Some(SegmentState::Open) => "open",
@@ -93,16 +93,6 @@ fn extent_infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
         }
     };
     extents.iter().map(info).collect()
-}
-
-fn tier_name(tier: Option<u32>) -> String {
-    match tier {
-        Some(0) => "hot".to_owned(),
-        Some(1) => "cold".to_owned(),
-        Some(mlgw_segments::hot::UPSTREAM_TIER) => "upstream".to_owned(),
-        Some(other) => format!("tier {other}"),
-        None => "unknown".to_owned(),
-    }
 }
 
 pub(super) fn tier_totals(extents: &[ExtentInfo]) -> Vec<ObjectTierInfo> {

@@ -161,7 +161,10 @@ async fn set_frozen(
     let by = change_author(&caller, request.if_version, request.message)?;
     let policies = Arc::clone(&admin.policies);
     let action = if is_frozen { "policy.freeze" } else { "policy.unfreeze" };
-    let work = async move { policy_change(&policies.freeze(is_frozen, by).await.map_err(policy_refusal)?) };
+    let work = async move {
+        let changed = if is_frozen { policies.freeze(by).await } else { policies.unfreeze(by).await };
+        policy_change(&changed.map_err(policy_refusal)?)
+    };
     admin.change(caller, policy_action(action), work).await
 }
 

@@ -94,7 +94,7 @@ impl Admin {
             inactive_pins: &unheld,
         };
         let deletion = self.deletion_of(bucket.id, key.as_str());
-        let explanation = explained((&running.program, running.number()), &facts, shown, &at_rest);
+        let explanation = explained(&running.program, running.number(), &facts, shown, &at_rest);
         Ok(Explanation { kept, belonging, deletion, ..explanation })
     }
 
@@ -147,7 +147,7 @@ impl DueContext<'_> {
         let has_effect =
             if self.is_own { kind.has_effect_on_local() } else { kind.has_effect_on_remote_backed() };
         if !has_effect {
-            let buckets = if self.is_own { "native" } else { "remote-backed" };
+            let buckets = if self.is_own { "local" } else { "remote-backed" };
             return format!("has no effect in {buckets} buckets");
         }
         if self.is_inactive_pin(due) {
@@ -165,7 +165,8 @@ impl DueContext<'_> {
 }
 
 fn explained(
-    (program, version): (&Program, u64),
+    program: &Program,
+    version: u64,
     facts: &dyn Facts,
     object: ObjectInfo,
     at_rest: &DueContext<'_>,

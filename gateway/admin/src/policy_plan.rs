@@ -16,7 +16,7 @@ use mlgw_api::{
     ExpiredCheckpointInfo, PendingDeletionInfo, PlanExample, PlanPage, PlanRequest, PlannedActionInfo,
     PlannedSettingInfo, UndeterminedRule,
 };
-use mlgw_background::policy_plan::{AffectedObjects, PlannedAction, PolicyDryRun, Subject};
+use mlgw_background::policy_plan::{AffectedObjects, LowerTiers, PlannedAction, PolicyDryRun, Subject};
 use mlgw_background::reconciler::groups::{
     CheckpointExpiry, CheckpointScan, ContainingCheckpoint, moment_of, own_buckets,
 };
@@ -26,6 +26,7 @@ use mlgw_background::reconciler::references::{
 use mlgw_background::stored_objects::{ScanPosition, VisitedObject};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{PLAN_OBJECTS_MAX, PLANS_MAX};
+use mlgw_common::time::Instant;
 use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{PendingDeletion, deleting_rules};
 use mlgw_policies::checkpoints::{CheckpointIndex, DeletionGuard, Generation, GroupId, Limits};
@@ -38,7 +39,7 @@ use mlgw_wire::error::S3Error;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Time without a request after which a dry run is dropped.
@@ -58,7 +59,7 @@ struct DryRunTable {
 struct DryRunProgress {
     plan: PolicyDryRun,
     version: u64,
-    /// Scan for the checkpoints of own buckets, which is the first pass; `None` once complete. Checkpoints
+    /// Scan for the checkpoints of local buckets, which is the first pass; `None` once complete. Checkpoints
     /// are found in the catalogue, exactly as a pass of the reconciler finds them: deletions are based on
     /// nothing else.
     checkpoint_scan: Option<CheckpointScan>,
@@ -72,6 +73,15 @@ struct DryRunProgress {
     from: Option<ScanPosition>,
 }
 
+/// Facts for the evaluation of all objects of a page.
+#[derive(Clone, Copy)]
+struct EvaluationContext<'a> {
+    system: &'a SystemFacts,
+    now: Timestamp,
+    /// Properties of access tracking that either policy depends on.
+    asked: &'a [Property],
+}
+
 impl PolicyPlans {
     /// Stores a dry run. Returns the number by which it is continued.
     fn put(&self, run: DryRunProgress) -> u64 {
@@ -83,6 +93,7 @@ impl PolicyPlans {
         held.last += 1;
         let number = held.last;
         held.runs.push_back((number, Instant::now(), Arc::new(Mutex::new(run))));
+        assert!(held.runs.len() <= PLANS_MAX, "the number of dry runs is bounded");
         number
     }
 
@@ -148,7 +159,8 @@ impl Admin {
         let other =
             self.policies.compile(files).map_err(|wrong| policy_refusal(PolicyError::Wrong(wrong)))?;
         let running = self.policies.running();
-        let below = self.stored.tiers.hot.lower_tiers();
+        let (has_cold, has_upstream) = self.stored.tiers.hot.lower_tiers();
+        let below = LowerTiers { has_cold, has_upstream };
         let plan = PolicyDryRun::new(Arc::clone(&running.program), Arc::new(other), below);
         let (own, began) = (CheckpointIndex::new(Limits::default()), self.clock.now());
         let (version, finding) = (running.number(), Some(CheckpointScan::new()));
@@ -171,12 +183,17 @@ impl Admin {
         run: &mut DryRunProgress,
         limit: usize,
     ) -> Result<Result<PlanPage, PlanPage>, ApiError> {
+        assert!(
+            run.is_collecting || run.checkpoint_scan.is_none(),
+            "objects are compared after all checkpoints are known"
+        );
         let (system, now, asked) = (self.policies.system(), self.clock.now(), run.plan.asked_properties());
+        let context = EvaluationContext { system: &system, now, asked: &asked };
         let (from, mut reached) = (run.from.take(), None);
         let next = self.stored.each_object(from.as_ref(), limit, &mut |looked| {
             match &mut run.checkpoint_scan {
                 Some(finding) => add_to_scan(finding, &looked),
-                None => self.evaluate_object(run, &looked, (&system, now, &asked))?,
+                None => self.evaluate_object(run, &looked, context)?,
             }
             reached = Some((looked.bucket.name.clone(), looked.key.clone()));
             Ok(())
@@ -214,7 +231,7 @@ impl Admin {
         }))
     }
 
-    /// Finishes the first pass: all checkpoints of own buckets are known.
+    /// Finishes the first pass: all checkpoints of local buckets are known.
     fn finish_checkpoint_scan(&self, run: &mut DryRunProgress, finding: CheckpointScan) {
         run.own_checkpoints = finding.finish(run.began.as_millis());
         run.own_checkpoints.restore_spacings(&self.retention.spacings());
@@ -231,8 +248,9 @@ impl Admin {
         &self,
         run: &mut DryRunProgress,
         looked: &VisitedObject<'_>,
-        (system, now, asked): (&SystemFacts, Timestamp, &[Property]),
+        context: EvaluationContext<'_>,
     ) -> Result<(), ReadError> {
+        let EvaluationContext { system, now, asked } = context;
         let (bucket, key) = (looked.bucket.id, looked.key.as_str());
         let object = &self.stored.object_facts(looked.bucket, looked.key, looked.object)?;
         let unread = UnreadBlock { bucket, key, size: object.size, number: 0 };
@@ -261,7 +279,7 @@ impl Admin {
     }
 }
 
-/// Records an object that may belong to a checkpoint of an own bucket.
+/// Records an object that may belong to a checkpoint of a local bucket.
 fn add_to_scan(finding: &mut CheckpointScan, looked: &VisitedObject<'_>) {
     if looked.bucket.binding.is_none() {
         finding.visit(looked.bucket.id, looked.key.as_str(), moment_of(looked.object), looked.object.size);
@@ -277,7 +295,13 @@ impl DryRunProgress {
             version: self.version,
             objects: self.plan.objects,
             changed: self.plan.changed,
-            actions: self.plan.actions.clone().into_iter().map(planned_action_info).collect(),
+            actions: self
+                .plan
+                .actions
+                .clone()
+                .into_iter()
+                .map(|(action, extent)| planned_action_info(action, extent))
+                .collect(),
             settings: settings_changed(running, other).into_iter().map(planned_setting_info).collect(),
             not_judged: self.plan.not_judged().into_iter().map(asks).collect(),
             collected: self.collected_objects,
@@ -411,7 +435,7 @@ fn planned_setting_info(SettingChanged { word, before, after }: SettingChanged) 
     PlannedSettingInfo { setting: word, before, after }
 }
 
-fn planned_action_info((action, extent): (PlannedAction, AffectedObjects)) -> PlannedActionInfo {
+fn planned_action_info(action: PlannedAction, extent: AffectedObjects) -> PlannedActionInfo {
     let example = |(object, reason)| PlanExample { object, reason };
     PlannedActionInfo {
         change: if action.stops { "stops" } else { "starts" }.to_owned(),

@@ -66,7 +66,7 @@ impl Admin {
         key: &ObjectKey,
     ) -> Result<ObjectInfo, ApiError> {
         let bound = self.remote_backed_bucket(&bucket.name)?;
-        let opened = bound.head(key, false).await.map_err(|error| match error {
+        let opened = bound.head(key).await.map_err(|error| match error {
             OriginError::NoSuchKey => ApiError::from(S3Error::new(Code::NoSuchKey)),
             error => self.upstream_failed(&binding.upstream, &error),
         })?;

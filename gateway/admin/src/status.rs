@@ -10,6 +10,7 @@ use mlgw_api::{
     Status, SyncStatus, TierStatus,
 };
 use mlgw_common::histogram::Durations;
+use mlgw_common::{NodeId, SegmentTier};
 use mlgw_objects::ResourceShortage as Kind;
 use mlgw_telemetry::OperationTotals;
 use mlgw_telemetry::process::ProcessUsage;
@@ -159,7 +160,7 @@ impl Admin {
     pub(super) fn upstream_bytes(&self) -> Result<u64, mlgw_metadata::ReadError> {
         let segments = self.stored.catalogue.segments()?;
         let there =
-            segments.iter().filter(|segment| segment.summary().tier == mlgw_segments::hot::UPSTREAM_TIER);
+            segments.iter().filter(|segment| segment.tier_for(NodeId::SINGLE) == SegmentTier::Upstream);
         Ok(there.map(|segment| segment.length).sum())
     }
 

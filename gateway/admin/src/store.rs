@@ -12,7 +12,7 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{BackupStatus, NewBackup};
-use mlgw_store::{StoreLocation, backup_serving};
+use mlgw_store::{StoreLocation, UpstreamData, backup_serving};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -34,7 +34,8 @@ pub(super) async fn start(
     let asked = AuditedAction { action: "store.backup", resource: out.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let work = async move {
-        shared.start_backup(&out, leave_upstreams)?;
+        let upstream_data = if leave_upstreams { UpstreamData::LeftInPlace } else { UpstreamData::Refused };
+        shared.start_backup(&out, upstream_data)?;
         let after = json(&shared.backup_status())?;
         Ok(AuditedChange { resource: out, before: Value::Null, after, answer: None })
     };
@@ -50,7 +51,7 @@ impl Admin {
         status
     }
 
-    fn start_backup(self: &Arc<Self>, out: &str, leave_upstreams: bool) -> Result<(), ApiError> {
+    fn start_backup(self: &Arc<Self>, out: &str, upstream_data: UpstreamData) -> Result<(), ApiError> {
         let path = PathBuf::from(out);
         if !path.is_absolute() {
             return Err(ApiError::invalid(format!("{out:?} is not an absolute path on the server's host.")));
@@ -64,11 +65,11 @@ impl Admin {
             BackupStatus { state: "running".to_owned(), out: out.to_owned(), ..BackupStatus::default() };
         drop(status);
         let admin = Arc::clone(self);
-        tokio::spawn(async move { admin.make_backup(path, leave_upstreams).await });
+        tokio::spawn(async move { admin.make_backup(path, upstream_data).await });
         Ok(())
     }
 
-    async fn make_backup(&self, out: PathBuf, leave_upstreams: bool) {
+    async fn make_backup(&self, out: PathBuf, upstream_data: UpstreamData) {
         let source = StoreLocation::of(&self.loaded.load().config);
         let shared = Arc::clone(&self.backups);
         let watch = move |stage: &'static str, done, total| {
@@ -79,7 +80,7 @@ impl Admin {
         let made = backup_serving(
             &source,
             &out,
-            leave_upstreams,
+            upstream_data,
             &self.stored.catalogue,
             &self.stored.tiers.hot,
             &*self.clock,
@@ -87,6 +88,7 @@ impl Admin {
         );
         let made = made.await;
         let mut status = self.backups.lock();
+        assert_eq!(status.state, "running", "a backup that ends was running");
         match made {
             Ok(made) => {
                 tracing::info!(out = %out.display(), files = made.files, bytes = made.bytes, "backup made");

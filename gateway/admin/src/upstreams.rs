@@ -9,11 +9,10 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList};
-use mlgw_common::hide_url_secrets;
+use mlgw_common::{SegmentTier, hide_url_secrets};
 use mlgw_config::SettingType as _;
 use mlgw_formats::schema::SegmentRecord;
 use mlgw_remote::upstream::{CheckStep, PrefixOwnership, Upstream, UpstreamError, UpstreamSettings};
-use mlgw_segments::hot::UPSTREAM_TIER;
 use std::sync::Arc;
 
 /// Converts a step of a check to its API type.
@@ -123,5 +122,5 @@ impl Admin {
 
 /// Returns true if a replica of the segment is in the given upstream.
 fn is_in(segment: &SegmentRecord, upstream: &str) -> bool {
-    segment.replicas.iter().any(|at| at.tier == UPSTREAM_TIER && at.location == upstream)
+    segment.replicas.iter().any(|at| at.tier() == SegmentTier::Upstream && at.location == upstream)
 }

@@ -15,6 +15,7 @@ use http::StatusCode;
 use mlgw_api::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
 use mlgw_background::access_plans::{AccessPlan, AccessPlanError, AccessPlanOwner, check};
 use mlgw_cache::remote_backed::CachedBucket;
+use mlgw_common::time::Instant;
 use mlgw_formats::schema::Bucket;
 use mlgw_policies::language::{PlanDocument, PlannedKeys};
 use mlgw_policies::plan::{InvalidAccessPlan, KEYS_MAX, Plan, PlanSchedule, TEXT_BYTES_MAX};
@@ -23,7 +24,7 @@ use mlgw_wire::error::{Code, S3Error};
 use serde_json::Value;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Keys of a page.
 const PAGE_KEYS: usize = 1000;
@@ -262,8 +263,9 @@ impl PlanKeyListing {
 #[cfg(test)]
 mod tests {
     use super::PlanKeyListing;
+    use mlgw_common::time::Instant;
     use mlgw_policies::plan::{KEYS_MAX, TEXT_BYTES_MAX};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     #[test]
     fn a_listing_ends_at_limits_and_in_time() {

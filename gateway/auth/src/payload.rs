@@ -23,6 +23,14 @@ pub enum BodyRequirement {
     UnsignedTrailer,
 }
 
+impl BodyRequirement {
+    /// Returns true if the body is aws-chunked, so that it can have trailers.
+    #[must_use]
+    pub const fn is_chunked(&self) -> bool {
+        matches!(self, Self::SignedChunks(..) | Self::UnsignedTrailer)
+    }
+}
+
 /// Parsed value of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContentSha256 {

@@ -61,12 +61,16 @@ fn canonical(text: &[u8]) -> bool {
 /// Returns a name or value of a query as SigV4 signs it. `+` is a space, as in forms; an invalid escape is
 /// kept as literal text.
 pub(super) fn component(raw: &str) -> Cow<'_, str> {
-    if canonical(raw.as_bytes()) { Cow::Borrowed(raw) } else { Cow::Owned(encode(&decode(raw, true), false)) }
+    if canonical(raw.as_bytes()) {
+        Cow::Borrowed(raw)
+    } else {
+        Cow::Owned(encode(&decode(raw, PlusSign::Space), Slash::Escaped))
+    }
 }
 
 /// Decodes a path and encodes it again, for requests that an intermediary re-encoded.
 pub(super) fn path(raw: &str) -> String {
-    encode(&decode(raw, false), true)
+    encode(&decode(raw, PlusSign::Literal), Slash::Kept)
 }
 
 /// Decodes a value to text. Bytes that are not UTF-8 are replaced, because no expected value has any.
@@ -74,11 +78,29 @@ pub(super) fn decode_text(raw: &str) -> Cow<'_, str> {
     if memchr2(b'%', b'+', raw.as_bytes()).is_none() {
         return Cow::Borrowed(raw);
     }
-    let text = String::from_utf8(decode(raw, true));
+    let text = String::from_utf8(decode(raw, PlusSign::Space));
     Cow::Owned(text.unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
 
-fn decode(raw: &str, plus_is_space: bool) -> Vec<u8> {
+/// Meaning of `+` in escaped text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlusSign {
+    /// A space, as in forms and queries.
+    Space,
+    /// Itself, as in paths.
+    Literal,
+}
+
+/// Encoding of `/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slash {
+    /// Written as it is, as in paths.
+    Kept,
+    /// Escaped, as in queries.
+    Escaped,
+}
+
+fn decode(raw: &str, plus_sign: PlusSign) -> Vec<u8> {
     let mut rest = raw.as_bytes();
     let mut out = Vec::with_capacity(rest.len());
     while let Some(at) = memchr2(b'%', b'+', rest) {
@@ -86,7 +108,7 @@ fn decode(raw: &str, plus_is_space: bool) -> Vec<u8> {
         out.extend_from_slice(plain);
         let (byte, length) = match escaped(special) {
             Some(byte) => (byte, 3),
-            None if plus_is_space && special[0] == b'+' => (b' ', 1),
+            None if plus_sign == PlusSign::Space && special[0] == b'+' => (b' ', 1),
             None => (special[0], 1),
         };
         out.push(byte);
@@ -96,10 +118,10 @@ fn decode(raw: &str, plus_is_space: bool) -> Vec<u8> {
     out
 }
 
-fn encode(bytes: &[u8], keep_slashes: bool) -> String {
+fn encode(bytes: &[u8], slash: Slash) -> String {
     let mut out = String::with_capacity(bytes.len() + bytes.len() / 2);
     for &byte in bytes {
-        if unreserved(byte) || (keep_slashes && byte == b'/') {
+        if unreserved(byte) || (slash == Slash::Kept && byte == b'/') {
             out.push(char::from(byte));
         } else {
             out.push('%');

@@ -99,6 +99,7 @@ impl SigningKeys {
         }
         let entry = CachedSigningKey { key: Arc::downgrade(key), signing: Arc::clone(signing) };
         kept.insert(scope.credential.into(), entry);
+        assert!(kept.len() <= CACHED_KEYS_MAX, "the cache of signing keys is bounded");
     }
 }
 

@@ -95,7 +95,7 @@ fn begin(
     let policy_driver = policy_driver.clone();
     let flushing = tokio::spawn(async move {
         loop {
-            tokio::time::sleep(FLUSH_EVERY).await;
+            mlgw_common::time::sleep(FLUSH_EVERY).await;
             if !policy_driver.flush_access_journal() {
                 tracing::warn!("access journal stopped: the disk is too slow");
                 policy_driver.end_access_journal();

@@ -225,6 +225,7 @@ impl AccessPlans {
         self.policy_driver.with_engine(|decider, _| decider.put_plan(number, &about.workload, ready))?;
         held.number = held.number.max(number + 1);
         held.plans.insert(id.to_owned(), ActiveAccessPlan { number, about, reading, keys });
+        assert!(held.plans.len() <= PLANS_MAX, "the number of plans is bounded");
         Ok(())
     }
 

@@ -48,6 +48,7 @@ impl LineFormat {
     /// Serializes `what` as a line of this owner.
     pub(crate) fn to_line(self, owner: &Identity, what: &impl Serialize) -> Vec<u8> {
         let json = serde_json::to_string(what).unwrap_or_default();
+        assert!(!json.is_empty() && !json.contains('\n'), "a value is one line of JSON");
         let text = format!("{owner} {json}");
         format!("{} {} {owner} {} {json}\n", self.magic, self.version, crc(&text)).into_bytes()
     }

@@ -10,6 +10,7 @@ use crate::reconciler::groups::{
     CheckpointExpiry, ContainingCheckpoint, FactsWithCheckpoint, RetentionMatches, ScopedRuleMatches,
     checkpoint_keep, pin_newest,
 };
+use mlgw_common::Tier;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PLAN_EXAMPLES_MAX;
 use mlgw_policies::at_rest::{
@@ -18,7 +19,7 @@ use mlgw_policies::at_rest::{
 use mlgw_policies::checkpoints::{CheckpointFacts, CheckpointIndex};
 use mlgw_policies::language::{
     ActionKind, ActionRequest, ConditionType, ConflictResolution, DueAction, EffectiveRule, Facts, Program,
-    Property, Stance, Target, Tier, Word as _, resolve,
+    Property, Stance, Target, Word as _, resolve,
 };
 use mlgw_policies::properties_used_at_rest;
 use mlgw_policy_runtime::facts::{KnownObject, ObjectFacts, dataset_of};
@@ -58,7 +59,7 @@ pub struct AffectedObjects {
 pub struct Subject<'a> {
     /// Id of the bucket.
     pub bucket: u64,
-    /// True for an own bucket, false for a remote-backed one.
+    /// True for a local bucket, false for a remote-backed one.
     pub is_own: bool,
     /// Facts about the object at rest.
     pub object: &'a KnownObject,
@@ -96,6 +97,15 @@ struct ObjectVerdict {
     area: Option<RuleArea>,
 }
 
+/// Presence of the tiers below the hot tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LowerTiers {
+    /// True if there is a cold tier.
+    pub has_cold: bool,
+    /// True if there is an upstream that takes segments.
+    pub has_upstream: bool,
+}
+
 /// Comparison of two policies.
 pub struct PolicyDryRun {
     running: ComparedPolicy,
@@ -108,17 +118,16 @@ pub struct PolicyDryRun {
     pub actions: BTreeMap<PlannedAction, AffectedObjects>,
     /// Rules of the other policy that matched an object.
     matched: BTreeSet<Arc<str>>,
-    /// Actions of the other policy alone that are not supported in own buckets, or in remote-backed ones:
-    /// rule, action, true for own buckets; and the number of objects.
+    /// Actions of the other policy alone that are not supported in local buckets, or in remote-backed ones:
+    /// rule, action, true for local buckets; and the number of objects.
     ineffective: BTreeMap<(Arc<str>, &'static str, bool), u64>,
-    /// Presence of a cold tier, and of an upstream that takes segments.
-    below: (bool, bool),
+    below: LowerTiers,
 }
 
 impl PolicyDryRun {
     /// Starts to compare the running policy with another one.
     #[must_use]
-    pub fn new(running: Arc<Program>, other: Arc<Program>, below: (bool, bool)) -> Self {
+    pub fn new(running: Arc<Program>, other: Arc<Program>, below: LowerTiers) -> Self {
         let side = |program| ComparedPolicy {
             program,
             done: AreaRuleMatches::default(),
@@ -155,7 +164,7 @@ impl PolicyDryRun {
     #[must_use]
     pub fn ineffective_actions(&self) -> Vec<String> {
         let sentence = |((rule, action, is_own), objects): (&(Arc<str>, &str, bool), &u64)| {
-            let buckets = if *is_own { "native" } else { "remote-backed" };
+            let buckets = if *is_own { "local" } else { "remote-backed" };
             format!(
                 "{action} of rule {rule} has no effect in {buckets} buckets, where the rule matches \
                  {objects} objects."
@@ -207,7 +216,8 @@ impl PolicyDryRun {
             for said in mine.iter().filter(|one| !theirs.iter().any(|other| one.is_same(other))) {
                 is_other = true;
                 let side = if stops { &self.running } else { &self.other };
-                let extent = self.actions.entry(said.planned_action(stops)).or_default();
+                let planned = PlannedAction { stops, ..said.started_action() };
+                let extent = self.actions.entry(planned).or_default();
                 extent.objects += 1;
                 extent.bytes += of.object.size;
                 let moves = said.is_moving(&resolved, of, self.below);
@@ -219,6 +229,7 @@ impl PolicyDryRun {
             }
         }
         self.changed += u64::from(is_other);
+        assert!(self.changed <= self.objects, "an object counts once as changed");
     }
 
     /// Returns the rules of the other policy that are new or changed, depend on access patterns and matched
@@ -253,7 +264,7 @@ impl ComparedPolicy {
         }
         for (stance, target, area, claim) in matches {
             if let (Some(one), Stance::Act) = (member, stance) {
-                self.retained.add_match(&self.program, (one, of.object), (&target, &claim));
+                self.retained.add_match(&self.program, one, of.object, &target, &claim);
             }
             if let Some(area) = area {
                 let areas = if stance == Stance::Act { &mut self.done } else { &mut self.observed };
@@ -377,13 +388,14 @@ impl ObjectVerdict {
         is_at_rest(self.action).then(|| RuleMatch { by, request: self.request.clone() })
     }
 
-    fn planned_action(&self, stops: bool) -> PlannedAction {
+    /// Returns the action as one that the policy starts.
+    fn started_action(&self) -> PlannedAction {
         let target = match &self.target {
             Target::Object => String::new(),
             other => format!(" {other}"),
         };
         PlannedAction {
-            stops,
+            stops: false,
             stance: self.stance,
             action: format!("{}{target}", self.action),
             rule: self.rule.1.to_string(),
@@ -398,12 +410,8 @@ impl ObjectVerdict {
 
     /// Returns true if the verdict moves the object's bytes now, given the resolved actions on the object. An
     /// observe-only verdict is resolved as if it were the only one.
-    fn is_moving(
-        &self,
-        resolved: &ResolvedActions,
-        of: &Subject<'_>,
-        (has_cold, has_upstream): (bool, bool),
-    ) -> bool {
+    fn is_moving(&self, resolved: &ResolvedActions, of: &Subject<'_>, below: LowerTiers) -> bool {
+        let LowerTiers { has_cold, has_upstream } = below;
         let alone = || ResolvedActions::of(self.rule_match().iter(), of.idle, |_| false).tier;
         let (tier, tier_move) =
             (of.object.tier, if self.is_acting() { resolved.tier.clone() } else { alone() });
@@ -446,10 +454,11 @@ fn not_judged(running: &Program, other: &Program) -> Vec<(String, Vec<String>)> 
 
 #[cfg(test)]
 mod tests {
-    use super::{ContainingCheckpoint, PolicyDryRun, Subject};
+    use super::{ContainingCheckpoint, LowerTiers, PolicyDryRun, Subject};
+    use mlgw_common::Tier;
     use mlgw_common::Timestamp;
     use mlgw_policies::checkpoints::{CheckpointFacts, CheckpointIndex, Limits};
-    use mlgw_policies::language::{Fact, FactList, FileType, ParsedPolicy, Program, Property, Stance, Tier};
+    use mlgw_policies::language::{Fact, FactList, FileType, ParsedPolicy, Program, Property, Stance};
     use mlgw_policy_runtime::facts::KnownObject;
     use mlgw_policy_runtime::server_facts::SystemFacts;
     use std::sync::Arc;
@@ -461,7 +470,8 @@ mod tests {
     }
 
     fn plan(running: &str, other: &str) -> PolicyDryRun {
-        PolicyDryRun::new(program(running), program(other), (true, false))
+        let below = LowerTiers { has_cold: true, has_upstream: false };
+        PolicyDryRun::new(program(running), program(other), below)
     }
 
     const IDLE: Duration = Duration::from_secs(100);
@@ -584,7 +594,9 @@ rules:
 
     #[test]
     fn generations_are_known_and_nothing_moves_without_a_lower_tier() {
-        for (below, moved_bytes) in [((false, false), 0), ((true, false), 10), ((false, true), 10)] {
+        for (has_cold, has_upstream, moved_bytes) in [(false, false, 0), (true, false, 10), (false, true, 10)]
+        {
+            let below = LowerTiers { has_cold, has_upstream };
             let mut plan = PolicyDryRun { below, ..plan("version: 1", OLD_ONES) };
             compare_all(
                 &mut plan,

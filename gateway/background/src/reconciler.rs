@@ -1,7 +1,7 @@
 //! Reconciler: carries out what rules demand of objects at rest, in periodic passes over all of them.
 //!
 //! - [`scan`]: evaluation of rules on each object, a page at a time;
-//! - [`groups`]: checkpoints of own buckets, and their retention;
+//! - [`groups`]: checkpoints of local buckets, and their retention;
 //! - [`scan_result`], [`segments`]: the actions that result, and orders by segment;
 //! - [`effects`]: pins, moves and evictions;
 //! - [`compressing`]: compression of stored objects;
@@ -26,7 +26,6 @@ pub mod retention_state;
 mod scan;
 mod scan_result;
 mod segments;
-mod tiers;
 
 pub use deleting::watch_pending_deletions;
 pub use retention_state::RetentionState;
@@ -37,6 +36,7 @@ use compressing::CompressionMemory;
 use effects::PinnedNames;
 use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_common::Clock;
+use mlgw_common::time::Instant;
 use mlgw_objects::ObjectLayer;
 use mlgw_objects::compressor::Compressor;
 use mlgw_policies::at_rest::{AreaRuleMatches, InactivePins, PinSelection, ProgramScope};
@@ -49,7 +49,7 @@ use parking_lot::Mutex;
 use pass_end::PassEnd;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -98,6 +98,14 @@ pub struct PolicyReconciler {
     tasks: TaskTracker,
 }
 
+/// Number of complete checkpoints that the engine tracks, and the latest write among them. It changes
+/// whenever a checkpoint becomes complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CheckpointCompletions {
+    complete: usize,
+    last_us: u64,
+}
+
 /// State carried from one pass to the next.
 #[derive(Default)]
 struct ReconcilerPassState {
@@ -109,7 +117,7 @@ struct ReconcilerPassState {
     /// Times of recent orders that create small segments.
     small_orders: VecDeque<Instant>,
     passes: u64,
-    /// True if the last scan of own buckets found checkpoints; `None` before the first scan.
+    /// True if the last scan of local buckets found checkpoints; `None` before the first scan.
     has_checkpoints: Option<bool>,
 }
 
@@ -159,18 +167,20 @@ impl PolicyReconciler {
                 () = self.stop.cancelled() => return,
                 changed = programs.changed() => if changed.is_err() { return },
                 () = self.completed_since(completions) => {}
-                () = tokio::time::sleep(if is_again { NEXT_PASS_PAUSE } else { self.every }) => {}
+                () = mlgw_common::time::sleep(if is_again { NEXT_PASS_PAUSE } else { self.every }) => {}
             }
         }
     }
 
-    fn completions(&self) -> (usize, u64) {
-        self.context.policy_driver.with_engine(|decider, _| decider.checkpoints.completions())
+    fn completions(&self) -> CheckpointCompletions {
+        let (complete, last_us) =
+            self.context.policy_driver.with_engine(|decider, _| decider.checkpoints.completions());
+        CheckpointCompletions { complete, last_us }
     }
 
-    async fn completed_since(&self, before: (usize, u64)) {
+    async fn completed_since(&self, before: CheckpointCompletions) {
         loop {
-            tokio::time::sleep(POLL_INTERVAL).await;
+            mlgw_common::time::sleep(POLL_INTERVAL).await;
             if self.completions() != before {
                 return;
             }
@@ -205,8 +215,8 @@ impl PolicyReconciler {
             return self.clear_effects(state).await.map(|()| false);
         }
         let now_ms = self.context.clock.now().as_millis();
-        let before = (Arc::clone(&state.areas), state.inactive_pins(now_ms));
-        let (walk, found) = self.scan_objects(program, own, before).await?;
+        let (before, inactive_pins) = (Arc::clone(&state.areas), state.inactive_pins(now_ms));
+        let (walk, found) = self.scan_objects(program, own, before, inactive_pins).await?;
         self.carry_out(&walk, found, state).await
     }
 }

@@ -3,12 +3,10 @@
 //! Nothing here writes, so a power failure has no effect.
 
 use mlgw_cache::remote_backed::RemoteBackedBuckets as RemoteBacked;
-use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
+use mlgw_common::{BucketId, ObjectKey, PartNumber, Tier, Timestamp};
 use mlgw_formats::schema::{Bucket, Extent, ObjectVersion, Pair};
 use mlgw_metadata::{Catalogue, ReadError};
-use mlgw_policies::language::Tier;
 use mlgw_policy_runtime::facts::KnownObject;
-use mlgw_segments::hot::UPSTREAM_TIER;
 use mlgw_segments::tiers::Tiers;
 use std::ops::Bound;
 
@@ -37,12 +35,12 @@ pub struct ScanPosition {
     pub key: Option<ObjectKey>,
 }
 
-/// Stored objects: those of own buckets, and copies of objects of remote-backed buckets.
+/// Stored objects: those of local buckets, and copies of objects of remote-backed buckets.
 #[derive(Clone)]
 pub struct StoredObjects {
     /// Catalogue.
     pub catalogue: Catalogue,
-    /// Tiers of the objects in own buckets.
+    /// Tiers of the objects in local buckets.
     pub tiers: Tiers,
     /// Remote-backed buckets and the copies of their objects.
     pub remote_backed: RemoteBacked,
@@ -77,7 +75,7 @@ impl StoredObjects {
         })
     }
 
-    /// Returns the fastest tier that has the first bytes of an object in an own bucket.
+    /// Returns the fastest tier that has the first bytes of an object in a local bucket.
     fn tier_of(
         &self,
         bucket: BucketId,
@@ -92,14 +90,10 @@ impl StoredObjects {
             None => self.first_extent(bucket, key, object)?,
         };
         let segment = first.and_then(|first| self.catalogue.segment(first.segment_id()));
-        Ok(segment.map(|segment| match segment.tier {
-            0 => Tier::Hot,
-            UPSTREAM_TIER => Tier::Upstream,
-            _ => Tier::Cold,
-        }))
+        Ok(segment.map(|segment| segment.tier.tier()))
     }
 
-    /// Calls `each` with every extent of an object in an own bucket, and true if the extent is the first of
+    /// Calls `each` with every extent of an object in a local bucket, and true if the extent is the first of
     /// the object or of a part. Blocks.
     ///
     /// # Errors
@@ -152,7 +146,7 @@ impl StoredObjects {
         })
     }
 
-    /// Calls `each` with at most `most` objects, bucket by bucket: all objects of own buckets, and those of
+    /// Calls `each` with at most `most` objects, bucket by bucket: all objects of local buckets, and those of
     /// remote-backed buckets that have copies here. Returns the position to continue from; `None` at the end.
     /// Blocks.
     ///
@@ -221,6 +215,7 @@ impl StoredObjects {
             if page.is_empty() {
                 break;
             }
+            assert!(page.len() <= *left, "a page has at most the requested entries");
             for (key, copy) in page {
                 let read = (copy.read_ms > 0).then_some(Timestamp(copy.read_ms));
                 each(VisitedObject { bucket, key: &key, object: &copy.object, read })?;

@@ -42,6 +42,7 @@ pub(crate) fn write(
     files_max: u64,
     pieces: &Receiver<RecordedTracePiece>,
 ) -> io::Result<()> {
+    assert!(files_max > 0, "the file that is being written is kept");
     let (mut file, mut number): (Option<File>, u64) = (None, after);
     for piece in pieces {
         match (piece, &mut file) {

@@ -60,14 +60,18 @@ impl ChunkDecoder {
         Self::new(bytes, None)
     }
 
-    /// Returns a decoder for a body of `bytes` decoded bytes whose chunks are signed, and whose trailers are
-    /// signed if `trailer` is true.
+    /// Returns a decoder for a body of `bytes` decoded bytes whose chunks are signed.
     #[must_use]
-    pub fn signed(bytes: u64, signer: ChunkSigner, trailer: bool) -> Self {
-        Self::new(
-            bytes,
-            Some(ChunkSignatureState { signer, trailer, signature: Vec::new(), sha256: Sha256::new() }),
-        )
+    pub fn signed(bytes: u64, signer: ChunkSigner) -> Self {
+        let (trailer, signature, sha256) = (false, Vec::new(), Sha256::new());
+        Self::new(bytes, Some(ChunkSignatureState { signer, trailer, signature, sha256 }))
+    }
+
+    /// Returns a decoder for a body of `bytes` decoded bytes whose chunks and trailers are signed.
+    #[must_use]
+    pub fn signed_with_trailer(bytes: u64, signer: ChunkSigner) -> Self {
+        let (trailer, signature, sha256) = (true, Vec::new(), Sha256::new());
+        Self::new(bytes, Some(ChunkSignatureState { signer, trailer, signature, sha256 }))
     }
 
     fn new(unannounced: u64, signed: Option<ChunkSignatureState>) -> Self {
@@ -116,6 +120,7 @@ impl ChunkDecoder {
         if self.state != ChunkDecoderState::Trailer {
             return Err(incomplete());
         }
+        assert_eq!(self.unannounced, 0, "the last chunk comes after all bytes");
         let trailers = Trailers::parse(&self.line)?;
         let malformed = || S3Error::new(Code::MalformedTrailerError);
         match (&mut self.signed, &trailers.signature) {
@@ -169,6 +174,7 @@ impl ChunkDecoder {
     }
 
     fn read_data(&mut self, left: u64) -> Result<(), S3Error> {
+        assert!(left > 0 && !self.input.is_empty(), "a chunk in progress has bytes left, and input");
         let taken = usize::try_from(left).unwrap_or(usize::MAX).min(self.input.len());
         let data = self.input.split_to(taken);
         let left = left - taken as u64;
@@ -192,6 +198,7 @@ impl ChunkDecoder {
     }
 
     fn read_data_end(&mut self, left: usize) -> Result<(), S3Error> {
+        assert!(matches!(left, 1 | 2), "CR LF has two bytes");
         let expected = if left == 2 { b'\r' } else { b'\n' };
         if self.input.get_u8() != expected {
             return Err(incomplete());

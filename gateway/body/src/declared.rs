@@ -4,6 +4,7 @@ use super::trailer::BodyTrailer;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderValue};
+use mlgw_auth::BodyRequirement;
 use mlgw_common::hex;
 use mlgw_formats::checksum::Algorithm;
 use mlgw_wire::error::{Code, S3Error};
@@ -32,15 +33,20 @@ pub fn declared_algorithm(headers: &HeaderMap) -> Result<Option<Algorithm>, S3Er
 }
 
 impl DeclaredChecksums {
-    /// Parses the headers. `checksums` is true if the checksum headers describe this body, `chunked` if the
-    /// body can have trailers.
-    pub(super) fn parse(headers: &HeaderMap, checksums: bool, chunked: bool) -> Result<Self, S3Error> {
-        let mut declared = if checksums { Self::checksums(headers)? } else { Self::default() };
-        if declared.trailer_algorithm.is_some() && !chunked {
+    /// Parses the headers of a body with this requirement.
+    pub(super) fn parse(headers: &HeaderMap, payload: &BodyRequirement) -> Result<Self, S3Error> {
+        let mut declared = Self::checksums(headers)?;
+        if declared.trailer_algorithm.is_some() && !payload.is_chunked() {
             return Err(invalid("The x-amz-trailer header requires a body with trailers."));
         }
-        declared.md5 = headers.get("content-md5").map(content_md5).transpose()?;
+        declared.md5 = Self::parse_md5(headers)?.md5;
         Ok(declared)
+    }
+
+    /// Parses the headers of a body that the checksum headers do not describe.
+    pub(super) fn parse_md5(headers: &HeaderMap) -> Result<Self, S3Error> {
+        let md5 = headers.get("content-md5").map(content_md5).transpose()?;
+        Ok(Self { md5, ..Self::default() })
     }
 
     fn checksums(headers: &HeaderMap) -> Result<Self, S3Error> {

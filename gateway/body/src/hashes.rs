@@ -23,13 +23,9 @@ pub(super) struct BodyHashes {
 }
 
 impl BodyHasher {
-    pub(super) fn new(md5: bool, sha256: bool, checksums: [Option<Algorithm>; 2]) -> Self {
-        let mut hashes = Self {
-            md5: md5.then(Md5::new),
-            sha256: sha256.then(Sha256::new),
-            sha256_is_checksum: false,
-            checksums: Vec::new(),
-        };
+    /// Returns hashers for the checksums by these algorithms.
+    pub(super) fn new(checksums: [Option<Algorithm>; 2]) -> Self {
+        let mut hashes = Self::default();
         for algorithm in checksums.into_iter().flatten() {
             if algorithm == Algorithm::Sha256 {
                 hashes.sha256.get_or_insert_with(Sha256::new);
@@ -39,6 +35,16 @@ impl BodyHasher {
             }
         }
         hashes
+    }
+
+    /// Adds the MD5. To be called before the first byte.
+    pub(super) fn add_md5(&mut self) {
+        self.md5.get_or_insert_with(Md5::new);
+    }
+
+    /// Adds the SHA-256 of a signed body. To be called before the first byte.
+    pub(super) fn add_sha256(&mut self) {
+        self.sha256.get_or_insert_with(Sha256::new);
     }
 
     pub(super) fn update(&mut self, bytes: &[u8]) {
@@ -54,6 +60,7 @@ impl BodyHasher {
     }
 
     pub(super) fn finish(self) -> BodyHashes {
+        assert!(!self.sha256_is_checksum || self.sha256.is_some(), "a requested SHA-256 is computed");
         let sha256: Option<[u8; 32]> = self.sha256.map(|sha| sha.finalize().into());
         let mut checksums: Vec<_> =
             self.checksums.into_iter().map(|running| (running.algorithm(), running.finish())).collect();

@@ -42,6 +42,8 @@ use std::pin::Pin;
 /// The MD5 of all other bodies may be computed separately.
 const INLINE_MD5_LENGTHS: RangeInclusive<u64> = SMALL_BODY_BYTES as u64 + 1..=CHUNK_BYTES_MAX;
 
+const _: () = assert!((SMALL_BODY_BYTES as u64) < CHUNK_BYTES_MAX, "a small body is less than a chunk");
+
 /// Requirements of an operation on its body.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyTerms {
@@ -199,8 +201,11 @@ where
             let close = HeaderValue::from_static("close");
             return Err(S3Error::new(Code::MissingContentLength).header(CONNECTION, close));
         }
-        let chunked = matches!(payload, BodyRequirement::SignedChunks(..) | BodyRequirement::UnsignedTrailer);
-        let declared = DeclaredChecksums::parse(headers, terms.checksum_headers, chunked)?;
+        let chunked = payload.is_chunked();
+        let declared = match terms.checksum_headers {
+            true => DeclaredChecksums::parse(headers, &payload)?,
+            false => DeclaredChecksums::parse_md5(headers)?,
+        };
         let length = if chunked { Some(decoded_length(headers)?) } else { plain_length(headers, &incoming) };
         match length {
             // An HTTP/2 body ends with its stream, so it is complete without a length.
@@ -212,8 +217,11 @@ where
         }
         let sha256 = if let BodyRequirement::Sha256(hash) = &payload { Some(*hash) } else { None };
         let framing = match (payload, length) {
-            (BodyRequirement::SignedChunks(signer, trailer), Some(bytes)) => {
-                BodyFraming::Chunked(Box::new(ChunkDecoder::signed(bytes, signer, trailer)))
+            (BodyRequirement::SignedChunks(signer, true), Some(bytes)) => {
+                BodyFraming::Chunked(Box::new(ChunkDecoder::signed_with_trailer(bytes, signer)))
+            }
+            (BodyRequirement::SignedChunks(signer, false), Some(bytes)) => {
+                BodyFraming::Chunked(Box::new(ChunkDecoder::signed(bytes, signer)))
             }
             (BodyRequirement::UnsignedTrailer, Some(bytes)) => {
                 BodyFraming::Chunked(Box::new(ChunkDecoder::unsigned(bytes)))
@@ -224,7 +232,13 @@ where
         let is_inline = length.is_some_and(|bytes| INLINE_MD5_LENGTHS.contains(&bytes));
         let md5_apart = is_md5_needed && terms.allows_separate_md5 && !is_inline;
         let checksums = [declared.algorithm().or(terms.default_checksum), terms.extra_checksum];
-        let hashes = BodyHasher::new(is_md5_needed && !md5_apart, sha256.is_some(), checksums);
+        let mut hashes = BodyHasher::new(checksums);
+        if is_md5_needed && !md5_apart {
+            hashes.add_md5();
+        }
+        if sha256.is_some() {
+            hashes.add_sha256();
+        }
         let (bytes, digests) = (0, None);
         Ok(Self {
             incoming,
@@ -300,6 +314,7 @@ where
     }
 
     fn count(&mut self, data: Bytes) -> Result<Bytes, S3Error> {
+        assert!(!data.is_empty(), "a piece of a body has bytes");
         self.bytes += data.len() as u64;
         if self.length.is_some_and(|length| self.bytes > length) {
             return Err(S3Error::new(Code::IncompleteBody));

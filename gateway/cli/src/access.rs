@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::quota::describe;
-use super::{CliError, Global, discover};
+use super::{CliError, Global, completion, discover};
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use mlgw_api::{AccessKeyRole, CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, QuotaRequest, UsedInfo};
@@ -23,6 +23,7 @@ pub enum KeyCommand {
     /// Show a key.
     Show {
         /// Access key id.
+        #[arg(add = completion::access_keys())]
         access_key: String,
     },
     /// Create a key. Its secret is shown once.
@@ -32,6 +33,7 @@ pub enum KeyCommand {
     /// Delete a key.
     Delete {
         /// Access key id.
+        #[arg(add = completion::access_keys())]
         access_key: String,
     },
 }
@@ -42,7 +44,7 @@ pub struct CreateArgs {
     #[arg(long, value_enum, default_value_t = RoleArg::Read)]
     role: RoleArg,
     /// Restrict it to buckets that match this glob; may be repeated.
-    #[arg(long = "bucket", value_name = "GLOB")]
+    #[arg(long = "bucket", value_name = "GLOB", add = completion::buckets())]
     buckets: Vec<String>,
     /// Restrict it to keys with a prefix that matches this glob; may be repeated.
     #[arg(long = "prefix", value_name = "GLOB")]
@@ -60,12 +62,15 @@ pub struct CreateArgs {
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
     /// Access key id.
+    #[arg(add = completion::access_keys())]
     access_key: String,
     /// Permitted operations.
     #[arg(long, value_enum)]
     role: Option<RoleArg>,
     /// Restrict it to buckets that match this glob; may be repeated.
-    #[arg(long = "bucket", value_name = "GLOB", conflicts_with = "all_buckets")]
+    #[arg(
+        long = "bucket", value_name = "GLOB", conflicts_with = "all_buckets", add = completion::buckets()
+    )]
     buckets: Option<Vec<String>>,
     /// Remove the restriction to buckets.
     #[arg(long)]

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::quota::describe;
-use super::{CliError, Global, discover, job, path_segment};
+use super::{CliError, Global, completion, discover, job, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{
@@ -20,6 +20,7 @@ pub enum BucketCommand {
     /// Show a bucket and its usage.
     Show {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
     },
     /// Create a bucket.
@@ -33,11 +34,13 @@ pub enum BucketCommand {
     /// Delete an empty bucket.
     Delete {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
     },
     /// Show the quota of a bucket, or change it if a limit is given.
     Quota {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
         /// Bytes of objects and of parts of uploads in progress, such as 10GiB, or `none`.
         #[arg(long, value_name = "SIZE")]
@@ -52,7 +55,7 @@ pub enum BucketCommand {
         /// Name of the bucket on this server.
         bucket: String,
         /// Name of the upstream in the configuration.
-        #[arg(long)]
+        #[arg(long, add = completion::upstreams())]
         upstream: String,
         /// Prefix of the keys at the upstream. It is removed from keys on this server.
         #[arg(long, default_value = "")]
@@ -68,11 +71,13 @@ pub enum BucketCommand {
     /// End a binding: remove the bucket from this server. All its objects are at the origin.
     Unbind {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
     },
     /// Wait until all writes to a bucket are at its upstream.
     Flush {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
         /// Discard local writes to keys that another client has since written at the upstream.
         #[arg(long)]
@@ -82,9 +87,10 @@ pub enum BucketCommand {
     /// the copy.
     Migrate {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
         /// Name of the upstream in the configuration.
-        #[arg(long)]
+        #[arg(long, add = completion::upstreams())]
         upstream: String,
         /// Prefix of the keys at the new upstream. It must not contain objects yet.
         #[arg(long, default_value = "")]
@@ -96,6 +102,7 @@ pub enum BucketCommand {
     /// Expire cached answers of the origin of a remote-backed bucket.
     Refresh {
         /// Name of the bucket.
+        #[arg(add = completion::buckets())]
         bucket: String,
         /// Only keys with this prefix.
         #[arg(long, default_value = "")]
@@ -140,7 +147,10 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
             let gone: BucketInfo = client.call(Method::DELETE, &binding, None::<&()>).await?;
             out.done(&gone, &format!("Unbound the bucket {bucket}; all its objects are at the origin."))
         }
-        BucketCommand::Flush { bucket, discard } => flush(&client, &bucket, discard, global, out).await,
+        BucketCommand::Flush { bucket, discard } => {
+            let foreign = if discard { ForeignWrites::Discard } else { ForeignWrites::Report };
+            flush(&client, &bucket, foreign, global, out).await
+        }
         BucketCommand::Migrate { bucket, upstream, prefix, wait } => {
             let request = MigrateRequest { upstream: upstream.clone(), prefix };
             let migration = format!("{}/migration", path(&bucket));
@@ -183,12 +193,21 @@ fn unconfirmed(bucket: &str, left: &DirtyInfo) -> String {
     )
 }
 
+/// Treatment of local writes whose keys another client wrote at the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ForeignWrites {
+    /// Report them as an error.
+    Report,
+    /// Discard them, after a confirmation.
+    Discard,
+}
+
 /// Waits until a bucket is clean, until the remaining writes all need a decision of the operator, or until
 /// the origin stops confirming.
 async fn flush(
     client: &Client,
     bucket: &str,
-    discard: bool,
+    foreign: ForeignWrites,
     global: &Global,
     out: Out,
 ) -> Result<(), CliError> {
@@ -206,7 +225,7 @@ async fn flush(
             return out.done(&left, &what);
         }
         if left.writes == left.foreign_writes {
-            if !discard {
+            if foreign == ForeignWrites::Report {
                 // JSON output only. The table output is the error message.
                 out.document(&left, |_| String::new())?;
                 return Err(CliError::Failed(format!(
@@ -235,7 +254,7 @@ async fn flush(
             eprintln!("{} writes left, {}{trouble}", left.writes, ByteSize(left.bytes).human());
             printed = Some(now);
         }
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
     }
 }
 

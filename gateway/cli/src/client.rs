@@ -8,6 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use mlgw_api::{AdminErrorBody, SERVICE};
 use mlgw_carrier::{Authorities, ClientSettings, Credentials, SendError, SignableBody, SigningScope};
 use mlgw_common::{Clock as _, SystemClock, Timestamp};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -121,7 +122,7 @@ impl Client {
             let body = answer.into_body().collect().await.map_err(|e| unreachable(e.to_string()))?.to_bytes();
             Ok::<_, CliError>((status, body))
         };
-        let whole = tokio::time::timeout(self.patience, whole).await;
+        let whole = mlgw_common::time::timeout(self.patience, whole).await;
         let (status, body) =
             whole.map_err(|_| unreachable("no answer within the time limit".to_owned()))??;
         if status.is_success() { Ok(body) } else { Err(refusal(status, &body)) }
@@ -163,6 +164,12 @@ pub fn signed(
     mlgw_carrier::sign(&mut request, SignableBody::Bytes(&body), credentials, scope)
         .map_err(|error| cannot(error.to_string()))?;
     Ok(request)
+}
+
+/// Encodes a name as one segment of a URL's path, or one value of its query.
+pub(crate) fn path_segment(name: &str) -> String {
+    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(name, ENCODED).to_string()
 }
 
 #[cfg(test)]

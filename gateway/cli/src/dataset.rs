@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::job;
 use super::output::{Out, columns, confirm, pairs};
-use super::{CliError, Global, discover, path_segment};
+use super::{CliError, Global, completion, discover, path_segment};
 use clap::{Args, Subcommand};
 use http::Method;
 use mlgw_api::{
@@ -19,6 +19,7 @@ pub enum DatasetCommand {
     /// Show a dataset: its size, its local part, its tiers, and its jobs.
     Show {
         /// Name of the dataset.
+        #[arg(add = completion::datasets())]
         dataset: String,
     },
     /// Create a dataset: a name for a bucket or a part of it.
@@ -26,19 +27,23 @@ pub enum DatasetCommand {
         /// Name of the dataset.
         dataset: String,
         /// Bucket of the dataset, native or remote-backed.
-        #[arg(long)]
+        #[arg(long, add = completion::buckets())]
         bucket: String,
         /// Prefix of its keys; may be repeated. Default: the whole bucket.
         #[arg(long = "prefix", value_name = "PREFIX")]
         prefixes: Vec<String>,
         /// Source of imports by sync; may be repeated: an upstream, the prefix of keys there, and after the
         /// last ':' the prefix that replaces it on this server.
-        #[arg(long = "source", value_name = "UPSTREAM[/PREFIX][:INTO]", value_parser = source)]
+        #[arg(
+            long = "source", value_name = "UPSTREAM[/PREFIX][:INTO]", value_parser = source,
+            add = completion::upstreams()
+        )]
         sources: Vec<SourceInfo>,
     },
     /// Delete the name, its schedules and its jobs. Objects and copies are kept.
     Delete {
         /// Name of the dataset.
+        #[arg(add = completion::datasets())]
         dataset: String,
     },
     /// Import new and changed objects from its sources.
@@ -57,7 +62,7 @@ pub enum DatasetCommand {
         #[arg(long, default_value = "")]
         prefix: String,
         /// Order: `sequential` (by key), `shuffled` (random objects) or `shard-shuffled` (random directories,
-        /// each by key). For a native bucket, whose segments are promoted, it is the order of segments.
+        /// each by key). For a local bucket, whose segments are promoted, it is the order of segments.
         #[arg(long, default_value = "sequential")]
         order: String,
     },
@@ -83,6 +88,7 @@ pub enum DatasetCommand {
     /// Protect its copies from eviction.
     Pin {
         /// Name of the dataset.
+        #[arg(add = completion::datasets())]
         dataset: String,
         /// Maximum bytes, such as 100GiB. Default: its known size.
         #[arg(long, value_name = "BYTES")]
@@ -91,6 +97,7 @@ pub enum DatasetCommand {
     /// Allow eviction of its copies again.
     Unpin {
         /// Name of the dataset.
+        #[arg(add = completion::datasets())]
         dataset: String,
     },
 }
@@ -99,6 +106,7 @@ pub enum DatasetCommand {
 #[derive(Clone, Debug, Args)]
 pub struct JobStartArgs {
     /// Name of the dataset.
+    #[arg(add = completion::datasets())]
     dataset: String,
     /// Schedule instead of running now: a cron expression in UTC, five fields or six with seconds; `off`
     /// removes it.

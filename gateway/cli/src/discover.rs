@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Address of a server and the key for requests to it.
 #[derive(Clone, Debug)]
 pub struct ServerTarget {
-    /// URL of the admin API.
+    /// URL of the API: the admin API, or S3 for the commands over S3.
     pub endpoint: String,
     /// Access key id.
     pub access_key: String,
@@ -29,9 +29,7 @@ pub(super) fn target(global: &Global) -> Result<ServerTarget, CliError> {
             Ok(ServerTarget { endpoint: endpoint.clone(), access_key, secret: Secret::new(secret) })
         }
         (Some(endpoint), None) => match read(&data_dir()?) {
-            Ok(file) if file.endpoint.trim_end_matches('/') == endpoint.trim_end_matches('/') => {
-                Ok(from_admin_file(file))
-            }
+            Ok(file) if is_same_url(&file.endpoint, endpoint) => Ok(from_admin_file(file)),
             _ => Err(CliError::Usage(format!(
                 "no access key for {endpoint}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key \
                  with the role admin"
@@ -49,6 +47,34 @@ pub(super) fn target(global: &Global) -> Result<ServerTarget, CliError> {
             Ok(from_admin_file(file))
         }
     }
+}
+
+/// Returns the S3 API of the server on this host, with the key of its data directory.
+pub(super) fn s3_target(global: &Global) -> Result<ServerTarget, CliError> {
+    let dir = data_dir()?;
+    let file = read(&dir).map_err(|reason| {
+        CliError::Unreachable(format!(
+            "no server runs on {}: {reason}. Start one with `mlgw serve`, set MLGW_DATA_DIR to its \
+             directory, or give --s3-endpoint URL and the AWS variables of an access key",
+            dir.display()
+        ))
+    })?;
+    let other = global.endpoint.as_deref().filter(|given| !is_same_url(given, &file.endpoint));
+    match (other, file.s3_endpoint.clone()) {
+        (None, Some(endpoint)) => Ok(ServerTarget { endpoint, ..from_admin_file(file) }),
+        (Some(other), _) => Err(CliError::Usage(format!(
+            "{other} is the admin API of a server elsewhere: give its S3 API with --s3-endpoint URL"
+        ))),
+        (None, None) => Err(CliError::Usage(format!(
+            "the server on {} is of an earlier version: give its S3 API with --s3-endpoint URL",
+            dir.display()
+        ))),
+    }
+}
+
+/// True if two URLs differ in a final `/` at most.
+pub(super) fn is_same_url(a: &str, b: &str) -> bool {
+    a.trim_end_matches('/') == b.trim_end_matches('/')
 }
 
 /// Returns the server that uses the data directory `dir`.

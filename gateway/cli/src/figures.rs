@@ -1,6 +1,6 @@
 //! Formatting of figures: rates, times, sizes, and the tables of `status` and `top`.
 
-use super::output::columns;
+use super::output::{TextTable, columns};
 use mlgw_api::{OperationStatus, Status, SyncStatus, TierStatus};
 use mlgw_common::ByteSize;
 
@@ -44,8 +44,8 @@ pub(super) fn age(seconds: u64) -> String {
     parts.collect::<Vec<_>>().join(" ")
 }
 
-/// Formats the operations of `seconds` as a table, the busiest first.
-pub(super) fn operations(done: &[OperationStatus], seconds: f64) -> String {
+/// Returns the operations of `seconds` as a table, the busiest first.
+pub(super) fn operations(done: &[OperationStatus], seconds: f64) -> TextTable {
     let mut done: Vec<&OperationStatus> = done.iter().collect();
     done.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.operation.cmp(&b.operation)));
     let rows: Vec<_> = done
@@ -63,11 +63,12 @@ pub(super) fn operations(done: &[OperationStatus], seconds: f64) -> String {
             ]
         })
         .collect();
-    columns(&["OPERATION", "PER SECOND", "FAILED", "REFUSED", "IN", "OUT", "P50", "P99"], &rows)
+    let head = &["OPERATION", "PER SECOND", "FAILED", "REFUSED", "IN", "OUT", "P50", "P99"];
+    TextTable { head, rows }
 }
 
-/// Formats the tiers and their fill levels as a table.
-pub(super) fn tiers(tiers: &[TierStatus]) -> String {
+/// Returns the tiers and their fill levels as a table.
+pub(super) fn tiers(tiers: &[TierStatus]) -> TextTable {
     let size = |bytes: u64| ByteSize(bytes).human();
     let row = |tier: &TierStatus| {
         vec![
@@ -80,8 +81,8 @@ pub(super) fn tiers(tiers: &[TierStatus]) -> String {
             tier.quarantined_blocks.to_string(),
         ]
     };
-    let rows: Vec<_> = tiers.iter().map(row).collect();
-    columns(&["TIER", "OBJECTS", "USED", "CAPACITY", "ROOM", "GARBAGE", "BAD BLOCKS"], &rows)
+    let head = &["TIER", "OBJECTS", "USED", "CAPACITY", "ROOM", "GARBAGE", "BAD BLOCKS"];
+    TextTable { head, rows: tiers.iter().map(row).collect() }
 }
 
 /// Formats the syncs since the start, by kind of file. Kinds without a sync are omitted.
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_busiest_operation_comes_first() {
-        let table = operations(&[operation("PutObject", 60), operation("GetObject", 600)], 60.0);
+        let table = operations(&[operation("PutObject", 60), operation("GetObject", 600)], 60.0).to_string();
         let names: Vec<_> = table.lines().filter_map(|line| line.split(' ').next()).collect();
         assert_eq!(names, ["OPERATION", "GetObject", "PutObject"]);
         assert!(table.contains("40.0 KiB/s"), "{table}");

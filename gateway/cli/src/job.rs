@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::progress::{CommandProgress, duration};
-use super::{CliError, Global, discover, path_segment};
+use super::{CliError, Global, completion, discover, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{JobInfo, JobList};
@@ -18,22 +18,25 @@ pub enum JobCommand {
     /// List the known jobs, the newest first.
     List {
         /// Only jobs of this dataset.
-        #[arg(long)]
+        #[arg(long, add = completion::datasets())]
         dataset: Option<String>,
     },
     /// Show a job and its progress.
     Show {
         /// Number of the job.
+        #[arg(add = completion::jobs())]
         id: u64,
     },
     /// Wait for the end of a job. Exit status 1 if it fails or is cancelled.
     Wait {
         /// Number of the job.
+        #[arg(add = completion::jobs())]
         id: u64,
     },
     /// Cancel a job. Completed work is kept.
     Cancel {
         /// Number of the job.
+        #[arg(add = completion::jobs())]
         id: u64,
     },
 }
@@ -63,8 +66,9 @@ pub(super) async fn run(command: JobCommand, global: &Global, out: Out) -> Resul
 pub(super) async fn wait(client: &Client, mut job: JobInfo, out: Out) -> Result<(), CliError> {
     let progress = CommandProgress::new(out.quiet);
     while matches!(job.state.as_str(), "queued" | "running") {
-        progress.line(|| progress_line(&job));
-        tokio::time::sleep(POLL_INTERVAL).await;
+        let total = if job.counted { job.bytes_total } else { 0 };
+        progress.line(job.bytes_done, total, || progress_line(&job));
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
         job = client.get(&path(job.id)).await?;
     }
     progress.done();
@@ -87,10 +91,14 @@ fn path(id: u64) -> String {
 pub(super) fn progress_line(job: &JobInfo) -> String {
     let size = |bytes: u64| ByteSize(bytes).human();
     let at_least = if job.counted { "" } else { "at least " };
+    let percent = match job.bytes_total {
+        total if job.counted && total > 0 => format!(" ({} %)", job.bytes_done.min(total) * 100 / total),
+        _ => String::new(),
+    };
     let rate = job.bytes_per_second.map(|rate| format!(", {}/s", size(rate))).unwrap_or_default();
     let left = job.eta_seconds.map(|seconds| format!(", {} left", duration(seconds))).unwrap_or_default();
     format!(
-        "{} {} ({}): {} of {at_least}{} objects, {} of {at_least}{}{rate}{left}",
+        "{} {} ({}): {} of {at_least}{} objects, {} of {at_least}{}{percent}{rate}{left}",
         job.kind,
         job.id,
         job.state,
@@ -179,7 +187,7 @@ pub(super) mod tests {
         let counted = JobInfo { counted: true, bytes_per_second: Some(1 << 20), eta_seconds: Some(7), ..job };
         assert_eq!(
             progress_line(&counted),
-            "warm 7 (running): 3 of 10 objects, 3.0 MiB of 10.0 MiB, 1.0 MiB/s, 7 s left"
+            "warm 7 (running): 3 of 10 objects, 3.0 MiB of 10.0 MiB (30 %), 1.0 MiB/s, 7 s left"
         );
     }
 }

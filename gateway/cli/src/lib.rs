@@ -1,4 +1,4 @@
-//! The commands that use a server's admin API, and local commands for policies and traces.
+//! The commands that use a server's admin API or its S3 API, and local commands for policies and traces.
 //!
 //! Exit status: 0 success, 1 failure or findings, 2 wrong usage, 3 server unreachable, 4 refused. An error
 //! states the problem, its place, and the next step. A change requested by a command is durable on the server
@@ -7,15 +7,20 @@
 mod access;
 mod bucket;
 pub mod client;
+mod completion;
 mod dataset;
 pub mod discover;
+mod error;
 mod figures;
+mod global;
 mod job;
 mod object;
 pub mod output;
 mod policy;
 pub mod progress;
 mod quota;
+mod runtime;
+mod s3;
 mod status;
 mod tier;
 mod top;
@@ -23,37 +28,13 @@ mod trace;
 mod upstream;
 mod workload;
 
+pub(crate) use client::path_segment;
+pub use error::CliError;
+pub use global::{ConfigFile, Global, OutputForm};
 pub use output::Out;
+pub use runtime::run_async;
 
-use clap::{Args, Subcommand, ValueEnum};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use std::path::PathBuf;
-
-/// Options of every command.
-#[derive(Clone, Debug, Args)]
-pub struct Global {
-    /// URL of the admin API. Default: the server that uses the data directory on this host.
-    #[arg(long, global = true, env = "MLGW_ADMIN_ENDPOINT", value_name = "URL")]
-    pub endpoint: Option<String>,
-    /// Output format.
-    #[arg(long, global = true, value_enum, default_value_t = OutputForm::Table)]
-    pub output: OutputForm,
-    /// Do not ask for confirmation.
-    #[arg(long, global = true)]
-    pub yes: bool,
-    /// Print no progress and no confirmations.
-    #[arg(long, global = true)]
-    pub quiet: bool,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OutputForm {
-    /// Aligned columns.
-    Table,
-    /// JSON.
-    Json,
-}
+use clap::Subcommand;
 
 /// A command that uses a server, or works on policies and traces on this host.
 #[derive(Debug, Subcommand)]
@@ -96,6 +77,14 @@ pub enum ClientCommand {
     },
     /// Live server load, refreshed until `q`.
     Top(top::TopArgs),
+    /// List buckets, or the objects of a bucket.
+    Ls(s3::ls::LsArgs),
+    /// Copy files and objects: to a server, from it, or inside it.
+    Cp(s3::cp::CpArgs),
+    /// Print objects.
+    Cat(s3::cat::CatArgs),
+    /// Count the objects below a prefix, and their bytes.
+    Du(s3::du::DuArgs),
 }
 
 impl ClientCommand {
@@ -108,7 +97,8 @@ impl ClientCommand {
             Self::Access(command) => run_async(access::run(command, global, out)),
             Self::Bucket(command) => run_async(bucket::run(command, global, out)),
             Self::Object(command) => run_async(object::run(command, global, out)),
-            Self::Status { metrics } => run_async(status::run(metrics, global, out)),
+            Self::Status { metrics: true } => run_async(status::metrics(global, out)),
+            Self::Status { metrics: false } => run_async(status::run(global, out)),
             Self::Top(args) => run_async(top::run(args, global, out)),
             Self::Tier(command) => run_async(tier::run(command, global, out)),
             Self::Dataset(command) => run_async(dataset::run(command, global, out)),
@@ -117,56 +107,10 @@ impl ClientCommand {
             Self::Workload(command) => run_async(workload::run(command, global, out)),
             Self::Trace(command) => trace::run(command, global, out),
             Self::Upstream(command) => run_async(upstream::run(command, global, out)),
+            Self::Ls(args) => run_async(s3::ls::run(args, global, out)),
+            Self::Cp(args) => run_async(s3::cp::run(args, global, out)),
+            Self::Cat(args) => run_async(s3::cat::run(args, global)),
+            Self::Du(args) => run_async(s3::du::run(args, global, out)),
         }
     }
-}
-
-/// The configuration file of commands that read one.
-#[derive(Clone, Debug, Args)]
-pub struct ConfigFile {
-    /// TOML file of settings.
-    #[arg(long, env = "MLGW_CONFIG", value_name = "FILE")]
-    pub config: Option<PathBuf>,
-}
-
-/// Error of a command.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CliError {
-    /// The command failed, or reported findings.
-    #[error("{0}")]
-    Failed(String),
-    /// The arguments are wrong.
-    #[error("{0}")]
-    Usage(String),
-    /// The server cannot be reached.
-    #[error("{0}")]
-    Unreachable(String),
-    /// The server refused the request, or a running server holds the lock.
-    #[error("{0}")]
-    Refused(String),
-}
-
-impl CliError {
-    /// Returns the exit status for this error.
-    #[must_use]
-    pub const fn status(&self) -> u8 {
-        match self {
-            Self::Failed(_) => 1,
-            Self::Usage(_) => 2,
-            Self::Unreachable(_) => 3,
-            Self::Refused(_) => 4,
-        }
-    }
-}
-
-/// Runs a command that uses a server, on one thread.
-pub fn run_async<T>(command: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|e| CliError::Failed(format!("cannot start the runtime: {e}")))?.block_on(command)
-}
-
-/// Encodes a name as one segment of a URL's path, or one value of its query.
-pub(crate) fn path_segment(name: &str) -> String {
-    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    utf8_percent_encode(name, ENCODED).to_string()
 }

@@ -1,6 +1,7 @@
 //! Output of results on standard output: columns for people, JSON documents for programs.
 
 use super::{CliError, OutputForm};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -63,40 +64,97 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), CliError> {
     }
 }
 
+/// A table whose columns are formatted later: as text, or on the page of `mlgw top`.
+pub(super) struct TextTable {
+    pub(super) head: &'static [&'static str],
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl std::fmt::Display for TextTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&columns(self.head, &self.rows))
+    }
+}
+
 /// Formats rows in columns as wide as their widest cell, under a header.
 pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded = cells.zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    let table = |rows: &[Vec<String>]| {
+        let mut table = Table::new();
+        table.add_rows(rows.iter().map(Vec::as_slice));
+        table
     };
-    let mut out = line(&mut head.iter().copied());
-    for row in rows {
-        out += &line(&mut row.iter().map(String::as_str));
+    let mut header = Table::new();
+    header.add_row(head.to_vec());
+    let mut widths = header.column_max_content_widths();
+    for rows in rows.chunks(ROWS_AT_ONCE) {
+        let found = table(rows).column_max_content_widths();
+        widths.iter_mut().zip(found).for_each(|(width, found)| *width = found.max(*width));
     }
-    out
+    let mut text = aligned(header, &widths);
+    text.extend(rows.chunks(ROWS_AT_ONCE).map(|rows| aligned(table(rows), &widths)));
+    text
 }
 
 /// Formats names and values, one pair per line.
 pub(super) fn pairs(rows: &[(&str, String)]) -> String {
-    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    rows.iter().map(|(name, value)| format!("{name:width$}  {value}").trim_end().to_owned() + "\n").collect()
+    let mut table = Table::new();
+    table.add_rows(rows.iter().map(|(name, value)| [*name, value.as_str()]));
+    let widths = table.column_max_content_widths();
+    if rows.is_empty() { String::new() } else { aligned(table, &widths) }
+}
+
+/// Spaces between columns.
+const GAP: u16 = 2;
+/// Number of rows that are formatted at once. A row takes more than a kilobyte until it is formatted.
+const ROWS_AT_ONCE: usize = 4096;
+
+/// Formats a table without borders in columns of these widths. Lines are never wrapped.
+fn aligned(mut table: Table, widths: &[u16]) -> String {
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    for (column, width) in table.column_iter_mut().zip(widths) {
+        let width = Width::Fixed(width.saturating_add(GAP));
+        column.set_padding((0, GAP)).set_constraint(ColumnConstraint::Absolute(width));
+    }
+    table.trim_fmt() + "\n"
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{columns, confirm, pairs};
+    use super::{ROWS_AT_ONCE, columns, confirm, pairs};
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["longer".to_owned(), String::new()]];
         assert_eq!(columns(&["NAME", "N"], &rows), "NAME    N\na       1\nlonger\n");
         assert_eq!(pairs(&[("a", "1".into()), ("bcd", String::new())]), "a    1\nbcd\n");
+        assert_eq!((columns(&["NAME", "N"], &[]), pairs(&[])), ("NAME  N\n".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn wide_characters_are_aligned_and_long_cells_are_not_wrapped() {
+        let row = |key: &str| vec![key.to_owned(), "1".to_owned()];
+        let rows = [row("数据/图.jpg"), row("🚀.bin"), row("e\u{301}t\u{e9}"), row("a b")];
+        let expected = "\
+KEY          N
+数据/图.jpg  1
+🚀.bin       1
+e\u{301}t\u{e9}          1
+a b          1
+";
+        assert_eq!(columns(&["KEY", "N"], &rows), expected);
+        assert_eq!(pairs(&[("数据", "1".into()), ("a", "2".into())]), "数据  1\na     2\n");
+        let long = columns(&["KEY", "N"], &[row(&"k".repeat(1024))]);
+        assert_eq!(long.lines().map(str::len).collect::<Vec<_>>(), [1027, 1027]);
+    }
+
+    #[test]
+    fn all_rows_of_a_long_table_have_the_same_columns() {
+        let rows: Vec<_> = (0..=ROWS_AT_ONCE).map(|row| vec![row.to_string(), "x".to_owned()]).collect();
+        let text =
+            columns(&["N", ""], &[rows, vec![vec!["a wide cell".to_owned(), "x".to_owned()]]].concat());
+        let place = |line: &str| line.find('x');
+        assert!(text.lines().skip(1).all(|line| place(line) == Some(13)), "{}", &text[..100]);
+        assert_eq!(text.lines().count(), ROWS_AT_ONCE + 3);
     }
 
     #[test]

@@ -1,95 +1,184 @@
-//! Progress of long work: on a terminal one line that is overwritten, otherwise a line at intervals. Progress
-//! is written to standard error, so that a result can be piped.
+//! Progress of long work on standard error, so that a result can be piped. On a terminal each stage of the
+//! work is a bar. Otherwise each stage that advanced is a line at intervals.
 
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mlgw_common::ByteSize;
+use mlgw_common::time::Instant;
 use std::cell::RefCell;
-use std::io::{self, IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
+use std::io::{self, Write as _};
+use std::time::Duration;
 
-/// Interval of updates of the line on a terminal.
+/// Interval of updates on a terminal.
 const TERMINAL_EVERY: Duration = Duration::from_millis(200);
 /// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+/// Maximum number of bars; beyond it the oldest one is removed.
+const BARS_MAX: usize = 8;
 
 /// Prints the progress of one command.
 pub struct CommandProgress {
     quiet: bool,
-    terminal: bool,
+    /// Hidden without a terminal.
+    bars: MultiProgress,
     state: RefCell<ProgressState>,
 }
 
 struct ProgressState {
-    stage: &'static str,
-    begun: Instant,
-    last_printed: Option<Instant>,
+    stages: Vec<ProgressStage>,
+    last_printed: Instant,
+}
+
+/// A stage of the work.
+struct ProgressStage {
+    name: String,
+    amount: StageAmount,
+    bar: ProgressBar,
+    /// True if it advanced since the last update.
+    is_changed: bool,
+}
+
+/// Meaning of the numbers of a stage.
+#[derive(Clone, Copy)]
+enum StageAmount {
+    Bytes,
+    Count,
 }
 
 impl CommandProgress {
     /// Returns the progress of one command. It prints nothing if `quiet` is true.
     #[must_use]
     pub fn new(quiet: bool) -> Self {
-        let state = ProgressState { stage: "", begun: Instant::now(), last_printed: None };
-        Self { quiet, terminal: io::stderr().is_terminal(), state: RefCell::new(state) }
+        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        Self::on(target, quiet)
     }
 
-    /// Reports that `done` of `total` are complete. A total of 0 is unknown.
-    pub fn step(&self, stage: &'static str, done: u64, total: u64) {
-        let line = |elapsed| line(stage, done, total, elapsed);
-        self.print(stage, line);
+    fn on(target: ProgressDrawTarget, quiet: bool) -> Self {
+        let state = ProgressState { stages: Vec::new(), last_printed: Instant::now() };
+        Self { quiet, bars: MultiProgress::with_draw_target(target), state: RefCell::new(state) }
     }
 
-    /// Reports progress as a text.
-    pub(super) fn line(&self, line: impl FnOnce() -> String) {
-        self.print("", |_| line());
+    /// Reports that `done` of `total` bytes are complete. Without a total (0) `done` is a count.
+    pub fn step(&self, stage: &str, done: u64, total: u64) {
+        let amount = if total == 0 { StageAmount::Count } else { StageAmount::Bytes };
+        self.advance(stage, amount, [done, total], ProgressStage::line);
     }
 
-    fn print(&self, stage: &'static str, line: impl FnOnce(Duration) -> String) {
+    /// Reports that `done` of `total` things are complete. A total of 0 is unknown.
+    pub fn count(&self, stage: &str, done: u64, total: u64) {
+        self.advance(stage, StageAmount::Count, [done, total], ProgressStage::line);
+    }
+
+    /// Reports that `done` of `total` bytes are complete, in the words of `line`. A total of 0 is unknown.
+    pub(super) fn line(&self, done: u64, total: u64, line: impl FnOnce() -> String) {
+        self.advance("", StageAmount::Bytes, [done, total], |_| line());
+    }
+
+    fn advance(
+        &self,
+        name: &str,
+        amount: StageAmount,
+        [done, total]: [u64; 2],
+        line: impl FnOnce(&ProgressStage) -> String,
+    ) {
         if self.quiet {
             return;
         }
-        let mut state = self.state.borrow_mut();
-        let now = Instant::now();
-        if state.stage != stage {
-            *state = ProgressState { stage, begun: now, last_printed: None };
-        }
-        let every = if self.terminal { TERMINAL_EVERY } else { LINE_EVERY };
-        if now.duration_since(state.last_printed.unwrap_or(state.begun)) < every {
+        let (mut state, is_terminal) = (self.state.borrow_mut(), !self.bars.is_hidden());
+        let at = state.stage(name, amount, [done, total], &self.bars);
+        state.stages[at].is_changed = true;
+        let every = if is_terminal { TERMINAL_EVERY } else { LINE_EVERY };
+        if state.last_printed.elapsed() < every {
             return;
         }
-        state.last_printed = Some(now);
-        let line = line(now.duration_since(state.begun));
-        // A closed terminal does not stop the work.
-        let _ = if self.terminal {
-            write!(io::stderr(), "\r\x1b[K{line}")
-        } else {
-            writeln!(io::stderr(), "{line}")
-        };
+        state.last_printed = Instant::now();
+        let mut line = Some(line);
+        for (number, stage) in state.stages.iter_mut().enumerate() {
+            if !std::mem::take(&mut stage.is_changed) {
+                continue;
+            }
+            let line = match line.take_if(|_| number == at) {
+                Some(line) => line(stage),
+                None => stage.line(),
+            };
+            if is_terminal {
+                stage.bar.set_message(line);
+            } else {
+                // A closed standard error does not stop the work.
+                let _ = writeln!(io::stderr(), "{line}");
+            }
+        }
     }
 
-    /// Clears the line on the terminal.
+    /// Removes the bars from the terminal.
     pub fn done(&self) {
-        if self.terminal && self.state.borrow().last_printed.is_some() {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
+        self.state.borrow_mut().stages.clear();
+        let _ = self.bars.clear();
     }
 }
 
-/// Formats the completed amount, the rate, and the remaining time. Without a total `done` is a count, with
-/// one it is bytes.
-fn line(stage: &str, done: u64, total: u64, elapsed: Duration) -> String {
-    let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
-    if total == 0 {
-        return format!("{stage}: {done}, {rate:.0}/s");
+impl ProgressState {
+    /// Sets the progress of a stage, which is added if it is new. Returns its index.
+    fn stage(
+        &mut self,
+        name: &str,
+        amount: StageAmount,
+        [done, total]: [u64; 2],
+        bars: &MultiProgress,
+    ) -> usize {
+        let at = self.stages.iter().position(|stage| stage.name == name).unwrap_or_else(|| {
+            if self.stages.len() == BARS_MAX {
+                bars.remove(&self.stages.remove(0).bar);
+            }
+            let bar =
+                bars.add(ProgressBar::no_length().with_style(style(total > 0)).with_message(name.to_owned()));
+            bar.set_position(done);
+            // What was complete before the first report does not count in the rate.
+            bar.reset_eta();
+            self.stages.push(ProgressStage { name: name.to_owned(), amount, bar, is_changed: true });
+            self.stages.len() - 1
+        });
+        let bar = &self.stages[at].bar;
+        if total > 0 && bar.length() != Some(total) {
+            bar.set_style(style(true));
+            bar.set_length(total);
+        }
+        bar.set_position(done);
+        at
     }
-    let left = total.saturating_sub(done) as f64 / rate.max(1.0);
-    format!(
-        "{stage}: {} of {} ({} %), {}/s, {} left",
-        ByteSize(done).human(),
-        ByteSize(total).human(),
-        done.saturating_mul(100) / total.max(1),
-        ByteSize(rate as u64).human(),
-        duration(left as u64),
-    )
+}
+
+impl ProgressStage {
+    fn line(&self) -> String {
+        let (rate, left) = (self.bar.per_sec(), self.bar.eta());
+        line(&self.name, self.amount, [self.bar.position(), self.bar.length().unwrap_or(0)], rate, left)
+    }
+}
+
+/// Returns the style of a bar: the line beside it is cut at the width of the terminal.
+fn style(has_total: bool) -> ProgressStyle {
+    let template = if has_total { "[{bar:20}] {wide_msg}" } else { "[{spinner:20}] {wide_msg}" };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.progress_chars("=> ").tick_chars("-\\|/ ")
+}
+
+/// Formats the completed amount, the rate, and the remaining time.
+fn line(stage: &str, amount: StageAmount, [done, total]: [u64; 2], rate: f64, left: Duration) -> String {
+    let format = |number: u64| match amount {
+        StageAmount::Bytes => ByteSize(number).human(),
+        StageAmount::Count => number.to_string(),
+    };
+    let (amount, rate) = (format(done), format(rate.round() as u64));
+    if total == 0 {
+        return format!("{stage}: {amount}, {rate}/s");
+    }
+    // The remaining time is unknown until something is complete.
+    let left = if left.is_zero() && done < total {
+        String::new()
+    } else {
+        format!(", {} left", duration(left.as_secs()))
+    };
+    let percent = u128::from(done) * 100 / u128::from(total);
+    format!("{stage}: {amount} of {} ({percent} %), {rate}/s{left}", format(total))
 }
 
 pub(super) fn duration(seconds: u64) -> String {
@@ -102,15 +191,125 @@ pub(super) fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{duration, line};
+    use super::{BARS_MAX, CommandProgress, StageAmount, duration, line};
+    use indicatif::{ProgressDrawTarget, TermLike};
+    use std::io;
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
+
+    /// A terminal of 70 columns that keeps the text of each drawing.
+    #[derive(Clone, Debug, Default)]
+    struct RecordedTerminal(Arc<Mutex<String>>);
+
+    impl RecordedTerminal {
+        fn text(&self) -> String {
+            self.0.lock().unwrap().clone()
+        }
+
+        fn push(&self, text: &str) -> io::Result<()> {
+            self.0.lock().unwrap().push_str(text);
+            Ok(())
+        }
+    }
+
+    impl TermLike for RecordedTerminal {
+        fn width(&self) -> u16 {
+            70
+        }
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.push(text)
+        }
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.push(text)
+        }
+        fn clear_line(&self) -> io::Result<()> {
+            self.push("\n")
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns a progress without limits of the rate of drawing, so that the test does not depend on time.
+    fn recorded(quiet: bool) -> (CommandProgress, RecordedTerminal) {
+        let terminal = RecordedTerminal::default();
+        let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+        let progress = CommandProgress::on(target, quiet);
+        (progress, terminal)
+    }
+
+    fn redraw(progress: &CommandProgress) {
+        for stage in &progress.state.borrow().stages {
+            stage.bar.set_message(stage.line());
+            stage.bar.force_draw();
+        }
+    }
 
     #[test]
     fn a_line_has_the_amount_the_rate_and_the_remaining_time() {
-        let said = line("verifying segments", 64 << 20, 256 << 20, Duration::from_secs(2));
-        assert_eq!(said, "verifying segments: 64.0 MiB of 256.0 MiB (25 %), 32.0 MiB/s, 6 s left");
-        let counted = line("reading the catalogue", 3000, 0, Duration::from_secs(3));
-        assert_eq!(counted, "reading the catalogue: 3000, 1000/s");
+        let second = Duration::from_secs(1);
+        let mib = f64::from(1 << 20);
+        let bytes =
+            line("verifying segments", StageAmount::Bytes, [64 << 20, 256 << 20], 32.0 * mib, 6 * second);
+        assert_eq!(bytes, "verifying segments: 64.0 MiB of 256.0 MiB (25 %), 32.0 MiB/s, 6 s left");
+        let count = |of, left| line("reading", StageAmount::Count, of, 1000.0, left);
+        assert_eq!(count([3000, 0], Duration::ZERO), "reading: 3000, 1000/s");
+        assert_eq!(count([3000, 9000], 6 * second), "reading: 3000 of 9000 (33 %), 1000/s, 6 s left");
+        assert_eq!(count([0, 9000], Duration::ZERO), "reading: 0 of 9000 (0 %), 1000/s");
         assert_eq!((duration(61), duration(7260)), ("1 min 1 s".to_owned(), "2 h 1 min".to_owned()));
+    }
+
+    #[test]
+    fn each_stage_has_a_bar() {
+        let (progress, terminal) = recorded(false);
+        progress.step("reading the catalogue", 3000, 0);
+        progress.step("verifying segments", 1 << 20, 4 << 20);
+        progress.count("verifying files", 1, 2);
+        redraw(&progress);
+        let text = terminal.text();
+        for part in [
+            "] reading the catalogue: 3000, ",
+            "[=====>              ] verifying segments: 1.0 MiB of 4.0 MiB ",
+            "[==========>         ] verifying files: 1 of 2 (50 %), ",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+        assert!(text.split('[').all(|bar| bar.trim_end().chars().count() < 70), "{text}");
+        progress.step("verifying segments", 2 << 20, 4 << 20);
+        assert_eq!(progress.state.borrow().stages.len(), 3, "a stage has one bar");
+        progress.done();
+        assert!(progress.state.borrow().stages.is_empty());
+    }
+
+    #[test]
+    fn the_number_of_bars_is_bounded() {
+        let (progress, _) = recorded(false);
+        for number in 0..2 * BARS_MAX {
+            progress.count(&format!("cache {number}"), 1, 2);
+        }
+        let state = progress.state.borrow();
+        assert_eq!(state.stages.len(), BARS_MAX);
+        assert_eq!(state.stages[BARS_MAX - 1].name, format!("cache {}", 2 * BARS_MAX - 1));
+    }
+
+    #[test]
+    fn quiet_prints_nothing() {
+        let (progress, terminal) = recorded(true);
+        progress.step("verifying segments", 1, 2);
+        redraw(&progress);
+        progress.done();
+        assert_eq!(terminal.text(), "");
     }
 }

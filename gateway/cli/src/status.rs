@@ -1,6 +1,6 @@
 //! The command `mlgw status`: the state of the server, findings, and advice.
 
-use super::client::Client;
+use super::client::{Client, ServerTarget};
 use super::figures::{age, findings, operations, syncs, tiers, time};
 use super::output::{Out, pairs};
 use super::{CliError, Global, discover};
@@ -8,17 +8,17 @@ use http::Method;
 use mlgw_api::{Health, SettingList, Status};
 use mlgw_common::ByteSize;
 
-pub(super) async fn run(metrics: bool, global: &Global, out: Out) -> Result<(), CliError> {
+/// Prints the metrics.
+pub(super) async fn metrics(global: &Global, out: Out) -> Result<(), CliError> {
     let target = discover::target(global)?;
-    if metrics {
-        let endpoint = match metrics_endpoint(&Client::new(target.clone())?).await? {
-            Some(endpoint) => endpoint,
-            None => target.endpoint.clone(),
-        };
-        let client = Client::new(discover::ServerTarget { endpoint, ..target })?;
-        let text = client.send(Method::GET, "/metrics", None::<&()>).await?;
-        return out.text(&String::from_utf8_lossy(&text));
-    }
+    let settings = Client::new(target.clone())?.get(SETTINGS).await?;
+    let client = metrics_client(&target, &settings)?;
+    let text = client.send(Method::GET, "/metrics", None::<&()>).await?;
+    out.text(&String::from_utf8_lossy(&text))
+}
+
+pub(super) async fn run(global: &Global, out: Out) -> Result<(), CliError> {
+    let target = discover::target(global)?;
     let status = Client::new(target)?.get::<Status>("/v1/status").await?;
     out.document(&status, show)?;
     match status.findings.len() {
@@ -28,15 +28,18 @@ pub(super) async fn run(metrics: bool, global: &Global, out: Out) -> Result<(), 
     }
 }
 
-/// Returns the endpoint of metrics if it is separate from the admin API.
-async fn metrics_endpoint(client: &Client) -> Result<Option<String>, CliError> {
-    let settings: SettingList = client.get("/v1/config").await?;
-    let listen = settings.settings.into_iter().find(|setting| setting.key == "metrics.listen");
-    let listen = listen.map(|setting| setting.value.trim_matches('"').to_owned());
-    Ok(listen.filter(|listen| !listen.is_empty()).map(|listen| {
-        let local = listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:");
-        format!("http://{local}")
-    }))
+/// Path of the settings in force.
+pub(super) const SETTINGS: &str = "/v1/config";
+
+/// Returns a client of the metrics of a server, which may be separate from the admin API.
+pub(super) fn metrics_client(target: &ServerTarget, settings: &SettingList) -> Result<Client, CliError> {
+    let listen = settings.settings.iter().find(|setting| setting.key == "metrics.listen");
+    let listen = listen.map_or("", |setting| setting.value.trim_matches('"'));
+    if listen.is_empty() {
+        return Client::new(target.clone());
+    }
+    let local = listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:");
+    Client::new(ServerTarget { endpoint: format!("http://{local}"), ..target.clone() })
 }
 
 /// Formats the server and its health in one line.

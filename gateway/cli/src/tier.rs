@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::progress::CommandProgress;
-use super::{CliError, Global, discover, path_segment};
+use super::{CliError, Global, completion, discover, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{BadRange, CompactRequest, CompactionInfo, MovesInfo, TierDetail, TierInfo, TierList};
@@ -22,11 +22,13 @@ pub enum TierCommand {
     /// Show a tier: its usage, the progress of its scrub, and damage.
     Show {
         /// Name of the tier.
+        #[arg(add = completion::tiers())]
         tier: String,
     },
     /// Read all data of a tier from the disk and verify it.
     Scrub {
         /// Name of the tier.
+        #[arg(add = completion::tiers())]
         tier: String,
         /// Wait for the end of the pass. Exit status 1 if damage is found.
         #[arg(long)]
@@ -36,6 +38,7 @@ pub enum TierCommand {
     /// upstream to hot.
     Drain {
         /// Name of the tier.
+        #[arg(add = completion::tiers())]
         tier: String,
         /// Wait for the end. Exit status 1 if a segment could not be moved.
         #[arg(long)]
@@ -58,23 +61,40 @@ pub(super) async fn run(command: TierCommand, global: &Global, out: Out) -> Resu
     match command {
         TierCommand::List => out.document(&client.get::<TierList>("/v1/tiers").await?, list),
         TierCommand::Show { tier } => out.document(&client.get::<TierDetail>(&path(&tier)).await?, show),
-        TierCommand::Scrub { tier, wait } => scrub(&client, &tier, wait, out).await,
-        TierCommand::Drain { tier, wait } => drain(&client, &tier, wait, out).await,
-        TierCommand::Compact { dead_percent, wait } => compact(&client, dead_percent, wait, out).await,
+        TierCommand::Scrub { tier, wait } => {
+            let begin = format!("{}/scrub", path(&tier));
+            let begun: TierDetail = client.call(Method::POST, &begin, None::<&()>).await?;
+            if wait {
+                return scrub(&client, &tier, begun, out).await;
+            }
+            let next = format!("Started a scrub of {tier}; see its progress with `mlgw tier show {tier}`.");
+            out.done(&begun, &next)
+        }
+        TierCommand::Drain { tier, wait } => {
+            let begun: MovesInfo =
+                client.call(Method::POST, &format!("{}/drain", path(&tier)), None::<&()>).await?;
+            if wait {
+                return drain(&client, &tier, begun, out).await;
+            }
+            out.done(&begun, &format!("Started to drain {tier}; see the rest with `mlgw tier list`."))
+        }
+        TierCommand::Compact { dead_percent, wait } => {
+            let request = CompactRequest { dead_percent };
+            let begun: CompactionInfo = client.call(Method::POST, COMPACTION, Some(&request)).await?;
+            if wait {
+                return compact(&client, begun, out).await;
+            }
+            out.done(&begun, "Started a compaction; see the remaining garbage with `mlgw status`.")
+        }
     }
 }
 
-async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), CliError> {
-    let begin = format!("{}/scrub", path(tier));
-    let mut found: TierDetail = client.call(Method::POST, &begin, None::<&()>).await?;
-    if !wait {
-        let next = format!("Started a scrub of {tier}; see its progress with `mlgw tier show {tier}`.");
-        return out.done(&found, &next);
-    }
+/// Waits for the end of a scrub.
+async fn scrub(client: &Client, tier: &str, mut found: TierDetail, out: Out) -> Result<(), CliError> {
     let progress = CommandProgress::new(out.quiet);
     while let Some(scrub) = found.scrub.as_ref().filter(|scrub| scrub.running) {
         progress.step("scrubbing", scrub.read_bytes, scrub.total_bytes);
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
         found = client.get(&path(tier)).await?;
     }
     progress.done();
@@ -88,18 +108,15 @@ async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
     }
 }
 
-async fn drain(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), CliError> {
+/// Waits for the end of a drain.
+async fn drain(client: &Client, tier: &str, before: MovesInfo, out: Out) -> Result<(), CliError> {
     let drain = format!("{}/drain", path(tier));
-    let before: MovesInfo = client.call(Method::POST, &drain, None::<&()>).await?;
-    if !wait {
-        return out.done(&before, &format!("Started to drain {tier}; see the rest with `mlgw tier list`."));
-    }
     let progress = CommandProgress::new(out.quiet);
     let mut now = before.clone();
     while now.orders_done < before.until_orders.unwrap_or(0) {
         let moved = moved_bytes(&now) - moved_bytes(&before);
         progress.step("moving", moved, moved + now.waiting_bytes);
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
         now = client.get(&drain).await?;
     }
     progress.done();
@@ -124,19 +141,15 @@ fn drained(before: &MovesInfo, after: &MovesInfo) -> String {
     ])
 }
 
-async fn compact(client: &Client, dead_percent: Option<u64>, wait: bool, out: Out) -> Result<(), CliError> {
-    let request = CompactRequest { dead_percent };
-    let before: CompactionInfo = client.call(Method::POST, COMPACTION, Some(&request)).await?;
-    if !wait {
-        return out.done(&before, "Started a compaction; see the remaining garbage with `mlgw status`.");
-    }
+/// Waits for the end of a compaction.
+async fn compact(client: &Client, before: CompactionInfo, out: Out) -> Result<(), CliError> {
     let progress = CommandProgress::new(out.quiet);
     let mut now = before.clone();
     while now.rounds < before.until_rounds.unwrap_or(0) {
         // Progress relative to the garbage that was known at the beginning.
         let freed = now.freed_bytes.saturating_sub(before.freed_bytes);
         progress.step("freeing", freed.min(before.garbage_bytes), before.garbage_bytes);
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
         now = client.get(COMPACTION).await?;
     }
     progress.done();

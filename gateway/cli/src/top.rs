@@ -1,21 +1,33 @@
 //! The command `mlgw top`: a server's load, refreshed until `q`.
 //!
 //! On a terminal the page is drawn again after each interval and after a change of its size. The terminal is
-//! restored at the end, also after a signal. Without a terminal each interval prints a line. While a server
-//! does not answer, the page shows the error and requests continue.
+//! restored at the end, also after a signal or a panic. Without a terminal each interval prints a line. While
+//! a server does not answer, the page shows the error and requests continue.
 
+mod gauges;
+mod load;
 mod page;
+mod sections;
 mod terminal;
 
-use super::client::Client;
+use super::client::{Client, ServerTarget};
 use super::output::Out;
+use super::status::{SETTINGS, metrics_client};
 use super::{CliError, Global, OutputForm, discover};
 use clap::Args;
-use mlgw_api::{JobInfo, JobList, Status};
+use gauges::ScrapedFigures;
+use http::Method;
+use mlgw_api::{JobInfo, JobList, SettingList, Status};
+use mlgw_common::ByteSize;
+use mlgw_common::time::Instant;
+use mlgw_config::SettingType as _;
 use std::io::IsTerminal as _;
+use std::pin::pin;
 use std::time::Duration;
 use terminal::{Terminal, TerminalEvent};
-use tokio::time::Instant;
+
+/// Time limit of an answer with metrics.
+const FIGURES_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
@@ -34,11 +46,12 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 pub(super) async fn run(args: TopArgs, global: &Global, out: Out) -> Result<(), CliError> {
-    let mut poller = StatusPoller::new(Client::new(discover::target(global)?)?, &args);
+    let mut poller = StatusPoller::new(discover::target(global)?, &args)?;
     if out.form == OutputForm::Json {
         return poller.lines(|look| serde_json::to_string(&look.now).unwrap_or_default() + "\n", out).await;
     }
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        poller.has_figures = true;
         return poller.pages(Terminal::open()?).await;
     }
     poller.lines(page::line, out).await
@@ -50,29 +63,59 @@ struct StatusPair {
     before: Option<(Status, Duration)>,
     /// Jobs that have not ended, the newest first.
     jobs: Vec<JobInfo>,
+    /// Figures of the metrics, if they were requested and answered.
+    figures: Option<ScrapedFigures>,
+    figures_before: Option<ScrapedFigures>,
+}
+
+impl StatusPair {
+    /// Returns a status without one before it.
+    #[cfg(test)]
+    const fn first(now: Status) -> Self {
+        Self { now, before: None, jobs: Vec::new(), figures: None, figures_before: None }
+    }
 }
 
 /// Requests the status of a server repeatedly.
 struct StatusPoller {
+    target: ServerTarget,
     client: Client,
     interval: Duration,
     left: Option<u64>,
-    last: Option<(Status, Instant)>,
+    /// True if the metrics are requested as well.
+    has_figures: bool,
+    last: Option<(Status, Option<ScrapedFigures>, Instant)>,
 }
 
 impl StatusPoller {
-    fn new(client: Client, args: &TopArgs) -> Self {
-        Self { client, interval: Duration::from_secs_f64(args.interval), left: args.count, last: None }
+    fn new(target: ServerTarget, args: &TopArgs) -> Result<Self, CliError> {
+        let client = Client::new(target.clone())?;
+        let interval = Duration::from_secs_f64(args.interval);
+        Ok(Self { target, client, interval, left: args.count, has_figures: false, last: None })
     }
 
     async fn poll(&mut self) -> Result<StatusPair, CliError> {
         let now: Status = self.client.get("/v1/status").await?;
         let JobList { jobs } = self.client.get("/v1/jobs?active=true").await?;
         let at = Instant::now();
-        let before = self.last.replace((now.clone(), at));
+        // The page has no gauges of metrics while these do not answer.
+        let figures = if self.has_figures { self.figures().await.ok() } else { None };
+        let before = self.last.replace((now.clone(), figures, at));
         // Counters of another process cannot be compared.
-        let before = before.filter(|(before, _)| before.started == now.started);
-        Ok(StatusPair { now, before: before.map(|(before, then)| (before, at - then)), jobs })
+        let before = before.filter(|(before, ..)| before.started == now.started);
+        let figures_before = before.as_ref().and_then(|(_, figures, _)| *figures);
+        let before = before.map(|(before, _, then)| (before, at - then));
+        Ok(StatusPair { now, before, jobs, figures, figures_before })
+    }
+
+    /// Requests the figures that only the metrics contain.
+    async fn figures(&self) -> Result<ScrapedFigures, CliError> {
+        let settings: SettingList = self.client.get(SETTINGS).await?;
+        let client = metrics_client(&self.target, &settings)?.with_patience(FIGURES_PATIENCE);
+        let text = client.send(Method::GET, "/metrics", None::<&()>).await?;
+        let budget = settings.settings.iter().find(|setting| setting.key == "hot.flash_bytes_per_day");
+        let budget = budget.and_then(|setting| ByteSize::from_text(setting.value.trim_matches('"')).ok());
+        Ok(ScrapedFigures::parse(&String::from_utf8_lossy(&text), budget.map_or(0, |budget| budget.0)))
     }
 
     /// Counts a refresh. Returns true if it was the last one.
@@ -89,23 +132,32 @@ impl StatusPoller {
             if self.was_last() {
                 return Ok(());
             }
-            tokio::time::sleep(self.interval).await;
+            mlgw_common::time::sleep(self.interval).await;
         }
     }
 
     /// Draws one page per refresh until the reader quits.
     async fn pages(&mut self, mut terminal: Terminal) -> Result<(), CliError> {
+        let mut shown = None;
         loop {
-            let shown = tokio::select! {
-                shown = self.poll() => shown,
-                () = terminal.quit() => return Ok(()),
+            let answer = {
+                let mut poll = pin!(self.poll());
+                loop {
+                    let event = tokio::select! {
+                        answer = &mut poll => break answer,
+                        event = terminal.interruption() => event,
+                    };
+                    match (event, &shown) {
+                        (TerminalEvent::Quit, _) => return Ok(()),
+                        (_, Some(shown)) => draw(&mut terminal, shown)?,
+                        (_, None) => {}
+                    }
+                }
             };
+            let answer = shown.insert(answer);
             let next = Instant::now() + self.interval;
             loop {
-                terminal.draw(|width, height| match &shown {
-                    Ok(look) => page::page(look, width, height),
-                    Err(error) => page::unreachable(error, width, height),
-                })?;
+                draw(&mut terminal, answer)?;
                 match terminal.event(next).await {
                     TerminalEvent::Quit => return Ok(()),
                     TerminalEvent::Resized => {}
@@ -117,4 +169,12 @@ impl StatusPoller {
             }
         }
     }
+}
+
+/// Draws the answer of a server.
+fn draw(terminal: &mut Terminal, answer: &Result<StatusPair, CliError>) -> Result<(), CliError> {
+    terminal.draw(|frame| match answer {
+        Ok(look) => page::page(frame, look),
+        Err(error) => page::unreachable(frame, error),
+    })
 }

@@ -186,18 +186,27 @@ impl TraceImport {
         for path in logs {
             begins.push(lines);
             let unreadable = |error: io::Error| unreadable(path, &error);
-            let log: Box<dyn Read> = match path {
-                path if path == Path::new("-") => Box::new(io::stdin().lock()),
-                path => Box::new(File::open(path).map_err(unreadable)?),
+            let (log, total): (Box<dyn Read>, u64) = match path {
+                path if path == Path::new("-") => (Box::new(io::stdin().lock()), 0),
+                path => {
+                    let log = File::open(path).map_err(unreadable)?;
+                    let total = log.metadata().map_err(unreadable)?.len();
+                    (Box::new(log), total)
+                }
             };
+            let (stage, mut done) = (format!("importing {}", path.display()), 0);
             let (mut log, mut line) = (BufReader::new(log), Vec::new());
             while log.read_until(b'\n', &mut line).map_err(unreadable)? > 0 {
                 // Invalid UTF-8 makes a line bad, not the whole log.
                 self.import.line(&String::from_utf8_lossy(&line));
+                done += line.len() as u64;
                 line.clear();
                 lines += 1;
                 self.write()?;
-                progress.line(|| format!("importing: {lines} lines"));
+                match total {
+                    0 => progress.count("importing lines", lines, 0),
+                    _ => progress.step(&stage, done, total),
+                }
             }
         }
         self.import.end();

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::output::{Out, columns, pairs};
-use super::{CliError, Global, discover, path_segment};
+use super::{CliError, Global, completion, discover, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList};
@@ -15,18 +15,21 @@ pub enum UpstreamCommand {
     /// Show an upstream and its remote-backed buckets.
     Show {
         /// Name of the upstream in the configuration.
+        #[arg(add = completion::upstreams())]
         upstream: String,
     },
     /// Transfer the ownership of its prefix to this server, after a restore or a rebuild. Other servers stop
     /// deleting in it.
     Adopt {
         /// Name of the upstream in the configuration.
+        #[arg(add = completion::upstreams())]
         upstream: String,
     },
     /// Test an upstream: write, read and delete an object, and report missing permissions. Exit status 1 on
     /// failure.
     Check {
         /// Name of the upstream in the configuration.
+        #[arg(add = completion::upstreams())]
         upstream: String,
     },
 }

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::policy::read;
-use super::{CliError, Global, discover, path_segment};
+use super::{CliError, Global, completion, discover, path_segment};
 use crate::figures::age;
 use clap::Subcommand;
 use http::Method;
@@ -28,6 +28,7 @@ pub enum WorkloadCommand {
     /// Show a workload: its phase with the evidence, its datasets, and its progress.
     Show {
         /// Id of the workload, or the name that it sends.
+        #[arg(add = completion::workload_ids())]
         id: String,
     },
     /// Access plans: keys that workloads will read.
@@ -43,20 +44,22 @@ pub enum PlanCommand {
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// Name sent by the workloads that follow the plan.
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", add = completion::workload_names())]
         workload: String,
         /// Id of the plan. Default: the name of the workload.
-        #[arg(long)]
+        #[arg(long, add = completion::access_plans())]
         id: Option<String>,
     },
     /// Show all plans, or one, and their progress.
     Show {
         /// Id of the plan.
+        #[arg(add = completion::access_plans())]
         id: Option<String>,
     },
     /// Delete a plan. Reads of its workloads are predicted again.
     Delete {
         /// Id of the plan.
+        #[arg(add = completion::access_plans())]
         id: String,
     },
 }

@@ -23,6 +23,13 @@ const CONNECTIONS_PART: u64 = 4;
 /// Connections that are accepted even with the least memory.
 const CONNECTIONS_MIN: u64 = 256;
 
+const _: () = assert!(DEDICATED_SEGMENTS_OPEN_MIN <= DEDICATED_SEGMENTS_OPEN_MAX, "a share has two bounds");
+const _: () = assert!(FETCH_BLOCKS_MIN <= FETCH_BLOCKS_MAX, "a share has two bounds");
+const _: () = assert!(
+    CONNECTIONS_MIN * IDLE_CONNECTION_BYTES < CONNECTIONS_FROM_BYTES,
+    "the fewest connections fit beside the fixed parts"
+);
+
 /// The memory is less than the server needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

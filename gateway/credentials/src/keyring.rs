@@ -291,6 +291,7 @@ impl Keyring {
     }
 
     async fn put(&self, credential: Credential) -> Result<(), ChangeKeyError> {
+        assert!(!self.is_fixed(&credential.access_key), "the root key is not stored among the others");
         check_record(&credential)?;
         let put = PutCredential { credential };
         self.inner.catalogue.propose(Command::from(Change::PutCredential(put))).await?;

@@ -83,19 +83,34 @@ impl std::fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    /// Returns the sealer of a data directory. With `first_start`, a missing key is generated. The caller
-    /// holds the directory's lock.
+    /// Returns the sealer of a data directory that was used before.
     ///
     /// # Errors
     /// See [`SealerError`].
-    pub fn open(dir: &Path, first_start: bool) -> Result<Self, SealerError> {
+    pub fn open(dir: &Path) -> Result<Self, SealerError> {
+        let path = dir.join(FILE_NAME);
+        match read_key(&path)? {
+            Some(key) => Self::of_key(&key, path),
+            None => Err(SealerError::Missing { path }),
+        }
+    }
+
+    /// Returns the sealer of a data directory that is used for the first time. A missing key is generated.
+    /// The caller holds the directory's lock.
+    ///
+    /// # Errors
+    /// See [`SealerError`].
+    pub fn open_or_create(dir: &Path) -> Result<Self, SealerError> {
         let path = dir.join(FILE_NAME);
         let key = match read_key(&path)? {
             Some(key) => key,
-            None if first_start => create_key(dir, &path)?,
-            None => return Err(SealerError::Missing { path }),
+            None => create_key(dir, &path)?,
         };
-        let cipher = Aes256Gcm::new_from_slice(&key).map_err(|_| SealerError::Damaged { path })?;
+        Self::of_key(&key, path)
+    }
+
+    fn of_key(key: &[u8], path: PathBuf) -> Result<Self, SealerError> {
+        let cipher = Aes256Gcm::new_from_slice(key).map_err(|_| SealerError::Damaged { path })?;
         Ok(Self { cipher })
     }
 
@@ -104,6 +119,7 @@ impl Sealer {
     /// # Errors
     /// When the system gives no random bytes.
     pub fn seal(&self, access_key: &str, secret: &str) -> Result<Vec<u8>, SealerError> {
+        assert!(!secret.is_empty(), "a secret has characters");
         let nonce: [u8; NONCE_BYTES] = random()?;
         let payload = Payload { msg: secret.as_bytes(), aad: access_key.as_bytes() };
         let does_not = |_| SealerError::DoesNotOpen { access_key: access_key.to_owned() };
@@ -174,11 +190,11 @@ mod tests {
     #[test]
     fn a_secret_opens_only_under_its_access_key_and_its_key_file() {
         let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let sealer = Sealer::open(here.path(), true).unwrap();
+        let sealer = Sealer::open_or_create(here.path()).unwrap();
         let sealed = sealer.seal("AK", "secret").unwrap();
         assert_eq!(*sealer.open_secret("AK", &sealed).unwrap(), "secret");
         assert!(sealer.open_secret("AK2", &sealed).is_err());
-        assert!(Sealer::open(there.path(), true).unwrap().open_secret("AK", &sealed).is_err());
+        assert!(Sealer::open_or_create(there.path()).unwrap().open_secret("AK", &sealed).is_err());
         for at in 0..sealed.len() {
             let mut damaged = sealed.clone();
             damaged[at] ^= 1;
@@ -190,36 +206,36 @@ mod tests {
     #[test]
     fn two_seals_of_a_secret_differ() {
         let dir = tempfile::tempdir().unwrap();
-        let sealer = Sealer::open(dir.path(), true).unwrap();
+        let sealer = Sealer::open_or_create(dir.path()).unwrap();
         assert_ne!(sealer.seal("AK", "secret").unwrap(), sealer.seal("AK", "secret").unwrap());
     }
 
     #[test]
     fn the_key_file_is_private_and_is_used_again() {
         let dir = tempfile::tempdir().unwrap();
-        let sealed = Sealer::open(dir.path(), true).unwrap().seal("AK", "secret").unwrap();
+        let sealed = Sealer::open_or_create(dir.path()).unwrap().seal("AK", "secret").unwrap();
         let path = dir.path().join(FILE_NAME);
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let again = Sealer::open(dir.path(), false).unwrap();
+        let again = Sealer::open(dir.path()).unwrap();
         assert_eq!(*again.open_secret("AK", &sealed).unwrap(), "secret");
         std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        let refused = Sealer::open(dir.path(), false).unwrap_err();
+        let refused = Sealer::open(dir.path()).unwrap_err();
         assert!(refused.to_string().contains("chmod 600"), "{refused}");
     }
 
     #[test]
     fn a_key_file_that_is_missing_or_truncated_is_never_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(Sealer::open(dir.path(), false), Err(SealerError::Missing { .. })));
+        assert!(matches!(Sealer::open(dir.path()), Err(SealerError::Missing { .. })));
         std::fs::write(dir.path().join(FILE_NAME), "mlgw-secrets-key 1 00").unwrap();
         std::fs::set_permissions(dir.path().join(FILE_NAME), Permissions::from_mode(0o600)).unwrap();
-        assert!(matches!(Sealer::open(dir.path(), true), Err(SealerError::Damaged { .. })));
+        assert!(matches!(Sealer::open_or_create(dir.path()), Err(SealerError::Damaged { .. })));
     }
 
     #[test]
     fn an_interrupted_first_start_does_not_prevent_the_next() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("secrets.key.new"), "half").unwrap();
-        assert!(Sealer::open(dir.path(), true).is_ok());
+        assert!(Sealer::open_or_create(dir.path()).is_ok());
     }
 }

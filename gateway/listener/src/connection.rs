@@ -43,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of an incomplete head that an idle connection buffers. Few heads are longer.
 const IDLE_HEAD_BYTES_MAX: usize = 8 << 10;
+const _: () = assert!(PREFACE.len() < IDLE_HEAD_BYTES_MAX, "an idle connection recognizes HTTP/2");
 /// Silence after which a connection becomes idle. Clients with work send their next request sooner.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Time that a connection lingers after the server stops.
@@ -140,7 +141,7 @@ impl<F: Future<Output = Response<B>>, B: Body + Unpin> Future for PendingAnswer<
             interim.request();
         }
         let Some((rest, account, seat)) = self.unread.take() else { return self.finish(answer) };
-        match finish_answer(&rest, self.framing, (&seat, account.memory()), answer) {
+        match finish_answer(&rest, self.framing, &seat, account.memory(), answer) {
             AnswerAction::Send(answer) => self.finish(answer),
             AnswerAction::Wait(mut finishing) => {
                 let polled = finishing.poll(version, cx);
@@ -160,28 +161,39 @@ impl<F, B: Body> PendingAnswer<F, B> {
         if self.framing.version <= Version::HTTP_11 && (self.framing.closes || is_close(answer.headers())) {
             in_flight.mark_last();
         }
-        Poll::Ready(Ok(wire_answer(answer, self.is_head, in_flight)))
+        Poll::Ready(Ok(match self.is_head {
+            true => wire_answer_to_head(answer, in_flight),
+            false => wire_answer(answer, in_flight),
+        }))
     }
 }
 
-/// Returns the answer as it is sent. The answer to a HEAD, and those of some statuses, have no body in any
-/// version of HTTP. All others carry the length of their body if it is known, also if it is 0. hyper ensures
-/// both in HTTP/1.1 only. The answer to a HEAD carries the length that the body of a GET would have.
-fn wire_answer<B: Body>(
-    mut answer: Response<B>,
-    is_head: bool,
-    in_flight: InFlight,
-) -> Response<TrackedBody<B>> {
-    let is_bare = matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    if is_bare {
+/// Returns the answer as it is sent. Those of some statuses have no body in any version of HTTP. All others
+/// carry the length of their body if it is known, also if it is 0. hyper ensures both in HTTP/1.1 only.
+fn wire_answer<B: Body>(mut answer: Response<B>, in_flight: InFlight) -> Response<TrackedBody<B>> {
+    if is_bare(&answer) {
         return answer.map(|_| TrackedBody::new(None, in_flight));
     }
-    let length = answer.body().size_hint().exact();
+    // hyper adds the length of any other body.
+    if answer.body().size_hint().exact() == Some(0) {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(0));
+    }
+    answer.map(|body| TrackedBody::new(Some(body), in_flight))
+}
+
+/// Returns the answer to a HEAD as it is sent: without a body, and with the length that the body of a GET
+/// would have.
+fn wire_answer_to_head<B: Body>(mut answer: Response<B>, in_flight: InFlight) -> Response<TrackedBody<B>> {
     // An empty body of a HEAD's answer was left out, so its length is not known.
-    if let Some(bytes) = length.filter(|bytes| if is_head { *bytes > 0 } else { *bytes == 0 }) {
+    let length = answer.body().size_hint().exact().filter(|bytes| *bytes > 0);
+    if let Some(bytes) = length.filter(|_| !is_bare(&answer)) {
         answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(bytes));
     }
-    answer.map(|body| TrackedBody::new((!is_head).then_some(body), in_flight))
+    answer.map(|_| TrackedBody::new(None, in_flight))
+}
+
+fn is_bare<B>(answer: &Response<B>) -> bool {
+    matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
 }
 
 /// Classification of the first bytes of the next request of an idle connection.
@@ -226,6 +238,13 @@ struct ConnectionContext {
     account: Account,
     stop: CancellationToken,
     timeouts: ClientTimeouts,
+}
+
+/// Slots that a connection occupies while it is active.
+struct RequestSlots {
+    _active: ActiveSlot,
+    /// Slot for a request whose head is long and not verified yet.
+    _unverified: Option<UnverifiedSlot>,
 }
 
 /// Outcome of the active phase of a connection.
@@ -283,19 +302,19 @@ impl HttpServer {
             let kind = RequestStart::of(&first);
             io.put_back(&first);
             drop(first);
-            let place = tokio::select! {
-                place = context.acquire_slots(kind) => place,
+            let slots = tokio::select! {
+                slots = context.acquire_slots(kind) => slots,
                 // Its request was not read yet.
                 () = context.state.room_needed.cancelled() => return,
             };
             // Both futures are boxed, so that an idle connection reserves no space for them.
-            let ended = match place {
-                Ok(place) if kind == RequestStart::Multiplexed => {
-                    Box::pin(context.serve_http2(io, place, handler.clone())).await
+            let ended = match slots {
+                Ok(slots) if kind == RequestStart::Multiplexed => {
+                    Box::pin(context.serve_http2(io, slots, handler.clone())).await
                 }
-                Ok(place) => {
+                Ok(slots) => {
                     let http = if large_head_memory.is_some() { &self.large_head } else { &self.http1 };
-                    Box::pin(context.serve_http1(http, io, place, &handler)).await
+                    Box::pin(context.serve_http1(http, io, slots, &handler)).await
                 }
                 Err(error) => {
                     if kind != RequestStart::Multiplexed {
@@ -346,9 +365,10 @@ impl ConnectionContext {
         I: AsyncRead + AsyncWrite + Unpin,
     {
         let mut bytes = Vec::new();
-        let mut looks = tokio::time::interval(self.timeouts.check_interval());
+        let mut looks = mlgw_common::time::interval(self.timeouts.check_interval());
         while RequestStart::of(&bytes) == RequestStart::Short {
-            let room = IDLE_HEAD_BYTES_MAX - bytes.len();
+            let room = IDLE_HEAD_BYTES_MAX.saturating_sub(bytes.len());
+            assert!(room > 0, "a short beginning leaves room for more");
             tokio::select! {
                 read = read_some(io, room, |more| bytes.extend_from_slice(more)) => match read {
                     Ok(0) | Err(_) => return None,
@@ -365,13 +385,10 @@ impl ConnectionContext {
     }
 
     /// Acquires the slots for a request with this beginning.
-    async fn acquire_slots(
-        &self,
-        beginning: RequestStart,
-    ) -> Result<(ActiveSlot, Option<UnverifiedSlot>), S3Error> {
-        let unproven =
+    async fn acquire_slots(&self, beginning: RequestStart) -> Result<RequestSlots, S3Error> {
+        let unverified =
             (beginning == RequestStart::Long).then(|| self.account.unverified_slot()).transpose()?;
-        Ok((self.account.activate().await?, unproven))
+        Ok(RequestSlots { _active: self.account.activate().await?, _unverified: unverified })
     }
 
     /// Serves HTTP/1.1 until no request has arrived for [`IDLE_AFTER`].
@@ -379,7 +396,7 @@ impl ConnectionContext {
         &self,
         http: &http1::Builder,
         io: ConnectionIo<I>,
-        _place: (ActiveSlot, Option<UnverifiedSlot>),
+        _slots: RequestSlots,
         handler: &H,
     ) -> ActivePhaseEnd<I>
     where
@@ -390,7 +407,7 @@ impl ConnectionContext {
     {
         let service = service_fn(self.request_service(handler.clone()));
         let mut connection = http.serve_connection(TokioIo::new(FramedConnection::new(io)), service);
-        let mut looks = tokio::time::interval(self.timeouts.check_interval().min(IDLE_AFTER));
+        let mut looks = mlgw_common::time::interval(self.timeouts.check_interval().min(IDLE_AFTER));
         let (mut stopping, mut kept) = (false, false);
         loop {
             let at_work = poll_fn(|cx| match self.poll(&mut connection, cx) {
@@ -457,7 +474,7 @@ impl ConnectionContext {
             (None, None) => {
                 if self.withheld.release() {
                     // A client that does not accept a few hundred bytes within a second is considered gone.
-                    let _ = tokio::time::timeout(IDLE_AFTER, io.flush()).await;
+                    let _ = mlgw_common::time::timeout(IDLE_AFTER, io.flush()).await;
                 }
                 if io.has_ended() { ActivePhaseEnd::Closed } else { ActivePhaseEnd::Lingering(io) }
             }
@@ -481,7 +498,7 @@ impl ConnectionContext {
     async fn serve_http2<I, H, F, B>(
         &self,
         io: ConnectionIo<I>,
-        _place: (ActiveSlot, Option<UnverifiedSlot>),
+        _slots: RequestSlots,
         handler: H,
     ) -> ActivePhaseEnd<I>
     where
@@ -503,7 +520,7 @@ impl ConnectionContext {
             .keep_alive_timeout(PING_EVERY);
         let service = service_fn(self.request_service(handler));
         let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
-        let mut looks = tokio::time::interval(self.timeouts.check_interval().min(IDLE_AFTER));
+        let mut looks = mlgw_common::time::interval(self.timeouts.check_interval().min(IDLE_AFTER));
         let (mut stopping, mut kept) = (false, false);
         loop {
             tokio::select! {
@@ -568,7 +585,7 @@ impl ConnectionContext {
             () = self.state.room_needed.cancelled() => {}
             () = async {
                 self.stop.cancelled().await;
-                tokio::time::sleep(DRAIN_LINGER).await;
+                mlgw_common::time::sleep(DRAIN_LINGER).await;
             } => {}
         }
     }

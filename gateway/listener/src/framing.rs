@@ -124,6 +124,7 @@ impl FramingScanner {
         then: FramingPosition,
         still: fn(u64) -> FramingPosition,
     ) -> usize {
+        assert!(left > 0, "a body or chunk in progress has bytes left");
         let taken = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
         let left = left - taken as u64;
         self.position = if left == 0 { then } else { still(left) };

@@ -27,6 +27,7 @@ use crate::watch::ClientTimeouts;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use mlgw_common::time::timeout;
 use mlgw_config::Address;
 use mlgw_objects::ResourceShortage;
 use mlgw_objects::memory::{Account, RequestMemory};
@@ -40,7 +41,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -241,13 +241,14 @@ impl ConnectionListener {
             .map(|slots| (self.server.with_timeouts(slots.timeouts), slots.memory.clone()));
         let (spares, metrics) = (places.probes.clone(), self.metrics.clone());
         let is_crowded = places.refusals.available_permits() < self.refusals_max / 2;
+        let patience = if is_crowded { refusal::CROWDED_REFUSAL_TIMEOUT } else { refusal::REFUSAL_TIMEOUT };
         self.tasks.spawn(async move {
             // Kept until the task ends, because an open connection is counted.
             let _count = count;
             let room = async {
                 // A connection that has no answer yet may become idle a moment later.
                 while let Some(crowd) = crowd.as_ref().filter(|_| !has_made_room) {
-                    tokio::time::sleep(ROOM_PAUSE).await;
+                    mlgw_common::time::sleep(ROOM_PAUSE).await;
                     has_made_room = crowd.make_room();
                 }
                 std::future::pending().await
@@ -263,7 +264,7 @@ impl ConnectionListener {
             {
                 (arrived.in_probe_slot(server, &memory), permit)
             } else {
-                return refuse(arrived.stream, arrived.certificate, metrics.as_deref(), is_crowded).await;
+                return refuse(arrived.stream, arrived.certificate, metrics.as_deref(), patience).await;
             };
             drop(refusing);
             crowd.iter().for_each(|crowd| crowd.add(&arrived.state));
@@ -294,7 +295,7 @@ async fn accept_failed(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         tracing::warn!(%error, "failed to accept a connection");
-        tokio::time::sleep(ACCEPT_PAUSE).await;
+        mlgw_common::time::sleep(ACCEPT_PAUSE).await;
     }
 }
 
@@ -347,12 +348,11 @@ async fn refuse(
     stream: TcpStream,
     certificate: Option<Certificate>,
     metrics: Option<&GatewayMetrics>,
-    is_crowded: bool,
+    patience: Duration,
 ) {
     metrics.into_iter().for_each(|metrics| metrics.objects.throttle(ResourceShortage::Connections));
     let error = S3Error::new(Code::SlowDown)
         .message("The server has reached its limit of connections. Please reduce your request rate.");
-    let patience = if is_crowded { refusal::CROWDED_REFUSAL_TIMEOUT } else { refusal::REFUSAL_TIMEOUT };
     let Some(certificate) = certificate else { return refusal::send(stream, error, patience).await };
     if let Ok(Ok(encrypted)) = timeout(patience, certificate.acceptor().accept(stream)).await {
         refusal::send(encrypted, error, patience).await;

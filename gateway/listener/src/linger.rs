@@ -6,10 +6,10 @@
 //! too. The silence and the total time are bounded. No memory is used.
 
 use super::scratch::{SCRATCH_BYTES, read_some};
+use mlgw_common::time::timeout;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::timeout;
 
 /// Silence that ends the lingering: the client has read its answer or never will. nginx has the same limit.
 const SILENCE_MAX: Duration = Duration::from_secs(5);

@@ -11,12 +11,13 @@ use super::unread::{UnreadBody, UnreadBodySlot};
 use super::watch::{InFlight, MinimumTransferRate};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use mlgw_common::time::Instant;
+use mlgw_common::time::Sleep;
 use mlgw_wire::error::{Code, S3Error};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
-use tokio::time::Sleep;
+use std::time::Duration;
 
 /// Error of a body that is incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -137,7 +138,7 @@ impl RateMeter {
             }
             // Armed once and not for every wait. A timer that fires early is armed again.
             let left = self.min_rate.window - self.waited;
-            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(left)));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(mlgw_common::time::sleep(left)));
             ready!(timer.as_mut().poll(cx));
             self.timer = None;
         }
@@ -247,7 +248,7 @@ mod tests {
         sender.send(piece(1)).await.unwrap();
         assert!(matches!(body.frame().await, Some(Ok(_))));
         // The server is busy for longer than a window.
-        tokio::time::sleep(Duration::from_millis(40)).await;
+        mlgw_common::time::sleep(Duration::from_millis(40)).await;
         sender.send(piece(1)).await.unwrap();
         assert!(matches!(body.frame().await, Some(Ok(_))));
     }

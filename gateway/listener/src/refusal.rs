@@ -17,7 +17,7 @@ pub(super) const CROWDED_REFUSAL_TIMEOUT: Duration = Duration::from_millis(100);
 /// Answers with `error` in HTTP/1.1 and closes.
 pub(super) async fn send(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error, patience: Duration) {
     // The outcome is ignored: a client that does not read its answer is closed anyway.
-    let _ = tokio::time::timeout(patience, answer(io, &error)).await;
+    let _ = mlgw_common::time::timeout(patience, answer(io, &error)).await;
 }
 
 /// Writes the answer and gives the client time to read it.
@@ -25,7 +25,7 @@ async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) {
     // The id is as long as that of a request. It is random and equals one of those with a chance of 1 in
     // 2^72.
     let id = random::<9>().map(|id| hex::text(&id).to_uppercase()).unwrap_or_default();
-    let body = error.to_xml(true, "", &id);
+    let body = error.to_document("", &id);
     let again = match error.code() {
         Code::SlowDown => format!("Retry-After: {}\r\n", S3Error::RETRY_AFTER_SECS),
         _ => String::new(),

@@ -55,6 +55,7 @@ impl ConnectionRegistry {
 
     /// Adds a connection.
     pub(super) fn add(&self, connection: &Arc<ConnectionState>) {
+        assert!(!connection.room_needed.is_cancelled(), "a connection is added before it can be closed");
         let mut seats = self.lists.lock();
         if seats.unused.len() + seats.used.len() >= self.entries_max {
             seats.remove_closed();
@@ -147,9 +148,9 @@ mod tests {
     fn an_answer_that_waits_for_an_unneeded_body_makes_room_last() {
         let (crowd, seats) = crowd_of(3);
         let _working: Vec<_> = seats.iter().take(2).map(|seat| seat.activity.request()).collect();
-        seats[0].activity.set_awaits_body(true);
+        seats[0].activity.begin_body_wait();
         drop(seats[2].activity.request());
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        mlgw_common::time::block_for(std::time::Duration::from_millis(2));
         assert!(crowd.make_room());
         assert_eq!(closed(&seats), [2], "an idle one is closed first");
         assert!(crowd.make_room());

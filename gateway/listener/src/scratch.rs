@@ -21,6 +21,7 @@ pub(super) async fn read_some(
     max: usize,
     mut take: impl FnMut(&[u8]),
 ) -> io::Result<usize> {
+    assert!(max > 0, "a read of no bytes looks like the end of the connection");
     poll_fn(|cx| {
         SCRATCH.with_borrow_mut(|bytes| {
             let mut buffer = ReadBuf::new(&mut bytes[..max.min(SCRATCH_BYTES)]);

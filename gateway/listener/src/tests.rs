@@ -192,7 +192,7 @@ async fn a_client_that_is_slow_in_any_way_is_closed() {
         let server = start(10, patience).await;
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         send(&mut stream, text).await;
-        let got = tokio::time::timeout(LONG, read_until(&mut stream, "never")).await.unwrap();
+        let got = mlgw_common::time::timeout(LONG, read_until(&mut stream, "never")).await.unwrap();
         assert!(!got.contains("200 OK"), "{text:?}: {got}");
     }
 }
@@ -210,7 +210,7 @@ async fn a_body_that_does_not_arrive_is_answered_with_a_timeout() {
     let server = start(10, HURRIED).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     send(&mut stream, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\nab").await;
-    let got = tokio::time::timeout(LONG, read_until(&mut stream, "never")).await.unwrap();
+    let got = mlgw_common::time::timeout(LONG, read_until(&mut stream, "never")).await.unwrap();
     assert!(got.ends_with(TOO_SLOW), "{got}");
 }
 
@@ -244,7 +244,7 @@ async fn an_answer_on_http2_that_its_client_does_not_read_closes_the_connection(
     let (mut sender, connection) = http2(server.address).await;
     let request = http::Request::get("http://h/large").body(Full::default().boxed()).unwrap();
     let unread = sender.send_request(request).await.unwrap();
-    let ended = tokio::time::timeout(LONG, connection).await;
+    let ended = mlgw_common::time::timeout(LONG, connection).await;
     assert!(ended.is_ok(), "the connection is closed");
     assert!(unread.into_body().collect().await.is_err(), "its response is cut off");
 }
@@ -271,7 +271,7 @@ async fn bytes_of_the_next_request_before_an_idle_phase_are_not_lost() {
     // A second connection makes the first one idle.
     let mut second = TcpStream::connect(server.address).await.unwrap();
     send(&mut second, "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await;
-    tokio::time::sleep(Duration::from_millis(1200)).await;
+    mlgw_common::time::sleep(Duration::from_millis(1200)).await;
     send(&mut first, "st: h\r\ncontent-length: 4\r\n\r\nmore").await;
     assert!(read_until(&mut first, "\r\n\r\nmore").await.starts_with("HTTP/1.1 200"));
     assert!(read_until(&mut second, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
@@ -283,11 +283,11 @@ async fn the_remainder_of_a_refused_body_is_not_parsed_as_a_request_while_others
     let mut first = TcpStream::connect(server.address).await.unwrap();
     send(&mut first, "PUT /wait/refuse HTTP/1.1\r\nhost: h\r\ncontent-length: 1000\r\n\r\n").await;
     while server.begun.load(Relaxed) == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        mlgw_common::time::sleep(Duration::from_millis(1)).await;
     }
     let mut second = TcpStream::connect(server.address).await.unwrap();
     send(&mut second, "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    mlgw_common::time::sleep(Duration::from_millis(100)).await;
     server.go_on.add_permits(1);
     let answer = read_until(&mut first, REFUSED).await;
     assert!(answer.contains("connection: close"), "{answer}");

@@ -76,7 +76,7 @@ impl Certificate {
     /// Reloads changed files until the task is dropped.
     pub async fn watch(self) {
         let mut known = self.stamps();
-        let mut looks = tokio::time::interval(CHECK_INTERVAL);
+        let mut looks = mlgw_common::time::interval(CHECK_INTERVAL);
         loop {
             looks.tick().await;
             let now = self.stamps();

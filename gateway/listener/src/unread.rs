@@ -20,6 +20,7 @@ use http::{HeaderValue, Response, Version, header};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use mlgw_common::limits::UNREAD_BODY_BYTES_MAX;
+use mlgw_common::time::{Instant, Sleep, sleep, timeout};
 use mlgw_objects::memory::RequestMemory;
 use parking_lot::Mutex;
 use std::future::Future;
@@ -27,7 +28,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 /// Time that an answer waits for a small remainder. A client that sends its body immediately needs a round
@@ -57,7 +57,8 @@ impl<B> UnreadBodySlot<B> {
 
     /// Stores a remainder in the slot.
     pub fn put(&self, rest: UnreadBody<B>) {
-        *self.0.lock() = Some(rest);
+        let before = self.0.lock().replace(rest);
+        assert!(before.is_none(), "the remainder of a body is handed back once");
     }
 }
 
@@ -97,17 +98,27 @@ enum UnreadBodyPlan {
     /// The answer is sent immediately, and no request follows it on its connection or stream.
     Leave,
 }
-/// Decides about a remainder of `left` bytes, if known.
-fn plan_unread(
+
+/// Facts that decide about a remainder.
+#[derive(Clone, Copy, Debug)]
+struct RemainderFacts {
+    /// True if the client waits for `100 Continue`.
     expects: bool,
+    /// True if the body was polled, so that the client was asked for it.
     asked: bool,
+    /// True if reading it has failed.
     failed: bool,
+    /// Bytes that are left, if known.
     left: Option<u64>,
+    /// True if the answer must not wait: others need the memory, or the connection closes.
     is_short: bool,
-) -> UnreadBodyPlan {
-    let may_never_come = expects && !asked;
-    let is_small = left.is_none_or(|bytes| bytes <= UNREAD_BODY_BYTES_MAX);
-    if failed || may_never_come || is_short || !is_small {
+}
+
+/// Decides about a remainder.
+fn plan_unread(facts: RemainderFacts) -> UnreadBodyPlan {
+    let may_never_come = facts.expects && !facts.asked;
+    let is_small = facts.left.is_none_or(|bytes| bytes <= UNREAD_BODY_BYTES_MAX);
+    if facts.failed || may_never_come || facts.is_short || !is_small {
         UnreadBodyPlan::Leave
     } else {
         UnreadBodyPlan::Read
@@ -130,7 +141,7 @@ pub(super) struct DelayedAnswer<B, R> {
 
 impl<B, R> Drop for DelayedAnswer<B, R> {
     fn drop(&mut self) {
-        self.state.activity.set_awaits_body(false);
+        self.state.activity.end_body_wait();
     }
 }
 
@@ -147,7 +158,8 @@ pub(super) enum AnswerAction<B, R> {
 pub(super) fn finish_answer<B, R>(
     slot: &UnreadBodySlot<B>,
     framing: RequestFraming,
-    (state, memory): (&Arc<ConnectionState>, &RequestMemory),
+    state: &Arc<ConnectionState>,
+    memory: &RequestMemory,
     answer: Response<R>,
 ) -> AnswerAction<B, R>
 where
@@ -166,14 +178,19 @@ where
     if rest.body.is_end_stream() && !rest.failed {
         return AnswerAction::Send(answer);
     }
-    let expects = framing.expects && framing.version == Version::HTTP_11;
     // An answer that closes the connection is followed by no request, so it need not wait.
     let closes = answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
-    let left = rest.body.size_hint().exact();
-    match plan_unread(expects, rest.was_polled, rest.failed, left, memory.is_short() || closes) {
+    let facts = RemainderFacts {
+        expects: framing.expects && framing.version == Version::HTTP_11,
+        asked: rest.was_polled,
+        failed: rest.failed,
+        left: rest.body.size_hint().exact(),
+        is_short: memory.is_short() || closes,
+    };
+    match plan_unread(facts) {
         UnreadBodyPlan::Leave => AnswerAction::Send(answer_before_unread(answer, rest, framing.version)),
         UnreadBodyPlan::Read => {
-            state.activity.set_awaits_body(true);
+            state.activity.begin_body_wait();
             AnswerAction::Wait(Box::new(DelayedAnswer {
                 answer: Some(answer),
                 unread: Some(rest),

@@ -8,13 +8,14 @@
 
 use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use mlgw_common::time::Instant;
 use parking_lot::Mutex;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Minimum rate of a client.
@@ -142,9 +143,14 @@ impl Activity {
         self.had_request.load(Relaxed)
     }
 
-    /// Records if an answer waits for the remainder of its request's body.
-    pub fn set_awaits_body(&self, waits: bool) {
-        self.awaits_body.store(waits, Relaxed);
+    /// Records that an answer waits for the remainder of its request's body.
+    pub fn begin_body_wait(&self) {
+        self.awaits_body.store(true, Relaxed);
+    }
+
+    /// Records that no answer waits for the remainder of a body.
+    pub fn end_body_wait(&self) {
+        self.awaits_body.store(false, Relaxed);
     }
 
     /// Returns true if the connection ends with an answer that was begun. No request follows it, and further
@@ -279,7 +285,8 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.last_ms.store(self.0.now_ms(), Relaxed);
-        self.0.in_flight.fetch_sub(1, Relaxed);
+        let before = self.0.in_flight.fetch_sub(1, Relaxed);
+        assert!(before > 0, "a request that ends was in flight");
     }
 }
 

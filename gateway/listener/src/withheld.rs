@@ -60,7 +60,10 @@ impl Withheld {
     }
 
     fn hold(&self, bytes: &[u8]) -> usize {
-        self.0.bytes.lock().extend_from_slice(bytes);
+        let mut held = self.0.bytes.lock();
+        assert!(held.is_empty(), "one answer is withheld at a time");
+        held.extend_from_slice(bytes);
+        drop(held);
         self.0.state.store(HELD, Relaxed);
         bytes.len()
     }

@@ -64,6 +64,10 @@ impl ObjectLayer {
         for extent in extents.into_iter().filter(|extent| extent.segment == segment) {
             let appended =
                 self.tiers.hot.append_fenced(extent, body).await.map_err(|_| ProposeError::Overloaded)?;
+            assert_eq!(
+                appended.extent.logical_bytes, extent.logical_bytes,
+                "a chunk that is appended again keeps its length"
+            );
             *extent = appended.extent;
             holds.push(appended.hold);
         }

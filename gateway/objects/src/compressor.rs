@@ -41,11 +41,17 @@ pub struct ChunkCompression {
 }
 
 impl ChunkCompression {
-    /// Returns the settings for a chunk of a body. The first chunk decides for the whole body, so it must
-    /// reach the ratio of the rule. For the others any gain is enough.
+    /// Returns the settings for the first chunk of a body. It decides for the whole body, so it must reach
+    /// the ratio of the rule.
     #[must_use]
-    pub const fn of(level: u32, min_ratio: f64, is_first: bool) -> Self {
-        Self { level, ratio_min: if is_first { min_ratio } else { 1.0 } }
+    pub const fn of_sample(level: u32, min_ratio: f64) -> Self {
+        Self { level, ratio_min: min_ratio }
+    }
+
+    /// Returns the settings for a chunk after the first, for which any gain is enough.
+    #[must_use]
+    pub const fn of_rest(level: u32) -> Self {
+        Self { level, ratio_min: 1.0 }
     }
 }
 
@@ -168,7 +174,7 @@ mod tests {
         let (compressor, memory) = (Compressor::new(2), RequestMemory::new(0, 100, None));
         let (account, other) =
             (memory.account(Ipv4Addr::LOCALHOST.into()), memory.account([10, 0, 0, 1].into()));
-        let how = ChunkCompression::of(3, 1.5, true);
+        let how = ChunkCompression::of_sample(3, 1.5);
         let text = Bytes::from(b"the same again and again, ".repeat(40_000));
         assert!(text.len() as u64 <= CHUNK_BYTES_MAX);
         let packed = compressor.compress(&text, how, &account).await.unwrap();

@@ -10,6 +10,15 @@
 use crate::ObjectError;
 use md5::{Digest, Md5};
 
+/// Source of the ETags of new bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EtagSource {
+    /// The MD5 of the body.
+    Md5,
+    /// Random bits, unless the client sends the MD5.
+    Random,
+}
+
 /// Returns the ETag of a body or part: its MD5 in hexadecimal, or a random name if `md5` is `None`.
 ///
 /// # Errors

@@ -40,6 +40,9 @@ const IN_FLIGHT_MAX: usize = 4;
 /// at most 64 KiB.
 pub const CONNECTION_BLOCKS: u32 = 2;
 
+const _: () = assert!(CHUNK_BYTES_MAX.is_multiple_of(BLOCK_BYTES), "a chunk fills whole blocks");
+const _: () = assert!(SMALL_BODY_BYTES as u64 <= BLOCK_BYTES, "a small body is a part of a block");
+
 /// The object or part that a body becomes.
 #[derive(Clone)]
 pub(crate) struct Destination {
@@ -163,8 +166,7 @@ impl IngestDigest {
 }
 
 impl Ingest {
-    /// Admits a body of `expected_bytes`, if known, before any of it is read. With `md5`, the MD5 of the body
-    /// is computed.
+    /// Admits a body of `expected_bytes`, if known, before any of it is read.
     ///
     /// # Errors
     /// [`ResourceShortage::Memory`] when no memory becomes free within the time limit.
@@ -173,20 +175,12 @@ impl Ingest {
         memory: &Account,
         destination: Destination,
         expected_bytes: Option<u64>,
-        md5: bool,
     ) -> Result<Self, ObjectError> {
         let placement = placement(destination.part, expected_bytes);
         let admitted = match expected_bytes {
             Some(bytes) if bytes <= SMALL_BODY_BYTES as u64 => None,
             Some(bytes) if bytes <= BLOCK_BYTES => Some(memory.reserve(1).await?),
             _ => Some(memory.reserve(1 + CONNECTION_BLOCKS).await?),
-        };
-        let md5 = match md5 {
-            true if expected_bytes.is_some_and(|bytes| bytes > CHUNK_BYTES_MAX) => {
-                IngestMd5::InLockstep(objects.hasher.open())
-            }
-            true => IngestMd5::OfOneChunk,
-            false => IngestMd5::No,
         };
         Ok(Self {
             objects: objects.clone(),
@@ -198,13 +192,23 @@ impl Ingest {
             _admitted: admitted,
             extra_blocks: None,
             in_flight: FuturesOrdered::new(),
-            md5,
+            md5: IngestMd5::No,
             stored: DurableChunks::default(),
             finished: 0,
             appended_bytes: 0,
             expected_bytes,
             compression: None,
         })
+    }
+
+    /// Returns the same ingest, which also computes the MD5 of the body.
+    pub(crate) fn with_md5(mut self) -> Self {
+        assert_eq!(self.appended_bytes, 0, "an MD5 covers the body from its first byte");
+        self.md5 = match self.expected_bytes {
+            Some(bytes) if bytes > CHUNK_BYTES_MAX => IngestMd5::InLockstep(self.objects.hasher.open()),
+            _ => IngestMd5::OfOneChunk,
+        };
+        self
     }
 
     /// Returns the same ingest with compression, which stops if the first chunk misses the ratio.
@@ -228,7 +232,8 @@ impl Ingest {
             if self.buffer.len() == self.granted_bytes() {
                 self.make_room().await?;
             }
-            let room = self.granted_bytes() - self.buffer.len();
+            let room = self.granted_bytes().saturating_sub(self.buffer.len());
+            assert!(room > 0, "the buffer is within its memory and has room for the next bytes");
             let piece = bytes.split_to(room.min(bytes.len()));
             self.reserve(piece.len());
             self.buffer.extend_from_slice(&piece);
@@ -267,6 +272,8 @@ impl Ingest {
         if let Some(last) = last {
             self.stored.push(last);
         }
+        let durable: u64 = self.stored.extents.iter().map(|extent| extent.logical_bytes).sum();
+        assert_eq!(durable, self.appended_bytes, "the extents of a body cover all of its bytes");
         if self.placement == Placement::Own && self.destination.part.is_none() {
             self.objects.tiers.hot.seal_own(self.destination.body);
         }
@@ -388,7 +395,9 @@ impl Ingest {
             placement: self.placement,
             data: data.into(),
         };
-        self.appended_bytes += chunk.data.logical_bytes() as u64;
+        let bytes = chunk.data.logical_bytes() as u64;
+        assert!(bytes <= CHUNK_BYTES_MAX, "a buffer is at most one chunk");
+        self.appended_bytes += bytes;
         Some((chunk, self.extra_blocks.take()))
     }
 }
@@ -397,6 +406,7 @@ impl Ingest {
 /// completes the chunk or the `left` bytes of the body, so bytes are copied once. If `left` is not known, it
 /// doubles the buffer, so bytes are copied about twice. The last is one block.
 fn block_counts_to_try(granted_bytes: u64, left: Option<u64>) -> [u32; 3] {
+    assert!(granted_bytes < CHUNK_BYTES_MAX, "a buffer of a whole chunk is appended and does not grow");
     let lacks = CHUNK_BYTES_MAX - granted_bytes;
     let blocks = |bytes: u64| bytes.min(lacks).div_ceil(BLOCK_BYTES).max(1) as u32;
     [blocks(left.unwrap_or(granted_bytes)), blocks(granted_bytes), 1]

@@ -32,6 +32,7 @@ pub use ingest::CONNECTION_BLOCKS;
 pub use metrics::ObjectMetrics;
 
 use compressor::Compressor;
+use etag::EtagSource;
 use md5_lanes::Md5Hasher;
 use mlgw_formats::schema::{Bucket, BucketState};
 use mlgw_metadata::Catalogue;
@@ -49,8 +50,8 @@ pub struct ObjectLayer {
     pub compressor: Arc<Compressor>,
     /// Computes MD5s of several bodies side by side.
     pub hasher: Md5Hasher,
-    /// True if the ETag of a new body is its MD5. If false, the ETag is random ([`etag`]).
-    pub md5_etags: bool,
+    /// Source of the ETag of a new body.
+    pub etags: EtagSource,
     /// Counts waits and refusals.
     pub metrics: Arc<ObjectMetrics>,
 }
@@ -59,10 +60,10 @@ impl ObjectLayer {
     /// Returns the objects of `catalogue` with their bytes in `tiers`. Must be called within a tokio runtime,
     /// on which MD5s are computed.
     #[must_use]
-    pub fn new(catalogue: Catalogue, tiers: Tiers, md5_etags: bool) -> Self {
+    pub fn new(catalogue: Catalogue, tiers: Tiers, etags: EtagSource) -> Self {
         let (compressor, metrics, hasher) =
             (Arc::default(), Arc::default(), Md5Hasher::new(Handle::current()));
-        Self { catalogue, tiers, compressor, hasher, md5_etags, metrics }
+        Self { catalogue, tiers, compressor, hasher, etags, metrics }
     }
 
     /// Returns the bucket `name`.

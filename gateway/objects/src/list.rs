@@ -129,6 +129,10 @@ impl ObjectLayer {
                     None => break,
                 }
             }
+            debug_assert!(
+                page.items.last().is_none_or(|last| last.name() < item.name()),
+                "the names of a page ascend, and no common prefix is repeated"
+            );
             page.items.push(item);
         }
         Ok(page)

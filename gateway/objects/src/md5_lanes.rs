@@ -111,6 +111,7 @@ impl Md5Stream {
     /// Declares that the caller waits for the first `chunks` of the body. Their batches become due
     /// immediately.
     pub fn expedite(&self, chunks: u64) {
+        assert!(chunks <= self.pushed, "a caller waits only for chunks that it has pushed");
         self.shared.change(|schedule| schedule.expedite(self.id, chunks));
     }
 

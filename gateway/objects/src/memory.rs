@@ -21,6 +21,7 @@ use mlgw_common::limits::{
     ACTIVE_CONNECTION_BYTES, BLOCK_BYTES, MEMORY_BYTES_MIN, POST_FORM_BYTES_MAX, RESERVED_BLOCKS_MAX,
     SMALL_BODY_BYTES,
 };
+use mlgw_common::time::timeout;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,7 +29,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
 /// Longest wait for memory before a request is refused.
 const WAIT: Duration = Duration::from_secs(5);
@@ -40,6 +40,12 @@ const CONNECTION_PARTS: usize = 8;
 const UNVERIFIED_PART: usize = 4;
 /// Blocks charged for a form before its policy was read: its fields and the buffer of its parser.
 const FORM_BLOCKS: u32 = (2 * POST_FORM_BYTES_MAX as u64 + BLOCK_BYTES).div_ceil(BLOCK_BYTES) as u32;
+
+const _: () = assert!(FORM_BLOCKS <= RESERVED_BLOCKS_MAX, "a form is a single reservation");
+const _: () = assert!(
+    RESERVED_BLOCKS_MAX as u64 <= MEMORY_BYTES_MIN / 4 * 3 / BLOCK_BYTES,
+    "a single reservation fits into the smallest memory"
+);
 
 /// The memory of a server. Clones share the pools.
 #[derive(Clone)]
@@ -72,8 +78,9 @@ impl ClientLimitedPool {
         let places = usize::try_from(places).unwrap_or(usize::MAX).clamp(least, Semaphore::MAX_PERMITS);
         let part = usize::try_from(percent).unwrap_or(100).min(100);
         // In this order a small share does not round to zero and a huge one does not overflow.
-        let client_max = places / 100 * part + places % 100 * part / 100;
-        Self { all: Arc::new(Semaphore::new(places)), client_max: client_max.max(least) }
+        let client_max = (places / 100 * part + places % 100 * part / 100).max(least);
+        assert!(client_max <= places, "the share of one client is a part of its pool");
+        Self { all: Arc::new(Semaphore::new(places)), client_max }
     }
 
     /// Returns a pool with one part in `parts` of the permits of this pool.
@@ -122,6 +129,7 @@ impl RequestMemory {
             ClientLimitedPool::new(bytes / 4 * 3 / BLOCK_BYTES, client_percent, RESERVED_BLOCKS_MAX as usize);
         let body_blocks = bodies.all.available_permits();
         let connection_blocks_max = (body_blocks / CONNECTION_PARTS).max(RESERVED_BLOCKS_MAX as usize);
+        assert!(connection_blocks_max <= body_blocks, "the share of one connection is a part of its pool");
         let connections = ClientLimitedPool::new(bytes / 4 / ACTIVE_CONNECTION_BYTES, client_percent, 1);
         Self(Arc::new(RequestMemoryPools {
             unverified: connections.part(UNVERIFIED_PART),
@@ -300,6 +308,7 @@ impl Account {
     /// # Errors
     /// [`ResourceShortage::Memory`] when the blocks do not become free within the time limit.
     pub async fn reserve_some(&self, many: u32, few: u32) -> Result<MemoryGrant, ResourceShortage> {
+        assert!(few <= many, "a request gets fewer blocks when memory is short, not more");
         self.reserve(if self.has_plenty() { many } else { few }).await
     }
 
@@ -353,6 +362,8 @@ impl MemoryGrant {
         self.connection.merge(more.connection);
         self.client.merge(more.client);
         self.all.merge(more.all);
+        let (connection, client) = (self.connection.num_permits(), self.client.num_permits());
+        assert_eq!([connection, client], [self.blocks(); 2], "a grant counts against all three limits alike");
     }
 
     /// Returns `bytes` that keep this reservation until their last slice is dropped, which happens after the
@@ -386,7 +397,8 @@ impl<'a> SlotWaiter<'a> {
 
 impl Drop for SlotWaiter<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        let before = self.0.fetch_sub(1, Relaxed);
+        assert!(before > 0, "a connection that stops waiting was counted");
     }
 }
 

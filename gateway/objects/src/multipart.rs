@@ -51,6 +51,8 @@ impl Completion {
     /// Returns the completion of `parts`. `checksum` was derived from the checksums of the parts.
     #[must_use]
     pub fn new(parts: &[(PartNumber, PartRecord)], checksum: Option<Checksum>) -> Self {
+        assert!(!parts.is_empty(), "a completed upload has a part");
+        assert!(parts.is_sorted_by(|(a, _), (b, _)| a < b), "the parts of a completion ascend");
         let named = |(number, part): &(PartNumber, PartRecord)| NamedPart {
             number: number.get().into(),
             seq: part.seq,

@@ -107,6 +107,7 @@ impl UncommittedBody {
 /// Returns a put of `object` with the extents of its body.
 #[must_use]
 pub fn put_of(mut object: ObjectVersion, extents: Vec<Extent>, conditions: Conditions) -> PutObject {
+    assert!(object.extents.is_empty(), "the extents of a new version are set once");
     let mut pages = Vec::new();
     if extents.len() <= INLINE_EXTENTS_MAX {
         object.extents = extents;
@@ -165,14 +166,18 @@ impl ObjectLayer {
         let length = source.length();
         self.room_for(length.unwrap_or(0)).await?;
         let body = self.body_of(target.part).await?;
-        let ingest =
-            Ingest::begin(self, memory, Destination::of(target, body), length, source.needs_md5()).await?;
+        let ingest = Ingest::begin(self, memory, Destination::of(target, body), length).await?;
         let mut ingest = ingest.compressed(compression);
+        let needs_md5 = source.needs_md5();
+        if needs_md5 {
+            ingest = ingest.with_md5();
+        }
         while let Some(bytes) = source.next().await? {
             ingest.push(bytes).await?;
         }
         // The source may still fail after it gets the MD5. Until then no record refers to the bytes.
         let DurableChunks { extents, holds, md5 } = ingest.finish().await?;
+        assert_eq!(md5.is_some(), needs_md5, "a source gets the MD5 that it needs");
         let BodyDigests { bytes, md5, checksums } = source.finish(md5)?;
         let of_whole = |(algorithm, value)| stored_checksum(algorithm, ChecksumKind::FullObject, value);
         let checksums = checksums.into_iter().map(of_whole).collect();

@@ -89,7 +89,7 @@ impl BodyReader {
         object: &ObjectVersion,
         range: Range<u64>,
     ) -> Self {
-        assert!(range.end <= object.size, "a range lies within its object");
+        assert!(range.start <= range.end && range.end <= object.size, "a range lies within its object");
         let mut reader = Self {
             catalogue: catalogue.clone(),
             tiers: tiers.clone(),

@@ -5,11 +5,12 @@
 //! `Server-Timing`. Stages are kept in memory only, so a power failure changes nothing.
 
 use futures_util::FutureExt as _;
+use mlgw_common::time::Instant;
 use parking_lot::Mutex;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum number of stages recorded of one request. A long upload has many chunks.
 const STAGES_MAX: usize = 32;
@@ -101,9 +102,9 @@ fn end(name: &'static str, begun: Option<Instant>) {
 #[cfg(test)]
 mod tests {
     use super::{STAGES_MAX, Stages, follow, stage, stage_sync};
+    use mlgw_common::time::Instant;
     use std::pin::pin;
     use std::sync::Arc;
-    use std::time::Instant;
 
     #[tokio::test]
     async fn stages_are_recorded_only_in_a_request_that_is_followed() {

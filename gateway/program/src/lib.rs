@@ -3,11 +3,13 @@
 //! Exit status: 0 success, 1 failure or findings, 2 wrong usage, 3 server unreachable, 4 refused. An error
 //! states the problem, its place, and the next step.
 
+mod completions;
 mod config;
+mod manual;
 mod serve;
 mod store;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use mlgw_cli::{CliError, ClientCommand, Global, Out};
 use std::process::ExitCode;
 
@@ -36,15 +38,15 @@ enum ProgramCommand {
     /// Print the version.
     Version,
     /// Print a completion script for a shell.
-    Completions {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
+    Completions(completions::CompletionsArgs),
+    /// Write the manual pages of all commands to a directory.
+    Man(manual::ManualArgs),
 }
 
 /// Runs the command of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    completions::answer_shell();
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -65,11 +67,8 @@ fn run(cli: Cli) -> Result<(), CliError> {
             let version = env!("CARGO_PKG_VERSION");
             out.document(&serde_json::json!({ "version": version }), |_| format!("mlgw {version}\n"))
         }
-        ProgramCommand::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "mlgw", &mut script);
-            out.text(&String::from_utf8_lossy(&script))
-        }
+        ProgramCommand::Completions(args) => completions::run(&args, out),
+        ProgramCommand::Man(args) => manual::run(&args, out),
     }
 }
 
@@ -158,8 +157,16 @@ mod tests {
             "store salvage D --output json",
             "status --metrics --endpoint http://h:1",
             "top --interval 0.5 --count 3 --output json",
+            "ls",
+            "ls -r --bytes s3://b/p --s3-endpoint http://h:1 --ca-file F --profile P",
+            "cp f s3://b/k --part-size 8MiB --parallel 4 --content-type text/plain",
+            "cp --recursive s3://b/p d",
+            "cp - s3://b/k",
+            "cat s3://b/k b/k --range -5",
+            "du b/p --depth 2 --human --output json",
             "version",
             "completions bash",
+            "man D",
         ] {
             let words = std::iter::once("mlgw").chain(line.split(' '));
             assert!(Cli::try_parse_from(words).is_ok(), "{line}");

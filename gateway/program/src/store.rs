@@ -13,7 +13,7 @@ use mlgw_config::{Config, ConfigSources, LoadedConfig};
 use mlgw_metadata::offline::{CheckFinding, FindingKind, RebuildLog, Severity};
 use mlgw_segments::hot::{AdoptedDirectory, SalvageReport, SalvagedBody};
 use mlgw_store::node_file::DataDirError;
-use mlgw_store::{BackedUp, Checked, LostTail, StoreLocation, StoreVerbError};
+use mlgw_store::{BackedUp, Checked, LostTail, StoreLocation, StoreVerbError, UpstreamData};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -96,6 +96,8 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             remaining_damage(&checked, &place.dir, Some("mlgw store repair"))
         }
         StoreCommand::Repair { place, adopt: Some(dir), .. } => {
+            // Its totals are numbers of files.
+            let watch = |stage, done, total| progress.count(stage, done, total);
             let adopted = mlgw_store::adopt(&place.location()?, &dir, &watch);
             progress.done();
             show_adopted(&dir, &adopted.map_err(failure)?, out)
@@ -120,7 +122,10 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             })?;
             remaining_damage(&repaired.left, &place.dir, None)
         }
-        StoreCommand::Rebuild { place, without_log } => rebuild(&place, without_log, &progress, out),
+        StoreCommand::Rebuild { place, without_log } => {
+            let log = if without_log { RebuildLog::Checkpoint } else { RebuildLog::Own };
+            rebuild(&place, log, &progress, out)
+        }
         StoreCommand::Salvage(place) => {
             let found = mlgw_store::salvage(&place.location()?, &watch);
             progress.done();
@@ -129,9 +134,11 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
         }
         StoreCommand::Backup { place, out: to, leave_upstreams } => {
             let source = place.location()?;
-            let made = match mlgw_store::backup_closed(&source, &to, leave_upstreams, &SystemClock, &watch) {
+            let upstream_data =
+                if leave_upstreams { UpstreamData::LeftInPlace } else { UpstreamData::Refused };
+            let made = match mlgw_store::backup_closed(&source, &to, upstream_data, &SystemClock, &watch) {
                 Err(StoreVerbError::DataDir(DataDirError::InUse { .. })) => {
-                    mlgw_cli::run_async(ask_server(&place.dir, &to, leave_upstreams, &progress))?
+                    mlgw_cli::run_async(ask_server(&place.dir, &to, upstream_data, &progress))?
                 }
                 made => made.map_err(failure)?,
             };
@@ -247,14 +254,13 @@ fn show_lost_tail(lost: &LostTail, out: Out) -> Result<(), CliError> {
 
 fn rebuild(
     place: &DataDirArgs,
-    without_log: bool,
+    log: RebuildLog,
     progress: &CommandProgress,
     out: Out,
 ) -> Result<(), CliError> {
     let watch = |stage, done, total| progress.step(stage, done, total);
-    let which = if without_log { RebuildLog::Checkpoint } else { RebuildLog::Own };
     let mut unusable = Vec::new();
-    let rebuilt = mlgw_store::rebuild(&place.location()?, which, &mut unusable, &watch);
+    let rebuilt = mlgw_store::rebuild(&place.location()?, log, &mut unusable, &watch);
     progress.done();
     eprint!("{}", findings(&unusable));
     let rebuilt = rebuilt.map_err(failure)?;
@@ -284,17 +290,18 @@ fn copied(made: &BackedUp, done: &str, out: Out) -> Result<(), CliError> {
 async fn ask_server(
     dir: &Path,
     to: &Path,
-    leave_upstreams: bool,
+    upstream_data: UpstreamData,
     progress: &CommandProgress,
 ) -> Result<BackedUp, CliError> {
     const POLL_INTERVAL: Duration = Duration::from_millis(200);
     let client = Client::new(discover::server_of(dir)?)?;
     let to = std::path::absolute(to).map_err(|e| CliError::Usage(format!("{}: {e}", to.display())))?;
+    let leave_upstreams = upstream_data == UpstreamData::LeftInPlace;
     let new = NewBackup { out: to.display().to_string(), leave_upstreams };
     let mut status: BackupStatus = client.call(Method::POST, "/v1/store/backup", Some(&new)).await?;
     while status.state == "running" {
         progress.step("copying", status.done_bytes, status.total_bytes);
-        tokio::time::sleep(POLL_INTERVAL).await;
+        mlgw_common::time::sleep(POLL_INTERVAL).await;
         status = client.get("/v1/store/backup").await?;
     }
     match status.error {

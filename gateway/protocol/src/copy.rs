@@ -22,6 +22,7 @@ use mlgw_formats::command::update_object::Update;
 use mlgw_formats::command::{Replace, SetTags};
 use mlgw_formats::schema::{Checksum, ChecksumKind, Pair, Upload};
 use mlgw_objects::body_target::BodyTarget;
+use mlgw_objects::etag::EtagSource;
 use mlgw_objects::memory::{Account, MemoryGrant};
 use mlgw_objects::multipart::UploadHandle;
 use mlgw_objects::put::{BodyDigests, Description, PutSource, STORAGE_CLASS};
@@ -41,12 +42,48 @@ pub(super) fn parse_source(request: &AuthenticatedRequest<'_>) -> Result<copy_so
     copy_source::CopySource::parse(request.header("x-amz-copy-source")?.unwrap_or_default())
 }
 
-/// True if a directive header is `REPLACE`.
-pub(super) fn is_replace(request: &AuthenticatedRequest<'_>, name: &'static str) -> Result<bool, S3Error> {
-    match request.header(name)? {
-        None | Some("COPY") => Ok(false),
-        Some("REPLACE") => Ok(true),
-        Some(other) => Err(S3Error::invalid_argument(format!("Unknown {name}."), name, other)),
+/// Source of an attribute of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Directive {
+    /// The copied object.
+    Copy,
+    /// The request.
+    Replace,
+}
+
+impl Directive {
+    /// Parses `x-amz-metadata-directive`.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub(super) fn of_metadata(request: &AuthenticatedRequest<'_>) -> Result<Self, S3Error> {
+        Self::parse(request, "x-amz-metadata-directive")
+    }
+
+    fn parse(request: &AuthenticatedRequest<'_>, name: &'static str) -> Result<Self, S3Error> {
+        match request.header(name)? {
+            None | Some("COPY") => Ok(Self::Copy),
+            Some("REPLACE") => Ok(Self::Replace),
+            Some(other) => Err(S3Error::invalid_argument(format!("Unknown {name}."), name, other)),
+        }
+    }
+}
+
+/// Sources of the description of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CopyDirectives {
+    metadata: Directive,
+    tags: Directive,
+}
+
+impl CopyDirectives {
+    /// Parses the directives of a request.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub(super) fn parse(request: &AuthenticatedRequest<'_>) -> Result<Self, S3Error> {
+        let metadata = Directive::of_metadata(request)?;
+        Ok(Self { metadata, tags: Directive::parse(request, "x-amz-tagging-directive")? })
     }
 }
 
@@ -58,8 +95,7 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<
     let bucket = gateway.bucket(request.bucket())?;
     let key = request.key()?.clone();
     let from = CopiedObject::find(gateway, request, parse_source(request)?).await?;
-    let (replaces_metadata, replaces_tags) =
-        (is_replace(request, "x-amz-metadata-directive")?, is_replace(request, "x-amz-tagging-directive")?);
+    let directives = CopyDirectives::parse(request)?;
     let given = object_headers::parse_description(request)?;
     let asked = requested_checksum(request)?.map(|(algorithm, _)| algorithm);
     let from = match from {
@@ -69,12 +105,12 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<
                 && from.key == key
                 && (asked.is_none() || copy_checksum(&from.object.checksums, asked).0.is_some()) =>
         {
-            return replace_metadata(gateway, request, *from, given, replaces_metadata, replaces_tags).await;
+            return replace_metadata(gateway, request, *from, given, directives).await;
         }
         from => from,
     };
     check_copy_size(&from)?;
-    let description = describe_copy(&from, given, replaces_metadata, replaces_tags).await?;
+    let description = describe_copy(&from, given, directives).await?;
     let conditions = conditions::write_conditions(request)?;
     conditions::check_write(&conditions, gateway.objects.current(bucket.bucket_id(), &key)?.as_ref())?;
     let (gateway, memory) = (gateway.clone(), request.memory.clone());
@@ -89,7 +125,7 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<
         let mut stored = gateway.objects.store(&memory, target, body, compression).await?;
         stored.checksums.extend(kept);
         let object = stored.object(description, owner, now.as_millis());
-        let result = copy_result("CopyObjectResult", &stored.etag, (&stored.checksums, 0), now);
+        let result = copy_result("CopyObjectResult", &stored.etag, &stored.checksums, 0, now);
         gateway.objects.put_version(&bucket, &key, object, stored.extents, conditions).await?;
         Ok(result)
     })
@@ -125,19 +161,17 @@ pub(super) fn check_copy_size(from: &CopiedObject) -> Result<(), S3Error> {
 pub(super) async fn describe_copy(
     from: &CopiedObject,
     given: Description,
-    replaces_metadata: bool,
-    replaces_tags: bool,
+    directives: CopyDirectives,
 ) -> Result<Description, S3Error> {
-    if replaces_metadata && replaces_tags {
+    if directives.metadata == Directive::Replace && directives.tags == Directive::Replace {
         return Ok(given);
     }
     let mut description = from.description().await?;
-    if replaces_metadata {
-        (description.headers, description.metadata) = (given.headers, given.metadata);
-    } else {
-        description.headers = kept_headers(&description.headers, given.headers);
+    match directives.metadata {
+        Directive::Replace => (description.headers, description.metadata) = (given.headers, given.metadata),
+        Directive::Copy => description.headers = kept_headers(&description.headers, given.headers),
     }
-    if replaces_tags {
+    if directives.tags == Directive::Replace {
         description.tags = given.tags;
     }
     Ok(description)
@@ -157,35 +191,30 @@ async fn replace_metadata(
     request: &AuthenticatedRequest<'_>,
     from: FoundObject,
     given: Description,
-    replaces_metadata: bool,
-    replaces_tags: bool,
+    directives: CopyDirectives,
 ) -> S3Result {
     let redirects = given.headers.iter().any(|pair| pair.name == WEBSITE_REDIRECT);
-    if !replaces_metadata && !replaces_tags && !redirects {
+    let replaces = directives.metadata == Directive::Replace || directives.tags == Directive::Replace;
+    if !replaces && !redirects {
         let why = "This copy request is illegal because it is trying to copy an object to itself without \
                    changing the object's metadata, storage class, website redirect location or \
                    encryption attributes.";
         return Err(S3Error::new(Code::InvalidRequest).message(why));
     }
-    let (headers, metadata) = match replaces_metadata {
-        true => (given.headers, given.metadata),
-        false => (kept_headers(&from.object.headers, given.headers), from.object.metadata.clone()),
+    let (headers, metadata) = match directives.metadata {
+        Directive::Replace => (given.headers, given.metadata),
+        Directive::Copy => (kept_headers(&from.object.headers, given.headers), from.object.metadata.clone()),
     };
     let change = Update::Replace(Replace {
         headers,
         metadata,
-        tags: replaces_tags.then_some(SetTags { tags: given.tags }),
+        tags: (directives.tags == Directive::Replace).then_some(SetTags { tags: given.tags }),
         modified_ms: request.now.as_millis(),
         storage_class: STORAGE_CLASS.to_owned(),
     });
     update(gateway, request, &from, change).await?;
     let object = &from.object;
-    Ok(xml(copy_result(
-        "CopyObjectResult",
-        &object.etag,
-        (&object.checksums, object.part_count),
-        request.now,
-    )))
+    Ok(xml(copy_result("CopyObjectResult", &object.etag, &object.checksums, object.part_count, request.now)))
 }
 
 /// UploadPartCopy.
@@ -219,7 +248,7 @@ pub(super) async fn upload_part_copy_of(
     keep_alive::respond(async move {
         let body = CopyBody::open(&gateway, &memory, from, range, asked).await?;
         let stored = gateway.objects.store(&memory, named.part(number), body, compression).await?;
-        let result = copy_result("CopyPartResult", &stored.etag, (&stored.checksums, 0), now);
+        let result = copy_result("CopyPartResult", &stored.etag, &stored.checksums, 0, now);
         gateway.objects.put_part(&named, number, now, stored).await?;
         Ok(result)
     })
@@ -262,7 +291,8 @@ impl CopyBody {
     ) -> Result<Self, S3Error> {
         let bytes = range.end - range.start;
         let (reader, held) = from.read(gateway, memory, range).await?;
-        let (wants_md5, checksum) = (gateway.objects.md5_etags, computed.map(ChecksumHasher::new));
+        let (wants_md5, checksum) =
+            (gateway.objects.etags == EtagSource::Md5, computed.map(ChecksumHasher::new));
         Ok(Self { reader, _memory: held, bytes, wants_md5, checksum })
     }
 }
@@ -292,7 +322,7 @@ impl PutSource for CopyBody {
     }
 }
 
-fn copy_result(root: &str, etag: &str, (of_copy, part_count): (&[Checksum], u32), now: Timestamp) -> String {
+fn copy_result(root: &str, etag: &str, of_copy: &[Checksum], part_count: u32, now: Timestamp) -> String {
     let mut out = Xml::new(root);
     out.time("LastModified", now).etag(etag);
     for checksum in of_copy {

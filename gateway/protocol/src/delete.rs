@@ -116,6 +116,7 @@ pub(super) fn answer(
     request: &AuthenticatedRequest<'_>,
     results: Vec<Result<(), S3Error>>,
 ) -> S3Result {
+    assert_eq!(results.len(), document.objects.len(), "every key of the request has a result");
     let mut out = Xml::new("DeleteResult");
     for (entry, result) in document.objects.iter().zip(results) {
         if result.is_ok() {

@@ -98,6 +98,7 @@ pub(super) async fn answer_get(
     reader.set_turn(ServiceClass::from(lane).with_rule_rank(ruled));
     let first = stage("read", reader.next()).await.map_err(GetError::Read)?;
     let Some(first) = first else { return Ok(answer.response) };
+    assert!(first.len() as u64 <= length, "a reader returns no more than its range");
     let whole = first.len() as u64 == length;
     let first = with_memory_grant(first, &memory);
     *answer.response.body_mut() = if whole {

@@ -9,11 +9,11 @@ use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, xml}
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use mlgw_common::time::{Interval, MissedTickBehavior, interval, timeout};
 use mlgw_wire::error::S3Error;
 use mlgw_wire::xml::PROLOG;
 use std::future::Future;
 use std::time::Duration;
-use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Timing of a response: when to stop waiting for the real status, and the interval of blanks afterwards.
@@ -103,7 +103,7 @@ async fn next_piece(mut work: LongOperationTask, mut blanks: Interval) -> KeepAl
     tokio::select! {
         joined = &mut work => {
             let done = outcome(joined).map(|done| done.document);
-            let document = done.unwrap_or_else(|error| error.to_xml(false, "", ""));
+            let document = done.unwrap_or_else(|error| error.to_element("", ""));
             let rest = document.strip_prefix(PROLOG).unwrap_or(&document).to_owned();
             (Ok(Bytes::from(rest)), None)
         }

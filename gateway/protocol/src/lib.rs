@@ -50,6 +50,7 @@ use mlgw_formats::schema::Bucket;
 use mlgw_listener::Peer;
 use mlgw_listener::pace::PacedRequestBody;
 use mlgw_objects::ObjectLayer;
+use mlgw_objects::etag::EtagSource;
 use mlgw_objects::memory::Account;
 use mlgw_objects::stages::{follow, stage_sync};
 use mlgw_policy_runtime::Policies;
@@ -331,7 +332,7 @@ impl Gateway {
 
     /// Returns the terms for the body of an object or part; `also` is a checksum to compute in addition.
     fn body_terms(&self, also: Option<Algorithm>) -> BodyTerms {
-        BodyTerms { md5: self.objects.md5_etags, ..BodyTerms::object(also) }
+        BodyTerms { md5: self.objects.etags == EtagSource::Md5, ..BodyTerms::object(also) }
     }
 
     /// Returns the terms for a body that becomes an object of a bucket that is stored here.

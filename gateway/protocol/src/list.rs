@@ -73,7 +73,14 @@ impl<'a> ListingParameters<'a> {
     }
 }
 
-fn write_items(out: &mut Xml, listing: &ListingParameters<'_>, page: &Page, owner: bool) {
+/// Presence of the owner in the lines of a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnerElement {
+    Shown,
+    Omitted,
+}
+
+fn write_items(out: &mut Xml, listing: &ListingParameters<'_>, page: &Page, owner: OwnerElement) {
     for item in &page.items {
         match item {
             ListedItem::Object(key, summary) => {
@@ -88,14 +95,14 @@ fn write_items(out: &mut Xml, listing: &ListingParameters<'_>, page: &Page, owne
     }
 }
 
-fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: bool) {
+fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: OwnerElement) {
     out.open("Contents").text("Key", key);
     write_details(out, object, owner);
     out.close("Contents");
 }
 
 /// Writes the attributes that a listing shows of an object besides its name.
-pub(super) fn write_details(out: &mut Xml, object: &ObjectSummary, owner: bool) {
+pub(super) fn write_details(out: &mut Xml, object: &ObjectSummary, owner: OwnerElement) {
     out.time("LastModified", Timestamp(object.modified_ms)).etag(&object.etag);
     for checksum in &object.checksums {
         let algorithm = checksum::algorithm_from_stored(checksum.algorithm()).name();
@@ -104,7 +111,7 @@ pub(super) fn write_details(out: &mut Xml, object: &ObjectSummary, owner: bool) 
         out.raw(&["<ChecksumType>", kind, "</ChecksumType>"]);
     }
     out.value("Size", object.size);
-    if owner {
+    if owner == OwnerElement::Shown {
         write_owner(out, "Owner", &object.owner);
     }
     let class = if object.storage_class.is_empty() { STORAGE_CLASS } else { &object.storage_class };
@@ -139,7 +146,7 @@ pub(super) fn write_v1(bucket: &str, listing: &ListingParameters<'_>, marker: &s
     if let (true, true, Some(last)) = (page.truncated, listing.keys.delimiter.is_some(), page.items.last()) {
         out.text("NextMarker", &listing.encode_name(last.name()));
     }
-    write_items(&mut out, listing, page, true);
+    write_items(&mut out, listing, page, OwnerElement::Shown);
     out.finish("ListBucketResult")
 }
 
@@ -170,7 +177,10 @@ pub(super) fn write_v2(
 ) -> Result<String, S3Error> {
     let start_after = request.query.get("start-after")?;
     let token = request.query.get("continuation-token")?;
-    let fetch_owner = request.query.raw("fetch-owner") == Some("true");
+    let owner = match request.query.raw("fetch-owner") {
+        Some("true") => OwnerElement::Shown,
+        _ => OwnerElement::Omitted,
+    };
     let mut out = Xml::new("ListBucketResult");
     out.text("Name", bucket).text("Prefix", &listing.encode_name(&listing.keys.prefix));
     listing.write_parameters(&mut out);
@@ -179,7 +189,7 @@ pub(super) fn write_v2(
     out.optional("ContinuationToken", token.as_deref());
     out.value("IsTruncated", page.truncated);
     out.optional("NextContinuationToken", next);
-    write_items(&mut out, listing, page, fetch_owner);
+    write_items(&mut out, listing, page, owner);
     Ok(out.finish("ListBucketResult"))
 }
 

@@ -4,7 +4,7 @@
 //! Tools use this listing to empty buckets. The page is that of [`super::list`], in another document.
 
 use super::Gateway;
-use super::list::{ListingParameters, write_details};
+use super::list::{ListingParameters, OwnerElement, write_details};
 use super::request::AuthenticatedRequest;
 use super::response::{S3Result, long_xml};
 use mlgw_objects::list::{ListedItem, Page};
@@ -26,8 +26,8 @@ pub(super) fn list_object_versions(gateway: &Arc<Gateway>, request: &Authenticat
     let version_marker = request.query.get("version-id-marker")?;
     check_version_marker(version_marker.as_deref(), &key_marker)?;
     let page = gateway.objects.list(bucket.bucket_id(), &listing.keys, &key_marker)?;
-    let markers = (&*key_marker, version_marker.as_deref().unwrap_or_default());
-    long_xml(request.memory, document(&bucket.name, &listing, markers, &page))
+    let version_marker = version_marker.as_deref().unwrap_or_default();
+    long_xml(request.memory, document(&bucket.name, &listing, &key_marker, version_marker, &page))
 }
 
 /// Checks the marker at which a page begins within the versions of a key.
@@ -45,7 +45,8 @@ fn check_version_marker(marker: Option<&str>, key_marker: &str) -> Result<(), S3
 fn document(
     bucket: &str,
     listing: &ListingParameters<'_>,
-    (key_marker, version_marker): (&str, &str),
+    key_marker: &str,
+    version_marker: &str,
     page: &Page,
 ) -> String {
     let mut out = Xml::new("ListVersionsResult");
@@ -65,7 +66,7 @@ fn document(
             ListedItem::Object(key, summary) => {
                 out.open("Version").text("Key", &listing.encode_name(key.as_str()));
                 out.text("VersionId", VERSION_ID).value("IsLatest", true);
-                write_details(&mut out, summary, true);
+                write_details(&mut out, summary, OwnerElement::Shown);
                 out.close("Version");
             }
             ListedItem::CommonPrefix(group) => {

@@ -84,7 +84,10 @@ impl Stream for ObservedStream {
 
 impl Drop for ObservedStream {
     fn drop(&mut self) {
-        self.observed.end_of_stream(self.ending, self.ended, || (&self.path, &self.request_id));
+        if !self.ended {
+            self.ending.mark_abandoned();
+        }
+        self.observed.end_of_stream(self.ending, || (&self.path, &self.request_id));
     }
 }
 

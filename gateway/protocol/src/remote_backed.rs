@@ -114,6 +114,7 @@ pub async fn dispatch(
     remote_backed: RemoteBackedBucket,
 ) -> S3Result {
     use Supported as S;
+    use write_back_uploads as uploads;
     let not_offered =
         || Err(not_offered(&remote_backed.bucket.name, &remote_backed.binding, operation.name()));
     let supported = match operation.support() {
@@ -148,15 +149,14 @@ pub async fn dispatch(
             write_back::wait_before_origin(request, operation, &remote_backed).await?;
             read::attributes(request, &remote_backed).await
         }
-        S::ListParts => match write_back_uploads::find(gateway, request, &remote_backed)? {
-            Some(found) => {
-                write_back_uploads::with_upload(gateway, operation, request, &remote_backed, body, found)
-                    .await
+        S::ListParts => match uploads::find(gateway, request, &remote_backed)? {
+            Some((named, record)) => {
+                uploads::with_upload(gateway, operation, request, &remote_backed, body, named, record).await
             }
             None => multipart::list_parts(request, &remote_backed).await,
         },
         S::ListMultipartUploads if remote_backed.queue.is_some() => {
-            write_back_uploads::list_uploads(gateway, request, &remote_backed)
+            uploads::list_uploads(gateway, request, &remote_backed)
         }
         S::ListMultipartUploads => multipart::list_uploads(request, &remote_backed).await,
         S::PutObject
@@ -207,9 +207,11 @@ async fn dispatch_write(
                 return write_back_uploads::create(gateway, request, bucket).await;
             }
             S::UploadPart | S::UploadPartCopy | S::CompleteMultipartUpload | S::AbortMultipartUpload => {
-                if let Some(found) = write_back_uploads::find(gateway, request, bucket)? {
-                    return write_back_uploads::with_upload(gateway, operation, request, bucket, body, found)
-                        .await;
+                if let Some((named, record)) = write_back_uploads::find(gateway, request, bucket)? {
+                    return write_back_uploads::with_upload(
+                        gateway, operation, request, bucket, body, named, record,
+                    )
+                    .await;
                 }
                 if supported == S::CompleteMultipartUpload
                     && let Some(done) =

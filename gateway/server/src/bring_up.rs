@@ -23,6 +23,7 @@ use mlgw_credentials::{Keyring, RootCredentials, Sealer};
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
 use mlgw_objects::ObjectLayer;
+use mlgw_objects::etag::EtagSource;
 use mlgw_policy_runtime::{self, Policies, WatchedPolicyFiles, learning, system};
 use mlgw_protocol::upload_ids::UploadIds;
 use mlgw_remote::origin::Origin;
@@ -85,7 +86,6 @@ impl ServerEngine {
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
         let mut options = hot_options(config, &dir, &machine, &clock);
         options.open_files_max = files.segment_files;
-        options.own_segments_max = config.own_segments_max(&machine);
         options.decisions = decisions.clone();
         options.flash = flash(config, &dir, &clock)?;
         options.remote_tier = Some(remote_tier_options(config, &dir, &sealer, &upstreams));
@@ -97,12 +97,16 @@ impl ServerEngine {
         let policies = policies(config, &machine, &clock, &catalogue).await?;
         let PolicyStatistics { policy_driver, retention, access_journal } =
             PolicyStatistics::open(config, &dir, &machine, &policies, &*clock)?;
-        let sizes = (&machine, files);
-        let remote_backed =
-            open_remote_backed(config, dir.lineage(), sizes, &tiers, &upstreams, &decisions, &policy_driver)
-                .await?;
-        let md5_etags = config.s3.etag == EtagKind::Md5;
-        let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), md5_etags));
+        let parts = RemoteBackedParts {
+            machine: &machine,
+            files,
+            tiers: &tiers,
+            upstreams: &upstreams,
+            decisions: &decisions,
+            policy_driver: &policy_driver,
+        };
+        let remote_backed = open_remote_backed(config, dir.lineage(), parts).await?;
+        let objects = Arc::new(ObjectLayer::new(catalogue.clone(), tiers.clone(), etag_source(config)));
         let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
         tokio::spawn(learning::run(policy(), policy_driver.clone(), Arc::clone(&clock), every));
         tokio::spawn(system::run(policy(), tiers.clone(), remote_backed.clone(), Arc::clone(&clock)));
@@ -114,13 +118,12 @@ impl ServerEngine {
             budgets: persist_budgets(config),
         };
         let (writeback, sender) = start_write_back(parts, &tiers, &decisions)?;
-        let reserve_bytes = config.hot_reserve_bytes(&machine);
-        let reserve = tokio::spawn(start_reserve::maintain(dir.path().to_owned(), reserve_bytes));
+        let reserve = start_reserve::maintain(dir.path().to_owned(), config.hot_reserve_bytes(&machine));
         let keyring =
-            Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), root_from_environment()?).await?;
+            Keyring::open(catalogue.clone(), sealer, clock.clone(), root_from_environment()?).await?;
         Ok(Self {
             dir,
-            _start_reserve: AbortOnDropHandle::new(reserve),
+            _start_reserve: AbortOnDropHandle::new(tokio::spawn(reserve)),
             _segments: segments,
             machine,
             files,
@@ -191,7 +194,7 @@ impl StartResources {
             FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
         if !config.catalogue.checkpoint_interval.is_zero() {
             let place = StoreLocation::of(config);
-            checkpoint_dir::admit(&place.checkpoints, &dir.lineage(), place.has_run())?;
+            checkpoint_dir::admit(&place, &dir.lineage())?;
         }
         Ok(Self { dir, sealer, segments, machine, files })
     }
@@ -286,6 +289,14 @@ fn scrub(
     Scrub::start(options, catalogue.clone(), tiers.hot.clone()).map_err(super::io_error("scrubbing"))
 }
 
+/// Returns the source of the ETags of new objects.
+const fn etag_source(config: &Config) -> EtagSource {
+    match config.s3.etag {
+        EtagKind::Md5 => EtagSource::Md5,
+        EtagKind::Fast => EtagSource::Random,
+    }
+}
+
 /// Opens the accounting and budget of writes to the disk of the hot tier.
 fn flash(config: &Config, dir: &DataDir, clock: &Arc<dyn Clock>) -> Result<FlashBudget, ServeError> {
     let path = dir.path().join("flash.json");
@@ -305,17 +316,24 @@ fn upstreams(config: &Config, dir: &DataDir) -> Result<Upstreams, ServeError> {
     Ok(Arc::new(config.upstreams.iter().map(open).collect::<Result<_, ServeError>>()?))
 }
 
+/// Parts of the engine that remote-backed buckets use.
+struct RemoteBackedParts<'a> {
+    machine: &'a MachineSizes,
+    files: FileBudget,
+    tiers: &'a Tiers,
+    upstreams: &'a Upstreams,
+    decisions: &'a Decisions,
+    policy_driver: &'a PolicyDriver,
+}
+
 /// Opens the origins of remote-backed buckets and the copies of their objects. Returns an empty value if no
 /// upstream is configured.
 async fn open_remote_backed(
     config: &Config,
     lineage: Lineage,
-    (machine, files): (&MachineSizes, FileBudget),
-    tiers: &Tiers,
-    upstreams: &Upstreams,
-    decisions: &Decisions,
-    policy_driver: &PolicyDriver,
+    parts: RemoteBackedParts<'_>,
 ) -> Result<RemoteBackedBuckets, ServeError> {
+    let RemoteBackedParts { machine, files, tiers, upstreams, decisions, policy_driver } = parts;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut origins = HashMap::new();
     for settings in config.upstreams.iter().filter(|upstream| upstream.kind == UpstreamKind::S3) {
@@ -451,6 +469,7 @@ fn hot_options(config: &Config, dir: &DataDir, machine: &MachineSizes, clock: &A
     options.lineage = dir.lineage();
     options.reserve_bytes = config.hot_reserve_bytes(machine);
     options.capacity_bytes = config.hot_capacity_bytes(machine);
+    options.own_segments_max = config.own_segments_max(machine);
     options
 }
 

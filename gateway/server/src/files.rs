@@ -50,7 +50,7 @@ impl FileBudget {
         }
         let kept = (limit / 2).min(FILES_KEPT_MAX);
         let part = |of: u64, max: u64| usize::try_from((kept / of).min(max)).unwrap_or(usize::MAX);
-        Ok(Self {
+        let budget = Self {
             limit,
             connections: wanted.min(limit - kept),
             refusals: part(6, 256),
@@ -58,7 +58,16 @@ impl FileBudget {
             side_connections: part(16, 256),
             probe_connections: part(32, 64),
             segment_files: part(8, OPEN_FILES_MAX as u64),
-        })
+        };
+        assert!(budget.kept_files() <= kept, "connections and files share the limit without an overlap");
+        Ok(budget)
+    }
+
+    /// Returns the descriptors for all but S3 connections. Two listeners serve the admin API and probes;
+    /// segment files are open for local objects and for copies.
+    const fn kept_files(&self) -> u64 {
+        let side = self.side_refusals + self.side_connections + self.probe_connections;
+        (self.refusals + 2 * side + 2 * self.segment_files) as u64
     }
 
     /// Raises the limit of this process to its maximum and divides it. The usual soft limit of 1,024 exists

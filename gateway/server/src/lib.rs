@@ -245,7 +245,7 @@ impl ListenerGroup {
     async fn close(&self, patience: Duration) -> bool {
         self.stop.cancel();
         self.tasks.close();
-        tokio::time::timeout(patience, self.tasks.wait()).await.is_ok()
+        mlgw_common::time::timeout(patience, self.tasks.wait()).await.is_ok()
     }
 }
 
@@ -255,7 +255,7 @@ impl RunningServer {
     async fn start(engine: &ServerEngine, loaded: LoadedConfig) -> Result<Self, ServeError> {
         let config = loaded.config.clone();
         let listeners = BoundListeners::open(&config).await?;
-        let admin_file = write_admin_file(engine, &listeners.admin_url)?;
+        let admin_file = write_admin_file(engine, &listeners)?;
         let metrics = Arc::new(metrics_of(engine, &config)?);
         let jobs = jobs_of(engine);
         let admin = Arc::new(admin_of(engine, loaded, &metrics, &jobs, listeners.endpoint.clone())?);
@@ -279,7 +279,7 @@ impl RunningServer {
         let objects = Arc::clone(&engine.objects);
         let reconciler =
             PolicyReconciler::start(reconciler_context(&admin), objects, config.policy.look_every);
-        listeners.accept(&admin, gateway, &config, engine.files, (&s3, &side));
+        listeners.accept(&admin, gateway, &config, engine.files, &s3, &side);
         let drain_timeout = config.drain_timeout;
         Ok(Self {
             admin,
@@ -373,8 +373,9 @@ impl BoundListeners {
         let port = |listener: &TcpListener| {
             listener.local_addr().map(|address| address.port()).map_err(io_error("a listener"))
         };
-        let endpoint = banner::url(certificate.is_some(), &config.s3.listen, port(&s3)?);
-        let admin_url = banner::url(false, &config.admin.listen, port(&admin)?);
+        let url = if certificate.is_some() { banner::https_url } else { banner::http_url };
+        let endpoint = url(&config.s3.listen, port(&s3)?);
+        let admin_url = banner::http_url(&config.admin.listen, port(&admin)?);
         Ok(Self { s3, admin, metrics, certificate, endpoint, admin_url })
     }
 
@@ -385,7 +386,8 @@ impl BoundListeners {
         gateway: Arc<Gateway>,
         config: &Config,
         files: FileBudget,
-        (s3, side): (&ListenerGroup, &ListenerGroup),
+        s3: &ListenerGroup,
+        side: &ListenerGroup,
     ) {
         let server = HttpServer::new(timeouts_of(config));
         let memory_bytes = config.memory_bytes(&admin.machine);
@@ -470,7 +472,7 @@ fn jobs_of(engine: &ServerEngine) -> Arc<Jobs> {
 /// Periodically stores snapshots of the counters. Never returns.
 async fn keep_samples(admin: Arc<Admin>) {
     loop {
-        tokio::time::sleep(recent::SNAPSHOT_INTERVAL).await;
+        mlgw_common::time::sleep(recent::SNAPSHOT_INTERVAL).await;
         admin.recent.push(admin.sample());
     }
 }
@@ -585,12 +587,13 @@ fn timeouts_of(config: &Config) -> ClientTimeouts {
     }
 }
 
-/// Writes the address of the server and the local key for commands on this host. The key ends with the
+/// Writes the addresses of the server and the local key for commands on this host. The key ends with the
 /// server.
-fn write_admin_file(engine: &ServerEngine, endpoint: &str) -> Result<PathBuf, ServeError> {
+fn write_admin_file(engine: &ServerEngine, listeners: &BoundListeners) -> Result<PathBuf, ServeError> {
     let local = engine.keyring.local();
     let file = AdminFile {
-        endpoint: endpoint.to_owned(),
+        endpoint: listeners.admin_url.clone(),
+        s3_endpoint: Some(listeners.endpoint.clone()),
         access_key_id: local.principal.access_key.clone(),
         secret_access_key: local.secret.expose().to_owned(),
     };

@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_key_opens_for_its_segment_only() {
         let dir = tempfile::tempdir().unwrap();
-        let sealer = Sealer::open(dir.path(), true).unwrap();
+        let sealer = Sealer::open_or_create(dir.path()).unwrap();
         let keys = ObjectKeys(sealer.clone());
         let key = ReplicaKey::new_random().unwrap();
         let sealed = keys.seal(SegmentId(7), &key).unwrap();

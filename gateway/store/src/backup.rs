@@ -11,13 +11,12 @@ use super::{StoreLocation, StoreVerbError};
 use crate::data_dir::DataDir;
 use crate::node_file::NODE_FILE;
 use mlgw_common::regular;
-use mlgw_common::{Clock, SegmentId};
+use mlgw_common::{Clock, NodeId, SegmentId, SegmentTier};
 use mlgw_credentials::sealer;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::copy::{Copier, CopyError};
 use mlgw_metadata::offline::{Offline, ProgressCallback, copy_closed, ignore_progress};
-use mlgw_segments::hot::HotTier;
-use mlgw_segments::hot::{UPSTREAM_TIER, segment_of_file_name};
+use mlgw_segments::hot::{HotTier, segment_of_file_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -35,15 +34,23 @@ pub struct BackedUp {
     pub bytes: u64,
 }
 
-/// Copies a data directory that no server uses to `out`, which must be empty or absent. With
-/// `leave_upstreams`, data in upstreams may stay there.
+/// Treatment of data in upstreams by a backup, which cannot copy it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamData {
+    /// The data stays in its upstream, and the backup refers to it.
+    LeftInPlace,
+    /// The backup fails if there is any.
+    Refused,
+}
+
+/// Copies a data directory that no server uses to `out`, which must be empty or absent.
 ///
 /// # Errors
 /// When a server uses it, when `out` is not empty, or when a file cannot be read or written.
 pub fn backup_closed(
     source: &StoreLocation,
     out: &Path,
-    leave_upstreams: bool,
+    upstream_data: UpstreamData,
     clock: &dyn Clock,
     watch: ProgressCallback<'_>,
 ) -> Result<BackedUp, StoreVerbError> {
@@ -52,20 +59,19 @@ pub fn backup_closed(
     let mut copier = Copier::new(out, None)?;
     let segments = open_segments(source)?;
     copy_closed(&source.catalogue(), &mut copier, CATALOGUE)?;
-    let segments = segments_to_copy(out, segments, leave_upstreams)?;
+    let segments = segments_to_copy(out, segments, upstream_data)?;
     add_segments(&mut copier, segments, watch)?;
     finish(copier, source, clock)
 }
 
-/// Copies the data directory of this running server to `out`, which must be empty or absent. With
-/// `leave_upstreams`, data in upstreams may stay there.
+/// Copies the data directory of this running server to `out`, which must be empty or absent.
 ///
 /// # Errors
 /// When `out` is not empty, or when a file cannot be read or written.
 pub async fn backup_serving(
     source: &StoreLocation,
     out: &Path,
-    leave_upstreams: bool,
+    upstream_data: UpstreamData,
     catalogue: &Catalogue,
     hot: &HotTier,
     clock: &dyn Clock,
@@ -78,7 +84,7 @@ pub async fn backup_serving(
     drop(kept);
     let out_dir = out.to_owned();
     let copied = tokio::task::spawn_blocking(move || {
-        let segments = segments_to_copy(&out_dir, segments, leave_upstreams)?;
+        let segments = segments_to_copy(&out_dir, segments, upstream_data)?;
         Ok::<_, StoreVerbError>(add_segments(&mut copier, segments, &watch).map(|()| copier)?)
     });
     let copier = copied.await.map_err(|stopped| StoreVerbError::Catalogue(stopped.to_string()))??;
@@ -142,7 +148,7 @@ fn add_segments(
 fn segments_to_copy(
     out: &Path,
     mut segments: BTreeMap<SegmentId, File>,
-    leave_upstreams: bool,
+    upstream_data: UpstreamData,
 ) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
     let mut findings = Vec::new();
     // In the copy itself, because a server may have no other writable directory.
@@ -157,12 +163,13 @@ fn segments_to_copy(
     let referred = catalogue.facts.usage.keys().map(|id| SegmentId(*id));
     let mut in_upstreams = 0;
     for missing in referred.filter(|id| !segments.contains_key(id)) {
-        if known.get(&missing.0).is_none_or(|record| record.summary().tier != UPSTREAM_TIER) {
+        if known.get(&missing.0).is_none_or(|record| record.tier_for(NodeId::SINGLE) != SegmentTier::Upstream)
+        {
             return Err(StoreVerbError::SegmentMissing(missing));
         }
         in_upstreams += 1;
     }
-    if in_upstreams > 0 && !leave_upstreams {
+    if in_upstreams > 0 && upstream_data == UpstreamData::Refused {
         return Err(StoreVerbError::InUpstreams(in_upstreams));
     }
     segments.retain(|id, _| known.contains_key(&id.0));

@@ -69,7 +69,7 @@ pub fn check(place: &StoreLocation, watch: ProgressCallback<'_>) -> Result<Check
     };
     let lineage = expected.as_ref().map(|expected| &expected.lineage);
     if let Some(lineage) = lineage
-        && let Err(error) = checkpoint_dir::is_own(&place.checkpoints, lineage, place.has_run())
+        && let Err(error) = checkpoint_dir::is_own(place, lineage)
     {
         findings.push(CheckFinding::damage(FindingKind::Foreign, place.checkpoints.display(), error));
     }
@@ -117,7 +117,7 @@ fn description(
 }
 
 fn sealer(dir: &Path, findings: &mut Vec<CheckFinding>) -> Option<Sealer> {
-    match Sealer::open(dir, false) {
+    match Sealer::open(dir) {
         Ok(sealer) => Some(sealer),
         Err(error) => {
             let path = dir.join(mlgw_credentials::sealer::FILE_NAME);

@@ -5,8 +5,9 @@
 //! in it is of this timeline. One of another server or timeline is refused and unchanged. The mark is written
 //! completely before any checkpoint, so after a crash the directory is judged again.
 
+use crate::location::StoreLocation;
 use mlgw_common::{Kinship, Lineage};
-use mlgw_metadata::offline::{CheckpointDir, foreign_checkpoint};
+use mlgw_metadata::offline::{CheckpointDir, foreign_checkpoint, unexpected_checkpoint};
 use mlgw_segments::hot::{read_mark, write_mark};
 use std::fs::DirBuilder;
 use std::io;
@@ -38,12 +39,12 @@ pub enum CheckpointDirError {
     },
 }
 
-/// Returns true if the directory already carries this server's mark. A new directory does not. `has_run` is
-/// true if the server has a log.
+/// Returns true if the directory of checkpoints already carries this server's mark. A new directory does not.
 ///
 /// # Errors
 /// When the directory belongs to another server or cannot be read.
-pub fn is_own(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<bool, CheckpointDirError> {
+pub fn is_own(place: &StoreLocation, lineage: &Lineage) -> Result<bool, CheckpointDirError> {
+    let (dir, has_run) = (&*place.checkpoints, place.has_run());
     let foreign = |why: String| CheckpointDirError::Foreign { dir: dir.to_owned(), why };
     match read_mark(dir) {
         Ok(Some(found)) if lineage.kinship(&found) == Kinship::Own => return Ok(true),
@@ -56,7 +57,8 @@ pub fn is_own(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<bool, Chec
         }
         Err(source) => return Err(CheckpointDirError::Io { dir: dir.to_owned(), source }),
     }
-    match foreign_checkpoint(dir, lineage, has_run) {
+    let found = if has_run { foreign_checkpoint(dir, lineage) } else { unexpected_checkpoint(dir) };
+    match found {
         Ok(None) => Ok(false),
         Ok(Some(why)) => Err(foreign(why)),
         Err(source) => Err(CheckpointDirError::Io { dir: dir.to_owned(), source }),
@@ -71,14 +73,15 @@ pub fn described<'p>(dir: &'p Path, lineage: Option<&Lineage>) -> CheckpointDir<
     CheckpointDir { path: dir, is_marked }
 }
 
-/// Judges the directory, and marks it if it has no mark yet.
+/// Judges the directory of checkpoints, and marks it if it has no mark yet.
 ///
 /// # Errors
 /// When the directory belongs to another server, or the mark cannot be written.
-pub fn admit(dir: &Path, lineage: &Lineage, has_run: bool) -> Result<(), CheckpointDirError> {
-    if is_own(dir, lineage, has_run)? {
+pub fn admit(place: &StoreLocation, lineage: &Lineage) -> Result<(), CheckpointDirError> {
+    if is_own(place, lineage)? {
         return Ok(());
     }
+    let dir = &*place.checkpoints;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     let marked = made.and_then(|()| write_mark(dir, &lineage.own));
     marked.map_err(|source| CheckpointDirError::Io { dir: dir.to_owned(), source })

@@ -50,7 +50,7 @@ impl DataDir {
             let reason = "missing, although a catalogue exists".to_owned();
             return Err(DataDirError::Damaged { path: node_path, reason });
         }
-        let sealer = Sealer::open(path, node.is_none())?;
+        let sealer = if node.is_none() { Sealer::open_or_create(path)? } else { Sealer::open(path)? };
         let described = node.clone();
         let node = node.map_or_else(|| NodeDescription::first(now), NodeDescription::upgraded)?;
         if described.as_ref() != Some(&node) {

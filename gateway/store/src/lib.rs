@@ -8,6 +8,7 @@ mod backup;
 mod check;
 pub mod checkpoint_dir;
 pub mod data_dir;
+mod location;
 pub mod node_file;
 mod repair;
 mod restore;
@@ -15,8 +16,9 @@ mod small_files;
 pub mod start_reserve;
 mod timeline;
 
-pub use backup::{BackedUp, backup_closed, backup_serving};
+pub use backup::{BackedUp, UpstreamData, backup_closed, backup_serving};
 pub use check::{Checked, check};
+pub use location::StoreLocation;
 pub use repair::{Repaired, repair};
 pub use restore::restore;
 pub use small_files::{UnfitFile, unfit_files};
@@ -25,51 +27,15 @@ pub use timeline::{LostTail, accept_lost_tail, adopt};
 use crate::data_dir::DataDir;
 use crate::node_file::{DataDirError, NodeDescription};
 use mlgw_common::SegmentId;
-use mlgw_config::Config;
 use mlgw_metadata::copy::CopyError;
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::offline::{self, CheckFinding, ProgressCallback, RebuildError, RebuildLog, RebuildReport};
-use mlgw_segments::hot::{SalvageReport, SegmentDirs, log_floor};
+use mlgw_segments::hot::{SalvageReport, log_floor};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// Locations of the parts of a data directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreLocation {
-    /// The data directory.
-    pub dir: PathBuf,
-    /// Its segments.
-    pub segments: SegmentDirs,
-    /// The checkpoints of its catalogue.
-    pub checkpoints: PathBuf,
-}
-
-impl StoreLocation {
-    /// Returns the locations for a server with this configuration.
-    #[must_use]
-    pub fn of(config: &Config) -> Self {
-        Self {
-            dir: config.data_dir.clone(),
-            segments: SegmentDirs::new(config.segments_dir(), config.cold.dirs.clone()),
-            checkpoints: config.checkpoints_dir(),
-        }
-    }
-
-    /// Returns the directory of the catalogue.
-    #[must_use]
-    pub fn catalogue(&self) -> PathBuf {
-        self.dir.join("catalogue")
-    }
-
-    /// Returns true if a server has ever begun to write a log in this directory.
-    #[must_use]
-    pub fn has_run(&self) -> bool {
-        self.catalogue().join("log/CURRENT").exists()
-    }
-}
 
 /// Error of a verb.
 #[derive(Debug, thiserror::Error)]

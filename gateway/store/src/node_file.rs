@@ -200,6 +200,7 @@ impl NodeDescription {
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), DataDirError> {
+        assert!(self.has_identity(), "a description that is written names cluster and incarnation");
         let path = dir.join(NODE_FILE);
         let text = format!("{}\n", serde_json::json!(self));
         private_file::write(dir, &path, text.as_bytes()).map_err(|source| DataDirError::Io { path, source })

@@ -90,7 +90,7 @@ pub async fn maintain(dir: PathBuf, kept_bytes: u64) {
             is_refused = error.kind() == io::ErrorKind::Unsupported;
             tracing::warn!(%error, "cannot create the start reserve for a full disk");
         }
-        tokio::time::sleep(CHECK_INTERVAL).await;
+        mlgw_common::time::sleep(CHECK_INTERVAL).await;
     }
 }
 

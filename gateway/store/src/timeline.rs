@@ -84,8 +84,9 @@ pub fn accept_lost_tail(
 pub(super) fn begin_timeline(place: &StoreLocation, node: NodeDescription) -> Result<(), StoreVerbError> {
     let Some(before) = node.lineage() else { return Ok(()) };
     let next = node.next_incarnation()?;
-    next.write(&place.dir)?;
     let own = next.lineage().unwrap_or_default().own;
+    assert_ne!(own, before.own, "a new timeline has an identity of its own");
+    next.write(&place.dir)?;
     for dir in place.segments.all().chain([place.checkpoints.as_path()]) {
         replace_mark(dir, &before.own, &own).map_err(StoreVerbError::io(dir))?;
     }

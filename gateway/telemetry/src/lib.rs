@@ -19,6 +19,7 @@ pub mod traces;
 
 use access_log::AccessLog;
 use exposition::{MetricFamily, MetricValue};
+use mlgw_common::Tier;
 use mlgw_common::histogram::{DurationHistogram, Durations};
 use mlgw_objects::ResourceShortage;
 use mlgw_objects::metrics::{ObjectMetrics, QUOTAS};
@@ -47,8 +48,27 @@ const CLIENT_GONE: u16 = 499;
 const SHORTAGE_STATUSES: [u16; 2] = [503, 507];
 /// Status of an operation that this server does not offer; not counted as a server error.
 const NOT_IMPLEMENTED: u16 = 501;
-/// Sources of a response's bytes.
-const TIERS: [&str; 2] = ["none", "hot"];
+
+const _: () = assert!(ascends(&STATUSES), "a status is found by a binary search");
+const _: () = assert!(
+    Operation::ALL[Operation::ALL.len() - 1] as usize == Operation::ALL.len() - 1
+        && Code::ALL[Code::ALL.len() - 1] as usize == Code::ALL.len() - 1,
+    "counters are found by the number of their operation or code"
+);
+
+const fn ascends(statuses: &[u16]) -> bool {
+    let mut at = 1;
+    while at < statuses.len() {
+        if statuses[at - 1] >= statuses[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// Sources of a response's bytes: none, or a tier.
+const TIERS: [&str; 2] = ["none", Tier::Hot.name()];
 
 /// Counters of one operation.
 #[derive(Debug, Default)]
@@ -152,7 +172,8 @@ impl GatewayMetrics {
         let at = STATUSES.binary_search(&status).unwrap_or(STATUSES.len());
         of.statuses[at].fetch_add(1, Relaxed);
         of.duration.record(took);
-        self.inflight.fetch_sub(1, Relaxed);
+        let before = self.inflight.fetch_sub(1, Relaxed);
+        assert!(before > 0, "a request that is counted was in flight");
     }
 
     fn count_error(&self, code: Code) {
@@ -265,7 +286,8 @@ pub struct ConnectionCount(Arc<GatewayMetrics>);
 
 impl Drop for ConnectionCount {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Relaxed);
+        let before = self.0.connections.fetch_sub(1, Relaxed);
+        assert!(before > 0, "a connection that closes was counted");
     }
 }
 

@@ -13,12 +13,13 @@ use http::header::{CONTENT_LENGTH, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::Timestamp;
+use mlgw_common::time::Instant;
 use mlgw_objects::stages::Stages;
 use mlgw_wire::operation::Operation;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum recorded length of a user agent, in bytes.
 const USER_AGENT_BYTES_MAX: usize = 256;
@@ -138,24 +139,21 @@ impl Observed {
         }
     }
 
-    /// Finishes a request with a streamed response body. `is_whole` is false if sending was abandoned. The
-    /// closure returns the path and the id of the request, for a line of the slow log.
+    /// Finishes a request with a streamed response body that was sent whole or abandoned. The closure returns
+    /// the path and the id of the request, for a line of the slow log.
     pub fn end_of_stream<'a>(
         &mut self,
         mut ending: RequestEnding,
-        is_whole: bool,
         path_and_id: impl FnOnce() -> (&'a str, &'a str),
     ) {
         ending.took = self.started.elapsed();
-        if !is_whole {
-            ending.status = CLIENT_GONE;
-        }
         self.finish(ending, path_and_id);
     }
 
     /// Counts the request and writes its log lines. The closure returns its path and id, for a line of the
     /// slow log.
     pub fn finish<'a>(&mut self, ending: RequestEnding, path_and_id: impl FnOnce() -> (&'a str, &'a str)) {
+        assert!(!self.answered, "a request is counted once");
         let metrics = &self.metrics;
         self.answered = true;
         if ending.bytes_out > 0 {
@@ -268,7 +266,8 @@ fn put_entry(text: &mut impl BufMut, name: &str, took: Duration) {
 #[cfg(test)]
 mod tests {
     use super::{Stages, server_timing};
-    use std::time::{Duration, Instant};
+    use mlgw_common::time::Instant;
+    use std::time::Duration;
 
     #[test]
     fn server_timing_is_in_milliseconds() {

@@ -5,11 +5,12 @@
 
 use super::{GatewayMetrics, OperationTotals};
 use mlgw_common::histogram::Durations;
+use mlgw_common::time::Instant;
 use mlgw_objects::ResourceShortage;
 use mlgw_wire::operation::Operation;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Interval between snapshots.
 pub const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(10);
@@ -78,6 +79,7 @@ impl RecentCounters {
             kept.pop_front();
         }
         kept.push_back(sample);
+        assert!(kept.len() <= SNAPSHOTS_MAX, "the number of kept snapshots is bounded");
     }
 
     /// Returns the growth from the oldest snapshot to `now`.

@@ -1,5 +1,6 @@
 //! Facts of a request for the access log and traces.
 
+use super::CLIENT_GONE;
 use mlgw_common::Timestamp;
 use mlgw_objects::stages::Stages;
 use mlgw_wire::error::Code;
@@ -48,4 +49,11 @@ pub struct RequestEnding {
     /// Bytes of the response's body that were sent.
     pub bytes_out: u64,
     pub(super) failure: Option<RequestFailure>,
+}
+
+impl RequestEnding {
+    /// Marks a response whose body was not sent to its end, because the client is gone.
+    pub const fn mark_abandoned(&mut self) {
+        self.status = CLIENT_GONE;
+    }
 }

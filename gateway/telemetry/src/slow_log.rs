@@ -4,8 +4,9 @@
 //! are counted and reported with the next line. Paths come from clients and are logged without their query,
 //! which may contain a signature.
 
+use mlgw_common::time::Instant;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum logged bytes of a path: more than the longest key has.
 const PATH_BYTES_MAX: usize = 4096;

@@ -199,7 +199,7 @@ impl HttpClient for OtlpHttpClient {
             Ok::<_, HttpError>(Response::from_parts(head, body))
         };
         // The request and its timer are created inside the runtime, because both need it.
-        let sent = self.runtime.spawn(async move { tokio::time::timeout(SEND_TIMEOUT, send).await });
+        let sent = self.runtime.spawn(async move { mlgw_common::time::timeout(SEND_TIMEOUT, send).await });
         Box::pin(async move { sent.await?? })
     }
 }

@@ -1,6 +1,6 @@
 //! Checksums in headers and documents.
 //!
-//! Invariant: an object written to one of mlgw's own buckets has a checksum, whether its client sent one or
+//! Invariant: an object written to a local bucket has a checksum, whether its client sent one or
 //! not.
 
 use super::error::{Code, S3Error};

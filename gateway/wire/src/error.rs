@@ -160,14 +160,21 @@ impl S3Error {
         self.cause.as_deref()
     }
 
-    /// Returns the `Error` document. Responses that began with status 200 (CopyObject,
-    /// CompleteMultipartUpload) end with it and need it without the XML declaration.
+    /// Returns the `Error` document with its XML declaration.
     #[must_use]
-    pub fn to_xml(&self, declaration: bool, resource: &str, request_id: &str) -> String {
-        let mut out = String::with_capacity(256 + self.message.len());
-        if declaration {
-            out.push_str(PROLOG);
-        }
+    pub fn to_document(&self, resource: &str, request_id: &str) -> String {
+        self.write_element(PROLOG.to_owned(), resource, request_id)
+    }
+
+    /// Returns the `Error` document without its XML declaration. Responses that began with status 200
+    /// (CopyObject, CompleteMultipartUpload) end with it.
+    #[must_use]
+    pub fn to_element(&self, resource: &str, request_id: &str) -> String {
+        self.write_element(String::new(), resource, request_id)
+    }
+
+    fn write_element(&self, mut out: String, resource: &str, request_id: &str) -> String {
+        out.reserve(256 + self.message.len());
         out.push_str("<Error>");
         let mut element = |tag: &str, value: &str| element_into(&mut out, tag, value, Unprintable::Replaced);
         element("Code", self.code.as_str());
@@ -187,7 +194,7 @@ impl S3Error {
     #[must_use]
     pub fn into_response<B: From<Bytes>>(self, resource: &str, request_id: &str) -> Response<B> {
         let unchanged = self.code == Code::NotModified;
-        let body = if unchanged { Bytes::new() } else { self.to_xml(true, resource, request_id).into() };
+        let body = if unchanged { Bytes::new() } else { self.to_document(resource, request_id).into() };
         let mut response = Response::new(B::from(body));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
@@ -276,6 +283,6 @@ mod tests {
     fn the_cause_is_for_the_log_only() {
         let error = S3Error::internal("disk 7 is on fire");
         assert!(error.to_string().contains("disk 7"));
-        assert!(!error.to_xml(false, "/b/k", "id").contains("disk 7"));
+        assert!(!error.to_element("/b/k", "id").contains("disk 7"));
     }
 }

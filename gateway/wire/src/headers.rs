@@ -14,7 +14,7 @@ use super::error::{Code, S3Error};
 use super::operation::Operation;
 use crate::access::{OWNER, RequiredPermission};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::limits::{REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX};
 use std::fmt::Write as _;
 use table::{HeaderElsewhere, HeaderRow, HeaderRule, PREFIXES, ROWS};
@@ -49,7 +49,7 @@ pub fn head_too_large() -> S3Error {
 /// `NotImplemented` with the name of the first header that is refused, or AWS's own code for the few headers
 /// that have one.
 pub fn check_headers(headers: &HeaderMap, operation: Operation) -> Result<(), S3Error> {
-    check(headers, operation, false)
+    headers.iter().try_for_each(|(name, value)| check(find(name.as_str()), name, value, operation))
 }
 
 /// Same as [`check_headers`], for an origin that has storage classes of its own.
@@ -57,22 +57,24 @@ pub fn check_headers(headers: &HeaderMap, operation: Operation) -> Result<(), S3
 /// # Errors
 /// Same as [`check_headers`].
 pub fn check_headers_for_origin(headers: &HeaderMap, operation: Operation) -> Result<(), S3Error> {
-    check(headers, operation, true)
+    headers.iter().try_for_each(|(name, value)| match find(name.as_str()) {
+        Some(row) if matches!(row.rule, HeaderRule::StorageClass) => Ok(()),
+        row => check(row, name, value, operation),
+    })
 }
 
-fn check(headers: &HeaderMap, operation: Operation, any_class: bool) -> Result<(), S3Error> {
-    for (name, value) in headers {
-        let name = name.as_str();
-        match find(name) {
-            Some(row) if any_class && matches!(row.rule, HeaderRule::StorageClass) => {}
-            Some(row) => row.check(name, value, operation)?,
-            None if name.starts_with("x-amz-") || name.starts_with("x-mlgw-") => {
-                return Err(refused_header(name));
-            }
-            None => {}
-        }
+fn check(
+    row: Option<&HeaderRow>,
+    name: &HeaderName,
+    value: &HeaderValue,
+    operation: Operation,
+) -> Result<(), S3Error> {
+    let name = name.as_str();
+    match row {
+        Some(row) => row.check(name, value, operation),
+        None if name.starts_with("x-amz-") || name.starts_with("x-mlgw-") => Err(refused_header(name)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Returns the table as a Markdown page for the documentation.

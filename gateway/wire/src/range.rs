@@ -24,6 +24,7 @@ pub fn parse(header: &str, size: u64) -> Result<Option<Range<u64>>, S3Error> {
     if range.start >= range.end {
         return Err(S3Error::invalid_range(header.trim(), size));
     }
+    assert!(range.end <= size, "a range lies within its object");
     Ok(Some(range))
 }
 

@@ -14,13 +14,15 @@ pub const PROLOG: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 /// A document under construction.
 pub struct Xml {
     text: String,
+    /// Open elements.
+    depth: usize,
 }
 
 impl Xml {
     /// Starts a document whose root element is `root`, in S3's namespace.
     #[must_use]
     pub fn new(root: &str) -> Self {
-        let mut xml = Self { text: String::with_capacity(512) };
+        let mut xml = Self { text: String::with_capacity(512), depth: 1 };
         xml.text.push_str(PROLOG);
         xml.raw(&["<", root, " xmlns=\"", NAMESPACE, "\">"]);
         xml
@@ -28,11 +30,14 @@ impl Xml {
 
     /// Opens an element.
     pub fn open(&mut self, tag: &str) -> &mut Self {
+        self.depth += 1;
         self.raw(&["<", tag, ">"])
     }
 
     /// Closes an element.
     pub fn close(&mut self, tag: &str) -> &mut Self {
+        assert!(self.depth > 0, "an element that is closed was opened");
+        self.depth -= 1;
         self.raw(&["</", tag, ">"])
     }
 
@@ -88,6 +93,7 @@ impl Xml {
     #[must_use]
     pub fn finish(mut self, root: &str) -> String {
         self.close(root);
+        assert_eq!(self.depth, 0, "every element of a document is closed");
         self.text
     }
 

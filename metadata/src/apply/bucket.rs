@@ -51,6 +51,7 @@ fn count_owned(view: &View<'_>, owner: &str) -> Result<usize, StoreError> {
 
 /// Allocates `count` ids from a counter and returns the first.
 pub(super) fn next_id(view: &mut View<'_>, counter: MetaRow, count: u64) -> Result<u64, StoreError> {
+    assert!(count > 0, "at least one id is allocated");
     let row = counter.row();
     let first = view.get::<Counter>(&row)?.unwrap_or_default().next.max(1);
     let next = first.checked_add(count).ok_or_else(|| StoreError("an ID counter is exhausted".into()))?;

@@ -14,6 +14,7 @@ pub(super) fn is_fenced(view: &View<'_>, segment: SegmentId) -> Result<bool, Sto
 
 /// Fences `segment`, merging it with the ranges next to it.
 pub(super) fn fence_segment(view: &mut View<'_>, segment: SegmentId) -> Result<(), StoreError> {
+    assert!(segment.0 > 0, "segment ids begin at 1");
     let behind = range_from(view, segment)?;
     if behind.is_some_and(|(first, _)| first <= segment.0) {
         return Ok(());
@@ -61,6 +62,7 @@ mod tests {
                 prop_assert_eq!(is_fenced(&view, SegmentId(segment)).unwrap(), set.contains(&segment));
             }
             let stretches = set.iter().filter(|&&segment| !set.contains(&(segment + 1))).count();
+            view.keep_changes();
             let mut stored = MemoryRows::default();
             stored.write(view.into_changes().0);
             prop_assert_eq!(stored.0.len(), stretches);

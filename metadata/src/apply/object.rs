@@ -1,7 +1,7 @@
 //! Changes of an object: put, delete, update. Uploads are in [`upload`](super::upload).
 
 use super::object_target::ObjectTarget;
-use super::usage::ChargedUsage;
+use super::usage::{ChargedUsage, QuotaCheck};
 use super::{conditions, malformed, release, usage};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
@@ -29,7 +29,7 @@ pub(super) fn put(
     }
     let paged = put.pages.iter().flat_map(|page| &page.extents);
     usage::add_references(view, version.extents.iter().chain(paged))?;
-    replace_current(view, place, current, None, &version, put.is_exempt)
+    replace_current(view, place, current, None, &version, QuotaCheck::of(put))
 }
 
 /// Replaces `current` by `version`, whose map is already written. `upload` is the upload that `version`
@@ -40,14 +40,15 @@ pub(super) fn replace_current(
     current: Option<ObjectVersion>,
     upload: Option<&Upload>,
     version: &ObjectVersion,
-    is_exempt: bool,
+    check: QuotaCheck,
 ) -> Result<Reply, ApplyError> {
+    assert_eq!(version.seq, place.seq.0, "a version has the number of the command that wrote it");
     if let Some(replaced) = &current {
         release::version(view, replaced)?;
     }
     let gone = [current.as_ref().map(ChargedUsage::of_version), upload.map(ChargedUsage::of_upload)];
     let gone: Vec<ChargedUsage<'_>> = gone.into_iter().flatten().collect();
-    usage::charge(view, place, &gone, &[ChargedUsage::of_version(version)], is_exempt)?;
+    usage::charge(view, place, &gone, &[ChargedUsage::of_version(version)], check)?;
     view.put(place.row(), version);
     Ok(Reply::Written(written(version)))
 }
@@ -121,7 +122,7 @@ pub(super) fn delete(
         return Ok(Reply::Deleted { existed: false });
     };
     release::version(view, &version)?;
-    usage::charge(view, place, &[ChargedUsage::of_version(&version)], &[], false)?;
+    usage::charge(view, place, &[ChargedUsage::of_version(&version)], &[], QuotaCheck::Enforced)?;
     view.delete(place.row());
     Ok(Reply::Deleted { existed: true })
 }

@@ -2,7 +2,7 @@
 
 use super::object::{check_coverage, replace_current, written};
 use super::object_target::ObjectTarget;
-use super::usage::ChargedUsage;
+use super::usage::{ChargedUsage, QuotaCheck};
 use super::{conditions, malformed, release, usage};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
@@ -30,7 +30,7 @@ pub(super) fn create(
     }
     upload.part_bytes = 0;
     view.put(row, &upload);
-    usage::charge(view, place, &[], &[ChargedUsage::of_upload(&upload)], false)?;
+    usage::charge(view, place, &[], &[ChargedUsage::of_upload(&upload)], QuotaCheck::Enforced)?;
     Ok(Reply::Done)
 }
 
@@ -55,7 +55,7 @@ pub(super) fn put_part(
     view.put(row, &upload);
     let (gone, come) =
         (ChargedUsage::of_parts(&upload, replaced_bytes), ChargedUsage::of_parts(&upload, put.part.size));
-    usage::charge(view, place, &[gone], &[come], false)?;
+    usage::charge(view, place, &[gone], &[come], QuotaCheck::Enforced)?;
     Ok(Reply::Part { seq: place.seq.0 })
 }
 
@@ -99,7 +99,7 @@ pub(super) fn complete(
     }
     view.delete(upload_row);
     let version = version_of(upload.clone(), complete, place, size, index.len());
-    replace_current(view, place, current, Some(&upload), &version, false)
+    replace_current(view, place, current, Some(&upload), &version, QuotaCheck::Enforced)
 }
 
 fn version_of(
@@ -194,6 +194,6 @@ pub(super) fn abort(
     let upload: Upload = view.get(&row)?.ok_or(Reject::NoSuchUpload)?;
     view.delete(row);
     release::queue(view, body, ReleaseScope::Whole);
-    usage::charge(view, place, &[ChargedUsage::of_upload(&upload)], &[], false)?;
+    usage::charge(view, place, &[ChargedUsage::of_upload(&upload)], &[], QuotaCheck::Enforced)?;
     Ok(Reply::Done)
 }

@@ -12,10 +12,10 @@ use super::object_target::ObjectTarget;
 use super::{fence, quota};
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
-use mlgw_formats::command::{QuotaSubject, Reject};
+use mlgw_formats::command::{PutObject, QuotaSubject, Reject};
 use mlgw_formats::schema::quota::payer_row;
 use mlgw_formats::schema::usage::{bucket_row, segment_row};
-use mlgw_formats::schema::{BucketUsage, Extent, ObjectVersion, Payer, SegmentUsage, Upload};
+use mlgw_formats::schema::{BucketUsage, Excess, Extent, ObjectVersion, Payer, SegmentUsage, Upload};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Usage that one record adds to its bucket and its payer.
@@ -43,27 +43,49 @@ impl<'a> ChargedUsage<'a> {
     }
 }
 
+/// Application of quotas to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QuotaCheck {
+    /// A command that exceeds a quota is rejected.
+    Enforced,
+    /// The command is counted and never rejected.
+    Exempt,
+}
+
+impl QuotaCheck {
+    /// The check of a put.
+    pub(super) const fn of(put: &PutObject) -> Self {
+        if put.is_exempt { Self::Exempt } else { Self::Enforced }
+    }
+
+    /// Rejects a command that exceeds the quota of `of` by `excess`.
+    fn check(self, of: impl FnOnce() -> QuotaSubject, excess: Option<Excess>) -> Result<(), Reject> {
+        match excess {
+            Some(excess) if self == Self::Enforced => Err(Reject::QuotaExceeded { of: of(), excess }),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Charges a bucket and its payers for the net change of a command, and checks the result against their
-/// quotas unless `is_exempt`. The arguments cover the whole command, so only its final result is checked, not
-/// intermediate states.
+/// quotas. The arguments cover the whole command, so only its final result is checked, not intermediate
+/// states.
 pub(super) fn charge(
     view: &mut View<'_>,
     place: ObjectTarget<'_>,
     gone: &[ChargedUsage<'_>],
     come: &[ChargedUsage<'_>],
-    is_exempt: bool,
+    check: QuotaCheck,
 ) -> Result<(), ApplyError> {
     let row = bucket_row(place.bucket);
     let before: BucketUsage = view.get(&row)?.unwrap_or_default();
     let after = changed(&before, &sum(gone), &sum(come)).ok_or_else(|| usage_underflow("a bucket"))?;
     let excess = place.quota.and_then(|quota| quota.excess(&before, &after));
-    if let Some(excess) = excess.filter(|_| !is_exempt) {
-        return Err(Reject::QuotaExceeded { of: QuotaSubject::Bucket, excess }.into());
-    }
+    check.check(|| QuotaSubject::Bucket, excess)?;
     view.put(row, &after);
     let payers = gone.iter().chain(come).map(|held| held.payer).filter(|payer| !payer.is_empty());
     for payer in payers.collect::<BTreeSet<_>>() {
-        charge_payer(view, payer, gone, come, is_exempt)?;
+        charge_payer(view, payer, gone, come, check)?;
     }
     Ok(())
 }
@@ -74,7 +96,7 @@ fn charge_payer(
     access_key: &str,
     gone: &[ChargedUsage<'_>],
     come: &[ChargedUsage<'_>],
-    is_exempt: bool,
+    check: QuotaCheck,
 ) -> Result<(), ApplyError> {
     let own = |all: &[ChargedUsage<'_>]| sum(all.iter().filter(|held| held.payer == access_key));
     let row = payer_row(access_key);
@@ -82,9 +104,7 @@ fn charge_payer(
     let usage = changed(&before.usage, &own(gone), &own(come));
     let usage = usage.ok_or_else(|| usage_underflow("an access key"))?;
     let excess = before.quota.and_then(|quota| quota.excess(&before.usage, &usage));
-    if let Some(excess) = excess.filter(|_| !is_exempt) {
-        return Err(Reject::QuotaExceeded { of: QuotaSubject::Key(access_key.to_owned()), excess }.into());
-    }
+    check.check(|| QuotaSubject::Key(access_key.to_owned()), excess)?;
     quota::write_payer(view, row, &Payer { usage, ..before });
     Ok(())
 }
@@ -94,7 +114,7 @@ pub(super) fn refund_upload(view: &mut View<'_>, upload: &Upload) -> Result<(), 
     if upload.payer.is_empty() {
         return Ok(());
     }
-    charge_payer(view, &upload.payer, &[ChargedUsage::of_upload(upload)], &[], false)
+    charge_payer(view, &upload.payer, &[ChargedUsage::of_upload(upload)], &[], QuotaCheck::Enforced)
 }
 
 fn sum<'h>(held: impl IntoIterator<Item = &'h ChargedUsage<'h>>) -> BucketUsage {

@@ -2,11 +2,12 @@
 
 use super::testing::{bucket, do_put, key, options};
 use super::{Catalogue, CatalogueOptions, Durability};
+use mlgw_common::time::Instant;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn cpu_us() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
@@ -118,11 +119,11 @@ async fn snapshot() {
         });
         let (before, mut most) = (rss_kib(), 0);
         for _ in 0..10 {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            mlgw_common::time::sleep(Duration::from_millis(300)).await;
             if snapshots {
                 let work = catalogue.inner().compact();
                 tokio::pin!(work);
-                while tokio::time::timeout(Duration::from_millis(2), &mut work).await.is_err() {
+                while mlgw_common::time::timeout(Duration::from_millis(2), &mut work).await.is_err() {
                     most = most.max(rss_kib() - before);
                 }
             }

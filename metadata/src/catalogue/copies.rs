@@ -20,6 +20,9 @@ use std::sync::{Arc, Weak};
 /// Number of checkpoints that are kept: the newest, and the one before it in case the newest has bad disk
 /// blocks.
 const CHECKPOINTS_KEPT: usize = 2;
+
+const _: () = assert!(CHECKPOINTS_KEPT > 0, "the checkpoint that was just made is kept");
+
 /// Names of the states and of the log in a copy.
 const STATE: &str = "state-1";
 const LOG: &str = "log";
@@ -108,7 +111,7 @@ pub(super) async fn make_checkpoints(
 ) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(options.every) => {}
+            () = mlgw_common::time::sleep(options.every) => {}
             () = stop.cancelled() => return,
         }
         let Some(inner) = catalogue.upgrade() else { return };

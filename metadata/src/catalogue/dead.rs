@@ -52,6 +52,7 @@ impl DeadChunks {
             if known.chunks == DEAD_CHUNKS_MAX {
                 known.evict_half();
             }
+            assert!(known.chunks < DEAD_CHUNKS_MAX, "the known dead chunks are bounded");
             known.segments.entry(*segment).or_default().push(offset);
             known.chunks += 1;
         }
@@ -68,6 +69,7 @@ impl DeadChunks {
     pub(super) fn remove_segment(&self, segment: SegmentId) {
         let mut known = self.0.lock();
         let gone = known.segments.remove(&segment).map_or(0, |dead| dead.len());
+        assert!(known.chunks >= gone, "the dead chunks of every segment are counted");
         known.chunks -= gone;
     }
 }

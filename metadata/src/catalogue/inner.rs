@@ -93,7 +93,7 @@ impl CatalogueInner {
             };
             if bucket.epoch == object.epoch {
                 // A deletion is being decided: no other condition rejects a command with the current epoch.
-                let _ = tokio::time::timeout(BUCKET_WAIT, changed).await;
+                let _ = mlgw_common::time::timeout(BUCKET_WAIT, changed).await;
             }
             let Some(bucket) = self.bucket_by_id(object.bucket_id) else {
                 return Err(Reject::NoSuchBucket.into());
@@ -217,7 +217,7 @@ impl Closing {
             if closed || shared.strong_count() > 0 {
                 return;
             }
-            tokio::time::sleep(CLOSE_CHECK).await;
+            mlgw_common::time::sleep(CLOSE_CHECK).await;
         }
         tracing::warn!("a reader still has the catalogue open");
     }

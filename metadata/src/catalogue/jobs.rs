@@ -49,15 +49,15 @@ pub(super) async fn release_bodies(catalogue: Weak<CatalogueInner>) {
 
 /// Flushes states and purges logs until the catalogue stops.
 pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
-    let mut tick = tokio::time::interval(LOG_CHECK);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut tick = mlgw_common::time::interval(LOG_CHECK);
+    tick.set_missed_tick_behavior(mlgw_common::time::MissedTickBehavior::Delay);
     let parts = catalogue.upgrade().map(|inner| (Arc::clone(&inner.stop), Arc::clone(&inner.log_bound)));
     let Some((stop, bound)) = parts else { return };
     loop {
         tokio::select! {
             _ = tick.tick() => {}
             () = bound.wait_exceeded() => {}
-            () = stop.cancelled() => return bound.set_purging(false),
+            () = stop.cancelled() => return bound.purging_ended(),
         }
         let Some(inner) = catalogue.upgrade() else { return };
         if inner.log_bytes() <= bound.bytes_max() {
@@ -68,7 +68,7 @@ pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
             && !inner.is_stopping()
         {
             (inner.fatal)(&format!("failed to flush the catalogue's state: {error}"));
-            return bound.set_purging(false);
+            return bound.purging_ended();
         }
         bound.notify_purged();
     }
@@ -76,8 +76,8 @@ pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
 
 /// Raises the floor of the log to the synced entries every second, and once more when the catalogue stops.
 pub(super) async fn raise_floor(catalogue: Weak<CatalogueInner>, stop: Arc<StopSignal>, mut floor: Floor) {
-    let mut tick = tokio::time::interval(FLOOR_EVERY);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut tick = mlgw_common::time::interval(FLOOR_EVERY);
+    tick.set_missed_tick_behavior(mlgw_common::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = tick.tick() => {}
@@ -102,8 +102,8 @@ pub(super) async fn raise_floor(catalogue: Weak<CatalogueInner>, stop: Arc<StopS
 
 /// Flushes tombstones whenever deletions pause, until the catalogue stops.
 pub(super) async fn flush_tombstones(catalogue: Weak<CatalogueInner>, every: Duration) {
-    let mut tick = tokio::time::interval(every);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut tick = mlgw_common::time::interval(every);
+    tick.set_missed_tick_behavior(mlgw_common::time::MissedTickBehavior::Delay);
     let Some(stop) = catalogue.upgrade().map(|inner| Arc::clone(&inner.stop)) else { return };
     let mut watches = Vec::new();
     loop {

@@ -6,10 +6,10 @@
 //! after the job has ended.
 
 use super::options::ProposeError;
+use mlgw_common::time::timeout;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::timeout;
 
 /// Longest time that a command waits for a purge: clients wait about as long before they retry.
 const WAIT: Duration = Duration::from_secs(5);
@@ -63,9 +63,14 @@ impl LogBound {
         waited.await.map_err(|_| ProposeError::Overloaded)
     }
 
-    /// Records the start or the end of the purge job.
-    pub(super) fn set_purging(&self, kept: bool) {
-        self.is_purging.store(kept, Ordering::Relaxed);
+    /// Records the start of the purge job.
+    pub(super) fn purging_began(&self) {
+        self.is_purging.store(true, Ordering::Relaxed);
+    }
+
+    /// Records the end of the purge job: no proposer waits from now on.
+    pub(super) fn purging_ended(&self) {
+        self.is_purging.store(false, Ordering::Relaxed);
         self.purged.notify_waiters();
     }
 
@@ -93,7 +98,7 @@ mod tests {
             let (bound, length) = (of.clone(), length.clone());
             tokio::spawn(async move { bound.admit(|| length.load(SeqCst)).await })
         };
-        bound.set_purging(true);
+        bound.purging_began();
         assert_eq!(admit(&bound).await.unwrap(), Ok(()));
         bound.wait_exceeded().await;
         length.store(151, SeqCst);
@@ -108,7 +113,7 @@ mod tests {
         length.store(1000, SeqCst);
         let waits = admit(&bound);
         tokio::task::yield_now().await;
-        bound.set_purging(false);
+        bound.purging_ended();
         assert_eq!(waits.await.unwrap(), Ok(()), "the log is no longer purged");
     }
 

@@ -76,7 +76,7 @@ async fn tombstones_are_flushed_automatically() {
     while state.unflushed_tombstones().unwrap() >= 5_000 {
         looks += 1;
         assert!(looks < 6_000, "they were not flushed");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        mlgw_common::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(state.tombstones_after_compaction().unwrap(), 0);
     drop(state);
@@ -138,7 +138,7 @@ async fn the_log_on_disk_stays_within_its_bound_under_sustained_writes() {
     let mut peak = 0;
     let work = put_many(catalogue.clone(), b, commands);
     tokio::pin!(work);
-    while tokio::time::timeout(Duration::from_millis(5), &mut work).await.is_err() {
+    while mlgw_common::time::timeout(Duration::from_millis(5), &mut work).await.is_err() {
         peak = peak.max(bytes_under(&log));
     }
     let appended = catalogue.metrics().log_bytes_appended;

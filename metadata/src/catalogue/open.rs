@@ -8,8 +8,9 @@ use super::copies;
 use super::inner::CatalogueInner;
 use super::jobs;
 use super::log_bound::LogBound;
-use super::options::{CatalogueOptions, CheckpointOptions, Durability, OpenError, ProposeError};
+use super::options::{CatalogueOptions, CheckpointOptions, OpenError, ProposeError};
 use super::resident::Resident;
+use crate::durability::Durability;
 use crate::identity::{ExpectedServer, StateFacts, judge, judge_fit};
 use crate::raft::group::{Group, GroupParts};
 use crate::raft::machine::Watcher;
@@ -52,7 +53,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
     let log_bytes_max = options.log_bytes_max.min(disk_bytes / LOG_DISK_SHARE);
     let objects_bytes = options.cache_bytes / OBJECTS_SHARE;
     let cache = options::cache(options.cache_bytes - objects_bytes);
-    let sync = options.durability == Durability::Full;
+    let durability = options.durability;
     let fatal = Arc::clone(&options.fatal);
     check_parts(dir)?;
     // The log directory is made before any group, so a missing one later means that the log was lost.
@@ -62,13 +63,14 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
         let state = StateStore::open(&dir.join(format!("group-{id}")), &cache, options.memtable_bytes);
         states.push(state.map_err(store)?);
     }
-    check_fit(dir, options.expected.as_ref(), &states, sync)?;
+    check_fit(dir, options.expected.as_ref(), &states, durability)?;
     let writer = options.expected.as_ref().map(|expected| expected.lineage.own.incarnation);
-    let log = LogStore::open(&dir.join("log"), &cache, sync, writer, move |why| fatal(why)).map_err(store)?;
-    if sync {
+    let log = LogStore::open(&dir.join("log"), &cache, durability, writer, move |why| fatal(why));
+    let log = log.map_err(store)?;
+    if durability == Durability::Full {
         log.start_synced_count(&log.facts(states.len() as u32).map_err(store)?);
     }
-    let resident = Arc::new(Resident::new(objects_bytes));
+    let resident = Arc::new(Resident::new(NodeId::SINGLE, objects_bytes));
     let mut groups = Vec::new();
     for (id, state) in (0..).zip(states) {
         let parts = GroupParts {
@@ -99,7 +101,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
     write_initial_rows(&inner, options.partitions).await.map_err(propose)?;
     if let Some(ExpectedServer { lineage, .. }) = options.expected {
         begin_incarnation(&inner, &lineage).await?;
-        if sync {
+        if durability == Durability::Full {
             // The floor is written again at the first raise in any case: an existing file may be of another
             // timeline.
             let floor = Floor::new(dir, lineage.own.incarnation, 0);
@@ -109,7 +111,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
     }
     inner.resume_sagas().await.map_err(propose)?;
     inner.resume_quotas().await.map_err(propose)?;
-    inner.log_bound.set_purging(true);
+    inner.log_bound.purging_began();
     start_jobs(&inner, options.tombstone_check, options.checkpoints);
     Ok(inner)
 }
@@ -154,7 +156,7 @@ fn check_fit(
     dir: &Path,
     expected: Option<&ExpectedServer>,
     states: &[StateStore],
-    synced: bool,
+    durability: Durability,
 ) -> Result<(), OpenError> {
     let log_dir = dir.join("log");
     // A first start has no log yet, or a crash interrupted its creation.
@@ -168,12 +170,13 @@ fn check_fit(
         .collect::<Result<_, _>>()
         .map_err(store)?;
     let judged = match expected {
-        Some(expected) => judge(expected, &log, &facts, synced),
-        None => judge_fit(&log, &facts, synced),
+        Some(expected) => judge(expected, &log, &facts, durability),
+        None => judge_fit(&log, &facts, durability),
     };
     let Err(source) = judged else { return Ok(()) };
     // Damage in the write-ahead log itself is reported by opening it, which names the position.
-    if synced && wal::first_bad(&log_dir).is_ok_and(|bad| bad.is_some_and(|bad| bad.damage.is_some())) {
+    let is_damaged = || wal::first_bad(&log_dir).is_ok_and(|bad| bad.is_some_and(|bad| bad.damage.is_some()));
+    if durability == Durability::Full && is_damaged() {
         return Ok(());
     }
     Err(OpenError::Mismatch { path: dir.to_owned(), source })

@@ -1,5 +1,6 @@
 //! Options of a catalogue, and the errors and metrics of its calls.
 
+use crate::durability::Durability;
 use crate::identity::{ExpectedServer, Mismatch};
 use mlgw_common::Clock;
 use mlgw_common::histogram::Durations;
@@ -11,16 +12,6 @@ use std::time::Duration;
 
 /// Handler that is called once, with a line for the log, when durability cannot be guaranteed.
 pub type FatalHandler = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// Point at which a command counts as durable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// The log entry was synced: the command survives power loss.
-    #[default]
-    Full,
-    /// The log entry was written: the command survives the end of the process, not a power loss.
-    Os,
-}
 
 /// Location and interval of the copies from which a catalogue can be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,7 +25,8 @@ impl Drop for Pin {
     fn drop(&mut self) {
         let mut pins = self.resident.pins.0.lock();
         let readers = pins.entry(self.body).or_default();
-        *readers = readers.saturating_sub(1);
+        assert!(*readers > 0, "a pinned body has readers");
+        *readers -= 1;
         if *readers == 0 {
             pins.remove(&self.body);
             drop(pins);

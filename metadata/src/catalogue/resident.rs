@@ -9,7 +9,7 @@ use crate::raft::machine::Watcher;
 use crate::row_cache::RowCache;
 use crate::store_error::StoreError;
 use crate::view::{FreedChunk, RowChanges, RowReader};
-use mlgw_common::{BodyId, BucketId, SegmentId};
+use mlgw_common::{BodyId, BucketId, NodeId, SegmentId};
 use mlgw_formats::key::{BadKey, Family, parse_number_key};
 use mlgw_formats::schema::partition::PartitionStart;
 use mlgw_formats::schema::segment::SegmentSummary;
@@ -39,6 +39,8 @@ impl Pins {
 
 /// Row families that are kept in memory.
 pub(crate) struct Resident {
+    /// The node whose tiers the short forms of segments have.
+    node: NodeId,
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     credentials: RwLock<BTreeMap<String, Arc<Credential>>>,
     segments: RwLock<HashMap<SegmentId, SegmentSummary>>,
@@ -63,9 +65,10 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    /// Empty, with a cache of `objects_bytes` bytes for objects.
-    pub(crate) fn new(objects_bytes: usize) -> Self {
+    /// Empty, for the node `node`, with a cache of `objects_bytes` bytes for objects.
+    pub(crate) fn new(node: NodeId, objects_bytes: usize) -> Self {
         Self {
+            node,
             buckets: RwLock::default(),
             credentials: RwLock::default(),
             segments: RwLock::default(),
@@ -143,7 +146,7 @@ impl Resident {
                 let id = segment::key_of(row)?;
                 let record: Option<SegmentRecord> = change.map(decode).transpose()?;
                 match record {
-                    Some(record) => self.segments.write().insert(id, record.summary()),
+                    Some(record) => self.segments.write().insert(id, record.summary_for(self.node)),
                     None => {
                         self.dead.remove_segment(id);
                         self.segments.write().remove(&id)

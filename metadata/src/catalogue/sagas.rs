@@ -42,6 +42,7 @@ impl CatalogueInner {
     }
 
     async fn finish_create(&self, bucket: &Bucket) -> Result<Arc<Bucket>, ProposeError> {
+        assert_eq!(bucket.state(), BucketState::Creating, "only a reserved name becomes a bucket");
         for group in 0..self.groups.len() {
             self.propose_change(group, Change::MirrorBucket(MirrorBucket::from(bucket))).await?;
         }

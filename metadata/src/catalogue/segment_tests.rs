@@ -3,7 +3,7 @@
 use super::model_tests::four_groups;
 use super::testing::{NOW, bucket, delete, extent, key, options, put, version};
 use super::{Catalogue, CatalogueOptions, ChunkOwner, ProposeError};
-use mlgw_common::{BodyId, PartNumber, SegmentId};
+use mlgw_common::{BodyId, PartNumber, SegmentId, SegmentTier};
 use mlgw_formats::command::{
     AbortUpload, Change, Command, CreateSegment, CreateUpload, ObjectChange, PutObject, PutPart, Reject,
     Reply, SealSegment,
@@ -215,7 +215,7 @@ async fn only_a_sealed_segment_can_be_moved() {
         assert_eq!(place(&hot, &cold).await, Ok(()), "repeatable");
         let record = bench.catalogue.segments().unwrap().remove(0);
         assert_eq!((record.replicas, record.length), (vec![cold.clone()], 4096));
-        assert_eq!(bench.catalogue.segment(one).map(|segment| segment.tier), Some(1));
+        assert_eq!(bench.catalogue.segment(one).map(|segment| segment.tier), Some(SegmentTier::Cold));
     }
     assert_eq!(place(&hot, &other).await, elsewhere, "no longer");
     let none = bench.catalogue.place_segment(SegmentId(9), hot.clone(), cold).await;

@@ -112,6 +112,8 @@ impl Catalogue {
         reference: Reference,
         to: Extent,
     ) -> Result<bool, ProposeError> {
+        let (from, length) = (&reference.extent, to.logical_bytes);
+        assert_eq!(from.logical_bytes, length, "a chunk has the same length at its new location");
         let relocate = RelocateExtent {
             bucket_id: owner.bucket.0,
             key: owner.key.as_str().to_owned(),

@@ -1,6 +1,7 @@
 //! A log and a state are opened exactly when both are this server's and no acknowledged entry is missing.
 
 use super::{ExpectedServer, Mismatch, StateFacts, judge};
+use crate::durability::Durability;
 use crate::store::log_facts::{GroupFacts, LogFacts};
 use crate::store::wal::WalWriters;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
@@ -31,7 +32,7 @@ fn only_our_own_log_and_state_are_opened() {
     let (own, earlier) = (identity(1, 2, 3), identity(1, 2, 7));
     let foreign = [identity(1, 2, 8), identity(1, 9, 3), identity(9, 2, 3)];
     let opens = |marking, log_of, timeline| {
-        judge(&expected(marking, 0), &log(log_of, 0, 10), &[state(timeline, 5)], true).is_ok()
+        judge(&expected(marking, 0), &log(log_of, 0, 10), &[state(timeline, 5)], Durability::Full).is_ok()
     };
     assert!(opens(false, Some(own), Some((1, 3))));
     for marking in [false, true] {
@@ -57,7 +58,7 @@ fn a_log_is_accepted_if_all_of_its_writers_are_this_server() {
     let opens = |marking, writer: Option<Incarnation>, named: &[Incarnation], unnamed| {
         let writers = WalWriters { named: named.iter().copied().collect(), unnamed };
         let log = LogFacts { writer, writers, ..log(Some(identity(1, 2, 3)), 0, 10) };
-        judge(&expected(marking, 0), &log, &[state(Some((1, 3)), 5)], true).is_ok()
+        judge(&expected(marking, 0), &log, &[state(Some((1, 3)), 5)], Durability::Full).is_ok()
     };
     for marking in [false, true] {
         assert!(opens(marking, Some(own), &[own], false));
@@ -74,7 +75,7 @@ fn a_log_is_accepted_if_all_of_its_writers_are_this_server() {
 #[test]
 fn a_new_state_has_no_timeline_yet() {
     let own = Some(identity(1, 2, 3));
-    assert_eq!(judge(&expected(false, 0), &log(own, 0, 10), &[state(None, 0)], true), Ok(()));
+    assert_eq!(judge(&expected(false, 0), &log(own, 0, 10), &[state(None, 0)], Durability::Full), Ok(()));
 }
 
 proptest! {
@@ -91,7 +92,8 @@ proptest! {
         let state = state(Some((1, 3)), reach);
         let missing_between = reach < first;
         let missing_behind = end < reach.max(committed).max(floor);
-        let judged = judge(&expected(false, floor), &log, &[state], synced);
+        let durability = if synced { Durability::Full } else { Durability::Os };
+        let judged = judge(&expected(false, floor), &log, &[state], durability);
         prop_assert_eq!(judged.is_ok(), !(missing_between || synced && missing_behind));
         if let Err(Mismatch::LostTail { end: named, .. }) = judged {
             prop_assert!(named == end && end < floor);

@@ -143,28 +143,22 @@ fn replay_entries(
         );
         findings.push(CheckFinding::damage(FindingKind::StaleState, dir.display(), what));
     }
-    if let Some(what) = describe_stale_log(group, log_end, (purged, committed), reach) {
+    let end = log_end.unwrap_or(purged).max(purged);
+    if let Some(what) = describe_stale_log(group, end, reach.max(committed)) {
         findings.push(CheckFinding::damage(FindingKind::StaleLog, dir.display(), what));
     }
     Ok(())
 }
 
-/// Description of a log of a group that ends before its state. `log_end` is the end of its entries, if it has
-/// any; `reach` is the index after the last entry of the state.
-fn describe_stale_log(
-    group: u32,
-    log_end: Option<u64>,
-    (purged, committed): (u64, u64),
-    reach: u64,
-) -> Option<String> {
-    let (log_end, known) = (log_end.unwrap_or(purged).max(purged), reach.max(committed));
+/// Description of a log of a group that ends before the entry `end`, although the entries before `known` were
+/// acknowledged; `None` if it is long enough.
+fn describe_stale_log(group: u32, end: u64, known: u64) -> Option<String> {
     let what = || {
         format!(
-            "the log of group {group} ends before entry {log_end}, but entries up to {known} were \
-             acknowledged"
+            "the log of group {group} ends before entry {end}, but entries up to {known} were acknowledged"
         )
     };
-    (log_end < known).then(what)
+    (end < known).then(what)
 }
 
 /// The first entry of `group` that the log lacks: between others, or after the entries of a state that

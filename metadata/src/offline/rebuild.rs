@@ -139,7 +139,9 @@ pub fn rebuild(
             return Err(RebuildError::Log(damage_text(&wrong)));
         }
         opened.state.flush()?;
-        entries += logs::reach(&opened.state)? - before;
+        let after = logs::reach(&opened.state)?;
+        assert!(after >= before, "a replay does not move a state back");
+        entries += after - before;
         made.push(opened);
     }
     let known = rows::check(&made, dir, &mut wrong, watch);
@@ -165,9 +167,7 @@ fn newest_checkpoint(
         match crate::copy::read_contents(&path) {
             Ok(contents) => {
                 crate::copy::verify_contents(&contents, &path, "", findings, watch);
-                findings.extend(
-                    lineage.and_then(|lineage| foreign_finding(&path, lineage, checkpoints.is_marked)),
-                );
+                findings.extend(lineage.and_then(|lineage| foreign_finding(&path, lineage, checkpoints)));
                 if findings.len() == before {
                     return Ok((path, contents));
                 }
@@ -181,9 +181,14 @@ fn newest_checkpoint(
     Err(RebuildError::NoCheckpoint(checkpoints.path.to_owned(), why))
 }
 
-/// Finding for a checkpoint of another server, or of a timeline that this one does not descend from. A
-/// checkpoint that names no timeline was made before this server had an identity, or elsewhere.
-fn foreign_finding(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Option<CheckFinding> {
+/// Finding for a checkpoint in `checkpoints` of another server, or of a timeline that this one does not
+/// descend from. A checkpoint that names no timeline was made before this server had an identity, or
+/// elsewhere.
+fn foreign_finding(
+    checkpoint: &Path,
+    lineage: &Lineage,
+    checkpoints: CheckpointDir<'_>,
+) -> Option<CheckFinding> {
     let state = stores::newest_state(&checkpoint.join("group-0"))?;
     let facts = StateDb::open_read_only(&state).and_then(|state| StateFacts::read(&state));
     let what = match facts {
@@ -194,32 +199,45 @@ fn foreign_finding(checkpoint: &Path, lineage: &Lineage, is_marked: bool) -> Opt
             }
             format!("it belongs to cluster {cluster} and incarnation {incarnation}, not to this server")
         }
-        Ok(_) if lineage.marking || is_marked => return None,
+        Ok(_) if lineage.marking || checkpoints.is_marked => return None,
         Ok(_) => "it names no server, but the checkpoints of this server do".to_owned(),
         Err(error) => error.0,
     };
     Some(CheckFinding::damage(super::FindingKind::Foreign, checkpoint.display(), what))
 }
 
-/// Reason that a checkpoint in `checkpoints` is not of exactly this timeline; `None` if all are, or name
-/// none. A server that has never run has made none. Damage is not checked.
+/// Checkpoints in a directory, the oldest first; none if the directory does not exist.
+fn existing_checkpoints(checkpoints: &Path) -> io::Result<Vec<PathBuf>> {
+    let numbers = match checkpoint_numbers(checkpoints) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        numbers => numbers?,
+    };
+    Ok(numbers.into_iter().map(|number| checkpoint_dir(checkpoints, number)).collect())
+}
+
+/// Name of a checkpoint's directory.
+fn checkpoint_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Reason that the checkpoints in `checkpoints` are not of a server that has never run; `None` if there are
+/// none.
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub fn foreign_checkpoint(
-    checkpoints: &Path,
-    lineage: &Lineage,
-    has_run: bool,
-) -> io::Result<Option<String>> {
-    let numbers = match checkpoint_numbers(checkpoints) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        numbers => numbers?,
-    };
-    for path in numbers.into_iter().map(|number| checkpoint_dir(checkpoints, number)) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if !has_run {
-            return Ok(Some(format!("it contains {name}, but this server has never run")));
-        }
+pub fn unexpected_checkpoint(checkpoints: &Path) -> io::Result<Option<String>> {
+    let first = existing_checkpoints(checkpoints)?.into_iter().next();
+    Ok(first.map(|path| format!("it contains {}, but this server has never run", checkpoint_name(&path))))
+}
+
+/// Reason that a checkpoint in `checkpoints` is not of exactly this timeline; `None` if all are, or name
+/// none. Damage is not checked.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn foreign_checkpoint(checkpoints: &Path, lineage: &Lineage) -> io::Result<Option<String>> {
+    for path in existing_checkpoints(checkpoints)? {
+        let name = checkpoint_name(&path);
         let Some(state) = stores::newest_state(&path.join("group-0")) else { continue };
         let facts = StateDb::open_read_only(&state).and_then(|state| StateFacts::read(&state));
         let why = match facts {
@@ -252,8 +270,7 @@ pub fn check_checkpoint(
     match crate::copy::read_contents(&path) {
         Ok(contents) => {
             crate::copy::verify_contents(&contents, &path, "", findings, watch);
-            findings
-                .extend(lineage.and_then(|lineage| foreign_finding(&path, lineage, checkpoints.is_marked)));
+            findings.extend(lineage.and_then(|lineage| foreign_finding(&path, lineage, checkpoints)));
         }
         Err(error) => findings.push(CheckFinding::damage(super::FindingKind::Copy, path.display(), error)),
     }

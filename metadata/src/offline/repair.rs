@@ -3,6 +3,7 @@
 use super::rebuild::{RebuildError, failed, set_aside};
 use super::scratch::Scratch;
 use super::{logs, rows, stores};
+use crate::durability::Durability;
 use crate::identity::{StateFacts, judge_fit};
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
@@ -130,7 +131,7 @@ pub fn rebuild_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
         facts.push(state);
     }
     let log_facts = found.facts(facts.len() as u32)?;
-    judge_fit(&log_facts, &facts, true)
+    judge_fit(&log_facts, &facts, Durability::Full)
         .map_err(|what| RebuildError::Log(format!("even with all of its files, {what}")))?;
     store_files::remove_dir(&new).map_err(failed(&new))?;
     store_files::make_dir(&new).map_err(failed(&new))?;

@@ -200,11 +200,11 @@ impl RowPass<'_> {
             Family::Mirror => self.mirror(key, value),
             Family::Object => {
                 let (bucket, name) = object::key_of(key)?;
-                self.object(bucket, &name, &decode(value)?, true)
+                self.object(family, bucket, &name, &decode(value)?)
             }
             Family::Version => {
                 let (bucket, name, _) = version::key_of(key)?;
-                self.object(bucket, &name, &decode(value)?, false)
+                self.object(family, bucket, &name, &decode(value)?)
             }
             Family::Extent => {
                 self.sums.mapped.insert(extent::key_of(key)?.0.0);
@@ -327,25 +327,27 @@ impl RowPass<'_> {
         }
     }
 
+    /// Adds a version. Only a current one, of the family of objects, counts as an object.
     fn object(
         &mut self,
+        family: Family,
         bucket: BucketId,
         name: &[u8],
         version: &ObjectVersion,
-        current: bool,
     ) -> Result<(), RowFault> {
+        let objects = u64::from(family == Family::Object);
         self.add_references(&version.extents);
         let usage = self.sums.usage.entry(bucket.0).or_default();
-        usage.objects += u64::from(current);
+        usage.objects += objects;
         usage.versions += 1;
         usage.bytes += version.size;
         if !version.payer.is_empty() {
             let payer = self.sums.payers.entry(version.payer.clone()).or_default();
-            payer.objects += u64::from(current);
+            payer.objects += objects;
             payer.versions += 1;
             payer.bytes += version.size;
         }
-        self.known.objects += u64::from(current);
+        self.known.objects += objects;
         if !self.sums.mirrors.contains_key(&bucket.0) {
             return Err(RowFault::Row(format!("its bucket {bucket} does not exist")));
         }

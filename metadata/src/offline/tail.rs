@@ -8,6 +8,7 @@ use super::rebuild::{RebuildError, failed};
 use super::repair::exchange_log;
 use super::scratch::Scratch;
 use super::stores;
+use crate::durability::Durability;
 use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge};
 use crate::store::links;
 use crate::store::log_rows::{LogRowKind, key};
@@ -48,7 +49,7 @@ pub fn check_tail(dir: &Path, expected: &ExpectedServer, scratch: &Path) -> Resu
     let facts = states.iter().map(|state| StateFacts::read(&state.state));
     let facts = facts.collect::<Result<Vec<_>, _>>()?;
     let log = log.facts(facts.len() as u32)?;
-    Ok(match judge(expected, &log, &facts, true) {
+    Ok(match judge(expected, &log, &facts, Durability::Full) {
         Ok(()) => LogTail::Complete,
         Err(Mismatch::LostTail { .. } | Mismatch::StaleLog { .. }) => LogTail::Lost,
         // A log that was started by [`restart_log`].

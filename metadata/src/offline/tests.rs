@@ -128,7 +128,7 @@ async fn upload(catalogue: &Catalogue, b: &Bucket, complete: bool) {
 /// Copies a catalogue that is open and idle, as a killed process leaves it.
 async fn kill(live: &Path, catalogue: &Catalogue, to: &Path) {
     while catalogue.metrics().releases_waiting > 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        mlgw_common::time::sleep(Duration::from_millis(1)).await;
     }
     copy_dir(live, to);
 }

@@ -68,9 +68,9 @@ pub(crate) struct Group {
     figures: Arc<Figures>,
 }
 
-/// openraft's settings. Snapshots are made only on request; a lone voter needs no ticks.
-fn config(alone: bool) -> Result<Config, StoreError> {
-    let config = Config {
+/// openraft's settings of a lone voter, which needs no ticks. Snapshots are made only on request.
+pub(crate) fn lone_voter_config() -> Config {
+    Config {
         cluster_name: "mlgw".into(),
         heartbeat_interval: 100,
         election_timeout_min: 500,
@@ -79,12 +79,11 @@ fn config(alone: bool) -> Result<Config, StoreError> {
         max_in_snapshot_log_to_keep: 0,
         purge_batch_size: 1,
         max_payload_entries: 64,
-        enable_tick: !alone,
-        enable_heartbeat: !alone,
-        enable_elect: !alone,
+        enable_tick: false,
+        enable_heartbeat: false,
+        enable_elect: false,
         ..Config::default()
-    };
-    config.validate().map_err(|error| StoreError(error.to_string()))
+    }
 }
 
 /// The two stores in the form that openraft requires, and a function that builds the group around them.
@@ -125,7 +124,7 @@ impl Group {
     /// applied.
     pub(crate) async fn open(parts: GroupParts) -> Result<Self, StoreError> {
         let node = parts.node;
-        let group = Self::start(parts, NoNetwork, true).await?;
+        let group = Self::start(parts, NoNetwork, lone_voter_config()).await?;
         let last = group.log.last()?;
         let initialized = group.raft.is_initialized().await.map_err(|e| StoreError(e.to_string()))?;
         if initialized {
@@ -151,7 +150,7 @@ impl Group {
     }
 
     /// Starts a member with a network of its own.
-    pub(crate) async fn start<N>(parts: GroupParts, network: N, alone: bool) -> Result<Self, StoreError>
+    pub(crate) async fn start<N>(parts: GroupParts, network: N, config: Config) -> Result<Self, StoreError>
     where
         N: RaftNetworkFactory<RaftTypes>,
         N::Network: NetSnapshot<RaftTypes, SnapshotData = SnapshotDir>,
@@ -160,8 +159,8 @@ impl Group {
         parts.watcher.replaced(parts.id, &*parts.store.current())?;
         let (log, machine, group) = stores(parts);
         let running = Arc::clone(&machine.running);
-        let config = Arc::new(config(alone)?);
-        let raft = Raft::new(node, config, network, log, machine)
+        let config = config.validate().map_err(|error| StoreError(error.to_string()))?;
+        let raft = Raft::new(node, Arc::new(config), network, log, machine)
             .await
             .map_err(|error| StoreError(error.to_string()))?;
         running.store(true, Ordering::Release);
@@ -327,7 +326,7 @@ impl Group {
     /// Waits for commands in flight, stops, and flushes.
     pub(crate) async fn shutdown(&self) -> Result<(), StoreError> {
         while !self.queue.is_idle() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(Duration::from_millis(1)).await;
         }
         self.queue.stop();
         if let Err(error) = self.raft.shutdown().await {

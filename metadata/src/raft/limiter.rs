@@ -6,11 +6,13 @@
 //! count by number, larger ones by bytes.
 
 use mlgw_common::limits::{PROPOSE_BYTES_MAX, PROPOSE_QUEUE_MAX};
+use mlgw_common::time::timeout;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
 
 const PERMIT_BYTES: usize = PROPOSE_BYTES_MAX / PROPOSE_QUEUE_MAX;
+
+const _: () = assert!(PERMIT_BYTES > 0 && PROPOSE_QUEUE_MAX <= Semaphore::MAX_PERMITS);
 
 /// Longest time that a command waits for permits: clients wait about as long before they retry.
 const WAIT: Duration = Duration::from_secs(5);

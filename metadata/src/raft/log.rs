@@ -43,6 +43,8 @@ struct RecentEntries {
 
 impl RecentEntries {
     fn push(&mut self, entry: RaftLogEntry, bytes: usize) {
+        let is_next = self.entries.back().is_none_or(|(last, _)| last.index() + 1 == entry.index());
+        assert!(is_next, "recent entries have no gaps");
         self.bytes += bytes;
         self.entries.push_back((entry, bytes));
     }
@@ -100,7 +102,8 @@ impl GroupLog {
 
     /// Subtracts `bytes`, whose entries were purged.
     pub(crate) fn subtract_purged(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "purged bytes were appended");
     }
 
     /// The id of the last entry.
@@ -118,9 +121,9 @@ impl GroupLog {
         Ok(Some(log_entry::log_id_from_position(&record)))
     }
 
-    async fn write(&self, writes: Vec<LogWrite>, sync: bool) -> io::Result<()> {
+    async fn write(&self, writes: Vec<LogWrite>) -> io::Result<()> {
         let (tx, rx) = oneshot::channel();
-        self.store.write(writes, sync, Box::new(move |result| drop(tx.send(result))));
+        self.store.write(writes, Box::new(move |result| drop(tx.send(result))));
         rx.await.map_err(|_| io::Error::other("the log writer has stopped"))?
     }
 
@@ -189,7 +192,7 @@ impl RaftLogStorage<RaftTypes> for GroupLog {
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         let put = LogWrite::Put(key(self.group, LogRowKind::Vote, 0), log_entry::encode_vote(vote));
-        self.write(vec![put], true).await
+        self.write(vec![put]).await
     }
 
     /// Not synced: the position only shows a restart how far it may apply entries before it receives messages
@@ -197,8 +200,7 @@ impl RaftLogStorage<RaftTypes> for GroupLog {
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         let Some(committed) = committed else { return Ok(()) };
         let record = schema::encode(&log_entry::log_position(&committed));
-        let put = LogWrite::Put(key(self.group, LogRowKind::Committed, 0), record);
-        self.store.write(vec![put], false, Box::new(|_| {}));
+        self.store.write_unsynced(LogWrite::Put(key(self.group, LogRowKind::Committed, 0), record));
         Ok(())
     }
 
@@ -231,7 +233,7 @@ impl RaftLogStorage<RaftTypes> for GroupLog {
             }
             callback.io_completed(result);
         };
-        self.store.write(writes, true, Box::new(done));
+        self.store.write(writes, Box::new(done));
         Ok(())
     }
 
@@ -239,7 +241,7 @@ impl RaftLogStorage<RaftTypes> for GroupLog {
         let from = last.map_or(0, |id| id.index + 1);
         let end = key(self.group, LogRowKind::Entry, u64::MAX);
         let cut = LogWrite::DeleteRange(key(self.group, LogRowKind::Entry, from), end);
-        self.write(vec![cut], true).await?;
+        self.write(vec![cut]).await?;
         let mut young = self.recent.lock();
         match last {
             Some(last) => young.cut_after(last.index),
@@ -253,7 +255,7 @@ impl RaftLogStorage<RaftTypes> for GroupLog {
         let record = schema::encode(&log_entry::log_position(&upto));
         let put = LogWrite::Put(key(self.group, LogRowKind::Purged, 0), record);
         let cut = LogWrite::DeleteRange(key(self.group, LogRowKind::Entry, 0), end);
-        self.write(vec![put, cut], true).await?;
+        self.write(vec![put, cut]).await?;
         self.record_applied(upto.index);
         Ok(())
     }

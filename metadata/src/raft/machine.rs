@@ -65,8 +65,10 @@ impl GroupStateMachine {
         let state = self.store.current();
         let mut view = View::new(&*state);
         let mut waiting: Vec<PendingReply> = Vec::with_capacity(run.len());
-        let mut last = None;
+        let mut last: Option<LogId> = None;
         for (entry, responder) in run {
+            let is_next = last.is_none_or(|last| last.index + 1 == entry.index());
+            assert!(is_next, "committed entries have no gaps");
             waiting.push((responder, self.entry(&mut view, &entry)?));
             last = Some(entry.log_id);
         }

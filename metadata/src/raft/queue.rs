@@ -10,18 +10,20 @@
 use bytes::Bytes;
 use mlgw_common::histogram::DurationHistogram;
 use mlgw_common::limits::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, PROPOSE_BYTES_MAX, PROPOSE_QUEUE_MAX};
+use mlgw_common::time::Instant;
 use mlgw_formats::command::{Command, Reject, Reply};
 use mlgw_formats::log_batch::{Batch, Outcomes, encode_into};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// Maximum number of batches in flight. With one, all commands that arrive during a sync form the next batch.
 /// With two, synchronized writers are split into halves and every command pays for more syncs (measured at 32
 /// writers: 10 commands per sync instead of 31).
 const BATCHES_MAX: usize = 1;
+
+const _: () = assert!(BATCH_COMMANDS_MAX <= PROPOSE_QUEUE_MAX && BATCH_BYTES_MAX <= PROPOSE_BYTES_MAX);
 
 /// Answer to a command; a closed channel means that the group stopped.
 pub(crate) type CommandResult = Result<Reply, Reject>;
@@ -144,6 +146,7 @@ impl CommandQueue {
         }
         state.expected = count;
         let taken: Vec<QueuedCommand> = state.waiting.drain(..count).collect();
+        assert!(state.waiting_bytes >= bytes, "the bytes of queued commands are counted");
         state.waiting_bytes -= bytes;
         drop(state);
         let begun = Instant::now();
@@ -160,7 +163,9 @@ impl CommandQueue {
     }
 
     fn done(&self) {
-        self.state.lock().in_flight -= 1;
+        let mut state = self.state.lock();
+        assert!(state.in_flight > 0, "a batch that ends is in flight");
+        state.in_flight -= 1;
     }
 
     /// Stops the queue: drops queued commands and refuses new ones.

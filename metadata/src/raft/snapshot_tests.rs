@@ -1,6 +1,6 @@
 //! Transfer of a snapshot to a second, empty member: directory to directory, with digests compared.
 
-use super::group::Group;
+use super::group::{Group, lone_voter_config};
 use super::machine::GroupStateMachine;
 use super::snapshot::{ScratchDir, Snapshot, SnapshotDir};
 use super::suite_tests::parts;
@@ -18,7 +18,7 @@ use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
 };
-use openraft::{AnyError, BasicNode, Raft};
+use openraft::{AnyError, BasicNode, Config, Raft};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -119,7 +119,9 @@ fn digest(group: &Group) -> (usize, u64) {
 }
 
 async fn member(dir: &Path, id: u64, network: &InProcess) -> Group {
-    let group = Group::start(parts(dir, id), network.clone(), false).await.unwrap();
+    let ticking =
+        Config { enable_tick: true, enable_heartbeat: true, enable_elect: true, ..lone_voter_config() };
+    let group = Group::start(parts(dir, id), network.clone(), ticking).await.unwrap();
     let incoming = dir.join("group-0").join("incoming");
     network.members.lock().insert(id, (group.raft.clone(), incoming));
     group

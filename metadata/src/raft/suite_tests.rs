@@ -3,6 +3,7 @@
 use super::group::GroupParts;
 use super::log::GroupLog;
 use super::machine::{GroupStateMachine, Watcher};
+use crate::durability::Durability;
 use crate::store::log::LogStore;
 use crate::store::options;
 use crate::store::state::StateStore;
@@ -36,7 +37,7 @@ pub(crate) fn parts(dir: &Path, node: u64) -> GroupParts {
     GroupParts {
         id: 0,
         node,
-        log: LogStore::open(&dir.join("log"), &cache, true, None, |why| panic!("{why}")).unwrap(),
+        log: LogStore::open(&dir.join("log"), &cache, Durability::Full, None, |why| panic!("{why}")).unwrap(),
         store: StateStore::open(&dir.join("group-0"), &cache, 4 << 20).unwrap(),
         watcher: Arc::new(IgnoringWatcher),
         fatal: Arc::new(|why| panic!("{why}")),

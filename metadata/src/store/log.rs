@@ -8,8 +8,10 @@
 use super::log_facts::LogFacts;
 use super::log_rows::{LogRowKind, index_of, key};
 use super::{options, wal};
+use crate::durability::Durability;
 use crate::store_error::StoreError;
 use mlgw_common::histogram::DurationHistogram;
+use mlgw_common::time::Instant;
 use mlgw_common::{Identity, Incarnation};
 use mlgw_formats::{manifest, store_files};
 use parking_lot::Mutex;
@@ -21,7 +23,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 /// Maximum number of requests in one write; the others go into the next write.
 const WRITE_REQUESTS_MAX: usize = 1024;
@@ -38,11 +39,7 @@ pub(crate) enum LogWrite {
 pub(crate) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 enum LogRequest {
-    Write {
-        writes: Vec<LogWrite>,
-        sync: bool,
-        done: WriteCallback,
-    },
+    Write(PendingLogWrite),
     /// Ends the writing thread.
     End,
 }
@@ -128,19 +125,19 @@ impl Drop for WriterThread {
 }
 
 impl LogStore {
-    /// Opens or creates the log in `dir`. With `sync` false, syncs are left to the operating system. Every
-    /// write names `writer`. `failed` is called with the first failure, before waiting requests are answered.
-    /// Refuses a log whose damage would make it end before the last acknowledged entry.
+    /// Opens or creates the log in `dir`. With [`Durability::Os`], syncs are left to the operating system.
+    /// Every write names `writer`. `failed` is called with the first failure, before waiting requests are
+    /// answered. Refuses a log whose damage would make it end before the last acknowledged entry.
     pub(crate) fn open(
         dir: &Path,
         cache: &Cache,
-        sync: bool,
+        durability: Durability,
         writer: Option<Incarnation>,
         failed: impl Fn(&str) + Send + 'static,
     ) -> Result<Self, StoreError> {
         let at = |error: io::Error| StoreError(format!("{}: {error}", dir.display()));
         store_files::make_dir(dir).map_err(at)?;
-        if sync
+        if durability == Durability::Full
             && let Some(wal::BadWalRecord { file, at, damage: Some(why) }) =
                 wal::first_bad(dir).map_err(at)?
         {
@@ -155,7 +152,7 @@ impl LogStore {
         let synced = Arc::<SyncedEntries>::default();
         let writer = LogWriter {
             store: Arc::clone(&store),
-            sync,
+            durability,
             figures: Arc::clone(&figures),
             synced: Arc::clone(&synced),
             incarnation: writer,
@@ -178,13 +175,24 @@ impl LogStore {
     pub(crate) fn start_synced_count(&self, facts: &LogFacts) {
         let ends: Vec<u64> = facts.groups.iter().map(|group| group.end).collect();
         self.synced.total.store(ends.iter().sum(), Ordering::Release);
-        *self.synced.ends.lock() = ends;
+        let mut known = self.synced.ends.lock();
+        assert!(known.is_empty(), "the count of synced entries starts before the first write");
+        *known = ends;
     }
 
-    /// Enqueues writes; `done` is called when they are written, and synced if `sync`.
-    pub(crate) fn write(&self, writes: Vec<LogWrite>, sync: bool, done: WriteCallback) {
-        if let Err(refused) = self.writer.requests.send(LogRequest::Write { writes, sync, done })
-            && let LogRequest::Write { done, .. } = refused.0
+    /// Enqueues writes; `done` is called when they are written, and synced.
+    pub(crate) fn write(&self, writes: Vec<LogWrite>, done: WriteCallback) {
+        self.enqueue(PendingLogWrite { writes, sync: true, done });
+    }
+
+    /// Enqueues a write that reaches the disk with the next synced one.
+    pub(crate) fn write_unsynced(&self, write: LogWrite) {
+        self.enqueue(PendingLogWrite { writes: vec![write], sync: false, done: Box::new(|_| {}) });
+    }
+
+    fn enqueue(&self, pending: PendingLogWrite) {
+        if let Err(refused) = self.writer.requests.send(LogRequest::Write(pending))
+            && let LogRequest::Write(PendingLogWrite { done, .. }) = refused.0
         {
             done(Err(io::Error::other("the log writer has stopped")));
         }
@@ -293,7 +301,7 @@ impl LogStore {
 
 struct LogWriter {
     store: Arc<OpenDb>,
-    sync: bool,
+    durability: Durability,
     figures: Arc<LogFigures>,
     synced: Arc<SyncedEntries>,
     incarnation: Option<Incarnation>,
@@ -308,9 +316,7 @@ impl LogWriter {
             let mut next = Some(first);
             while let Some(request) = next.take() {
                 match request {
-                    LogRequest::Write { writes, sync, done } => {
-                        waiting.push(PendingLogWrite { writes, sync, done })
-                    }
+                    LogRequest::Write(pending) => waiting.push(pending),
                     LogRequest::End => ended = true,
                 }
                 if !ended && waiting.len() < WRITE_REQUESTS_MAX {
@@ -354,7 +360,7 @@ impl LogWriter {
             }
         }
         let mut options = WriteOptions::default();
-        let sync = self.sync && waiting.iter().any(|request| request.sync);
+        let sync = self.durability == Durability::Full && waiting.iter().any(|request| request.sync);
         options.set_sync(sync);
         let begun = Instant::now();
         self.store.db.write_opt(batch, &options)?;

@@ -28,6 +28,8 @@ const TABLE_BYTES_PER_TOMBSTONE: u64 = 4096;
 /// Divisor that defines a pause: less than this part of the tombstones is new since the last check.
 const PAUSE_DIVISOR: u64 = 8;
 
+const _: () = assert!(FLUSH_TOMBSTONES_MIN <= FLUSH_TOMBSTONES_MAX);
+
 /// Checks the tombstones of one state every few seconds.
 #[derive(Debug, Default)]
 pub(crate) struct TombstoneWatch {

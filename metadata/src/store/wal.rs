@@ -41,7 +41,8 @@ pub(crate) fn first_bad(dir: &Path) -> io::Result<Option<BadWalRecord>> {
         let bytes = regular::read(&file)?;
         let before = bad.is_some();
         let bad_here = wal_frames::for_each_record(&bytes, &mut |_, record, behind| {
-            seen.record(&entries_in(record), before || behind);
+            let entries = entries_in(record);
+            if before || behind { seen.record_after_defect(&entries) } else { seen.record(&entries) }
         });
         if let (None, Some(at)) = (&bad, bad_here) {
             bad = Some(BadWalRecord { file, at, damage: None });
@@ -110,8 +111,13 @@ struct WalFacts {
 
 impl WalFacts {
     /// Adds a record that verifies, by its entries (group and index).
-    fn record(&mut self, entries: &[(u32, u64)], behind_bad: bool) {
-        if behind_bad && self.damage.is_none() {
+    fn record(&mut self, entries: &[(u32, u64)]) {
+        self.last.extend(entries.iter().copied());
+    }
+
+    /// Adds a record that verifies and follows one that does not.
+    fn record_after_defect(&mut self, entries: &[(u32, u64)]) {
+        if self.damage.is_none() {
             if self.is_write_after_defect {
                 self.damage = Some("later synced writes follow it".to_owned());
             }
@@ -126,7 +132,7 @@ impl WalFacts {
             }
             self.is_write_after_defect |= !entries.is_empty();
         }
-        self.last.extend(entries.iter().copied());
+        self.record(entries);
     }
 }
 

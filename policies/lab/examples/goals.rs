@@ -4,6 +4,7 @@
 //! usage: goals [SEEDS] [FIRST-SEED]     8 seeds from 1 on by default
 
 use GoalBound::{AtLeast, AtMost};
+use mlgw_common::time::Instant;
 use mlgw_lab::caller_plans::build_caller_plans;
 use mlgw_lab::detection::Detection;
 use mlgw_lab::labelled::Traffic;
@@ -14,7 +15,6 @@ use mlgw_lab::workload::{DatasetOrder, GeneratedWorkload, Profile, WorkloadSetti
 use mlgw_policies::access::Op;
 use mlgw_policies::engine::{CacheEngine, Options, ReadAheadLimits, ReadAheadOrder};
 use std::ops::Range;
-use std::time::Instant;
 
 const BLOCK_BYTES: u32 = 8 << 20;
 const SHARES: [f64; 5] = [0.2, 0.35, 0.5, 0.65, 0.8];

@@ -255,7 +255,7 @@ impl Simulation {
                 let step = SimulationProgress { share: None, done: known.accesses, total: known.accesses };
                 here = here.and_then(|runs| watch(step).map(|()| runs));
                 is_over.store(here.is_err(), Relaxed);
-                thread::sleep(WATCH_INTERVAL);
+                mlgw_common::time::block_for(WATCH_INTERVAL);
             }
             let beside = beside.join();
             let here = here?;

@@ -4,10 +4,11 @@
 //! the stored object and its key, then from the server. A fact that no source has is `None`.
 
 use super::server_facts::SystemFacts;
+use mlgw_common::Tier;
 use mlgw_common::Timestamp;
 use mlgw_policies::checkpoints::model_file_kind;
 use mlgw_policies::file_type_by_key;
-use mlgw_policies::language::{Fact, Facts, FileType, Program, Property, Tier, Word as _, fact_of_key};
+use mlgw_policies::language::{Fact, Facts, FileType, Program, Property, Word as _, fact_of_key};
 use std::time::Duration;
 
 /// Attributes of an object in the catalogue or in the index of copies.
@@ -137,10 +138,10 @@ impl Facts for ObjectFacts<'_> {
 mod tests {
     use super::{KnownObject, ObjectFacts};
     use crate::server_facts::{ServerProfile, SystemFacts};
-    use mlgw_common::Timestamp;
+    use mlgw_common::{Tier, Timestamp};
     use mlgw_policies::facts::SERVER_PROPERTIES;
     use mlgw_policies::language::{
-        ConditionType, Environment, Fact, FactList, Facts as _, PROPERTIES, Program, Property, Tier,
+        ConditionType, Environment, Fact, FactList, Facts as _, PROPERTIES, Program, Property,
     };
     use std::time::Duration;
 

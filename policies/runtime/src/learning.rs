@@ -29,7 +29,7 @@ pub async fn run(
 ) {
     let mut learner = Learner::default();
     loop {
-        tokio::time::sleep(every).await;
+        mlgw_common::time::sleep(every).await;
         let Some(policies) = policies.upgrade() else { return };
         review_measurements(&policies, &policy_driver, &*clock, &mut learner).await;
     }

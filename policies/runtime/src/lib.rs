@@ -191,6 +191,18 @@ impl PolicyDraft {
             changes: String::new(),
         }
     }
+
+    /// Checks that the parts of the draft agree.
+    fn check(&self) {
+        let is_about_learning = matches!(self.kind, PolicyKind::Freeze | PolicyKind::Unfreeze);
+        assert!(self.is_frozen.is_some() == is_about_learning, "only a freeze stops learning");
+        assert!(
+            self.files.is_some() || self.files_version.is_none(),
+            "earlier files are part of their draft"
+        );
+        let has_given = self.given != SubmittedFiles::NOTHING;
+        assert!(!has_given || self.files.is_some(), "submitted files are part of their draft");
+    }
 }
 
 impl RunningPolicy {
@@ -321,12 +333,8 @@ impl Policies {
     ) -> Result<Program, InvalidPolicyFiles> {
         let place = ServerProfile { environment, ..self.server };
         let given = SubmittedFiles::of(&files);
-        compile(
-            &self.built_in,
-            environment,
-            &place,
-            (&merged_with_running(files, &self.running().files), given),
-        )
+        let files = merged_with_running(files, &self.running().files);
+        compile(&self.built_in, environment, &place, &files, given)
     }
 
     /// Applies files durably in place of the running ones. Identical files are a no-op.
@@ -395,20 +403,30 @@ impl Policies {
         }
     }
 
-    /// Stops or resumes learning.
+    /// Stops learning.
     ///
     /// # Errors
     /// The reason; nothing changes then.
-    pub async fn freeze(
+    pub async fn freeze(self: &Arc<Self>, by: ChangeAuthor) -> Result<AppliedPolicyChange, PolicyError> {
+        let draft = PolicyDraft::new(PolicyKind::Freeze, by);
+        self.change_learning(PolicyDraft { is_frozen: Some(true), ..draft }).await
+    }
+
+    /// Resumes learning.
+    ///
+    /// # Errors
+    /// The reason; nothing changes then.
+    pub async fn unfreeze(self: &Arc<Self>, by: ChangeAuthor) -> Result<AppliedPolicyChange, PolicyError> {
+        let draft = PolicyDraft::new(PolicyKind::Unfreeze, by);
+        self.change_learning(PolicyDraft { is_frozen: Some(false), ..draft }).await
+    }
+
+    async fn change_learning(
         self: &Arc<Self>,
-        is_frozen: bool,
-        by: ChangeAuthor,
+        draft: PolicyDraft,
     ) -> Result<AppliedPolicyChange, PolicyError> {
         let changing = self.lock_for_change().await?;
-        let kind = if is_frozen { PolicyKind::Freeze } else { PolicyKind::Unfreeze };
-        let done = self
-            .store_version(PolicyDraft { is_frozen: Some(is_frozen), ..PolicyDraft::new(kind, by) })
-            .await;
+        let done = self.store_version(draft).await;
         drop(changing);
         done
     }
@@ -448,6 +466,8 @@ impl Policies {
 
     /// Stores the next version; the caller holds the lock for changes.
     async fn store_version(self: &Arc<Self>, draft: PolicyDraft) -> Result<AppliedPolicyChange, PolicyError> {
+        assert!(self.changing.try_lock().is_err(), "a version is stored under the lock for changes");
+        draft.check();
         let running = self.running();
         let newest = running.number();
         if draft.by.if_version.is_some_and(|seen| seen != newest) {
@@ -469,6 +489,7 @@ impl Policies {
             ProposeError::Rejected(Reject::NoSuchPolicy { number }) => PolicyError::FilesGone(number),
             error => PolicyError::Propose(error),
         })?;
+        assert!(made.number > newest, "each version has a greater number than the one before");
         let after = Arc::new(made);
         let fault = if draft.files.is_some() { None } else { running.fault.clone() };
         self.replace(RunningPolicy {
@@ -495,9 +516,8 @@ impl Policies {
             });
         };
         let (policies, given) = (Arc::clone(self), draft.given);
-        let compiled = move || {
-            compile(&policies.built_in, policies.server.environment, &policies.server, (&files, given))
-        };
+        let compiled =
+            move || compile(&policies.built_in, policies.server.environment, &policies.server, &files, given);
         let compiled = tokio::task::spawn_blocking(compiled).await;
         let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
         Ok(Arc::new(compiled.map_err(PolicyError::Wrong)?.with_learnt(learnt())))
@@ -594,7 +614,7 @@ fn load_newest(
     let learnt =
         version.as_ref().map(|version| learning::from_stored_bounds(&version.learnt)).unwrap_or_default();
     let compiled = match &files {
-        Some(files) => compile(built_in, place.environment, place, (files, SubmittedFiles::NOTHING))
+        Some(files) => compile(built_in, place.environment, place, files, SubmittedFiles::NOTHING)
             .map(|program| program.with_learnt(learnt))
             .map_err(|wrong| wrong.to_string()),
         None => Err(PolicyError::FilesGone(brought).to_string()),
@@ -606,13 +626,9 @@ fn load_newest(
             let number = version.as_ref().map_or(0, |version| version.number);
             tracing::error!(version = number, %why, "the policy is no longer valid; the built-in defaults \
                 are in force");
-            let alone = compile(
-                built_in,
-                place.environment,
-                place,
-                (&PolicyFiles::default(), SubmittedFiles::NOTHING),
-            )
-            .map_err(PolicyError::Wrong)?;
+            let alone =
+                compile(built_in, place.environment, place, &PolicyFiles::default(), SubmittedFiles::NOTHING)
+                    .map_err(PolicyError::Wrong)?;
             (alone, Some(why))
         }
     };
@@ -624,7 +640,8 @@ fn compile(
     built_in: &BuiltInLayers,
     environment: Option<Environment>,
     machine: &dyn Facts,
-    (files, given): (&PolicyFiles, SubmittedFiles),
+    files: &PolicyFiles,
+    given: SubmittedFiles,
 ) -> Result<Program, InvalidPolicyFiles> {
     let mut texts = PolicyFileSet::default();
     let policy = if given.custom { PolicyFileSet::submit_policy } else { PolicyFileSet::add_stored_policy };

@@ -25,7 +25,7 @@ pub async fn run(policies: Weak<Policies>, tiers: Tiers, bound: RemoteBackedBuck
         let Some(policies) = policies.upgrade() else { return };
         policies.set_system(current_facts(&policies, &tiers, &bound, &*clock, &mut samples));
         drop(policies);
-        tokio::time::sleep(EVERY).await;
+        mlgw_common::time::sleep(EVERY).await;
     }
 }
 
@@ -81,6 +81,8 @@ impl UpstreamSamples {
         while self.0.get(1).is_some_and(|next| next.at_ms + LATENCY_OVER_MS <= now.at_ms) {
             self.0.pop_front();
         }
+        let is_growing = self.0.back().is_none_or(|before| before.bytes <= now.bytes);
+        assert!(is_growing, "totals of upstreams only grow");
         self.0.push_back(now);
     }
 

@@ -141,7 +141,7 @@ async fn a_rollback_is_a_new_version() {
     assert!(matches!(nothing, PolicyError::NothingBefore), "{nothing}");
     bench.apply(&rule("a")).await.unwrap();
     bench.apply(&rule("b")).await.unwrap();
-    bench.get().freeze(true, by()).await.unwrap();
+    bench.get().freeze(by()).await.unwrap();
     bench.get().roll_back(None, by()).await.unwrap();
     let (number, kind, changes) = bench.newest();
     assert_eq!((number, kind), (4, PolicyKind::Rollback));
@@ -162,13 +162,13 @@ async fn learning_stops_from_freeze_to_unfreeze() {
     let mut bench = PolicyBench::open(false).await;
     let learning = |bench: &PolicyBench| *bench.get().learning().borrow();
     assert!(learning(&bench));
-    bench.get().freeze(true, by()).await.unwrap();
-    bench.get().freeze(true, by()).await.unwrap();
+    bench.get().freeze(by()).await.unwrap();
+    bench.get().freeze(by()).await.unwrap();
     assert_eq!((learning(&bench), bench.newest().0), (false, 1));
     bench.apply(&rule("a")).await.unwrap();
     bench.restart().await;
     assert!(!learning(&bench));
-    bench.get().freeze(false, by()).await.unwrap();
+    bench.get().unfreeze(by()).await.unwrap();
     assert!(learning(&bench));
     bench.apply("version: 1\nsettings: {learning: off}\n").await.unwrap();
     assert!(!learning(&bench), "the policy also disables learning");
@@ -184,14 +184,14 @@ async fn a_deleting_rule_starts_anew_after_its_removal_or_a_rollback() {
     let mut bench = PolicyBench::open(false).await;
     let since = |bench: &PolicyBench| bench.get().deletes_since_ms("few");
     // The sleep makes timestamps differ.
-    let later = || tokio::time::sleep(std::time::Duration::from_millis(2));
+    let later = || mlgw_common::time::sleep(std::time::Duration::from_millis(2));
     assert_eq!(since(&bench), i64::MAX, "the rule does not run");
     bench.apply(&few("")).await.unwrap();
     let first = since(&bench);
     assert!(first < i64::MAX);
     later().await;
     bench.apply(&few(", {type: unpin}")).await.unwrap();
-    bench.get().freeze(true, by()).await.unwrap();
+    bench.get().freeze(by()).await.unwrap();
     assert_eq!(since(&bench), first, "the rule has run without a break");
     bench.get().roll_back(None, by()).await.unwrap();
     let second = since(&bench);
@@ -202,7 +202,7 @@ async fn a_deleting_rule_starts_anew_after_its_removal_or_a_rollback() {
     bench.apply(&few("")).await.unwrap();
     let third = since(&bench);
     assert!(third > second, "the change was rolled back");
-    bench.get().freeze(false, by()).await.unwrap();
+    bench.get().unfreeze(by()).await.unwrap();
     bench.restart().await;
     let fourth = since(&bench);
     assert!(fourth > second && fourth <= third, "since its version, not since the start: {third} {fourth}");

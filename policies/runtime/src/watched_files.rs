@@ -116,8 +116,8 @@ fn read(path: &Path) -> Result<PolicyFile, String> {
 
 /// Applies changed files periodically until the future is dropped.
 pub async fn watch(policies: Arc<Policies>) {
-    let mut looks = tokio::time::interval(CHECK_INTERVAL);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut looks = mlgw_common::time::interval(CHECK_INTERVAL);
+    looks.set_missed_tick_behavior(mlgw_common::time::MissedTickBehavior::Delay);
     while !policies.watched.is_empty() {
         looks.tick().await;
         check(&policies).await;

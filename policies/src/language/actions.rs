@@ -101,9 +101,9 @@ pub(super) const RESERVED_ACTION: &str = "replicate";
 /// Buckets whose objects an action has an effect on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ActionScope {
-    AllBuckets,
-    LocalBuckets,
-    RemoteBackedBuckets,
+    All,
+    Local,
+    RemoteBacked,
 }
 
 /// Removed parameters, which had no effect, each with its action. In stored policies they are accepted with
@@ -331,27 +331,27 @@ impl ActionKind {
 
     const fn scope(self) -> ActionScope {
         match self {
-            Self::Prioritize | Self::Pin | Self::Unpin => ActionScope::AllBuckets,
-            Self::Promote | Self::Spill | Self::Compress | Self::Retain => ActionScope::LocalBuckets,
+            Self::Prioritize | Self::Pin | Self::Unpin => ActionScope::All,
+            Self::Promote | Self::Spill | Self::Compress | Self::Retain => ActionScope::Local,
             Self::Cache
             | Self::IntelligentCache
             | Self::Prefetch
             | Self::Stream
             | Self::Coordinate
-            | Self::Evict => ActionScope::RemoteBackedBuckets,
+            | Self::Evict => ActionScope::RemoteBacked,
         }
     }
 
     /// True if the action has an effect on objects of local buckets.
     #[must_use]
     pub const fn has_effect_on_local(self) -> bool {
-        !matches!(self.scope(), ActionScope::RemoteBackedBuckets)
+        !matches!(self.scope(), ActionScope::RemoteBacked)
     }
 
     /// True if the action has an effect on objects of remote-backed buckets.
     #[must_use]
     pub const fn has_effect_on_remote_backed(self) -> bool {
-        !matches!(self.scope(), ActionScope::LocalBuckets)
+        !matches!(self.scope(), ActionScope::Local)
     }
 
     /// Returns the removed parameters of the action.

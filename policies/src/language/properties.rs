@@ -4,7 +4,8 @@
 //! parser, JSON Schema, documentation and evaluation are all derived from it.
 
 use super::value::ValueKind;
-use super::words::{AccessPattern, Environment, FileType, ModelFileKind, Phase, Tier, Word, words};
+use super::words::{AccessPattern, Environment, FileType, ModelFileKind, Phase, Word, words};
+use mlgw_common::Tier;
 
 words! {
     /// Type of a condition: the facts that it inspects.

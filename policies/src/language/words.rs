@@ -1,6 +1,8 @@
 //! The words of the language: closed lists, each word with its meaning, so that files, schema and
 //! documentation cannot disagree.
 
+use mlgw_common::Tier;
+
 /// Interface common to all word lists.
 pub trait Word: Copy + 'static {
     /// All values of the list.
@@ -164,17 +166,22 @@ words! {
     }
 }
 
-words! {
-    /// Storage tier that holds the bytes of an object.
-    Tier {
-        /// DRAM.
-        Memory = "memory",
-        /// Segments on the local disk.
-        Hot = "hot",
-        /// Segments on slower disks.
-        Cold = "cold",
-        /// Object stores.
-        Upstream = "upstream",
+impl Word for Tier {
+    const ALL: &'static [Self] = &Self::ALL;
+    const WORDS: &'static [&'static str] =
+        &[Self::Memory.name(), Self::Hot.name(), Self::Cold.name(), Self::Upstream.name()];
+
+    fn name(self) -> &'static str {
+        self.name()
+    }
+
+    fn doc(self) -> &'static str {
+        match self {
+            Self::Memory => "DRAM.",
+            Self::Hot => "Segments on the local disk.",
+            Self::Cold => "Segments on slower disks.",
+            Self::Upstream => "Object stores.",
+        }
     }
 }
 
@@ -203,6 +210,13 @@ words! {
         Training = "training",
         /// The server's own work.
         Background = "background",
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "most word lists have no default")]
+impl Default for Lane {
+    fn default() -> Self {
+        Self::Training
     }
 }
 

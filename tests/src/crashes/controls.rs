@@ -3,7 +3,7 @@
 //! The model leaves a sync out by making nothing durable, so one recording serves every class. A class whose
 //! omission is never detected would be either a sync without effect or a gap in the tests.
 
-use std::time::Instant;
+use mlgw_common::time::Instant;
 
 use super::classes::SYNC_CLASSES;
 use super::recorded::{RecordedRun, record};

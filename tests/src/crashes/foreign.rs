@@ -2,10 +2,11 @@
 //! and the server is killed: each read returns one version of an object, and that version is not older than
 //! the TTL of the origin's responses allows.
 
+use mlgw_common::time::Instant;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
@@ -169,13 +170,13 @@ async fn read_while_others_write(
             }
         })
     };
-    tokio::time::sleep(duration).await;
+    mlgw_common::time::sleep(duration).await;
     // On a busy machine a round continues until something was read. A task that ended early has failed, which
     // is reported below.
     let deadline = Instant::now() + READ_WAIT_MAX;
     let has_read = || versions.read.load(Ordering::Relaxed) > before;
     while !has_read() && !tasks.iter().any(JoinHandle::is_finished) && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        mlgw_common::time::sleep(Duration::from_millis(20)).await;
     }
     stop.store(true, Ordering::Relaxed);
     for task in tasks {
@@ -201,7 +202,7 @@ async fn write(
             .await
             .expect("the origin works");
         versions.acknowledge(key);
-        tokio::time::sleep(Duration::from_millis(rng.below(60))).await;
+        mlgw_common::time::sleep(Duration::from_millis(rng.below(60))).await;
     }
 }
 

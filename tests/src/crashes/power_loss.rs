@@ -1,6 +1,6 @@
 //! A thousand power cuts; every promise must be kept.
 
-use std::time::Instant;
+use mlgw_common::time::Instant;
 
 use super::classes::SYNC_CLASSES;
 use super::recorded::{RecordedRun, record, record_after};

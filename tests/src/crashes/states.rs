@@ -1,11 +1,12 @@
 //! The real recovery on crash states: writes a state out, starts the shipped binary on it and reads directly
 //! after the start.
 
+use mlgw_common::time::Instant;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::directory_in_memory;
 use super::recorded::{DATA_DIR, RecordedRun, with_small_settings};

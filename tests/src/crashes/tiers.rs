@@ -240,7 +240,7 @@ impl TierRun {
                     // killed.
                     let words: &[&str] = moves.pick::<&[&str]>(all);
                     drop(self.setup().command(words));
-                    std::thread::sleep(Duration::from_millis(moves.below(60)));
+                    mlgw_common::time::block_for(Duration::from_millis(moves.below(60)));
                 }
             });
             let load = workload::run_until_killed(&mut server, &self.history, &plan, rng, kill);

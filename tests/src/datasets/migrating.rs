@@ -196,7 +196,7 @@ fn wait_for_next_second() {
     let second = || std::time::UNIX_EPOCH.elapsed().expect("later than 1970").as_secs();
     let now = second();
     while second() == now {
-        std::thread::sleep(Duration::from_millis(20));
+        mlgw_common::time::block_for(Duration::from_millis(20));
     }
 }
 
@@ -222,7 +222,7 @@ async fn write_until_stopped(
             assert!(found.body == content.bytes(), "{key}: the acknowledged write is readable");
             last.insert(key, Some(content));
         }
-        tokio::time::sleep(Duration::from_millis(3)).await;
+        mlgw_common::time::sleep(Duration::from_millis(3)).await;
     }
     last
 }
@@ -240,10 +240,10 @@ fn concurrent_writes_are_not_lost() {
         let writers: Vec<_> = (0..3)
             .map(|writer| runtime.spawn(write_until_stopped(bench.client(), writer, stop.clone())))
             .collect();
-        std::thread::sleep(Duration::from_millis(200));
+        mlgw_common::time::block_for(Duration::from_millis(200));
         let job = bench.migrate(&["--wait", "--quiet"]);
         assert_eq!(job["state"], "done", "{job}");
-        std::thread::sleep(Duration::from_millis(300));
+        mlgw_common::time::block_for(Duration::from_millis(300));
         stop.store(true, Ordering::Relaxed);
         bench.proxy.set_rules(vec![]);
         let mut expected: BTreeMap<String, Option<TestContent>> =
@@ -363,7 +363,7 @@ fn a_cancelled_migration_leaves_the_bucket_in_place_and_can_be_repeated() {
         written.expect("the write continues");
     };
     runtime.block_on(async {
-        tokio::time::timeout(WRITE_TIMEOUT, write).await.expect("the write is not blocked")
+        mlgw_common::time::timeout(WRITE_TIMEOUT, write).await.expect("the write is not blocked")
     });
     // A prefix with objects of others is refused, because they would be deleted.
     runtime.block_on(async {

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -168,7 +167,7 @@ fn send(mut stream: &TcpStream, answer: &FaultyOriginResponse, is_head: bool) ->
             stream.write_all(b"0\r\n\r\n")
         }
         FaultyBodyFraming::Slow => answer.body.chunks(10).try_for_each(|piece| {
-            thread::sleep(Duration::from_millis(200));
+            mlgw_common::time::block_for(Duration::from_millis(200));
             stream.write_all(piece)
         }),
     }

@@ -1,8 +1,9 @@
 //! Segments are compacted continuously without an effect on clients: writers, readers, and slow readers of
 //! objects that are replaced, moved and deleted meanwhile. In the end the disk holds the live objects.
 
+use mlgw_common::time::Instant;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use http::Method;
@@ -118,6 +119,6 @@ async fn wait_until_at_most(segments: &Path, bytes_max: u64, server: &ServerProc
             return eprintln!("compaction: {bytes} bytes are left of at most {bytes_max}");
         }
         assert!(begun.elapsed() < WAIT_MAX, "{bytes} bytes are left, not {bytes_max}\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        mlgw_common::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -7,7 +7,8 @@ use super::{BUCKET, runtime};
 use crate::content::TestContent;
 use crate::s3::{CallFailure, S3TestClient, full_body};
 use crate::server::ServerSetup;
-use std::time::{Duration, Instant};
+use mlgw_common::time::Instant;
+use std::time::Duration;
 
 /// Longest wait for space to be reclaimed. It is only reached if something is broken.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -75,7 +76,7 @@ fn deletes_free_space_while_the_server_runs() {
         let eaten = disk.free_bytes().saturating_sub(10 << 20);
         disk.run(&format!("fallocate -l {eaten} {}", eater.display()));
         while ballast_bytes() != Ok(0) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            mlgw_common::time::sleep(Duration::from_millis(20)).await;
         }
         let refused = client.put(BUCKET, "no-room", full_body("x")).await.expect_err("the disk is full");
         assert_eq!(refused.status(), Some(507), "{refused:?}");
@@ -97,7 +98,7 @@ fn deletes_free_space_while_the_server_runs() {
             put_when_there_is_room(&client, content).await;
         }
         while ballast_bytes() != Ok(4 << 20) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            mlgw_common::time::sleep(Duration::from_millis(20)).await;
         }
         read_all(&client, &kept).await;
     });
@@ -128,7 +129,7 @@ fn a_server_starts_on_a_disk_without_a_free_byte_or_inode_and_deletes() {
                     .expect("the disk has space");
             }
             while !reserved() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                mlgw_common::time::sleep(Duration::from_millis(20)).await;
             }
         });
         server.kill();
@@ -175,7 +176,7 @@ async fn put_when_there_is_room(client: &S3TestClient, content: TestContent) {
     while let Err(failure) = client.put(BUCKET, &name(content), full_body(content.bytes())).await {
         assert_clean(&failure);
         assert!(begun.elapsed() < WAIT_MAX, "no space became free for {}", name(content));
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        mlgw_common::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

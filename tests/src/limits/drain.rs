@@ -56,6 +56,6 @@ fn a_slow_put_and_a_slow_get_finish_after_sigterm_and_are_kept() {
 /// Waits until the server refuses connections, which shows that draining has begun.
 async fn refuses_connections(server: SocketAddr) {
     while TcpStream::connect(server).await.is_ok() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        mlgw_common::time::sleep(Duration::from_millis(5)).await;
     }
 }

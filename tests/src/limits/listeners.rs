@@ -1,12 +1,13 @@
 //! Hostile load on the listeners: silent connections, incomplete requests, more connections than open
 //! files.
 
+use mlgw_common::time::Instant;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use mlgw_common::time::timeout;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::{BUCKET, runtime};
 use crate::s3::full_body;

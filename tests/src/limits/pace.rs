@@ -33,7 +33,7 @@ fn a_slow_writer_gets_a_timeout_and_a_slow_reader_is_disconnected() {
             if let Some(answer) = writer.send_or_answer(b"drop").await.expect("answered") {
                 break answer;
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            mlgw_common::time::sleep(Duration::from_millis(10)).await;
         };
         let body = writer.read_rest(&answer).await.expect("the reason");
         assert_eq!(answer.status, 400, "{}", answer.head);
@@ -47,7 +47,7 @@ fn a_slow_writer_gets_a_timeout_and_a_slow_reader_is_disconnected() {
         assert_eq!(reader.answer().await.expect("answered").status, 200);
         for _ in 0..SLOW_READS {
             assert_eq!(reader.read_some(1).await.expect("a byte of the running answer"), 1);
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            mlgw_common::time::sleep(Duration::from_millis(10)).await;
         }
         // The server has closed the connection by now, so only the buffers of the system are left to read.
         reader.skip(LARGE.length).await.expect_err("the answer was cut off");

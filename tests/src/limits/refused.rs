@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use mlgw_common::time::{sleep, timeout};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
 
 use super::{BUCKET, runtime};
 use crate::raw::head_text;

@@ -73,7 +73,7 @@ impl Sampling {
             let mut peak = 0;
             while !is_over.load(Relaxed) {
                 peak = limit.anonymous_bytes().max(peak);
-                thread::sleep(SAMPLED_EVERY);
+                mlgw_common::time::block_for(SAMPLED_EVERY);
             }
             peak
         });

@@ -42,7 +42,7 @@ impl RecordingFilesystem {
     fn apply_delay(&self) {
         let delay = self.disk().delay();
         if !delay.is_zero() {
-            std::thread::sleep(delay);
+            mlgw_common::time::block_for(delay);
         }
     }
 

@@ -31,7 +31,7 @@ fn each_request_has_one_line_after_the_log_is_enabled() {
     let pid = Pid::from_raw(i32::try_from(server.pid()).expect("a pid")).expect("a pid");
     kill_process(pid, Signal::HUP).expect("our child");
     while !server.log().contains("configuration reloaded") {
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        mlgw_common::time::block_for(std::time::Duration::from_millis(2));
     }
     runtime.block_on(async {
         client.put(BUCKET, "dir/a b", full_body("twelve bytes")).await.expect("stored");

@@ -133,14 +133,14 @@ fn corrupt() -> Vec<AlertStory> {
 
 /// Waits until the scrub has quarantined the damage that a read reported, and returns a scrape.
 fn until_quarantined(server: &ServerProcess) -> Scrape {
-    let begun = std::time::Instant::now();
+    let begun = mlgw_common::time::Instant::now();
     loop {
         let scrape = Scrape::of(server);
         if scrape.sum("mlgw_quarantined_blocks", &[("tier", "hot")]) > 0.0 {
             return scrape;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "nothing was quarantined: {}", server.log());
-        std::thread::sleep(Duration::from_millis(20));
+        mlgw_common::time::block_for(Duration::from_millis(20));
     }
 }
 
@@ -274,10 +274,10 @@ fn access_log_blocked() -> Vec<AlertStory> {
     let before = Scrape::of(&server);
     put_and_get(&server);
     let dropped = || Scrape::of(&server).sum("mlgw_access_log_lines_total", &[("result", "dropped")]);
-    let begun = std::time::Instant::now();
+    let begun = mlgw_common::time::Instant::now();
     while dropped() < 3.0 {
         assert!(begun.elapsed() < Duration::from_secs(60), "three lines are dropped: {}", dropped());
-        std::thread::sleep(Duration::from_millis(5));
+        mlgw_common::time::block_for(Duration::from_millis(5));
     }
     vec![AlertStory::of_condition(&["MlgwAccessLogDropped"], before, Scrape::of(&server))]
 }
@@ -290,14 +290,14 @@ fn with_a_wrong_policy() -> Vec<AlertStory> {
     let server = setup.with("policy.files", path.display()).start();
     let before = Scrape::of(&server);
     std::fs::write(&path, "version: 1\nrulez: []\n").expect("written");
-    let begun = std::time::Instant::now();
+    let begun = mlgw_common::time::Instant::now();
     let after = loop {
         let scrape = Scrape::of(&server);
         if scrape.0.get("mlgw_policy_faults{what=\"file\"}") == Some(&1.0) {
             break scrape;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "the request is not refused");
-        std::thread::sleep(Duration::from_millis(50));
+        mlgw_common::time::block_for(Duration::from_millis(50));
     };
     vec![AlertStory::of_condition(&["MlgwPolicyFault"], before, after)]
 }
@@ -341,7 +341,7 @@ fn in_the_prefix_of_another() -> Vec<AlertStory> {
             if is_there && scrape.sum("mlgw_upstream_not_owned", &labels) == is_not {
                 return scrape;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            mlgw_common::time::block_for(Duration::from_millis(10));
         }
         panic!("never {is_not}");
     };

@@ -58,7 +58,7 @@ fn the_status_of_a_degraded_server_reports_it_and_fails() {
     let server = setup.start();
     let open: Vec<_> = (0..10).map(|_| std::net::TcpStream::connect(server.s3).expect("connected")).collect();
     let answers = || setup.command(&["status"]);
-    let begun = std::time::Instant::now();
+    let begun = mlgw_common::time::Instant::now();
     // A connection counts once it is accepted, which is shortly after it was opened.
     while answers().1 == Some(0) {
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{}", answers().0);
@@ -105,6 +105,6 @@ fn completions_and_version_need_no_server() {
     for shell in ["bash", "zsh", "fish"] {
         let (said, status) = setup.command(&["completions", shell]);
         assert_eq!(status, Some(0), "{said}");
-        assert!(said.contains("access") && said.contains("top"), "{shell}: {said}");
+        assert!(said.contains("MLGW_COMPLETE"), "{shell}: {said}");
     }
 }

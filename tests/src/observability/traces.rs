@@ -1,9 +1,10 @@
 //! Traces of the shipped binary, received by an OTLP/HTTP collector inside the test.
 
+use mlgw_common::time::Instant;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Response};
@@ -121,7 +122,7 @@ fn a_collector_receives_traced_requests_with_their_stages() {
     let begun = Instant::now();
     while received.spans().iter().filter(|span| span.name.ends_with("Object")).count() < 2 {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}\n{}", received.spans(), server.log());
-        std::thread::sleep(Duration::from_millis(5));
+        mlgw_common::time::block_for(Duration::from_millis(5));
     }
     server.stop();
 

@@ -6,9 +6,10 @@ use crate::content::TestContent;
 use crate::s3::{S3TestClient, full_body};
 use crate::server::{ServerProcess, ServerSetup, runtime};
 use http::Method;
+use mlgw_common::time::Instant;
 use serde_json::Value;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(super) const BUCKET: &str = "lake";
 
@@ -91,7 +92,7 @@ pub(super) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(90), "never: {what}");
-        std::thread::sleep(Duration::from_millis(50));
+        mlgw_common::time::block_for(Duration::from_millis(50));
     }
 }
 

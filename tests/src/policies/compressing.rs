@@ -8,9 +8,10 @@ use crate::server::{ServerProcess, binary, runtime};
 use bytes::Bytes;
 use http::Method;
 use md5::{Digest as _, Md5};
+use mlgw_common::time::Instant;
 use serde_json::Value;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const BUCKET: &str = "lake";
 const MIB: usize = 1 << 20;
@@ -258,7 +259,7 @@ fn compressed_objects_take_less_space_and_are_read_back_unchanged() {
     let begun = Instant::now();
     while stored_form(&bench, "logs/small.log").segments == before.segments {
         assert!(begun.elapsed() < PATIENCE, "never moved");
-        std::thread::sleep(Duration::from_millis(50));
+        mlgw_common::time::block_for(Duration::from_millis(50));
     }
     let left: Vec<_> = objects.into_iter().filter(|(key, _)| *key != "raw/beside.bin").collect();
     let after = stored_form(&bench, "logs/small.log");
@@ -363,7 +364,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(100));
+        mlgw_common::time::block_for(Duration::from_millis(100));
     }
 }
 

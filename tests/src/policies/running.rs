@@ -6,9 +6,10 @@ use crate::content::TestContent;
 use crate::s3::full_body;
 use crate::server::{ServerProcess, ServerSetup, runtime};
 use http::Method;
+use mlgw_common::time::Instant;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const BUCKET: &str = "lake";
 
@@ -65,7 +66,7 @@ impl ServerBench {
                 return;
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}: {shown:#}");
-            std::thread::sleep(Duration::from_millis(20));
+            mlgw_common::time::block_for(Duration::from_millis(20));
         }
     }
 }

@@ -10,9 +10,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mlgw_common::time::{sleep, timeout};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
 
 use super::ProxyState;
 use super::answer::{ResponseOutcome, ResponseRelay, error_answer};

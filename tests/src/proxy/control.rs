@@ -13,8 +13,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use mlgw_common::time::sleep;
 use tokio::net::TcpListener;
-use tokio::time::sleep;
 
 use super::rule::Rule;
 use super::rules::Rules;

@@ -8,9 +8,9 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Buf as _;
+use mlgw_common::time::sleep;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::time::sleep;
 
 use super::framing::Framing;
 use super::shape::{Direction, RateLane, Shaper};

@@ -8,8 +8,8 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use mlgw_common::time::{Instant, sleep_until};
 use serde::Deserialize;
-use tokio::time::{Instant, sleep_until};
 
 use super::source::BUFFER_BYTES;
 use super::units;

@@ -6,7 +6,8 @@
 //! - `controlling`: counters, log and the control port;
 //! - `before_mlgw`: signatures and uploads stay valid through the proxy.
 
-use std::time::{Duration, Instant};
+use mlgw_common::time::Instant;
+use std::time::Duration;
 
 use crate::server::runtime;
 
@@ -26,6 +27,6 @@ async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < WAIT_MAX, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        mlgw_common::time::sleep(Duration::from_millis(2)).await;
     }
 }

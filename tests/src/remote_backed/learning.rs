@@ -5,8 +5,9 @@ use super::keeping::key;
 use super::{MIB, RemoteBench, runtime};
 use crate::content::TestContent;
 use crate::remote_backed;
+use mlgw_common::time::Instant;
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const OBJECTS: u64 = 120;
 
@@ -51,7 +52,7 @@ impl RemoteBench {
                 return version;
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}: {version:#}");
-            std::thread::sleep(Duration::from_millis(50));
+            mlgw_common::time::block_for(Duration::from_millis(50));
         }
     }
 
@@ -81,7 +82,7 @@ fn a_too_cautious_bound_is_lowered_by_a_version_that_survives_a_kill_and_can_be_
     assert_eq!(back["back_to"].as_u64().map(|to| to + 1), learnt["version"].as_u64());
     bench.setup.command(&["policy", "freeze"]);
     bench.read_all(3);
-    std::thread::sleep(Duration::from_millis(2500));
+    mlgw_common::time::block_for(Duration::from_millis(2500));
     assert_eq!(bench.wait_for_version("no bound is learned", |_| true)["kind"], "freeze");
 }
 

@@ -198,7 +198,7 @@ fn writes_are_refused_and_configuration_is_read_only() {
         }
         for query in ["?versioning", "?acl", "?location", "?logging"] {
             let path = format!("/{BUCKET}{query}");
-            here.call(Method::GET, &path, &[], full_body("")).await.expect("answered as a native bucket");
+            here.call(Method::GET, &path, &[], full_body("")).await.expect("answered as a local bucket");
         }
         let said = refused(here.get(BUCKET, "none").await.expect_err("does not exist"));
         assert!(said.starts_with("404") && said.contains("NoSuchKey"), "{said}");

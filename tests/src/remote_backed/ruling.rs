@@ -31,7 +31,7 @@ impl RemoteBench {
                     if self.document(&["object", "show", &object])["whole"] == true {
                         break;
                     }
-                    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+                    mlgw_common::time::sleep(std::time::Duration::from_millis(2)).await;
                 }
             }
             hits

@@ -40,7 +40,7 @@ fn hold_writes(bench: &RemoteBench) {
 
 /// Waits until the next second: origins list times in whole seconds.
 async fn wait_for_next_second() {
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    mlgw_common::time::sleep(Duration::from_millis(1100)).await;
 }
 
 fn release_writes(bench: &RemoteBench) {
@@ -222,7 +222,7 @@ fn writes_reach_the_origin_in_the_order_of_acknowledgement() {
             assert_eq!(found, expected, "no key is missing before the last");
             assert!(found.len() >= most);
             most = found.len();
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            mlgw_common::time::sleep(Duration::from_millis(5)).await;
         }
         writer.await.expect("written");
     });
@@ -268,7 +268,7 @@ fn overlapping_writes_are_sent_concurrently() {
         }
         let delay = Duration::from_secs(2);
         bench.proxy.set_rules(vec![Rule::new(Fault::Delay { by: delay }).method("PUT")]);
-        let begun = std::time::Instant::now();
+        let begun = mlgw_common::time::Instant::now();
         flush(&bench);
         // One at a time would take 32 seconds, concurrently two. A busy machine needs more.
         assert!(begun.elapsed() < 16 * delay / 2, "{:?}", begun.elapsed());

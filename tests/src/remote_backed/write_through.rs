@@ -326,7 +326,7 @@ fn an_invalid_body_leaves_nothing_at_the_origin() {
             .expect("sent");
         gone.send(&vec![7; 2 * MIB]).await.expect("sent");
         drop(gone);
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        mlgw_common::time::sleep(std::time::Duration::from_millis(200)).await;
         assert!(
             bench
                 .origin_client()
@@ -480,7 +480,7 @@ fn no_read_returns_a_version_older_than_an_acknowledged_write() {
                 put(&writer, "k", &[], bytes(version, length)).await.expect("stored");
                 acked.store(version, SeqCst);
                 if version % 3 == 0 {
-                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    mlgw_common::time::sleep(std::time::Duration::from_millis(20)).await;
                 }
             }
             done.store(true, SeqCst);

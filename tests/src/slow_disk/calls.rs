@@ -1,13 +1,14 @@
 //! The kernel's calls, mapped one to one onto the backing directory, and the time that they take.
 
+use mlgw_common::time::Instant;
+use mlgw_common::time::block_for as sleep;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,

@@ -1,11 +1,12 @@
 //! Data written through the slow disk is in its backing directory, whatever the kernel's caching, and calls
 //! take time. `pace` tests the amount of time: no test here fails on a slow machine.
 
+use mlgw_common::time::Instant;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate, statvfs};
 

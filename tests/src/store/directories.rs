@@ -90,7 +90,7 @@ pub(super) fn directories() -> ServerDirectories {
         let enough = newest_checkpoint(&live) + 2;
         while newest_checkpoint(&live) < enough {
             client.put(BUCKET, "again", full_body(body("again", 0))).await.expect("stored");
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            mlgw_common::time::sleep(Duration::from_millis(10)).await;
         }
         objects.insert("again".to_owned(), body("again", 0));
     });

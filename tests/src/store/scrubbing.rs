@@ -9,12 +9,13 @@ use crate::server::{ServerProcess, ServerSetup};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::Method;
+use mlgw_common::time::Instant;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Runs a `tier` verb against the server of this setup; returns its document and exit status.
 fn run_tier_command(setup: &ServerSetup, words: &[&str]) -> (Value, i32) {
@@ -202,7 +203,7 @@ fn a_pass_is_rate_limited_and_continues_after_a_kill() {
     let begun = Instant::now();
     while show()["running"] == true {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:#}", show());
-        std::thread::sleep(Duration::from_millis(50));
+        mlgw_common::time::block_for(Duration::from_millis(50));
     }
     let ended = show();
     assert_eq!((&ended["passes"], &ended["began"]), (&1.into(), &midway["began"]), "{ended:#}");

@@ -108,7 +108,7 @@ pub(super) fn sites(room: &Path) -> ([(&'static str, TestSite); 2], ForeignLogs)
     let mut server = site.start();
     site.put(&server, "killed", 30, 3);
     // The floor is updated within a second; segments carry data as fresh as the last write before it.
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    mlgw_common::time::block_for(std::time::Duration::from_millis(1500));
     server.kill();
     let killed = clone_of(&site, &room.join("killed"));
     let server = site.start();

@@ -3,10 +3,11 @@
 //! Their data is never served, checks report them, and nothing ever removes or renames them, except to set
 //! them aside.
 
+use mlgw_common::time::Instant;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 

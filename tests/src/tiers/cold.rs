@@ -1,9 +1,10 @@
 //! The cold tier: segments are spilled and promoted under all kinds of events, and everything reads back.
 
+use mlgw_common::time::Instant;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -117,7 +118,7 @@ fn a_kill_while_segments_move_loses_nothing_and_leaves_no_copy_behind() {
         });
         let tier = if round % 2 == 0 { "hot" } else { "cold" };
         bench.run_tier_command(&["drain", tier]);
-        std::thread::sleep(Duration::from_millis(random.below(40)));
+        mlgw_common::time::block_for(Duration::from_millis(random.below(40)));
         server.kill();
     }
     bench.assert_undamaged();
@@ -249,7 +250,7 @@ fn a_full_hot_tier_spills_automatically_and_continues_to_take_writes() {
             let begun = Instant::now();
             while client.put(BUCKET, &format!("{n}"), full_body(bytes.clone())).await.is_err() {
                 assert!(begun.elapsed() < Duration::from_secs(60), "nothing is spilled");
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                mlgw_common::time::sleep(Duration::from_millis(20)).await;
             }
             objects.insert(format!("{n}"), bytes);
         }

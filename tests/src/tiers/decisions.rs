@@ -1,7 +1,8 @@
 //! The decision log: the reasons for moves between tiers are read back from it, also after a restart.
 
+use mlgw_common::time::Instant;
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -78,7 +79,7 @@ fn moves_from_a_full_tier_and_releases_of_dead_segments_log_their_reason() {
             let begun = Instant::now();
             while client.put(BUCKET, &format!("{}", n % 40), full_body(bytes.clone())).await.is_err() {
                 assert!(begun.elapsed() < Duration::from_secs(60), "nothing is spilled");
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                mlgw_common::time::sleep(Duration::from_millis(20)).await;
             }
         }
     });
@@ -91,7 +92,7 @@ fn moves_from_a_full_tier_and_releases_of_dead_segments_log_their_reason() {
             break;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "{all:?}");
-        std::thread::sleep(Duration::from_millis(50));
+        mlgw_common::time::block_for(Duration::from_millis(50));
     }
     server.stop();
 }
@@ -114,7 +115,7 @@ fn a_job_waits_for_the_flash_budget_and_a_manual_command_does_not() {
             Some(waits) => break waits,
             None => assert!(begun.elapsed() < Duration::from_secs(60), "the request does not wait"),
         }
-        std::thread::sleep(Duration::from_millis(20));
+        mlgw_common::time::block_for(Duration::from_millis(20));
     };
     assert_eq!((&waits["reason"], &waits["job"], &waits["to"]), (&"job".into(), &job["id"], &"hot".into()));
     assert_eq!(

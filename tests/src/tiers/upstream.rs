@@ -119,7 +119,7 @@ fn a_kill_while_segments_move_loses_nothing_and_leaves_no_object_behind() {
             put_some(&client, &mut random, &mut objects).await;
         });
         bench.run_json(&["tier", "drain", if round % 2 == 0 { "hot" } else { "upstream" }]);
-        std::thread::sleep(Duration::from_millis(random.below(400)));
+        mlgw_common::time::block_for(Duration::from_millis(random.below(400)));
         server.kill();
     }
     let server = bench.setup.start();
@@ -204,7 +204,7 @@ async fn wait_until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
         if is_so().await {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        mlgw_common::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("never: {what}");
 }

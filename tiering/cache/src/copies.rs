@@ -299,6 +299,7 @@ impl Copies {
         why: DecisionCause,
     ) -> Option<Vec<Extent>> {
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        assert!(bytes > 0, "a block that is kept has bytes");
         if !self.inner.segments.flash().can_start_own_write() {
             self.inner.refused_bytes.fetch_add(bytes, Relaxed);
             self.inner.decisions.record(&fetch_decision(
@@ -319,7 +320,7 @@ impl Copies {
             self.inner.decisions.record(&fetch_decision(bucket, key, bytes, why, DecisionOutcome::NoRoom));
             return None;
         };
-        if !self.inner.ledger.keep((bucket, key), object, number, &extents) {
+        if !self.inner.ledger.keep(bucket, key, object, number, &extents) {
             return None;
         }
         self.inner.kept_bytes.fetch_add(bytes, Relaxed);
@@ -381,12 +382,13 @@ impl Copies {
     /// again since then stays.
     pub fn invalidate_block(
         &self,
-        place: (BucketId, &ObjectKey),
+        bucket: BucketId,
+        key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
         extents: &[Extent],
     ) {
-        self.inner.ledger.invalidate(place, object.body(), number, extents);
+        self.inner.ledger.invalidate(bucket, key, object.body(), number, extents);
     }
 
     /// Returns one page of the kept blocks after `from`, in the order of buckets and keys. Blocks the thread

@@ -5,7 +5,7 @@
 //! kept or passed through. Blocks that the engine evicts are removed soon afterwards by a task
 //! ([`eviction_worker`]). Invariants: a block is present if the engine keeps it, and other blocks are present
 //! only for a short time. If a decision cannot be carried out, because a fetch failed, the disk is full or
-//! two readers raced, the engine is notified. Reads of native buckets are recorded as well, in batches; the
+//! two readers raced, the engine is notified. Reads of local buckets are recorded as well, in batches; the
 //! engine keeps no blocks of these buckets.
 //!
 //! After a power failure the engine starts with the blocks that are present ([`PolicyDriver::start`]), and
@@ -26,6 +26,7 @@ use buffered_reads::{PolicyReadBuffers, ReadBatch, ReadBuffering};
 use expected_reads::ReadAheadExpectations;
 use mlgw_common::ids::BucketId;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
+use mlgw_common::time::Instant;
 use mlgw_common::{Clock, ObjectKey};
 use mlgw_policies::engine::{Advice, ObservedAccess, Options, ReadAheadRange, UnreadBlock};
 use mlgw_policies::language::{Facts, NoFacts, Program};
@@ -34,10 +35,10 @@ use mlgw_policies::workloads::WorkloadIdentity;
 use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Op, PolicyEngine, RequestRank, touched_blocks};
 use parking_lot::{Mutex, MutexGuard};
 use pinned::PolicyPins;
+use policy_read::RuledRead;
 use recorder::AccessRecorder;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
 /// Driver of a node's policy engine. Clones share their state.
@@ -197,14 +198,15 @@ impl PolicyDriver {
         request: &ObservedRequest<'_>,
         range: &Range<u64>,
     ) -> (PolicyRead, Vec<ReadAheadRange>) {
-        let (verdict, next) = self.with_state(|state, now_us| {
+        let (ruled, next) = self.with_state(|state, now_us| {
             let access = request.access(now_us, range.clone());
             let seen = state.observe(&access, request.context.identity);
             let ruling = state.policy_engine.ruling(seen, &access, request.context.facts);
             let rank = state.rank(seen, request, &access);
-            ((seen, ruling, rank), state.next_reads(seen, &access, ruling.prefetch))
+            let next = state.next_reads(seen, &access, ruling.prefetch);
+            (RuledRead { seen, ruling, rank }, next)
         });
-        (PolicyRead::new(self.clone(), request, range.clone(), verdict), next)
+        (PolicyRead::new(self.clone(), request, range.clone(), ruled), next)
     }
 
     /// Records an access that needs no decision about copies: a read of a native object, a write, a deletion.

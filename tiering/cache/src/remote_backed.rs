@@ -294,13 +294,24 @@ impl CachedBucket {
         self
     }
 
-    /// Returns the metadata of an object, with its checksums if `with_checksums` is set.
+    /// Returns the metadata of an object. Its checksums may be missing.
     ///
     /// # Errors
     /// The errors of the origin.
-    pub async fn head(&self, key: &ObjectKey, with_checksums: bool) -> Result<OpenedObject, OriginError> {
+    pub async fn head(&self, key: &ObjectKey) -> Result<OpenedObject, OriginError> {
         match self.known(key)? {
-            Some(copy) if self.is_fresh(&copy) && (copy.with_checksums || !with_checksums) => {
+            Some(copy) if self.is_fresh(&copy) => Ok(self.opened(copy, CacheState::Hit)),
+            known => self.look_up(key, None, known).await,
+        }
+    }
+
+    /// Returns the metadata of an object with its checksums.
+    ///
+    /// # Errors
+    /// The errors of the origin.
+    pub async fn head_with_checksums(&self, key: &ObjectKey) -> Result<OpenedObject, OriginError> {
+        match self.known(key)? {
+            Some(copy) if self.is_fresh(&copy) && copy.with_checksums => {
                 Ok(self.opened(copy, CacheState::Hit))
             }
             known => self.look_up(key, None, known).await,
@@ -381,13 +392,7 @@ impl CachedBucket {
                 &range,
             );
             if !next.is_empty() {
-                let is_here = range.is_empty()
-                    || self
-                        .inner
-                        .copies
-                        .block_extents(&opened.object, block::number_at(range.start))
-                        .is_some();
-                self.fetch_ahead(driver, next, is_here, opened.object.size);
+                self.fetch_ahead(driver, next, &opened.object, &range);
             }
             reading
         });

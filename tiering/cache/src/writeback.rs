@@ -411,19 +411,19 @@ impl WriteBackQueue {
 
     /// Takes a write out of the order, because a foreign object with this ETag is at the origin.
     pub fn set_aside(&self, write: &DirtyWrite, etag: &str) {
-        self.set_unconfirmed(write, false);
+        self.clear_unconfirmed(write);
         self.send_order.lock().set_aside(write.seq, etag);
         self.changed.notify_waiters();
     }
 
-    /// Sets whether the origin acknowledged a write at the last attempt and did not show it.
-    pub fn set_unconfirmed(&self, write: &DirtyWrite, is_unconfirmed: bool) {
-        let mut doubts = self.unconfirmed.lock();
-        if is_unconfirmed {
-            doubts.insert(write.seq);
-        } else {
-            doubts.remove(&write.seq);
-        }
+    /// Records that the origin acknowledged a write at the last attempt and did not show it.
+    pub fn mark_unconfirmed(&self, write: &DirtyWrite) {
+        self.unconfirmed.lock().insert(write.seq);
+    }
+
+    /// Records that the last attempt of a write had another result, or that the write is over.
+    pub fn clear_unconfirmed(&self, write: &DirtyWrite) {
+        self.unconfirmed.lock().remove(&write.seq);
     }
 
     /// Sets the error of the last attempt, or clears it.

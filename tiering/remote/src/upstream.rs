@@ -39,6 +39,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::ExponentialBuilder;
 use mlgw_common::ids::{Generation, SegmentId};
 use mlgw_common::limits::MIB;
 use mlgw_common::{Incarnation, SystemClock};
@@ -59,6 +60,7 @@ pub use throttle::{ThrottleFuture, ThrottleHook};
 
 use crate::origin::s3::S3Origin;
 use client::UpstreamClient;
+use error::UpstreamFault;
 use meter::UpstreamMeter;
 use operator::{Connected, connect};
 use owner::PrefixOwner;
@@ -155,12 +157,15 @@ impl Default for UpstreamTuning {
 }
 
 impl UpstreamTuning {
-    /// Returns the wait before the retry that follows `tries` earlier ones. It doubles each time; `chance`
-    /// selects a share between a half and all of it, so that clients that failed at the same moment do not
-    /// retry at the same moment.
-    fn pause(&self, tries: usize, chance: f64) -> Duration {
-        let doubled = self.retry_first.saturating_mul(1 << tries.min(20));
-        doubled.min(self.retry_max).mul_f64(0.5 + chance / 2.0)
+    /// Returns the waits before the retries. They double; each is at random between a half and all, so that
+    /// clients that failed at the same moment do not retry at the same moment.
+    fn waits(&self) -> ExponentialBuilder {
+        // The jitter adds up to as much again.
+        ExponentialBuilder::new()
+            .with_min_delay(self.retry_first / 2)
+            .with_max_delay(self.retry_max / 2)
+            .with_max_times(self.retries)
+            .with_jitter()
     }
 }
 
@@ -246,6 +251,15 @@ impl Upstream {
 
     fn has_http(&self) -> bool {
         self.endpoint.is_some()
+    }
+
+    /// Classifies an error of this store.
+    fn fault_of(&self, error: &opendal::Error) -> UpstreamFault {
+        if self.has_http() {
+            UpstreamFault::from_opendal(error)
+        } else {
+            UpstreamFault::from_directory(error)
+        }
     }
 }
 

@@ -185,7 +185,7 @@ impl DecisionsInner {
 /// Writes new entries every second until all handles are dropped.
 async fn write_periodically(decisions: Weak<DecisionsInner>) {
     loop {
-        tokio::time::sleep(WRITE_EVERY).await;
+        mlgw_common::time::sleep(WRITE_EVERY).await;
         let Some(inner) = decisions.upgrade() else { return };
         if tokio::task::spawn_blocking(move || inner.write()).await.is_err() {
             return;

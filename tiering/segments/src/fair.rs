@@ -12,17 +12,20 @@
 mod lane;
 mod schedule;
 
-pub use lane::{Lane, ServiceClass};
+pub use lane::ServiceClass;
+pub use mlgw_policies::language::Lane;
 
-use lane::RANKS;
+use lane::{LANES, RANKS, weight_of_lane};
+use mlgw_common::SegmentTier;
 use mlgw_common::histogram::{DurationHistogram, Durations};
 use mlgw_common::limits::DISK_SLOTS;
+use mlgw_common::time::Instant;
 use mlgw_policies::language::{Priority, Word as _};
 use parking_lot::Mutex;
 use schedule::FairSchedule;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Fixed cost of a request in addition to its bytes: about what a disk of 1 GB/s transfers in the 60 µs that
@@ -43,7 +46,7 @@ struct DiskQueueInner {
     slots: u64,
     /// Locked briefly, never across an await.
     waiting: Mutex<WaitingRequests>,
-    wait_times: [DurationHistogram; Lane::ALL.len()],
+    wait_times: [DurationHistogram; LANES],
 }
 
 type WaitingRequests = FairSchedule<oneshot::Sender<SlotGrant>, RANKS>;
@@ -65,9 +68,12 @@ impl DiskQueues {
         self.hot.is_busy() || self.cold.is_busy()
     }
 
-    /// Returns the queue of the disk that holds a tier's segments, by the tier number in their records.
-    pub(crate) fn for_tier(&self, tier: u32) -> &DiskQueue {
-        if tier == 0 { &self.hot } else { &self.cold }
+    /// Returns the queue of the disk that holds a tier's segments.
+    pub(crate) fn for_tier(&self, tier: SegmentTier) -> &DiskQueue {
+        match tier {
+            SegmentTier::Hot => &self.hot,
+            SegmentTier::Cold | SegmentTier::Upstream => &self.cold,
+        }
     }
 }
 
@@ -118,10 +124,11 @@ impl DiskQueue {
     pub fn new(slots: usize) -> Self {
         let mut ranks = [0; RANKS];
         Priority::ALL.iter().for_each(|rank| ranks[*rank as usize] = ServiceClass::weight_of(*rank));
+        let lanes = Lane::ALL.iter().map(|lane| weight_of_lane(*lane));
         let inner = DiskQueueInner {
             state: AtomicU64::new(0),
             slots: slots.max(1) as u64,
-            waiting: Mutex::new(FairSchedule::new(Lane::ALL.map(Lane::weight), ranks)),
+            waiting: Mutex::new(FairSchedule::new(lanes, ranks)),
             wait_times: Default::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -185,7 +192,7 @@ impl DiskQueue {
         };
         DiskQueueMetrics {
             slots_in_use: self.inner.state.load(Relaxed) & !WAITING_FLAG,
-            lanes: Lane::ALL.into_iter().map(lane).collect(),
+            lanes: Lane::ALL.iter().copied().map(lane).collect(),
         }
     }
 }
@@ -222,7 +229,9 @@ impl DiskQueueInner {
 
     fn release(self: &Arc<Self>) {
         // Another thread may be about to clear the flag; then the schedule is empty and this call is a no-op.
-        if self.state.fetch_sub(1, AcqRel) & WAITING_FLAG != 0 {
+        let before = self.state.fetch_sub(1, AcqRel);
+        assert!(before & !WAITING_FLAG > 0, "a released slot was taken");
+        if before & WAITING_FLAG != 0 {
             let mut waiting = self.waiting.lock();
             self.grant_free_slots(&mut waiting);
         }

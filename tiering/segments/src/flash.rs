@@ -138,7 +138,14 @@ impl FlashBudget {
         self.inner.written[cause as usize].fetch_add(bytes, Relaxed);
         if self.inner.is_limited.load(Relaxed) {
             let now_ms = self.inner.now_ms();
-            self.inner.bucket.lock().charge(now_ms, bytes, cause != FlashWriteCause::Client);
+            let mut bucket = self.inner.bucket.lock();
+            match cause {
+                FlashWriteCause::Client => bucket.charge_client(now_ms, bytes),
+                FlashWriteCause::Copies | FlashWriteCause::Promote | FlashWriteCause::Compaction => {
+                    bucket.charge_own(now_ms, bytes);
+                }
+            }
+            drop(bucket);
             self.inner.is_changed.store(true, Relaxed);
         }
     }
@@ -180,7 +187,7 @@ impl FlashBudgetInner {
 /// Replaces the file every minute until all handles are dropped.
 async fn save_periodically(flash: Weak<FlashBudgetInner>) {
     loop {
-        tokio::time::sleep(SAVE_INTERVAL).await;
+        mlgw_common::time::sleep(SAVE_INTERVAL).await;
         let Some(inner) = flash.upgrade() else { return };
         if tokio::task::spawn_blocking(move || inner.keep()).await.is_err() {
             return;

@@ -51,25 +51,25 @@ mod volumes;
 mod writer;
 mod writer_queues;
 
+use mlgw_common::time::Instant;
 use mlgw_formats::segment_record as record;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
-use mlgw_common::limits::{DEDICATED_SEGMENT_IDLE_SECS, HOUSEKEEPING_MS};
+use mlgw_common::limits::{CHUNK_BYTES_MAX, DEDICATED_SEGMENT_IDLE_SECS, HOUSEKEEPING_MS};
+use mlgw_common::{ObjectKey, SegmentTier};
 use mlgw_formats::schema::Extent;
 use mlgw_metadata::Catalogue;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-pub use catalogue::UPSTREAM as UPSTREAM_TIER;
 pub use check::check_segments;
 pub use compaction::{CompactionSettings, CompactionStatus, MoveStepError};
 pub use dirs::SegmentDirs;
@@ -290,10 +290,10 @@ impl HotTier {
         .map_err(io)?;
         let remote_tier = Arc::new(RemoteTier::new(&options, map.clone()));
         // Checked before any local file is removed because an upstream has its copy.
-        let has_all_upstreams = remote_tier.all_configured(options.start_without_missing)?;
+        let has_all_upstreams = remote_tier.all_configured(options.missing_segments())?;
         let listing = ListingContext { map: &*map, dirs: &dirs, has_all_upstreams, lineage: &lineage };
         let (volumes, found) = SegmentVolumes::open(listing, disk.clone(), cold, &sweeps).map_err(io)?;
-        found.check_missing(options.start_without_missing)?;
+        found.check_missing(options.missing_segments())?;
         let VolumeFindings { stray, hot_bytes, .. } = found;
         let holes = if options.disposable { Holes::open(&disk).map_err(io)? } else { Holes::disabled() };
         let (hot_bytes, holes) = (hot_bytes.saturating_sub(holes.bytes()), Arc::new(holes));
@@ -309,7 +309,7 @@ impl HotTier {
         }));
         let (lanes, ended) = WriterQueues::start(shared.clone(), options.own_segments_max).map_err(io)?;
         let files = SegmentFileCache::new(volumes.dirs().clone(), map, options.open_files_max);
-        let reader = SegmentReader::new(files, (remote_tier.clone(), holes.clone()), options.queues, metrics);
+        let reader = SegmentReader::new(files, remote_tier.clone(), holes.clone(), options.queues, metrics);
         let writers_ended = Mutex::new(ended);
         let inner = Arc::new(HotTierInner {
             shared,
@@ -348,6 +348,8 @@ impl HotTier {
     pub async fn append(&self, chunk: Chunk) -> Result<AppendedChunk, AppendError> {
         let HotTierInner { shared, writer_queues: lanes, .. } = &*self.inner;
         let Chunk { bucket, key, body, part, offset, data, placement } = chunk;
+        let is_storable = (1..=CHUNK_BYTES_MAX).contains(&(data.logical_bytes() as u64));
+        assert!(is_storable, "a chunk has at least one byte and at most 1 MiB");
         let bytes = record::head_bytes(key.as_bytes().len(), &data) + data.stored_bytes();
         let admitted = match AppendReservation::reserve(&shared.space, bytes as u64) {
             Some(admitted) => admitted,
@@ -498,7 +500,7 @@ impl HotTier {
             .segments
             .map
             .location(segment)
-            .is_some_and(|place| place.tier == catalogue::UPSTREAM)
+            .is_some_and(|place| place.tier == SegmentTier::Upstream)
     }
 
     /// Starts to fetch extents that will be read next, as far as they are at an upstream.
@@ -550,9 +552,9 @@ impl HotTier {
     pub async fn shutdown(self) {
         self.inner.stop_workers();
         let workers = std::mem::take(&mut *self.inner.workers.lock().await);
-        let until = tokio::time::Instant::now() + WORKERS_STOP_TIMEOUT;
+        let until = mlgw_common::time::Instant::now() + WORKERS_STOP_TIMEOUT;
         for worker in workers {
-            match tokio::time::timeout_at(until, worker).await {
+            match mlgw_common::time::timeout_at(until, worker).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(%error, "the compaction or placement worker panicked"),
                 // Safe: the steps of both workers may be interrupted at any point.
@@ -590,11 +592,8 @@ pub struct SegmentChunk {
 impl HotTierInner {
     /// Returns the tier of a segment in terms of the decision log.
     pub(crate) fn decision_place(&self, segment: SegmentId) -> decisions::DecisionPlace {
-        match self.shared.segments.map.location(segment).map(|place| place.tier) {
-            Some(catalogue::COLD) => decisions::DecisionPlace::Cold,
-            Some(catalogue::UPSTREAM) => decisions::DecisionPlace::Upstream,
-            _ => decisions::DecisionPlace::Hot,
-        }
+        let tier = self.shared.segments.map.location(segment).map_or(SegmentTier::Hot, |place| place.tier);
+        tier.into()
     }
 
     fn stop_workers(&self) {
@@ -678,14 +677,14 @@ impl HotTierInner {
         let ended = self.writers_ended.get_mut();
         let patient_until = Instant::now() + WRITERS_STOP_TIMEOUT;
         while ended.try_recv() == Err(mpsc::error::TryRecvError::Empty) && Instant::now() < patient_until {
-            std::thread::sleep(Duration::from_millis(1));
+            mlgw_common::time::block_for(Duration::from_millis(1));
         }
     }
 }
 
 async fn run_housekeeping(tier: Weak<HotTierInner>) {
     loop {
-        tokio::time::sleep(Duration::from_millis(HOUSEKEEPING_MS)).await;
+        mlgw_common::time::sleep(Duration::from_millis(HOUSEKEEPING_MS)).await;
         let Some(inner) = tier.upgrade() else { return };
         inner.writer_queues.seal_idle(Duration::from_secs(DEDICATED_SEGMENT_IDLE_SECS));
         let space = inner.shared.space.clone();

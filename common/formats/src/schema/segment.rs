@@ -4,7 +4,7 @@
 //! family in memory in short form ([`SegmentSummary`]).
 
 use crate::key::{self, BadKey, Family};
-use mlgw_common::{Generation, NodeId, SegmentId, SegmentSeed, SegmentStamp, Timestamp};
+use mlgw_common::{Generation, NodeId, SegmentId, SegmentSeed, SegmentStamp, SegmentTier, Timestamp};
 
 /// A segment.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
@@ -58,18 +58,23 @@ impl SegmentRecord {
         self.replicas.iter().find(|replica| replica.node == node.0)
     }
 
-    /// Returns the short form of the record.
+    /// Returns the tier of the replica that a node holds, or of the first replica if the node holds none.
     #[must_use]
-    pub fn summary(&self) -> SegmentSummary {
-        let first = self.replicas.first();
+    pub fn tier_for(&self, node: NodeId) -> SegmentTier {
+        let replica = self.replica_of(node).or_else(|| self.replicas.first());
+        replica.map_or(SegmentTier::Hot, Replica::tier)
+    }
+
+    /// Returns the short form of the record for a node.
+    #[must_use]
+    pub fn summary_for(&self, node: NodeId) -> SegmentSummary {
         SegmentSummary {
             length: self.length,
             seed: self.seed(),
             created: Timestamp(self.created_ms),
             class: self.class(),
             state: self.state(),
-            node: first.map_or(0, |r| r.node),
-            tier: first.map_or(0, |r| r.tier),
+            tier: self.tier_for(node),
         }
     }
 }
@@ -80,7 +85,7 @@ pub struct Replica {
     /// The node that holds it.
     #[prost(uint64, tag = "1")]
     pub node: u64,
-    /// Tier of the node: 0 is hot, 1 is cold, 2 is an upstream.
+    /// Tier of the node, as [`SegmentTier::number`].
     #[prost(uint32, tag = "2")]
     pub tier: u32,
     /// Location in that tier: the name of a directory or of an upstream.
@@ -96,6 +101,14 @@ pub struct Replica {
     /// 0 for an object of an earlier version, whose name has no incarnation.
     #[prost(fixed64, tag = "6")]
     pub incarnation: u64,
+}
+
+impl Replica {
+    /// Returns the tier of the replica. An unknown number is the hot tier.
+    #[must_use]
+    pub fn tier(&self) -> SegmentTier {
+        SegmentTier::from_number(self.tier).unwrap_or(SegmentTier::Hot)
+    }
 }
 
 /// Class of a segment: the kind of chunks in it.
@@ -137,10 +150,8 @@ pub struct SegmentSummary {
     pub class: SegmentClass,
     /// Open or sealed.
     pub state: SegmentState,
-    /// Node of its first replica.
-    pub node: u64,
-    /// Tier of its first replica.
-    pub tier: u32,
+    /// Tier, as [`SegmentRecord::tier_for`].
+    pub tier: SegmentTier,
 }
 
 const _: () = assert!(size_of::<(SegmentId, SegmentSummary)>() <= 64);

@@ -67,7 +67,7 @@ impl Api {
         let (catalogue, hot) = open_storage(dir.path(), &clock).await;
         let scrub = scrub_options(dir.path(), clock.clone());
         let scrub = Arc::new(Scrub::start(scrub, catalogue.clone(), hot.clone()).unwrap());
-        let sealer = Sealer::open(dir.path(), true).unwrap();
+        let sealer = Sealer::open_or_create(dir.path()).unwrap();
         let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();
         let loaded = LoadedConfig::load(&ConfigSources::default()).unwrap();
         let metrics = Arc::new(GatewayMetrics::new(0));
@@ -310,7 +310,7 @@ async fn a_compaction_pass_is_requested_and_can_be_waited_for() {
     let until = asked["until_rounds"].as_u64().unwrap();
     assert!(until > before["rounds"].as_u64().unwrap());
     while api.call(Method::GET, path, Value::Null).await.1["rounds"].as_u64() < Some(until) {
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        mlgw_common::time::sleep(std::time::Duration::from_millis(2)).await;
     }
     for wrong in [json!({"dead_percent": 0}), json!({"dead_percent": 101}), json!({"percent": 5})] {
         let (status, said) = api.call(Method::POST, path, wrong).await;

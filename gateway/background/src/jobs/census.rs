@@ -1,14 +1,12 @@
-//! Counts the objects of a dataset in an own bucket: totals, bytes by tier and by segment. Blocks.
+//! Counts the objects of a dataset in a local bucket: totals, bytes by tier and by segment. Blocks.
 
-use mlgw_common::{BucketId, ObjectKey, SegmentId};
+use mlgw_common::{BucketId, ObjectKey, SegmentId, SegmentTier};
 use mlgw_formats::schema::Bucket;
 use mlgw_metadata::{Catalogue, ReadError};
 use mlgw_objects::extents::extents;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Number of the hot tier; all other tiers are below it.
-const HOT: u32 = 0;
 /// Objects visited in one step.
 const STEP: usize = 1000;
 
@@ -20,7 +18,7 @@ pub(super) struct Census {
     /// Bytes of the objects.
     pub(super) bytes: u64,
     /// Bytes by tier.
-    pub(super) tiers: BTreeMap<u32, u64>,
+    pub(super) tiers: BTreeMap<SegmentTier, u64>,
     /// Bytes in each segment outside the hot tier.
     pub(super) below: BTreeMap<SegmentId, u64>,
 }
@@ -69,9 +67,9 @@ fn count(
         false => Vec::new(),
     };
     for extent in object.extents.iter().chain(&paged) {
-        let tier = catalogue.segment(extent.segment_id()).map_or(HOT, |segment| segment.tier);
+        let tier = catalogue.segment(extent.segment_id()).map_or(SegmentTier::Hot, |segment| segment.tier);
         *census.tiers.entry(tier).or_default() += extent.logical_bytes;
-        if tier != HOT {
+        if tier != SegmentTier::Hot {
             *census.below.entry(extent.segment_id()).or_default() += extent.logical_bytes;
         }
     }

@@ -1,4 +1,4 @@
-//! Clear and evict jobs: remove clean copies of remote-backed buckets. Objects of own buckets are never
+//! Clear and evict jobs: remove clean copies of remote-backed buckets. Objects of local buckets are never
 //! removed, because this server has their only copy.
 
 use super::{JobOutcome, JobRun, JobStop, covered_prefixes};

@@ -14,6 +14,7 @@ use mlgw_formats::command::{Conditions, EtagCondition, Reject};
 use mlgw_formats::schema::{self, Bucket, Checksum, ChecksumKind, ImportSource, ObjectVersion};
 use mlgw_objects::body_target::BodyTarget;
 use mlgw_objects::compressor::Compression;
+use mlgw_objects::etag::EtagSource;
 use mlgw_objects::memory::Account;
 use mlgw_objects::put::{BodyDigests, Description, PutSource as Body, UncommittedBody};
 use mlgw_objects::quota::WriteAttribution;
@@ -112,7 +113,7 @@ impl Import {
             tries += 1;
             match self.try_import(there, listed).await {
                 Err(ImportError::Here(ObjectError::Short(_))) if tries < SHORTAGE_TRIES => {
-                    tokio::time::sleep(SHORTAGE_WAIT).await;
+                    mlgw_common::time::sleep(SHORTAGE_WAIT).await;
                 }
                 done => return done,
             }
@@ -246,7 +247,7 @@ impl Body for ImportBody<'_> {
     }
 
     fn needs_md5(&self) -> bool {
-        self.import.objects.md5_etags
+        self.import.objects.etags == EtagSource::Md5
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, ImportError> {
@@ -272,6 +273,7 @@ impl Body for ImportBody<'_> {
     }
 
     fn finish(self, md5: Option<[u8; 16]>) -> Result<BodyDigests, ImportError> {
+        assert_eq!(self.at, self.object.size, "an import ends after its last byte");
         let mut checksums = Vec::new();
         if let Some((stated, running)) = self.stated {
             let (algorithm, value) = (running.algorithm(), running.finish());

@@ -248,7 +248,7 @@ impl Migration<'_> {
                     FinalCopyOutcome::NotYet => {}
                 }
             }
-            tokio::time::sleep(PAUSE_RETRY_AFTER).await;
+            mlgw_common::time::sleep(PAUSE_RETRY_AFTER).await;
         }
         Err(JobStop::Failed(
             "writes to the bucket never paused long enough to copy the last ones; try again at a quieter \
@@ -261,7 +261,8 @@ impl Migration<'_> {
     async fn is_clean(&self, patience: Duration) -> Result<bool, JobStop> {
         let queue = self.work.context.writeback.queue(&self.bucket);
         let Some(queue) = queue.map_err(|error| JobStop::Failed(error.to_string()))? else { return Ok(true) };
-        let is_through = tokio::time::timeout(patience, queue.wait_until_sent(queue.acked())).await.is_ok();
+        let is_through =
+            mlgw_common::time::timeout(patience, queue.wait_until_sent(queue.acked())).await.is_ok();
         self.check_contested(&queue)?;
         Ok(is_through)
     }
@@ -286,7 +287,7 @@ impl Migration<'_> {
         if is_cut {
             return Ok(FinalCopyOutcome::Lost);
         }
-        match tokio::time::timeout(PAUSE_MAX, self.copy_all(&keys)).await {
+        match mlgw_common::time::timeout(PAUSE_MAX, self.copy_all(&keys)).await {
             Ok(done) => done.map(|()| FinalCopyOutcome::All),
             Err(_) => {
                 listening.put_back(keys);

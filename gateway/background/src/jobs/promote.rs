@@ -1,14 +1,13 @@
-//! Warm jobs for own buckets: promote the segments that hold a dataset's objects to the hot tier.
+//! Warm jobs for local buckets: promote the segments that hold a dataset's objects to the hot tier.
 
 use super::census::{self, Census};
 use super::{JobOutcome, JobRun, JobStop, covered_prefixes, shuffle};
-use mlgw_common::SegmentId;
+use mlgw_common::{SegmentId, SegmentTier};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
 use mlgw_formats::schema::{DatasetSize, JobOrder};
 use mlgw_segments::decisions;
 use mlgw_segments::hot::PlacingOrder;
-use mlgw_segments::hot::UPSTREAM_TIER;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,7 +100,7 @@ impl JobRun {
                 });
             }
             tokio::select! {
-                () = tokio::time::sleep(BUDGET_POLL_INTERVAL) => {}
+                () = mlgw_common::time::sleep(BUDGET_POLL_INTERVAL) => {}
                 stop = self.live.stop_reason() => return Err(stop),
             }
         }
@@ -110,8 +109,8 @@ impl JobRun {
 
     fn place_of(&self, segment: SegmentId) -> DecisionPlace {
         match self.jobs.catalogue.segment(segment).map(|segment| segment.tier) {
-            Some(UPSTREAM_TIER) => DecisionPlace::Upstream,
-            _ => DecisionPlace::Cold,
+            Some(SegmentTier::Upstream) => DecisionPlace::Upstream,
+            Some(SegmentTier::Cold | SegmentTier::Hot) | None => DecisionPlace::Cold,
         }
     }
 
@@ -124,13 +123,14 @@ impl JobRun {
         });
         while hot.placing().orders_done < until {
             tokio::select! {
-                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                () = mlgw_common::time::sleep(POLL_INTERVAL) => {}
                 stop = self.live.stop_reason() => return Err(stop),
             }
         }
         // A missing segment was emptied meanwhile: its live data is elsewhere in the hot tier.
-        let is_below =
-            |id: &&SegmentId| self.jobs.catalogue.segment(**id).is_some_and(|segment| segment.tier != 0);
+        let is_below = |id: &&SegmentId| {
+            self.jobs.catalogue.segment(**id).is_some_and(|segment| segment.tier != SegmentTier::Hot)
+        };
         let left = segments.iter().filter(is_below).count();
         match left {
             0 => Ok(()),

@@ -5,11 +5,12 @@
 
 use super::census::{self, Census};
 use super::{Jobs, covered_prefixes, is_user_dataset};
-use mlgw_common::Timestamp;
+use mlgw_common::time::Instant;
+use mlgw_common::{SegmentTier, Tier, Timestamp};
 use mlgw_formats::schema::{Bucket, Dataset};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Age above which a count is repeated for a request for one dataset.
 const FRESH: Duration = Duration::from_secs(2);
@@ -87,8 +88,8 @@ impl Residency {
 }
 
 /// Names of tiers.
-const HOT: &str = "hot";
-const COLD: &str = "cold";
+const HOT: &str = Tier::Hot.name();
+const COLD: &str = Tier::Cold.name();
 const COPIES: &str = "copies";
 
 impl Jobs {
@@ -143,7 +144,7 @@ impl Jobs {
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
-                () = tokio::time::sleep(COUNT_EVERY.max(begun.elapsed() * REST)) => {}
+                () = mlgw_common::time::sleep(COUNT_EVERY.max(begun.elapsed() * REST)) => {}
             }
         }
     }
@@ -206,8 +207,9 @@ impl Jobs {
         }
         (residency.objects, residency.bytes) = (Some(census.objects), Some(census.bytes));
         residency.objects_here = census.objects;
-        let below: u64 = census.tiers.iter().filter(|(tier, _)| **tier != 0).map(|(_, bytes)| bytes).sum();
-        residency.bytes_here.insert(HOT, census.tiers.get(&0).copied().unwrap_or(0));
+        let below: u64 =
+            census.tiers.iter().filter(|(tier, _)| **tier != SegmentTier::Hot).map(|(_, bytes)| bytes).sum();
+        residency.bytes_here.insert(HOT, census.tiers.get(&SegmentTier::Hot).copied().unwrap_or(0));
         residency.bytes_here.insert(COLD, below);
         residency.room_bytes = self.tiers.hot.fill().1;
         Ok(())

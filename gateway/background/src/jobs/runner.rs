@@ -40,7 +40,7 @@ impl Jobs {
                 tokio::select! {
                     () = jobs.stop.cancelled() => return,
                     () = changed => {}
-                    () = tokio::time::sleep(CHECK_INTERVAL) => {}
+                    () = mlgw_common::time::sleep(CHECK_INTERVAL) => {}
                 }
             }
         });
@@ -155,6 +155,7 @@ impl Jobs {
                 return;
             }
             all.insert(job.id, Arc::clone(&live));
+            assert!(all.len() <= JOBS_RUNNING_MAX, "the number of running jobs is bounded");
         }
         let (jobs, context) = (Arc::clone(self), context.clone());
         let job = job.clone();
@@ -173,7 +174,7 @@ impl Jobs {
         let mut moved = self.moved.lock();
         let sum = moved.entry(kind).or_default();
         (sum.objects, sum.bytes) = (sum.objects + objects, sum.bytes + bytes);
-        all.remove(&id);
+        assert!(all.remove(&id).is_some(), "a job that ends was running");
         if let Some(state) = ended {
             *self.counts.lock().entry((kind, state)).or_default() += 1;
         }
@@ -192,7 +193,7 @@ impl Jobs {
         loop {
             match self.catalogue.step_job(step.clone()).await {
                 Ok(job) => return Some(job),
-                Err(ProposeError::Overloaded) => tokio::time::sleep(OVERLOAD_PAUSE).await,
+                Err(ProposeError::Overloaded) => mlgw_common::time::sleep(OVERLOAD_PAUSE).await,
                 Err(ProposeError::Rejected(Reject::JobEnded) | ProposeError::Stopping) => return None,
                 Err(error) => {
                     tracing::warn!(job = job.id, %error, "cannot record a step of a job");
@@ -257,7 +258,7 @@ impl JobRun {
 /// Records the progress of a job periodically.
 async fn record_progress(jobs: &Jobs, job: &Job, live: &RunningJob) -> Infallible {
     loop {
-        tokio::time::sleep(RECORD_INTERVAL).await;
+        mlgw_common::time::sleep(RECORD_INTERVAL).await;
         let (progress, cursor) = live.progress_and_cursor();
         if let Some(updated) = jobs.step(job, JobStep::Progress(UpdateJobProgress { progress, cursor })).await
             && updated.cancel_asked

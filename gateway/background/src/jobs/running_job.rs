@@ -1,11 +1,12 @@
 //! State of a running job: progress, speed, cancellation.
 
 use super::JobStop;
+use mlgw_common::time::Instant;
 use mlgw_formats::schema::{Job, JobCursor, JobKind, JobProgress};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of object errors kept in full; further ones are only counted.
@@ -45,7 +46,9 @@ impl UnfinishedBytes {
 
 impl Drop for UnfinishedBytes {
     fn drop(&mut self) {
-        self.live.unfinished_bytes.fetch_sub(self.bytes.load(Relaxed), Relaxed);
+        let bytes = self.bytes.load(Relaxed);
+        let before = self.live.unfinished_bytes.fetch_sub(bytes, Relaxed);
+        assert!(before >= bytes, "unfinished bytes that are subtracted were added");
     }
 }
 

@@ -15,6 +15,7 @@
 use super::JobStop;
 use super::listing::{JobObject, Lister};
 use futures_util::{Stream, StreamExt as _, stream};
+use mlgw_formats::schema::JobOrder;
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use tokio::sync::mpsc;
 
@@ -45,14 +46,16 @@ struct Shuffle {
     hash: RandomState,
 }
 
-/// Lists all objects in random order. Totals are counted first; `check` may refuse the total number of bytes.
+/// Lists all objects in a random order. Totals are counted first; `check` may refuse the total number of
+/// bytes.
 pub(super) fn begin(
     lister: Lister,
-    by_shard: bool,
+    order: JobOrder,
     check: impl Fn(u64) -> Result<(), JobStop> + Send + Sync + 'static,
 ) -> impl Stream<Item = Result<JobObject, JobStop>> + Send {
+    assert_ne!(order, JobOrder::Sequential, "a sequential job lists its objects in order");
     let (send, batches) = mpsc::channel(BATCHES_AHEAD);
-    let shuffle = Shuffle { by_shard, hash: RandomState::new() };
+    let shuffle = Shuffle { by_shard: order == JobOrder::ShardShuffled, hash: RandomState::new() };
     tokio::spawn(async move {
         if let Err(stop) = shuffle.send_all(&lister, &send, &check).await {
             let _ = send.send(vec![Err(stop)]).await;

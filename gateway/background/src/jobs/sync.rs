@@ -1,4 +1,4 @@
-//! Sync jobs: import a dataset from its sources into an own bucket.
+//! Sync jobs: import a dataset from its sources into a local bucket.
 //!
 //! The listing of a source is compared with the objects here. An object that was imported from the source
 //! with the same ETag and size is left unchanged; all others are imported through the write path of client
@@ -57,7 +57,7 @@ impl JobRun {
         let bucket = self.bucket()?;
         if bucket.binding.is_some() {
             return Err(JobStop::Failed(format!(
-                "the bucket {:?} is remote-backed: sync is for native buckets",
+                "the bucket {:?} is remote-backed: sync is for local buckets",
                 bucket.name
             )));
         }

@@ -1,5 +1,5 @@
 //! Warm jobs: load a dataset ahead of use. Objects of a remote-backed bucket are fetched into clean copies;
-//! for an own bucket, the segments that hold its objects are promoted to the hot tier.
+//! for a local bucket, the segments that hold its objects are promoted to the hot tier.
 
 use super::listing::{self, JobListingPart, JobListingSource, JobObject, Lister, Pages};
 use super::promote::BUDGET_POLL_INTERVAL;
@@ -109,8 +109,7 @@ impl JobRun {
         match self.job.params.order() {
             JobOrder::Sequential => flatten_pages(listing::begin(parts, live, clock, check)).boxed(),
             order @ (JobOrder::Shuffled | JobOrder::ShardShuffled) => {
-                let by_shard = order == JobOrder::ShardShuffled;
-                shuffle::begin(Lister { parts, live, clock }, by_shard, check).boxed()
+                shuffle::begin(Lister { parts, live, clock }, order, check).boxed()
             }
         }
     }
@@ -130,7 +129,7 @@ impl JobRun {
                     outcome: decisions::DecisionOutcome::OverBudget,
                 });
             }
-            tokio::time::sleep(BUDGET_POLL_INTERVAL).await;
+            mlgw_common::time::sleep(BUDGET_POLL_INTERVAL).await;
         }
     }
 

@@ -9,8 +9,8 @@
 use super::PolicyReconciler;
 use super::pass_end::PassEnd;
 use super::retention_state::RuleActionOutcome;
-use super::tiers::HOT;
-use mlgw_common::{BodyId, BucketId, ObjectKey};
+use mlgw_common::time::Instant;
+use mlgw_common::{BodyId, BucketId, ObjectKey, SegmentTier};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
 use mlgw_formats::schema::{Encoding, Extent};
@@ -22,7 +22,7 @@ use mlgw_segments::hot::AppendError;
 use mlgw_segments::hot::{MoveStepError, SegmentReadError};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time limit of compression in one pass. All other actions of the pass wait meanwhile.
 const PASS_TIME_MAX: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ const CHUNKS_AT_ONCE: usize = 16_384;
 /// tried again.
 const TRIED_MAX: usize = 250_000;
 
-/// An object of an own bucket that a rule demands to compress.
+/// An object of a local bucket that a rule demands to compress.
 pub(super) struct CompressionCandidate {
     pub(super) bucket: BucketId,
     pub(super) key: ObjectKey,
@@ -76,10 +76,15 @@ impl CompressionMemory {
         })
     }
 
-    /// Records the end of a pass within the body (`is_cut`), or the end of the body.
-    fn end(&mut self, at: CompressionPosition, is_cut: bool) {
-        self.cut = is_cut.then_some(at);
-        if at.stays && !is_cut && !at.is_missed {
+    /// Records the end of a pass within the body.
+    fn cut(&mut self, at: CompressionPosition) {
+        self.cut = Some(at);
+    }
+
+    /// Records the end of the body.
+    fn end(&mut self, at: CompressionPosition) {
+        self.cut = None;
+        if at.stays && !at.is_missed {
             if self.stay.len() >= TRIED_MAX {
                 self.stay = HashSet::new();
             }
@@ -89,8 +94,8 @@ impl CompressionMemory {
 }
 
 /// Returns true if the chunk of an extent could be compressed: it is uncompressed and in the hot tier.
-pub(super) fn is_compressible(extent: &Extent, tier: u32) -> bool {
-    tier == HOT && extent.encoding == Encoding::Raw as i32
+pub(super) fn is_compressible(extent: &Extent, tier: SegmentTier) -> bool {
+    tier == SegmentTier::Hot && extent.encoding == Encoding::Raw as i32
 }
 
 /// A chunk that is stored uncompressed.
@@ -177,10 +182,11 @@ impl PolicyReconciler {
         loop {
             let chunks = self.uncompressed_chunks(one, at.next).await?;
             if chunks.is_empty() {
-                self.compression_memory.lock().end(at, false);
+                self.compression_memory.lock().end(at);
                 return Ok(sum);
             }
             for chunk in chunks {
+                assert!(chunk.number >= at.next, "the chunks of a body come in order");
                 at.next = chunk.number;
                 let (of, is_sample) = chunk.of;
                 if of != part {
@@ -188,7 +194,7 @@ impl PolicyReconciler {
                 }
                 let begun = Instant::now();
                 if pays && begun >= until {
-                    self.compression_memory.lock().end(at, true);
+                    self.compression_memory.lock().cut(at);
                     sum.is_cut = true;
                     return Ok(sum);
                 }
@@ -196,7 +202,12 @@ impl PolicyReconciler {
                 if !pays {
                     continue;
                 }
-                match self.compress_chunk(one, &chunk.extent, is_sample).await? {
+                let CompressAction { level, min_ratio, .. } = one.action;
+                let how = match is_sample {
+                    true => ChunkCompression::of_sample(level, min_ratio),
+                    false => ChunkCompression::of_rest(level),
+                };
+                match self.compress_chunk(one, &chunk.extent, how).await? {
                     ChunkOutcome::Smaller => sum.bytes += chunk.extent.logical_bytes,
                     ChunkOutcome::NotSmaller => {
                         pays = !is_sample;
@@ -210,12 +221,12 @@ impl PolicyReconciler {
                     ChunkOutcome::NotStored(outcome) => {
                         (sum.worst, sum.is_refused) = (Some(outcome), true);
                         at.next = chunk.number;
-                        self.compression_memory.lock().end(at, true);
+                        self.compression_memory.lock().cut(at);
                         return Ok(sum);
                     }
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(begun.elapsed()) => {}
+                    () = mlgw_common::time::sleep(begun.elapsed()) => {}
                     () = self.stop.cancelled() => return Err(PassEnd::Stopping),
                 }
             }
@@ -257,7 +268,7 @@ impl PolicyReconciler {
         &self,
         one: &CompressionCandidate,
         extent: &Extent,
-        is_sample: bool,
+        how: ChunkCompression,
     ) -> Result<ChunkOutcome, PassEnd> {
         let (hot, compressor) = (&self.context.stored.tiers.hot, &self.context.compressor);
         if !hot.flash().can_start_own_write() {
@@ -272,7 +283,6 @@ impl PolicyReconciler {
             }
         };
         let Some(raw) = chunk.uncompressed() else { return Ok(ChunkOutcome::Replaced) };
-        let how = ChunkCompression::of(one.action.level, one.action.min_ratio, is_sample);
         let Some(packed) = compressor.compress_unaccounted(raw, how).await else {
             return Ok(ChunkOutcome::NotSmaller);
         };
@@ -306,18 +316,18 @@ mod tests {
     #[test]
     fn a_body_resumes_where_the_last_pass_ended_and_others_begin() {
         let mut tried = CompressionMemory::default();
-        tried.end(at(1, 5, true), true);
+        tried.cut(at(1, 5, true));
         let begin = |tried: &CompressionMemory, body| {
             let CompressionPosition { next, stays, .. } = tried.begin(BodyId(body));
             (next, stays)
         };
         assert_eq!((begin(&tried, 1), begin(&tried, 2)), ((5, true), (0, false)));
         assert!(!tried.contains(BodyId(1)), "the body has more chunks");
-        tried.end(at(1, 9, true), false);
+        tried.end(at(1, 9, true));
         assert!(tried.contains(BodyId(1)) && begin(&tried, 1) == (0, false));
-        tried.end(at(2, 9, false), false);
+        tried.end(at(2, 9, false));
         assert!(!tried.contains(BodyId(2)), "the whole body is compressed");
-        tried.end(CompressionPosition { is_missed: true, ..at(3, 9, true) }, false);
+        tried.end(CompressionPosition { is_missed: true, ..at(3, 9, true) });
         assert!(!tried.contains(BodyId(3)), "moved data may become smaller");
     }
 
@@ -325,10 +335,10 @@ mod tests {
     fn the_memory_of_tried_bodies_is_limited() {
         let mut tried = CompressionMemory::default();
         for body in 0..TRIED_MAX as u64 {
-            tried.end(at(body, 1, true), false);
+            tried.end(at(body, 1, true));
         }
         assert!(tried.contains(BodyId(0)) && tried.contains(BodyId(TRIED_MAX as u64 - 1)));
-        tried.end(at(u64::MAX, 1, true), false);
+        tried.end(at(u64::MAX, 1, true));
         assert!(tried.contains(BodyId(u64::MAX)) && !tried.contains(BodyId(0)));
     }
 }

@@ -12,6 +12,7 @@ use super::references::{EndangeredCheckpoints, ReferencedCheckpoints, find_refer
 use super::retention_state::{RetentionState, RuleActionOutcome};
 use super::scan::ReconcilerScan;
 use mlgw_cache::policy_driver::PolicyDriver;
+use mlgw_common::Tier;
 use mlgw_common::limits::PASS_DELETIONS_MAX;
 use mlgw_common::{BucketId, ObjectKey};
 use mlgw_formats::command::{Conditions, EtagCondition};
@@ -21,7 +22,7 @@ use mlgw_formats::schema::{Bucket, BucketState, ObjectVersion};
 use mlgw_metadata::Catalogue;
 use mlgw_policies::at_rest::{ExpiredCheckpoint, PendingDeletion};
 use mlgw_policies::checkpoints::{CheckpointIndex, DeletionGuard, Generation, GroupId};
-use mlgw_policies::language::{ActionKind, Tier};
+use mlgw_policies::language::ActionKind;
 use mlgw_segments::decisions;
 use mlgw_telemetry::audit::AuditLine;
 use std::collections::BTreeSet;
@@ -93,7 +94,7 @@ impl PolicyReconciler {
             let bucket = bucket.into_iter().find(|bucket| bucket.id == note.bucket);
             let ours = bucket.filter(|one| one.binding.is_none() && one.state() == BucketState::Active);
             if let Some(bucket) = ours.filter(|_| left > 0)
-                && let Some(deleted) = self.delete_one(walk, &bucket, (&note, &named), &mut left).await
+                && let Some(deleted) = self.delete_one(walk, &bucket, &note, &named, &mut left).await
             {
                 self.record_deletion(&bucket, &note, deleted).await;
             }
@@ -154,7 +155,7 @@ impl PolicyReconciler {
             .policy_driver
             .with_engine(|decider, now_us| Some((decider.watched.last_used_us(bucket, prefix)?, now_us)));
         let (at_us, now_us) = access?;
-        Some(engine_time_to_ms(at_us, (began_ms, now_us), now_ms))
+        Some(EngineClock { began_ms, now_us }.to_ms(at_us, now_ms))
     }
 
     /// Deletes the objects of a checkpoint, at most `left`. Returns `None` if the checkpoint does not fit
@@ -163,9 +164,11 @@ impl PolicyReconciler {
         &self,
         walk: &ReconcilerScan,
         bucket: &Bucket,
-        (note, named): (&PendingDeletion, &ReferencedCheckpoints),
+        note: &PendingDeletion,
+        named: &ReferencedCheckpoints,
         left: &mut usize,
     ) -> Option<CheckpointDeletion> {
+        assert_eq!(note.bucket, bucket.id, "a checkpoint is deleted from its own bucket");
         let mut deleted = CheckpointDeletion::default();
         let held = self.context.retention.pending_guard(note.bucket, &note.prefix);
         if let Some(why) = held.or_else(|| named.reason(note.bucket, &note.prefix).map(str::to_owned)) {
@@ -184,16 +187,17 @@ impl PolicyReconciler {
                 ..deleted
             });
         }
+        assert!(objects.len() <= most, "a pass deletes at most its limit");
         let is_all = objects.len() < most;
         if !is_all && most < PASS_DELETIONS_MAX {
             // It is deleted as a whole in the next pass: a partly deleted checkpoint carries less evidence.
             return None;
         }
-        if let Some(why) = self.deletion_guard(walk, (bucket, named), &objects, is_all).await {
+        if let Some(why) = self.deletion_guard(walk, bucket, named, &objects, most).await {
             return Some(CheckpointDeletion { error: Some(why), ..deleted });
         }
         for (key, object) in objects {
-            if let Some(why) = self.cancel_reason(walk, note, (bucket, &key)) {
+            if let Some(why) = self.cancel_reason(walk, note, bucket, &key) {
                 deleted.error = Some(why);
                 break;
             }
@@ -227,20 +231,21 @@ impl PolicyReconciler {
         })
     }
 
-    /// Returns the guard that prevents the deletion of a checkpoint, if any. `is_all` is true if `objects`
-    /// are all of it.
+    /// Returns the guard that prevents the deletion of a checkpoint, if any. `objects` are its first `most`
+    /// objects.
     async fn deletion_guard(
         &self,
         walk: &ReconcilerScan,
-        (bucket, named): (&Bucket, &ReferencedCheckpoints),
+        bucket: &Bucket,
+        named: &ReferencedCheckpoints,
         objects: &[(ObjectKey, ObjectVersion)],
-        is_all: bool,
+        most: usize,
     ) -> Option<String> {
         let (first, _) = objects.first()?;
         let Some(group) = walk.own.group_of(bucket.id, first.as_str()) else {
             return Some(DeletionGuard::Unknown.reason());
         };
-        if is_all && objects.len() != group.files as usize {
+        if objects.len() < most && objects.len() != group.files as usize {
             return Some("its files have changed since the scan".to_owned());
         }
         let better = match walk.own.replacements(group.id) {
@@ -286,7 +291,8 @@ impl PolicyReconciler {
         &self,
         walk: &ReconcilerScan,
         note: &PendingDeletion,
-        (bucket, key): (&Bucket, &ObjectKey),
+        bucket: &Bucket,
+        key: &ObjectKey,
     ) -> Option<String> {
         if !Arc::ptr_eq(&self.context.policies.running().program, &walk.program) {
             return Some("the policy has changed".to_owned());
@@ -340,13 +346,23 @@ impl PolicyReconciler {
     }
 }
 
-/// Converts a time of the engine to milliseconds since 1970. The engine counts microseconds from `began_ms`
-/// and is now at `now_us`. The wall clock may have been corrected since the engine began: the later of the
-/// two possible results is returned.
-fn engine_time_to_ms(at_us: u64, (began_ms, now_us): (u64, u64), now_ms: i64) -> i64 {
-    let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
-    let since_begin = millis(began_ms.saturating_add(at_us / 1000));
-    since_begin.max(now_ms.saturating_sub(millis(now_us.saturating_sub(at_us) / 1000)))
+/// Clock of the engine, which counts microseconds since it began.
+#[derive(Clone, Copy)]
+struct EngineClock {
+    /// Beginning, in milliseconds since 1970.
+    began_ms: u64,
+    /// Present time of the engine.
+    now_us: u64,
+}
+
+impl EngineClock {
+    /// Converts a time of the engine to milliseconds since 1970; `now_ms` is the present time. The wall clock
+    /// may have been corrected since the engine began: the later of the two possible results is returned.
+    fn to_ms(self, at_us: u64, now_ms: i64) -> i64 {
+        let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        let since_begin = millis(self.began_ms.saturating_add(at_us / 1000));
+        since_begin.max(now_ms.saturating_sub(millis(self.now_us.saturating_sub(at_us) / 1000)))
+    }
 }
 
 /// Returns true if all files of a checkpoint are present as the scan has found them; `object` returns the
@@ -396,13 +412,14 @@ fn objects_of(
 
 #[cfg(test)]
 mod tests {
-    use super::{ObjectVersion, engine_time_to_ms, is_intact};
+    use super::{EngineClock, ObjectVersion, is_intact};
     use mlgw_policies::checkpoints::{CheckpointIndex, Limits, WriteTime};
 
     #[test]
     fn a_corrected_clock_makes_no_read_older() {
         // The engine began at 1 s and is now at 5 s; the read happened at its third second.
-        let touched = |now_ms| engine_time_to_ms(3_000_000, (1_000, 5_000_000), now_ms);
+        let clock = EngineClock { began_ms: 1_000, now_us: 5_000_000 };
+        let touched = |now_ms| clock.to_ms(3_000_000, now_ms);
         assert_eq!(touched(6_000), 4_000, "both clocks agree");
         assert_eq!(touched(100_000), 98_000, "the clock was behind when it began");
         assert_eq!(touched(2_000), 4_000, "or before");

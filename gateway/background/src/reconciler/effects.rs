@@ -7,12 +7,12 @@ use super::pass_end::PassEnd;
 use super::retention_state::RuleActionOutcome;
 use super::scan::ReconcilerScan;
 use super::scan_result::{EvictionCandidate, ReconcilerScanResult};
-use super::segments::{SegmentOrder, SegmentSnapshot, SpillCandidates};
-use super::tiers::HOT;
+use super::segments::{SegmentOrder, SegmentSnapshot, SpillCandidates, SpillDestination};
 use super::{PolicyReconciler, ReconcilerPassState};
 use mlgw_cache::copies::{DroppedCopies, PinnedCopies};
 use mlgw_common::limits::MOVE_REQUEST_SEGMENTS_MAX;
-use mlgw_common::{BucketId, SegmentId};
+use mlgw_common::time::Instant;
+use mlgw_common::{BucketId, SegmentId, SegmentTier};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionPlace};
 use mlgw_formats::schema::SegmentState;
@@ -20,10 +20,9 @@ use mlgw_policies::at_rest::{InactivePins, PinCandidate, RuleSource};
 use mlgw_policies::language::{ActionKind, Setting};
 use mlgw_segments::decisions;
 use mlgw_segments::hot::PlacingOrder;
-use mlgw_segments::hot::UPSTREAM_TIER;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Interval at which completion of an order is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -79,9 +78,12 @@ impl PolicyReconciler {
         is_more |= self.promote(std::mem::take(&mut result.promoting)).await?;
         self.check_current(&scan.program)?;
         is_more |= self.compress(std::mem::take(&mut result.compressing)).await?;
-        for (candidates, to_upstream) in [(result.spilling, false), (result.spilling_upstream, true)] {
+        for (candidates, destination) in [
+            (result.spilling, SpillDestination::NextTier),
+            (result.spilling_upstream, SpillDestination::Upstream),
+        ] {
             self.check_current(&scan.program)?;
-            is_more |= self.spill(candidates, to_upstream, &kept, state).await?;
+            is_more |= self.spill(candidates, destination, &kept, state).await?;
         }
         self.check_current(&scan.program)?;
         self.record_spacings(scan, &result.retained).await?;
@@ -89,7 +91,7 @@ impl PolicyReconciler {
         Ok(is_more)
     }
 
-    /// Activates the pins for which there is room. Returns the pinned segments of own buckets.
+    /// Activates the pins for which there is room. Returns the pinned segments of local buckets.
     fn pin(
         &self,
         scan: &ReconcilerScan,
@@ -196,7 +198,7 @@ impl PolicyReconciler {
             is_more &= refused == 0;
             if !fits.is_empty() {
                 self.run_order(PlacingOrder::Promote { segments: fits.clone(), why }).await?;
-                self.count_moved(ActionKind::Promote, &fits, |tier| tier == HOT);
+                self.count_moved(ActionKind::Promote, &fits, |tier| tier == SegmentTier::Hot);
             }
         }
         Ok(is_more)
@@ -212,8 +214,8 @@ impl PolicyReconciler {
 
     fn place_of(&self, segment: SegmentId) -> DecisionPlace {
         match self.context.stored.catalogue.segment(segment).map(|segment| segment.tier) {
-            Some(UPSTREAM_TIER) => DecisionPlace::Upstream,
-            _ => DecisionPlace::Cold,
+            Some(SegmentTier::Upstream) => DecisionPlace::Upstream,
+            Some(SegmentTier::Cold | SegmentTier::Hot) | None => DecisionPlace::Cold,
         }
     }
 
@@ -221,7 +223,7 @@ impl PolicyReconciler {
     async fn spill(
         &self,
         candidates: SpillCandidates,
-        to_upstream: bool,
+        destination: SpillDestination,
         kept: &HashSet<SegmentId>,
         state: &mut ReconcilerPassState,
     ) -> Result<bool, PassEnd> {
@@ -232,7 +234,7 @@ impl PolicyReconciler {
             let now = self.context.stored.catalogue.segment(segment)?;
             let usage = self.context.stored.catalogue.segment_usage(segment).ok()?;
             Some(SegmentSnapshot {
-                is_hot: now.tier == HOT,
+                is_hot: now.tier == SegmentTier::Hot,
                 is_open: now.state == SegmentState::Open,
                 is_pinned: kept.contains(&segment),
                 live_bytes: usage.bytes,
@@ -240,7 +242,7 @@ impl PolicyReconciler {
         };
         let mut is_more = false;
         for SegmentOrder { order, segments, small_bytes: loose_bytes } in
-            candidates.orders(to_upstream, look).into_iter().take(ORDERS_MAX)
+            candidates.orders(destination, look).into_iter().take(ORDERS_MAX)
         {
             if loose_bytes.is_some_and(|bytes| bytes < SMALL_SEGMENT_BYTES) && !take_small_order(state) {
                 continue;
@@ -248,7 +250,7 @@ impl PolicyReconciler {
             let is_spill = matches!(order, PlacingOrder::Spill { .. });
             self.run_order(order).await?;
             if is_spill {
-                self.count_moved(ActionKind::Spill, &segments, |tier| tier != HOT);
+                self.count_moved(ActionKind::Spill, &segments, |tier| tier != SegmentTier::Hot);
             } else {
                 is_more = true;
             }
@@ -261,14 +263,19 @@ impl PolicyReconciler {
         let until = self.context.stored.tiers.hot.order(order);
         while self.context.stored.tiers.hot.placing().orders_done < until {
             tokio::select! {
-                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                () = mlgw_common::time::sleep(POLL_INTERVAL) => {}
                 () = self.stop.cancelled() => return Err(PassEnd::Stopping),
             }
         }
         Ok(())
     }
 
-    fn count_moved(&self, action: ActionKind, segments: &[SegmentId], is_there: impl Fn(u32) -> bool) {
+    fn count_moved(
+        &self,
+        action: ActionKind,
+        segments: &[SegmentId],
+        is_there: impl Fn(SegmentTier) -> bool,
+    ) {
         // A missing segment was emptied meanwhile: its live data is in the hot tier.
         let tier =
             |segment: &SegmentId| self.context.stored.catalogue.segment(*segment).map(|segment| segment.tier);
@@ -287,6 +294,7 @@ fn take_small_order(state: &mut ReconcilerPassState) -> bool {
     if is_free {
         state.small_orders.push_back(Instant::now());
     }
+    assert!(state.small_orders.len() <= SMALL_ORDERS_MAX, "orders that create small segments are limited");
     is_free
 }
 

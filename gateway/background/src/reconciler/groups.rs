@@ -1,4 +1,4 @@
-//! Checkpoints of own buckets, found by their keys, with the rules and settings that apply to them.
+//! Checkpoints of local buckets, found by their keys, with the rules and settings that apply to them.
 //!
 //! Each pass finds them anew, so that decisions about them, above all deletions, are based on stored objects
 //! and not on observed accesses. The policy engine's own tracker, which covers remote-backed buckets and
@@ -30,7 +30,7 @@ struct CheckpointFile {
     bytes: u64,
 }
 
-/// Scan for the checkpoints of own buckets.
+/// Scan for the checkpoints of local buckets.
 pub struct CheckpointScan {
     files: Vec<CheckpointFile>,
     found: CheckpointIndex,
@@ -76,7 +76,7 @@ impl CheckpointScan {
     }
 }
 
-/// Returns the moment at which an object of an own bucket was written, by which checkpoints are ordered.
+/// Returns the moment at which an object of a local bucket was written, by which checkpoints are ordered.
 pub fn moment_of(object: &ObjectVersion) -> WriteTime {
     WriteTime { seq: object.seq, at_us: micros(object.modified_ms) }
 }
@@ -85,7 +85,7 @@ fn micros(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0).saturating_mul(1000)
 }
 
-/// Removes checkpoints of own buckets from the engine's tracker that no longer exist.
+/// Removes checkpoints of local buckets from the engine's tracker that no longer exist.
 pub(super) fn remove_missing(
     tracked: &mut CheckpointIndex,
     own: &CheckpointIndex,
@@ -130,7 +130,7 @@ pub(crate) fn pin_newest(
     }
 }
 
-/// Facts about an object of an own bucket.
+/// Facts about an object of a local bucket.
 pub(crate) struct FactsWithCheckpoint<'a> {
     /// Facts that follow from its checkpoint.
     pub(crate) checkpoint_facts: CheckpointFacts,
@@ -203,6 +203,15 @@ pub(crate) struct RetentionMatches {
 /// Bucket and prefix of a checkpoint.
 type CheckpointName = (u64, String);
 
+/// A retention rule that matched an object.
+#[derive(Clone, Copy)]
+struct RetentionDemand<'a> {
+    by: &'a RuleSource,
+    retain: &'a RetentionRequest,
+    /// True if a user wrote the rule, false if the server did.
+    is_by_user: bool,
+}
+
 struct RunRetention {
     by: RuleSource,
     retain: RetentionRequest,
@@ -231,8 +240,10 @@ impl RetentionMatches {
     pub(crate) fn add_match(
         &mut self,
         program: &Program,
-        (one, object): (&ContainingCheckpoint, &KnownObject),
-        (target, claim): (&Target, &RuleMatch),
+        one: &ContainingCheckpoint,
+        object: &KnownObject,
+        target: &Target,
+        claim: &RuleMatch,
     ) {
         match &claim.request {
             // A pin on a prefix need not cover this object: the areas determine that.
@@ -240,10 +251,11 @@ impl RetentionMatches {
                 self.add_pin(one, claim.by.rank)
             }
             ActionRequest::Retain(retain) => {
-                let by_person = is_by_user(program, claim.by.rank);
+                let demand =
+                    RetentionDemand { by: &claim.by, retain, is_by_user: is_by_user(program, claim.by.rank) };
                 let entry = object.metadata.iter().find(|(name, _)| *name == *retain.best_by);
                 let entry = entry.map(|(_, value)| value.as_str());
-                self.add_retention_match((one, &object.key), target, (&claim.by, retain, by_person), entry);
+                self.add_retention_match(one, &object.key, target, demand, entry);
             }
             _ => {}
         }
@@ -259,9 +271,10 @@ impl RetentionMatches {
     /// under the prefix.
     fn add_retention_match(
         &mut self,
-        (one, key): (&ContainingCheckpoint, &str),
+        one: &ContainingCheckpoint,
+        key: &str,
         target: &Target,
-        (by, retain, by_person): (&RuleSource, &RetentionRequest, bool),
+        demand: RetentionDemand<'_>,
         entry: Option<&str>,
     ) {
         if matches!(target, Target::Prefix(prefix) if !one.prefix.starts_with(&**prefix)) {
@@ -270,16 +283,14 @@ impl RetentionMatches {
         if let Some(measure) = entry.and_then(|text| text.trim().parse().ok()) {
             self.measures.insert(name_of(one), measure);
         }
-        let said = || RunRetention {
-            by: by.clone(),
-            retain: retain.clone(),
-            is_by_user: by_person,
-            matched: BTreeMap::new(),
-        };
+        let RetentionDemand { by, retain, is_by_user } = demand;
+        let said =
+            || RunRetention { by: by.clone(), retain: retain.clone(), is_by_user, matched: BTreeMap::new() };
         let held = self.of.entry(one.series).or_insert_with(said);
         if by.rank < held.by.rank {
             *held = said();
         }
+        assert!(held.by.rank <= by.rank, "the strongest rule on a run applies");
         if by.rank == held.by.rank {
             let matched = held.matched.entry(one.prefix.clone()).or_default();
             if *matched.last != *key && CheckpointIndex::is_tensor(key) {
@@ -417,7 +428,7 @@ fn name_of(one: &ContainingCheckpoint) -> CheckpointName {
     (one.bucket, one.prefix.clone())
 }
 
-/// Returns the ids of own buckets.
+/// Returns the ids of local buckets.
 pub fn own_buckets<'b>(buckets: impl Iterator<Item = &'b Bucket>) -> BTreeSet<u64> {
     buckets.filter(|bucket| bucket.binding.is_none()).map(|bucket| bucket.id).collect()
 }

@@ -7,14 +7,15 @@ use super::groups::{
     pin_newest, remove_missing,
 };
 use super::pass_end::PassEnd;
-use super::scan_result::{EvictionCandidate, ReconcilerScanResult, pin_candidate};
-use super::tiers::{COLD, HOT};
+use super::scan_result::{EvictionCandidate, PinState, ReconcilerScanResult, pin_candidate};
 use crate::stored_objects::{ScanPosition, VisitedObject};
-use mlgw_common::{SegmentId, Timestamp};
+use mlgw_common::time::Instant;
+use mlgw_common::{SegmentId, SegmentTier, Timestamp};
+use mlgw_formats::schema::Bucket;
 use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{
-    AreaRuleMatches, CompressAction, InactivePins, MoveAction, ProgramScope, ResolvedActions, RuleArea,
-    RuleMatch, RuleSource, is_inactive_pin, rule_matches,
+    AreaRuleMatches, CompressAction, InactivePins, MoveAction, PinAction, ProgramScope, ResolvedActions,
+    RuleArea, RuleMatch, RuleSource, is_inactive_pin, rule_matches,
 };
 use mlgw_policies::checkpoints::CheckpointIndex;
 use mlgw_policies::engine::UnreadBlock;
@@ -24,7 +25,7 @@ use mlgw_policy_runtime::SystemFacts;
 use mlgw_policy_runtime::facts::{KnownObject, ObjectFacts, dataset_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Objects of one page.
 const PAGE: usize = 500;
@@ -75,7 +76,7 @@ impl PolicyReconciler {
             let Some(next) = next else { return Ok(collected) };
             (sum, from) = (collected, Some(next));
             tokio::select! {
-                () = tokio::time::sleep(begun.elapsed() * REST) => {}
+                () = mlgw_common::time::sleep(begun.elapsed() * REST) => {}
                 () = self.stop.cancelled() => return Err(PassEnd::Stopping),
             }
         }
@@ -88,7 +89,7 @@ impl PolicyReconciler {
         runs.then_some(()).ok_or(PassEnd::Changed)
     }
 
-    /// Finds the checkpoints of own buckets, and passes files to the engine that it has not observed.
+    /// Finds the checkpoints of local buckets, and passes files to the engine that it has not observed.
     pub(super) async fn find_checkpoints(
         self: &Arc<Self>,
         program: &Arc<Program>,
@@ -147,7 +148,8 @@ impl PolicyReconciler {
         self: &Arc<Self>,
         program: Arc<Program>,
         own: CheckpointIndex,
-        (before, unheld): (Arc<AreaRuleMatches>, InactivePins),
+        before: Arc<AreaRuleMatches>,
+        inactive_pins: InactivePins,
     ) -> Result<(Arc<ReconcilerScan>, ReconcilerScanResult), PassEnd> {
         let keep = checkpoint_keep(&program);
         let mut found = ReconcilerScanResult::default();
@@ -165,7 +167,7 @@ impl PolicyReconciler {
             now: self.context.clock.now(),
             own,
             before,
-            inactive_pins: unheld,
+            inactive_pins,
             system: self.context.policies.system(),
         });
         let looks = Arc::clone(&walk);
@@ -183,12 +185,18 @@ struct ObjectMatches {
     idle: Duration,
 }
 
+/// Returns the pins of an object.
+fn pins_of(resolved: &ResolvedActions) -> impl Iterator<Item = (&PinAction, PinState)> {
+    let state = |is_active| if is_active { PinState::Active } else { PinState::Inactive };
+    resolved.pins().map(move |(pin, is_active)| (pin, state(is_active)))
+}
+
 impl ReconcilerScan {
     /// Visits one object.
     fn visit(&self, found: &mut ReconcilerScanResult, looked: VisitedObject<'_>) -> Result<(), ReadError> {
         let (bucket, key) = (looked.bucket, looked.key.as_str());
         let is_own = bucket.binding.is_none();
-        if !self.scope.objects && !self.is_of_checkpoint(bucket.id, key, is_own) {
+        if !self.scope.objects && !self.is_of_checkpoint(bucket, key) {
             return Ok(());
         }
         let known = self.reconciler.context.stored.object_facts(bucket, looked.key, looked.object)?;
@@ -213,11 +221,11 @@ impl ReconcilerScan {
         self.inactive_pins.is_expired(bucket, key, &by.rule)
     }
 
-    fn is_of_checkpoint(&self, bucket: u64, key: &str, is_own: bool) -> bool {
-        if is_own {
-            return self.own.group_of(bucket, key).is_some();
+    fn is_of_checkpoint(&self, bucket: &Bucket, key: &str) -> bool {
+        match bucket.binding {
+            None => self.own.group_of(bucket.id, key).is_some(),
+            Some(_) => CheckpointIndex::is_relevant(key),
         }
-        CheckpointIndex::is_relevant(key)
     }
 
     /// Evaluates the rules on an object. Matches on areas are added to `found`.
@@ -257,13 +265,13 @@ impl ReconcilerScan {
         for (target, claim) in rule_matches(&self.program, unheld.iter()) {
             // A pin that merely lacks room still guards against deletion.
             if let Some(one) = of_own.as_ref().filter(|_| !self.is_over(bucket, key, &claim.by)) {
-                found.retained.add_match(&self.program, (one, known), (target, &claim));
+                found.retained.add_match(&self.program, one, known, target, &claim);
             }
             claims.push(claim);
         }
         for (target, claim) in rule_matches(&self.program, resolved.done.iter()) {
             if let Some(one) = &of_own {
-                found.retained.add_match(&self.program, (one, known), (target, &claim));
+                found.retained.add_match(&self.program, one, known, target, &claim);
             }
             if matches!(claim.request, ActionRequest::Retain(_)) {
                 continue;
@@ -287,7 +295,12 @@ impl ReconcilerScan {
     ) -> Result<(), ReadError> {
         let (bucket, body) = (looked.bucket.bucket_id(), looked.object.body());
         let tier = |segment: &SegmentId| {
-            self.reconciler.context.stored.catalogue.segment(*segment).map_or(HOT, |segment| segment.tier)
+            self.reconciler
+                .context
+                .stored
+                .catalogue
+                .segment(*segment)
+                .map_or(SegmentTier::Hot, |segment| segment.tier)
         };
         let mut segments = BTreeMap::<SegmentId, u64>::new();
         let mut has_loose = false;
@@ -296,9 +309,9 @@ impl ReconcilerScan {
             has_loose |= resolved.compress.is_some() && is_compressible(extent, tier(&segment));
             *segments.entry(segment).or_default() += extent.record_bytes();
         })?;
-        for (pin, holds) in resolved.pins() {
+        for (pin, state) in pins_of(&resolved) {
             let one = pin_candidate(looked.bucket.id, looked.key.as_str(), looked.object.size, pin.clone());
-            found.pin_own(one, segments.keys().copied().collect(), holds);
+            found.pin_own(one, segments.keys().copied().collect(), state);
         }
         let waits =
             has_loose && resolved.compress.is_some_and(|deed| self.add_compression(found, looked, deed));
@@ -306,7 +319,8 @@ impl ReconcilerScan {
             // It is spilled after its compression.
             Some(MoveAction::Spill { .. }) if waits => {}
             Some(MoveAction::Promote(by)) => {
-                let below: Vec<_> = segments.keys().filter(|segment| tier(segment) != HOT).copied().collect();
+                let below: Vec<_> =
+                    segments.keys().filter(|segment| tier(segment) != SegmentTier::Hot).copied().collect();
                 if !below.is_empty() {
                     found.promote(&by.rule, below.into_iter());
                 }
@@ -315,9 +329,9 @@ impl ReconcilerScan {
                 let (has_cold, has_upstream) = self.reconciler.context.stored.tiers.hot.lower_tiers();
                 let to_upstream = upstream && has_upstream;
                 let goes = |segment: &SegmentId| match tier(segment) {
-                    HOT => has_cold || has_upstream,
-                    COLD => to_upstream,
-                    _ => false,
+                    SegmentTier::Hot => has_cold || has_upstream,
+                    SegmentTier::Cold => to_upstream,
+                    SegmentTier::Upstream => false,
                 };
                 let falling = if to_upstream { &mut found.spilling_upstream } else { &mut found.spilling };
                 let parts = segments.iter().filter(|(segment, _)| goes(segment));
@@ -357,8 +371,8 @@ impl ReconcilerScan {
         if bytes == 0 {
             return;
         }
-        for (pin, holds) in resolved.pins() {
-            found.copy_pins.add(pin_candidate(bucket.0, key, bytes, pin.clone()), holds);
+        for (pin, state) in pins_of(&resolved) {
+            found.copy_pins.add(pin_candidate(bucket.0, key, bytes, pin.clone()), state);
         }
         if let Some(by) = resolved.evict {
             let unread = UnreadBlock { bucket: bucket.0, key, size: looked.object.size, number: 0 };

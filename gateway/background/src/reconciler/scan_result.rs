@@ -15,7 +15,7 @@ pub(super) struct ReconcilerScanResult {
     /// Rule matches on more than one object.
     pub(super) areas: AreaRuleMatches,
     pub(super) retained: RetentionMatches,
-    /// Objects of own buckets that rules pin, and the segments that hold them.
+    /// Objects of local buckets that rules pin, and the segments that hold them.
     pub(super) own_pins: PinCandidates,
     pub(super) segments_of: HashMap<(u64, Box<str>), Vec<SegmentId>>,
     /// Objects of remote-backed buckets whose copies rules pin.
@@ -32,6 +32,14 @@ pub(super) struct ReconcilerScanResult {
     promoting_objects: usize,
 }
 
+/// State of a pin that a rule demands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PinState {
+    Active,
+    /// Its time is over, or it found no room in an earlier pass.
+    Inactive,
+}
+
 /// Pins that rules demand. Inactive pins have a limit of their own, so they take no place of active ones.
 #[derive(Default)]
 pub(super) struct PinCandidates {
@@ -41,11 +49,15 @@ pub(super) struct PinCandidates {
 
 impl PinCandidates {
     /// Adds a pin. Returns false if there is no place for it.
-    pub(super) fn add(&mut self, one: PinCandidate, holds: bool) -> bool {
-        let of_its_like = if holds { self.all.len() - self.unheld } else { self.unheld };
+    pub(super) fn add(&mut self, one: PinCandidate, state: PinState) -> bool {
+        assert!(self.unheld <= self.all.len(), "inactive pins are among all pins");
+        let of_its_like = match state {
+            PinState::Active => self.all.len() - self.unheld,
+            PinState::Inactive => self.unheld,
+        };
         let has_room = of_its_like < RULE_PINS_MAX;
         if has_room {
-            self.unheld += usize::from(!holds);
+            self.unheld += usize::from(state == PinState::Inactive);
             self.all.push(one);
         }
         has_room
@@ -61,10 +73,10 @@ pub(super) struct EvictionCandidate {
 }
 
 impl ReconcilerScanResult {
-    /// Pins an object of an own bucket, if there is a place for it.
-    pub(super) fn pin_own(&mut self, one: PinCandidate, segments: Vec<SegmentId>, holds: bool) {
+    /// Pins an object of a local bucket, if there is a place for it.
+    pub(super) fn pin_own(&mut self, one: PinCandidate, segments: Vec<SegmentId>, state: PinState) {
         let name = (one.bucket, one.key.clone());
-        if self.own_pins.add(one, holds) {
+        if self.own_pins.add(one, state) {
             self.segments_of.insert(name, segments);
         }
     }

@@ -26,6 +26,15 @@ pub(super) struct SegmentSnapshot {
     pub(super) live_bytes: u64,
 }
 
+/// Destination of a spill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SpillDestination {
+    /// The next lower tier.
+    NextTier,
+    /// An upstream.
+    Upstream,
+}
+
 /// Objects to be spilled to one destination.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpillCandidates {
@@ -64,7 +73,7 @@ impl SpillCandidates {
     /// segments.
     pub(super) fn orders(
         self,
-        to_upstream: bool,
+        destination: SpillDestination,
         snapshot_of: impl Fn(SegmentId) -> Option<SegmentSnapshot>,
     ) -> Vec<SegmentOrder> {
         let bodies = Arc::new(self.bodies);
@@ -90,9 +99,14 @@ impl SpillCandidates {
             (Arc<str>, bool),
             (Vec<_>, u64, bool),
         )| {
+            assert!(
+                (1..=MOVE_REQUEST_SEGMENTS_MAX).contains(&segments.len()),
+                "an order has segments, and no more than one order may have"
+            );
             let (rule, bodies) = (RuleName::new(&rule), Arc::clone(&bodies));
             let spill = RuleSpill { segments: segments.clone(), bodies, rule };
             let order = if spills_segment {
+                let to_upstream = destination == SpillDestination::Upstream;
                 PlacingOrder::Spill { leaving: spill, to_upstream }
             } else {
                 PlacingOrder::Gather(spill)
@@ -105,7 +119,7 @@ impl SpillCandidates {
 
 #[cfg(test)]
 mod tests {
-    use super::{SegmentOrder, SegmentSnapshot, SpillCandidates};
+    use super::{SegmentOrder, SegmentSnapshot, SpillCandidates, SpillDestination};
     use mlgw_common::limits::MOVE_REQUEST_SEGMENTS_MAX;
     use mlgw_common::{BodyId, SegmentId};
     use mlgw_segments::hot::PlacingOrder;
@@ -138,7 +152,7 @@ mod tests {
             4 => None,
             _ => Some(HOT),
         };
-        let orders = all.orders(false, look);
+        let orders = all.orders(SpillDestination::NextTier, look);
         assert_eq!(order_rows(&orders), [(false, vec![2, 3], Some(109)), (true, vec![1], None)]);
     }
 
@@ -149,7 +163,10 @@ mod tests {
             let cold = SegmentSnapshot { is_hot: false, ..HOT };
             Some(if segment.0 == 3 { SegmentSnapshot { is_open: true, ..HOT } } else { cold })
         };
-        assert_eq!(order_rows(&all.orders(true, look)), [(true, vec![2, 3], Some(180))]);
+        assert_eq!(
+            order_rows(&all.orders(SpillDestination::Upstream, look)),
+            [(true, vec![2, 3], Some(180))]
+        );
     }
 
     #[test]
@@ -158,7 +175,7 @@ mod tests {
         for segment in 10..200 {
             all.add(BodyId(segment), SegmentId(segment), 90, &Arc::from("a"));
         }
-        let orders = all.orders(false, |_| Some(HOT));
+        let orders = all.orders(SpillDestination::NextTier, |_| Some(HOT));
         let rule = |one: &SegmentOrder| match &one.order {
             PlacingOrder::Spill { leaving, .. } => leaving.rule.as_str().to_owned(),
             _ => String::new(),

@@ -8,12 +8,9 @@
 //! the origin; it is found and aborted ([`orphans`](super::orphans)).
 
 use super::WriteBackSender;
-use super::persist::{PersistError, add_digests};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use super::persist::PersistError;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
-use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_cache::writeback::record::{OriginUpload, WriteMark};
 use mlgw_cache::writeback::{DirtyWrite, WriteBackQueue};
 use mlgw_common::PartNumber;
@@ -23,8 +20,7 @@ use mlgw_formats::schema::{Checksum, ObjectVersion, Pair, PartRecord};
 use mlgw_objects::reader::part_ranges;
 use mlgw_remote::origin::{OriginError, PartLine, complete_document};
 use mlgw_wire::checksums;
-use mlgw_wire::origin_headers::describe;
-use mlgw_wire::values::header_value;
+use mlgw_wire::origin_headers::OriginHeaders;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -51,7 +47,7 @@ impl WriteBackSender {
         write: &DirtyWrite,
         version: &ObjectVersion,
         mark: &WriteMark,
-        mut condition: HeaderMap,
+        mut condition: OriginHeaders,
     ) -> Result<(), PersistError> {
         let pieces = self.pieces(queue, write, version)?;
         let known = write.origin_upload();
@@ -75,9 +71,13 @@ impl WriteBackSender {
         while let Some(last) = going.next().await {
             sent.push(last?);
         }
-        add_digests(version, &mut condition);
-        // A Content-MD5 covers the bytes of the request, which is an XML document here.
-        condition.remove("content-md5");
+        let is_sent = |(piece, (number, _)): (&WriteBackPart, &SentPart)| piece.number == *number;
+        assert!(
+            sent.len() == pieces.len() && pieces.iter().zip(&sent).all(is_sent),
+            "an upload completes with all of its parts in their order"
+        );
+        // An MD5 would cover the bytes of the request, which is an XML document here.
+        condition.add_object_checksums(version);
         let parts = pieces.iter().zip(&sent);
         let parts =
             parts.map(|(piece, (number, etag))| (number.get().into(), etag.as_str(), elements(&piece.part)));
@@ -142,18 +142,15 @@ impl WriteBackSender {
         mark: &WriteMark,
         pieces: &[WriteBackPart],
     ) -> Result<String, PersistError> {
-        let mut headers = HeaderMap::new();
-        describe(version, &mut headers);
+        let mut headers = OriginHeaders::default();
+        headers.describe(version);
         mark.put(&mut headers);
         // Algorithm and type of the whole object's checksum, if all parts have checksums.
         let of_whole = version.checksums.first();
         if let Some(checksum) =
             of_whole.filter(|_| pieces.iter().all(|piece| !piece.part.checksums.is_empty()))
         {
-            let algorithm = checksum::algorithm_from_stored(checksum.algorithm());
-            let kind = checksums::kind_name(checksum.kind());
-            headers.insert("x-amz-checksum-algorithm", HeaderValue::from_static(algorithm.name()));
-            headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind));
+            headers.announce_checksum(checksum);
         }
         self.record_intent(queue, write).await?;
         let id = queue.bucket_at_origin().create_upload(&write.facts.key, &headers).await?.id;
@@ -182,14 +179,10 @@ impl WriteBackSender {
         if let Some(line) = is_there {
             return Ok((piece.number, line.etag.clone()));
         }
-        let mut headers = HeaderMap::new();
-        for checksum in &piece.part.checksums {
-            let name =
-                HeaderName::from_static(checksum::algorithm_from_stored(checksum.algorithm()).header());
-            headers.insert(name, header_value(&checksums::wire_value(checksum, 0)));
-        }
+        let mut headers = OriginHeaders::default();
+        piece.part.checksums.iter().for_each(|checksum| headers.add_checksum(checksum));
         if let Some(md5) = hex::decode::<16>(piece.part.etag.as_bytes()) {
-            headers.insert("content-md5", header_value(&BASE64.encode(md5)));
+            headers.add_md5(&md5);
         }
         let content = self.content(queue, write, version, piece.range.clone()).await?;
         queue.limits().budget.wait_for_request(piece.part.size).await;

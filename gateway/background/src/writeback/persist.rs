@@ -8,36 +8,33 @@
 use super::WriteBackSender;
 use super::judge::{JudgedWrite, WriteBackVerdict, judge};
 use super::resend_schedule::is_sent_again;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use bytes::BytesMut;
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
 use mlgw_cache::writeback::record::{ForeignObject, Timelines, WriteMark};
 use mlgw_cache::writeback::{DirtyWrite, WriteBackQueue};
 use mlgw_common::BodyId;
 use mlgw_common::limits::CHUNK_BYTES_MAX;
-use mlgw_formats::checksum;
 use mlgw_formats::decision_entry::{DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
-use mlgw_formats::schema::{ChecksumKind, ObjectVersion};
+use mlgw_formats::schema::ObjectVersion;
 use mlgw_objects::reader::BodyReader;
 use mlgw_remote::origin::{
     ListLine, ListQuery, OriginContent, OriginError, Streamed, md5_of, opaque_etag_hint,
 };
 use mlgw_segments::fair::Lane;
-use mlgw_wire::checksums;
-use mlgw_wire::origin_headers::describe;
-use mlgw_wire::values::header_value;
+use mlgw_wire::origin_headers::OriginHeaders;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pause after the first failure; each further pause is twice as long.
-const WAIT: Duration = Duration::from_millis(200);
-/// Longest pause: all concurrent retries together request an unavailable origin some six times a second.
-const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Pauses after failures. They double up to five seconds: all concurrent retries together request an
+/// unavailable origin some six times a second.
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(200))
+    .with_max_delay(Duration::from_secs(5))
+    .without_max_times();
 
 /// Result of an attempt.
 enum PersistOutcome {
@@ -97,28 +94,26 @@ impl WriteBackSender {
         write: &DirtyWrite,
         mut tried: Result<PersistOutcome, PersistError>,
     ) {
-        let mut failures = 0;
-        loop {
+        for (failures, pause) in (1..).zip(PAUSES.build()) {
             match tried {
                 Ok(PersistOutcome::Done) => return self.remove_records(queue, write).await,
                 Ok(PersistOutcome::Foreign(etag)) => return self.set_aside(queue, write, &etag).await,
                 Err(trouble) => {
-                    queue.set_unconfirmed(
-                        write,
-                        matches!(trouble, PersistError::Origin(OriginError::Unconfirmed(_))),
-                    );
+                    match trouble {
+                        PersistError::Origin(OriginError::Unconfirmed(_)) => queue.mark_unconfirmed(write),
+                        _ => queue.clear_unconfirmed(write),
+                    }
                     self.record_decision(queue, write, DecisionOutcome::Failed, &trouble);
                     let (bucket, key, upstream) =
                         (&queue.bucket().name, &write.facts.key, queue.bucket_at_origin().upstream());
-                    if failures == 0 {
+                    if failures == 1 {
                         tracing::warn!(
                             bucket, %key, upstream, %trouble,
                             "cannot send a dirty object to its origin; retrying"
                         );
                     }
                     queue.set_last_error(Some(format!("{key}: {trouble}")));
-                    tokio::time::sleep(backoff(failures)).await;
-                    failures += 1;
+                    mlgw_common::time::sleep(pause).await;
                 }
             }
             let Ok(_slot) = queue.limits().slots.acquire().await else { return };
@@ -147,7 +142,7 @@ impl WriteBackSender {
         if verdict == WriteBackVerdict::Unclear {
             verdict = judged(Some(exact_ms(queue, write).await?));
         }
-        let (name, value) = match verdict {
+        let mut headers = match verdict {
             WriteBackVerdict::Done => {
                 self.give_up_upload(queue, write).await;
                 return Ok(PersistOutcome::Done);
@@ -155,16 +150,15 @@ impl WriteBackSender {
             WriteBackVerdict::Foreign | WriteBackVerdict::Unclear => {
                 return Ok(PersistOutcome::Foreign(found.map(|found| found.etag).unwrap_or_default()));
             }
-            WriteBackVerdict::IfAbsent => (header::IF_NONE_MATCH, HeaderValue::from_static("*")),
+            WriteBackVerdict::IfAbsent => OriginHeaders::if_absent(),
             WriteBackVerdict::Damaged { why, .. } if !is_sent_again(failures) => {
                 let why = format!("{why}; {}", opaque_etag_hint(queue.bucket_at_origin().upstream()));
                 return Err(OriginError::Unconfirmed(why).into());
             }
             WriteBackVerdict::IfMatch(etag) | WriteBackVerdict::Damaged { etag, .. } => {
-                (header::IF_MATCH, header_value(&format!("\"{etag}\"")))
+                OriginHeaders::if_match(&etag)
             }
         };
-        let mut headers = HeaderMap::from_iter([(name, value)]);
         if write.facts.is_delete {
             queue.limits().budget.wait_for_request(0).await;
             queue.bucket_at_origin().delete(key, &headers).await?;
@@ -176,7 +170,7 @@ impl WriteBackSender {
                 self.send_parts(queue, write, &version, &mark, headers).await?;
                 return self.confirm(queue, write, &mark).await;
             }
-            describe(&version, &mut headers);
+            headers.describe(&version);
             add_digests(&version, &mut headers);
             mark.put(&mut headers);
             let content = self.content(queue, write, &version, 0..version.size).await?;
@@ -232,6 +226,7 @@ impl WriteBackSender {
             }
             whole.extend_from_slice(&piece);
         }
+        assert_eq!(whole.len() as u64, size, "a reader returns its whole range");
         Ok(OriginContent::Whole(whole.freeze()))
     }
 
@@ -240,14 +235,13 @@ impl WriteBackSender {
     async fn remove_records(&self, queue: &WriteBackQueue, write: &DirtyWrite) {
         let obsolete = queue.foreign_before(write);
         for write in obsolete.iter().map(|write| &**write).chain([write]) {
-            let mut failures = 0;
-            while let Err(error) = self.writeback.remove(queue, write).await {
+            for pause in PAUSES.build() {
+                let Err(error) = self.writeback.remove(queue, write).await else { break };
                 tracing::warn!(%error, "cannot remove the record of a completed write-back; retrying");
-                tokio::time::sleep(backoff(failures)).await;
-                failures += 1;
+                mlgw_common::time::sleep(pause).await;
             }
         }
-        queue.set_unconfirmed(write, false);
+        queue.clear_unconfirmed(write);
         queue.set_last_error(None);
         self.record_decision(queue, write, DecisionOutcome::Done, &"");
     }
@@ -299,11 +293,6 @@ impl WriteBackSender {
     }
 }
 
-/// Returns the pause after this number of failures.
-fn backoff(failures: u32) -> Duration {
-    WAIT.saturating_mul(1 << failures.min(16)).min(WAIT_MAX)
-}
-
 /// Returns the properties of a write that are compared with the origin's object.
 fn judged_write<'a>(write: &'a DirtyWrite, mark: &'a WriteMark, timelines: &'a Timelines) -> JudgedWrite<'a> {
     JudgedWrite {
@@ -337,40 +326,29 @@ async fn exact_ms(queue: &WriteBackQueue, write: &DirtyWrite) -> Result<i64, Per
 }
 
 /// Adds the digests of an object's bytes to the headers of its PUT.
-pub(crate) fn add_digests(version: &ObjectVersion, headers: &mut HeaderMap) {
-    let mut line = |name: &str, value: &str| {
-        if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
-            headers.append(name, header_value(value));
-        }
-    };
-    for checksum in version.checksums.iter().filter(|checksum| checksum.kind() == ChecksumKind::FullObject) {
-        line(
-            checksum::algorithm_from_stored(checksum.algorithm()).header(),
-            &checksums::wire_value(checksum, 0),
-        );
-    }
+pub(crate) fn add_digests(version: &ObjectVersion, headers: &mut OriginHeaders) {
+    headers.add_object_checksums(version);
     // The ETag is an MD5: with it, the origin accepts no bytes other than those acknowledged here.
     if let Some(md5) = md5_of(version) {
-        line("content-md5", &BASE64.encode(md5));
+        headers.add_md5(&md5);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::add_digests;
-    use http::HeaderMap;
     use mlgw_formats::schema::{ObjectVersion, Pair};
-    use mlgw_wire::origin_headers::describe;
+    use mlgw_wire::origin_headers::OriginHeaders;
 
-    fn described(etag: &str) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn described(etag: &str) -> OriginHeaders {
+        let mut headers = OriginHeaders::default();
         let version = ObjectVersion {
             etag: etag.to_owned(),
             headers: vec![Pair::new("content-type", "text/plain"), Pair::new(":ours", "x")],
             metadata: vec![Pair::new("by", "us")],
             ..ObjectVersion::default()
         };
-        describe(&version, &mut headers);
+        headers.describe(&version);
         add_digests(&version, &mut headers);
         headers
     }

@@ -3,7 +3,7 @@
 use super::text::read;
 use crate::client::Client;
 use crate::output::Out;
-use crate::{CliError, Global, discover};
+use crate::{CliError, Global, completion, discover};
 use clap::Args;
 use http::Method;
 use mlgw_api::{ApplyRequest, FreezeRequest, PolicyChange, PolicyText, RollbackRequest};
@@ -37,7 +37,7 @@ pub struct ApplyArgs {
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
     /// Version whose files to run, or 0 for the built-in policy. Default: the previous version.
-    #[arg(value_name = "VERSION")]
+    #[arg(value_name = "VERSION", add = completion::policy_versions())]
     version: Option<u64>,
     #[command(flatten)]
     said: FreezeArgs,
@@ -46,7 +46,7 @@ pub struct RollbackArgs {
 #[derive(Debug, Args)]
 pub struct FreezeArgs {
     /// Require that this version runs, so that concurrent changes are not overwritten.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", add = completion::policy_versions())]
     if_version: Option<u64>,
     /// Message for the history.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
@@ -77,19 +77,26 @@ impl FilesArgs {
     /// # Errors
     /// When a file cannot be read, or is of the other kind.
     pub(super) fn read_any(&self) -> Result<PolicyTexts, CliError> {
-        let files = self.files.iter().map(|path| text(path, false)).collect::<Result<Vec<_>, _>>()?;
-        let plugins = self.framework.iter().map(|path| text(path, true)).collect::<Result<Vec<_>, _>>()?;
+        let files = self.files.iter().map(|path| policy_text(path)).collect::<Result<Vec<_>, _>>()?;
+        let plugins = self.framework.iter().map(|path| text(path)).collect::<Result<Vec<_>, _>>()?;
         let frameworks = (self.without_frameworks || !plugins.is_empty()).then_some(plugins);
         Ok(PolicyTexts { files: (!files.is_empty()).then_some(files), frameworks })
     }
 }
 
-fn text(path: &Path, plugin: bool) -> Result<PolicyText, CliError> {
-    let (name, text) = (path.display().to_string(), read(path)?);
-    if is_framework(&text) && !plugin {
-        let message = format!("{name} is a framework plugin: give it as --framework {name}");
+/// Reads a policy file, which must be no framework plugin.
+fn policy_text(path: &Path) -> Result<PolicyText, CliError> {
+    let file = text(path)?;
+    if is_framework(&file.text) {
+        let message = format!("{0} is a framework plugin: give it as --framework {0}", file.name);
         return Err(CliError::Usage(message));
     }
+    Ok(file)
+}
+
+/// Reads a policy file or a framework plugin.
+fn text(path: &Path) -> Result<PolicyText, CliError> {
+    let (name, text) = (path.display().to_string(), read(path)?);
     if text.len() > POLICY_FILE_BYTES_MAX {
         let bytes = text.len();
         return Err(CliError::Failed(format!(

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::output::{Out, columns};
-use crate::{CliError, Global, discover, path_segment};
+use crate::{CliError, Global, completion, discover, path_segment};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mlgw_api::{DecisionInfo, DecisionList};
@@ -18,7 +18,7 @@ pub struct DecisionsArgs {
     #[arg(long, value_parser = PossibleValuesParser::new(DecisionKind::ALL.iter().map(|kind| kind.name())))]
     kind: Option<String>,
     /// Show only objects of this bucket. Decisions on whole segments are omitted.
-    #[arg(long)]
+    #[arg(long, add = completion::buckets())]
     bucket: Option<String>,
 }
 

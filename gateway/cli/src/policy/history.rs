@@ -5,12 +5,14 @@ use crate::output::{Out, columns};
 use crate::{CliError, Global, discover};
 use mlgw_api::{EffectivePolicy, PolicyHistory, PolicyInfo, PolicyText, PolicyVersionInfo};
 
-pub(super) async fn show(effective: bool, global: &Global, out: Out) -> Result<(), CliError> {
+pub(super) async fn show_effective(global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
-    if effective {
-        let policy: EffectivePolicy = client.get("/v1/policy/effective").await?;
-        return out.document(&policy, |policy| policy.yaml.clone());
-    }
+    let policy: EffectivePolicy = client.get("/v1/policy/effective").await?;
+    out.document(&policy, |policy| policy.yaml.clone())
+}
+
+pub(super) async fn show(global: &Global, out: Out) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
     out.document(&client.get::<PolicyInfo>("/v1/policy").await?, texts)
 }
 

@@ -28,10 +28,11 @@ pub(super) async fn run(args: PlanArgs, global: &Global, out: Out) -> Result<(),
     loop {
         let page: PlanPage = client.call(Method::POST, "/v1/policy/plan", Some(&request)).await?;
         if page.next.is_none() {
+            progress.done();
             return out.document(&page, table);
         }
         request = PlanRequest { plan: page.next, ..PlanRequest::default() };
-        progress.line(|| format!("{} objects", page.collected + page.objects));
+        progress.count("planning", page.collected + page.objects, 0);
     }
 }
 

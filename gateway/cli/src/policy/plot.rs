@@ -85,7 +85,7 @@ fn escaped(words: &str) -> String {
 }
 
 /// Returns the document coordinates of a point of the plot.
-fn place((x, y): (f64, f64), right: f64) -> (f64, f64) {
+fn place(x: f64, y: f64, right: f64) -> (f64, f64) {
     let across = LEFT + x / right * (WIDTH - LEFT - RIGHT);
     (across, HEIGHT - BOTTOM - y.clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM))
 }
@@ -93,7 +93,7 @@ fn place((x, y): (f64, f64), right: f64) -> (f64, f64) {
 fn axes(svg: &mut String, right: f64) {
     for tick in 0..=TICKS {
         let part = f64::from(tick) / f64::from(TICKS);
-        let (x, y) = place((part * right, part), right);
+        let (x, y) = place(part * right, part, right);
         let (begin, end, bottom) = (LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM);
         let opacity = if tick == 0 { "1" } else { ".3" };
         put(
@@ -111,7 +111,7 @@ fn axes(svg: &mut String, right: f64) {
 /// Draws a line, its points, and its entry in the legend.
 fn draw(svg: &mut String, number: usize, line: &PlotLine, right: f64) {
     let (colour, dashes) = STYLES[number % STYLES.len()];
-    let points: Vec<_> = line.points.iter().map(|point| place(*point, right)).collect();
+    let points: Vec<_> = line.points.iter().map(|(x, y)| place(*x, *y, right)).collect();
     let list: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     let style =
         format!("stroke=\"{colour}\" stroke-width=\"2.5\" stroke-dasharray=\"{dashes}\" fill=\"none\"");

@@ -150,11 +150,11 @@ pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {
     };
     let progress = CommandProgress::new(out.quiet);
     let simulated = simulation.run(&|SimulationProgress { share, done, total: of }| {
-        progress.line(|| match share {
-            None if of > 0 => "finishing the last caches".to_owned(),
-            None => format!("reading: {done} accesses"),
-            Some(share) => format!("cache of {share:.2}: {done} of {of} accesses"),
-        });
+        match share {
+            None if of > 0 => progress.line(0, 0, || "finishing the last caches".to_owned()),
+            None => progress.count("reading accesses", done, 0),
+            Some(share) => progress.count(&format!("cache of {share:.2}"), done, of),
+        }
         Ok(())
     });
     progress.done();

@@ -4,7 +4,7 @@ use super::partial_path;
 use crate::client::Client;
 use crate::output::{Out, columns};
 use crate::progress::CommandProgress;
-use crate::{CliError, Global, discover, path_segment};
+use crate::{CliError, Global, completion, discover, path_segment};
 use clap::Args;
 use http::Method;
 use mlgw_api::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
@@ -31,6 +31,7 @@ pub struct StartArgs {
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// Name of the trace.
+    #[arg(add = completion::traces())]
     name: String,
     /// Destination file.
     #[arg(value_name = "OUT")]
@@ -139,7 +140,8 @@ async fn download(
         Ok::<_, CliError>(())
     };
     let mut writer = None;
-    for TraceFileInfo { number, .. } in &trace.files {
+    let (mut done, total) = (0, trace.files.iter().map(|file| file.bytes).sum());
+    for TraceFileInfo { number, bytes } in &trace.files {
         let got = client.send(Method::GET, &format!("{path}/files/{number}"), None::<&()>).await?;
         let mut reader = TraceReader::new();
         reader.push(&got);
@@ -150,7 +152,8 @@ async fn download(
             let writer = writer.get_or_insert_with(|| TraceWriter::new(0, &mut ready));
             let _ = writer.write(&access, &mut ready);
         }
-        progress.line(|| format!("exporting: {accesses} accesses"));
+        done += bytes;
+        progress.step("exporting", done, total);
         put(&mut ready)?;
     }
     let mut writer = writer.unwrap_or_else(|| TraceWriter::new(0, &mut ready));

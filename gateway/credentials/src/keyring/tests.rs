@@ -16,7 +16,7 @@ async fn catalogue(dir: &Path) -> Catalogue {
 }
 
 async fn open(dir: &Path, catalogue: &Catalogue, given: Option<RootCredentials>) -> Keyring {
-    let sealer = Sealer::open(dir, true).unwrap();
+    let sealer = Sealer::open_or_create(dir).unwrap();
     Keyring::open(catalogue.clone(), sealer, Arc::new(SystemClock), given).await.unwrap()
 }
 

@@ -1,11 +1,11 @@
 //! Tests of a listener that many connections occupy, and of admitting others.
 
 use super::{LONG, PATIENT, RequestMemory, Running, read_until, send, start, start_as, start_with};
+use mlgw_common::time::timeout;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 const OK: &str = "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nok";
 /// Bytes of clients that occupy a connection without ever completing a request.
@@ -54,7 +54,7 @@ async fn an_idle_connection_makes_room_where_probes_are_answered() {
         assert!(read_until(&mut stream, "\r\n\r\nok").await.starts_with("HTTP/1.1 200"));
         idle.push(stream);
         // Idle times are compared in milliseconds.
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        mlgw_common::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(ask(&server).await.starts_with("HTTP/1.1 200"));
     assert_eq!(
@@ -97,7 +97,7 @@ async fn an_incomplete_next_head_of_a_connection_returns_its_slot_to_those_that_
     send(&mut half, OK).await;
     assert!(read_until(&mut half, "\r\n\r\nok").await.starts_with("HTTP/1.1 200"));
     send(&mut half, "PUT / HTTP/1.1\r\nho").await;
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    mlgw_common::time::sleep(Duration::from_millis(20)).await;
     let answer = ask(&server).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     send(&mut half, "st: h\r\ncontent-length: 4\r\n\r\nmore").await;

@@ -10,12 +10,12 @@ use futures_util::future::join_all;
 use futures_util::stream::{iter, pending};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
+use mlgw_common::time::{sleep, timeout};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
 
 /// Arrival of the body of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Tests of the treatment of an unread remainder, for all ways in which a body can arrive.
 
 use super::{
-    AnswerAction, RequestFraming, RequestMemory, UNREAD_BODY_BYTES_MAX, UnreadBody, UnreadBodyPlan,
-    UnreadBodySlot, finish_answer, plan_unread,
+    AnswerAction, RemainderFacts, RequestFraming, RequestMemory, UNREAD_BODY_BYTES_MAX, UnreadBody,
+    UnreadBodyPlan, UnreadBodySlot, finish_answer, plan_unread,
 };
 use crate::pace::{BodyFault, PacedRequestBody};
 use crate::room::ConnectionState;
@@ -32,7 +32,8 @@ fn only_a_small_remainder_that_is_certain_to_arrive_is_awaited() {
         ((false, false, false, Some(UNREAD_BODY_BYTES_MAX + 1), false), UnreadBodyPlan::Leave),
     ] {
         let (expects, asked, failed, left, is_short) = case;
-        assert_eq!(plan_unread(expects, asked, failed, left, is_short), expected, "{case:?}");
+        let facts = RemainderFacts { expects, asked, failed, left, is_short };
+        assert_eq!(plan_unread(facts), expected, "{case:?}");
     }
 }
 
@@ -65,8 +66,7 @@ async fn answer_of(case: Case, version: Version) -> Option<bool> {
     drop(body);
     let framing = RequestFraming { version, expects: false, closes: false };
     let answer =
-        match finish_answer(&slot.unwrap(), framing, (&ConnectionState::new(), &memory()), Response::new(()))
-        {
+        match finish_answer(&slot.unwrap(), framing, &ConnectionState::new(), &memory(), Response::new(())) {
             AnswerAction::Send(answer) => answer,
             AnswerAction::Wait(mut finishing) => {
                 // Unconstrained by the budget of the runtime, so that available pieces are read immediately.
@@ -121,14 +121,15 @@ async fn a_body_that_failed_or_is_still_referenced_closes_the_connection() {
     let empty = || StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, BodyFault>>());
     let slot = UnreadBodySlot::new();
     slot.put(UnreadBody { body: empty(), was_polled: true, failed: true, _request: None });
-    assert!(closes(finish_answer(&slot, framing, (&ConnectionState::new(), &memory()), Response::new(()))));
+    assert!(closes(finish_answer(&slot, framing, &ConnectionState::new(), &memory(), Response::new(()))));
     let activity = Activity::new();
     let pace = MinimumTransferRate { window: Duration::from_secs(3600), rate_min: 0 };
     let (kept, slot) = PacedRequestBody::new(empty(), pace, || activity.request());
     assert!(closes(finish_answer(
         &slot.unwrap(),
         framing,
-        (&ConnectionState::new(), &memory()),
+        &ConnectionState::new(),
+        &memory(),
         Response::new(())
     )));
     drop(kept);

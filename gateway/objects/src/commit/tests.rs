@@ -1,5 +1,6 @@
 //! Tests of commits to fenced segments, of reads of replaced bodies, and of quotas.
 
+use crate::etag::EtagSource;
 use crate::ingest::{Destination, DurableChunks, Ingest};
 use crate::memory::RequestMemory;
 use crate::reader::{BodyReadError, BodyReader};
@@ -33,7 +34,7 @@ pub(crate) async fn open(dir: &Path) -> (Arc<ObjectLayer>, Arc<Bucket>) {
     };
     let bucket = catalogue.create_bucket(new).await.unwrap();
     let tiers = Tiers::new(MemoryTier::new(1 << 20), hot);
-    (Arc::new(ObjectLayer::new(catalogue, tiers, true)), bucket)
+    (Arc::new(ObjectLayer::new(catalogue, tiers, EtagSource::Md5)), bucket)
 }
 
 /// Returns `length` bytes without repetition.
@@ -52,8 +53,8 @@ async fn stored_and_fenced(
     let body = objects.catalogue.body_id().await.unwrap();
     let destination = Destination { bucket: bucket.bucket_id(), key: key.clone(), body, part };
     let memory = RequestMemory::new(64 << 20, 100, None).account(Ipv4Addr::LOCALHOST.into());
-    let mut ingest =
-        Ingest::begin(objects, &memory, destination, Some(data.len() as u64), true).await.unwrap();
+    let ingest = Ingest::begin(objects, &memory, destination, Some(data.len() as u64)).await.unwrap();
+    let mut ingest = ingest.with_md5();
     ingest.push(data.clone()).await.unwrap();
     let durable = ingest.finish().await.unwrap();
     for hold in &durable.holds {

@@ -18,7 +18,10 @@ impl Packing {
     /// of the rule. For other chunks any gain is enough.
     pub(super) async fn pack(self, mut chunk: Chunk) -> (Chunk, Option<MemoryGrant>) {
         let Compression { level, min_ratio } = self.compression;
-        let how = ChunkCompression::of(level, min_ratio, chunk.offset == 0);
+        let how = match chunk.offset {
+            0 => ChunkCompression::of_sample(level, min_ratio),
+            _ => ChunkCompression::of_rest(level),
+        };
         let packed = self.compressor.compress(chunk.data.stored(), how, &self.memory).await;
         let Some(packed) = packed else { return (chunk, None) };
         self.compressor.count_stored(&packed.payload);

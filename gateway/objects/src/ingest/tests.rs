@@ -44,7 +44,8 @@ async fn the_md5_is_that_of_the_body_with_plenty_of_memory_and_with_little() {
             let body = objects.catalogue.body_id().await.unwrap();
             let key = ObjectKey::new("k").unwrap();
             let destination = Destination { bucket: bucket.bucket_id(), key, body, part: None };
-            let mut ingest = Ingest::begin(&objects, &account(), destination, expected, true).await.unwrap();
+            let ingest = Ingest::begin(&objects, &account(), destination, expected).await.unwrap();
+            let mut ingest = ingest.with_md5();
             let others = if is_short { vec![account(), account()] } else { vec![] };
             let _taken: Vec<MemoryGrant> =
                 others.iter().flat_map(|other| from_fn(|| other.try_reserve(1))).collect();

@@ -130,6 +130,8 @@ impl<C> LaneSchedule<C> {
             && let Some(stream) = self.streams.get_mut(&id)
             && let Some(next) = stream.queue.pop_front()
         {
+            assert!(!stream.running, "a batch takes one chunk of a stream at a time");
+            assert!(next.bytes <= self.bytes, "the bytes of queued chunks are counted");
             stream.taken += 1;
             stream.running = true;
             self.running += 1;
@@ -157,6 +159,7 @@ impl<C> LaneSchedule<C> {
     /// Ends a batch.
     pub(super) fn end(&mut self, batch: impl IntoIterator<Item = StreamId>) {
         for id in batch {
+            assert!(self.running > 0, "a batch ends once");
             self.running -= 1;
             // The stream may have been closed meanwhile.
             let Some(stream) = self.streams.get_mut(&id) else { continue };

@@ -38,6 +38,7 @@ impl Md5Hasher {
         let small = Arc::new(SmallBody { bytes, md5: OnceLock::new() });
         let mut pending = self.0.pending.lock();
         pending.push(Arc::clone(&small));
+        assert!(pending.len() <= BATCH, "a full batch is taken at once");
         let batch = if pending.len() == BATCH { take(&mut *pending) } else { Vec::new() };
         drop(pending);
         self.compute(batch);

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use http::request::Parts;
+use mlgw_common::time::Instant;
 use mlgw_objects::ResourceShortage;
 use mlgw_telemetry::{GatewayMetrics, exposition};
 use mlgw_wire::operation::Operation;
 use std::sync::Arc;
-use std::time::Instant;
 
 fn head() -> Parts {
     let request = http::Request::put("/b/k?X-Amz-Signature=secret").header("content-length", "12");

@@ -10,7 +10,9 @@ use super::shown_etags::{IF_MATCH, keep_source_description, pass_conditions};
 use super::write_through::{CONDITIONS, description_headers};
 use super::{RemoteBackedBucket, find_by_name, origin_write_error, write_back};
 use crate::copied_object::CopiedObject;
-use crate::copy::{check_copy_size, describe_copy as copy_description, is_replace, parse_source, part_range};
+use crate::copy::{
+    CopyDirectives, Directive, check_copy_size, describe_copy as copy_description, parse_source, part_range,
+};
 use crate::keep_alive::{self, LongOperationResult};
 use crate::multipart::part_number;
 use crate::object_headers::{self, WEBSITE_REDIRECT};
@@ -56,10 +58,10 @@ pub(super) async fn copy_object(
     let Some(from) = source_at_same_upstream(gateway, request, remote_backed, &source).await? else {
         return copy_object_through_server(gateway, request, remote_backed, source).await;
     };
-    let keeps = !is_replace(request, "x-amz-metadata-directive")?;
+    let directive = Directive::of_metadata(request)?;
     let given = description_headers(request, remote_backed)?;
-    let mut headers = if keeps { HeaderMap::new() } else { given };
-    if keeps {
+    let mut headers = if directive == Directive::Copy { HeaderMap::new() } else { given };
+    if directive == Directive::Copy {
         pass_headers(request, &["x-amz-tagging", "x-amz-storage-class", WEBSITE_REDIRECT], &mut headers);
     }
     let (key, remote_backed, now) = (request.key()?.clone(), remote_backed.clone(), request.now);
@@ -67,7 +69,7 @@ pub(super) async fn copy_object(
     pass_conditions(request, CONDITIONS, &remote_backed, &key, &mut headers).await;
     pass_conditions(request, SOURCE_CONDITIONS, &from, &source.key, &mut headers).await;
     keep_alive::respond(async move {
-        let copied = copy_at_origin(&remote_backed, &key, (&from, &source.key), &headers, keeps).await;
+        let copied = copy_at_origin(&remote_backed, &key, &from, &source.key, &headers, directive).await;
         Ok(result(
             "CopyObjectResult",
             copied.map_err(|error| origin_write_error(error, &remote_backed))?,
@@ -77,17 +79,19 @@ pub(super) async fn copy_object(
     .await
 }
 
-/// Has the origin copy an object. A copy that `keeps` its description drops the source's mark, so it names
-/// the version whose description was read.
+/// Has the origin copy an object. A copy that keeps the source's description drops the source's mark, so it
+/// names the version whose description was read.
 async fn copy_at_origin(
     remote_backed: &RemoteBackedBucket,
     key: &ObjectKey,
-    (from, source): (&RemoteBackedBucket, &ObjectKey),
+    from: &RemoteBackedBucket,
+    source: &ObjectKey,
     headers: &HeaderMap,
-    keeps: bool,
+    directive: Directive,
 ) -> Result<OriginCopyReceipt, OriginError> {
+    let keeps = directive == Directive::Copy;
     let has_condition = headers.contains_key(IF_MATCH);
-    let mut known = from.cached.head(source, false).await.ok().map(|opened| opened.object);
+    let mut known = from.cached.head(source).await.ok().map(|opened| opened.object);
     for tries in 1.. {
         let mut headers = headers.clone();
         if keeps && let Some(object) = &known {
@@ -115,13 +119,11 @@ async fn copy_object_through_server(
     remote_backed: &RemoteBackedBucket,
     source: CopySource,
 ) -> S3Result {
-    let (replaces_metadata, replaces_tags) =
-        (is_replace(request, "x-amz-metadata-directive")?, is_replace(request, "x-amz-tagging-directive")?);
+    let directives = CopyDirectives::parse(request)?;
     let from = CopiedObject::find(gateway, request, source).await?;
     check_copy_size(&from)?;
     let given = object_headers::parse_description(request)?;
-    let Description { headers: stored, metadata, tags } =
-        copy_description(&from, given, replaces_metadata, replaces_tags).await?;
+    let Description { headers: stored, metadata, tags } = copy_description(&from, given, directives).await?;
     let like = ObjectVersion { headers: stored, metadata, tags, ..ObjectVersion::default() };
     let mut headers = HeaderMap::new();
     describe(&like, &mut headers);
@@ -131,7 +133,7 @@ async fn copy_object_through_server(
     pass_conditions(request, CONDITIONS, remote_backed, request.key()?, &mut headers).await;
     let range = 0..from.object().size;
     let to = RemoteCopyTarget { key: request.key()?.clone(), part: None };
-    send_copy(gateway, request, remote_backed, (from, range), to, headers).await
+    send_copy(gateway, request, remote_backed, from, range, to, headers).await
 }
 
 /// UploadPartCopy.
@@ -149,7 +151,7 @@ pub(super) async fn upload_part_copy(
         let from = CopiedObject::find(gateway, request, source).await?;
         let range = part_range(request, &from)?;
         let to = RemoteCopyTarget { key, part: Some((id, number)) };
-        return send_copy(gateway, request, remote_backed, (from, range), to, HeaderMap::new()).await;
+        return send_copy(gateway, request, remote_backed, from, range, to, HeaderMap::new()).await;
     };
     let mut headers = HeaderMap::new();
     pass_headers(request, &["x-amz-copy-source-range"], &mut headers);
@@ -157,7 +159,7 @@ pub(super) async fn upload_part_copy(
     let (remote_backed, now) = (remote_backed.clone(), request.now);
     keep_alive::respond(async move {
         let copied =
-            remote_backed.cached.copy_part((&key, &id, number), &from.cached, &source.key, &headers).await;
+            remote_backed.cached.copy_part(&key, &id, number, &from.cached, &source.key, &headers).await;
         Ok(result("CopyPartResult", copied.map_err(|error| origin_write_error(error, &remote_backed))?, now))
     })
     .await
@@ -192,7 +194,8 @@ async fn send_copy(
     gateway: &Arc<Gateway>,
     request: &AuthenticatedRequest<'_>,
     remote_backed: &RemoteBackedBucket,
-    (from, range): (CopiedObject, Range<u64>),
+    from: CopiedObject,
+    range: Range<u64>,
     to: RemoteCopyTarget,
     headers: HeaderMap,
 ) -> S3Result {

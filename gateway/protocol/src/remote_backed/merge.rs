@@ -58,15 +58,15 @@ pub(super) async fn page(
         match until {
             // Some lines of the page are deleted here.
             Some(until) if lines.len() < listing.keys.max_keys => after = until,
-            until => return Ok(truncate_page(lines, listing.keys.max_keys, until.is_some())),
+            until => return Ok(truncate_page(lines, listing.keys.max_keys, until.as_deref())),
         }
     }
 }
 
 /// Returns a page of the first `max` lines, and the name after which the next page begins if there are
-/// more.
-fn truncate_page(mut lines: Vec<ListedItem>, max: usize, has_more: bool) -> (Page, Option<String>) {
-    let truncated = has_more || lines.len() > max;
+/// more. `until` is the last name that was listed, if more names follow it.
+fn truncate_page(mut lines: Vec<ListedItem>, max: usize, until: Option<&str>) -> (Page, Option<String>) {
+    let truncated = until.is_some() || lines.len() > max;
     lines.truncate(max);
     let next = lines.last().filter(|_| truncated).map(|last| last.name().to_owned());
     (Page { items: lines, truncated }, next)

@@ -104,7 +104,7 @@ async fn get_once(
     let opened = match request.query.raw("partNumber") {
         None => remote_backed.cached.open(key, expected_part(request)).await,
         // The byte range of the part is not known yet.
-        Some(_) => remote_backed.cached.head(key, false).await,
+        Some(_) => remote_backed.cached.head(key).await,
     };
     let opened = opened.map_err(|error| no_such_key(error, request))?;
     let part = requested_part(request, remote_backed, &opened).await?;
@@ -170,8 +170,11 @@ async fn head_once(
     remote_backed: &RemoteBackedBucket,
 ) -> Result<S3Response, RemoteReadError> {
     check_version(request.query.raw("versionId"))?;
-    let with_checksums = request.head.headers.contains_key("x-amz-checksum-mode");
-    let opened = remote_backed.cached.head(request.key()?, with_checksums).await;
+    let (cached, key) = (&remote_backed.cached, request.key()?);
+    let opened = match request.head.headers.contains_key("x-amz-checksum-mode") {
+        true => cached.head_with_checksums(key).await,
+        false => cached.head(key).await,
+    };
     let opened = opened.map_err(|error| no_such_key(error, request))?;
     let part = requested_part(request, remote_backed, &opened).await?;
     let ObjectResponseHead { mut response, range } = match response_head(request, &opened, part)? {

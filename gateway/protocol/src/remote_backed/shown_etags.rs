@@ -52,7 +52,7 @@ pub(super) async fn origin_etags<'t>(
     key: &ObjectKey,
 ) -> Cow<'t, str> {
     // If the metadata cannot be read now, the ETags are assumed to be the origin's.
-    let Ok(opened) = remote_backed.cached.head(key, false).await else { return Cow::Borrowed(text) };
+    let Ok(opened) = remote_backed.cached.head(key).await else { return Cow::Borrowed(text) };
     translate_etags(text, &opened.object)
 }
 

@@ -94,7 +94,7 @@ pub(super) async fn put_object(
     let stored = gateway.objects.store(request.memory, target, body, compression).await?;
     let object = stored.object(description, writer(&request.principal), request.now.as_millis());
     let answer = put_response(&object);
-    let facts = WriteFacts::of_write(key.clone(), after, false, queue.known_etag(key));
+    let facts = WriteFacts::of_write(key.clone(), after, queue.known_etag(key));
     commit_put(gateway, remote_backed, queue, (name, facts, place), object, Some(stored)).await?;
     Ok(answer)
 }
@@ -139,6 +139,7 @@ async fn commit_put(
 ) -> Result<(), S3Error> {
     let (gateway, bucket, name) = (gateway.clone(), remote_backed.bucket.clone(), new.0.clone());
     new.1.put(&mut object.headers);
+    assert_eq!(new.1.is_delete, stored.is_none(), "a write has a body, and a delete has none");
     // A delete takes a record here for a while, which no quota may refuse.
     let is_exempt = new.1.is_delete;
     let durable = async move {
@@ -211,7 +212,7 @@ async fn delete(
         ..ObjectVersion::default()
     };
     let known_etag = queue.known_etag(&key);
-    let facts = WriteFacts::of_write(key, after, true, known_etag);
+    let facts = WriteFacts::of_deletion(key, after, known_etag);
     commit_put(gateway, remote_backed, queue, (record_name(id), facts, place), object, None).await
 }
 
@@ -260,7 +261,7 @@ async fn delete_entry(
 /// # Errors
 /// `OperationAborted` if that takes too long.
 pub(super) async fn condition_turn(queue: &WriteBackQueue, key: &ObjectKey) -> Result<KeyTurn, S3Error> {
-    let turn = tokio::time::timeout(THROUGH_WAIT_MAX, queue.condition_turn(key)).await;
+    let turn = mlgw_common::time::timeout(THROUGH_WAIT_MAX, queue.condition_turn(key)).await;
     turn.map_err(|_| {
         S3Error::new(Code::OperationAborted).message(
             "A conflicting conditional operation is currently in progress against this resource. Try \
@@ -297,7 +298,7 @@ pub(super) async fn wait_before_origin(
 
 async fn wait_for_queue(remote_backed: &RemoteBackedBucket, key: Option<&ObjectKey>) -> Result<(), S3Error> {
     let Some(queue) = &remote_backed.queue else { return Ok(()) };
-    if tokio::time::timeout(THROUGH_WAIT_MAX, queue.wait_until_sent(queue.acked())).await.is_err() {
+    if mlgw_common::time::timeout(THROUGH_WAIT_MAX, queue.wait_until_sent(queue.acked())).await.is_err() {
         return Err(queue_timeout_error(remote_backed));
     }
     match key.filter(|key| queue.is_contested(key)) {
@@ -396,7 +397,7 @@ pub(super) async fn find_dirty(
                 object,
             }));
         }
-        tokio::time::sleep(RECORD_LOOKUP_INTERVAL).await;
+        mlgw_common::time::sleep(RECORD_LOOKUP_INTERVAL).await;
     }
     Err(S3Error::internal("the record of a dirty object is missing"))
 }

@@ -83,7 +83,8 @@ pub(super) async fn with_upload(
     request: &AuthenticatedRequest<'_>,
     remote_backed: &RemoteBackedBucket,
     body: IncomingBody<'_>,
-    (named, record): (UploadHandle, schema::Upload),
+    named: UploadHandle,
+    record: schema::Upload,
 ) -> S3Result {
     use Operation as O;
     match operation {
@@ -115,7 +116,7 @@ async fn complete(
         let place = write_back::reserve_dirty(&gateway, completion.bytes()).await?;
         let turns = WriteTurns::take(&gateway, &remote_backed, &queue, &key, &conditions).await?;
         gateway.objects.tiers.hot.seal_own(named.body);
-        let facts = WriteFacts::of_write(key.clone(), after, false, queue.known_etag(&key));
+        let facts = WriteFacts::of_write(key.clone(), after, queue.known_etag(&key));
         let mut headers = Vec::new();
         facts.put_rest(&mut headers);
         let new = (named.key.clone(), facts, place);

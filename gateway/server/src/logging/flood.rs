@@ -5,10 +5,11 @@
 //! counted, and once a minute one line per kind states how many were left out. Lines of `debug` and below are
 //! not bounded, because they were enabled to look for a fault.
 
+use mlgw_common::time::Instant;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tracing::callsite::Identifier;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
@@ -92,7 +93,7 @@ impl Flood {
     /// Periodically writes the number of lines left out. Never returns.
     pub(super) async fn report(self) {
         loop {
-            tokio::time::sleep(REPORT_EVERY).await;
+            mlgw_common::time::sleep(REPORT_EVERY).await;
             self.report_once();
         }
     }

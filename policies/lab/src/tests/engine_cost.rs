@@ -2,8 +2,8 @@
 //! --nocapture`.
 
 use crate::workload::{Profile, WorkloadSettings, workload};
+use mlgw_common::time::Instant;
 use mlgw_policies::engine::{CacheEngine, Options};
-use std::time::Instant;
 
 #[test]
 #[ignore = "measures time"]

@@ -35,11 +35,11 @@ fn typical_traffic_takes_few_bytes() {
 fn speed() {
     for (profile, objects) in [(Profile::Mix, 60_000), (Profile::Retinanet, 400_000)] {
         let settings = WorkloadSettings { objects: Some(objects), ..WorkloadSettings::default() };
-        let begin = std::time::Instant::now();
+        let begin = mlgw_common::time::Instant::now();
         let (bytes, count) = traced(workload(profile, &settings).unwrap());
         let took = begin.elapsed().as_secs_f64();
         println!("{}: {count} made and written in {took:.2} s, {} bytes", profile.name(), bytes.len());
-        let begin = std::time::Instant::now();
+        let begin = mlgw_common::time::Instant::now();
         let mut reader = TraceReader::new();
         let mut sum = 0;
         for piece in bytes.chunks(1 << 20) {

@@ -2,9 +2,9 @@
 //! --nocapture`.
 
 use crate::workload::{Profile, WorkloadSettings, workload};
+use mlgw_common::time::Instant;
 use mlgw_policies::engine::{CacheEngine, Options};
 use mlgw_policies::workloads::{AccessContext, WorkloadLimits, Workloads};
-use std::time::Instant;
 
 #[test]
 #[ignore = "measures time"]

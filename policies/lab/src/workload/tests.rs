@@ -331,7 +331,7 @@ fn speed() {
     for (profile, objects, epochs) in many {
         let settings =
             WorkloadSettings { objects: Some(objects), epochs: Some(epochs), ..WorkloadSettings::default() };
-        let begin = std::time::Instant::now();
+        let begin = mlgw_common::time::Instant::now();
         let GeneratedWorkload { scene, requests } = make(profile, &settings);
         let made = begin.elapsed().as_secs_f64();
         let bytes: u64 = requests.map(|request| scene.access(&request).key.len() as u64 + (1 << 32)).sum();

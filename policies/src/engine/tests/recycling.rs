@@ -250,7 +250,7 @@ fn recycling_cost() {
             let (at_us, size) = ((folder * 122 + at) * 10, 1 << 20);
             let access = Access { at_us, caller, bucket: 1, key: &key, op: Op::Read, size, range: 0..size };
             let is_short = engine.names.is_short();
-            let start = std::time::Instant::now();
+            let start = mlgw_common::time::Instant::now();
             let seen = engine.observe(&access);
             engine.read(seen, &access, 0);
             let us = start.elapsed().as_secs_f64() * 1e6;

@@ -326,7 +326,7 @@ fn cost_of_twenty_rules() {
     let defaults = built_in();
     let defaults = Program::compile(&layers(&[], defaults)).unwrap();
     for (name, program) in [("twenty rules", &program), ("defaults", &defaults)] {
-        let start = std::time::Instant::now();
+        let start = mlgw_common::time::Instant::now();
         let rounds = 1_000_000;
         let mut matched = 0;
         for n in 0..rounds {

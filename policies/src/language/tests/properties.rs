@@ -144,7 +144,7 @@ fn long_texts_parse_in_linear_time() {
         ),
     ];
     for (name, text) in texts {
-        let start = std::time::Instant::now();
+        let start = mlgw_common::time::Instant::now();
         let text = &text[..text.len().min(n)];
         let wrong = ParsedPolicy::parse("p", text).map(|_| ()).map_err(|wrong| wrong.0[0].found.clone());
         println!("{name}: {:?} for {} bytes: {wrong:?}", start.elapsed(), text.len());

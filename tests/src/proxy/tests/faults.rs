@@ -1,7 +1,8 @@
 //! Each fault has exactly its effect, to the byte; the client's input is read by hand.
 
+use mlgw_common::time::Instant;
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;

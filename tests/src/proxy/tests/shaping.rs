@@ -1,7 +1,8 @@
 //! Tests of delay and rates. Nothing ever passes faster than allowed, which holds on a busy machine too; the
 //! bound on slowness is generous.
 
-use std::time::{Duration, Instant};
+use mlgw_common::time::Instant;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Method;
@@ -87,7 +88,7 @@ fn proxy_passes_an_even_stream() {
             let passed = proxy.counters().answer_bytes;
             let due = begun.elapsed().as_micros() as u64 * RATE / 1_000_000;
             assert!(passed <= due + 2 * RATE / 100, "{passed} bytes instead of {due}");
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(getting.await.expect("no panic").body.len(), LENGTH);
     });
@@ -104,7 +105,7 @@ fn proxy_takes_another_shape_in_the_middle_of_a_body() {
         let getting = tokio::task::spawn_blocking(move || raw_get(addr, "/sized/1000000"));
         wait_until("begun", || proxy.counters().answer_bytes > 0).await;
         proxy.set_shape(TrafficShape::default());
-        let got = tokio::time::timeout(WAIT_MAX, getting).await.expect("in time").expect("no panic");
+        let got = mlgw_common::time::timeout(WAIT_MAX, getting).await.expect("in time").expect("no panic");
         assert!(got.body == body(LENGTH));
     });
 }

@@ -13,7 +13,7 @@ use crate::s3::{CallFailure, full_body};
 fn the_send_rate_is_limited_as_configured() {
     let bench = write_back_bench_with("upstream.far.persist_bytes_per_second", "1MiB");
     runtime().block_on(async {
-        let begun = std::time::Instant::now();
+        let begun = mlgw_common::time::Instant::now();
         for n in 0..6 {
             put(&bench.gateway.client(), &n.to_string(), n, MIB / 2).await;
         }
@@ -33,7 +33,7 @@ fn dirty_bytes_are_bounded_and_writers_are_throttled() {
         for n in 0..4 {
             put(&client, &n.to_string(), n, MIB / 4).await;
         }
-        let begun = std::time::Instant::now();
+        let begun = mlgw_common::time::Instant::now();
         let refused = client.put(BUCKET, "4", full_body(bytes(4, 100))).await;
         assert!(
             matches!(
@@ -50,7 +50,7 @@ fn dirty_bytes_are_bounded_and_writers_are_throttled() {
             let client = bench.gateway.client();
             async move { put(&client, "4", 4, MIB / 2).await }
         });
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        mlgw_common::time::sleep(Duration::from_millis(200)).await;
         assert!(!waiting.is_finished());
         release_writes(&bench);
         waiting.await.expect("written");

@@ -274,7 +274,7 @@ fn no_part_stays_at_the_origin_after_a_conflict() {
         })
         .await;
         // A second later, because the origin's headers have whole seconds.
-        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+        mlgw_common::time::sleep(std::time::Duration::from_millis(1100)).await;
         bench
             .origin_client()
             .put(ORIGIN_BUCKET, &origin_key("k"), full_body(bytes(40, 50)))

@@ -44,10 +44,19 @@ pub(super) struct CleaningCandidate {
     pub(super) live_bytes: u64,
 }
 
+/// Purpose for which a segment is cleaned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CleaningGoal {
+    /// Space is needed: any segment whose space outweighs the bytes to move.
+    Space,
+    /// No space is needed: only a nearly empty segment.
+    SparseSegments,
+}
+
 impl CleaningCandidate {
-    fn is_worth_it(&self, is_space_wanted: bool) -> bool {
+    fn is_worth_it(&self, goal: CleaningGoal) -> bool {
         let gains = self.live_bytes <= self.disk_bytes / 100 * WORTH_PERCENT;
-        self.live_bytes <= self.length_bytes / SPARSE_DIVISOR || is_space_wanted && gains
+        self.live_bytes <= self.length_bytes / SPARSE_DIVISOR || goal == CleaningGoal::Space && gains
     }
 
     /// Returns gain per moved byte times the age in segments, as a fraction.
@@ -61,10 +70,10 @@ impl CleaningCandidate {
 /// Returns the segment to clean next, if one is worth it.
 pub(super) fn choose_segment(
     candidates: &[CleaningCandidate],
-    is_space_needed: bool,
+    goal: CleaningGoal,
 ) -> Option<CleaningCandidate> {
     let newest = candidates.iter().map(|candidate| candidate.segment).max()?;
-    let worth = candidates.iter().filter(|candidate| candidate.is_worth_it(is_space_needed));
+    let worth = candidates.iter().filter(|candidate| candidate.is_worth_it(goal));
     let better = |one: &&CleaningCandidate, other: &&CleaningCandidate| {
         let ((gain, cost), (other_gain, other_cost)) = (one.score(newest), other.score(newest));
         // Compares the fractions; none is near the bounds of 128 bits.
@@ -91,7 +100,9 @@ impl CopiesShared {
         };
         let sealed = self.map.all_sealed().filter(|(segment, _)| !self.segments.is_held(*segment));
         let candidates: Vec<CleaningCandidate> = sealed.filter_map(candidate).collect();
-        let chosen = choose_segment(&candidates, self.is_fuller_than(CLEAN_FROM_PERCENT))?;
+        let is_full = self.is_fuller_than(CLEAN_FROM_PERCENT);
+        let goal = if is_full { CleaningGoal::Space } else { CleaningGoal::SparseSegments };
+        let chosen = choose_segment(&candidates, goal)?;
         Some(self.clean(chosen.segment).await)
     }
 
@@ -111,7 +122,7 @@ impl CopiesShared {
             } else if self.has_room(&extent) {
                 // The record does not verify any more, so it is no copy.
                 let number = chunk.first / COPY_BLOCK_BYTES;
-                self.ledger.invalidate((chunk.bucket, &chunk.key), chunk.body, number, &[extent]);
+                self.ledger.invalidate(chunk.bucket, &chunk.key, chunk.body, number, &[extent]);
             } else {
                 is_left = true;
                 break;
@@ -128,7 +139,8 @@ impl CopiesShared {
 
 #[cfg(test)]
 mod tests {
-    use super::{CleaningCandidate, choose_segment};
+    use super::CleaningGoal::{Space, SparseSegments};
+    use super::{CleaningCandidate, CleaningGoal, choose_segment};
     use mlgw_common::ids::SegmentId;
 
     const LENGTH: u64 = 64 << 20;
@@ -139,28 +151,28 @@ mod tests {
         CleaningCandidate { segment, length_bytes: LENGTH, disk_bytes: of(held), live_bytes: of(live) }
     }
 
-    fn chosen(candidates: &[CleaningCandidate], is_space_wanted: bool) -> Option<u64> {
-        choose_segment(candidates, is_space_wanted).map(|chosen| chosen.segment.0)
+    fn chosen(candidates: &[CleaningCandidate], goal: CleaningGoal) -> Option<u64> {
+        choose_segment(candidates, goal).map(|chosen| chosen.segment.0)
     }
 
     #[test]
     fn the_largest_gain_per_moved_byte_goes_first() {
         let all = [candidate(7, 100, 60), candidate(8, 100, 30), candidate(9, 100, 50)];
-        assert_eq!((chosen(&all, true), chosen(&all, false)), (Some(8), None));
+        assert_eq!((chosen(&all, Space), chosen(&all, SparseSegments)), (Some(8), None));
         let holes = [candidate(8, 31, 30), candidate(9, 100, 50)];
-        assert_eq!(chosen(&holes, true), Some(9), "cleaning gains nothing with holes");
-        assert_eq!(chosen(&[candidate(1, 100, 80)], true), None, "too much of it is live");
-        assert_eq!(chosen(&[], true), None);
+        assert_eq!(chosen(&holes, Space), Some(9), "cleaning gains nothing with holes");
+        assert_eq!(chosen(&[candidate(1, 100, 80)], Space), None, "too much of it is live");
+        assert_eq!(chosen(&[], Space), None);
     }
 
     #[test]
     fn of_two_equal_segments_the_older_one_goes() {
-        assert_eq!(chosen(&[candidate(1, 100, 50), candidate(9, 100, 50)], true), Some(1));
-        assert_eq!(chosen(&[candidate(8, 100, 50), candidate(9, 100, 20)], true), Some(9));
+        assert_eq!(chosen(&[candidate(1, 100, 50), candidate(9, 100, 50)], Space), Some(1));
+        assert_eq!(chosen(&[candidate(8, 100, 50), candidate(9, 100, 20)], Space), Some(9));
     }
 
     #[test]
     fn a_nearly_empty_segment_is_cleaned_at_any_time() {
-        assert_eq!(chosen(&[candidate(1, 7, 6), candidate(2, 8, 7)], false), Some(1));
+        assert_eq!(chosen(&[candidate(1, 7, 6), candidate(2, 8, 7)], SparseSegments), Some(1));
     }
 }

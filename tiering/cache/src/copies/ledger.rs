@@ -91,12 +91,12 @@ impl LedgerChange {
     /// Removes a block whose copy is known.
     fn remove_block(
         &mut self,
-        key: (BucketId, &ObjectKey),
+        bucket: BucketId,
+        key: &ObjectKey,
         copy: &CopyRecord,
         number: u64,
         extents: Vec<Extent>,
     ) {
-        let (bucket, key) = key;
         if is_single_block(&copy.object) {
             let mut copy = copy.clone();
             copy.object.extents.clear();
@@ -168,7 +168,7 @@ impl CopyLedger {
             }
         }
         draft.batch.copy(bucket, key, Some(&copy));
-        self.commit(draft, true)?;
+        self.commit(draft)?;
         Some(copy)
     }
 
@@ -179,7 +179,7 @@ impl CopyLedger {
             copy.read_ms = now.as_millis();
             let mut draft = LedgerChange::default();
             draft.batch.copy(bucket, key, Some(&copy));
-            self.commit(draft, true);
+            self.commit(draft);
             // The row was read, so it is loaded into memory.
             ok_or_log(self.index.copy(bucket, key));
         }
@@ -189,12 +189,13 @@ impl CopyLedger {
     /// its id. Returns true if the block is kept.
     pub(super) fn keep(
         &self,
-        (bucket, key): (BucketId, &ObjectKey),
+        bucket: BucketId,
+        key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
         extents: &[Extent],
     ) -> bool {
-        let kept = self.try_keep((bucket, key), object, number, extents);
+        let kept = self.try_keep(bucket, key, object, number, extents);
         if kept.is_none() {
             self.mark_dead(extents.to_vec());
         }
@@ -203,7 +204,8 @@ impl CopyLedger {
 
     fn try_keep(
         &self,
-        (bucket, key): (BucketId, &ObjectKey),
+        bucket: BucketId,
+        key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
         extents: &[Extent],
@@ -229,7 +231,7 @@ impl CopyLedger {
         } else {
             draft.batch.block(object.body(), number, Some(extents.to_vec()));
         }
-        self.commit(draft, true)
+        self.commit(draft)
     }
 
     /// Forgets a key.
@@ -239,14 +241,15 @@ impl CopyLedger {
             && let Some(mut draft) = self.without_blocks(bucket, key, &before)
         {
             draft.batch.copy(bucket, key, None);
-            self.commit(draft, true);
+            self.commit(draft);
         }
     }
 
     /// Forgets a block if it is at `extents`. Returns the number of bytes.
     pub(super) fn invalidate(
         &self,
-        (bucket, key): (BucketId, &ObjectKey),
+        bucket: BucketId,
+        key: &ObjectKey,
         body: BodyId,
         number: u64,
         extents: &[Extent],
@@ -259,9 +262,9 @@ impl CopyLedger {
             return None;
         }
         let mut draft = LedgerChange::default();
-        draft.remove_block((bucket, key), &copy, number, now);
+        draft.remove_block(bucket, key, &copy, number, now);
         let bytes = draft.removed.iter().map(|gone| gone.bytes).sum();
-        self.commit(draft, true).map(|()| bytes)
+        self.commit(draft).map(|()| bytes)
     }
 
     /// Forgets blocks by their ids, except for those that `stays` exempts. The caller accounts for them, so
@@ -281,11 +284,10 @@ impl CopyLedger {
             if let Some(Some(copy)) = ok_or_log(self.index.peek(bucket, &key))
                 && let Some(extents) = self.extents_of(&copy.object, name.number)
             {
-                draft.remove_block((bucket, &key), &copy, name.number, extents);
+                draft.remove_block(bucket, &key, &copy, name.number, extents);
             }
         }
-        let gone = std::mem::take(&mut draft.removed);
-        self.commit(draft, false).map_or_else(Vec::new, |()| gone)
+        self.write(draft).unwrap_or_default()
     }
 
     /// Returns the extent that refers to a chunk of `segment`, if there is one.
@@ -318,7 +320,7 @@ impl CopyLedger {
         } else {
             draft.batch.block(chunk.body, chunk.first / COPY_BLOCK_BYTES, Some(extents));
         }
-        self.commit(draft, true)
+        self.commit(draft)
     }
 
     /// Forgets a sealed segment without live records. Returns true if it was forgotten.
@@ -390,18 +392,24 @@ impl CopyLedger {
             if is_all {
                 return Some(draft);
             }
-            self.commit(draft, true)?;
+            self.commit(draft)?;
         }
     }
 
-    /// Commits a change. The listener is notified of the removed blocks on request.
-    fn commit(&self, draft: LedgerChange, notify_listener: bool) -> Option<()> {
-        ok_or_log(self.map.write(draft.batch, &draft.counts))?;
-        self.mark_dead(draft.dead);
-        if let Some(lost) = self.listener.as_ref().filter(|_| notify_listener) {
-            draft.removed.iter().for_each(|gone| lost.on_lost(gone.id));
+    /// Commits a change, and notifies the listener of the removed blocks.
+    fn commit(&self, draft: LedgerChange) -> Option<()> {
+        let removed = self.write(draft)?;
+        if let Some(listener) = &self.listener {
+            removed.iter().for_each(|gone| listener.on_lost(gone.id));
         }
         Some(())
+    }
+
+    /// Commits a change. Returns the removed blocks, of which the listener is not notified.
+    fn write(&self, draft: LedgerChange) -> Option<Vec<RemovedCopyBlock>> {
+        ok_or_log(self.map.write(draft.batch, &draft.counts))?;
+        self.mark_dead(draft.dead);
+        Some(draft.removed)
     }
 }
 

@@ -12,9 +12,10 @@
 //! any more.
 
 use super::scan::{self, KeptCursor};
-use super::{CopiesShared, ok_or_log};
+use super::{BLOCKS_PERCENT, CopiesShared, ok_or_log};
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::COPY_BLOCK_BYTES;
+use mlgw_common::time::Instant;
 use mlgw_formats::decision_entry::{DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::schema::Extent;
@@ -22,7 +23,7 @@ use mlgw_segments::hot::{ByteRateLimiter, SegmentChunk};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum rate of cleaning, equal to the default of compaction.
 const CLEANED_BYTES_PER_SECOND: u64 = 64 << 20;
@@ -30,6 +31,12 @@ const CLEANED_BYTES_PER_SECOND: u64 = 64 << 20;
 const FULL_PERCENT: u64 = 92;
 /// Fill level in percent from which segments are evicted, with a listener that evicts blocks in time.
 const FULL_PERCENT_WATCHED: u64 = 98;
+
+const _: () = {
+    assert!(FULL_PERCENT < FULL_PERCENT_WATCHED);
+    assert!(BLOCKS_PERCENT < FULL_PERCENT_WATCHED, "a listener evicts blocks before segments are evicted");
+};
+
 /// Interval of passes while nothing is kept: other programs may fill the disk.
 const PASS_INTERVAL: Duration = Duration::from_secs(1);
 /// Passes between two flushes of the index: blocks fetched in half a minute may have to be fetched again
@@ -46,10 +53,16 @@ pub(super) async fn run(copies: Weak<CopiesShared>) {
             Some(inner) => inner.wake.clone(),
             None => return,
         };
-        let woken = tokio::time::timeout(PASS_INTERVAL, wake.notified()).await.is_ok();
+        let woken = mlgw_common::time::timeout(PASS_INTERVAL, wake.notified()).await.is_ok();
         let Some(inner) = copies.upgrade() else { return };
         let now = Instant::now();
-        if let Some(moved_bytes) = inner.run_pass(now >= clean_from).await {
+        let moved = if now >= clean_from {
+            inner.run_pass().await
+        } else {
+            inner.run_pass_without_cleaning().await;
+            None
+        };
+        if let Some(moved_bytes) = moved {
             pace.due_at(now, moved_bytes, CLEANED_BYTES_PER_SECOND);
             clean_from = pace.due_at(now, 0, CLEANED_BYTES_PER_SECOND);
         }
@@ -106,12 +119,25 @@ impl EvictionTally {
 type ReferencedChunk = (SegmentChunk, Extent);
 
 impl CopiesShared {
-    /// Runs one pass: reclaims dead records, cleans a segment if `may_clean` is set, and makes room. Returns
-    /// the number of bytes moved if a segment was cleaned.
-    pub(super) async fn run_pass(self: &Arc<Self>, may_clean: bool) -> Option<u64> {
+    /// Runs one pass: reclaims dead records, cleans a segment, and makes room. Returns the number of bytes
+    /// moved if a segment was cleaned.
+    pub(super) async fn run_pass(self: &Arc<Self>) -> Option<u64> {
         self.reclaim().await;
         self.release_empty().await;
-        let moved = if may_clean { self.clean_one().await } else { None };
+        let moved = self.clean_one().await;
+        self.make_room().await;
+        moved
+    }
+
+    /// Runs one pass like [`Self::run_pass`], but cleans no segment.
+    async fn run_pass_without_cleaning(self: &Arc<Self>) {
+        self.reclaim().await;
+        self.release_empty().await;
+        self.make_room().await;
+    }
+
+    /// Evicts the oldest segments until the fill level is below the threshold.
+    async fn make_room(self: &Arc<Self>) {
         let mut last = None;
         while self.is_too_full() {
             last = self.map.oldest_sealed(last);
@@ -120,7 +146,6 @@ impl CopiesShared {
                 self.evict_segment(segment).await;
             }
         }
-        moved
     }
 
     /// True if the fill level, by the capacity of the copies and by the free disk space, exceeds the
@@ -207,8 +232,8 @@ impl CopiesShared {
     /// Removes the block to which a chunk belongs. Returns its bytes, unless it was removed before.
     fn drop_block(&self, chunk: &SegmentChunk, extent: &Extent) -> Option<u64> {
         let number = chunk.first / COPY_BLOCK_BYTES;
-        let place = (chunk.bucket, &chunk.key);
-        let bytes = self.ledger.invalidate(place, chunk.body, number, std::slice::from_ref(extent))?;
+        let extents = std::slice::from_ref(extent);
+        let bytes = self.ledger.invalidate(chunk.bucket, &chunk.key, chunk.body, number, extents)?;
         self.evicted_bytes.fetch_add(bytes, Relaxed);
         Some(bytes)
     }
@@ -238,10 +263,8 @@ impl CopiesShared {
             for block in found {
                 let here: Vec<Extent> =
                     block.extents.into_iter().filter(|extent| extent.segment == segment.0).collect();
-                let place = (block.bucket, &block.key);
-                if let Some(bytes) =
-                    self.ledger.invalidate(place, block.copy.object.body(), block.number, &here)
-                {
+                let (bucket, body) = (block.bucket, block.copy.object.body());
+                if let Some(bytes) = self.ledger.invalidate(bucket, &block.key, body, block.number, &here) {
                     self.evicted_bytes.fetch_add(bytes, Relaxed);
                 }
             }

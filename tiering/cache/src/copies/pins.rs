@@ -63,6 +63,7 @@ impl PinLap {
 
     /// Returns true if a chunk of `bytes` bytes is retained, and counts it.
     pub(super) fn try_retain(&mut self, bucket: BucketId, key: &str, bytes: u64) -> bool {
+        assert!(self.retained.len() == self.pins.len(), "each pin has its count of retained bytes");
         if bytes > self.left {
             return false;
         }

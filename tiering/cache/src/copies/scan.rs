@@ -81,7 +81,7 @@ pub(super) fn page(
     if let Some(KeptCursor { bucket, key, number: Some(number) }) = &from
         && let Some(copy) = index.peek(*bucket, key)?
     {
-        let more = blocks_of(index, (*bucket, key.clone(), copy), *number, &mut found)?;
+        let more = blocks_of(index, *bucket, key, &copy, *number, &mut found)?;
         if more.is_some() {
             return Ok((found, more));
         }
@@ -90,9 +90,9 @@ pub(super) fn page(
     let copies = index.all_copies(after, PAGE)?;
     let is_last = copies.len() < PAGE;
     let mut next = None;
-    for copy in copies {
-        next = Some(KeptCursor { bucket: copy.0, key: copy.1.clone(), number: None });
-        let more = blocks_of(index, copy, 0, &mut found)?;
+    for (bucket, key, copy) in copies {
+        let more = blocks_of(index, bucket, &key, &copy, 0, &mut found)?;
+        next = Some(KeptCursor { bucket, key, number: None });
         if more.is_some() {
             return Ok((found, more));
         }
@@ -103,7 +103,9 @@ pub(super) fn page(
 /// Adds the blocks of one copy from `number` on. Returns the cursor if the page is full.
 fn blocks_of(
     index: &CleanIndex,
-    (bucket, key, copy): (BucketId, ObjectKey, CopyRecord),
+    bucket: BucketId,
+    key: &ObjectKey,
+    copy: &CopyRecord,
     number: u64,
     found: &mut Vec<LocatedCopyBlock>,
 ) -> Result<Option<KeptCursor>, CleanIndexError> {
@@ -122,7 +124,7 @@ fn blocks_of(
     let is_full = found.len() >= PAGE;
     Ok(is_full.then(|| KeptCursor {
         bucket,
-        key,
+        key: key.clone(),
         number: (!is_single_block(&copy.object)).then_some(last + 1),
     }))
 }

@@ -3,8 +3,8 @@
 //! Each segment has a count of live bytes: those of the records that copies name. Invariant: the counts are
 //! written atomically with the rows that change them, so that both agree after a power failure.
 
-use mlgw_common::Timestamp;
 use mlgw_common::ids::{Generation, SegmentId, SegmentSeed};
+use mlgw_common::{SegmentTier, Timestamp};
 use mlgw_formats::schema::{CopySegment, Extent, SegmentClass};
 use mlgw_metadata::{CleanBatch, CleanIndex, CleanIndexError};
 use mlgw_segments::hot::{BoxFuture, MapError, NewSegment, OpenSegment, SegmentLocation, SegmentMap};
@@ -134,6 +134,8 @@ impl CopyMap {
     /// Forgets a segment.
     pub(super) fn remove(&self, segment: SegmentId) -> Result<(), CleanIndexError> {
         let _alone = self.write_lock.lock();
+        let is_open = self.segment(segment).is_some_and(|state| state.length.is_none());
+        assert!(!is_open, "a segment is sealed before it is forgotten");
         self.index.remove_segment(segment)?;
         self.segments.write().remove(&segment);
         Ok(())
@@ -185,7 +187,7 @@ impl SegmentMap for CopyMap {
         self.segments.read().contains_key(&id).then_some(SegmentLocation {
             seed: SEED,
             created: None,
-            tier: 0,
+            tier: SegmentTier::Hot,
         })
     }
 

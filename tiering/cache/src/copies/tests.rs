@@ -113,7 +113,7 @@ impl Bench {
                 Err(error) => assert!(tries < 10_000 && error.to_string().contains("lock"), "{error}"),
             }
             tries += 1;
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(Duration::from_millis(1)).await;
         };
         for block in all(&copies) {
             book.0.lock().insert(block.id);
@@ -133,7 +133,7 @@ impl Bench {
             if CleanIndex::open(self.room.path(), 1 << 20).is_ok() {
                 return self.room;
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(Duration::from_millis(1)).await;
         }
         panic!("the index is still in use");
     }
@@ -186,7 +186,7 @@ impl Bench {
             match self.copies.read(extent, object.body(), first, range, Lane::Training).await {
                 Ok(piece) => read.extend_from_slice(&piece),
                 Err(_) => {
-                    self.copies.invalidate_block((BUCKET, &key(name)), &object, number, &extents);
+                    self.copies.invalidate_block(BUCKET, &key(name), &object, number, &extents);
                     return None;
                 }
             }
@@ -337,7 +337,7 @@ async fn without_holes_a_segment_is_removed_when_nothing_lives_in_it() {
     assert_eq!(bench.evict(&[id("0", 0)]).await.freed_bytes, 0);
     let rest: Vec<u64> = (0..50).map(|n| id(&format!("{n}"), 0)).collect();
     bench.evict(&rest).await;
-    bench.copies.inner.run_pass(true).await;
+    bench.copies.inner.run_pass().await;
     assert!(bench.copies.metrics().used_bytes <= 2 * MIB, "two segments were full");
     bench.check();
 }
@@ -387,7 +387,7 @@ async fn the_listener_is_notified_of_every_block_removed_otherwise() {
     bench.copies.forget(BUCKET, &key("forgotten"));
     bench.record_object("changed", 2, 5000);
     let object = bench.copies.find(BUCKET, &key("unreadable")).unwrap().object;
-    bench.copies.invalidate_block((BUCKET, &key("unreadable")), &object, 0, &object.extents);
+    bench.copies.invalidate_block(BUCKET, &key("unreadable"), &object, 0, &object.extents);
     bench.record_object("large", 2, 3000 * BLOCK);
     assert_eq!(*bench.accounts.0.lock(), BTreeSet::from([id("kept", 0)]));
     bench.check();
@@ -400,7 +400,7 @@ async fn a_failed_read_of_an_old_copy_does_not_invalidate_the_new_one() {
     bench.evict(&[id("k", 0)]).await;
     let object = bench.copies.find(BUCKET, &key("k")).unwrap().object;
     bench.keep("k", &object, 0, 5000).await.unwrap();
-    bench.copies.invalidate_block((BUCKET, &key("k")), &old, 0, &old.extents);
+    bench.copies.invalidate_block(BUCKET, &key("k"), &old, 0, &old.extents);
     assert!(bench.read("k", 0).await.is_some());
 }
 
@@ -491,7 +491,7 @@ async fn when_the_disk_runs_out_the_oldest_segments_are_evicted() {
         let name = format!("{n}");
         let object = bench.record_object(&name, 1, 100_000);
         while bench.keep(&name, &object, 0, 100_000).await.is_none() {
-            bench.copies.inner.run_pass(true).await;
+            bench.copies.inner.run_pass().await;
         }
     }
     bench.check();
@@ -513,7 +513,7 @@ async fn segments_of_a_block_that_is_being_kept_are_retained() {
     };
     let turning = async {
         loop {
-            bench.copies.inner.run_pass(true).await;
+            bench.copies.inner.run_pass().await;
             tokio::task::yield_now().await;
         }
     };
@@ -536,7 +536,7 @@ async fn live_records_of_a_cleaned_segment_are_moved_intact() {
     let gone: Vec<u64> = (0..60).filter(|n| n % 20 != 3).map(|n| id(&format!("{n}"), 0)).collect();
     bench.evict(&gone).await;
     let before = bench.copies.metrics().segments;
-    while bench.copies.inner.run_pass(true).await.is_some() {}
+    while bench.copies.inner.run_pass().await.is_some() {}
     let metrics = bench.copies.metrics();
     assert!(metrics.moved_by_cleaning_bytes > 0 && metrics.segments < before, "{metrics:?}");
     assert!(bench.read("large", 1).await.is_some());

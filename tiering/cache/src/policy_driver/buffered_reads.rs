@@ -247,7 +247,7 @@ mod tests {
                             let Some(key) = keys.get(at) else { return };
                             if at % 3 == thread {
                                 read(driver, CALLER, key);
-                                std::thread::sleep(std::time::Duration::from_micros(2));
+                                mlgw_common::time::block_for(std::time::Duration::from_micros(2));
                                 turn.store(at + 1, Ordering::Release);
                             }
                             std::thread::yield_now();

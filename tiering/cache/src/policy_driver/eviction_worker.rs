@@ -31,7 +31,7 @@ pub(super) async fn run(policy_driver: Weak<PolicyDriverShared>, copies: WeakCop
         drop((policy_driver, copies));
         if is_idle {
             // A pass follows whether the wait elapsed or was ended by a notification.
-            let _ = tokio::time::timeout(PASS_INTERVAL, inner.wake.notified()).await;
+            let _ = mlgw_common::time::timeout(PASS_INTERVAL, inner.wake.notified()).await;
         }
     }
 }

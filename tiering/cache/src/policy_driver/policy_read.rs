@@ -8,6 +8,14 @@ use mlgw_policies::engine::{Advice, ObservedAccess};
 use mlgw_policies::{Caller, Op, RequestRank, Ruling};
 use std::ops::Range;
 
+/// Read as the engine has observed it, with the requests of the rules.
+pub(super) struct RuledRead {
+    pub(super) seen: ObservedAccess,
+    pub(super) ruling: Ruling,
+    /// Disk rank that the rules assign to the read.
+    pub(super) rank: Option<RequestRank>,
+}
+
 /// Policy state of one read.
 pub struct PolicyRead {
     policy_driver: PolicyDriver,
@@ -16,9 +24,7 @@ pub struct PolicyRead {
     key: ObjectKey,
     size: u64,
     range: Range<u64>,
-    seen: ObservedAccess,
-    ruling: Ruling,
-    rank: Option<RequestRank>,
+    ruled: RuledRead,
     /// Last block that was decided, and whether it is kept.
     last: Option<(u64, bool)>,
 }
@@ -28,11 +34,11 @@ impl PolicyRead {
         policy_driver: PolicyDriver,
         request: &ObservedRequest<'_>,
         range: Range<u64>,
-        (seen, ruling, rank): (ObservedAccess, Ruling, Option<RequestRank>),
+        ruled: RuledRead,
     ) -> Self {
         let ObservedRequest { context: PolicyRequestContext { caller, .. }, bucket, key, size, .. } =
             *request;
-        Self { policy_driver, caller, bucket, key: key.clone(), size, range, seen, ruling, rank, last: None }
+        Self { policy_driver, caller, bucket, key: key.clone(), size, range, ruled, last: None }
     }
 
     /// Returns true if block `number`, which is about to be read, is to be kept. Blocks are decided in
@@ -43,6 +49,8 @@ impl PolicyRead {
         {
             return keeps;
         }
+        let is_ascending = self.last.is_none_or(|(last, _)| last < number);
+        assert!(is_ascending, "the blocks of a read are decided in order");
         let keeps = self.decide(number) != Advice::Bypass;
         self.last = Some((number, keeps));
         keeps
@@ -50,12 +58,12 @@ impl PolicyRead {
 
     /// Returns the requests of the rules for this read.
     pub(crate) fn ruling(&self) -> &Ruling {
-        &self.ruling
+        &self.ruled.ruling
     }
 
     /// Returns the disk rank that the rules assign to this read.
     pub(crate) fn rank(&self) -> Option<RequestRank> {
-        self.rank
+        self.ruled.rank
     }
 
     /// Forgets the last decision, because the copy of the block was invalidated.
@@ -72,8 +80,8 @@ impl PolicyRead {
             let id = block_id(self.bucket, &self.key, number);
             state.on_read(id);
             let access = request.access(now_us, self.range.clone());
-            let seen = self.seen.at(now_us);
-            let mut advice = state.policy_engine.read(seen, &access, block.number, &self.ruling);
+            let seen = self.ruled.seen.at(now_us);
+            let mut advice = state.policy_engine.read(seen, &access, block.number, &self.ruled.ruling);
             if let Some(recorder) = &mut state.recorder {
                 recorder.decided().add_read(id, advice);
             }

@@ -83,7 +83,10 @@ impl ReaderClaim {
 
 impl Drop for ReaderClaim {
     fn drop(&mut self) {
-        self.0.state.lock().claims -= 1;
+        let mut state = self.0.state.lock();
+        assert!(state.claims > 0, "a claim that is dropped was counted");
+        state.claims -= 1;
+        drop(state);
         self.0.changed.notify_waiters();
     }
 }
@@ -100,6 +103,7 @@ impl BlockFetch {
     /// Creates the fetch of a block. Bytes from the given offset on are withheld until [`BlockFetch::finish`]
     /// confirms all of them.
     pub(super) fn new(range: Range<u64>, held_from: u64, memory: OwnedSemaphorePermit) -> Self {
+        assert!((range.start..=range.end).contains(&held_from), "the withheld bytes end the block");
         let state = BlockFetchState { _memory: Some(memory), ..BlockFetchState::default() };
         Self { range, withheld_from: held_from, state: Mutex::new(state), changed: Notify::new() }
     }
@@ -122,6 +126,7 @@ impl BlockFetch {
     /// Appends bytes. Bytes beyond the block are ignored.
     pub(super) fn push(&self, mut piece: Bytes) {
         let mut state = self.state.lock();
+        assert!(state.end.is_none(), "no bytes arrive after the fetch has ended");
         let left = self.range.end - self.range.start - state.bytes;
         piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         state.bytes += piece.len() as u64;
@@ -132,7 +137,12 @@ impl BlockFetch {
 
     /// Ends the fetch: all bytes arrived, or no more will.
     pub(super) fn finish(&self, end: Result<(), OriginError>) {
-        self.state.lock().end = Some(end);
+        let mut state = self.state.lock();
+        assert!(state.end.is_none(), "a fetch ends once");
+        let is_whole = state.bytes == self.range.end - self.range.start;
+        assert!(is_whole || end.is_err(), "a fetch succeeds only with all bytes of its block");
+        state.end = Some(end);
+        drop(state);
         self.changed.notify_waiters();
     }
 
@@ -203,16 +213,18 @@ impl BlockFetch {
         // The wait is over whether the reader came or not.
         if is_ahead {
             let taken = self.wait_until(|state| state.is_consumed || state.retention > wanted);
-            let _ = tokio::time::timeout(READ_AHEAD_WAIT_MAX, taken).await;
+            let _ = mlgw_common::time::timeout(READ_AHEAD_WAIT_MAX, taken).await;
         }
         // The sharing window is read only now, because the reader of a read-ahead block sets it.
         let sharing = self.state.lock().sharing;
         let bytes = self.range.end - self.range.start;
         if shared_bytes.fetch_add(bytes, Relaxed) + bytes <= sharing.bytes_max {
             let _ =
-                tokio::time::timeout(sharing.window, self.wait_until(|state| state.retention > wanted)).await;
+                mlgw_common::time::timeout(sharing.window, self.wait_until(|state| state.retention > wanted))
+                    .await;
         }
-        shared_bytes.fetch_sub(bytes, Relaxed);
+        let waiting_bytes = shared_bytes.fetch_sub(bytes, Relaxed);
+        assert!(waiting_bytes >= bytes, "bytes that wait are counted until they no longer wait");
         let mut state = self.state.lock();
         state.is_waiting = false;
         state.retention
@@ -256,6 +268,7 @@ impl BlockFetch {
     /// Records that the block is on disk. Its memory is released, and readers continue from disk.
     pub(super) fn set_kept(&self, extents: Vec<Extent>) {
         let mut state = self.state.lock();
+        assert!(state.end == Some(Ok(())), "only a complete block is kept");
         let BlockFetchState { bytes, retention: wanted, claims, .. } = *state;
         *state = BlockFetchState {
             bytes,
@@ -333,6 +346,7 @@ impl BlockFetch {
     }
 
     fn try_next(&self, at: u64) -> Option<Result<FetchedContent, OriginError>> {
+        assert!(self.range.contains(&at), "a reader of a block is within it");
         let state = self.state.lock();
         if let Some(extents) = &state.kept {
             return Some(Ok(FetchedContent::Kept(extents.clone())));

@@ -83,9 +83,6 @@ impl CachedBucket {
             let memory = if is_small { asking } else { self.acquire(&self.inner.block_permits).await? };
             let has_more = got.range.end > whole.end;
             let rest = has_more.then(|| Arc::new(ResponseTail::after_block(number)));
-            if let Some(rest) = &rest {
-                self.inner.response_tails.add(copy.object.body(), rest);
-            }
             let begun = Some(FetchStart { got: Some(got), rest: rest.clone() });
             let (_, claim) = self.start_fetch(key, &copy.object, number, memory, begun);
             // Without a policy engine every block is kept.
@@ -236,6 +233,7 @@ impl CachedBucket {
     ) -> (Arc<BlockFetch>, ReaderClaim) {
         let block_key = (object.body(), number);
         let range = block::range(number, object.size);
+        assert!(!range.is_empty(), "a block that is fetched has bytes");
         let held_from = withheld_from(object, &range);
         let fill = Arc::new(BlockFetch::new(range, held_from, memory));
         let claim = fill.claim();
@@ -243,6 +241,11 @@ impl CachedBucket {
             let mut fills = self.inner.fetches.lock();
             if let Some(other) = fills.get(&block_key) {
                 return (other.clone(), other.claim());
+            }
+            // A rest is added only with its own fetch: another one would not pass it on, and the blocks
+            // assigned to it would wait for ever.
+            if let Some(rest) = begun.as_ref().and_then(|begun| begun.rest.as_ref()) {
+                self.inner.response_tails.add(object.body(), rest);
             }
             fills.insert(block_key, fill.clone());
         }
@@ -276,7 +279,8 @@ impl CachedBucket {
                 is_kept = later > wanted && self.keep(key, object, number, fill, later).await;
             }
         }
-        self.inner.fetches.lock().remove(&(object.body(), number));
+        let removed = self.inner.fetches.lock().remove(&(object.body(), number));
+        assert!(removed.is_some_and(|of| std::ptr::eq(&*of, fill)), "a block has one fetch in flight");
         fill.close();
         if let Some(driver) = &self.inner.policy_driver {
             let id = block_id(self.id, key, number);

@@ -45,7 +45,7 @@ impl CachedBucket {
             let mut contacts = self.inner.contacts.0.lock();
             if let Some(answer) = contacts.get(&asked) {
                 answer.clone()
-            } else if let Some(copy) = self.newer_copy(key, part.is_none(), known.as_ref()) {
+            } else if let Some(copy) = self.newer_copy(key, part, known.as_ref()) {
                 return Ok(self.opened(copy, CacheState::Hit));
             } else {
                 let answer = self.start_lookup(asked.clone(), part, known);
@@ -81,17 +81,18 @@ impl CachedBucket {
         Some(async move { drop(answer.await) })
     }
 
-    /// Returns metadata that another lookup obtained since `known` was read. A caller that must revalidate
-    /// does so even if `known` is fresh.
+    /// Returns metadata that another lookup obtained since `known` was read, for a lookup of `part`; for a
+    /// lookup of metadata only, with checksums. A caller that must revalidate does so even if `known` is
+    /// fresh.
     fn newer_copy(
         &self,
         key: &ObjectKey,
-        with_checksums: bool,
+        part: Option<ObjectPart>,
         known: Option<&CopyRecord>,
     ) -> Option<CopyRecord> {
         let copy = self.inner.copies.find(self.id, key)?;
         let is_new = known.is_none_or(|known| copy.validated_ms > known.validated_ms);
-        (is_new && self.is_fresh(&copy) && (copy.with_checksums || !with_checksums)).then_some(copy)
+        (is_new && self.is_fresh(&copy) && (copy.with_checksums || part.is_some())).then_some(copy)
     }
 
     /// Starts a lookup. It continues even if the first caller goes away, because others may wait for it.
@@ -104,7 +105,8 @@ impl CachedBucket {
         let bucket = self.clone();
         let task = tokio::spawn(async move {
             let answer = bucket.run_lookup(&asked.1, part, known, asked.3).await;
-            bucket.inner.contacts.0.lock().remove(&asked);
+            let removed = bucket.inner.contacts.0.lock().remove(&asked);
+            assert!(removed.is_some(), "a lookup in flight is shared until it ends");
             answer
         });
         let joined = task.map(|ended| {

@@ -24,6 +24,7 @@ pub(super) struct PassThroughRead {
 impl PassThroughRead {
     /// Creates a read of these bytes of an object.
     pub(super) fn new(range: Range<u64>) -> Self {
+        assert!(!range.is_empty(), "a pass-through read has bytes to read");
         Self { begun: range.start, left: range, got: None, tries: ReadResumeState::default() }
     }
 

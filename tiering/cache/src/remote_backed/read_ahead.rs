@@ -14,17 +14,21 @@ use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_formats::schema::ObjectVersion;
 use mlgw_policies::engine::{ReadAheadOutcome, ReadAheadRange};
 use mlgw_remote::origin::{ObjectPart, OriginError};
+use std::ops::Range;
 
 impl CachedBucket {
-    /// Begins to fetch the blocks expected after a read of an object of `size` bytes. If the reader's own
-    /// object is present, only known keys are fetched, and no key is guessed.
+    /// Begins to fetch the blocks expected after a read of `range` of `object`. If the first block of that
+    /// range is kept, only known keys are fetched, and no key is guessed.
     pub(super) fn fetch_ahead(
         &self,
         policy_driver: &PolicyDriver,
         all: Vec<ReadAheadRange>,
-        is_cached: bool,
-        size: u64,
+        object: &ObjectVersion,
+        range: &Range<u64>,
     ) {
+        let number = block::number_at(range.start);
+        let is_cached = range.is_empty() || self.inner.copies.block_extents(object, number).is_some();
+        let size = object.size;
         for next in all {
             let place = self.inner.read_ahead_permits.clone().try_acquire_owned().ok();
             let key = ObjectKey::new(&next.key).ok().filter(|_| next.bucket == self.id.0);

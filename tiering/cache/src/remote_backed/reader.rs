@@ -55,6 +55,8 @@ impl CachedObjectReader {
         range: Range<u64>,
         mut reading: Option<PolicyRead>,
     ) -> Self {
+        let is_within = range.start <= range.end && range.end <= opened.object.size;
+        assert!(is_within, "a range to read lies within its object");
         if let Some(claim) = opened.reader_claim.lock().take().filter(|_| !range.is_empty()) {
             // The request is stated at once: the memory of the block waits for it, and this reader may have
             // to wait for memory.
@@ -247,8 +249,8 @@ impl CachedObjectReader {
                 {
                     tracing::debug!(%error, "cannot read a copy; fetching it again");
                 }
-                let place = (self.bucket.id, &self.key);
-                self.bucket.inner.copies.invalidate_block(place, &self.object, number, &extents);
+                let copies = &self.bucket.inner.copies;
+                copies.invalidate_block(self.bucket.id, &self.key, &self.object, number, &extents);
                 self.object.extents.clear();
                 self.sources.clear();
                 self.policy_read.iter_mut().for_each(PolicyRead::forget_last);

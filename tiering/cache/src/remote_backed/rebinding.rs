@@ -111,7 +111,8 @@ impl CachedBucket {
     /// Waits until no write is in flight, and prevents new ones. Returns `None` if that takes longer than
     /// `patience`; new writes wait during that time.
     pub async fn freeze(&self, patience: Duration) -> Option<BucketFreezeGuard> {
-        let held = tokio::time::timeout(patience, self.inner.rebinding.gate(self.id).write_owned()).await;
+        let held =
+            mlgw_common::time::timeout(patience, self.inner.rebinding.gate(self.id).write_owned()).await;
         Some(BucketFreezeGuard { _held: held.ok()? })
     }
 
@@ -161,7 +162,8 @@ impl WriteTracker {
 impl Drop for WriteTracker {
     fn drop(&mut self) {
         let moving = &self.bucket.inner.rebinding;
-        moving.trackers.fetch_sub(1, Ordering::Release);
+        let trackers = moving.trackers.fetch_sub(1, Ordering::Release);
+        assert!(trackers > 0, "a tracker that is dropped was counted");
         moving.changed.lock().remove(&self.bucket.id);
     }
 }

@@ -60,6 +60,11 @@ impl ResponseTail {
     /// Passes the response on after the block before `number` was taken; `None` if the response has ended.
     pub(super) fn pass_on(&self, number: u64, running: Option<RunningResponse>) {
         let mut state = self.state.lock();
+        let is_next = number == state.current + 1;
+        assert!(
+            is_next || state.is_over || running.is_none(),
+            "a response passes through all blocks in order"
+        );
         state.is_over = running.is_none();
         (state.current, state.running) = (number, running);
         drop(state);

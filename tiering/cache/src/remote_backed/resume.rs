@@ -19,6 +19,7 @@ pub(super) struct ReadResumeState {
 impl ReadResumeState {
     /// Records that a read that began at `begun` broke off at `at`. Returns true if it may be resumed there.
     pub(super) fn may_resume(&mut self, error: &OriginError, begun: u64, at: u64) -> bool {
+        assert!(begun <= at, "a read breaks off no earlier than it began");
         let since = at - begun.max(self.at.min(at));
         let is_forgiven = match error {
             OriginError::TimedOut => since >= PROGRESS_BYTES_MIN,

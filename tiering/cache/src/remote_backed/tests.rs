@@ -28,6 +28,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 struct Bench {
     room: tempfile::TempDir,
@@ -66,7 +67,7 @@ async fn open(
             Err(error) => assert!(tries < 10_000 && error.to_string().contains("lock"), "{error}"),
         }
         tries += 1;
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        mlgw_common::time::sleep(Duration::from_millis(1)).await;
     };
     let origins = HashMap::from([("lake".to_owned(), origin as Arc<dyn mlgw_remote::origin::Origin>)]);
     policy_driver.iter().for_each(|driver| driver.start(&copies));
@@ -240,6 +241,31 @@ async fn each_block_of_a_large_object_is_fetched_once_however_many_read() {
 }
 
 #[tokio::test]
+async fn of_two_responses_with_the_same_object_one_is_read_on_and_no_reader_waits_for_the_other() {
+    let bench = Arc::new(Bench::new().await);
+    let content = Arc::new(bench.put(2, 2 * BLOCK as usize + 4321));
+    let (held, mut readers) = (Arc::new(Semaphore::new(0)), Vec::new());
+    for requests in 1..=2 {
+        bench.origin.fail(MemoryOriginFault::Hold(held.clone()));
+        let (reading, content) = (bench.clone(), content.clone());
+        readers.push(tokio::spawn(async move { assert!(reading.whole().await == *content) }));
+        while bench.origin.keys_so_far().len() < requests {
+            tokio::task::yield_now().await;
+        }
+        // As if a write of another key had ended: later lookups do not share earlier ones.
+        bench.bound.inner.as_ref().unwrap().write_order.invalidate_all();
+    }
+    held.add_permits(2);
+    for reader in readers {
+        mlgw_common::time::timeout(Duration::from_secs(60), reader)
+            .await
+            .expect("it waits for ever")
+            .unwrap();
+    }
+    assert_eq!(bench.origin.take_log(), ["whole", "whole"]);
+}
+
+#[tokio::test]
 async fn more_cold_objects_than_memory_permits_are_still_read() {
     let bench = Arc::new(Bench::new().await);
     let bytes = 2 * MIB as usize;
@@ -397,16 +423,16 @@ async fn a_head_sends_one_request_and_reuses_the_metadata_of_a_get() {
     bench.put(15, 5000);
     let bucket = bench.bucket();
     for _ in 0..2 {
-        assert_eq!(bucket.head(&key("k"), false).await.unwrap().object.size, 5000);
+        assert_eq!(bucket.head(&key("k")).await.unwrap().object.size, 5000);
     }
     assert_eq!(bench.origin.take_log(), ["head"]);
     bench.advance(31);
     bench.read(ObjectPart::Range { first: 0, end: 1 }).await.unwrap();
-    bucket.head(&key("k"), false).await.unwrap();
+    bucket.head(&key("k")).await.unwrap();
     assert_eq!(bench.origin.take_log().len(), 1);
     bench.origin.objects.lock().clear();
     bench.advance(31);
-    assert_eq!(bucket.head(&key("k"), false).await.err(), Some(OriginError::NoSuchKey));
+    assert_eq!(bucket.head(&key("k")).await.err(), Some(OriginError::NoSuchKey));
 }
 
 #[tokio::test]
@@ -478,7 +504,7 @@ async fn copies_stay_within_their_room_and_what_is_read_stays() {
         assert!(read(format!("{n}")).await == content && read("hot".into()).await == hot);
         bench.wait_quiescent().await;
         while bench.bound.copies().unwrap().metrics().used_bytes > capacity / 100 * 94 {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     }
     let metrics = bench.bound.copies().unwrap().metrics();

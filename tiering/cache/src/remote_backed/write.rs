@@ -185,13 +185,15 @@ impl CachedBucket {
         self.origin.put_part(upload, number, headers, content).await
     }
 
-    /// Writes a part of the upload `id` as a copy from a bucket with the same upstream.
+    /// Writes part `number` of the upload `id` as a copy from a bucket with the same upstream.
     ///
     /// # Errors
     /// The errors of the origin.
     pub async fn copy_part(
         &self,
-        (key, id, number): (&ObjectKey, &str, u32),
+        key: &ObjectKey,
+        id: &str,
+        number: u32,
         from: &Self,
         source: &ObjectKey,
         headers: &HeaderMap,
@@ -341,7 +343,7 @@ impl Drop for WriteInFlight<'_> {
         let CachedBucket { inner, id, .. } = self.bucket;
         let now = inner.clock.now();
         inner.rebinding.record_write(*id, &self.key);
-        inner.write_order.end(self.ticket, (*id, &self.key), self.outcome, now, |changed| match changed {
+        inner.write_order.end(self.ticket, *id, &self.key, self.outcome, now, |changed| match changed {
             true => {
                 inner.copies.forget(*id, &self.key);
                 inner.absent.remove(&(*id, self.key.clone()));

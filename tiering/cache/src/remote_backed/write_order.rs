@@ -115,18 +115,22 @@ impl WriteOrdering {
     pub(super) fn end(
         &self,
         ticket: WriteTicket,
-        (bucket, key): (BucketId, &ObjectKey),
+        bucket: BucketId,
+        key: &ObjectKey,
         outcome: OriginWriteOutcome,
         now: Timestamp,
         then: impl FnOnce(bool),
     ) {
         let mut stripe = self.stripe(bucket, key).lock();
         let place = (bucket, key.clone());
-        if let Some(count) = stripe.in_flight.get_mut(&place) {
+        assert!(ticket.0 <= stripe.ended_writes, "a write began no later than it ends");
+        let is_last = stripe.in_flight.get_mut(&place).map(|count| {
             *count -= 1;
-            if *count == 0 {
-                stripe.in_flight.remove(&place);
-            }
+            *count == 0
+        });
+        assert!(is_last.is_some(), "a write that ends has begun");
+        if is_last == Some(true) {
+            stripe.in_flight.remove(&place);
         }
         if outcome == OriginWriteOutcome::Refused {
             if stripe.ended_writes == ticket.0 && stripe.is_certain(bucket, key, now) {
@@ -204,7 +208,7 @@ mod tests {
         outcome: OriginWriteOutcome,
     ) -> Option<bool> {
         let mut reported = None;
-        order.end(began, (BUCKET, &key(name)), outcome, NOW, |changed| reported = Some(changed));
+        order.end(began, BUCKET, &key(name), outcome, NOW, |changed| reported = Some(changed));
         reported
     }
 

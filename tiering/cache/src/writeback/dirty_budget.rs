@@ -51,7 +51,7 @@ impl DirtyBudget {
     /// Waits for the share of a write of `bytes` bytes; `None` after a timeout. A write that exceeds the
     /// budget takes all of it, alone, because its bytes are already here.
     pub(super) async fn acquire(&self, bytes: u64) -> Option<DirtyShare> {
-        let taken = tokio::time::timeout(self.patience, async {
+        let taken = mlgw_common::time::timeout(self.patience, async {
             let write = self.writes.clone().acquire_owned().await.ok()?;
             let pages = match pages_of(bytes.min(self.bytes_max)) {
                 0 => None,

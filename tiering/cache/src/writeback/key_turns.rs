@@ -37,6 +37,7 @@ impl KeyTurns {
 impl Drop for KeyTurn {
     fn drop(&mut self) {
         let mut of = self.of.lock();
+        assert!(self.held.is_none() || of.contains_key(&self.key), "a key whose turn is held has a row");
         drop(self.held.take());
         // A waiter holds a reference, too.
         if of.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {

@@ -72,19 +72,25 @@ pub struct OriginUpload {
 }
 
 impl WriteFacts {
-    /// Creates the facts of a new write of a key, made when `after` was the last acknowledged write and the
-    /// origin's object had the given ETag, if it was known.
+    /// Creates the facts of a new object under a key, written when `after` was the last acknowledged write
+    /// and the origin's object had the given ETag, if it was known.
     #[must_use]
-    pub const fn of_write(key: ObjectKey, after: u64, deleted: bool, knew: Option<String>) -> Self {
+    pub const fn of_write(key: ObjectKey, after: u64, knew: Option<String>) -> Self {
         Self {
             key,
             after,
-            is_delete: deleted,
+            is_delete: false,
             foreign: None,
             upload: None,
             known_etag: knew,
             pending_upload: None,
         }
+    }
+
+    /// Creates the facts of a deletion, like [`Self::of_write`].
+    #[must_use]
+    pub fn of_deletion(key: ObjectKey, after: u64, knew: Option<String>) -> Self {
+        Self { is_delete: true, ..Self::of_write(key, after, knew) }
     }
 
     /// Adds the facts to the headers of a record.

@@ -121,7 +121,8 @@ impl SendOrder {
     /// Records that a write conflicts with a foreign object with this ETag: no other write waits for it any
     /// more.
     pub(super) fn set_aside(&mut self, seq: u64, etag: &str) {
-        self.in_flight.remove(&seq);
+        let was_in_flight = self.in_flight.remove(&seq);
+        assert!(was_in_flight, "only a write in flight is set aside");
         self.foreign.insert(seq, Some(etag.to_owned()));
     }
 
@@ -136,10 +137,12 @@ impl SendOrder {
         self.in_flight.remove(&seq);
         self.foreign.remove(&seq);
         let Some(write) = self.writes.remove(&seq) else { return };
+        assert!(self.bytes >= write.size, "the bytes of a write are counted until it is removed");
         self.bytes -= write.size;
         let key = write.facts.key.as_str();
         if let Some(of_key) = self.seqs_by_key.get_mut(key) {
-            of_key.remove(&seq);
+            let was_listed = of_key.remove(&seq);
+            assert!(was_listed, "a write is listed under its key");
             if of_key.is_empty() {
                 self.seqs_by_key.remove(key);
             }
@@ -219,7 +222,7 @@ mod tests {
     use std::sync::Arc;
 
     fn write(seq: u64, after: u64, key: &str) -> Arc<DirtyWrite> {
-        let facts = WriteFacts::of_write(ObjectKey::new(key).unwrap(), after, false, None);
+        let facts = WriteFacts::of_write(ObjectKey::new(key).unwrap(), after, None);
         let name = ObjectKey::new(&seq.to_string()).unwrap();
         let (began_ms, etag) = (seq as i64, String::new());
         let (upload, begins) = Default::default();

@@ -4,14 +4,14 @@
 //! Architecture Blog, 2015): clients that failed at the same moment do not retry at the same moment.
 
 use super::OriginError;
+use backon::ExponentialBuilder;
 use std::time::Duration;
 
-/// Maximum number of tries, the first one included.
-const ATTEMPTS: u32 = 5;
-/// Maximum wait after the first failure; doubles with each further failure.
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// Upper bound of the back-off.
-const WAIT_MAX: Duration = Duration::from_secs(2);
+/// Longest waits before the four retries: 50, 100, 200 and 400 ms.
+pub(super) const WAITS: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(50))
+    .with_max_delay(Duration::from_secs(2))
+    .with_max_times(4);
 /// Longest wait that an origin may request; a longer one makes the error final.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 
@@ -33,14 +33,10 @@ impl RetrySafety {
     }
 }
 
-/// Returns the wait before the next try after `failures` failures, or `None` if the request is given up.
-/// `chance` is a random number from 0 to 1.
-pub(super) fn backoff(error: &OriginError, failures: u32, chance: f64) -> Option<Duration> {
-    if !error.is_transient() || failures >= ATTEMPTS {
-        return None;
-    }
-    let longest = WAIT_MAX.min(FIRST_WAIT * 2u32.saturating_pow(failures - 1));
-    let wait = longest.mul_f64(chance.clamp(0.0, 1.0));
+/// Returns the wait before the next try, or `None` if the request is given up. `longest` is the next item of
+/// [`WAITS`], `chance` a random number from 0 to 1.
+pub(super) fn jittered(error: &OriginError, longest: Option<Duration>, chance: f64) -> Option<Duration> {
+    let wait = longest.filter(|_| error.is_transient())?.mul_f64(chance.clamp(0.0, 1.0));
     match error {
         OriginError::Throttled(Some(requested)) if *requested > RETRY_AFTER_MAX => None,
         OriginError::Throttled(Some(asked)) => Some(wait + *asked),
@@ -50,22 +46,26 @@ pub(super) fn backoff(error: &OriginError, failures: u32, chance: f64) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::{ATTEMPTS, RetrySafety, backoff};
+    use super::{RetrySafety, WAITS, jittered};
     use crate::origin::OriginError;
+    use backon::BackoffBuilder as _;
     use std::time::Duration;
 
+    const LONGEST: Option<Duration> = Some(Duration::from_millis(50));
+
     #[test]
-    fn waits_double_up_to_a_bound_and_end() {
-        let longest = |failures| backoff(&OriginError::TimedOut, failures, 1.0).map(|wait| wait.as_millis());
-        assert_eq!([1, 2, 3, 4].map(longest), [Some(50), Some(100), Some(200), Some(400)]);
-        assert_eq!(longest(ATTEMPTS), None);
-        assert_eq!(backoff(&OriginError::TimedOut, 2, 0.0), Some(Duration::ZERO));
+    fn waits_double_and_end() {
+        let longest = |wait| jittered(&OriginError::TimedOut, Some(wait), 1.0).map(|wait| wait.as_millis());
+        let longest: Vec<_> = WAITS.build().map(longest).collect();
+        assert_eq!(longest, [Some(50), Some(100), Some(200), Some(400)]);
+        assert_eq!(jittered(&OriginError::TimedOut, None, 1.0), None);
+        assert_eq!(jittered(&OriginError::TimedOut, LONGEST, 0.0), Some(Duration::ZERO));
     }
 
     #[test]
     fn permanent_errors_are_not_retried() {
         for error in [OriginError::NoSuchKey, OriginError::Denied("no".into()), OriginError::Changed] {
-            assert_eq!(backoff(&error, 1, 0.5), None);
+            assert_eq!(jittered(&error, LONGEST, 0.5), None);
         }
     }
 
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_requested_wait_is_honoured_unless_it_is_long() {
         let throttled = |secs| OriginError::Throttled(Some(Duration::from_secs(secs)));
-        assert_eq!(backoff(&throttled(1), 1, 0.0), Some(Duration::from_secs(1)));
-        assert_eq!(backoff(&throttled(60), 1, 0.0), None);
+        assert_eq!(jittered(&throttled(1), LONGEST, 0.0), Some(Duration::from_secs(1)));
+        assert_eq!(jittered(&throttled(60), LONGEST, 0.0), None);
     }
 }

@@ -28,12 +28,14 @@ use super::{
     OriginWriteReceipt, PartPage, UploadPage, UploadsQuery,
 };
 use crate::upstream::{EtagTrust, UpstreamBudget, UpstreamSettings};
+use backon::Retryable as _;
 use bytes::Bytes;
 use credentials::OriginCredentials;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use mlgw_carrier::Incoming;
 use mlgw_common::Clock;
+use mlgw_common::time::Instant;
 use mlgw_formats::schema::{ObjectVersion, Pair};
 use outgoing::OutgoingBody;
 use refusal::error_of_response;
@@ -41,8 +43,7 @@ use sign::OriginSigner;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
-use transport::Transport;
+use transport::{OriginPatience, Transport};
 use url::BucketUrl;
 
 /// Bucket of an S3 upstream.
@@ -93,9 +94,9 @@ impl S3Origin {
         url: &str,
         headers: &HeaderMap,
     ) -> Result<Response<Incoming>, OriginError> {
-        let (again, long, success) = (RetrySafety::Idempotent, false, success::READ);
-        let asked =
-            OriginRequest { operation, method, url, headers, retry_safety: again, is_long: long, success };
+        let (retry_safety, patience, success) =
+            (RetrySafety::Idempotent, OriginPatience::Usual, success::READ);
+        let asked = OriginRequest { operation, method, url, headers, retry_safety, patience, success };
         self.send_with_retries(&asked, OutgoingBody::empty).await
     }
 
@@ -106,20 +107,17 @@ impl S3Origin {
         asked: &OriginRequest<'_>,
         outgoing: impl Fn() -> OutgoingBody,
     ) -> Result<Response<Incoming>, OriginError> {
-        let (mut failures, mut may_be_done) = (0, false);
-        loop {
-            let error = match self.send_once(asked, outgoing()).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            failures += 1;
-            let wait = retry::backoff(&error, failures, random_fraction())
-                .filter(|_| asked.retry_safety.allows(&error));
-            let Some(wait) = wait else { return Err(asked.final_error(error, may_be_done)) };
-            may_be_done |= !error.is_undone();
-            tracing::debug!(origin = %self.name, %error, ?wait, "retrying a request");
-            tokio::time::sleep(wait).await;
-        }
+        let mut may_be_done = false;
+        let answer = (|| self.send_once(asked, outgoing()))
+            .retry(retry::WAITS)
+            .when(|error| asked.retry_safety.allows(error))
+            .adjust(|error, longest| retry::jittered(error, longest, random_fraction()))
+            .notify(|error, wait| {
+                may_be_done |= !error.is_undone();
+                tracing::debug!(origin = %self.name, %error, ?wait, "retrying a request");
+            })
+            .await;
+        answer.map_err(|error| if may_be_done { asked.error_after_doubt(error) } else { error })
     }
 
     async fn send_once(
@@ -154,7 +152,7 @@ impl S3Origin {
             HeaderValue::from_str(&self.base.authority).map_err(|error| nonsense(error.to_string()))?;
         request.headers_mut().insert(header::HOST, host);
         self.signer.sign(&mut request, signable, self.clock.now()).await?;
-        let answer = self.transport.send(request, &turn, asked.is_long).await?;
+        let answer = self.transport.send(request, &turn, asked.patience).await?;
         if answer.status().is_success() {
             return success::check_status(answer, asked.success);
         }
@@ -176,21 +174,22 @@ impl S3Origin {
             filled.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (*name, value.as_str())),
         );
         pairs.extend(query.token.as_deref().map(|token| ("continuation-token", token)));
-        let mut failures = 0;
-        loop {
-            let answer =
-                self.send_read("list", Method::GET, &self.base.bucket(&pairs), &HeaderMap::new()).await?;
-            let error = match self.transport.document(answer.into_body(), xml::DOCUMENT_BYTES_MAX).await {
-                Ok(document) => {
-                    self.budget.charge(document.len() as u64);
-                    return xml::parse_list_page(&document)?.within(query);
+        let url = self.base.bucket(&pairs);
+        let document = || async {
+            match self.send_read("list", Method::GET, &url, &HeaderMap::new()).await {
+                Ok(answer) => {
+                    self.transport.document(answer.into_body(), xml::DOCUMENT_BYTES_MAX).await.map(Ok)
                 }
-                Err(error) => error,
-            };
-            failures += 1;
-            let Some(wait) = retry::backoff(&error, failures, random_fraction()) else { return Err(error) };
-            tokio::time::sleep(wait).await;
-        }
+                // It was retried already.
+                Err(error) => Ok(Err(error)),
+            }
+        };
+        let document = document
+            .retry(retry::WAITS)
+            .adjust(|error, longest| retry::jittered(error, longest, random_fraction()))
+            .await??;
+        self.budget.charge(document.len() as u64);
+        xml::parse_list_page(&document)?.within(query)
     }
 
     async fn head(&self, key: &str) -> Result<ObjectVersion, OriginError> {
@@ -232,18 +231,17 @@ struct OriginRequest<'a> {
     url: &'a str,
     headers: &'a HeaderMap,
     retry_safety: RetrySafety,
-    /// True if the origin may take minutes.
-    is_long: bool,
+    patience: OriginPatience,
     /// Statuses that mean success.
     success: &'static [StatusCode],
 }
 
 impl OriginRequest<'_> {
-    /// Returns the error of the last try. If an earlier try of a write may have been executed, the error is
-    /// turned into one that does not claim that the write had no effect.
-    fn final_error(&self, last: OriginError, is_possibly_done: bool) -> OriginError {
+    /// Returns the error of the last try, after an earlier try that may have been executed. If the request is
+    /// a write, the error does not claim that the write had no effect.
+    fn error_after_doubt(&self, last: OriginError) -> OriginError {
         let is_read = self.method == Method::GET || self.method == Method::HEAD;
-        match is_possibly_done && !is_read && last.is_undone() {
+        match !is_read && last.is_undone() {
             true => OriginError::ConnectionLost(format!(
                 "an earlier attempt may have succeeded; last error: {last}"
             )),

@@ -144,7 +144,7 @@ impl Upstream {
     async fn reach_dir(&self) -> Result<(), String> {
         match self.operator.stat("/").await {
             Ok(_) => Ok(()),
-            Err(error) => Err(UpstreamFault::from_opendal(&error, false).into_message()),
+            Err(error) => Err(UpstreamFault::from_directory(&error).into_message()),
         }
     }
 
@@ -301,5 +301,5 @@ fn content(bytes: usize) -> Bytes {
 
 async fn in_time<T>(timeout: Duration, work: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
     let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
-    tokio::time::timeout(timeout, work).await.unwrap_or_else(|after| Err(late(after)))
+    mlgw_common::time::timeout(timeout, work).await.unwrap_or_else(|after| Err(late(after)))
 }

@@ -94,7 +94,7 @@ impl SegmentCipher {
 
     /// Returns the frames that contain a range of the file, which must not be empty.
     fn frames_of(&self, plain: &Range<u64>) -> Range<u64> {
-        debug_assert!(plain.start < plain.end && plain.end <= self.plain_bytes, "outside the file");
+        assert!(plain.start < plain.end && plain.end <= self.plain_bytes, "outside the file");
         plain.start / FRAME_BYTES..plain.end.div_ceil(FRAME_BYTES)
     }
 
@@ -136,6 +136,7 @@ impl SegmentCipher {
             tag.copy_from_slice(&sealed.map_err(|_| io::ErrorKind::InvalidInput)?);
             append_overlap(&mut out, &frame, stored.start, &range);
         }
+        assert!(out.len() as u64 == range.end - range.start, "a sealed range has the requested length");
         Ok(out)
     }
 

@@ -132,8 +132,8 @@ pub(super) enum UpstreamFault {
 }
 
 impl UpstreamFault {
-    /// Classifies `error`. Without HTTP an unclassified error is a disk error, which is retryable.
-    pub(super) fn from_opendal(error: &opendal::Error, has_http: bool) -> Self {
+    /// Classifies an error of a store with HTTP.
+    pub(super) fn from_opendal(error: &opendal::Error) -> Self {
         let said = message_of(error);
         match error.kind() {
             ErrorKind::NotFound if is_missing_bucket(&said) => Self::Refused(said),
@@ -146,9 +146,18 @@ impl UpstreamFault {
             _ if NO_CREDENTIALS.iter().any(|words| said.starts_with(words)) => Self::Refused(said),
             _ => match said.strip_prefix(UNREACHABLE) {
                 Some(said) => Self::Unreachable(said.to_owned()),
-                None if error.is_temporary() || !has_http => Self::Unreachable(said),
+                None if error.is_temporary() => Self::Unreachable(said),
                 None => Self::UnexpectedAnswer(said),
             },
+        }
+    }
+
+    /// Classifies an error of a directory. Without HTTP an unclassified error is a disk error, which is
+    /// retryable.
+    pub(super) fn from_directory(error: &opendal::Error) -> Self {
+        match Self::from_opendal(error) {
+            Self::UnexpectedAnswer(said) => Self::Unreachable(said),
+            fault => fault,
         }
     }
 
@@ -244,7 +253,7 @@ mod tests {
     use super::*;
 
     fn fault(kind: ErrorKind, message: &str) -> UpstreamFault {
-        UpstreamFault::from_opendal(&opendal::Error::new(kind, message), true)
+        UpstreamFault::from_opendal(&opendal::Error::new(kind, message))
     }
 
     #[test]
@@ -263,7 +272,7 @@ mod tests {
         );
         assert_eq!(fault(RateLimited, "SlowDown"), UpstreamFault::Unreachable("SlowDown".to_owned()));
         assert_eq!(fault(Unexpected, "400"), UpstreamFault::UnexpectedAnswer("400".to_owned()));
-        let disk = UpstreamFault::from_opendal(&opendal::Error::new(Unexpected, "input/output error"), false);
+        let disk = UpstreamFault::from_directory(&opendal::Error::new(Unexpected, "input/output error"));
         assert_eq!(disk, UpstreamFault::Unreachable("input/output error".to_owned()));
     }
 

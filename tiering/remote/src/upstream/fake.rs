@@ -67,8 +67,17 @@ pub(super) fn upstream_with(settings: &UpstreamSettings, store: &FakeStore) -> U
 /// # Panics
 /// Never: its settings are right.
 #[must_use]
-pub fn lake(store: &FakeStore, encrypt: bool) -> Upstream {
-    upstream_with(&UpstreamSettings { encrypt, ..settings() }, store)
+pub fn lake(store: &FakeStore) -> Upstream {
+    upstream_with(&settings(), store)
+}
+
+/// Returns the upstream "lake" like [`lake`], with encryption.
+///
+/// # Panics
+/// Never: its settings are right.
+#[must_use]
+pub fn encrypting_lake(store: &FakeStore) -> Upstream {
+    upstream_with(&UpstreamSettings { encrypt: true, ..settings() }, store)
 }
 
 /// Kind of request.
@@ -247,7 +256,9 @@ impl InFlightCount {
 
 impl Drop for InFlightCount {
     fn drop(&mut self) {
-        self.0.state.lock().in_flight -= 1;
+        let mut state = self.0.state.lock();
+        assert!(state.in_flight > 0, "a request that ends is in flight");
+        state.in_flight -= 1;
     }
 }
 
@@ -286,7 +297,7 @@ impl ResponseBody for FakeBody {
 impl RequestSender for FakeStore {
     async fn send(&self, request: Request<Bytes>) -> Result<(Parts, impl ResponseBody), String> {
         let _under_way = InFlightCount::new(self);
-        let parsed = FakeS3Request::of(&request);
+        let mut parsed = FakeS3Request::of(&request);
         let effect = self.record_call(parsed.call);
         // Yields, so that as many requests as the gate admits are in flight at the same time.
         tokio::task::yield_now().await;
@@ -304,8 +315,8 @@ impl RequestSender for FakeStore {
             bad[at] ^= 1;
             body = bad.into();
         }
-        let whole = matches!(effect, Some(FakeS3Effect::IgnoreRange));
-        let (mut head, mut body) = self.state.lock().answer(&parsed, body, whole);
+        parsed.ignores_range = matches!(effect, Some(FakeS3Effect::IgnoreRange));
+        let (mut head, mut body) = self.state.lock().answer(&parsed, body);
         body.store = Some(self.clone());
         match effect {
             Some(FakeS3Effect::BreakAfter) => return Err("connection reset".to_owned()),
@@ -330,6 +341,8 @@ struct FakeS3Request {
     upload: String,
     prefix: String,
     range: Option<(usize, usize)>,
+    /// True if the whole object is returned instead of the range.
+    ignores_range: bool,
     /// ETag that the object must have.
     if_match: Option<String>,
     /// True if the object must not exist.
@@ -368,12 +381,21 @@ impl FakeS3Request {
         let of = |name| query.get(name).map_or(String::new(), |value| value.replace("%2F", "/"));
         let header = |name| request.headers().get(name).map(|value| value.to_str().expect("text").to_owned());
         let (if_match, if_none_match) = (header("if-match"), header("if-none-match").is_some());
-        Self { call, name, upload: of("uploadId"), prefix: of("prefix"), range, if_match, if_none_match }
+        Self {
+            call,
+            name,
+            upload: of("uploadId"),
+            prefix: of("prefix"),
+            range,
+            ignores_range: false,
+            if_match,
+            if_none_match,
+        }
     }
 }
 
 impl FakeS3State {
-    fn answer(&mut self, asked: &FakeS3Request, body: Bytes, whole: bool) -> (Parts, FakeBody) {
+    fn answer(&mut self, asked: &FakeS3Request, body: Bytes) -> (Parts, FakeBody) {
         match asked.call {
             FakeS3Call::Put if !self.conditions_hold(asked) => answer(412, error_body("PreconditionFailed")),
             FakeS3Call::Put => {
@@ -407,7 +429,7 @@ impl FakeS3State {
                 Some(_) => answer(204, Bytes::new()),
                 None => answer(404, error_body("NoSuchUpload")),
             },
-            FakeS3Call::Get => self.get(asked, whole),
+            FakeS3Call::Get => self.get(asked),
             FakeS3Call::Head => match self.objects.get(&asked.name) {
                 Some(object) => {
                     let (mut head, body) = answer(200, Bytes::new());
@@ -432,15 +454,17 @@ impl FakeS3State {
         self.ignores_conditions || (matches && !(asked.if_none_match && found.is_some()))
     }
 
-    fn get(&mut self, asked: &FakeS3Request, whole: bool) -> (Parts, FakeBody) {
+    fn get(&mut self, asked: &FakeS3Request) -> (Parts, FakeBody) {
         let Some(object) = self.objects.get(&asked.name) else { return answer(404, error_body("NoSuchKey")) };
         let (from, to) = asked.range.unwrap_or((0, object.len() - 1));
         self.ranges.push((from, to));
         if from >= object.len() {
             return answer(416, error_body("InvalidRange"));
         }
-        let range = if whole { 0..object.len() } else { from..(to + 1).min(object.len()) };
-        answer(if whole { 200 } else { 206 }, Bytes::copy_from_slice(&object[range]))
+        if asked.ignores_range {
+            return answer(200, Bytes::copy_from_slice(object));
+        }
+        answer(206, Bytes::copy_from_slice(&object[from..(to + 1).min(object.len())]))
     }
 
     fn list(&self, prefix: &str) -> (Parts, FakeBody) {

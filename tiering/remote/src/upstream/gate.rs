@@ -53,6 +53,8 @@ impl AdaptiveLimit {
 
     /// Ends a request that began after the given number of reductions.
     fn end(&mut self, began: u64, load: StoreLoad) {
+        assert!(self.in_flight > 0, "a request that ends is in flight");
+        assert!(began <= self.reductions, "a request began no later than it ends");
         let was_used = 2 * self.in_flight >= self.limit as usize;
         self.in_flight -= 1;
         match load {

@@ -4,8 +4,8 @@
 //! The budget comes first and the gate second, so that a request that waits for its budget does not block
 //! others. A request that is dropped on the way releases its slot and is not counted.
 
+use mlgw_common::time::Instant;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::gate::{GatePermit, StoreLoad, UpstreamGate};
 use super::metrics::{UpstreamCounters, UpstreamMetrics, UpstreamOp, UpstreamOutcome, add};

@@ -72,6 +72,20 @@ impl UpstreamOutcome {
     }
 }
 
+// The counters are indexed by kind and by result, and listed in the order of `ALL`.
+const _: () = {
+    let mut at = 0;
+    while at < UpstreamOp::ALL.len() {
+        assert!(UpstreamOp::ALL[at] as usize == at);
+        at += 1;
+    }
+    at = 0;
+    while at < UpstreamOutcome::ALL.len() {
+        assert!(UpstreamOutcome::ALL[at] as usize == at);
+        at += 1;
+    }
+};
+
 /// Live counters of a store.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamCounters {

@@ -2,6 +2,7 @@
 //!
 //! Names that do not belong to a segment are ignored, because the prefix may have been used before.
 
+use backon::Retryable as _;
 use mlgw_common::Incarnation;
 use mlgw_common::ids::SegmentId;
 
@@ -110,24 +111,22 @@ impl Upstream {
         W: IntoFuture<Output = opendal::Result<T>>,
     {
         let mut tries = 0;
-        loop {
-            match self.run_once(op, sent_bytes, asked_bytes, work()).await {
-                Err(error) if error.is_temporary() && tries < self.tuning.retries => {
-                    let pause = self.tuning.pause(tries, random_fraction());
-                    tries += 1;
-                    add(&self.meter.metrics.retries, 1);
-                    tracing::debug!(
-                        upstream = self.name,
-                        op = op.name(),
-                        tries,
-                        error = error.message(),
-                        "again"
-                    );
-                    tokio::time::sleep(pause).await;
-                }
-                done => return done.map_err(|error| UpstreamFault::from_opendal(&error, self.has_http())),
-            }
-        }
+        let done = (|| self.run_once(op, sent_bytes, asked_bytes, work()))
+            .retry(self.tuning.waits())
+            .when(opendal::Error::is_temporary)
+            .notify(|error, _| {
+                tries += 1;
+                add(&self.meter.metrics.retries, 1);
+                tracing::debug!(
+                    upstream = self.name,
+                    op = op.name(),
+                    tries,
+                    error = error.message(),
+                    "again"
+                );
+            })
+            .await;
+        done.map_err(|error| self.fault_of(&error))
     }
 
     /// Runs one try. A store with HTTP meters each request on the wire; one without HTTP is metered here.
@@ -145,14 +144,8 @@ impl Upstream {
         let done = work.into_future().await;
         match &done {
             Ok(_) => ticket.finish(UpstreamOutcome::Ok, asked_bytes),
-            Err(error) => ticket.finish(UpstreamFault::from_opendal(error, false).outcome(), 0),
+            Err(error) => ticket.finish(UpstreamFault::from_directory(error).outcome(), 0),
         }
         done
     }
-}
-
-/// Returns a random number from 0 to 1; 0 if the system provides no random bytes, which is no reason not to
-/// retry.
-fn random_fraction() -> f64 {
-    f64::from(getrandom::u32().unwrap_or_default()) / f64::from(u32::MAX)
 }

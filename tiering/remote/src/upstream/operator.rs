@@ -13,6 +13,7 @@ use reqsign_core::ProvideCredentialChain;
 
 use super::error::UpstreamError;
 use super::settings::{BucketAddressing, CredentialSource, UpstreamKind, UpstreamSettings};
+use mlgw_common::Secret;
 
 /// Directory of unfinished files and blocks, below the prefix; no segment has this name.
 pub(super) const UNFINISHED_DIR: &str = "unfinished/";
@@ -144,7 +145,7 @@ fn gcs(settings: &UpstreamSettings) -> Result<Connected, SettingFault> {
                     "leave it out; the service account's key names its account",
                 ));
             }
-            no_token(session_token.is_some())?;
+            no_token(session_token.as_ref())?;
             builder.disable_config_load().disable_vm_metadata().credential(secret.expose())
         }
         CredentialSource::Env => builder,
@@ -169,7 +170,7 @@ fn azure(settings: &UpstreamSettings) -> Result<Connected, SettingFault> {
         services::Azblob::default().container(&settings.bucket).root(&settings.prefix).endpoint(&endpoint);
     let builder = match &settings.credentials {
         CredentialSource::Static { access_key, secret, session_token } => {
-            no_token(session_token.is_some())?;
+            no_token(session_token.as_ref())?;
             builder.account_name(access_key).account_key(secret.expose())
         }
         CredentialSource::Env => builder,
@@ -230,7 +231,7 @@ fn obs(settings: &UpstreamSettings) -> Result<Connected, SettingFault> {
         services::Obs::default().bucket(&settings.bucket).root(&settings.prefix).endpoint(&endpoint);
     let builder = match &settings.credentials {
         CredentialSource::Static { access_key, secret, session_token } => {
-            no_token(session_token.is_some())?;
+            no_token(session_token.as_ref())?;
             builder.access_key_id(access_key).secret_access_key(secret.expose())
         }
         CredentialSource::Env => builder,
@@ -249,7 +250,7 @@ fn webhdfs(settings: &UpstreamSettings) -> Result<Connected, SettingFault> {
         .atomic_write_dir(UNFINISHED_DIR);
     let builder = match &settings.credentials {
         CredentialSource::Static { access_key, secret, session_token } => {
-            no_token(session_token.is_some())?;
+            no_token(session_token.as_ref())?;
             builder.user_name(access_key).delegation(secret.expose())
         }
         CredentialSource::Anonymous => builder,
@@ -318,8 +319,8 @@ fn missing(example: &str) -> SettingFault {
     ("endpoint", format!("is missing; set it to {example}"))
 }
 
-fn no_token(is_set: bool) -> Result<(), SettingFault> {
-    if is_set { Err(unused("session_token", "leave it out")) } else { Ok(()) }
+fn no_token(token: Option<&Secret>) -> Result<(), SettingFault> {
+    token.map_or(Ok(()), |_| Err(unused("session_token", "leave it out")))
 }
 
 fn no_file() -> SettingFault {

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use super::Upstream;
 use super::error::{UpstreamError, UpstreamFault};
 use super::metrics::UpstreamOp;
-use mark::{FoundMark, PrefixClaim, PrefixMark, check_may_adopt, compare, decide_claim};
+use mark::{FoundMark, PrefixClaim, PrefixContent, PrefixMark, check_may_adopt, compare, decide_claim};
 
 /// Name of the mark, below the prefix. No listing of segments contains it, because those are below
 /// `segments/`.
@@ -46,6 +46,17 @@ pub(super) struct PrefixOwner {
 struct ReadMark {
     found: FoundMark,
     etag: Option<String>,
+}
+
+/// Condition under which a mark is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MarkCondition<'a> {
+    /// No condition.
+    None,
+    /// No mark exists.
+    IfAbsent,
+    /// The mark has this ETag.
+    IfMatch(&'a str),
 }
 
 impl PrefixOwner {
@@ -114,7 +125,7 @@ impl Upstream {
         let fresh = getrandom::u64().map_err(|error| {
             UpstreamFault::UnexpectedAnswer(error.to_string()).into_mark_error(&self.name)
         })?;
-        let read = self.read_mark(true).await.map_err(|fault| fault.into_mark_error(&self.name))?;
+        let read = self.read_mark_with_etag().await.map_err(|fault| fault.into_mark_error(&self.name))?;
         let adopted = async {
             if let Err(foreign) = check_may_adopt(&read.found, &owner.lineage) {
                 return Ok(foreign);
@@ -124,7 +135,7 @@ impl Upstream {
                 Ok(()) | Err(UpstreamFault::ConditionFailed) => {}
                 Err(fault) => return Err(fault),
             }
-            Ok(compare(&self.read_mark(false).await?.found, &owner.lineage, fresh))
+            Ok(compare(&self.read_mark().await?, &owner.lineage, fresh))
         };
         let adopted = adopted.await;
         match self.record_ownership(owner, adopted)? {
@@ -143,8 +154,8 @@ impl Upstream {
         let ownership = match owner.ownership() {
             PrefixOwnership::Own => {
                 let nonce = owner.nonce.lock().await;
-                let read = self.read_mark(false).await.map_err(|fault| fault.into_mark_error(&self.name))?;
-                self.record_ownership(owner, Ok(compare(&read.found, &owner.lineage, *nonce)))?
+                let found = self.read_mark().await.map_err(|fault| fault.into_mark_error(&self.name))?;
+                self.record_ownership(owner, Ok(compare(&found, &owner.lineage, *nonce)))?
             }
             known if known.is_final() => known,
             _ => self.claim().await?,
@@ -167,10 +178,11 @@ impl Upstream {
 
     async fn claim_with(&self, owner: &PrefixOwner, nonce: u64) -> Result<PrefixOwnership, UpstreamFault> {
         for _ in 0..CLAIM_TRIES {
-            let read = self.read_mark(true).await?;
+            let read = self.read_mark_with_etag().await?;
             let descends = read.found == FoundMark::Absent && !owner.lineage.earlier.is_empty();
             let has_segments = descends && !self.list_all().await?.is_empty();
-            match decide_claim(&read.found, &owner.lineage, nonce, has_segments) {
+            let content = if has_segments { PrefixContent::Segments } else { PrefixContent::NoSegments };
+            match decide_claim(&read.found, &owner.lineage, nonce, content) {
                 PrefixClaim::Leave(ownership) => {
                     if ownership == PrefixOwnership::Own {
                         *owner.honours_conditions.lock() =
@@ -207,56 +219,62 @@ impl Upstream {
         Ok(honours)
     }
 
-    async fn read_mark(&self, with_etag: bool) -> Result<ReadMark, UpstreamFault> {
-        let absent = ReadMark { found: FoundMark::Absent, etag: None };
-        let mut etag = None;
-        if with_etag && self.operator.info().capability().write_with_if_match {
-            // The ETag is read before the content, so that a write under its condition replaces that content
-            // or nothing.
-            match self.with_retries(UpstreamOp::Stat, 0, 0, || self.operator.stat(OWNER_MARK_NAME)).await {
-                Ok(found) => etag = found.etag().map(str::to_owned),
-                Err(UpstreamFault::Missing) => return Ok(absent),
-                Err(fault) => return Err(fault),
-            }
-        }
+    async fn read_mark(&self) -> Result<FoundMark, UpstreamFault> {
         match self.with_retries(UpstreamOp::Read, 0, 0, || self.operator.read(OWNER_MARK_NAME)).await {
             Ok(bytes) => {
                 let mark = PrefixMark::parse(&bytes.to_bytes());
-                Ok(ReadMark { found: mark.map_or(FoundMark::Damaged, FoundMark::Intact), etag })
+                Ok(mark.map_or(FoundMark::Damaged, FoundMark::Intact))
             }
-            Err(UpstreamFault::Missing) => Ok(absent),
+            Err(UpstreamFault::Missing) => Ok(FoundMark::Absent),
             Err(fault) => Err(fault),
         }
     }
 
+    /// Reads the mark and its ETag, as far as the store supports conditions.
+    async fn read_mark_with_etag(&self) -> Result<ReadMark, UpstreamFault> {
+        let mut etag = None;
+        if self.operator.info().capability().write_with_if_match {
+            // The ETag is read before the content, so that a write under its condition replaces that content
+            // or nothing.
+            match self.with_retries(UpstreamOp::Stat, 0, 0, || self.operator.stat(OWNER_MARK_NAME)).await {
+                Ok(found) => etag = found.etag().map(str::to_owned),
+                Err(UpstreamFault::Missing) => return Ok(ReadMark { found: FoundMark::Absent, etag: None }),
+                Err(fault) => return Err(fault),
+            }
+        }
+        let found = self.read_mark().await?;
+        Ok(ReadMark { found, etag: etag.filter(|_| found != FoundMark::Absent) })
+    }
+
     /// Writes a mark on the condition that `read` is still current, as far as the store supports conditions.
     async fn write_mark(&self, mark: &PrefixMark, read: &ReadMark) -> Result<(), UpstreamFault> {
+        assert!(read.etag.is_none() || read.found != FoundMark::Absent, "a missing mark has no ETag");
         let takes = self.operator.info().capability();
-        let is_new = read.found == FoundMark::Absent && takes.write_with_if_not_exists;
-        let etag = read.etag.as_ref().filter(|_| takes.write_with_if_match);
-        match self.send_mark(mark, is_new, etag).await {
+        let condition = match (&read.found, &read.etag) {
+            (FoundMark::Absent, _) if takes.write_with_if_not_exists => MarkCondition::IfAbsent,
+            (_, Some(etag)) if takes.write_with_if_match => MarkCondition::IfMatch(etag),
+            _ => MarkCondition::None,
+        };
+        match self.send_mark(mark, condition).await {
             Err(UpstreamFault::UnexpectedAnswer(said))
-                if said.contains("NotImplemented") && (is_new || etag.is_some()) =>
+                if said.contains("NotImplemented") && condition != MarkCondition::None =>
             {
-                self.send_mark(mark, false, None).await
+                self.send_mark(mark, MarkCondition::None).await
             }
             sent => sent,
         }
     }
 
-    async fn send_mark(
-        &self,
-        mark: &PrefixMark,
-        is_new: bool,
-        etag: Option<&String>,
-    ) -> Result<(), UpstreamFault> {
+    async fn send_mark(&self, mark: &PrefixMark, condition: MarkCondition<'_>) -> Result<(), UpstreamFault> {
+        let is_own = self.owner.as_ref().is_some_and(|owner| owner.lineage.own == mark.owner);
+        assert!(is_own, "a server writes only its own mark");
         let text = Bytes::from(mark.text());
         let write = || {
             let write = self.operator.write_with(OWNER_MARK_NAME, text.clone());
-            let write = if is_new { write.if_not_exists(true) } else { write };
-            match etag {
-                Some(etag) => write.if_match(etag),
-                None => write,
+            match condition {
+                MarkCondition::None => write,
+                MarkCondition::IfAbsent => write.if_not_exists(true),
+                MarkCondition::IfMatch(etag) => write.if_match(etag),
             }
         };
         self.with_retries(UpstreamOp::Write, text.len() as u64, 0, write).await.map(drop)

@@ -47,6 +47,10 @@ impl Upstream {
         before: &mut ThrottleHook<'_>,
     ) -> Result<Proof, UpstreamError> {
         let bytes = object.object_bytes();
+        if let ExpectedSums::Sent(sums) = sums {
+            let parts = part_ranges(bytes, self.tuning.part_bytes).count();
+            assert!(sums.len() == parts, "each part that was sent has a checksum");
+        }
         match self.length(object.id).await? {
             None => return Ok(Proof::Missing),
             Some(length) if length != bytes => return Ok(Proof::Length(length)),

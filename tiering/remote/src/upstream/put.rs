@@ -77,7 +77,10 @@ impl Upstream {
                 Ok(StoredSegment { object_bytes, sent_bytes: object_bytes })
             }
             (_, Err(fault)) => {
-                self.end_upload(upload, matches!(fault, UpstreamFault::Unreachable(_))).await;
+                match fault {
+                    UpstreamFault::Unreachable(_) => upload.suspend().await,
+                    _ => self.abandon_upload(upload).await,
+                }
                 Err(fault.into_error(&self.name, object.id.segment))
             }
             (proof, Ok(())) => {
@@ -117,8 +120,11 @@ impl Upstream {
             match sent.await {
                 Ok(sum) => sums.push(sum),
                 Err(error) => {
-                    let is_resumable = error.is_retryable() || matches!(error, UpstreamError::Source { .. });
-                    self.end_upload(upload, is_resumable).await;
+                    if error.is_retryable() || matches!(error, UpstreamError::Source { .. }) {
+                        upload.suspend().await;
+                    } else {
+                        self.abandon_upload(upload).await;
+                    }
                     return Err(error);
                 }
             }
@@ -157,13 +163,12 @@ impl Upstream {
         self.blocking(object, clear).await
     }
 
-    /// Ends an unfinished upload. It is aborted only if the prefix carries this server's mark: a server with
-    /// a copy of the data directory may resume the same upload.
-    async fn end_upload(&self, upload: SegmentUpload<'_>, is_resumable: bool) {
-        if is_resumable || self.check_may_delete().await.is_err() {
-            upload.suspend().await;
-        } else {
-            upload.give_up().await;
+    /// Ends an upload that will not be resumed. It is aborted only if the prefix carries this server's mark:
+    /// a server with a copy of the data directory may resume the same upload.
+    async fn abandon_upload(&self, upload: SegmentUpload<'_>) {
+        match self.check_may_delete().await {
+            Ok(()) => upload.give_up().await,
+            Err(_) => upload.suspend().await,
         }
     }
 

@@ -5,7 +5,8 @@
 //! and none starves. Unused time is saved for at most a quarter of a second, so that a store never receives a
 //! burst after a quiet period. Nothing is kept over a restart.
 
-use std::time::{Duration, Instant};
+use mlgw_common::time::Instant;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -50,7 +51,7 @@ impl UpstreamBudget {
         let now = Instant::now();
         let due = self.charge_and_schedule(now, 1, bytes);
         if due > now {
-            tokio::time::sleep_until(due.into()).await;
+            mlgw_common::time::sleep_until(due).await;
         }
     }
 
@@ -59,7 +60,7 @@ impl UpstreamBudget {
         let now = Instant::now();
         let due = self.charge_and_schedule(now, 0, bytes);
         if due > now {
-            tokio::time::sleep_until(due.into()).await;
+            mlgw_common::time::sleep_until(due).await;
         }
     }
 
@@ -98,8 +99,9 @@ impl RateBucket {
 #[cfg(test)]
 mod tests {
     use super::{RateBucket, SAVED_MAX, UpstreamBudget};
+    use mlgw_common::time::Instant;
     use proptest::prelude::*;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     #[test]
     fn the_rate_is_kept_and_at_most_a_quarter_of_a_second_is_saved() {

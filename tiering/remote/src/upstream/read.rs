@@ -49,6 +49,8 @@ impl Upstream {
                 frames.open(&(offset..end), &stored).map_err(|fault| corrupt(fault.to_string()))
             }
         };
+        let is_exact = read.as_ref().map_or(true, |bytes| bytes.len() as u64 == length);
+        assert!(is_exact, "a read returns exactly the requested bytes");
         if matches!(read, Err(UpstreamError::Truncated { .. } | UpstreamError::Corrupt { .. })) {
             add(&self.meter.metrics.corrupt_reads, 1);
         }
@@ -61,6 +63,7 @@ impl Upstream {
         object: &SegmentObject<'_>,
         range: Range<u64>,
     ) -> Result<Bytes, UpstreamError> {
+        assert!(range.start <= range.end, "a range ends no earlier than it begins");
         let (wanted, offset) = (range.end - range.start, range.start);
         if wanted == 0 {
             return Ok(Bytes::new());

@@ -92,6 +92,7 @@ impl ResumableUploads {
         going_max: usize,
         resumed: UploadResumption<'_>,
     ) -> Result<ResumableUpload, BeginUploadError> {
+        assert!(going_max > 0, "an upload sends at least one part at a time");
         let key = format!("{}{name}", self.prefix);
         let there = match resumed.upload_id {
             Some(id) => self
@@ -215,6 +216,8 @@ impl ResumableUpload {
         while !self.in_flight.is_empty() {
             self.finish_one_part().await?;
         }
+        let count = self.completed.len() as u64;
+        assert!(count == u64::from(self.next_number - 1), "an upload is completed with all its parts");
         let parts = self.completed.iter().map(|(number, etag)| (*number, etag.as_str(), Vec::new()));
         let (document, headers) = (complete_document(parts), HeaderMap::new());
         let complete = self.origin.complete(self.target.upload_ref(), &headers, document);

@@ -53,6 +53,8 @@ impl SegmentSource {
     }
 
     fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let is_within = range.start <= range.end && range.end <= self.object_bytes;
+        assert!(is_within, "a part lies within its object");
         let bytes = range.end - range.start;
         let part = match &self.frames {
             Some(frames) => frames.seal(range.clone(), |out, at| self.file.read_exact_at(out, at))?,

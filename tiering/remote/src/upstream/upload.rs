@@ -55,7 +55,7 @@ impl Upstream {
         let options = WriteOptions { concurrent: self.tuning.concurrent_parts, ..WriteOptions::default() };
         let writer = OpWrite::from_options(&service.capability_dyn(), options)
             .and_then(|(options, _)| service.write_dyn(context, name, options))
-            .map_err(|error| UpstreamFault::from_opendal(&error, self.has_http()))?;
+            .map_err(|error| self.fault_of(&error))?;
         Ok(OneShotUpload { upstream: self, writer: Mutex::new(Some(writer)) })
     }
 }
@@ -143,9 +143,7 @@ impl OneShotUpload<'_> {
 
     async fn abort(mut self) -> Result<(), UpstreamFault> {
         match self.writer.get_mut().take() {
-            Some(writer) => abort(writer)
-                .await
-                .map_err(|error| UpstreamFault::from_opendal(&error, self.upstream.has_http())),
+            Some(writer) => abort(writer).await.map_err(|error| self.upstream.fault_of(&error)),
             None => Ok(()),
         }
     }

@@ -69,14 +69,14 @@ impl<C: RequestSender> MeteredTransport<C> {
     ) -> Result<(Parts, Bytes), ExchangeError> {
         let patience = self.timeout + Duration::from_secs(request.body().len() as u64 / SEND_RATE_MIN);
         let late = |_| ExchangeError::Broken(format!("no response within {} s", patience.as_secs_f32()));
-        let sent = tokio::time::timeout(patience, self.sender.send(request)).await.map_err(late)?;
+        let sent = mlgw_common::time::timeout(patience, self.sender.send(request)).await.map_err(late)?;
         let (head, mut body) = sent.map_err(ExchangeError::Broken)?;
         let bytes_max = requested_bytes.filter(|_| head.status.is_success()).unwrap_or(ANSWER_BYTES_MAX);
         let mut all: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
         let paused =
             |_| ExchangeError::Broken(format!("the response paused for {} s", self.timeout.as_secs_f32()));
-        while let Some(piece) = tokio::time::timeout(self.timeout, body.piece())
+        while let Some(piece) = mlgw_common::time::timeout(self.timeout, body.piece())
             .await
             .map_err(paused)?
             .map_err(ExchangeError::Broken)?

@@ -1,54 +1,18 @@
 //! Lanes in which requests wait for a disk, the ranks within a lane, and the weights of both.
 
 use mlgw_policies::RequestRank;
-use mlgw_policies::language::{self, Priority, Word as _};
+use mlgw_policies::language::{Lane, Priority, Word as _};
 
-/// The class of traffic of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lane {
-    /// Writes of clients: a training run waits for its checkpoint.
-    Checkpoint,
-    /// Reads by inference servers: end users wait for them.
-    Inference,
-    /// All other reads of clients.
-    #[default]
-    Training,
-    /// Work that the server itself starts: compaction, spill and promotion, scrub, clean copies, write-back.
-    Background,
-}
+/// Number of lanes.
+pub(super) const LANES: usize = Lane::ALL.len();
 
-impl Lane {
-    /// All lanes, in order.
-    pub const ALL: [Self; 4] = [Self::Checkpoint, Self::Inference, Self::Training, Self::Background];
-
-    /// Name of the lane in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Checkpoint => "checkpoint",
-            Self::Inference => "inference",
-            Self::Training => "training",
-            Self::Background => "background",
-        }
-    }
-
-    /// Weight of the lane when all lanes are busy.
-    pub(super) const fn weight(self) -> u64 {
-        match self {
-            Self::Checkpoint | Self::Inference | Self::Training => 4,
-            Self::Background => 1,
-        }
-    }
-}
-
-impl From<language::Lane> for Lane {
-    fn from(named: language::Lane) -> Self {
-        match named {
-            language::Lane::Checkpoint => Self::Checkpoint,
-            language::Lane::Inference => Self::Inference,
-            language::Lane::Training => Self::Training,
-            language::Lane::Background => Self::Background,
-        }
+/// Returns the weight of a lane when all lanes are busy.
+pub(super) const fn weight_of_lane(lane: Lane) -> u64 {
+    match lane {
+        // A training run waits for its checkpoint, end users wait for inference.
+        Lane::Checkpoint | Lane::Inference | Lane::Training => 4,
+        // Compaction, spill and promotion, scrub, clean copies, write-back.
+        Lane::Background => 1,
     }
 }
 
@@ -69,7 +33,7 @@ impl ServiceClass {
     #[must_use]
     pub fn with_rule_rank(self, rank: Option<RequestRank>) -> Self {
         rank.map_or(self, |RequestRank { lane, priority }| Self {
-            lane: lane.map_or(self.lane, Lane::from),
+            lane: lane.unwrap_or(self.lane),
             rank: priority,
         })
     }
@@ -88,12 +52,6 @@ impl ServiceClass {
 impl Default for ServiceClass {
     fn default() -> Self {
         Lane::default().into()
-    }
-}
-
-impl From<language::Lane> for ServiceClass {
-    fn from(named: language::Lane) -> Self {
-        Self::from(Lane::from(named))
     }
 }
 

@@ -49,14 +49,22 @@ impl FlashTokenBucket {
         i64::try_from(filled.min(i128::from(self.hour_bytes()))).unwrap_or(i64::MIN)
     }
 
-    /// Takes bytes, even if more than remain. Client writes (`is_own` false) cause at most as much debt as an
-    /// hour refills, so that the server's own writes resume soon after a burst of clients; debt from the
-    /// server's own writes is unlimited.
-    pub(super) fn charge(&mut self, now_ms: i64, bytes: u64, is_own: bool) {
+    /// Takes the bytes of a write of the server's own, even if more than remain. The debt is unlimited.
+    pub(super) fn charge_own(&mut self, now_ms: i64, bytes: u64) {
         let before = self.remaining(now_ms);
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let left = before.saturating_sub(bytes);
-        self.left = if is_own { left } else { left.max((-self.hour_bytes()).min(before)) };
+        self.set_left(now_ms, before.saturating_sub_unsigned(bytes));
+    }
+
+    /// Takes the bytes of a client's write, even if more than remain. The debt is at most what an hour
+    /// refills, so that the server's own writes resume soon after a burst of clients.
+    pub(super) fn charge_client(&mut self, now_ms: i64, bytes: u64) {
+        let before = self.remaining(now_ms);
+        let debt_max = (-self.hour_bytes()).min(before);
+        self.set_left(now_ms, before.saturating_sub_unsigned(bytes).max(debt_max));
+    }
+
+    fn set_left(&mut self, now_ms: i64, left: i64) {
+        self.left = left;
         // The fraction of a byte accrued since `at_ms` is dropped; every call takes at least that much.
         self.at_ms = Some(now_ms.max(self.at_ms.unwrap_or(now_ms)));
     }
@@ -77,7 +85,7 @@ mod tests {
     fn unused_budget_accumulates_for_one_hour() {
         let mut bucket = FlashTokenBucket::new(24_000);
         assert_eq!((bucket.remaining(0), bucket.remaining(100 * DAY_MS)), (1000, 1000));
-        bucket.charge(0, 3000, true);
+        bucket.charge_own(0, 3000);
         assert_eq!(
             (bucket.remaining(0), bucket.remaining(HOUR_MS), bucket.remaining(HOUR_MS * 5 / 2)),
             (-2000, -1000, 500)
@@ -92,17 +100,17 @@ mod tests {
     #[test]
     fn debt_from_client_writes_is_at_most_one_hour() {
         let mut bucket = FlashTokenBucket::new(24_000);
-        bucket.charge(0, 1 << 40, false);
+        bucket.charge_client(0, 1 << 40);
         assert_eq!(bucket.remaining(0), -1000);
-        bucket.charge(0, 500, true);
-        bucket.charge(0, 500, false);
+        bucket.charge_own(0, 500);
+        bucket.charge_client(0, 500);
         assert_eq!(bucket.remaining(0), -1500, "client writes do not reduce the server's own debt");
     }
 
     #[test]
     fn a_new_budget_keeps_the_debt() {
         let mut bucket = FlashTokenBucket::new(24_000);
-        bucket.charge(0, 3000, true);
+        bucket.charge_own(0, 3000);
         bucket.set(0, 48_000);
         assert_eq!((bucket.remaining(0), bucket.remaining(HOUR_MS)), (-2000, 0));
         bucket.set(0, 0);
@@ -123,7 +131,7 @@ mod tests {
             for (pause, bytes) in steps {
                 now += pause;
                 if bucket.remaining(now) > 0 {
-                    bucket.charge(now, bytes, true);
+                    bucket.charge_own(now, bytes);
                     written += bytes;
                 }
                 let due = per_day as f64 * now as f64 / DAY_MS as f64 + per_day as f64 / 24.0;

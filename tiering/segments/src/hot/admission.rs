@@ -4,8 +4,9 @@
 //! Chunks of bodies in progress have precedence over new bodies: while a chunk waits, no new body is
 //! admitted.
 
+use mlgw_common::time::Instant;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::limits::{APPEND_SPACE_WAIT_MS, DISK_SPACE_WAIT_MS};
 
@@ -29,7 +30,8 @@ impl HotTier {
             return Ok(());
         }
         // Boxed because the slow path is rare and its future is large.
-        Box::pin(inner.wait_for_room(bytes, Duration::from_millis(DISK_SPACE_WAIT_MS), true)).await
+        Box::pin(inner.wait_for_room(bytes, Duration::from_millis(DISK_SPACE_WAIT_MS), SpaceRequest::Body))
+            .await
     }
 
     /// Returns the bytes of all segments in the tier and the bytes that still fit.
@@ -38,6 +40,15 @@ impl HotTier {
         let space = &self.inner.shared.space;
         (space.used_bytes(), space.room_bytes())
     }
+}
+
+/// Data that waits for space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SpaceRequest {
+    /// A new body: admitted while no chunk waits.
+    Body,
+    /// A chunk of a body in progress.
+    Chunk,
 }
 
 impl HotTierInner {
@@ -52,11 +63,16 @@ impl HotTierInner {
         self.catalogue.is_some() && !self.compaction.is_stopped()
     }
 
-    async fn wait_for_room(&self, bytes: u64, patience: Duration, is_new: bool) -> Result<(), AppendError> {
+    async fn wait_for_room(
+        &self,
+        bytes: u64,
+        patience: Duration,
+        request: SpaceRequest,
+    ) -> Result<(), AppendError> {
         if !self.can_free_space() {
             return Err(AppendError::Full);
         }
-        let may_take = || !is_new || self.chunks_waiting.load(Relaxed) == 0;
+        let may_take = || request == SpaceRequest::Chunk || self.chunks_waiting.load(Relaxed) == 0;
         self.space_waiters.wait(&self.shared.space, bytes, &may_take, Instant::now() + patience).await
     }
 
@@ -66,7 +82,7 @@ impl HotTierInner {
         let until = Instant::now() + Duration::from_millis(APPEND_SPACE_WAIT_MS);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            Box::pin(self.wait_for_room(bytes, left, false)).await?;
+            Box::pin(self.wait_for_room(bytes, left, SpaceRequest::Chunk)).await?;
             // Another append may have taken the space.
             if let Some(admitted) = AppendReservation::reserve(&self.shared.space, bytes) {
                 return Ok(admitted);

@@ -1,7 +1,7 @@
 //! The segment map of production: segments in the catalogue.
 
 use mlgw_common::ids::{NodeId, SegmentId};
-use mlgw_common::{Clock, Timestamp};
+use mlgw_common::{Clock, SegmentTier, Timestamp};
 use mlgw_formats::command::{Change, Command, Reply};
 use mlgw_formats::command::{CreateSegment, SealSegment};
 use mlgw_formats::schema::{SegmentClass, SegmentRecord, SegmentState};
@@ -9,13 +9,6 @@ use mlgw_metadata::{Catalogue, ProposeError};
 use std::sync::Arc;
 
 use super::map::{BoxFuture, MapError, NewSegment, OpenSegment, SegmentLocation, SegmentMap};
-
-/// Number of the hot tier in a replica's `tier`.
-pub(super) const HOT: u32 = 0;
-/// Number of the cold tier.
-pub(super) const COLD: u32 = 1;
-/// Number of the remote tier (upstreams).
-pub const UPSTREAM: u32 = 2;
 
 /// The segments of one node in the catalogue.
 pub(super) struct CatalogueMap {
@@ -55,7 +48,8 @@ impl SegmentMap for CatalogueMap {
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError> {
         let segments = self.catalogue.segments()?;
         let ours = segments.iter().filter(|segment| {
-            let here = segment.replica_of(self.node).is_some_and(|replica| replica.tier == HOT);
+            let here =
+                segment.replica_of(self.node).is_some_and(|replica| replica.tier() == SegmentTier::Hot);
             here && segment.state() == SegmentState::Open
         });
         Ok(ours
@@ -70,13 +64,16 @@ impl SegmentMap for CatalogueMap {
 
     fn records_outside_hot(&self) -> Result<Vec<SegmentRecord>, MapError> {
         let mut segments = self.catalogue.segments()?;
-        segments.retain(|segment| segment.replica_of(self.node).is_some_and(|replica| replica.tier != HOT));
+        segments.retain(|segment| {
+            segment.replica_of(self.node).is_some_and(|replica| replica.tier() != SegmentTier::Hot)
+        });
         Ok(segments)
     }
 
-    fn referenced_segments(&self, tier: u32) -> Result<Vec<SegmentId>, MapError> {
+    fn referenced_segments(&self, tier: SegmentTier) -> Result<Vec<SegmentId>, MapError> {
         let mut segments = self.catalogue.segments()?;
-        segments.retain(|segment| segment.replica_of(self.node).is_some_and(|replica| replica.tier == tier));
+        segments
+            .retain(|segment| segment.replica_of(self.node).is_some_and(|replica| replica.tier() == tier));
         let usages = self.catalogue.segment_usages()?;
         let ids = segments.iter().map(SegmentRecord::segment_id);
         Ok(ids.filter(|id| usages.get(id).is_some_and(|usage| usage.bytes > 0)).collect())

@@ -12,13 +12,14 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId, SegmentSeed};
-use mlgw_common::regular;
+use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId, SegmentSeed};
+use mlgw_common::{SegmentTier, regular};
 use mlgw_formats::schema::{Extent, SegmentRecord, SegmentState};
-use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback, ReferencedExtent};
+use mlgw_metadata::offline::{
+    CheckFinding, FindingKind, Offline, ProgressCallback, ReferencedExtent, Severity,
+};
 use mlgw_metadata::store_error::StoreError;
 
-use super::catalogue::{COLD, HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
 use super::file::{is_copying, segment_file_name, segment_of_file_name};
 use super::header::is_header_of;
@@ -107,10 +108,13 @@ impl SegmentCheck<'_> {
                     let found = file_fault(&file, record);
                     self.files.insert(record.id, (file, record.seed()));
                     if let Some((kind, what)) = found {
-                        self.findings.push(segment_finding(referred, kind, &path, what));
+                        // Nothing is lost with a file to which no object refers.
+                        let severity = if referred { Severity::Damage } else { Severity::Info };
+                        let place = path.display().to_string();
+                        self.findings.push(CheckFinding { severity, kind, place, what });
                     }
                 }
-                Err(_) if record.summary().tier == UPSTREAM => {
+                Err(_) if record.tier_for(NodeId::SINGLE) == SegmentTier::Upstream => {
                     self.at_upstream.insert(record.id);
                 }
                 Err(error) => {
@@ -129,7 +133,7 @@ impl SegmentCheck<'_> {
 
     /// Path at which a segment's file is expected.
     fn path_of(&self, record: &SegmentRecord) -> PathBuf {
-        self.dirs.path(record.segment_id(), record.summary().tier)
+        self.dirs.path(record.segment_id(), record.tier_for(NodeId::SINGLE))
     }
 
     /// Reports segment files that the catalogue does not contain, or has in another tier.
@@ -266,7 +270,7 @@ impl SegmentCheck<'_> {
         let mut by_upstream = BTreeMap::<String, (u64, u64)>::new();
         for id in &self.at_upstream {
             let Some(record) = self.catalogue.facts.segments.get(id) else { continue };
-            let at_upstream = record.replicas.iter().find(|replica| replica.tier == UPSTREAM);
+            let at_upstream = record.replicas.iter().find(|replica| replica.tier() == SegmentTier::Upstream);
             let Some(place) = at_upstream else { continue };
             let (segments, bytes) = by_upstream.entry(place.location.clone()).or_default();
             (*segments, *bytes) = (*segments + 1, *bytes + record.length);
@@ -288,9 +292,11 @@ impl SegmentCheck<'_> {
         // file.
         for (id, (why, concerned)) in self.unusable.iter().filter(|(_, (_, concerned))| *concerned > 0) {
             let record = self.catalogue.facts.segments.get(id);
-            let path =
-                record.map_or_else(|| self.dirs.path(SegmentId(*id), HOT), |record| self.path_of(record));
-            let cold = record.is_some_and(|record| record.summary().tier == COLD);
+            let path = record.map_or_else(
+                || self.dirs.path(SegmentId(*id), SegmentTier::Hot),
+                |record| self.path_of(record),
+            );
+            let cold = record.is_some_and(|record| record.tier_for(NodeId::SINGLE) == SegmentTier::Cold);
             let hint = if cold && self.dirs.cold().is_empty() {
                 "; it is in the cold tier: set cold.dirs to its directories"
             } else {
@@ -346,13 +352,4 @@ fn file_fault(file: &File, record: &SegmentRecord) -> Option<(FindingKind, Strin
         return Some((FindingKind::SegmentHeader, error.to_string()));
     }
     header.err().map(|fault| (FindingKind::SegmentHeader, fault.to_string()))
-}
-
-/// Returns a finding: damage if objects refer to the segment, otherwise a note.
-fn segment_finding(referred: bool, kind: FindingKind, path: &Path, what: String) -> CheckFinding {
-    if referred {
-        CheckFinding::damage(kind, path.display(), what)
-    } else {
-        CheckFinding::note(kind, path.display(), what)
-    }
 }

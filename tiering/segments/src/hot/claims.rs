@@ -91,7 +91,8 @@ impl SegmentClaim {
 
 impl Drop for SegmentClaim {
     fn drop(&mut self) {
-        self.claims.0.lock().remove(&self.segment);
+        let ended = self.claims.0.lock().remove(&self.segment);
+        assert!(ended.is_some(), "a claim on a segment ends once");
     }
 }
 

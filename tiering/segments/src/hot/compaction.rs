@@ -174,7 +174,7 @@ impl Compaction {
     async fn next_pass(&self) -> Option<Option<u64>> {
         if !self.is_stopped() && self.requested_percent.lock().is_none() {
             // Due on a wake-up and on a timeout alike.
-            drop(tokio::time::timeout(self.settings().interval, self.wake.notified()).await);
+            drop(mlgw_common::time::timeout(self.settings().interval, self.wake.notified()).await);
         }
         if self.is_stopped() {
             return None;
@@ -186,6 +186,7 @@ impl Compaction {
     }
 
     fn pass_ended(&self) {
-        self.passes_ended.fetch_add(1, Relaxed);
+        let ended = self.passes_ended.fetch_add(1, Relaxed) + 1;
+        assert!(ended <= self.passes_begun.load(Relaxed), "a pass of compaction ends after it began");
     }
 }

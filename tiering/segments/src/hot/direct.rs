@@ -21,6 +21,8 @@ use rustix::fs::OFlags;
 /// Alignment of direct writes required by devices and file systems.
 pub(super) const BLOCK: usize = 4096;
 
+const _: () = assert!(DIRECT_BUFFER_BYTES.is_multiple_of(BLOCK), "a full buffer is whole blocks");
+
 /// The file of one segment, and the unwritten or partly filled blocks at its end.
 pub(super) struct DirectFile {
     file: File,
@@ -33,6 +35,11 @@ impl DirectFile {
     pub(super) fn open(path: &Path, begins_with: &[u8]) -> Option<Self> {
         let file = regular::open_with_flags(OpenOptions::new().write(true), OFlags::DIRECT, path).ok()?;
         Some(Self { file, blocks: DirectBlocks::new(begins_with) })
+    }
+
+    /// Offset in the file at which the next piece is written.
+    pub(super) fn end(&self) -> u64 {
+        self.blocks.end()
     }
 
     /// Appends `pieces` after all earlier ones. `write` is called with the file, whole blocks, and their
@@ -66,6 +73,11 @@ impl DirectBlocks {
     fn new(begins_with: &[u8]) -> Self {
         assert!(begins_with.len() < BLOCK, "a segment begins with less than a block");
         Self { memory: Vec::new(), aligned: 0, at: 0, filled: 0, begins_with: begins_with.to_vec() }
+    }
+
+    fn end(&self) -> u64 {
+        let filled = if self.memory.is_empty() { self.begins_with.len() } else { self.filled };
+        self.at + filled as u64
     }
 
     fn append<'a>(

@@ -11,9 +11,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use mlgw_common::ids::SegmentId;
-use mlgw_common::regular;
+use mlgw_common::{SegmentTier, regular};
 
-use super::catalogue::{COLD, HOT};
 use super::file::segment_file_name;
 use super::map::SegmentLocation;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
@@ -50,24 +49,24 @@ impl SegmentDirs {
     }
 
     /// All directories with their tiers, in the same order.
-    pub(super) fn tiers(&self) -> impl Iterator<Item = (u32, &Path)> {
-        let cold = self.cold.iter().map(|dir| (COLD, dir.as_path()));
-        std::iter::once((HOT, self.hot.as_path())).chain(cold)
+    pub(super) fn tiers(&self) -> impl Iterator<Item = (SegmentTier, &Path)> {
+        let cold = self.cold.iter().map(|dir| (SegmentTier::Cold, dir.as_path()));
+        std::iter::once((SegmentTier::Hot, self.hot.as_path())).chain(cold)
     }
 
     /// The directories of a tier; none of the remote tier.
-    pub(super) fn of_tier(&self, tier: u32) -> &[PathBuf] {
+    pub(super) fn of_tier(&self, tier: SegmentTier) -> &[PathBuf] {
         match tier {
-            HOT => std::slice::from_ref(&self.hot),
-            COLD => &self.cold,
-            _ => &[],
+            SegmentTier::Hot => std::slice::from_ref(&self.hot),
+            SegmentTier::Cold => &self.cold,
+            SegmentTier::Upstream => &[],
         }
     }
 
     /// Returns the path of the file of a segment whose record names `tier`; the path at which it should be if
     /// no directory has it.
     #[must_use]
-    pub fn path(&self, segment: SegmentId, tier: u32) -> PathBuf {
+    pub fn path(&self, segment: SegmentId, tier: SegmentTier) -> PathBuf {
         let name = segment_file_name(segment);
         let found = self.starting_with(tier).map(|dir| dir.join(&name)).find(|path| path.exists());
         found.unwrap_or_else(|| self.of_tier(tier).first().unwrap_or(&self.hot).join(name))
@@ -77,7 +76,7 @@ impl SegmentDirs {
     ///
     /// # Errors
     /// Of kind `NotFound` if no directory has the file.
-    pub fn open(&self, segment: SegmentId, tier: u32) -> io::Result<File> {
+    pub fn open(&self, segment: SegmentId, tier: SegmentTier) -> io::Result<File> {
         let name = segment_file_name(segment);
         for dir in self.starting_with(tier) {
             match regular::open(&dir.join(&name)) {
@@ -110,8 +109,8 @@ impl SegmentDirs {
     }
 
     /// All directories, those of `tier` first.
-    fn starting_with(&self, tier: u32) -> impl Iterator<Item = &PathBuf> {
-        let others = [HOT, COLD].into_iter().filter(move |other| *other != tier);
+    fn starting_with(&self, tier: SegmentTier) -> impl Iterator<Item = &PathBuf> {
+        let others = [SegmentTier::Hot, SegmentTier::Cold].into_iter().filter(move |other| *other != tier);
         self.of_tier(tier).iter().chain(others.flat_map(|other| self.of_tier(other)))
     }
 }
@@ -138,10 +137,10 @@ fn foreign_segment(file: &File, segment: SegmentId, place: &SegmentLocation) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::{COLD, HOT, SegmentDirs, SegmentHeader, SegmentLocation, segment_file_name};
+    use super::{SegmentDirs, SegmentHeader, SegmentLocation, segment_file_name};
     use crate::hot::map::NewSegment;
     use mlgw_common::ids::{Generation, SegmentId, SegmentSeed, SegmentStamp};
-    use mlgw_common::{Identity, Timestamp};
+    use mlgw_common::{Identity, SegmentTier, Timestamp};
     use mlgw_formats::schema::SegmentClass;
     use std::io::Read as _;
 
@@ -158,13 +157,22 @@ mod tests {
             let mut text = String::new();
             dirs.open(id, tier).map(|mut file| file.read_to_string(&mut text)).map(|_| text).ok()
         };
-        assert_eq!((read(HOT), dirs.path(id, HOT)), (None, hot.join(name)));
-        assert_eq!((read(COLD), dirs.path(id, COLD)), (None, one.join(name)));
+        assert_eq!((read(SegmentTier::Hot), dirs.path(id, SegmentTier::Hot)), (None, hot.join(name)));
+        assert_eq!((read(SegmentTier::Cold), dirs.path(id, SegmentTier::Cold)), (None, one.join(name)));
         std::fs::write(two.join(name), "two").unwrap();
-        assert_eq!((read(HOT).as_deref(), read(COLD).as_deref()), (Some("two"), Some("two")));
+        assert_eq!(
+            (read(SegmentTier::Hot).as_deref(), read(SegmentTier::Cold).as_deref()),
+            (Some("two"), Some("two"))
+        );
         std::fs::write(hot.join(name), "hot").unwrap();
-        assert_eq!((read(HOT).as_deref(), read(COLD).as_deref()), (Some("hot"), Some("two")));
-        assert_eq!((dirs.path(id, HOT), dirs.path(id, COLD)), (hot.join(name), two.join(name)));
+        assert_eq!(
+            (read(SegmentTier::Hot).as_deref(), read(SegmentTier::Cold).as_deref()),
+            (Some("hot"), Some("two"))
+        );
+        assert_eq!(
+            (dirs.path(id, SegmentTier::Hot), dirs.path(id, SegmentTier::Cold)),
+            (hot.join(name), two.join(name))
+        );
         assert_eq!(dirs.all().count(), 3);
     }
 
@@ -183,7 +191,7 @@ mod tests {
             (seed, SegmentHeader::of(&minted, SegmentClass::Small, &Identity::default()).encode())
         };
         let ((seed, own), (_, foreign)) = (header(1), header(2));
-        let place = SegmentLocation { seed, created: Some(created), tier: COLD };
+        let place = SegmentLocation { seed, created: Some(created), tier: SegmentTier::Cold };
         let read = || {
             let mut file = dirs.open_verified(id, &place).map_err(|error| error.kind())?;
             let mut bytes = Vec::new();

@@ -9,13 +9,13 @@
 //! An [`Intercept`] sees every call before it is executed and may make it fail, write less, or skip it: tests
 //! and crash controls inject faults this way.
 
+use mlgw_common::time::Instant;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::{Identity, Lineage, regular};
@@ -116,19 +116,23 @@ pub(super) fn segment_of_aside_name(name: &str) -> Option<SegmentId> {
 impl SegmentDisk {
     pub(super) fn open(
         dir: PathBuf,
-        direct_writes: bool,
         durability: Durability,
         lineage: Arc<Lineage>,
         intercept: Option<Arc<dyn Intercept>>,
         metrics: Arc<HotCounters>,
     ) -> io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
-        let disk = Self { dir, direct_writes, durability, lineage, intercept, metrics };
+        let disk = Self { dir, direct_writes: false, durability, lineage, intercept, metrics };
         disk.sync_directory()?;
         if let Some(parent) = disk.dir.parent() {
             disk.sync_dir(parent)?;
         }
         Ok(disk)
+    }
+
+    /// Writes segments of a single body with direct I/O from now on.
+    pub(super) fn with_direct_writes(self) -> Self {
+        Self { direct_writes: true, ..self }
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -219,11 +223,15 @@ impl SegmentDisk {
         Ok(())
     }
 
-    /// Makes everything written to `file` durable; with durability `os` only if `always` is set. After an
-    /// error the file must not be used any more.
-    pub(super) fn sync(&self, file: &File, id: SegmentId, always: bool) -> io::Result<()> {
-        let wanted = always || self.is_synced();
-        if wanted && self.intercept_call(FileCall::Sync, Some(id))?.is_some() {
+    /// Makes everything written to `file` durable; does nothing with durability `os`. After an error the file
+    /// must not be used any more.
+    pub(super) fn sync(&self, file: &File, id: SegmentId) -> io::Result<()> {
+        if self.is_synced() { self.sync_always(file, id) } else { Ok(()) }
+    }
+
+    /// Like [`SegmentDisk::sync`], whatever the durability.
+    pub(super) fn sync_always(&self, file: &File, id: SegmentId) -> io::Result<()> {
+        if self.intercept_call(FileCall::Sync, Some(id))?.is_some() {
             let begun = Instant::now();
             rustix::fs::fdatasync(file)?;
             self.metrics.sync_segment.record(begun.elapsed());

@@ -33,7 +33,8 @@ impl SegmentHold {
 
     /// Records the segment's synced length.
     pub(super) fn set_synced_bytes(&self, bytes: u64) {
-        self.0.bytes.store(bytes, Relaxed);
+        let before = self.0.bytes.swap(bytes, Relaxed);
+        assert!(before <= bytes, "the synced length of a segment only grows");
     }
 
     /// Number of other holds on the segment.
@@ -61,7 +62,8 @@ impl SegmentHolds {
         });
         let mut holds = self.0.lock();
         holds.retain(|_, held| held.strong_count() > 0);
-        holds.insert(segment, Arc::downgrade(&held));
+        let other = holds.insert(segment, Arc::downgrade(&held));
+        assert!(other.is_none(), "a new segment has no hold yet");
         SegmentHold(held)
     }
 

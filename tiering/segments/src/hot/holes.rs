@@ -115,11 +115,13 @@ impl Holes {
             };
             let mut holed = state.segments.remove(&segment).unwrap_or_default();
             let (bytes_before, edges_before) = (holed.bytes, holed.edges.len());
+            assert!(state.edges >= edges_before, "the edges of every segment are counted");
             let edges_max = EDGES_MAX - (state.edges - edges_before);
             let blocks = holed.mark_dead(records, self.block_bytes, edges_max);
-            let punched = holed.punch(disk, (segment, &file), blocks, self.block_bytes);
+            let punched = holed.punch(disk, segment, &file, blocks, self.block_bytes);
             bytes += holed.bytes - bytes_before;
             state.edges = state.edges - edges_before + holed.edges.len();
+            assert!(state.edges <= EDGES_MAX, "the tracked edges are bounded");
             state.segments.insert(segment, holed);
             if let Err(error) = punched {
                 state.is_unsupported |= is_unsupported_error(&error);
@@ -148,7 +150,8 @@ impl SegmentHoles {
     fn punch(
         &mut self,
         disk: &SegmentDisk,
-        (segment, file): (SegmentId, &File),
+        segment: SegmentId,
+        file: &File,
         blocks: Vec<Range<u64>>,
         block_bytes: u64,
     ) -> io::Result<()> {

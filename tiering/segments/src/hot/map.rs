@@ -6,8 +6,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use mlgw_common::Timestamp;
-use mlgw_common::ids::{SegmentId, SegmentSeed};
+use mlgw_common::ids::{NodeId, SegmentId, SegmentSeed};
+use mlgw_common::{SegmentTier, Timestamp};
 use mlgw_formats::schema::{SegmentClass, SegmentRecord};
 
 pub use mlgw_formats::segment_header::NewSegment;
@@ -33,7 +33,7 @@ pub struct SegmentLocation {
     /// Time of its creation; `None` if unknown.
     pub created: Option<Timestamp>,
     /// The tier: 0 is hot, 1 is cold, 2 is an upstream.
-    pub tier: u32,
+    pub tier: SegmentTier,
 }
 
 impl SegmentLocation {
@@ -41,7 +41,7 @@ impl SegmentLocation {
     #[must_use]
     pub fn of(record: &SegmentRecord) -> Self {
         let created = Some(Timestamp(record.created_ms));
-        Self { seed: record.seed(), created, tier: record.summary().tier }
+        Self { seed: record.seed(), created, tier: record.tier_for(NodeId::SINGLE) }
     }
 }
 
@@ -90,7 +90,7 @@ pub trait SegmentMap: Send + Sync + 'static {
     }
 
     /// Returns the referenced segments of this node in a tier; none by default.
-    fn referenced_segments(&self, _tier: u32) -> Result<Vec<SegmentId>, MapError> {
+    fn referenced_segments(&self, _tier: SegmentTier) -> Result<Vec<SegmentId>, MapError> {
         Ok(Vec::new())
     }
 

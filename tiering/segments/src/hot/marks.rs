@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 
 use mlgw_common::checksum::crc32c;
 use mlgw_common::ids::SegmentId;
-use mlgw_common::{Identity, Kinship, Lineage, Timestamp, regular};
+use mlgw_common::{Identity, Kinship, Lineage, SegmentTier, Timestamp, regular};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 
 use super::dirs::SegmentDirs;
 use super::file::{segment_file_name, segment_of_file_name};
 use super::header::{header_of, is_header_of};
 use super::map::SegmentMap;
-use super::options::HotOptions;
+use super::options::{HotOptions, MissingSegments};
 use super::scan::SegmentScan;
 use mlgw_formats::segment_header::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 
@@ -123,7 +123,7 @@ pub(super) trait SegmentRecords {
     fn record(&self, id: SegmentId) -> io::Result<Option<SegmentRecord>>;
 
     /// Returns the referenced segments of a tier.
-    fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>>;
+    fn expected(&self, tier: SegmentTier) -> io::Result<Vec<SegmentId>>;
 }
 
 /// The result of checking a directory that a start may use.
@@ -133,6 +133,24 @@ pub(super) enum MarkVerdict {
     Marked,
     /// The directory has no mark and agrees with the catalogue: it is to be marked.
     Agrees,
+}
+
+/// Time at which a start removes remains, such as files of removed segments, from a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DirectorySweep {
+    /// This start removes them.
+    Now,
+    /// This start marks the directory, and the next one removes them.
+    NextStart,
+}
+
+impl From<MarkVerdict> for DirectorySweep {
+    fn from(verdict: MarkVerdict) -> Self {
+        match verdict {
+            MarkVerdict::Marked => Self::Now,
+            MarkVerdict::Agrees => Self::NextStart,
+        }
+    }
 }
 
 /// Content of a mark.
@@ -201,8 +219,8 @@ fn store_mark(dir: &Path, mark: DirectoryMark) -> io::Result<()> {
 }
 
 /// Checks every directory of a start, and only then marks those without a mark. Returns for each, in the
-/// order of [`SegmentDirs::all`], true if files may be removed from it. With `may_be_missing` empty cold
-/// directories are accepted as well.
+/// order of [`SegmentDirs::all`], if files may be removed from it. Empty cold directories are accepted if
+/// `missing` segments are.
 ///
 /// # Errors
 /// The fault of the first directory that is not this server's.
@@ -210,10 +228,10 @@ pub(super) fn check_and_mark(
     dirs: &SegmentDirs,
     records: &dyn SegmentRecords,
     lineage: &Lineage,
-    may_be_missing: bool,
-) -> Result<Vec<bool>, MarkError> {
+    missing: MissingSegments,
+) -> Result<Vec<DirectorySweep>, MarkError> {
     let verdicts =
-        dirs.tiers().map(|(tier, dir)| check_directory(dir, (dirs, tier), records, lineage, may_be_missing));
+        dirs.tiers().map(|(tier, dir)| check_directory(dir, dirs, tier, records, lineage, missing));
     let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
     for (dir, verdict) in dirs.all().zip(&verdicts) {
         if *verdict == MarkVerdict::Agrees {
@@ -222,7 +240,7 @@ pub(super) fn check_and_mark(
             tracing::info!(dir = %dir.display(), owner = %lineage.own, "marked a segment directory");
         }
     }
-    Ok(verdicts.into_iter().map(|verdict| verdict == MarkVerdict::Marked).collect())
+    Ok(verdicts.into_iter().map(DirectorySweep::from).collect())
 }
 
 /// Like [`check_and_mark`], for the directories of a tier that is being opened. Without an identity nothing
@@ -231,11 +249,11 @@ pub(super) fn check_and_mark_all(
     dirs: &SegmentDirs,
     map: &dyn SegmentMap,
     options: &HotOptions,
-) -> Result<Vec<bool>, MarkError> {
+) -> Result<Vec<DirectorySweep>, MarkError> {
     if options.lineage.own == Identity::default() {
-        return Ok(dirs.all().map(|_| true).collect());
+        return Ok(dirs.all().map(|_| DirectorySweep::Now).collect());
     }
-    check_and_mark(dirs, &CatalogueRecords(map), &options.lineage, options.start_without_missing)
+    check_and_mark(dirs, &CatalogueRecords(map), &options.lineage, options.missing_segments())
 }
 
 /// Records of a running catalogue.
@@ -246,7 +264,7 @@ impl SegmentRecords for CatalogueRecords<'_> {
         self.0.record(id).map_err(io::Error::other)
     }
 
-    fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>> {
+    fn expected(&self, tier: SegmentTier) -> io::Result<Vec<SegmentId>> {
         self.0.referenced_segments(tier).map_err(io::Error::other)
     }
 }
@@ -254,10 +272,11 @@ impl SegmentRecords for CatalogueRecords<'_> {
 /// Checks the directory `dir` of a tier, which is one of `dirs`.
 pub(super) fn check_directory(
     dir: &Path,
-    (dirs, tier): (&SegmentDirs, u32),
+    dirs: &SegmentDirs,
+    tier: SegmentTier,
     records: &dyn SegmentRecords,
     lineage: &Lineage,
-    may_be_missing: bool,
+    missing: MissingSegments,
 ) -> Result<MarkVerdict, MarkError> {
     let io = |source| MarkError::Io { dir: dir.to_owned(), source };
     let mark = match mark_of(dir) {
@@ -266,7 +285,7 @@ pub(super) fn check_directory(
         }
         mark => mark.map_err(io)?,
     };
-    let may_be_missing = may_be_missing && tier != super::catalogue::HOT;
+    let may_be_missing = missing == MissingSegments::Accepted && tier != SegmentTier::Hot;
     let (verdict, has_expected_segments) = match mark.map(|mark| (lineage.kinship(&mark.owner), mark)) {
         Some((Kinship::Own, mark)) => {
             (MarkVerdict::Marked, mark.incomplete || has_segments(dir).map_err(io)?)
@@ -281,7 +300,7 @@ pub(super) fn check_directory(
     if has_expected_segments || may_be_missing {
         return Ok(verdict);
     }
-    let missing = missing(dirs, tier, records).map_err(io)?;
+    let missing = missing_in(dirs, tier, records).map_err(io)?;
     match missing.first() {
         Some(&first) => Err(MarkError::Empty { dir: dir.to_owned(), segments: missing.len(), first }),
         None => Ok(verdict),
@@ -415,7 +434,11 @@ fn is_made_later(path: &Path, record: &SegmentRecord, header: &SegmentHeader) ->
 }
 
 /// Returns the segments that belong to a tier and are in no directory.
-fn missing(dirs: &SegmentDirs, tier: u32, records: &dyn SegmentRecords) -> io::Result<Vec<SegmentId>> {
+fn missing_in(
+    dirs: &SegmentDirs,
+    tier: SegmentTier,
+    records: &dyn SegmentRecords,
+) -> io::Result<Vec<SegmentId>> {
     let mut missing = records.expected(tier)?;
     missing.retain(|&id| !dirs.path(id, tier).exists());
     missing.sort();

@@ -81,13 +81,19 @@ impl HotOptions {
         lineage: &Arc<Lineage>,
         metrics: &Arc<HotCounters>,
     ) -> io::Result<(Arc<SegmentDisk>, Vec<SegmentDisk>)> {
-        let open = |dir: &Path, direct_writes, durability| {
+        let open = |dir: &Path, durability| {
             let (intercept, metrics) = (self.intercept.clone(), metrics.clone());
-            SegmentDisk::open(dir.to_owned(), direct_writes, durability, lineage.clone(), intercept, metrics)
+            SegmentDisk::open(dir.to_owned(), durability, lineage.clone(), intercept, metrics)
         };
-        let hot = open(&self.dir, self.direct_writes, self.durability)?;
-        let cold = self.cold_dirs.iter().map(|dir| open(dir, false, Durability::Full));
+        let hot = open(&self.dir, self.durability)?;
+        let hot = if self.direct_writes { hot.with_direct_writes() } else { hot };
+        let cold = self.cold_dirs.iter().map(|dir| open(dir, Durability::Full));
         Ok((Arc::new(hot), cold.collect::<io::Result<_>>()?))
+    }
+
+    /// Treatment of missing segments.
+    pub(super) fn missing_segments(&self) -> MissingSegments {
+        if self.start_without_missing { MissingSegments::Accepted } else { MissingSegments::Refused }
     }
 
     /// Returns the default options, with a reserve for a file system of `disk_bytes`.
@@ -122,6 +128,15 @@ impl HotOptions {
             intercept: None,
         }
     }
+}
+
+/// Treatment of segments of the cold tier and the remote tier that are missing at a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MissingSegments {
+    /// The tier does not open.
+    Refused,
+    /// The tier opens without them.
+    Accepted,
 }
 
 /// Upstreams by name.

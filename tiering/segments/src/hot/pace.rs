@@ -1,6 +1,7 @@
 //! Limits work to a rate of bytes per second.
 
-use std::time::{Duration, Instant};
+use mlgw_common::time::Instant;
+use std::time::Duration;
 
 /// Time at which the next bytes are due.
 #[derive(Debug, Default)]
@@ -20,7 +21,8 @@ impl ByteRateLimiter {
 #[cfg(test)]
 mod tests {
     use super::ByteRateLimiter;
-    use std::time::{Duration, Instant};
+    use mlgw_common::time::Instant;
+    use std::time::Duration;
 
     #[test]
     fn bytes_are_spread_at_the_rate() {

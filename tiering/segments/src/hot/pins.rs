@@ -29,7 +29,9 @@ pub struct AllSegmentsPin(Arc<SegmentPins>);
 
 impl Drop for AllSegmentsPin {
     fn drop(&mut self) {
-        self.0.0.lock().global_pins -= 1;
+        let mut state = self.0.0.lock();
+        assert!(state.global_pins > 0, "a pin on all segments is counted");
+        state.global_pins -= 1;
     }
 }
 
@@ -90,7 +92,8 @@ impl Drop for SegmentPin {
         let mut state = self.pins.0.lock();
         for segment in &self.segments {
             let readers = state.readers.entry(*segment).or_default();
-            *readers = readers.saturating_sub(1);
+            assert!(*readers > 0, "a pinned segment has readers");
+            *readers -= 1;
             if *readers == 0 {
                 state.readers.remove(segment);
             }

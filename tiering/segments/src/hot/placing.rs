@@ -213,12 +213,13 @@ impl Placing {
     /// Waits until a pass is due.
     async fn next_pass(&self, interval: Duration) {
         // Due on a wake-up and on a timeout alike.
-        drop(tokio::time::timeout(interval, self.wake.notified()).await);
+        drop(mlgw_common::time::timeout(interval, self.wake.notified()).await);
         self.passes_begun.fetch_add(1, Relaxed);
     }
 
     fn pass_ended(&self) {
-        self.passes_ended.fetch_add(1, Relaxed);
+        let ended = self.passes_ended.fetch_add(1, Relaxed) + 1;
+        assert!(ended <= self.passes_begun.load(Relaxed), "a pass of moves ends after it began");
     }
 
     /// Queues an order. Returns the number of done orders at which this one is done.

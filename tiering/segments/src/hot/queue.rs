@@ -10,8 +10,9 @@
 //! clients to return: two groups that alternate, one at the segment and one at the log, need twice the syncs
 //! for the same rate. The wait is limited to about the duration of a sync.
 
+use mlgw_common::time::Instant;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};

@@ -11,11 +11,11 @@ mod compressed;
 pub(super) mod error;
 mod slow_reads;
 
+use mlgw_common::time::Instant;
 use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, SegmentId, SegmentSeed};
@@ -81,7 +81,8 @@ enum ReadMode {
 impl SegmentReader {
     pub(super) fn new(
         files: SegmentFileCache,
-        (remote_tier, holes): (Arc<RemoteTier>, Arc<Holes>),
+        remote_tier: Arc<RemoteTier>,
+        holes: Arc<Holes>,
         queues: DiskQueues,
         metrics: Arc<HotCounters>,
     ) -> Self {
@@ -133,8 +134,8 @@ impl SegmentReader {
             return Box::pin(self.inner.chunk_from_remote(&plan, &remote)).await;
         }
         let inner = self.inner.clone();
-        let turn = (self.inner.queue_of(segment), ServiceClass::from(lane), plan.bytes());
-        self.inner.reads.run(segment, turn, move || inner.chunk_from_disk(&plan)).await
+        let (disk, bytes) = (self.inner.queue_of(segment), plan.bytes());
+        self.inner.reads.run(segment, disk, lane.into(), bytes, move || inner.chunk_from_disk(&plan)).await
     }
 
     /// Starts to fetch extents that will be read next, as far as they are at an upstream.
@@ -188,7 +189,7 @@ impl SegmentReaderInner {
         }
         let arrived = Instant::now();
         let inner = self.clone();
-        let read = self.reads.run(segment, (self.queue_of(segment), turn, plan.bytes()), move || {
+        let read = self.reads.run(segment, self.queue_of(segment), turn, plan.bytes(), move || {
             add(&inner.metrics.reads_disk, 1);
             inner.metrics.disk_read_wait.record(arrived.elapsed());
             inner.read_from_disk(&plan)
@@ -246,8 +247,14 @@ impl SegmentReaderInner {
         if plan.payload.len() * WHOLE_RECORD_FRACTION < stored {
             return Ok(None);
         }
-        let last = plan.blocks.end == plan.location.blocks();
-        self.remote_tier.read_whole(remote, plan.location.record(), last).await
+        let record = plan.location.record();
+        let begin = record.start;
+        let whole = self.remote_tier.read_whole(remote, record).await?;
+        let is_last_read = plan.blocks.end == plan.location.blocks();
+        if whole.is_some() && is_last_read {
+            self.remote_tier.drop_read_ahead(remote, begin);
+        }
+        Ok(whole)
     }
 
     /// Reads the requested bytes from an upstream: in one request, or, from the middle of a long record, in

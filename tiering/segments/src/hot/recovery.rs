@@ -25,14 +25,14 @@ use std::path::Path;
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_common::{Identity, Lineage};
 
-use super::catalogue::{HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
 use super::file::{SegmentDisk, is_copying, segment_file_name, segment_of_file_name};
 use super::header::header_of;
 use super::map::{MapError, OpenSegment, SegmentLocation, SegmentMap};
-use super::marks::{MARK_FILE_NAME, MARK_TEMP_NAME};
+use super::marks::{DirectorySweep, MARK_FILE_NAME, MARK_TEMP_NAME};
 use super::scan::{ScanSummary, SegmentScan};
 use super::space::BALLAST_FILE_NAME;
+use mlgw_common::SegmentTier;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// The open segments could not be sealed.
@@ -85,7 +85,7 @@ pub(super) async fn recover(
 }
 
 fn scan_open(disk: &SegmentDisk, open: OpenSegment) -> io::Result<ScanSummary> {
-    let place = SegmentLocation { seed: open.seed, created: Some(open.created), tier: HOT };
+    let place = SegmentLocation { seed: open.seed, created: Some(open.created), tier: SegmentTier::Hot };
     if disk.set_foreign_aside(open.id, &place)? {
         return Ok(ScanSummary::default());
     }
@@ -127,19 +127,30 @@ pub(super) enum SegmentFileFate {
     SetAside,
 }
 
-/// Decides the treatment of a segment file in `tier`. `place` is the location in the segment's record,
-/// `is_there` returns true if a tier has the segment, `was_minted` is true if the id was ever given out.
+/// Knowledge of the catalogue about a segment id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SegmentHistory {
+    /// A record has the segment at this location.
+    Recorded(SegmentLocation),
+    /// The id was given out, and the segment was removed.
+    Removed,
+    /// The id was never given out.
+    NeverMinted,
+}
+
+/// Decides the treatment of a segment file in `tier`. `is_there` returns true if a tier has the segment.
 pub(super) fn fate(
-    place: Option<SegmentLocation>,
-    tier: u32,
-    is_there: impl FnOnce(u32) -> bool,
-    was_minted: bool,
+    history: SegmentHistory,
+    tier: SegmentTier,
+    is_there: impl FnOnce(SegmentTier) -> bool,
 ) -> SegmentFileFate {
-    match place {
-        Some(place) if place.tier != tier && is_there(place.tier) => SegmentFileFate::Removed,
-        Some(_) => SegmentFileFate::Kept,
-        None if was_minted => SegmentFileFate::Removed,
-        None => SegmentFileFate::SetAside,
+    match history {
+        SegmentHistory::Recorded(place) if place.tier != tier && is_there(place.tier) => {
+            SegmentFileFate::Removed
+        }
+        SegmentHistory::Recorded(_) => SegmentFileFate::Kept,
+        SegmentHistory::Removed => SegmentFileFate::Removed,
+        SegmentHistory::NeverMinted => SegmentFileFate::SetAside,
     }
 }
 
@@ -172,34 +183,39 @@ impl ListingContext<'_> {
     }
 
     /// Decides the treatment of the segment file at `path`, which is in `tier`.
-    fn fate(&self, id: SegmentId, tier: u32, path: &Path) -> io::Result<SegmentFileFate> {
-        let place = self.map.location(id);
-        let is_there = |at: u32| match at {
-            UPSTREAM => self.has_all_upstreams,
-            at => place.is_some_and(|place| {
+    fn fate(&self, id: SegmentId, tier: SegmentTier, path: &Path) -> io::Result<SegmentFileFate> {
+        let history = match self.map.location(id) {
+            Some(place) => SegmentHistory::Recorded(place),
+            // Looked up only if needed: there may be 100,000 files.
+            None if self.map.was_minted(id).map_err(io::Error::other)? => SegmentHistory::Removed,
+            None => SegmentHistory::NeverMinted,
+        };
+        let is_there = |at: SegmentTier| match (at, history) {
+            (SegmentTier::Upstream, _) => self.has_all_upstreams,
+            (at, SegmentHistory::Recorded(place)) => {
                 let name = segment_file_name(id);
                 self.dirs.of_tier(at).iter().any(|dir| self.is_own(&dir.join(&name), id, &place))
-            }),
+            }
+            (_, SegmentHistory::Removed | SegmentHistory::NeverMinted) => false,
         };
-        // Looked up only if needed: there may be 100,000 files.
-        let was_minted = place.is_some() || self.map.was_minted(id).map_err(io::Error::other)?;
-        let fate = fate(place, tier, is_there, was_minted);
+        let fate = fate(history, tier, is_there);
         let removable = fate != SegmentFileFate::Removed
-            || match place {
-                Some(place) => self.is_own(path, id, &place),
-                None => self.is_of_this_timeline(path, id),
+            || match history {
+                SegmentHistory::Recorded(place) => self.is_own(path, id, &place),
+                SegmentHistory::Removed | SegmentHistory::NeverMinted => self.is_of_this_timeline(path, id),
             };
         Ok(if removable { fate } else { SegmentFileFate::SetAside })
     }
 }
 
-/// Lists a segment directory of `tier`. Nothing in it is removed or renamed unless `sweeps`.
+/// Lists a segment directory of `tier`. Nothing in it is removed or renamed unless it is swept now.
 pub(super) fn list_files(
     of: ListingContext<'_>,
     disk: &SegmentDisk,
-    tier: u32,
-    sweeps: bool,
+    tier: SegmentTier,
+    sweep: DirectorySweep,
 ) -> io::Result<SegmentDirListing> {
+    let sweeps = sweep == DirectorySweep::Now;
     let mut listed = SegmentDirListing::default();
     let mut unknown = Vec::new();
     for entry in std::fs::read_dir(disk.dir())? {

@@ -1,6 +1,6 @@
 //! The remote tier: segments stored as objects at upstreams.
 //!
-//! A segment record of tier [`UPSTREAM`](super::catalogue::UPSTREAM) names the upstream, the number of the
+//! A segment record of tier [`SegmentTier::Upstream`] names the upstream, the number of the
 //! object and its sealed key. Each time that a segment is stored, its object gets a random name, which is
 //! recorded in a file before any byte is sent (`leftovers`). So at a power loss every object of this server
 //! at an upstream is either named by a segment record or listed in that file, and the next pass removes it.
@@ -21,12 +21,12 @@ use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_formats::schema::SegmentRecord;
 use parking_lot::RwLock;
 
-use super::catalogue::{HOT, UPSTREAM};
 use super::map::{MapError, SegmentMap};
 use super::metrics::add;
 use super::open_error::HotOpenError;
-use super::options::{HotOptions, SealKeys, Upstreams};
+use super::options::{HotOptions, MissingSegments, SealKeys, Upstreams};
 use super::recovery::RecoveryError;
+use mlgw_common::SegmentTier;
 use mlgw_remote::upstream::{ReplicaKey, Upstream};
 
 pub(crate) use leftovers::FORMAT as LEFTOVERS_FORMAT;
@@ -100,7 +100,7 @@ impl RemoteTier {
     fn unknown_upstream(&self) -> Result<Option<(String, usize)>, MapError> {
         let mut unknown = BTreeMap::<String, usize>::new();
         for record in self.map.records_outside_hot()? {
-            let place = record.replica_of(self.node).filter(|place| place.tier == UPSTREAM);
+            let place = record.replica_of(self.node).filter(|place| place.tier() == SegmentTier::Upstream);
             if let Some(place) = place.filter(|place| !self.upstreams.contains_key(&place.location)) {
                 *unknown.entry(place.location.clone()).or_default() += 1;
             }
@@ -111,24 +111,27 @@ impl RemoteTier {
     /// True if every upstream that holds a segment is configured.
     ///
     /// # Errors
-    /// When one is not, unless `may_be_missing`.
-    pub(super) fn all_configured(&self, may_be_missing: bool) -> Result<bool, HotOpenError> {
+    /// When one is not, and its `missing` segments are refused.
+    pub(super) fn all_configured(&self, missing: MissingSegments) -> Result<bool, HotOpenError> {
         let Some((upstream, segments)) = self.unknown_upstream().map_err(RecoveryError::Map)? else {
             return Ok(true);
         };
         tracing::error!(segments, upstream, "an upstream with segments is not configured");
-        if may_be_missing { Ok(false) } else { Err(HotOpenError::NoUpstream { upstream, segments }) }
+        match missing {
+            MissingSegments::Accepted => Ok(false),
+            MissingSegments::Refused => Err(HotOpenError::NoUpstream { upstream, segments }),
+        }
     }
 
     /// The tier of a segment; the hot tier for an unknown segment, where opening its file fails.
-    pub(super) fn tier(&self, segment: SegmentId) -> u32 {
-        self.map.location(segment).map_or(HOT, |place| place.tier)
+    pub(super) fn tier(&self, segment: SegmentId) -> SegmentTier {
+        self.map.location(segment).map_or(SegmentTier::Hot, |place| place.tier)
     }
 
     /// Returns the location of a segment if it is at a configured upstream. An upstream that is not
     /// configured is treated like a lost disk.
     pub(super) fn find(&self, segment: SegmentId) -> io::Result<Option<Arc<RemoteSegment>>> {
-        if self.map.location(segment).is_none_or(|place| place.tier != UPSTREAM) {
+        if self.map.location(segment).is_none_or(|place| place.tier != SegmentTier::Upstream) {
             return Ok(None);
         }
         if let Some(remote) = self.locations.read().get(&segment) {
@@ -152,7 +155,7 @@ impl RemoteTier {
 
     /// Returns the location that a record names, if it is at a configured upstream.
     fn location_of_record(&self, record: &SegmentRecord) -> io::Result<Option<RemoteSegment>> {
-        let place = record.replica_of(self.node).filter(|place| place.tier == UPSTREAM);
+        let place = record.replica_of(self.node).filter(|place| place.tier() == SegmentTier::Upstream);
         let Some(place) = place.filter(|place| self.upstreams.contains_key(&place.location)) else {
             return Ok(None);
         };

@@ -20,6 +20,8 @@ const WINDOW_BYTES: usize = 4 << 20;
 /// The same for scans that skip most records: the headers of large ones are far apart.
 const SMALL_WINDOW_BYTES: usize = 64 << 10;
 
+const _: () = assert!(HEAD_BYTES_MAX <= SMALL_WINDOW_BYTES && SMALL_WINDOW_BYTES < WINDOW_BYTES);
+
 /// The result of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanSummary {

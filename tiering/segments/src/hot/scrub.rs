@@ -16,16 +16,17 @@ mod objects;
 mod progress;
 mod quarantine;
 
+use mlgw_common::time::Instant;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use mlgw_common::ids::SegmentId;
-use mlgw_common::{Clock, Timestamp};
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::{Clock, SegmentTier, Timestamp};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::Catalogue;
 use parking_lot::{Condvar, Mutex};
@@ -36,7 +37,6 @@ pub use progress::ScrubStatus;
 pub use quarantine::BadBlock;
 
 use super::HotTier;
-use super::catalogue::UPSTREAM;
 use super::dirs::SegmentDirs;
 use super::pace::ByteRateLimiter;
 use super::scan::SegmentScan;
@@ -240,7 +240,9 @@ impl ScrubShared {
         let records = self.catalogue.segments().unwrap_or_default();
         // Segments at an upstream are the upstream's responsibility; reads of them are still verified.
         let sealed = |record: &SegmentRecord| {
-            record.state() == SegmentState::Sealed && record.length > 0 && record.summary().tier != UPSTREAM
+            record.state() == SegmentState::Sealed
+                && record.length > 0
+                && record.tier_for(NodeId::SINGLE) != SegmentTier::Upstream
         };
         records
             .into_iter()
@@ -282,7 +284,7 @@ impl ScrubShared {
     /// length counts as well: a start may have sealed a damaged segment before records that follow the
     /// damage.
     fn is_whole(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<bool> {
-        let (id, seed, tier) = (record.segment_id(), record.seed(), record.summary().tier);
+        let (id, seed, tier) = (record.segment_id(), record.seed(), record.tier_for(NodeId::SINGLE));
         let file = self.options.segments.open(id, tier)?;
         let bytes = file.metadata()?.len();
         let shared = Arc::clone(self);
@@ -306,7 +308,7 @@ impl ScrubShared {
 
     fn wait_until(&self, until: Instant) {
         let mut state = self.state.lock();
-        while !state.stop && !self.changed.wait_until(&mut state, until).timed_out() {}
+        while !state.stop && !self.changed.wait_until(&mut state, until.into_std()).timed_out() {}
     }
 
     fn write(&self) -> io::Result<()> {

@@ -91,6 +91,7 @@ impl SegmentLifecycle {
     /// Requests the seal of a segment. The channel needs no bound: it holds at most as many seals as segments
     /// were open or failed.
     pub(super) fn seal(&self, id: SegmentId, length: u64) {
+        assert!(length == 0 || length >= SEGMENT_HEADER_BYTES, "a segment is sealed whole or empty");
         if self.seals.send(SealRequest::Seal(id, length)).is_err() {
             tracing::warn!(segment = %id,
                 "segment not sealed because the tier has stopped; the next start seals it");
@@ -100,6 +101,7 @@ impl SegmentLifecycle {
     /// Marks the synced length of a segment if it has grown enough. A lost mark only costs a start some
     /// reading. There is one mark per [`MARK_BYTES`], so the channel stays short.
     pub(super) fn mark(&self, segment: &mut WritableSegment) {
+        assert!(segment.marked_bytes <= segment.synced_bytes, "only synced bytes of a segment are marked");
         let due = segment.synced_bytes >= segment.marked_bytes + MARK_BYTES;
         if due && self.disk.is_synced() {
             segment.marked_bytes = segment.synced_bytes;
@@ -147,7 +149,7 @@ impl SegmentLifecycle {
         for _ in 0..MINT_ATTEMPTS {
             match self.map.create(class).await {
                 Ok(minted) => return Ok(minted),
-                Err(MapError::Overloaded) => tokio::time::sleep(CATALOGUE_RETRY).await,
+                Err(MapError::Overloaded) => mlgw_common::time::sleep(CATALOGUE_RETRY).await,
                 Err(MapError::Stopping) => return Err(AppendError::Stopping),
                 Err(error @ MapError::Refused(_)) => {
                     tracing::error!(%error, "the catalogue did not create a segment");
@@ -189,7 +191,7 @@ async fn seal(map: &dyn SegmentMap, metrics: &HotCounters, id: SegmentId, length
     loop {
         match map.seal(id, length).await {
             Ok(()) => return add(&metrics.segments_sealed, 1),
-            Err(MapError::Overloaded) => tokio::time::sleep(CATALOGUE_RETRY).await,
+            Err(MapError::Overloaded) => mlgw_common::time::sleep(CATALOGUE_RETRY).await,
             Err(MapError::Stopping) => {
                 return tracing::warn!(segment = %id,
                     "segment not sealed because the catalogue is stopping; the next start seals it");

@@ -11,10 +11,11 @@
 //! `statvfs` is called once per housekeeping tick and once per eighth of the reserve admitted, not per
 //! append; between two calls admitted bytes are subtracted.
 
+use mlgw_common::time::Instant;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::regular;
 use parking_lot::Mutex;
@@ -159,10 +160,22 @@ impl DiskSpace {
     /// Records that `bytes` of segments were freed.
     pub(super) fn record_freed(&self, bytes: u64) {
         self.freed_bytes.fetch_add(bytes, Relaxed);
+        self.uncharge(bytes);
+        self.refresh();
+    }
+
+    /// Subtracts `bytes` of segments. The lengths of files count the padding of blocks and what a start
+    /// found, so the difference may be more than was charged.
+    fn uncharge(&self, bytes: u64) {
         let less = |used: u64| Some(used.saturating_sub(bytes));
         // The closure always returns a value, so the update cannot fail.
         let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
-        self.refresh();
+    }
+
+    /// Ends a reservation of `bytes`.
+    fn end_reservation(&self, bytes: u64) {
+        let reserved_bytes = self.in_flight_bytes.fetch_sub(bytes, Relaxed);
+        assert!(reserved_bytes >= bytes, "a reservation of space ends once");
     }
 
     /// Charges `bytes` that appends took in addition to their reservation.
@@ -174,7 +187,7 @@ impl DiskSpace {
     /// Ends the reservation of an append that was written or has failed; its bytes stay charged. Blocks for
     /// `statvfs` now and then, so it must not be called by async tasks.
     pub(super) fn finish(&self, bytes: u64) {
-        self.in_flight_bytes.fetch_sub(bytes, Relaxed);
+        self.end_reservation(bytes);
         if self.admitted_since_refresh_bytes.load(Relaxed) >= (self.reserve_bytes / 8).max(REFRESH_BYTES_MIN)
         {
             self.refresh();
@@ -183,8 +196,8 @@ impl DiskSpace {
 
     /// Cancels a reservation: the append did not take place.
     pub(super) fn cancel(&self, bytes: u64) {
-        self.used_bytes.fetch_sub(bytes, Relaxed);
-        self.in_flight_bytes.fetch_sub(bytes, Relaxed);
+        self.uncharge(bytes);
+        self.end_reservation(bytes);
         self.free_bytes.fetch_add(bytes as i64, Relaxed);
         self.freed.notify_waiters();
     }

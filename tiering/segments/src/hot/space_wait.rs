@@ -7,9 +7,10 @@
 
 pub(super) mod shortage;
 
+use mlgw_common::time::Instant;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
@@ -84,7 +85,7 @@ impl SpaceWaiters {
             tokio::select! {
                 () = freed => {}
                 changed = found.changed() => drop(changed),
-                () = tokio::time::sleep_until(until.into()) => return Err(AppendError::NoRoomYet),
+                () = mlgw_common::time::sleep_until(until) => return Err(AppendError::NoRoomYet),
             }
         }
     }
@@ -144,7 +145,7 @@ pub(super) async fn run(tier: Weak<HotTierInner>, relief: Arc<SpaceWaiters>) {
             Err(error) => tracing::warn!(%error, "cannot determine how much space will become free"),
         }
         drop(inner);
-        tokio::time::sleep(SCAN_PAUSE.max(began.elapsed() * SCAN_PAUSE_FACTOR)).await;
+        mlgw_common::time::sleep(SCAN_PAUSE.max(began.elapsed() * SCAN_PAUSE_FACTOR)).await;
     }
 }
 

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use mlgw_common::clock::ManualClock;
 use mlgw_common::ids::{BodyId, BucketId, Generation, SegmentId, SegmentSeed, SegmentStamp};
-use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_common::{ObjectKey, SegmentTier, Timestamp};
 use mlgw_formats::schema::{Extent, SegmentClass};
 use parking_lot::Mutex;
 
@@ -110,7 +110,7 @@ impl SegmentMap for MemoryMap {
 
     fn location(&self, id: SegmentId) -> Option<SegmentLocation> {
         let known = self.segments.lock().contains_key(&id.0);
-        known.then_some(SegmentLocation { seed: SEED, created: Some(Timestamp(0)), tier: 0 })
+        known.then_some(SegmentLocation { seed: SEED, created: Some(Timestamp(0)), tier: SegmentTier::Hot })
     }
 
     fn was_minted(&self, id: SegmentId) -> Result<bool, MapError> {

@@ -3,16 +3,18 @@
 use std::io;
 use std::sync::Arc;
 
-use mlgw_common::ids::SegmentId;
+use mlgw_common::SegmentTier;
+use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::limits::MIB;
 use mlgw_formats::schema::SegmentRecord;
 use rustix::fs::statvfs;
 
-use super::catalogue::{COLD, HOT};
 use super::dirs::SegmentDirs;
 use super::file::SegmentDisk;
 use super::map::SegmentLocation;
+use super::marks::DirectorySweep;
 use super::open_error::HotOpenError;
+use super::options::MissingSegments;
 use super::recovery::{ListingContext, SegmentDirListing, list_files, sweep};
 use super::space::{DiskSpace, SpaceLimits};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
@@ -44,32 +46,34 @@ impl VolumeFindings {
     /// Checks that no segment of the cold tier is missing.
     ///
     /// # Errors
-    /// When one is missing, unless `may_be_missing`.
-    pub(super) fn check_missing(&self, may_be_missing: bool) -> Result<(), HotOpenError> {
+    /// When one is missing, and `missing` segments are refused.
+    pub(super) fn check_missing(&self, missing: MissingSegments) -> Result<(), HotOpenError> {
         let (segments, Some(&first)) = (self.missing.len(), self.missing.first()) else { return Ok(()) };
         tracing::error!(segments, %first, "segments of the cold tier are missing");
-        if may_be_missing { Ok(()) } else { Err(HotOpenError::Missing { segments, first }) }
+        match missing {
+            MissingSegments::Accepted => Ok(()),
+            MissingSegments::Refused => Err(HotOpenError::Missing { segments, first }),
+        }
     }
 }
 
 impl SegmentVolumes {
     /// Opens the set of directories, whose disks are `hot` and `cold`. Removes remains of interrupted moves
-    /// and removals from directories that may be swept: `sweeps` has one flag per directory.
+    /// and removals as `sweeps` allows it for each directory.
     pub(super) fn open(
         of: ListingContext<'_>,
         hot: Arc<SegmentDisk>,
         cold: Vec<SegmentDisk>,
-        sweeps: &[bool],
+        sweeps: &[DirectorySweep],
     ) -> io::Result<(Self, VolumeFindings)> {
         let (map, dirs) = (of.map, of.dirs.clone());
-        let mut sweeps = sweeps.iter().copied();
-        let mut may_sweep = || sweeps.next().unwrap_or(false);
+        assert_eq!(sweeps.len(), 1 + cold.len(), "each segment directory was checked");
         let SegmentDirListing { mut stray, removed, used_bytes: hot_bytes } =
-            list_files(of, &hot, HOT, may_sweep())?;
+            list_files(of, &hot, SegmentTier::Hot, sweeps[0])?;
         sweep(map, &hot, &removed)?;
         let mut volumes = Vec::new();
-        for disk in cold {
-            let listed = list_files(of, &disk, COLD, may_sweep())?;
+        for (disk, sweeps) in cold.into_iter().zip(&sweeps[1..]) {
+            let listed = list_files(of, &disk, SegmentTier::Cold, *sweeps)?;
             sweep(map, &disk, &listed.removed)?;
             stray.extend(listed.stray);
             let dir = disk.dir().to_owned();
@@ -81,9 +85,11 @@ impl SegmentVolumes {
             volumes.push(ColdVolume { disk, space });
         }
         let elsewhere = map.records_outside_hot().map_err(io::Error::other)?;
-        let cold = elsewhere.iter().filter(|record| record.summary().tier == COLD);
-        let missing =
-            cold.map(SegmentRecord::segment_id).filter(|&id| !dirs.path(id, COLD).exists()).collect();
+        let cold = elsewhere.iter().filter(|record| record.tier_for(NodeId::SINGLE) == SegmentTier::Cold);
+        let missing = cold
+            .map(SegmentRecord::segment_id)
+            .filter(|&id| !dirs.path(id, SegmentTier::Cold).exists())
+            .collect();
         Ok((Self { hot, cold: volumes, dirs }, VolumeFindings { stray, hot_bytes, missing }))
     }
 

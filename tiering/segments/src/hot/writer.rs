@@ -9,9 +9,10 @@
 //! appends for a second, so that a failing disk does not get a new segment per request. A power loss leaves
 //! an open segment whose tail recovery scans.
 
+use mlgw_common::time::Instant;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::limits::WRITE_RECORDS_MAX;
 use mlgw_formats::schema::SegmentClass;
@@ -188,11 +189,13 @@ impl SegmentWriter {
         // Moved chunks may have been durable for years: referring to a copy that is not durable could lose
         // them.
         let always = self.class == SegmentClass::Moved && !shared.is_disposable;
-        let synced = end.and_then(|end| disk.sync(&segment.file, segment.id, always).map(|()| end));
+        let sync = if always { SegmentDisk::sync_always } else { SegmentDisk::sync };
+        let synced = end.and_then(|end| sync(disk, &segment.file, segment.id).map(|()| end));
         drop(place);
         (self.last_batch_duration, self.last_batch_chunks) = (begin.elapsed(), batch.len());
         match synced {
             Ok(end) => {
+                assert!(end >= segment.synced_bytes + bytes as u64, "a batch has at least the queued bytes");
                 // Bytes of the log floor, in addition to the reservation.
                 shared.space.charge_extra(end - segment.synced_bytes - bytes as u64);
                 segment.floor = floor;
@@ -229,6 +232,8 @@ impl SegmentWriter {
             Ok(()) => {
                 add(&metrics.appends, batch.len() as u64);
                 add(&metrics.appended_bytes, bytes as u64);
+                assert_eq!(self.locations.len(), batch.len(), "each stored chunk has a location");
+                assert!(self.segment.is_some(), "the segment of a stored batch is open");
                 let holds = self.segment.iter().map(|segment| segment.hold.clone()).cycle();
                 let placed = self
                     .locations
@@ -384,6 +389,7 @@ fn write_direct<'a>(
 ) -> io::Result<bool> {
     let (file, id) = (&segment.file, segment.id);
     let Some(direct) = &mut segment.direct else { return Ok(false) };
+    assert_eq!(direct.end(), segment.synced_bytes, "direct writes continue at the synced length");
     match direct.append(pieces, |direct, blocks, at| disk.write_blocks(direct, file, id, blocks, at)) {
         Ok(()) => Ok(true),
         // Devices with larger blocks, and file systems that report only at the first write that direct I/O is

@@ -12,14 +12,23 @@ use std::time::Duration;
 
 use mlgw_common::ids::BodyId;
 use mlgw_common::limits::{
-    LARGE_CHUNK_BYTES_MIN, LARGE_QUEUE_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, SMALL_QUEUE_BYTES_MAX,
+    CHUNK_BYTES_MAX, LARGE_CHUNK_BYTES_MIN, LARGE_QUEUE_BYTES_MAX, MOVED_QUEUE_BYTES_MAX,
+    SMALL_QUEUE_BYTES_MAX,
 };
 use mlgw_formats::schema::SegmentClass;
+use mlgw_formats::segment_record::HEAD_BYTES_MAX;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::queue::{AppendQueue, QueueClose};
 use super::writer::{SegmentWriter, WriterShared};
+
+// A chunk whose record is larger than its queue would wait forever.
+const _: () = {
+    assert!(LARGE_CHUNK_BYTES_MIN + HEAD_BYTES_MAX <= SMALL_QUEUE_BYTES_MAX);
+    assert!(CHUNK_BYTES_MAX as usize + HEAD_BYTES_MAX <= LARGE_QUEUE_BYTES_MAX);
+    assert!(CHUNK_BYTES_MAX as usize + HEAD_BYTES_MAX <= MOVED_QUEUE_BYTES_MAX);
+};
 
 pub(super) struct WriterQueues {
     shared: Arc<WriterShared>,

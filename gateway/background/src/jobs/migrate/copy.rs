@@ -7,18 +7,19 @@
 //! At any time the new origin has either one complete version under a key or none.
 
 use crate::writeback::add_digests;
+use backon::{BackoffBuilder as _, ExponentialBuilder, Retryable as _};
 use bytes::BytesMut;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use http::HeaderMap;
 use md5::{Digest as _, Md5};
 use mlgw_cache::writeback::record::{Timelines, WriteMark, unmarked};
 use mlgw_common::hex;
+use mlgw_common::limits::{PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_formats::schema::{Bucket, EtagKind, ObjectVersion, Pair};
 use mlgw_remote::origin::{
     GetQuery, ListQuery, ObjectPart, Origin, OriginBody, OriginContent, OriginError, OriginObject,
     OriginUploadRef, Streamed, UploadsQuery, complete_document,
 };
-use mlgw_wire::origin_headers::describe;
+use mlgw_wire::origin_headers::OriginHeaders;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -32,12 +33,18 @@ const PARTS_MAX: u64 = 9_000;
 const PARTS_AT_ONCE: usize = 4;
 /// Size up to which objects are buffered in memory, so that they can be sent again.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
-/// Attempts per key, and the pause before the second one; each further pause is twice as long.
-const TRIES: u32 = 8;
+/// Waits before the seven retries of a key: 0.2, 0.4, … 6.4 s.
+const WAITS: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(200))
+    .with_max_delay(Duration::from_millis(6400))
+    .with_max_times(7);
 /// Consecutive digest mismatches after which the ETag does not count as an MD5. Flipped bits would differ
 /// between attempts.
 const DIGEST_MISMATCHES_MAX: u32 = 3;
-const WAIT: Duration = Duration::from_millis(200);
+
+const _: () = assert!(PARTS_MAX <= PART_NUMBER_MAX as u64, "every part has a number that S3 allows");
+const _: () = assert!(PART_BYTES >= PART_BYTES_MIN, "no part is smaller than S3 allows");
+
 /// Uploads on a page.
 const PAGE_UPLOADS: usize = 1000;
 
@@ -125,15 +132,8 @@ impl MigrationCopier {
         let Some(to) = to.filter(|to| to.size == from.size && to.modified_ms >= from.modified_ms) else {
             return self.copy(key).await;
         };
-        for tries in 1.. {
-            match self.is_same(key, from, to).await {
-                Ok(true) => return Ok(MigrationCopyOutcome::Same),
-                Ok(false) => break,
-                Err(error) if error.is_transient() && tries < TRIES => backoff(tries).await,
-                Err(error) => return Err(error),
-            }
-        }
-        self.copy(key).await
+        let is_same = (|| self.is_same(key, from, to)).retry(WAITS).when(OriginError::is_transient);
+        if is_same.await? { Ok(MigrationCopyOutcome::Same) } else { self.copy(key).await }
     }
 
     /// Returns true if objects with equal listings are identical.
@@ -165,9 +165,8 @@ impl MigrationCopier {
     /// Copies the present state of a key.
     pub(super) async fn copy(&self, key: &str) -> Result<MigrationCopyOutcome, OriginError> {
         let mut how = MigrationSendMethod { marked: self.marks_all, md5: None, mismatches: 0 };
-        let mut tries = 0;
+        let mut waits = WAITS.build();
         loop {
-            tries += 1;
             let error = match self.try_copy(key, &mut how).await {
                 Ok(Some(carried)) => {
                     self.has_opaque_etags.fetch_or(how.md5.is_some(), Relaxed);
@@ -186,10 +185,9 @@ impl MigrationCopier {
                 let (first, second) = (self.digest(key).await.ok(), self.digest(key).await.ok());
                 how = MigrationSendMethod { marked: true, md5: first.filter(|_| first == second), ..how };
             }
-            if !(error.is_transient() || error == OriginError::Changed || is_other) || tries >= TRIES {
-                return Err(error);
-            }
-            backoff(tries).await;
+            let is_repeated = error.is_transient() || error == OriginError::Changed || is_other;
+            let Some(wait) = waits.next().filter(|_| is_repeated) else { return Err(error) };
+            mlgw_common::time::sleep(wait).await;
         }
     }
 
@@ -203,7 +201,7 @@ impl MigrationCopier {
         let got = match self.from.origin.get(&here, &GetQuery::unconditional(ObjectPart::Whole)).await {
             Ok(got) => got,
             Err(OriginError::NoSuchKey) => {
-                self.to.origin.delete(&there, &HeaderMap::new()).await?;
+                self.to.origin.delete(&there, &OriginHeaders::default()).await?;
                 return Ok(Some(MigrationCopyOutcome::Deleted));
             }
             Err(error) => return Err(error),
@@ -211,10 +209,10 @@ impl MigrationCopier {
         let OriginObject { object, body, .. } = got;
         let shown = unmarked(&object).unwrap_or_else(|| object.clone());
         how.marked |= object.size > PART_BYTES || hex::decode::<16>(shown.etag.as_bytes()).is_none();
-        let mut headers = HeaderMap::new();
+        let mut headers = OriginHeaders::default();
         let tags = tags(&*self.from.origin, &here).await?;
         let like = ObjectVersion { tags, ..shown.clone() };
-        describe(&like, &mut headers);
+        headers.describe(&like);
         if how.marked {
             WriteMark::of_moved_object(&self.bucket, &self.timelines, &object).put(&mut headers);
         }
@@ -250,7 +248,7 @@ impl MigrationCopier {
         here: &str,
         there: &str,
         object: &ObjectVersion,
-        headers: &HeaderMap,
+        headers: &OriginHeaders,
     ) -> Result<(), OriginError> {
         let id = self.to.origin.create_upload(there, headers).await?.id;
         let upload = OriginUploadRef { key: there, id: &id };
@@ -272,8 +270,9 @@ impl MigrationCopier {
         let parts: Vec<_> =
             parts.map(|(range, number)| self.copy_part(here, upload, object, number, range)).collect();
         let etags: Vec<String> = stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await?;
+        assert_eq!(etags.len(), ranges(object.size).len(), "an upload completes with all of its parts");
         let parts = etags.iter().zip(1..).map(|(etag, number)| (number, etag.as_str(), Vec::new()));
-        self.to.origin.complete(upload, &HeaderMap::new(), complete_document(parts)).await?;
+        self.to.origin.complete(upload, &OriginHeaders::default(), complete_document(parts)).await?;
         Ok(())
     }
 
@@ -288,26 +287,18 @@ impl MigrationCopier {
     ) -> Result<String, OriginError> {
         let part = ObjectPart::Range { first: range.start, end: range.end };
         let query = GetQuery { if_match: Some(object.etag.clone()), ..GetQuery::unconditional(part) };
-        for tries in 1.. {
-            let sent = async {
-                let got = self.from.origin.get(here, &query).await?;
-                if got.object.etag != object.etag || got.range != range {
-                    return Err(OriginError::Changed);
-                }
-                let content = content(got.body, range.end - range.start).await?;
-                self.to.origin.put_part(upload, number, &HeaderMap::new(), content).await
-            };
-            match sent.await {
-                Ok(written) => {
-                    return written.etag().ok_or_else(|| {
-                        OriginError::InvalidResponse("the response for a part has no ETag".to_owned())
-                    });
-                }
-                Err(error) if error.is_transient() && tries < TRIES => backoff(tries).await,
-                Err(error) => return Err(error),
+        let send = || async {
+            let got = self.from.origin.get(here, &query).await?;
+            if got.object.etag != object.etag || got.range != range {
+                return Err(OriginError::Changed);
             }
-        }
-        Err(OriginError::TimedOut)
+            let content = content(got.body, range.end - range.start).await?;
+            self.to.origin.put_part(upload, number, &OriginHeaders::default(), content).await
+        };
+        let written = send.retry(WAITS).when(OriginError::is_transient).await?;
+        written
+            .etag()
+            .ok_or_else(|| OriginError::InvalidResponse("the response for a part has no ETag".to_owned()))
     }
 }
 
@@ -317,10 +308,6 @@ async fn tags(origin: &dyn Origin, key: &str) -> Result<Vec<Pair>, OriginError> 
         Err(OriginError::Refused { status: 501, .. } | OriginError::NoSuchKey) => Ok(Vec::new()),
         tags => tags,
     }
-}
-
-async fn backoff(tries: u32) {
-    tokio::time::sleep(WAIT * (1 << (tries - 1).min(5))).await;
 }
 
 /// Returns the content to send, buffered if it is small.

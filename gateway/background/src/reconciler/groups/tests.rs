@@ -1,8 +1,8 @@
-//! Tests of the checkpoints of own buckets and of the rules on them.
+//! Tests of the checkpoints of local buckets and of the rules on them.
 
 use super::{
-    CheckpointScan, ContainingCheckpoint, DeletionGuard, FactsWithCheckpoint, RetentionMatches, pin_newest,
-    remove_missing,
+    CheckpointScan, ContainingCheckpoint, DeletionGuard, FactsWithCheckpoint, RetentionDemand,
+    RetentionMatches, pin_newest, remove_missing,
 };
 use mlgw_policies::at_rest::{AreaRuleMatches, MoveAction, ResolvedActions, RuleArea, RuleMatch, RuleSource};
 use mlgw_policies::checkpoints::{CheckpointIndex, Limits, WriteTime};
@@ -12,6 +12,14 @@ use std::time::Duration;
 
 const NEVER: fn(u64, &str, &RuleSource) -> bool = |_, _, _| false;
 const FILES: [&str; 2] = ["__0_0.distcp", ".metadata"];
+
+const fn demand<'a>(
+    by: &'a RuleSource,
+    retain: &'a RetentionRequest,
+    is_by_user: bool,
+) -> RetentionDemand<'a> {
+    RetentionDemand { by, retain, is_by_user }
+}
 
 fn key(step: u64, file: &str) -> String {
     format!("run/step-{step}/{file}")
@@ -90,9 +98,10 @@ fn expired_checkpoints_are_spilled_and_deleted_only_by_a_rule_of_a_user() {
             let loss = (2500 - step).to_string();
             let one = ContainingCheckpoint::from(&one);
             retained.add_retention_match(
-                (&one, &name),
+                &one,
+                &name,
                 &Target::Object,
-                (&by, retain, by_person),
+                demand(&by, retain, by_person),
                 Some(&loss),
             );
         }
@@ -123,9 +132,10 @@ fn the_strongest_rule_on_a_run_applies() {
             let keep = if by.rank == 1 { retain(2, 0, true) } else { retain(1, 0, true) };
             let one = own.group_of(1, &name).unwrap();
             retained.add_retention_match(
-                (&ContainingCheckpoint::from(&one), &name),
+                &ContainingCheckpoint::from(&one),
+                &name,
                 &Target::Object,
-                (by, &keep, true),
+                demand(by, &keep, true),
                 None,
             );
         }
@@ -151,7 +161,7 @@ fn the_oldest_checkpoint_of_each_run_is_deleted_first() {
     let mut retained = RetentionMatches::default();
     for key in &keys {
         let one = ContainingCheckpoint::from(&own.group_of(1, key).unwrap());
-        retained.add_retention_match((&one, key), &Target::Object, (&by, &keep, true), None);
+        retained.add_retention_match(&one, key, &Target::Object, demand(&by, &keep, true), None);
     }
     let expired = retained.expire(&own, &mut AreaRuleMatches::default(), &NEVER);
     assert_eq!(
@@ -178,9 +188,10 @@ fn partly_matched_checkpoints_and_unmeasured_ones_under_keep_best_are_not_delete
             // A rule may match one object twice.
             for _ in 0..2 {
                 retained.add_retention_match(
-                    (&one, key),
+                    &one,
+                    key,
                     &Target::Object,
-                    (&by, keep, true),
+                    demand(&by, keep, true),
                     measure.as_deref(),
                 );
             }
@@ -233,9 +244,10 @@ fn a_rule_on_a_prefix_expires_only_checkpoints_under_the_prefix() {
         let one = own.group_of(1, &name).unwrap();
         let target = Target::Prefix("run/step-10".into());
         retained.add_retention_match(
-            (&ContainingCheckpoint::from(&one), &name),
+            &ContainingCheckpoint::from(&one),
+            &name,
             &target,
-            (&by, &keep, true),
+            demand(&by, &keep, true),
             None,
         );
     }
@@ -252,7 +264,7 @@ fn a_checkpoint_pinned_by_a_stronger_rule_stays() {
         for step in [500, 1000, 1500] {
             let name = key(step, FILES[0]);
             let one = ContainingCheckpoint::from(&own.group_of(1, &name).unwrap());
-            retained.add_retention_match((&one, &name), &Target::Object, (&by, &keep, true), None);
+            retained.add_retention_match(&one, &name, &Target::Object, demand(&by, &keep, true), None);
             retained.add_dataset(&one, &format!("of-{step}"));
         }
         if let Some((area, rank)) = area {

@@ -2,9 +2,9 @@
 //! --nocapture speed`.
 
 use crate::reference::{EpochHazard, Event, Sieve, optimum};
+use mlgw_common::time::Instant;
 use mlgw_policies::access::Op;
 use mlgw_policies::reference::{Lru, NeverEvict, ReferenceCache, S3Fifo};
-use std::time::Instant;
 
 const EVENTS: usize = 10_000_000;
 const BLOCKS: u32 = 1_000_000;

@@ -38,7 +38,7 @@ async fn churn(holes: bool, fill_percent: u64) -> ChurnResult {
             None => refused += 1,
         }
         if n % BLOCKS_PER_PASS == 0 {
-            bench.copies.inner.run_pass(true).await;
+            bench.copies.inner.run_pass().await;
             let books = bench.accounts.0.lock();
             let before = here.len();
             here.retain(|id| books.contains(id));

@@ -41,7 +41,7 @@ impl Model {
             }
             80..84 => self.bench.copies.forget(BUCKET, &key(&name)),
             84..88 => drop(self.bench.record_object(&name, self.rng.u64(..3), size)),
-            88..94 => drop(self.bench.copies.inner.run_pass(true).await),
+            88..94 => drop(self.bench.copies.inner.run_pass().await),
             94..96 => {
                 self.bench.copies.inner.flush().await.unwrap();
                 let room = tempfile::tempdir().unwrap();
@@ -99,7 +99,7 @@ async fn run(seed: u64, capacity_bytes: u64, holes: bool) {
     bench.check_given_back().await;
     let ids: Vec<u64> = all(&bench.copies).map(|block| block.id).collect();
     bench.evict(&ids).await;
-    bench.copies.inner.run_pass(true).await;
+    bench.copies.inner.run_pass().await;
     bench.check();
     let metrics = bench.copies.metrics();
     // Only open segments remain, with edges in them.

@@ -64,7 +64,7 @@ async fn reads_match_the_origin_however_often_blocks_are_evicted() {
         .collect();
     while readers.iter().any(|reader| !reader.is_finished()) {
         gone.fetch_add(bench.evict(3).await, Relaxed);
-        tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+        mlgw_common::time::sleep(std::time::Duration::from_millis(3)).await;
     }
     for reader in readers {
         reader.await.unwrap();

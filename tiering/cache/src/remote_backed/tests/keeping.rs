@@ -96,7 +96,7 @@ impl Bench {
         while self.present_ids() != self.kept() {
             looks += 1;
             assert!(looks < 2000, "here {} kept {}", self.present_ids().len(), self.kept().len());
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            mlgw_common::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }
 
@@ -250,7 +250,7 @@ async fn pinned_blocks_stay_and_unpinned_blocks_may_go() {
     let mut looks = 0;
     while bench.policy_driver().metrics().pinned_bytes == 8 * MIB && looks < 2000 {
         looks += 1;
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        mlgw_common::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     let pinned = bench.bucket().count_copies("other/1", None).bytes;
     assert_eq!(

@@ -148,7 +148,7 @@ async fn a_cancelled_write_is_uncertain_and_a_rejected_one_is_not() {
     assert_eq!(read(&bucket).await.unwrap(), (b"old".to_vec(), CacheState::Stale));
     assert_eq!(bench.origin.take_log().len(), 1);
     bench.origin.fail(MemoryOriginFault::Hold(Arc::new(Semaphore::new(0))));
-    let gone = tokio::time::timeout(Duration::from_millis(1), write(&bucket, "new")).await;
+    let gone = mlgw_common::time::timeout(Duration::from_millis(1), write(&bucket, "new")).await;
     assert!(gone.is_err(), "its client disconnected");
     for times in 1..4 {
         assert_eq!(read(&bucket).await.unwrap().0, b"new");

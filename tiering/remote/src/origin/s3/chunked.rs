@@ -50,6 +50,7 @@ impl ChunkFraming {
                 None => return Ok(None),
             }
         }
+        assert!(self.in_chunk <= self.left, "a chunk ends within the body");
         let mut out = BytesMut::new();
         if self.in_chunk == 0 {
             self.in_chunk = self.left.min(CHUNK_BYTES_MAX);

@@ -13,13 +13,14 @@ use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use mlgw_carrier::SignableBody;
+use mlgw_common::time::Instant;
 use parking_lot::Mutex;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Body of a request.
 pub(super) type OriginRequestBody = UnsyncBoxBody<Bytes, io::Error>;

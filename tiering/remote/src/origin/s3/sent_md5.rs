@@ -38,6 +38,7 @@ impl SentMd5 {
 
     /// Adds a body that was entirely in memory.
     pub(super) fn add_whole(&mut self, bytes: &[u8]) {
+        assert!(!matches!(self, Self::Computed(Some(_))), "a body is either in memory or a stream");
         if let Self::Computed(_) = self {
             *self = Self::Known(md5_sum(bytes));
         }
@@ -46,6 +47,7 @@ impl SentMd5 {
     /// Wraps a stream so that its bytes are added as they pass.
     pub(super) fn observe(&mut self, streamed: Streamed) -> Streamed {
         let Self::Computed(computed) = self else { return streamed };
+        assert!(computed.is_none(), "a request has one body");
         let so_far = Arc::new(Mutex::new(Md5::new()));
         *computed = Some(so_far.clone());
         let pieces = streamed.pieces.inspect(move |piece| {

@@ -7,9 +7,10 @@ use crate::origin::{GetQuery, ListQuery, ObjectPart, Origin, OriginError, Origin
 use crate::upstream::UpstreamBudget;
 use futures_util::TryStreamExt as _;
 use http::{HeaderMap, StatusCode};
+use mlgw_common::time::Instant;
 use mlgw_common::{Secret, SystemClock};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -82,7 +83,7 @@ impl Server {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), came).await.expect("they come");
+        mlgw_common::time::timeout(Duration::from_secs(20), came).await.expect("they come");
         self.bodies.lock().unwrap().clone()
     }
 }

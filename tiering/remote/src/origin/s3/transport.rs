@@ -10,8 +10,9 @@ use futures_util::StreamExt as _;
 use http::{Request, Response};
 use http_body_util::BodyStream;
 use mlgw_carrier::{Authorities, Client, ClientSettings, Incoming, SendError, innermost};
+use mlgw_common::time::Instant;
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,6 +20,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const LONG_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time for which an unused connection is kept; origins close theirs after some tens of seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Time that an origin may take for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OriginPatience {
+    /// The configured timeout.
+    Usual,
+    /// Minutes: the origin copies gigabytes before it responds.
+    Long,
+}
 
 /// Connections to one origin.
 pub(super) struct Transport {
@@ -42,20 +52,23 @@ impl Transport {
         Ok(Self { client, timeout: settings.timeout })
     }
 
-    /// Sends a request and returns the head of its response. The origin may take the configured timeout,
-    /// counted anew whenever the request waits for the origin again; long requests may take longer.
+    /// Sends a request and returns the head of its response. The time that the origin may take is counted
+    /// anew whenever the request waits for the origin again.
     pub(super) async fn send(
         &self,
         request: Request<OriginRequestBody>,
         turn: &SendProgress,
-        is_long: bool,
+        patience: OriginPatience,
     ) -> Result<Response<Incoming>, OriginError> {
-        let patience = if is_long { self.timeout.max(LONG_TIMEOUT) } else { self.timeout };
+        let patience = match patience {
+            OriginPatience::Usual => self.timeout,
+            OriginPatience::Long => self.timeout.max(LONG_TIMEOUT),
+        };
         let answer = self.client.send(request);
         let mut answer = pin!(answer);
         loop {
             let left = turn.time_left(patience).ok_or(OriginError::TimedOut)?;
-            let Ok(answer) = tokio::time::timeout(left, &mut answer).await else { continue };
+            let Ok(answer) = mlgw_common::time::timeout(left, &mut answer).await else { continue };
             return answer.map_err(|error| match error {
                 SendError::Connect(why) => OriginError::Unreachable(why),
                 SendError::Broken(why) => OriginError::ConnectionLost(why),
@@ -111,7 +124,7 @@ impl PacedFrames {
     async fn next(&mut self) -> Result<Option<Bytes>, OriginError> {
         loop {
             let begun = Instant::now();
-            let next = tokio::time::timeout(self.timeout, self.frames.next()).await;
+            let next = mlgw_common::time::timeout(self.timeout, self.frames.next()).await;
             match next.map_err(|_| OriginError::TimedOut)? {
                 Some(Ok(frame)) => {
                     let Ok(bytes) = frame.into_data() else { continue };

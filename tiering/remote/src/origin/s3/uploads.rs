@@ -1,6 +1,7 @@
 //! Multipart uploads at an S3 origin. Upload ids are those of the origin.
 
 use super::outgoing::{OutgoingBody, as_connection_lost};
+use super::transport::OriginPatience;
 use super::write::xml_headers;
 use super::{OriginRequest, S3Origin, head, results, success, xml};
 use crate::origin::retry::RetrySafety;
@@ -27,7 +28,7 @@ impl S3Origin {
             url: &url,
             headers,
             retry_safety: again,
-            is_long: false,
+            patience: OriginPatience::Usual,
             success,
         };
         let (head, body) =
@@ -78,7 +79,7 @@ impl S3Origin {
             url: &url,
             headers: &with_type,
             retry_safety: again,
-            is_long: true,
+            patience: OriginPatience::Long,
             success,
         };
         let answer = self.send_with_retries(&asked, || OutgoingBody::in_memory(document.clone())).await?;
@@ -96,7 +97,7 @@ impl S3Origin {
             url: &url,
             headers: &headers,
             retry_safety: again,
-            is_long: false,
+            patience: OriginPatience::Usual,
             success,
         };
         let answer = self.send_with_retries(&asked, OutgoingBody::empty).await?;

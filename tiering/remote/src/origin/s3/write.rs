@@ -5,6 +5,7 @@
 
 use super::outgoing::{OutgoingBody, as_connection_lost};
 use super::sent_md5::SentMd5;
+use super::transport::OriginPatience;
 use super::{OriginRequest, S3Origin, head, results, success, url, xml};
 use crate::origin::etag::check_write_etag;
 use crate::origin::retry::RetrySafety;
@@ -52,8 +53,8 @@ impl S3Origin {
         content: OriginContent,
     ) -> Result<OriginWriteReceipt, OriginError> {
         let (method, again, success) = (Method::PUT, retry_safety(headers), success::WRITTEN);
-        let asked =
-            OriginRequest { operation, method, url, headers, retry_safety: again, is_long: false, success };
+        let patience = OriginPatience::Usual;
+        let asked = OriginRequest { operation, method, url, headers, retry_safety: again, patience, success };
         let mut sent = SentMd5::for_headers(headers, self.trust);
         let answer = match content {
             OriginContent::Whole(bytes) => {
@@ -114,7 +115,7 @@ impl S3Origin {
             url: &url,
             headers,
             retry_safety: again,
-            is_long: false,
+            patience: OriginPatience::Usual,
             success,
         };
         let answer = self.send_with_retries(&asked, OutgoingBody::empty).await?;
@@ -149,7 +150,7 @@ impl S3Origin {
             url,
             headers: &headers,
             retry_safety: again,
-            is_long: true,
+            patience: OriginPatience::Long,
             success,
         };
         let answer = self.send_with_retries(&asked, || OutgoingBody::in_memory(Bytes::new())).await?;
@@ -189,7 +190,7 @@ impl S3Origin {
             url: &url,
             headers: &headers,
             retry_safety: again,
-            is_long: false,
+            patience: OriginPatience::Usual,
             success,
         };
         let answer = self.send_with_retries(&asked, || OutgoingBody::in_memory(document.clone())).await?;

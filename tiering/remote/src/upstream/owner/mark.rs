@@ -44,6 +44,15 @@ pub(super) enum FoundMark {
     Intact(PrefixMark),
 }
 
+/// Content of a prefix besides its mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PrefixContent {
+    /// No object of a segment.
+    NoSegments,
+    /// Objects of segments.
+    Segments,
+}
+
 /// Relation of this server to a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PrefixOwnership {
@@ -149,17 +158,17 @@ pub(super) enum PrefixClaim {
     Leave(PrefixOwnership),
 }
 
-/// Decides what a start that drew `nonce` does. `has_segments` is true if objects of segments exist.
+/// Decides what a start that drew `nonce` does.
 pub(super) fn decide_claim(
     found: &FoundMark,
     lineage: &Lineage,
     nonce: u64,
-    has_segments: bool,
+    content: PrefixContent,
 ) -> PrefixClaim {
     match found {
         // Prefix of an earlier version. An incarnation that descends from another one cannot know whether
         // that one still uses the prefix.
-        FoundMark::Absent if has_segments && !lineage.earlier.is_empty() => {
+        FoundMark::Absent if content == PrefixContent::Segments && !lineage.earlier.is_empty() => {
             PrefixClaim::Leave(PrefixOwnership::Missing)
         }
         FoundMark::Absent => PrefixClaim::Write,

@@ -4,11 +4,11 @@
 //! The server is the binary that `MLGW_BIN` names. Without a binary the tests do nothing.
 
 use mlgw_common::Secret;
+use mlgw_common::time::Instant;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -54,7 +54,7 @@ impl Server {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             assert!(begun.elapsed() < PATIENCE, "the server does not start: {said}");
             server.port = port(&said).unwrap_or(0);
-            std::thread::sleep(Duration::from_millis(2));
+            mlgw_common::time::block_for(Duration::from_millis(2));
         }
         Some(server)
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use mlgw_common::ids::SegmentId;
 
-use crate::hot::catalogue::{HOT, UPSTREAM};
+use mlgw_common::SegmentTier;
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
 /// Percentage of dead bytes at which a hot segment is emptied while appends lack space and no segment can be
@@ -23,16 +23,6 @@ pub(in crate::hot) enum SpacePressure {
 }
 
 impl SpacePressure {
-    /// Returns the pressure of a tier: `is_pressed` if appends lack space, `can_spill` if a lower tier can
-    /// take a segment.
-    pub(in crate::hot) fn of(is_pressed: bool, can_spill: bool) -> Self {
-        match (is_pressed, can_spill) {
-            (false, _) => Self::None,
-            (true, true) => Self::Spills,
-            (true, false) => Self::Compacts,
-        }
-    }
-
     /// Percentage of dead bytes at which a hot segment is emptied.
     pub(in crate::hot) fn dead_percent(self, usual: u64, asked: Option<u64>) -> u64 {
         let percent = asked.map_or(usual, |asked| asked.min(usual));
@@ -45,7 +35,7 @@ impl SpacePressure {
 pub(in crate::hot) struct SegmentStats {
     pub(in crate::hot) id: SegmentId,
     /// Tier of the segment.
-    pub(in crate::hot) tier: u32,
+    pub(in crate::hot) tier: SegmentTier,
     /// True if its length is final.
     pub(in crate::hot) sealed: bool,
     /// Length of a sealed segment, or the synced length of an open one.
@@ -74,9 +64,9 @@ impl CompactionThresholds {
     /// it is dead it is promoted first.
     fn has_enough_dead(self, segment: &SegmentStats) -> bool {
         match segment.tier {
-            HOT => segment.has_dead_percent(self.dead_percent),
-            UPSTREAM => false,
-            _ => segment.has_dead_percent(self.cold_dead_percent),
+            SegmentTier::Hot => segment.has_dead_percent(self.dead_percent),
+            SegmentTier::Upstream => false,
+            SegmentTier::Cold => segment.has_dead_percent(self.cold_dead_percent),
         }
     }
 }
@@ -146,7 +136,7 @@ mod tests {
     fn facts(id: u64, bytes: u64, referenced_bytes: u64) -> SegmentStats {
         SegmentStats {
             id: SegmentId(id),
-            tier: HOT,
+            tier: SegmentTier::Hot,
             sealed: true,
             bytes: bytes + SEGMENT_HEADER_BYTES,
             referenced_bytes,
@@ -171,14 +161,14 @@ mod tests {
 
     #[test]
     fn a_cold_segment_needs_a_larger_dead_share() {
-        let cold = |id, referenced| SegmentStats { tier: 1, ..facts(id, 1000, referenced) };
+        let cold = |id, referenced| SegmentStats { tier: SegmentTier::Cold, ..facts(id, 1000, referenced) };
         assert_eq!(chosen(&[cold(1, 501), cold(2, 500), facts(3, 1000, 501), cold(4, 0)], 5000), [4, 2, 3]);
     }
 
     #[test]
     fn a_segment_at_an_upstream_is_released_but_not_emptied() {
         let upstream_segment =
-            |id, referenced| SegmentStats { tier: UPSTREAM, ..facts(id, 1000, referenced) };
+            |id, referenced| SegmentStats { tier: SegmentTier::Upstream, ..facts(id, 1000, referenced) };
         assert_eq!(chosen(&[upstream_segment(1, 1), upstream_segment(2, 0)], 5000), [2]);
     }
 
@@ -200,14 +190,11 @@ mod tests {
 
     #[test]
     fn the_pressure_threshold_applies_only_if_nothing_can_be_spilled() {
-        let percents = |pressed, below| {
-            let pressure = SpacePressure::of(pressed, below);
-            [None, Some(50), Some(1)].map(|asked| pressure.dead_percent(30, asked))
-        };
-        assert_eq!(percents(false, false), [30, 30, 1]);
-        assert_eq!(percents(false, true), [30, 30, 1]);
-        assert_eq!(percents(true, true), [30, 30, 1]);
-        assert_eq!(percents(true, false), [5, 5, 1]);
+        let percents =
+            |pressure: SpacePressure| [None, Some(50), Some(1)].map(|asked| pressure.dead_percent(30, asked));
+        assert_eq!(percents(SpacePressure::None), [30, 30, 1]);
+        assert_eq!(percents(SpacePressure::Spills), [30, 30, 1]);
+        assert_eq!(percents(SpacePressure::Compacts), [5, 5, 1]);
     }
 
     #[test]

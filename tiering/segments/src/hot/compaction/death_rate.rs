@@ -8,8 +8,9 @@
 //! cost-benefit cleaning (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File
 //! System", 1992, section 3.5).
 
+use mlgw_common::time::Instant;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 
@@ -61,6 +62,7 @@ impl DeadBytesSample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mlgw_common::SegmentTier;
     use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,7 +70,7 @@ mod tests {
     fn facts(dead_bytes: u64) -> SegmentStats {
         let referenced_bytes = 1_000_000 - dead_bytes;
         SegmentStats {
-            tier: 0,
+            tier: SegmentTier::Hot,
             id: SegmentId(1),
             sealed: true,
             bytes: 1_000_000 + SEGMENT_HEADER_BYTES,

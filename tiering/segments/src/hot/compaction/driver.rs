@@ -4,9 +4,10 @@
 //! job, which starts anew later, since every step is idempotent. Placing moves segments at the same time:
 //! each segment is claimed first, and a segment that placing has claimed is left for a later pass.
 
+use mlgw_common::time::Instant;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_formats::schema::SegmentState;
@@ -17,11 +18,11 @@ use super::death_rate::DeathRates;
 use super::job::{CompactionEnd, CompactionEvent, CompactionJob, CompactionStep};
 use super::moving::{MoveStepError, RelocationLog, blocking, empty_segment};
 use super::stats::segment_stats;
-use crate::hot::catalogue::HOT;
 use crate::hot::claims::{ClaimOwner, SegmentClaim};
 use crate::hot::pace::ByteRateLimiter;
 use crate::hot::placing::leftover_objects::sweep_objects;
 use crate::hot::{HotTierInner, space_wait};
+use mlgw_common::SegmentTier;
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
@@ -81,8 +82,8 @@ impl CompactionDriver {
             self.run_job(inner, catalogue, job, why, claim).await;
         }
         let mut facts = segment_stats(inner, catalogue).await?;
-        let pressed = inner.is_pressed();
-        let pressure = SpacePressure::of(pressed, pressed && space_wait::can_spill(inner, &facts));
+        let pressure = space_pressure(inner, &facts);
+        let pressed = pressure != SpacePressure::None;
         let dead_percent = pressure.dead_percent(inner.compaction.settings().dead_percent, asked);
         if (pressed || asked.is_some()) && seal_open(inner, catalogue, &facts, dead_percent).await {
             facts = segment_stats(inner, catalogue).await?;
@@ -104,7 +105,7 @@ impl CompactionDriver {
         let mut has_more = false;
         for segment in chosen {
             let of = facts.iter().find(|of| of.id == segment);
-            let why = of.map_or(DecisionReason::Compaction, |of| why(inner, of, asked.is_some()));
+            let why = of.map_or(DecisionReason::Compaction, |of| why(inner, of, asked));
             if inner.compaction.is_stopped() {
                 return Err(MoveStepError::Stopping);
             }
@@ -210,12 +211,23 @@ impl CompactionDriver {
     }
 }
 
+/// Returns the space pressure of the hot tier.
+fn space_pressure(inner: &HotTierInner, facts: &[SegmentStats]) -> SpacePressure {
+    if !inner.is_pressed() {
+        SpacePressure::None
+    } else if space_wait::can_spill(inner, facts) {
+        SpacePressure::Spills
+    } else {
+        SpacePressure::Compacts
+    }
+}
+
 /// Claims a segment in the state in which it was examined. `None` if placing has claimed it, or has moved it
 /// since.
 fn claim(inner: &HotTierInner, catalogue: &Catalogue, of: &SegmentStats) -> Option<SegmentClaim> {
     let frees_bytes = match (of.tier, of.references) {
-        (HOT, 0) => of.bytes,
-        (HOT, _) => of.dead_bytes(),
+        (SegmentTier::Hot, 0) => of.bytes,
+        (SegmentTier::Hot, _) => of.dead_bytes(),
         _ => 0,
     };
     let claim = inner.claims.claim(of.id, ClaimOwner::Compaction, frees_bytes)?;
@@ -232,14 +244,15 @@ async fn add_leftover(inner: &Arc<HotTierInner>, segment: SegmentId) -> Result<(
     blocking(move || Ok(leftovers.add(&remote.upstream, remote.id)?)).await
 }
 
-/// Returns the reason why a segment is emptied or released.
-fn why(inner: &HotTierInner, segment: &SegmentStats, is_asked: bool) -> DecisionReason {
+/// Returns the reason why a segment is emptied or released in a pass with the requested threshold `asked`.
+fn why(inner: &HotTierInner, segment: &SegmentStats, asked: Option<u64>) -> DecisionReason {
     let settings = inner.compaction.settings();
-    let usual = if segment.tier == HOT { settings.dead_percent } else { settings.cold_dead_percent };
+    let usual =
+        if segment.tier == SegmentTier::Hot { settings.dead_percent } else { settings.cold_dead_percent };
     match segment.references {
         0 => DecisionReason::Dead,
         _ if segment.has_dead_percent(usual) => DecisionReason::Compaction,
-        _ if is_asked => DecisionReason::Requested,
+        _ if asked.is_some() => DecisionReason::Requested,
         _ => DecisionReason::Pressure,
     }
 }
@@ -284,8 +297,9 @@ fn postponed(
 
 /// Records the segments that would be emptied if there were space for their live bytes.
 fn record_no_room(inner: &HotTierInner, facts: &[SegmentStats], aim: CompactionThresholds) {
-    let worth =
-        |of: &&SegmentStats| of.tier == HOT && of.references > 0 && of.has_dead_percent(aim.dead_percent);
+    let worth = |of: &&SegmentStats| {
+        of.tier == SegmentTier::Hot && of.references > 0 && of.has_dead_percent(aim.dead_percent)
+    };
     let full = facts.iter().filter(|of| of.is_idle() && of.referenced_bytes > aim.room_bytes);
     for of in full.filter(worth).take(NO_ROOM_RECORDED_MAX) {
         inner.decisions.record(&postponed(inner, of, DecisionOutcome::NoRoom));
@@ -298,6 +312,7 @@ async fn unlink(
     segment: SegmentId,
     why: DecisionCause,
 ) -> Result<(), MoveStepError> {
+    assert!(catalogue.segment(segment).is_none(), "a segment's file is removed after its record");
     inner.reader.invalidate(segment);
     let of = inner.clone();
     let (hot_bytes, cold_bytes) = blocking(move || {
@@ -362,6 +377,6 @@ pub(in crate::hot) async fn seal(inner: &HotTierInner, catalogue: &Catalogue, op
         if !open.iter().any(is_open) {
             break;
         }
-        tokio::time::sleep(SEAL_CHECK).await;
+        mlgw_common::time::sleep(SEAL_CHECK).await;
     }
 }

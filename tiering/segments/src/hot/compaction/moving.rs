@@ -5,10 +5,11 @@
 //! where it is, so that damage never gets valid checksums. If a chunk is replaced or deleted in the meantime,
 //! that change wins: the compare and set fails, and the copy is dead.
 
+use mlgw_common::time::Instant;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mlgw_common::ids::SegmentId;
@@ -139,10 +140,10 @@ pub(super) async fn empty_segment(
     let dead = catalogue.known_dead(segment);
     let passed_over = !dead.is_empty();
     let rate = inner.compaction.settings().bytes_per_second;
-    move_selected(ChunkSelection::all_but(dead), inner, catalogue, picked, (pace, rate)).await?;
+    move_selected(ChunkSelection::all_but(dead), inner, catalogue, picked, pace, rate).await?;
     if passed_over && catalogue.segment_usage(segment)?.extents > 0 {
-        move_selected(ChunkSelection::all_but(DeadSet::default()), inner, catalogue, picked, (pace, rate))
-            .await?;
+        let all = ChunkSelection::all_but(DeadSet::default());
+        move_selected(all, inner, catalogue, picked, pace, rate).await?;
     }
     Ok(())
 }
@@ -162,12 +163,13 @@ pub(in crate::hot) async fn move_matching(
     inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
     picked: &RelocationLog,
-    (wanted, to): (OwnerPredicate, RelocationTarget),
+    wanted: OwnerPredicate,
+    to: RelocationTarget,
     pace: &mut ByteRateLimiter,
 ) -> Result<(), MoveStepError> {
     let those = ChunkSelection { dead: catalogue.known_dead(picked.segment), wanted: Some(wanted), to };
     let rate = inner.placing.settings().bytes_per_second;
-    move_selected(those, inner, catalogue, picked, (pace, rate)).await
+    move_selected(those, inner, catalogue, picked, pace, rate).await
 }
 
 /// Selection of chunks of a segment, and their destination.
@@ -189,12 +191,14 @@ impl ChunkSelection {
     }
 }
 
+/// Moves the selected chunks, reading at most `rate` bytes per second.
 async fn move_selected(
     those: ChunkSelection,
     inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
     picked: &RelocationLog,
-    (pace, rate): (&mut ByteRateLimiter, u64),
+    pace: &mut ByteRateLimiter,
+    rate: u64,
 ) -> Result<(), MoveStepError> {
     let segment = picked.segment;
     let Some(summary) = catalogue.segment(segment) else { return Ok(()) };
@@ -235,7 +239,7 @@ async fn wait_until(inner: &HotTierInner, due: Instant) -> Result<(), MoveStepEr
         if left.is_zero() {
             return Ok(());
         }
-        tokio::time::sleep(left.min(STOP_CHECK)).await;
+        mlgw_common::time::sleep(left.min(STOP_CHECK)).await;
     }
 }
 

@@ -9,7 +9,6 @@ use mlgw_metadata::Catalogue;
 use super::choose::SegmentStats;
 use super::moving::{MoveStepError, blocking};
 use crate::hot::HotTierInner;
-use crate::hot::catalogue::HOT;
 
 /// Returns the state of every segment of this node, in all tiers.
 pub(in crate::hot) async fn segment_stats(
@@ -30,7 +29,7 @@ pub(in crate::hot) async fn segment_stats(
             let sealed = segment.state() == SegmentState::Sealed;
             SegmentStats {
                 id,
-                tier: segment.replica_of(of.node).map_or(HOT, |replica| replica.tier),
+                tier: segment.tier_for(of.node),
                 sealed,
                 bytes: if sealed { segment.length } else { holds.synced_bytes(id).unwrap_or(0) },
                 referenced_bytes: usage.bytes,

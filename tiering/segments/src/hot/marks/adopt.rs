@@ -8,18 +8,19 @@
 use std::io;
 use std::path::Path;
 
-use mlgw_common::ids::SegmentId;
-use mlgw_common::{Lineage, regular};
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::{Lineage, SegmentTier, regular};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback};
 
 use super::{
     DirectoryMark, MARK_FILE_NAME, MarkError, SegmentRecords, check_directory, foreign_mark_error,
-    is_foreign, is_made_later, missing, read_mark, store_mark,
+    is_foreign, is_made_later, missing_in, read_mark, store_mark,
 };
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::file::{segment_of_file_name, set_aside};
 use crate::hot::header::{header_of, is_header_of};
+use crate::hot::options::MissingSegments;
 use crate::hot::scan::SegmentScan;
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
@@ -40,10 +41,10 @@ impl SegmentRecords for Offline {
         Ok(self.facts.segments.get(&id.0).cloned())
     }
 
-    fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>> {
+    fn expected(&self, tier: SegmentTier) -> io::Result<Vec<SegmentId>> {
         let referenced = self.facts.usage.iter().filter(|(_, usage)| usage.bytes > 0);
         let records = referenced.filter_map(|(id, _)| self.facts.segments.get(id));
-        let here = records.filter(|record| record.summary().tier == tier);
+        let here = records.filter(|record| record.tier_for(NodeId::SINGLE) == tier);
         Ok(here.map(SegmentRecord::segment_id).collect())
     }
 }
@@ -56,7 +57,7 @@ pub fn check_marks(
     findings: &mut Vec<CheckFinding>,
 ) {
     for (tier, dir) in dirs.tiers() {
-        if let Err(error) = check_directory(dir, (dirs, tier), catalogue, lineage, false) {
+        if let Err(error) = check_directory(dir, dirs, tier, catalogue, lineage, MissingSegments::Refused) {
             let kind = if matches!(error, MarkError::Empty { .. }) {
                 FindingKind::SegmentMissing
             } else {
@@ -111,7 +112,7 @@ pub fn adopt(
     if let Some(refused) = refusal(&adopted, &disagreeing) {
         return Err(io::Error::other(refused));
     }
-    adopted.missing = missing(dirs, tier, catalogue)?;
+    adopted.missing = missing_in(dirs, tier, catalogue)?;
     // A mark that is not a regular file cannot be replaced by a rename.
     if std::fs::symlink_metadata(dir.join(MARK_FILE_NAME)).is_ok_and(|found| !found.is_file()) {
         set_aside(dir, MARK_FILE_NAME)?;

@@ -6,15 +6,18 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use mlgw_common::ids::SegmentId;
-use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, Timestamp};
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, SegmentTier, Timestamp};
 use mlgw_formats::schema::{Replica, SegmentClass, SegmentRecord, SegmentState};
 use proptest::prelude::*;
 
-use super::{MARK_FILE_NAME, MarkError, SegmentRecords, check_and_mark, read_mark, write_mark};
+use super::{
+    DirectorySweep, MARK_FILE_NAME, MarkError, SegmentRecords, check_and_mark, read_mark, write_mark,
+};
 use crate::hot::dirs::SegmentDirs;
 use crate::hot::file::segment_file_name;
 use crate::hot::map::NewSegment;
+use crate::hot::options::MissingSegments;
 use mlgw_formats::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 const OURS: Identity = Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(3) };
@@ -34,20 +37,20 @@ impl SegmentRecords for Catalogue {
         Ok(self.0.get(&id.0).cloned())
     }
 
-    fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>> {
-        let here = self.0.values().filter(|record| record.summary().tier == tier);
+    fn expected(&self, tier: SegmentTier) -> io::Result<Vec<SegmentId>> {
+        let here = self.0.values().filter(|record| record.tier_for(NodeId::SINGLE) == tier);
         Ok(here.map(SegmentRecord::segment_id).collect())
     }
 }
 
-fn record(id: u64, stamp: u64, tier: u32) -> SegmentRecord {
+fn record(id: u64, stamp: u64, tier: SegmentTier) -> SegmentRecord {
     SegmentRecord {
         id,
         generation: 1,
         state: SegmentState::Sealed as i32,
         length: SEGMENT_HEADER_BYTES + 100,
         created_ms: 1_000_000,
-        replicas: vec![Replica { node: 1, tier, ..Replica::default() }],
+        replicas: vec![Replica { node: 1, tier: tier.number(), ..Replica::default() }],
         stamp,
         ..SegmentRecord::default()
     }
@@ -86,12 +89,19 @@ impl Bench {
         &self.dirs.cold()[0]
     }
 
+    fn dir(&self, tier: SegmentTier) -> &Path {
+        &self.dirs.of_tier(tier)[0]
+    }
+
     fn keep(&mut self, record: &SegmentRecord) {
         self.catalogue.0.insert(record.id, record.clone());
     }
 
+    /// Returns for each directory if files may be removed from it.
     fn admit(&self, may_be_missing: bool) -> Result<Vec<bool>, MarkError> {
-        check_and_mark(&self.dirs, &self.catalogue, &lineage(), may_be_missing)
+        let missing = if may_be_missing { MissingSegments::Accepted } else { MissingSegments::Refused };
+        let sweeps = check_and_mark(&self.dirs, &self.catalogue, &lineage(), missing)?;
+        Ok(sweeps.into_iter().map(|sweep| sweep == DirectorySweep::Now).collect())
     }
 
     /// Names and contents of every file.
@@ -122,10 +132,10 @@ fn new_directories_are_marked_and_then_recognized() {
 
 #[test]
 fn a_directory_with_a_foreign_mark_is_refused() {
-    for tier in 0..2 {
+    for tier in [SegmentTier::Hot, SegmentTier::Cold] {
         for (owner, earlier) in [(EARLIER, true), (SIBLING, false), (OTHER, false)] {
             let bench = Bench::new();
-            write_mark([bench.hot(), bench.cold()][tier], &owner).unwrap();
+            write_mark(bench.dir(tier), &owner).unwrap();
             let refused = bench.refuses();
             assert_eq!(matches!(refused, MarkError::Earlier { .. }), earlier, "{refused}");
         }
@@ -136,19 +146,24 @@ fn a_directory_with_a_foreign_mark_is_refused() {
 fn an_unmarked_directory_is_marked_if_every_file_matches_its_record() {
     let mut bench = Bench::new();
     for (id, stamp) in [(1, 0), (2, 55), (3, 0)] {
-        bench.keep(&record(id, stamp, 0));
-        write_segment(bench.hot(), &record(id, stamp, 0), EARLIER, if stamp == 0 { 12 } else { 0 });
+        bench.keep(&record(id, stamp, SegmentTier::Hot));
+        write_segment(
+            bench.hot(),
+            &record(id, stamp, SegmentTier::Hot),
+            EARLIER,
+            if stamp == 0 { 12 } else { 0 },
+        );
     }
     // The catalogue removed this segment, and power failed before its file was removed.
-    write_segment(bench.hot(), &record(4, 77, 0), OURS, 0);
+    write_segment(bench.hot(), &record(4, 77, SegmentTier::Hot), OURS, 0);
     assert_eq!(bench.admit(false).unwrap(), [false, false]);
     assert!(bench.hot().join(segment_file_name(SegmentId(4))).exists());
 }
 
 #[test]
 fn an_unmarked_directory_that_disagrees_is_refused() {
-    let ours = record(1, 55, 0);
-    let unstamped = record(1, 0, 0);
+    let ours = record(1, 55, SegmentTier::Hot);
+    let unstamped = record(1, 0, SegmentTier::Hot);
     let cases: [(&str, SegmentRecord, SegmentRecord, Identity, i64); 4] = [
         ("another stamp", ours.clone(), SegmentRecord { stamp: 56, ..ours.clone() }, OTHER, 0),
         ("no stamp", ours.clone(), unstamped.clone(), OTHER, 0),
@@ -156,12 +171,12 @@ fn an_unmarked_directory_that_disagrees_is_refused() {
         ("another generation", ours.clone(), SegmentRecord { generation: 2, ..ours.clone() }, OURS, 0),
     ];
     for (what, kept, written, owner, later_ms) in cases {
-        for tier in 0..2 {
+        for tier in [SegmentTier::Hot, SegmentTier::Cold] {
             let mut bench = Bench::new();
-            bench.keep(&record(2, 66, 0));
-            write_segment(bench.hot(), &record(2, 66, 0), OURS, 0);
+            bench.keep(&record(2, 66, SegmentTier::Hot));
+            write_segment(bench.hot(), &record(2, 66, SegmentTier::Hot), OURS, 0);
             bench.keep(&kept);
-            write_segment([bench.hot(), bench.cold()][tier], &written, owner, later_ms);
+            write_segment(bench.dir(tier), &written, owner, later_ms);
             assert!(matches!(bench.refuses(), MarkError::Disagrees { .. }), "{what}");
         }
     }
@@ -171,7 +186,7 @@ fn an_unmarked_directory_that_disagrees_is_refused() {
 fn files_without_a_record_belong_to_another_server() {
     for stamp in [0, 55] {
         let bench = Bench::new();
-        write_segment(bench.cold(), &record(1, stamp, 0), OTHER, 0);
+        write_segment(bench.cold(), &record(1, stamp, SegmentTier::Hot), OTHER, 0);
         assert!(matches!(bench.refuses(), MarkError::Disagrees { .. }), "{stamp}");
     }
 }
@@ -180,8 +195,8 @@ fn files_without_a_record_belong_to_another_server() {
 fn a_short_or_damaged_file_disagrees() {
     for cut in [0, 10, 63, 64, 163] {
         let mut bench = Bench::new();
-        bench.keep(&record(1, 55, 0));
-        write_segment(bench.hot(), &record(1, 55, 0), OURS, 0);
+        bench.keep(&record(1, 55, SegmentTier::Hot));
+        write_segment(bench.hot(), &record(1, 55, SegmentTier::Hot), OURS, 0);
         let path = bench.hot().join(segment_file_name(SegmentId(1)));
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..cut]).unwrap();
@@ -191,18 +206,18 @@ fn a_short_or_damaged_file_disagrees() {
 
 #[test]
 fn an_empty_directory_is_refused_where_segments_are_expected() {
-    for tier in 0..2 {
+    for tier in [SegmentTier::Hot, SegmentTier::Cold] {
         let mut bench = Bench::new();
         bench.keep(&record(1, 55, tier));
         let refused = bench.refuses();
         assert!(matches!(refused, MarkError::Empty { segments: 1, .. }), "{refused}");
         // An operator can declare a cold disk lost, but not that of the hot tier.
-        assert_eq!(bench.admit(true).is_ok(), tier == 1);
+        assert_eq!(bench.admit(true).is_ok(), tier == SegmentTier::Cold);
     }
     // A segment in the other tier counts as present: after a restore all segments are hot.
     let mut bench = Bench::new();
-    bench.keep(&record(1, 55, 1));
-    write_segment(bench.hot(), &record(1, 55, 1), OURS, 0);
+    bench.keep(&record(1, 55, SegmentTier::Cold));
+    write_segment(bench.hot(), &record(1, 55, SegmentTier::Cold), OURS, 0);
     assert_eq!(bench.admit(false).unwrap(), [false, false]);
 }
 

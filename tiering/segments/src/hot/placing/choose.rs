@@ -4,14 +4,14 @@ use mlgw_common::ids::SegmentId;
 
 use super::job::SegmentMove;
 use super::{PlacingOrder, PlacingSettings};
-use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
+use mlgw_common::SegmentTier;
 
 /// State of a segment as seen by a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::hot) struct PlacingCandidate {
     pub(in crate::hot) id: SegmentId,
     /// Tier of the segment.
-    pub(in crate::hot) tier: u32,
+    pub(in crate::hot) tier: SegmentTier,
     /// Length of the segment's file.
     pub(in crate::hot) bytes: u64,
     /// True if the segment is sealed, has no appends in flight, and is not claimed by compaction.
@@ -53,8 +53,12 @@ pub(in crate::hot) struct TierPressure {
 
 impl TierPressure {
     /// The tier below the hot one.
-    fn tier_below_hot(self) -> Option<u32> {
-        if self.has_cold { Some(COLD) } else { self.has_upstream.then_some(UPSTREAM) }
+    fn tier_below_hot(self) -> Option<SegmentTier> {
+        if self.has_cold {
+            Some(SegmentTier::Cold)
+        } else {
+            self.has_upstream.then_some(SegmentTier::Upstream)
+        }
     }
 }
 
@@ -79,36 +83,43 @@ pub(in crate::hot) fn choose_moves(
     order: Option<&PlacingOrder>,
     aim: TierPressure,
 ) -> Vec<(SegmentId, SegmentMove)> {
-    let movable = |tier: u32| facts.iter().filter(move |segment| segment.tier == tier && segment.is_idle);
-    let promoted = |segment: &PlacingCandidate| (segment.id, SegmentMove { from: segment.tier, to: HOT });
+    let movable =
+        |tier: SegmentTier| facts.iter().filter(move |segment| segment.tier == tier && segment.is_idle);
+    let promoted =
+        |segment: &PlacingCandidate| (segment.id, SegmentMove { from: segment.tier, to: SegmentTier::Hot });
     match (order, aim.tier_below_hot()) {
-        (Some(PlacingOrder::DrainCold), _) => movable(COLD).map(promoted).collect(),
-        (Some(PlacingOrder::DrainUpstream), _) => movable(UPSTREAM).map(promoted).collect(),
+        (Some(PlacingOrder::DrainCold), _) => movable(SegmentTier::Cold).map(promoted).collect(),
+        (Some(PlacingOrder::DrainUpstream), _) => movable(SegmentTier::Upstream).map(promoted).collect(),
         (Some(PlacingOrder::Promote { segments: wanted, .. }), _) => {
-            let lower = movable(COLD).chain(movable(UPSTREAM));
+            let lower = movable(SegmentTier::Cold).chain(movable(SegmentTier::Upstream));
             lower.filter(|segment| wanted.contains(&segment.id)).map(promoted).collect()
         }
         (Some(PlacingOrder::Spill { leaving, to_upstream }), Some(below)) => {
-            let to = if *to_upstream && aim.has_upstream { UPSTREAM } else { below };
-            let lower = if to == UPSTREAM { COLD } else { HOT };
-            let all = movable(HOT).chain(movable(COLD).filter(|_| lower == COLD));
+            let to = if *to_upstream && aim.has_upstream { SegmentTier::Upstream } else { below };
+            let lower = if to == SegmentTier::Upstream { SegmentTier::Cold } else { SegmentTier::Hot };
+            let all = movable(SegmentTier::Hot)
+                .chain(movable(SegmentTier::Cold).filter(|_| lower == SegmentTier::Cold));
             let leaves = all.filter(|segment| !segment.is_pinned && leaving.segments.contains(&segment.id));
             leaves.map(|segment| (segment.id, SegmentMove { from: segment.tier, to })).collect()
         }
         // There is no lower tier, or the order does not move whole segments.
         (Some(PlacingOrder::Spill { .. }), None) | (Some(PlacingOrder::Gather(_)), _) => Vec::new(),
-        (Some(PlacingOrder::DrainHot), Some(below)) => coldest(movable(HOT), u64::MAX, below),
+        (Some(PlacingOrder::DrainHot), Some(below)) => coldest(movable(SegmentTier::Hot), u64::MAX, below),
         (Some(PlacingOrder::DrainHot), None) => Vec::new(),
         (None, below) => {
             let worth = |tier| movable(tier).filter(|segment| segment.is_worth_keeping && !segment.is_pinned);
             let mut chosen = Vec::new();
             if let Some(below) = below {
-                chosen.extend(coldest(worth(HOT), aim.hot_excess_bytes, below));
+                chosen.extend(coldest(worth(SegmentTier::Hot), aim.hot_excess_bytes, below));
             }
             if aim.has_cold && aim.has_upstream {
-                chosen.extend(coldest(worth(COLD), aim.cold_excess_bytes, UPSTREAM));
+                chosen.extend(coldest(
+                    worth(SegmentTier::Cold),
+                    aim.cold_excess_bytes,
+                    SegmentTier::Upstream,
+                ));
             }
-            chosen.extend(mostly_dead_that_fit(movable(UPSTREAM), aim).map(promoted));
+            chosen.extend(mostly_dead_that_fit(movable(SegmentTier::Upstream), aim).map(promoted));
             chosen
         }
     }
@@ -130,7 +141,7 @@ fn mostly_dead_that_fit<'f>(
 fn coldest<'f>(
     of: impl Iterator<Item = &'f PlacingCandidate>,
     bytes: u64,
-    to: u32,
+    to: SegmentTier,
 ) -> Vec<(SegmentId, SegmentMove)> {
     let mut by_heat: Vec<&PlacingCandidate> = of.collect();
     let density = |segment: &PlacingCandidate| segment.heat / segment.bytes.max(1) as f64;
@@ -153,7 +164,7 @@ mod tests {
     use mlgw_formats::decision_words::DecisionReason;
     use std::sync::Arc;
 
-    fn facts(id: u64, tier: u32, heat: f64) -> PlacingCandidate {
+    fn facts(id: u64, tier: SegmentTier, heat: f64) -> PlacingCandidate {
         PlacingCandidate {
             id: SegmentId(id),
             tier,
@@ -173,8 +184,14 @@ mod tests {
 
     #[test]
     fn segments_with_the_fewest_reads_per_byte_go_first_until_enough() {
-        let long = PlacingCandidate { bytes: 1000, ..facts(4, HOT, 2.0) };
-        let all = [facts(1, HOT, 1.0), facts(2, HOT, 0.0), facts(3, HOT, 0.0), long, facts(5, COLD, 0.0)];
+        let long = PlacingCandidate { bytes: 1000, ..facts(4, SegmentTier::Hot, 2.0) };
+        let all = [
+            facts(1, SegmentTier::Hot, 1.0),
+            facts(2, SegmentTier::Hot, 0.0),
+            facts(3, SegmentTier::Hot, 0.0),
+            long,
+            facts(5, SegmentTier::Cold, 0.0),
+        ];
         assert_eq!(chosen(&all, None, 0), [0u64; 0]);
         assert_eq!(chosen(&all, None, 1), [2]);
         assert_eq!(chosen(&all, None, 101), [2, 3]);
@@ -184,24 +201,28 @@ mod tests {
 
     #[test]
     fn busy_segments_and_those_to_be_emptied_stay() {
-        let busy = PlacingCandidate { is_idle: false, ..facts(1, HOT, 0.0) };
-        let dying = PlacingCandidate { is_worth_keeping: false, ..facts(2, HOT, 0.0) };
+        let busy = PlacingCandidate { is_idle: false, ..facts(1, SegmentTier::Hot, 0.0) };
+        let dying = PlacingCandidate { is_worth_keeping: false, ..facts(2, SegmentTier::Hot, 0.0) };
         assert_eq!(chosen(&[busy, dying], None, 5000), [0u64; 0]);
         assert_eq!(chosen(&[busy, dying], Some(&PlacingOrder::DrainHot), 0), [2]);
     }
 
     #[test]
     fn an_order_has_precedence_over_pressure() {
-        let all = [facts(1, HOT, 0.0), facts(2, COLD, 0.0), facts(3, COLD, 9.0)];
+        let all = [
+            facts(1, SegmentTier::Hot, 0.0),
+            facts(2, SegmentTier::Cold, 0.0),
+            facts(3, SegmentTier::Cold, 9.0),
+        ];
         assert_eq!(chosen(&all, Some(&PlacingOrder::DrainCold), 5000), [2, 3]);
         let segments = vec![SegmentId(3), SegmentId(1), SegmentId(9)];
         let promote = PlacingOrder::Promote { segments, why: DecisionReason::Requested.into() };
         let aim = TierPressure { has_cold: true, ..TierPressure::default() };
         assert_eq!(
             choose_moves(&all, Some(&promote), aim),
-            [(SegmentId(3), SegmentMove { from: COLD, to: HOT })]
+            [(SegmentId(3), SegmentMove { from: SegmentTier::Cold, to: SegmentTier::Hot })]
         );
-        let down = SegmentMove { from: HOT, to: COLD };
+        let down = SegmentMove { from: SegmentTier::Hot, to: SegmentTier::Cold };
         assert_eq!(choose_moves(&all, Some(&PlacingOrder::DrainHot), aim), [(SegmentId(1), down)]);
         assert_eq!(
             choose_moves(&all, Some(&PlacingOrder::DrainHot), TierPressure::default()),
@@ -212,7 +233,11 @@ mod tests {
 
     #[test]
     fn a_rule_spills_to_the_lowest_requested_tier_that_exists() {
-        let all = [facts(1, HOT, 9.0), facts(2, COLD, 0.0), facts(3, HOT, 0.0)];
+        let all = [
+            facts(1, SegmentTier::Hot, 9.0),
+            facts(2, SegmentTier::Cold, 0.0),
+            facts(3, SegmentTier::Hot, 0.0),
+        ];
         let spill = |to_upstream| {
             let segments = vec![SegmentId(1), SegmentId(2)];
             let leaving = RuleSpill { segments, bodies: Arc::default(), rule: RuleName::new("down") };
@@ -221,18 +246,30 @@ mod tests {
         let way = |id, from, to| (SegmentId(id), SegmentMove { from, to });
         let cold = TierPressure { has_cold: true, ..TierPressure::default() };
         let both = TierPressure { has_upstream: true, ..cold };
-        assert_eq!(choose_moves(&all, Some(&spill(false)), both), [way(1, HOT, COLD)]);
+        assert_eq!(
+            choose_moves(&all, Some(&spill(false)), both),
+            [way(1, SegmentTier::Hot, SegmentTier::Cold)]
+        );
         assert_eq!(
             choose_moves(&all, Some(&spill(true)), both),
-            [way(1, HOT, UPSTREAM), way(2, COLD, UPSTREAM)]
+            [
+                way(1, SegmentTier::Hot, SegmentTier::Upstream),
+                way(2, SegmentTier::Cold, SegmentTier::Upstream)
+            ]
         );
-        assert_eq!(choose_moves(&all, Some(&spill(true)), cold), [way(1, HOT, COLD)]);
+        assert_eq!(
+            choose_moves(&all, Some(&spill(true)), cold),
+            [way(1, SegmentTier::Hot, SegmentTier::Cold)]
+        );
         assert_eq!(choose_moves(&all, Some(&spill(true)), TierPressure::default()), []);
     }
 
     #[test]
     fn a_pinned_segment_moves_only_with_a_drain() {
-        let all = [PlacingCandidate { is_pinned: true, ..facts(1, HOT, 0.0) }, facts(2, HOT, 9.0)];
+        let all = [
+            PlacingCandidate { is_pinned: true, ..facts(1, SegmentTier::Hot, 0.0) },
+            facts(2, SegmentTier::Hot, 9.0),
+        ];
         assert_eq!(chosen(&all, None, 5000), [2]);
         let segments = vec![SegmentId(1)];
         let leaving = RuleSpill { segments, bodies: Arc::default(), rule: RuleName::new("down") };
@@ -242,22 +279,35 @@ mod tests {
 
     #[test]
     fn each_tier_spills_to_the_next_one_below() {
-        let all = [facts(1, HOT, 0.0), facts(2, COLD, 0.0), facts(3, UPSTREAM, 0.0)];
+        let all = [
+            facts(1, SegmentTier::Hot, 0.0),
+            facts(2, SegmentTier::Cold, 0.0),
+            facts(3, SegmentTier::Upstream, 0.0),
+        ];
         let full = TierPressure { hot_excess_bytes: 1, cold_excess_bytes: 1, ..TierPressure::default() };
         let way = |id, from, to| (SegmentId(id), SegmentMove { from, to });
         assert_eq!(choose_moves(&all, None, full), []);
         let upstream = TierPressure { has_upstream: true, ..full };
-        assert_eq!(choose_moves(&all, None, upstream), [way(1, HOT, UPSTREAM)]);
-        assert_eq!(choose_moves(&all, None, TierPressure { has_cold: true, ..full }), [way(1, HOT, COLD)]);
+        assert_eq!(choose_moves(&all, None, upstream), [way(1, SegmentTier::Hot, SegmentTier::Upstream)]);
+        assert_eq!(
+            choose_moves(&all, None, TierPressure { has_cold: true, ..full }),
+            [way(1, SegmentTier::Hot, SegmentTier::Cold)]
+        );
         let both = TierPressure { has_cold: true, ..upstream };
-        assert_eq!(choose_moves(&all, None, both), [way(1, HOT, COLD), way(2, COLD, UPSTREAM)]);
-        assert_eq!(choose_moves(&all, Some(&PlacingOrder::DrainUpstream), both), [way(3, UPSTREAM, HOT)]);
+        assert_eq!(
+            choose_moves(&all, None, both),
+            [way(1, SegmentTier::Hot, SegmentTier::Cold), way(2, SegmentTier::Cold, SegmentTier::Upstream)]
+        );
+        assert_eq!(
+            choose_moves(&all, Some(&PlacingOrder::DrainUpstream), both),
+            [way(3, SegmentTier::Upstream, SegmentTier::Hot)]
+        );
     }
 
     #[test]
     fn mostly_dead_upstream_segments_are_promoted_while_they_fit() {
-        let dead = |id| PlacingCandidate { is_mostly_dead: true, ..facts(id, UPSTREAM, 0.0) };
-        let all = [dead(1), facts(2, UPSTREAM, 0.0), dead(3), dead(4)];
+        let dead = |id| PlacingCandidate { is_mostly_dead: true, ..facts(id, SegmentTier::Upstream, 0.0) };
+        let all = [dead(1), facts(2, SegmentTier::Upstream, 0.0), dead(3), dead(4)];
         let chosen = |room, excess| {
             let aim =
                 TierPressure { hot_room_bytes: room, hot_excess_bytes: excess, ..TierPressure::default() };

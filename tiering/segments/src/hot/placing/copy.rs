@@ -23,6 +23,8 @@ const WINDOW_BYTES: u64 = MIB;
 /// Bytes that are synced and verified at a time.
 const PIECE_BYTES: u64 = 32 * MIB;
 
+const _: () = assert!(PIECE_BYTES.is_multiple_of(WINDOW_BYTES), "a piece consists of whole windows");
+
 /// Queues of the disks that a copy reads from and writes to.
 #[derive(Clone, Copy)]
 pub(super) struct CopyQueues<'t> {
@@ -81,7 +83,7 @@ fn copy_unnamed(
         }
         {
             let _place = turns.write.acquire_blocking(Lane::Background, 0);
-            to.sync(&file, segment, true)?;
+            to.sync_always(&file, segment)?;
         }
         for (offset, sum) in windows(at, piece).zip(&sums) {
             let bytes = &mut window[..WINDOW_BYTES.min(at + piece - offset) as usize];

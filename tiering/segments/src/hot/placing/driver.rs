@@ -4,12 +4,13 @@
 //! whose old file is still needed by a pin on all segments is parked. A segment that compaction has claimed
 //! is left for a later pass.
 
+use mlgw_common::time::Instant;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_formats::schema::{Replica, SegmentRecord};
@@ -27,7 +28,6 @@ use super::reservation::{CopyReservation, no_room_error};
 use super::stoppable_wait::{STOP_CHECK, until_stopped, wait};
 use super::store::store;
 use crate::flash::FlashWriteCause;
-use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::claims::{ClaimOwner, SegmentClaim};
 use crate::hot::compaction::choose::SegmentStats;
 use crate::hot::compaction::stats::segment_stats;
@@ -38,8 +38,9 @@ use crate::hot::map::SegmentLocation;
 use crate::hot::pace::ByteRateLimiter;
 use crate::hot::remote_tier::object_of;
 use crate::hot::{HotTierInner, OwnerPredicate};
+use mlgw_common::SegmentTier;
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
-use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
+use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionReason};
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 use mlgw_formats::segment_record::RecordOwner;
 
@@ -201,7 +202,7 @@ impl PlacingDriver {
             if catalogue.segment(segment).is_none_or(|now| now.tier != way.from) {
                 continue;
             }
-            let is_upstream_move = way.from == UPSTREAM || way.to == UPSTREAM;
+            let is_upstream_move = way.from == SegmentTier::Upstream || way.to == SegmentTier::Upstream;
             let why = order.as_ref().map_or_else(|| default_reason(way), PlacingOrder::why);
             let (job, occasion) = (MoveJob::new(segment, way), MoveReason { why, bytes: bytes(segment) });
             if is_upstream_move && self.upstream_failures >= UPSTREAM_FAILURES_MAX {
@@ -212,12 +213,12 @@ impl PlacingDriver {
                     occasion,
                     &"skipped: the upstream failed for the previous segments",
                 );
-                self.skip_or_back_off(segment, way, order.is_some());
+                self.skip_or_back_off(segment, way, order.as_ref());
             } else if self.run_job(inner, catalogue, job, occasion, claim).await? {
                 self.upstream_failures = 0;
             } else {
                 self.upstream_failures += u32::from(is_upstream_move);
-                self.skip_or_back_off(segment, way, order.is_some());
+                self.skip_or_back_off(segment, way, order.as_ref());
             }
             waiting = waiting.saturating_sub(bytes(segment));
         }
@@ -226,7 +227,7 @@ impl PlacingDriver {
         self.upstream_failures = 0;
         if order.is_some() && is_left_out {
             // Compaction has claimed a segment and will soon be done.
-            tokio::time::sleep(STOP_CHECK).await;
+            mlgw_common::time::sleep(STOP_CHECK).await;
             return Ok(true);
         }
         let failed = !self.skipped.is_empty();
@@ -242,10 +243,11 @@ impl PlacingDriver {
         (self.has_sealed, self.stays) = (false, None);
     }
 
-    fn skip_or_back_off(&mut self, segment: SegmentId, way: SegmentMove, ordered: bool) {
-        if ordered {
+    /// Leaves a segment that could not be moved to a later order, or spills to upstreams to a later pass.
+    fn skip_or_back_off(&mut self, segment: SegmentId, way: SegmentMove, order: Option<&PlacingOrder>) {
+        if order.is_some() {
             self.skipped.insert(segment);
-        } else if way.to == UPSTREAM {
+        } else if way.to == SegmentTier::Upstream {
             self.backoff_until = Some(Instant::now() + UPSTREAM_BACKOFF);
         }
     }
@@ -341,13 +343,16 @@ impl PlacingDriver {
                 let by_heat = || if inner.is_pressed() { None } else { hot_chunks(inner) };
                 if let Some((wanted, why)) = self.stays.clone().or_else(by_heat) {
                     let picked = RelocationLog::start(job.segment);
-                    let those = (wanted, RelocationTarget::Moved);
-                    let done = move_matching(inner, catalogue, &picked, those, &mut self.pace).await;
+                    let to = RelocationTarget::Moved;
+                    let done = move_matching(inner, catalogue, &picked, wanted, to, &mut self.pace).await;
                     picked.record(inner, why, done.as_ref().err());
                     done?;
                 }
             }
-            MoveStep::Copy => self.copied = Some(self.copy(inner, catalogue, job).await?),
+            MoveStep::Copy => {
+                assert!(self.copied.is_none(), "the copy of a job is not left to the next one");
+                self.copied = Some(self.copy(inner, catalogue, job).await?);
+            }
             MoveStep::UpdateRecord => {
                 let to = self.copied.take().ok_or_else(|| io::Error::other("it was not copied"))?;
                 update_record(inner, catalogue, job, to).await?;
@@ -371,32 +376,39 @@ impl PlacingDriver {
         job: MoveJob,
     ) -> Result<Replica, MoveStepError> {
         let record = record(catalogue, job.segment)?;
-        let from = record.replica_of(inner.node).filter(|replica| replica.tier == job.way.from);
+        let from = record.replica_of(inner.node).filter(|replica| replica.tier() == job.way.from);
         let from = from.ok_or_else(|| io::Error::other("its record names another location"))?.clone();
         // The rate limiter is moved into the copying task and returned by it.
         let pace = std::mem::take(&mut self.pace);
         let to = match (job.way.from, job.way.to) {
-            (_, UPSTREAM) => {
+            (_, SegmentTier::Upstream) => {
                 let (stored, pace) = until_stopped(inner, store(inner, &record, &from, pace)).await?;
                 self.pace = pace;
                 stored
             }
-            (UPSTREAM, _) => {
+            (SegmentTier::Upstream, _) => {
                 self.pace = until_stopped(inner, fetch(inner, &record, pace)).await?;
-                Ok(Replica { tier: HOT, copy: 0, sealed_key: Vec::new(), incarnation: 0, ..from })
+                Ok(Replica {
+                    tier: SegmentTier::Hot.number(),
+                    copy: 0,
+                    sealed_key: Vec::new(),
+                    incarnation: 0,
+                    ..from
+                })
             }
             (from_tier, to_tier) => {
                 let (copied, pace) = copy_file(inner, &record, from_tier, to_tier, pace).await?;
                 self.pace = pace;
-                copied.map(|()| Replica { tier: to_tier, ..from }).map_err(MoveStepError::from)
+                copied.map(|()| Replica { tier: to_tier.number(), ..from }).map_err(MoveStepError::from)
             }
         };
         if inner.compaction.is_stopped() {
             return Err(MoveStepError::Stopping);
         }
         let mut to = to?;
-        if to.tier != UPSTREAM {
-            let path = inner.volumes.dirs().path(job.segment, to.tier);
+        assert_eq!(to.tier(), job.way.to, "the copy is in the destination tier");
+        if to.tier() != SegmentTier::Upstream {
+            let path = inner.volumes.dirs().path(job.segment, to.tier());
             let dir = path.parent().and_then(|dir| dir.file_name()).unwrap_or_default();
             to.location = dir.to_string_lossy().into_owned();
         }
@@ -414,7 +426,7 @@ fn is_worth_keeping(segment: &SegmentStats, dead_percent: u64, moved_room_bytes:
 
 /// Bytes of the hot tier that a move frees.
 fn freed_bytes(way: SegmentMove, bytes: u64) -> u64 {
-    if way.from == HOT { bytes } else { 0 }
+    if way.from == SegmentTier::Hot { bytes } else { 0 }
 }
 
 /// Returns the predicate of the chunks that stay in a spill without a rule: hot ones.
@@ -434,7 +446,7 @@ fn remove_promotions(
     facts: &[SegmentStats],
     chosen: &mut Vec<(SegmentId, SegmentMove)>,
 ) {
-    let promotions: Vec<_> = chosen.extract_if(.., |(_, way)| way.to == HOT).collect();
+    let promotions: Vec<_> = chosen.extract_if(.., |(_, way)| way.to == SegmentTier::Hot).collect();
     for (segment, way) in promotions.into_iter().take(OVER_BUDGET_RECORDED_MAX) {
         let occasion = MoveReason { why: default_reason(way), bytes: bytes_of(facts, segment) };
         let decision = decided(MoveJob::new(segment, way), occasion, DecisionOutcome::OverBudget);
@@ -445,20 +457,19 @@ fn remove_promotions(
 /// Returns the reason of a move without an order: a spill happens because the tier is too full, a promotion
 /// so that the segment can be emptied.
 fn default_reason(way: SegmentMove) -> DecisionCause {
-    if way.to == HOT { DecisionReason::Compaction.into() } else { DecisionReason::Watermark.into() }
+    if way.to == SegmentTier::Hot {
+        DecisionReason::Compaction.into()
+    } else {
+        DecisionReason::Watermark.into()
+    }
 }
 
 fn decided(job: MoveJob, occasion: MoveReason, outcome: DecisionOutcome) -> PlacementDecision<'static> {
-    let place = |tier| match tier {
-        HOT => DecisionPlace::Hot,
-        COLD => DecisionPlace::Cold,
-        _ => DecisionPlace::Upstream,
-    };
     PlacementDecision {
-        kind: if job.way.to == HOT { DecisionKind::Promote } else { DecisionKind::Spill },
+        kind: if job.way.to == SegmentTier::Hot { DecisionKind::Promote } else { DecisionKind::Spill },
         subject: DecisionSubject::Segment(job.segment),
-        from: place(job.way.from),
-        to: place(job.way.to),
+        from: job.way.from.into(),
+        to: job.way.to.into(),
         bytes: occasion.bytes,
         cause: occasion.why,
         outcome,
@@ -488,8 +499,8 @@ fn tier_pressure(inner: &HotTierInner) -> TierPressure {
 async fn copy_file(
     inner: &Arc<HotTierInner>,
     record: &SegmentRecord,
-    from_tier: u32,
-    to_tier: u32,
+    from_tier: SegmentTier,
+    to_tier: SegmentTier,
     mut pace: ByteRateLimiter,
 ) -> Result<(io::Result<()>, ByteRateLimiter), MoveStepError> {
     let (of, record) = (inner.clone(), record.clone());
@@ -508,10 +519,10 @@ fn copy_into(
     inner: &HotTierInner,
     from: &File,
     record: &SegmentRecord,
-    tier: u32,
+    tier: SegmentTier,
     before: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    let (disk, space, name) = if tier == COLD {
+    let (disk, space, name) = if tier == SegmentTier::Cold {
         inner.volumes.cold.iter().for_each(|volume| volume.space.refresh());
         let to = inner.volumes.least_full(record.length).ok_or_else(|| no_room_error("cold", record))?;
         (&to.disk, &to.space, "cold")
@@ -520,14 +531,14 @@ fn copy_into(
     };
     let room = CopyReservation::reserve(space, name, record)?;
     let queues = &inner.shared.queues;
-    let turns = if tier == COLD {
+    let turns = if tier == SegmentTier::Cold {
         CopyQueues { read: &queues.hot, write: &queues.cold }
     } else {
         CopyQueues { read: &queues.cold, write: &queues.hot }
     };
     copy_segment(from, record.length, disk, record.segment_id(), turns, before)?;
     room.keep();
-    if tier == HOT {
+    if tier == SegmentTier::Hot {
         inner.shared.flash.record_write(FlashWriteCause::Promote, record.length);
     }
     Ok(())
@@ -545,18 +556,18 @@ async fn update_record(
     to: Replica,
 ) -> Result<(), MoveStepError> {
     let record = record(catalogue, job.segment)?;
-    let from = record.replica_of(inner.node).filter(|replica| replica.tier == job.way.from);
+    let from = record.replica_of(inner.node).filter(|replica| replica.tier() == job.way.from);
     let from = from.ok_or_else(|| io::Error::other("its record names another location"))?.clone();
-    if from.tier == UPSTREAM {
+    if from.tier() == SegmentTier::Upstream {
         add_leftover(inner, from.location.clone(), object_of(job.segment, &from)).await?;
     }
     catalogue.place_segment(job.segment, from, to).await?;
     inner.remote_tier.invalidate(job.segment);
     let bytes = match (job.way.from, job.way.to) {
-        (_, UPSTREAM) => &inner.placing.stored_bytes,
-        (UPSTREAM, _) => &inner.placing.fetched_bytes,
-        (HOT, _) => &inner.placing.spilled_bytes,
-        _ => &inner.placing.promoted_bytes,
+        (_, SegmentTier::Upstream) => &inner.placing.stored_bytes,
+        (SegmentTier::Upstream, _) => &inner.placing.fetched_bytes,
+        (SegmentTier::Hot, _) => &inner.placing.spilled_bytes,
+        (SegmentTier::Cold, _) => &inner.placing.promoted_bytes,
     };
     bytes.fetch_add(record.length, Relaxed);
     Ok(())
@@ -564,15 +575,17 @@ async fn update_record(
 
 async fn unlink(inner: &Arc<HotTierInner>, catalogue: &Catalogue, job: MoveJob) -> Result<(), MoveStepError> {
     inner.reader.invalidate(job.segment);
-    if job.way.from == UPSTREAM {
+    if job.way.from == SegmentTier::Upstream {
         return sweep_objects(inner, catalogue, ClaimOwner::Placing).await;
     }
     let (of, segment) = (inner.clone(), job.segment);
+    let names_copy = catalogue.segment(segment).is_none_or(|now| now.tier != job.way.from);
+    assert!(names_copy, "an old file is removed after its record names the copy");
     blocking(move || {
         if let Some(place) = of.shared.segments.map.location(segment) {
             of.volumes.set_foreign_aside(segment, &place)?;
         }
-        if job.way.from == HOT {
+        if job.way.from == SegmentTier::Hot {
             let bytes = of.volumes.hot.remove(segment)?.unwrap_or(0);
             of.shared.space.record_freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
         } else {
@@ -583,5 +596,9 @@ async fn unlink(inner: &Arc<HotTierInner>, catalogue: &Catalogue, job: MoveJob) 
     .await?;
     // The object was added to the leftovers before the upload; now that a record names it, the sweep drops it
     // from the list.
-    if job.way.to == UPSTREAM { sweep_objects(inner, catalogue, ClaimOwner::Placing).await } else { Ok(()) }
+    if job.way.to == SegmentTier::Upstream {
+        sweep_objects(inner, catalogue, ClaimOwner::Placing).await
+    } else {
+        Ok(())
+    }
 }

@@ -4,11 +4,11 @@
 //! many dirty bytes to write at once. Then the file is read through: every record must be intact, as it was
 //! when the segment was stored.
 
+use mlgw_common::time::Instant;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
@@ -31,6 +31,8 @@ const PART_BYTES: u64 = 8 * MIB;
 const PARTS_AT_ONCE: usize = 4;
 /// Bytes between syncs.
 const PIECE_BYTES: u64 = 32 * MIB;
+
+const _: () = assert!(PIECE_BYTES.is_multiple_of(PART_BYTES), "a part ends where a sync is due");
 
 /// Fetches the segment of `record` to the hot tier; the file is durable and has its final name when the call
 /// returns. Returns `pace`.
@@ -92,7 +94,7 @@ impl FetchedCopy {
             inner.shared.flash.record_write(FlashWriteCause::Promote, bytes.len() as u64);
             let end = at + bytes.len() as u64;
             if end.is_multiple_of(PIECE_BYTES) {
-                disk.sync(&file, segment, true)?;
+                disk.sync_always(&file, segment)?;
             }
             Ok(())
         })
@@ -104,7 +106,7 @@ impl FetchedCopy {
         let (inner, record) = (self.inner.clone(), self.record.clone());
         let Some(file) = self.file.clone() else { return Ok(()) };
         blocking(move || {
-            inner.volumes.hot.sync(&file, record.segment_id(), true)?;
+            inner.volumes.hot.sync_always(&file, record.segment_id())?;
             verify_file(file.try_clone()?, &record, inner.shared.queues.hot.clone(), None)?;
             Ok(inner.volumes.hot.finish_copy(&file, record.segment_id())?)
         })

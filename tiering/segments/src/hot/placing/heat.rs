@@ -3,8 +3,9 @@
 //! In memory only: after a restart all segments are equally cold, and older segments are spilled before newer
 //! ones.
 
+use mlgw_common::time::Instant;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 
@@ -49,7 +50,7 @@ impl SegmentHeat {
 mod tests {
     use super::{HALF_LIFE, SegmentHeat};
     use mlgw_common::ids::SegmentId;
-    use std::time::Instant;
+    use mlgw_common::time::Instant;
 
     #[test]
     fn reads_count_half_after_ten_minutes_and_nothing_after_hours() {

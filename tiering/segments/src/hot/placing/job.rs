@@ -6,13 +6,13 @@
 
 use mlgw_common::ids::SegmentId;
 
-use crate::hot::catalogue::HOT;
+use mlgw_common::SegmentTier;
 
 /// Source and destination tier of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::hot) struct SegmentMove {
-    pub(in crate::hot) from: u32,
-    pub(in crate::hot) to: u32,
+    pub(in crate::hot) from: SegmentTier,
+    pub(in crate::hot) to: SegmentTier,
 }
 
 /// The next step of a job.
@@ -52,7 +52,8 @@ pub(in crate::hot) struct MoveJob {
 impl MoveJob {
     /// Creates a job for a chosen segment.
     pub(in crate::hot) fn new(segment: SegmentId, way: SegmentMove) -> Self {
-        let first = if way.from == HOT { MoveStep::RelocateStaying } else { MoveStep::Copy };
+        assert_ne!(way.from, way.to, "a move changes the tier");
+        let first = if way.from == SegmentTier::Hot { MoveStep::RelocateStaying } else { MoveStep::Copy };
         Self { segment, way, next: Some(first) }
     }
 
@@ -83,11 +84,14 @@ impl MoveJob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hot::catalogue::COLD;
+    use mlgw_common::SegmentTier;
 
     #[test]
     fn the_old_file_is_removed_last_and_not_while_pinned() {
-        let (spill, promote) = (SegmentMove { from: HOT, to: COLD }, SegmentMove { from: COLD, to: HOT });
+        let (spill, promote) = (
+            SegmentMove { from: SegmentTier::Hot, to: SegmentTier::Cold },
+            SegmentMove { from: SegmentTier::Cold, to: SegmentTier::Hot },
+        );
         let mut job = MoveJob::new(SegmentId(1), spill);
         let mut taken = Vec::new();
         let mut busy = 2;

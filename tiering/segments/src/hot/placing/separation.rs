@@ -6,8 +6,8 @@
 //! compare and set. After a power loss some chunks are moved and others are not; the author of the order
 //! examines the segments again and orders the rest.
 
+use mlgw_common::time::Instant;
 use std::sync::Arc;
-use std::time::Instant;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_metadata::Catalogue;
@@ -15,11 +15,11 @@ use mlgw_metadata::Catalogue;
 use super::RuleSpill;
 use super::driver::{PASS_MAX, PlacingDriver};
 use super::stoppable_wait::STOP_CHECK;
-use crate::hot::catalogue::HOT;
 use crate::hot::claims::ClaimOwner;
 use crate::hot::compaction::choose::SegmentStats;
 use crate::hot::compaction::{MoveStepError, RelocationLog, RelocationTarget, move_matching, seal};
 use crate::hot::{HotTierInner, OwnerPredicate};
+use mlgw_common::SegmentTier;
 use mlgw_formats::decision_entry::DecisionCause;
 use mlgw_formats::segment_record::RecordOwner;
 
@@ -71,7 +71,7 @@ impl PlacingDriver {
         let (begun, mut is_left_out) = (Instant::now(), false);
         let wanted = |segment: &&SegmentStats| leaving.segments.contains(&segment.id);
         for segment in facts.iter().filter(wanted) {
-            let is_free = segment.is_idle() && segment.tier == HOT;
+            let is_free = segment.is_idle() && segment.tier == SegmentTier::Hot;
             // Each segment is tried once per order.
             if !is_free || self.skipped.contains(&segment.id) {
                 continue;
@@ -89,8 +89,8 @@ impl PlacingDriver {
                 return Err(MoveStepError::Stopping);
             }
             let picked = RelocationLog::start(segment.id);
-            let those = (leaving.leaving_chunks(), RelocationTarget::Leaving);
-            let done = move_matching(inner, catalogue, &picked, those, &mut self.pace).await;
+            let (wanted, to) = (leaving.leaving_chunks(), RelocationTarget::Leaving);
+            let done = move_matching(inner, catalogue, &picked, wanted, to, &mut self.pace).await;
             picked.record(inner, leaving.why(), done.as_ref().err());
             match done {
                 Err(MoveStepError::Stopping) => return Err(MoveStepError::Stopping),
@@ -106,7 +106,7 @@ impl PlacingDriver {
         }
         if is_left_out {
             // Compaction has claimed a segment and will soon be done.
-            tokio::time::sleep(STOP_CHECK).await;
+            mlgw_common::time::sleep(STOP_CHECK).await;
             return Ok(false);
         }
         let gathered: Vec<SegmentId> = inner.placing.take_leaving_segments().into_iter().collect();

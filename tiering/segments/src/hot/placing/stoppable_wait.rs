@@ -1,7 +1,8 @@
 //! Waits of moves between tiers, which end early when the tier stops.
 
+use mlgw_common::time::Instant;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::hot::HotTierInner;
 use crate::hot::compaction::MoveStepError;
@@ -19,7 +20,7 @@ pub(super) async fn until_stopped<T>(
         if inner.compaction.is_stopped() {
             return Err(MoveStepError::Stopping);
         }
-        if let Ok(done) = tokio::time::timeout(STOP_CHECK, &mut work).await {
+        if let Ok(done) = mlgw_common::time::timeout(STOP_CHECK, &mut work).await {
             return done;
         }
     }
@@ -35,6 +36,6 @@ pub(super) fn wait(inner: &HotTierInner, due: Instant) -> io::Result<()> {
         if left.is_zero() {
             return Ok(());
         }
-        std::thread::sleep(left.min(STOP_CHECK));
+        mlgw_common::time::block_for(left.min(STOP_CHECK));
     }
 }

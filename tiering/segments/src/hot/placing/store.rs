@@ -4,10 +4,10 @@
 //! no intact record stays local, where scrub and salvage can read it. So a fetched segment must be intact,
 //! too. The object is added to the leftovers before any byte is sent.
 
+use mlgw_common::time::Instant;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
 use mlgw_formats::schema::{Replica, SegmentRecord};
 use parking_lot::Mutex;
@@ -16,12 +16,12 @@ use super::leftover_objects::add_leftover;
 use super::stoppable_wait::wait;
 use crate::fair::DiskQueue;
 use crate::hot::HotTierInner;
-use crate::hot::catalogue::UPSTREAM;
 use crate::hot::compaction::{MoveStepError, blocking};
 use crate::hot::map::SegmentLocation;
 use crate::hot::pace::ByteRateLimiter;
 use crate::hot::remote_tier::UnfinishedUpload;
 use crate::hot::scan::{BeforeRead, SegmentScan};
+use mlgw_common::SegmentTier;
 use mlgw_remote::upstream::{
     ObjectId, ReplicaKey, SegmentObject, ThrottleFuture, UploadResumption, Upstream,
 };
@@ -33,7 +33,7 @@ pub(super) async fn store(
     from: &Replica,
     pace: ByteRateLimiter,
 ) -> Result<(Result<Replica, MoveStepError>, ByteRateLimiter), MoveStepError> {
-    let pace = verify_segment(inner, record, from.tier, pace).await?;
+    let pace = verify_segment(inner, record, from.tier(), pace).await?;
     Ok((store_verified(inner, record, from).await, pace))
 }
 
@@ -48,7 +48,7 @@ async fn store_verified(
         .spill_target()
         .ok_or_else(|| io::Error::other("no upstream is configured for spilling"))?;
     let target = SpillTarget::of(inner, record, upstream).await?;
-    let (of, place) = (inner.clone(), SegmentLocation { tier: from.tier, ..SegmentLocation::of(record) });
+    let (of, place) = (inner.clone(), SegmentLocation { tier: from.tier(), ..SegmentLocation::of(record) });
     let file = blocking(move || Ok(of.volumes.dirs().open_verified(segment, &place)?)).await?;
     let SpillTarget { id, key, sealed_key, upload } = target;
     let object =
@@ -68,7 +68,14 @@ async fn store_verified(
     stored.map_err(io::Error::other)?;
     let location = upstream.name().to_owned();
     let (copy, incarnation) = (id.copy, id.incarnation.0);
-    Ok(Replica { node: from.node, tier: UPSTREAM, location, copy, sealed_key, incarnation })
+    Ok(Replica {
+        node: from.node,
+        tier: SegmentTier::Upstream.number(),
+        location,
+        copy,
+        sealed_key,
+        incarnation,
+    })
 }
 
 /// The object as which a segment is stored.
@@ -89,7 +96,7 @@ impl SpillTarget {
     ) -> Result<Self, MoveStepError> {
         let segment = record.segment_id();
         let encrypts = upstream.encrypts();
-        let left = inner.leftovers.lock().await.unfinished(upstream.name(), record, encrypts);
+        let left = inner.leftovers.lock().await.unfinished(upstream, record);
         // Another server with a copy of this directory may resume the same upload: the ownership mark admits
         // only one of them.
         let may_resume = left.is_some() && upstream.check_may_delete().await.is_ok();
@@ -130,7 +137,7 @@ fn add_leftover_upload(
 async fn verify_segment(
     inner: &Arc<HotTierInner>,
     record: &SegmentRecord,
-    tier: u32,
+    tier: SegmentTier,
     pace: ByteRateLimiter,
 ) -> Result<ByteRateLimiter, MoveStepError> {
     let (of, record) = (inner.clone(), record.clone());

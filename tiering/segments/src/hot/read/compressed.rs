@@ -6,10 +6,10 @@
 //! and the threads of decompression, and lanes share it as they share the disk. Nothing is written, so a
 //! power loss has no effect.
 
+use mlgw_common::time::Instant;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use mlgw_common::ids::SegmentId;
@@ -47,7 +47,7 @@ impl SegmentReaderInner {
         }
         let arrived = Instant::now();
         let inner = self.clone();
-        let read = self.reads.run(segment, (self.queue_of(segment), turn, plan.bytes()), move || {
+        let read = self.reads.run(segment, self.queue_of(segment), turn, plan.bytes(), move || {
             add(&inner.metrics.reads_disk, 1);
             inner.metrics.disk_read_wait.record(arrived.elapsed());
             inner.compressed_from_disk(&plan)

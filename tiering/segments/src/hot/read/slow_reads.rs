@@ -5,10 +5,11 @@
 //! they wait. A file with too many slow reads is refused until some of them return, and a request that waits
 //! for a slow read fails after a timeout. Reads of a healthy file are never delayed. The state is in memory.
 
+use mlgw_common::time::Instant;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::{FILE_SLOW_READS_MAX, FILE_SLOW_SLOTS_MAX};
@@ -16,6 +17,8 @@ use parking_lot::Mutex;
 
 use super::error::SegmentReadError;
 use crate::fair::{DiskQueue, ServiceClass};
+
+const _: () = assert!(0 < FILE_SLOW_SLOTS_MAX && FILE_SLOW_SLOTS_MAX <= FILE_SLOW_READS_MAX);
 
 /// Time limits of reads.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +82,8 @@ impl Drop for TrackedRead {
     fn drop(&mut self) {
         let mut state = self.tracker.state.lock();
         if let Some(file) = state.files.get_mut(&self.segment) {
-            file.0.remove(&self.number);
+            let ended = file.0.remove(&self.number);
+            assert!(ended.is_some(), "a read in progress is tracked until it ends");
             if file.0.is_empty() {
                 state.files.remove(&self.segment);
             }
@@ -117,7 +121,9 @@ impl FileReadTracker {
     pub(super) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         segment: SegmentId,
-        (disk, turn, bytes): (&DiskQueue, ServiceClass, u64),
+        disk: &DiskQueue,
+        turn: ServiceClass,
+        bytes: u64,
         work: impl FnOnce() -> Result<T, SegmentReadError> + Send + 'static,
     ) -> Result<T, SegmentReadError> {
         let place = disk.acquire(turn, bytes).await;
@@ -129,12 +135,12 @@ impl FileReadTracker {
             let _read = read;
             work()
         });
-        let done = match tokio::time::timeout(slow, &mut done).await {
+        let done = match mlgw_common::time::timeout(slow, &mut done).await {
             Ok(done) => done,
             Err(_) => {
                 let _place = self.can_keep_slot(segment, number).then_some(place);
                 tracing::warn!(%segment, "slow read: the disk may be failing");
-                match tokio::time::timeout(give_up.saturating_sub(slow), done).await {
+                match mlgw_common::time::timeout(give_up.saturating_sub(slow), done).await {
                     Ok(done) => done,
                     Err(_) => return Err(timeout_error(segment)),
                 }
@@ -206,7 +212,7 @@ mod tests {
             ends.push(end);
             let (reads, disk) = (reads.clone(), disk.clone());
             stuck_reads
-                .push(tokio::spawn(async move { reads.run(dead, (&disk, turn(), 1), stuck(until)).await }));
+                .push(tokio::spawn(async move { reads.run(dead, &disk, turn(), 1, stuck(until)).await }));
         }
         while reads
             .state
@@ -218,9 +224,9 @@ mod tests {
             tokio::task::yield_now().await;
         }
         for _ in 0..2 * DISK_SLOTS {
-            reads.run(other, (&disk, turn(), 1), || Ok(())).await.unwrap();
+            reads.run(other, &disk, turn(), 1, || Ok(())).await.unwrap();
         }
-        let refused = reads.run(dead, (&disk, turn(), 1), || Ok(())).await;
+        let refused = reads.run(dead, &disk, turn(), 1, || Ok(())).await;
         assert!(matches!(
             &refused,
             Err(SegmentReadError::Io { source, .. }) if source.kind() == io::ErrorKind::TimedOut
@@ -230,7 +236,7 @@ mod tests {
         for read in stuck_reads {
             read.await.unwrap().unwrap();
         }
-        reads.run(dead, (&disk, turn(), 1), || Ok(())).await.unwrap();
+        reads.run(dead, &disk, turn(), 1, || Ok(())).await.unwrap();
         assert!(reads.state.lock().files.is_empty());
     }
 
@@ -239,8 +245,7 @@ mod tests {
         let patience = SlowReadLimits { slow: Duration::from_millis(1), give_up: Duration::from_millis(2) };
         let (reads, disk) = (Arc::new(FileReadTracker::new(patience)), DiskQueue::new(1));
         let (end, until) = channel::<()>();
-        let read =
-            reads.run(SegmentId(1), (&disk, ServiceClass::from(Lane::Training), 1), stuck(until)).await;
+        let read = reads.run(SegmentId(1), &disk, ServiceClass::from(Lane::Training), 1, stuck(until)).await;
         assert!(read.is_err() && disk.try_acquire(Lane::Training).is_some(), "its slot is free again");
         drop(end);
     }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::HotTierInner;
-use super::super::catalogue::UPSTREAM;
 use super::super::compaction::Compaction;
 use super::super::map::MapError;
 use super::super::open_error::HotOpenError;
 use super::super::options::Upstreams;
 use super::super::recovery::RecoveryError;
 use super::{Leftovers, RemoteTier};
+use mlgw_common::SegmentTier;
 use mlgw_remote::upstream::PrefixOwnership;
 
 /// Wait after the first failed attempt; doubled after each further one.
@@ -31,7 +31,8 @@ impl RemoteTier {
     fn in_use(&self, leftovers: &Leftovers) -> Result<BTreeSet<String>, MapError> {
         let records = self.map.records_outside_hot()?;
         let places = records.iter().filter_map(|record| record.replica_of(self.node));
-        let named = places.filter(|place| place.tier == UPSTREAM).map(|place| place.location.as_str());
+        let named =
+            places.filter(|place| place.tier() == SegmentTier::Upstream).map(|place| place.location.as_str());
         let names = named.chain(leftovers.upstreams()).chain(self.spill_to.as_deref());
         Ok(names.filter(|name| self.upstreams.contains_key(*name)).map(str::to_owned).collect())
     }
@@ -64,12 +65,12 @@ async fn claim_all(upstreams: Upstreams, mut names: BTreeSet<String>, compaction
             return;
         }
         names = left;
-        let until = tokio::time::Instant::now() + wait;
-        while tokio::time::Instant::now() < until {
+        let until = mlgw_common::time::Instant::now() + wait;
+        while mlgw_common::time::Instant::now() < until {
             if compaction.is_stopped() {
                 return;
             }
-            tokio::time::sleep(STOP_CHECK).await;
+            mlgw_common::time::sleep(STOP_CHECK).await;
         }
         wait = WAIT_MAX.min(wait * 2);
     }

@@ -17,12 +17,12 @@ use mlgw_common::{Identity, Incarnation, Lineage, Timestamp};
 use mlgw_formats::schema::{Replica, SegmentRecord};
 use serde::{Deserialize, Serialize};
 
-use super::super::catalogue::UPSTREAM;
 use super::super::map::SegmentMap;
 use super::super::options::Upstreams;
 use super::super::state_file;
 use super::object_of;
-use mlgw_remote::upstream::{ObjectId, UpstreamError};
+use mlgw_common::SegmentTier;
+use mlgw_remote::upstream::{ObjectId, Upstream, UpstreamError};
 
 /// Format version of the file.
 pub(crate) const FORMAT: u32 = 2;
@@ -145,23 +145,24 @@ impl Leftovers {
         id: ObjectId,
         upload: UnfinishedUpload,
     ) -> io::Result<()> {
-        self.uploads.insert(LeftoverObject::new(upstream, id), upload);
+        let object = LeftoverObject::new(upstream, id);
+        assert!(self.objects.contains(&object), "an object is listed before its upload begins");
+        self.uploads.insert(object, upload);
         self.write()
     }
 
-    /// Returns the object of a segment whose upload can be resumed: of the same bytes, and encrypted or not
-    /// as requested.
+    /// Returns the object of a segment whose upload to `upstream` can be resumed: of the same bytes, and
+    /// encrypted or not, as the upstream is now.
     pub(in crate::hot) fn unfinished(
         &self,
-        upstream: &str,
+        upstream: &Upstream,
         record: &SegmentRecord,
-        encrypted: bool,
     ) -> Option<(ObjectId, UnfinishedUpload)> {
         let is_it = |(of, upload): &(&LeftoverObject, &UnfinishedUpload)| {
-            of.upstream == upstream
+            of.upstream == upstream.name()
                 && of.id().segment == record.segment_id()
                 && upload.has_bytes_of(record)
-                && upload.sealed_key.is_empty() != encrypted
+                && upload.sealed_key.is_empty() != upstream.encrypts()
         };
         self.uploads.iter().find(is_it).map(|(of, upload)| (of.id(), upload.clone()))
     }
@@ -227,7 +228,7 @@ impl Leftovers {
     /// True if the upload of an object is kept for a later attempt to store its segment.
     fn can_resume(&self, object: &LeftoverObject, record: Option<&SegmentRecord>, now: Timestamp) -> bool {
         let (Some(upload), Some(record)) = (self.uploads.get(object), record) else { return false };
-        let is_here = record.replicas.iter().any(|replica| replica.tier != UPSTREAM);
+        let is_here = record.replicas.iter().any(|replica| replica.tier() != SegmentTier::Upstream);
         is_here
             && upload.has_bytes_of(record)
             && now.as_millis().saturating_sub(upload.begun_ms) < UPLOAD_KEPT_MS
@@ -278,7 +279,7 @@ enum LeftoverRemoval {
 
 fn is_named(record: &SegmentRecord, object: &LeftoverObject) -> bool {
     let is_it = |place: &Replica| {
-        place.tier == UPSTREAM
+        place.tier() == SegmentTier::Upstream
             && place.location == object.upstream
             && object_of(record.segment_id(), place) == object.id()
     };

@@ -6,14 +6,16 @@
 //! them, and their records are fetched in the meantime. The cache holds at most [`READ_AHEAD_BYTES_MAX`]:
 //! while it is full, only the requested ranges are fetched.
 
+use mlgw_common::time::Instant;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mlgw_common::ids::SegmentId;
-use mlgw_common::limits::MIB;
+use mlgw_common::limits::{CHUNK_BYTES_MAX, MIB};
+use mlgw_formats::segment_record::HEAD_BYTES_MAX;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
@@ -24,6 +26,8 @@ use super::{RemoteSegment, RemoteTier};
 const READ_AHEAD_BYTES_MAX: u64 = 32 * MIB;
 /// Time after its last use for which a record is cached.
 const RECORD_TTL: Duration = Duration::from_secs(10);
+
+const _: () = assert!(CHUNK_BYTES_MAX + HEAD_BYTES_MAX as u64 <= READ_AHEAD_BYTES_MAX, "each record fits");
 
 /// A record that is fetched once and shared by its readers.
 pub(in crate::hot) type SharedRecordCell = Arc<OnceCell<Bytes>>;
@@ -44,8 +48,9 @@ struct ReadAheadEntry {
 }
 
 impl ReadAheadRecords {
-    fn remove(&mut self, key: (SegmentId, u64)) {
-        if let Some(kept) = self.records.remove(&key) {
+    fn remove(&mut self, segment: SegmentId, offset: u64) {
+        if let Some(kept) = self.records.remove(&(segment, offset)) {
+            assert!(self.bytes >= kept.bytes, "the bytes of cached records are counted");
             self.bytes -= kept.bytes;
         }
     }
@@ -53,7 +58,7 @@ impl ReadAheadRecords {
     fn evict_expired(&mut self, now: Instant) {
         let old: Vec<_> =
             self.records.iter().filter(|(_, kept)| kept.until < now).map(|(key, _)| *key).collect();
-        old.into_iter().for_each(|key| self.remove(key));
+        old.into_iter().for_each(|(segment, offset)| self.remove(segment, offset));
     }
 }
 
@@ -81,15 +86,15 @@ impl RecordReadAhead {
         Some(record)
     }
 
-    /// Drops a record that was read to its end.
+    /// Drops a record.
     fn remove(&self, segment: SegmentId, offset: u64) {
-        self.0.lock().remove((segment, offset));
+        self.0.lock().remove(segment, offset);
     }
 }
 
 impl RemoteTier {
     /// Returns the whole record at `range`, from the cache or fetched once for all its readers; `None` when
-    /// there is no space to cache it. `last` is true if this is the last read of the record.
+    /// there is no space to cache it.
     ///
     /// # Errors
     /// Those of [`RemoteTier`].
@@ -97,16 +102,20 @@ impl RemoteTier {
         &self,
         remote: &RemoteSegment,
         range: Range<u64>,
-        last: bool,
     ) -> Result<Option<Bytes>, SegmentReadError> {
         let segment = remote.id.segment;
         let Some(record) = self.read_ahead.record(segment, &range, Instant::now()) else { return Ok(None) };
         let offset = range.start;
         let read = record.get_or_try_init(|| self.read(remote, range)).await.cloned();
-        if last || read.is_err() {
+        if read.is_err() {
             self.read_ahead.remove(segment, offset);
         }
         read.map(Some)
+    }
+
+    /// Drops the record at `offset`, which was read to its end.
+    pub(in crate::hot) fn drop_read_ahead(&self, remote: &RemoteSegment, offset: u64) {
+        self.read_ahead.remove(remote.id.segment, offset);
     }
 
     /// Starts to fetch the record at `range`, which will be read next. Errors are left to the reader.

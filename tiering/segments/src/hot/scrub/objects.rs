@@ -5,9 +5,9 @@
 //! differed before are compared in every pass. The position is in the state file of the scrub, so that a pass
 //! continues after a restart.
 
+use mlgw_common::time::Instant;
 use std::io;
 use std::ops::Bound;
-use std::time::Instant;
 
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;

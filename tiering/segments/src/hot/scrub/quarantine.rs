@@ -1,9 +1,9 @@
 //! Quarantine: finds bad blocks by verifying referenced records on the disk, and lists them until nothing
 //! refers to them any more.
 
+use mlgw_common::time::Instant;
 use std::collections::BTreeSet;
 use std::io;
-use std::time::Instant;
 
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId};
@@ -14,9 +14,9 @@ use mlgw_metadata::{Catalogue, ChunkOwner};
 use serde::{Deserialize, Serialize};
 
 use super::ScrubShared;
-use crate::hot::catalogue::UPSTREAM;
 use crate::hot::location::RecordLocation;
 use crate::hot::verify::{RecordDamage, verify_record};
+use mlgw_common::SegmentTier;
 
 /// Maximum number of new bad blocks logged per search.
 const LOGGED_BLOCKS_MAX: usize = 100;
@@ -159,7 +159,12 @@ impl ScrubShared {
                 blocks.into_iter().map(block).collect()
             }
             // The segment was moved since the catalogue was read, or is not on a local disk.
-            Err(_) if self.catalogue.segment(segment).is_none_or(|known| known.tier == UPSTREAM) => {
+            Err(_)
+                if self
+                    .catalogue
+                    .segment(segment)
+                    .is_none_or(|known| known.tier == SegmentTier::Upstream) =>
+            {
                 Vec::new()
             }
             Err(error) => all(error.to_string()),

@@ -4,12 +4,13 @@
 //! Otherwise the tier is full, and only a delete or a larger disk helps. In doubt it is temporary: the client
 //! retries, and the next scan decides.
 
-use std::time::{Duration, Instant};
+use mlgw_common::time::Instant;
+use std::time::Duration;
 
 use mlgw_common::ids::SegmentId;
 
-use crate::hot::catalogue::HOT;
 use crate::hot::compaction::choose::{HeldBackSegments, PRESSED_DEAD_PERCENT, SegmentStats};
+use mlgw_common::SegmentTier;
 
 /// Time without any freed byte, with appends waiting, after which the work in progress counts as stalled.
 /// Copying the largest segment (256 MiB) to a disk of 20 MB/s takes half of it.
@@ -50,7 +51,9 @@ impl SpaceProspects {
     /// Computes the prospects of a hot tier with these segments.
     pub(in crate::hot) fn new(facts: &[SegmentStats], given: &ProspectInputs<'_>) -> Self {
         let mut found = Self { in_hand_bytes: given.in_hand_bytes, ..Self::default() };
-        let hot = facts.iter().filter(|of| of.tier == HOT && !of.in_flight && !(given.is_claimed)(of.id));
+        let hot = facts
+            .iter()
+            .filter(|of| of.tier == SegmentTier::Hot && !of.in_flight && !(given.is_claimed)(of.id));
         for segment in hot {
             let is_spilled = segment.is_idle() && segment.references > 0 && !(given.is_pinned)(segment.id);
             let spilled_bytes = found.spillable_bytes.saturating_add(segment.bytes);
@@ -110,13 +113,13 @@ impl ShortageProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hot::catalogue::{COLD, UPSTREAM};
+    use mlgw_common::SegmentTier;
     use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
     fn segment(id: u64, bytes: u64, referenced_bytes: u64) -> SegmentStats {
         SegmentStats {
             id: SegmentId(id),
-            tier: HOT,
+            tier: SegmentTier::Hot,
             sealed: true,
             bytes: bytes + SEGMENT_HEADER_BYTES,
             referenced_bytes,
@@ -159,8 +162,18 @@ mod tests {
             ("kept by a rule", segment(200, 1000, 500), (0, 500), (0, 500)),
             ("kept by a rule, nothing dead", segment(200, 1000, 1000), (0, 0), (0, 0)),
             ("cannot be compacted", segment(300, 1000, 500), (whole, 0), (0, 0)),
-            ("in the cold tier", SegmentStats { tier: COLD, ..segment(1, 1000, 0) }, (0, 0), (0, 0)),
-            ("in an upstream", SegmentStats { tier: UPSTREAM, ..segment(1, 1000, 500) }, (0, 0), (0, 0)),
+            (
+                "in the cold tier",
+                SegmentStats { tier: SegmentTier::Cold, ..segment(1, 1000, 0) },
+                (0, 0),
+                (0, 0),
+            ),
+            (
+                "in an upstream",
+                SegmentStats { tier: SegmentTier::Upstream, ..segment(1, 1000, 500) },
+                (0, 0),
+                (0, 0),
+            ),
         ];
         for (name, facts, with, without) in cases {
             let both = |found: SpaceProspects| (found.spillable_bytes, found.dead_bytes);

@@ -211,7 +211,7 @@ impl Bench {
     pub(super) async fn compact(&self, dead_percent: u64) {
         let until = self.tier.compact(dead_percent);
         while self.tier.compaction().passes < until {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(Duration::from_millis(1)).await;
         }
         self.place().await;
     }
@@ -220,7 +220,7 @@ impl Bench {
     pub(super) async fn place(&self) {
         let until = self.tier.inner.placing.start_pass();
         while self.tier.placing().passes < until {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(Duration::from_millis(1)).await;
         }
     }
 

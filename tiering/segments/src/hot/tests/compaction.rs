@@ -279,7 +279,7 @@ async fn a_start_scans_only_records_after_the_last_mark() {
     }
     let marked = || map.marked.lock().get(&1).copied().unwrap_or(0);
     while marked() < 8 * MIB {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        mlgw_common::time::sleep(Duration::from_millis(1)).await;
     }
     let left = map.copy();
     drop(tier);

@@ -2,7 +2,7 @@
 //! mlgw-segments --run-ignored only --no-capture cost`.
 
 use super::*;
-use std::time::Instant;
+use mlgw_common::time::Instant;
 
 /// User and system time of this process in microseconds, with a resolution of 10,000.
 fn cpu_micros() -> f64 {

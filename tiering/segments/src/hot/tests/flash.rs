@@ -36,7 +36,7 @@ async fn rounds(bench: &Bench) {
     let until = bench.tier.compaction().passes + 2;
     while bench.tier.compaction().passes < until {
         bench.tier.inner.compaction.wake_now();
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        mlgw_common::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

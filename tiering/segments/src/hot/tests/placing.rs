@@ -3,10 +3,10 @@
 use super::bench::{Bench, BenchOptions};
 use super::*;
 use crate::decisions::DecisionFilter;
-use crate::hot::catalogue::{COLD, HOT};
 use crate::hot::{
     FileCall, HotOpenError, Intercept, InterceptAction, PlacingOrder, PlacingSettings, segment_file_name,
 };
+use mlgw_common::SegmentTier;
 use mlgw_formats::decision_entry::DecisionCause;
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::schema::SegmentState;
@@ -35,15 +35,15 @@ pub(super) async fn reads_back(bench: &Bench, objects: &[(String, BodyId, usize)
 pub(super) async fn run_order(bench: &Bench, order: PlacingOrder) {
     let until = bench.tier.order(order);
     while bench.tier.placing().orders_done < until {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        mlgw_common::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 /// Returns the non-empty sealed segments that are in a tier according to their records.
-pub(super) fn segments_in(bench: &Bench, tier: u32) -> Vec<String> {
+pub(super) fn segments_in(bench: &Bench, tier: SegmentTier) -> Vec<String> {
     let mut records = bench.catalogue.segments().unwrap();
     records.retain(|record| record.state() == SegmentState::Sealed && record.length > 64);
-    let here = records.iter().filter(|record| record.replicas[0].tier == tier);
+    let here = records.iter().filter(|record| record.replicas[0].tier() == tier);
     here.map(|record| segment_file_name(record.segment_id())).collect()
 }
 
@@ -61,11 +61,11 @@ pub(super) fn names_in(dir: &Path) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spilled_segments_read_back_and_can_be_promoted() {
     let (bench, objects) = filled(BenchOptions::default()).await;
-    let sealed = segments_in(&bench, HOT);
+    let sealed = segments_in(&bench, SegmentTier::Hot);
     assert!(sealed.len() > 5, "{sealed:?}");
     let used = bench.tier.metrics().used_bytes;
     run_order(&bench, PlacingOrder::DrainHot).await;
-    assert_eq!(segments_in(&bench, HOT), [""; 0]);
+    assert_eq!(segments_in(&bench, SegmentTier::Hot), [""; 0]);
     let (hot, mut cold) = files(&bench);
     cold.sort();
     assert!(cold == sealed && !hot.iter().any(|file| sealed.contains(file)), "{hot:?} {cold:?}");
@@ -79,7 +79,7 @@ async fn spilled_segments_read_back_and_can_be_promoted() {
     let one =
         bench.catalogue.segments().unwrap().into_iter().find(|one| one.length > 64).unwrap().segment_id();
     run_order(&bench, PlacingOrder::Promote { segments: vec![one], why: DecisionCause::job(7) }).await;
-    assert_eq!(segments_in(&bench, HOT), [segment_file_name(one)]);
+    assert_eq!(segments_in(&bench, SegmentTier::Hot), [segment_file_name(one)]);
     let wanted = DecisionFilter { limit: 1, kind: Some(DecisionKind::Promote), bucket: None };
     let decision = bench.tier.inner.decisions.list(wanted).remove(0);
     assert_eq!(
@@ -91,7 +91,7 @@ async fn spilled_segments_read_back_and_can_be_promoted() {
         (DecisionReason::Job, Some(7), DecisionOutcome::Done)
     );
     run_order(&bench, PlacingOrder::DrainCold).await;
-    assert_eq!((segments_in(&bench, HOT), files(&bench).1), (sealed, vec![]));
+    assert_eq!((segments_in(&bench, SegmentTier::Hot), files(&bench).1), (sealed, vec![]));
     reads_back(&bench, &objects).await;
     bench.close().await;
 }
@@ -138,7 +138,10 @@ async fn a_full_hot_tier_spills_the_segments_with_the_fewest_reads() {
         let segment = bench.extents(object)[0].segment_id();
         bench.catalogue.segment(segment).unwrap().tier
     };
-    assert_eq!((tier_of(&objects[0].0), tier_of(&objects[OBJECTS - 1].0)), (COLD, HOT));
+    assert_eq!(
+        (tier_of(&objects[0].0), tier_of(&objects[OBJECTS - 1].0)),
+        (SegmentTier::Cold, SegmentTier::Hot)
+    );
     reads_back(&bench, &objects).await;
     bench.close().await;
 }
@@ -165,7 +168,7 @@ async fn dead_bytes_in_the_cold_tier_are_freed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_cleans_up_after_an_interrupted_move() {
     let (bench, objects) = filled(BenchOptions::default()).await;
-    let name = segments_in(&bench, HOT).remove(0);
+    let name = segments_in(&bench, SegmentTier::Hot).remove(0);
     let (hot, cold) = (bench.path(&name), bench.dir.path().join("cold-2").join(&name));
     // Copied, but not named by the record yet; and a partial copy.
     std::fs::copy(&hot, &cold).unwrap();
@@ -215,14 +218,18 @@ async fn hot_chunks_stay_when_their_segment_is_spilled() {
     let hot = [objects[3].1, objects[20].1];
     bench.tier.set_is_hot(Arc::new(move |body, first| hot.contains(&body) && first == 0));
     run_order(&bench, PlacingOrder::DrainHot).await;
-    let tiers = |object: &str| -> Vec<u32> {
+    let tiers = |object: &str| -> Vec<SegmentTier> {
         let extents = bench.extents(object);
         extents.iter().map(|at| bench.catalogue.segment(at.segment_id()).unwrap().tier).collect()
     };
-    assert_eq!(tiers(&objects[3].0), [HOT], "one chunk");
+    assert_eq!(tiers(&objects[3].0), [SegmentTier::Hot], "one chunk");
     let long = tiers(&objects[20].0);
-    assert_eq!((long[0], &long[1..]), (HOT, &vec![COLD; long.len() - 1][..]), "its first chunk is hot");
-    assert_eq!(tiers(&objects[4].0), [COLD]);
+    assert_eq!(
+        (long[0], &long[1..]),
+        (SegmentTier::Hot, &vec![SegmentTier::Cold; long.len() - 1][..]),
+        "its first chunk is hot"
+    );
+    assert_eq!(tiers(&objects[4].0), [SegmentTier::Cold]);
     reads_back(&bench, &objects).await;
     bench.close().await;
 }
@@ -245,7 +252,7 @@ async fn a_faulty_disk_leaves_the_segment_in_its_tier() {
     let faulty = Arc::new(Faulty::default());
     let (bench, objects) =
         filled(BenchOptions { intercept: Some(faulty.clone()), ..BenchOptions::default() }).await;
-    let sealed = segments_in(&bench, HOT);
+    let sealed = segments_in(&bench, SegmentTier::Hot);
     let faults = [
         (FileCall::Create, InterceptAction::Fail(EIO)),
         (FileCall::Write, InterceptAction::Fail(EIO)),
@@ -260,12 +267,12 @@ async fn a_faulty_disk_leaves_the_segment_in_its_tier() {
         run_order(&bench, PlacingOrder::DrainHot).await;
         let failed = bench.tier.placing().failed;
         assert_eq!(failed, (sealed.len() * (nth + 1)) as u64, "{fault:?}");
-        assert_eq!(segments_in(&bench, HOT), sealed, "{fault:?}");
+        assert_eq!(segments_in(&bench, SegmentTier::Hot), sealed, "{fault:?}");
         reads_back(&bench, &objects).await;
     }
     *faulty.0.lock() = None;
     run_order(&bench, PlacingOrder::DrainHot).await;
-    assert_eq!(segments_in(&bench, COLD), sealed);
+    assert_eq!(segments_in(&bench, SegmentTier::Cold), sealed);
     reads_back(&bench, &objects).await;
     bench.close().await;
 }
@@ -273,10 +280,10 @@ async fn a_faulty_disk_leaves_the_segment_in_its_tier() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_file_stays_while_all_segments_are_pinned() {
     let (bench, objects) = filled(BenchOptions::default()).await;
-    let sealed = segments_in(&bench, HOT);
+    let sealed = segments_in(&bench, SegmentTier::Hot);
     let kept = bench.tier.pin_all();
     run_order(&bench, PlacingOrder::DrainHot).await;
-    assert_eq!(segments_in(&bench, COLD), sealed);
+    assert_eq!(segments_in(&bench, SegmentTier::Cold), sealed);
     assert!(sealed.iter().all(|name| files(&bench).0.contains(name)), "{:?}", files(&bench).0);
     assert_eq!(bench.tier.placing().draining_segments, sealed.len() as u64);
     drop(kept);

@@ -10,10 +10,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::map::SegmentLocation;
 use crate::hot::placing::job::{MoveEvent, MoveJob, MoveStep, SegmentMove};
-use crate::hot::recovery::{SegmentFileFate, fate};
+use crate::hot::recovery::{SegmentFileFate, SegmentHistory, fate};
+use mlgw_common::SegmentTier;
 use mlgw_common::ids::{Generation, SegmentId, SegmentSeed};
 
 const SCHEDULES: u64 = 20_000;
@@ -44,7 +44,7 @@ enum File {
 /// Location of the segment according to its record.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Named {
-    tier: u32,
+    tier: SegmentTier,
     /// Number of the object; 0 for a file.
     copy: u64,
 }
@@ -81,7 +81,7 @@ impl World {
             objects: BTreeSet::new(),
             leftovers: BTreeSet::new(),
             copies: 0,
-            log: vec![Named { tier: HOT, copy: 0 }],
+            log: vec![Named { tier: SegmentTier::Hot, copy: 0 }],
             synced: 1,
             job: None,
             kept: false,
@@ -93,7 +93,7 @@ impl World {
         *self.log.last().unwrap()
     }
 
-    fn has(&self, tier: u32) -> bool {
+    fn has(&self, tier: SegmentTier) -> bool {
         self.files[tier as usize] == File::Yes
     }
 
@@ -117,7 +117,7 @@ impl World {
         self.sync_record();
         let place = self.place();
         for copy in std::mem::take(&mut self.leftovers) {
-            if place != (Named { tier: UPSTREAM, copy }) {
+            if place != (Named { tier: SegmentTier::Upstream, copy }) {
                 self.objects.remove(&copy);
             }
         }
@@ -125,9 +125,13 @@ impl World {
 
     fn way(&mut self) -> SegmentMove {
         let from = self.place().tier;
-        let other = if from == HOT { COLD } else { HOT };
-        let to = if from != UPSTREAM && self.dice.roll(2) == 0 { UPSTREAM } else { other };
-        SegmentMove { from, to: if from == UPSTREAM { HOT } else { to } }
+        let other = if from == SegmentTier::Hot { SegmentTier::Cold } else { SegmentTier::Hot };
+        let to = if from != SegmentTier::Upstream && self.dice.roll(2) == 0 {
+            SegmentTier::Upstream
+        } else {
+            other
+        };
+        SegmentMove { from, to: if from == SegmentTier::Upstream { SegmentTier::Hot } else { to } }
     }
 
     /// Executes one step of a move; starts a new move if there is none.
@@ -141,7 +145,7 @@ impl World {
         let (SegmentMove { from, to }, Some(step)) = (job.way, job.next()) else { return self.job = None };
         match step {
             MoveStep::RelocateStaying => {}
-            MoveStep::Copy if to == UPSTREAM => {
+            MoveStep::Copy if to == SegmentTier::Upstream => {
                 self.copies += 1;
                 self.add_leftover(self.copies);
                 // The object may arrive and the response be lost: then the move is retried with another
@@ -153,15 +157,18 @@ impl World {
             }
             MoveStep::Copy => self.files[to as usize] = File::Yes,
             MoveStep::UpdateRecord => {
-                if from == UPSTREAM {
+                if from == SegmentTier::Upstream {
                     self.add_leftover(self.place().copy);
                 }
-                self.log.push(Named { tier: to, copy: if to == UPSTREAM { self.copies } else { 0 } });
+                self.log.push(Named {
+                    tier: to,
+                    copy: if to == SegmentTier::Upstream { self.copies } else { 0 },
+                });
             }
             MoveStep::Sync => self.sync_record(),
             MoveStep::Drain if self.kept => return,
             MoveStep::Drain => {}
-            MoveStep::Unlink if from == UPSTREAM => self.sweep(),
+            MoveStep::Unlink if from == SegmentTier::Upstream => self.sweep(),
             MoveStep::Unlink => {
                 self.files[from as usize] = File::Removed;
                 self.sweep();
@@ -182,14 +189,14 @@ impl World {
             }
         }
         (self.job, self.kept) = (None, false);
-        let place = SegmentLocation {
+        let recorded = SegmentHistory::Recorded(SegmentLocation {
             seed: SegmentSeed::unstamped(Generation(1)),
             created: None,
             tier: self.place().tier,
-        };
-        for tier in [HOT, COLD] {
-            let is_there = |other| other == UPSTREAM || self.has(other);
-            if self.has(tier) && fate(Some(place), tier, is_there, true) == SegmentFileFate::Removed {
+        });
+        for tier in [SegmentTier::Hot, SegmentTier::Cold] {
+            let is_there = |other| other == SegmentTier::Upstream || self.has(other);
+            if self.has(tier) && fate(recorded, tier, is_there) == SegmentFileFate::Removed {
                 self.files[tier as usize] = File::Removed;
             }
         }
@@ -197,8 +204,8 @@ impl World {
 
     fn can_be_read(&self) -> bool {
         match self.place() {
-            Named { tier: UPSTREAM, copy } => self.objects.contains(&copy),
-            _ => self.has(HOT) || self.has(COLD),
+            Named { tier: SegmentTier::Upstream, copy } => self.objects.contains(&copy),
+            _ => self.has(SegmentTier::Hot) || self.has(SegmentTier::Cold),
         }
     }
 
@@ -218,11 +225,11 @@ impl World {
             self.step();
         }
         self.sweep();
-        let (place, files) = (self.place(), [self.has(HOT), self.has(COLD)]);
+        let (place, files) = (self.place(), [self.has(SegmentTier::Hot), self.has(SegmentTier::Cold)]);
         let objects: Vec<u64> = self.objects.iter().copied().collect();
         let expected = match place.tier {
-            HOT => ([true, false], vec![]),
-            COLD => ([false, true], vec![]),
+            SegmentTier::Hot => ([true, false], vec![]),
+            SegmentTier::Cold => ([false, true], vec![]),
             _ => ([false, false], vec![place.copy]),
         };
         let tier = place.tier;

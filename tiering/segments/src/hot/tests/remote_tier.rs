@@ -3,16 +3,17 @@
 use super::bench::{Bench, BenchOptions};
 use super::placing::{OBJECTS, filled, reads_back, run_order, segments_in};
 use super::*;
-use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::{
     HotOpenError, PlacingOrder, PlacingSettings, ReadFault, SegmentReadError, Upstreams, segment_file_name,
 };
+use mlgw_common::SegmentTier;
 use mlgw_formats::decision_entry::DecisionCause;
 use mlgw_formats::decision_words::DecisionReason;
-use mlgw_remote::upstream::fake::{FakeS3Call, FakeS3Effect, FakeStore, lake};
+use mlgw_remote::upstream::fake::{FakeS3Call, FakeS3Effect, FakeStore, encrypting_lake, lake};
 
 fn with_upstream(store: &FakeStore, encrypt: bool) -> BenchOptions {
-    let upstreams: Upstreams = Arc::new([("lake".to_owned(), lake(store, encrypt))].into());
+    let lake = if encrypt { encrypting_lake(store) } else { lake(store) };
+    let upstreams: Upstreams = Arc::new([("lake".to_owned(), lake)].into());
     BenchOptions { cold_dirs: &[], remote_tier: Some((upstreams, "lake")), ..BenchOptions::default() }
 }
 
@@ -32,11 +33,11 @@ async fn segments_spilled_to_an_upstream_read_back_and_can_be_promoted() {
     for encrypt in [false, true] {
         let store = FakeStore::default();
         let (bench, objects) = filled(with_upstream(&store, encrypt)).await;
-        let sealed = segments_in(&bench, HOT);
+        let sealed = segments_in(&bench, SegmentTier::Hot);
         let content = std::fs::read(bench.path(&sealed[0])).unwrap();
         run_order(&bench, PlacingOrder::DrainHot).await;
         assert_eq!(
-            (segments_in(&bench, UPSTREAM), stored_segments(&store)),
+            (segments_in(&bench, SegmentTier::Upstream), stored_segments(&store)),
             (sealed.clone(), sealed.clone())
         );
         assert!(!bench.files().iter().any(|file| sealed.contains(file)), "{:?}", bench.files());
@@ -55,9 +56,12 @@ async fn segments_spilled_to_an_upstream_read_back_and_can_be_promoted() {
             PlacingOrder::Promote { segments: vec![one.segment_id()], why: DecisionCause::job(7) },
         )
         .await;
-        assert_eq!(segments_in(&bench, HOT), [segment_file_name(one.segment_id())]);
+        assert_eq!(segments_in(&bench, SegmentTier::Hot), [segment_file_name(one.segment_id())]);
         run_order(&bench, PlacingOrder::DrainUpstream).await;
-        assert_eq!((segments_in(&bench, HOT), stored_segments(&store)), (sealed.clone(), vec![]));
+        assert_eq!(
+            (segments_in(&bench, SegmentTier::Hot), stored_segments(&store)),
+            (sealed.clone(), vec![])
+        );
         assert!(std::fs::read(bench.path(&sealed[0])).unwrap() == content);
         assert!(leftovers_list(&bench).contains("\"objects\":[]"), "{}", leftovers_list(&bench));
         reads_back(&bench, &objects).await;
@@ -80,7 +84,7 @@ async fn compressed_chunks_are_read_from_an_upstream_whole_and_in_ranges() {
         bench.put("behind", 300_000).await;
         let extent = bench.extents("text").remove(0);
         run_order(&bench, PlacingOrder::DrainHot).await;
-        assert_eq!(bench.catalogue.segment(extent.segment_id()).unwrap().tier, UPSTREAM);
+        assert_eq!(bench.catalogue.segment(extent.segment_id()).unwrap().tier, SegmentTier::Upstream);
         let bench = bench.reopen().await;
         assert_eq!(read_all(&bench.tier, &extent, body.0).await, text);
         for range in [0..1, 65_535..65_537, 100_000..131_072, 130_000..400_000, 499_999..500_000] {
@@ -121,7 +125,10 @@ async fn each_tier_spills_to_the_next_one() {
     let tuned = BenchOptions { cold_dirs: &["cold-1"], placing, ..with_upstream(&store, false) };
     let (bench, objects) = filled(tuned).await;
     run_order(&bench, PlacingOrder::DrainHot).await;
-    assert!(!segments_in(&bench, COLD).is_empty() && store.names().is_empty(), "the disk comes first");
+    assert!(
+        !segments_in(&bench, SegmentTier::Cold).is_empty() && store.names().is_empty(),
+        "the disk comes first"
+    );
     reads_back(&bench, &objects).await;
     bench.close().await;
 }
@@ -153,7 +160,7 @@ async fn dead_upstream_segments_are_removed_and_mostly_dead_ones_emptied() {
 async fn a_faulty_upstream_leaves_the_segment_local_and_no_object_behind() {
     let store = FakeStore::default();
     let (bench, objects) = filled(with_upstream(&store, false)).await;
-    let sealed = segments_in(&bench, HOT);
+    let sealed = segments_in(&bench, SegmentTier::Hot);
     let faults = [
         (FakeS3Call::Put, FakeS3Effect::Status(403, "AccessDenied")),
         (FakeS3Call::Put, FakeS3Effect::Status(503, "SlowDown")),
@@ -168,14 +175,14 @@ async fn a_faulty_upstream_leaves_the_segment_local_and_no_object_behind() {
         run_order(&bench, PlacingOrder::DrainHot).await;
         store.heal();
         assert_eq!(bench.tier.placing().failed, (sealed.len() * (nth + 1)) as u64, "{call:?} {effect:?}");
-        assert_eq!(segments_in(&bench, HOT), sealed, "{call:?} {effect:?}");
+        assert_eq!(segments_in(&bench, SegmentTier::Hot), sealed, "{call:?} {effect:?}");
         reads_back(&bench, &objects).await;
     }
     let bench = bench.reopen().await;
     bench.compact(100).await;
     bench.compact(100).await;
     assert_eq!(
-        (stored_segments(&store), segments_in(&bench, HOT)),
+        (stored_segments(&store), segments_in(&bench, SegmentTier::Hot)),
         (vec![], sealed.clone()),
         "nothing is left over"
     );
@@ -235,7 +242,7 @@ async fn a_read_from_an_upstream_is_correct_or_returns_the_right_error() {
 async fn leftovers_of_an_interrupted_move_are_removed() {
     let store = FakeStore::default();
     let (bench, objects) = filled(with_upstream(&store, false)).await;
-    let sealed = segments_in(&bench, HOT);
+    let sealed = segments_in(&bench, SegmentTier::Hot);
     // The object arrives, and the response never does.
     store.fail(FakeS3Call::Head, usize::MAX, FakeS3Effect::Hang);
     bench.tier.order(PlacingOrder::DrainHot);
@@ -256,7 +263,7 @@ async fn leftovers_of_an_interrupted_move_are_removed() {
     bench.compact(100).await;
     bench.compact(100).await;
     assert_eq!(store.names(), [other], "only the listed leftovers were removed");
-    assert_eq!(segments_in(&bench, HOT), sealed);
+    assert_eq!(segments_in(&bench, SegmentTier::Hot), sealed);
     reads_back(&bench, &objects).await;
     bench.close().await;
 }

@@ -7,10 +7,11 @@ use crate::hot::{
     segment_file_name,
 };
 use mlgw_common::ObjectKey;
+use mlgw_common::time::Instant;
 use mlgw_formats::schema::ObjectVersion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const LENGTH: usize = 150_000;
 
@@ -39,7 +40,7 @@ fn until(scrub: &Scrub, reached: impl Fn(&ScrubStatus) -> bool) -> ScrubStatus {
             return status;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "{status:?}");
-        std::thread::sleep(Duration::from_millis(5));
+        mlgw_common::time::block_for(Duration::from_millis(5));
     }
 }
 

@@ -5,8 +5,8 @@ use super::bench::{Bench, BenchOptions};
 use super::placing::{filled, reads_back, run_order};
 use super::*;
 use crate::decisions::DecisionFilter;
-use crate::hot::catalogue::{COLD, HOT};
 use crate::hot::{PlacingOrder, RuleSpill};
+use mlgw_common::SegmentTier;
 use mlgw_formats::decision_entry::RuleName;
 use mlgw_formats::decision_words::{DecisionKind, DecisionReason};
 use mlgw_formats::schema::SegmentState;
@@ -26,8 +26,8 @@ fn segments_of(bench: &Bench, object: &str) -> Vec<SegmentId> {
     bench.extents(object).iter().map(mlgw_formats::schema::Extent::segment_id).collect()
 }
 
-fn tier_of(bench: &Bench, object: &str) -> u32 {
-    let tiers: HashSet<u32> = segments_of(bench, object)
+fn tier_of(bench: &Bench, object: &str) -> SegmentTier {
+    let tiers: HashSet<SegmentTier> = segments_of(bench, object)
         .into_iter()
         .map(|segment| bench.catalogue.segment(segment).unwrap().tier)
         .collect();
@@ -46,10 +46,15 @@ async fn leaving_bodies_are_gathered_and_spilled_without_staying_ones() {
         let others = objects.iter().filter(|one| !goes.contains(one));
         assert!(others.clone().all(|one| !segments_of(&bench, &one.0).contains(segment)), "{segment}");
     }
-    assert!(objects.iter().all(|one| tier_of(&bench, &one.0) == HOT));
+    assert!(objects.iter().all(|one| tier_of(&bench, &one.0) == SegmentTier::Hot));
     run_order(&bench, PlacingOrder::Spill { leaving: gathered, to_upstream: false }).await;
     for one in &objects {
-        assert_eq!(tier_of(&bench, &one.0), if goes.contains(one) { COLD } else { HOT }, "{}", one.0);
+        assert_eq!(
+            tier_of(&bench, &one.0),
+            if goes.contains(one) { SegmentTier::Cold } else { SegmentTier::Hot },
+            "{}",
+            one.0
+        );
     }
     reads_back(&bench, &objects).await;
     let wanted = |kind| DecisionFilter { limit: 100, kind: Some(kind), bucket: None };
@@ -82,8 +87,8 @@ async fn staying_bodies_are_moved_out_of_spilled_segments_and_open_ones_are_seal
     assert!(is_open("object-9"));
     let stays = objects.pop().unwrap();
     run_order(&bench, PlacingOrder::Spill { leaving: leaving(&bench, &objects), to_upstream: false }).await;
-    assert_eq!(tier_of(&bench, &stays.0), HOT);
-    assert!(objects.iter().all(|one| tier_of(&bench, &one.0) == COLD));
+    assert_eq!(tier_of(&bench, &stays.0), SegmentTier::Hot);
+    assert!(objects.iter().all(|one| tier_of(&bench, &one.0) == SegmentTier::Cold));
     reads_back(&bench, &objects).await;
     reads_back(&bench, &[stays]).await;
     bench.close().await;
@@ -98,11 +103,15 @@ async fn a_pinned_segment_is_not_spilled_until_it_is_unpinned() {
     run_order(&bench, PlacingOrder::Spill { leaving: all.clone(), to_upstream: false }).await;
     let tier = |segment: &SegmentId| bench.catalogue.segment(*segment).unwrap().tier;
     for segment in &all.segments {
-        assert_eq!(tier(segment), if kept.contains(segment) { HOT } else { COLD }, "{segment}");
+        assert_eq!(
+            tier(segment),
+            if kept.contains(segment) { SegmentTier::Hot } else { SegmentTier::Cold },
+            "{segment}"
+        );
     }
     bench.tier.set_pinned(HashSet::new());
     run_order(&bench, PlacingOrder::Spill { leaving: all.clone(), to_upstream: false }).await;
-    assert!(all.segments.iter().all(|segment| tier(segment) == COLD));
+    assert!(all.segments.iter().all(|segment| tier(segment) == SegmentTier::Cold));
     reads_back(&bench, &objects).await;
     bench.close().await;
 }

@@ -13,7 +13,6 @@ use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::DISK_SPACE_WAIT_MS;
 
 use crate::hot::PlacingSettings;
-use crate::hot::catalogue::{COLD, HOT};
 use crate::hot::compaction::HeldBackSegments;
 use crate::hot::compaction::choose::{
     CompactionThresholds as Compacting, SegmentStats, SpacePressure, choose_segments as to_empty,
@@ -22,6 +21,7 @@ use crate::hot::placing::choose::{
     PlacingCandidate, TierFill, TierPressure as Spilling, choose_moves as to_spill,
 };
 use crate::hot::space_wait::shortage::{ProspectInputs, SpaceProspects};
+use mlgw_common::SegmentTier;
 use mlgw_formats::segment_header::SEGMENT_HEADER_BYTES;
 
 const KIB: u64 = 1 << 10;
@@ -59,7 +59,7 @@ struct Hand {
 }
 
 struct Segment {
-    tier: u32,
+    tier: SegmentTier,
     sealed: bool,
     bytes: u64,
     living: HashSet<u64>,
@@ -123,14 +123,22 @@ impl World {
 
     fn begin(&mut self) -> SegmentId {
         self.next += 1;
-        let segment =
-            Segment { tier: HOT, sealed: false, bytes: SEGMENT_HEADER_BYTES, living: HashSet::new() };
+        let segment = Segment {
+            tier: SegmentTier::Hot,
+            sealed: false,
+            bytes: SEGMENT_HEADER_BYTES,
+            living: HashSet::new(),
+        };
         self.segments.insert(SegmentId(self.next), segment);
         SegmentId(self.next)
     }
 
     fn used(&self) -> u64 {
-        self.segments.values().filter(|segment| segment.tier == HOT).map(|segment| segment.bytes).sum()
+        self.segments
+            .values()
+            .filter(|segment| segment.tier == SegmentTier::Hot)
+            .map(|segment| segment.bytes)
+            .sum()
     }
 
     fn room(&self) -> u64 {
@@ -189,7 +197,12 @@ impl World {
         let facts = self.facts();
         let pressed = self.room() < SEGMENT.max(32 * MIB);
         let can_spill = self.side_by_side && self.prospects(&facts).spillable_bytes > 0;
-        let dead_percent = SpacePressure::of(pressed, can_spill).dead_percent(30, None);
+        let pressure = match (pressed, can_spill) {
+            (false, _) => SpacePressure::None,
+            (true, true) => SpacePressure::Spills,
+            (true, false) => SpacePressure::Compacts,
+        };
+        let dead_percent = pressure.dead_percent(30, None);
         let aim = Compacting { dead_percent, cold_dead_percent: 50, room_bytes: u64::MAX / 2 };
         to_empty(&facts, aim, &HeldBackSegments::new()).into()
     }
@@ -239,7 +252,7 @@ impl World {
                 living.sort_unstable();
                 living.into_iter().for_each(|key| self.store(key, true));
                 let gone = self.segments.remove(&id).unwrap();
-                self.cold_room += if gone.tier == COLD { gone.bytes } else { 0 };
+                self.cold_room += if gone.tier == SegmentTier::Cold { gone.bytes } else { 0 };
                 self.compaction.at = None;
             }
         }
@@ -254,8 +267,10 @@ impl World {
                     self.spilling.chosen.clear();
                 }
                 let Some(next) = self.spilling.chosen.pop_front() else { return };
-                let as_chosen =
-                    self.segments.get(&next).filter(|of| of.tier == HOT && !self.is_in_hand(next));
+                let as_chosen = self
+                    .segments
+                    .get(&next)
+                    .filter(|of| of.tier == SegmentTier::Hot && !self.is_in_hand(next));
                 let fits = as_chosen.filter(|segment| segment.bytes <= self.cold_room);
                 self.spilling.at = fits.map(|segment| (next, segment.bytes));
                 continue;
@@ -266,7 +281,7 @@ impl World {
             self.spilling.at = Some((id, left - done));
             if left == done {
                 let segment = self.segments.get_mut(&id).unwrap();
-                segment.tier = COLD;
+                segment.tier = SegmentTier::Cold;
                 self.cold_room -= segment.bytes;
                 self.spilling.at = None;
             }

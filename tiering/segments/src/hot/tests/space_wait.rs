@@ -3,8 +3,8 @@
 use super::bench::{Bench, BenchOptions};
 use super::placing::{reads_back, segments_in};
 use super::*;
-use crate::hot::catalogue::COLD;
 use crate::hot::{AppendError, PlacingSettings};
+use mlgw_common::SegmentTier;
 
 const LENGTH: usize = 50_000;
 
@@ -40,7 +40,7 @@ async fn overwrites_get_space_while_the_cold_tier_has_some() {
         let object = format!("object-{}", n * 37 % 100);
         bodies.insert(object.clone(), put(&bench, &object).await.expect("there is room in the cold tier"));
     }
-    assert!(!segments_in(&bench, COLD).is_empty() && bench.tier.placing().failed == 0);
+    assert!(!segments_in(&bench, SegmentTier::Cold).is_empty() && bench.tier.placing().failed == 0);
     let objects: Vec<_> = bodies.into_iter().map(|(object, body)| (object, body, LENGTH)).collect();
     reads_back(&bench, &objects).await;
     bench.close().await;
@@ -58,7 +58,7 @@ async fn a_write_larger_than_the_free_space_causes_a_spill() {
     while let Err(error) = bench.tier.wait_for_body_room(2_000_000).await {
         assert_eq!(error, AppendError::NoRoomYet);
     }
-    assert!(!segments_in(&bench, COLD).is_empty());
+    assert!(!segments_in(&bench, SegmentTier::Cold).is_empty());
     bench.close().await;
 }
 

@@ -4,13 +4,14 @@
 use super::*;
 use crate::hot::map::NewSegment;
 use crate::hot::{SegmentDirs, segment_file_name};
+use mlgw_common::time::Instant;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 use mlgw_formats::command::{Change, Command, Reply};
 use mlgw_formats::command::{CreateSegment, SealSegment};
 use mlgw_formats::segment_header::SegmentHeader;
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::{Catalogue, CatalogueOptions, Durability};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SEGMENTS: u64 = 100_000;
 /// Segments that are created concurrently.

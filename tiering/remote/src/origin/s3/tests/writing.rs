@@ -91,7 +91,7 @@ async fn a_stream_is_sent_once_and_an_abandoned_one_is_incomplete() {
     let given_up = stream::unfold(Some(heads), |heads| async move {
         let heads = heads?;
         while heads.lock().unwrap().is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            mlgw_common::time::sleep(std::time::Duration::from_millis(1)).await;
         }
         None
     });
@@ -191,7 +191,7 @@ async fn deletes_and_tags_are_retried_and_conditions_pass_unchanged() {
 async fn an_origin_that_takes_nothing_is_given_up_and_one_that_waits_for_the_client_is_not() {
     let server = Server::start(&[DONE]).await;
     let slow = stream::iter(["he", "llo"]).then(|piece| async move {
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        mlgw_common::time::sleep(std::time::Duration::from_millis(300)).await;
         Ok(Bytes::from_static(piece.as_bytes()))
     });
     let settings = crate::upstream::UpstreamSettings {

@@ -1,6 +1,9 @@
 //! Ownership decisions as a table, and marks with random content.
 
-use super::{FoundMark, PrefixClaim, PrefixMark, PrefixOwnership, check_may_adopt, compare, decide_claim};
+use super::{
+    FoundMark, PrefixClaim, PrefixContent, PrefixMark, PrefixOwnership, check_may_adopt, compare,
+    decide_claim,
+};
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
 use proptest::prelude::*;
 
@@ -43,8 +46,8 @@ fn only_the_last_start_of_the_owner_deletes_and_only_a_start_of_the_owner_takes_
         (FoundMark::Damaged, PrefixOwnership::Damaged, left(PrefixOwnership::Damaged)),
     ] {
         assert_eq!(compare(&found, &lineage(), NONCE), compared, "{found:?}");
-        for has_segments in [false, true] {
-            assert_eq!(decide_claim(&found, &lineage(), NONCE, has_segments), claimed, "{found:?}");
+        for content in [PrefixContent::NoSegments, PrefixContent::Segments] {
+            assert_eq!(decide_claim(&found, &lineage(), NONCE, content), claimed, "{found:?}");
         }
     }
     assert_eq!(compare(&FoundMark::Absent, &lineage(), NONCE), PrefixOwnership::Missing);
@@ -53,13 +56,14 @@ fn only_the_last_start_of_the_owner_deletes_and_only_a_start_of_the_owner_takes_
 #[test]
 fn a_prefix_without_a_mark_is_marked_unless_an_earlier_incarnation_may_use_it() {
     let first = Lineage { earlier: Vec::new(), ..lineage() };
-    for (lineage, has_segments, expected) in [
-        (&first, false, PrefixClaim::Write),
-        (&first, true, PrefixClaim::Write),
-        (&lineage(), false, PrefixClaim::Write),
-        (&lineage(), true, PrefixClaim::Leave(PrefixOwnership::Missing)),
+    let (empty, full) = (PrefixContent::NoSegments, PrefixContent::Segments);
+    for (lineage, content, expected) in [
+        (&first, empty, PrefixClaim::Write),
+        (&first, full, PrefixClaim::Write),
+        (&lineage(), empty, PrefixClaim::Write),
+        (&lineage(), full, PrefixClaim::Leave(PrefixOwnership::Missing)),
     ] {
-        assert_eq!(decide_claim(&FoundMark::Absent, lineage, NONCE, has_segments), expected);
+        assert_eq!(decide_claim(&FoundMark::Absent, lineage, NONCE, content), expected);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Executes the real decisions of compaction, one step per action.
 
+use mlgw_common::SegmentTier;
 use mlgw_common::ids::SegmentId;
 use mlgw_formats::command::{Change, Command, FenceSegment, Reject, RelocateExtent, RemoveSegment, Reply};
 use mlgw_formats::schema::{SegmentState, segment};
@@ -31,7 +32,7 @@ impl World {
             let sealed = record.state() == SegmentState::Sealed;
             let written = self.disk.files.get(&record.id).map_or(0, File::bytes);
             SegmentStats {
-                tier: 0,
+                tier: SegmentTier::Hot,
                 id: record.segment_id(),
                 sealed: sealed || !self.safeguards.in_flight,
                 bytes: if sealed { record.length } else { written },

@@ -1,0 +1,71 @@
+//! Monotonic time, sleeps and time limits: the only source of both.
+//!
+//! All of them follow the clock of tokio. In a test with `#[tokio::test(start_paused = true)]` that clock
+//! stands still while work can run and jumps to the next deadline when none can, so a part that waits for
+//! minutes is tested in milliseconds and does not depend on the load of the machine. Elsewhere the clock is
+//! the monotonic clock of the operating system. Only [`block_for`] does not follow a paused clock.
+//!
+//! Nothing is stored, so a power failure has no effect.
+
+use std::time::Duration;
+
+pub use tokio::time::error::Elapsed;
+pub use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, Timeout};
+
+/// Waits for a duration.
+#[expect(clippy::disallowed_methods, reason = "the one place that sleeps")]
+pub fn sleep(duration: Duration) -> Sleep {
+    tokio::time::sleep(duration)
+}
+
+/// Waits until a deadline.
+#[expect(clippy::disallowed_methods, reason = "the one place that sleeps")]
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    tokio::time::sleep_until(deadline)
+}
+
+/// Runs a future with a time limit.
+///
+/// # Errors
+/// The future returns [`Elapsed`] if the work did not complete within `limit`.
+#[expect(clippy::disallowed_methods, reason = "the one place that limits time")]
+pub fn timeout<F: IntoFuture>(limit: Duration, work: F) -> Timeout<F::IntoFuture> {
+    tokio::time::timeout(limit, work)
+}
+
+/// Runs a future until a deadline.
+///
+/// # Errors
+/// The future returns [`Elapsed`] if the work did not complete before `deadline`.
+#[expect(clippy::disallowed_methods, reason = "the one place that limits time")]
+pub fn timeout_at<F: IntoFuture>(deadline: Instant, work: F) -> Timeout<F::IntoFuture> {
+    tokio::time::timeout_at(deadline, work)
+}
+
+/// Returns an interval whose first tick is now.
+#[expect(clippy::disallowed_methods, reason = "the one place that makes intervals")]
+#[must_use]
+pub fn interval(period: Duration) -> Interval {
+    tokio::time::interval(period)
+}
+
+/// Blocks the thread for a duration.
+#[expect(clippy::disallowed_methods, reason = "the one place that blocks")]
+pub fn block_for(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Instant, sleep, timeout};
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_paused_clock_jumps_to_the_next_deadline() {
+        let (begin, hour) = (Instant::now(), Duration::from_hours(1));
+        sleep(hour).await;
+        assert_eq!(begin.elapsed(), hour);
+        assert!(timeout(hour, std::future::pending::<()>()).await.is_err());
+        assert_eq!(begin.elapsed(), 2 * hour);
+    }
+}

@@ -1,0 +1,212 @@
+//! Candidates for shell completion: names that the running server lists.
+//!
+//! The server is the one that the command would use. There are no candidates and no message if no server
+//! runs, it refuses, or it does not answer in time. A candidate is a name or an id, never a secret. Names
+//! that a shell would expand or split are omitted, because clients choose some of them.
+
+use super::client::Client;
+use super::{CliError, Global, OutputForm, discover, path_segment};
+use clap_complete::{ArgValueCompleter, CompletionCandidate};
+use mlgw_api::{
+    AccessPlanList, BucketPage, DatasetList, JobList, KeyList, PolicyHistory, TierList, TraceList,
+    UpstreamList, WorkloadList,
+};
+use serde::de::DeserializeOwned;
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+/// Time limit of a request, so that a shell does not hang.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Maximum length of the description beside a candidate.
+const DESCRIPTION_CHARS_MAX: usize = 60;
+
+/// A name and its description.
+type Candidate = (String, String);
+
+/// Completes names of buckets.
+pub(super) fn buckets() -> ArgValueCompleter {
+    // A page begins after a name. The first names with the prefix come after the prefix without its end.
+    let path = |prefix: &str| {
+        let mut before = prefix.to_owned();
+        before.pop();
+        format!("/v1/buckets?after={}", path_segment(&before))
+    };
+    let names = |page: BucketPage| {
+        let bound = |bucket: &mlgw_api::BucketInfo| bucket.binding.as_ref().map(|to| to.upstream.clone());
+        page.buckets
+            .into_iter()
+            .map(|bucket| (bucket.name.clone(), bound(&bucket).unwrap_or_default()))
+            .collect()
+    };
+    completer(path, names)
+}
+
+/// Completes names of datasets.
+pub(super) fn datasets() -> ArgValueCompleter {
+    of_list("/v1/datasets", |list: DatasetList| {
+        list.datasets.into_iter().map(|d| (d.name, d.bucket)).collect()
+    })
+}
+
+/// Completes numbers of jobs, the newest first.
+pub(super) fn jobs() -> ArgValueCompleter {
+    of_list("/v1/jobs", |list: JobList| {
+        let candidate = |job: mlgw_api::JobInfo| {
+            (job.id.to_string(), format!("{} {}, {}", job.kind, job.dataset, job.state))
+        };
+        list.jobs.into_iter().map(candidate).collect()
+    })
+}
+
+/// Completes access key ids.
+pub(super) fn access_keys() -> ArgValueCompleter {
+    of_list("/v1/access/keys", |list: KeyList| {
+        list.keys.into_iter().map(|key| (key.access_key, key.description)).collect()
+    })
+}
+
+/// Completes names of upstreams.
+pub(super) fn upstreams() -> ArgValueCompleter {
+    of_list("/v1/upstreams", |list: UpstreamList| {
+        list.upstreams.into_iter().map(|upstream| (upstream.name, upstream.kind)).collect()
+    })
+}
+
+/// Completes names of tiers.
+pub(super) fn tiers() -> ArgValueCompleter {
+    of_list("/v1/tiers", |list: TierList| {
+        list.tiers.into_iter().map(|tier| (tier.tier, String::new())).collect()
+    })
+}
+
+/// Completes versions of the policy, the newest first.
+pub(super) fn policy_versions() -> ArgValueCompleter {
+    of_list("/v1/policy/history?limit=100", |history: PolicyHistory| {
+        history.versions.into_iter().map(|v| (v.version.to_string(), v.message)).collect()
+    })
+}
+
+/// Completes ids of workloads.
+pub(super) fn workload_ids() -> ArgValueCompleter {
+    of_list("/v1/workloads?limit=100", |list: WorkloadList| {
+        list.workloads.into_iter().map(|w| (w.id, w.name.unwrap_or_default())).collect()
+    })
+}
+
+/// Completes names under which workloads identify themselves.
+pub(super) fn workload_names() -> ArgValueCompleter {
+    of_list("/v1/workloads?limit=100", |list: WorkloadList| {
+        list.workloads.into_iter().filter_map(|w| Some((w.name?, w.id))).collect()
+    })
+}
+
+/// Completes ids of access plans.
+pub(super) fn access_plans() -> ArgValueCompleter {
+    of_list("/v1/workload-plans", |list: AccessPlanList| {
+        list.plans.into_iter().map(|plan| (plan.id, plan.workload)).collect()
+    })
+}
+
+/// Completes names of traces.
+pub(super) fn traces() -> ArgValueCompleter {
+    of_list("/v1/traces", |list: TraceList| {
+        list.traces.into_iter().map(|trace| (trace.name, String::new())).collect()
+    })
+}
+
+/// Returns a completer of the names in the list at a fixed path.
+fn of_list<T: DeserializeOwned + 'static>(
+    path: &'static str,
+    names: fn(T) -> Vec<Candidate>,
+) -> ArgValueCompleter {
+    completer(move |_| path.to_owned(), names)
+}
+
+/// Returns a completer of the names in the list whose path depends on the typed prefix.
+fn completer<T: DeserializeOwned + 'static>(
+    path: impl Fn(&str) -> String + Send + Sync + 'static,
+    names: fn(T) -> Vec<Candidate>,
+) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |typed: &OsStr| {
+        let Some(prefix) = typed.to_str() else { return Vec::new() };
+        candidates(request(&path(prefix)).map(names).unwrap_or_default(), prefix)
+    })
+}
+
+fn candidates(names: Vec<Candidate>, prefix: &str) -> Vec<CompletionCandidate> {
+    let matching = names.into_iter().filter(|(name, _)| name.starts_with(prefix) && is_plain(name));
+    let candidate = |(name, description): Candidate| {
+        let printable = description.chars().filter(|c| !c.is_control());
+        let help: String = printable.take(DESCRIPTION_CHARS_MAX).collect();
+        CompletionCandidate::new(name).help((!help.is_empty()).then(|| help.into()))
+    };
+    matching.map(candidate).collect()
+}
+
+/// True if no shell expands or splits the name.
+fn is_plain(name: &str) -> bool {
+    !name.starts_with('-') && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._/@+,%".contains(c))
+}
+
+/// Requests a document from the server, if one answers in time.
+fn request<T: DeserializeOwned>(path: &str) -> Option<T> {
+    let endpoint = typed_endpoint(std::env::args_os()).or_else(|| std::env::var("MLGW_ADMIN_ENDPOINT").ok());
+    let global = Global { endpoint, output: OutputForm::Json, yes: false, quiet: true };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let answer = runtime.block_on(async {
+        let answer = async {
+            let client = Client::new(discover::target(&global)?)?;
+            client.get(path).await
+        };
+        mlgw_common::time::timeout(PATIENCE, answer).await
+    });
+    // A lookup of a host name may still run.
+    runtime.shutdown_background();
+    answer.ok().and_then(|answer: Result<T, CliError>| answer.ok())
+}
+
+/// Returns the endpoint in the command line that is completed. It follows the first `--` of this process's
+/// arguments.
+fn typed_endpoint(arguments: impl Iterator<Item = OsString>) -> Option<String> {
+    let words = arguments.filter_map(|word| word.into_string().ok());
+    let mut words = words.skip_while(|word| word != "--");
+    let word = words.find(|word| word == "--endpoint" || word.starts_with("--endpoint="))?;
+    word.strip_prefix("--endpoint=").map(str::to_owned).or_else(|| words.next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{candidates, typed_endpoint};
+
+    fn offered(names: &[(&str, &str)], prefix: &str) -> Vec<(String, Option<String>)> {
+        let names = names.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        let shown = |candidate: clap_complete::CompletionCandidate| {
+            let help = candidate.get_help().map(ToString::to_string);
+            (candidate.get_value().to_string_lossy().into_owned(), help)
+        };
+        candidates(names, prefix).into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn names_with_the_typed_prefix_are_offered() {
+        let names = [("train", "lake"), ("test", ""), ("val", "")];
+        let expected = [("train".to_owned(), Some("lake".to_owned())), ("test".to_owned(), None)];
+        assert_eq!(offered(&names, "t"), expected);
+    }
+
+    #[test]
+    fn a_name_that_a_shell_would_expand_is_omitted_and_no_control_character_is_printed() {
+        let names = ["$(reboot)", "a b", "a;b", "`a`", "a\nb", "--yes", "a'b", "*"].map(|name| (name, ""));
+        assert_eq!(offered(&names, ""), []);
+        assert_eq!(offered(&[("a", "x\u{1b}[2J\ny")], ""), [("a".to_owned(), Some("x[2Jy".to_owned()))]);
+    }
+
+    #[test]
+    fn the_endpoint_of_the_completed_line_is_used() {
+        let of = |line: &str| typed_endpoint(line.split(' ').map(Into::into));
+        assert_eq!(of("mlgw -- mlgw --endpoint http://h:1 bucket show"), Some("http://h:1".to_owned()));
+        assert_eq!(of("mlgw -- mlgw bucket show --endpoint=http://h:1 b"), Some("http://h:1".to_owned()));
+        assert_eq!(of("mlgw --endpoint http://h:1 -- mlgw bucket show"), None);
+    }
+}

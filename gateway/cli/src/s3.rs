@@ -1,0 +1,20 @@
+//! Commands over S3: `mlgw ls`, `mlgw cp`, `mlgw cat`, `mlgw du`.
+//!
+//! They use the S3 API of a server and its rights, as every other S3 client does. Listings and bodies are
+//! streamed, so the memory of a command depends on neither the number of keys nor the size of an object.
+
+mod body_check;
+pub(crate) mod cat;
+mod client;
+pub(crate) mod cp;
+mod credentials_file;
+pub(crate) mod du;
+mod failure;
+mod listing;
+pub(crate) mod ls;
+mod path;
+mod range;
+mod reader;
+mod stdout;
+mod target;
+mod xml;

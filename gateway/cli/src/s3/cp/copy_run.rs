@@ -1,0 +1,250 @@
+//! State of one copy command: its limits, its progress, and its open uploads.
+
+use super::open_upload::OpenUpload;
+use crate::CliError;
+use crate::progress::CommandProgress;
+use crate::s3::client::S3Client;
+use crate::s3::failure::S3Failure;
+use crate::s3::path::{RemotePath, printable};
+use http::HeaderValue;
+use mlgw_common::ByteSize;
+use mlgw_common::limits::MIB;
+use mlgw_common::time::timeout;
+use serde::Serialize;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Memory for the bodies of all uploads in progress. A single part may be larger.
+const BODIES_BYTES_MAX: u64 = 256 * MIB;
+/// Time limit for the abortion of open uploads at the end.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Settings of a copy.
+#[derive(Clone, Debug)]
+pub(super) struct CopySettings {
+    /// Maximum number of requests at once.
+    pub(super) parallel: u32,
+    /// Size of parts, if it is given.
+    pub(super) part_bytes: Option<u64>,
+    /// Content type, if it is given.
+    pub(super) content_type: Option<HeaderValue>,
+    /// True if no progress is printed.
+    pub(super) quiet: bool,
+}
+
+/// One copy command.
+pub(super) struct CopyRun<'a> {
+    pub(super) client: &'a S3Client,
+    pub(super) settings: CopySettings,
+    slots: Semaphore,
+    uploads: RefCell<Vec<OpenUpload>>,
+    progress: CommandProgress,
+    report: Cell<CopyReport>,
+    /// Bytes of all objects, if they are known.
+    total: Cell<Option<u64>>,
+}
+
+/// Amount that was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct CopyReport {
+    objects: u64,
+    bytes: u64,
+}
+
+impl CopyReport {
+    /// True if nothing was copied.
+    pub(super) const fn is_empty(self) -> bool {
+        self.objects == 0
+    }
+}
+
+impl fmt::Display for CopyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = if self.objects == 1 { "" } else { "s" };
+        write!(f, "{} object{s}, {}", self.objects, ByteSize(self.bytes).human())
+    }
+}
+
+/// Failure to copy one item.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ItemFailure {
+    /// Other items are not affected.
+    Item(String),
+    /// Other items would fail in the same way.
+    Command(CliError),
+}
+
+impl ItemFailure {
+    /// Returns the error of a command that copies this item alone.
+    pub(super) fn error(self) -> CliError {
+        match self {
+            Self::Item(message) => CliError::Failed(message),
+            Self::Command(error) => error,
+        }
+    }
+
+    /// Returns the failure of an operation on a local file.
+    pub(super) fn local(path: &Path, error: &io::Error) -> Self {
+        let message = format!("{}: {error}", path.display());
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::Command(CliError::Failed(message))
+            }
+            _ => Self::Item(message),
+        }
+    }
+
+    /// Returns the failure to copy an object that a local file cannot hold.
+    pub(super) fn unsuitable(object: &RemotePath, problem: &str) -> Self {
+        Self::Item(format!("{}: {problem}", printable(&object.to_string())))
+    }
+}
+
+impl<'a> CopyRun<'a> {
+    pub(super) fn new(client: &'a S3Client, settings: CopySettings) -> Self {
+        assert!(settings.parallel > 0, "a copy without requests would wait forever");
+        Self {
+            client,
+            slots: Semaphore::new(settings.parallel as usize),
+            progress: CommandProgress::new(settings.quiet),
+            settings,
+            uploads: RefCell::default(),
+            report: Cell::default(),
+            total: Cell::default(),
+        }
+    }
+
+    /// Maximum number of requests at once.
+    pub(super) const fn parallel(&self) -> usize {
+        self.settings.parallel as usize
+    }
+
+    /// Waits for the permission to send a request with a body of this size. Large bodies take the place of
+    /// several requests.
+    pub(super) async fn slot(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.slots.acquire_many(slots_of(bytes, self.settings.parallel)).await.ok()
+    }
+
+    /// Returns the failure of a request for an object.
+    pub(super) fn failure(&self, failure: S3Failure, object: &RemotePath) -> ItemFailure {
+        let is_gone = failure.is_no_such_key();
+        match self.client.error(failure, object) {
+            CliError::Failed(message) if is_gone => ItemFailure::Item(message),
+            error => ItemFailure::Command(error),
+        }
+    }
+
+    /// Sets the number of bytes of all objects.
+    pub(super) fn set_total(&self, bytes: u64) {
+        self.total.set(Some(bytes));
+    }
+
+    /// Counts copied bytes.
+    pub(super) fn add_bytes(&self, bytes: u64) {
+        let report = self.report.get();
+        let report = CopyReport { bytes: report.bytes + bytes, ..report };
+        self.report.set(report);
+        match self.total.get().filter(|total| *total > 0) {
+            Some(total) => self.progress.step("copying", report.bytes, total),
+            None => self.progress.line(report.bytes, 0, || format!("copied {report}")),
+        }
+    }
+
+    /// Counts a copied object.
+    pub(super) fn add_object(&self) {
+        let report = self.report.get();
+        self.report.set(CopyReport { objects: report.objects + 1, ..report });
+    }
+
+    /// Prints the failure of one item of several.
+    pub(super) fn warn(&self, message: &str) {
+        self.progress.done();
+        eprintln!("mlgw: {message}");
+    }
+
+    /// Remembers an upload to abort it if the command ends before it is complete.
+    pub(super) fn add_upload(&self, upload: OpenUpload) {
+        self.uploads.borrow_mut().push(upload);
+    }
+
+    /// Forgets an upload that is complete or aborted.
+    pub(super) fn remove_upload(&self, upload: &OpenUpload) {
+        self.uploads.borrow_mut().retain(|open| open != upload);
+    }
+
+    /// Aborts all open uploads and clears the progress.
+    pub(super) async fn end(&self) {
+        let uploads = self.uploads.take();
+        let aborts = async {
+            for upload in &uploads {
+                upload.abort(self.client).await;
+            }
+        };
+        if timeout(ABORT_TIMEOUT, aborts).await.is_err() {
+            self.warn("uploads that are not complete could not be aborted; their parts take space");
+        }
+        self.progress.done();
+    }
+
+    pub(super) const fn report(&self) -> CopyReport {
+        self.report.get()
+    }
+
+    /// Adds to an error the amount that was copied before.
+    pub(super) fn with_report(&self, error: CliError) -> CliError {
+        let report = self.report();
+        if report.is_empty() {
+            return error;
+        }
+        let add = |message| format!("{message} (copied before: {report})");
+        match error {
+            CliError::Failed(message) => CliError::Failed(add(message)),
+            CliError::Usage(message) => CliError::Usage(add(message)),
+            CliError::Unreachable(message) => CliError::Unreachable(add(message)),
+            CliError::Refused(message) => CliError::Refused(add(message)),
+        }
+    }
+}
+
+/// Returns the number of requests whose place a body takes.
+fn slots_of(bytes: u64, parallel: u32) -> u32 {
+    let slots = bytes.saturating_mul(u64::from(parallel)).div_ceil(BODIES_BYTES_MAX);
+    u32::try_from(slots).unwrap_or(parallel).clamp(1, parallel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BODIES_BYTES_MAX, CopyReport, ItemFailure, slots_of};
+    use std::io::{Error, ErrorKind};
+    use std::path::Path;
+
+    #[test]
+    fn bodies_in_progress_fit_the_memory() {
+        for parallel in [1, 8, 64] {
+            for bytes in [0, 1, 16 << 20, 64 << 20, 200 << 20] {
+                let at_once = u64::from(parallel / slots_of(bytes, parallel));
+                assert!(at_once >= 1 && at_once * bytes <= BODIES_BYTES_MAX, "{parallel} {bytes}");
+            }
+        }
+        assert_eq!((slots_of(16 << 20, 8), slots_of(64 << 20, 8), slots_of(u64::MAX, 8)), (1, 2, 8));
+    }
+
+    #[test]
+    fn a_full_disk_ends_the_command_and_a_bad_name_does_not() {
+        let failure = |kind| ItemFailure::local(Path::new("f"), &Error::from(kind));
+        assert!(matches!(failure(ErrorKind::StorageFull), ItemFailure::Command(_)));
+        assert!(matches!(failure(ErrorKind::NotADirectory), ItemFailure::Item(_)));
+        assert_eq!(failure(ErrorKind::NotADirectory).error().status(), 1);
+    }
+
+    #[test]
+    fn a_report_counts_objects_and_bytes() {
+        assert_eq!(CopyReport { objects: 1, bytes: 5 }.to_string(), "1 object, 5 B");
+        assert_eq!(CopyReport { objects: 2, bytes: 2 << 20 }.to_string(), "2 objects, 2.0 MiB");
+    }
+}

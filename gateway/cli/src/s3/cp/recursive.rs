@@ -1,0 +1,113 @@
+//! Copies of directories and prefixes. The next names are found while earlier ones are copied.
+
+use super::copy_run::{CopyRun, ItemFailure};
+use super::local_files::{LocalFile, LocalFiles};
+use super::names::{file_of, key_of};
+use super::{download, server_copy, upload};
+use crate::CliError;
+use crate::s3::listing::KeyListing;
+use crate::s3::path::{RemotePath, printable};
+use crate::s3::xml::KeyLine;
+use futures_util::stream::{self, Stream, StreamExt as _};
+use std::fs;
+use std::path::Path;
+use std::pin::pin;
+
+/// Uploads all files of a directory. Returns the number of items that could not be copied.
+///
+/// # Errors
+/// The directory cannot be read, or a failure that concerns all files.
+pub(super) async fn upload(run: &CopyRun<'_>, from: &Path, to: &RemotePath) -> Result<u64, CliError> {
+    let files = LocalFiles::below(from).map_err(CliError::Failed)?;
+    let files = stream::iter(files.map(|file| file.map_err(ItemFailure::Item)));
+    let copy = async |file: LocalFile| {
+        let unsuitable = |problem| ItemFailure::Item(format!("{}: {problem}", file.path.display()));
+        let key = key_of(&file.relative).map_err(unsuitable)?;
+        upload::file(run, &file.path, &to.with_key(format!("{}{key}", to.key))).await
+    };
+    copy_items(run, files, copy).await
+}
+
+/// Downloads all objects below a prefix.
+///
+/// # Errors
+/// No object is there, or a failure that concerns all objects.
+pub(super) async fn download(run: &CopyRun<'_>, from: &RemotePath, to: &Path) -> Result<u64, CliError> {
+    if fs::metadata(to).is_ok_and(|metadata| !metadata.is_dir()) {
+        return Err(CliError::Usage(format!("{}: not a directory", to.display())));
+    }
+    let copy = async |line: KeyLine| {
+        let object = from.with_key(&line.key);
+        let relative = &line.key[from.key.len()..];
+        // Some programs store an empty object as the mark of a folder.
+        let folder = relative.strip_suffix('/').filter(|_| line.size == 0);
+        let name = folder.unwrap_or(relative);
+        let file = file_of(name).map_err(|problem| ItemFailure::unsuitable(&object, &problem))?;
+        let file = to.join(file);
+        match folder {
+            Some(_) => fs::create_dir_all(&file).map_err(|error| ItemFailure::local(&file, &error)),
+            None => download::object(run, &object, Some(line.size), &file).await,
+        }
+    };
+    let failed = copy_items(run, objects(run, from), copy).await?;
+    check_any(run, from, failed)
+}
+
+/// Copies all objects below a prefix to another.
+///
+/// # Errors
+/// No object is there, or a failure that concerns all objects.
+pub(super) async fn between(run: &CopyRun<'_>, from: &RemotePath, to: &RemotePath) -> Result<u64, CliError> {
+    let copy = async |line: KeyLine| {
+        let target = to.with_key(format!("{}{}", to.key, &line.key[from.key.len()..]));
+        server_copy::object(run, &from.with_key(&line.key), Some(line.size), &target).await
+    };
+    let failed = copy_items(run, objects(run, from), copy).await?;
+    check_any(run, from, failed)
+}
+
+/// Returns the objects below a prefix, without the mark of the folder itself.
+fn objects<'a>(
+    run: &CopyRun<'a>,
+    from: &'a RemotePath,
+) -> impl Stream<Item = Result<KeyLine, ItemFailure>> + use<'a> {
+    let objects = KeyListing::recursive(run.client, from).objects();
+    let objects = objects.map(|line| line.map_err(ItemFailure::Command));
+    objects.filter_map(|line| async {
+        let is_outside = |line: &KeyLine| !line.key.starts_with(&from.key) || line.key == from.key;
+        match line {
+            Ok(line) if is_outside(&line) => None,
+            line => Some(line),
+        }
+    })
+}
+
+/// Copies items, several at once. Prints the failure of each and counts it. A failure that concerns all ends
+/// the copy.
+async fn copy_items<T>(
+    run: &CopyRun<'_>,
+    items: impl Stream<Item = Result<T, ItemFailure>>,
+    copy: impl AsyncFn(T) -> Result<(), ItemFailure>,
+) -> Result<u64, CliError> {
+    let copy = &copy;
+    let copied = items.map(|item| async move { copy(item?).await }).buffer_unordered(run.parallel());
+    let (mut copied, mut failed) = (pin!(copied), 0);
+    while let Some(one) = copied.next().await {
+        match one {
+            Ok(()) => run.add_object(),
+            Err(ItemFailure::Item(message)) => {
+                run.warn(&message);
+                failed += 1;
+            }
+            Err(ItemFailure::Command(error)) => return Err(error),
+        }
+    }
+    Ok(failed)
+}
+
+fn check_any(run: &CopyRun<'_>, from: &RemotePath, failed: u64) -> Result<u64, CliError> {
+    match failed == 0 && run.report().is_empty() {
+        true => Err(CliError::Failed(format!("{}: no key begins with this", printable(&from.to_string())))),
+        false => Ok(failed),
+    }
+}

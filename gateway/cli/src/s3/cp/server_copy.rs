@@ -1,0 +1,134 @@
+//! Copies inside the server: the bytes do not pass through this host.
+
+use super::copy_run::{CopyRun, ItemFailure};
+use super::multipart::{self, CopySource, complete, copy_part};
+use super::parts::{copy_part_bytes, parts_of};
+use crate::s3::client::{S3Request, copy_source};
+use crate::s3::failure::S3Failure;
+use crate::s3::path::RemotePath;
+use crate::s3::reader::{head, size_of};
+use crate::s3::xml::{PartReceipt, parse_etag, parse_tags};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use http::{HeaderMap, HeaderValue, Method, header};
+
+/// Headers of an object, besides user metadata, that a copy keeps.
+const KEPT_HEADERS: [&str; 7] = [
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "expires",
+    "x-amz-storage-class",
+];
+
+/// Copies an object. `listed_bytes` is its size, if it is known.
+///
+/// # Errors
+/// The server refused it.
+pub(super) async fn object(
+    run: &CopyRun<'_>,
+    from: &RemotePath,
+    listed_bytes: Option<u64>,
+    to: &RemotePath,
+) -> Result<(), ItemFailure> {
+    let part_bytes = |bytes| copy_part_bytes(bytes, run.settings.part_bytes);
+    if let Some(bytes) = listed_bytes.filter(|bytes| part_bytes(*bytes).is_none()) {
+        return copy_whole(run, from, to, bytes).await;
+    }
+    let failed = |failure| run.failure(failure, from);
+    // The failure of a HEAD has no code; the copy has a document that explains it.
+    let Ok(headers) = head(run.client, from).await else { return copy_whole(run, from, to, 0).await };
+    let bytes = size_of(&headers).map_err(failed)?;
+    if listed_bytes.is_none() {
+        run.set_total(bytes);
+    }
+    match part_bytes(bytes) {
+        None => copy_whole(run, from, to, bytes).await,
+        Some(part_bytes) => {
+            let large = LargeObject { object: from, headers: &headers, bytes, part_bytes };
+            copy_in_parts(run, &large, to).await
+        }
+    }
+}
+
+/// A source that is copied in parts.
+struct LargeObject<'a> {
+    object: &'a RemotePath,
+    headers: &'a HeaderMap,
+    bytes: u64,
+    part_bytes: u64,
+}
+
+async fn copy_whole(
+    run: &CopyRun<'_>,
+    from: &RemotePath,
+    to: &RemotePath,
+    bytes: u64,
+) -> Result<(), ItemFailure> {
+    let _slot = run.slot(0).await;
+    let request = S3Request::new(Method::PUT, to.clone())
+        .with_header("x-amz-copy-source", copy_source(from))
+        .with_long_timeout();
+    let failed = |failure| run.failure(failure, from);
+    let document = run.client.document(&request).await.map_err(failed)?.into_body();
+    parse_etag(&document, "CopyObjectResult").map_err(|error| failed(S3Failure::Nonsense(error)))?;
+    run.add_bytes(bytes);
+    Ok(())
+}
+
+async fn copy_in_parts(
+    run: &CopyRun<'_>,
+    from: &LargeObject<'_>,
+    to: &RemotePath,
+) -> Result<(), ItemFailure> {
+    let mut headers = kept_headers(from.headers);
+    if from.headers.contains_key("x-amz-tagging-count") {
+        headers.insert("x-amz-tagging", tags(run, from.object).await?);
+    }
+    let upload = multipart::create(run, to, headers).await?;
+    let source = CopySource { object: from.object, etag: from.headers.get(header::ETAG) };
+    let parts = stream::iter(parts_of(from.bytes, from.part_bytes)).map(|part| async {
+        let _slot = run.slot(0).await;
+        copy_part(run, &upload, &source, part).await
+    });
+    let completed = async {
+        let mut parts: Vec<PartReceipt> = parts.buffer_unordered(run.parallel()).try_collect().await?;
+        parts.sort_by_key(|part| part.number);
+        complete(run, &upload, &parts, HeaderMap::new()).await
+    };
+    let completed = completed.await;
+    multipart::end(run, &upload, completed).await
+}
+
+/// Returns the headers that a copy of an object keeps.
+fn kept_headers(headers: &HeaderMap) -> HeaderMap {
+    let is_kept = |name: &str| KEPT_HEADERS.contains(&name) || name.starts_with("x-amz-meta-");
+    let kept = headers.iter().filter(|(name, _)| is_kept(name.as_str()));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Returns the tags of an object as the value of a header.
+async fn tags(run: &CopyRun<'_>, object: &RemotePath) -> Result<HeaderValue, ItemFailure> {
+    let failed = |failure| run.failure(failure, object);
+    let request = S3Request::new(Method::GET, object.clone()).with_query("tagging", "");
+    let document = run.client.document(&request).await.map_err(failed)?.into_body();
+    let tags = parse_tags(&document).map_err(|error| failed(S3Failure::Nonsense(error)))?;
+    HeaderValue::from_str(&tags).map_err(|error| failed(S3Failure::Invalid(error.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kept_headers;
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
+    #[test]
+    fn a_copy_keeps_what_describes_the_object() {
+        let all = ["content-type", "x-amz-meta-a", "etag", "content-length", "x-amz-request-id", "expires"];
+        let pairs = all.map(|name| (HeaderName::from_static(name), HeaderValue::from_static("v")));
+        let kept = kept_headers(&HeaderMap::from_iter(pairs));
+        let mut names: Vec<_> = kept.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["content-type", "expires", "x-amz-meta-a"]);
+    }
+}

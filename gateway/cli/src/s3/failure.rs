@@ -1,0 +1,245 @@
+//! Failures of requests: their causes, when a request is sent again, and the error of the command. Pure.
+
+use super::target::S3Target;
+use super::xml::parse_error;
+use crate::CliError;
+use backon::ExponentialBuilder;
+use http::{HeaderMap, StatusCode, header};
+use std::time::Duration;
+
+/// Longest waits before the five retries: 100, 200, 400, 800 and 1,600 ms.
+pub(super) const WAITS: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(100))
+    .with_max_delay(Duration::from_secs(5))
+    .with_max_times(5);
+/// Longest wait that a server may request; a longer one makes the failure final.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+
+/// A request that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum S3Failure {
+    /// The request cannot be sent as it is.
+    Invalid(String),
+    /// No connection could be made: the server received nothing.
+    NoConnection(String),
+    /// The connection broke, or the time limit passed: the server may have acted on the request.
+    Broken(String),
+    /// The response is not what S3 sends.
+    Nonsense(String),
+    /// The server answered with an error.
+    Refused(S3Refusal),
+}
+
+/// An error response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct S3Refusal {
+    pub(super) status: StatusCode,
+    /// S3 code such as `NoSuchKey`; empty if the response has no document.
+    pub(super) code: String,
+    pub(super) message: String,
+    /// Wait that the server requests.
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// Safety of sending a request again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repetition {
+    /// A second execution does no harm.
+    Harmless,
+    /// A second execution creates something twice.
+    OnlyIfUndone,
+}
+
+impl S3Failure {
+    /// Returns the failure that an error response reports.
+    pub(super) fn of_response(status: StatusCode, headers: &HeaderMap, document: &[u8]) -> Self {
+        let (code, message) = parse_error(document).unwrap_or_default();
+        let seconds = || headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok();
+        let retry_after = seconds().map(Duration::from_secs);
+        Self::Refused(S3Refusal { status, code, message, retry_after })
+    }
+
+    /// Returns the failure that a document after a 200 reports, if it is an error document.
+    pub(super) fn of_late_error(document: &[u8]) -> Option<Self> {
+        let (code, message) = parse_error(document)?;
+        let status = match code.as_str() {
+            "InternalError" => StatusCode::INTERNAL_SERVER_ERROR,
+            "SlowDown" | "ServiceUnavailable" => StatusCode::SERVICE_UNAVAILABLE,
+            "AccessDenied" | "QuotaExceeded" => StatusCode::FORBIDDEN,
+            "NoSuchKey" | "NoSuchBucket" | "NoSuchUpload" => StatusCode::NOT_FOUND,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Some(Self::Refused(S3Refusal { status, code, message, retry_after: None }))
+    }
+
+    /// True if the server has no such object.
+    pub(super) fn is_no_such_key(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == "NoSuchKey")
+    }
+
+    /// Returns the wait before the next try, or `None` if the failure is final. `longest` is the next item of
+    /// [`WAITS`], `chance` a random number from 0 to 1.
+    pub(super) fn wait(
+        &self,
+        repetition: Repetition,
+        longest: Option<Duration>,
+        chance: f64,
+    ) -> Option<Duration> {
+        let (may_repeat, requested) = match self {
+            Self::Invalid(_) | Self::Nonsense(_) => (false, None),
+            Self::NoConnection(_) => (true, None),
+            Self::Broken(_) => (repetition == Repetition::Harmless, None),
+            Self::Refused(refusal) => (refusal.is_transient(repetition), refusal.retry_after),
+        };
+        let requested = requested.unwrap_or_default();
+        let longest = longest.filter(|_| may_repeat && requested <= RETRY_AFTER_MAX)?;
+        Some(requested + longest.mul_f64(chance.clamp(0.0, 1.0)))
+    }
+
+    /// Returns the error of the command. `subject` is the bucket or object.
+    pub(super) fn error(self, target: &S3Target, subject: &str) -> CliError {
+        let endpoint = &target.endpoint;
+        match self {
+            Self::Invalid(problem) => CliError::Usage(format!("{subject}: {problem}")),
+            Self::Nonsense(problem) => CliError::Failed(format!(
+                "{subject}: unexpected response from {endpoint} ({problem}): check that it is an S3 API"
+            )),
+            Self::NoConnection(problem) | Self::Broken(problem) => {
+                let advice = match problem.contains("certificate") {
+                    true => "Name the authority of its certificate with --ca-file or AWS_CA_BUNDLE",
+                    false => "Check that the server runs and that this is its S3 address",
+                };
+                CliError::Unreachable(format!("cannot reach {endpoint}: {problem}. {advice}"))
+            }
+            Self::Refused(refusal) => refusal.error(target, subject),
+        }
+    }
+}
+
+impl S3Refusal {
+    fn is_transient(&self, repetition: Repetition) -> bool {
+        match self.status {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => true,
+            StatusCode::INTERNAL_SERVER_ERROR | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
+                repetition == Repetition::Harmless
+            }
+            _ => self.code == "RequestTimeout" && repetition == Repetition::Harmless,
+        }
+    }
+
+    fn error(&self, target: &S3Target, subject: &str) -> CliError {
+        let (key, source, endpoint) = (&target.key.access_key, &target.key.source, &target.endpoint);
+        let said = match (self.code.as_str(), self.message.as_str()) {
+            ("", _) => format!("the server answered {}", self.status),
+            (code, "") => code.to_owned(),
+            (code, message) => format!("{message} ({code})"),
+        };
+        match self.code.as_str() {
+            "NoSuchBucket" => {
+                CliError::Failed(format!("{subject}: no such bucket; `mlgw ls` lists the buckets"))
+            }
+            "NoSuchKey" => CliError::Failed(format!("{subject}: no such object; `mlgw ls` lists the keys")),
+            "InvalidAccessKeyId" => CliError::Refused(format!(
+                "{endpoint} has no access key {key}, which comes from {source}: set AWS_ACCESS_KEY_ID and \
+                 AWS_SECRET_ACCESS_KEY to a key of this server"
+            )),
+            "SignatureDoesNotMatch" => CliError::Refused(format!(
+                "the secret of access key {key}, which comes from {source}, is not the one that {endpoint} \
+                 has for it"
+            )),
+            "AccessDenied" => CliError::Refused(format!(
+                "{subject}: access denied to key {key}, which comes from {source}: `mlgw access key show` \
+                 prints its rights"
+            )),
+            "RequestTimeTooSkewed" => CliError::Refused(format!("{said}: set the clock of this host")),
+            _ if self.status.is_server_error() || self.status == StatusCode::NOT_FOUND => {
+                CliError::Failed(format!("{subject}: {said}"))
+            }
+            _ => CliError::Refused(format!("{subject}: {said}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Repetition, S3Failure, WAITS};
+    use crate::s3::target::{S3AccessKey, S3Target};
+    use backon::BackoffBuilder as _;
+    use http::{HeaderMap, HeaderValue, StatusCode, header};
+    use mlgw_common::Secret;
+    use std::time::Duration;
+
+    const LONGEST: Option<Duration> = Some(Duration::from_millis(100));
+
+    fn target() -> S3Target {
+        let key = S3AccessKey {
+            access_key: "AK".into(),
+            secret: Secret::new("hush"),
+            session_token: None,
+            source: "AWS_ACCESS_KEY_ID".into(),
+        };
+        S3Target { endpoint: "http://h:1".into(), region: "us-east-1".into(), ca_file: None, key }
+    }
+
+    fn refused(status: u16, code: &str) -> S3Failure {
+        let document = format!("<Error><Code>{code}</Code><Message>Words.</Message></Error>");
+        let status = StatusCode::from_u16(status).unwrap();
+        S3Failure::of_response(status, &HeaderMap::new(), document.as_bytes())
+    }
+
+    #[test]
+    fn a_failure_has_an_exit_status_and_the_next_step() {
+        for (failure, status, words) in [
+            (refused(404, "NoSuchBucket"), 1, "s3://b/k: no such bucket; `mlgw ls`"),
+            (refused(404, "NoSuchKey"), 1, "s3://b/k: no such object"),
+            (refused(404, "NoSuchUpload"), 1, "Words. (NoSuchUpload)"),
+            (refused(500, "InternalError"), 1, "Words. (InternalError)"),
+            (refused(403, "InvalidAccessKeyId"), 4, "has no access key AK, which comes from AWS_ACCESS"),
+            (refused(403, "SignatureDoesNotMatch"), 4, "the secret of access key AK"),
+            (refused(403, "AccessDenied"), 4, "`mlgw access key show`"),
+            (refused(403, "QuotaExceeded"), 4, "Words. (QuotaExceeded)"),
+            (refused(400, ""), 4, "the server answered 400 Bad Request"),
+            (S3Failure::Invalid("not a URL".into()), 2, "not a URL"),
+            (S3Failure::Nonsense("html".into()), 1, "check that it is an S3 API"),
+            (S3Failure::NoConnection("refused".into()), 3, "cannot reach http://h:1: refused. Check"),
+            (S3Failure::Broken("invalid peer certificate".into()), 3, "--ca-file"),
+        ] {
+            let error = failure.error(&target(), "s3://b/k");
+            assert!(error.status() == status && error.to_string().contains(words), "{words}: {error}");
+            assert!(!error.to_string().contains("hush"), "{error}");
+        }
+    }
+
+    #[test]
+    fn transient_failures_are_repeated_with_longer_waits_up_to_a_bound() {
+        let slow_down = refused(503, "SlowDown");
+        let waits = WAITS.build().map(|longest| slow_down.wait(Repetition::OnlyIfUndone, Some(longest), 1.0));
+        let waits: Vec<_> = waits.map(|wait| wait.unwrap().as_millis()).collect();
+        assert_eq!(waits, [100, 200, 400, 800, 1600]);
+        assert_eq!(slow_down.wait(Repetition::Harmless, None, 1.0), None);
+        for final_one in [refused(404, "NoSuchKey"), refused(403, "AccessDenied"), refused(412, "")] {
+            assert_eq!(final_one.wait(Repetition::Harmless, LONGEST, 0.5), None);
+        }
+        for unknown in [S3Failure::Broken("reset".into()), refused(500, "InternalError")] {
+            assert!(unknown.wait(Repetition::Harmless, LONGEST, 0.5).is_some());
+            assert_eq!(unknown.wait(Repetition::OnlyIfUndone, LONGEST, 0.5), None);
+        }
+    }
+
+    #[test]
+    fn a_requested_wait_is_honored_unless_it_is_long() {
+        let throttled = |seconds: &'static str| {
+            let headers = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from_static(seconds))]);
+            S3Failure::of_response(StatusCode::SERVICE_UNAVAILABLE, &headers, b"")
+        };
+        assert_eq!(throttled("2").wait(Repetition::Harmless, LONGEST, 0.0), Some(Duration::from_secs(2)));
+        assert_eq!(throttled("60").wait(Repetition::Harmless, LONGEST, 0.0), None);
+    }
+
+    #[test]
+    fn an_error_may_follow_a_200() {
+        let late = S3Failure::of_late_error(b"\n<Error><Code>SlowDown</Code></Error>").unwrap();
+        assert!(late.wait(Repetition::OnlyIfUndone, LONGEST, 0.0).is_some());
+        assert_eq!(S3Failure::of_late_error(b"<CopyObjectResult/>"), None);
+    }
+}

@@ -1,0 +1,211 @@
+//! The command `mlgw ls`.
+
+use super::client::S3Client;
+use super::listing::{KeyListing, buckets};
+use super::path::{RemotePath, SCHEME, parse_listed, printable};
+use super::stdout::StdoutStream;
+use super::target::{S3Options, target};
+use super::xml::{BucketLine, KeyLine, KeyPage};
+use crate::output::columns;
+use crate::{CliError, Global, Out, OutputForm};
+use clap::Args;
+use mlgw_common::ByteSize;
+use serde::Serialize;
+
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Prefix of keys: s3://BUCKET/PREFIX or BUCKET/PREFIX. Without it the buckets are listed.
+    #[arg(value_name = "PATH", value_parser = parse_listed, default_value = SCHEME)]
+    #[arg(hide_default_value = true)]
+    path: RemotePath,
+    /// List all keys with the prefix, instead of grouping them at the next `/`.
+    #[arg(long, short)]
+    recursive: bool,
+    /// Print sizes with a unit, such as 1.5 MiB. This is the default.
+    #[arg(long, alias = "human-readable", overrides_with = "bytes")]
+    human: bool,
+    /// Print sizes in bytes.
+    #[arg(long)]
+    bytes: bool,
+    #[command(flatten)]
+    s3: S3Options,
+}
+
+/// A line of JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum LsLine<'a> {
+    Bucket { bucket: &'a str, created: &'a str },
+    Prefix { bucket: &'a str, prefix: &'a str },
+    Object { bucket: &'a str, key: &'a str, size: u64, modified: &'a str, etag: &'a str },
+}
+
+pub(crate) async fn run(args: LsArgs, global: &Global, out: Out) -> Result<(), CliError> {
+    let client = S3Client::new(target(&args.s3, global)?)?;
+    let mut stdout = StdoutStream::open()?;
+    if args.path.bucket.is_empty() {
+        let text = list_buckets(&client, out.form).await?;
+        return stdout.write(text.as_bytes()).map(|_| ());
+    }
+    let table = LsTable { path: &args.path, args: &args };
+    let mut listing = match args.recursive {
+        true => KeyListing::recursive(&client, &args.path),
+        false => KeyListing::grouped(&client, &args.path),
+    };
+    let mut is_empty = true;
+    while let Some(page) = listing.next_page().await? {
+        if page.prefixes.is_empty() && page.objects.is_empty() {
+            continue;
+        }
+        let text = match out.form {
+            OutputForm::Json => json_lines(&args.path.bucket, &page)?,
+            OutputForm::Table if is_empty => table.header() + &table.rows(&page),
+            OutputForm::Table => table.rows(&page),
+        };
+        is_empty = false;
+        if stdout.write(text.as_bytes())?.is_break() {
+            return Ok(());
+        }
+    }
+    match is_empty && !args.path.key.is_empty() {
+        true => {
+            Err(CliError::Failed(format!("{}: no key begins with this", printable(&args.path.to_string()))))
+        }
+        false => Ok(()),
+    }
+}
+
+async fn list_buckets(client: &S3Client, form: OutputForm) -> Result<String, CliError> {
+    let buckets = buckets(client).await?;
+    match form {
+        OutputForm::Table => {
+            let row = |bucket: BucketLine| vec![short_time(&bucket.creation_date), bucket.name];
+            let rows: Vec<_> = buckets.into_iter().map(row).collect();
+            Ok(columns(&["CREATED", "BUCKET"], &rows))
+        }
+        OutputForm::Json => buckets
+            .iter()
+            .map(|bucket| json_line(&LsLine::Bucket { bucket: &bucket.name, created: &bucket.creation_date }))
+            .collect(),
+    }
+}
+
+/// The table of a listing. Its columns have a fixed width, because it is printed page by page.
+struct LsTable<'a> {
+    path: &'a RemotePath,
+    args: &'a LsArgs,
+}
+
+impl LsTable<'_> {
+    fn line(&self, modified: &str, size: &str, name: &str) -> String {
+        let width = if self.args.bytes { 15 } else { 10 };
+        format!("{modified:20}  {size:>width$}  {name}\n")
+    }
+
+    fn header(&self) -> String {
+        self.line("MODIFIED", "SIZE", "KEY")
+    }
+
+    fn rows(&self, page: &KeyPage) -> String {
+        let mut rows: Vec<(&str, String)> = Vec::with_capacity(page.prefixes.len() + page.objects.len());
+        rows.extend(page.prefixes.iter().map(|prefix| (&**prefix, self.line("", "PRE", &self.name(prefix)))));
+        rows.extend(page.objects.iter().map(|object| (&*object.key, self.object(object))));
+        rows.sort_by_key(|(key, _)| *key);
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    fn object(&self, object: &KeyLine) -> String {
+        let size = match self.args.bytes {
+            true => object.size.to_string(),
+            false => ByteSize(object.size).human(),
+        };
+        self.line(&short_time(&object.modified), &size, &self.name(&object.key))
+    }
+
+    /// Returns a key as it is shown: without the folders of the listed prefix, unless all are listed.
+    fn name(&self, key: &str) -> String {
+        let folder = self.path.key.rfind('/').map_or(0, |slash| slash + 1);
+        let folder = if self.args.recursive { 0 } else { folder };
+        printable(key.get(folder..).unwrap_or(key))
+    }
+}
+
+/// Returns a time without fractions of a second.
+fn short_time(time: &str) -> String {
+    match time.split_once('.') {
+        Some((seconds, _)) => format!("{seconds}Z"),
+        None => time.to_owned(),
+    }
+}
+
+fn json_lines(bucket: &str, page: &KeyPage) -> Result<String, CliError> {
+    let prefixes = page.prefixes.iter().map(|prefix| (prefix, LsLine::Prefix { bucket, prefix }));
+    let objects = page.objects.iter().map(|object| {
+        let KeyLine { key, size, modified, etag } = object;
+        (key, LsLine::Object { bucket, key, size: *size, modified, etag })
+    });
+    let mut lines: Vec<_> = prefixes.chain(objects).collect();
+    lines.sort_by_key(|(key, _)| *key);
+    lines.iter().map(|(_, line)| json_line(line)).collect()
+}
+
+fn json_line(line: &LsLine<'_>) -> Result<String, CliError> {
+    let text = serde_json::to_string(line).map_err(|error| CliError::Failed(error.to_string()))?;
+    Ok(text + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LsArgs, LsTable, json_lines};
+    use crate::s3::path::RemotePath;
+    use crate::s3::target::S3Options;
+    use crate::s3::xml::{KeyLine, KeyPage};
+
+    fn page() -> KeyPage {
+        let object = |key: &str, size| KeyLine {
+            key: key.into(),
+            size,
+            modified: "2026-11-20T10:00:00.000Z".into(),
+            etag: "e".into(),
+        };
+        KeyPage {
+            prefixes: vec!["a/m/".into()],
+            objects: vec![object("a/b", 5), object("a/z\n", 3 << 20)],
+            next: None,
+        }
+    }
+
+    fn args(path: &RemotePath) -> LsArgs {
+        let (recursive, human, bytes) = (false, false, false);
+        LsArgs { path: path.clone(), recursive, human, bytes, s3: S3Options::default() }
+    }
+
+    #[test]
+    fn rows_are_in_the_order_of_keys_and_relative_to_the_folder() {
+        let path = RemotePath::new("bucket", "a/");
+        let short = args(&path);
+        let table = LsTable { path: &path, args: &short };
+        assert_eq!(
+            table.header() + &table.rows(&page()),
+            "MODIFIED                    SIZE  KEY\n\
+             2026-11-20T10:00:00Z         5 B  b\n\
+             \x20                            PRE  m/\n\
+             2026-11-20T10:00:00Z     3.0 MiB  z\\n\n"
+        );
+        let long = LsArgs { recursive: true, bytes: true, ..args(&path) };
+        let table = LsTable { path: &path, args: &long };
+        assert!(table.rows(&page()).contains("3145728  a/z\\n\n"), "{}", table.rows(&page()));
+    }
+
+    #[test]
+    fn json_has_a_line_for_each_entry() {
+        let lines = json_lines("bucket", &page()).unwrap();
+        let time = r#""modified":"2026-11-20T10:00:00.000Z","etag":"e""#;
+        let expected = [
+            &format!(r#"{{"bucket":"bucket","key":"a/b","size":5,{time}}}"#),
+            r#"{"bucket":"bucket","prefix":"a/m/"}"#,
+            &format!(r#"{{"bucket":"bucket","key":"a/z\n","size":3145728,{time}}}"#),
+        ];
+        assert_eq!(lines.lines().collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,114 @@
+//! Manual pages, one for each command: `mlgw.1`, `mlgw-bucket.1`, `mlgw-bucket-show.1` and so on.
+//!
+//! They contain the help of the command line and nothing of this machine.
+
+use super::Cli;
+use clap::{Args, Command, CommandFactory as _};
+use clap_mangen::Man;
+use mlgw_cli::{CliError, Out};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+#[derive(Debug, Args)]
+pub(super) struct ManualArgs {
+    /// Directory for the pages, such as /usr/local/share/man/man1. It is created if it does not exist.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+/// A manual page: the name of its file, and its text.
+struct ManualPage {
+    file: String,
+    text: Vec<u8>,
+}
+
+/// Writes all pages. Existing ones are replaced.
+pub(super) fn run(args: &ManualArgs, out: Out) -> Result<(), CliError> {
+    let failed = |path: &Path, error: io::Error| CliError::Failed(format!("{}: {error}", path.display()));
+    fs::create_dir_all(&args.dir).map_err(|error| failed(&args.dir, error))?;
+    let pages = pages().map_err(|error| failed(&args.dir, error))?;
+    for page in &pages {
+        let path = args.dir.join(&page.file);
+        fs::write(&path, &page.text).map_err(|error| failed(&path, error))?;
+    }
+    let dir = args.dir.display().to_string();
+    let sentence = format!("Wrote {} pages to {dir}.", pages.len());
+    out.done(&json!({ "dir": dir, "pages": pages.len() }), &sentence)
+}
+
+/// Returns the pages of all commands.
+fn pages() -> io::Result<Vec<ManualPage>> {
+    // `help COMMAND` would repeat every page.
+    let mut program = Cli::command().disable_help_subcommand(true);
+    program.build();
+    let mut pages = Vec::new();
+    add_pages(program, &mut pages)?;
+    Ok(pages)
+}
+
+fn add_pages(command: Command, pages: &mut Vec<ManualPage>) -> io::Result<()> {
+    for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+        add_pages(subcommand.clone(), pages)?;
+    }
+    let source = concat!("mlgw ", env!("CARGO_PKG_VERSION"));
+    // An empty date would be omitted, and the source would take its place.
+    let page = Man::new(command).date(" ").source(source).manual("mlgw");
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    pages.push(ManualPage { file: page.get_filename(), text });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cli, ManualPage, pages};
+    use clap::{Command, CommandFactory as _};
+    use std::io::Write as _;
+    use std::process::{Command as Process, Stdio};
+
+    /// Adds the names of the pages of a command and of those below it.
+    fn add_names(command: &Command, name: &str, names: &mut Vec<String>) {
+        names.push(format!("{name}.1"));
+        for subcommand in command.get_subcommands() {
+            add_names(subcommand, &format!("{name}-{}", subcommand.get_name()), names);
+        }
+    }
+
+    #[test]
+    fn each_command_has_a_page() {
+        let mut names = Vec::new();
+        add_names(&Cli::command(), "mlgw", &mut names);
+        let mut files: Vec<String> = pages().unwrap().into_iter().map(|page| page.file).collect();
+        names.sort();
+        files.sort();
+        assert_eq!(files, names);
+        assert!(files.iter().any(|file| file == "mlgw-workload-plan-put.1"), "{files:?}");
+    }
+
+    #[test]
+    fn a_page_has_its_title_and_sections() {
+        for ManualPage { file, text } in pages().unwrap() {
+            let text = String::from_utf8(text).unwrap();
+            let title = file.trim_end_matches(".1");
+            let head = format!(".TH {title} 1 \" \" \"mlgw {}\" mlgw", env!("CARGO_PKG_VERSION"));
+            assert!(text.lines().any(|line| line == head), "{head} is missing: {text}");
+            let sections: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
+            assert_eq!(sections[..4], ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"], "{file}");
+        }
+    }
+
+    #[test]
+    fn the_formatter_of_man_has_no_warnings() {
+        for ManualPage { file, text } in pages().unwrap() {
+            let mut groff = Process::new("groff");
+            groff.args(["-Kutf8", "-man", "-ww", "-Tutf8"]).stdin(Stdio::piped()).stdout(Stdio::null());
+            // Machines without manual pages have no formatter.
+            let Ok(mut running) = groff.stderr(Stdio::piped()).spawn() else { return };
+            running.stdin.take().unwrap().write_all(&text).unwrap();
+            let done = running.wait_with_output().unwrap();
+            let warnings = String::from_utf8_lossy(&done.stderr);
+            assert!(done.status.success() && warnings.is_empty(), "{file}: {warnings}");
+        }
+    }
+}
