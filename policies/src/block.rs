@@ -36,11 +36,11 @@ pub(crate) fn mix_hash(mut hash: u64) -> u64 {
 }
 
 /// Hasher of maps whose keys are hashes already.
-pub(crate) type BuildPassThroughHasher = std::hash::BuildHasherDefault<PassThroughHasher>;
+pub type BuildPassThroughHasher = std::hash::BuildHasherDefault<PassThroughHasher>;
 
 /// Hasher that passes 64-bit hashes through unchanged.
-#[derive(Default)]
-pub(crate) struct PassThroughHasher(u64);
+#[derive(Clone, Debug, Default)]
+pub struct PassThroughHasher(u64);
 
 impl std::hash::Hasher for PassThroughHasher {
     fn finish(&self) -> u64 {

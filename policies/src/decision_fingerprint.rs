@@ -1,6 +1,6 @@
 //! Hash over decisions in order: two runs with the same decisions have the same fingerprint.
 //!
-//! A server's recorded trace is replayed in a rehearsal, and the two fingerprints are compared.
+//! A server's recorded trace is replayed in a simulation, and the two fingerprints are compared.
 
 use crate::block::mix_hash;
 use crate::engine::Advice;

@@ -1,7 +1,7 @@
 //! Policy engine: pure decisions from observed accesses about which bytes to cache, move and delete.
 //!
 //! Nothing here does I/O, reads a clock or draws an unseeded random number. Decisions follow from the inputs
-//! alone, so the same accesses give the same decisions in a server and in a rehearsal. All memory use is
+//! alone, so the same accesses give the same decisions in a server and in a simulation. All memory use is
 //! bounded. A crash loses what was learned since the last save; no stored byte depends on it.
 
 pub mod access;
@@ -19,13 +19,14 @@ pub mod learning;
 pub mod outcomes;
 pub mod plan;
 mod policy_engine;
-pub mod rehearse;
+pub mod reference;
 pub mod shadow;
+pub mod stable_hash;
 pub mod trace;
 pub mod workloads;
 
 pub use access::{Access, Caller, Op};
-pub use block::{BLOCK_ID_SEED, block_id, touched_blocks};
+pub use block::{BLOCK_ID_SEED, BuildPassThroughHasher, PassThroughHasher, block_id, touched_blocks};
 pub use decision_fingerprint::DecisionFingerprint;
 pub use file_types::{file_type, file_type_by_key};
 pub use policy_engine::{

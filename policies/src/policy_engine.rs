@@ -1,7 +1,7 @@
 //! Policy engine: combines the cache engine, the observed workloads and checkpoints, and the rules in force
 //! into one decision per access.
 //!
-//! A server and a rehearsal use the same type in the same way. Always: where no rule applies, the cache
+//! A server and a simulation use the same type in the same way. Always: where no rule applies, the cache
 //! engine alone decides. The rules are evaluated once per request, when a block that is not kept is read, and
 //! for every read if any copies may be kept by recency. The resulting [`Ruling`] holds for that request.
 
@@ -229,7 +229,7 @@ impl PolicyEngine {
         self.ruling_on(REQUEST_ASPECTS, seen, access, rest)
     }
 
-    /// Returns the same with only the aspects of copies evaluated, for a rehearsal, which transfers nothing;
+    /// Returns the same with only the aspects of copies evaluated, for a simulation, which transfers nothing;
     /// the other fields stay empty.
     #[must_use]
     pub fn ruling_on_copies(&self, seen: ObservedAccess, access: &Access<'_>, rest: &dyn Facts) -> Ruling {

@@ -10,7 +10,7 @@
 use crate::access::Op;
 use crate::block::BuildPassThroughHasher;
 use crate::engine::{Advice, DatasetId};
-use crate::rehearse::reference::{Lru, NeverEvict, ReferenceCache as _, S3Fifo};
+use crate::reference::{Lru, NeverEvict, ReferenceCache as _, S3Fifo};
 use std::collections::HashMap;
 
 /// Maximum blocks of the sample; about 90 bytes each.

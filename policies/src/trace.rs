@@ -1,4 +1,4 @@
-//! Recorded accesses: a compact file format, written while accesses happen and read to rehearse policies.
+//! Recorded accesses: a compact file format, written while accesses happen and read to simulate policies.
 //!
 //! The reader returns exactly the events that were written, or an error that names the damaged block. This
 //! module reads and writes bytes in memory only. Reader and writer hold at most [`KEYS_MAX`] keys of
@@ -71,7 +71,6 @@ mod writer;
 
 pub use reader::{TraceEnd, TraceReader};
 use thiserror::Error;
-pub(crate) use writer::NumbersByHash;
 pub use writer::TraceWriter;
 
 /// Magic number at the start of a trace.

@@ -7,7 +7,7 @@
 //! - `examining`: schema, validate and test;
 //! - `kitchen`: a gateway with an origin, on which policies are tried;
 //! - `recipes`: each recipe has an effect;
-//! - `rehearsing`: import and simulate;
+//! - `simulating`: import and simulate;
 //! - `running`: the running policy of a server, and its changes;
 //! - `wide`: rules about more than one object, and plans and trials over the admin API;
 //! - `workloads`: readers and their datasets, access plans, and the facts about an object that follow from
@@ -20,8 +20,8 @@ mod documented;
 mod examining;
 mod policy_testbed;
 mod recipes;
-mod rehearsing;
 mod running;
+mod simulating;
 mod wide_rules;
 mod workloads;
 

@@ -15,16 +15,15 @@ use mlgw_api::{
 use mlgw_common::limits::{
     SIMULATED_BLOCKS_MAX, SIMULATED_CACHES_MAX, SIMULATED_READS_MAX, TRIED_KEYS_MAX, TRIED_KEYS_SHOWN_MAX,
 };
-use mlgw_lab::rehearsal::RehearsalError;
-use mlgw_lab::rehearsal::examine::{empty_answer, key_of_line, try_key};
-use mlgw_lab::rehearsal::scenario::Scenario;
-use mlgw_lab::rehearsal::simulate::{Simulation, parse_order, racer, racers};
-use mlgw_lab::rehearsal::sizes::{DEFAULT_CACHES, block_bytes};
-use mlgw_lab::rehearsal::validate::validate as validated;
+use mlgw_lab::examine::{empty_answer, key_of_line, try_key};
+use mlgw_lab::scenario::{Scenario, SimulationError};
+use mlgw_lab::simulate::{Simulation, parse_order, racer, racers};
+use mlgw_lab::sizes::{DEFAULT_CACHES, block_bytes};
+use mlgw_lab::validate::validate as validated;
+use mlgw_lab::workload::{Profile, WorkloadSettings, objects_times_epochs};
 use mlgw_policies::language::{
     Environment, OfflineObject, Program, Word as _, framework_schema, schema as policy_schema,
 };
-use mlgw_policies::rehearse::workload::{Profile, WorkloadSettings, objects_times_epochs};
 use mlgw_policy_runtime::{PolicyError, PolicyFilesUpdate};
 use mlgw_wire::error::S3Error;
 use serde::Deserialize;
@@ -45,15 +44,15 @@ pub(super) struct SchemaQuery {
     framework: bool,
 }
 
-impl From<RehearsalError> for ApiError {
-    fn from(error: RehearsalError) -> Self {
+impl From<SimulationError> for ApiError {
+    fn from(error: SimulationError) -> Self {
         let message = format!("{error}.");
         match error {
-            RehearsalError::InvalidRequest(_) => Self::invalid(message),
-            RehearsalError::Trace(_) => {
+            SimulationError::InvalidRequest(_) => Self::invalid(message),
+            SimulationError::Trace(_) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "TraceUnreadable", message)
             }
-            RehearsalError::Stopped | RehearsalError::Failed(_) => {
+            SimulationError::Stopped | SimulationError::Failed(_) => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
             }
         }
@@ -183,7 +182,7 @@ impl Admin {
         let _turn = self.simulating.try_lock().map_err(|_| busy())?;
         let simulation = self.simulation(request)?;
         Ok(simulation
-            .run(&|_| if is_cancelled.load(Relaxed) { Err(RehearsalError::Stopped) } else { Ok(()) })?)
+            .run(&|_| if is_cancelled.load(Relaxed) { Err(SimulationError::Stopped) } else { Ok(()) })?)
     }
 
     fn simulation(&self, request: SimulateRequest) -> Result<Simulation, ApiError> {

@@ -1,4 +1,4 @@
-//! `/v1/traces`: access traces, recorded to rehearse policies on them.
+//! `/v1/traces`: access traces, recorded to simulate policies on them.
 
 use super::change::{AuditedAction, AuditedChange, json, parse};
 use super::extract::AdminPath;

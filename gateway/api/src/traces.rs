@@ -1,4 +1,4 @@
-//! Access traces, recorded to rehearse policies on them.
+//! Access traces, recorded to simulate policies on them.
 //!
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
@@ -23,7 +23,7 @@ pub struct TraceInfo {
     pub accesses: Option<u64>,
     /// Blocks that were read and evicted during the recording; present as `accesses` is.
     pub decisions: Option<u64>,
-    /// Hash over the decisions on the recorded accesses, for comparison with a rehearsal of all of them;
+    /// Hash over the decisions on the recorded accesses, for comparison with a simulation of all of them;
     /// present as `accesses` is. 16 hexadecimal digits.
     pub decisions_hash: Option<String>,
     /// Capacity for clean copies in bytes; present as `accesses` is.

@@ -1,4 +1,4 @@
-//! Access traces: recordings of the accesses that the policy engine receives, for rehearsals. No trace is
+//! Access traces: recordings of the accesses that the policy engine receives, for simulations. No trace is
 //! recorded unless an operator starts one.
 //!
 //! The files `traces/NAME/000001.mlgwtrace` and so on in the data directory are each a complete trace. At

@@ -28,7 +28,7 @@ pub enum TraceCommand {
     List,
     /// Copy a trace of a server to a local file.
     Export(served::ExportArgs),
-    /// Convert access logs to a trace, to rehearse policies with.
+    /// Convert access logs to a trace, to simulate policies with.
     Import {
         /// Format of the logs.
         #[arg(long, value_enum)]

@@ -1,8 +1,6 @@
-//! Tests: the engine on generated workloads, compared with references, and its invariants under arbitrary
-//! accesses.
+//! Tests of the engine on short sequences of accesses, and of its invariants under arbitrary accesses. Those
+//! on generated workloads are in `policies/lab`.
 
-mod cost;
-mod detection;
 mod folders;
 mod invariants;
 mod orders;
@@ -10,5 +8,4 @@ mod ranks;
 mod recent;
 mod recycling;
 mod released;
-pub(super) mod retention;
-mod same;
+mod rules;

@@ -77,7 +77,7 @@ impl Facts for NoFacts {
     }
 }
 
-/// Facts in a list, for rehearsals, hardware profiles and tests.
+/// Facts in a list, for simulations, hardware profiles and tests.
 #[derive(Clone, Debug, Default)]
 pub struct FactList<'a>(pub Vec<(Property, &'a str, Fact<'a>)>);
 

@@ -5,7 +5,7 @@ use crate::access::{Access, Caller, Op};
 use crate::decision_fingerprint::DecisionFingerprint;
 use crate::engine::{Advice, CachingRule, Options};
 use crate::language::{Fact, Facts, NoFacts, ParsedPolicy, Program, Property};
-use crate::rehearse::reference::{Lru, ReferenceCache as _};
+use crate::reference::{Lru, ReferenceCache as _};
 use crate::workloads::WorkloadIdentity;
 use std::sync::Arc;
 

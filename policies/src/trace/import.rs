@@ -13,7 +13,7 @@
 use super::log_line::{BadLine, LogLineAccess, LoggedOperation};
 use super::{json_log, s3_log};
 use crate::access::{Access, Caller, Op};
-use crate::rehearse::naming::{hash, mix};
+use crate::stable_hash::{hash, mix};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;

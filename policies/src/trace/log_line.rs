@@ -1,7 +1,7 @@
 //! Content of a line of a log: what the parsers of all formats return.
 
 use super::KEY_BYTES_MAX;
-use crate::rehearse::naming::hash;
+use crate::stable_hash::hash;
 use thiserror::Error;
 
 /// Error in a line.

@@ -3,8 +3,6 @@
 
 use super::{BLOCK_BYTES_MAX, KEY_BYTES_MAX, TraceEnd, TraceError, TraceReader, TraceWriter};
 use crate::access::{Access, Caller, Op};
-use crate::rehearse::labelled::Traffic;
-use crate::rehearse::workload::{GeneratedWorkload, Profile, WorkloadSettings, workload};
 use proptest::prelude::*;
 use std::ops::Range;
 
@@ -288,54 +286,4 @@ fn the_format_of_version_1_is_stable() {
     let block = format!("{:08x}", mlgw_common::checksum::crc32c(&covered).swap_bytes());
     assert_eq!(hex, expected.concat().replace("HEADERCRC", &header).replace("BLOCKCRC", &block));
     assert_eq!(read(&bytes, 9).0, events);
-}
-
-/// Bytes of a trace of a workload, and its number of events.
-fn traced(GeneratedWorkload { scene, requests }: GeneratedWorkload) -> (Vec<u8>, u64) {
-    let mut out = Vec::new();
-    let mut writer = TraceWriter::new(0, &mut out);
-    let mut count = 0;
-    for request in requests {
-        assert!(writer.write(&scene.access(&request), &mut out));
-        count += 1;
-    }
-    writer.flush(&mut out);
-    (out, count)
-}
-
-#[test]
-fn typical_traffic_takes_few_bytes() {
-    let settings = WorkloadSettings::default();
-    for profile in Profile::ALL {
-        let (bytes, count) = traced(workload(profile, &settings).unwrap());
-        let each = bytes.len() as f64 / count as f64;
-        println!("{}: {each:.1} bytes for an event", profile.name());
-        assert!(each <= 12.0, "{}: {each}", profile.name());
-    }
-    let (bytes, count) = traced(Traffic::new(1).generate());
-    assert!(bytes.len() as u64 <= count * 12, "{} of {count}", bytes.len());
-}
-
-#[test]
-#[ignore = "takes seconds; prints the throughput"]
-fn speed() {
-    for (profile, objects) in [(Profile::Mix, 60_000), (Profile::Retinanet, 400_000)] {
-        let settings = WorkloadSettings { objects: Some(objects), ..WorkloadSettings::default() };
-        let begin = mlgw_common::time::Instant::now();
-        let (bytes, count) = traced(workload(profile, &settings).unwrap());
-        let took = begin.elapsed().as_secs_f64();
-        println!("{}: {count} made and written in {took:.2} s, {} bytes", profile.name(), bytes.len());
-        let begin = mlgw_common::time::Instant::now();
-        let mut reader = TraceReader::new();
-        let mut sum = 0;
-        for piece in bytes.chunks(1 << 20) {
-            reader.push(piece);
-            while let Some(access) = reader.read().unwrap() {
-                sum += access.key.len() as u64 + access.range.end;
-            }
-        }
-        let took = begin.elapsed().as_secs_f64();
-        assert_eq!(reader.finish().events, count);
-        println!("read in {took:.2} s: {:.1} million a second ({sum})", count as f64 / took / 1e6);
-    }
 }

@@ -5,13 +5,13 @@ use super::event::{EventNumbers, RESET, encode};
 use super::{BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, EVENT_BYTES_MAX, KEY_BYTES_MAX, KEYS_MAX, MAGIC, VERSION};
 use crate::access::Access;
 use crate::block::{BLOCK_ID_SEED, BuildPassThroughHasher, block_id};
-use crate::rehearse::naming;
+use crate::stable_hash::mix;
 use mlgw_common::checksum::crc32c;
 use std::collections::HashMap;
 use std::hint::black_box;
 
 /// Numbers by hash.
-pub(crate) type NumbersByHash = HashMap<u64, u32, BuildPassThroughHasher>;
+pub(super) type NumbersByHash = HashMap<u64, u32, BuildPassThroughHasher>;
 
 /// Encoder of a trace.
 ///
@@ -145,17 +145,14 @@ impl TraceWriter {
         let caller = if last { book.caller } else { self.caller(access) };
         let bucket = match key {
             Some(_) => 0,
-            None => *self
-                .buckets
-                .entry(naming::mix(access.bucket))
-                .or_insert(self.dictionary.buckets.len() as u32),
+            None => *self.buckets.entry(mix(access.bucket)).or_insert(self.dictionary.buckets.len() as u32),
         };
         EventNumbers { key, bucket, caller }
     }
 
     fn caller(&mut self, access: &Access<'_>) -> u32 {
         let next = self.dictionary.callers.len() as u32;
-        let hash = naming::mix(access.caller.id ^ naming::mix(access.caller.family));
+        let hash = mix(access.caller.id ^ mix(access.caller.family));
         let number = *self.callers.entry(hash).or_insert(next);
         match self.dictionary.callers.get(number as usize) {
             Some((caller, _)) if *caller != access.caller => {

@@ -1,9 +1,14 @@
-//! Tests of workload tracking against labeled traffic, and of its bounds.
+//! Tests of workload tracking on short sequences of accesses, and of its bounds. Those on labeled lifecycles
+//! are in `policies/lab`.
 
 mod bounds;
-mod cost;
 mod epochs;
-mod lifecycles;
 mod numbers;
 mod without_passes;
 mod written;
+
+use crate::language::Program;
+
+fn program() -> Program {
+    Program::compile_built_in().unwrap()
+}

@@ -11,7 +11,7 @@ REPO = Path(__file__).parents[3]
 def ml(bench):
     """Runs the goals; each line is a row."""
     command = [
-        "cargo", "run", "--quiet", "--release", "--locked", "--package", "mlgw-policies",
+        "cargo", "run", "--quiet", "--release", "--locked", "--package", "mlgw-lab",
         "--example", "goals", "--"]
     seeds = "2" if bench.options.quickly else "8"
     command += [seeds, str(bench.options.seed)]

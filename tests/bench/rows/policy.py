@@ -94,7 +94,7 @@ class Kept:
         self.store.command("trace", "export", "bench", str(file))
         return capacity, file
 
-    def rehearsed(self, file, capacity, *policies, field="byte_hit_ratio"):
+    def simulated(self, file, capacity, *policies, field="byte_hit_ratio"):
         """The results of policies on a trace."""
         words = ["--trace", str(file), "--cache", f"{capacity}B", "--policy", ",".join(policies)]
         rows = self.store.command("policy", "simulate", *words)
@@ -159,20 +159,20 @@ def shared(bench, origin, proxy):
         ]
         with kept(bench, origin, proxy, share * count * SHARED_BYTES) as server:
             reads, capacity, file = server.recorded(*jobs)
-            rehearsed = server.rehearsed(file, capacity, "mlgw")["mlgw"]
+            simulated = server.simulated(file, capacity, "mlgw")["mlgw"]
         first = len(reads) // 2
         ours = hit_ratio(reads[first:])
         best, old = (ratio(cache, pairs(reads), capacity, first) for cache in (optimum, lru))
         note = f"found {ours:.3f}, optimum {best:.3f}, LRU {old:.3f}, never evicting {share:.3f}"
         name = f"policy-g2-{share * 100:.0f}"
         bench.report.at_least(name, ours / best, "of optimum", goal, note)
-        as_rehearsed(bench, name, hit_ratio(reads), rehearsed)
+        as_simulated(bench, name, hit_ratio(reads), simulated)
 
 
-def as_rehearsed(bench, name, found, rehearsed):
+def as_simulated(bench, name, found, simulated):
     """The hit ratio that `mlgw policy simulate` computes for the recorded trace equals the measured one."""
-    note = f"of all reads: found {found:.3f}, rehearsed {rehearsed:.3f}"
-    bench.report.at_most(f"{name}-rehearsed", abs(found - rehearsed), "apart", 0.02, note)
+    note = f"of all reads: found {found:.3f}, simulated {simulated:.3f}"
+    bench.report.at_most(f"{name}-simulated", abs(found - simulated), "apart", 0.02, note)
 
 
 def mixture(bench, origin, proxy):
@@ -199,7 +199,7 @@ def mixture(bench, origin, proxy):
             body = os.urandom(count * MIX_BYTES // 27)
             checkpoints = over_and_over(Sender(server.store, body, None, 1, f"/{BUCKET}/mix"))
             reads, capacity, file = server.recorded(*jobs, meanwhile=checkpoints)
-            rehearsed = server.rehearsed(file, capacity, "mlgw", "s3-fifo")
+            simulated = server.simulated(file, capacity, "mlgw", "s3-fifo")
         ours = hit_ratio(reads)
         best, old = (ratio(cache, pairs(reads), capacity) for cache in (optimum, lru))
         of_job = lambda job: pairs(read for read in reads if read.job == job)
@@ -208,9 +208,9 @@ def mixture(bench, origin, proxy):
         name = f"policy-g4-{share * 100:.0f}"
         bench.report.at_least(name, ours / classes, "of told", 0.97, note)
         bench.report.information(f"{name}-optimum", ours / best, "of optimum")
-        note = f"S3-FIFO found {rehearsed['s3-fifo']:.3f}, taking in what is written as well"
+        note = f"S3-FIFO found {simulated['s3-fifo']:.3f}, taking in what is written as well"
         bench.report.at_least(f"{name}-lru", ours / old, "times LRU", 1, note)
-        as_rehearsed(bench, name, ours, rehearsed["mlgw"])
+        as_simulated(bench, name, ours, simulated["mlgw"])
 
 
 @contextmanager

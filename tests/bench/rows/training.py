@@ -52,7 +52,7 @@ def pytorch(bench, origin, proxy):
         server.store.command("trace", "start", "bench")
         ran["kept"], came = through(bench, server)
         capacity, file = server.end_recording()
-        told = server.rehearsed(file, capacity, "lru", "optimum", field="upstream_bytes")
+        told = server.simulated(file, capacity, "lru", "optimum", field="upstream_bytes")
     note = "all reads over bytes of the dataset, computed of the same requests"
     bench.report.information("training-origin-lru", told["lru"] / total, "datasets", note)
     best = told["optimum"] / total

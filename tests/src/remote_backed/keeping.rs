@@ -1,4 +1,4 @@
-//! The policy engine decides which blocks of a remote-backed bucket are kept, and a rehearsal decides the
+//! The policy engine decides which blocks of a remote-backed bucket are kept, and a simulation decides the
 //! same.
 
 use http::Method;
@@ -80,7 +80,7 @@ fn over_epochs_as_much_is_found_here_as_fits() {
 }
 
 #[test]
-fn a_rehearsal_of_a_recorded_trace_makes_the_same_decisions() {
+fn a_simulation_of_a_recorded_trace_makes_the_same_decisions() {
     // The cache is much larger than the copies evicted while others arrive, so that nothing is refused for
     // lack of space.
     let bench = RemoteBench::with_capacity(128 * MIB);
@@ -107,9 +107,9 @@ fn a_rehearsal_of_a_recorded_trace_makes_the_same_decisions() {
     assert_eq!(bench.document(&["trace", "export", "one", file])["accesses"], 400);
     let cache = format!("{}B", stopped["capacity_bytes"]);
     let words = ["policy", "simulate", "--trace", file, "--cache", &cache, "--policy", "mlgw,lru"];
-    let rehearsed = bench.document(&words);
-    assert_eq!(rehearsed[0]["decisions_hash"], stopped["decisions_hash"], "{rehearsed}");
-    assert_eq!(rehearsed[1]["decisions_hash"], Value::Null);
+    let simulated = bench.document(&words);
+    assert_eq!(simulated[0]["decisions_hash"], stopped["decisions_hash"], "{simulated}");
+    assert_eq!(simulated[1]["decisions_hash"], Value::Null);
     let other = format!("{}B", stopped["capacity_bytes"].as_u64().expect("a number") / 2);
     let words = ["policy", "simulate", "--trace", file, "--cache", &other, "--policy", "mlgw"];
     assert_ne!(bench.document(&words)[0]["decisions_hash"], stopped["decisions_hash"]);

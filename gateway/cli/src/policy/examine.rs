@@ -6,7 +6,7 @@ use crate::CliError;
 use crate::output::{Out, columns};
 use clap::Args;
 use mlgw_api::{PolicyTestResult, RuleTestResult};
-use mlgw_lab::rehearsal::examine::{empty_answer, try_key};
+use mlgw_lab::examine::{empty_answer, try_key};
 use mlgw_policies::language::OfflineObject;
 use std::path::PathBuf;
 

@@ -2,11 +2,11 @@
 
 use super::text::unreadable;
 use crate::CliError;
-use mlgw_lab::rehearsal::examine::key_of_line;
-use mlgw_lab::rehearsal::scenario::for_each_trace_access;
+use mlgw_lab::examine::key_of_line;
+use mlgw_lab::race::ObjectNumbers;
+use mlgw_lab::scenario::for_each_trace_access;
 use mlgw_policies::language::OfflineObject;
 use mlgw_policies::language::limits::FIRST_BYTES;
-use mlgw_policies::rehearse::race::ObjectNumbers;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};

@@ -8,11 +8,11 @@ use crate::progress::CommandProgress;
 use clap::{Args, ValueEnum};
 use mlgw_api::SimulationRow;
 use mlgw_common::ByteSize;
-use mlgw_lab::rehearsal::scenario::Scenario;
-use mlgw_lab::rehearsal::simulate::{Simulation, SimulationProgress, racer, racers};
-use mlgw_lab::rehearsal::sizes::{CacheSize, DEFAULT_CACHES, block_bytes};
-use mlgw_policies::rehearse::race::Racer;
-use mlgw_policies::rehearse::workload::{DatasetOrder, Profile, WorkloadSettings};
+use mlgw_lab::race::Racer;
+use mlgw_lab::scenario::Scenario;
+use mlgw_lab::simulate::{Simulation, SimulationProgress, racer, racers};
+use mlgw_lab::sizes::{CacheSize, DEFAULT_CACHES, block_bytes};
+use mlgw_lab::workload::{DatasetOrder, Profile, WorkloadSettings};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -205,8 +205,8 @@ mod tests {
     use super::{OrderArg, SimulationRow, plot, svg, table};
     use clap::ValueEnum as _;
     use mlgw_api::EpochOrderName;
-    use mlgw_lab::rehearsal::simulate::parse_order;
-    use mlgw_policies::rehearse::workload::DatasetOrder;
+    use mlgw_lab::simulate::parse_order;
+    use mlgw_lab::workload::DatasetOrder;
 
     #[test]
     fn words_of_orders_are_those_of_the_admin_api() {

@@ -3,7 +3,7 @@
 use crate::CliError;
 use clap::Args;
 use mlgw_formats::schema::PolicyFile as Text;
-use mlgw_lab::rehearsal::RehearsalError;
+use mlgw_lab::scenario::SimulationError;
 use mlgw_policies::language::{
     BuiltInLayers, Environment, InvalidPolicyFiles, NoFacts, PolicyFileSet, Program, Word as _, is_framework,
 };
@@ -70,11 +70,11 @@ pub(super) fn program(path: Option<&PathBuf>, beneath: &LowerLayerArgs) -> Resul
     program.map_err(|wrong| CliError::Failed(wrong.to_string()))
 }
 
-impl From<RehearsalError> for CliError {
-    fn from(error: RehearsalError) -> Self {
+impl From<SimulationError> for CliError {
+    fn from(error: SimulationError) -> Self {
         match error {
-            RehearsalError::InvalidRequest(why) => Self::Usage(why),
-            RehearsalError::Trace(_) | RehearsalError::Stopped | RehearsalError::Failed(_) => {
+            SimulationError::InvalidRequest(why) => Self::Usage(why),
+            SimulationError::Trace(_) | SimulationError::Stopped | SimulationError::Failed(_) => {
                 Self::Failed(error.to_string())
             }
         }

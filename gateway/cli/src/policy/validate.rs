@@ -5,7 +5,7 @@ use crate::CliError;
 use crate::output::{Out, counted};
 use clap::Args;
 use mlgw_api::ValidationResult;
-use mlgw_lab::rehearsal::validate::validate;
+use mlgw_lab::validate::validate;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]

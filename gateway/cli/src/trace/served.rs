@@ -75,7 +75,7 @@ pub(super) async fn stop(global: &Global, out: Out) -> Result<(), CliError> {
     };
     let accesses = trace.accesses.unwrap_or(0);
     let size = ByteSize(trace.bytes).human();
-    // The hash for comparison with a rehearsal is available only now.
+    // The hash for comparison with a simulation is available only now.
     let decided = trace.decisions_hash.as_ref().zip(trace.capacity_bytes);
     let decided = decided.map_or_else(String::new, |(hash, room)| {
         // In the form that `--cache` accepts: in bytes, with a unit.

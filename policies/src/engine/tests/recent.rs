@@ -2,7 +2,7 @@
 
 use crate::access::{Access, Caller, Op};
 use crate::engine::{Advice, CacheEngine, CachingRule, Options};
-use crate::rehearse::reference::{Lru, ReferenceCache as _};
+use crate::reference::{Lru, ReferenceCache as _};
 use proptest::collection::vec;
 use proptest::{prop_assert_eq, proptest};
 

@@ -1,6 +1,6 @@
 //! Memory is bounded, and the workloads that have been idle longest are evicted first.
 
-use super::lifecycles::program;
+use super::program;
 use crate::access::{Access, Caller, Op};
 use crate::engine::{CacheEngine, Options};
 use crate::workloads::workload::{CALLERS_MAX, DATASETS_MAX};

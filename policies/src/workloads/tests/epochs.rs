@@ -1,6 +1,6 @@
 //! The number of epochs is the number of whole passes, from the second pass on.
 
-use super::lifecycles::program;
+use super::program;
 use crate::access::{Access, Caller, Op};
 use crate::engine::{CacheEngine, Options, UnreadBlock};
 use crate::language::Property;

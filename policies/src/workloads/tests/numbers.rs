@@ -1,6 +1,6 @@
 //! Dataset numbers are reused without confusion of their previous and current datasets.
 
-use super::lifecycles::program;
+use super::program;
 use crate::access::{Access, Caller, Op};
 use crate::engine::{Options, UnreadBlock};
 use crate::language::Property;

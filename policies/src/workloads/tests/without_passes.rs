@@ -1,7 +1,7 @@
 //! Repeated reads without passes have no epochs, and their workload serves; irregular passes are still
 //! passes.
 
-use super::lifecycles::program;
+use super::program;
 use crate::access::{Access, Caller, Op};
 use crate::engine::Options;
 use crate::language::{Fact, NoFacts, Phase, Property};

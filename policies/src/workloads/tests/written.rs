@@ -1,6 +1,6 @@
 //! Datasets that are written through the gateway before they are read are classified as data.
 
-use super::lifecycles::program;
+use super::program;
 use crate::access::{Access, Caller, Op};
 use crate::engine::{DatasetPattern, Options, ReadOrder};
 use crate::language::Phase;
