@@ -81,7 +81,7 @@ impl Admin {
         let access = taken.view();
         let dataset = dataset_of(&access);
         let matches = areas.of(bucket.id, key.as_str(), dataset.as_deref());
-        let belonging = matches.filter_map(|(area, claim)| scoped_action(area, claim)).collect();
+        let scoped = matches.filter_map(|(area, claim)| scoped_action(area, claim)).collect();
         let now = self.clock.now();
         let mut facts = ObjectFacts::new(&running.program, &known, &system, now);
         facts.access = Some(&access);
@@ -95,7 +95,7 @@ impl Admin {
         };
         let deletion = self.deletion_of(bucket.id, key.as_str());
         let explanation = explained((&running.program, running.number()), &facts, shown, &at_rest);
-        Ok(Explanation { kept, belonging, deletion, ..explanation })
+        Ok(Explanation { kept, scoped, deletion, ..explanation })
     }
 
     /// Returns the record of an object of a remote-backed bucket: that of its clean copy, or else as much as
@@ -185,8 +185,8 @@ fn explained(
         rules: verdict.tried.iter().map(rule_evaluation).collect(),
         due: resolved.done.iter().chain(&unheld).map(action).collect(),
         observed: resolved.observed.iter().map(action).collect(),
-        lost: resolved.displaced.iter().map(overridden_action).collect(),
-        belonging: Vec::new(),
+        overridden: resolved.displaced.iter().map(overridden_action).collect(),
+        scoped: Vec::new(),
         deletion: None,
         recommendation: recommendation(&recommended),
         reason: recommended.reason,
@@ -228,13 +228,13 @@ fn scoped_action(area: &RuleArea, claim: &RuleMatch) -> Option<ScopedActionInfo>
     Some(ScopedActionInfo { action, rule, of: area.to_string() })
 }
 
-fn overridden_action(lost: &DisplacedAction<'_>) -> OverriddenAction {
+fn overridden_action(displaced: &DisplacedAction<'_>) -> OverriddenAction {
     OverriddenAction {
-        action: lost.due.action.kind.to_string(),
-        rule: lost.due.rule.rule.id.to_string(),
-        to_action: lost.stronger.action.kind.to_string(),
-        to_rule: lost.stronger.rule.rule.id.to_string(),
-        why: lost.reason.name().to_owned(),
+        action: displaced.due.action.kind.to_string(),
+        rule: displaced.due.rule.rule.id.to_string(),
+        to_action: displaced.stronger.action.kind.to_string(),
+        to_rule: displaced.stronger.rule.rule.id.to_string(),
+        why: displaced.reason.name().to_owned(),
     }
 }
 

@@ -298,7 +298,7 @@ impl Admin {
         let names = self.bucket_names();
         let expired_info =
             |CheckpointExpiry { is_deleted, checkpoint: of, .. }: CheckpointExpiry| ExpiredCheckpointInfo {
-                stays: (is_deleted && !of.guards.is_empty()).then(|| DeletionGuard::reasons(&of.guards)),
+                guard: (is_deleted && !of.guards.is_empty()).then(|| DeletionGuard::reasons(&of.guards)),
                 objects: format!("s3://{}/{}", names.get(&of.bucket).map_or("", String::as_str), of.prefix),
                 rule: of.rule,
                 is_deleted,
@@ -307,7 +307,7 @@ impl Admin {
                 bytes: of.bytes,
             };
         let way = |one: &ExpiredCheckpointInfo| {
-            (one.objects.clone(), one.is_deleted, one.grace_seconds, one.stays.is_some())
+            (one.objects.clone(), one.is_deleted, one.grace_seconds, one.guard.is_some())
         };
         let named = self.referenced(&run.own_checkpoints, &other);
         let now: BTreeSet<_> = running.into_iter().map(|one| way(&expired_info(one))).collect();
@@ -318,7 +318,7 @@ impl Admin {
             (expired_info(one), named)
         });
         let new = new.filter(|(one, _)| !now.contains(&way(one)));
-        new.map(|(one, named)| ExpiredCheckpointInfo { stays: join_reasons(one.stays, named), ..one })
+        new.map(|(one, named)| ExpiredCheckpointInfo { guard: join_reasons(one.guard, named), ..one })
             .collect()
     }
 
@@ -391,7 +391,7 @@ impl Admin {
     fn deletion(&self, bucket: &str, note: PendingDeletion, now: Option<String>) -> PendingDeletionInfo {
         PendingDeletionInfo {
             objects: format!("s3://{bucket}/{}", note.prefix),
-            stays: now.or_else(|| self.retention.guard(note.bucket, &note.prefix)),
+            guard: now.or_else(|| self.retention.guard(note.bucket, &note.prefix)),
             rule: note.rule,
             since: Timestamp(note.recorded_ms).to_string(),
             due: Timestamp(note.due_ms).to_string(),

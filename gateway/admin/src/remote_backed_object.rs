@@ -52,7 +52,7 @@ impl Admin {
             key: format!("{}{key}", binding.prefix),
             dirty: true,
             contested: queue.is_contested(key),
-            said_ms_ago: None,
+            validated_ms_ago: None,
             read: None,
         };
         let found = find(&self.stored.catalogue, &bucket.name, write.name.as_str())?;
@@ -93,7 +93,7 @@ impl Admin {
                 key: format!("{}{key}", binding.prefix),
                 dirty: false,
                 contested: false,
-                said_ms_ago: Some(u64::try_from(opened.age.as_millis()).unwrap_or(u64::MAX)),
+                validated_ms_ago: Some(u64::try_from(opened.age.as_millis()).unwrap_or(u64::MAX)),
                 read: kept.read,
             }),
         })

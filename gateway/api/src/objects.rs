@@ -48,7 +48,7 @@ pub struct OriginObjectInfo {
     /// True if another client wrote the key at the origin meanwhile, so that an operator has to decide.
     pub contested: bool,
     /// Age in milliseconds of the origin's answer on which this is based; absent for dirty objects.
-    pub said_ms_ago: Option<u64>,
+    pub validated_ms_ago: Option<u64>,
     /// Time of the last read here, if recorded.
     pub read: Option<String>,
 }

@@ -24,10 +24,10 @@ pub struct Explanation {
     /// Actions that observe-only rules would request.
     pub observed: Vec<ActionInfo>,
     /// Actions overridden by stronger rules.
-    pub lost: Vec<OverriddenAction>,
+    pub overridden: Vec<OverriddenAction>,
     /// Actions of rules on the dataset, checkpoint or prefix of the object, as found in the last pass over
     /// all objects, no matter which object they matched.
-    pub belonging: Vec<ScopedActionInfo>,
+    pub scoped: Vec<ScopedActionInfo>,
     /// Pending deletion of the checkpoint that the object is part of.
     pub deletion: Option<PendingDeletionInfo>,
     /// Recommended treatment of the object.

@@ -58,7 +58,7 @@ pub struct DatasetOutcomes {
     /// Key pattern of the dataset.
     pub keys: String,
     /// Share that was served from this server.
-    pub here: f64,
+    pub mlgw: f64,
     /// Share that LRU would have served.
     pub lru: f64,
     /// Share that S3-FIFO would have served.

@@ -96,7 +96,7 @@ pub struct PendingDeletionInfo {
     /// Time of the deletion, unless the checkpoint is read or written before, or the policy changes.
     pub due: String,
     /// Guard that prevents the deletion now, or that prevented it when it was due.
-    pub stays: Option<String>,
+    pub guard: Option<String>,
     /// Number of objects.
     pub files: u64,
     /// Bytes of these objects.
@@ -115,7 +115,7 @@ pub struct ExpiredCheckpointInfo {
     /// Grace period of the deletion, in seconds.
     pub grace_seconds: u64,
     /// Guard that would prevent the deletion, by the facts known now.
-    pub stays: Option<String>,
+    pub guard: Option<String>,
     /// Number of objects.
     pub files: u64,
     /// Bytes of these objects.

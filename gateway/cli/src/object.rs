@@ -98,7 +98,7 @@ fn origin_facts(origin: &OriginObjectInfo) -> Vec<(&'static str, String)> {
         ("state", state.to_owned()),
     ];
     let ago = |ms: u64| format!("{}.{} s ago", ms / 1000, ms % 1000 / 100);
-    facts.extend(origin.said_ms_ago.map(|ms| ("validated", ago(ms))));
+    facts.extend(origin.validated_ms_ago.map(|ms| ("validated", ago(ms))));
     facts.extend(origin.read.clone().map(|read| ("last read", read)));
     facts
 }

@@ -110,13 +110,13 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             progress.done();
             let repaired = repaired.map_err(failure)?;
             out.document(&repaired, |repaired| {
-                let mended: String =
-                    repaired.mended.iter().map(|line| format!("repaired  {line}\n")).collect();
+                let repairs: String =
+                    repaired.repaired.iter().map(|line| format!("repaired  {line}\n")).collect();
                 let failed: String =
                     repaired.failed.iter().map(|line| format!("failed    {line}\n")).collect();
                 let nothing =
-                    if mended.is_empty() && repaired.left.damaged() > 0 { "repaired  nothing\n" } else { "" };
-                mended + nothing + &failed + &check_summary(&repaired.left)
+                    if repairs.is_empty() && repaired.left.damaged() > 0 { "repaired  nothing\n" } else { "" };
+                repairs + nothing + &failed + &check_summary(&repaired.left)
             })?;
             remaining_damage(&repaired.left, &place.dir, None)
         }

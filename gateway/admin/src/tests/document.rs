@@ -150,7 +150,7 @@ fn objects_match_their_schemas() {
         key: "k".into(),
         dirty: false,
         contested: false,
-        said_ms_ago: Some(1),
+        validated_ms_ago: Some(1),
         read: Some("r".into()),
     };
     assert_schema_of("AtOrigin", &origin);

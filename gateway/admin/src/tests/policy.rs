@@ -110,8 +110,8 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
         rules: vec![rule],
         due: vec![action()],
         observed: vec![action()],
-        lost: vec![lost],
-        belonging: vec![ScopedActionInfo { action: "pin".into(), rule: "r".into(), of: "prefix p".into() }],
+        overridden: vec![lost],
+        scoped: vec![ScopedActionInfo { action: "pin".into(), rule: "r".into(), of: "prefix p".into() }],
         deletion: Some(PendingDeletionInfo::default()),
         recommendation,
         reason: "r".into(),
@@ -119,7 +119,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     // Without the fields that only remote-backed buckets have.
     let mut document = serde_json::to_value(explanation).unwrap();
     document["object"]["origin"] = json!({
-        "upstream": "u", "key": "k", "dirty": false, "contested": false, "said_ms_ago": 1, "read": "r"
+        "upstream": "u", "key": "k", "dirty": false, "contested": false, "validated_ms_ago": 1, "read": "r"
     });
     assert_schema_of("Explanation", &document);
 }

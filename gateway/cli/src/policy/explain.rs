@@ -18,7 +18,7 @@ fn show(explanation: &Explanation) -> String {
     let object = &explanation.object;
     let tiers: Vec<_> = object.tiers.iter().map(|tier| tier.tier.as_str()).collect();
     let facts = explanation.facts.iter().map(|fact| format!("{} {}", fact.property, fact.value));
-    let deletion = explanation.deletion.as_ref().map(|one| match &one.stays {
+    let deletion = explanation.deletion.as_ref().map(|one| match &one.guard {
         None => format!("with its checkpoint at {}, rule {}", one.due, one.rule),
         Some(why) => format!("not deleted despite rule {}: {why}", one.rule),
     });
@@ -47,11 +47,11 @@ fn show(explanation: &Explanation) -> String {
             .iter()
             .map(|one| row("observed", one, "not carried out: stance observe".to_owned())),
     );
-    actions.extend(explanation.lost.iter().map(|lost| {
+    actions.extend(explanation.overridden.iter().map(|lost| {
         let note = format!("{}: {} of rule {}", lost.why, lost.to_action, lost.to_rule);
         vec!["overridden".to_owned(), lost.action.clone(), String::new(), lost.rule.clone(), note]
     }));
-    actions.extend(explanation.belonging.iter().map(|one| {
+    actions.extend(explanation.scoped.iter().map(|one| {
         vec!["group".to_owned(), one.action.clone(), one.of.clone(), one.rule.clone(), String::new()]
     }));
     let actions = match actions[..] {

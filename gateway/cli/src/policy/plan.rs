@@ -67,14 +67,14 @@ fn table(plan: &PlanPage) -> String {
     for one in &plan.deletions {
         let (files, size) = (one.files, ByteSize(one.bytes).human());
         let what = format!("{} ({files} objects, {size})", one.objects);
-        text += &match &one.stays {
+        text += &match &one.guard {
             None => format!("{what} is deleted at {}: rule {} retains others.\n", one.due, one.rule),
             Some(why) => format!("{what} is due for deletion at {} and is kept: {why}.\n", one.due),
         };
     }
     for one in &plan.expired {
         let (files, size, rule) = (one.files, ByteSize(one.bytes).human(), &one.rule);
-        let then = match (one.is_deleted, &one.stays) {
+        let then = match (one.is_deleted, &one.guard) {
             (true, None) => {
                 let grace = Duration::from_secs(one.grace_seconds);
                 format!(" and be deleted after {}: rule {rule} retains others", grace.to_text())
@@ -131,11 +131,11 @@ mod tests {
     #[test]
     fn a_plan_shows_actions_with_their_rules_and_objects() {
         let mut plan = page("a", 5);
-        let deletion = |stays: Option<&str>| PendingDeletionInfo {
+        let deletion = |guard: Option<&str>| PendingDeletionInfo {
             objects: "s3://b/run/1/".into(),
             rule: "few".into(),
             due: "noon".into(),
-            stays: stays.map(str::to_owned),
+            guard: guard.map(str::to_owned),
             ..PendingDeletionInfo::default()
         };
         plan.deletions = vec![deletion(None), deletion(Some("latest names it"))];
