@@ -4,14 +4,13 @@
 use super::change::{AuditedAction, AuditedChange, json};
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
-use super::tiers::check_segment_tier;
+use super::tiers::find_segment_tier;
 use super::{Admin, ApiError};
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
-use mlgw_api::MovesInfo;
-use mlgw_api::tier_names::{COLD, HOT, UPSTREAM};
+use mlgw_api::{MovesInfo, TierName};
 use mlgw_segments::hot::PlacingOrder;
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
     AdminPath(tier): AdminPath<String>,
 ) -> Result<Json<MovesInfo>, ApiError> {
-    check_segment_tier(&admin, &tier)?;
+    find_segment_tier(&admin, &tier)?;
     Ok(Json(admin.moves()))
 }
 
@@ -31,19 +30,18 @@ pub(super) async fn begin(
     let asked = AuditedAction { action: "tier.drain", resource: tier.clone(), status: StatusCode::ACCEPTED };
     let asking = Arc::clone(&admin);
     let work = async move {
-        check_segment_tier(&asking, &tier)?;
-        if tier == HOT && !asking.has_cold_tier() && !asking.spills_to_upstream() {
-            let why = format!(
-                "No tier below {HOT} is configured: set directories in cold.dirs, or an upstream in \
-                 cold.upstream."
-            );
-            return Err(ApiError::invalid(why));
+        let found = find_segment_tier(&asking, &tier)?;
+        if found == TierName::Hot && !asking.has_cold_tier() && !asking.spills_to_upstream() {
+            return Err(ApiError::invalid(
+                "No tier below hot is configured: set directories in cold.dirs, or an upstream in \
+                 cold.upstream.",
+            ));
         }
         let before = asking.moves();
-        let order = match tier.as_str() {
-            COLD => PlacingOrder::DrainCold,
-            UPSTREAM => PlacingOrder::DrainUpstream,
-            _ => PlacingOrder::DrainHot,
+        let order = match found {
+            TierName::Cold => PlacingOrder::DrainCold,
+            TierName::Upstream => PlacingOrder::DrainUpstream,
+            TierName::Hot | TierName::Memory => PlacingOrder::DrainHot,
         };
         let until_orders = Some(asking.stored.tiers.hot.order(order));
         let after = json(&MovesInfo { until_orders, ..before.clone() })?;

@@ -4,21 +4,23 @@ use super::extract::{AdminPath, AdminQuery};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::extract::State;
-use mlgw_api::{ExtentInfo, ObjectInfo, ObjectTierInfo};
+use mlgw_api::{ExtentInfo, ExtentState, ObjectInfo, ObjectLocation, ObjectTierInfo};
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_formats::schema::segment::SegmentState;
 use mlgw_formats::schema::{Encoding, Extent};
 use mlgw_metadata::Catalogue;
 use mlgw_objects::extents::extents;
 use mlgw_wire::error::{Code, S3Error};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Query parameters: key of the object.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeyQuery {
+    /// Key of the object.
     key: String,
 }
 
@@ -81,43 +83,41 @@ fn extent_infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
             bytes: extent.logical_bytes,
             stored_bytes: extent.record_bytes(),
             encoding: encoding_of(extent),
-            tier: tier_name(segment.map(|segment| segment.tier)),
+            tier: location(segment.map(|segment| segment.tier)),
             segment: extent.segment,
             segment_state: match segment.map(|segment| segment.state) {
-                Some(SegmentState::Open) => "open",
-                Some(SegmentState::Sealed) => "sealed",
-                None => "unknown",
-            }
-            .to_owned(),
+                Some(SegmentState::Open) => ExtentState::Open,
+                Some(SegmentState::Sealed) => ExtentState::Sealed,
+                None => ExtentState::Unknown,
+            },
             offset: extent.offset,
         }
     };
     extents.iter().map(info).collect()
 }
 
-fn tier_name(tier: Option<u32>) -> String {
+const fn location(tier: Option<u32>) -> ObjectLocation {
     match tier {
-        Some(0) => "hot".to_owned(),
-        Some(1) => "cold".to_owned(),
-        Some(mlgw_segments::hot::UPSTREAM_TIER) => "upstream".to_owned(),
-        Some(other) => format!("tier {other}"),
-        None => "unknown".to_owned(),
+        Some(0) => ObjectLocation::Hot,
+        Some(1) => ObjectLocation::Cold,
+        Some(mlgw_segments::hot::UPSTREAM_TIER) => ObjectLocation::Upstream,
+        Some(_) | None => ObjectLocation::Unknown,
     }
 }
 
 pub(super) fn tier_totals(extents: &[ExtentInfo]) -> Vec<ObjectTierInfo> {
     let mut tiers: BTreeMap<&str, Vec<&ExtentInfo>> = BTreeMap::new();
-    extents.iter().for_each(|extent| tiers.entry(&extent.tier).or_default().push(extent));
-    let sum = |(tier, extents): (&str, Vec<&ExtentInfo>)| {
+    extents.iter().for_each(|extent| tiers.entry(extent.tier.name()).or_default().push(extent));
+    let sum = |extents: Vec<&ExtentInfo>| {
         let mut segments: Vec<u64> = extents.iter().map(|extent| extent.segment).collect();
         segments.sort_unstable();
         segments.dedup();
         ObjectTierInfo {
-            tier: tier.to_owned(),
+            tier: extents.first().map_or(ObjectLocation::Unknown, |extent| extent.tier),
             bytes: extents.iter().map(|extent| extent.bytes).sum(),
             stored_bytes: extents.iter().map(|extent| extent.stored_bytes).sum(),
             segments: segments.len() as u64,
         }
     };
-    tiers.into_iter().map(sum).collect()
+    tiers.into_values().map(sum).collect()
 }

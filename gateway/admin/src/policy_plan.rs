@@ -7,6 +7,7 @@
 
 use super::change::parse;
 use super::policy::{checked_files, policy_refusal};
+use super::words::rule_stance;
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::body::Bytes;
@@ -14,7 +15,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use mlgw_api::{
     ExpiredCheckpointInfo, PendingDeletionInfo, PlanExample, PlanPage, PlanRequest, PlannedActionInfo,
-    PlannedSettingInfo, UndeterminedRule,
+    PlannedChange, PlannedSettingInfo, UndeterminedRule,
 };
 use mlgw_background::policy_plan::{AffectedObjects, PlannedAction, PolicyDryRun, Subject};
 use mlgw_background::reconciler::groups::{
@@ -30,7 +31,7 @@ use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{PendingDeletion, deleting_rules};
 use mlgw_policies::checkpoints::{CheckpointIndex, DeletionGuard, Generation, GroupId, Limits};
 use mlgw_policies::engine::UnreadBlock;
-use mlgw_policies::language::{ActionKind, Facts, Program, Property, Word as _};
+use mlgw_policies::language::{ActionKind, Facts, Program, Property};
 use mlgw_policy_runtime::PolicyError;
 use mlgw_policy_runtime::SystemFacts;
 use mlgw_policy_runtime::changes::{SettingChanged, settings_changed};
@@ -414,8 +415,8 @@ fn planned_setting_info(SettingChanged { word, before, after }: SettingChanged) 
 fn planned_action_info((action, extent): (PlannedAction, AffectedObjects)) -> PlannedActionInfo {
     let example = |(object, reason)| PlanExample { object, reason };
     PlannedActionInfo {
-        change: if action.stops { "stops" } else { "starts" }.to_owned(),
-        stance: action.stance.name().to_owned(),
+        change: if action.stops { PlannedChange::Stops } else { PlannedChange::Starts },
+        stance: rule_stance(action.stance),
         action: action.action,
         rule: action.rule,
         objects: extent.objects,

@@ -9,8 +9,9 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
-use mlgw_api::tier_names::{COLD, HOT, MEMORY, UPSTREAM};
-use mlgw_api::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
+use mlgw_api::{
+    BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList, TierName,
+};
 use mlgw_common::Timestamp;
 use mlgw_segments::hot::{BadBlock, UPSTREAM_TIER};
 use serde_json::Value;
@@ -18,12 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<TierList>, ApiError> {
-    let mut tiers = vec![admin.memory_tier().info, admin.segment_tier(HOT)?.info];
+    let mut tiers = vec![admin.memory_tier().info, admin.segment_tier(TierName::Hot)?.info];
     if admin.has_cold_tier() {
-        tiers.push(admin.segment_tier(COLD)?.info);
+        tiers.push(admin.segment_tier(TierName::Cold)?.info);
     }
     if admin.has_upstreams() {
-        tiers.push(admin.segment_tier(UPSTREAM)?.info);
+        tiers.push(admin.segment_tier(TierName::Upstream)?.info);
     }
     Ok(Json(TierList { tiers }))
 }
@@ -32,11 +33,10 @@ pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
     AdminPath(tier): AdminPath<String>,
 ) -> Result<Json<TierDetail>, ApiError> {
-    if tier == MEMORY {
+    if TierName::of(&tier) == Some(TierName::Memory) {
         return Ok(Json(admin.memory_tier()));
     }
-    check_segment_tier(&admin, &tier)?;
-    Ok(Json(admin.segment_tier(&tier)?))
+    Ok(Json(admin.segment_tier(find_segment_tier(&admin, &tier)?)?))
 }
 
 pub(super) async fn scrub(
@@ -47,13 +47,13 @@ pub(super) async fn scrub(
     let asked = AuditedAction { action: "tier.scrub", resource: tier.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let work = async move {
-        check_segment_tier(&shared, &tier)?;
-        if tier == UPSTREAM {
+        let found = find_segment_tier(&shared, &tier)?;
+        if found == TierName::Upstream {
             let why = "Data in upstreams is verified on read; test an upstream with `mlgw upstream check`.";
             return Err(ApiError::invalid(why.to_owned()));
         }
         shared.scrub.start_pass();
-        let answer = json(&shared.segment_tier(&tier)?)?;
+        let answer = json(&shared.segment_tier(found)?)?;
         Ok(AuditedChange { resource: tier, before: Value::Null, after: Value::Null, answer: Some(answer) })
     };
     admin.change(caller, asked, work).await
@@ -63,8 +63,7 @@ pub(super) async fn compaction(
     State(admin): State<Arc<Admin>>,
     AdminPath(tier): AdminPath<String>,
 ) -> Result<Json<CompactionInfo>, ApiError> {
-    check_segment_tier(&admin, &tier)?;
-    Ok(Json(compaction_of(&admin, tier)))
+    Ok(Json(compaction_of(&admin, find_segment_tier(&admin, &tier)?)))
 }
 
 pub(super) async fn compact(
@@ -73,7 +72,7 @@ pub(super) async fn compact(
     AdminPath(tier): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    check_segment_tier(&admin, &tier)?;
+    let found = find_segment_tier(&admin, &tier)?;
     let request = if body.is_empty() { CompactRequest::default() } else { parse(&body)? };
     let dead_percent =
         request.dead_percent.unwrap_or_else(|| admin.loaded.load().config.hot.compact_dead_percent);
@@ -84,7 +83,7 @@ pub(super) async fn compact(
         AuditedAction { action: "tier.compact", resource: tier.clone(), status: StatusCode::ACCEPTED };
     let asking = Arc::clone(&admin);
     let work = async move {
-        let before = compaction_of(&asking, tier.clone());
+        let before = compaction_of(&asking, found);
         let until_rounds = Some(asking.stored.tiers.hot.compact(dead_percent));
         let after = json(&CompactionInfo { until_rounds, ..before.clone() })?;
         Ok(AuditedChange { resource: tier, before: json(&before)?, after, answer: None })
@@ -92,19 +91,19 @@ pub(super) async fn compact(
     admin.change(caller, asked, work).await
 }
 
-/// Checks that a tier exists and consists of segments, so that it can be scrubbed, compacted and drained.
-pub(super) fn check_segment_tier(admin: &Admin, tier: &str) -> Result<(), ApiError> {
-    match tier {
-        HOT => Ok(()),
-        COLD if admin.has_cold_tier() => Ok(()),
-        UPSTREAM if admin.has_upstreams() => Ok(()),
-        MEMORY => Err(ApiError::invalid(format!(
-            "The {MEMORY} tier contains only copies: it cannot be scrubbed, compacted or drained."
-        ))),
+/// Returns the tier with a name. It consists of segments, so that it can be scrubbed, compacted and drained.
+pub(super) fn find_segment_tier(admin: &Admin, tier: &str) -> Result<TierName, ApiError> {
+    match TierName::of(tier) {
+        Some(TierName::Hot) => Ok(TierName::Hot),
+        Some(TierName::Cold) if admin.has_cold_tier() => Ok(TierName::Cold),
+        Some(TierName::Upstream) if admin.has_upstreams() => Ok(TierName::Upstream),
+        Some(TierName::Memory) => Err(ApiError::invalid(
+            "The memory tier contains only copies: it cannot be scrubbed, compacted or drained.",
+        )),
         _ => {
             let message = format!(
-                "No such tier: {tier:?}; expected {MEMORY:?}, {HOT:?}, {COLD:?} (with cold.dirs) or \
-                 {UPSTREAM:?} (with a configured upstream)."
+                "No such tier: {tier:?}; expected \"memory\", \"hot\", \"cold\" (with cold.dirs) or \
+                 \"upstream\" (with a configured upstream)."
             );
             Err(ApiError::new(StatusCode::NOT_FOUND, "NoSuchTier", message))
         }
@@ -116,7 +115,7 @@ impl Admin {
         let memory = self.stored.tiers.memory.metrics();
         TierDetail {
             info: TierInfo {
-                tier: MEMORY.to_owned(),
+                tier: TierName::Memory,
                 capacity_bytes: memory.limit_bytes,
                 used_bytes: memory.used_bytes,
                 ..TierInfo::default()
@@ -128,7 +127,7 @@ impl Admin {
     }
 
     /// Returns the details of a tier of segments.
-    fn segment_tier(&self, tier: &str) -> Result<TierDetail, ApiError> {
+    fn segment_tier(&self, tier: TierName) -> Result<TierDetail, ApiError> {
         let hot = self.stored.tiers.hot.metrics();
         let status = self.scrub.status();
         let segments = self.stored.catalogue.segments().map_err(mlgw_wire::error::S3Error::from)?;
@@ -137,28 +136,30 @@ impl Admin {
             buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
         };
         let number = match tier {
-            UPSTREAM => UPSTREAM_TIER,
-            COLD => 1,
-            _ => 0,
+            TierName::Upstream => UPSTREAM_TIER,
+            TierName::Cold => 1,
+            TierName::Hot | TierName::Memory => 0,
         };
         let in_tier = || segments.iter().filter(|segment| segment.summary().tier == number);
         let here: BTreeSet<u64> = in_tier().map(|segment| segment.id).collect();
         let bad: Vec<_> = status.bad.iter().filter(|bad| here.contains(&bad.segment)).cloned().collect();
         let (used_bytes, capacity_bytes) = match tier {
-            COLD => (hot.cold_used_bytes, hot.cold_used_bytes + hot.cold_room_bytes),
-            UPSTREAM => (in_tier().map(|segment| segment.length).sum(), 0),
-            _ => (hot.used_bytes, self.loaded.load().config.hot_capacity_bytes(&self.machine)),
+            TierName::Cold => (hot.cold_used_bytes, hot.cold_used_bytes + hot.cold_room_bytes),
+            TierName::Upstream => (in_tier().map(|segment| segment.length).sum(), 0),
+            TierName::Hot | TierName::Memory => {
+                (hot.used_bytes, self.loaded.load().config.hot_capacity_bytes(&self.machine))
+            }
         };
         let at = |ms| Timestamp(ms).to_string();
         Ok(TierDetail {
             info: TierInfo {
-                tier: tier.to_owned(),
+                tier,
                 capacity_bytes,
                 used_bytes,
                 segments: here.len() as u64,
                 bad_blocks: bad.len() as u64,
             },
-            scrub: (tier != UPSTREAM).then(|| ScrubInfo {
+            scrub: (tier != TierName::Upstream).then(|| ScrubInfo {
                 running: status.running,
                 began: at(status.began_ms),
                 read_bytes: status.read_bytes,
@@ -173,7 +174,7 @@ impl Admin {
     }
 }
 
-fn compaction_of(admin: &Admin, tier: String) -> CompactionInfo {
+fn compaction_of(admin: &Admin, tier: TierName) -> CompactionInfo {
     let status = admin.stored.tiers.hot.compaction();
     CompactionInfo {
         tier,

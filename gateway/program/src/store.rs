@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use http::Method;
-use mlgw_api::{BackupStatus, NewBackup};
+use mlgw_api::{BackupState, BackupStatus, NewBackup};
 use mlgw_cli::client::Client;
 use mlgw_cli::output::{Out, columns};
 use mlgw_cli::progress::CommandProgress;
@@ -114,8 +114,11 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
                     repaired.repaired.iter().map(|line| format!("repaired  {line}\n")).collect();
                 let failed: String =
                     repaired.failed.iter().map(|line| format!("failed    {line}\n")).collect();
-                let nothing =
-                    if repairs.is_empty() && repaired.left.damaged() > 0 { "repaired  nothing\n" } else { "" };
+                let nothing = if repairs.is_empty() && repaired.left.damaged() > 0 {
+                    "repaired  nothing\n"
+                } else {
+                    ""
+                };
                 repairs + nothing + &failed + &check_summary(&repaired.left)
             })?;
             remaining_damage(&repaired.left, &place.dir, None)
@@ -292,7 +295,7 @@ async fn ask_server(
     let to = std::path::absolute(to).map_err(|e| CliError::Usage(format!("{}: {e}", to.display())))?;
     let new = NewBackup { out: to.display().to_string(), leave_upstreams };
     let mut status: BackupStatus = client.call(Method::POST, "/v1/store/backup", Some(&new)).await?;
-    while status.state == "running" {
+    while status.state == BackupState::Running {
         progress.step("copying", status.done_bytes, status.total_bytes);
         tokio::time::sleep(POLL_INTERVAL).await;
         status = client.get("/v1/store/backup").await?;

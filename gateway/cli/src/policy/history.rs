@@ -47,7 +47,7 @@ fn table(history: &PolicyHistory) -> String {
 fn row(version: &PolicyVersionInfo) -> Vec<String> {
     let kind = match version.back_to {
         Some(back_to) => format!("{} to {back_to}", version.kind),
-        None => version.kind.clone(),
+        None => version.kind.to_string(),
     };
     vec![
         version.version.to_string(),
@@ -62,7 +62,7 @@ fn row(version: &PolicyVersionInfo) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{row, texts};
-    use mlgw_api::{PolicyInfo, PolicyText, PolicyVersionInfo};
+    use mlgw_api::{PolicyChangeKind, PolicyInfo, PolicyText, PolicyVersionInfo};
 
     #[test]
     fn one_file_is_shown_as_it_is_and_several_under_their_names() {
@@ -89,7 +89,7 @@ mod tests {
             version: 3,
             time: "T".into(),
             who: "AK".into(),
-            kind: "rollback".into(),
+            kind: PolicyChangeKind::Rollback,
             message: "m".into(),
             changes: "nothing".into(),
             files: 1,

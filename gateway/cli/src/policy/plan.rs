@@ -96,8 +96,8 @@ fn table(plan: &PlanPage) -> String {
 fn row(action: &PlannedActionInfo) -> Vec<String> {
     let size = |bytes| ByteSize(bytes).human();
     vec![
-        action.change.clone(),
-        action.stance.clone(),
+        action.change.to_string(),
+        action.stance.to_string(),
         action.action.clone(),
         action.rule.clone(),
         action.objects.to_string(),
@@ -110,14 +110,15 @@ fn row(action: &PlannedActionInfo) -> Vec<String> {
 mod tests {
     use super::table;
     use mlgw_api::{
-        PendingDeletionInfo, PlanExample, PlanPage, PlannedActionInfo, PlannedSettingInfo, UndeterminedRule,
+        PendingDeletionInfo, PlanExample, PlanPage, PlannedActionInfo, PlannedChange, PlannedSettingInfo,
+        RuleStance, UndeterminedRule,
     };
 
     fn page(rule: &str, objects: u64) -> PlanPage {
         let example = PlanExample { object: "s3://b/k".into(), reason: "it is so".into() };
         let action = PlannedActionInfo {
-            change: "starts".into(),
-            stance: "act".into(),
+            change: PlannedChange::Starts,
+            stance: RuleStance::Act,
             action: "promote".into(),
             rule: rule.into(),
             objects,
