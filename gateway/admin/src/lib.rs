@@ -31,7 +31,8 @@ mod policy_plan;
 mod policy_trials;
 mod probes;
 mod remote_backed_object;
-mod routes;
+pub mod routes;
+pub mod serve;
 mod settings;
 mod signed;
 mod status;
@@ -45,13 +46,9 @@ mod workloads;
 
 pub use error::ApiError;
 pub use policy_plan::PolicyPlans;
-pub use routes::{PROBE_ROUTES, ROUTES};
 pub use store::Backups;
 
 use arc_swap::ArcSwap;
-use axum::Router;
-use axum::response::{IntoResponse as _, Response};
-use http::{HeaderValue, Request, Version, header};
 use mlgw_api::SERVICE;
 use mlgw_auth::AuthRules;
 use mlgw_background::access_plans::AccessPlans;
@@ -64,8 +61,6 @@ use mlgw_cache::writeback::WriteBack;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_config::{LoadedConfig, MachineSizes};
 use mlgw_credentials::Keyring;
-use mlgw_listener::Peer;
-use mlgw_listener::pace::PacedRequestBody;
 use mlgw_objects::compressor::Compressor;
 use mlgw_policy_runtime::Policies;
 use mlgw_segments::decisions::Decisions;
@@ -76,7 +71,6 @@ use mlgw_telemetry::recent::RecentCounters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Mutex;
-use tower::ServiceExt as _;
 
 /// Shared state of the admin API handlers.
 pub struct Admin {
@@ -152,54 +146,6 @@ impl Admin {
     pub fn is_ready(&self) -> bool {
         self.ready.load(Relaxed)
     }
-}
-
-/// Routes that a listener of the admin API serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServedRoutes {
-    /// `/v1` and the probes.
-    All,
-    /// `/v1` alone; another listener serves the probes.
-    Api,
-    /// Probes and metrics alone.
-    Probes,
-}
-
-/// Returns the router of a listener.
-pub fn router(admin: &Arc<Admin>, served: ServedRoutes) -> Router {
-    let signed = axum::middleware::from_fn_with_state(Arc::clone(admin), signed::require_admin_signature);
-    // The maximum length of a body depends on the route, and is checked before the body is read.
-    let api = routes::api().layer(axum::extract::DefaultBodyLimit::disable()).layer(signed);
-    let routes = match served {
-        ServedRoutes::All => api.merge(routes::probe_api()),
-        ServedRoutes::Api => api,
-        ServedRoutes::Probes => routes::probe_api(),
-    };
-    routes
-        .fallback(error::no_such_route)
-        .method_not_allowed_fallback(error::wrong_method)
-        .with_state(Arc::clone(admin))
-}
-
-/// Handles one request. A connection beyond the limit may send probes only and is closed after the answer.
-pub async fn handle(router: Router, request: Request<PacedRequestBody>, peer: Peer) -> Response {
-    let (is_probe_only, version) = (peer.is_probe_only, request.version());
-    if is_probe_only && !PROBE_ROUTES.iter().any(|(_, path)| *path == request.uri().path()) {
-        return with_connection_close(error::probes_only_error().into_response(), version);
-    }
-    let mut request = request.map(axum::body::Body::new);
-    request.extensions_mut().insert(peer);
-    let answer = router.oneshot(request).await.unwrap_or_else(|never| match never {});
-    if is_probe_only { with_connection_close(answer, version) } else { answer }
-}
-
-/// Marks an answer as the last one of its connection, so that the connections reserved for probes become free
-/// again. HTTP/2 has no such header; there the connection is closed soon after it becomes idle.
-fn with_connection_close(mut answer: Response, version: Version) -> Response {
-    if version <= Version::HTTP_11 {
-        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    answer
 }
 
 #[cfg(test)]

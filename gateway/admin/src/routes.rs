@@ -50,6 +50,7 @@ macro_rules! routes {
         $(#[doc = $doc])+
         pub const $ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
 
+        /// Returns the routes with their handlers.
         pub(super) fn $router() -> Router<Arc<Admin>> {
             Router::new()$(.route($path, axum::routing::$method($handler)))*
         }
@@ -60,6 +61,8 @@ macro_rules! routes {
                 $(assert_request::<$Body>();)?
                 $(assert_request::<$OptionalBody>();)?
                 assert_answer::<$Answer>();
+                assert!($status / 100 == 2, "the answer is that of a success");
+                $($(assert!($error_status / 100 >= 4, "the status is that of an error");)+)?
             )*
         };
 

@@ -1,7 +1,9 @@
 //! Calls over a real catalogue and hot tier, signed as the command line signs them.
 
 use super::schema::{assert_described, document};
-use crate::{Admin, ROUTES, ServedRoutes, router};
+use crate::Admin;
+use crate::routes::ROUTES;
+use crate::serve::{ServedRoutes, router};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Method, StatusCode};

@@ -1,7 +1,7 @@
 //! Consistency of docs/openapi.json with the code: it is generated, and describes what is serialized.
 
 use super::schema::{document, violations};
-use crate::{PROBE_ROUTES, ROUTES};
+use crate::routes::{PROBE_ROUTES, ROUTES};
 use mlgw_api::{
     AccessKeyRole, AdminErrorBody, BackupState, BackupStatus, BadRange, BindRequest, BindingInfo,
     BindingMode, BucketInfo, BucketPage, CheckInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo,
