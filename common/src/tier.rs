@@ -3,11 +3,12 @@
 //! [`Tier`] has a name in the admin API, policies and metrics. [`SegmentTier`] is a tier that consists of
 //! segments; its number is in segment records on disk and never changes.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A storage tier, from fast to slow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// DRAM: copies of small objects that were read last, never the only copy.

@@ -5,6 +5,7 @@ use super::buckets::{bucket_name, find, info};
 use super::change::{AuditedAction, AuditedChange, json, parse};
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
+use super::words::bind_mode;
 use super::{Admin, ApiError};
 use axum::Extension;
 use axum::body::Bytes;
@@ -26,17 +27,7 @@ use std::time::Duration;
 
 /// Parses the binding that `request` specifies.
 fn parse_binding(request: &BindRequest) -> Result<Binding, ApiError> {
-    let mode = match request.mode.as_deref() {
-        None | Some("read-through") => BindMode::ReadThrough,
-        Some("write-through") => BindMode::WriteThrough,
-        Some("write-back") => BindMode::WriteBack,
-        Some(other) => {
-            let why = format!(
-                "Unknown mode {other:?}: expected \"read-through\", \"write-through\" or \"write-back\"."
-            );
-            return Err(ApiError::invalid(why));
-        }
-    };
+    let mode = request.mode.map_or(BindMode::ReadThrough, bind_mode);
     let ttl = request.ttl.as_deref().map(|text| {
         let wrong = |why| ApiError::invalid(format!("ttl: {why}; expected {}", Duration::EXPECTS));
         Duration::from_text(text).map_err(wrong)

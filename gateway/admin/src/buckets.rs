@@ -3,6 +3,7 @@
 use super::change::{AuditedAction, AuditedChange, json, parse};
 use super::extract::{AdminPath, AdminQuery};
 use super::signed::AdminCaller;
+use super::words::binding_mode;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -13,10 +14,11 @@ use mlgw_api::{BindingInfo, BucketInfo, BucketPage, NewBucketRequest, QuotaReque
 use mlgw_common::{BucketName, Timestamp};
 use mlgw_config::SettingType as _;
 use mlgw_credentials::quota::{parse_request, quota_info, used_info};
-use mlgw_formats::schema::{BindMode, Binding, Bucket};
+use mlgw_formats::schema::{Binding, Bucket};
 use mlgw_metadata::{Catalogue, NewBucket};
 use mlgw_wire::access::OWNER;
 use mlgw_wire::error::{Code, S3Error};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -26,10 +28,13 @@ use std::time::Duration;
 const PAGE_BUCKETS_MAX: usize = 1000;
 
 /// Query parameters: page of the listing.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PageQuery {
+    /// Only buckets after this name.
     after: Option<String>,
+    /// Maximum number of results.
+    #[schemars(range(min = 1, max = PAGE_BUCKETS_MAX))]
     max: Option<usize>,
 }
 
@@ -149,15 +154,7 @@ fn binding_info(binding: &Binding) -> BindingInfo {
     BindingInfo {
         upstream: binding.upstream.clone(),
         prefix: binding.prefix.clone(),
-        mode: mode_name(binding.mode()).to_owned(),
+        mode: binding_mode(binding.mode()),
         ttl: binding.ttl_ms.map(|ms| Duration::from_millis(ms).to_text()),
-    }
-}
-
-fn mode_name(mode: BindMode) -> &'static str {
-    match mode {
-        BindMode::ReadThrough => "read-through",
-        BindMode::WriteThrough => "write-through",
-        BindMode::WriteBack => "write-back",
     }
 }

@@ -4,6 +4,7 @@ use super::change::{AuditedAction, AuditedChange, json, parse};
 use super::extract::AdminPath;
 use super::jobs::{catalogue_refusal, checked_params};
 use super::signed::AdminCaller;
+use super::words::{dataset_job_kind, readiness};
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -11,12 +12,12 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{
-    DatasetInfo, DatasetList, JobRequest, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo,
-    ScheduleRequest, SourceInfo,
+    DatasetInfo, DatasetJobKind, DatasetList, JobRequest, NewDataset, PinRequest, ResidencyInfo,
+    ResidencyTier, ScheduleInfo, ScheduleRequest, SourceInfo,
 };
 use mlgw_background::jobs::cron::CronSchedule;
+use mlgw_background::jobs::is_user_dataset;
 use mlgw_background::jobs::residency::Residency;
-use mlgw_background::jobs::{is_user_dataset, kind_name, kind_of};
 use mlgw_common::ByteSize;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{DATASET_NAME_LEN_MAX, KEY_LEN_MAX, SLICES_MAX, SOURCES_MAX};
@@ -120,15 +121,16 @@ pub(super) async fn schedule(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: ScheduleRequest = parse(&body)?;
+    let kind = known_kind(&kind)?;
     let shared = Arc::clone(&admin);
     let change = move |dataset: &Dataset| {
         CronSchedule::parse(&request.cron).map_err(ApiError::invalid)?;
         let of_job = JobRequest {
-            kind: kind.clone(),
+            kind,
             older_than: request.older_than.clone(),
             delete: request.delete,
             prefix: request.prefix.clone(),
-            order: request.order.clone(),
+            order: request.order,
         };
         let (kind, params) = checked_params(&of_job, dataset, &shared)?;
         let after_ms = shared.clock.now().as_millis();
@@ -148,7 +150,7 @@ pub(super) async fn unschedule(
 ) -> Result<Response, ApiError> {
     let change = move |dataset: &Dataset| {
         let mut schedules = dataset.schedules.clone();
-        schedules.retain(|schedule| kind_of(&kind) != Some(schedule.kind()));
+        schedules.retain(|schedule| DatasetJobKind::of(&kind) != Some(dataset_job_kind(schedule.kind())));
         if schedules.len() == dataset.schedules.len() {
             let why = format!("The dataset {:?} has no schedule for {kind:?}.", dataset.name);
             return Err(ApiError::new(StatusCode::NOT_FOUND, "NoSuchSchedule", why));
@@ -205,11 +207,13 @@ impl Admin {
             prefix: source.prefix.clone(),
             into: source.into.clone(),
         };
-        let here = |(tier, bytes): (&&str, &u64)| ResidencyInfo {
+        let here = |(tier, bytes): (ResidencyTier, u64)| ResidencyInfo {
             node: self.jobs.node().to_owned(),
-            tier: (*tier).to_owned(),
-            bytes: *bytes,
+            tier,
+            bytes,
         };
+        let resident = residency.bytes_here.iter();
+        let resident = resident.filter_map(|(tier, bytes)| Some((ResidencyTier::of(tier)?, *bytes)));
         let is_counted = residency.counted != Timestamp::default();
         DatasetInfo {
             name: dataset.name.clone(),
@@ -217,14 +221,14 @@ impl Admin {
             slices: dataset.slices.clone(),
             sources: dataset.sources.iter().map(source).collect(),
             created: Timestamp(dataset.created_ms).to_string(),
-            readiness: residency.readiness().name().to_owned(),
+            readiness: readiness(residency.readiness()),
             fault: residency.fault.clone(),
             objects: residency.objects,
             bytes: residency.bytes,
             cached_bytes: residency.cached_bytes(),
             space_left_bytes: residency.room_bytes,
             pinned_bytes_max: dataset.pin_bytes_max,
-            residency: residency.bytes_here.iter().map(here).collect(),
+            residency: resident.map(here).collect(),
             counted: is_counted.then(|| residency.counted.to_string()),
             schedules: dataset.schedules.iter().map(schedule_info).collect(),
             job: self.stored.catalogue.job(dataset.active_job).map(|job| self.job_info(&job)),
@@ -332,11 +336,19 @@ impl Admin {
     }
 }
 
+/// Parses the kind of job in a path.
+fn known_kind(word: &str) -> Result<DatasetJobKind, ApiError> {
+    DatasetJobKind::of(word).ok_or_else(|| {
+        let kinds: Vec<_> = DatasetJobKind::ALL.iter().map(|kind| kind.name()).collect();
+        ApiError::invalid(format!("Unknown kind of job {word:?}: expected one of {kinds:?}."))
+    })
+}
+
 fn schedule_info(schedule: &Schedule) -> ScheduleInfo {
     let next =
         CronSchedule::parse(&schedule.cron).ok().and_then(|times| times.after(Timestamp(schedule.after_ms)));
     ScheduleInfo {
-        kind: kind_name(schedule.kind()).to_owned(),
+        kind: dataset_job_kind(schedule.kind()),
         cron: schedule.cron.clone(),
         next: next.map(|next| next.to_string()),
     }

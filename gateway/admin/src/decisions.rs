@@ -1,16 +1,17 @@
 //! `/v1/decisions`: recent moves, retentions and evictions, with their reasons.
 
 use super::extract::AdminQuery;
+use super::words::{decision_action, decision_kind, decision_location, decision_result, decision_trigger};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
-use mlgw_api::{DecisionInfo, DecisionList};
+use mlgw_api::{DecisionAction, DecisionInfo, DecisionList};
 use mlgw_common::limits::DECISIONS_MAX;
 use mlgw_common::{BucketId, Timestamp};
 use mlgw_formats::decision_entry::DecisionEntry;
-use mlgw_formats::decision_words::DecisionKind;
 use mlgw_segments::decisions::DecisionFilter;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,11 +20,15 @@ use std::sync::Arc;
 const DECISIONS_SHOWN: usize = 100;
 
 /// Query parameters: filter of decisions.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DecisionQuery {
+    /// Maximum number of results.
+    #[schemars(range(min = 1, max = DECISIONS_MAX), extend("default" = DECISIONS_SHOWN))]
     limit: Option<usize>,
-    kind: Option<String>,
+    /// Only decisions of this kind.
+    kind: Option<DecisionAction>,
+    /// Only decisions on objects of this bucket; decisions on whole segments are omitted.
     bucket: Option<String>,
 }
 
@@ -35,20 +40,13 @@ pub(super) async fn list(
     if !(1..=DECISIONS_MAX).contains(&limit) {
         return Err(ApiError::invalid(format!("limit is {limit}; expected 1 to {DECISIONS_MAX}.")));
     }
-    let kind = query.kind.as_deref().map(kind_of).transpose()?;
+    let kind = query.kind.map(decision_kind);
     let bucket = query.bucket.as_deref().map(|name| admin.bucket_id(name)).transpose()?;
     let names = admin.bucket_names();
     let found = admin.decisions.list(DecisionFilter { limit, kind, bucket });
     Ok(Json(DecisionList {
         decisions: found.into_iter().map(|entry| decision_info(entry, &names)).collect(),
     }))
-}
-
-fn kind_of(word: &str) -> Result<DecisionKind, ApiError> {
-    let all = || DecisionKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
-    DecisionKind::of(word).ok_or_else(|| {
-        ApiError::invalid(format!("Unknown kind of decision {word:?}: expected one of {}.", all()))
-    })
 }
 
 impl Admin {
@@ -65,18 +63,18 @@ fn decision_info(entry: DecisionEntry, names: &BTreeMap<u64, String>) -> Decisio
         seq: entry.seq,
         time: Timestamp(entry.at_ms).to_string(),
         until: Timestamp(entry.until_ms).to_string(),
-        kind: entry.kind.name().to_owned(),
+        kind: decision_action(entry.kind),
         segment: entry.segment,
         bucket: entry.bucket.map(name),
         key: (!entry.key.is_empty()).then_some(entry.key),
         count: entry.count,
-        from: entry.from.name().to_owned(),
-        to: entry.to.name().to_owned(),
+        from: decision_location(entry.from),
+        to: decision_location(entry.to),
         bytes: entry.bytes,
-        reason: entry.reason.name().to_owned(),
+        reason: decision_trigger(entry.reason),
         job: entry.job,
         rule: (!entry.rule.is_empty()).then_some(entry.rule),
-        outcome: entry.outcome.name().to_owned(),
+        outcome: decision_result(entry.outcome),
         error: (!entry.error.is_empty()).then_some(entry.error),
     }
 }

@@ -3,9 +3,9 @@
 //! Pure: the same status gives the same findings. Each rule has an alert of the same meaning in
 //! deploy/prometheus/alerts.yml; a status covers the last minute, an alert a longer period.
 
-use mlgw_api::{Health, HealthFinding, Status, TierStatus};
-use mlgw_common::ByteSize;
+use mlgw_api::{Health, HealthFinding, ServerState, Status, TierStatus};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, GIB, PROPOSE_QUEUE_MAX};
+use mlgw_common::{ByteSize, Tier};
 use mlgw_objects::ResourceShortage;
 use mlgw_remote::upstream::PrefixOwnership;
 use mlgw_segments::hot::Upstreams;
@@ -31,7 +31,7 @@ fn finding(severity: Health, what: String, advice: &str) -> HealthFinding {
 #[must_use]
 pub(super) fn findings(status: &Status) -> Vec<HealthFinding> {
     let mut found = Vec::new();
-    if status.state != "ready" {
+    if status.state != ServerState::Ready {
         let what = "The server is stopping and accepts no new requests.".to_owned();
         found.push(finding(Health::Warning, what, "Wait until it has stopped, then start it again."));
     }
@@ -95,11 +95,13 @@ fn upstream_finding(
 }
 
 fn add_room_finding(tier: &TierStatus, found: &mut Vec<HealthFinding>) {
-    let name = &tier.tier;
+    let name = tier.tier;
     let room = ByteSize(tier.room_bytes).human();
-    let (what, more) = match &**name {
-        "cold" => ("no segments are spilled to it", "add a directory to cold.dirs"),
-        _ => ("writes are refused", "raise hot.capacity, or use a larger disk"),
+    let (what, more) = match name {
+        Tier::Cold => ("no segments are spilled to it", "add a directory to cold.dirs"),
+        Tier::Memory | Tier::Hot | Tier::Upstream => {
+            ("writes are refused", "raise hot.capacity, or use a larger disk")
+        }
     };
     if tier.room_bytes < ROOM_BYTES_MIN {
         found.push(finding(
@@ -221,7 +223,8 @@ fn add_catalogue_findings(status: &Status, found: &mut Vec<HealthFinding>) {
 #[cfg(test)]
 mod tests {
     use super::{PrefixOwnership, advice_on_shortage, findings, upstream_finding};
-    use mlgw_api::{Health, Status, TierStatus};
+    use mlgw_api::{Health, ServerState, Status, TierStatus};
+    use mlgw_common::Tier;
     use mlgw_objects::ResourceShortage;
     use mlgw_testing::sample_status::healthy;
 
@@ -243,7 +246,7 @@ mod tests {
     fn each_rule_finds_what_it_is_for() {
         use Health::{Critical, Warning};
         let cases: Vec<((Health, String), Health, &str)> = vec![
-            (worst(|s| s.state = "draining".into()), Warning, "stopping"),
+            (worst(|s| s.state = ServerState::Draining), Warning, "stopping"),
             (worst(|s| s.tiers[0].quarantined_blocks = 2), Critical, "2 stored blocks of the hot tier"),
             (worst(|s| s.tiers[0].room_bytes = 0), Critical, "full"),
             (worst(|s| s.tiers[0].room_bytes = s.tiers[0].used_bytes / 10), Warning, "has only 1.0 GiB free"),
@@ -300,7 +303,7 @@ mod tests {
     #[test]
     fn an_object_store_is_never_full() {
         let mut status = healthy();
-        let upstream = TierStatus { tier: "upstream".into(), room_bytes: 0, ..status.tiers[0].clone() };
+        let upstream = TierStatus { tier: Tier::Upstream, room_bytes: 0, ..status.tiers[0].clone() };
         status.tiers.push(upstream);
         assert_eq!(findings(&status), []);
     }

@@ -3,14 +3,14 @@
 use super::change::{AuditedAction, AuditedChange, json, parse};
 use super::extract::{AdminPath, AdminQuery};
 use super::signed::AdminCaller;
+use super::words::{dataset_job_kind, dataset_job_state, job_kind, job_order, warm_order};
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
-use mlgw_api::{JobInfo, JobList, JobRequest, MigrateRequest};
-use mlgw_background::jobs::{KINDS, ORDERS, kind_name, kind_of, order_name, order_of, state_name};
+use mlgw_api::{JobInfo, JobList, JobRequest, MigrationTarget};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::KEY_LEN_MAX;
 use mlgw_config::SettingType as _;
@@ -19,6 +19,7 @@ use mlgw_formats::command::{CancelJob, CreateJob, JobStep, StepJob};
 use mlgw_formats::schema::{Dataset, Job, JobKind, JobOrder, JobParams};
 use mlgw_metadata::ProposeError;
 use mlgw_wire::error::S3Error;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -28,11 +29,12 @@ use std::time::Duration;
 const JOBS_SHOWN_MAX: usize = 1000;
 
 /// Query parameters: filter of jobs.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobQuery {
+    /// Only jobs of this dataset.
     dataset: Option<String>,
-    /// True to list only jobs that have not ended.
+    /// Only jobs that have not ended.
     #[serde(default)]
     active: bool,
 }
@@ -114,7 +116,7 @@ pub(super) async fn cancel(
         let stepped = shared.stored.catalogue.step_job(step).await;
         let job = stepped.map_err(|error| match error {
             ProposeError::Rejected(Reject::JobEnded) => {
-                let state = shared.job(&id).map_or("gone", |job| state_name(job.state()));
+                let state = shared.job(&id).map_or("gone", |job| dataset_job_state(job.state()).name());
                 let why = format!("The job {id} is already {state}.");
                 ApiError::new(StatusCode::CONFLICT, "JobEnded", why)
             }
@@ -140,11 +142,11 @@ impl Admin {
         let (job, pace) = self.jobs.current_state(job);
         let time = |ms: i64| (ms != 0).then(|| Timestamp(ms).to_string());
         let progress = job.progress;
-        let order = (job.kind() == JobKind::Warm).then(|| order_name(job.params.order()).to_owned());
+        let order = (job.kind() == JobKind::Warm).then(|| warm_order(job.params.order()));
         JobInfo {
             id: job.id,
-            kind: kind_name(job.kind()).to_owned(),
-            state: state_name(job.state()).to_owned(),
+            kind: dataset_job_kind(job.kind()),
+            state: dataset_job_state(job.state()),
             created: Timestamp(job.created_ms).to_string(),
             started: time(job.started_ms),
             ended: time(job.ended_ms),
@@ -166,7 +168,7 @@ impl Admin {
             error: Some(job.error).filter(|error| !error.is_empty()),
             prefix: job.params.prefix,
             order,
-            to: job.params.to.map(|to| MigrateRequest { upstream: to.upstream, prefix: to.prefix }),
+            to: job.params.to.map(|to| MigrationTarget { upstream: to.upstream, prefix: to.prefix }),
             dataset: job.dataset,
             requested_by: job.requested_by,
         }
@@ -177,7 +179,7 @@ impl Admin {
         let ProposeError::Rejected(Reject::DatasetBusy { job }) = error else {
             return catalogue_refusal(error, dataset);
         };
-        let what = self.stored.catalogue.job(job).map_or("a job", |job| kind_name(job.kind()));
+        let what = self.stored.catalogue.job(job).map_or("a job", |job| dataset_job_kind(job.kind()).name());
         let why = format!(
             "The dataset {dataset:?} has an active job: {what}, job {job}. Wait for it with `mlgw job wait \
              {job}`, or cancel it with `mlgw job cancel {job}`."
@@ -193,10 +195,7 @@ pub(super) fn checked_params(
     admin: &Admin,
 ) -> Result<(JobKind, JobParams), ApiError> {
     let invalid = |why: String| Err(ApiError::invalid(why));
-    let Some(kind) = kind_of(&request.kind) else {
-        let kinds = KINDS.map(kind_name);
-        return invalid(format!("Unknown kind of job {:?}: expected one of {kinds:?}.", request.kind));
-    };
+    let kind = job_kind(request.kind);
     let is_bound =
         admin.stored.catalogue.bucket(&dataset.bucket).is_some_and(|bucket| bucket.binding.is_some());
     let (name, bucket) = (&dataset.name, &dataset.bucket);
@@ -233,11 +232,7 @@ pub(super) fn checked_params(
     if request.order.is_some() && kind != JobKind::Warm {
         return invalid("order is allowed only for warm.".into());
     }
-    let order = request.order.as_deref().map_or(Ok(JobOrder::Sequential), |name| {
-        let orders = ORDERS.map(order_name);
-        order_of(name)
-            .ok_or_else(|| ApiError::invalid(format!("Unknown order {name:?}: expected one of {orders:?}.")))
-    })?;
+    let order = request.order.map_or(JobOrder::Sequential, job_order);
     let older_than = request.older_than.as_deref().map(Duration::from_text).transpose();
     let older_than = older_than
         .map_err(|why| ApiError::invalid(format!("older_than: {why}; expected {}", Duration::EXPECTS)))?;

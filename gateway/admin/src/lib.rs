@@ -3,7 +3,8 @@
 //! Everything under `/v1` needs a SigV4 signature (service `mlgw`) by an unrestricted key with the role
 //! admin; probes and metrics need none. Each call that changes something runs to completion even if its
 //! client disconnects, and appends one line to the audit log, synced before the answer. docs/openapi.json
-//! describes the whole API and is served at `/v1/openapi.json`; tests compare it with the code.
+//! describes the whole API and is served at `/v1/openapi.json`; it is generated from the table of routes and
+//! from the types of mlgw-api.
 
 mod bindings;
 mod buckets;
@@ -30,6 +31,8 @@ mod policy_plan;
 mod policy_trials;
 mod probes;
 mod remote_backed_object;
+pub mod routes;
+pub mod serve;
 mod settings;
 mod signed;
 mod status;
@@ -37,6 +40,7 @@ mod store;
 mod tiers;
 mod traces;
 mod upstreams;
+mod words;
 mod workload_plans;
 mod workloads;
 
@@ -45,9 +49,6 @@ pub use policy_plan::PolicyPlans;
 pub use store::Backups;
 
 use arc_swap::ArcSwap;
-use axum::Router;
-use axum::response::{IntoResponse as _, Response};
-use http::{HeaderValue, Request, Version, header};
 use mlgw_api::SERVICE;
 use mlgw_auth::AuthRules;
 use mlgw_background::access_plans::AccessPlans;
@@ -60,8 +61,6 @@ use mlgw_cache::writeback::WriteBack;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_config::{LoadedConfig, MachineSizes};
 use mlgw_credentials::Keyring;
-use mlgw_listener::Peer;
-use mlgw_listener::pace::PacedRequestBody;
 use mlgw_objects::compressor::Compressor;
 use mlgw_policy_runtime::Policies;
 use mlgw_segments::decisions::Decisions;
@@ -72,7 +71,6 @@ use mlgw_telemetry::recent::RecentCounters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Mutex;
-use tower::ServiceExt as _;
 
 /// Shared state of the admin API handlers.
 pub struct Admin {
@@ -148,142 +146,6 @@ impl Admin {
     pub fn is_ready(&self) -> bool {
         self.ready.load(Relaxed)
     }
-}
-
-macro_rules! routes {
-    ($($method:ident $path:literal => $handler:path;)*) => {
-        /// All routes under `/v1`: method and path.
-        pub const ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
-
-        fn api() -> Router<Arc<Admin>> {
-            Router::new()$(.route($path, axum::routing::$method($handler)))*
-        }
-    };
-}
-
-routes! {
-    get "/v1/openapi.json" => openapi::document;
-    get "/v1/status" => status::show;
-    get "/v1/config" => settings::list;
-    get "/v1/upstreams" => upstreams::list;
-    get "/v1/upstreams/{upstream}" => upstreams::show;
-    post "/v1/upstreams/{upstream}/check" => upstreams::check;
-    post "/v1/upstreams/{upstream}/adopt" => upstreams::adopt;
-    get "/v1/tiers" => tiers::list;
-    get "/v1/tiers/{tier}" => tiers::show;
-    post "/v1/tiers/{tier}/scrub" => tiers::scrub;
-    get "/v1/store/backup" => store::show;
-    post "/v1/store/backup" => store::start;
-    get "/v1/access/keys" => keys::list;
-    post "/v1/access/keys" => keys::create;
-    get "/v1/access/keys/{access_key}" => keys::show;
-    patch "/v1/access/keys/{access_key}" => keys::update;
-    delete "/v1/access/keys/{access_key}" => keys::delete;
-    get "/v1/buckets" => buckets::list;
-    post "/v1/buckets" => buckets::create;
-    get "/v1/buckets/{bucket}" => buckets::show;
-    delete "/v1/buckets/{bucket}" => buckets::delete;
-    patch "/v1/buckets/{bucket}/quota" => buckets::change_quota;
-    post "/v1/buckets/{bucket}/binding" => bindings::bind;
-    delete "/v1/buckets/{bucket}/binding" => bindings::unbind;
-    post "/v1/buckets/{bucket}/refresh" => bindings::refresh;
-    post "/v1/buckets/{bucket}/migration" => migrations::begin;
-    get "/v1/buckets/{bucket}/dirty" => dirty::show;
-    post "/v1/buckets/{bucket}/discard" => dirty::discard;
-    get "/v1/buckets/{bucket}/object" => objects::show;
-    get "/v1/tiers/{tier}/compaction" => tiers::compaction;
-    post "/v1/tiers/{tier}/compaction" => tiers::compact;
-    get "/v1/tiers/{tier}/drain" => drain::show;
-    post "/v1/tiers/{tier}/drain" => drain::begin;
-    get "/v1/decisions" => decisions::list;
-    get "/v1/traces" => traces::list;
-    post "/v1/traces" => traces::start;
-    post "/v1/traces/stop" => traces::stop;
-    get "/v1/traces/{trace}" => traces::show;
-    get "/v1/traces/{trace}/files/{number}" => traces::file;
-    get "/v1/policy" => policy::show;
-    post "/v1/policy" => policy::apply;
-    get "/v1/policy/effective" => policy::effective;
-    get "/v1/policy/history" => policy::history;
-    post "/v1/policy/rollback" => policy::roll_back;
-    post "/v1/policy/freeze" => policy::freeze;
-    post "/v1/policy/unfreeze" => policy::unfreeze;
-    post "/v1/policy/plan" => policy_plan::plan;
-    get "/v1/policy/schema" => policy_trials::schema;
-    post "/v1/policy/validate" => policy_trials::validate;
-    post "/v1/policy/test" => policy_trials::test;
-    post "/v1/policy/simulate" => policy_trials::simulate;
-    get "/v1/policy/explain" => policy_explain::explain;
-    get "/v1/policy/outcomes" => policy_outcomes::show;
-    get "/v1/workloads" => workloads::list;
-    get "/v1/workloads/{workload}" => workloads::show;
-    get "/v1/workload-plans" => workload_plans::list;
-    get "/v1/workload-plans/{plan}" => workload_plans::show;
-    put "/v1/workload-plans/{plan}" => workload_plans::put;
-    delete "/v1/workload-plans/{plan}" => workload_plans::delete;
-    get "/v1/datasets" => datasets::list;
-    post "/v1/datasets" => datasets::create;
-    get "/v1/datasets/{dataset}" => datasets::show;
-    delete "/v1/datasets/{dataset}" => datasets::delete;
-    put "/v1/datasets/{dataset}/pin" => datasets::pin;
-    delete "/v1/datasets/{dataset}/pin" => datasets::unpin;
-    put "/v1/datasets/{dataset}/schedules/{kind}" => datasets::schedule;
-    delete "/v1/datasets/{dataset}/schedules/{kind}" => datasets::unschedule;
-    post "/v1/datasets/{dataset}/jobs" => jobs::create;
-    get "/v1/jobs" => jobs::list;
-    get "/v1/jobs/{job}" => jobs::show;
-    post "/v1/jobs/{job}/cancel" => jobs::cancel;
-}
-
-/// Routes that need no signature.
-pub const PROBES: &[&str] = &["/healthz", "/readyz", "/metrics"];
-
-/// Routes that a listener of the admin API serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServedRoutes {
-    /// `/v1` and the probes.
-    All,
-    /// `/v1` alone; another listener serves the probes.
-    Api,
-    /// Probes and metrics alone.
-    Probes,
-}
-
-/// Returns the router of a listener.
-pub fn router(admin: &Arc<Admin>, served: ServedRoutes) -> Router {
-    let signed = axum::middleware::from_fn_with_state(Arc::clone(admin), signed::require_admin_signature);
-    // The maximum length of a body depends on the route, and is checked before the body is read.
-    let api = api().layer(axum::extract::DefaultBodyLimit::disable()).layer(signed);
-    let routes = match served {
-        ServedRoutes::All => api.merge(probes::routes()),
-        ServedRoutes::Api => api,
-        ServedRoutes::Probes => probes::routes(),
-    };
-    routes
-        .fallback(error::no_such_route)
-        .method_not_allowed_fallback(error::wrong_method)
-        .with_state(Arc::clone(admin))
-}
-
-/// Handles one request. A connection beyond the limit may send probes only and is closed after the answer.
-pub async fn handle(router: Router, request: Request<PacedRequestBody>, peer: Peer) -> Response {
-    let (is_probe_only, version) = (peer.is_probe_only, request.version());
-    if is_probe_only && !PROBES.contains(&request.uri().path()) {
-        return with_connection_close(error::probes_only_error().into_response(), version);
-    }
-    let mut request = request.map(axum::body::Body::new);
-    request.extensions_mut().insert(peer);
-    let answer = router.oneshot(request).await.unwrap_or_else(|never| match never {});
-    if is_probe_only { with_connection_close(answer, version) } else { answer }
-}
-
-/// Marks an answer as the last one of its connection, so that the connections reserved for probes become free
-/// again. HTTP/2 has no such header; there the connection is closed soon after it becomes idle.
-fn with_connection_close(mut answer: Response, version: Version) -> Response {
-    if version <= Version::HTTP_11 {
-        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    answer
 }
 
 #[cfg(test)]

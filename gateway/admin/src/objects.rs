@@ -4,21 +4,23 @@ use super::extract::{AdminPath, AdminQuery};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::extract::State;
-use mlgw_api::{ExtentInfo, ObjectInfo, ObjectTierInfo};
-use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_api::{ExtentInfo, ExtentState, ObjectInfo, ObjectLocation, ObjectTierInfo};
+use mlgw_common::{ObjectKey, SegmentTier, Timestamp};
 use mlgw_formats::schema::segment::SegmentState;
 use mlgw_formats::schema::{Encoding, Extent};
 use mlgw_metadata::Catalogue;
 use mlgw_objects::extents::extents;
 use mlgw_wire::error::{Code, S3Error};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Query parameters: key of the object.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeyQuery {
+    /// Key of the object.
     key: String,
 }
 
@@ -81,33 +83,40 @@ fn extent_infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
             bytes: extent.logical_bytes,
             stored_bytes: extent.record_bytes(),
             encoding: encoding_of(extent),
-            tier: segment.map_or("unknown", |segment| segment.tier.name()).to_owned(),
+            tier: segment.map_or(ObjectLocation::Unknown, |segment| location(segment.tier)),
             segment: extent.segment,
             segment_state: match segment.map(|segment| segment.state) {
-                Some(SegmentState::Open) => "open",
-                Some(SegmentState::Sealed) => "sealed",
-                None => "unknown",
-            }
-            .to_owned(),
+                Some(SegmentState::Open) => ExtentState::Open,
+                Some(SegmentState::Sealed) => ExtentState::Sealed,
+                None => ExtentState::Unknown,
+            },
             offset: extent.offset,
         }
     };
     extents.iter().map(info).collect()
 }
 
+const fn location(tier: SegmentTier) -> ObjectLocation {
+    match tier {
+        SegmentTier::Hot => ObjectLocation::Hot,
+        SegmentTier::Cold => ObjectLocation::Cold,
+        SegmentTier::Upstream => ObjectLocation::Upstream,
+    }
+}
+
 pub(super) fn tier_totals(extents: &[ExtentInfo]) -> Vec<ObjectTierInfo> {
     let mut tiers: BTreeMap<&str, Vec<&ExtentInfo>> = BTreeMap::new();
-    extents.iter().for_each(|extent| tiers.entry(&extent.tier).or_default().push(extent));
-    let sum = |(tier, extents): (&str, Vec<&ExtentInfo>)| {
+    extents.iter().for_each(|extent| tiers.entry(extent.tier.name()).or_default().push(extent));
+    let sum = |extents: Vec<&ExtentInfo>| {
         let mut segments: Vec<u64> = extents.iter().map(|extent| extent.segment).collect();
         segments.sort_unstable();
         segments.dedup();
         ObjectTierInfo {
-            tier: tier.to_owned(),
+            tier: extents.first().map_or(ObjectLocation::Unknown, |extent| extent.tier),
             bytes: extents.iter().map(|extent| extent.bytes).sum(),
             stored_bytes: extents.iter().map(|extent| extent.stored_bytes).sum(),
             segments: segments.len() as u64,
         }
     };
-    tiers.into_iter().map(sum).collect()
+    tiers.into_values().map(sum).collect()
 }

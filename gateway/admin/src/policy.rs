@@ -3,6 +3,7 @@
 use super::change::{AuditedAction, AuditedChange, json, parse};
 use super::extract::AdminQuery;
 use super::signed::AdminCaller;
+use super::words::{policy_change_kind, policy_environment};
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -16,9 +17,9 @@ use mlgw_api::{
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{POLICY_BYTES_MAX, POLICY_FILES_MAX, POLICY_TEXT_BYTES_MAX, POLICY_VERSIONS_MAX};
 use mlgw_formats::schema::{PolicyFile, PolicyKind, PolicyVersion};
-use mlgw_policies::language::Word as _;
 use mlgw_policy_runtime::{AppliedPolicyChange as Done, ChangeAuthor, PolicyError, PolicyFilesUpdate};
 use mlgw_wire::error::S3Error;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -26,9 +27,11 @@ use std::sync::Arc;
 const VERSIONS_SHOWN: usize = 100;
 
 /// Query parameters: maximum number of versions.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HistoryQuery {
+    /// Maximum number of results.
+    #[schemars(range(min = 1, max = POLICY_VERSIONS_MAX), extend("default" = VERSIONS_SHOWN))]
     limit: Option<usize>,
 }
 
@@ -39,23 +42,12 @@ fn version_info(version: &PolicyVersion) -> PolicyVersionInfo {
         version: version.number,
         time: Timestamp(version.at_ms).to_string(),
         who: version.who.clone(),
-        kind: kind_name(kind).to_owned(),
+        kind: policy_change_kind(kind),
         message: version.message.clone(),
         changes: version.changes.clone(),
         files: version.files,
         back_to: (kind == PolicyKind::Rollback).then_some(version.back_to),
         frozen: version.is_frozen,
-    }
-}
-
-const fn kind_name(kind: PolicyKind) -> &'static str {
-    match kind {
-        PolicyKind::Apply => "apply",
-        PolicyKind::Rollback => "rollback",
-        PolicyKind::Reload => "reload",
-        PolicyKind::Freeze => "freeze",
-        PolicyKind::Unfreeze => "unfreeze",
-        PolicyKind::Learn => "learn",
     }
 }
 
@@ -69,7 +61,7 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<PolicyInfo> {
     Json(PolicyInfo {
         version: running.version.as_deref().map(version_info),
         learning: *admin.policies.learning().borrow(),
-        environment: admin.policies.server().environment.map(|one| one.name().to_owned()),
+        environment: admin.policies.server().environment.map(policy_environment),
         files: texts(&running.files.custom),
         frameworks: texts(&running.files.frameworks),
         rules_act,

@@ -2,6 +2,7 @@
 
 use super::extract::AdminQuery;
 use super::objects::{find, object_key};
+use super::words::{cache_priority, copy_policy, override_reason, read_ahead_strategy, rule_action_kind};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::extract::State;
@@ -16,10 +17,11 @@ use mlgw_policies::at_rest::{InactivePins, RuleArea, RuleMatch, is_inactive_pin}
 use mlgw_policies::engine::{KeptBlocks, UnreadBlock};
 use mlgw_policies::language::{
     ActionRequest, CachePolicy, ConditionResult, DisplacedAction, DueAction, Facts, PROPERTIES, Program,
-    Property, Recommendation, TriedRule, Word as _, resolve,
+    Property, Recommendation, TriedRule, resolve,
 };
 use mlgw_policy_runtime::facts::{ObjectFacts, dataset_of};
 use mlgw_wire::error::{Code, S3Error};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +35,12 @@ fn cached_blocks_info(KeptBlocks { blocks, kept, pinned, planned }: KeptBlocks) 
 }
 
 /// Query parameters: bucket and key of the object.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ObjectQuery {
+    /// Bucket of the object.
     bucket: String,
+    /// Key of the object.
     key: String,
 }
 
@@ -81,7 +85,7 @@ impl Admin {
         let access = taken.view();
         let dataset = dataset_of(&access);
         let matches = areas.of(bucket.id, key.as_str(), dataset.as_deref());
-        let belonging = matches.filter_map(|(area, claim)| scoped_action(area, claim)).collect();
+        let scoped = matches.filter_map(|(area, claim)| scoped_action(area, claim)).collect();
         let now = self.clock.now();
         let mut facts = ObjectFacts::new(&running.program, &known, &system, now);
         facts.access = Some(&access);
@@ -95,7 +99,7 @@ impl Admin {
         };
         let deletion = self.deletion_of(bucket.id, key.as_str());
         let explanation = explained(&running.program, running.number(), &facts, shown, &at_rest);
-        Ok(Explanation { kept, belonging, deletion, ..explanation })
+        Ok(Explanation { kept, scoped, deletion, ..explanation })
     }
 
     /// Returns the record of an object of a remote-backed bucket: that of its clean copy, or else as much as
@@ -189,8 +193,8 @@ fn explained(
         rules: verdict.tried.iter().map(rule_evaluation).collect(),
         due: resolved.done.iter().chain(&unheld).map(action).collect(),
         observed: resolved.observed.iter().map(action).collect(),
-        lost: resolved.displaced.iter().map(overridden_action).collect(),
-        belonging: Vec::new(),
+        overridden: resolved.displaced.iter().map(overridden_action).collect(),
+        scoped: Vec::new(),
         deletion: None,
         recommendation: recommendation(&recommended),
         reason: recommended.reason,
@@ -220,7 +224,7 @@ fn rule_evaluation(one: &TriedRule<'_>) -> RuleEvaluationInfo {
 
 fn action(due: &DueAction<'_>, note: String) -> ActionInfo {
     ActionInfo {
-        action: due.action.kind.to_string(),
+        action: rule_action_kind(due.action.kind),
         target: due.action.target.to_string(),
         rule: due.rule.rule.id.to_string(),
         note,
@@ -228,27 +232,27 @@ fn action(due: &DueAction<'_>, note: String) -> ActionInfo {
 }
 
 fn scoped_action(area: &RuleArea, claim: &RuleMatch) -> Option<ScopedActionInfo> {
-    let (action, rule) = (claim.action()?.to_string(), claim.by.rule.to_string());
+    let (action, rule) = (rule_action_kind(claim.action()?), claim.by.rule.to_string());
     Some(ScopedActionInfo { action, rule, of: area.to_string() })
 }
 
-fn overridden_action(lost: &DisplacedAction<'_>) -> OverriddenAction {
+fn overridden_action(displaced: &DisplacedAction<'_>) -> OverriddenAction {
     OverriddenAction {
-        action: lost.due.action.kind.to_string(),
-        rule: lost.due.rule.rule.id.to_string(),
-        to_action: lost.stronger.action.kind.to_string(),
-        to_rule: lost.stronger.rule.rule.id.to_string(),
-        why: lost.reason.name().to_owned(),
+        action: rule_action_kind(displaced.due.action.kind),
+        rule: displaced.due.rule.rule.id.to_string(),
+        to_action: rule_action_kind(displaced.stronger.action.kind),
+        to_rule: displaced.stronger.rule.rule.id.to_string(),
+        why: override_reason(displaced.reason),
     }
 }
 
 fn recommendation(recommended: &Recommendation) -> RecommendationInfo {
     RecommendationInfo {
         cache: recommended.cache,
-        cache_priority: recommended.cache_priority.name().to_owned(),
-        cache_policy: recommended.cache_policy.name().to_owned(),
+        cache_priority: cache_priority(recommended.cache_priority),
+        cache_policy: copy_policy(recommended.cache_policy),
         prefetch_depth: recommended.prefetch_depth,
         prefetch_bytes: recommended.prefetch_bytes,
-        prefetch_strategy: recommended.prefetch_strategy.name().to_owned(),
+        prefetch_strategy: read_ahead_strategy(recommended.prefetch_strategy),
     }
 }

@@ -35,9 +35,9 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<PolicyOutcomes
     });
     let names = admin.bucket_names();
     let dataset = |(bucket, keys, shadows): (u64, String, SimulatedHits)| {
-        let [here, lru, s3_fifo, never_evict] = shadows.ratios()?.map(|ratio| (ratio * 1e4).round() / 1e4);
+        let [mlgw, lru, s3_fifo, never_evict] = shadows.ratios()?.map(|ratio| (ratio * 1e4).round() / 1e4);
         let bucket = names.get(&bucket).cloned().unwrap_or_else(|| format!("#{bucket}"));
-        Some(DatasetOutcomes { bucket, keys, here, lru, s3_fifo, never_evict })
+        Some(DatasetOutcomes { bucket, keys, mlgw, lru, s3_fifo, never_evict })
     };
     let of = |outcome: ReadAheadOutcome| admin.policy_driver.metrics().ahead[outcome as usize];
     let ahead = ReadAheadOutcomes {

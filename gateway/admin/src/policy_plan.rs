@@ -7,6 +7,7 @@
 
 use super::change::parse;
 use super::policy::{checked_files, policy_refusal};
+use super::words::rule_stance;
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::body::Bytes;
@@ -14,7 +15,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use mlgw_api::{
     ExpiredCheckpointInfo, PendingDeletionInfo, PlanExample, PlanPage, PlanRequest, PlannedActionInfo,
-    PlannedSettingInfo, UndeterminedRule,
+    PlannedChange, PlannedSettingInfo, UndeterminedRule,
 };
 use mlgw_background::policy_plan::{AffectedObjects, LowerTiers, PlannedAction, PolicyDryRun, Subject};
 use mlgw_background::reconciler::groups::{
@@ -31,7 +32,7 @@ use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{PendingDeletion, deleting_rules};
 use mlgw_policies::checkpoints::{CheckpointIndex, DeletionGuard, Generation, GroupId, Limits};
 use mlgw_policies::engine::UnreadBlock;
-use mlgw_policies::language::{ActionKind, Facts, Program, Property, Word as _};
+use mlgw_policies::language::{ActionKind, Facts, Program, Property};
 use mlgw_policy_runtime::PolicyError;
 use mlgw_policy_runtime::SystemFacts;
 use mlgw_policy_runtime::changes::{SettingChanged, settings_changed};
@@ -322,7 +323,7 @@ impl Admin {
         let names = self.bucket_names();
         let expired_info =
             |CheckpointExpiry { is_deleted, checkpoint: of, .. }: CheckpointExpiry| ExpiredCheckpointInfo {
-                stays: (is_deleted && !of.guards.is_empty()).then(|| DeletionGuard::reasons(&of.guards)),
+                guard: (is_deleted && !of.guards.is_empty()).then(|| DeletionGuard::reasons(&of.guards)),
                 objects: format!("s3://{}/{}", names.get(&of.bucket).map_or("", String::as_str), of.prefix),
                 rule: of.rule,
                 is_deleted,
@@ -331,7 +332,7 @@ impl Admin {
                 bytes: of.bytes,
             };
         let way = |one: &ExpiredCheckpointInfo| {
-            (one.objects.clone(), one.is_deleted, one.grace_seconds, one.stays.is_some())
+            (one.objects.clone(), one.is_deleted, one.grace_seconds, one.guard.is_some())
         };
         let named = self.referenced(&run.own_checkpoints, &other);
         let now: BTreeSet<_> = running.into_iter().map(|one| way(&expired_info(one))).collect();
@@ -342,7 +343,7 @@ impl Admin {
             (expired_info(one), named)
         });
         let new = new.filter(|(one, _)| !now.contains(&way(one)));
-        new.map(|(one, named)| ExpiredCheckpointInfo { stays: join_reasons(one.stays, named), ..one })
+        new.map(|(one, named)| ExpiredCheckpointInfo { guard: join_reasons(one.guard, named), ..one })
             .collect()
     }
 
@@ -415,7 +416,7 @@ impl Admin {
     fn deletion(&self, bucket: &str, note: PendingDeletion, now: Option<String>) -> PendingDeletionInfo {
         PendingDeletionInfo {
             objects: format!("s3://{bucket}/{}", note.prefix),
-            stays: now.or_else(|| self.retention.guard(note.bucket, &note.prefix)),
+            guard: now.or_else(|| self.retention.guard(note.bucket, &note.prefix)),
             rule: note.rule,
             since: Timestamp(note.recorded_ms).to_string(),
             due: Timestamp(note.due_ms).to_string(),
@@ -438,8 +439,8 @@ fn planned_setting_info(SettingChanged { word, before, after }: SettingChanged) 
 fn planned_action_info(action: PlannedAction, extent: AffectedObjects) -> PlannedActionInfo {
     let example = |(object, reason)| PlanExample { object, reason };
     PlannedActionInfo {
-        change: if action.stops { "stops" } else { "starts" }.to_owned(),
-        stance: action.stance.name().to_owned(),
+        change: if action.stops { PlannedChange::Stops } else { PlannedChange::Starts },
+        stance: rule_stance(action.stance),
         action: action.action,
         rule: action.rule,
         objects: extent.objects,

@@ -4,6 +4,7 @@
 use super::change::parse;
 use super::extract::AdminQuery;
 use super::policy::{checked_files, policy_refusal};
+use super::words::{environment, profile, racer};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::body::Bytes;
@@ -17,15 +18,16 @@ use mlgw_common::limits::{
 };
 use mlgw_lab::examine::{empty_answer, key_of_line, try_key};
 use mlgw_lab::scenario::{Scenario, SimulationError};
-use mlgw_lab::simulate::{Simulation, parse_order, racer, racers};
+use mlgw_lab::simulate::{Simulation, parse_order, racers};
 use mlgw_lab::sizes::{DEFAULT_CACHES, block_bytes};
 use mlgw_lab::validate::validate as validated;
-use mlgw_lab::workload::{Profile, WorkloadSettings, objects_times_epochs};
+use mlgw_lab::workload::{WorkloadSettings, objects_times_epochs};
 use mlgw_policies::language::{
-    Environment, OfflineObject, Program, Word as _, framework_schema, schema as policy_schema,
+    Environment, OfflineObject, Program, framework_schema, schema as policy_schema,
 };
 use mlgw_policy_runtime::{PolicyError, PolicyFilesUpdate};
 use mlgw_wire::error::S3Error;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -37,9 +39,10 @@ const KEYS_SHOWN: usize = 100;
 const BLOCK: &str = "8MiB";
 
 /// Query parameters: kind of the schema.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SchemaQuery {
+    /// Return the schema of framework plugins.
     #[serde(default)]
     framework: bool,
 }
@@ -106,16 +109,6 @@ async fn run_blocking<T: Send + 'static>(
     Ok(Json(tokio::task::spawn_blocking(work).await.map_err(S3Error::internal)??))
 }
 
-fn environment(word: Option<&str>) -> Result<Option<Environment>, ApiError> {
-    let unknown = |word: &str| {
-        ApiError::invalid(format!(
-            "Unknown environment {word:?}: expected one of {}.",
-            Environment::WORDS.join(", ")
-        ))
-    };
-    word.map(|word| Environment::from_word(word).ok_or_else(|| unknown(word))).transpose()
-}
-
 /// Returns the error for an invalid value of a field.
 fn invalid_field(field: &str, value: &str, why: impl std::fmt::Display) -> ApiError {
     ApiError::invalid(format!("{field} is {value:?}: {why}."))
@@ -160,7 +153,7 @@ impl Admin {
                 "limit is {limit}; expected 1 to {TRIED_KEYS_SHOWN_MAX}."
             )));
         }
-        let environment = environment(request.environment.as_deref())?.or(self.policies.server().environment);
+        let environment = request.environment.map(environment).or(self.policies.server().environment);
         let program = self.program(checked_files(request.files, request.frameworks)?, environment)?;
         let mut examined = empty_answer(&program);
         for line in &request.keys {
@@ -196,8 +189,7 @@ impl Admin {
         }
         let cache = |text: &String| text.parse().map_err(|why: String| invalid_field("cache", text, why));
         let block = request.block.as_deref().unwrap_or(BLOCK);
-        let asked = request.policies.as_deref().unwrap_or_default().iter();
-        let asked = asked.map(|name| racer(name).map_err(|why| invalid_field("policies", name, why)));
+        let asked: Vec<_> = request.policies.iter().flatten().map(|policy| racer(*policy)).collect();
         let from_epoch = request.from_epoch.unwrap_or(1);
         if from_epoch == 0 {
             return Err(ApiError::invalid("from_epoch is 0; the first epoch is 1."));
@@ -206,7 +198,7 @@ impl Admin {
             scenario: self.scenario(&request)?,
             caches: caches.iter().map(cache).collect::<Result<_, _>>()?,
             block_bytes: block_bytes(block).map_err(|why| invalid_field("block", block, why))?,
-            racers: racers(&asked.collect::<Result<Vec<_>, _>>()?),
+            racers: racers(&asked),
             from_epoch,
             plans: request.plans,
             blocks_max: SIMULATED_BLOCKS_MAX,
@@ -217,7 +209,7 @@ impl Admin {
     /// Returns the rules for a simulation: those of the request's files, merged above the running ones; if
     /// the request has none, the running rules for a trace and no rules for a profile.
     fn simulated_program(&self, request: SimulateRequest) -> Result<Option<Arc<Program>>, ApiError> {
-        let environment = environment(request.environment.as_deref())?;
+        let environment = request.environment.map(environment);
         if request.files.is_none() && request.frameworks.is_none() && environment.is_none() {
             return Ok(request.trace.map(|_| Arc::clone(&self.policies.running().program)));
         }
@@ -238,7 +230,7 @@ impl Admin {
                  profile, not with a trace.",
             )),
             (None, Some(name)) => {
-                let profile: Profile = name.parse().map_err(|why| invalid_field("profile", name, why))?;
+                let profile = profile(*name);
                 let (seed, order) = (seed.unwrap_or(1), order.map(parse_order));
                 let settings = WorkloadSettings {
                     seed,

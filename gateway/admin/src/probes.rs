@@ -4,29 +4,24 @@
 //! here, which ends when the server begins to drain.
 
 use super::{Admin, ApiError};
-use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
 use http::{StatusCode, header};
 use mlgw_telemetry::exposition::{CONTENT_TYPE, text};
 use std::sync::Arc;
 
-pub(super) fn routes() -> Router<Arc<Admin>> {
-    Router::new()
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
 }
 
-async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
+pub(super) async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
     if admin.is_ready() {
         return "ready\n".into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response()
 }
 
-async fn metrics(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> {
+pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> {
     let failed = |error: &dyn std::fmt::Display| {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", error.to_string())
     };

@@ -2,7 +2,7 @@
 
 use super::objects::{encoding_of, find, object_key, tier_totals};
 use super::{Admin, ApiError};
-use mlgw_api::{ExtentInfo, ObjectInfo, ObjectTierInfo, OriginObjectInfo};
+use mlgw_api::{ExtentInfo, ExtentState, ObjectInfo, ObjectLocation, ObjectTierInfo, OriginObjectInfo};
 use mlgw_cache::writeback::record::unmarked;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
@@ -52,7 +52,7 @@ impl Admin {
             key: format!("{}{key}", binding.prefix),
             dirty: true,
             contested: queue.is_contested(key),
-            said_ms_ago: None,
+            validated_ms_ago: None,
             read: None,
         };
         let found = find(&self.stored.catalogue, &bucket.name, write.name.as_str())?;
@@ -75,7 +75,7 @@ impl Admin {
         let object = unmarked(&opened.object).unwrap_or_else(|| opened.object.clone());
         let mut tiers = tier_totals(&extents);
         let (bytes, stored_bytes) = (object.size, object.size);
-        tiers.push(ObjectTierInfo { tier: "origin".to_owned(), bytes, stored_bytes, segments: 0 });
+        tiers.push(ObjectTierInfo { tier: ObjectLocation::Origin, bytes, stored_bytes, segments: 0 });
         Ok(ObjectInfo {
             bucket: bucket.name.clone(),
             key: key.as_str().to_owned(),
@@ -93,7 +93,7 @@ impl Admin {
                 key: format!("{}{key}", binding.prefix),
                 dirty: false,
                 contested: false,
-                said_ms_ago: Some(u64::try_from(opened.age.as_millis()).unwrap_or(u64::MAX)),
+                validated_ms_ago: Some(u64::try_from(opened.age.as_millis()).unwrap_or(u64::MAX)),
                 read: kept.read,
             }),
         })
@@ -129,9 +129,9 @@ fn clean_copy(first: u64, extent: &Extent) -> ExtentInfo {
         bytes: extent.logical_bytes,
         stored_bytes: extent.record_bytes(),
         encoding: encoding_of(extent),
-        tier: "copies".to_owned(),
+        tier: ObjectLocation::Copies,
         segment: extent.segment,
-        segment_state: "clean".to_owned(),
+        segment_state: ExtentState::Clean,
         offset: extent.offset,
     }
 }

@@ -2,15 +2,15 @@
 
 use super::Admin;
 use super::health::{findings, upstream_findings};
+use super::words::write_durability;
 use axum::Json;
 use axum::extract::State;
-use mlgw_api::tier_names::{COLD, HOT, MEMORY, UPSTREAM};
 use mlgw_api::{
-    CatalogueStatus, Health, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage,
-    Status, SyncStatus, TierStatus,
+    CatalogueStatus, Health, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, ServerState,
+    Shortage, Status, SyncStatus, TierStatus,
 };
 use mlgw_common::histogram::Durations;
-use mlgw_common::{NodeId, SegmentTier};
+use mlgw_common::{NodeId, SegmentTier, Tier};
 use mlgw_objects::ResourceShortage as Kind;
 use mlgw_telemetry::OperationTotals;
 use mlgw_telemetry::process::ProcessUsage;
@@ -81,13 +81,13 @@ impl Admin {
         let mut status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             node: self.node.clone(),
-            state: if self.is_ready() { "ready" } else { "draining" }.to_owned(),
+            state: if self.is_ready() { ServerState::Ready } else { ServerState::Draining },
             health: Health::Ok,
             findings: Vec::new(),
             started: self.started.to_string(),
             uptime_seconds: u64::try_from(age_ms / 1000).unwrap_or(0),
             data_dir: config.data_dir.display().to_string(),
-            durability: mlgw_config::SettingType::to_text(&config.durability),
+            durability: write_durability(config.durability),
             s3: self.s3_status(),
             recent: recent_status(&self.recent.growth_until(&self.sample())),
             catalogue: self.catalogue_status(),
@@ -146,7 +146,7 @@ impl Admin {
 
     fn upstream_status(&self) -> Result<TierStatus, mlgw_metadata::ReadError> {
         Ok(TierStatus {
-            tier: UPSTREAM.to_owned(),
+            tier: Tier::Upstream,
             objects: 0,
             capacity_bytes: 0,
             used_bytes: self.upstream_bytes()?,
@@ -167,7 +167,7 @@ impl Admin {
     fn cold_status(&self) -> TierStatus {
         let figures = self.stored.tiers.hot.metrics();
         TierStatus {
-            tier: COLD.to_owned(),
+            tier: Tier::Cold,
             objects: 0,
             capacity_bytes: figures.cold_used_bytes + figures.cold_room_bytes,
             used_bytes: figures.cold_used_bytes,
@@ -180,7 +180,7 @@ impl Admin {
     fn memory_status(&self) -> TierStatus {
         let figures = self.stored.tiers.memory.metrics();
         TierStatus {
-            tier: MEMORY.to_owned(),
+            tier: Tier::Memory,
             objects: figures.chunks,
             capacity_bytes: figures.limit_bytes,
             used_bytes: figures.used_bytes,
@@ -193,7 +193,7 @@ impl Admin {
     fn hot_status(&self) -> Result<TierStatus, mlgw_metadata::ReadError> {
         let figures = self.stored.tiers.hot.metrics();
         Ok(TierStatus {
-            tier: HOT.to_owned(),
+            tier: Tier::Hot,
             objects: self.bucket_usages()?.iter().map(|(_, usage)| usage.objects).sum(),
             capacity_bytes: self.loaded.load().config.hot_capacity_bytes(&self.machine),
             used_bytes: figures.used_bytes,

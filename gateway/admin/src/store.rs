@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
-use mlgw_api::{BackupStatus, NewBackup};
+use mlgw_api::{BackupState, BackupStatus, NewBackup};
 use mlgw_store::{StoreLocation, UpstreamData, backup_serving};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -44,11 +44,7 @@ pub(super) async fn start(
 
 impl Admin {
     fn backup_status(&self) -> BackupStatus {
-        let mut status = self.backups.lock().clone();
-        if status.state.is_empty() {
-            "none".clone_into(&mut status.state);
-        }
-        status
+        self.backups.lock().clone()
     }
 
     fn start_backup(self: &Arc<Self>, out: &str, upstream_data: UpstreamData) -> Result<(), ApiError> {
@@ -57,12 +53,12 @@ impl Admin {
             return Err(ApiError::invalid(format!("{out:?} is not an absolute path on the server's host.")));
         }
         let mut status = self.backups.lock();
-        if status.state == "running" {
+        if status.state == BackupState::Running {
             let message = format!("A backup to {} is running.", status.out);
             return Err(ApiError::new(StatusCode::CONFLICT, "BackupRunning", message));
         }
         *status =
-            BackupStatus { state: "running".to_owned(), out: out.to_owned(), ..BackupStatus::default() };
+            BackupStatus { state: BackupState::Running, out: out.to_owned(), ..BackupStatus::default() };
         drop(status);
         let admin = Arc::clone(self);
         tokio::spawn(async move { admin.make_backup(path, upstream_data).await });
@@ -88,16 +84,16 @@ impl Admin {
         );
         let made = made.await;
         let mut status = self.backups.lock();
-        assert_eq!(status.state, "running", "a backup that ends was running");
+        assert_eq!(status.state, BackupState::Running, "a backup that ends was running");
         match made {
             Ok(made) => {
                 tracing::info!(out = %out.display(), files = made.files, bytes = made.bytes, "backup made");
-                "done".clone_into(&mut status.state);
+                status.state = BackupState::Done;
                 (status.files, status.done_bytes, status.total_bytes) = (made.files, made.bytes, made.bytes);
             }
             Err(error) => {
                 tracing::error!(out = %out.display(), %error, "backup failed");
-                "failed".clone_into(&mut status.state);
+                status.state = BackupState::Failed;
                 status.error = Some(error.to_string());
             }
         }

@@ -4,4 +4,5 @@ mod calls;
 mod document;
 mod policy;
 mod policy_trials;
+mod schema;
 mod workloads;

@@ -118,14 +118,16 @@ impl Admin {
         let memory = self.stored.tiers.memory.metrics();
         TierDetail {
             info: TierInfo {
-                tier: Tier::Memory.to_string(),
+                tier: Tier::Memory,
                 capacity_bytes: memory.limit_bytes,
                 used_bytes: memory.used_bytes,
-                ..TierInfo::default()
+                segments: 0,
+                bad_blocks: 0,
             },
             hits: Some(memory.hits),
             misses: Some(memory.misses),
-            ..TierDetail::default()
+            scrub: None,
+            bad: Vec::new(),
         }
     }
 
@@ -149,7 +151,7 @@ impl Admin {
         let at = |ms| Timestamp(ms).to_string();
         Ok(TierDetail {
             info: TierInfo {
-                tier: tier.to_string(),
+                tier: tier.tier(),
                 capacity_bytes,
                 used_bytes,
                 segments: here.len() as u64,
@@ -165,7 +167,8 @@ impl Admin {
                 compared_objects: status.compared_objects,
             }),
             bad: bad.into_iter().map(|bad| bad_range_info(bad, &names)).collect(),
-            ..TierDetail::default()
+            hits: None,
+            misses: None,
         })
     }
 }
@@ -173,7 +176,7 @@ impl Admin {
 fn compaction_of(admin: &Admin, tier: SegmentTier) -> CompactionInfo {
     let status = admin.stored.tiers.hot.compaction();
     CompactionInfo {
-        tier: tier.to_string(),
+        tier: tier.tier(),
         garbage_bytes: status.garbage_bytes,
         moved_bytes: status.moved_bytes,
         freed_bytes: status.freed_bytes,

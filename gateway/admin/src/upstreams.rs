@@ -3,14 +3,14 @@
 use super::change::{AuditedAction, AuditedChange, json};
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
+use super::words::{upstream_check_step, upstream_protocol};
 use super::{Admin, ApiError};
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
-use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList};
+use mlgw_api::{CheckInfo, UpstreamInfo, UpstreamList, UpstreamOwner};
 use mlgw_common::{SegmentTier, hide_url_secrets};
-use mlgw_config::SettingType as _;
 use mlgw_formats::schema::SegmentRecord;
 use mlgw_remote::upstream::{CheckStep, PrefixOwnership, Upstream, UpstreamError, UpstreamSettings};
 use std::sync::Arc;
@@ -18,9 +18,21 @@ use std::sync::Arc;
 /// Converts a step of a check to its API type.
 fn check_info(step: CheckStep) -> CheckInfo {
     CheckInfo {
-        step: step.verb.name().to_owned(),
+        step: upstream_check_step(step.verb),
         fault: step.fault,
         missing: step.missing.map(str::to_owned),
+    }
+}
+
+const fn upstream_owner(ownership: &PrefixOwnership) -> UpstreamOwner {
+    match ownership {
+        PrefixOwnership::Unchecked { .. } => UpstreamOwner::Unchecked,
+        PrefixOwnership::Own => UpstreamOwner::Own,
+        PrefixOwnership::Earlier(_) => UpstreamOwner::Earlier,
+        PrefixOwnership::Superseded(_) => UpstreamOwner::Superseded,
+        PrefixOwnership::Foreign(_) => UpstreamOwner::Foreign,
+        PrefixOwnership::Missing => UpstreamOwner::Missing,
+        PrefixOwnership::Damaged => UpstreamOwner::Damaged,
     }
 }
 
@@ -99,7 +111,7 @@ impl Admin {
         let unchecked = || PrefixOwnership::Unchecked { why: None };
         Ok(UpstreamInfo {
             name: settings.name.clone(),
-            kind: settings.kind.to_text(),
+            kind: upstream_protocol(settings.kind),
             endpoint: settings.endpoint.as_deref().map(|url| hide_url_secrets(url).into_owned()),
             bucket: settings.bucket.clone(),
             prefix: settings.prefix.clone(),
@@ -112,7 +124,7 @@ impl Admin {
             spilled_to: self.loaded.load().config.cold.upstream.as_ref() == Some(&settings.name),
             segments: segments.len() as u64,
             segment_bytes: segments.iter().map(|segment| segment.length).sum(),
-            owner: ownership.clone().unwrap_or_else(unchecked).name().to_owned(),
+            owner: ownership.as_ref().map_or(UpstreamOwner::Unchecked, upstream_owner),
             marked_by: ownership.as_ref().and_then(PrefixOwnership::other).map(|of| of.to_string()),
             advice: upstream.filter(|_| ownership != Some(unchecked())).and_then(Upstream::owner_advice),
             conditions: upstream.and_then(Upstream::honours_conditions),

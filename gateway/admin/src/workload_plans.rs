@@ -6,6 +6,7 @@
 use super::change::{AuditedAction, AuditedChange, json, parse};
 use super::extract::AdminPath;
 use super::signed::AdminCaller;
+use super::words::plan_sampler;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -120,7 +121,7 @@ fn access_plan_info(plan: AccessPlan) -> AccessPlanInfo {
         bucket: about.bucket,
         put,
         keys: keys.into(),
-        sampler: sampler.name().to_owned(),
+        sampler: plan_sampler(sampler),
         seed,
         first_epoch,
         epochs,

@@ -3,31 +3,38 @@
 //! The data is what the policy engine has inferred from requests since the server started, and nothing else.
 
 use super::extract::{AdminPath, AdminQuery};
+use super::words::{
+    copy_policy, counted_phase, optimization_level, read_ahead_strategy, workload_dataset_role,
+    workload_phase,
+};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
-use mlgw_api::{PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
+use mlgw_api::{
+    CountedPhase, PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals,
+};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::WORKLOADS_SHOWN_MAX;
 use mlgw_policies::PolicyEngine;
-use mlgw_policies::language::{Phase, Word as _};
+use mlgw_policies::language::Phase;
 use mlgw_policies::workloads::{DatasetUse, TrackedWorkload, WorkloadTrackerTotals, framework_names};
 use mlgw_telemetry::exposition::{MetricFamily, MetricValue};
 use mlgw_telemetry::table::{WORKLOAD_BATCHES, WORKLOAD_EPOCHS, WORKLOADS};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Number of workloads listed by default.
 const WORKLOADS_SHOWN: usize = 100;
-/// Phase of workloads whose phase is not known yet.
-const NO_PHASE: &str = "unknown";
 
 /// Query parameters: maximum number of workloads.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WorkloadQuery {
+    /// Maximum number of results.
+    #[schemars(range(min = 1, max = WORKLOADS_SHOWN_MAX), extend("default" = WORKLOADS_SHOWN))]
     limit: Option<usize>,
 }
 
@@ -127,7 +134,7 @@ impl Admin {
         let mut datasets: Vec<(&DatasetUse, (u64, String))> = workload.datasets.iter().zip(sets).collect();
         datasets.sort_by(|(a, _), (b, _)| (a.role.name(), b.reads).cmp(&(b.role.name(), a.reads)));
         let dataset = |(set, (id, keys)): (&DatasetUse, (u64, String))| WorkloadDataset {
-            role: set.role.name().to_owned(),
+            role: workload_dataset_role(set.role),
             bucket: bucket(id),
             keys,
             reads: set.reads.into(),
@@ -140,7 +147,7 @@ impl Admin {
             name: workload.identity.name.as_deref().map(str::to_owned),
             user_agent: workload.identity.user_agent.as_deref().map(str::to_owned),
             active: is_active,
-            phase: workload.phase.map(|phase| phase.name().to_owned()),
+            phase: workload.phase.map(workload_phase),
             treatment: self.treatment(workload.phase),
             since: self.time(workload.phase_since_us),
             evidence: workload.evidence(),
@@ -167,20 +174,19 @@ impl Admin {
         let running = self.policies.running();
         let settings = running.program.settings();
         TreatmentInfo {
-            optimization: settings.optimization(phase).name().to_owned(),
-            prefetch: settings.prefetch(phase).name().to_owned(),
-            cache: settings.cache(phase).name().to_owned(),
+            optimization: optimization_level(settings.optimization(phase)),
+            prefetch: read_ahead_strategy(settings.prefetch(phase)),
+            cache: copy_policy(settings.cache(phase)),
         }
     }
 
     fn totals(&self, totals: WorkloadTrackerTotals) -> WorkloadTotals {
         let metrics = self.policy_driver.metrics();
         let in_phases: usize = totals.phases.iter().map(|(_, count)| count).sum();
-        let count =
-            |phase: &str, count: usize| PhaseCount { phase: phase.to_owned(), workloads: count as u64 };
+        let count = |phase, count: usize| PhaseCount { phase, workloads: count as u64 };
         let mut phases: Vec<_> =
-            totals.phases.iter().map(|(phase, workloads)| count(phase.name(), *workloads)).collect();
-        phases.push(count(NO_PHASE, totals.active - in_phases));
+            totals.phases.iter().map(|(phase, workloads)| count(counted_phase(*phase), *workloads)).collect();
+        phases.push(count(CountedPhase::Unknown, totals.active - in_phases));
         WorkloadTotals {
             workloads: totals.workloads as u64,
             active: totals.active as u64,
@@ -198,7 +204,7 @@ impl Admin {
         let totals = self.totals(totals);
         let mut count = MetricFamily::new(WORKLOADS);
         for PhaseCount { phase, workloads } in &totals.phases {
-            count.push(&[phase], MetricValue::Level(i64::try_from(*workloads).unwrap_or(i64::MAX)));
+            count.push(&[phase.name()], MetricValue::Level(i64::try_from(*workloads).unwrap_or(i64::MAX)));
         }
         let epochs = MetricFamily::single(WORKLOAD_EPOCHS, MetricValue::Count(totals.epochs));
         vec![count, epochs, MetricFamily::single(WORKLOAD_BATCHES, MetricValue::Count(totals.batches))]

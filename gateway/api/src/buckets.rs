@@ -4,10 +4,11 @@
 //! no effect.
 
 use crate::{BindingInfo, QuotaInfo, UsedInfo};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A bucket and the totals of its contents.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BucketInfo {
     /// Name of the bucket.
     pub name: String,
@@ -36,7 +37,7 @@ pub struct BucketInfo {
 }
 
 /// A page of buckets, sorted by name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BucketPage {
     /// Buckets of this page.
     pub buckets: Vec<BucketInfo>,
@@ -45,7 +46,7 @@ pub struct BucketPage {
 }
 
 /// Request to create a bucket.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBucketRequest {
     /// Name of the bucket.

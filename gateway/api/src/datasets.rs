@@ -3,11 +3,13 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
-use crate::JobInfo;
+use crate::words::words;
+use crate::{DatasetJobKind, JobInfo, WarmOrder};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A dataset, its residency and its jobs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DatasetInfo {
     /// Name of the dataset.
     pub name: String,
@@ -19,8 +21,8 @@ pub struct DatasetInfo {
     pub sources: Vec<SourceInfo>,
     /// Time of creation.
     pub created: String,
-    /// `ready`, `partial`, `cold`, `unknown` (no complete count yet) or `broken`.
-    pub readiness: String,
+    /// Readiness of the dataset for local reads.
+    pub readiness: DatasetReadiness,
     /// Cause, if the dataset is broken.
     pub fault: Option<String>,
     /// Number of objects, if known.
@@ -44,18 +46,18 @@ pub struct DatasetInfo {
 }
 
 /// Bytes of a dataset on one node in one tier.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResidencyInfo {
     /// Name of the node.
     pub node: String,
-    /// `hot`, `cold`, or `copies` (clean copies) of a remote-backed bucket.
-    pub tier: String,
+    /// Tier of the bytes.
+    pub tier: ResidencyTier,
     /// Number of bytes.
     pub bytes: u64,
 }
 
 /// A source bucket at an upstream, or a part of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceInfo {
     /// Name of the upstream.
@@ -69,10 +71,10 @@ pub struct SourceInfo {
 }
 
 /// A scheduled job.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleInfo {
-    /// `warm`, `sync`, `evict` or `clear`.
-    pub kind: String,
+    /// Kind of the job.
+    pub kind: DatasetJobKind,
     /// Schedule, as a cron expression in UTC.
     pub cron: String,
     /// Time of the next run.
@@ -80,14 +82,14 @@ pub struct ScheduleInfo {
 }
 
 /// All datasets.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DatasetList {
     /// Datasets sorted by name, with the byte counts of the last count.
     pub datasets: Vec<DatasetInfo>,
 }
 
 /// Request to create a dataset.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewDataset {
     /// Name of the dataset.
@@ -103,7 +105,7 @@ pub struct NewDataset {
 }
 
 /// Request to pin a dataset.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PinRequest {
     /// Maximum number of pinned bytes, such as `100GiB`; if absent, the known size of the dataset.
@@ -112,7 +114,7 @@ pub struct PinRequest {
 }
 
 /// Schedule of a job and the job's parameters.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleRequest {
     /// Cron expression in UTC.
@@ -128,5 +130,33 @@ pub struct ScheduleRequest {
     pub prefix: String,
     /// Warm only, as in a job request: order of the keys.
     #[serde(default)]
-    pub order: Option<String>,
+    pub order: Option<WarmOrder>,
+}
+
+words! {
+    /// Readiness of a dataset for local reads.
+    DatasetReadiness {
+        /// The total is unknown: no warm or sync has visited all of it yet.
+        Unknown = "unknown",
+        /// All bytes are on this server, in the fastest tier available to them.
+        Ready = "ready",
+        /// A part of the bytes is on this server.
+        Partial = "partial",
+        /// No bytes are on this server.
+        Cold = "cold",
+        /// Its bucket, or the upstream of its bucket, is gone.
+        Broken = "broken",
+    }
+}
+
+words! {
+    /// Location of bytes of a dataset.
+    ResidencyTier {
+        /// Segments on the local disk.
+        Hot = "hot",
+        /// Segments on slower disks, or in upstreams.
+        Cold = "cold",
+        /// Clean copies of a remote-backed bucket.
+        Copies = "copies",
+    }
 }

@@ -3,10 +3,11 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Dirty state of a bucket: writes that have not reached its origin yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DirtyInfo {
     /// Number of dirty writes.
     pub writes: u64,
@@ -29,7 +30,7 @@ pub struct DirtyInfo {
 }
 
 /// Result of discarding dirty writes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiscardResult {
     /// Number of discarded writes.
     pub writes: u64,

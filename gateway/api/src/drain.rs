@@ -3,10 +3,11 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Progress of segment moves between tiers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MovesInfo {
     /// Bytes of segments moved to a lower tier since the start.
     pub spilled_bytes: u64,

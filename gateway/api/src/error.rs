@@ -3,10 +3,11 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// JSON body of a refused request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AdminErrorBody {
     /// Error code, stable for programs.
     pub code: String,

@@ -3,20 +3,22 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
-use crate::MigrateRequest;
+use crate::MigrationTarget;
+use crate::words::words;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A job and its progress.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobInfo {
     /// Number of the job.
     pub id: u64,
     /// Dataset that the job works on.
     pub dataset: String,
-    /// `warm`, `sync`, `evict`, `clear` or `migrate`.
-    pub kind: String,
-    /// `queued`, `running`, `done`, `failed` or `cancelled`.
-    pub state: String,
+    /// Kind of the job.
+    pub kind: DatasetJobKind,
+    /// State of the job.
+    pub state: DatasetJobState,
     /// Requester: an access key, or `schedule`.
     pub requested_by: String,
     /// Time of the request.
@@ -35,10 +37,10 @@ pub struct JobInfo {
     pub delete: bool,
     /// Prefix of the keys concerned.
     pub prefix: String,
-    /// Warm only: `sequential`, `shuffled` or `shard-shuffled`.
-    pub order: Option<String>,
+    /// Warm only: order of the keys.
+    pub order: Option<WarmOrder>,
     /// Migration only: new upstream of the bucket and prefix of the keys there.
-    pub to: Option<MigrateRequest>,
+    pub to: Option<MigrationTarget>,
     /// Objects processed.
     pub objects_done: u64,
     /// Objects in total, as far as counted.
@@ -66,18 +68,18 @@ pub struct JobInfo {
 }
 
 /// A list of jobs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobList {
     /// Jobs, newest first, at most 1,000.
     pub jobs: Vec<JobInfo>,
 }
 
 /// Request to run a job.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobRequest {
-    /// `warm`, `sync`, `evict` or `clear`.
-    pub kind: String,
+    /// Kind of the job. `migrate` is refused: a migration is started by a request for its bucket.
+    pub kind: DatasetJobKind,
     /// Eviction only, where it is required: minimum time since the last read, such as `7d`.
     #[serde(default)]
     pub older_than: Option<String>,
@@ -87,7 +89,51 @@ pub struct JobRequest {
     /// All but syncs: prefix of the keys concerned.
     #[serde(default)]
     pub prefix: String,
-    /// Warm only: order of the keys, `sequential` (the default), `shuffled` or `shard-shuffled`.
+    /// Warm only: order of the keys; `sequential` if absent.
     #[serde(default)]
-    pub order: Option<String>,
+    pub order: Option<WarmOrder>,
+}
+
+words! {
+    /// Kind of a job on a dataset.
+    DatasetJobKind {
+        /// Fetches the dataset ahead of use.
+        Warm = "warm",
+        /// Imports the dataset from its sources.
+        Sync = "sync",
+        /// Evicts clean copies that were not read for a given time.
+        Evict = "evict",
+        /// Evicts all clean copies.
+        Clear = "clear",
+        /// Moves a remote-backed bucket to another upstream.
+        Migrate = "migrate",
+    }
+}
+
+words! {
+    /// State of a job on a dataset.
+    DatasetJobState {
+        /// Not started yet.
+        Queued = "queued",
+        /// In progress.
+        Running = "running",
+        /// Completed.
+        Done = "done",
+        /// Failed, wholly or in part.
+        Failed = "failed",
+        /// Cancelled on request.
+        Cancelled = "cancelled",
+    }
+}
+
+words! {
+    /// Order in which a warm visits the keys of a dataset.
+    WarmOrder {
+        /// Order of the keys.
+        Sequential = "sequential",
+        /// Random order.
+        Shuffled = "shuffled",
+        /// Shards in random order, the objects of each in the order of the keys.
+        ShardShuffled = "shard-shuffled",
+    }
 }

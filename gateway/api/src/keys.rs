@@ -4,10 +4,11 @@
 //! no effect.
 
 use crate::{QuotaInfo, QuotaRequest, UsedInfo};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Permissions of a key; each role includes those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessKeyRole {
     /// Read objects and list.
@@ -19,7 +20,7 @@ pub enum AccessKeyRole {
 }
 
 /// An access key without its secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyInfo {
     /// Access key id.
     pub access_key: String,
@@ -44,7 +45,7 @@ pub struct KeyInfo {
 }
 
 /// Request to create a key. Absent fields are generated or empty.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewKey {
     /// Access key id.
@@ -64,7 +65,7 @@ pub struct NewKey {
 }
 
 /// Request to change a key; absent fields keep their values.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeyChange {
     /// Role of the key.
@@ -91,14 +92,14 @@ impl KeyChange {
 }
 
 /// All keys.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyList {
     /// Keys: the root key first, the others sorted by access key id.
     pub keys: Vec<KeyInfo>,
 }
 
 /// A new key with its secret.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CreatedKey {
     /// Secret access key; no later answer contains it.
     pub secret_access_key: String,

@@ -3,10 +3,20 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// New origin of a bucket that is migrated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MigrationTarget {
+    /// Name of the upstream.
+    pub upstream: String,
+    /// Prefix of the origin's keys, which is stripped from the keys shown here.
+    pub prefix: String,
+}
+
 /// Request to migrate a remote-backed bucket: its new origin.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MigrateRequest {
     /// Name of the upstream.

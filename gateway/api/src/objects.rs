@@ -3,10 +3,12 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use crate::words::words;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An object and the location of its bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectInfo {
     /// Bucket of the object.
     pub bucket: String,
@@ -33,11 +35,12 @@ pub struct ObjectInfo {
     pub whole: bool,
     /// Object at the origin; remote-backed buckets only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "OriginObjectInfo")]
     pub origin: Option<OriginObjectInfo>,
 }
 
 /// An object of a remote-backed bucket as known at its origin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OriginObjectInfo {
     /// Name of the upstream.
     pub upstream: String,
@@ -48,16 +51,16 @@ pub struct OriginObjectInfo {
     /// True if another client wrote the key at the origin meanwhile, so that an operator has to decide.
     pub contested: bool,
     /// Age in milliseconds of the origin's answer on which this is based; absent for dirty objects.
-    pub said_ms_ago: Option<u64>,
+    pub validated_ms_ago: Option<u64>,
     /// Time of the last read here, if recorded.
     pub read: Option<String>,
 }
 
 /// Part of an object that one tier holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectTierInfo {
-    /// Name of the tier.
-    pub tier: String,
+    /// Location of the bytes.
+    pub tier: ObjectLocation,
     /// Bytes of the object.
     pub bytes: u64,
     /// Bytes on disk, including checksums and record heads.
@@ -67,7 +70,7 @@ pub struct ObjectTierInfo {
 }
 
 /// Extent of an object, stored as one chunk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExtentInfo {
     /// Offset of the first byte in the object.
     pub first: u64,
@@ -77,12 +80,44 @@ pub struct ExtentInfo {
     pub stored_bytes: u64,
     /// Encoding of the chunk.
     pub encoding: String,
-    /// Name of the tier.
-    pub tier: String,
+    /// Location of the extent.
+    pub tier: ObjectLocation,
     /// Id of the segment.
     pub segment: u64,
-    /// `open` or `sealed`; `unknown` while the segment is being freed, `clean` for a clean copy.
-    pub segment_state: String,
+    /// State of the segment.
+    pub segment_state: ExtentState,
     /// Offset in the segment.
     pub offset: u64,
+}
+
+words! {
+    /// Location of bytes of an object.
+    ObjectLocation {
+        /// Segments on the local disk.
+        Hot = "hot",
+        /// Segments on slower disks.
+        Cold = "cold",
+        /// Segments in upstreams.
+        Upstream = "upstream",
+        /// Clean copies of a remote-backed bucket.
+        Copies = "copies",
+        /// The origin of a remote-backed bucket.
+        Origin = "origin",
+        /// The segment is being freed.
+        Unknown = "unknown",
+    }
+}
+
+words! {
+    /// State of the segment that holds an extent.
+    ExtentState {
+        /// Data is appended to the segment.
+        Open = "open",
+        /// The segment is complete.
+        Sealed = "sealed",
+        /// The extent is a clean copy.
+        Clean = "clean",
+        /// The segment is being freed.
+        Unknown = "unknown",
+    }
 }

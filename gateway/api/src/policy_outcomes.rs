@@ -3,10 +3,11 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Outcomes of cache decisions.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyOutcomes {
     /// Outcomes by rule that requested the copies; the engine first.
     pub rules: Vec<RuleOutcomes>,
@@ -17,7 +18,7 @@ pub struct PolicyOutcomes {
 }
 
 /// Outcomes of the copies that one rule requested.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RuleOutcomes {
     /// Name of the rule, or `engine` where no rule matched.
     pub rule: String,
@@ -34,7 +35,7 @@ pub struct RuleOutcomes {
 }
 
 /// Outcomes of read-ahead, in blocks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadAheadOutcomes {
     /// Present when requested.
     pub used: u64,
@@ -51,14 +52,14 @@ pub struct ReadAheadOutcomes {
 }
 
 /// Actual and simulated hit ratios of a dataset: shares of the bytes read recently.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DatasetOutcomes {
     /// Bucket of the dataset.
     pub bucket: String,
     /// Key pattern of the dataset.
     pub keys: String,
     /// Share that was served from this server.
-    pub here: f64,
+    pub mlgw: f64,
     /// Share that LRU would have served.
     pub lru: f64,
     /// Share that S3-FIFO would have served.

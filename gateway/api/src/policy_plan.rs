@@ -4,10 +4,12 @@
 //! no effect.
 
 use crate::PolicyText;
+use crate::words::words;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Request for a dry run of files that do not run yet, or for its next page.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanRequest {
     /// Policies, strongest first, that replace all running ones; if absent, the running ones remain.
@@ -18,14 +20,16 @@ pub struct PlanRequest {
     pub frameworks: Option<Vec<PolicyText>>,
     /// Id of the plan to continue, from the previous answer; then `files` and `frameworks` are absent.
     #[serde(default)]
+    #[schemars(range(min = 1))]
     pub plan: Option<u64>,
     /// Maximum number of objects to visit in this request, at most 10,000.
     #[serde(default)]
+    #[schemars(range(min = 1, max = 10_000))]
     pub limit: Option<usize>,
 }
 
 /// Differences between the two policies, for the objects visited so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanPage {
     /// Version of the running policy; 0 if none was ever applied.
     pub version: u64,
@@ -49,11 +53,12 @@ pub struct PlanPage {
     /// object.
     pub collected: u64,
     /// Id for the next request; absent when all objects were visited.
+    #[schemars(range(min = 1))]
     pub next: Option<u64>,
 }
 
 /// A setting that differs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedSettingInfo {
     /// Name of the setting.
     pub setting: String,
@@ -64,12 +69,12 @@ pub struct PlannedSettingInfo {
 }
 
 /// Actions that one rule starts or stops under the other files.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedActionInfo {
-    /// `starts` or `stops`.
-    pub change: String,
-    /// `act` or `observe`.
-    pub stance: String,
+    /// Change of the action.
+    pub change: PlannedChange,
+    /// Effect of the action.
+    pub stance: RuleStance,
     /// Action and its target.
     pub action: String,
     /// Name of the rule.
@@ -85,7 +90,7 @@ pub struct PlannedActionInfo {
 }
 
 /// A checkpoint with a pending deletion.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PendingDeletionInfo {
     /// Common prefix of its keys.
     pub objects: String,
@@ -96,7 +101,7 @@ pub struct PendingDeletionInfo {
     /// Time of the deletion, unless the checkpoint is read or written before, or the policy changes.
     pub due: String,
     /// Guard that prevents the deletion now, or that prevented it when it was due.
-    pub stays: Option<String>,
+    pub guard: Option<String>,
     /// Number of objects.
     pub files: u64,
     /// Bytes of these objects.
@@ -104,7 +109,7 @@ pub struct PendingDeletionInfo {
 }
 
 /// A checkpoint that another policy would not retain.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct ExpiredCheckpointInfo {
     /// Prefix of the checkpoint.
     pub objects: String,
@@ -115,7 +120,7 @@ pub struct ExpiredCheckpointInfo {
     /// Grace period of the deletion, in seconds.
     pub grace_seconds: u64,
     /// Guard that would prevent the deletion, by the facts known now.
-    pub stays: Option<String>,
+    pub guard: Option<String>,
     /// Number of objects.
     pub files: u64,
     /// Bytes of these objects.
@@ -123,7 +128,7 @@ pub struct ExpiredCheckpointInfo {
 }
 
 /// An example object and the reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanExample {
     /// Name of the object.
     pub object: String,
@@ -132,10 +137,30 @@ pub struct PlanExample {
 }
 
 /// A rule that cannot be evaluated on the facts known now.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UndeterminedRule {
     /// Name of the rule.
     pub rule: String,
     /// Unknown properties that the rule depends on.
     pub asks: Vec<String>,
+}
+
+words! {
+    /// Change of an action under other policy files.
+    PlannedChange {
+        /// The action is requested by the other files alone.
+        Starts = "starts",
+        /// The action is requested by the running files alone.
+        Stops = "stops",
+    }
+}
+
+words! {
+    /// Effect of a rule's actions: carried out, or reported alone.
+    RuleStance {
+        /// The action is reported, not carried out.
+        Observe = "observe",
+        /// The action is carried out.
+        Act = "act",
+    }
 }

@@ -3,12 +3,14 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
-use crate::PolicyText;
+use crate::words::words;
+use crate::{PolicyEnvironment, PolicyText};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Request to validate files.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ValidateRequest {
     /// Policies or plugins, each validated on its own.
@@ -21,7 +23,7 @@ pub struct ValidateRequest {
 }
 
 /// Request to test a policy on keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TestRequest {
     /// Policies, strongest first, that replace all running ones; if absent, the running ones are tested.
@@ -30,18 +32,20 @@ pub struct TestRequest {
     /// Framework plugins that replace the running ones; if absent, the running ones are available.
     #[serde(default)]
     pub frameworks: Option<Vec<PolicyText>>,
-    /// Environment to assume: `development`, `staging` or `production`; if absent, the server's own.
+    /// Environment to assume; if absent, the server's own.
     #[serde(default)]
-    pub environment: Option<String>,
+    pub environment: Option<PolicyEnvironment>,
     /// Keys, such as `a/b.tar` or `s3://bucket/a/b.tar`, at most 10,000.
+    #[schemars(length(min = 1, max = 10_000))]
     pub keys: Vec<String>,
     /// Maximum number of keys reported in the answer, at most 1,000; 100 if absent.
     #[serde(default)]
+    #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
 }
 
 /// Request for a simulation on a trace or a profile.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulateRequest {
     /// Policies, strongest first, that replace all running ones; if absent, a trace runs under the running
@@ -51,35 +55,40 @@ pub struct SimulateRequest {
     pub frameworks: Option<Vec<PolicyText>>,
     /// Environment to assume. If this, `files` and `frameworks` are all absent, the engine alone decides on a
     /// profile.
-    pub environment: Option<String>,
+    pub environment: Option<PolicyEnvironment>,
     /// Name of a trace that the server has and that is not being recorded.
     pub trace: Option<String>,
     /// Profile of the workload to generate instead.
-    pub profile: Option<String>,
+    pub profile: Option<SimulationProfile>,
     /// Profile only: jobs on the dataset.
+    #[schemars(range(min = 1, max = 255))]
     pub workloads: Option<u16>,
     /// Seed of orders, moments and sizes; 1 if absent.
     pub seed: Option<u64>,
     /// Epochs of each job.
+    #[schemars(range(min = 1))]
     pub epochs: Option<u32>,
     /// Order of each job's epochs.
     pub order: Option<EpochOrderName>,
     /// Objects of the dataset.
+    #[schemars(range(min = 1))]
     pub objects: Option<u32>,
     /// Sizes of the cache: shares such as `.35`, or bytes such as `10GiB`; at most 16.
+    #[schemars(length(min = 1, max = 16))]
     pub cache: Option<Vec<String>>,
     /// Bytes of a block; `8MiB` if absent.
     pub block: Option<String>,
     /// Cache policies to simulate; all if absent.
-    pub policies: Option<Vec<String>>,
+    pub policies: Option<Vec<SimulatedPolicy>>,
     /// First epoch of each job that counts, from 1.
+    #[schemars(range(min = 1))]
     pub from_epoch: Option<u32>,
     /// True if jobs announce their reads to the engine by an access plan.
     pub plans: bool,
 }
 
 /// Order of each job's epochs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EpochOrderName {
     /// Order of the keys.
@@ -91,7 +100,7 @@ pub enum EpochOrderName {
 }
 
 /// Row of a simulation's result. Its fields are a stable interface for programs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct SimulationRow {
     /// Profile, or name of the trace.
     pub profile: String,
@@ -100,7 +109,7 @@ pub struct SimulationRow {
     /// Cache size, as a share of the workload's bytes.
     pub cache_fraction: f64,
     /// Cache policy that decided.
-    pub policy: &'static str,
+    pub policy: SimulatedPolicy,
     /// Share of the requested blocks that were hits.
     pub object_hit_ratio: f64,
     /// Share of the requested bytes that were hits.
@@ -112,16 +121,17 @@ pub struct SimulationRow {
     /// Policy `mlgw` on a trace only: hash over its decisions, equal to the hash of the recording server if
     /// both decided alike.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     pub decisions_hash: Option<String>,
 }
 
 /// Validation result of one file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ValidationResult {
     /// Name of the file, as given in the request.
     pub file: String,
-    /// `policy` or `framework`.
-    pub kind: &'static str,
+    /// Kind of the file.
+    pub kind: PolicyFileKind,
     /// True if the file has no diagnostics.
     pub valid: bool,
     /// Number of rules in all scopes; an instance of a template counts as one.
@@ -135,13 +145,15 @@ pub struct ValidationResult {
 }
 
 /// A diagnostic, for programs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DiagnosticInfo {
     /// File that contains the fault.
     pub file: String,
     /// Line, from 1.
+    #[schemars(range(min = 1))]
     pub line: u32,
     /// Character within the line, from 1.
+    #[schemars(range(min = 1))]
     pub column: u32,
     /// Path in the document, such as `rules[2].actions[0].type`.
     pub path: String,
@@ -156,7 +168,7 @@ pub struct DiagnosticInfo {
 }
 
 /// Result of testing rules on keys.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PolicyTestResult {
     /// Number of keys tested.
     pub tried: u64,
@@ -167,7 +179,7 @@ pub struct PolicyTestResult {
 }
 
 /// Result of one key.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct KeyTestResult {
     /// Key that was tested.
     pub key: String,
@@ -184,7 +196,7 @@ pub struct KeyTestResult {
 }
 
 /// A rule that matches.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct TestedRuleMatch {
     /// Name of the rule.
     pub rule: String,
@@ -193,7 +205,7 @@ pub struct TestedRuleMatch {
 }
 
 /// A rule that matches depending on unknown facts.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct UndecidedRuleMatch {
     /// Name of the rule.
     pub rule: String,
@@ -202,7 +214,7 @@ pub struct UndecidedRuleMatch {
 }
 
 /// Result of one rule.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct RuleTestResult {
     /// Name of the rule.
     pub rule: String,
@@ -218,9 +230,59 @@ pub struct RuleTestResult {
     pub not_judged: BTreeSet<String>,
 }
 
+words! {
+    /// Profile of a generated workload.
+    SimulationProfile {
+        /// MLPerf Storage's ResNet50: large TFRecord files, read in ranges, four at a time.
+        Resnet50 = "resnet50",
+        /// MLPerf Storage's UNet3D: large files of different sizes, read whole.
+        Unet3d = "unet3d",
+        /// MLPerf Storage's CosmoFlow: files of about 2.8 MB, read whole.
+        Cosmoflow = "cosmoflow",
+        /// MLPerf Storage's RetinaNet: pictures of 323 kB, read whole.
+        Retinanet = "retinanet",
+        /// Training, validation, checkpoints, a scan, a served model and a parameter search at the same time.
+        Mix = "mix",
+        /// Several jobs on one dataset.
+        KWorkloads = "k-workloads",
+        /// A single job on one dataset.
+        Epochs = "epochs",
+        /// No training: a few keys read often, with drifting popularity, new keys and scans.
+        Zipf = "zipf",
+    }
+}
+
+words! {
+    /// Cache policy of a simulation.
+    SimulatedPolicy {
+        /// The policy engine.
+        Mlgw = "mlgw",
+        /// Least recently used.
+        Lru = "lru",
+        /// S3-FIFO.
+        S3Fifo = "s3-fifo",
+        /// SIEVE.
+        Sieve = "sieve",
+        /// Fills once and never evicts.
+        NeverEvict = "never-evict",
+        /// Belady's optimum, which knows the future requests.
+        Optimum = "optimum",
+    }
+}
+
+words! {
+    /// Kind of a policy file.
+    PolicyFileKind {
+        /// A policy.
+        Policy = "policy",
+        /// A framework plugin.
+        Framework = "framework",
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{EpochOrderName, SimulationRow};
+    use super::{EpochOrderName, SimulatedPolicy, SimulationRow};
 
     #[test]
     fn fields_for_programs_are_a_promise() {
@@ -228,7 +290,7 @@ mod tests {
             profile: "epochs".to_owned(),
             seed: 3,
             cache_fraction: 0.5,
-            policy: "mlgw",
+            policy: SimulatedPolicy::Mlgw,
             object_hit_ratio: 0.25,
             byte_hit_ratio: 0.5,
             upstream_bytes: 3 << 20,

@@ -3,10 +3,11 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Limits of a quota; absent fields are unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuotaInfo {
     /// Bytes of objects, and of parts of uploads in progress.
     pub bytes: Option<u64>,
@@ -15,7 +16,7 @@ pub struct QuotaInfo {
 }
 
 /// Usage counted against a quota.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UsedInfo {
     /// Bytes of objects, and of parts of uploads in progress.
     pub bytes: u64,
@@ -24,7 +25,7 @@ pub struct UsedInfo {
 }
 
 /// Request to change a quota; absent fields keep their values.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuotaRequest {
     /// A size, such as `10GiB`, or `none`.

@@ -3,10 +3,11 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A setting in force.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SettingInfo {
     /// Key of the setting.
     pub key: String,
@@ -21,7 +22,7 @@ pub struct SettingInfo {
 }
 
 /// All settings.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SettingList {
     /// Settings, in the order of the documentation.
     pub settings: Vec<SettingInfo>,

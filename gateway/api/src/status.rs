@@ -3,19 +3,21 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
-use crate::tier_names::{MEMORY, UPSTREAM};
+use crate::words::words;
 use crate::{Health, HealthFinding, PolicyStatus};
+use mlgw_common::Tier;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Status of the server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// Version of the binary.
     pub version: String,
     /// Name of this node.
     pub node: String,
-    /// `ready` or `draining`.
-    pub state: String,
+    /// State of the server.
+    pub state: ServerState,
     /// Severity of the worst finding.
     pub health: Health,
     /// Findings with advice, worst first.
@@ -26,8 +28,8 @@ pub struct Status {
     pub uptime_seconds: u64,
     /// Data directory.
     pub data_dir: String,
-    /// Durability of acknowledged writes: `full` or `os`.
-    pub durability: String,
+    /// Durability of acknowledged writes.
+    pub durability: WriteDurability,
     /// The S3 endpoint.
     pub s3: S3Status,
     /// Activity of the last minute.
@@ -47,7 +49,7 @@ pub struct Status {
 }
 
 /// The S3 endpoint.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct S3Status {
     /// URL of the endpoint.
     pub endpoint: String,
@@ -62,7 +64,7 @@ pub struct S3Status {
 }
 
 /// Totals of one operation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OperationStatus {
     /// Name of the operation.
     pub operation: String,
@@ -77,8 +79,10 @@ pub struct OperationStatus {
     /// Bytes of response bodies.
     pub bytes_out: u64,
     /// Median duration, from head to last byte.
+    #[schemars(range(min = 0.0))]
     pub p50_seconds: Option<f64>,
     /// 99th percentile of the duration.
+    #[schemars(range(min = 0.0))]
     pub p99_seconds: Option<f64>,
     /// Histogram of durations: for each bound of the duration metrics, the number of requests below it and
     /// not below the previous bound; the last entry counts those above all bounds.
@@ -86,9 +90,10 @@ pub struct OperationStatus {
 }
 
 /// Activity of the last minute, or since the start if that is shorter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RecentStatus {
     /// Length of the period in seconds.
+    #[schemars(range(min = 0.0))]
     pub seconds: f64,
     /// Totals by operation.
     pub operations: Vec<OperationStatus>,
@@ -97,11 +102,12 @@ pub struct RecentStatus {
     /// Syncs of all files.
     pub syncs: u64,
     /// 99th percentile of the duration of a sync.
+    #[schemars(range(min = 0.0))]
     pub sync_p99_seconds: Option<f64>,
 }
 
 /// Number of clients delayed or refused because of one shortage.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shortage {
     /// Resource that was short.
     pub reason: String,
@@ -110,7 +116,7 @@ pub struct Shortage {
 }
 
 /// The catalogue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CatalogueStatus {
     /// Number of buckets.
     pub buckets: u64,
@@ -133,10 +139,10 @@ pub struct CatalogueStatus {
 }
 
 /// A tier.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TierStatus {
     /// Name of the tier.
-    pub tier: String,
+    pub tier: Tier,
     /// Objects with bytes in the tier; the memory tier counts the stored pieces of a long object.
     pub objects: u64,
     /// Capacity in bytes.
@@ -156,32 +162,34 @@ impl TierStatus {
     /// tier of copies always is.
     #[must_use]
     pub fn is_authoritative(&self) -> bool {
-        self.tier != MEMORY
+        self.tier != Tier::Memory
     }
 
     /// Returns true if the tier can become full. The upstream cannot: it is an object store without a known
     /// bound.
     #[must_use]
     pub fn can_be_full(&self) -> bool {
-        self.tier != UPSTREAM
+        self.tier != Tier::Upstream
     }
 }
 
 /// Syncs of one kind of file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SyncStatus {
     /// Kind of file.
     pub file: String,
     /// Number of syncs.
     pub count: u64,
     /// Median duration.
+    #[schemars(range(min = 0.0))]
     pub p50_seconds: Option<f64>,
     /// 99th percentile of the duration.
+    #[schemars(range(min = 0.0))]
     pub p99_seconds: Option<f64>,
 }
 
 /// A background job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobStatus {
     /// Name of the job.
     pub job: String,
@@ -190,9 +198,10 @@ pub struct JobStatus {
 }
 
 /// Resource usage of the process.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessStatus {
     /// CPU time since the start, user and system.
+    #[schemars(range(min = 0.0))]
     pub cpu_seconds: f64,
     /// Resident memory.
     pub resident_bytes: u64,
@@ -200,4 +209,24 @@ pub struct ProcessStatus {
     pub open_files: u64,
     /// Maximum number of open files.
     pub open_files_max: u64,
+}
+
+words! {
+    /// State of the server.
+    ServerState {
+        /// The server accepts requests.
+        Ready = "ready",
+        /// The server completes requests in flight and accepts no new ones.
+        Draining = "draining",
+    }
+}
+
+words! {
+    /// Durability of acknowledged writes.
+    WriteDurability {
+        /// A write survives power loss.
+        Full = "full",
+        /// A write survives the end of the process, not power loss.
+        Os = "os",
+    }
 }

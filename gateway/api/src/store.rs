@@ -3,10 +3,12 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use crate::words::words;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Request to start a backup.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBackup {
     /// Absolute path of the target directory on the server's host; it must be empty or absent.
@@ -18,10 +20,10 @@ pub struct NewBackup {
 }
 
 /// State of this process's newest backup.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BackupStatus {
-    /// `none`, `running`, `done` or `failed`.
-    pub state: String,
+    /// State of the backup.
+    pub state: BackupState,
     /// Target directory.
     pub out: String,
     /// Current stage.
@@ -34,4 +36,18 @@ pub struct BackupStatus {
     pub files: u64,
     /// Cause of the failure.
     pub error: Option<String>,
+}
+
+words! {
+    /// State of a backup.
+    BackupState {
+        /// No backup was started since the start of the process.
+        None = "none",
+        /// In progress.
+        Running = "running",
+        /// Completed.
+        Done = "done",
+        /// Failed.
+        Failed = "failed",
+    }
 }

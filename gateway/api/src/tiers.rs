@@ -3,13 +3,15 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use mlgw_common::Tier;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Summary of a tier.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TierInfo {
     /// Name of the tier.
-    pub tier: String,
+    pub tier: Tier,
     /// Capacity in bytes; 0 for upstreams, whose bound is unknown.
     pub capacity_bytes: u64,
     /// Bytes in use.
@@ -21,14 +23,14 @@ pub struct TierInfo {
 }
 
 /// All tiers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TierList {
     /// Tiers, fastest first.
     pub tiers: Vec<TierInfo>,
 }
 
 /// A tier and the results of its scrubs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TierDetail {
     /// Summary of the tier.
     #[serde(flatten)]
@@ -44,7 +46,7 @@ pub struct TierDetail {
 }
 
 /// Progress of a scrub.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScrubInfo {
     /// True if a pass is running.
     pub running: bool,
@@ -65,7 +67,7 @@ pub struct ScrubInfo {
 
 /// A range of an object that is damaged on disk. Reads of the range fail; reads of the rest of the object
 /// succeed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BadRange {
     /// Name of the bucket, or its id after `#`.
     pub bucket: String,
@@ -86,10 +88,10 @@ pub struct BadRange {
 }
 
 /// Progress of the compaction of a tier.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CompactionInfo {
     /// Name of the tier.
-    pub tier: String,
+    pub tier: Tier,
     /// Bytes that nothing refers to, as of the last pass.
     pub garbage_bytes: u64,
     /// Bytes of objects moved since the start.
@@ -109,10 +111,11 @@ pub struct CompactionInfo {
 }
 
 /// Request for a pass of compaction.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CompactRequest {
     /// Minimum percentage of dead bytes in a segment, 1 to 100; if absent, the setting applies.
     #[serde(default)]
+    #[schemars(range(min = 1, max = 100))]
     pub dead_percent: Option<u64>,
 }

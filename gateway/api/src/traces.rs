@@ -3,10 +3,11 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A trace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceInfo {
     /// Name of the trace.
     pub name: String,
@@ -35,7 +36,7 @@ pub struct TraceInfo {
 }
 
 /// A file of a trace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceFileInfo {
     /// Number of the file.
     pub number: u64,
@@ -44,18 +45,19 @@ pub struct TraceFileInfo {
 }
 
 /// All traces.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceList {
     /// Traces, oldest first.
     pub traces: Vec<TraceInfo>,
 }
 
 /// Request to record a trace.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTrace {
     /// Name of the trace.
     pub name: String,
     /// Limit in bytes; 1 GiB if absent.
+    #[schemars(range(min = 67_108_864), extend("default" = 1_073_741_824))]
     pub bytes_max: Option<u64>,
 }

@@ -3,13 +3,16 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use crate::words::words;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Request to store an access plan.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewAccessPlan {
     /// Name under which the plan's workloads identify themselves.
+    #[schemars(length(max = 256))]
     pub workload: String,
     /// Name of the document in messages.
     pub name: String,
@@ -18,7 +21,7 @@ pub struct NewAccessPlan {
 }
 
 /// An access plan and its progress.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AccessPlanInfo {
     /// Id of the plan.
     pub id: String,
@@ -31,7 +34,7 @@ pub struct AccessPlanInfo {
     /// Number of keys in the plan.
     pub keys: u64,
     /// Sampler that draws the order of an epoch.
-    pub sampler: String,
+    pub sampler: PlanSampler,
     /// Seed of the sampler.
     pub seed: u64,
     /// First epoch.
@@ -57,8 +60,22 @@ pub struct AccessPlanInfo {
 }
 
 /// All access plans.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AccessPlanList {
     /// Plans, sorted by id.
     pub plans: Vec<AccessPlanInfo>,
+}
+
+words! {
+    /// Sampler that draws the order of an epoch.
+    PlanSampler {
+        /// No sampler: keys are read in the order of the list.
+        Sequential = "sequential",
+        /// PyTorch's `DistributedSampler`, seeded by the sum of the plan's seed and the epoch.
+        TorchDistributed = "torch_distributed",
+        /// PyTorch's `DataLoader(shuffle=True)` with a generator that is seeded once for all epochs.
+        TorchRandom = "torch_random",
+        /// NumPy's `RandomState(seed + epoch).permutation`.
+        NumpyPermutation = "numpy_permutation",
+    }
 }

@@ -3,10 +3,13 @@
 //! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
 //! no effect.
 
+use crate::words::words;
+use crate::{CopyPolicy, ReadAheadStrategy};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// All workloads.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadList {
     /// Workloads, the most recently active first.
     pub workloads: Vec<WorkloadInfo>,
@@ -15,7 +18,7 @@ pub struct WorkloadList {
 }
 
 /// Totals of workloads and of their activity since the server started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadTotals {
     /// Remembered workloads.
     pub workloads: u64,
@@ -32,16 +35,16 @@ pub struct WorkloadTotals {
 }
 
 /// Number of active workloads in a phase.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseCount {
-    /// The phase; `unknown` while the evidence is insufficient.
-    pub phase: String,
+    /// The phase.
+    pub phase: CountedPhase,
     /// Number of workloads.
     pub workloads: u64,
 }
 
 /// A workload.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadInfo {
     /// Id of the workload.
     pub id: String,
@@ -51,8 +54,8 @@ pub struct WorkloadInfo {
     pub user_agent: Option<String>,
     /// True if the workload sent a request recently.
     pub active: bool,
-    /// Phase of the workload, if known.
-    pub phase: Option<String>,
+    /// Phase of the workload; absent while the evidence is insufficient.
+    pub phase: Option<WorkloadPhase>,
     /// Treatment by the policy's settings for that phase, where no rule overrides it.
     pub treatment: TreatmentInfo,
     /// Start of the phase.
@@ -94,22 +97,21 @@ pub struct WorkloadInfo {
 }
 
 /// Treatment of a workload's reads by the policy's settings, for its phase.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TreatmentInfo {
-    /// Read-ahead distance: `basic`, `balanced`, `aggressive` or `maximum`.
-    pub optimization: String,
-    /// Read-ahead strategy: `conservative`, `balanced`, `aggressive` or `adaptive`.
-    pub prefetch: String,
-    /// Eviction policy: `none`, `lru`, `training-aware` or `learned`.
-    pub cache: String,
+    /// Effort of the policy engine, which bounds the read-ahead distance.
+    pub optimization: OptimizationLevel,
+    /// Read-ahead strategy.
+    pub prefetch: ReadAheadStrategy,
+    /// Cache policy.
+    pub cache: CopyPolicy,
 }
 
 /// A dataset that a workload reads.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadDataset {
-    /// Role of the dataset for the workload: `training`, `validation`, `evaluation`, `model`, `small`,
-    /// `serving` or `undecided`.
-    pub role: String,
+    /// Role of the dataset for the workload.
+    pub role: WorkloadDatasetRole,
     /// Bucket of the dataset; its id after `#` if the bucket is gone.
     pub bucket: String,
     /// Key pattern, with `#` for numbers. A folder with a trailing slash includes everything below it.
@@ -122,4 +124,80 @@ pub struct WorkloadDataset {
     pub passes: u64,
     /// Time of the last read.
     pub last_read: String,
+}
+
+words! {
+    /// Activity of a workload.
+    WorkloadPhase {
+        /// Reads models, indexes and configuration before anything else.
+        Initialization = "initialization",
+        /// Reads training data.
+        Training = "training",
+        /// Reads the validation set between epochs.
+        Validation = "validation",
+        /// Writes a checkpoint.
+        CheckpointSave = "checkpoint_save",
+        /// Reads a test set once.
+        Evaluation = "evaluation",
+        /// Serves a model.
+        Inference = "inference",
+        /// Reads the same data as many similar workloads that run with other parameters.
+        Tuning = "tuning",
+    }
+}
+
+words! {
+    /// Activity of workloads that are counted together.
+    CountedPhase {
+        /// The evidence is insufficient.
+        Unknown = "unknown",
+        /// Reads models, indexes and configuration before anything else.
+        Initialization = "initialization",
+        /// Reads training data.
+        Training = "training",
+        /// Reads the validation set between epochs.
+        Validation = "validation",
+        /// Writes a checkpoint.
+        CheckpointSave = "checkpoint_save",
+        /// Reads a test set once.
+        Evaluation = "evaluation",
+        /// Serves a model.
+        Inference = "inference",
+        /// Reads the same data as many similar workloads that run with other parameters.
+        Tuning = "tuning",
+    }
+}
+
+words! {
+    /// Effort of the policy engine.
+    OptimizationLevel {
+        /// Only optimizations without cost.
+        Basic = "basic",
+        /// Optimizations that pay off for most workloads.
+        Balanced = "balanced",
+        /// Optimizations that pay off when one workload matters most.
+        Aggressive = "aggressive",
+        /// All optimizations, at the cost of all other workloads.
+        Maximum = "maximum",
+    }
+}
+
+words! {
+    /// Role of a dataset for a workload.
+    WorkloadDatasetRole {
+        /// Not known yet.
+        Undecided = "undecided",
+        /// The workload trains with it.
+        Training = "training",
+        /// Read between passes over the training set.
+        Validation = "validation",
+        /// Read once.
+        Evaluation = "evaluation",
+        /// A model, or its checkpoints.
+        Model = "model",
+        /// Configuration, indexes and similar files.
+        Small = "small",
+        /// Parts are read repeatedly, to answer requests.
+        Serving = "serving",
+    }
 }

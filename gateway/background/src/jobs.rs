@@ -29,7 +29,7 @@ use mlgw_cache::remote_backed::RemoteBackedBuckets;
 use mlgw_cache::writeback::WriteBack;
 use mlgw_common::Clock;
 use mlgw_common::limits::{JOB_BLOCKS_MAX, MIB};
-use mlgw_formats::schema::{Dataset, DatasetSize, Job, JobKind, JobOrder, JobState};
+use mlgw_formats::schema::{Dataset, DatasetSize, Job, JobKind, JobState};
 use mlgw_metadata::Catalogue;
 use mlgw_objects::ObjectLayer;
 use mlgw_objects::memory::RequestMemory;
@@ -196,34 +196,9 @@ pub const fn kind_name(kind: JobKind) -> &'static str {
     }
 }
 
-/// Returns the kind with a name.
-#[must_use]
-pub fn kind_of(name: &str) -> Option<JobKind> {
-    KINDS.into_iter().find(|kind| kind_name(*kind) == name)
-}
-
 /// All kinds.
 pub const KINDS: [JobKind; 5] =
     [JobKind::Warm, JobKind::Sync, JobKind::Evict, JobKind::Clear, JobKind::Migrate];
-
-/// Returns the name of an order.
-#[must_use]
-pub const fn order_name(order: JobOrder) -> &'static str {
-    match order {
-        JobOrder::Sequential => "sequential",
-        JobOrder::Shuffled => "shuffled",
-        JobOrder::ShardShuffled => "shard-shuffled",
-    }
-}
-
-/// Returns the order with a name.
-#[must_use]
-pub fn order_of(name: &str) -> Option<JobOrder> {
-    ORDERS.into_iter().find(|order| order_name(*order) == name)
-}
-
-/// All orders.
-pub const ORDERS: [JobOrder; 3] = [JobOrder::Sequential, JobOrder::Shuffled, JobOrder::ShardShuffled];
 
 /// Prefix of the names of internal datasets, which represent a whole bucket for jobs on buckets. Names of
 /// other datasets never begin with it.
@@ -269,7 +244,7 @@ fn covered_prefixes(dataset: &Dataset, prefix: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KINDS, covered_prefixes, kind_name, kind_of};
+    use super::covered_prefixes;
     use mlgw_formats::schema::Dataset;
 
     #[test]
@@ -284,13 +259,5 @@ mod tests {
         assert_eq!(of(&["a/", "b/"], "b/c"), ["b/c"]);
         assert_eq!(of(&["ab/", "ac/"], "a"), ["ab/", "ac/"]);
         assert!(of(&["a/"], "c").is_empty());
-    }
-
-    #[test]
-    fn kinds_are_found_by_their_names() {
-        for kind in KINDS {
-            assert_eq!(kind_of(kind_name(kind)), Some(kind));
-        }
-        assert_eq!(kind_of("sideways"), None);
     }
 }

@@ -8,8 +8,8 @@ use super::{CliError, Global, discover, job, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{
-    BindRequest, BucketInfo, BucketPage, DirtyInfo, DiscardResult, JobInfo, MigrateRequest, NewBucketRequest,
-    QuotaRequest, RefreshRequest, RefreshResult,
+    BindRequest, BindingMode, BucketInfo, BucketPage, DirtyInfo, DiscardResult, JobInfo, MigrateRequest,
+    NewBucketRequest, QuotaRequest, RefreshRequest, RefreshResult,
 };
 use mlgw_common::ByteSize;
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub enum BucketCommand {
         /// Treatment of writes: `read-through` refuses them, `write-through` acknowledges them when the
         /// upstream has them, `write-back` when they are durable on this server.
         #[arg(long, default_value = "read-through")]
-        mode: String,
+        mode: BindingMode,
         /// Validity of answers of the origin, such as 30s or 1h. Default: `bound.ttl`.
         #[arg(long)]
         ttl: Option<String>,

@@ -58,10 +58,10 @@ fn completer_of(kind: ServerName) -> ArgValueCompleter {
             list.keys.into_iter().map(|key| (key.access_key, key.description)).collect()
         }),
         ServerName::Upstream => of_list("/v1/upstreams", |list: UpstreamList| {
-            list.upstreams.into_iter().map(|upstream| (upstream.name, upstream.kind)).collect()
+            list.upstreams.into_iter().map(|upstream| (upstream.name, upstream.kind.to_string())).collect()
         }),
         ServerName::Tier => of_list("/v1/tiers", |list: TierList| {
-            list.tiers.into_iter().map(|tier| (tier.tier, String::new())).collect()
+            list.tiers.into_iter().map(|tier| (tier.tier.to_string(), String::new())).collect()
         }),
         ServerName::PolicyVersion => of_list("/v1/policy/history?limit=100", |history: PolicyHistory| {
             history.versions.into_iter().map(|v| (v.version.to_string(), v.message)).collect()

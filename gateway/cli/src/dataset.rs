@@ -8,8 +8,8 @@ use super::{CliError, Global, discover, path_segment};
 use clap::{Args, Subcommand};
 use http::Method;
 use mlgw_api::{
-    DatasetInfo, DatasetList, JobInfo, JobRequest, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo,
-    ScheduleRequest, SourceInfo,
+    DatasetInfo, DatasetJobKind, DatasetList, JobInfo, JobRequest, NewDataset, PinRequest, ResidencyInfo,
+    ScheduleInfo, ScheduleRequest, SourceInfo, WarmOrder,
 };
 use mlgw_common::ByteSize;
 
@@ -65,7 +65,7 @@ pub enum DatasetCommand {
         /// Order: `sequential` (by key), `shuffled` (random objects) or `shard-shuffled` (random directories,
         /// each by key). For a local bucket, whose segments are promoted, it is the order of segments.
         #[arg(long, default_value = "sequential")]
-        order: String,
+        order: WarmOrder,
     },
     /// Evict copies that were not read recently.
     Evict {
@@ -145,22 +145,37 @@ pub(super) async fn run(command: DatasetCommand, global: &Global, out: Out) -> R
             out.done(&gone, &format!("Deleted the dataset {dataset}; its objects and copies are kept."))
         }
         DatasetCommand::Sync { job, delete } => {
-            begin(&client, &job, JobRequest { kind: "sync".into(), delete, ..JobRequest::default() }, out)
-                .await
+            begin(
+                &client,
+                &job,
+                JobRequest { kind: DatasetJobKind::Sync, delete, ..JobRequest::default() },
+                out,
+            )
+            .await
         }
         DatasetCommand::Warm { job, prefix, order } => {
-            let request =
-                JobRequest { kind: "warm".into(), prefix, order: Some(order), ..JobRequest::default() };
+            let request = JobRequest {
+                kind: DatasetJobKind::Warm,
+                prefix,
+                order: Some(order),
+                ..JobRequest::default()
+            };
             begin(&client, &job, request, out).await
         }
         DatasetCommand::Evict { job, older_than, prefix } => {
             let older_than = Some(older_than);
-            let request = JobRequest { kind: "evict".into(), older_than, prefix, ..JobRequest::default() };
+            let request =
+                JobRequest { kind: DatasetJobKind::Evict, older_than, prefix, ..JobRequest::default() };
             begin(&client, &job, request, out).await
         }
         DatasetCommand::Clear { job, prefix } => {
-            begin(&client, &job, JobRequest { kind: "clear".into(), prefix, ..JobRequest::default() }, out)
-                .await
+            begin(
+                &client,
+                &job,
+                JobRequest { kind: DatasetJobKind::Clear, prefix, ..JobRequest::default() },
+                out,
+            )
+            .await
         }
         DatasetCommand::Pin { dataset, bytes_max } => {
             let pin = format!("{}/pin", path(&dataset));
@@ -181,7 +196,7 @@ pub(super) async fn run(command: DatasetCommand, global: &Global, out: Out) -> R
 
 /// Begins a job, or sets or removes its schedule.
 async fn begin(client: &Client, begin: &JobStartArgs, request: JobRequest, out: Out) -> Result<(), CliError> {
-    let (dataset, kind) = (&begin.dataset, request.kind.clone());
+    let (dataset, kind) = (&begin.dataset, request.kind);
     if let Some(cron) = &begin.schedule {
         let schedule = format!("{}/schedules/{kind}", path(dataset));
         if cron == "off" {
@@ -219,7 +234,7 @@ fn list(list: &DatasetList) -> String {
         vec![
             dataset.name.clone(),
             dataset.bucket.clone(),
-            dataset.readiness.clone(),
+            dataset.readiness.to_string(),
             dataset.bytes.map_or_else(|| "-".to_owned(), size),
             size(dataset.cached_bytes),
             dataset.job.as_ref().map_or_else(String::new, |job| format!("{} {}", job.kind, job.id)),
@@ -246,7 +261,7 @@ fn show(dataset: &DatasetInfo) -> String {
     };
     let readiness = match &dataset.fault {
         Some(fault) => format!("{}: {fault}", dataset.readiness),
-        None => dataset.readiness.clone(),
+        None => dataset.readiness.to_string(),
     };
     let total = match (dataset.objects, dataset.bytes) {
         (Some(objects), Some(bytes)) => format!("{} in {objects} objects", size(bytes)),
@@ -273,7 +288,7 @@ fn show(dataset: &DatasetInfo) -> String {
         ("schedules", joined(dataset.schedules.iter().map(schedule).collect(), "none")),
         ("job", dataset.job.as_ref().map_or_else(|| "none".to_owned(), job::progress_line)),
     ]);
-    let row = |of: &ResidencyInfo| vec![of.node.clone(), of.tier.clone(), size(of.bytes)];
+    let row = |of: &ResidencyInfo| vec![of.node.clone(), of.tier.to_string(), size(of.bytes)];
     let rows: Vec<_> = dataset.residency.iter().map(row).collect();
     format!("{facts}\n{}", columns(&["NODE", "TIER", "BYTES"], &rows))
 }

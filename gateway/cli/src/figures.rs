@@ -72,7 +72,7 @@ pub(super) fn tiers(tiers: &[TierStatus]) -> TextTable {
     let size = |bytes: u64| ByteSize(bytes).human();
     let row = |tier: &TierStatus| {
         vec![
-            tier.tier.clone(),
+            tier.tier.to_string(),
             tier.objects.to_string(),
             size(tier.used_bytes),
             size(tier.capacity_bytes),

@@ -7,7 +7,7 @@ use super::server_name::ServerName;
 use super::{CliError, Global, discover, path_segment};
 use clap::Subcommand;
 use http::Method;
-use mlgw_api::{JobInfo, JobList};
+use mlgw_api::{DatasetJobState, JobInfo, JobList};
 use mlgw_common::ByteSize;
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ pub(super) async fn run(command: JobCommand, global: &Global, out: Out) -> Resul
 /// Waits for a job's end, and shows its progress meanwhile.
 pub(super) async fn wait(client: &Client, mut job: JobInfo, out: Out) -> Result<(), CliError> {
     let progress = CommandProgress::new(out.quiet);
-    while matches!(job.state.as_str(), "queued" | "running") {
+    while matches!(job.state, DatasetJobState::Queued | DatasetJobState::Running) {
         let total = if job.counted { job.bytes_total } else { 0 };
         progress.line(job.bytes_done, total, || progress_line(&job));
         mlgw_common::time::sleep(POLL_INTERVAL).await;
@@ -74,8 +74,8 @@ pub(super) async fn wait(client: &Client, mut job: JobInfo, out: Out) -> Result<
     }
     progress.done();
     out.document(&job, show)?;
-    match job.state.as_str() {
-        "done" => Ok(()),
+    match job.state {
+        DatasetJobState::Done => Ok(()),
         state => Err(CliError::Failed(format!(
             "job {} {state}{}",
             job.id,
@@ -115,8 +115,8 @@ fn list(list: &JobList) -> String {
         vec![
             job.id.to_string(),
             job.dataset.clone(),
-            job.kind.clone(),
-            job.state.clone(),
+            job.kind.to_string(),
+            job.state.to_string(),
             format!("{}/{}", job.objects_done, job.objects_total),
             ByteSize(job.moved_bytes).human(),
             job.created.clone(),
@@ -132,13 +132,13 @@ fn show(job: &JobInfo) -> String {
     let mut rows = vec![
         ("job", job.id.to_string()),
         ("dataset", job.dataset.clone()),
-        ("kind", job.kind.clone()),
+        ("kind", job.kind.to_string()),
         (
             "state",
             if job.cancel_asked {
                 format!("{}, cancellation requested", job.state)
             } else {
-                job.state.clone()
+                job.state.to_string()
             },
         ),
         ("objects", format!("{} of {}", job.objects_done, job.objects_total)),
@@ -151,7 +151,7 @@ fn show(job: &JobInfo) -> String {
         ("ended", or_none(&job.ended)),
         ("starts", job.starts.to_string()),
     ];
-    rows.extend(job.order.clone().map(|order| ("order", order)));
+    rows.extend(job.order.map(|order| ("order", order.to_string())));
     rows.extend(job.to.as_ref().map(|to| ("to", format!("{}/{}", to.upstream, to.prefix))));
     rows.extend(job.bytes_per_second.map(|rate| ("rate", format!("{}/s", size(rate)))));
     rows.extend(job.eta_seconds.map(|seconds| ("left", duration(seconds))));
@@ -162,14 +162,14 @@ fn show(job: &JobInfo) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::progress_line;
-    use mlgw_api::JobInfo;
+    use mlgw_api::{DatasetJobKind, DatasetJobState, JobInfo};
 
     pub(crate) fn a_job() -> JobInfo {
         JobInfo {
             id: 7,
             dataset: "images".into(),
-            kind: "warm".into(),
-            state: "running".into(),
+            kind: DatasetJobKind::Warm,
+            state: DatasetJobState::Running,
             objects_done: 3,
             objects_total: 10,
             bytes_done: 3 << 20,

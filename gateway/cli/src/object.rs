@@ -58,7 +58,7 @@ fn show(object: &ObjectInfo) -> String {
     ]);
     let origin = object.origin.as_ref().map_or_else(String::new, |origin| pairs(&origin_facts(origin)));
     let tier = |tier: &ObjectTierInfo| {
-        vec![tier.tier.clone(), size(tier.bytes), size(tier.stored_bytes), tier.segments.to_string()]
+        vec![tier.tier.to_string(), size(tier.bytes), size(tier.stored_bytes), tier.segments.to_string()]
     };
     let tiers: Vec<_> = object.tiers.iter().map(tier).collect();
     let tiers = columns(&["TIER", "BYTES", "STORED", "SEGMENTS"], &tiers);
@@ -68,9 +68,9 @@ fn show(object: &ObjectInfo) -> String {
             size(extent.bytes),
             size(extent.stored_bytes),
             extent.encoding.clone(),
-            extent.tier.clone(),
+            extent.tier.to_string(),
             format!("{:016x}", extent.segment),
-            extent.segment_state.clone(),
+            extent.segment_state.to_string(),
             extent.offset.to_string(),
         ]
     };
@@ -98,7 +98,7 @@ fn origin_facts(origin: &OriginObjectInfo) -> Vec<(&'static str, String)> {
         ("state", state.to_owned()),
     ];
     let ago = |ms: u64| format!("{}.{} s ago", ms / 1000, ms % 1000 / 100);
-    facts.extend(origin.said_ms_ago.map(|ms| ("validated", ago(ms))));
+    facts.extend(origin.validated_ms_ago.map(|ms| ("validated", ago(ms))));
     facts.extend(origin.read.clone().map(|read| ("last read", read)));
     facts
 }

@@ -168,7 +168,7 @@ fn path(tier: &str) -> String {
 fn list(list: &TierList) -> String {
     let row = |tier: &TierInfo| {
         vec![
-            tier.tier.clone(),
+            tier.tier.to_string(),
             ByteSize(tier.used_bytes).human(),
             capacity(tier),
             tier.segments.to_string(),
@@ -200,7 +200,7 @@ fn show(tier: &TierDetail) -> String {
     let (used, capacity) =
         (ByteSize(tier.info.used_bytes).human(), ByteSize(tier.info.capacity_bytes).human());
     let head = pairs(&[
-        ("tier", tier.info.tier.clone()),
+        ("tier", tier.info.tier.to_string()),
         ("used", format!("{used} of {capacity}, {} segments", tier.info.segments)),
         ("scrub", state),
         ("bad", if tier.bad.is_empty() { "none".to_owned() } else { bad_blocks(tier.bad.len()) }),
@@ -227,7 +227,7 @@ fn show(tier: &TierDetail) -> String {
 fn show_remote(tier: &TierDetail) -> String {
     let used = ByteSize(tier.info.used_bytes).human();
     pairs(&[
-        ("tier", tier.info.tier.clone()),
+        ("tier", tier.info.tier.to_string()),
         ("used", format!("{used}, {} segments; see `mlgw upstream list`", tier.info.segments)),
     ])
 }
@@ -239,7 +239,7 @@ fn show_copies(tier: &TierDetail) -> String {
     let (hits, misses) = (tier.hits.unwrap_or(0), tier.misses.unwrap_or(0));
     let percent = 100.0 * hits as f64 / (hits + misses).max(1) as f64;
     pairs(&[
-        ("tier", tier.info.tier.clone()),
+        ("tier", tier.info.tier.to_string()),
         ("used", format!("{used} of {capacity}, copies only")),
         ("reads", format!("{hits} hits of {}: {percent:.1} %", hits + misses)),
     ])

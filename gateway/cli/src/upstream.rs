@@ -59,7 +59,7 @@ async fn check(client: &Client, upstream: &str, out: Out) -> Result<(), CliError
     let path = format!("{}/check", path(upstream));
     let steps: Vec<CheckInfo> = client.call(Method::POST, &path, None::<&()>).await?;
     let failed: Vec<&str> =
-        steps.iter().filter(|step| step.fault.is_some()).map(|step| step.step.as_str()).collect();
+        steps.iter().filter(|step| step.fault.is_some()).map(|step| step.step.name()).collect();
     out.document(&steps, |steps| {
         let rows: Vec<_> = steps.iter().map(row).collect();
         columns(&["STEP", "RESULT", "MISSING"], &rows)
@@ -75,19 +75,19 @@ async fn check(client: &Client, upstream: &str, out: Out) -> Result<(), CliError
 
 fn row(step: &CheckInfo) -> Vec<String> {
     let result = step.fault.clone().unwrap_or_else(|| "ok".to_owned());
-    vec![step.step.clone(), result, step.missing.clone().unwrap_or_default()]
+    vec![step.step.to_string(), result, step.missing.clone().unwrap_or_default()]
 }
 
 fn list(list: &UpstreamList) -> String {
     let row = |upstream: &UpstreamInfo| {
         vec![
             upstream.name.clone(),
-            upstream.kind.clone(),
+            upstream.kind.to_string(),
             upstream.bucket.clone(),
             upstream.endpoint.clone().unwrap_or_default(),
             upstream.bound.len().to_string(),
             ByteSize(upstream.segment_bytes).human(),
-            upstream.owner.clone(),
+            upstream.owner.to_string(),
         ]
     };
     let rows: Vec<_> = list.upstreams.iter().map(row).collect();
@@ -95,7 +95,7 @@ fn list(list: &UpstreamList) -> String {
 }
 
 fn show(upstream: &UpstreamInfo) -> String {
-    let mut owner = upstream.owner.clone();
+    let mut owner = upstream.owner.to_string();
     if let Some(advice) = &upstream.advice {
         owner = format!("{owner}: {advice}");
     }
@@ -106,7 +106,7 @@ fn show(upstream: &UpstreamInfo) -> String {
     };
     pairs(&[
         ("upstream", upstream.name.clone()),
-        ("kind", upstream.kind.clone()),
+        ("kind", upstream.kind.to_string()),
         ("endpoint", upstream.endpoint.clone().unwrap_or_else(|| "the vendor's default".to_owned())),
         ("bucket", upstream.bucket.clone()),
         ("prefix", upstream.prefix.clone()),

@@ -9,7 +9,8 @@ use crate::figures::age;
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{
-    AccessPlanInfo, AccessPlanList, NewAccessPlan, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList,
+    AccessPlanInfo, AccessPlanList, NewAccessPlan, TreatmentInfo, WorkloadDataset, WorkloadInfo,
+    WorkloadList, WorkloadPhase,
 };
 use mlgw_common::ByteSize;
 use std::path::PathBuf;
@@ -110,7 +111,7 @@ fn list(list: &WorkloadList) -> String {
         vec![
             it.id.clone(),
             or_none(it.name.as_deref()),
-            or_none(it.phase.as_deref()),
+            or_none(it.phase.map(WorkloadPhase::name)),
             if it.active { "yes" } else { "no" }.to_owned(),
             it.epochs.to_string(),
             it.batches.to_string(),
@@ -174,7 +175,7 @@ fn show(it: &WorkloadInfo) -> String {
     ]);
     let row = |set: &WorkloadDataset| {
         vec![
-            set.role.clone(),
+            set.role.to_string(),
             format!("s3://{}/{}", set.bucket, set.keys),
             set.passes.to_string(),
             set.reads.to_string(),
@@ -205,7 +206,7 @@ fn list_plans(list: &AccessPlanList) -> String {
             plan.workload.clone(),
             plan.bucket.clone(),
             plan.keys.to_string(),
-            plan.sampler.clone(),
+            plan.sampler.to_string(),
             if plan.trusted { "yes" } else { "no" }.to_owned(),
             plan_progress(plan),
         ]

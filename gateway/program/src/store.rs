@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use http::Method;
-use mlgw_api::{BackupStatus, NewBackup};
+use mlgw_api::{BackupState, BackupStatus, NewBackup};
 use mlgw_cli::client::Client;
 use mlgw_cli::output::{Out, columns};
 use mlgw_cli::progress::CommandProgress;
@@ -112,13 +112,16 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             progress.done();
             let repaired = repaired.map_err(failure)?;
             out.document(&repaired, |repaired| {
-                let mended: String =
-                    repaired.mended.iter().map(|line| format!("repaired  {line}\n")).collect();
+                let repairs: String =
+                    repaired.repaired.iter().map(|line| format!("repaired  {line}\n")).collect();
                 let failed: String =
                     repaired.failed.iter().map(|line| format!("failed    {line}\n")).collect();
-                let nothing =
-                    if mended.is_empty() && repaired.left.damaged() > 0 { "repaired  nothing\n" } else { "" };
-                mended + nothing + &failed + &check_summary(&repaired.left)
+                let nothing = if repairs.is_empty() && repaired.left.damaged() > 0 {
+                    "repaired  nothing\n"
+                } else {
+                    ""
+                };
+                repairs + nothing + &failed + &check_summary(&repaired.left)
             })?;
             remaining_damage(&repaired.left, &place.dir, None)
         }
@@ -299,7 +302,7 @@ async fn ask_server(
     let leave_upstreams = upstream_data == UpstreamData::LeftInPlace;
     let new = NewBackup { out: to.display().to_string(), leave_upstreams };
     let mut status: BackupStatus = client.call(Method::POST, "/v1/store/backup", Some(&new)).await?;
-    while status.state == "running" {
+    while status.state == BackupState::Running {
         progress.step("copying", status.done_bytes, status.total_bytes);
         mlgw_common::time::sleep(POLL_INTERVAL).await;
         status = client.get("/v1/store/backup").await?;

@@ -19,7 +19,8 @@ use bring_up::ServerEngine;
 use connection::HttpServer;
 use files::{FileBudget, TooFewFiles};
 use logging::LogControl;
-use mlgw_admin::{Admin, ServedRoutes};
+use mlgw_admin::Admin;
+use mlgw_admin::serve::ServedRoutes;
 use mlgw_api::{ADMIN_FILE, AdminFile};
 use mlgw_auth::AuthRules;
 use mlgw_background::access_plans::AccessPlans;
@@ -426,9 +427,10 @@ impl BoundListeners {
                 stop: side.stop.clone(),
                 tasks: side.tasks.clone(),
             };
-            let router = mlgw_admin::router(admin, served);
+            let router = mlgw_admin::serve::router(admin, served);
             side.tasks.spawn(
-                side_listener.accept(move |request, peer| mlgw_admin::handle(router.clone(), request, peer)),
+                side_listener
+                    .accept(move |request, peer| mlgw_admin::serve::handle(router.clone(), request, peer)),
             );
         }
     }

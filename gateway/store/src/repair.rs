@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt as _;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Repaired {
     /// Successful repairs, in order.
-    pub mended: Vec<String>,
+    pub repaired: Vec<String>,
     /// Failed repairs, with the reason.
     pub failed: Vec<String>,
     /// Result of a check afterwards.
@@ -46,7 +46,7 @@ pub fn repair(
             left = check(place, watch)?;
         }
     }
-    Ok(Repaired { mended: done.repaired, failed: done.failed, left })
+    Ok(Repaired { repaired: done.repaired, failed: done.failed, left })
 }
 
 #[derive(Default)]

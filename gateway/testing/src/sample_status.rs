@@ -2,8 +2,9 @@
 
 use mlgw_api::{
     CatalogueStatus, Health, JobStatus, OperationStatus, PolicyStatus, ProcessStatus, RecentStatus, S3Status,
-    Shortage, Status, SyncStatus, TierStatus,
+    ServerState, Shortage, Status, SyncStatus, TierStatus, WriteDurability,
 };
+use mlgw_common::Tier;
 use mlgw_common::histogram::BUCKETS;
 use mlgw_objects::ResourceShortage as Kind;
 
@@ -30,13 +31,13 @@ pub fn healthy() -> Status {
     Status {
         version: "0.1.0".into(),
         node: "n".into(),
-        state: "ready".into(),
+        state: ServerState::Ready,
         health: Health::Ok,
         findings: vec![],
         started: "2026-11-20T00:00:00.000Z".into(),
         uptime_seconds: 93_784,
         data_dir: "/data".into(),
-        durability: "full".into(),
+        durability: WriteDurability::Full,
         s3: S3Status {
             endpoint: "http://127.0.0.1:9000".into(),
             connections: 32,
@@ -63,7 +64,7 @@ pub fn healthy() -> Status {
             snapshots: 1,
         },
         tiers: vec![TierStatus {
-            tier: "hot".into(),
+            tier: Tier::Hot,
             objects: 1000,
             capacity_bytes: 100 << 30,
             used_bytes: 10 << 30,

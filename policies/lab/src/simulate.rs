@@ -9,7 +9,7 @@ use super::sizes::{CacheSize, ResolvedCacheSize};
 use crate::caller_plans::CallerPlan;
 use crate::race::{AccessBatch, BlockTrace, EngineReplay, ObjectNumbers, Racer, Score, Scoring};
 use crate::workload::DatasetOrder;
-use mlgw_api::{EpochOrderName, SimulationRow};
+use mlgw_api::{EpochOrderName, SimulatedPolicy, SimulationRow};
 use mlgw_policies::DecisionFingerprint;
 use mlgw_policies::language::Program;
 use std::sync::Arc;
@@ -58,6 +58,17 @@ pub const fn parse_order(word: EpochOrderName) -> DatasetOrder {
         EpochOrderName::Sequential => DatasetOrder::Sequential,
         EpochOrderName::Shuffled => DatasetOrder::Shuffled,
         EpochOrderName::ShardShuffled => DatasetOrder::ShardShuffled,
+    }
+}
+
+const fn simulated_policy(racer: Racer) -> SimulatedPolicy {
+    match racer {
+        Racer::Mlgw => SimulatedPolicy::Mlgw,
+        Racer::Lru => SimulatedPolicy::Lru,
+        Racer::S3Fifo => SimulatedPolicy::S3Fifo,
+        Racer::Sieve => SimulatedPolicy::Sieve,
+        Racer::NeverEvict => SimulatedPolicy::NeverEvict,
+        Racer::Optimum => SimulatedPolicy::Optimum,
     }
 }
 
@@ -122,7 +133,7 @@ impl Simulation {
             profile: self.scenario.name(),
             seed: self.scenario.seed(),
             cache_fraction: share,
-            policy: racer.name(),
+            policy: simulated_policy(racer),
             object_hit_ratio: run.score.object_hit_ratio(),
             byte_hit_ratio: run.score.byte_hit_ratio(),
             upstream_bytes: run.score.upstream_bytes(),

@@ -1,7 +1,7 @@
 //! Validates policy files and plugins, each one on top of the built-in layers and the plugins given with
 //! it.
 
-use mlgw_api::{DiagnosticInfo, ValidationResult};
+use mlgw_api::{DiagnosticInfo, PolicyFileKind, ValidationResult};
 use mlgw_formats::schema::PolicyFile as Text;
 use mlgw_policies::language::{
     BuiltInLayers, Diagnostic, Diagnostics, NoFacts, ParsedPolicy, PolicyFileSet, SectionOverrides,
@@ -73,13 +73,13 @@ fn validate_file(
     let counted = match (read.policies(), read.frameworks()) {
         ([policy], _) => counted(policy),
         (_, [framework]) => ValidationResult {
-            kind: "framework",
+            kind: PolicyFileKind::Framework,
             rules: framework.rules.len() + framework.instances.len(),
             templates: framework.templates.len(),
             ..ValidationResult::default()
         },
         _ => ValidationResult {
-            kind: if is_framework(&text.text) { "framework" } else { "policy" },
+            kind: if is_framework(&text.text) { PolicyFileKind::Framework } else { PolicyFileKind::Policy },
             ..ValidationResult::default()
         },
     };
@@ -103,7 +103,7 @@ fn counted(policy: &ParsedPolicy) -> ValidationResult {
         std::iter::once(&policy.base).chain(environments).chain(profiles).collect();
     let of_frameworks: usize = policy.frameworks.iter().map(|section| section.rules.len()).sum();
     ValidationResult {
-        kind: "policy",
+        kind: PolicyFileKind::Policy,
         rules: places.iter().map(|one| one.rules.len()).sum::<usize>()
             + of_frameworks
             + policy.instances.len(),
@@ -151,7 +151,8 @@ templates:
         let alone = validate(&policy, &[]).unwrap();
         assert!(alone[0].diagnostics[0].message.contains("keep"), "{alone:?}");
         let both = validate(&policy, &[text("mine.yaml", PLUGIN)]).unwrap();
-        let said: Vec<_> = both.iter().map(|one| (&*one.file, one.kind, one.valid, one.rules)).collect();
+        let said: Vec<_> =
+            both.iter().map(|one| (&*one.file, one.kind.name(), one.valid, one.rules)).collect();
         assert_eq!(said, [("p.yaml", "policy", true, 1), ("mine.yaml", "framework", true, 0)]);
     }
 

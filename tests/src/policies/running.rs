@@ -336,7 +336,7 @@ fn explain_shows_due_actions_of_an_object_and_their_reasons() {
         json!({"action": "pin", "target": "object", "rule": "tars-stay", "note": ""})
     );
     assert_eq!(of("observed", "tars-go")["action"], "compress");
-    let lost = of("lost", "tars-go");
+    let lost = of("overridden", "tars-go");
     assert_eq!(
         (&lost["action"], &lost["to_rule"], &lost["why"]),
         (&"spill".into(), &"tars-stay".into(), &"contradicts".into())

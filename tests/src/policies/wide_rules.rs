@@ -51,11 +51,11 @@ fn a_prefix_action_is_planned_done_and_explained_for_every_key_of_the_prefix() {
     bench.apply(DOWN);
     wait_until("all objects are in the cold tier", || are_in(&bench, &KEYS[..3], "cold"));
     assert!(are_in(&bench, &KEYS[3..], "hot"));
-    let belonging = |key: &str| -> Value {
-        bench.run_json(&["policy", "explain", &format!("s3://{BUCKET}/{key}")])["belonging"].clone()
+    let scoped = |key: &str| -> Value {
+        bench.run_json(&["policy", "explain", &format!("s3://{BUCKET}/{key}")])["scoped"].clone()
     };
     let expected = json!([{"action": "spill", "rule": "logs-down", "of": "prefix logs/"}]);
-    assert_eq!((belonging(KEYS[1]), belonging(KEYS[3])), (expected, json!([])));
+    assert_eq!((scoped(KEYS[1]), scoped(KEYS[3])), (expected, json!([])));
     let said = bench.run(&["policy", "explain", &format!("s3://{BUCKET}/{}", KEYS[2])]);
     let row = ["group", "spill", "prefix", "logs/", "logs-down"];
     assert!(said.lines().any(|line| line.split_whitespace().eq(row)), "{said}");

@@ -101,7 +101,7 @@ fn outcomes_of_copies_are_listed_by_rule_and_shadow_caches_by_dataset() {
         (dataset["bucket"].as_str(), dataset["keys"].as_str()),
         (Some(remote_backed::BUCKET), Some("train/#.bin"))
     );
-    for cache in ["here", "lru", "s3_fifo", "never_evict"] {
+    for cache in ["mlgw", "lru", "s3_fifo", "never_evict"] {
         assert_eq!(dataset[cache], 0.5, "{cache}: the second of two passes, {dataset}");
     }
     let metrics = bench.setup.command(&["status", "--metrics"]).0;

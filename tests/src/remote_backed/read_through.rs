@@ -218,7 +218,7 @@ fn a_binding_that_cannot_work_is_refused_and_changes_nothing() {
         assert!(status != Some(0) && said.contains(what), "{arguments:?}: {status:?} {said}");
     };
     refused(&["bind", "other", "--upstream", "none"], "Configured: far");
-    refused(&["bind", "other", "--upstream", "far", "--mode", "sideways"], "Unknown mode \"sideways\"");
+    refused(&["bind", "other", "--upstream", "far", "--mode", "sideways"], "expected one of read-through");
     refused(&["bind", "other", "--upstream", "far", "--ttl", "soon"], "expected a duration");
     refused(&["bind", "O", "--upstream", "far"], "InvalidBucketName");
     refused(&["bind", BUCKET, "--upstream", "far"], "BucketAlreadyOwnedByYou");

@@ -1,6 +1,9 @@
 //! Calls over a real catalogue and hot tier, signed as the command line signs them.
 
-use crate::{Admin, ServedRoutes, router};
+use super::schema::{assert_described, document};
+use crate::Admin;
+use crate::routes::ROUTES;
+use crate::serve::{ServedRoutes, router};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -154,14 +157,16 @@ impl Api {
         path: &str,
         body: Value,
     ) -> (StatusCode, Value) {
-        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
         let url = format!("{}{path}", who.endpoint);
-        let request = signed(who, self.admin.clock.now(), method, &url, body).unwrap();
+        let request = signed(who, self.admin.clock.now(), method.clone(), &url, bytes).unwrap();
         let mut request = request.map(axum::body::Body::new);
         // As received over the wire: the target is a path, the host a header.
         request.headers_mut().insert("host", http::HeaderValue::from_static("127.0.0.1:9001"));
         *request.uri_mut() = path.parse().unwrap();
-        self.send(request).await
+        let (status, answer) = self.send(request).await;
+        assert_described(&method, path, &body, (status, &answer));
+        (status, answer)
     }
 
     pub(super) async fn call(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
@@ -183,6 +188,20 @@ impl Api {
         hot.shutdown().await;
         catalogue.shutdown().await;
     }
+}
+
+/// Every call of these tests is compared with the document; here those that need no parameter.
+#[tokio::test]
+async fn every_list_and_document_is_answered_as_described() {
+    let api = Api::open().await;
+    let plain = ROUTES.iter().filter(|(method, path)| *method == "get" && !path.contains('{'));
+    for (_, path) in plain.filter(|(_, path)| *path != "/v1/policy/explain") {
+        let (status, answer) = api.call(Method::GET, path, Value::Null).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {answer}");
+    }
+    let (_, served) = api.call(Method::GET, "/v1/openapi.json", Value::Null).await;
+    assert_eq!(served, *document(), "the served document is the generated one");
+    api.close().await;
 }
 
 #[tokio::test]

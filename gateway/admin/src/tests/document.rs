@@ -1,25 +1,31 @@
-//! Consistency of docs/openapi.json with the code: its routes, and the fields of its documents.
+//! Consistency of docs/openapi.json with the code: it is generated, and describes what is serialized.
 
-use crate::openapi::DOCUMENT;
-use crate::{PROBES, ROUTES};
+use super::schema::{document, violations};
+use crate::routes::{PROBE_ROUTES, ROUTES};
 use mlgw_api::{
-    AccessKeyRole, AdminErrorBody, BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage,
-    CheckInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionInfo,
-    DecisionList, DirtyInfo, DiscardResult, ExtentInfo, Health, HealthFinding, JobInfo, JobList, JobRequest,
-    KeyChange, KeyInfo, KeyList, MigrateRequest, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewKey,
-    ObjectInfo, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest,
-    RefreshResult, ResidencyInfo, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo,
-    TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamInfo, UpstreamList,
-    UsedInfo,
+    AccessKeyRole, AdminErrorBody, BackupState, BackupStatus, BadRange, BindRequest, BindingInfo,
+    BindingMode, BucketInfo, BucketPage, CheckInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo,
+    DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness, DecisionAction, DecisionInfo,
+    DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult, ExtentInfo,
+    ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest, KeyChange, KeyInfo, KeyList,
+    MigrateRequest, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewKey, ObjectInfo,
+    ObjectLocation, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest,
+    RefreshResult, ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList,
+    SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep,
+    UpstreamInfo, UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
 };
+use mlgw_common::Tier;
+use mlgw_testing::printed::assert_file_is;
 use mlgw_testing::sample_status;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-fn document() -> Value {
-    serde_json::from_str(DOCUMENT).unwrap()
+#[test]
+fn the_document_is_generated_from_the_routes_and_types() {
+    let text = serde_json::to_string_pretty(document()).unwrap() + "\n";
+    assert_file_is("docs/openapi.json", &text);
 }
 
 #[test]
@@ -31,8 +37,9 @@ fn every_route_is_described_and_every_description_is_a_route() {
         .iter()
         .flat_map(|(path, methods)| methods.as_object().unwrap().keys().map(|m| (m.clone(), path.clone())))
         .collect();
-    let routes = ROUTES.iter().copied().chain(PROBES.iter().map(|path| ("get", *path)));
-    let routes: BTreeSet<_> = routes.map(|(method, path)| (method.to_owned(), path.to_owned())).collect();
+    let routes = ROUTES.iter().chain(PROBE_ROUTES);
+    let routes: BTreeSet<_> =
+        routes.map(|(method, path)| ((*method).to_owned(), (*path).to_owned())).collect();
     assert_eq!(described, routes);
 }
 
@@ -41,54 +48,65 @@ fn only_the_probes_need_no_signature() {
     for (path, methods) in document()["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             let open = operation["security"] == json!([]);
-            assert_eq!(open, PROBES.contains(&&**path), "{method} {path}");
+            assert_eq!(open, PROBE_ROUTES.contains(&(&**method, &**path)), "{method} {path}");
         }
     }
 }
 
-/// Asserts that `value` has exactly the properties of the schema, each of the given type.
-fn assert_fits(schema: &Value, value: &Value, at: &str) {
-    let document = document();
-    let schema = match schema["$ref"].as_str() {
-        Some(name) => &document.pointer(name.strip_prefix('#').unwrap()).unwrap().clone(),
-        None => schema,
-    };
-    let types: Vec<&str> = match &schema["type"] {
-        Value::String(one) => vec![one],
-        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
-        other => panic!("{at}: the type is {other}"),
-    };
-    let found = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_u64() => "integer",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    assert!(types.contains(&found), "{at}: {value} has none of the types {types:?}");
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| assert_fits(&schema["items"], item, at)),
-        Value::Object(fields) => {
-            let properties = schema["properties"].as_object().unwrap();
-            let (said, is): (BTreeSet<_>, BTreeSet<_>) =
-                (properties.keys().collect(), fields.keys().collect());
-            assert_eq!(said, is, "{at}");
-            for (name, value) in fields {
-                assert_fits(&properties[name], value, &format!("{at}.{name}"));
+/// Asserts that everything that can be referred to is described, and that all of it is referred to.
+#[test]
+fn every_schema_is_used_and_everything_has_a_description() {
+    fn references(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|field| references(field, found));
             }
+            Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
-        Value::String(text) if schema["enum"].is_array() => {
-            assert!(schema["enum"].as_array().unwrap().contains(&json!(text)), "{at}: {text}");
+    }
+    let (document, mut found) = (document(), BTreeSet::new());
+    references(document, &mut found);
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let known: BTreeSet<_> = schemas.keys().map(|name| format!("#/components/schemas/{name}")).collect();
+    assert_eq!(found, known);
+    for (name, schema) in schemas {
+        assert!(schema["description"].is_string(), "{name}");
+        for (field, schema) in schema["properties"].as_object().into_iter().flatten() {
+            assert!(schema["description"].is_string(), "{name}.{field}");
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    for operation in
+        document["paths"].as_object().unwrap().values().flat_map(|of| of.as_object().unwrap().values())
+    {
+        for parameter in operation["parameters"].as_array().into_iter().flatten() {
+            assert!(parameter["description"].is_string(), "{parameter}");
+        }
     }
 }
 
+#[test]
+fn violations_are_found() {
+    let document = document();
+    let schema = json!({"$ref": "#/components/schemas/CompactRequest"});
+    let count = |value: Value| violations(document, &schema, &value, "").len();
+    assert_eq!((count(json!({})), count(json!({"dead_percent": 5}))), (0, 0));
+    for wrong in [json!({"dead_percent": 0}), json!({"dead_percent": "5"}), json!({"percent": 5}), json!([])]
+    {
+        assert_eq!(count(wrong.clone()), 1, "{wrong}");
+    }
+    let schema = json!({"$ref": "#/components/schemas/MigrateRequest"});
+    assert_eq!(violations(document, &schema, &json!({}), "at"), ["at.upstream is missing"]);
+    let schema = json!({"$ref": "#/components/schemas/Tier"});
+    assert_eq!(violations(document, &schema, &json!("warm"), "at").len(), 1);
+}
+
+/// Asserts that `value` satisfies the schema with the name of a type.
 pub(super) fn assert_schema_of(name: &str, value: &impl Serialize) {
     let schema = json!({"$ref": format!("#/components/schemas/{name}")});
-    assert_fits(&schema, &serde_json::to_value(value).unwrap(), name);
+    let value = serde_json::to_value(value).unwrap();
+    assert_eq!(violations(document(), &schema, &value, name), [""; 0]);
 }
 
 fn key() -> KeyInfo {
@@ -120,7 +138,7 @@ fn bucket() -> BucketInfo {
         binding: Some(BindingInfo {
             upstream: "u".into(),
             prefix: "p/".into(),
-            mode: "read-through".into(),
+            mode: BindingMode::ReadThrough,
             ttl: None,
         }),
         quota: QuotaInfo::default(),
@@ -135,13 +153,13 @@ fn objects_match_their_schemas() {
         bytes: 1,
         stored_bytes: 1,
         encoding: "raw".into(),
-        tier: "hot".into(),
+        tier: ObjectLocation::Hot,
         segment: 1,
-        segment_state: "open".into(),
+        segment_state: ExtentState::Open,
         offset: 1,
     };
     let object = ObjectInfo {
-        tiers: vec![ObjectTierInfo { tier: "hot".into(), bytes: 1, stored_bytes: 1, segments: 1 }],
+        tiers: vec![ObjectTierInfo { tier: ObjectLocation::Hot, bytes: 1, stored_bytes: 1, segments: 1 }],
         extents: vec![extent],
         ..super::policy::object()
     };
@@ -150,10 +168,10 @@ fn objects_match_their_schemas() {
         key: "k".into(),
         dirty: false,
         contested: false,
-        said_ms_ago: Some(1),
+        validated_ms_ago: Some(1),
         read: Some("r".into()),
     };
-    assert_schema_of("AtOrigin", &origin);
+    assert_schema_of("OriginObjectInfo", &origin);
     assert_schema_of("ObjectInfo", &ObjectInfo { origin: Some(origin), ..object });
 }
 
@@ -166,7 +184,7 @@ fn answers_match_their_schemas() {
     assert_schema_of("BucketPage", &BucketPage { buckets: vec![], next: Some("b".into()) });
     let upstream = UpstreamInfo {
         name: "u".into(),
-        kind: "s3".into(),
+        kind: UpstreamProtocol::S3,
         endpoint: None,
         bucket: "b".into(),
         prefix: String::new(),
@@ -175,20 +193,25 @@ fn answers_match_their_schemas() {
         spilled_to: true,
         segments: 1,
         segment_bytes: 2,
-        owner: "foreign".into(),
+        owner: UpstreamOwner::Foreign,
         marked_by: Some("i".into()),
         advice: None,
         conditions: Some(true),
     };
     assert_schema_of("UpstreamList", &UpstreamList { upstreams: vec![upstream] });
-    let step = CheckInfo { step: "list".into(), fault: Some("f".into()), missing: None };
+    let step = CheckInfo { step: UpstreamCheckStep::List, fault: Some("f".into()), missing: None };
     assert_schema_of("CheckInfo", &step);
     assert_schema_of("BucketInfo", &BucketInfo { binding: None, ..bucket() });
-    assert_schema_of("ErrorDocument", &AdminErrorBody { code: "c".into(), message: "m".into() });
-    assert_schema_of("TierList", &TierList { tiers: vec![TierInfo::default()] });
+    assert_schema_of("AdminErrorBody", &AdminErrorBody { code: "c".into(), message: "m".into() });
+    let info = TierInfo { tier: Tier::Hot, capacity_bytes: 2, used_bytes: 1, segments: 1, bad_blocks: 1 };
+    assert_schema_of("TierList", &TierList { tiers: vec![info.clone()] });
     let bad = BadRange { part: Some(1), ..BadRange::default() };
-    assert_schema_of("TierDetail", &TierDetail { bad: vec![bad], ..TierDetail::default() });
-    let backup = BackupStatus { state: "done".into(), error: Some("e".into()), ..BackupStatus::default() };
+    assert_schema_of(
+        "TierDetail",
+        &TierDetail { info, scrub: None, hits: None, misses: None, bad: vec![bad] },
+    );
+    let backup =
+        BackupStatus { state: BackupState::Done, error: Some("e".into()), ..BackupStatus::default() };
     assert_schema_of("BackupStatus", &backup);
     let trace =
         TraceInfo { files: vec![TraceFileInfo::default()], fell_behind: Some(true), ..TraceInfo::default() };
@@ -205,27 +228,9 @@ fn answers_match_their_schemas() {
 }
 
 #[test]
-fn every_word_of_a_decision_is_in_the_document() {
-    use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
-    let said = |property: &str| {
-        let document = document();
-        let words = &document["components"]["schemas"]["DecisionInfo"]["properties"][property]["enum"];
-        words.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(said("kind"), DecisionKind::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
-    assert_eq!(said("reason"), DecisionReason::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
-    assert_eq!(said("outcome"), DecisionOutcome::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
-    let places = DecisionPlace::ALL.iter().map(|word| word.name()).collect::<Vec<_>>();
-    assert_eq!(
-        (said("from"), said("to")),
-        (said("to"), places.iter().map(|&word| word.to_owned()).collect())
-    );
-}
-
-#[test]
 fn compaction_matches_its_schema() {
     let compaction = CompactionInfo {
-        tier: "hot".into(),
+        tier: Tier::Hot,
         garbage_bytes: 1,
         moved_bytes: 1,
         freed_bytes: 1,
@@ -238,11 +243,11 @@ fn compaction_matches_its_schema() {
     assert_schema_of("CompactionInfo", &compaction);
     assert_schema_of("CompactionInfo", &CompactionInfo { until_rounds: Some(2), ..compaction });
     let decision = DecisionInfo {
-        kind: "spill".into(),
-        from: "hot".into(),
-        to: "cold".into(),
-        reason: "drain".into(),
-        outcome: "done".into(),
+        kind: DecisionAction::Spill,
+        from: DecisionLocation::Hot,
+        to: DecisionLocation::Cold,
+        reason: DecisionTrigger::Drain,
+        outcome: DecisionResult::Done,
         ..DecisionInfo::default()
     };
     let other = DecisionInfo {
@@ -262,20 +267,20 @@ fn compaction_matches_its_schema() {
 #[test]
 fn datasets_and_jobs_match_their_schemas() {
     let job = JobInfo {
-        kind: "warm".into(),
-        state: "running".into(),
+        kind: DatasetJobKind::Warm,
+        state: DatasetJobState::Running,
         bytes_per_second: Some(1),
         eta_seconds: Some(1),
         error: Some("e".into()),
-        to: Some(MigrateRequest { upstream: "u".into(), prefix: "p/".into() }),
+        to: Some(MigrationTarget { upstream: "u".into(), prefix: "p/".into() }),
         ..JobInfo::default()
     };
     let dataset = DatasetInfo {
         slices: vec!["p/".into()],
         sources: vec![SourceInfo::default()],
-        readiness: "partial".into(),
+        readiness: DatasetReadiness::Partial,
         bytes: Some(1),
-        residency: vec![ResidencyInfo { tier: "copies".into(), ..ResidencyInfo::default() }],
+        residency: vec![ResidencyInfo { tier: ResidencyTier::Copies, ..ResidencyInfo::default() }],
         schedules: vec![ScheduleInfo { next: Some("n".into()), ..ScheduleInfo::default() }],
         job: None,
         ..DatasetInfo::default()
@@ -334,7 +339,7 @@ fn requests_are_taken_as_the_document_says() {
     );
     assert_taken::<RefreshRequest>("RefreshRequest", json!({"prefix": "p/"}));
     assert_taken::<MigrateRequest>("MigrateRequest", json!({"upstream": "u", "prefix": "p/"}));
-    assert_schema_of("Refreshed", &RefreshResult { objects: 1 });
+    assert_schema_of("RefreshResult", &RefreshResult { objects: 1 });
     for some in [None, Some("x".to_owned())] {
         let foreign: Vec<String> = some.iter().cloned().collect();
         let unconfirmed = foreign.clone();
@@ -342,7 +347,7 @@ fn requests_are_taken_as_the_document_says() {
             DirtyInfo { oldest: some.clone(), trouble: some, foreign, unconfirmed, ..DirtyInfo::default() };
         assert_schema_of("DirtyInfo", &dirty);
     }
-    assert_schema_of("Discarded", &DiscardResult { writes: 1 });
+    assert_schema_of("DiscardResult", &DiscardResult { writes: 1 });
     assert_taken::<NewBucketRequest>("NewBucketRequest", json!({"name": "b", "region": null}));
     assert_taken::<NewBackup>("NewBackup", json!({"out": "/backup", "leave_upstreams": true}));
     assert!(serde_json::from_value::<NewKey>(json!({})).is_ok(), "no field is required");

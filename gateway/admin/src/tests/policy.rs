@@ -4,11 +4,12 @@ use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
 use http::{Method, StatusCode};
 use mlgw_api::{
-    ActionInfo, ApplyRequest, CachedBlocksInfo, ConditionResultInfo, DatasetOutcomes, EffectivePolicy,
-    ExpiredCheckpointInfo, Explanation, FactInfo, FreezeRequest, ObjectInfo, OverriddenAction,
-    PendingDeletionInfo, PlanExample, PlanPage, PlanRequest, PlannedActionInfo, PolicyChange, PolicyHistory,
-    PolicyInfo, PolicyText, PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleEvaluationInfo,
-    ScopedActionInfo, UndeterminedRule,
+    ActionInfo, ApplyRequest, CachePriority, CachedBlocksInfo, ConditionResultInfo, CopyPolicy,
+    DatasetOutcomes, EffectivePolicy, ExpiredCheckpointInfo, Explanation, FactInfo, FreezeRequest,
+    ObjectInfo, OverriddenAction, OverrideReason, PendingDeletionInfo, PlanExample, PlanPage, PlanRequest,
+    PlannedActionInfo, PlannedChange, PolicyChange, PolicyChangeKind, PolicyEnvironment, PolicyHistory,
+    PolicyInfo, PolicyText, PolicyVersionInfo, ReadAheadStrategy, RecommendationInfo, RollbackRequest,
+    RuleActionKind, RuleEvaluationInfo, RuleStance, ScopedActionInfo, UndeterminedRule,
 };
 use mlgw_policies::at_rest::ExpiredCheckpoint;
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ fn version() -> PolicyVersionInfo {
         version: 3,
         time: "t".into(),
         who: "AK".into(),
-        kind: "rollback".into(),
+        kind: PolicyChangeKind::Rollback,
         message: "m".into(),
         changes: "c".into(),
         files: 1,
@@ -33,7 +34,7 @@ fn what_runs_has_the_fields_and_types_that_the_document_says() {
     let info = PolicyInfo {
         version: Some(version()),
         learning: true,
-        environment: Some("production".into()),
+        environment: Some(PolicyEnvironment::Production),
         files: vec![file.clone()],
         frameworks: vec![file],
         rules_act: 1,
@@ -43,9 +44,9 @@ fn what_runs_has_the_fields_and_types_that_the_document_says() {
     };
     assert_schema_of("PolicyInfo", &PolicyInfo { version: None, fault: None, ..info.clone() });
     assert_schema_of("PolicyInfo", &info);
-    let effective = EffectivePolicy { version: 1, yaml: "y".into(), policy: Value::Null, from: Value::Null };
+    let effective = EffectivePolicy { version: 1, yaml: "y".into(), policy: json!({}), from: json!({}) };
     assert_schema_of("EffectivePolicy", &effective);
-    let other = PolicyVersionInfo { back_to: None, kind: "apply".into(), ..version() };
+    let other = PolicyVersionInfo { back_to: None, kind: PolicyChangeKind::Apply, ..version() };
     assert_schema_of("PolicyHistory", &PolicyHistory { versions: vec![version(), other] });
     assert_schema_of("PolicyChange", &PolicyChange { changed: true, version: Some(version()) });
     let file = json!({"name": "n", "text": "t"});
@@ -61,8 +62,8 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     let plan = json!({"files": null, "frameworks": [], "plan": 3, "limit": 5});
     assert_taken::<PlanRequest>("PlanRequest", plan);
     let action = PlannedActionInfo {
-        change: "starts".into(),
-        stance: "act".into(),
+        change: PlannedChange::Starts,
+        stance: RuleStance::Act,
         examples: vec![PlanExample::default()],
         ..PlannedActionInfo::default()
     };
@@ -76,14 +77,18 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
         ..PlanPage::default()
     };
     assert_schema_of("PlanPage", &page);
-    let action =
-        || ActionInfo { action: "pin".into(), target: "object".into(), rule: "r".into(), note: "n".into() };
-    let lost = OverriddenAction {
-        action: "pin".into(),
+    let action = || ActionInfo {
+        action: RuleActionKind::Pin,
+        target: "object".into(),
         rule: "r".into(),
-        to_action: "pin".into(),
+        note: "n".into(),
+    };
+    let lost = OverriddenAction {
+        action: RuleActionKind::Pin,
+        rule: "r".into(),
+        to_action: RuleActionKind::Pin,
         to_rule: "q".into(),
-        why: "same".into(),
+        why: OverrideReason::Same,
     };
     let rule = RuleEvaluationInfo {
         rule: "r".into(),
@@ -96,11 +101,11 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     };
     let recommendation = RecommendationInfo {
         cache: true,
-        cache_priority: "high".into(),
-        cache_policy: "lru".into(),
+        cache_priority: CachePriority::High,
+        cache_policy: CopyPolicy::Lru,
         prefetch_depth: 1,
         prefetch_bytes: 1,
-        prefetch_strategy: "adaptive".into(),
+        prefetch_strategy: ReadAheadStrategy::Adaptive,
     };
     let explanation = Explanation {
         object: object(),
@@ -110,8 +115,12 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
         rules: vec![rule],
         due: vec![action()],
         observed: vec![action()],
-        lost: vec![lost],
-        belonging: vec![ScopedActionInfo { action: "pin".into(), rule: "r".into(), of: "prefix p".into() }],
+        overridden: vec![lost],
+        scoped: vec![ScopedActionInfo {
+            action: RuleActionKind::Pin,
+            rule: "r".into(),
+            of: "prefix p".into(),
+        }],
         deletion: Some(PendingDeletionInfo::default()),
         recommendation,
         reason: "r".into(),
@@ -119,7 +128,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     // Without the fields that only remote-backed buckets have.
     let mut document = serde_json::to_value(explanation).unwrap();
     document["object"]["origin"] = json!({
-        "upstream": "u", "key": "k", "dirty": false, "contested": false, "said_ms_ago": 1, "read": "r"
+        "upstream": "u", "key": "k", "dirty": false, "contested": false, "validated_ms_ago": 1, "read": "r"
     });
     assert_schema_of("Explanation", &document);
 }

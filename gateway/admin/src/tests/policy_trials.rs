@@ -60,7 +60,7 @@ async fn files_are_validated_and_nothing_changes() {
     let files = text("p.yaml", POLICY);
     let (status, response) = post(json!({"files": files})).await;
     assert_eq!((status, &response[0]["valid"]), (StatusCode::OK, &json!(false)), "there is no such template");
-    assert_schema_of("Validated", &response[0]);
+    assert_schema_of("ValidationResult", &response[0]);
     assert_eq!(response[0]["diagnostics"][0]["line"], 3);
     let (_, response) = post(json!({"files": files, "frameworks": text("mine.yaml", PLUGIN)})).await;
     assert_eq!(
@@ -92,7 +92,7 @@ async fn keys_are_tested_against_a_policy() {
     let asked = json!({"files": files, "frameworks": plugins, "keys": keys});
     let (status, response) = post(asked.clone()).await;
     assert_eq!(status, StatusCode::OK, "{response}");
-    assert_schema_of("Examined", &response);
+    assert_schema_of("PolicyTestResult", &response);
     assert_eq!((&response["tried"], &response["keys"][1]["bucket"]), (&json!(2), &json!("lake")));
     let rule = response["rules"].as_array().unwrap().iter().find(|rule| rule["rule"] == "kept.it").unwrap();
     assert_eq!((&rule["matched"], &rule["of"]), (&json!(1), &json!(2)));
@@ -164,14 +164,14 @@ async fn invalid_or_too_large_simulations_are_refused() {
         (json!({"trace": "t", "profile": "mix"}), "Nothing to replay"),
         (json!({"trace": "../t"}), "invalid trace name"),
         (json!({"trace": "t", "seed": 1}), "only with a profile"),
-        (json!({"profile": "resnet51"}), "unknown profile"),
+        (json!({"profile": "resnet51"}), "unknown variant `resnet51`"),
         (json!({"profile": "mix", "workloads": 0}), "workloads is 0"),
         (json!({"profile": "mix", "cache": ["0"]}), "cache is \"0\""),
         (json!({"profile": "mix", "cache": vec![".5"; 17]}), "17 caches were given"),
         (json!({"profile": "mix", "block": "1"}), "block is \"1\""),
-        (json!({"profile": "mix", "policies": ["best"]}), "policies is \"best\""),
+        (json!({"profile": "mix", "policies": ["best"]}), "unknown variant `best`"),
         (json!({"profile": "mix", "from_epoch": 0}), "from_epoch is 0"),
-        (json!({"profile": "mix", "environment": "here"}), "Unknown environment"),
+        (json!({"profile": "mix", "environment": "here"}), "unknown variant `here`"),
         (json!({"profile": "zipf", "objects": 21_000}), "objects times epochs is 1050000"),
         (json!({"profile": "unet3d", "block": "4KiB", "policies": ["lru"]}), "more than 2097152 blocks"),
     ] {
@@ -206,7 +206,7 @@ async fn a_trace_of_the_server_is_simulated_under_the_running_or_the_given_polic
     assert_eq!(status, StatusCode::OK, "{rows}");
     assert_eq!((&rows[0]["profile"], &rows[0]["seed"]), (&json!("day"), &json!(0)));
     assert_eq!(rows[1]["object_hit_ratio"], 0.5, "all of it is there the second time");
-    assert_schema_of("Simulated", &rows[0]);
+    assert_schema_of("SimulationRow", &rows[0]);
     let applied = json!({"files": text("p.yaml", NOTHING_KEPT)});
     assert_eq!(api.call(Method::POST, "/v1/policy", applied).await.0, StatusCode::OK);
     let (_, ruled) = post(asked.clone()).await;

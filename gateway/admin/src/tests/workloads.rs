@@ -5,23 +5,25 @@ use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
 use http::{Method, StatusCode};
 use mlgw_api::{
-    AccessPlanInfo, AccessPlanList, NewAccessPlan, PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo,
-    WorkloadList, WorkloadTotals,
+    AccessPlanInfo, AccessPlanList, CopyPolicy, CountedPhase, NewAccessPlan, OptimizationLevel, PhaseCount,
+    PlanSampler, ReadAheadStrategy, TreatmentInfo, WorkloadDataset, WorkloadDatasetRole, WorkloadInfo,
+    WorkloadList, WorkloadPhase, WorkloadTotals,
 };
 use serde_json::{Value, json};
 
 #[test]
 fn workloads_and_plans_match_their_schemas() {
     let text = || Some("t".to_owned());
-    let (optimization, prefetch, cache) = ("balanced".into(), "adaptive".into(), "learned".into());
+    let (optimization, prefetch, cache) =
+        (OptimizationLevel::Balanced, ReadAheadStrategy::Adaptive, CopyPolicy::Learned);
     let treatment = TreatmentInfo { optimization, prefetch, cache };
     let bare = WorkloadInfo { treatment: treatment.clone(), ..WorkloadInfo::default() };
     let whole = WorkloadInfo {
         treatment,
         name: text(),
         user_agent: text(),
-        phase: Some("training".into()),
-        datasets: vec![WorkloadDataset { role: "model".into(), ..WorkloadDataset::default() }],
+        phase: Some(WorkloadPhase::Training),
+        datasets: vec![WorkloadDataset { role: WorkloadDatasetRole::Model, ..WorkloadDataset::default() }],
         batch_size: Some(2.0),
         items_per_second: 0.5,
         last_checkpoint: text(),
@@ -30,11 +32,11 @@ fn workloads_and_plans_match_their_schemas() {
         frameworks: vec!["pytorch".into()],
         ..WorkloadInfo::default()
     };
-    let phases = vec![PhaseCount { phase: "unknown".into(), workloads: 1 }];
+    let phases = vec![PhaseCount { phase: CountedPhase::Unknown, workloads: 1 }];
     let totals = WorkloadTotals { phases, ..WorkloadTotals::default() };
     assert_schema_of("WorkloadList", &WorkloadList { workloads: vec![whole, bare], totals });
     let plan = AccessPlanInfo {
-        sampler: "torch_random".into(),
+        sampler: PlanSampler::TorchRandom,
         rank: Some(1),
         workloads: vec!["w".into()],
         ..AccessPlanInfo::default()

@@ -53,20 +53,6 @@ pub enum Readiness {
     Broken,
 }
 
-impl Readiness {
-    /// Returns the name of the readiness.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Partial => "partial",
-            Self::Cold => "cold",
-            Self::Unknown => "unknown",
-            Self::Broken => "broken",
-        }
-    }
-}
-
 impl Residency {
     /// Returns the bytes that can be read here without a request to an origin and without a slow disk.
     #[must_use]

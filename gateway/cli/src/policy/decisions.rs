@@ -6,9 +6,8 @@ use crate::server_name::ServerName;
 use crate::{CliError, Global, discover, path_segment};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use mlgw_api::{DecisionInfo, DecisionList};
+use mlgw_api::{DecisionAction, DecisionInfo, DecisionList};
 use mlgw_common::ByteSize;
-use mlgw_formats::decision_words::DecisionKind;
 
 #[derive(Debug, Args)]
 pub struct DecisionsArgs {
@@ -16,7 +15,7 @@ pub struct DecisionsArgs {
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: u32,
     /// Show only this kind.
-    #[arg(long, value_parser = PossibleValuesParser::new(DecisionKind::ALL.iter().map(|kind| kind.name())))]
+    #[arg(long, value_parser = PossibleValuesParser::new(DecisionAction::ALL.iter().map(|kind| kind.name())))]
     kind: Option<String>,
     /// Show only objects of this bucket. Decisions on whole segments are omitted.
     #[arg(long, add = ServerName::Bucket)]
@@ -41,18 +40,18 @@ fn row(decision: &DecisionInfo) -> Vec<String> {
     let reason = match (decision.job, &decision.rule) {
         (Some(job), _) => format!("{} {job}", decision.reason),
         (None, Some(rule)) => format!("{} {rule}", decision.reason),
-        (None, None) => decision.reason.clone(),
+        (None, None) => decision.reason.to_string(),
     };
     let outcome = match &decision.error {
         Some(error) => format!("{}: {error}", decision.outcome),
-        None => decision.outcome.clone(),
+        None => decision.outcome.to_string(),
     };
     vec![
         decision.time.clone(),
-        decision.kind.clone(),
+        decision.kind.to_string(),
         what(decision),
-        decision.from.clone(),
-        decision.to.clone(),
+        decision.from.to_string(),
+        decision.to.to_string(),
         ByteSize(decision.bytes).human(),
         reason,
         outcome,
@@ -74,22 +73,22 @@ fn what(decision: &DecisionInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::row;
-    use mlgw_api::DecisionInfo;
+    use mlgw_api::{DecisionAction, DecisionInfo, DecisionLocation, DecisionResult, DecisionTrigger};
 
     #[test]
     fn a_row_has_the_object_and_the_reason() {
         let decision = DecisionInfo {
             time: "T".into(),
-            kind: "keep".into(),
+            kind: DecisionAction::Keep,
             bucket: Some("lake".into()),
             key: Some("a/b".into()),
             count: 3,
-            from: "origin".into(),
-            to: "copies".into(),
+            from: DecisionLocation::Origin,
+            to: DecisionLocation::Copies,
             bytes: 3 << 20,
-            reason: "job".into(),
+            reason: DecisionTrigger::Job,
             job: Some(7),
-            outcome: "no_room".into(),
+            outcome: DecisionResult::NoRoom,
             ..DecisionInfo::default()
         };
         let expected = ["T", "keep", "s3://lake/a/b x3", "origin", "copies", "3.0 MiB", "job 7", "no_room"];
@@ -97,7 +96,7 @@ mod tests {
         let failed = DecisionInfo {
             segment: Some(9),
             count: 1,
-            outcome: "failed".into(),
+            outcome: DecisionResult::Failed,
             error: Some("no such disk".into()),
             ..DecisionInfo::default()
         };

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::object::ObjectUri;
 use crate::output::{Out, columns, pairs};
 use crate::{CliError, Global, discover, path_segment};
-use mlgw_api::{ActionInfo, CachedBlocksInfo, Explanation, ExtentInfo, RuleEvaluationInfo};
+use mlgw_api::{ActionInfo, CachedBlocksInfo, CopyPolicy, Explanation, ExtentInfo, RuleEvaluationInfo};
 use mlgw_common::ByteSize;
 
 pub(super) async fn run(object: &ObjectUri, global: &Global, out: Out) -> Result<(), CliError> {
@@ -16,9 +16,9 @@ pub(super) async fn run(object: &ObjectUri, global: &Global, out: Out) -> Result
 
 fn show(explanation: &Explanation) -> String {
     let object = &explanation.object;
-    let tiers: Vec<_> = object.tiers.iter().map(|tier| tier.tier.as_str()).collect();
+    let tiers: Vec<_> = object.tiers.iter().map(|tier| tier.tier.name()).collect();
     let facts = explanation.facts.iter().map(|fact| format!("{} {}", fact.property, fact.value));
-    let deletion = explanation.deletion.as_ref().map(|one| match &one.stays {
+    let deletion = explanation.deletion.as_ref().map(|one| match &one.guard {
         None => format!("with its checkpoint at {}, rule {}", one.due, one.rule),
         Some(why) => format!("not deleted despite rule {}: {why}", one.rule),
     });
@@ -38,7 +38,7 @@ fn show(explanation: &Explanation) -> String {
     let head = pairs(&head);
     let mut actions: Vec<Vec<String>> = Vec::new();
     let row = |what: &str, one: &ActionInfo, note: String| {
-        vec![what.to_owned(), one.action.clone(), one.target.clone(), one.rule.clone(), note]
+        vec![what.to_owned(), one.action.to_string(), one.target.clone(), one.rule.clone(), note]
     };
     actions.extend(explanation.due.iter().map(|one| row("due", one, one.note.clone())));
     actions.extend(
@@ -47,12 +47,12 @@ fn show(explanation: &Explanation) -> String {
             .iter()
             .map(|one| row("observed", one, "not carried out: stance observe".to_owned())),
     );
-    actions.extend(explanation.lost.iter().map(|lost| {
+    actions.extend(explanation.overridden.iter().map(|lost| {
         let note = format!("{}: {} of rule {}", lost.why, lost.to_action, lost.to_rule);
-        vec!["overridden".to_owned(), lost.action.clone(), String::new(), lost.rule.clone(), note]
+        vec!["overridden".to_owned(), lost.action.to_string(), String::new(), lost.rule.clone(), note]
     }));
-    actions.extend(explanation.belonging.iter().map(|one| {
-        vec!["group".to_owned(), one.action.clone(), one.of.clone(), one.rule.clone(), String::new()]
+    actions.extend(explanation.scoped.iter().map(|one| {
+        vec!["group".to_owned(), one.action.to_string(), one.of.clone(), one.rule.clone(), String::new()]
     }));
     let actions = match actions[..] {
         [] => String::new(),
@@ -82,7 +82,7 @@ fn kept(kept: &CachedBlocksInfo) -> String {
 fn recommended(explanation: &Explanation) -> String {
     let best = &explanation.recommendation;
     let copy = match best.cache {
-        true if best.cache_policy == "lru" => "cache by recency (LRU)".to_owned(),
+        true if best.cache_policy == CopyPolicy::Lru => "cache by recency (LRU)".to_owned(),
         true => format!("cache with {} priority", best.cache_priority),
         false => "do not cache".to_owned(),
     };

@@ -49,7 +49,7 @@ fn table(history: &PolicyHistory) -> String {
 fn row(version: &PolicyVersionInfo) -> Vec<String> {
     let kind = match version.back_to {
         Some(back_to) => format!("{} to {back_to}", version.kind),
-        None => version.kind.clone(),
+        None => version.kind.to_string(),
     };
     vec![
         version.version.to_string(),
@@ -64,7 +64,7 @@ fn row(version: &PolicyVersionInfo) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{row, texts};
-    use mlgw_api::{PolicyInfo, PolicyText, PolicyVersionInfo};
+    use mlgw_api::{PolicyChangeKind, PolicyInfo, PolicyText, PolicyVersionInfo};
 
     #[test]
     fn one_file_is_shown_as_it_is_and_several_under_their_names() {
@@ -91,7 +91,7 @@ mod tests {
             version: 3,
             time: "T".into(),
             who: "AK".into(),
-            kind: "rollback".into(),
+            kind: PolicyChangeKind::Rollback,
             message: "m".into(),
             changes: "nothing".into(),
             files: 1,

@@ -35,7 +35,7 @@ fn rule(it: &RuleOutcomes) -> Vec<String> {
 }
 
 fn dataset(it: &DatasetOutcomes) -> Vec<String> {
-    let ratios = [it.here, it.lru, it.s3_fifo, it.never_evict].map(|ratio| format!("{ratio:.2}"));
+    let ratios = [it.mlgw, it.lru, it.s3_fifo, it.never_evict].map(|ratio| format!("{ratio:.2}"));
     std::iter::once(format!("s3://{}/{}", it.bucket, it.keys)).chain(ratios).collect()
 }
 
@@ -57,7 +57,7 @@ mod tests {
         let train = DatasetOutcomes {
             bucket: "b".into(),
             keys: "train/#.jpg".into(),
-            here: 0.5,
+            mlgw: 0.5,
             lru: 0.125,
             s3_fifo: 0.25,
             never_evict: 0.5,

@@ -68,14 +68,14 @@ fn table(plan: &PlanPage) -> String {
     for one in &plan.deletions {
         let (files, size) = (one.files, ByteSize(one.bytes).human());
         let what = format!("{} ({files} objects, {size})", one.objects);
-        text += &match &one.stays {
+        text += &match &one.guard {
             None => format!("{what} is deleted at {}: rule {} retains others.\n", one.due, one.rule),
             Some(why) => format!("{what} is due for deletion at {} and is kept: {why}.\n", one.due),
         };
     }
     for one in &plan.expired {
         let (files, size, rule) = (one.files, ByteSize(one.bytes).human(), &one.rule);
-        let then = match (one.is_deleted, &one.stays) {
+        let then = match (one.is_deleted, &one.guard) {
             (true, None) => {
                 let grace = Duration::from_secs(one.grace_seconds);
                 format!(" and be deleted after {}: rule {rule} retains others", grace.to_text())
@@ -97,8 +97,8 @@ fn table(plan: &PlanPage) -> String {
 fn row(action: &PlannedActionInfo) -> Vec<String> {
     let size = |bytes| ByteSize(bytes).human();
     vec![
-        action.change.clone(),
-        action.stance.clone(),
+        action.change.to_string(),
+        action.stance.to_string(),
         action.action.clone(),
         action.rule.clone(),
         action.objects.to_string(),
@@ -111,14 +111,15 @@ fn row(action: &PlannedActionInfo) -> Vec<String> {
 mod tests {
     use super::table;
     use mlgw_api::{
-        PendingDeletionInfo, PlanExample, PlanPage, PlannedActionInfo, PlannedSettingInfo, UndeterminedRule,
+        PendingDeletionInfo, PlanExample, PlanPage, PlannedActionInfo, PlannedChange, PlannedSettingInfo,
+        RuleStance, UndeterminedRule,
     };
 
     fn page(rule: &str, objects: u64) -> PlanPage {
         let example = PlanExample { object: "s3://b/k".into(), reason: "it is so".into() };
         let action = PlannedActionInfo {
-            change: "starts".into(),
-            stance: "act".into(),
+            change: PlannedChange::Starts,
+            stance: RuleStance::Act,
             action: "promote".into(),
             rule: rule.into(),
             objects,
@@ -132,11 +133,11 @@ mod tests {
     #[test]
     fn a_plan_shows_actions_with_their_rules_and_objects() {
         let mut plan = page("a", 5);
-        let deletion = |stays: Option<&str>| PendingDeletionInfo {
+        let deletion = |guard: Option<&str>| PendingDeletionInfo {
             objects: "s3://b/run/1/".into(),
             rule: "few".into(),
             due: "noon".into(),
-            stays: stays.map(str::to_owned),
+            guard: guard.map(str::to_owned),
             ..PendingDeletionInfo::default()
         };
         plan.deletions = vec![deletion(None), deletion(Some("latest names it"))];

@@ -170,7 +170,7 @@ fn table(simulated: &[SimulationRow]) -> String {
     let row = |one: &SimulationRow| {
         vec![
             format!("{:.2}", one.cache_fraction),
-            one.policy.to_owned(),
+            one.policy.to_string(),
             format!("{:.4}", one.object_hit_ratio),
             format!("{:.4}", one.byte_hit_ratio),
             ByteSize(one.upstream_bytes).human(),
@@ -185,9 +185,9 @@ fn plot(simulated: &[SimulationRow]) -> Plot {
     let mut lines: Vec<PlotLine> = Vec::new();
     for one in simulated {
         let point = (one.cache_fraction, one.byte_hit_ratio);
-        match lines.iter_mut().find(|line| line.name == one.policy) {
+        match lines.iter_mut().find(|line| line.name == one.policy.name()) {
             Some(line) => line.points.push(point),
-            None => lines.push(PlotLine { name: one.policy, points: vec![point] }),
+            None => lines.push(PlotLine { name: one.policy.name(), points: vec![point] }),
         }
     }
     for line in &mut lines {
@@ -204,7 +204,7 @@ fn plot(simulated: &[SimulationRow]) -> Plot {
 mod tests {
     use super::{OrderArg, SimulationRow, plot, svg, table};
     use clap::ValueEnum as _;
-    use mlgw_api::EpochOrderName;
+    use mlgw_api::{EpochOrderName, SimulatedPolicy};
     use mlgw_lab::simulate::parse_order;
     use mlgw_lab::workload::DatasetOrder;
 
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    fn one(policy: &'static str, cache_fraction: f64) -> SimulationRow {
+    fn one(policy: SimulatedPolicy, cache_fraction: f64) -> SimulationRow {
         SimulationRow {
             profile: "epochs".to_owned(),
             seed: 3,
@@ -238,7 +238,7 @@ CACHE  POLICY  OBJECT HITS  BYTE HITS  FROM UPSTREAM  WRITTEN TO FLASH
 0.50   mlgw    0.2500       0.5000     3.0 MiB        0 B
 0.50   lru     0.2500       0.5000     3.0 MiB        0 B
 ";
-        assert_eq!(table(&[one("mlgw", 0.5), one("lru", 0.5)]), expected);
+        assert_eq!(table(&[one(SimulatedPolicy::Mlgw, 0.5), one(SimulatedPolicy::Lru, 0.5)]), expected);
     }
 
     #[test]
@@ -251,7 +251,11 @@ CACHE  POLICY  OBJECT HITS  BYTE HITS  FROM UPSTREAM  WRITTEN TO FLASH
 
     #[test]
     fn lines_of_a_plot_go_to_the_right() {
-        let plot = plot(&[one("mlgw", 0.5), one("lru", 0.5), one("mlgw", 0.2)]);
+        let plot = plot(&[
+            one(SimulatedPolicy::Mlgw, 0.5),
+            one(SimulatedPolicy::Lru, 0.5),
+            one(SimulatedPolicy::Mlgw, 0.2),
+        ]);
         assert_eq!(plot.title, "epochs, seed 3");
         assert_eq!(plot.lines[0].points, [(0.2, 0.2), (0.5, 0.5)]);
         assert_eq!(plot.lines[1].name, "lru");

@@ -54,6 +54,7 @@ fn lines(validated: &[ValidationResult]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{ValidationResult, lines};
+    use mlgw_api::PolicyFileKind;
     use mlgw_formats::schema::PolicyFile;
 
     fn validate(name: &str, text: &str) -> ValidationResult {
@@ -87,6 +88,6 @@ rules:
     #[test]
     fn plugins_are_distinguished_from_policies() {
         let found = validate("mine.yaml", "version: 1\nframework: mine\ndetekt: {}\n");
-        assert_eq!((found.kind, found.valid), ("framework", false));
+        assert_eq!((found.kind, found.valid), (PolicyFileKind::Framework, false));
     }
 }

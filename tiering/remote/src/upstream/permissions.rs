@@ -26,24 +26,6 @@ pub enum CheckVerb {
     Delete,
 }
 
-impl CheckVerb {
-    /// Name of the step.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Reach => "reach",
-            Self::Credentials => "credentials",
-            Self::List => "list",
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::Range => "range",
-            Self::Multipart => "multipart",
-            Self::Abort => "abort",
-            Self::Delete => "delete",
-        }
-    }
-}
-
 /// Returns the permission that `verb` needs; `None` if it needs none.
 pub(super) fn permission(kind: UpstreamKind, verb: CheckVerb) -> Option<&'static str> {
     use CheckVerb::{Abort, Delete, List, Multipart, Range, Read, Write};
