@@ -98,6 +98,8 @@ impl CommandProgress {
             }
             let line = match line.take_if(|_| number == at) {
                 Some(line) => line(stage),
+                // A stage without a name has the words of its own reports only.
+                None if stage.name.is_empty() => continue,
                 None => stage.line(),
             };
             if is_terminal {
@@ -137,10 +139,12 @@ impl ProgressState {
             self.stages.push(ProgressStage { name: name.to_owned(), amount, bar, is_changed: true });
             self.stages.len() - 1
         });
+        // The total can become known, and its unit with it, after the first report.
+        self.stages[at].amount = amount;
         let bar = &self.stages[at].bar;
-        if total > 0 && bar.length() != Some(total) {
-            bar.set_style(style(true));
-            bar.set_length(total);
+        if bar.length() != Some(total).filter(|total| *total > 0) {
+            bar.set_style(style(total > 0));
+            if total > 0 { bar.set_length(total) } else { bar.unset_length() }
         }
         bar.set_position(done);
         at
@@ -291,6 +295,18 @@ mod tests {
         assert_eq!(progress.state.borrow().stages.len(), 3, "a stage has one bar");
         progress.done();
         assert!(progress.state.borrow().stages.is_empty());
+    }
+
+    #[test]
+    fn a_total_that_becomes_known_gives_the_stage_its_unit() {
+        let (progress, terminal) = recorded(false);
+        progress.step("copying", 0, 0);
+        progress.step("copying", 1 << 20, 4 << 20);
+        redraw(&progress);
+        assert!(terminal.text().contains("] copying: 1.0 MiB of 4.0 MiB "), "{}", terminal.text());
+        progress.step("copying", 3000, 0);
+        redraw(&progress);
+        assert!(terminal.text().contains("] copying: 3000, "), "{}", terminal.text());
     }
 
     #[test]

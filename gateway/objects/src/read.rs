@@ -3,7 +3,7 @@
 //! This module only reads, so a power failure changes nothing.
 
 use crate::memory::{Account, MemoryGrant, blocks_of};
-use crate::reader::{BodyReader, PIECE_BYTES, part_ranges};
+use crate::reader::{BodyReadError, BodyReader, PIECE_BYTES, part_ranges};
 use crate::{ObjectError, ObjectLayer};
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_common::{BucketId, ObjectKey, PartNumber};
@@ -71,8 +71,9 @@ impl FoundObject {
     /// Returns part `at`, counted from 0, of an object of several parts, or `None` beyond the last part.
     ///
     /// # Errors
-    /// Those of the catalogue.
-    pub fn part(&self, objects: &ObjectLayer, at: usize) -> Result<Option<PartDescription>, ObjectError> {
+    /// Those of [`part_ranges`]. After [`BodyReadError::Missing`], find the object again.
+    pub fn part(&self, objects: &ObjectLayer, at: usize) -> Result<Option<PartDescription>, BodyReadError> {
+        let _pin = objects.catalogue.pin(self.object.body());
         // Part numbers may have gaps. A client counts the parts of the object, as at AWS.
         let parts = self.part_ranges(objects)?;
         let Some(part) = parts.get(at) else { return Ok(None) };
@@ -80,14 +81,15 @@ impl FoundObject {
         let range = first..first + part.bytes;
         let Some(number) = PartNumber::new(part.number) else { return Ok(None) };
         let row = objects.catalogue.part(self.bucket.bucket_id(), &self.key, self.object.body(), number)?;
-        Ok(Some((range, row.map(|row| row.checksums).unwrap_or_default())))
+        let row = row.ok_or(BodyReadError::Missing(range.start))?;
+        Ok(Some((range, row.checksums)))
     }
 
     /// Returns the parts of the object. The list is empty if the object was put whole.
     ///
     /// # Errors
-    /// Those of the catalogue.
-    pub fn part_ranges(&self, objects: &ObjectLayer) -> Result<Vec<PartRange>, ObjectError> {
-        Ok(part_ranges(&objects.catalogue, self.bucket.bucket_id(), &self.key, &self.object)?)
+    /// Those of [`part_ranges`]. After [`BodyReadError::Missing`], find the object again.
+    pub fn part_ranges(&self, objects: &ObjectLayer) -> Result<Vec<PartRange>, BodyReadError> {
+        part_ranges(&objects.catalogue, self.bucket.bucket_id(), &self.key, &self.object)
     }
 }

@@ -276,18 +276,26 @@ fn part_at(mut first: u64, page: &ExtentPage, at: u64) -> Option<(u64, PartNumbe
 /// Returns the parts of an object in order, each with its length.
 ///
 /// # Errors
-/// When the catalogue cannot be read or lacks a page.
+/// When the catalogue cannot be read; [`BodyReadError::Missing`] when it lacks a page, as that of a replaced
+/// object.
 pub fn part_ranges(
     catalogue: &Catalogue,
     bucket: BucketId,
     key: &ObjectKey,
     object: &ObjectVersion,
 ) -> Result<Vec<PartRange>, BodyReadError> {
+    // The pages are freed at once when the object is replaced. A pin taken in time keeps them.
+    let _pin = catalogue.pin(object.body());
+    if catalogue.is_being_released(bucket, key, object.body())? {
+        return Err(BodyReadError::Missing(0));
+    }
     let reader = catalogue.reader();
     let mut parts: Vec<PartRange> = Vec::new();
     for page in reader.extent_pages(bucket, key, BodyId(object.body_id), 0) {
         parts.extend(page?.1.parts);
     }
-    assert!(parts.len() == object.part_count as usize, "an index names every part");
+    if parts.len() != object.part_count as usize {
+        return Err(BodyReadError::Missing(parts.iter().map(|part| part.bytes).sum()));
+    }
     Ok(parts)
 }

@@ -13,7 +13,7 @@ use mlgw_config::{Config, ConfigSources, LoadedConfig};
 use mlgw_metadata::offline::{CheckFinding, FindingKind, RebuildLog, Severity};
 use mlgw_segments::hot::{AdoptedDirectory, SalvageReport, SalvagedBody};
 use mlgw_store::node_file::DataDirError;
-use mlgw_store::{BackedUp, Checked, LostTail, StoreLocation, StoreVerbError, UpstreamData};
+use mlgw_store::{BackedUp, Checked, LostTail, Repaired, StoreLocation, StoreVerbError, UpstreamData};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -111,18 +111,7 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             let repaired = mlgw_store::repair(&place.location()?, &SystemClock, &watch);
             progress.done();
             let repaired = repaired.map_err(failure)?;
-            out.document(&repaired, |repaired| {
-                let repairs: String =
-                    repaired.repaired.iter().map(|line| format!("repaired  {line}\n")).collect();
-                let failed: String =
-                    repaired.failed.iter().map(|line| format!("failed    {line}\n")).collect();
-                let nothing = if repairs.is_empty() && repaired.left.damaged() > 0 {
-                    "repaired  nothing\n"
-                } else {
-                    ""
-                };
-                repairs + nothing + &failed + &check_summary(&repaired.left)
-            })?;
+            out.document(&repaired, repair_summary)?;
             remaining_damage(&repaired.left, &place.dir, None)
         }
         StoreCommand::Rebuild { place, without_log } => {
@@ -155,6 +144,17 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             copied(&made.map_err(failure)?, &done, out)
         }
     }
+}
+
+fn repair_summary(done: &Repaired) -> String {
+    let lines = |what: &str, lines: &[String]| -> String {
+        lines.iter().map(|line| format!("{what:<10}{line}\n")).collect()
+    };
+    let (mut repairs, failed) = (lines("repaired", &done.repaired), lines("failed", &done.failed));
+    if repairs.is_empty() && done.left.damaged() > 0 {
+        repairs = lines("repaired", &["nothing".to_owned()]);
+    }
+    repairs + &failed + &check_summary(&done.left)
 }
 
 /// Returns an error if the check found damage. It states the next steps: a repair, if `repair` is given and

@@ -1,10 +1,10 @@
 //! GetObjectAttributes.
 
 use super::Gateway;
-use super::get::find_object;
+use super::get::{GetError, answer_from_object};
 use super::object_headers::http_date;
 use super::request::AuthenticatedRequest;
-use super::response::{S3Result, xml};
+use super::response::{S3Response, S3Result, xml};
 use http::header;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{BodyId, PartNumber, Timestamp};
@@ -12,6 +12,7 @@ use mlgw_formats::checksum;
 use mlgw_formats::schema::Checksum;
 use mlgw_objects::put::STORAGE_CLASS;
 use mlgw_objects::read::FoundObject;
+use mlgw_objects::reader::BodyReadError;
 use mlgw_wire::checksums;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::xml::Xml;
@@ -26,7 +27,15 @@ const ATTRIBUTE_NAMES: [&str; 5] = ["ETag", "Checksum", "ObjectParts", "StorageC
 /// Those of S3.
 pub fn get_object_attributes(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     let asked = requested_attributes(request)?;
-    let found = find_object(gateway, request)?;
+    answer_from_object(gateway, request, |found| attributes_document(gateway, request, found, &asked))
+}
+
+fn attributes_document(
+    gateway: &Gateway,
+    request: &AuthenticatedRequest<'_>,
+    found: &FoundObject,
+    asked: &[&str],
+) -> Result<S3Response, GetError> {
     let object = &found.object;
     let mut out = Xml::new("GetObjectAttributesResponse");
     for name in ATTRIBUTE_NAMES.iter().filter(|name| asked.contains(name)) {
@@ -40,7 +49,7 @@ pub fn get_object_attributes(gateway: &Arc<Gateway>, request: &AuthenticatedRequ
                 }
                 out.close("Checksum");
             }
-            "ObjectParts" if object.part_count > 0 => write_parts(&mut out, gateway, request, &found)?,
+            "ObjectParts" if object.part_count > 0 => write_parts(&mut out, gateway, request, found)?,
             "StorageClass" => drop(out.text("StorageClass", STORAGE_CLASS)),
             "ObjectSize" => drop(out.value("ObjectSize", object.size)),
             _ => {}
@@ -87,9 +96,10 @@ fn write_parts(
     gateway: &Gateway,
     request: &AuthenticatedRequest<'_>,
     found: &FoundObject,
-) -> Result<(), S3Error> {
+) -> Result<(), GetError> {
     let max = number(request, "x-amz-max-parts", PAGE_KEYS_MAX)?.min(PAGE_KEYS_MAX);
     let after = number(request, "x-amz-part-number-marker", 0)?;
+    let _pin = gateway.objects.catalogue.pin(found.object.body());
     let parts = found.part_ranges(&gateway.objects)?;
     let page: Vec<_> = parts.iter().enumerate().skip(after).take(max).collect();
     let last = page.last().map_or(after, |(at, _)| at + 1);
@@ -99,8 +109,8 @@ fn write_parts(
     for (at, range) in page {
         let number = PartNumber::new(range.number).ok_or_else(|| S3Error::internal("an index has part 0"))?;
         let body = BodyId(found.object.body_id);
-        let part = gateway.objects.catalogue.part(found.bucket.bucket_id(), &found.key, body, number)?;
-        let part = part.ok_or_else(|| S3Error::internal("a part of an object has no row"))?;
+        let part = gateway.objects.catalogue.part(found.bucket.bucket_id(), &found.key, body, number);
+        let part = part.map_err(BodyReadError::from)?.ok_or(BodyReadError::Missing(0))?;
         // As AWS: parts are listed only if each has a checksum of the algorithm that the object has.
         let of_part = part.checksums.iter().find(|one| algorithm == Some(one.algorithm));
         let Some(of_part) = of_part else { continue };

@@ -36,19 +36,50 @@ use std::sync::Arc;
 pub async fn get_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     for _ in 1..LOOKUP_RETRIES_MAX {
         match get_once(gateway, request).await {
-            // The object was replaced and freed between the read of its record and the first read of its
-            // bytes.
-            Err(GetError::Read(BodyReadError::Missing(_))) => {}
+            Err(error) if error.is_replaced() => {}
             done => return Ok(done?),
         }
     }
     Ok(get_once(gateway, request).await?)
 }
 
-/// Errors of a GET.
+/// Answers from the object that a request names, and finds it again if it was replaced meanwhile.
+///
+/// # Errors
+/// Those of [`find_object`] and of `answer`.
+pub(super) fn answer_from_object(
+    gateway: &Gateway,
+    request: &AuthenticatedRequest<'_>,
+    answer: impl Fn(&FoundObject) -> Result<S3Response, GetError>,
+) -> S3Result {
+    let answer_once = || answer(&find_object(gateway, request)?);
+    for _ in 1..LOOKUP_RETRIES_MAX {
+        match answer_once() {
+            Err(error) if error.is_replaced() => {}
+            done => return Ok(done?),
+        }
+    }
+    Ok(answer_once()?)
+}
+
+/// Errors of the reads of an object.
 pub(super) enum GetError {
     Answer(S3Error),
     Read(BodyReadError),
+}
+
+impl GetError {
+    /// True if the object was replaced and freed between the read of its record and that of its bytes or
+    /// parts.
+    pub(super) const fn is_replaced(&self) -> bool {
+        matches!(self, Self::Read(BodyReadError::Missing(_)))
+    }
+}
+
+impl From<BodyReadError> for GetError {
+    fn from(error: BodyReadError) -> Self {
+        Self::Read(error)
+    }
 }
 
 impl From<ObjectError> for GetError {
@@ -86,7 +117,7 @@ pub(super) async fn answer_get(
     request: &AuthenticatedRequest<'_>,
     found: &FoundObject,
 ) -> Result<S3Response, GetError> {
-    let mut answer = match build_head(request, &found.object, &|at| Ok(found.part(&gateway.objects, at)?))? {
+    let mut answer = match build_head(request, &found.object, &|at| found.part(&gateway.objects, at))? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
@@ -96,7 +127,7 @@ pub(super) async fn answer_get(
     let (mut reader, memory) = found.reader(&gateway.objects, request.memory, answer.range).await?;
     let lane = gateway.lanes.lane_of_read(&request.head.headers, &request.principal.access_key);
     reader.set_turn(ServiceClass::from(lane).with_rule_rank(ruled));
-    let first = stage("read", reader.next()).await.map_err(GetError::Read)?;
+    let first = stage("read", reader.next()).await?;
     let Some(first) = first else { return Ok(answer.response) };
     assert!(first.len() as u64 <= length, "a reader returns no more than its range");
     let whole = first.len() as u64 == length;
@@ -114,7 +145,7 @@ pub(super) async fn answer_get(
 /// # Errors
 /// Those of S3.
 pub fn head_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
-    answer_head_request(gateway, request, &find_object(gateway, request)?)
+    answer_from_object(gateway, request, |found| answer_head_request(gateway, request, found))
 }
 
 /// Answers a HEAD of an object that was found.
@@ -122,8 +153,8 @@ pub(super) fn answer_head_request(
     gateway: &Gateway,
     request: &AuthenticatedRequest<'_>,
     found: &FoundObject,
-) -> S3Result {
-    let mut answer = match build_head(request, &found.object, &|at| Ok(found.part(&gateway.objects, at)?))? {
+) -> Result<S3Response, GetError> {
+    let mut answer = match build_head(request, &found.object, &|at| found.part(&gateway.objects, at))? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
@@ -180,7 +211,7 @@ pub(super) struct ObjectResponseHead {
 }
 
 /// Finds a part of a multipart object by its index, from 0.
-pub(super) type FindPart<'a> = &'a dyn Fn(usize) -> Result<Option<PartDescription>, S3Error>;
+pub(super) type FindPart<'a> = &'a dyn Fn(usize) -> Result<Option<PartDescription>, BodyReadError>;
 
 /// Evaluates the conditions, then the range or part, then builds the headers. The inner error is
 /// `304 Not Modified`.
@@ -188,10 +219,12 @@ pub(super) fn build_head(
     request: &AuthenticatedRequest<'_>,
     object: &ObjectVersion,
     part: FindPart<'_>,
-) -> Result<Result<ObjectResponseHead, S3Response>, S3Error> {
+) -> Result<Result<ObjectResponseHead, S3Response>, GetError> {
     match READ_CONDITIONS.check(&request.head.headers, &object.etag, Timestamp(object.modified_ms)) {
         ReadConditionResult::Send => {}
-        ReadConditionResult::Failed(condition) => return Err(S3Error::precondition_failed(condition)),
+        ReadConditionResult::Failed(condition) => {
+            return Err(S3Error::precondition_failed(condition).into());
+        }
         ReadConditionResult::NotModified => {
             let mut response = empty(StatusCode::NOT_MODIFIED);
             write_description(object, response.headers_mut());
@@ -245,7 +278,7 @@ fn requested_bytes(
     request: &AuthenticatedRequest<'_>,
     object: &ObjectVersion,
     part: FindPart<'_>,
-) -> Result<RequestedBytes, S3Error> {
+) -> Result<RequestedBytes, GetError> {
     let range = request.header("range")?.filter(|_| is_if_range_met(request, object));
     let Some(number) = part_number(request)? else {
         let range = range.map(|range| mlgw_wire::range::parse(range, object.size)).transpose()?;
@@ -253,7 +286,7 @@ fn requested_bytes(
     };
     if range.is_some() {
         let why = "Cannot specify both Range header and partNumber query parameter";
-        return Err(S3Error::new(Code::InvalidRequest).message(why));
+        return Err(S3Error::new(Code::InvalidRequest).message(why).into());
     }
     requested_part(object, number, part)
 }
@@ -284,7 +317,7 @@ fn requested_part(
     object: &ObjectVersion,
     number: u64,
     part: FindPart<'_>,
-) -> Result<RequestedBytes, S3Error> {
+) -> Result<RequestedBytes, GetError> {
     let invalid = || {
         S3Error::new(Code::InvalidPartNumber)
             .field("PartNumberRequested", number.to_string())
@@ -295,5 +328,6 @@ fn requested_part(
         0 => (at == 0).then(|| (0..object.size, object.checksums.clone())),
         _ => part(at)?,
     };
-    found.map(|(range, checksums)| RequestedBytes::Part(range, checksums)).ok_or_else(invalid)
+    let (range, checksums) = found.ok_or_else(invalid)?;
+    Ok(RequestedBytes::Part(range, checksums))
 }

@@ -102,8 +102,10 @@ impl GroupLog {
 
     /// Subtracts `bytes`, whose entries were purged.
     pub(crate) fn subtract_purged(&self, bytes: u64) {
-        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        assert!(before >= bytes, "purged bytes were appended");
+        // Entries that were appended before the last start count for group 0, but are purged by any group.
+        let _ = self
+            .bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| Some(before.saturating_sub(bytes)));
     }
 
     /// The id of the last entry.

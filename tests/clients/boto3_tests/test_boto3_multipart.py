@@ -1,6 +1,7 @@
 """boto3: multipart uploads by hand and through its transfer manager, attributes, part reads, listings of
 both."""
 
+import concurrent.futures
 import io
 
 import boto3.s3.transfer
@@ -122,3 +123,27 @@ def test_attributes_tell_size_parts_and_checksum(s3, bucket):
     ]
     assert parts["TotalPartsCount"] == 2 and parts["IsTruncated"] and parts["Parts"][0]["Size"] == PART_BYTES
     assert parts["Parts"][0]["ChecksumSHA256"] == sent[0]["ChecksumSHA256"]
+
+
+def test_the_parts_of_an_object_that_is_replaced_meanwhile_are_those_of_one_version(s3, bucket):
+    def replace(number):
+        upload = start(s3, bucket, "k")
+        etag = s3.upload_part(**upload, PartNumber=1, Body=b"x" * number)["ETag"]
+        complete(s3, upload, [(1, etag)])
+
+    def read(_):
+        head = s3.head_object(Bucket=bucket, Key="k", PartNumber=1)
+        assert head["PartsCount"] == 1
+        found = s3.get_object_attributes(
+            Bucket=bucket, Key="k", ObjectAttributes=["ObjectParts", "ObjectSize"]
+        )
+        assert found["ObjectParts"]["TotalPartsCount"] == 1
+        body = s3.get_object(Bucket=bucket, Key="k", PartNumber=1)
+        assert len(body["Body"].read()) == body["ContentLength"]
+
+    replace(1)
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        written = pool.submit(lambda: [replace(number) for number in range(2, 150)])
+        reads = list(pool.map(read, range(400)))
+        written.result()
+    assert len(reads) == 400

@@ -99,7 +99,7 @@ impl SchemaGenerators {
 /// Rewrites a schema: the lines of a description become one, an enumeration is a list of words, and objects
 /// have no other properties.
 fn clean(schema: &mut Value) {
-    let mut schema: &mut Schema = schema.try_into().unwrap();
+    let schema: &mut Schema = schema.try_into().unwrap();
     let mut transform = RecursiveTransform(|schema: &mut Schema| {
         if let Some(Value::String(text)) = schema.get_mut("description") {
             *text = joined_lines(text);
@@ -114,7 +114,7 @@ fn clean(schema: &mut Value) {
             schema.insert("additionalProperties".to_owned(), json!(false));
         }
     });
-    transform.transform(&mut schema);
+    transform.transform(schema);
 }
 
 /// Joins the lines of each paragraph.

@@ -3,7 +3,7 @@
 use crate::etag::EtagSource;
 use crate::ingest::{Destination, DurableChunks, Ingest};
 use crate::memory::RequestMemory;
-use crate::reader::{BodyReadError, BodyReader};
+use crate::reader::{BodyReadError, BodyReader, part_ranges};
 use crate::{ObjectError, ObjectLayer};
 use bytes::Bytes;
 use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SystemClock, Timestamp};
@@ -103,6 +103,8 @@ async fn a_reader_of_a_long_body_that_is_replaced_gets_all_of_it_or_nothing() {
     objects.propose_object(&bucket, &key, Timestamp(0), delete).await.unwrap();
     // Some of the body may already be freed. A new reader must not return any of it.
     assert!(matches!(reader().next().await, Err(BodyReadError::Missing(0))), "it is too late");
+    let parts = || part_ranges(catalogue, bucket.bucket_id(), &key, &object);
+    assert!(matches!(parts(), Err(BodyReadError::Missing(0))), "its parts are gone too");
     while let Some(piece) = in_time.next().await.unwrap() {
         read.extend_from_slice(&piece);
     }

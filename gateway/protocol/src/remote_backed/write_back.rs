@@ -8,7 +8,7 @@
 use super::RemoteBackedBucket;
 use super::write_through::{CONDITIONS, delete_many, delete_one};
 use crate::delete;
-use crate::get::{GetError, answer_get, answer_head_request};
+use crate::get::{answer_get, answer_head_request};
 use crate::object_headers::{self, check_metadata};
 use crate::put::put_response;
 use crate::put::{BodySource, writer};
@@ -27,7 +27,6 @@ use mlgw_objects::ResourceShortage;
 use mlgw_objects::body_target::BodyTarget;
 use mlgw_objects::put::{Description, UncommittedBody, put_of};
 use mlgw_objects::read::FoundObject;
-use mlgw_objects::reader::BodyReadError;
 use mlgw_wire::elements::ObjectToDelete;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::operation::Operation;
@@ -334,7 +333,7 @@ pub(super) async fn get_object(
         let Some(found) = find(gateway, request, remote_backed).await? else { return Ok(None) };
         match answer_get(gateway, request, &found).await {
             // The origin has it now, or it was written again.
-            Err(GetError::Read(BodyReadError::Missing(_))) => {}
+            Err(error) if error.is_replaced() => {}
             done => return Ok(Some(with_hit_header(done?))),
         }
     }
@@ -356,8 +355,14 @@ pub(super) async fn head_object(
     request: &AuthenticatedRequest<'_>,
     remote_backed: &RemoteBackedBucket,
 ) -> Result<Option<S3Response>, S3Error> {
-    let Some(found) = find(gateway, request, remote_backed).await? else { return Ok(None) };
-    answer_head_request(gateway, request, &found).map(Some)
+    for _ in 0..LOOKUP_RETRIES_MAX {
+        let Some(found) = find(gateway, request, remote_backed).await? else { return Ok(None) };
+        match answer_head_request(gateway, request, &found) {
+            Err(error) if error.is_replaced() => {}
+            done => return Ok(Some(done?)),
+        }
+    }
+    Err(attempts_exhausted(gateway))
 }
 
 fn with_hit_header(mut response: S3Response) -> S3Response {

@@ -244,7 +244,11 @@ impl CachedBucket {
             .filter(|object| object.size == 0 || self.inner.copies.block_extents(object, number).is_some());
         let part = match known {
             Some(object) if object.size <= COPY_BLOCK_BYTES && number == 0 => ObjectPart::Whole,
-            _ => ObjectPart::Range { first: number * COPY_BLOCK_BYTES, end: (number + 1) * COPY_BLOCK_BYTES },
+            // The last block of the largest offset that a client can request ends beyond 64 bits.
+            _ => ObjectPart::Range {
+                first: number * COPY_BLOCK_BYTES,
+                end: (number + 1).saturating_mul(COPY_BLOCK_BYTES),
+            },
         };
         GetQuery { part, if_match: None, if_none_match: has_it.map(weak_validator) }
     }

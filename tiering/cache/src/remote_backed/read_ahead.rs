@@ -100,7 +100,7 @@ impl CachedBucket {
             Some(copy) if self.is_fresh(&copy) => Ok(copy.object),
             known => {
                 let first = number * COPY_BLOCK_BYTES;
-                let block = ObjectPart::Range { first, end: first + COPY_BLOCK_BYTES };
+                let block = ObjectPart::Range { first, end: first.saturating_add(COPY_BLOCK_BYTES) };
                 let is_small = number == 0 && size <= COPY_BLOCK_BYTES;
                 let part = if is_small { ObjectPart::Whole } else { block };
                 let opened = self.look_up(key, Some(part), known).await;
