@@ -1,7 +1,7 @@
 //! Access journal: records the accesses that the policy engine receives, so that the engine regains its
 //! knowledge after a restart.
 //!
-//! The journal consists of files `diary/000001.mlgwtrace` and so on in the data directory;
+//! The journal consists of files `journal/000001.mlgwtrace` and so on in the data directory;
 //! [`AccessJournal::open`] replays them to the engine. The number of files is limited and the oldest are
 //! removed, so old accesses are forgotten. No read or write of a client waits for the journal. A damaged file
 //! is replayed up to the damage. A power loss destroys the accesses of the last seconds. No stored data
@@ -23,6 +23,9 @@ use tokio::task::JoinHandle as Task;
 /// Interval at which buffered accesses are passed to the disk.
 const FLUSH_EVERY: Duration = Duration::from_secs(5);
 const PIECE_BYTES: usize = 256 * KIB as usize;
+/// Directory of the journal in the data directory, and its name in directories of earlier servers.
+const DIRECTORY: &str = "journal";
+const EARLIER_DIRECTORY: &str = "diary";
 
 /// Access journal of a server.
 pub struct AccessJournal {
@@ -39,7 +42,7 @@ impl AccessJournal {
     /// # Errors
     /// If the directory cannot be created or read. An unreadable file is skipped.
     pub fn open(data_dir: &Path, policy_driver: PolicyDriver, bytes_max: u64) -> io::Result<Self> {
-        let dir = data_dir.join("diary");
+        let dir = directory(data_dir)?;
         if bytes_max == 0 {
             match fs::remove_dir_all(&dir) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -78,6 +81,15 @@ impl AccessJournal {
     }
 }
 
+/// Returns the directory of the journal, renamed if an earlier server created it.
+fn directory(data_dir: &Path) -> io::Result<PathBuf> {
+    let (dir, earlier) = (data_dir.join(DIRECTORY), data_dir.join(EARLIER_DIRECTORY));
+    if !dir.try_exists()? && earlier.try_exists()? {
+        fs::rename(earlier, &dir)?;
+    }
+    Ok(dir)
+}
+
 fn begin(
     dir: PathBuf,
     after: u64,
@@ -86,7 +98,7 @@ fn begin(
 ) -> io::Result<(Task<()>, JoinHandle<io::Result<()>>)> {
     let (pieces, taken) = sync_channel(PIECES_WAITING_MAX);
     let writer =
-        thread::Builder::new().name("diary".into()).spawn(move || write(&dir, after, files_max, &taken))?;
+        thread::Builder::new().name("journal".into()).spawn(move || write(&dir, after, files_max, &taken))?;
     // If the disk cannot keep up, pieces are dropped; the engine has received their accesses all the same.
     policy_driver.start_access_journal(
         ACCESS_JOURNAL_FILE_BYTES,
@@ -133,7 +145,7 @@ fn replay_file(path: &Path, policy_driver: &PolicyDriver) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::AccessJournal;
+    use super::{AccessJournal, DIRECTORY, EARLIER_DIRECTORY};
     use mlgw_cache::policy_driver::PolicyDriver;
     use mlgw_cache::policy_driver::{ObservedRequest, PolicyRequestContext};
     use mlgw_common::limits::{ACCESS_JOURNAL_FILE_BYTES, MIB};
@@ -224,6 +236,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_journal_of_an_earlier_server_is_replayed() {
+        let room = tempfile::tempdir().unwrap();
+        let journal = open(room.path(), 16 * MIB);
+        pass(&journal.policy_driver, 100);
+        journal.close();
+        std::fs::rename(room.path().join(DIRECTORY), room.path().join(EARLIER_DIRECTORY)).unwrap();
+        assert!(known(&open(room.path(), 16 * MIB).policy_driver).is_some());
+        assert!(!room.path().join(EARLIER_DIRECTORY).exists());
+    }
+
+    #[tokio::test]
     async fn the_size_is_limited_and_damage_costs_only_the_rest_of_a_file() {
         let room = tempfile::tempdir().unwrap();
         for round in 0..4 {
@@ -232,7 +255,7 @@ mod tests {
             journal.close();
         }
         let mut names: Vec<_> =
-            room.path().join("diary").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+            room.path().join(DIRECTORY).read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
         names.sort();
         assert_eq!(names.len(), 2, "{names:?}");
         let bytes = std::fs::read(&names[0]).unwrap();

@@ -22,7 +22,9 @@ const DIRECTORIES: &[&str] = &[
     "copies",
     "copies/index",
     "copies/segments",
+    // The access journal of earlier servers.
     "diary",
+    "journal",
     "plans",
     "segments",
     "traces",
