@@ -503,7 +503,7 @@ mod tests {
     /// Collects all objects, then compares each one, as a dry run does.
     fn compare_all(plan: &mut PolicyDryRun, objects: &[(&str, Tier, Option<u32>)]) {
         let system = SystemFacts::default();
-        for is_heard in [false, true] {
+        for is_collected in [false, true] {
             for (key, tier, generation) in objects {
                 let object = object(key, *tier);
                 let member = member(key);
@@ -514,7 +514,7 @@ mod tests {
                     checkpoint_facts: standing,
                     ..subject(&object, &system)
                 };
-                if is_heard { plan.compare(&of) } else { plan.collect_matches(&of) }
+                if is_collected { plan.compare(&of) } else { plan.collect_matches(&of) }
             }
         }
     }

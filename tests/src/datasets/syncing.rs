@@ -106,7 +106,7 @@ fn metadata_and_tags_are_imported_with_an_object() {
     assert_eq!(found.header("x-amz-tagging-count"), Some("2"));
     let tags = runtime().block_on(async {
         let target = format!("/{LOCAL_BUCKET}/k?tagging=");
-        bench.client().call(http::Method::GET, &target, &[], full_body("")).await.expect("told").body
+        bench.client().call(http::Method::GET, &target, &[], full_body("")).await.expect("an answer").body
     });
     let tags = String::from_utf8_lossy(&tags);
     assert!(tags.contains("<Key>split</Key><Value>train</Value>"), "{tags}");

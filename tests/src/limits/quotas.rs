@@ -214,8 +214,8 @@ fn quotas_hold_after_a_crash_and_deletes_free_space() {
     });
     assert_eq!(bench.used_by(&access_key), (0, 0));
     // A quota below the current usage refuses writes that grow, and no others.
-    let told = bench.set_quota(&["--bytes", "1KiB"]);
-    assert_eq!((&told["quota"]["bytes"], &told["quota"]["objects"]), (&Value::from(1024), &Value::Null));
+    let answer = bench.set_quota(&["--bytes", "1KiB"]);
+    assert_eq!((&answer["quota"]["bytes"], &answer["quota"]["objects"]), (&Value::from(1024), &Value::Null));
     runtime.block_on(async {
         assert_quota_refused(client.put(BUCKET, "c", body(1)).await, "1024 bytes");
         client.put(BUCKET, "b", body(50 * KIB)).await.expect("the usage shrinks");
@@ -304,9 +304,9 @@ fn commands_show_quotas_and_refuse_invalid_ones() {
     let (access_key, _) = bench.key(&["--quota-bytes", "10GiB"]);
     let (shown, _) = said(&["access", "key", "show", &access_key]);
     assert!(shown.contains("0 B of 10.0 GiB (0%)"), "{shown}");
-    let told =
+    let answer =
         bench.run(&["access", "key", "update", &access_key, "--quota-bytes", "none", "--quota-objects", "5"]);
-    assert_eq!((&told["quota"]["bytes"], &told["quota"]["objects"]), (&Value::Null, &Value::from(5)));
+    assert_eq!((&answer["quota"]["bytes"], &answer["quota"]["objects"]), (&Value::Null, &Value::from(5)));
     for (words, what) in [
         (&["bucket", "quota", BUCKET, "--bytes", "much"][..], "expected a size"),
         (&["bucket", "quota", BUCKET, "--objects", "1.5"], "expected a whole number"),

@@ -25,7 +25,7 @@ rules:
     conditions:
       - {type: file_pattern, property: key, operator: matches, value: 'logs/**'}
     actions: [{type: compress, parameters: {level: 3, min_ratio: 1.5}}]
-  - id: told-small
+  - id: named-small
     conditions:
       - {type: file_context, property: tags.kind, operator: equals, value: text}
       - {type: file_context, property: size, operator: greater_than, value: 4KiB}

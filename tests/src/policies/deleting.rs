@@ -28,8 +28,8 @@ fn owned(keys: &[&str]) -> Vec<String> {
     keys.iter().map(|key| (*key).to_owned()).collect()
 }
 
-/// Returns keys of checkpoints that are certainly superfluous.
-fn superfluous_keys() -> Vec<String> {
+/// Returns keys of checkpoints that are certainly expired.
+fn expired_keys() -> Vec<String> {
     [
         [dcp("whole/w/step-1", 2), dcp("whole/w/step-2", 2)].concat(),
         [rank(0, 1), rank(1, 1), rank(0, 2), rank(1, 2)].to_vec(),
@@ -120,7 +120,7 @@ fn what_may_be_the_last_complete_checkpoint_is_not_deleted() {
     let bench = TieredBench::new();
     let server = start_with_bucket(&bench);
     let client = server.client();
-    let (goes, stays) = (superfluous_keys(), kept_keys());
+    let (goes, stays) = (expired_keys(), kept_keys());
     write(&client, &goes);
     write(&client, &stays);
     for (key, content) in POINTERS {

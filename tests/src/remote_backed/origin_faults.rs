@@ -40,7 +40,7 @@ fn a_burst_of_503_and_connections_that_break_are_not_seen() {
 }
 
 #[test]
-fn an_origin_that_is_away_is_stood_in_for_and_one_that_denies_is_not() {
+fn an_unreachable_origin_is_replaced_by_copies_and_one_that_denies_is_not() {
     let bench = RemoteBench::new("0s");
     runtime().block_on(async {
         let content = TestContent { id: 2, length: 5000 };

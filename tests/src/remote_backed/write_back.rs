@@ -394,7 +394,7 @@ fn concurrent_writes_of_a_key_leave_the_last_at_the_origin() {
 }
 
 #[test]
-fn kills_while_writing_lose_no_write_and_keep_the_order() {
+fn writes_survive_kills_in_their_order() {
     let mut bench = write_back_bench();
     let runtime = runtime();
     let mut next = 0;

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_timeline_noted_is_not_deleted() {
+    fn deletions_of_another_timeline_do_not_happen() {
         let room = tempfile::tempdir().unwrap();
         let (first, restored) = lineages();
         let open = |lineage: &Lineage| RetentionState::open(room.path(), lineage.clone()).unwrap();

@@ -60,9 +60,9 @@ templates:
   - {{id: r, {KEY}, actions: [{{type: prefetch, parameters: {{depth: \"${{depth}}\"}}}}]}}
 "
     );
-    let told = errors_of(&text);
+    let found_errors = errors_of(&text);
     assert_eq!(
-        places(&told),
+        places(&found_errors),
         [
             (3, "use[0].template"),
             (4, "use[1].parameters.prefx"),
@@ -81,15 +81,19 @@ templates:
             // Reported once for all instances.
             (29, "templates.own(c).rules[0].actions[0].parameters.depth"),
         ],
-        "{told:#?}"
+        "{found_errors:#?}"
     );
 }
 
 /// Checks that `text` has a single error, at `path`.
 fn assert_single_error(text: &str, path: &str) {
     let version = if text.starts_with("vesion") { "" } else { "version: 1\n" };
-    let told = errors_of(&format!("{version}{text}"));
-    assert_eq!(told.iter().map(|one| &*one.path).collect::<Vec<_>>(), [path], "{text}\n{told:#?}");
+    let found_errors = errors_of(&format!("{version}{text}"));
+    assert_eq!(
+        found_errors.iter().map(|one| &*one.path).collect::<Vec<_>>(),
+        [path],
+        "{text}\n{found_errors:#?}"
+    );
 }
 
 /// A rule that is off, in an environment.
@@ -216,8 +220,8 @@ fn errors_of_plugins_and_policies_are_reported_together() {
         "f.yaml",
         "version: 1\nframework: mine\ntemplates: [{id: t, rules: [{id: r, enabled: no}]}]\nhints: {shard: x}",
     );
-    let told = found(&texts);
-    let places: Vec<_> = told.iter().map(|one| (&*one.file, one.path.as_str())).collect();
+    let found_errors = found(&texts);
+    let places: Vec<_> = found_errors.iter().map(|one| (&*one.file, one.path.as_str())).collect();
     assert_eq!(
         places,
         [
@@ -227,9 +231,9 @@ fn errors_of_plugins_and_policies_are_reported_together() {
             ("f.yaml", "templates[0].rules[0].enabled"),
             ("f.yaml", "hints.shard"),
         ],
-        "{told:#?}"
+        "{found_errors:#?}"
     );
-    assert_eq!(told[2].found, "the field detect is missing");
+    assert_eq!(found_errors[2].found, "the field detect is missing");
     // A plugin with an unreadable name may be the missing one.
     let mut texts = PolicyFileSet::default();
     texts.submit_policy("p.yaml", "version: 1\nframeworks: {mine: {}}");
@@ -240,9 +244,9 @@ fn errors_of_plugins_and_policies_are_reported_together() {
 #[test]
 fn switch_of_a_missing_rule_is_refused() {
     let text = "version: 1\nrules:\n- {id: idle-copies-otu, enabled: false}\n";
-    let told = errors_of(text);
+    let found_errors = errors_of(text);
     assert_eq!(
-        told[0].to_string(),
+        found_errors[0].to_string(),
         "policy.yaml:3:8: rules[0].id: there is no rule \"idle-copies-otu\" to disable; did you mean \
             \"idle-copies-out\"? (the id of a built-in rule, of a rule in a plugin given with the policy, \
             or of another rule in the policy)"
@@ -267,16 +271,20 @@ fn harmless_errors_are_reported_for_submitted_but_not_for_stored_files() {
     let mut texts = PolicyFileSet::default();
     texts.add_stored_policy("stored.yaml", &format!("{switch}{idle}"));
     texts.submit_framework("plugin.yaml", &plugin);
-    let told = found(&texts);
-    assert_eq!(told.iter().map(|one| &*one.file).collect::<Vec<_>>(), ["plugin.yaml"], "{told:#?}");
+    let found_errors = found(&texts);
+    assert_eq!(
+        found_errors.iter().map(|one| &*one.file).collect::<Vec<_>>(),
+        ["plugin.yaml"],
+        "{found_errors:#?}"
+    );
     let mut texts = PolicyFileSet::default();
     texts.submit_policy("given.yaml", &format!("{switch}{idle}"));
     texts.add_stored_framework("plugin.yaml", &plugin);
-    let told = found(&texts);
+    let found_errors = found(&texts);
     assert_eq!(
-        places(&told),
+        places(&found_errors),
         [(3, "rules[0].id"), (4, "environments.staging.rules[0].framework")],
-        "{told:#?}"
+        "{found_errors:#?}"
     );
     // Harmful errors are reported for stored files as well.
     let mut texts = PolicyFileSet::default();
@@ -374,8 +382,8 @@ fn switch_of_a_rule_in_any_section_is_accepted() {
         // A defined rule that is switched off for a while is no switch.
         format!("rules: [{{id: a, enabled: false, {KEY}, {PIN}}}]"),
     ] {
-        let told = errors_of(&format!("version: 1\n{text}"));
-        assert!(told.is_empty(), "{text}\n{told:#?}");
+        let found_errors = errors_of(&format!("version: 1\n{text}"));
+        assert!(found_errors.is_empty(), "{text}\n{found_errors:#?}");
     }
 }
 

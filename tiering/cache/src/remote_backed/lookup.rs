@@ -140,7 +140,7 @@ impl CachedBucket {
                 Err(OriginError::NoSuchKey)
             }
             Err(error) => self.stale_copy(key, known, error),
-            told => told,
+            other => other,
         }
     }
 

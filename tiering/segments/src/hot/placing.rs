@@ -15,7 +15,7 @@
 //! the same one.
 //!
 //! At a power loss: before the copy has its final name there is a file that is ignored; before the record
-//! names the new location the copy is superfluous; after it the old file is. A start removes these files;
+//! names the new location the copy is unused; after it the old file is. A start removes these files;
 //! objects at upstreams are listed as leftovers and removed by the next pass.
 
 pub(super) mod choose;

@@ -159,7 +159,7 @@ async fn an_unreachable_upstream_is_read_but_not_changed_until_its_mark_was_comp
 }
 
 #[tokio::test]
-async fn a_lost_response_does_not_make_a_server_lose_its_own_mark() {
+async fn a_server_recognizes_its_own_mark_after_a_lost_response() {
     for times in 1..=2 {
         let store = FakeStore::default();
         store.fail(FakeS3Call::Put, times, FakeS3Effect::BreakAfter);

@@ -91,9 +91,9 @@ async fn open_tier(dir: &Path, catalogue: &Catalogue, tuned: &BenchOptions) -> H
         bytes_per_second: u64::MAX,
         ..CompactionSettings::default()
     };
-    let BenchOptions { placing, capacity_bytes, intercept, cold_dirs, remote_tier: away } = tuned.clone();
+    let BenchOptions { placing, capacity_bytes, intercept, cold_dirs, remote_tier: upstream } = tuned.clone();
     let cold_dirs = cold_dirs.iter().map(|name| dir.join(name)).collect();
-    let remote_tier = remote_tier_options(dir, away);
+    let remote_tier = remote_tier_options(dir, upstream);
     let changed = HotOptions { placing, capacity_bytes, intercept, cold_dirs, remote_tier, ..options(dir) };
     let options = HotOptions { segment_bytes: SEGMENT_BYTES, compaction, ..changed };
     HotTier::open(options, catalogue.clone()).await.unwrap()

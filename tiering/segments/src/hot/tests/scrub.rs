@@ -113,7 +113,7 @@ async fn a_bad_block_of_a_compressed_chunk_is_listed_with_its_logical_range() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damaged_headers_and_truncated_or_missing_files_lose_whole_chunks() {
+async fn damaged_headers_and_truncated_or_missing_files_damage_whole_chunks() {
     type Damage = fn(&Path, &Extent);
     let damages: [Damage; 3] = [
         |path, extent| flip(path, extent.offset + 30),

@@ -60,12 +60,12 @@ impl World {
 
     /// Checks that every referenced chunk is at its location, except for chunks that were never on stable
     /// media when those may be lost, and that the usage counters match the references.
-    pub(super) fn check_references(&self, can_lose_unsynced: bool) -> Result<(), BrokenInvariant> {
+    pub(super) fn check_references(&self, may_miss_unsynced: bool) -> Result<(), BrokenInvariant> {
         let mut counted = HashMap::<u64, (u64, u64)>::new();
         for named in self.catalogue.references() {
             let file = self.disk.files.get(&named.extent.segment);
             let is_there = file.is_some_and(|file| file.holds(named.extent.offset, named.chunk));
-            if !is_there && (!can_lose_unsynced || self.durable.contains(&named.chunk)) {
+            if !is_there && (!may_miss_unsynced || self.durable.contains(&named.chunk)) {
                 return Err(format!("{:?} is not in segment {}", named.chunk, named.extent.segment));
             }
             let count = counted.entry(named.extent.segment).or_default();
