@@ -166,10 +166,13 @@ pub fn signed(
     Ok(request)
 }
 
+/// Characters that are encoded in a URL: all but the unreserved ones of RFC 3986.
+pub(crate) const ENCODED_IN_URL: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// Encodes a name as one segment of a URL's path, or one value of its query.
 pub(crate) fn path_segment(name: &str) -> String {
-    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    utf8_percent_encode(name, ENCODED).to_string()
+    utf8_percent_encode(name, ENCODED_IN_URL).to_string()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::failure::{Repetition, S3Failure, WAITS};
 use super::path::RemotePath;
 use super::target::S3Target;
 use crate::CliError;
+use crate::client::{ENCODED_IN_URL, path_segment};
 use backon::Retryable as _;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
@@ -13,14 +14,12 @@ use mlgw_carrier::{
 };
 use mlgw_common::time::timeout;
 use mlgw_common::{Clock as _, SystemClock};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, utf8_percent_encode};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Characters that are encoded in a query: all but the unreserved ones of RFC 3986.
-const ENCODED_IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-/// Characters that are encoded in a path.
-const ENCODED_IN_PATH: &AsciiSet = &ENCODED_IN_QUERY.remove(b'/');
+/// Characters that are encoded in a path of several segments.
+const ENCODED_IN_PATH: &AsciiSet = &ENCODED_IN_URL.remove(b'/');
 /// Time limit of opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which an idle connection is closed; servers close theirs after some tens of seconds.
@@ -63,7 +62,7 @@ impl S3Request {
     /// Adds a parameter to the query. A name alone has an empty value.
     pub(super) fn with_query(mut self, name: &str, value: &str) -> Self {
         let mark = if self.query.is_empty() { '?' } else { '&' };
-        self.query += &format!("{mark}{name}={}", utf8_percent_encode(value, ENCODED_IN_QUERY));
+        self.query += &format!("{mark}{name}={}", path_segment(value));
         self
     }
 
