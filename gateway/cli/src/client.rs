@@ -67,6 +67,17 @@ impl Client {
         Self { patience, ..self }
     }
 
+    /// Returns a client of another listener of the same server. Both use one HTTP client.
+    #[must_use]
+    pub(super) fn at(&self, endpoint: String) -> Self {
+        Self { target: ServerTarget { endpoint, ..self.target.clone() }, ..self.clone() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn endpoint(&self) -> &str {
+        &self.target.endpoint
+    }
+
     /// Requests a document.
     ///
     /// # Errors

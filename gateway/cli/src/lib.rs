@@ -23,6 +23,7 @@ mod runtime;
 mod s3;
 mod server_name;
 mod status;
+mod stdout;
 mod tier;
 mod top;
 mod trace;

@@ -16,6 +16,5 @@ mod path;
 mod range;
 mod reader;
 mod size;
-mod stdout;
 mod target;
 mod xml;
