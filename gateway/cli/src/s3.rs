@@ -7,7 +7,6 @@ mod body_check;
 pub(crate) mod cat;
 mod client;
 pub(crate) mod cp;
-mod credentials_file;
 pub(crate) mod du;
 mod failure;
 mod listing;

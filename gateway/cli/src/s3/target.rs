@@ -4,10 +4,10 @@
 //! of `--profile`, of the AWS variables, or of `AWS_PROFILE`. Without any of them it is the key in the data
 //! directory of the server on this host, or for another endpoint that of the profile `default`.
 
-use super::credentials_file::keys_of_profile;
 use crate::client::ServerTarget;
 use crate::{CliError, Global, discover};
 use clap::Args;
+use mlgw_carrier::ProfileKeys;
 use mlgw_common::{Secret, regular};
 use std::path::PathBuf;
 
@@ -119,7 +119,7 @@ impl TargetFinder<'_> {
             return Ok(key_of_host(local));
         }
         let default = (self.read)(&self.credentials_file()).ok();
-        match default.is_some_and(|text| keys_of_profile(&text, "default").is_some()) {
+        match default.is_some_and(|text| ProfileKeys::parse(&text, "default").is_some()) {
             true => self.profile("default"),
             false => Err(CliError::Usage(format!(
                 "no access key for {endpoint}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a \
@@ -141,7 +141,7 @@ impl TargetFinder<'_> {
         let wrong = |problem: &str| CliError::Usage(format!("{}: {problem}", path.display()));
         let text = (self.read)(&path).map_err(|error| wrong(&error))?;
         let keys =
-            keys_of_profile(&text, profile).ok_or_else(|| wrong(&format!("has no profile [{profile}]")))?;
+            ProfileKeys::parse(&text, profile).ok_or_else(|| wrong(&format!("has no profile [{profile}]")))?;
         let incomplete = |name| wrong(&format!("the profile [{profile}] has no {name}"));
         Ok(S3AccessKey {
             access_key: keys.access_key.ok_or_else(|| incomplete("aws_access_key_id"))?,
