@@ -2,6 +2,7 @@
 
 use super::CliError;
 pub use super::discover::ServerTarget;
+use super::endpoint::ServerApi;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
@@ -35,21 +36,12 @@ impl Client {
     /// # Errors
     /// When the endpoint is not an HTTP URL.
     pub fn new(target: ServerTarget) -> Result<Self, CliError> {
-        let scheme =
-            target.endpoint.parse::<http::Uri>().ok().and_then(|uri| uri.scheme_str().map(str::to_owned));
-        match scheme.as_deref() {
-            Some("http") => {}
-            Some("https") => {
-                return Err(CliError::Usage(format!(
-                    "{}: the admin API serves plain HTTP on a loopback address; from another host use a \
-                     tunnel, such as `ssh -L 9001:127.0.0.1:9001 HOST`, and --endpoint http://127.0.0.1:9001",
-                    target.endpoint
-                )));
-            }
-            _ => {
-                let message = format!("{}: not a URL such as http://127.0.0.1:9001", target.endpoint);
-                return Err(CliError::Usage(message));
-            }
+        let base = ServerApi::Admin.base_url(&target.endpoint)?;
+        if base.to_ascii_lowercase().starts_with("https:") {
+            return Err(CliError::Usage(format!(
+                "{base}: the admin API serves plain HTTP on a loopback address; from another host use a \
+                 tunnel, such as `ssh -L 9001:127.0.0.1:9001 HOST`, and --endpoint http://127.0.0.1:9001"
+            )));
         }
         let http = mlgw_carrier::Client::new(&ClientSettings {
             authorities: Authorities::None,

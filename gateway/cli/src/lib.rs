@@ -10,6 +10,7 @@ pub mod client;
 pub mod completion;
 mod dataset;
 pub mod discover;
+mod endpoint;
 mod error;
 mod figures;
 mod global;
