@@ -1,6 +1,7 @@
 //! Progress of long work on standard error, so that a result can be piped. On a terminal each stage of the
 //! work is a bar. Otherwise each stage that advanced is a line at intervals.
 
+use super::error::without_controls;
 use super::figures::age;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mlgw_common::ByteSize;
@@ -101,6 +102,7 @@ impl CommandProgress {
                 Some(line) => line(stage),
                 None => stage.line(),
             };
+            let line = without_controls(&line).into_owned();
             if is_terminal {
                 stage.bar.set_message(line);
             } else {

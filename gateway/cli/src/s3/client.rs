@@ -1,7 +1,7 @@
 //! Client of an S3 API: signs requests, sends them, and sends them again if that may help.
 
 use super::failure::{Repetition, S3Failure, WAITS};
-use super::path::RemotePath;
+use super::path::{RemotePath, printable};
 use super::target::S3Target;
 use crate::CliError;
 use crate::client::{ENCODED_IN_URL, path_segment};
@@ -123,7 +123,8 @@ impl S3Client {
 
     /// Returns the error of the command for a failed request. `subject` is the bucket or object.
     pub(super) fn error(&self, failure: S3Failure, subject: &RemotePath) -> CliError {
-        failure.error(&self.target, &subject.to_string())
+        // Keys and messages of the server are parts of the message.
+        failure.error(&self.target, &subject.to_string()).map_message(printable)
     }
 
     /// Sends a request. The response has a status of success, and its body is not read yet.
@@ -241,10 +242,12 @@ pub(super) fn copy_source(object: &RemotePath) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::{S3Client, S3Request, copy_source, signable};
+    use crate::CliError;
+    use crate::s3::failure::S3Failure;
     use crate::s3::path::RemotePath;
     use crate::s3::target::{S3AccessKey, S3Target};
     use bytes::Bytes;
-    use http::Method;
+    use http::{HeaderMap, Method, StatusCode};
     use mlgw_carrier::SignableBody;
     use mlgw_common::Secret;
 
@@ -271,6 +274,24 @@ mod tests {
         let odd = "http://h:9/s3/b//a/../%C3%BC%25%20%3F/?a=b%2F%2B%20c&uploads=";
         assert_eq!(url("b", "/a/../ü% ?/"), odd);
         assert_eq!(copy_source(&RemotePath::new("b", "ü%")), "/b/%C3%BC%25");
+    }
+
+    #[test]
+    fn neither_a_key_nor_the_server_controls_the_terminal() {
+        let client = client("http://h:9");
+        let document = "<Error><Code>Odd&#x9b;</Code><Message>m\u{9b}2J</Message></Error>";
+        let refused = S3Failure::of_response(StatusCode::BAD_REQUEST, &HeaderMap::new(), document.as_bytes());
+        let nonsense = S3Failure::Nonsense("<\x1b[2J>".to_owned());
+        let broken = S3Failure::Broken("\x1b[2J".to_owned());
+        for failure in [refused, nonsense, broken] {
+            let error = client.error(failure, &RemotePath::new("b", "k\x1b[2J\nmlgw: forged"));
+            let (CliError::Failed(message) | CliError::Refused(message) | CliError::Unreachable(message)) =
+                error
+            else {
+                panic!("{error}");
+            };
+            assert!(!message.contains(char::is_control), "{message:?}");
+        }
     }
 
     #[test]
