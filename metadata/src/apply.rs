@@ -29,8 +29,6 @@ mod system;
 mod upload;
 mod usage;
 
-pub(crate) use object::written;
-
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
 use mlgw_common::Seq;

@@ -43,14 +43,13 @@ mod tests;
 pub use crate::durability::Durability;
 pub use dead::DeadSet;
 pub use options::{
-    CatalogueMetrics, CatalogueOptions, CheckpointOptions, Completed, CreateBucketError, DeleteBucketError,
+    CatalogueMetrics, CatalogueOptions, CheckpointOptions, CreateBucketError, DeleteBucketError,
     FatalHandler, NewBucket, OpenError, ProposeError,
 };
 pub use pins::Pin;
 pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};
 pub use segments::{ChunkOwner, Reference};
 
-use crate::apply::written;
 use crate::copy::{Copier, CopyError};
 use crate::offline::{ReferencedExtent, bodies};
 use crate::raft::group::Group;
@@ -228,17 +227,6 @@ impl Catalogue {
             }
         }
         Ok(Some(found))
-    }
-
-    /// Reply of a completed upload, if the current version of `key` still has its body.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn completed(&self, bucket: BucketId, key: &ObjectKey, body: BodyId) -> Result<Completed, ReadError> {
-        Ok(match self.object(bucket, key)? {
-            Some(version) if version.body() == body => Completed::Yes(written(&version)),
-            _ => Completed::No,
-        })
     }
 
     /// Allocates a body id that was never allocated before.

@@ -1,10 +1,11 @@
-//! HTTP client, TLS roots and request signing, shared by everything that sends requests to another server:
-//! origins, upstreams, the exporter of traces and the command line.
+//! HTTP client, TLS roots, request signing and the credentials file of AWS's tools, shared by everything that
+//! sends requests to another server: origins, upstreams, the exporter of traces and the command line.
 //!
 //! Proxies and certificate authorities come from the configuration alone, never from environment variables.
 //! TLS is rustls with ring. Nothing is kept on disk.
 
 mod client;
+mod profile;
 mod proxy;
 mod settings;
 mod sign;
@@ -16,5 +17,6 @@ pub use aws_credential_types::Credentials;
 pub use aws_sigv4::http_request::SignableBody;
 pub use client::{Client, SendError, innermost};
 pub use hyper::body::Incoming;
+pub use profile::ProfileKeys;
 pub use settings::{Authorities, ClientSettings, SettingError};
 pub use sign::{SignError, SigningScope, sign};

@@ -92,7 +92,7 @@ impl Admin {
         let at_rest = DueContext {
             bucket: bucket.id,
             key: key.as_str(),
-            is_own: bucket.binding.is_none(),
+            is_local: bucket.binding.is_none(),
             idle: known.idle(None, &access, now),
             reads: access.fact(Property::Reads, "").and_then(|reads| reads.size()).unwrap_or(0.0),
             inactive_pins: &unheld,
@@ -120,7 +120,7 @@ impl Admin {
 struct DueContext<'a> {
     bucket: u64,
     key: &'a str,
-    is_own: bool,
+    is_local: bool,
     idle: Duration,
     reads: f64,
     inactive_pins: &'a InactivePins,
@@ -149,9 +149,9 @@ impl DueContext<'_> {
         };
         let kind = due.action.kind;
         let has_effect =
-            if self.is_own { kind.has_effect_on_local() } else { kind.has_effect_on_remote_backed() };
+            if self.is_local { kind.has_effect_on_local() } else { kind.has_effect_on_remote_backed() };
         if !has_effect {
-            let buckets = if self.is_own { "local" } else { "remote-backed" };
+            let buckets = if self.is_local { "local" } else { "remote-backed" };
             return format!("has no effect in {buckets} buckets");
         }
         if self.is_inactive_pin(due) {

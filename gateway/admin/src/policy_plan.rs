@@ -19,7 +19,7 @@ use mlgw_api::{
 };
 use mlgw_background::policy_plan::{AffectedObjects, LowerTiers, PlannedAction, PolicyDryRun, Subject};
 use mlgw_background::reconciler::groups::{
-    CheckpointExpiry, CheckpointScan, ContainingCheckpoint, moment_of, own_buckets,
+    CheckpointExpiry, CheckpointScan, ContainingCheckpoint, local_buckets, moment_of,
 };
 use mlgw_background::reconciler::references::{
     EndangeredCheckpoints, ReferencedCheckpoints, find_references,
@@ -237,7 +237,7 @@ impl Admin {
         run.own_checkpoints = finding.finish(run.began.as_millis());
         run.own_checkpoints.restore_spacings(&self.retention.spacings());
         let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
-        let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
+        let ours = local_buckets(buckets.iter().map(|bucket| &**bucket));
         run.plan.pin_newest_checkpoints(&run.own_checkpoints, |_| true);
         self.policy_driver.with_engine(|decider, _| {
             run.plan.pin_newest_checkpoints(&decider.checkpoints, |bucket| !ours.contains(&bucket));
@@ -256,20 +256,19 @@ impl Admin {
         let object = &self.stored.object_facts(looked.bucket, looked.key, looked.object)?;
         let unread = UnreadBlock { bucket, key, size: object.size, number: 0 };
         // The policy engine is released before rules are evaluated, so that reads and writes do not wait.
-        let is_own = looked.bucket.binding.is_none();
+        let is_local = looked.bucket.binding.is_none();
         let known = |of: &CheckpointIndex| {
             (of.group_of(bucket, key).as_ref().map(ContainingCheckpoint::from), of.key_facts(bucket, key))
         };
         let (taken, tracked) = self.policy_driver.with_engine(|decider, now_us| {
-            let observed = (!is_own).then(|| known(&decider.checkpoints));
+            let observed = (!is_local).then(|| known(&decider.checkpoints));
             (decider.facts_of(now_us, &unread, asked), observed)
         });
-        let (member, standing) = tracked.unwrap_or_else(|| known(&run.own_checkpoints));
+        let (member, checkpoint_facts) = tracked.unwrap_or_else(|| known(&run.own_checkpoints));
         let access = taken.view();
         let idle = object.idle(looked.read, &access, now);
         let (member, access) = (member.as_ref(), Some(&access as &dyn Facts));
-        let of =
-            Subject { bucket, is_own, object, member, checkpoint_facts: standing, access, idle, system, now };
+        let of = Subject { bucket, is_local, object, member, checkpoint_facts, access, idle, system, now };
         if run.is_collecting {
             run.collected_objects += 1;
             run.plan.collect_matches(&of);

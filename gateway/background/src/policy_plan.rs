@@ -60,7 +60,7 @@ pub struct Subject<'a> {
     /// Id of the bucket.
     pub bucket: u64,
     /// True for a local bucket, false for a remote-backed one.
-    pub is_own: bool,
+    pub is_local: bool,
     /// Facts about the object at rest.
     pub object: &'a KnownObject,
     /// Checkpoint that contains the object.
@@ -163,8 +163,8 @@ impl PolicyDryRun {
     /// Returns the actions of the other policy that have no effect, in a sentence each.
     #[must_use]
     pub fn ineffective_actions(&self) -> Vec<String> {
-        let sentence = |((rule, action, is_own), objects): (&(Arc<str>, &str, bool), &u64)| {
-            let buckets = if *is_own { "local" } else { "remote-backed" };
+        let sentence = |((rule, action, is_local), objects): (&(Arc<str>, &str, bool), &u64)| {
+            let buckets = if *is_local { "local" } else { "remote-backed" };
             format!(
                 "{action} of rule {rule} has no effect in {buckets} buckets, where the rule matches \
                  {objects} objects."
@@ -199,13 +199,13 @@ impl PolicyDryRun {
         self.objects += 1;
         let (mut old, mut new) = (self.running.verdicts(of), self.other.verdicts(of));
         self.matched.extend(new.iter().map(|said| Arc::clone(&said.rule.1)));
-        let is_done = |one: &ObjectVerdict| match of.is_own {
+        let is_done = |one: &ObjectVerdict| match of.is_local {
             true => one.action.has_effect_on_local(),
             false => one.action.has_effect_on_remote_backed(),
         };
         for said in new.iter().filter(|one| one.is_acting() && !is_done(one)) {
             if !old.iter().any(|other| said.is_same(other)) {
-                let name = (Arc::clone(&said.rule.1), said.action.name(), of.is_own);
+                let name = (Arc::clone(&said.rule.1), said.action.name(), of.is_local);
                 *self.ineffective.entry(name).or_default() += 1;
             }
         }
@@ -258,7 +258,7 @@ impl ComparedPolicy {
                 claims.map(|(due, claim)| (due.stance, due.action.target.clone(), of.area(due), claim)),
             );
         });
-        let member = of.member.filter(|_| of.is_own);
+        let member = of.member.filter(|_| of.is_local);
         if let (Some(one), Some(dataset)) = (member, of.dataset()) {
             self.retained.add_dataset(one, &dataset);
         }
@@ -481,7 +481,7 @@ mod tests {
         let standing = CheckpointFacts::default();
         Subject {
             bucket: 1,
-            is_own: true,
+            is_local: true,
             object,
             member: None,
             checkpoint_facts: standing,

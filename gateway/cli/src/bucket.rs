@@ -1,6 +1,7 @@
 //! The command `mlgw bucket …`.
 
 use super::client::Client;
+use super::error::without_controls;
 use super::output::{Out, columns, confirm, pairs};
 use super::quota::describe;
 use super::server_name::ServerName;
@@ -251,7 +252,8 @@ async fn flush(
         }
         let now = (left.writes, left.trouble.clone());
         if printed.as_ref() != Some(&now) && !global.quiet {
-            let trouble = left.trouble.map(|trouble| format!("; {trouble}")).unwrap_or_default();
+            let trouble = left.trouble.map(|trouble| format!("; {}", without_controls(&trouble)));
+            let trouble = trouble.unwrap_or_default();
             eprintln!("{} writes left, {}{trouble}", left.writes, ByteSize(left.bytes).human());
             printed = Some(now);
         }

@@ -2,6 +2,7 @@
 
 use super::CliError;
 pub use super::discover::ServerTarget;
+use super::endpoint::ServerApi;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
@@ -35,21 +36,12 @@ impl Client {
     /// # Errors
     /// When the endpoint is not an HTTP URL.
     pub fn new(target: ServerTarget) -> Result<Self, CliError> {
-        let scheme =
-            target.endpoint.parse::<http::Uri>().ok().and_then(|uri| uri.scheme_str().map(str::to_owned));
-        match scheme.as_deref() {
-            Some("http") => {}
-            Some("https") => {
-                return Err(CliError::Usage(format!(
-                    "{}: the admin API serves plain HTTP on a loopback address; from another host use a \
-                     tunnel, such as `ssh -L 9001:127.0.0.1:9001 HOST`, and --endpoint http://127.0.0.1:9001",
-                    target.endpoint
-                )));
-            }
-            _ => {
-                let message = format!("{}: not a URL such as http://127.0.0.1:9001", target.endpoint);
-                return Err(CliError::Usage(message));
-            }
+        let base = ServerApi::Admin.base_url(&target.endpoint)?;
+        if base.to_ascii_lowercase().starts_with("https:") {
+            return Err(CliError::Usage(format!(
+                "{base}: the admin API serves plain HTTP on a loopback address; from another host use a \
+                 tunnel, such as `ssh -L 9001:127.0.0.1:9001 HOST`, and --endpoint http://127.0.0.1:9001"
+            )));
         }
         let http = mlgw_carrier::Client::new(&ClientSettings {
             authorities: Authorities::None,
@@ -65,6 +57,17 @@ impl Client {
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Returns a client of another listener of the same server. Both use one HTTP client.
+    #[must_use]
+    pub(super) fn at(&self, endpoint: String) -> Self {
+        Self { target: ServerTarget { endpoint, ..self.target.clone() }, ..self.clone() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn endpoint(&self) -> &str {
+        &self.target.endpoint
     }
 
     /// Requests a document.
@@ -166,10 +169,13 @@ pub fn signed(
     Ok(request)
 }
 
+/// Characters that are encoded in a URL: all but the unreserved ones of RFC 3986.
+pub(crate) const ENCODED_IN_URL: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// Encodes a name as one segment of a URL's path, or one value of its query.
 pub(crate) fn path_segment(name: &str) -> String {
-    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    utf8_percent_encode(name, ENCODED).to_string()
+    utf8_percent_encode(name, ENCODED_IN_URL).to_string()
 }
 
 #[cfg(test)]

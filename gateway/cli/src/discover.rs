@@ -3,6 +3,7 @@
 //! For a given endpoint, the keys of the AWS variables are used. Without an endpoint, both are taken from
 //! `admin.json` of the data directory on this host.
 
+use super::endpoint::ServerApi;
 use super::{CliError, Global};
 use mlgw_api::{ADMIN_FILE, AdminFile};
 use mlgw_common::Secret;
@@ -24,12 +25,12 @@ pub struct ServerTarget {
 pub(super) fn target(global: &Global) -> Result<ServerTarget, CliError> {
     let aws = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let keys = aws("AWS_ACCESS_KEY_ID").zip(aws("AWS_SECRET_ACCESS_KEY"));
-    match (&global.endpoint, keys) {
+    match (given_endpoint(global)?, keys) {
         (Some(endpoint), Some((access_key, secret))) => {
-            Ok(ServerTarget { endpoint: endpoint.clone(), access_key, secret: Secret::new(secret) })
+            Ok(ServerTarget { endpoint, access_key, secret: Secret::new(secret) })
         }
         (Some(endpoint), None) => match read(&data_dir()?) {
-            Ok(file) if is_same_url(&file.endpoint, endpoint) => Ok(from_admin_file(file)),
+            Ok(file) if is_same_url(&file.endpoint, &endpoint) => Ok(from_admin_file(file)),
             _ => Err(CliError::Usage(format!(
                 "no access key for {endpoint}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key \
                  with the role admin"
@@ -51,6 +52,7 @@ pub(super) fn target(global: &Global) -> Result<ServerTarget, CliError> {
 
 /// Returns the S3 API of the server on this host, with the key of its data directory.
 pub(super) fn s3_target(global: &Global) -> Result<ServerTarget, CliError> {
+    let given = given_endpoint(global)?;
     let dir = data_dir()?;
     let file = read(&dir).map_err(|reason| {
         CliError::Unreachable(format!(
@@ -59,7 +61,7 @@ pub(super) fn s3_target(global: &Global) -> Result<ServerTarget, CliError> {
             dir.display()
         ))
     })?;
-    let other = global.endpoint.as_deref().filter(|given| !is_same_url(given, &file.endpoint));
+    let other = given.filter(|given| !is_same_url(given, &file.endpoint));
     match (other, file.s3_endpoint.clone()) {
         (None, Some(endpoint)) => Ok(ServerTarget { endpoint, ..from_admin_file(file) }),
         (Some(other), _) => Err(CliError::Usage(format!(
@@ -70,6 +72,11 @@ pub(super) fn s3_target(global: &Global) -> Result<ServerTarget, CliError> {
             dir.display()
         ))),
     }
+}
+
+/// Returns the admin API that the options name.
+fn given_endpoint(global: &Global) -> Result<Option<String>, CliError> {
+    global.endpoint.as_deref().map(|given| ServerApi::Admin.base_url(given)).transpose()
 }
 
 /// True if two URLs differ in a final `/` at most.
@@ -101,4 +108,23 @@ fn read(dir: &Path) -> Result<AdminFile, String> {
     let path = dir.join(ADMIN_FILE);
     let text = mlgw_common::regular::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{s3_target, target};
+    use crate::{Global, OutputForm};
+
+    #[test]
+    fn an_endpoint_with_a_password_is_refused_and_not_printed() {
+        for endpoint in ["http://u:hush@h:1", "u:hush@h", "http://h:1?token=hush"] {
+            let endpoint = Some(endpoint.to_owned());
+            let global = Global { endpoint, output: OutputForm::Table, yes: false, quiet: false };
+            for found in [target(&global), s3_target(&global)] {
+                let error = found.unwrap_err();
+                assert_eq!(error.status(), 2, "{error}");
+                assert!(!error.to_string().contains("hush"), "{error}");
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Args)]
 pub struct Global {
     /// URL of the admin API. Default: the server that uses the data directory on this host.
-    #[arg(long, global = true, env = "MLGW_ADMIN_ENDPOINT", value_name = "URL")]
+    #[arg(long, global = true, env = "MLGW_ADMIN_ENDPOINT", hide_env_values = true, value_name = "URL")]
     pub endpoint: Option<String>,
     /// Output format.
     #[arg(long, global = true, value_enum, default_value_t = OutputForm::Table)]

@@ -1,8 +1,9 @@
 //! The command `mlgw job …`.
 
 use super::client::Client;
+use super::figures::age;
 use super::output::{Out, columns, pairs};
-use super::progress::{CommandProgress, duration};
+use super::progress::CommandProgress;
 use super::server_name::ServerName;
 use super::{CliError, Global, discover, path_segment};
 use clap::Subcommand;
@@ -97,7 +98,7 @@ pub(super) fn progress_line(job: &JobInfo) -> String {
         _ => String::new(),
     };
     let rate = job.bytes_per_second.map(|rate| format!(", {}/s", size(rate))).unwrap_or_default();
-    let left = job.eta_seconds.map(|seconds| format!(", {} left", duration(seconds))).unwrap_or_default();
+    let left = job.eta_seconds.map(|seconds| format!(", {} left", age(seconds))).unwrap_or_default();
     format!(
         "{} {} ({}): {} of {at_least}{} objects, {} of {at_least}{}{percent}{rate}{left}",
         job.kind,
@@ -154,7 +155,7 @@ fn show(job: &JobInfo) -> String {
     rows.extend(job.order.map(|order| ("order", order.to_string())));
     rows.extend(job.to.as_ref().map(|to| ("to", format!("{}/{}", to.upstream, to.prefix))));
     rows.extend(job.bytes_per_second.map(|rate| ("rate", format!("{}/s", size(rate)))));
-    rows.extend(job.eta_seconds.map(|seconds| ("left", duration(seconds))));
+    rows.extend(job.eta_seconds.map(|seconds| ("left", age(seconds))));
     rows.extend(job.error.clone().map(|error| ("error", error)));
     pairs(&rows)
 }

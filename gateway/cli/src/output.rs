@@ -1,9 +1,10 @@
 //! Output of results on standard output: columns for people, JSON documents for programs.
 
+use super::stdout::StdoutStream;
 use super::{CliError, OutputForm};
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 
 /// Settings of the output.
 #[derive(Clone, Copy, Debug)]
@@ -17,12 +18,7 @@ pub struct Out {
 impl Out {
     /// Writes text unchanged. A closed pipe is no error.
     pub fn text(self, text: &str) -> Result<(), CliError> {
-        match io::stdout().write_all(text.as_bytes()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(CliError::Failed(format!("standard output: {error}")))
-            }
-            _ => Ok(()),
-        }
+        StdoutStream::open()?.write(text.as_bytes()).map(|_| ())
     }
 
     /// Writes a document as JSON, or the table that `table` formats from it.

@@ -1,6 +1,8 @@
 //! Progress of long work on standard error, so that a result can be piped. On a terminal each stage of the
 //! work is a bar. Otherwise each stage that advanced is a line at intervals.
 
+use super::error::without_controls;
+use super::figures::age;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mlgw_common::ByteSize;
 use mlgw_common::time::Instant;
@@ -102,6 +104,7 @@ impl CommandProgress {
                 None if stage.name.is_empty() => continue,
                 None => stage.line(),
             };
+            let line = without_controls(&line).into_owned();
             if is_terminal {
                 stage.bar.set_message(line);
             } else {
@@ -179,23 +182,15 @@ fn line(stage: &str, amount: StageAmount, [done, total]: [u64; 2], rate: f64, le
     let left = if left.is_zero() && done < total {
         String::new()
     } else {
-        format!(", {} left", duration(left.as_secs()))
+        format!(", {} left", age(left.as_secs()))
     };
     let percent = u128::from(done) * 100 / u128::from(total);
     format!("{stage}: {amount} of {} ({percent} %), {rate}/s{left}", format(total))
 }
 
-pub(super) fn duration(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{BARS_MAX, CommandProgress, StageAmount, duration, line};
+    use super::{BARS_MAX, CommandProgress, StageAmount, line};
     use indicatif::{ProgressDrawTarget, TermLike};
     use std::io;
     use std::sync::{Arc, Mutex};
@@ -272,7 +267,8 @@ mod tests {
         assert_eq!(count([3000, 0], Duration::ZERO), "reading: 3000, 1000/s");
         assert_eq!(count([3000, 9000], 6 * second), "reading: 3000 of 9000 (33 %), 1000/s, 6 s left");
         assert_eq!(count([0, 9000], Duration::ZERO), "reading: 0 of 9000 (0 %), 1000/s");
-        assert_eq!((duration(61), duration(7260)), ("1 min 1 s".to_owned(), "2 h 1 min".to_owned()));
+        let days = line("copying", StageAmount::Count, [1, 9], 1.0, 93_784 * second);
+        assert_eq!(days, "copying: 1 of 9 (11 %), 1/s, 1 d 2 h left");
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! The command `mlgw status`: the state of the server, findings, and advice.
 
-use super::client::{Client, ServerTarget};
+use super::client::Client;
 use super::figures::{age, findings, operations, syncs, tiers, time};
 use super::output::{Out, counted, pairs};
 use super::{CliError, Global, discover};
 use http::Method;
 use mlgw_api::{Health, SettingList, Status};
 use mlgw_common::ByteSize;
+use mlgw_config::{Address, SettingType as _};
 
 /// Prints the metrics.
 pub(super) async fn metrics(global: &Global, out: Out) -> Result<(), CliError> {
-    let target = discover::target(global)?;
-    let settings = Client::new(target.clone())?.get(SETTINGS).await?;
-    let client = metrics_client(&target, &settings)?;
-    let text = client.send(Method::GET, "/metrics", None::<&()>).await?;
+    let client = Client::new(discover::target(global)?)?;
+    let settings = client.get(SETTINGS).await?;
+    let text = metrics_client(&client, &settings)?.send(Method::GET, "/metrics", None::<&()>).await?;
     out.text(&String::from_utf8_lossy(&text))
 }
 
@@ -31,15 +31,13 @@ pub(super) async fn run(global: &Global, out: Out) -> Result<(), CliError> {
 /// Path of the settings in force.
 pub(super) const SETTINGS: &str = "/v1/config";
 
-/// Returns a client of the metrics of a server, which may be separate from the admin API.
-pub(super) fn metrics_client(target: &ServerTarget, settings: &SettingList) -> Result<Client, CliError> {
+/// Returns a client of the metrics of a server, which may be separate from its admin API.
+pub(super) fn metrics_client(admin: &Client, settings: &SettingList) -> Result<Client, CliError> {
     let listen = settings.settings.iter().find(|setting| setting.key == "metrics.listen");
     let listen = listen.map_or("", |setting| setting.value.trim_matches('"'));
-    if listen.is_empty() {
-        return Client::new(target.clone());
-    }
-    let local = listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:");
-    Client::new(ServerTarget { endpoint: format!("http://{local}"), ..target.clone() })
+    let failed = |problem| CliError::Failed(format!("metrics.listen of the server: {problem}"));
+    let address = Option::<Address>::from_text(listen).map_err(failed)?;
+    Ok(address.map_or_else(|| admin.clone(), |address| admin.at(address.local_http_url(address.port))))
 }
 
 /// Formats the server and its health in one line.
@@ -135,9 +133,12 @@ fn policy(policy: &mlgw_api::PolicyStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::show;
-    use mlgw_api::{Health, HealthFinding};
+    use super::{metrics_client, show};
+    use crate::client::{Client, ServerTarget};
+    use mlgw_api::{Health, HealthFinding, SettingList};
+    use mlgw_common::Secret;
     use mlgw_testing::sample_status::healthy;
+    use serde_json::json;
 
     #[test]
     fn a_status_fits_one_page() {
@@ -156,6 +157,25 @@ mod tests {
             assert!(text.contains(says), "{says:?} is missing in\n{text}");
         }
         assert!(text.lines().count() < 25 && text.lines().all(|line| line.len() <= 110), "{text}");
+    }
+
+    #[test]
+    fn metrics_have_the_address_of_their_listener() {
+        let endpoint = "http://h:1".to_owned();
+        let target = ServerTarget { endpoint, access_key: "AK".into(), secret: Secret::new("secret") };
+        let admin = Client::new(target).unwrap();
+        let endpoint_of = |listen: &str| {
+            let setting = json!({
+                "key": "metrics.listen", "value": listen, "derived": null, "origin": "file", "live": false
+            });
+            let settings: SettingList = serde_json::from_value(json!({ "settings": [setting] })).unwrap();
+            let client = metrics_client(&admin, &settings);
+            client.map(|client| client.endpoint().to_owned()).map_err(|error| error.status())
+        };
+        assert_eq!(endpoint_of("\"\""), Ok("http://h:1".to_owned()));
+        assert_eq!(endpoint_of("\"0.0.0.0:9\""), Ok("http://127.0.0.1:9".to_owned()));
+        assert_eq!(endpoint_of("\"10.0.0.0:9\""), Ok("http://10.0.0.0:9".to_owned()));
+        assert_eq!(endpoint_of("\"nowhere\""), Err(1));
     }
 
     #[test]

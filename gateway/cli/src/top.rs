@@ -11,8 +11,9 @@ mod sections;
 mod terminal;
 
 use super::client::{Client, ServerTarget};
-use super::output::Out;
+use super::output::{Out, json_line};
 use super::status::{SETTINGS, metrics_client};
+use super::stdout::StdoutStream;
 use super::{CliError, Global, OutputForm, discover};
 use clap::Args;
 use gauges::ScrapedFigures;
@@ -48,13 +49,13 @@ fn seconds(text: &str) -> Result<f64, String> {
 pub(super) async fn run(args: TopArgs, global: &Global, out: Out) -> Result<(), CliError> {
     let mut poller = StatusPoller::new(discover::target(global)?, &args)?;
     if out.form == OutputForm::Json {
-        return poller.lines(|look| serde_json::to_string(&look.now).unwrap_or_default() + "\n", out).await;
+        return poller.lines(|look| json_line(&look.now), StdoutStream::open()?).await;
     }
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
         poller.has_figures = true;
         return poller.pages(Terminal::open()?).await;
     }
-    poller.lines(page::line, out).await
+    poller.lines(|look| Ok(page::line(look)), StdoutStream::open()?).await
 }
 
 /// A status, the one before it, and the jobs.
@@ -78,7 +79,6 @@ impl StatusPair {
 
 /// Requests the status of a server repeatedly.
 struct StatusPoller {
-    target: ServerTarget,
     client: Client,
     interval: Duration,
     left: Option<u64>,
@@ -89,9 +89,9 @@ struct StatusPoller {
 
 impl StatusPoller {
     fn new(target: ServerTarget, args: &TopArgs) -> Result<Self, CliError> {
-        let client = Client::new(target.clone())?;
+        let client = Client::new(target)?;
         let interval = Duration::from_secs_f64(args.interval);
-        Ok(Self { target, client, interval, left: args.count, has_figures: false, last: None })
+        Ok(Self { client, interval, left: args.count, has_figures: false, last: None })
     }
 
     async fn poll(&mut self) -> Result<StatusPair, CliError> {
@@ -111,7 +111,7 @@ impl StatusPoller {
     /// Requests the figures that only the metrics contain.
     async fn figures(&self) -> Result<ScrapedFigures, CliError> {
         let settings: SettingList = self.client.get(SETTINGS).await?;
-        let client = metrics_client(&self.target, &settings)?.with_patience(FIGURES_PATIENCE);
+        let client = metrics_client(&self.client, &settings)?.with_patience(FIGURES_PATIENCE);
         let text = client.send(Method::GET, "/metrics", None::<&()>).await?;
         let budget = settings.settings.iter().find(|setting| setting.key == "hot.flash_bytes_per_day");
         let budget = budget.and_then(|setting| ByteSize::from_text(setting.value.trim_matches('"')).ok());
@@ -124,12 +124,16 @@ impl StatusPoller {
         self.left == Some(0)
     }
 
-    /// Prints one line per refresh. The first error ends the command, because no one watches it.
-    async fn lines(&mut self, line: impl Fn(&StatusPair) -> String, out: Out) -> Result<(), CliError> {
+    /// Prints one line per refresh, until the reader closes the pipe. The first error ends the command,
+    /// because no one watches it.
+    async fn lines(
+        &mut self,
+        line: impl Fn(&StatusPair) -> Result<String, CliError>,
+        mut stdout: StdoutStream,
+    ) -> Result<(), CliError> {
         loop {
             let look = self.poll().await?;
-            out.text(&line(&look))?;
-            if self.was_last() {
+            if stdout.write(line(&look)?.as_bytes())?.is_break() || self.was_last() {
                 return Ok(());
             }
             mlgw_common::time::sleep(self.interval).await;
@@ -177,4 +181,57 @@ fn draw(terminal: &mut Terminal, answer: &Result<StatusPair, CliError>) -> Resul
         Ok(look) => page::page(frame, look),
         Err(error) => page::unreachable(frame, error),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{StatusPoller, TopArgs, page};
+    use crate::client::ServerTarget;
+    use crate::stdout::StdoutStream;
+    use mlgw_api::JobList;
+    use mlgw_common::Secret;
+    use mlgw_testing::sample_status::healthy;
+    use std::fs::File;
+    use std::io::{BufRead as _, BufReader, Write as _, pipe};
+    use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// Starts a server that answers requests for the status and for jobs. Returns its URL, and the request
+    /// lines that it received.
+    fn server() -> (String, Receiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (received, requests) = channel();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map(Result::unwrap) {
+                let mut head = BufReader::new(&stream).lines().map(Result::unwrap);
+                let request = head.next().unwrap();
+                assert!(head.any(|line| line.is_empty()), "the head is complete");
+                let body = match request.contains("/v1/status") {
+                    true => serde_json::to_string(&healthy()).unwrap(),
+                    false => serde_json::to_string(&JobList { jobs: vec![] }).unwrap(),
+                };
+                let length = body.len();
+                let head =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+                received.send(request).unwrap();
+                stream.write_all((head + &body).as_bytes()).unwrap();
+            }
+        });
+        (url, requests)
+    }
+
+    #[tokio::test]
+    async fn lines_end_when_the_reader_closes_the_pipe() {
+        let (endpoint, requests) = server();
+        let target = ServerTarget { endpoint, access_key: "AK".into(), secret: Secret::new("secret") };
+        let mut poller = StatusPoller::new(target, &TopArgs { interval: 0.1, count: Some(3) }).unwrap();
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let stdout = StdoutStream::to(File::from(OwnedFd::from(writer)));
+        poller.lines(|look| Ok(page::line(look)), stdout).await.unwrap();
+        let status = requests.try_iter().filter(|request| request.contains("/v1/status"));
+        assert_eq!(status.count(), 1, "one line met the closed pipe");
+    }
 }

@@ -6,6 +6,7 @@
 mod served;
 
 use super::CliError;
+use super::error::without_controls;
 use super::output::Out;
 use super::policy::unreadable;
 use super::progress::CommandProgress;
@@ -94,7 +95,7 @@ fn run_import(from: LogWord, logs: &[PathBuf], to: &Path, out: Out) -> Result<()
     progress.done();
     let imported = imported?;
     for bad in &imported.first_bad {
-        eprintln!("mlgw: {}:{}: {}", bad.log, bad.line, bad.what);
+        eprintln!("mlgw: {}:{}: {}", bad.log, bad.line, without_controls(&bad.what));
     }
     if imported.accesses == 0 {
         return Err(CliError::Failed(format!("no object access in {} lines: check --from", imported.lines)));

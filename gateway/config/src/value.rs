@@ -185,6 +185,30 @@ pub struct Address {
     pub port: u16,
 }
 
+impl Address {
+    /// Returns the URL under which a listener without TLS is reached from this host at `port`.
+    #[must_use]
+    pub fn local_http_url(&self, port: u16) -> String {
+        let host = match self.host.as_str() {
+            "0.0.0.0" => "127.0.0.1",
+            "::" => "::1",
+            host => host,
+        };
+        format!("http://{}", Self { host: host.to_owned(), port })
+    }
+
+    /// Returns the URL under which a listener with TLS is reached from this host at `port`.
+    #[must_use]
+    pub fn local_https_url(&self, port: u16) -> String {
+        let host = match self.host.as_str() {
+            // A certificate names hosts, hardly ever this address.
+            "0.0.0.0" | "::" => "localhost",
+            host => host,
+        };
+        format!("https://{}", Self { host: host.to_owned(), port })
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
@@ -474,6 +498,23 @@ mod tests {
         assert_eq!(Address::from_text("localhost:9000").map(|a| a.port), Ok(9000));
         for text in ["localhost", ":9000", "::1:9000", "localhost:s3", "h:65536"] {
             assert!(Address::from_text(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_all_interfaces_has_the_url_of_one_that_can_be_used() {
+        type UrlOf = fn(&Address, u16) -> String;
+        let cases: [(_, UrlOf, _); 7] = [
+            ("127.0.0.1:0", Address::local_http_url, "http://127.0.0.1:7"),
+            ("0.0.0.0:0", Address::local_http_url, "http://127.0.0.1:7"),
+            ("10.0.0.0:0", Address::local_http_url, "http://10.0.0.0:7"),
+            ("[::]:0", Address::local_http_url, "http://[::1]:7"),
+            ("[fd00::]:0", Address::local_http_url, "http://[fd00::]:7"),
+            ("[::]:0", Address::local_https_url, "https://localhost:7"),
+            ("s3.example.com:0", Address::local_https_url, "https://s3.example.com:7"),
+        ];
+        for (configured, url, expected) in cases {
+            assert_eq!(url(&Address::from_text(configured).unwrap(), 7), expected);
         }
     }
 

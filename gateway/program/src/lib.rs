@@ -83,6 +83,13 @@ mod tests {
     }
 
     #[test]
+    fn help_does_not_print_the_endpoint_in_the_environment() {
+        let command = Cli::command();
+        let endpoint = command.get_arguments().find(|argument| argument.get_id() == "endpoint").unwrap();
+        assert!(endpoint.is_hide_env_values_set(), "it may have a password");
+    }
+
+    #[test]
     fn every_documented_command_is_parsed() {
         for line in [
             "serve --config F --data-dir D --listen h:1 --admin-listen h:2 --metrics-listen h:3 --log-format \

@@ -64,7 +64,7 @@ mod tests {
     use super::{ManualPage, pages};
     use crate::Cli;
     use clap::{Command, CommandFactory as _};
-    use std::io::Write as _;
+    use std::io::{ErrorKind, Write as _};
     use std::process::{Command as Process, Stdio};
 
     /// Adds the names of the pages of a command and of those below it.
@@ -99,13 +99,53 @@ mod tests {
         }
     }
 
+    /// Returns the problem of a line of a page, if it has a request or an escape sequence that pages do not
+    /// use. An apostrophe or a full stop at its begin would be a request.
+    fn problem_of(line: &str) -> Option<String> {
+        const REQUESTS: [&str; 9] = ["TH", "SH", "TP", "IP", "RS", "RE", "br", "ie", "el"];
+        const ESCAPES: [&str; 8] = ["-", "e", "fR", "fB", "fI", "(bu", "(aq", "*(Aq"];
+        let request = line.strip_prefix(['.', '\'']).map(|rest| rest.split(' ').next().unwrap_or(rest));
+        if let Some(request) = request.filter(|request| !REQUESTS.contains(request)) {
+            return Some(format!("unknown request {request:?}"));
+        }
+        // The first lines define `\*(Aq` for formatters with and without `\(aq`.
+        if line == r".ie \n(.g .ds Aq \(aq" || line == ".el .ds Aq '" {
+            return None;
+        }
+        let mut escapes = line.split('\\').skip(1);
+        let unknown = escapes.find(|rest| !ESCAPES.iter().any(|escape| rest.starts_with(escape)));
+        unknown.map(|rest| format!("unknown escape sequence \\{rest}"))
+    }
+
+    #[test]
+    fn pages_have_only_known_requests_and_escapes() {
+        for ManualPage { file, text } in pages(Cli::command()).unwrap() {
+            let text = String::from_utf8(text).unwrap();
+            for line in text.lines() {
+                assert_eq!(problem_of(line), None, "{file}: {line}");
+                let font = line.rfind(r"\f").map_or("R", |at| &line[at + 2..at + 3]);
+                assert_eq!(font, "R", "{file}: the font of {line:?} continues after it");
+            }
+            let count = |request| text.lines().filter(|line| line.starts_with(request)).count();
+            assert_eq!(count(".RS"), count(".RE"), "{file}");
+        }
+        for line in ["'quoted' word", ".PP", r"a\nb", r"a\zb"] {
+            assert!(problem_of(line).is_some(), "{line}");
+        }
+    }
+
     #[test]
     fn the_formatter_of_man_has_no_warnings() {
         for ManualPage { file, text } in pages(Cli::command()).unwrap() {
             let mut groff = Process::new("groff");
             groff.args(["-Kutf8", "-man", "-ww", "-Tutf8"]).stdin(Stdio::piped()).stdout(Stdio::null());
-            // Machines without manual pages have no formatter.
-            let Ok(mut running) = groff.stderr(Stdio::piped()).spawn() else { return };
+            let mut running = match groff.stderr(Stdio::piped()).spawn() {
+                Ok(running) => running,
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    return eprintln!("SKIPPED the warnings of manual pages: groff is not installed here");
+                }
+                Err(error) => panic!("groff: {error}"),
+            };
             running.stdin.take().unwrap().write_all(&text).unwrap();
             let done = running.wait_with_output().unwrap();
             let warnings = String::from_utf8_lossy(&done.stderr);

@@ -6,31 +6,9 @@ use super::bring_up::ServerEngine;
 use super::files::FileBudget;
 use mlgw_auth::key::SigningAccessKey;
 use mlgw_common::ByteSize;
-use mlgw_config::{Address, Config, PrintCredentials, SettingType as _};
+use mlgw_config::{Config, PrintCredentials, SettingType as _};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
-
-/// Returns the URL under which a listener without TLS is reached from this host.
-#[must_use]
-pub(super) fn http_url(configured: &Address, port: u16) -> String {
-    let host = match configured.host.as_str() {
-        "0.0.0.0" => "127.0.0.1",
-        "::" => "::1",
-        host => host,
-    };
-    format!("http://{}", Address { host: host.to_owned(), port })
-}
-
-/// Returns the URL under which a listener with TLS is reached from this host.
-#[must_use]
-pub(super) fn https_url(configured: &Address, port: u16) -> String {
-    let host = match configured.host.as_str() {
-        // A certificate names hosts, hardly ever this address.
-        "0.0.0.0" | "::" => "localhost",
-        host => host,
-    };
-    format!("https://{}", Address { host: host.to_owned(), port })
-}
 
 /// Prints the banner.
 pub(super) fn print(config: &Config, engine: &ServerEngine, endpoint: &str, admin: &str) {
@@ -107,30 +85,13 @@ fn python_text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{FileBudget, connections, http_url, https_url, python_text, shell_word, usage};
+    use super::{FileBudget, connections, python_text, shell_word, usage};
     use mlgw_api::AccessKeyRole;
     use mlgw_auth::key::SigningAccessKey;
     use mlgw_auth::principal::Principal;
     use mlgw_common::Secret;
-    use mlgw_config::{Address, SettingType as _};
     use mlgw_wire::access::OWNER;
     use std::sync::Arc;
-
-    type UrlOf = fn(&Address, u16) -> String;
-
-    #[test]
-    fn an_address_of_all_interfaces_is_shown_as_one_that_can_be_used() {
-        let cases: [(_, UrlOf, _); 5] = [
-            ("127.0.0.1:0", http_url, "http://127.0.0.1:7"),
-            ("0.0.0.0:0", http_url, "http://127.0.0.1:7"),
-            ("[::]:0", http_url, "http://[::1]:7"),
-            ("[::]:0", https_url, "https://localhost:7"),
-            ("s3.example.com:0", https_url, "https://s3.example.com:7"),
-        ];
-        for (asked, url, shown) in cases {
-            assert_eq!(url(&Address::from_text(asked).unwrap(), 7), shown);
-        }
-    }
 
     #[test]
     fn fewer_connections_than_configured_are_explained() {

@@ -31,7 +31,7 @@ use mlgw_background::stored_objects::StoredObjects;
 use mlgw_common::histogram::Durations;
 use mlgw_common::limits::ACTIVE_CONNECTION_BYTES;
 use mlgw_common::private_file;
-use mlgw_config::{Config, ConfigSources, LoadedConfig, TooLittleMemory};
+use mlgw_config::{Address, Config, ConfigSources, LoadedConfig, TooLittleMemory};
 use mlgw_credentials::OpenKeyringError;
 use mlgw_listener::connection;
 use mlgw_listener::tls;
@@ -374,9 +374,9 @@ impl BoundListeners {
         let port = |listener: &TcpListener| {
             listener.local_addr().map(|address| address.port()).map_err(io_error("a listener"))
         };
-        let url = if certificate.is_some() { banner::https_url } else { banner::http_url };
+        let url = if certificate.is_some() { Address::local_https_url } else { Address::local_http_url };
         let endpoint = url(&config.s3.listen, port(&s3)?);
-        let admin_url = banner::http_url(&config.admin.listen, port(&admin)?);
+        let admin_url = config.admin.listen.local_http_url(port(&admin)?);
         Ok(Self { s3, admin, metrics, certificate, endpoint, admin_url })
     }
 

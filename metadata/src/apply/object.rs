@@ -54,7 +54,7 @@ pub(super) fn replace_current(
 }
 
 /// Reply to the write of `version`.
-pub(crate) fn written(version: &ObjectVersion) -> WrittenVersion {
+pub(super) fn written(version: &ObjectVersion) -> WrittenVersion {
     WrittenVersion {
         seq: version.seq,
         etag: version.etag.clone(),

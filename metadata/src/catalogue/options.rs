@@ -4,7 +4,7 @@ use crate::durability::Durability;
 use crate::identity::{ExpectedServer, Mismatch};
 use mlgw_common::Clock;
 use mlgw_common::histogram::Durations;
-use mlgw_formats::command::{Reject, WrittenVersion};
+use mlgw_formats::command::Reject;
 use mlgw_formats::schema::Bucket;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -162,15 +162,6 @@ pub enum DeleteBucketError {
     /// See [`ProposeError`].
     #[error(transparent)]
     Propose(ProposeError),
-}
-
-/// Result of a lookup of an upload that may have been completed before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Completed {
-    /// The current version has the upload's body; the reply of the completion.
-    Yes(WrittenVersion),
-    /// The upload is unknown, or another version is current by now.
-    No,
 }
 
 /// Metrics for `/metrics`.

@@ -429,7 +429,7 @@ fn name_of(one: &ContainingCheckpoint) -> CheckpointName {
 }
 
 /// Returns the ids of local buckets.
-pub fn own_buckets<'b>(buckets: impl Iterator<Item = &'b Bucket>) -> BTreeSet<u64> {
+pub fn local_buckets<'b>(buckets: impl Iterator<Item = &'b Bucket>) -> BTreeSet<u64> {
     buckets.filter(|bucket| bucket.binding.is_none()).map(|bucket| bucket.id).collect()
 }
 

@@ -3,7 +3,7 @@
 use super::PolicyReconciler;
 use super::compressing::{CompressionCandidate, is_compressible};
 use super::groups::{
-    CheckpointScan, ContainingCheckpoint, FactsWithCheckpoint, checkpoint_keep, moment_of, own_buckets,
+    CheckpointScan, ContainingCheckpoint, FactsWithCheckpoint, checkpoint_keep, local_buckets, moment_of,
     pin_newest, remove_missing,
 };
 use super::pass_end::PassEnd;
@@ -102,8 +102,8 @@ impl PolicyReconciler {
         let (finding, unheard) = self
             .for_each_page(program, begin, move |(finding, unheard), looked| {
                 let VisitedObject { bucket, key, object, .. } = looked;
-                let is_own = bucket.binding.is_none();
-                let is_file = if is_own {
+                let is_local = bucket.binding.is_none();
+                let is_file = if is_local {
                     finding.visit(bucket.id, key.as_str(), moment_of(object), object.size)
                 } else {
                     CheckpointIndex::is_relevant(key.as_str())
@@ -125,7 +125,7 @@ impl PolicyReconciler {
         let spacings = self.context.retention.spacings();
         own.restore_spacings(&spacings);
         let buckets = self.context.stored.catalogue.buckets(None, None, usize::MAX);
-        let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
+        let ours = local_buckets(buckets.iter().map(|bucket| &**bucket));
         self.context.policy_driver.with_engine(|decider, now_us| {
             remove_missing(&mut decider.checkpoints, &own, &ours, began_us);
             decider.checkpoints.restore_spacings(&spacings);
@@ -155,7 +155,7 @@ impl PolicyReconciler {
         let mut found = ReconcilerScanResult::default();
         pin_newest(&own, keep, |_| true, &mut found.areas);
         let buckets = self.context.stored.catalogue.buckets(None, None, usize::MAX);
-        let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
+        let ours = local_buckets(buckets.iter().map(|bucket| &**bucket));
         self.context.policy_driver.with_engine(|decider, _| {
             pin_newest(&decider.checkpoints, keep, |bucket| !ours.contains(&bucket), &mut found.areas);
         });
@@ -195,7 +195,7 @@ impl ReconcilerScan {
     /// Visits one object.
     fn visit(&self, found: &mut ReconcilerScanResult, looked: VisitedObject<'_>) -> Result<(), ReadError> {
         let (bucket, key) = (looked.bucket, looked.key.as_str());
-        let is_own = bucket.binding.is_none();
+        let is_local = bucket.binding.is_none();
         if !self.scope.objects && !self.is_of_checkpoint(bucket, key) {
             return Ok(());
         }
@@ -206,7 +206,7 @@ impl ReconcilerScan {
         let wide = wide.map(|(_, claim)| claim);
         let is_unheld = |by: &RuleSource| self.inactive_pins.contains(bucket.id, key, &by.rule);
         let resolved = ResolvedActions::of(said.claims.iter().chain(wide), said.idle, is_unheld);
-        match (resolved.is_nothing(), is_own) {
+        match (resolved.is_nothing(), is_local) {
             (true, _) => Ok(()),
             (false, true) => self.add_own(found, &looked, resolved),
             (false, false) => {
@@ -237,12 +237,12 @@ impl ReconcilerScan {
     ) -> ObjectMatches {
         let (bucket, key) = (looked.bucket.id, looked.key.as_str());
         let unread = UnreadBlock { bucket, key, size: known.size, number: 0 };
-        let is_own = looked.bucket.binding.is_none();
+        let is_local = looked.bucket.binding.is_none();
         let (taken, tracked) = self.reconciler.context.policy_driver.with_engine(|decider, now_us| {
-            let observed = if is_own { None } else { decider.checkpoints.group_of(bucket, key) };
+            let observed = if is_local { None } else { decider.checkpoints.group_of(bucket, key) };
             (decider.facts_of(now_us, &unread, &self.asked), observed.map(|one| one.prefix.to_owned()))
         });
-        let of_own = if is_own { self.own.group_of(bucket, key) } else { None };
+        let of_own = if is_local { self.own.group_of(bucket, key) } else { None };
         let of_own = of_own.as_ref().map(ContainingCheckpoint::from);
         let prefix = of_own.as_ref().map(|one| one.prefix.as_str()).or(tracked.as_deref());
         let access = taken.view();
@@ -250,7 +250,7 @@ impl ReconcilerScan {
         let idle = known.idle(looked.read, &access, self.now);
         let mut rest = ObjectFacts::new(&self.program, known, &self.system, self.now);
         rest.access = Some(&access);
-        let facts: &dyn Facts = match is_own {
+        let facts: &dyn Facts = match is_local {
             true => &FactsWithCheckpoint { checkpoint_facts: self.own.key_facts(bucket, key), rest: &rest },
             false => &rest,
         };

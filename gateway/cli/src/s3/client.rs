@@ -1,26 +1,26 @@
 //! Client of an S3 API: signs requests, sends them, and sends them again if that may help.
 
 use super::failure::{Repetition, S3Failure, WAITS};
-use super::path::RemotePath;
+use super::path::{RemotePath, printable};
 use super::target::S3Target;
 use crate::CliError;
+use crate::client::{ENCODED_IN_URL, path_segment};
+use crate::endpoint::ServerApi;
 use backon::Retryable as _;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use mlgw_carrier::{
     Authorities, ClientSettings, Credentials, Incoming, SendError, SignableBody, SigningScope,
 };
 use mlgw_common::time::timeout;
 use mlgw_common::{Clock as _, SystemClock};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, utf8_percent_encode};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Characters that are encoded in a query: all but the unreserved ones of RFC 3986.
-const ENCODED_IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-/// Characters that are encoded in a path.
-const ENCODED_IN_PATH: &AsciiSet = &ENCODED_IN_QUERY.remove(b'/');
+/// Characters that are encoded in a path of several segments.
+const ENCODED_IN_PATH: &AsciiSet = &ENCODED_IN_URL.remove(b'/');
 /// Time limit of opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which an idle connection is closed; servers close theirs after some tens of seconds.
@@ -63,7 +63,7 @@ impl S3Request {
     /// Adds a parameter to the query. A name alone has an empty value.
     pub(super) fn with_query(mut self, name: &str, value: &str) -> Self {
         let mark = if self.query.is_empty() { '?' } else { '&' };
-        self.query += &format!("{mark}{name}={}", utf8_percent_encode(value, ENCODED_IN_QUERY));
+        self.query += &format!("{mark}{name}={}", path_segment(value));
         self
     }
 
@@ -110,7 +110,7 @@ impl S3Client {
     /// # Errors
     /// When the endpoint is not an HTTP URL, or the certificate authorities cannot be read.
     pub(super) fn new(target: S3Target) -> Result<Self, CliError> {
-        let base = base_of(&target.endpoint)?;
+        let base = ServerApi::S3.base_url(&target.endpoint)?;
         let http = mlgw_carrier::Client::new(&ClientSettings {
             authorities: Authorities::for_endpoint(target.ca_file.as_deref(), Some(&base)),
             proxy: None,
@@ -123,7 +123,8 @@ impl S3Client {
 
     /// Returns the error of the command for a failed request. `subject` is the bucket or object.
     pub(super) fn error(&self, failure: S3Failure, subject: &RemotePath) -> CliError {
-        failure.error(&self.target, &subject.to_string())
+        // Keys and messages of the server are parts of the message.
+        failure.error(&self.target, &subject.to_string()).map_message(printable)
     }
 
     /// Sends a request. The response has a status of success, and its body is not read yet.
@@ -225,19 +226,6 @@ pub(super) fn random_fraction() -> f64 {
     mlgw_common::random().map_or(0.5, |bytes| f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX))
 }
 
-/// Returns an endpoint without a final `/`.
-fn base_of(endpoint: &str) -> Result<String, CliError> {
-    let base = endpoint.trim_end_matches('/');
-    let is_url = base.parse::<Uri>().is_ok_and(|uri| {
-        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
-    });
-    if !is_url || base.contains(['?', '#', '@']) {
-        let shown = mlgw_common::hide_url_secrets(endpoint);
-        return Err(CliError::Usage(format!("{shown}: not a URL such as http://127.0.0.1:9000")));
-    }
-    Ok(base.to_owned())
-}
-
 /// Returns the path of a URL: `/`, `/bucket` or `/bucket/key`.
 fn encoded_path(path: &RemotePath) -> String {
     let slash = if path.key.is_empty() { "" } else { "/" };
@@ -253,11 +241,13 @@ pub(super) fn copy_source(object: &RemotePath) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
-    use super::{S3Client, S3Request, base_of, copy_source, signable};
+    use super::{S3Client, S3Request, copy_source, signable};
+    use crate::CliError;
+    use crate::s3::failure::S3Failure;
     use crate::s3::path::RemotePath;
     use crate::s3::target::{S3AccessKey, S3Target};
     use bytes::Bytes;
-    use http::Method;
+    use http::{HeaderMap, Method, StatusCode};
     use mlgw_carrier::SignableBody;
     use mlgw_common::Secret;
 
@@ -287,6 +277,24 @@ mod tests {
     }
 
     #[test]
+    fn neither_a_key_nor_the_server_controls_the_terminal() {
+        let client = client("http://h:9");
+        let document = "<Error><Code>Odd&#x9b;</Code><Message>m\u{9b}2J</Message></Error>";
+        let refused = S3Failure::of_response(StatusCode::BAD_REQUEST, &HeaderMap::new(), document.as_bytes());
+        let nonsense = S3Failure::Nonsense("<\x1b[2J>".to_owned());
+        let broken = S3Failure::Broken("\x1b[2J".to_owned());
+        for failure in [refused, nonsense, broken] {
+            let error = client.error(failure, &RemotePath::new("b", "k\x1b[2J\nmlgw: forged"));
+            let (CliError::Failed(message) | CliError::Refused(message) | CliError::Unreachable(message)) =
+                error
+            else {
+                panic!("{error}");
+            };
+            assert!(!message.contains(char::is_control), "{message:?}");
+        }
+    }
+
+    #[test]
     fn a_signature_covers_the_body_without_tls() {
         let body = Bytes::from("abc");
         let request = S3Request::new(Method::PUT, RemotePath::new("b", "k")).with_body(body.clone());
@@ -295,14 +303,5 @@ mod tests {
         let hash = signed.headers()["x-amz-content-sha256"].to_str().unwrap();
         assert!(hash.starts_with("ba7816bf"), "the SHA-256 of the body: {hash}");
         assert!(matches!(signable("https://h", &body), SignableBody::UnsignedPayload));
-    }
-
-    #[test]
-    fn an_endpoint_is_an_http_url_without_a_password() {
-        assert_eq!(base_of("https://h:1/p/"), Ok("https://h:1/p".to_owned()));
-        for endpoint in ["h:9000", "localhost", "ftp://h", "http://", "http://u:hush@h", "http://h?x"] {
-            let error = base_of(endpoint).unwrap_err();
-            assert!(error.status() == 2 && !error.to_string().contains("hush"), "{error}");
-        }
     }
 }

@@ -18,8 +18,8 @@ mod upload;
 
 use super::cat::print_object;
 use super::client::S3Client;
-use super::stdout::StdoutStream;
 use super::target::{S3Options, target};
+use crate::stdout::StdoutStream;
 use crate::{CliError, Global, Out};
 use clap::Args;
 use copy_ends::CopyEnds;

@@ -4,10 +4,11 @@
 //! of `--profile`, of the AWS variables, or of `AWS_PROFILE`. Without any of them it is the key in the data
 //! directory of the server on this host, or for another endpoint that of the profile `default`.
 
-use super::credentials_file::keys_of_profile;
 use crate::client::ServerTarget;
+use crate::endpoint::ServerApi;
 use crate::{CliError, Global, discover};
 use clap::Args;
+use mlgw_carrier::ProfileKeys;
 use mlgw_common::{Secret, regular};
 use std::path::PathBuf;
 
@@ -68,6 +69,7 @@ impl TargetFinder<'_> {
     fn target(&self, options: &S3Options) -> Result<S3Target, CliError> {
         let given = options.s3_endpoint.clone();
         let given = given.or_else(|| self.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]));
+        let given = given.map(|given| ServerApi::S3.base_url(&given)).transpose()?;
         let key = self.given_key(options)?;
         let (endpoint, key) = match (given, key) {
             (Some(endpoint), Some(key)) => (endpoint, key),
@@ -119,7 +121,7 @@ impl TargetFinder<'_> {
             return Ok(key_of_host(local));
         }
         let default = (self.read)(&self.credentials_file()).ok();
-        match default.is_some_and(|text| keys_of_profile(&text, "default").is_some()) {
+        match default.is_some_and(|text| ProfileKeys::parse(&text, "default").is_some()) {
             true => self.profile("default"),
             false => Err(CliError::Usage(format!(
                 "no access key for {endpoint}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a \
@@ -140,8 +142,8 @@ impl TargetFinder<'_> {
         let path = self.credentials_file();
         let wrong = |problem: &str| CliError::Usage(format!("{}: {problem}", path.display()));
         let text = (self.read)(&path).map_err(|error| wrong(&error))?;
-        let keys =
-            keys_of_profile(&text, profile).ok_or_else(|| wrong(&format!("has no profile [{profile}]")))?;
+        let keys = ProfileKeys::parse(&text, profile)
+            .ok_or_else(|| wrong(&format!("has no profile [{profile}]")))?;
         let incomplete = |name| wrong(&format!("the profile [{profile}] has no {name}"));
         Ok(S3AccessKey {
             access_key: keys.access_key.ok_or_else(|| incomplete("aws_access_key_id"))?,
@@ -209,7 +211,7 @@ mod tests {
         assert_eq!(found(&endpoint, &keys), pair("http://h:1", "AKE"));
         assert_eq!(found(&endpoint, home), pair("http://h:1", "AKD"));
         let same = S3Options { s3_endpoint: Some("http://127.0.0.1:9000/".into()), ..S3Options::default() };
-        assert_eq!(found(&same, home), pair("http://127.0.0.1:9000/", "AKL"));
+        assert_eq!(found(&same, home), pair("http://127.0.0.1:9000", "AKL"));
         let both = [("AWS_ENDPOINT_URL", "http://h:2"), ("AWS_ENDPOINT_URL_S3", "http://h:3")];
         let both = [&both, home, &[("AWS_PROFILE", "team")]].concat();
         assert_eq!(found(&none, &both), pair("http://h:3", "AKT"));
@@ -221,10 +223,13 @@ mod tests {
     fn a_missing_key_is_wrong_usage_with_the_next_step() {
         let none = S3Options::default();
         let elsewhere = S3Options { s3_endpoint: Some("http://h:1".into()), ..S3Options::default() };
+        let secret = S3Options { s3_endpoint: Some("http://u:hush@h:1".into()), ..S3Options::default() };
         let profile = |name: &str| S3Options { profile: Some(name.into()), ..S3Options::default() };
         let home = [("HOME", "/u")];
         for (options, variables, words) in [
             (&elsewhere, &[][..], "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile"),
+            (&secret, &[], "give a URL such as http://127.0.0.1:9000"),
+            (&none, &[("AWS_ENDPOINT_URL", "http://h?t=hush")], "give a URL such as http://127.0.0.1:9000"),
             (&none, &[("AWS_ACCESS_KEY_ID", "AKE")], "but not AWS_SECRET_ACCESS_KEY"),
             (&none, &[("AWS_SECRET_ACCESS_KEY", "hush")], "but not AWS_ACCESS_KEY_ID"),
             (&profile("other"), &home, "/u/.aws/credentials: has no profile [other]"),

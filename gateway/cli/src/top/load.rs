@@ -1,6 +1,6 @@
 //! Load of a server between two refreshes of `mlgw top`; at the first one, that of the last minute.
 
-use super::StatusPair as TwoStatuses;
+use super::StatusPair;
 use mlgw_api::{OperationStatus, Status};
 use mlgw_common::histogram::{BUCKETS, Durations};
 
@@ -13,7 +13,7 @@ pub(super) struct IntervalLoad {
 }
 
 impl IntervalLoad {
-    pub(super) fn of(look: &TwoStatuses) -> Self {
+    pub(super) fn of(look: &StatusPair) -> Self {
         let now = &look.now;
         let Some((before, over)) = &look.before else {
             let recent = &now.recent;

@@ -89,7 +89,7 @@ impl ItemFailure {
 
     /// Returns the failure of an operation on a local file.
     pub(super) fn local(path: &Path, error: &io::Error) -> Self {
-        let message = format!("{}: {error}", path.display());
+        let message = printable(&format!("{}: {error}", path.display()));
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem => {
                 Self::Command(CliError::Failed(message))
@@ -201,13 +201,7 @@ impl<'a> CopyRun<'a> {
         if report.is_empty() {
             return error;
         }
-        let add = |message| format!("{message} (copied before: {report})");
-        match error {
-            CliError::Failed(message) => CliError::Failed(add(message)),
-            CliError::Usage(message) => CliError::Usage(add(message)),
-            CliError::Unreachable(message) => CliError::Unreachable(add(message)),
-            CliError::Refused(message) => CliError::Refused(add(message)),
-        }
+        error.map_message(|message| format!("{message} (copied before: {report})"))
     }
 }
 
@@ -240,6 +234,13 @@ mod tests {
         assert!(matches!(failure(ErrorKind::StorageFull), ItemFailure::Command(_)));
         assert!(matches!(failure(ErrorKind::NotADirectory), ItemFailure::Item(_)));
         assert_eq!(failure(ErrorKind::NotADirectory).error().status(), 1);
+    }
+
+    #[test]
+    fn a_file_name_does_not_control_the_terminal() {
+        let failure = ItemFailure::local(Path::new("f\x1b[2J\n"), &Error::from(ErrorKind::NotFound));
+        let message = failure.error().to_string();
+        assert!(message.starts_with("f\\u{1b}[2J\\n: "), "{message}");
     }
 
     #[test]

@@ -10,13 +10,14 @@ use crate::s3::range::ByteRange;
 use crate::s3::xml::{PartReceipt, complete_document, parse_etag, parse_upload_id, unquoted};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
+use mlgw_formats::checksum::Algorithm;
 
 /// Name of the header with the checksum of an object or a part.
-pub(super) const CRC_HEADER: &str = "x-amz-checksum-crc64nvme";
+pub(super) const CRC_HEADER: &str = Algorithm::Crc64Nvme.header();
 
 /// Returns the headers of an upload whose parts have checksums that make one of the whole object.
 pub(super) fn checksum_headers() -> HeaderMap {
-    let algorithm = ("x-amz-checksum-algorithm", "CRC64NVME");
+    let algorithm = ("x-amz-checksum-algorithm", Algorithm::Crc64Nvme.name());
     let kind = ("x-amz-checksum-type", "FULL_OBJECT");
     let pairs = [algorithm, kind]
         .map(|(name, value)| (header::HeaderName::from_static(name), HeaderValue::from_static(value)));

@@ -96,7 +96,7 @@ async fn copy_items<T>(
         match one {
             Ok(()) => run.add_object(),
             Err(ItemFailure::Item(message)) => {
-                run.warn(&message);
+                run.warn(&printable(&message));
                 failed += 1;
             }
             Err(ItemFailure::Command(error)) => return Err(error),

@@ -2,7 +2,7 @@
 
 use crate::origin::OriginError;
 use crate::upstream::CredentialSource;
-use mlgw_carrier::Credentials;
+use mlgw_carrier::{Credentials, ProfileKeys};
 use std::path::{Path, PathBuf};
 
 /// Source of the credentials that sign requests.
@@ -73,24 +73,11 @@ fn of_file(path: &Path, profile: &str) -> Result<Credentials, String> {
     })
 }
 
-/// Reads the credentials of a profile from a file in the format of the AWS tools.
+/// Returns the credentials of a profile in the text of a credentials file.
 fn of_profile(text: &str, profile: &str) -> Option<Credentials> {
-    let (mut key, mut secret, mut token) = (None, None, None);
-    let mut is_in_it = false;
-    for line in text.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            is_in_it = name.trim().trim_start_matches("profile ").trim() == profile;
-        } else if let (true, Some((name, value))) = (is_in_it, line.split_once('=')) {
-            let value = Some(value.trim().to_owned());
-            match name.trim() {
-                "aws_access_key_id" => key = value,
-                "aws_secret_access_key" => secret = value,
-                "aws_session_token" => token = value,
-                _ => {}
-            }
-        }
-    }
-    Some(Credentials::new(key?, secret?, token, None, "file"))
+    let keys = ProfileKeys::parse(text, profile)?;
+    let token = keys.session_token.map(|token| token.expose().to_owned());
+    Some(Credentials::new(keys.access_key?, keys.secret?.expose(), token, None, "file"))
 }
 
 #[cfg(test)]

@@ -19,6 +19,12 @@ impl StdoutStream {
         Ok(Self(File::from(stream)))
     }
 
+    /// Returns a stream to another file.
+    #[cfg(test)]
+    pub(super) fn to(file: File) -> Self {
+        Self(file)
+    }
+
     /// Writes bytes. Returns `Break` if the reader closed the pipe, which is no error.
     ///
     /// # Errors
