@@ -14,6 +14,15 @@ pub(super) const WAITS: ExponentialBuilder = ExponentialBuilder::new()
     .with_max_times(5);
 /// Longest wait that a server may request; a longer one makes the failure final.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+/// Codes of refusals that depend on the bucket, on the access key or on this host, but not on the object.
+const CODES_OF_ALL_OBJECTS: [&str; 6] = [
+    "AccessDenied",
+    "InvalidAccessKeyId",
+    "NoSuchBucket",
+    "QuotaExceeded",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+];
 
 /// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,9 +94,13 @@ impl S3Failure {
         }
     }
 
-    /// True if the server has no such object.
-    pub(super) fn is_no_such_key(&self) -> bool {
-        matches!(self, Self::Refused(refusal) if refusal.code == "NoSuchKey")
+    /// True if requests for other objects of the bucket would fail in the same way.
+    pub(super) fn concerns_all_objects(&self) -> bool {
+        match self {
+            Self::NoConnection(_) | Self::Broken(_) => true,
+            Self::Refused(refusal) => CODES_OF_ALL_OBJECTS.contains(&refusal.code.as_str()),
+            Self::Invalid(_) | Self::Nonsense(_) | Self::Corrupt(_) | Self::Replaced => false,
+        }
     }
 
     /// Returns the wait before the next try, or `None` if the failure is final. `longest` is the next item of
@@ -255,6 +268,32 @@ mod tests {
         };
         assert_eq!(throttled("2").wait(Repetition::Harmless, LONGEST, 0.0), Some(Duration::from_secs(2)));
         assert_eq!(throttled("60").wait(Repetition::Harmless, LONGEST, 0.0), None);
+    }
+
+    #[test]
+    fn a_failure_of_one_object_does_not_concern_the_others() {
+        for failure in [
+            refused(403, "AccessDenied"),
+            refused(403, "InvalidAccessKeyId"),
+            refused(403, "QuotaExceeded"),
+            refused(404, "NoSuchBucket"),
+            S3Failure::NoConnection("refused".into()),
+            S3Failure::Broken("reset".into()),
+        ] {
+            assert!(failure.concerns_all_objects(), "{failure:?}");
+        }
+        for failure in [
+            refused(404, "NoSuchKey"),
+            refused(403, "InvalidObjectState"),
+            refused(400, "KeyTooLongError"),
+            refused(500, "InternalError"),
+            refused(503, "SlowDown"),
+            S3Failure::Invalid("a header".into()),
+            S3Failure::Corrupt("ETag"),
+            S3Failure::Replaced,
+        ] {
+            assert!(!failure.concerns_all_objects(), "{failure:?}");
+        }
     }
 
     #[test]

@@ -19,9 +19,9 @@ use std::pin::pin;
 /// The directory cannot be read, or a failure that concerns all files.
 pub(super) async fn upload(run: &CopyRun<'_>, from: &Path, to: &RemotePath) -> Result<u64, CliError> {
     let files = LocalFiles::below(from).map_err(CliError::Failed)?;
-    let files = stream::iter(files.map(|file| file.map_err(ItemFailure::Item)));
+    let files = stream::iter(files.map(|file| file.map_err(ItemFailure::item)));
     let copy = async |file: LocalFile| {
-        let unsuitable = |problem| ItemFailure::Item(format!("{}: {problem}", file.path.display()));
+        let unsuitable = |problem| ItemFailure::item(format!("{}: {problem}", file.path.display()));
         let key = key_of(&file.relative).map_err(unsuitable)?;
         upload::file(run, &file.path, &to.with_key(format!("{}{key}", to.key))).await
     };
@@ -95,8 +95,8 @@ async fn copy_items<T>(
     while let Some(one) = copied.next().await {
         match one {
             Ok(()) => run.add_object(),
-            Err(ItemFailure::Item(message)) => {
-                run.warn(&message);
+            Err(ItemFailure::Item(error)) => {
+                run.warn(&error.to_string());
                 failed += 1;
             }
             Err(ItemFailure::Command(error)) => return Err(error),

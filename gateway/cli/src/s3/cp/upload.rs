@@ -177,7 +177,7 @@ impl SourceFile {
         let failed = |error: io::Error| ItemFailure::local(path, &error);
         // A pipe would wait for its writer.
         if !fs::metadata(path).map_err(failed)?.is_file() {
-            return Err(ItemFailure::Item(format!("{}: not a regular file", path.display())));
+            return Err(ItemFailure::item(format!("{}: not a regular file", path.display())));
         }
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
@@ -211,7 +211,7 @@ impl SourceFile {
     }
 
     fn changed(&self) -> ItemFailure {
-        ItemFailure::Item(format!("{}: the file changed while it was read", self.path.display()))
+        ItemFailure::item(format!("{}: the file changed while it was read", self.path.display()))
     }
 }
 
