@@ -91,6 +91,7 @@ impl CopyEnds {
             }
             (CopyEnd::Remote(from), CopyEnd::Remote(to)) => {
                 let (from, to) = (from.as_folder(), to.as_folder());
+                // A source below the destination is checked object by object.
                 if from.bucket == to.bucket && to.key.starts_with(&from.key) {
                     let message = format!("{to} is below {from}: the copy would copy its own results");
                     return Err(CliError::Usage(message));
