@@ -23,6 +23,7 @@ mod runtime;
 mod s3;
 mod server_name;
 mod status;
+mod stderr;
 mod tier;
 mod top;
 mod trace;
@@ -34,6 +35,7 @@ pub use error::CliError;
 pub use global::{ConfigFile, Global, OutputForm};
 pub use output::Out;
 pub use runtime::run_async;
+pub use stderr::print_stderr;
 
 use clap::Subcommand;
 

@@ -1,12 +1,12 @@
 //! State of one copy command: its limits, its progress, and its open uploads.
 
 use super::open_upload::OpenUpload;
-use crate::CliError;
 use crate::output::counted;
 use crate::progress::CommandProgress;
 use crate::s3::client::S3Client;
 use crate::s3::failure::S3Failure;
 use crate::s3::path::{RemotePath, printable};
+use crate::{CliError, print_stderr};
 use http::HeaderValue;
 use mlgw_common::ByteSize;
 use mlgw_common::limits::MIB;
@@ -166,7 +166,7 @@ impl<'a> CopyRun<'a> {
     /// Prints the failure of one item of several.
     pub(super) fn warn(&self, message: &str) {
         self.progress.done();
-        eprintln!("mlgw: {message}");
+        print_stderr(&format!("mlgw: {message}"));
     }
 
     /// Remembers an upload to abort it if the command ends before it is complete.
