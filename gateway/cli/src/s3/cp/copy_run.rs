@@ -102,7 +102,7 @@ impl ItemFailure {
         }
     }
 
-    /// Returns the failure to copy an object that a local file cannot hold.
+    /// Returns the failure to copy an object that its target cannot hold.
     pub(super) fn unsuitable(object: &RemotePath, problem: &str) -> Self {
         Self::item(format!("{}: {problem}", printable(&object.to_string())))
     }

@@ -2,7 +2,7 @@
 
 use super::copy_run::{CopyRun, ItemFailure};
 use super::multipart::{self, CopySource, complete, copy_part};
-use super::parts::{copy_part_bytes, parts_of};
+use super::parts::{check_fits_parts, copy_part_bytes, parts_of};
 use crate::s3::client::{S3Request, copy_source};
 use crate::s3::failure::S3Failure;
 use crate::s3::path::RemotePath;
@@ -43,6 +43,7 @@ pub(super) async fn object(
     if listed_bytes.is_none() {
         run.set_total(bytes);
     }
+    check_fits_parts(bytes).map_err(|problem| ItemFailure::unsuitable(from, problem))?;
     match part_bytes(bytes) {
         None => copy_whole(run, from, to, bytes).await,
         Some(part_bytes) => {
