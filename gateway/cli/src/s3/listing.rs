@@ -1,7 +1,7 @@
 //! Listings, page by page.
 //!
-//! Invariant: the names of a listing begin with its prefix and ascend in byte order over all pages, so a listing
-//! ends. A server that breaks this ends the command with an error.
+//! Invariant: the names of a listing begin with its prefix and ascend in byte order over all pages, so a
+//! listing ends. A server that breaks this ends the command with an error.
 
 use super::client::{S3Client, S3Request};
 use super::failure::S3Failure;
@@ -82,8 +82,8 @@ impl<'a> KeyListing<'a> {
 /// Names and tokens of a listing, as far as they prove that the next page is another one.
 #[derive(Default)]
 struct ListingOrder {
-    /// Last object and last common prefix.
-    last: [Option<String>; 2],
+    /// Last name, of an object or a common prefix.
+    last: Option<String>,
     /// Tokens since the last name. A page may be empty.
     tokens: HashSet<String>,
 }
@@ -96,10 +96,9 @@ impl ListingOrder {
     fn check(&mut self, page: &KeyPage, prefix: &str) -> Result<(), String> {
         let objects = page.objects.iter().map(|line| line.key.as_str());
         let prefixes = page.prefixes.iter().map(String::as_str);
-        let before = self.last.iter().flatten().max().cloned();
-        let last =
-            [last_of(objects, before.as_deref(), prefix)?, last_of(prefixes, before.as_deref(), prefix)?];
-        if last.iter().any(Option::is_some) {
+        let before = self.last.as_deref();
+        let last = last_of(objects, before, prefix)?.max(last_of(prefixes, before, prefix)?);
+        if last.is_some() {
             self.last = last;
             self.tokens.clear();
         }
