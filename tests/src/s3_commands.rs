@@ -1,10 +1,12 @@
 //! Tests of `mlgw ls`, `mlgw cp`, `mlgw cat` and `mlgw du` against the shipped server.
 //!
 //! - `copying`: files and objects of all names and sizes, in every direction;
-//! - `failing`: exit statuses, refused names, aborted uploads, and faults between client and server.
+//! - `failing`: exit statuses, refused names, aborted uploads, and faults between client and server;
+//! - `sources`: sources that are corrupt, replaced, empty or overlap their copy, and ends that are closed.
 
 mod copying;
 mod failing;
+mod sources;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::server::{ServerProcess, ServerSetup, binary, runtime};
+use crate::proxy::FaultProxy;
+use crate::server::{ACCESS_KEY, SECRET_KEY, ServerProcess, ServerSetup, binary, runtime};
 
 /// The bucket of these tests.
 const BUCKET: &str = "commands";
@@ -89,6 +92,14 @@ impl CommandHost {
         let output = self.done(&[&["--output", "json"], arguments].concat());
         let lines = output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| serde_json::from_slice(line).expect("JSON")).collect()
+    }
+
+    /// Runs a command whose requests pass through a proxy.
+    fn run_through(&self, proxy: &FaultProxy, arguments: &[&str]) -> CommandResult {
+        let endpoint = format!("http://{}", proxy.addr());
+        let arguments = [arguments, &["--s3-endpoint", &endpoint]].concat();
+        let keys = [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)];
+        CommandResult::of(start(self.command(&arguments).envs(keys)))
     }
 
     fn uploads(&self) -> Vec<String> {

@@ -253,8 +253,8 @@ async fn flush(
         let now = (left.writes, left.trouble.clone());
         if printed.as_ref() != Some(&now) && !global.quiet {
             let trouble = left.trouble.map(|trouble| format!("; {}", without_controls(&trouble)));
-            let trouble = trouble.unwrap_or_default();
-            eprintln!("{} writes left, {}{trouble}", left.writes, ByteSize(left.bytes).human());
+            let (trouble, bytes) = (trouble.unwrap_or_default(), ByteSize(left.bytes).human());
+            crate::print_stderr(&format!("{} writes left, {bytes}{trouble}", left.writes));
             printed = Some(now);
         }
         mlgw_common::time::sleep(POLL_INTERVAL).await;

@@ -24,6 +24,7 @@ mod runtime;
 mod s3;
 mod server_name;
 mod status;
+mod stderr;
 mod stdout;
 mod tier;
 mod top;
@@ -36,6 +37,7 @@ pub use error::CliError;
 pub use global::{ConfigFile, Global, OutputForm};
 pub use output::Out;
 pub use runtime::run_async;
+pub use stderr::print_stderr;
 
 use clap::Subcommand;
 

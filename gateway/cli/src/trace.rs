@@ -95,7 +95,7 @@ fn run_import(from: LogWord, logs: &[PathBuf], to: &Path, out: Out) -> Result<()
     progress.done();
     let imported = imported?;
     for bad in &imported.first_bad {
-        eprintln!("mlgw: {}:{}: {}", bad.log, bad.line, without_controls(&bad.what));
+        crate::print_stderr(&format!("mlgw: {}:{}: {}", bad.log, bad.line, without_controls(&bad.what)));
     }
     if imported.accesses == 0 {
         return Err(CliError::Failed(format!("no object access in {} lines: check --from", imported.lines)));

@@ -88,16 +88,26 @@ fn keys_are_found_where_aws_users_keep_them() {
 #[test]
 fn an_untrusted_certificate_is_named_by_an_option() {
     let host = CommandHost::with(|setup, dir| {
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let made = || {
+            let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+            rcgen::generate_simple_self_signed(names).expect("a certificate")
+        };
         let (certificate, key) = (dir.join("certificate.pem"), dir.join("key.pem"));
-        fs::write(&certificate, made.cert.pem()).expect("written");
-        fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+        let of_server = made();
+        fs::write(&certificate, of_server.cert.pem()).expect("written");
+        fs::write(&key, of_server.signing_key.serialize_pem()).expect("written");
+        fs::write(dir.join("other.pem"), made().cert.pem()).expect("written");
         setup.with("tls.cert", certificate.display()).with("tls.key", key.display())
     });
     let certificate = host.path("certificate.pem");
     let refused = CommandResult::of(start(host.command(&["ls"]).env("AWS_CA_BUNDLE", "/nonexistent.pem")));
     assert!(refused.status == Some(2) && refused.stderr.contains("/nonexistent.pem"), "{}", refused.stderr);
+    // Without an option, this is the certificate authority of the host.
+    let other = host.path("other.pem");
+    let untrusted = CommandResult::of(start(host.command(&["ls"]).env("SSL_CERT_FILE", &other)));
+    assert!(untrusted.status == Some(3) && untrusted.stderr.contains("--ca-file"), "{}", untrusted.stderr);
+    let untrusted = host.run(&["ls", "--ca-file", text(&other)]);
+    assert!(untrusted.status == Some(3) && untrusted.stderr.contains("--ca-file"), "{}", untrusted.stderr);
     host.done(&["bucket", "create", BUCKET]);
     let content = TestContent { id: 1, length: 20 * MIB };
     fs::write(host.path("f"), content.bytes()).expect("written");
@@ -175,12 +185,7 @@ fn faults_are_retried_and_wrong_bytes_are_not_kept() {
     let content = TestContent { id: 1, length: 40 * MIB };
     fs::write(host.path("f"), content.bytes()).expect("written");
     let proxy = FaultProxy::start(host.server.s3);
-    let endpoint = format!("http://{}", proxy.addr());
-    let run = |arguments: &[&str]| {
-        let keys = [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)];
-        let arguments = [arguments, &["--s3-endpoint", &endpoint]].concat();
-        CommandResult::of(start(host.command(&arguments).envs(keys)))
-    };
+    let run = |arguments: &[&str]| host.run_through(&proxy, arguments);
     let slow_down = || Fault::Status { status: 503, code: "SlowDown".to_owned() };
     let on = |fault, method: &str, query: &str| Rule::new(fault).method(method).query(query);
     proxy.set_rules(vec![
@@ -188,9 +193,12 @@ fn faults_are_retried_and_wrong_bytes_are_not_kept() {
         on(Fault::CutRequest { after: 1000 }, "PUT", "partNumber=2").times(1),
         on(Fault::CutBeforeAnswer, "PUT", "partNumber=3").times(1),
         on(slow_down(), "POST", "uploadId").times(1),
+        on(Fault::CutBeforeAnswer, "POST", "uploadId").times(1),
     ]);
     let copied = run(&["cp", "f", "s3://commands/k"]);
     assert_eq!(copied.status, Some(0), "{}", copied.stderr);
+    let completions = proxy.log().iter().filter(|line| line.method == "POST").count();
+    assert_eq!(completions, 2 + 3, "two requests create the upload, three complete it");
     let cut = || Fault::CutAnswer { after: 5 * MIB as u64 };
     proxy.set_rules(vec![Rule::new(cut()).method("GET").times(2), Rule::new(slow_down()).times(1)]);
     let printed = run(&["cat", "commands/k"]);

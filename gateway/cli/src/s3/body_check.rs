@@ -25,6 +25,9 @@ pub(super) enum BodyCheck {
 impl BodyCheck {
     /// Returns the check that the headers of an object allow: by a checksum of the full object if there is
     /// one, else by an ETag that is an MD5.
+    ///
+    /// S3 promises an MD5 only with the encryption `AES256`. Without it, an ETag of 32 digits may be any name
+    /// of a version: mlgw passes on the ETags of origins, and has a checksum of every object of its own.
     pub(super) fn of_headers(headers: &HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let is_composite = text("x-amz-checksum-type") == Some("COMPOSITE");
@@ -33,11 +36,11 @@ impl BodyCheck {
             let hasher = Box::new(ChecksumHasher::new(*algorithm));
             Some(Self::Checksum { hasher, expected: expected.to_owned() })
         });
-        let is_encrypted = headers.contains_key("x-amz-server-side-encryption");
+        let promises_md5 = text("x-amz-server-side-encryption") == Some("AES256");
         let md5 = || {
             let etag = text("etag")?.trim_matches('"').to_ascii_lowercase();
             let is_md5 = etag.len() == 32 && etag.bytes().all(|digit| digit.is_ascii_hexdigit());
-            (is_md5 && !is_encrypted).then(|| Self::Md5 { hasher: Md5::new(), expected: etag })
+            (is_md5 && promises_md5).then(|| Self::Md5 { hasher: Md5::new(), expected: etag })
         };
         checksum.or_else(md5).unwrap_or(Self::None)
     }
@@ -77,6 +80,7 @@ mod tests {
 
     const MD5: &str = "\"25f9e794323b453885f5181f1b624d0b\"";
     const CRC64: &str = "rosUhgp5mIg=";
+    const SSE: (&str, &str) = ("x-amz-server-side-encryption", "AES256");
 
     fn check(pairs: &[(&'static str, &'static str)], body: &[u8]) -> Result<(), &'static str> {
         let pair = |(name, value): &(&'static str, &'static str)| {
@@ -91,15 +95,17 @@ mod tests {
     fn a_body_is_compared_with_the_best_value_known() {
         let (good, bad) = (b"123456789", b"123456780");
         for (pairs, name) in [
-            (&[("etag", MD5)][..], "ETag"),
+            (&[("etag", MD5), SSE][..], "ETag"),
             (&[("x-amz-checksum-crc64nvme", CRC64), ("etag", "\"random-1\"")], "CRC64NVME"),
             (&[("x-amz-checksum-crc32", "y/Q5Jg=="), ("x-amz-checksum-type", "FULL_OBJECT")], "CRC32"),
         ] {
             assert_eq!((check(pairs, good), check(pairs, bad)), (Ok(()), Err(name)));
         }
         for unknown in [
-            &[("etag", "\"25f9e794323b453885f5181f1b624d0b-2\"")][..],
+            &[("etag", "\"25f9e794323b453885f5181f1b624d0b-2\""), SSE][..],
+            &[("etag", MD5)],
             &[("etag", MD5), ("x-amz-server-side-encryption", "aws:kms")],
+            &[("etag", MD5), ("x-amz-server-side-encryption-customer-algorithm", "AES256")],
             &[("x-amz-checksum-crc32", "AAAAAA==-3"), ("x-amz-checksum-type", "COMPOSITE")],
             &[],
         ] {

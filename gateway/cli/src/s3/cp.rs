@@ -80,9 +80,12 @@ pub(crate) async fn run(args: CpArgs, global: &Global, out: Out) -> Result<(), C
         quiet: out.quiet,
     };
     let run = CopyRun::new(&client, settings);
-    let copied = tokio::select! {
-        copied = copy(&run, &ends) => copied,
-        () = interruption() => Err(CliError::Failed("interrupted".to_owned())),
+    let copied = match ends.is_written_in_place() {
+        true => copy(&run, &ends).await,
+        false => tokio::select! {
+            copied = copy(&run, &ends) => copied,
+            () = interruption() => Err(CliError::Failed("interrupted".to_owned())),
+        },
     };
     run.end().await;
     let failed = copied.map_err(|error| run.with_report(error))?;

@@ -14,6 +14,15 @@ pub(super) const WAITS: ExponentialBuilder = ExponentialBuilder::new()
     .with_max_times(5);
 /// Longest wait that a server may request; a longer one makes the failure final.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+/// Codes of refusals that depend on the bucket, on the access key or on this host, but not on the object.
+const CODES_OF_ALL_OBJECTS: [&str; 6] = [
+    "AccessDenied",
+    "InvalidAccessKeyId",
+    "NoSuchBucket",
+    "QuotaExceeded",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+];
 
 /// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +35,10 @@ pub(super) enum S3Failure {
     Broken(String),
     /// The response is not what S3 sends.
     Nonsense(String),
+    /// The received bytes do not match this value of the object.
+    Corrupt(&'static str),
+    /// Another object took the name while the command read the object.
+    Replaced,
     /// The server answered with an error.
     Refused(S3Refusal),
 }
@@ -72,9 +85,22 @@ impl S3Failure {
         Some(Self::Refused(S3Refusal { status, code, message, retry_after: None }))
     }
 
-    /// True if the server has no such object.
-    pub(super) fn is_no_such_key(&self) -> bool {
-        matches!(self, Self::Refused(refusal) if refusal.code == "NoSuchKey")
+    /// Returns [`S3Failure::Replaced`] for an unmet condition of a request that requires the ETag of an
+    /// object.
+    pub(super) fn of_condition(self) -> Self {
+        match self {
+            Self::Refused(refusal) if refusal.status == StatusCode::PRECONDITION_FAILED => Self::Replaced,
+            other => other,
+        }
+    }
+
+    /// True if requests for other objects of the bucket would fail in the same way.
+    pub(super) fn concerns_all_objects(&self) -> bool {
+        match self {
+            Self::NoConnection(_) | Self::Broken(_) => true,
+            Self::Refused(refusal) => CODES_OF_ALL_OBJECTS.contains(&refusal.code.as_str()),
+            Self::Invalid(_) | Self::Nonsense(_) | Self::Corrupt(_) | Self::Replaced => false,
+        }
     }
 
     /// Returns the wait before the next try, or `None` if the failure is final. `longest` is the next item of
@@ -86,7 +112,7 @@ impl S3Failure {
         chance: f64,
     ) -> Option<Duration> {
         let (may_repeat, requested) = match self {
-            Self::Invalid(_) | Self::Nonsense(_) => (false, None),
+            Self::Invalid(_) | Self::Nonsense(_) | Self::Corrupt(_) | Self::Replaced => (false, None),
             Self::NoConnection(_) => (true, None),
             Self::Broken(_) => (repetition == Repetition::Harmless, None),
             Self::Refused(refusal) => (refusal.is_transient(repetition), refusal.retry_after),
@@ -104,6 +130,12 @@ impl S3Failure {
             Self::Nonsense(problem) => CliError::Failed(format!(
                 "{subject}: unexpected response from {endpoint} ({problem}): check that it is an S3 API"
             )),
+            Self::Corrupt(value) => CliError::Failed(format!(
+                "{subject}: the bytes from {endpoint} do not match the {value} of the object"
+            )),
+            Self::Replaced => {
+                CliError::Failed(format!("{subject}: the object was replaced while it was read"))
+            }
             Self::NoConnection(problem) | Self::Broken(problem) => {
                 let advice = match problem.contains("certificate") {
                     true => "Name the authority of its certificate with --ca-file or AWS_CA_BUNDLE",
@@ -201,6 +233,8 @@ mod tests {
             (refused(400, ""), 4, "the server answered 400 Bad Request"),
             (S3Failure::Invalid("not a URL".into()), 2, "not a URL"),
             (S3Failure::Nonsense("html".into()), 1, "check that it is an S3 API"),
+            (S3Failure::Corrupt("ETag"), 1, "s3://b/k: the bytes from http://h:1 do not match the ETag of"),
+            (S3Failure::Replaced, 1, "s3://b/k: the object was replaced"),
             (S3Failure::NoConnection("refused".into()), 3, "cannot reach http://h:1: refused. Check"),
             (S3Failure::Broken("invalid peer certificate".into()), 3, "--ca-file"),
         ] {
@@ -234,6 +268,38 @@ mod tests {
         };
         assert_eq!(throttled("2").wait(Repetition::Harmless, LONGEST, 0.0), Some(Duration::from_secs(2)));
         assert_eq!(throttled("60").wait(Repetition::Harmless, LONGEST, 0.0), None);
+    }
+
+    #[test]
+    fn a_failure_of_one_object_does_not_concern_the_others() {
+        for failure in [
+            refused(403, "AccessDenied"),
+            refused(403, "InvalidAccessKeyId"),
+            refused(403, "QuotaExceeded"),
+            refused(404, "NoSuchBucket"),
+            S3Failure::NoConnection("refused".into()),
+            S3Failure::Broken("reset".into()),
+        ] {
+            assert!(failure.concerns_all_objects(), "{failure:?}");
+        }
+        for failure in [
+            refused(404, "NoSuchKey"),
+            refused(403, "InvalidObjectState"),
+            refused(400, "KeyTooLongError"),
+            refused(500, "InternalError"),
+            refused(503, "SlowDown"),
+            S3Failure::Invalid("a header".into()),
+            S3Failure::Corrupt("ETag"),
+            S3Failure::Replaced,
+        ] {
+            assert!(!failure.concerns_all_objects(), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn an_unmet_condition_reports_another_object() {
+        assert_eq!(refused(412, "PreconditionFailed").of_condition(), S3Failure::Replaced);
+        assert_eq!(refused(404, "NoSuchKey").of_condition(), refused(404, "NoSuchKey"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::body_check::BodyCheck;
 use super::client::{S3Client, S3Request, random_fraction};
 use super::failure::{Repetition, S3Failure, WAITS};
 use super::path::RemotePath;
-use super::range::{ByteRange, parse_content_range};
+use super::range::{ByteRange, ContentRange, parse_content_range};
 use backon::{BackoffBuilder as _, ExponentialBackoff};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -28,6 +28,7 @@ pub(super) struct ObjectReader<'a> {
     client: &'a S3Client,
     object: &'a RemotePath,
     body: Incoming,
+    /// ETag with which the rest of a broken body is requested.
     etag: Option<HeaderValue>,
     /// Bytes that are still to be read.
     left: Range<u64>,
@@ -55,9 +56,16 @@ impl<'a> ObjectReader<'a> {
             // A failure is reported by the GET, which has a document that explains it.
             _ => (request, head(client, object).await.ok()),
         };
-        let (reader, headers) = Self::start(client, object, &request).await?;
-        let etag = headers.get(header::ETAG);
-        let headers = known.filter(|known| known.get(header::ETAG) == etag).unwrap_or(headers);
+        let response = client.send(&request).await?;
+        if !content_of(&response)?.is_none_or(|content| content.is_whole()) {
+            return Err(another_range());
+        }
+        let size = size_of(response.headers())?;
+        let (reader, headers) = Self::reading(client, object, response, 0..size);
+        let is_same = |known: &HeaderMap| {
+            known.get(header::ETAG).is_some_and(|etag| Some(etag) == headers.get(header::ETAG))
+        };
+        let headers = known.filter(is_same).unwrap_or(headers);
         Ok(Self { check: BodyCheck::of_headers(&headers), ..reader })
     }
 
@@ -71,22 +79,22 @@ impl<'a> ObjectReader<'a> {
         range: ByteRange,
     ) -> Result<Self, S3Failure> {
         let request = S3Request::new(Method::GET, object.clone()).with_header("range", range_value(range)?);
-        Ok(Self::start(client, object, &request).await?.0)
+        let response = client.send(&request).await?;
+        let bytes = held_bytes(&response, range)?;
+        Ok(Self::reading(client, object, response, bytes).0)
     }
 
-    async fn start(
+    /// Returns the reader of a response that holds these bytes, and the headers of the response.
+    fn reading(
         client: &'a S3Client,
         object: &'a RemotePath,
-        request: &S3Request,
-    ) -> Result<(Self, HeaderMap), S3Failure> {
-        let response = client.send(request).await?;
-        let left = range_of(&response)?;
+        response: Response<Incoming>,
+        left: Range<u64>,
+    ) -> (Self, HeaderMap) {
         let (head, body) = response.into_parts();
-        let etag = head.headers.get(header::ETAG).cloned();
-        Ok((
-            Self { client, object, body, etag, left, check: BodyCheck::None, waits: WAITS.build() },
-            head.headers,
-        ))
+        let etag = strong_etag(&head.headers).cloned();
+        let reader = Self { client, object, body, etag, left, check: BodyCheck::None, waits: WAITS.build() };
+        (reader, head.headers)
     }
 
     /// Number of bytes that are still to be read.
@@ -124,10 +132,7 @@ impl<'a> ObjectReader<'a> {
 
     fn finish(&mut self) -> Result<Option<Bytes>, S3Failure> {
         let check = std::mem::replace(&mut self.check, BodyCheck::None);
-        match check.finish() {
-            Ok(()) => Ok(None),
-            Err(value) => Err(S3Failure::Nonsense(format!("the bytes do not match the {value}"))),
-        }
+        check.finish().map(|()| None).map_err(S3Failure::Corrupt)
     }
 
     /// Requests the rest of the body.
@@ -138,10 +143,13 @@ impl<'a> ObjectReader<'a> {
         let rest = ByteRange::between(self.left.start, self.left.end);
         let request = S3Request::new(Method::GET, self.object.clone())
             .with_header("range", range_value(rest)?)
-            .with_header("if-match", etag);
-        let response = self.client.send(&request).await?;
-        if range_of(&response)? != self.left {
-            return Err(S3Failure::Nonsense("another range than requested".to_owned()));
+            .with_header("if-match", etag.clone());
+        let response = self.client.send(&request).await.map_err(S3Failure::of_condition)?;
+        if response.headers().get(header::ETAG) != Some(&etag) {
+            return Err(S3Failure::Replaced);
+        }
+        if held_bytes(&response, rest)? != self.left {
+            return Err(another_range());
         }
         self.body = response.into_body();
         Ok(())
@@ -171,12 +179,107 @@ fn range_value(range: ByteRange) -> Result<HeaderValue, S3Failure> {
     HeaderValue::from_str(&range.header()).map_err(|error| S3Failure::Invalid(error.to_string()))
 }
 
-/// Returns the bytes of the object that a response holds.
-fn range_of(response: &Response<Incoming>) -> Result<Range<u64>, S3Failure> {
-    if response.status() != StatusCode::PARTIAL_CONTENT {
-        return Ok(0..size_of(response.headers())?);
+/// Returns the ETag of an object, unless it is weak: a condition with a weak one is never met.
+pub(super) fn strong_etag(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get(header::ETAG).filter(|etag| !etag.as_bytes().starts_with(b"W/"))
+}
+
+/// Returns the range that a response holds; `None` if it holds the whole object.
+fn content_of(response: &Response<Incoming>) -> Result<Option<ContentRange>, S3Failure> {
+    match response.status() {
+        StatusCode::OK => Ok(None),
+        StatusCode::PARTIAL_CONTENT => {
+            let text = response.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
+            let content = text.and_then(parse_content_range).map(Some);
+            content.ok_or_else(|| S3Failure::Nonsense("no Content-Range".to_owned()))
+        }
+        status => Err(S3Failure::Nonsense(format!("{status} instead of an object"))),
     }
-    let text = response.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
-    let range = text.and_then(parse_content_range);
-    range.ok_or_else(|| S3Failure::Nonsense("no Content-Range".to_owned()))
+}
+
+/// Returns the bytes of a response, which must be those of the requested range.
+fn held_bytes(response: &Response<Incoming>, range: ByteRange) -> Result<Range<u64>, S3Failure> {
+    let content = content_of(response)?.filter(|content| range.is_held_by(content));
+    content.map(|content| content.bytes).ok_or_else(another_range)
+}
+
+fn another_range() -> S3Failure {
+    S3Failure::Nonsense("another range than requested".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ObjectReader;
+    use crate::s3::canned_server::{CannedServer, response};
+    use crate::s3::failure::S3Failure;
+    use crate::s3::path::RemotePath;
+    use crate::s3::range::parse_range;
+
+    const OBJECT: &str = "0123456789";
+
+    /// A response to a GET.
+    fn answer(status: &str, etag: &str, length: usize, range: &str, body: &str) -> String {
+        let length = length.to_string();
+        let headers = [("etag", etag), ("content-length", &length), ("content-range", range)];
+        let headers: Vec<_> = headers.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        response(status, &headers, body)
+    }
+
+    /// Reads an object, or a range of it. Returns the bytes, and the requests.
+    fn read(range: &str, responses: Vec<String>) -> (Result<String, S3Failure>, Vec<String>) {
+        let server = CannedServer::start(responses);
+        let (client, object) = (server.client(), RemotePath::new("b", "k"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let read = async {
+            let mut reader = match range {
+                "" => ObjectReader::open(&client, &object, Some(OBJECT.len() as u64)).await?,
+                range => ObjectReader::open_range(&client, &object, parse_range(range).unwrap()).await?,
+            };
+            let mut text = String::new();
+            while let Some(bytes) = reader.next().await? {
+                text += str::from_utf8(&bytes).unwrap();
+            }
+            Ok(text)
+        };
+        (runtime.block_on(read), server.requests())
+    }
+
+    #[test]
+    fn a_response_of_other_bytes_is_refused() {
+        let whole = answer("200 OK", "\"e\"", 10, "", OBJECT);
+        let as_range = answer("206 Partial Content", "\"e\"", 10, "bytes 0-9/10", OBJECT);
+        let part = answer("206 Partial Content", "\"e\"", 3, "bytes 2-4/10", "234");
+        for (range, response, bytes) in [
+            ("", &whole, Some(OBJECT)),
+            ("", &as_range, Some(OBJECT)),
+            ("", &part, None),
+            ("2-4", &part, Some("234")),
+            ("2-4", &whole, None),
+            ("2-4", &as_range, None),
+            ("2-5", &part, None),
+            ("-3", &part, None),
+            ("0-9", &answer("204 No Content", "\"e\"", 0, "", ""), None),
+        ] {
+            let (read, _) = read(range, vec![response.clone()]);
+            assert_eq!(read.as_deref().ok(), bytes, "{range:?} of {response}");
+            assert!(bytes.is_some() || matches!(read, Err(S3Failure::Nonsense(_))), "{read:?}");
+        }
+    }
+
+    #[test]
+    fn a_broken_body_continues_only_with_the_same_object() {
+        let broken = || answer("200 OK", "\"e\"", 10, "", &OBJECT[..4]);
+        let rest = |etag: &str| answer("206 Partial Content", etag, 6, "bytes 4-9/10", &OBJECT[4..]);
+        let (whole, requests) = read("", vec![broken(), rest("\"e\"")]);
+        assert_eq!(whole.as_deref(), Ok(OBJECT));
+        assert!(requests[1].contains("range: bytes=4-9\r\n") && requests[1].contains("if-match: \"e\"\r\n"));
+        let gone = answer("412 Precondition Failed", "", 0, "", "");
+        for replaced in [gone, rest("\"other\""), rest("")] {
+            assert_eq!(read("", vec![broken(), replaced]).0, Err(S3Failure::Replaced));
+        }
+        let again = answer("200 OK", "\"e\"", 10, "", OBJECT);
+        assert!(matches!(read("", vec![broken(), again]).0, Err(S3Failure::Nonsense(_))));
+        let weak = answer("200 OK", "W/\"e\"", 10, "", &OBJECT[..4]);
+        assert!(matches!(read("", vec![weak]).0, Err(S3Failure::Broken(_))));
+    }
 }

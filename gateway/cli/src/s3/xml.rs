@@ -162,7 +162,7 @@ pub(super) fn parse_key_page(document: &[u8]) -> Result<KeyPage, String> {
         Ok(KeyLine { key: name(key)?, size, modified: last_modified, etag: unquoted(&etag) })
     };
     let prefixes = page.common_prefixes.into_iter().map(|element| name(element.prefix));
-    let next = page.next_continuation_token.filter(|_| page.is_truncated);
+    let next = page.next_continuation_token.filter(|token| page.is_truncated && !token.is_empty());
     if page.is_truncated && next.is_none() {
         return Err("a truncated page without a continuation token".to_owned());
     }
@@ -186,7 +186,8 @@ fn decoded(name: &str) -> Result<String, String> {
 /// The document is not such a page.
 pub(super) fn parse_bucket_page(document: &[u8]) -> Result<BucketPage, String> {
     let page: BucketPageElement = parse(document, "ListAllMyBucketsResult")?;
-    Ok(BucketPage { buckets: page.buckets.buckets, next: page.continuation_token })
+    let next = page.continuation_token.filter(|token| !token.is_empty());
+    Ok(BucketPage { buckets: page.buckets.buckets, next })
 }
 
 /// Returns code and message of an error document; `None` if the document is not one.
@@ -275,6 +276,7 @@ mod tests {
     fn pages_that_cannot_be_followed_are_refused() {
         for document in [
             "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+            "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken/></ListBucketResult>",
             "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>%ff</Key><Size>1</Size>\
              </Contents></ListBucketResult>",
             "<html><body>Log in.</body></html>",
@@ -296,6 +298,8 @@ mod tests {
         assert_eq!((page.buckets[0].creation_date.as_str(), page.buckets[1].name.as_str()), ("T", "b"));
         let none = b"<ListAllMyBucketsResult><Buckets/></ListAllMyBucketsResult>";
         assert_eq!(parse_bucket_page(none).unwrap().buckets, []);
+        let last = b"<ListAllMyBucketsResult><Buckets/><ContinuationToken/></ListAllMyBucketsResult>";
+        assert_eq!(parse_bucket_page(last).unwrap().next, None);
         let error = b"<Error><Code>NoSuchKey</Code><Message>No.</Message></Error>";
         assert_eq!(parse_error(error), Some(("NoSuchKey".into(), "No.".into())));
         assert_eq!(parse_error(b"<html></html>"), None);

@@ -78,6 +78,21 @@ impl CopyEnds {
         }
     }
 
+    /// True if the copy writes to standard output, a device or a pipe. It leaves nothing to clean up if the
+    /// process is killed; it may wait for a reader, and then handles no signal.
+    pub(super) fn is_written_in_place(&self) -> bool {
+        match self {
+            Self::Print { .. } => true,
+            Self::Download { to, .. } => fs::metadata(to).is_ok_and(|m| !m.is_file() && !m.is_dir()),
+            Self::Upload { .. }
+            | Self::UploadAll { .. }
+            | Self::UploadStream { .. }
+            | Self::DownloadAll { .. }
+            | Self::Between { .. }
+            | Self::BetweenAll { .. } => false,
+        }
+    }
+
     /// Returns what a command copies with everything below it.
     ///
     /// # Errors
@@ -91,6 +106,7 @@ impl CopyEnds {
             }
             (CopyEnd::Remote(from), CopyEnd::Remote(to)) => {
                 let (from, to) = (from.as_folder(), to.as_folder());
+                // A source below the destination is checked object by object.
                 if from.bucket == to.bucket && to.key.starts_with(&from.key) {
                     let message = format!("{to} is below {from}: the copy would copy its own results");
                     return Err(CliError::Usage(message));
@@ -179,6 +195,9 @@ mod tests {
         assert_eq!(single("s3://b/p/k", "s3://b/q"), Ok(between("q")));
         assert_eq!(single("-", "s3://b/k"), Ok(CopyEnds::UploadStream { to: remote("k") }));
         assert_eq!(single("s3://b/k", "-"), Ok(CopyEnds::Print { from: remote("k") }));
+        for (to, is_in_place) in [("-", true), ("/dev/null", true), ("/", false), ("/nonexistent", false)] {
+            assert_eq!(single("s3://b/k", to).unwrap().is_written_in_place(), is_in_place, "{to}");
+        }
     }
 
     #[test]

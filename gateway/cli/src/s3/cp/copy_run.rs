@@ -1,12 +1,12 @@
 //! State of one copy command: its limits, its progress, and its open uploads.
 
 use super::open_upload::OpenUpload;
-use crate::CliError;
 use crate::output::counted;
 use crate::progress::CommandProgress;
 use crate::s3::client::S3Client;
 use crate::s3::failure::S3Failure;
 use crate::s3::path::{RemotePath, printable};
+use crate::{CliError, print_stderr};
 use http::HeaderValue;
 use mlgw_common::ByteSize;
 use mlgw_common::limits::MIB;
@@ -73,7 +73,7 @@ impl fmt::Display for CopyReport {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ItemFailure {
     /// Other items are not affected.
-    Item(String),
+    Item(CliError),
     /// Other items would fail in the same way.
     Command(CliError),
 }
@@ -82,9 +82,13 @@ impl ItemFailure {
     /// Returns the error of a command that copies this item alone.
     pub(super) fn error(self) -> CliError {
         match self {
-            Self::Item(message) => CliError::Failed(message),
-            Self::Command(error) => error,
+            Self::Item(error) | Self::Command(error) => error,
         }
+    }
+
+    /// Returns the failure of one item, whose name the message has.
+    pub(super) const fn item(message: String) -> Self {
+        Self::Item(CliError::Failed(message))
     }
 
     /// Returns the failure of an operation on a local file.
@@ -94,13 +98,13 @@ impl ItemFailure {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem => {
                 Self::Command(CliError::Failed(message))
             }
-            _ => Self::Item(message),
+            _ => Self::item(message),
         }
     }
 
-    /// Returns the failure to copy an object that a local file cannot hold.
+    /// Returns the failure to copy an object that its target cannot hold.
     pub(super) fn unsuitable(object: &RemotePath, problem: &str) -> Self {
-        Self::Item(format!("{}: {problem}", printable(&object.to_string())))
+        Self::item(format!("{}: {problem}", printable(&object.to_string())))
     }
 }
 
@@ -132,11 +136,9 @@ impl<'a> CopyRun<'a> {
 
     /// Returns the failure of a request for an object.
     pub(super) fn failure(&self, failure: S3Failure, object: &RemotePath) -> ItemFailure {
-        let is_gone = failure.is_no_such_key();
-        match self.client.error(failure, object) {
-            CliError::Failed(message) if is_gone => ItemFailure::Item(message),
-            error => ItemFailure::Command(error),
-        }
+        let concerns_all = failure.concerns_all_objects();
+        let error = self.client.error(failure, object);
+        if concerns_all { ItemFailure::Command(error) } else { ItemFailure::Item(error) }
     }
 
     /// Sets the number of bytes of all objects.
@@ -164,7 +166,7 @@ impl<'a> CopyRun<'a> {
     /// Prints the failure of one item of several.
     pub(super) fn warn(&self, message: &str) {
         self.progress.done();
-        eprintln!("mlgw: {message}");
+        print_stderr(&format!("mlgw: {message}"));
     }
 
     /// Remembers an upload to abort it if the command ends before it is complete.

@@ -1,7 +1,8 @@
 //! Downloads of objects to files.
 //!
-//! An object is written to a temporary file beside its target, which is renamed when the object is complete
-//! and verified. A failed or interrupted download leaves the target as it was.
+//! An object is written to a temporary file beside its target, which is renamed when the object is complete,
+//! verified and on the disk. A download that fails, is interrupted or meets a power loss leaves the target as
+//! it was.
 
 use super::copy_run::{CopyRun, ItemFailure};
 use crate::s3::path::RemotePath;
@@ -14,6 +15,8 @@ use tempfile::NamedTempFile;
 
 /// Mode of a new file; the process's umask restricts it.
 const FILE_MODE: u32 = 0o666;
+/// Bits of a mode that a replaced file passes on: all but those that run a program as its owner.
+const ACCESS_BITS: u32 = 0o777;
 
 /// Downloads an object. `listed_bytes` is its size, if it is known.
 ///
@@ -37,46 +40,82 @@ pub(super) async fn object(
         target.write_all(&bytes).map_err(local)?;
         run.add_bytes(bytes.len() as u64);
     }
-    target.finish().map_err(local)
+    // Other downloads continue while the disk writes.
+    let finished = tokio::task::spawn_blocking(move || target.finish()).await;
+    finished.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(local)
+}
+
+/// A temporary file, and the file that it replaces.
+struct ReplacingFile {
+    temporary: NamedTempFile,
+    path: PathBuf,
+    /// Directory of both.
+    folder: PathBuf,
+    /// Permissions of the replaced file.
+    permissions: Option<Permissions>,
 }
 
 /// A file that is being written.
 enum TargetFile {
-    /// A temporary file, and the file that it replaces.
-    Temporary(NamedTempFile, PathBuf),
+    Temporary(ReplacingFile),
     /// A device or a pipe, which is written in place.
     InPlace(File),
 }
 
 impl TargetFile {
     fn create(path: &Path) -> io::Result<Self> {
-        let path = match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => return Err(io::Error::from(io::ErrorKind::IsADirectory)),
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
             // A symbolic link stays: its target is replaced.
-            Ok(metadata) if metadata.is_file() => fs::canonicalize(path)?,
-            Ok(_) => return Ok(Self::InPlace(OpenOptions::new().write(true).open(path)?)),
-            Err(_) => path.to_owned(),
-        };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".mlgw-").permissions(Permissions::from_mode(FILE_MODE));
-        Ok(Self::Temporary(builder.tempfile_in(folder)?, path))
+            Ok(metadata) if metadata.is_file() => {
+                let mode = metadata.permissions().mode() & ACCESS_BITS;
+                ReplacingFile::create(fs::canonicalize(path)?, Some(Permissions::from_mode(mode)))
+            }
+            Ok(_) => Ok(Self::InPlace(OpenOptions::new().write(true).open(path)?)),
+            Err(error) if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink()) => {
+                Err(io::Error::new(error.kind(), format!("a symbolic link to no file: {error}")))
+            }
+            Err(_) => ReplacingFile::create(path.to_owned(), None),
+        }
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::Temporary(file, _) => file.write_all(bytes),
+            Self::Temporary(file) => file.temporary.write_all(bytes),
             Self::InPlace(file) => file.write_all(bytes),
         }
     }
 
     fn finish(self) -> io::Result<()> {
         match self {
-            Self::Temporary(file, path) => file.persist(path).map(|_| ()).map_err(|error| error.error),
+            Self::Temporary(file) => file.replace(),
             Self::InPlace(_) => Ok(()),
         }
+    }
+}
+
+impl ReplacingFile {
+    fn create(path: PathBuf, permissions: Option<Permissions>) -> io::Result<TargetFile> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).to_owned();
+        fs::create_dir_all(&folder)?;
+        let mut builder = tempfile::Builder::new();
+        // Nobody reads in the temporary file what the complete one hides.
+        let first = permissions.clone().unwrap_or(Permissions::from_mode(FILE_MODE));
+        builder.prefix(".mlgw-").permissions(first);
+        let temporary = builder.tempfile_in(&folder)?;
+        Ok(TargetFile::Temporary(Self { temporary, path, folder, permissions }))
+    }
+
+    /// Gives the temporary file its name. Durable when it returns.
+    fn replace(self) -> io::Result<()> {
+        let file = self.temporary.as_file();
+        if let Some(permissions) = self.permissions {
+            file.set_permissions(permissions)?;
+        }
+        file.sync_all()?;
+        self.temporary.persist(self.path).map_err(|error| error.error)?;
+        File::open(self.folder)?.sync_all()
     }
 }
 
@@ -84,6 +123,7 @@ impl TargetFile {
 mod tests {
     use super::TargetFile;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
     fn names(dir: &Path) -> Vec<String> {
@@ -105,6 +145,36 @@ mod tests {
             (fs::read(&path).unwrap(), names(&dir.path().join("sub"))),
             (b"new".to_vec(), vec!["file".to_owned()])
         );
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        for old in [0o600, 0o666, 0o755] {
+            let path = dir.path().join("file");
+            fs::write(&path, "old").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(old)).unwrap();
+            let mut target = TargetFile::create(&path).unwrap();
+            let hidden = names(dir.path()).into_iter().find(|name| name != "file").unwrap();
+            assert_eq!(mode(&dir.path().join(hidden)) & !old, 0);
+            target.write_all(b"new").unwrap();
+            target.finish().unwrap();
+            assert_eq!((mode(&path), fs::read(&path).unwrap()), (old, b"new".to_vec()));
+        }
+    }
+
+    #[test]
+    fn a_dangling_link_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        for target in ["nothing", "link"] {
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            let refused = TargetFile::create(&link).err().unwrap();
+            assert!(refused.to_string().contains("a symbolic link to no file"), "{refused}");
+            assert!(names(dir.path()) == ["link"] && fs::symlink_metadata(&link).unwrap().is_symlink());
+            fs::remove_file(&link).unwrap();
+        }
     }
 
     #[test]

@@ -88,16 +88,15 @@ pub(super) async fn copy_part(
     let range = ByteRange::between(part.range.start, part.range.end).header();
     let range =
         HeaderValue::from_str(&range).map_err(|error| failed(S3Failure::Invalid(error.to_string())))?;
-    let mut request = upload
+    let request = upload
         .request(Method::PUT)
         .with_query("partNumber", &part.number.to_string())
         .with_header("x-amz-copy-source", copy_source(source.object))
         .with_header("x-amz-copy-source-range", range)
+        .with_header("x-amz-copy-source-if-match", source.etag.clone())
         .with_long_timeout();
-    if let Some(etag) = source.etag {
-        request = request.with_header("x-amz-copy-source-if-match", etag.clone());
-    }
-    let document = run.client.document(&request).await.map_err(failed)?.into_body();
+    let copied = run.client.document(&request).await.map_err(S3Failure::of_condition);
+    let document = copied.map_err(failed)?.into_body();
     let etag = parse_etag(&document, "CopyPartResult");
     let etag = etag.map_err(|error| failed(S3Failure::Nonsense(error)))?;
     run.add_bytes(part.range.end - part.range.start);
@@ -108,7 +107,7 @@ pub(super) async fn copy_part(
 pub(super) struct CopySource<'a> {
     pub(super) object: &'a RemotePath,
     /// ETag that the source must have.
-    pub(super) etag: Option<&'a HeaderValue>,
+    pub(super) etag: &'a HeaderValue,
 }
 
 /// Completes an upload of parts with checksums. The server verifies the checksum of the object.

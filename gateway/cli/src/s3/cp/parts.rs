@@ -66,6 +66,17 @@ pub(super) fn crc_of_parts(parts: &[StoredPart]) -> u64 {
     parts.iter().fold(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &[]), combine)
 }
 
+/// Checks that an object can be stored in parts of the largest size.
+///
+/// # Errors
+/// It is larger.
+pub(super) fn check_fits_parts(object_bytes: u64) -> Result<(), &'static str> {
+    match object_bytes <= PUT_BYTES_MAX * u64::from(PART_NUMBER_MAX) {
+        true => Ok(()),
+        false => Err("larger than 10,000 parts of 5 GiB, which S3 does not store"),
+    }
+}
+
 /// Returns the size of the parts of an upload. An object that is not larger is uploaded as a whole.
 pub(super) fn upload_part_bytes(object_bytes: u64, given: Option<u64>) -> u64 {
     given.unwrap_or(PART_BYTES).max(part_bytes_min(object_bytes))
@@ -103,22 +114,24 @@ pub(super) fn parts_of(object_bytes: u64, part_bytes: u64) -> impl Iterator<Item
 #[cfg(test)]
 mod tests {
     use super::{
-        CheckedBytes, StoredPart, copy_part_bytes, crc_of_parts, crc_text, parts_of, stream_part_bytes,
-        upload_part_bytes,
+        CheckedBytes, StoredPart, check_fits_parts, copy_part_bytes, crc_of_parts, crc_text, parts_of,
+        stream_part_bytes, upload_part_bytes,
     };
     use crate::s3::xml::PartReceipt;
     use bytes::Bytes;
-    use mlgw_common::limits::{GIB, MIB, OBJECT_BYTES_MAX};
+    use mlgw_common::limits::{GIB, MIB, PUT_BYTES_MAX};
 
     #[test]
     fn parts_cover_the_object_and_are_at_most_10000() {
         let parts: Vec<_> = parts_of(10, 4).map(|part| (part.number, part.range)).collect();
         assert_eq!(parts, [(1, 0..4), (2, 4..8), (3, 8..10)]);
         assert_eq!((parts_of(8, 4).count(), parts_of(0, 4).count()), (2, 0));
-        for bytes in [1, 16 * MIB, 150 * GIB, 700 * GIB, OBJECT_BYTES_MAX] {
+        for bytes in [1, 16 * MIB, 150 * GIB, 700 * GIB, 50_000 * GIB - 1, 50_000 * GIB] {
             let part_bytes = upload_part_bytes(bytes, None);
-            assert!(bytes.div_ceil(part_bytes) <= 10_000 && part_bytes <= 5 * GIB + 600 * MIB, "{bytes}");
+            assert!(bytes.div_ceil(part_bytes) <= 10_000 && part_bytes <= PUT_BYTES_MAX, "{bytes}");
+            assert_eq!(check_fits_parts(bytes), Ok(()));
         }
+        assert!(check_fits_parts(50_000 * GIB + 1).is_err() && check_fits_parts(u64::MAX).is_err());
         assert_eq!((upload_part_bytes(GIB, None), upload_part_bytes(600 * GIB, None)), (16 * MIB, 62 * MIB));
         assert_eq!(upload_part_bytes(GIB, Some(8 * MIB)), 8 * MIB);
     }

@@ -19,9 +19,9 @@ use std::pin::pin;
 /// The directory cannot be read, or a failure that concerns all files.
 pub(super) async fn upload(run: &CopyRun<'_>, from: &Path, to: &RemotePath) -> Result<u64, CliError> {
     let files = LocalFiles::below(from).map_err(CliError::Failed)?;
-    let files = stream::iter(files.map(|file| file.map_err(ItemFailure::Item)));
+    let files = stream::iter(files.map(|file| file.map_err(ItemFailure::item)));
     let copy = async |file: LocalFile| {
-        let unsuitable = |problem| ItemFailure::Item(format!("{}: {problem}", file.path.display()));
+        let unsuitable = |problem| ItemFailure::item(format!("{}: {problem}", file.path.display()));
         let key = key_of(&file.relative).map_err(unsuitable)?;
         upload::file(run, &file.path, &to.with_key(format!("{}{key}", to.key))).await
     };
@@ -50,7 +50,7 @@ pub(super) async fn download(run: &CopyRun<'_>, from: &RemotePath, to: &Path) ->
         }
     };
     let failed = copy_items(run, objects(run, from), copy).await?;
-    check_any(run, from, failed)
+    check_any(run, from, failed).await
 }
 
 /// Copies all objects below a prefix to another.
@@ -59,11 +59,24 @@ pub(super) async fn download(run: &CopyRun<'_>, from: &RemotePath, to: &Path) ->
 /// No object is there, or a failure that concerns all objects.
 pub(super) async fn between(run: &CopyRun<'_>, from: &RemotePath, to: &RemotePath) -> Result<u64, CliError> {
     let copy = async |line: KeyLine| {
-        let target = to.with_key(format!("{}{}", to.key, &line.key[from.key.len()..]));
+        let target = target_of(&line.key, from, to)?;
         server_copy::object(run, &from.with_key(&line.key), Some(line.size), &target).await
     };
     let failed = copy_items(run, objects(run, from), copy).await?;
-    check_any(run, from, failed)
+    check_any(run, from, failed).await
+}
+
+/// Returns the object that the object of this key is copied to.
+///
+/// # Errors
+/// The target is below the source: it could replace an object that is still to be copied.
+fn target_of(key: &str, from: &RemotePath, to: &RemotePath) -> Result<RemotePath, ItemFailure> {
+    let target = to.with_key(format!("{}{}", to.key, &key[from.key.len()..]));
+    if target.bucket == from.bucket && target.key.starts_with(&from.key) {
+        let problem = format!("the copy {target} would be below the source; copy the object alone");
+        return Err(ItemFailure::unsuitable(&from.with_key(key), &problem));
+    }
+    Ok(target)
 }
 
 /// Returns the objects below a prefix, without the mark of the folder itself.
@@ -73,12 +86,9 @@ fn objects<'a>(
 ) -> impl Stream<Item = Result<KeyLine, ItemFailure>> + use<'a> {
     let objects = KeyListing::recursive(run.client, from).objects();
     let objects = objects.map(|line| line.map_err(ItemFailure::Command));
-    objects.filter_map(|line| async {
-        let is_outside = |line: &KeyLine| !line.key.starts_with(&from.key) || line.key == from.key;
-        match line {
-            Ok(line) if is_outside(&line) => None,
-            line => Some(line),
-        }
+    objects.filter(|line| {
+        let is_mark = line.as_ref().is_ok_and(|line| line.key == from.key);
+        std::future::ready(!is_mark)
     })
 }
 
@@ -95,8 +105,8 @@ async fn copy_items<T>(
     while let Some(one) = copied.next().await {
         match one {
             Ok(()) => run.add_object(),
-            Err(ItemFailure::Item(message)) => {
-                run.warn(&printable(&message));
+            Err(ItemFailure::Item(error)) => {
+                run.warn(&printable(&error.to_string()));
                 failed += 1;
             }
             Err(ItemFailure::Command(error)) => return Err(error),
@@ -105,9 +115,33 @@ async fn copy_items<T>(
     Ok(failed)
 }
 
-fn check_any(run: &CopyRun<'_>, from: &RemotePath, failed: u64) -> Result<u64, CliError> {
-    match failed == 0 && run.report().is_empty() {
-        true => Err(CliError::Failed(format!("{}: no key begins with this", printable(&from.to_string())))),
-        false => Ok(failed),
+/// Checks that a copy found an object, or at least the mark of the folder, which is not copied.
+async fn check_any(run: &CopyRun<'_>, from: &RemotePath, failed: u64) -> Result<u64, CliError> {
+    let is_empty = failed == 0 && run.report().is_empty();
+    let mut listing = pin!(KeyListing::recursive(run.client, from).objects());
+    if is_empty && listing.next().await.transpose()?.is_none() {
+        let from = printable(&from.to_string());
+        return Err(CliError::Failed(format!("{from}: no key begins with this")));
+    }
+    Ok(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::target_of;
+    use crate::s3::path::RemotePath;
+
+    #[test]
+    fn no_copy_replaces_an_object_of_the_source() {
+        let source = |bucket: &str| RemotePath::new(bucket, "p/q/");
+        let target = |key: &str, bucket: &str, to: &str| {
+            target_of(key, &source("b"), &RemotePath::new(bucket, to)).map(|target| target.key)
+        };
+        assert_eq!(target("p/q/x", "b", "p/"), Ok("p/x".to_owned()));
+        assert_eq!(target("p/q/qx", "b", "p/"), Ok("p/qx".to_owned()));
+        assert_eq!(target("p/q/q/x", "c", "p/"), Ok("p/q/x".to_owned()), "another bucket");
+        let refused = target("p/q/q/x", "b", "p/").unwrap_err().error().to_string();
+        assert!(refused.starts_with("s3://b/p/q/q/x: the copy s3://b/p/q/x would be below"), "{refused}");
+        assert!(target("p/q/p/q/x", "b", "").is_err());
     }
 }

@@ -2,14 +2,14 @@
 
 use super::copy_run::{CopyRun, ItemFailure};
 use super::multipart::{self, CopySource, complete, copy_part};
-use super::parts::{copy_part_bytes, parts_of};
+use super::parts::{check_fits_parts, copy_part_bytes, parts_of};
 use crate::s3::client::{S3Request, copy_source};
 use crate::s3::failure::S3Failure;
 use crate::s3::path::RemotePath;
-use crate::s3::reader::{head, size_of};
+use crate::s3::reader::{head, size_of, strong_etag};
 use crate::s3::xml::{PartReceipt, parse_etag, parse_tags};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method};
 
 /// Headers of an object, besides user metadata, that a copy keeps.
 const KEPT_HEADERS: [&str; 7] = [
@@ -43,6 +43,7 @@ pub(super) async fn object(
     if listed_bytes.is_none() {
         run.set_total(bytes);
     }
+    check_fits_parts(bytes).map_err(|problem| ItemFailure::unsuitable(from, problem))?;
     match part_bytes(bytes) {
         None => copy_whole(run, from, to, bytes).await,
         Some(part_bytes) => {
@@ -82,12 +83,16 @@ async fn copy_in_parts(
     from: &LargeObject<'_>,
     to: &RemotePath,
 ) -> Result<(), ItemFailure> {
+    // Without a condition the parts could be those of several versions.
+    let etag = strong_etag(from.headers).ok_or_else(|| {
+        run.failure(S3Failure::Nonsense("no ETag that names one version".to_owned()), from.object)
+    })?;
     let mut headers = kept_headers(from.headers);
     if from.headers.contains_key("x-amz-tagging-count") {
         headers.insert("x-amz-tagging", tags(run, from.object).await?);
     }
     let upload = multipart::create(run, to, headers).await?;
-    let source = CopySource { object: from.object, etag: from.headers.get(header::ETAG) };
+    let source = CopySource { object: from.object, etag };
     let parts = stream::iter(parts_of(from.bytes, from.part_bytes)).map(|part| async {
         let _slot = run.slot(0).await;
         copy_part(run, &upload, &source, part).await
@@ -119,8 +124,27 @@ async fn tags(run: &CopyRun<'_>, object: &RemotePath) -> Result<HeaderValue, Ite
 
 #[cfg(test)]
 mod tests {
-    use super::kept_headers;
+    use super::{kept_headers, object};
+    use crate::s3::canned_server::{CannedServer, response};
+    use crate::s3::cp::copy_run::{CopyRun, CopySettings};
+    use crate::s3::path::RemotePath;
     use http::{HeaderMap, HeaderName, HeaderValue};
+
+    #[test]
+    fn parts_are_copied_only_of_a_version_with_a_name() {
+        for etag in [&[][..], &[("etag", "W/\"e\"")]] {
+            let headers = [&[("content-length", "20000000")], etag].concat();
+            let server = CannedServer::start(vec![response("200 OK", &headers, "")]);
+            let (client, part_bytes) = (server.client(), Some(8 << 20));
+            let settings = CopySettings { parallel: 1, part_bytes, content_type: None, quiet: true };
+            let run = CopyRun::new(&client, settings);
+            let (from, to) = (RemotePath::new("b", "k"), RemotePath::new("b", "l"));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let refused = runtime.block_on(object(&run, &from, None, &to)).unwrap_err().error();
+            assert!(refused.to_string().contains("no ETag that names one version"), "{refused}");
+            assert!(server.requests()[0].starts_with("head /b/k "));
+        }
+    }
 
     #[test]
     fn a_copy_keeps_what_describes_the_object() {

@@ -4,7 +4,9 @@ use super::copy_run::{CopyRun, ItemFailure};
 use super::multipart::{self, CRC_HEADER, checksum_headers, complete_checked, crc_value, put_part};
 use super::names::content_type;
 use super::open_upload::OpenUpload;
-use super::parts::{CheckedBytes, StoredPart, parts_of, stream_part_bytes, upload_part_bytes};
+use super::parts::{
+    CheckedBytes, StoredPart, check_fits_parts, parts_of, stream_part_bytes, upload_part_bytes,
+};
 use crate::CliError;
 use crate::s3::client::S3Request;
 use crate::s3::path::RemotePath;
@@ -31,8 +33,12 @@ const PIECES_AHEAD: usize = 4;
 /// # Errors
 /// The file cannot be read or changes meanwhile, or the server refused the object.
 pub(super) async fn file(run: &CopyRun<'_>, from: &Path, to: &RemotePath) -> Result<(), ItemFailure> {
-    let source = SourceFile::open(from)?;
-    let headers = headers_of(run, from);
+    opened_file(run, SourceFile::open(from)?, to).await
+}
+
+async fn opened_file(run: &CopyRun<'_>, source: SourceFile, to: &RemotePath) -> Result<(), ItemFailure> {
+    check_fits_parts(source.bytes).map_err(|problem| source.failure(problem))?;
+    let headers = headers_of(run, &source.path);
     let part_bytes = upload_part_bytes(source.bytes, run.settings.part_bytes);
     if source.bytes <= part_bytes {
         let _slot = run.slot(source.bytes).await;
@@ -177,7 +183,7 @@ impl SourceFile {
         let failed = |error: io::Error| ItemFailure::local(path, &error);
         // A pipe would wait for its writer.
         if !fs::metadata(path).map_err(failed)?.is_file() {
-            return Err(ItemFailure::Item(format!("{}: not a regular file", path.display())));
+            return Err(ItemFailure::item(format!("{}: not a regular file", path.display())));
         }
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
@@ -211,7 +217,11 @@ impl SourceFile {
     }
 
     fn changed(&self) -> ItemFailure {
-        ItemFailure::Item(format!("{}: the file changed while it was read", self.path.display()))
+        self.failure("the file changed while it was read")
+    }
+
+    fn failure(&self, problem: &str) -> ItemFailure {
+        ItemFailure::item(format!("{}: {problem}", self.path.display()))
     }
 }
 
@@ -252,5 +262,63 @@ impl PieceReader {
         }
         let part = self.rest.split_to(bytes.min(self.rest.len()));
         Ok(CheckedBytes::new(part.freeze()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SourceFile, opened_file};
+    use crate::s3::canned_server::CannedServer;
+    use crate::s3::cp::copy_run::{CopyRun, CopySettings, ItemFailure};
+    use crate::s3::path::RemotePath;
+    use std::fs::{self, File, FileTimes};
+    use std::time::SystemTime;
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    fn assert_changed<T>(result: Result<T, ItemFailure>) {
+        let error = result.err().unwrap().error().to_string();
+        assert!(error.ends_with(": the file changed while it was read"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_changes_is_not_uploaded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let opened = || {
+            fs::write(&path, "0123456789").unwrap();
+            SourceFile::open(&path).unwrap()
+        };
+        let source = opened();
+        assert_eq!(run(source.read(2..5)).unwrap().bytes, "234");
+        assert_eq!(source.check_unchanged(), Ok(()));
+        fs::write(&path, "0123").unwrap();
+        assert_changed(run(source.read(2..5)).and_then(|_| source.check_unchanged()));
+        assert_changed(run(source.read(2..10)));
+        let source = opened();
+        fs::write(&path, "0123456789a").unwrap();
+        assert_changed(source.check_unchanged());
+        let source = opened();
+        let later = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
+        File::options().write(true).open(&path).unwrap().set_times(later).unwrap();
+        assert_changed(source.check_unchanged());
+    }
+
+    #[test]
+    fn a_file_that_no_upload_stores_is_refused_beforehand() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        File::create(&path).unwrap();
+        // Not every file system has files of this size.
+        let source = SourceFile { bytes: 50_001 << 30, ..SourceFile::open(&path).unwrap() };
+        let server = CannedServer::start(Vec::new());
+        let client = server.client();
+        let settings = CopySettings { parallel: 1, part_bytes: None, content_type: None, quiet: true };
+        let copy = CopyRun::new(&client, settings);
+        let refused = run(opened_file(&copy, source, &RemotePath::new("b", "k"))).unwrap_err();
+        assert!(refused.error().to_string().contains("larger than 10,000 parts of 5 GiB"));
+        assert_eq!(server.requests(), [""; 0]);
     }
 }

@@ -1,0 +1,58 @@
+//! Server of unit tests. It answers each connection with the next of its responses and closes it.
+
+use super::client::S3Client;
+use super::target::{S3AccessKey, S3Target};
+use mlgw_common::Secret;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+
+/// A server with a number of responses.
+pub(super) struct CannedServer {
+    endpoint: String,
+    requests: JoinHandle<Vec<String>>,
+}
+
+impl CannedServer {
+    /// Starts a server of these responses. Each is written as it is, after the head of a request.
+    pub(super) fn start(responses: Vec<String>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let answer = move |response: String| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut head, mut piece) = (Vec::new(), [0; 1024]);
+            while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                let length = stream.read(&mut piece).unwrap();
+                assert!(length > 0, "the client closed the connection");
+                head.extend_from_slice(&piece[..length]);
+            }
+            stream.write_all(response.as_bytes()).unwrap();
+            String::from_utf8(head).unwrap().to_ascii_lowercase()
+        };
+        let requests = std::thread::spawn(move || responses.into_iter().map(answer).collect());
+        Self { endpoint, requests }
+    }
+
+    /// Returns a client of this server.
+    pub(super) fn client(&self) -> S3Client {
+        let key = S3AccessKey {
+            access_key: "AK".into(),
+            secret: Secret::new("secret"),
+            session_token: None,
+            source: "a test".into(),
+        };
+        let endpoint = self.endpoint.clone();
+        S3Client::new(S3Target { endpoint, region: "us-east-1".into(), ca_file: None, key }).unwrap()
+    }
+
+    /// Returns the heads of all requests, in lower case. Waits until every response is sent.
+    pub(super) fn requests(self) -> Vec<String> {
+        self.requests.join().unwrap()
+    }
+}
+
+/// Returns a response. Its body may be shorter than its `Content-Length`.
+pub(super) fn response(status: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!("HTTP/1.1 {status}\r\nconnection: close\r\n{lines}\r\n{body}")
+}
