@@ -16,6 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
@@ -135,6 +136,12 @@ class Server:
                 self.process.kill()
                 raise AssertionError(f"not ready after {READY_SECONDS_MAX} s:\n{self.output()}")
             time.sleep(0.02)
+
+    def metric(self, name):
+        """The value of a metric without labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(name + " "))
 
     def ready(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=5)

@@ -26,6 +26,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use mlgw_common::limits::{
     ACTIVE_CONNECTION_BYTES, BLOCK_BYTES, MIB, REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX, SMALL_BODY_BYTES,
 };
+use mlgw_objects::ResourceShortage;
 use mlgw_objects::memory::{Account, ActiveSlot, MemoryGrant, UnverifiedSlot};
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::headers::head_too_large;
@@ -331,7 +332,7 @@ impl HttpServer {
                     match context.account.try_reserve(WIDE_HEAD_BLOCKS).filter(|_| is_larger) {
                         Some(held) => (io, large_head_memory) = (refused, Some(held)),
                         None => {
-                            let error = if is_larger { S3Error::new(Code::SlowDown) } else { error };
+                            let error = if is_larger { context.memory_shortage() } else { error };
                             return Box::pin(refusal::send(refused, error, refusal::REFUSAL_TIMEOUT)).await;
                         }
                     }
@@ -382,6 +383,12 @@ impl ConnectionContext {
             }
         }
         Some(bytes)
+    }
+
+    /// Counts a request without memory for its head, and returns its error.
+    fn memory_shortage(&self) -> S3Error {
+        self.account.count_throttled();
+        ResourceShortage::Memory.into()
     }
 
     /// Acquires the slots for a request with this beginning.

@@ -163,7 +163,7 @@ pub(super) fn record_change(gateway: &Gateway, operation: Operation, request: &A
         S::PutObjectTagging | S::DeleteObjectTagging => return record_tags_changed(gateway, request),
         // Recorded key by key ([`record_delete`]).
         S::DeleteObjects => return,
-        // A form is handled earlier and is not recorded.
+        // Recorded by its handler, which finds the key in a field of the form.
         S::PostObject => return,
         // Change no object.
         S::CreateMultipartUpload | S::UploadPart | S::UploadPartCopy | S::AbortMultipartUpload => return,
@@ -210,7 +210,8 @@ fn bucket_of(gateway: &Gateway, request: &AuthenticatedRequest<'_>) -> Option<Bu
     Some(gateway.objects.bucket(request.target.bucket.as_deref()?).ok()?.bucket_id())
 }
 
-fn record_access(
+/// Records an access to a whole object.
+pub(super) fn record_access(
     gateway: &Gateway,
     request: &AuthenticatedRequest<'_>,
     bucket: BucketId,

@@ -7,7 +7,7 @@
 use super::object_headers;
 use super::request::{AuthenticatedRequest, Query, RequestTarget};
 use super::response::{S3Response, S3Result, empty, xml};
-use super::{Gateway, conditions, remote_backed, unsigned};
+use super::{Gateway, access_hooks, conditions, remote_backed, unsigned};
 use crate::put::{BodySource, writer};
 use http::request::Parts;
 use http::{StatusCode, header};
@@ -21,6 +21,7 @@ use mlgw_formats::command::Conditions;
 use mlgw_listener::pace::PacedRequestBody;
 use mlgw_objects::body_target::BodyTarget;
 use mlgw_objects::memory::Account;
+use mlgw_policies::Op;
 use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::elements::TaggingDocument;
 use mlgw_wire::error::{Code, S3Error};
@@ -90,8 +91,9 @@ pub async fn post_object(
             .field("MinSizeAllowed", grant.length.start().to_string()));
     }
     let object = stored.object(description, writer(&request.principal), now.as_millis());
-    let etag = object.etag.clone();
+    let (etag, size) = (object.etag.clone(), object.size);
     objects.put_version(&bucket, &key, object, stored.extents, conditions).await?;
+    access_hooks::record_access(gateway, &request, bucket.bucket_id(), &key, Op::Write, size);
     Ok(answer(&fields, &bucket.name, &key, &etag))
 }
 

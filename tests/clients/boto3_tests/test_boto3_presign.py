@@ -64,8 +64,10 @@ def test_a_form_stores_a_file_within_its_policy(aws, bucket, web):
     send = lambda data, **more: web.post(
         form["url"], data=form["fields"] | more, files={"file": ("name.txt", data)}
     )
+    accesses = aws.metric("mlgw_policy_accesses_total")
     answer = send(b"from a form", **{"x-amz-meta-by": "me too"})
     assert answer.status_code == 201 and "<Key>up/name.txt</Key>" in answer.text
+    assert aws.metric("mlgw_policy_accesses_total") == accesses + 1
     stored = s3.get_object(Bucket=bucket, Key="up/name.txt")
     assert (stored["Body"].read(), stored["Metadata"]) == (b"from a form", {"by": "me too"})
     assert "EntityTooLarge" in send(b"x" * 101, **{"x-amz-meta-by": "me"}).text

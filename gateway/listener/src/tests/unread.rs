@@ -3,16 +3,20 @@
 //! One rule holds for HTTP/1.1: an answer either announces the close of its connection, or the next request
 //! on the connection is answered. The choice depends on when bytes arrive, so most tests accept both.
 
-use super::{LONG, PATIENT, REFUSED, http2, read_until, send, start};
+use super::{LONG, PATIENT, REFUSED, http2, read_until, send, start, start_with};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::{iter, pending};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
+use mlgw_common::limits::REQUEST_HEAD_BYTES_MAX;
 use mlgw_common::time::{sleep, timeout};
+use mlgw_objects::memory::RequestMemory;
+use mlgw_objects::{ObjectMetrics, ResourceShortage};
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -174,6 +178,22 @@ async fn a_malformed_head_is_answered_while_more_of_it_arrives() {
     let answer = read_until(&mut stream, "never").await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     assert!(answer.contains("RequestHeaderSectionTooLarge"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_large_head_without_memory_is_answered_slow_down_and_counted() {
+    let metrics = Arc::<ObjectMetrics>::default();
+    let memory = RequestMemory::new(0, 100, Some(Arc::clone(&metrics)));
+    let accounts: Vec<_> = (0..64).map(|_| memory.account(Ipv4Addr::LOCALHOST.into())).collect();
+    let taken: Vec<_> = accounts.iter().flat_map(|one| std::iter::from_fn(|| one.try_reserve(1))).collect();
+    let server = start_with(10, PATIENT, memory.clone()).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let large = "y".repeat(REQUEST_HEAD_BYTES_MAX * 3 / 2);
+    send(&mut stream, &format!("GET / HTTP/1.1\r\nhost: h\r\nx: {large}\r\n\r\n")).await;
+    let answer = read_until(&mut stream, "</Error>").await;
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("<Code>SlowDown</Code>"), "{answer}");
+    assert_eq!(metrics.throttled()[ResourceShortage::Memory as usize], 1);
+    drop(taken);
 }
 
 #[tokio::test]
