@@ -122,15 +122,15 @@ mod tests {
             ("device", Err("a device is at the path of a file")),
         ];
         for (name, expected) in cases {
-            let said = |result: io::Result<()>| result.map_err(|error| error.to_string());
+            let with_text = |result: io::Result<()>| result.map_err(|error| error.to_string());
             let expected = expected.map_err(str::to_owned);
-            assert_eq!(said(open(&at(name)).map(drop)), expected, "{name}");
+            assert_eq!(with_text(open(&at(name)).map(drop)), expected, "{name}");
             assert_eq!(
-                said(open_with(OpenOptions::new().write(true), &at(name)).map(drop)),
+                with_text(open_with(OpenOptions::new().write(true), &at(name)).map(drop)),
                 expected,
                 "{name}"
             );
-            assert_eq!(said(check(&at(name))), expected, "{name}");
+            assert_eq!(with_text(check(&at(name))), expected, "{name}");
         }
         for name in ["nothing", "to-nothing"] {
             assert_eq!(open(&at(name)).unwrap_err().kind(), io::ErrorKind::NotFound, "{name}");

@@ -148,12 +148,12 @@ mod tests {
     ];
 
     #[test]
-    fn names_say_what_kind_of_file_it_is_and_each_kind_is_said_of_some() {
+    fn names_give_the_file_type_and_each_type_occurs() {
         let program = Program::compile_built_in().unwrap();
         for (key, file_type) in KEYS {
             assert_eq!(file_type_by_key(&program, key), file_type, "{key}");
         }
-        assert!(FileType::ALL.iter().all(|one| KEYS.iter().any(|(_, said)| said == one)));
+        assert!(FileType::ALL.iter().all(|one| KEYS.iter().any(|(_, file_type)| file_type == one)));
     }
 
     #[test]

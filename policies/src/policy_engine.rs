@@ -195,8 +195,8 @@ impl PolicyEngine {
         match access.op {
             Op::Read => {
                 let (first, last) = (access.range.start == 0, access.range.end >= access.size);
-                let asked = RequestedPart { first, last, is_continued: seen.is_sequential() };
-                if self.open_reads.record_request(access.at_us, access.caller.id, id, &asked) {
+                let part = RequestedPart { first, last, is_continued: seen.is_sequential() };
+                if self.open_reads.record_request(access.at_us, access.caller.id, id, &part) {
                     self.reads.count(id);
                 }
             }

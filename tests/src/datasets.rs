@@ -94,15 +94,15 @@ impl DatasetBench {
 
     /// Runs a command, which must succeed, and returns its output.
     fn run(&self, words: &[&str]) -> Value {
-        let (said, status) = self.setup.command(&[&["--output", "json", "--yes"], words].concat());
-        assert_eq!(status, Some(0), "{words:?}: {said}");
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words:?}: {error}: {said}"))
+        let (output, status) = self.setup.command(&[&["--output", "json", "--yes"], words].concat());
+        assert_eq!(status, Some(0), "{words:?}: {output}");
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{words:?}: {error}: {output}"))
     }
 
     /// Runs a command, which must fail with this exit status and a message that contains `what`.
     fn assert_refused(&self, words: &[&str], status: i32, what: &str) {
-        let (said, found) = self.setup.command(words);
-        assert!(found == Some(status) && said.contains(what), "{words:?}: {found:?} {said}");
+        let (output, found) = self.setup.command(words);
+        assert!(found == Some(status) && output.contains(what), "{words:?}: {found:?} {output}");
     }
 
     fn job(&self, id: u64) -> Value {

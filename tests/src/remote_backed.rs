@@ -70,8 +70,8 @@ impl RemoteBench {
 
     fn bind(&self, bucket: &str, ttl: &str, mode: &str) {
         let bind = ["bucket", "bind", bucket, "--upstream", "far", "--prefix", PREFIX, "--ttl", ttl];
-        let (said, status) = self.setup.command(&[&bind[..], &["--mode", mode]].concat());
-        assert_eq!(status, Some(0), "{said}");
+        let (output, status) = self.setup.command(&[&bind[..], &["--mode", mode]].concat());
+        assert_eq!(status, Some(0), "{output}");
         self.proxy.clear_log();
     }
 

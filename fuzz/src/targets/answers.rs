@@ -234,12 +234,12 @@ fn head_of(object: &ObjectVersion) -> HeaderMap {
 fn framing(mut input: Input<'_>) {
     let (kind, by, step) = (input.byte(), usize::from(input.byte()), input.byte());
     let came = input.0;
-    let said = match kind % 3 {
+    let declared = match kind % 3 {
         0 => came.len(),
         1 => came.len() + by,
         _ => came.len().saturating_sub(by),
     };
-    let sent = &came[..said.min(came.len())];
+    let sent = &came[..declared.min(came.len())];
     let checksum = BASE64.encode(Algorithm::Crc32.digest(sent));
     let (tell, value) = tokio::sync::oneshot::channel();
     tell.send(checksum.clone()).expect("it is waited for");
@@ -248,13 +248,13 @@ fn framing(mut input: Input<'_>) {
         input.pieces(step).into_iter().map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
     let pieces = futures_util::stream::iter(pieces).boxed();
     let trailer = ChecksumTrailer { name, value_bytes: checksum.len(), value };
-    let (length, framed) = answers::framed(said as u64, pieces, trailer);
+    let (length, framed) = answers::framed(declared as u64, pieces, trailer);
     let framed: Vec<Bytes> = wait(framed.map(|piece| piece.expect("all came")).collect());
     let framed = framed.concat();
-    assert_eq!(framed.len() as u64 == length, said <= came.len(), "what breaks off is never whole");
+    assert_eq!(framed.len() as u64 == length, declared <= came.len(), "what breaks off is never whole");
     assert!(framed.len() as u64 <= length);
-    let read = unframed(said, &framed);
-    assert_eq!(read.as_deref(), (said <= came.len()).then_some(sent));
+    let read = unframed(declared, &framed);
+    assert_eq!(read.as_deref(), (declared <= came.len()).then_some(sent));
 }
 
 fn unframed(bytes: usize, framed: &[u8]) -> Option<Vec<u8>> {

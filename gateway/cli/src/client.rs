@@ -134,17 +134,17 @@ impl Client {
 
 /// Converts an error response to an error with the exit status that it means.
 fn refusal(status: StatusCode, body: &[u8]) -> CliError {
-    let said = serde_json::from_slice::<AdminErrorBody>(body);
+    let error = serde_json::from_slice::<AdminErrorBody>(body);
     // Errors in a file are reported as by commands without a server.
-    if let (StatusCode::UNPROCESSABLE_ENTITY, Ok(said)) = (status, &said) {
-        return CliError::Failed(said.message.clone());
+    if let (StatusCode::UNPROCESSABLE_ENTITY, Ok(error)) = (status, &error) {
+        return CliError::Failed(error.message.clone());
     }
-    let said = said
+    let message = error
         .map_or_else(|_| format!("the server answered {status}"), |e| format!("{} ({})", e.message, e.code));
     if status.is_server_error() || status == StatusCode::NOT_FOUND {
-        CliError::Failed(said)
+        CliError::Failed(message)
     } else {
-        CliError::Refused(said)
+        CliError::Refused(message)
     }
 }
 

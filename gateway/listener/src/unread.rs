@@ -104,8 +104,8 @@ enum UnreadBodyPlan {
 struct RemainderFacts {
     /// True if the client waits for `100 Continue`.
     expects: bool,
-    /// True if the body was polled, so that the client was asked for it.
-    asked: bool,
+    /// True if the body was polled, which sends `100 Continue` to the client.
+    was_polled: bool,
     /// True if reading it has failed.
     failed: bool,
     /// Bytes that are left, if known.
@@ -116,7 +116,7 @@ struct RemainderFacts {
 
 /// Decides about a remainder.
 fn plan_unread(facts: RemainderFacts) -> UnreadBodyPlan {
-    let may_never_come = facts.expects && !facts.asked;
+    let may_never_come = facts.expects && !facts.was_polled;
     let is_small = facts.left.is_none_or(|bytes| bytes <= UNREAD_BODY_BYTES_MAX);
     if facts.failed || may_never_come || facts.is_short || !is_small {
         UnreadBodyPlan::Leave
@@ -182,7 +182,7 @@ where
     let closes = answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
     let facts = RemainderFacts {
         expects: framing.expects && framing.version == Version::HTTP_11,
-        asked: rest.was_polled,
+        was_polled: rest.was_polled,
         failed: rest.failed,
         left: rest.body.size_hint().exact(),
         is_short: memory.is_short() || closes,

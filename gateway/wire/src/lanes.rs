@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn all_other_reads_use_the_training_lane() {
-        let said = &[("x-mlgw-workload", "serve-llm")];
-        assert_eq!(lane(&[], said, "AK"), Lane::Training, "nothing is configured");
+        let headers = &[("x-mlgw-workload", "serve-llm")];
+        assert_eq!(lane(&[], headers, "AK"), Lane::Training, "nothing is configured");
         let globs = &["serve-*"];
         assert_eq!(lane(globs, &[], "AK"), Lane::Training);
         assert_eq!(lane(globs, &[("user-agent", "x/workload/serve-llm")], "AK"), Lane::Training);

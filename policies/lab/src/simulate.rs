@@ -81,10 +81,10 @@ pub fn racer(name: &str) -> Result<Racer, String> {
     Racer::from_name(name).ok_or_else(|| format!("expected one of {}", names()))
 }
 
-/// The policies of `asked` in canonical order, or all policies if it is empty.
+/// The policies of `requested` in canonical order, or all policies if it is empty.
 #[must_use]
-pub fn racers(asked: &[Racer]) -> Vec<Racer> {
-    Racer::ALL.into_iter().filter(|racer| asked.is_empty() || asked.contains(racer)).collect()
+pub fn racers(requested: &[Racer]) -> Vec<Racer> {
+    Racer::ALL.into_iter().filter(|racer| requested.is_empty() || requested.contains(racer)).collect()
 }
 
 /// Interval between checks of `watch` while only the other thread is running.
@@ -236,10 +236,10 @@ impl Simulation {
     ) -> Result<Vec<Vec<(Racer, SimulatedRun)>>, SimulationError> {
         // The first run belongs to this thread, which calls `watch`.
         let (begun, is_over) = (AtomicUsize::new(1), AtomicBool::new(false));
-        let asked = if self.racers.contains(&Racer::Mlgw) { caches } else { &[] };
+        let engine_caches = if self.racers.contains(&Racer::Mlgw) { caches } else { &[] };
         let ours = |first: usize, watch: ProgressWatch<'_>| {
             let (mut at, mut runs) = (first, Vec::new());
-            while let Some(cache) = asked.get(at) {
+            while let Some(cache) = engine_caches.get(at) {
                 runs.push((at, self.run_engine(known, *cache, watch)?));
                 at = begun.fetch_add(1, Relaxed);
             }

@@ -151,9 +151,9 @@ templates:
         let alone = validate(&policy, &[]).unwrap();
         assert!(alone[0].diagnostics[0].message.contains("keep"), "{alone:?}");
         let both = validate(&policy, &[text("mine.yaml", PLUGIN)]).unwrap();
-        let said: Vec<_> =
+        let results: Vec<_> =
             both.iter().map(|one| (&*one.file, one.kind.name(), one.valid, one.rules)).collect();
-        assert_eq!(said, [("p.yaml", "policy", true, 1), ("mine.yaml", "framework", true, 0)]);
+        assert_eq!(results, [("p.yaml", "policy", true, 1), ("mine.yaml", "framework", true, 0)]);
     }
 
     #[test]
@@ -170,13 +170,13 @@ templates:
         let wrong = PLUGIN.replace("confidence", "confidense");
         let policy =
             format!("{POLICY}- {{id: other, template: kep}}\nrules: [{{id: no-such, enabled: false}}]\n");
-        let said = validate(&[text("p.yaml", &policy)], &[text("mine.yaml", &wrong)]).unwrap();
-        let of_policy: Vec<_> = said[0].diagnostics.iter().map(|one| (&*one.file, &*one.path)).collect();
-        assert_eq!(of_policy, [("p.yaml", "use[1].template"), ("p.yaml", "rules[0].id")], "{said:?}");
-        assert_eq!(said[1].diagnostics.len(), 1, "{said:?}");
+        let results = validate(&[text("p.yaml", &policy)], &[text("mine.yaml", &wrong)]).unwrap();
+        let of_policy: Vec<_> = results[0].diagnostics.iter().map(|one| (&*one.file, &*one.path)).collect();
+        assert_eq!(of_policy, [("p.yaml", "use[1].template"), ("p.yaml", "rules[0].id")], "{results:?}");
+        assert_eq!(results[1].diagnostics.len(), 1, "{results:?}");
         // A plugin that cannot be parsed may define anything, so that unknown ids are not reported.
-        let said = validate(&[text("p.yaml", &policy)], &[text("mine.yaml", "version: [")]).unwrap();
-        assert_eq!((said[0].valid, said[1].valid), (true, false), "{said:?}");
+        let results = validate(&[text("p.yaml", &policy)], &[text("mine.yaml", "version: [")]).unwrap();
+        assert_eq!((results[0].valid, results[1].valid), (true, false), "{results:?}");
     }
 
     #[test]
@@ -195,7 +195,7 @@ templates:
 
     #[test]
     fn a_policy_is_not_accepted_as_a_plugin() {
-        let said = validate(&[], &[text("p.yaml", POLICY)]).unwrap();
-        assert!(!said[0].valid, "{said:?}");
+        let results = validate(&[], &[text("p.yaml", POLICY)]).unwrap();
+        assert!(!results[0].valid, "{results:?}");
     }
 }

@@ -102,25 +102,26 @@ mod tests {
             rule("a", "promote"),
             rule("c", "pin")
         );
-        let said = change_summary(&program(&before), &program(&after));
-        assert!(said.starts_with("1 rule added (c), 1 rule changed (a), "), "{said}");
-        assert!(said.contains("1 setting changed (pin_max), 1 framework removed (mosaicml)"), "{said}");
+        let summary = change_summary(&program(&before), &program(&after));
+        assert!(summary.starts_with("1 rule added (c), 1 rule changed (a), "), "{summary}");
+        assert!(summary.contains("1 setting changed (pin_max), 1 framework removed (mosaicml)"), "{summary}");
         assert_eq!(change_summary(&program(&before), &program(&before)), "no changes");
         let settings = |text: &str| program(&format!("version: 1\nsettings: {{{text}}}"));
         let (general, one) = (settings("prefetch: balanced"), settings("cache.evaluation: none"));
         assert_eq!(change_summary(&one, &program("version: 1")), "1 setting changed (cache.evaluation)");
-        let said = change_summary(&program("version: 1"), &general);
+        let summary = change_summary(&program("version: 1"), &general);
         assert!(
-            said.contains("prefetch, prefetch.checkpoint_save"),
-            "the built-in settings are removed: {said}"
+            summary.contains("prefetch, prefetch.checkpoint_save"),
+            "the built-in settings are removed: {summary}"
         );
         assert_eq!(
-            said,
+            summary,
             change_summary(&general, &program("version: 1")),
             "the built-in settings are restored"
         );
         let many: String = (0..6).map(|n| rule(&format!("m{n}"), "pin")).collect();
-        let said = change_summary(&program("version: 1"), &program(&format!("version: 1\nrules:\n{many}")));
-        assert_eq!(said, "6 rules added (m0, m1, m2, m3, …)");
+        let summary =
+            change_summary(&program("version: 1"), &program(&format!("version: 1\nrules:\n{many}")));
+        assert_eq!(summary, "6 rules added (m0, m1, m2, m3, …)");
     }
 }

@@ -131,24 +131,24 @@ rules:
     fn the_strongest_acting_rule_decides() {
         let program = program(RULES);
         let kind = [Pair::new("kind", "text")];
-        let asked = |key: &str, size, metadata: &[Pair], tags: &[Pair], workload| {
+        let compression = |key: &str, size, metadata: &[Pair], tags: &[Pair], workload| {
             let key = ObjectKey::new(key).unwrap();
             let new = NewObject { bucket: "b", key: &key, size, metadata, tags, agent: None, workload };
             compression_of(&program, &new, &SystemFacts::default(), Timestamp(0))
         };
         let logs = Some(Compression { level: 9, min_ratio: 2.0 });
-        assert_eq!(asked("a/x.log", Some(5000), &[], &[], None), logs);
+        assert_eq!(compression("a/x.log", Some(5000), &[], &[], None), logs);
         assert_eq!(
-            asked("a/x.log", Some(5000), &[], &[], Some("exporter")).unwrap().level,
+            compression("a/x.log", Some(5000), &[], &[], Some("exporter")).unwrap().level,
             1,
             "the rule with the higher priority wins"
         );
-        assert_eq!(asked("a/x.log", Some(100), &[], &[], None), None);
-        assert_eq!(asked("a/x.log", None, &[], &[], None), None, "the size is not known");
-        assert_eq!(asked("a/x.tar", Some(5000), &[], &[], None), None);
-        assert_eq!(asked("a/x.tar", Some(5000), &[], &kind, None), None, "the rule only observes");
+        assert_eq!(compression("a/x.log", Some(100), &[], &[], None), None);
+        assert_eq!(compression("a/x.log", None, &[], &[], None), None, "the size is not known");
+        assert_eq!(compression("a/x.tar", Some(5000), &[], &[], None), None);
+        assert_eq!(compression("a/x.tar", Some(5000), &[], &kind, None), None, "the rule only observes");
         let default = Some(Compression { level: 3, min_ratio: 1.2 });
-        assert_eq!(asked("a/x.tar", Some(5000), &kind, &[], None), default);
+        assert_eq!(compression("a/x.tar", Some(5000), &kind, &[], None), default);
     }
 
     #[test]

@@ -114,27 +114,30 @@ mod tests {
 
     #[test]
     fn upstream_statistics_cover_the_last_seconds() {
-        let mut asked = UpstreamSamples::default();
-        assert_eq!((asked.bandwidth(), asked.latency()), (0, None));
+        let mut samples = UpstreamSamples::default();
+        assert_eq!((samples.bandwidth(), samples.latency()), (0, None));
         let mut now = Sample::default();
         for second in 0..200 {
             now.at_ms = second * 1000;
-            asked.push(now);
+            samples.push(now);
             // Bytes: 1,000 a second, then 3,000. Answers: one per second after 20 ms, then none, then one
             // per second after 40 ms.
             let before = Sample { ..now };
             match second {
                 60 => {
-                    assert_eq!((asked.bandwidth(), asked.latency()), (1000, Some(Duration::from_millis(20))))
+                    assert_eq!(
+                        (samples.bandwidth(), samples.latency()),
+                        (1000, Some(Duration::from_millis(20)))
+                    )
                 }
-                110 => assert_eq!(asked.bandwidth(), 3000),
+                110 => assert_eq!(samples.bandwidth(), 3000),
                 115 => assert_eq!(
-                    asked.latency(),
+                    samples.latency(),
                     Some(Duration::from_millis(20)),
                     "recent means the last minute"
                 ),
-                161 => assert_eq!((asked.bandwidth(), asked.latency()), (3000, None)),
-                199 => assert_eq!(asked.latency(), Some(Duration::from_millis(40))),
+                161 => assert_eq!((samples.bandwidth(), samples.latency()), (3000, None)),
+                199 => assert_eq!(samples.latency(), Some(Duration::from_millis(40))),
                 _ => {}
             }
             now.bytes += if second < 100 { 1000 } else { 3000 };
@@ -145,6 +148,6 @@ mod tests {
             };
             (now.answers, now.nanos) = (before.answers + answers, before.nanos + nanos);
         }
-        assert!(asked.0.len() <= 62);
+        assert!(samples.0.len() <= 62);
     }
 }

@@ -161,8 +161,8 @@ mod tests {
                 assert_eq!(taken.view().fact(row.property, ""), here, "{}", row.word);
             }
         });
-        let asked = properties_used_at_rest(&Program::compile_built_in().unwrap());
-        assert!(asked.contains(&Property::Dataset) && !asked.contains(&Property::UserAgent), "{asked:?}");
+        let used = properties_used_at_rest(&Program::compile_built_in().unwrap());
+        assert!(used.contains(&Property::Dataset) && !used.contains(&Property::UserAgent), "{used:?}");
         let object = |key| UnreadBlock { bucket: 1, key, size: 9, number: 0 };
         let kept = |key| decider.kept_blocks(&object(key), 10);
         assert_eq!((kept("a/train/7.jpg").blocks, kept("a/train/7.jpg").kept), (1, 1));

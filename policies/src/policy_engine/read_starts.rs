@@ -85,8 +85,8 @@ mod tests {
         let asks = |part: &u64| {
             let goes_on = ends.contains(part);
             ends.push(part + 1);
-            let asked = RequestedPart { first: *part == 0, last: part + 1 == of, is_continued: goes_on };
-            usize::from(begun.record_request(at_us, 7, 9, &asked))
+            let requested = RequestedPart { first: *part == 0, last: part + 1 == of, is_continued: goes_on };
+            usize::from(begun.record_request(at_us, 7, 9, &requested))
         };
         parts.iter().map(asks).sum()
     }

@@ -56,8 +56,8 @@ fn foreign_writes_are_read_whole_and_within_the_ttl() {
         &["bucket", "bind", LOCAL_BUCKET, "--upstream", "far"][..],
         &["dataset", "create", "all", "--bucket", LOCAL_BUCKET],
     ] {
-        let (said, status) = setup.command(words);
-        assert_eq!(status, Some(0), "{said}");
+        let (output, status) = setup.command(words);
+        assert_eq!(status, Some(0), "{output}");
     }
     for round in 0..setting("MLGW_CRASH_ROUNDS", ROUNDS) {
         proxy.set_rules(faults(&mut rng));
@@ -102,7 +102,7 @@ struct ForeignVersion {
 }
 
 impl ForeignVersions {
-    /// The oldest version that a read sent at `asked` may return.
+    /// The oldest version that a read sent at `sent_at` may return.
     fn oldest_allowed(&self, key: usize, sent_at: Instant) -> u64 {
         let versions = self.keys[key].lock().expect("lock is not poisoned");
         let holds = |version: &&ForeignVersion| {

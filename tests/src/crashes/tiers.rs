@@ -126,8 +126,8 @@ impl TierRun {
         }
         let server = self.start_and_check(&mut rng, 99);
         if self.mode == "write-back" {
-            let (said, status) = self.setup().command(&["--quiet", "bucket", "flush", BUCKET]);
-            assert!(status == Some(0), "{said}");
+            let (output, status) = self.setup().command(&["--quiet", "bucket", "flush", BUCKET]);
+            assert!(status == Some(0), "{output}");
         }
         if self.is_remote_backed() {
             runtime().block_on(self.assert_origin_matches(&server));
@@ -145,8 +145,8 @@ impl TierRun {
             .env("MLGW_COLD__DIRS", self.temp_dir.path().join("cold"))
             .output()
             .expect("the binary runs");
-        let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
-        assert_eq!(done.status.code(), Some(0), "{said}");
+        let output = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+        assert_eq!(done.status.code(), Some(0), "{output}");
     }
 
     fn make_bucket(&self, server: &ServerProcess) {
@@ -175,8 +175,8 @@ impl TierRun {
     }
 
     fn run_command(&self, words: &[&str]) {
-        let (said, status) = self.setup().command(words);
-        assert_eq!(status, Some(0), "{words:?}: {said}");
+        let (output, status) = self.setup().command(words);
+        assert_eq!(status, Some(0), "{words:?}: {output}");
     }
 
     /// Sets the faults of the stores for this round; clients must not be affected by them.

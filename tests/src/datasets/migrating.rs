@@ -92,10 +92,10 @@ fn readers_see_no_change_for_objects_of_every_kind() {
         for (key, seen) in &before {
             assert!(after[key] == *seen, "{mode}: {key:?} was {:?} and is {:?}", seen.etag, after[key].etag);
         }
-        let asked = bench.take_requests("");
+        let requests = bench.take_requests("");
         assert!(
-            asked.iter().all(|line| line.contains(OTHER_ORIGIN_BUCKET)),
-            "the old origin gets no more requests: {asked:?}"
+            requests.iter().all(|line| line.contains(OTHER_ORIGIN_BUCKET)),
+            "the old origin gets no more requests: {requests:?}"
         );
         runtime.block_on(async {
             let kept = bench.origin_client().list(ORIGIN_BUCKET, 1000).await.expect("listed");
@@ -254,8 +254,8 @@ fn concurrent_writes_are_not_lost() {
             }
         });
         if mode == "write-back" {
-            let (said, status) = bench.setup.command(&["--quiet", "bucket", "flush", BUCKET]);
-            assert_eq!(status, Some(0), "{said}");
+            let (output, status) = bench.setup.command(&["--quiet", "bucket", "flush", BUCKET]);
+            assert_eq!(status, Some(0), "{output}");
         }
         bench.assert_bound_to("near", NEW_PREFIX);
         runtime.block_on(assert_all(&bench, &expected));

@@ -106,8 +106,8 @@ fn a_warm_resumes_after_a_kill_and_completes() {
 
 /// Returns the directory of each object that was read at the origin, in that order.
 fn take_read_directories(bench: &DatasetBench) -> Vec<String> {
-    let asked = bench.take_requests("");
-    let paths = asked.iter().filter_map(|line| line.strip_prefix(&format!("GET /{ORIGIN_BUCKET}/")));
+    let requests = bench.take_requests("");
+    let paths = requests.iter().filter_map(|line| line.strip_prefix(&format!("GET /{ORIGIN_BUCKET}/")));
     let directory = |path: &str| path.rsplit_once('/').map(|(directory, _)| directory.to_owned());
     paths.filter(|path| !path.starts_with('?')).filter_map(directory).collect()
 }

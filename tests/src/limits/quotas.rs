@@ -36,9 +36,9 @@ impl QuotaBench {
     }
 
     fn run(&self, words: &[&str]) -> Value {
-        let (said, status) = self.setup.command(&[&["--output", "json", "--yes"], words].concat());
-        assert_eq!(status, Some(0), "{words:?}: {said}");
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words:?}: {error}: {said}"))
+        let (output, status) = self.setup.command(&[&["--output", "json", "--yes"], words].concat());
+        assert_eq!(status, Some(0), "{words:?}: {output}");
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{words:?}: {error}: {output}"))
     }
 
     /// Sets the quota of the bucket with the options of its command.
@@ -64,9 +64,9 @@ impl QuotaBench {
     }
 
     fn metric(&self, name: &str) -> Option<u64> {
-        let (said, status) = self.setup.command(&["status", "--metrics"]);
-        assert_eq!(status, Some(0), "{said}");
-        let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let (output, status) = self.setup.command(&["status", "--metrics"]);
+        assert_eq!(status, Some(0), "{output}");
+        let line = output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.map(|value| value.trim().parse().expect("a number"))
     }
 
@@ -79,8 +79,8 @@ impl QuotaBench {
     fn stop(self) {
         self.server.stop();
         let data_dir = self.setup.data_dir.to_str().expect("a path").to_owned();
-        let (said, status) = self.setup.command(&["store", "check", &data_dir]);
-        assert_eq!(status, Some(0), "{said}");
+        let (output, status) = self.setup.command(&["store", "check", &data_dir]);
+        assert_eq!(status, Some(0), "{output}");
         drop(self.dir);
     }
 }
@@ -157,10 +157,10 @@ fn concurrent_writes_fill_a_quota_and_never_exceed_it() {
                     (["bucket", "show", BUCKET].as_slice(), limit),
                     (&["access", "key", "show", &key], 400 << 10),
                 ] {
-                    let (said, status) = setup.command(&[&["--output", "json"], words].concat());
-                    assert_eq!(status, Some(0), "{said}");
-                    let (bytes, objects) = usage_of(&serde_json::from_str(&said).expect("JSON"));
-                    assert!(bytes <= limit && objects <= 60, "{said}");
+                    let (output, status) = setup.command(&[&["--output", "json"], words].concat());
+                    assert_eq!(status, Some(0), "{output}");
+                    let (bytes, objects) = usage_of(&serde_json::from_str(&output).expect("JSON"));
+                    assert!(bytes <= limit && objects <= 60, "{output}");
                 }
                 looks += 1;
             }
@@ -284,9 +284,12 @@ fn a_body_that_does_not_fit_is_refused_before_it_is_sent() {
             let mut exchange = begun.expect("sent");
             let answer = exchange.answer().await.expect("an answer");
             assert_eq!(answer.status, 403, "{answer:?}");
-            let said = exchange.read_rest(&answer).await.expect("complete");
-            let said = String::from_utf8_lossy(&said).into_owned();
-            assert!(said.contains("<Limit>1048576</Limit>") && said.contains("<Used>0</Used>"), "{said}");
+            let document = exchange.read_rest(&answer).await.expect("complete");
+            let document = String::from_utf8_lossy(&document).into_owned();
+            assert!(
+                document.contains("<Limit>1048576</Limit>") && document.contains("<Used>0</Used>"),
+                "{document}"
+            );
         }
     });
     assert_eq!(bench.used(), (0, 0));
@@ -297,12 +300,12 @@ fn a_body_that_does_not_fit_is_refused_before_it_is_sent() {
 fn commands_show_quotas_and_refuse_invalid_ones() {
     let bench = QuotaBench::new();
     bench.set_quota(&["--objects", "3"]);
-    let said = |words: &[&str]| bench.setup.command(words);
-    let (shown, status) = said(&["bucket", "quota", BUCKET]);
+    let command = |words: &[&str]| bench.setup.command(words);
+    let (shown, status) = command(&["bucket", "quota", BUCKET]);
     assert!(status == Some(0) && shown.contains("0 of 3 objects (0%)"), "{shown}");
-    assert!(said(&["bucket", "show", BUCKET]).0.contains("0 of 3 objects"));
+    assert!(command(&["bucket", "show", BUCKET]).0.contains("0 of 3 objects"));
     let (access_key, _) = bench.key(&["--quota-bytes", "10GiB"]);
-    let (shown, _) = said(&["access", "key", "show", &access_key]);
+    let (shown, _) = command(&["access", "key", "show", &access_key]);
     assert!(shown.contains("0 B of 10.0 GiB (0%)"), "{shown}");
     let answer =
         bench.run(&["access", "key", "update", &access_key, "--quota-bytes", "none", "--quota-objects", "5"]);
@@ -313,8 +316,8 @@ fn commands_show_quotas_and_refuse_invalid_ones() {
         (&["bucket", "quota", "none-such", "--objects", "1"], "does not exist"),
         (&["access", "key", "update", crate::server::ACCESS_KEY, "--quota-bytes", "1"], "root"),
     ] {
-        let (said, status) = said(words);
-        assert!(status != Some(0) && said.contains(what), "{words:?}: {status:?} {said}");
+        let (output, status) = command(words);
+        assert!(status != Some(0) && output.contains(what), "{words:?}: {status:?} {output}");
     }
     bench.stop();
 }

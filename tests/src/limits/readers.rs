@@ -82,8 +82,8 @@ async fn slow_readers(client: &S3TestClient, server: SocketAddr) -> Vec<(RawExch
         assert!([200, 503].contains(&answer.status), "a slow reader gets {}", answer.status);
         (answer.status == 200).then(|| (exchange, LARGE.length - answer.body.len()))
     };
-    let asked: Vec<_> = iter(0..READERS).map(ask).buffer_unordered(READERS).collect().await;
-    let served: Vec<(RawExchange, usize)> = asked.into_iter().flatten().collect();
+    let outcomes: Vec<_> = iter(0..READERS).map(ask).buffer_unordered(READERS).collect().await;
+    let served: Vec<(RawExchange, usize)> = outcomes.into_iter().flatten().collect();
     eprintln!("readers: {} of {READERS} are served, the others got 503", served.len());
     assert!(served.len() > FINISHED);
     served
@@ -165,8 +165,8 @@ async fn open_idle_after_request(client: &S3TestClient, server: SocketAddr) -> V
         assert_eq!(SMALL.difference(&body), None);
         Some(exchange)
     };
-    let asked: Vec<_> = iter(0..IDLE_CONNECTIONS).map(ask).buffer_unordered(64).collect().await;
-    let stayed: Vec<RawExchange> = asked.into_iter().flatten().collect();
+    let outcomes: Vec<_> = iter(0..IDLE_CONNECTIONS).map(ask).buffer_unordered(64).collect().await;
+    let stayed: Vec<RawExchange> = outcomes.into_iter().flatten().collect();
     assert_eq!(stayed.len(), IDLE_CONNECTIONS, "idle connections do not block others");
     stayed
 }

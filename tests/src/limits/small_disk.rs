@@ -59,8 +59,8 @@ impl SmallDisk {
 
     /// Returns the free bytes.
     pub(super) fn free_bytes(&self) -> u64 {
-        let said = self.run(&format!("stat -f -c '%a %S' {}", self.dir.path().display()));
-        let mut numbers = said.split_whitespace().map(|number| number.parse::<u64>().expect("a number"));
+        let output = self.run(&format!("stat -f -c '%a %S' {}", self.dir.path().display()));
+        let mut numbers = output.split_whitespace().map(|number| number.parse::<u64>().expect("a number"));
         numbers.next().expect("blocks") * numbers.next().expect("their size")
     }
 }

@@ -312,12 +312,12 @@ fn without_its_origin() -> Vec<AlertStory> {
     let server = setup.start();
     put_and_get(&server);
     let run = |arguments: &[&str]| setup.command(arguments);
-    let (said, status) = run(&["dataset", "create", "d", "--bucket", BUCKET, "--source", "far/:here/"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = run(&["dataset", "create", "d", "--bucket", BUCKET, "--source", "far/:here/"]);
+    assert_eq!(status, Some(0), "{output}");
     let before = Scrape::of(&server);
     origin.stop();
-    let (said, status) = run(&["dataset", "sync", "d", "--wait"]);
-    assert!(status == Some(1) && said.contains("failed"), "{said}");
+    let (output, status) = run(&["dataset", "sync", "d", "--wait"]);
+    assert!(status == Some(1) && output.contains("failed"), "{output}");
     let mut after = Scrape::of(&server);
     let old = after.0.insert("mlgw_dirty_oldest_seconds".to_owned(), 1000.0);
     assert!(old.is_some(), "the server exports this series");

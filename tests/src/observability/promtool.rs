@@ -125,8 +125,8 @@ fn promtool(arguments: &[&str], content: &Value) {
     let file = tempfile::Builder::new().suffix(".yml").tempfile().expect("a file");
     std::fs::write(file.path(), content.to_string()).expect("written");
     let done = Command::new(tool).args(arguments).arg(file.path()).output().expect("promtool runs");
-    let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
-    assert!(done.status.success(), "{said}");
+    let output = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+    assert!(done.status.success(), "{output}");
 }
 
 /// Asserts that the alerts of each story fire, and that none fires before.

@@ -35,14 +35,14 @@ impl TieredBench {
     }
 
     pub(super) fn run(&self, words: &[&str]) -> String {
-        let (said, status) = self.setup.command(words);
-        assert_eq!(status, Some(0), "{words:?}: {said}");
-        said
+        let (output, status) = self.setup.command(words);
+        assert_eq!(status, Some(0), "{words:?}: {output}");
+        output
     }
 
     pub(super) fn run_json(&self, words: &[&str]) -> Value {
-        let said = self.run(&[&["--output", "json"], words].concat());
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+        let output = self.run(&[&["--output", "json"], words].concat());
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
     }
 
     /// Applies a policy with these rules.
@@ -356,10 +356,10 @@ fn a_deletion_waits_for_its_grace_is_cancelled_by_a_rollback_and_spares_the_newe
     runtime().block_on(tag(&client, &first_of(200), "keep"));
     wait_until("a new tag restarts the grace period", || recorded_at("s3://lake/run/step-200/") > before);
     let path = bench.dir.path().join("p.yaml").display().to_string();
-    let said = bench.run(&["policy", "plan", &path]);
+    let output = bench.run(&["policy", "plan", &path]);
     assert!(
-        said.contains("s3://lake/run/step-200/ (3 objects, ") && said.contains("is deleted at"),
-        "{said}"
+        output.contains("s3://lake/run/step-200/ (3 objects, ") && output.contains("is deleted at"),
+        "{output}"
     );
     let mut server = server;
     server.kill();

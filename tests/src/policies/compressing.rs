@@ -56,9 +56,9 @@ struct StoredForm {
 
 fn stored_form(bench: &ServerBench, key: &str) -> StoredForm {
     let object = format!("s3://{BUCKET}/{key}");
-    let (said, status) = bench.setup.command(&["--output", "json", "object", "show", &object]);
-    assert_eq!(status, Some(0), "{said}");
-    let shown: Value = serde_json::from_str(&said).expect("JSON");
+    let (output, status) = bench.setup.command(&["--output", "json", "object", "show", &object]);
+    assert_eq!(status, Some(0), "{output}");
+    let shown: Value = serde_json::from_str(&output).expect("JSON");
     let extents = shown["extents"].as_array().expect("extents").clone();
     let number = |extent: &Value, field: &str| extent[field].as_u64().expect("a number");
     StoredForm {
@@ -69,9 +69,9 @@ fn stored_form(bench: &ServerBench, key: &str) -> StoredForm {
 }
 
 fn metric(bench: &ServerBench, name: &str) -> u64 {
-    let (said, _) = bench.setup.command(&["status", "--metrics"]);
-    let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{name} is not in {said}")).trim().parse().expect("a number")
+    let (output, _) = bench.setup.command(&["status", "--metrics"]);
+    let line = output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} is not in {output}")).trim().parse().expect("a number")
 }
 
 fn compressed_bytes(bench: &ServerBench) -> (u64, u64) {
@@ -272,8 +272,8 @@ fn compressed_objects_take_less_space_and_are_read_back_unchanged() {
     );
     assert_eq!(after.encodings, before.encodings);
     runtime().block_on(read_all(&server, &left));
-    let (said, status) = bench.setup.command(&["tier", "scrub", "hot", "--wait"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.setup.command(&["tier", "scrub", "hot", "--wait"]);
+    assert_eq!(status, Some(0), "{output}");
     server.stop();
     assert_store_check(&bench);
 }
@@ -319,8 +319,8 @@ fn written_back_objects_reach_their_origin_uncompressed() {
     let server = bench.setup.start();
     bench.run_json(&["apply", &bench.file("small.yaml", POLICY)]);
     let words = ["bucket", "bind", BUCKET, "--upstream", "far", "--mode", "write-back"];
-    let (said, status) = bench.setup.command(&words);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.setup.command(&words);
+    assert_eq!(status, Some(0), "{output}");
     let text = log_lines(2 * MIB + 5);
     runtime().block_on(async {
         let client = server.client();
@@ -328,8 +328,8 @@ fn written_back_objects_reach_their_origin_uncompressed() {
         assert_reads_back(&client, "logs/a.log", &text).await;
     });
     assert_eq!(compressed_bytes(&bench).0, 2 * MIB as u64, "the remaining five bytes do not shrink");
-    let (said, status) = bench.setup.command(&["--quiet", "bucket", "flush", BUCKET]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.setup.command(&["--quiet", "bucket", "flush", BUCKET]);
+    assert_eq!(status, Some(0), "{output}");
     runtime().block_on(async {
         let there = origin.client().get("there", "logs/a.log").await.expect("read");
         assert!(there.body == text, "the origin receives the original bytes");
@@ -370,9 +370,9 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 
 fn tiers(bench: &ServerBench, key: &str) -> Vec<String> {
     let object = format!("s3://{BUCKET}/{key}");
-    let (said, status) = bench.setup.command(&["--output", "json", "object", "show", &object]);
-    assert_eq!(status, Some(0), "{said}");
-    let shown: Value = serde_json::from_str(&said).expect("JSON");
+    let (output, status) = bench.setup.command(&["--output", "json", "object", "show", &object]);
+    assert_eq!(status, Some(0), "{output}");
+    let shown: Value = serde_json::from_str(&output).expect("JSON");
     let tiers = shown["tiers"].as_array().expect("tiers").iter();
     tiers.map(|tier| tier["tier"].as_str().expect("a tier").to_owned()).collect()
 }

@@ -108,8 +108,8 @@ fn wait_for_plan(bench: &TieredBench, rules: &str) {
     );
     let named = format!("s3://lake/back/b/step-1/ (2 objects, 2.0 KiB) {kept} back/b/latest refers to it.\n");
     wait_until("plan lists the checkpoints that are kept", || {
-        let said = bench.run(&["policy", "plan", &path.display().to_string()]);
-        said.contains(&runs) && said.contains(&named)
+        let output = bench.run(&["policy", "plan", &path.display().to_string()]);
+        output.contains(&runs) && output.contains(&named)
     });
 }
 
@@ -159,11 +159,11 @@ fn plan_and_explain_report_a_pointer_before_the_deletion_is_due() {
     let is_deleted = "s3://lake/run/step-1/ (2 objects, 2.0 KiB) is deleted at ";
     wait_until("the older checkpoint waits", || planned().contains(is_deleted));
     runtime().block_on(client.put(BUCKET, "run/latest", full_body("step-1\n"))).expect("stored");
-    let said = planned();
-    assert!(said.contains("(2 objects, 2.0 KiB) is due for deletion at "), "{said}");
-    assert!(said.contains(" and is kept: run/latest refers to it.\n"), "{said}");
-    let said = bench.run(&["policy", "explain", "s3://lake/run/step-1/__0_0.distcp"]);
-    assert!(said.contains("not deleted despite rule few: run/latest refers to it"), "{said}");
+    let output = planned();
+    assert!(output.contains("(2 objects, 2.0 KiB) is due for deletion at "), "{output}");
+    assert!(output.contains(" and is kept: run/latest refers to it.\n"), "{output}");
+    let output = bench.run(&["policy", "explain", "s3://lake/run/step-1/__0_0.distcp"]);
+    assert!(output.contains("not deleted despite rule few: run/latest refers to it"), "{output}");
     server.stop();
 }
 
@@ -314,13 +314,13 @@ fn checkpoints_named_by_a_small_file_stay_and_plan_names_the_file() {
     let rules = retain("keep_last: 1, delete: true, grace: 0s");
     let path = bench.dir.path().join("q.yaml");
     std::fs::write(&path, format!("version: 1\nrules:\n{rules}")).expect("written");
-    let said = bench.run(&["policy", "plan", &path.display().to_string()]);
+    let output = bench.run(&["policy", "plan", &path.display().to_string()]);
     for (run, first, file, _) in NAMING_FILES {
         let line = format!(
             "s3://lake/{run}/step-{first}/ (2 objects, 2.0 KiB) would be spilled: rule few retains \
              others; not deleted: {file} refers to it.\n"
         );
-        assert!(said.contains(&line), "{line}{said}");
+        assert!(output.contains(&line), "{line}{output}");
     }
     bench.apply(&rules);
     wait_until_deleted(&client, &goes);
@@ -333,12 +333,12 @@ fn checkpoints_named_by_a_small_file_stay_and_plan_names_the_file() {
     stays.sort();
     assert_eq!(listed(&client), stays);
     // Every reason is listed. By now two checkpoints are left of each run.
-    let said = bench.run(&["policy", "plan"]);
+    let output = bench.run(&["policy", "plan"]);
     for (run, first, file, _) in NAMING_FILES {
         let line = format!("s3://lake/{run}/step-{first}/ ");
-        let found = said.lines().find(|one| one.starts_with(&line)).unwrap_or_default();
+        let found = output.lines().find(|one| one.starts_with(&line)).unwrap_or_default();
         let is_listed = found.ends_with(&format!("; {file} refers to it."));
-        assert!(is_listed && found.contains("only two checkpoints have such a name"), "{line}: {said}");
+        assert!(is_listed && found.contains("only two checkpoints have such a name"), "{line}: {output}");
     }
     server.stop();
 }
@@ -395,14 +395,14 @@ fn names_that_may_be_settings_and_the_best_checkpoint_are_not_deleted() {
     }
     stays.sort();
     assert_eq!(listed(&client), stays);
-    let said = bench.run(&["policy", "plan"]);
+    let output = bench.run(&["policy", "plan"]);
     for (name, why) in [
         ("a/steps-1000/", "its name has numbers or words that may distinguish runs or parts, not only steps"),
         ("b/ckpt10/", "only two checkpoints have such a name, and the numbers may be settings, not steps"),
     ] {
         let line = format!("s3://lake/{name} (2 objects, 2.0 KiB) is due for deletion at ");
-        let found = said.lines().find(|one| one.starts_with(&line));
-        assert!(found.is_some_and(|one| one.contains(why)), "{name}: {said}");
+        let found = output.lines().find(|one| one.starts_with(&line));
+        assert!(found.is_some_and(|one| one.contains(why)), "{name}: {output}");
     }
     server.stop();
 }

@@ -70,16 +70,20 @@ fn plugins_are_validated_as_such() {
     let room = temp_dir();
     let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\n";
     write(room.path(), "mine.yaml", plugin);
-    let said = mlgw(room.path(), "policy validate mine.yaml");
+    let output = mlgw(room.path(), "policy validate mine.yaml");
     assert!(
-        said.stdout.starts_with("mine.yaml is valid: a framework with"),
+        output.stdout.starts_with("mine.yaml is valid: a framework with"),
         "{}{}",
-        said.stdout,
-        said.stderr
+        output.stdout,
+        output.stderr
     );
     write(room.path(), "mine.yaml", &plugin.replace("confidence", "confidense"));
-    let said = mlgw(room.path(), "policy validate mine.yaml");
-    assert!(said.status == 1 && said.stdout.contains("did you mean \"confidence\"?"), "{}", said.stdout);
+    let output = mlgw(room.path(), "policy validate mine.yaml");
+    assert!(
+        output.status == 1 && output.stdout.contains("did you mean \"confidence\"?"),
+        "{}",
+        output.stdout
+    );
 }
 
 #[test]
@@ -92,8 +96,8 @@ fn policies_use_templates_of_plugins_given_with_them() {
     write(room.path(), "p.yaml", "version: 1\nuse:\n- {id: kept, template: keep}\n");
     write(room.path(), "keys", "a.mine\n");
     assert_eq!(mlgw(room.path(), "policy validate p.yaml").status, 1);
-    let said = mlgw(room.path(), "policy validate p.yaml --framework mine.yaml");
-    assert_eq!((said.status, said.stdout.lines().count()), (0, 2), "{}{}", said.stdout, said.stderr);
+    let output = mlgw(room.path(), "policy validate p.yaml --framework mine.yaml");
+    assert_eq!((output.status, output.stdout.lines().count()), (0, 2), "{}{}", output.stdout, output.stderr);
     let words = "policy test p.yaml --framework mine.yaml --environment staging --keys keys --output json";
     let tested = mlgw(room.path(), words).document();
     assert_eq!(tested["keys"][0]["frameworks"][0], "mine");
@@ -114,9 +118,9 @@ fn every_included_recipe_and_plugin_is_valid() {
         let files: Vec<_> = entries
             .map(|entry| format!("{folder}/{}", entry.expect("a file").file_name().display()))
             .collect();
-        let said = mlgw(&policies, &format!("policy validate {}", files.join(" ")));
-        assert_eq!(said.status, 0, "{}{}", said.stdout, said.stderr);
-        assert_eq!(said.stdout.lines().count(), files.len());
+        let output = mlgw(&policies, &format!("policy validate {}", files.join(" ")));
+        assert_eq!(output.status, 0, "{}{}", output.stdout, output.stderr);
+        assert_eq!(output.stdout.lines().count(), files.len());
     }
 }
 
@@ -125,10 +129,10 @@ fn keys_of_a_list_match_by_the_facts_they_contain() {
     let room = temp_dir();
     write(room.path(), "p.yaml", POLICY);
     write(room.path(), "keys", "a/1.tar\ns3://lake/b/2.jpg\n");
-    let said = mlgw(room.path(), "policy test p.yaml --keys keys");
+    let output = mlgw(room.path(), "policy test p.yaml --keys keys");
     let rule = |name: &str| {
-        let line = said.stdout.lines().find(|line| line.starts_with(name));
-        line.unwrap_or_else(|| panic!("{}{}", said.stdout, said.stderr))
+        let line = output.stdout.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{}{}", output.stdout, output.stderr))
             .split_whitespace()
             .collect::<Vec<_>>()
     };

@@ -38,9 +38,9 @@ impl ServerBench {
 
     /// Runs a policy command and returns its output, parsed as JSON.
     pub(super) fn run_json(&self, words: &[&str]) -> Value {
-        let (said, status) = self.run(&[&["--output", "json"], words].concat());
-        assert_eq!(status, Some(0), "{words:?}: {said}");
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+        let (output, status) = self.run(&[&["--output", "json"], words].concat());
+        assert_eq!(status, Some(0), "{words:?}: {output}");
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
     }
 
     /// Returns the kinds of all versions, the newest first.
@@ -88,12 +88,15 @@ fn rule(id: &str, pattern: &str, action: &str) -> String {
 fn an_applied_policy_runs_at_once_and_survives_a_kill() {
     let bench = ServerBench::new();
     let server = bench.setup.start();
-    let (said, status) = bench.run(&["show"]);
-    assert!(status == Some(0) && said.starts_with("# No policy was applied"), "{said}");
+    let (output, status) = bench.run(&["show"]);
+    assert!(status == Some(0) && output.starts_with("# No policy was applied"), "{output}");
     let text = rule("tars", "*.tar", "pin");
     let first = bench.file("first.yaml", &text);
-    let (said, status) = bench.run(&["apply", &first, "--message", "initially"]);
-    assert_eq!((said.as_str(), status), ("Applied version 1 of the policy: 1 rule added (tars).\n", Some(0)));
+    let (output, status) = bench.run(&["apply", &first, "--message", "initially"]);
+    assert_eq!(
+        (output.as_str(), status),
+        ("Applied version 1 of the policy: 1 rule added (tars).\n", Some(0))
+    );
     let server = restart_after_kill(&bench, server);
     assert_eq!(bench.run(&["show"]).0, text);
     let effective = bench.run_json(&["show", "--effective"]);
@@ -113,8 +116,8 @@ fn an_applied_policy_runs_at_once_and_survives_a_kill() {
         ),
         (true, false, json!(false))
     );
-    let (said, _) = bench.run(&["rollback"]);
-    assert_eq!(said, "Applied version 4 of the policy: 1 rule added (tars), 1 rule removed (jpegs).\n");
+    let (output, _) = bench.run(&["rollback"]);
+    assert_eq!(output, "Applied version 4 of the policy: 1 rule added (tars), 1 rule removed (jpegs).\n");
     bench.run_json(&["unfreeze"]);
     let server = restart_after_kill(&bench, server);
     assert!(bench.is_in_force("tars") && bench.run_json(&["show"])["learning"] == true);
@@ -140,17 +143,17 @@ fn an_invalid_file_is_refused_with_the_errors_of_validate() {
     bench.run_json(&["apply", &good]);
     let bad = bench.file("bad.yaml", &rule("jpegs", "*.jpg", "pinn").replace("matches", "matchez"));
     let (offline, _) = bench.run(&["validate", &bad]);
-    let (said, status) = bench.run(&["apply", &bad]);
-    assert_eq!(status, Some(1), "{said}");
+    let (output, status) = bench.run(&["apply", &bad]);
+    assert_eq!(status, Some(1), "{output}");
     let diagnostics: Vec<&str> = offline.lines().filter(|line| line.contains("did you mean")).collect();
     assert_eq!(diagnostics.len(), 2, "{offline}");
-    assert_eq!(said, format!("mlgw: {bad} is invalid:\n{}\n", diagnostics.join("\n")));
+    assert_eq!(output, format!("mlgw: {bad} is invalid:\n{}\n", diagnostics.join("\n")));
     assert!(bench.is_in_force("tars") && !bench.is_in_force("jpegs"));
     assert_eq!(bench.kinds(), ["apply"]);
     let metrics = bench.setup.command(&["status", "--metrics"]).0;
     assert!(metrics.contains("mlgw_policy_refused_total{source=\"person\"} 1\n"), "{metrics}");
-    let (said, status) = bench.run(&["plan", &bad]);
-    assert!(status == Some(1) && said.contains("did you mean \"pin\"?"), "{said}");
+    let (output, status) = bench.run(&["plan", &bad]);
+    assert!(status == Some(1) && output.contains("did you mean \"pin\"?"), "{output}");
     server.stop();
 }
 
@@ -161,8 +164,8 @@ fn concurrent_applies_do_not_overwrite_each_other_unnoticed() {
     let (one, two) =
         (bench.file("1.yaml", &rule("one", "*", "pin")), bench.file("2.yaml", &rule("two", "*", "pin")));
     bench.run_json(&["apply", &one, "--if-version", "0"]);
-    let (said, status) = bench.run(&["apply", &two, "--if-version", "0"]);
-    assert!(status == Some(4) && said.contains("its version is 1"), "{said}");
+    let (output, status) = bench.run(&["apply", &two, "--if-version", "0"]);
+    assert!(status == Some(4) && output.contains("its version is 1"), "{output}");
     assert!(bench.is_in_force("one") && !bench.is_in_force("two"));
     for words in [&["rollback", "--if-version", "5"][..], &["freeze", "--if-version", "5"]] {
         assert_eq!(bench.run(words).1, Some(4), "{words:?}");
@@ -188,8 +191,8 @@ fn a_custom_plugin_is_applied_beside_policies() {
         rules:\n- id: mine-stays\n  conditions: [{type: file_context, property: size, \
         operator: greater_than, value: 1B}]\n  actions: [{type: pin}]\n";
     let plugin = bench.file("mine.yaml", plugin);
-    let (said, status) = bench.run(&["apply", &plugin]);
-    assert!(status == Some(2) && said.contains("give it as --framework"), "{said}");
+    let (output, status) = bench.run(&["apply", &plugin]);
+    assert!(status == Some(2) && output.contains("give it as --framework"), "{output}");
     bench.run_json(&["apply", "--framework", &plugin]);
     let policy = bench.file("p.yaml", &rule("tars", "*.tar", "pin"));
     bench.run_json(&["apply", &policy]);
@@ -289,9 +292,9 @@ fn a_plan_lists_actions_that_would_start_and_stop() {
         (&"stops".into(), &1.into(), &0.into())
     );
     assert_eq!(plan["not_judged"], json!([{"rule": "busy", "asks": ["reads"]}]));
-    let (said, _) = bench.run(&["plan", &tars]);
-    assert!(said.contains("Undetermined until objects are read: busy (reads).\n"), "{said}");
-    assert!(said.ends_with("3 of 3 objects would be treated differently.\n"), "{said}");
+    let (output, _) = bench.run(&["plan", &tars]);
+    assert!(output.contains("Undetermined until objects are read: busy (reads).\n"), "{output}");
+    assert!(output.ends_with("3 of 3 objects would be treated differently.\n"), "{output}");
     assert_eq!(bench.kinds(), ["apply"], "nothing changed");
     server.stop();
     let cold = bench.dir.path().join("cold");
@@ -299,8 +302,8 @@ fn a_plan_lists_actions_that_would_start_and_stop() {
     let ServerBench { dir: _room, setup } = bench;
     let setup = setup.with("cold.dirs", cold.display());
     let server = setup.start();
-    let (said, _) = setup.command(&["--output", "json", "policy", "plan", &tars]);
-    let plan: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let (output, _) = setup.command(&["--output", "json", "policy", "plan", &tars]);
+    let plan: Value = serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"));
     let down =
         plan["actions"].as_array().expect("actions").iter().find(|action| action["rule"] == "tars-down");
     assert_eq!(down.expect("a spill")["moved_bytes"], 5000);
@@ -351,10 +354,10 @@ fn explain_shows_due_actions_of_an_object_and_their_reasons() {
     );
     assert_eq!((fact("type"), fact("frequency")), (Some("shard".into()), None));
     assert_eq!(explained["object"]["tiers"][0]["tier"], "hot");
-    let (said, status) = bench.run(&["explain", "s3://lake/train/0.tar"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.run(&["explain", "s3://lake/train/0.tar"]);
+    assert_eq!(status, Some(0), "{output}");
     for line in ["overridden  spill", "observed    compress", "due         pin"] {
-        assert!(said.contains(line), "{line}: {said}");
+        assert!(output.contains(line), "{line}: {output}");
     }
     assert_eq!(bench.run(&["explain", "s3://lake/none"]).1, Some(1));
     server.stop();
@@ -374,8 +377,8 @@ fn cached_objects_of_a_remote_backed_bucket_are_planned_and_explained() {
         }
     });
     let server = bench.setup.start();
-    let (said, status) = bench.setup.command(&["bucket", "bind", "here", "--upstream", "far"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.setup.command(&["bucket", "bind", "here", "--upstream", "far"]);
+    assert_eq!(status, Some(0), "{output}");
     runtime().block_on(async {
         for key in ["0.tar", "1.tar"] {
             server.client().get("here", key).await.expect("read");
@@ -414,8 +417,8 @@ fn conditions_on_tags_never_hold_if_only_the_origin_has_the_tags() {
         put(server.client(), "own", "tagged", &tagged).await;
         put(server.client(), "own", "plain", &[]).await;
     });
-    let (said, status) = bench.setup.command(&["bucket", "bind", "here", "--upstream", "far"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.setup.command(&["bucket", "bind", "here", "--upstream", "far"]);
+    assert_eq!(status, Some(0), "{output}");
     let mut rules = String::from("version: 1\nrules:\n");
     for (id, condition) in [
         ("none", "tags.stage, operator: exists, value: false"),

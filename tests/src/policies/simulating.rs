@@ -18,9 +18,9 @@ const POLICIES: [&str; 6] = ["mlgw", "lru", "s3-fifo", "sieve", "never-evict", "
 
 /// Runs a simulation and returns its rows, after checking that each has exactly the documented fields.
 fn simulate(dir: &Path, words: &str) -> Vec<Value> {
-    let said = mlgw(dir, &format!("policy simulate {words} --output json"));
-    assert_eq!(said.status, 0, "{}", said.stderr);
-    let Value::Array(rows) = said.document() else { panic!("{}", said.stdout) };
+    let output = mlgw(dir, &format!("policy simulate {words} --output json"));
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    let Value::Array(rows) = output.document() else { panic!("{}", output.stdout) };
     for row in &rows {
         let fields = row.as_object().expect("an object");
         assert!(FIELDS.iter().all(|field| fields.contains_key(*field)), "{row}");
@@ -86,12 +86,12 @@ fn what_makes_no_sense_is_refused() {
         " --profile mix --workloads 0",
         " --trace none",
     ] {
-        let said = mlgw(room.path(), &format!("policy simulate{words}"));
-        assert_eq!(said.status, 2, "{words}: {}", said.stderr);
+        let output = mlgw(room.path(), &format!("policy simulate{words}"));
+        assert_eq!(output.status, 2, "{words}: {}", output.stderr);
     }
     write(room.path(), "t", "no trace");
-    let said = mlgw(room.path(), "policy simulate --trace t");
-    assert!(said.status == 1 && said.stderr.contains("this is not a trace"), "{}", said.stderr);
+    let output = mlgw(room.path(), "policy simulate --trace t");
+    assert!(output.status == 1 && output.stderr.contains("this is not a trace"), "{}", output.stderr);
 }
 
 #[test]
@@ -111,8 +111,8 @@ rules:
     assert_eq!((ratio(&rows, "mlgw", 0.5), &rows[0]["flash_bytes_written"]), (0.0, &Value::from(0)));
     assert!(ratio(&simulate(room.path(), small), "mlgw", 0.5) > 0.3);
     write(room.path(), "p.yaml", "version: 2\n");
-    let said = mlgw(room.path(), &format!("policy simulate p.yaml {small}"));
-    assert!(said.status == 1 && said.stderr.contains("p.yaml:1:10: version"), "{}", said.stderr);
+    let output = mlgw(room.path(), &format!("policy simulate p.yaml {small}"));
+    assert!(output.status == 1 && output.stderr.contains("p.yaml:1:10: version"), "{}", output.stderr);
 }
 
 /// Returns a line of S3's server access log: a read of `key`, of 4 KiB.
@@ -130,10 +130,10 @@ fn an_s3_log_is_imported_and_simulated() {
     let room = temp_dir();
     let lines: String = (0..300).map(|at| line(at, &format!("train/{:03}.jpg", at * 37 % 100))).collect();
     write(room.path(), "s3.log", &(lines + "nonsense\n"));
-    let said = mlgw(room.path(), "trace import --from s3 s3.log day.trace");
-    assert_eq!(said.status, 0, "{}", said.stderr);
-    assert_eq!(said.stdout, "day.trace: 300 accesses from 301 lines; 0 skipped, 1 bad, 0 late.\n");
-    assert_eq!(said.stderr, "mlgw: s3.log:301: the field for the bucket is missing\n");
+    let output = mlgw(room.path(), "trace import --from s3 s3.log day.trace");
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    assert_eq!(output.stdout, "day.trace: 300 accesses from 301 lines; 0 skipped, 1 bad, 0 late.\n");
+    assert_eq!(output.stderr, "mlgw: s3.log:301: the field for the bucket is missing\n");
     let rows = simulate(room.path(), "--trace day.trace --cache .5");
     assert_eq!(rows.len(), POLICIES.len());
     assert!(rows.iter().all(|row| row["profile"] == "day.trace"));

@@ -56,9 +56,9 @@ fn a_prefix_action_is_planned_done_and_explained_for_every_key_of_the_prefix() {
     };
     let expected = json!([{"action": "spill", "rule": "logs-down", "of": "prefix logs/"}]);
     assert_eq!((scoped(KEYS[1]), scoped(KEYS[3])), (expected, json!([])));
-    let said = bench.run(&["policy", "explain", &format!("s3://{BUCKET}/{}", KEYS[2])]);
+    let output = bench.run(&["policy", "explain", &format!("s3://{BUCKET}/{}", KEYS[2])]);
     let row = ["group", "spill", "prefix", "logs/", "logs-down"];
-    assert!(said.lines().any(|line| line.split_whitespace().eq(row)), "{said}");
+    assert!(output.lines().any(|line| line.split_whitespace().eq(row)), "{output}");
     server.stop();
 }
 

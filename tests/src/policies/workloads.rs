@@ -55,9 +55,9 @@ impl WorkloadBench {
     /// Starts the server for the first time.
     fn start(&self) -> ServerProcess {
         let server = self.setup.start();
-        let (said, status) =
+        let (output, status) =
             self.setup.command(&["bucket", "bind", BUCKET, "--upstream", "far", "--ttl", "1h"]);
-        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(status, Some(0), "{output}");
         server
     }
 
@@ -66,9 +66,9 @@ impl WorkloadBench {
     }
 
     fn run_json(&self, words: &[&str]) -> Value {
-        let (said, status) = self.run(&[&["--output", "json"], words].concat());
-        assert_eq!(status, Some(0), "{words:?}: {said}");
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+        let (output, status) = self.run(&[&["--output", "json"], words].concat());
+        assert_eq!(status, Some(0), "{words:?}: {output}");
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
     }
 
     fn plan(&self, text: &str) -> String {
@@ -150,9 +150,9 @@ fn workloads_show_their_datasets_phase_and_progress() {
     let metrics = bench.run(&["status", "--metrics"]).0;
     assert!(metrics.contains("mlgw_workload_count{phase=\"training\"} 1\n"), "{metrics}");
     assert!(metrics.contains(&format!("mlgw_workload_epochs_total {}\n", shown["epochs"])), "{metrics}");
-    let (said, _) = bench.run(&["workload", "show", "resnet"]);
+    let (output, _) = bench.run(&["workload", "show", "resnet"]);
     for line in ["phase        training since ", "training  s3://bound/train/shard-#.tar"] {
-        assert!(said.contains(line), "{line}: {said}");
+        assert!(output.contains(line), "{line}: {output}");
     }
     assert!(bench.run(&["workload", "list"]).0.ends_with(" decisions.\n"));
     server.stop();
@@ -176,8 +176,8 @@ fn explain_shows_the_last_workload_of_the_objects_dataset() {
     }
     assert!(fact("epoch_count").is_some_and(|epochs| epochs != "0") && fact("recency").is_some());
     assert_eq!(explained["kept"], json!({"blocks": 1, "kept": 1, "pinned": 0, "planned": 0}));
-    let (said, _) = bench.run(&["policy", "explain", &format!("s3://{BUCKET}/{}", shard(7))]);
-    assert!(said.contains("copies       1 of 1 blocks cached, 0 pinned, 0 planned\n"), "{said}");
+    let (output, _) = bench.run(&["policy", "explain", &format!("s3://{BUCKET}/{}", shard(7))]);
+    assert!(output.contains("copies       1 of 1 blocks cached, 0 pinned, 0 planned\n"), "{output}");
     let other = bench.run_json(&["policy", "explain", &format!("s3://{BUCKET}/val/shard-00001.tar")]);
     assert_eq!((facts(&other)("pattern"), facts(&other)("dataset")), (None, None), "no reads of the dataset");
     server.stop();
@@ -221,8 +221,8 @@ fn a_plan_applies_to_workloads_of_its_name_and_survives_a_kill() {
         list["plans"].as_array().expect("plans").iter().map(|plan| (&plan["id"], &plan["trusted"])).collect();
     assert_eq!(trusted, [(&json!("other"), &json!(false)), (&json!("resnet"), &json!(true))]);
     assert!(bench.run(&["workload", "plan", "show"]).0.contains("resnet  resnet"));
-    let (said, status) = bench.run(&["workload", "plan", "delete", "resnet"]);
-    assert!(status == Some(2) && said.contains("--yes"), "{said}");
+    let (output, status) = bench.run(&["workload", "plan", "delete", "resnet"]);
+    assert!(status == Some(2) && output.contains("--yes"), "{output}");
     bench.run_json(&["workload", "plan", "delete", "resnet", "--yes"]);
     server.kill();
     let server = bench.setup.start();
@@ -252,13 +252,13 @@ fn a_plan_of_a_local_bucket_uses_catalogue_keys_and_errors_have_positions() {
         (&2.into(), &"torch_distributed".into(), &2.into())
     );
     let file = bench.plan("version: 1\nbucket: own\nprefix: train/\nsampler: torch_distribted\n");
-    let (said, status) = bench.run(&["workload", "plan", "put", &file, "--workload", "w"]);
+    let (output, status) = bench.run(&["workload", "plan", "put", &file, "--workload", "w"]);
     let expected = format!(
         "mlgw: {file} is invalid:\n{file}:4:10: sampler: unknown sampler \"torch_distribted\"; did you mean"
     );
-    assert!(status == Some(1) && said.starts_with(&expected), "{said}");
+    assert!(status == Some(1) && output.starts_with(&expected), "{output}");
     assert_eq!(bench.run_json(&["workload", "plan", "show", "w"]), put, "the previous plan is in force");
-    let (said, status) = bench.run(&["workload", "plan", "put", &file, "--workload", "Its Name"]);
-    assert!(status == Some(4) && said.contains("invalid plan id"), "{said}");
+    let (output, status) = bench.run(&["workload", "plan", "put", &file, "--workload", "Its Name"]);
+    assert!(status == Some(4) && output.contains("invalid plan id"), "{output}");
     server.stop();
 }

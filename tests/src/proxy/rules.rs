@@ -50,8 +50,8 @@ impl Rules {
     /// One of the rules is invalid.
     pub(super) fn new(rules: Vec<Rule>) -> Result<Self, RuleError> {
         rules.iter().try_for_each(Rule::check)?;
-        let asked = |rule: Rule| CountedRule { matched: 0, fired: 0, rng: Rng::new(rule.seed), rule };
-        Ok(Self { rules: rules.into_iter().map(asked).collect() })
+        let counted = |rule: Rule| CountedRule { matched: 0, fired: 0, rng: Rng::new(rule.seed), rule };
+        Ok(Self { rules: rules.into_iter().map(counted).collect() })
     }
 
     /// The fault for this request, if a rule fires.
@@ -67,7 +67,7 @@ impl Rules {
     fn first(&mut self, matches: impl Fn(&Rule) -> bool) -> Option<FiredRule> {
         // Evaluated in this order: a rule counts its matches, and the rules after the one that fires count
         // nothing.
-        let at = self.rules.iter_mut().position(|asked| matches(&asked.rule) && asked.fires())?;
+        let at = self.rules.iter_mut().position(|counted| matches(&counted.rule) && counted.fires())?;
         Some((at, self.rules[at].rule.fault.clone()))
     }
 }

@@ -50,9 +50,9 @@ impl RemoteBench {
 
     /// Runs a command and returns its output, parsed as JSON.
     pub(super) fn document(&self, words: &[&str]) -> Value {
-        let (said, status) = self.setup.command(&[words, &["--output", "json"]].concat());
-        assert_eq!(status, Some(0), "{said}");
-        serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"))
+        let (output, status) = self.setup.command(&[words, &["--output", "json"]].concat());
+        assert_eq!(status, Some(0), "{output}");
+        serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"))
     }
 }
 
@@ -85,8 +85,8 @@ fn a_simulation_of_a_recorded_trace_makes_the_same_decisions() {
     // lack of space.
     let bench = RemoteBench::with_capacity(128 * MIB);
     bench.document(&["trace", "start", "one"]);
-    let (said, status) = bench.setup.command(&["trace", "start", "two"]);
-    assert!(status == Some(4) && said.contains("\"one\" is being recorded"), "{said}");
+    let (output, status) = bench.setup.command(&["trace", "start", "two"]);
+    assert!(status == Some(4) && output.contains("\"one\" is being recorded"), "{output}");
     runtime().block_on(async {
         for n in 0..150 {
             // Objects of one block and of two.
@@ -138,9 +138,9 @@ fn only_the_read_range_is_fetched_of_objects_that_do_not_fit() {
         for n in &passing {
             bench.is_hit(&key(*n), Some("bytes=1000-2999")).await;
         }
-        let asked = bench.take_requests();
-        assert_eq!(asked.len(), passing.len());
-        assert!(asked.iter().all(|asked| asked == "GET bytes=1000-2999"), "{asked:?}");
+        let requests = bench.take_requests();
+        assert_eq!(requests.len(), passing.len());
+        assert!(requests.iter().all(|request| request == "GET bytes=1000-2999"), "{requests:?}");
     });
 }
 

@@ -76,8 +76,8 @@ fn a_too_cautious_bound_is_lowered_by_a_version_that_survives_a_kill_and_can_be_
     bench.gateway.kill();
     bench.gateway = bench.setup.start();
     assert_eq!(bench.wait_for_version("the object is kept", |_| true), learnt);
-    let (said, status) = bench.setup.command(&["policy", "rollback"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.setup.command(&["policy", "rollback"]);
+    assert_eq!(status, Some(0), "{output}");
     let back = bench.wait_for_version("taken back", |version| version["kind"] == "rollback");
     assert_eq!(back["back_to"].as_u64().map(|to| to + 1), learnt["version"].as_u64());
     bench.setup.command(&["policy", "freeze"]);

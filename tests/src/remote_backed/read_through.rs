@@ -111,10 +111,10 @@ fn sixty_four_readers_of_a_cold_object_fetch_each_block_once() {
         for reader in readers.collect::<Vec<_>>() {
             reader.await.expect("read");
         }
-        let mut asked = bench.take_requests();
-        asked.sort();
+        let mut requests = bench.take_requests();
+        requests.sort();
         let blocks = ["GET bytes=0-8388607", "GET bytes=16777216-20971519", "GET bytes=8388608-16777215"];
-        assert_eq!(asked, blocks);
+        assert_eq!(requests, blocks);
         let answer = bench.client().get(BUCKET, "large").await.expect("read");
         assert!(answer.body == bytes && bench.take_requests().is_empty());
         assert_eq!(answer.header("x-mlgw-cache"), Some("hit; tier=hot"));
@@ -177,8 +177,8 @@ fn a_refresh_takes_effect_at_once_and_without_one_metadata_stays_valid() {
     assert_eq!(read(), old);
     let new = runtime.block_on(bench.put("k", TestContent { id: 5, length: 6000 }));
     assert_eq!(read(), old, "the origin's answer is cached for an hour");
-    let (said, status) = bench.setup.command(&["bucket", "refresh", BUCKET]);
-    assert!(status == Some(0) && said.contains("1 objects"), "{said}");
+    let (output, status) = bench.setup.command(&["bucket", "refresh", BUCKET]);
+    assert!(status == Some(0) && output.contains("1 objects"), "{output}");
     assert_eq!(read(), new);
 }
 
@@ -192,22 +192,25 @@ fn writes_are_refused_and_configuration_is_read_only() {
             CallFailure::Refused { status, body } => format!("{} {body}", status.as_u16()),
             CallFailure::NoResponse(why) => panic!("{why}"),
         };
-        let said = refused(here.put(BUCKET, "k", full_body("x")).await.expect_err("read only"));
-        assert!(said.starts_with("403") && said.contains("read-through") && said.contains("far"), "{said}");
+        let response = refused(here.put(BUCKET, "k", full_body("x")).await.expect_err("read only"));
+        assert!(
+            response.starts_with("403") && response.contains("read-through") && response.contains("far"),
+            "{response}"
+        );
         assert!(refused(here.delete(BUCKET, "k").await.expect_err("read only")).starts_with("403"));
         assert!(refused(here.create_upload(BUCKET, "k").await.expect_err("read only")).starts_with("403"));
         for (method, query) in [(Method::PUT, "?tagging"), (Method::PUT, "?versioning"), (Method::DELETE, "")]
         {
             let path = format!("/{BUCKET}{query}");
-            let said = refused(here.call(method, &path, &[], full_body("")).await.expect_err("not here"));
-            assert!(said.starts_with("501") && said.contains("far"), "{said}");
+            let response = refused(here.call(method, &path, &[], full_body("")).await.expect_err("not here"));
+            assert!(response.starts_with("501") && response.contains("far"), "{response}");
         }
         for query in ["?versioning", "?acl", "?location", "?logging"] {
             let path = format!("/{BUCKET}{query}");
             here.call(Method::GET, &path, &[], full_body("")).await.expect("answered as a local bucket");
         }
-        let said = refused(here.get(BUCKET, "none").await.expect_err("does not exist"));
-        assert!(said.starts_with("404") && said.contains("NoSuchKey"), "{said}");
+        let response = refused(here.get(BUCKET, "none").await.expect_err("does not exist"));
+        assert!(response.starts_with("404") && response.contains("NoSuchKey"), "{response}");
         assert_eq!(
             bench.origin_client().list(ORIGIN_BUCKET, 10).await.expect("listed").len(),
             1,
@@ -220,8 +223,8 @@ fn writes_are_refused_and_configuration_is_read_only() {
 fn a_binding_that_cannot_work_is_refused_and_changes_nothing() {
     let bench = RemoteBench::new("1h");
     let refused = |arguments: &[&str], what: &str| {
-        let (said, status) = bench.setup.command(&[&["bucket"], arguments].concat());
-        assert!(status != Some(0) && said.contains(what), "{arguments:?}: {status:?} {said}");
+        let (output, status) = bench.setup.command(&[&["bucket"], arguments].concat());
+        assert!(status != Some(0) && output.contains(what), "{arguments:?}: {status:?} {output}");
     };
     refused(&["bind", "other", "--upstream", "none"], "Configured: far");
     refused(&["bind", "other", "--upstream", "far", "--mode", "sideways"], "expected one of read-through");
@@ -233,8 +236,11 @@ fn a_binding_that_cannot_work_is_refused_and_changes_nothing() {
     let wrong = ServerSetup::new(bench.dir.path().join("wrong"));
     let wrong = wrong.with_upstream("far", bench.proxy.addr(), ORIGIN_BUCKET, "5s");
     let server = wrong.clone().with("upstream.far.secret_key", "not-the-secret").start();
-    let (said, status) = wrong.command(&["bucket", "bind", "other", "--upstream", "far"]);
-    assert!(status == Some(1) && said.contains("SignatureDoesNotMatch") && said.contains("far"), "{said}");
+    let (output, status) = wrong.command(&["bucket", "bind", "other", "--upstream", "far"]);
+    assert!(
+        status == Some(1) && output.contains("SignatureDoesNotMatch") && output.contains("far"),
+        "{output}"
+    );
     server.stop();
 }
 
@@ -266,8 +272,8 @@ fn unbinding_removes_the_bucket_here_and_keeps_the_origins_objects() {
     runtime().block_on(async {
         bench.put("k", TestContent { id: 7, length: 10 }).await;
         bench.client().get(BUCKET, "k").await.expect("read");
-        let (said, status) = bench.setup.command(&["--yes", "bucket", "unbind", BUCKET]);
-        assert_eq!(status, Some(0), "{said}");
+        let (output, status) = bench.setup.command(&["--yes", "bucket", "unbind", BUCKET]);
+        assert_eq!(status, Some(0), "{output}");
         assert!(bench.client().get(BUCKET, "k").await.expect_err("gone").is_not_found());
         assert_eq!(bench.origin_client().list(ORIGIN_BUCKET, 10).await.expect("listed").len(), 1);
     });
@@ -297,8 +303,8 @@ fn a_section_of_an_upstream_is_checked_and_its_secret_is_never_shown() {
         ("[upstream.lake]\nbucket = \"b\"\ncredentials = \"static\"\n", "'upstream.lake.access_key'"),
         ("[upstream.lake]\nbucket = \"b\"\naccess_key = \"AK\"\n", "\"static\""),
     ] {
-        let (said, passed) = run(text, &["config", "check"]);
-        assert!(!passed && said.contains(what), "{text}: {said}");
+        let (output, passed) = run(text, &["config", "check"]);
+        assert!(!passed && output.contains(what), "{text}: {output}");
     }
 }
 

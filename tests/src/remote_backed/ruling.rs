@@ -15,8 +15,8 @@ impl RemoteBench {
     pub(super) fn apply(&self, text: &str) {
         let file = self.dir.path().join("policy.yaml");
         std::fs::write(&file, text).expect("written");
-        let (said, status) = self.setup.command(&["policy", "apply", file.to_str().expect("a path")]);
-        assert_eq!(status, Some(0), "{said}");
+        let (output, status) = self.setup.command(&["policy", "apply", file.to_str().expect("a path")]);
+        assert_eq!(status, Some(0), "{output}");
     }
 
     /// Reads an object `times` times. Returns the number of cache hits.
@@ -65,8 +65,8 @@ fn a_rule_without_copies_prevents_caching_until_rolled_back() {
     assert_eq!(bench.count_hits(&key(0), 3), 2);
     bench.apply(NOTHING_KEPT);
     assert_eq!(bench.count_hits(&key(1), 3), 0);
-    let (said, status) = bench.setup.command(&["policy", "rollback"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.setup.command(&["policy", "rollback"]);
+    assert_eq!(status, Some(0), "{output}");
     assert_eq!(bench.count_hits(&key(2), 3), 2);
 }
 
@@ -178,8 +178,8 @@ fn prioritized_reads_wait_in_their_lane_in_local_and_remote_backed_buckets() {
         assert_eq!(read(bucket, keys[0]), [true, false], "{bucket}: the object has priority");
         assert_eq!(read(bucket, keys[1]), [false, true], "{bucket}: the other object does not");
     }
-    let (said, status) = bench.setup.command(&["policy", "rollback"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.setup.command(&["policy", "rollback"]);
+    assert_eq!(status, Some(0), "{output}");
     assert_eq!(read(OWN, keys[0]), [false, true]);
 }
 
@@ -273,11 +273,11 @@ fn a_rule_sets_the_read_ahead_depth_of_sequential_readers() {
     // Returns the greatest distance from the current read to a key that was requested and not read yet.
     let furthest_ahead = |first: u64| {
         bench.take_requests();
-        let asked = |n: u64| bench.proxy.log().iter().any(|line| line.target.contains(&key(n)));
+        let was_requested = |n: u64| bench.proxy.log().iter().any(|line| line.target.contains(&key(n)));
         (first..first + READ / 2)
             .map(|n| {
                 runtime().block_on(bench.is_hit(&key(n), None));
-                (1..20).rev().find(|ahead| asked(n + ahead)).unwrap_or(0)
+                (1..20).rev().find(|ahead| was_requested(n + ahead)).unwrap_or(0)
             })
             .max()
     };

@@ -48,8 +48,8 @@ fn release_writes(bench: &RemoteBench) {
 }
 
 fn flush(bench: &RemoteBench) {
-    let (said, status) = bench.setup.command(&["bucket", "flush", BUCKET]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.setup.command(&["bucket", "flush", BUCKET]);
+    assert_eq!(status, Some(0), "{output}");
 }
 
 async fn put(client: &S3TestClient, key: &str, id: u64, length: usize) {
@@ -88,10 +88,10 @@ async fn keys_here(bench: &RemoteBench, page: u32) -> Vec<String> {
 
 /// Returns the value of a metric without labels.
 async fn metric(bench: &RemoteBench, name: &str) -> f64 {
-    let (said, status) = bench.setup.command(&["status", "--metrics"]);
-    assert_eq!(status, Some(0), "{said}");
-    let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{name} in {said}")).trim().parse().expect("a number")
+    let (output, status) = bench.setup.command(&["status", "--metrics"]);
+    assert_eq!(status, Some(0), "{output}");
+    let line = output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} in {output}")).trim().parse().expect("a number")
 }
 
 #[test]
@@ -332,37 +332,37 @@ fn an_object_is_shown_as_dirty_and_later_as_clean() {
     let bench = write_back_bench();
     let show = |key: &str| {
         let object = format!("s3://{BUCKET}/{key}");
-        let (said, status) = bench.setup.command(&["--output", "json", "object", "show", &object]);
-        (serde_json::from_str::<serde_json::Value>(&said).unwrap_or_default(), said, status)
+        let (output, status) = bench.setup.command(&["--output", "json", "object", "show", &object]);
+        (serde_json::from_str::<serde_json::Value>(&output).unwrap_or_default(), output, status)
     };
     hold_writes(&bench);
     runtime().block_on(put(&bench.gateway.client(), "dir/k", 1, 9 * MIB));
-    let (shown, said, _) = show("dir/k");
+    let (shown, output, _) = show("dir/k");
     assert_eq!(
         (&shown["origin"]["dirty"], &shown["size"], &shown["whole"]),
         (&true.into(), &(9 * MIB).into(), &true.into()),
-        "{said}"
+        "{output}"
     );
     assert_eq!(shown["origin"]["key"], format!("{PREFIX}dir/k"));
     release_writes(&bench);
     flush(&bench);
-    let (shown, said, _) = show("dir/k");
+    let (shown, output, _) = show("dir/k");
     assert_eq!(
         (&shown["origin"]["dirty"], &shown["whole"], &shown["origin"]["upstream"]),
         (&false.into(), &false.into(), &"far".into()),
-        "{said}"
+        "{output}"
     );
     runtime().block_on(assert_here(&bench, "dir/k", &bytes(1, 9 * MIB)));
     // Blocks are kept shortly after they were read.
     runtime().block_on(wait_until("the object is stored locally", async || show("dir/k").0["whole"] == true));
-    let (shown, said, _) = show("dir/k");
-    assert_eq!(shown["tiers"][0]["bytes"], 9 * MIB, "{said}");
-    let (_, said, status) = show("none");
-    assert!(status == Some(1) && said.contains("NoSuchKey"), "{said}");
-    let (said, status) = bench.setup.command(&["object", "show", &format!("s3://{BUCKET}/dir/k")]);
+    let (shown, output, _) = show("dir/k");
+    assert_eq!(shown["tiers"][0]["bytes"], 9 * MIB, "{output}");
+    let (_, output, status) = show("none");
+    assert!(status == Some(1) && output.contains("NoSuchKey"), "{output}");
+    let (output, status) = bench.setup.command(&["object", "show", &format!("s3://{BUCKET}/dir/k")]);
     assert!(
-        status == Some(0) && said.contains("clean: the origin has it") && said.contains("copies"),
-        "{said}"
+        status == Some(0) && output.contains("clean: the origin has it") && output.contains("copies"),
+        "{output}"
     );
 }
 
@@ -469,9 +469,9 @@ fn foreign_writes_are_reported_and_not_overwritten() {
     let runtime = runtime();
     runtime.block_on(write_on_both_sides(&bench));
     let contested = |bench: &RemoteBench| {
-        let (said, status) = bench.setup.command(&["bucket", "flush", BUCKET]);
-        assert_eq!(status, Some(1), "{said}");
-        assert!(["theirs", "gone", "new"].iter().all(|key| said.contains(&format!("{key:?}"))), "{said}");
+        let (output, status) = bench.setup.command(&["bucket", "flush", BUCKET]);
+        assert_eq!(status, Some(1), "{output}");
+        assert!(["theirs", "gone", "new"].iter().all(|key| output.contains(&format!("{key:?}"))), "{output}");
         runtime.block_on(async {
             for key in ["theirs", "gone", "new"] {
                 assert_at_origin(bench, key, &bytes(3, 70)).await;
@@ -481,12 +481,12 @@ fn foreign_writes_are_reported_and_not_overwritten() {
             assert_here(bench, "theirs", &bytes(2, 200)).await;
             assert!(bench.gateway.client().get(BUCKET, "gone").await.expect_err("gone").is_not_found());
         });
-        let (said, status) = bench.setup.command(&["--yes", "bucket", "unbind", BUCKET]);
-        assert!(status != Some(0) && said.contains("flush"), "{said}");
+        let (output, status) = bench.setup.command(&["--yes", "bucket", "unbind", BUCKET]);
+        assert!(status != Some(0) && output.contains("flush"), "{output}");
     };
     contested(&bench);
-    let (said, _) = bench.setup.command(&["--output", "json", "bucket", "flush", BUCKET]);
-    assert!(said.starts_with('{') && said.contains("\"foreign_writes\": 3"), "{said}");
+    let (output, _) = bench.setup.command(&["--output", "json", "bucket", "flush", BUCKET]);
+    assert!(output.starts_with('{') && output.contains("\"foreign_writes\": 3"), "{output}");
     bench.gateway.kill();
     bench.gateway = bench.setup.start();
     contested(&bench);
@@ -509,15 +509,15 @@ fn foreign_writes_are_reported_and_not_overwritten() {
         })
         .await;
     });
-    let (said, status) = bench.setup.command(&["--yes", "bucket", "flush", BUCKET, "--discard"]);
-    assert!(status == Some(0) && said.contains("2 discarded"), "{said}");
+    let (output, status) = bench.setup.command(&["--yes", "bucket", "flush", BUCKET, "--discard"]);
+    assert!(status == Some(0) && output.contains("2 discarded"), "{output}");
     runtime.block_on(async {
         assert_everywhere(&bench, "theirs", &bytes(4, 80)).await;
         assert_everywhere(&bench, "gone", &bytes(3, 70)).await;
         assert_everywhere(&bench, "new", &bytes(3, 70)).await;
     });
-    let (said, status) = bench.setup.command(&["--yes", "bucket", "unbind", BUCKET]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.setup.command(&["--yes", "bucket", "unbind", BUCKET]);
+    assert_eq!(status, Some(0), "{output}");
 }
 
 /// Writes keys through the gateway, whose writes to the origin are held back, and then three of them at the
@@ -615,9 +615,9 @@ fn writes_that_go_through_follow_acknowledged_writes() {
 fn dirty_objects_count_toward_the_quota_and_deletes_are_never_refused() {
     let bench = write_back_bench();
     let command = |words: &[&str]| {
-        let (said, status) = bench.setup.command(words);
-        assert_eq!(status, Some(0), "{words:?}: {said}");
-        said
+        let (output, status) = bench.setup.command(words);
+        assert_eq!(status, Some(0), "{words:?}: {output}");
+        output
     };
     command(&["bucket", "quota", BUCKET, "--bytes", "1MiB", "--objects", "2"]);
     let used = || {

@@ -268,9 +268,9 @@ fn uploads_are_the_origins_own() {
         assert_everywhere(&bench, "dir/large", &expected.into()).await;
         let attributes = [("x-amz-object-attributes", "ETag,ObjectSize".to_owned())];
         let target = format!("{}?attributes=", object_path("dir/large"));
-        let said =
+        let document =
             client.call(Method::GET, &target, &attributes, full_body("")).await.expect("attributes").body;
-        assert!(String::from_utf8_lossy(&said).contains(&format!("<ObjectSize>{}<", 10 * MIB + 95)));
+        assert!(String::from_utf8_lossy(&document).contains(&format!("<ObjectSize>{}<", 10 * MIB + 95)));
         let upload = client.create_upload(BUCKET, "aborted").await.expect("begun");
         client.abort(BUCKET, "aborted", &upload).await.expect("aborted");
         let gone = client.put_part(BUCKET, "aborted", &upload, 1, full_body("x")).await;

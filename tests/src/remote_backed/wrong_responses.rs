@@ -39,8 +39,8 @@ impl FaultyOriginBench {
         {
             // Every read contacts the origin.
             let bind = ["bucket", "bind", bucket, "--upstream", "far", "--prefix", PREFIX, "--ttl", "0s"];
-            let (said, status) = setup.command(&[&bind[..], &["--mode", mode]].concat());
-            assert_eq!(status, Some(0), "{said}");
+            let (output, status) = setup.command(&[&bind[..], &["--mode", mode]].concat());
+            assert_eq!(status, Some(0), "{output}");
         }
         Self { _room: room, origin, setup, gateway }
     }
@@ -54,8 +54,8 @@ impl FaultyOriginBench {
     }
 
     fn assert_flushed(&self) {
-        let (said, status) = self.flush();
-        assert_eq!(status, Some(0), "{said}");
+        let (output, status) = self.flush();
+        assert_eq!(status, Some(0), "{output}");
     }
 
     fn at_origin(&self, key: &str) -> Option<Bytes> {
@@ -208,10 +208,10 @@ fn no_wrong_byte_of_an_object_whose_md5_is_known_is_served() {
                     let (key, body) = (format!("{lie:?}-{size}-{checksums}"), bytes(n as u64, length));
                     bench.origin.put(&format!("{PREFIX}{key}"), body.clone());
                     bench.origin.set_fault(Some(lie));
-                    let asked: &[_] =
+                    let headers: &[_] =
                         if checksums { &[("x-amz-checksum-mode", "ENABLED".to_owned())] } else { &[] };
                     let found =
-                        client.call(Method::GET, &path(READ_THROUGH, &key), asked, full_body("")).await;
+                        client.call(Method::GET, &path(READ_THROUGH, &key), headers, full_body("")).await;
                     match found {
                         Ok(found) => assert!(found.body == body, "{lie:?} of {size}: wrong bytes"),
                         Err(CallFailure::Refused { status, body }) => {
@@ -318,9 +318,9 @@ fn a_flush_ends_and_names_writes_that_the_origin_does_not_confirm() {
     runtime().block_on(async {
         let body = bytes(1, 2000);
         bench.client().put(WRITE_BACK, "doubtful", full_body(body.clone())).await.expect("acknowledged");
-        let (said, status) = bench.flush();
-        assert_eq!(status, Some(1), "{said}");
-        assert!(said.contains("doubtful") && said.contains("upstream.far.etag"), "{said}");
+        let (output, status) = bench.flush();
+        assert_eq!(status, Some(1), "{output}");
+        assert!(output.contains("doubtful") && output.contains("upstream.far.etag"), "{output}");
         let found = bench.client().get(WRITE_BACK, "doubtful").await.expect("the object is stored locally");
         assert!(found.body == body);
     });
@@ -404,10 +404,10 @@ fn a_cold_object_is_fetched_once_and_by_one_request_if_its_checksum_is_requested
                 let (key, body) = (format!("{length}-{checksums}"), bytes(4, length));
                 bench.origin.put(&format!("{PREFIX}{key}"), body.clone());
                 bench.origin.take_log();
-                let asked: &[_] =
+                let headers: &[_] =
                     if checksums { &[("x-amz-checksum-mode", "ENABLED".to_owned())] } else { &[] };
                 let found = client
-                    .call(Method::GET, &path(READ_THROUGH, &key), asked, full_body(""))
+                    .call(Method::GET, &path(READ_THROUGH, &key), headers, full_body(""))
                     .await
                     .expect("read");
                 assert!(found.body == body, "{key}");

@@ -41,8 +41,8 @@ impl Signer {
     pub(super) fn sign<B>(&self, request: &mut Request<B>, server: SocketAddr) {
         // The payload declaration of the request, if any; otherwise the payload is unsigned.
         let declared_hash = request.headers_mut().remove("x-amz-content-sha256");
-        let body = match declared_hash.as_ref().map(|said| said.to_str().expect("a test header")) {
-            Some(said) => SignableBody::Precomputed(said.to_owned()),
+        let body = match declared_hash.as_ref().map(|hash| hash.to_str().expect("a test header")) {
+            Some(hash) => SignableBody::Precomputed(hash.to_owned()),
             None => SignableBody::UnsignedPayload,
         };
         self.sign_with(request, server, body);

@@ -41,17 +41,17 @@ fn a_directory_in_use_a_newer_one_and_a_missing_one_are_refused() {
     let out = room.path().join("elsewhere");
     for verb in ["check", "repair", "rebuild", "salvage"] {
         let refused = run_store(&[verb, path_text(&dir)]);
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(4), "{verb}: {said}");
-        assert!(said.contains("in use") && said.contains(&server.pid().to_string()), "{said}");
+        let output = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(4), "{verb}: {output}");
+        assert!(output.contains("in use") && output.contains(&server.pid().to_string()), "{output}");
     }
     server.stop();
     fs::write(dir.join("node.json"), "{\"format\": 99}").expect("written");
     for verb in ["check", "repair", "rebuild", "salvage"] {
         let refused = run_store(&[verb, path_text(&dir)]);
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(4), "{verb}: {said}");
-        assert!(said.contains("has format 99") && said.contains("newer"), "{said}");
+        let output = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(4), "{verb}: {output}");
+        assert!(output.contains("has format 99") && output.contains("newer"), "{output}");
     }
     let none = run_store(&["check", path_text(&out)]);
     assert_eq!(none.status.code(), Some(1), "{}", String::from_utf8_lossy(&none.stderr));

@@ -46,8 +46,8 @@ fn make_fixture(file: &Path) {
     let dir = room.path().join("data");
     let server = setup(&dir).start();
     runtime().block_on(fill(&server.client()));
-    let (said, status) = setup(&dir).command(&["tier", "compact", "--dead-percent", "1", "--wait"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = setup(&dir).command(&["tier", "compact", "--dead-percent", "1", "--wait"]);
+    assert_eq!(status, Some(0), "{output}");
     server.stop();
     let mut server = setup(&dir).start();
     runtime().block_on(async {
@@ -123,8 +123,8 @@ fn a_directory_of_an_earlier_format_is_marked_and_loses_nothing() {
             let client = server.client();
             client.put(BUCKET, "two/blocks", full_body(body("two/blocks", 70_000))).await.expect("stored");
         });
-        let (said, status) = setup(&dir).command(&["tier", "compact", "--dead-percent", "1", "--wait"]);
-        assert_eq!(status, Some(0), "{said}");
+        let (output, status) = setup(&dir).command(&["tier", "compact", "--dead-percent", "1", "--wait"]);
+        assert_eq!(status, Some(0), "{output}");
         server.stop();
         let left = segments(&dir);
         let of_format_1 = left.iter().filter(|(_, version)| *version == 1).count();
@@ -153,8 +153,8 @@ fn a_directory_of_an_earlier_format_with_a_foreign_segment_is_refused_unchanged(
             std::fs::write(own, &bytes).expect("written");
             let refused = setup(&dir).try_start();
             let name = own.file_name().expect("a name").to_string_lossy().into_owned();
-            let said = refused.err().unwrap_or_else(|| panic!("{} starts with {name}", file.display())).log;
-            assert!(said.contains(&name) && said.contains("--adopt"), "{said}");
+            let log = refused.err().unwrap_or_else(|| panic!("{} starts with {name}", file.display())).log;
+            assert!(log.contains(&name) && log.contains("--adopt"), "{log}");
             assert!(std::fs::read(own).is_ok_and(|found| found == bytes), "{name} was changed");
             assert!(!dir.join("segments/owner").exists(), "no mark is made");
             assert_ne!(super::check(&dir), [""; 0], "a check finds nothing");

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 /// Runs a `tier` verb against the server of this setup; returns its document and exit status.
 fn run_tier_command(setup: &ServerSetup, words: &[&str]) -> (Value, i32) {
-    let (said, status) = setup.command(&[&["--output", "json", "tier"], words].concat());
+    let (output, status) = setup.command(&[&["--output", "json", "tier"], words].concat());
     // The document is followed by the message of a failure.
-    let mut documents = serde_json::Deserializer::from_str(&said).into_iter();
-    let document = documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("{words:?}: {said}"));
+    let mut documents = serde_json::Deserializer::from_str(&output).into_iter();
+    let document = documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("{words:?}: {output}"));
     (document, status.expect("the process exits"))
 }
 
@@ -74,8 +74,8 @@ fn only_the_bad_block_is_found_listed_and_refused() {
     let scrape = Scrape::of(&server);
     assert!((scrape.sum("mlgw_corrupt_blocks_total", &[]) - 1.0).abs() < 0.5);
     assert!((quarantined(&server) - 1.0).abs() < 0.5);
-    let (said, health) = setup.command(&["status"]);
-    assert!(health == Some(1) && said.contains("1 stored blocks of the hot tier are bad"), "{said}");
+    let (output, health) = setup.command(&["status"]);
+    assert!(health == Some(1) && output.contains("1 stored blocks of the hot tier are bad"), "{output}");
     runtime().block_on(async {
         let client = server.client();
         assert!(client.get(BUCKET, "sound").await.expect("read").body == bytes);

@@ -131,13 +131,13 @@ fn nothing_is_rebuilt_from_the_checkpoints_of_another_server() {
             damage_a_table(&tried.data());
             let (before, theirs) =
                 (snapshot(&tried.data().join("catalogue")), snapshot(&tried.data().join("checkpoints")));
-            let (said, status) = tried.run_store_verb(verb);
-            assert_eq!(status, Some(1), "{verb:?}: {said}");
-            assert_same(&before, &snapshot(&tried.data().join("catalogue")), &said);
-            assert_same(&theirs, &snapshot(&tried.data().join("checkpoints")), &said);
+            let (output, status) = tried.run_store_verb(verb);
+            assert_eq!(status, Some(1), "{verb:?}: {output}");
+            assert_same(&before, &snapshot(&tried.data().join("catalogue")), &output);
+            assert_same(&theirs, &snapshot(&tried.data().join("checkpoints")), &output);
             replace_part(&tried.data(), &site.data(), "checkpoints");
-            let (said, status) = tried.run_store_verb(&["repair", "D"]);
-            assert_eq!(status, Some(0), "{said}");
+            let (output, status) = tried.run_store_verb(&["repair", "D"]);
+            assert_eq!(status, Some(0), "{output}");
             let server = tried.start();
             assert_eq!(tried.unreadable_or_wrong(&server), [""; 0]);
             server.stop();
@@ -165,17 +165,17 @@ fn with_any_foreign_log_a_rebuild_restores_everything_or_refuses() {
         for (what, harm) in LOG_DAMAGES {
             let case = format!("{base}: {what}");
             let tried = rebuilt(site, &room.path().join("tried"), &logs, *harm);
-            let Some((mut tried, said)) = tried else { continue };
+            let Some((mut tried, output)) = tried else { continue };
             let server = match tried.setup().try_start() {
                 Ok(server) => server,
                 Err(failure) => {
-                    wrong.push(format!("{case}: no start after {said}: {}", failure.log));
+                    wrong.push(format!("{case}: no start after {output}: {}", failure.log));
                     continue;
                 }
             };
             let lost = tried.unreadable_or_wrong(&server);
             if !lost.is_empty() {
-                wrong.push(format!("{case}: {said}: without {lost:?}"));
+                wrong.push(format!("{case}: {output}: without {lost:?}"));
                 continue;
             }
             tried.put(&server, "after", 12, 7);
@@ -199,12 +199,12 @@ fn rebuilt(
     let tried = clone_of(site, home);
     harm(&tried.log(), logs);
     let before = snapshot(&tried.data().join("catalogue"));
-    let (said, status) = tried.run_store_verb(&["rebuild", "D"]);
+    let (output, status) = tried.run_store_verb(&["rebuild", "D"]);
     if status != Some(0) {
-        assert_same(&before, &snapshot(&tried.data().join("catalogue")), &said);
+        assert_same(&before, &snapshot(&tried.data().join("catalogue")), &output);
         return None;
     }
-    Some((tried, said))
+    Some((tried, output))
 }
 
 #[test]
@@ -218,8 +218,8 @@ fn writes_after_a_rebuild_without_the_log_do_not_collide_with_lost_ones() {
     fs::remove_dir_all(tried.log()).expect("removed");
     let identity = || fs::read_to_string(tried.data().join("node.json")).expect("read");
     let before = identity();
-    let (said, status) = tried.run_store_verb(&["rebuild", "D", "--without-log"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = tried.run_store_verb(&["rebuild", "D", "--without-log"]);
+    assert_eq!(status, Some(0), "{output}");
     assert_ne!(before, identity(), "a new incarnation");
     let server = tried.start();
     let lost = tried.unreadable_or_wrong(&server);
@@ -258,8 +258,8 @@ fn the_checkpoint_directory_of_another_server_is_refused_unchanged() {
                 assert_same(&before, &snapshot(&dir), &failure.log);
                 if site.data().join("catalogue/group-0").exists() {
                     let data = site.data().display().to_string();
-                    let (said, status) = setup.store(&["check", &data]);
-                    assert_eq!(status, Some(1), "{said}");
+                    let (output, status) = setup.store(&["check", &data]);
+                    assert_eq!(status, Some(1), "{output}");
                 }
             }
         }

@@ -36,14 +36,14 @@ fn the_directories_of_another_server_are_refused_everywhere_and_unchanged() {
         let before = snapshot(&y.home);
         for wrong in [x.with_hot(&y.hot), x.with_cold(&y.cold)] {
             for verb in [&["repair", "D"][..], &["rebuild", "D"]] {
-                let (said, _) = wrong.run_store_verb(verb);
-                assert_same(&before, &snapshot(&y.home), &format!("{verb:?}: {said}"));
+                let (output, _) = wrong.run_store_verb(verb);
+                assert_same(&before, &snapshot(&y.home), &format!("{verb:?}: {output}"));
             }
             for dir in [&y.hot, &y.cold] {
-                let (said, status) =
+                let (output, status) =
                     wrong.run_store_verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
-                assert_eq!(status, Some(1), "{said}");
-                assert_same(&before, &snapshot(&y.home), &said);
+                assert_eq!(status, Some(1), "{output}");
+                assert_same(&before, &snapshot(&y.home), &output);
             }
         }
     }
@@ -61,8 +61,8 @@ fn directories_that_two_servers_swapped_are_refused_by_both() {
     let (x_swapped, y_swapped) = (x.with_cold(&y.cold), y.with_cold(&x.cold));
     let untouched = [&x.hot, &x.cold, &y.hot, &y.cold].map(|dir| dir.as_path());
     for (site, name) in [(&x_swapped, &y.cold), (&y_swapped, &x.cold)] {
-        let said = site.assert_refused(&["belongs to the server"], &untouched);
-        assert!(said.contains(&name.display().to_string()), "{said}");
+        let output = site.assert_refused(&["belongs to the server"], &untouched);
+        assert!(output.contains(&name.display().to_string()), "{output}");
     }
     // A server's own two directories, in each other's place, are still its own.
     let crossed = TestSite { hot: x.cold.clone(), cold: x.hot.clone(), ..x.clone() };
@@ -77,12 +77,12 @@ fn a_restored_copy_and_its_original_refuse_each_others_directories() {
     let room = temp_dir();
     let original = TestSite::filled(room.path(), "original", 1);
     let backup = room.path().join("backup");
-    let (said, status) = original.run_store_verb(&["backup", "D", &backup.display().to_string()]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = original.run_store_verb(&["backup", "D", &backup.display().to_string()]);
+    assert_eq!(status, Some(0), "{output}");
     let mut restored =
         TestSite { objects: original.objects.clone(), ..TestSite::new(room.path(), "restored") };
-    let (said, status) = restored.run_store_verb(&["restore", &backup.display().to_string(), "D"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = restored.run_store_verb(&["restore", &backup.display().to_string(), "D"]);
+    assert_eq!(status, Some(0), "{output}");
     // Before the first start of the restored copy, and after it.
     for start in [false, true] {
         if start {
@@ -153,13 +153,14 @@ fn a_directory_without_a_readable_mark_is_marked_if_it_is_the_servers_own() {
             [b"", &mark[..mark.len() / 2], &mark[..mark.len() - 1], b"not a mark", &[0; 4096]];
         for bytes in wrong {
             fs::write(&path, bytes).expect("written");
-            let said = site.assert_refused(&["the mark in", "--adopt"], &[&site.hot, &site.cold]);
-            assert!(said.contains(&dir.display().to_string()), "{said}");
+            let output = site.assert_refused(&["the mark in", "--adopt"], &[&site.hot, &site.cold]);
+            assert!(output.contains(&dir.display().to_string()), "{output}");
             let files = segments(dir).len();
-            let (said, status) = site.run_store_verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
-            assert_eq!(status, Some(0), "{said}");
-            assert!(said.contains(&format!("{files} segments verified")), "{said}");
-            assert!(fs::read(&path).expect("marked") == mark, "{said}");
+            let (output, status) =
+                site.run_store_verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
+            assert_eq!(status, Some(0), "{output}");
+            assert!(output.contains(&format!("{files} segments verified")), "{output}");
+            assert!(fs::read(&path).expect("marked") == mark, "{output}");
             drop(before());
         }
         // An object that is not a regular file is not a mark, and a start does not replace it.
@@ -169,12 +170,13 @@ fn a_directory_without_a_readable_mark_is_marked_if_it_is_the_servers_own() {
                 false => fs::create_dir(&path).expect("made"),
                 true => assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo").success()),
             }
-            let said = site.setup().try_start().err().expect("refused").log;
-            assert!(said.contains("the mark in"), "{said}");
+            let log = site.setup().try_start().err().expect("refused").log;
+            assert!(log.contains("the mark in"), "{log}");
             assert_ne!(site.damage_kinds(), [""; 0]);
-            let (said, status) = site.run_store_verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
-            assert_eq!(status, Some(0), "{said}");
-            assert!(fs::read(&path).expect("marked") == mark, "{said}");
+            let (output, status) =
+                site.run_store_verb(&["repair", "D", "--adopt", &dir.display().to_string()]);
+            assert_eq!(status, Some(0), "{output}");
+            assert!(fs::read(&path).expect("marked") == mark, "{output}");
         }
         site.assert_serves_all();
     }
@@ -195,36 +197,36 @@ fn adopting_verifies_and_names_conflicting_files() {
         let name = own.file_name().expect("a name").to_string_lossy().into_owned();
         x.assert_refused(&[&name], &[dir]);
         let before = snapshot(dir);
-        let (said, status) = adopt(dir);
-        assert_eq!(status, Some(1), "{said}");
-        assert!(said.contains(&name), "{said}");
-        assert_same(&before, &snapshot(dir), &said);
+        let (output, status) = adopt(dir);
+        assert_eq!(status, Some(1), "{output}");
+        assert!(output.contains(&name), "{output}");
+        assert_same(&before, &snapshot(dir), &output);
         // All of the other server's files.
         fs::rename(dir, dir.with_extension("own")).expect("renamed");
         copy_directory(theirs, dir);
         fs::remove_file(dir.join(MARK)).expect("removed");
         let before = snapshot(dir);
-        let (said, status) = adopt(dir);
-        assert_eq!(status, Some(1), "{said}");
-        assert_same(&before, &snapshot(dir), &said);
+        let (output, status) = adopt(dir);
+        assert_eq!(status, Some(1), "{output}");
+        assert_same(&before, &snapshot(dir), &output);
         // No segment files: only the mark names the owner.
         fs::remove_dir_all(dir).expect("removed");
         fs::create_dir(dir).expect("created");
         fs::copy(theirs.join(MARK), dir.join(MARK)).expect("copied");
         let before = snapshot(dir);
-        let (said, status) = adopt(dir);
-        assert_eq!(status, Some(1), "{said}");
-        assert_same(&before, &snapshot(dir), &said);
+        let (output, status) = adopt(dir);
+        assert_eq!(status, Some(1), "{output}");
+        assert_same(&before, &snapshot(dir), &output);
         fs::remove_dir_all(dir).expect("removed");
         fs::rename(dir.with_extension("own"), dir).expect("renamed");
 
         fs::write(&own, kept).expect("written");
-        let (said, status) = adopt(dir);
-        assert_eq!(status, Some(0), "{said}");
+        let (output, status) = adopt(dir);
+        assert_eq!(status, Some(0), "{output}");
     }
-    let (said, status) = adopt(&x.home);
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("neither hot.dir nor one of cold.dirs"), "{said}");
+    let (output, status) = adopt(&x.home);
+    assert_eq!(status, Some(1), "{output}");
+    assert!(output.contains("neither hot.dir nor one of cold.dirs"), "{output}");
     x.assert_serves_all();
     x.assert_undamaged();
 }
@@ -245,10 +247,10 @@ fn adopting_the_empty_directory_gives_up_a_lost_disk_and_serves_the_rest() {
             remove_mark(&site.hot);
         }
         site.assert_refused(&["--adopt"], &[&site.hot, &site.cold]);
-        let (said, status) =
+        let (output, status) =
             site.run_store_verb(&["repair", "D", "--adopt", &site.hot.display().to_string()]);
-        assert_eq!(status, Some(0), "{said}");
-        assert!(said.contains("missing"), "{said}");
+        assert_eq!(status, Some(0), "{output}");
+        assert!(output.contains("missing"), "{output}");
         for _ in 0..2 {
             let server = site.start();
             let unread = site.unreadable(&server);

@@ -183,34 +183,34 @@ fn accepting_a_lost_tail_names_missing_objects_and_later_writes_are_intact() {
             let mut tried = clone_of(site, &room.path().join("tried"));
             harm(&tried.log(), &logs);
             if tried.damage_kinds().is_empty() {
-                let (said, status) = tried.run_store_verb(&["repair", "D", "--accept-lost-tail"]);
-                assert_eq!(status, Some(1), "{case}: nothing is lost: {said}");
+                let (output, status) = tried.run_store_verb(&["repair", "D", "--accept-lost-tail"]);
+                assert_eq!(status, Some(1), "{case}: nothing is lost: {output}");
                 continue;
             }
-            let (said, status) = tried.run_store_verb(&["repair", "D", "--accept-lost-tail"]);
+            let (output, status) = tried.run_store_verb(&["repair", "D", "--accept-lost-tail"]);
             if what.contains("server") || what.contains("copy") {
                 // Another server's log is not a log that lost its tail.
                 if status == Some(0) {
-                    wrong.push(format!("{case}: accepted: {said}"));
+                    wrong.push(format!("{case}: accepted: {output}"));
                 }
                 continue;
             }
             if status != Some(0) {
-                wrong.push(format!("{case}: not accepted: {said}"));
+                wrong.push(format!("{case}: not accepted: {output}"));
                 continue;
             }
             let server = match tried.setup().try_start() {
                 Ok(server) => server,
                 Err(failure) => {
-                    wrong.push(format!("{case}: no start after {said}: {}", failure.log));
+                    wrong.push(format!("{case}: no start after {output}: {}", failure.log));
                     continue;
                 }
             };
-            let named: BTreeSet<String> = said.lines().filter_map(missing_key).collect();
+            let named: BTreeSet<String> = output.lines().filter_map(missing_key).collect();
             let lost: BTreeSet<String> = tried.unreadable_or_wrong(&server).into_iter().collect();
             if !lost.is_subset(&named) {
                 let unnamed: Vec<_> = lost.difference(&named).collect();
-                wrong.push(format!("{case}: missing and not named: {unnamed:?}; {said}"));
+                wrong.push(format!("{case}: missing and not named: {unnamed:?}; {output}"));
             }
             // Later writes must not collide with the lost ones, in segments or in the catalogue.
             tried.objects.retain(|key, _| !lost.contains(key));

@@ -76,17 +76,17 @@ fn another_servers_segment_is_neither_served_nor_removed() {
             fs::write(&path, &foreign).expect("written");
             let found = tried.damage_kinds();
             assert!(found.iter().any(|kind| kind == "segment-header"), "{found:?}");
-            let (said, status) = tried.run_store_verb(&["repair", "D"]);
-            assert_eq!(status, Some(1), "{said}");
-            assert!(fs::read(&path).is_ok_and(|bytes| bytes == foreign), "a repair changed it: {said}");
+            let (output, status) = tried.run_store_verb(&["repair", "D"]);
+            assert_eq!(status, Some(1), "{output}");
+            assert!(fs::read(&path).is_ok_and(|bytes| bytes == foreign), "a repair changed it: {output}");
 
             let server = tried.start();
             let unread = tried.unreadable(&server);
             assert!(!unread.is_empty(), "{}", path.display());
-            let (said, _) = tried.setup().command(&["--output", "json", "tier", "scrub", tier, "--wait"]);
-            let scrubbed = serde_json::Deserializer::from_str(&said).into_iter::<Value>().next();
+            let (output, _) = tried.setup().command(&["--output", "json", "tier", "scrub", tier, "--wait"]);
+            let scrubbed = serde_json::Deserializer::from_str(&output).into_iter::<Value>().next();
             let bad = &scrubbed.expect("a document").expect("a document")["bad"];
-            assert!(bad.as_array().is_some_and(|bad| !bad.is_empty()), "{said}");
+            assert!(bad.as_array().is_some_and(|bad| !bad.is_empty()), "{output}");
             assert_eq!(tried.unreadable(&server), unread, "after the scrub");
             server.stop();
 
@@ -211,13 +211,13 @@ fn a_repair_renames_only_the_servers_own_segments() {
     let moved = second.with_extension("moved");
     fs::rename(second, &moved).expect("renamed");
     let before = snapshot(&x.hot);
-    let (said, status) = x.run_store_verb(&["repair", "D"]);
-    assert_eq!(status, Some(1), "{said}");
-    super::site::assert_same(&before, &snapshot(&x.hot), &said);
+    let (output, status) = x.run_store_verb(&["repair", "D"]);
+    assert_eq!(status, Some(1), "{output}");
+    super::site::assert_same(&before, &snapshot(&x.hot), &output);
     // Its own two segments under each other's name.
     fs::write(second, kept).expect("written");
     fs::rename(&moved, first).expect("renamed");
-    let (said, status) = x.run_store_verb(&["repair", "D"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = x.run_store_verb(&["repair", "D"]);
+    assert_eq!(status, Some(0), "{output}");
     x.assert_serves_all();
 }

@@ -92,9 +92,9 @@ impl TestSite {
 
     /// Runs a command against the running server; panics unless it succeeds. Returns its output.
     pub(super) fn run_command(&self, words: &[&str]) -> String {
-        let (said, status) = self.setup().command(words);
-        assert_eq!(status, Some(0), "{words:?}: {said}");
-        said
+        let (output, status) = self.setup().command(words);
+        assert_eq!(status, Some(0), "{words:?}: {output}");
+        output
     }
 
     /// Puts objects of every size, with the keys `KIND-0`, `KIND-1` and so on.
@@ -121,14 +121,14 @@ impl TestSite {
 
     /// The kinds of damage that a check finds.
     pub(super) fn damage_kinds(&self) -> Vec<String> {
-        let (said, status) = self.run_store_verb(&["check", "D", "--output", "json"]);
-        let document = serde_json::Deserializer::from_str(&said).into_iter::<serde_json::Value>().next();
-        let document = document.and_then(Result::ok).unwrap_or_else(|| panic!("{said}"));
+        let (output, status) = self.run_store_verb(&["check", "D", "--output", "json"]);
+        let document = serde_json::Deserializer::from_str(&output).into_iter::<serde_json::Value>().next();
+        let document = document.and_then(Result::ok).unwrap_or_else(|| panic!("{output}"));
         let findings = document["findings"].as_array().expect("findings");
         let damage = findings.iter().filter(|finding| finding["severity"] == "damage");
         let kinds: Vec<String> =
             damage.map(|finding| finding["kind"].as_str().expect("a kind").to_owned()).collect();
-        assert_eq!(status, Some(i32::from(!kinds.is_empty())), "{said}");
+        assert_eq!(status, Some(i32::from(!kinds.is_empty())), "{output}");
         kinds
     }
 

@@ -45,9 +45,9 @@ impl ColdBench {
     }
 
     pub(super) fn run_tier_command(&self, words: &[&str]) -> Value {
-        let (said, status) = self.setup.command(&[&["--output", "json", "tier"], words].concat());
-        assert_eq!(status, Some(0), "{words:?}: {said}");
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+        let (output, status) = self.setup.command(&[&["--output", "json", "tier"], words].concat());
+        assert_eq!(status, Some(0), "{words:?}: {output}");
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
     }
 
     /// Runs a `store` verb with the cold directories configured; returns its output and exit status.
@@ -69,8 +69,8 @@ impl ColdBench {
     }
 
     fn assert_undamaged(&self) {
-        let (said, status) = self.store(&["check", &self.path("data")]);
-        assert_eq!(status, Some(0), "{said}");
+        let (output, status) = self.store(&["check", &self.path("data")]);
+        assert_eq!(status, Some(0), "{output}");
     }
 }
 
@@ -88,9 +88,9 @@ fn a_drained_tier_is_empty_and_its_objects_are_read_from_the_other_tier() {
     assert!(moved["spilled_bytes"].as_u64().is_some_and(|bytes| bytes > 5_000_000), "{moved}");
     let cold = bench.run_tier_command(&["show", "cold"]);
     assert_eq!(cold["segments"].as_u64(), Some(bench.cold_files().len() as u64), "{cold}");
-    let (said, _) =
+    let (output, _) =
         bench.setup.command(&["--output", "json", "object", "show", &format!("s3://{BUCKET}/object-0")]);
-    assert!(said.contains("\"tier\": \"cold\"") && !said.contains("\"tier\": \"hot\""), "{said}");
+    assert!(output.contains("\"tier\": \"cold\"") && !output.contains("\"tier\": \"hot\""), "{output}");
     runtime().block_on(assert_reads_back(&server.client(), &objects));
     let server = restart(server, &bench);
     runtime().block_on(assert_reads_back(&server.client(), &objects));
@@ -142,17 +142,18 @@ fn a_backup_includes_the_cold_segments_and_a_restored_directory_reads_them() {
     bench.run_tier_command(&["drain", "hot", "--wait"]);
     bench.run_tier_command(&["drain", "cold"]);
     // A backup while segments are promoted.
-    let (said, status) = bench.setup.command(&["store", "backup", &bench.path("data"), &bench.path("copy")]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) =
+        bench.setup.command(&["store", "backup", &bench.path("data"), &bench.path("copy")]);
+    assert_eq!(status, Some(0), "{output}");
     bench.run_tier_command(&["drain", "hot", "--wait"]);
     server.stop();
-    let (said, status) = bench.store(&["backup", &bench.path("data"), &bench.path("closed")]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.store(&["backup", &bench.path("data"), &bench.path("closed")]);
+    assert_eq!(status, Some(0), "{output}");
     for copy in ["copy", "closed"] {
         let back = format!("{copy}-back");
-        let (said, status) =
+        let (output, status) =
             bench.setup.command(&["store", "restore", &bench.path(copy), &bench.path(&back)]);
-        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(status, Some(0), "{output}");
         let server = ServerSetup::new(bench.temp_dir.path().join(back)).start();
         runtime().block_on(assert_reads_back(&server.client(), &objects));
         server.stop();
@@ -173,11 +174,11 @@ fn a_missing_cold_disk_stops_a_start_until_its_loss_is_accepted() {
     // Not mounted: first without even the mount point, then with an empty one.
     let (here, gone) = (bench.temp_dir.path().join("cold-1"), bench.temp_dir.path().join("elsewhere"));
     fs::rename(&here, &gone).expect("moved");
-    let said = bench.setup.try_start().err().expect("a directory is missing").log;
-    assert!(said.contains("cold-1") && said.contains("mount its disk"), "{said}");
+    let log = bench.setup.try_start().err().expect("a directory is missing").log;
+    assert!(log.contains("cold-1") && log.contains("mount its disk"), "{log}");
     fs::create_dir(&here).expect("made");
-    let said = bench.setup.try_start().err().expect("segments are missing").log;
-    assert!(said.contains("mount its disk") && said.contains("cold.start_without_missing"), "{said}");
+    let log = bench.setup.try_start().err().expect("segments are missing").log;
+    assert!(log.contains("mount its disk") && log.contains("cold.start_without_missing"), "{log}");
     let server = bench.setup.clone().with("cold.start_without_missing", true).start();
     runtime().block_on(async {
         let client = server.client();
@@ -207,8 +208,8 @@ fn a_corrupted_byte_on_a_cold_disk_is_found_and_refused() {
     let server = restart(server, &bench);
     bench.run_tier_command(&["drain", "hot", "--wait"]);
     assert!(corrupt_run(&bench.cold_files()), "the object exists");
-    let (said, status) = bench.setup.command(&["--output", "json", "tier", "scrub", "cold", "--wait"]);
-    assert!(status == Some(1) && said.contains("\"key\": \"bad\""), "{said}");
+    let (output, status) = bench.setup.command(&["--output", "json", "tier", "scrub", "cold", "--wait"]);
+    assert!(status == Some(1) && output.contains("\"key\": \"bad\""), "{output}");
     assert_eq!(
         bench.run_tier_command(&["show", "hot"])["bad"],
         Value::Array(vec![]),
@@ -219,8 +220,8 @@ fn a_corrupted_byte_on_a_cold_disk_is_found_and_refused() {
         assert_reads_back(&server.client(), &objects).await;
     });
     server.stop();
-    let (said, status) = bench.store(&["check", &bench.path("data")]);
-    assert!(status == Some(1) && said.contains("bad bytes"), "{said}");
+    let (output, status) = bench.store(&["check", &bench.path("data")]);
+    assert!(status == Some(1) && output.contains("bad bytes"), "{output}");
 }
 
 /// Flips a bit in the middle of a run of `0xA5` bytes; true if a file has such a run.

@@ -14,10 +14,10 @@ use crate::server::{ServerSetup, runtime};
 
 /// The output of `mlgw policy decisions`, newest first.
 fn decisions(setup: &ServerSetup, words: &[&str]) -> Vec<Value> {
-    let (said, status) = setup.command(&[&["--output", "json", "policy", "decisions"], words].concat());
-    assert_eq!(status, Some(0), "{words:?}: {said}");
-    let said: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
-    said["decisions"].as_array().expect("a list").clone()
+    let (output, status) = setup.command(&[&["--output", "json", "policy", "decisions"], words].concat());
+    assert_eq!(status, Some(0), "{words:?}: {output}");
+    let document: Value = serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"));
+    document["decisions"].as_array().expect("a list").clone()
 }
 
 /// The segments of completed decisions with this source, target and reason.
@@ -103,11 +103,11 @@ fn a_job_waits_for_the_flash_budget_and_a_manual_command_does_not() {
     let setup = bench.setup.clone().with("hot.flash_bytes_per_day", "24KiB");
     let (server, objects) = filled(&setup);
     bench.run_tier_command(&["drain", "hot", "--wait"]);
-    let (said, status) = setup.command(&["dataset", "create", "set", "--bucket", BUCKET]);
-    assert_eq!(status, Some(0), "{said}");
-    let (said, status) = setup.command(&["--output", "json", "dataset", "warm", "set"]);
-    assert_eq!(status, Some(0), "{said}");
-    let job: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let (output, status) = setup.command(&["dataset", "create", "set", "--bucket", BUCKET]);
+    assert_eq!(status, Some(0), "{output}");
+    let (output, status) = setup.command(&["--output", "json", "dataset", "warm", "set"]);
+    assert_eq!(status, Some(0), "{output}");
+    let job: Value = serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"));
     let begun = Instant::now();
     let waits = loop {
         let promotes = decisions(&setup, &["--kind", "promote"]);
@@ -126,8 +126,8 @@ fn a_job_waits_for_the_flash_budget_and_a_manual_command_does_not() {
     let metrics = setup.command(&["status", "--metrics"]).0;
     let left = metrics.lines().find_map(|line| line.strip_prefix("mlgw_flash_budget_left_bytes "));
     assert!(left.is_some_and(|left| left.starts_with('-')), "{left:?}");
-    let (said, status) = setup.command(&["job", "cancel", &job["id"].to_string()]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = setup.command(&["job", "cancel", &job["id"].to_string()]);
+    assert_eq!(status, Some(0), "{output}");
     bench.run_tier_command(&["drain", "cold", "--wait"]);
     runtime().block_on(super::assert_reads_back(&server.client(), &objects));
     server.stop();

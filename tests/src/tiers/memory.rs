@@ -53,10 +53,10 @@ fn a_small_object_is_read_from_memory_until_it_is_replaced() {
         client.get(BUCKET, "large").await.expect("read");
         assert_eq!(memory_reads(&server), (2.0, 2.0));
     });
-    let (said, status) = setup.command(&["tier", "show", "memory"]);
-    assert!(status == Some(0) && said.contains("2 hits of 4: 50.0 %"), "{said}");
-    let (said, status) = setup.command(&["tier", "scrub", "memory"]);
-    assert!(status == Some(4) && said.contains("cannot be scrubbed"), "{said}");
+    let (output, status) = setup.command(&["tier", "show", "memory"]);
+    assert!(status == Some(0) && output.contains("2 hits of 4: 50.0 %"), "{output}");
+    let (output, status) = setup.command(&["tier", "scrub", "memory"]);
+    assert!(status == Some(4) && output.contains("cannot be scrubbed"), "{output}");
     server.stop();
 }
 

@@ -73,14 +73,14 @@ impl OwnerBench {
 }
 
 fn run_command(setup: &ServerSetup, words: &[&str]) -> String {
-    let (said, status) = setup.command(words);
-    assert_eq!(status, Some(0), "{words:?}: {said}");
-    said
+    let (output, status) = setup.command(words);
+    assert_eq!(status, Some(0), "{words:?}: {output}");
+    output
 }
 
 fn run_json(setup: &ServerSetup, words: &[&str]) -> Value {
-    let said = run_command(setup, &[&["--output", "json"], words].concat());
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    let output = run_command(setup, &[&["--output", "json"], words].concat());
+    serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
 
 fn owner(setup: &ServerSetup) -> String {
@@ -126,11 +126,11 @@ fn assert_names_both(server: &ServerProcess, setup: &ServerSetup, other: &Server
     let (ours, theirs) = (identity(setup), identity(other));
     let shown = run_command(setup, &["upstream", "show", "far"]);
     let (status, _) = setup.command(&["status"]);
-    for said in [shown, status, server.log()] {
+    for text in [shown, status, server.log()] {
         // A line of the status is as wide as the terminal.
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains(&ours) && said.contains(&theirs), "{ours}, {theirs}: {said}");
-        assert!(said.contains("mlgw upstream adopt far"), "{said}");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&ours) && text.contains(&theirs), "{ours}, {theirs}: {text}");
+        assert!(text.contains("mlgw upstream adopt far"), "{text}");
     }
 }
 
@@ -263,11 +263,11 @@ fn the_prefix_of_another_server_is_left_unchanged() {
     let (server, objects) = bench.spilled("original");
     let (other, theirs) = filled(&stranger);
     let before = runtime().block_on(bench.segments());
-    let (said, status) = stranger.command(&["tier", "drain", "hot", "--wait"]);
-    assert!(status == Some(1) && said.contains("could not be moved"), "{said}");
+    let (output, status) = stranger.command(&["tier", "drain", "hot", "--wait"]);
+    assert!(status == Some(1) && output.contains("could not be moved"), "{output}");
     assert_names_both(&other, &stranger, &original);
-    let (said, status) = stranger.command(&["upstream", "adopt", "far"]);
-    assert!(status != Some(0) && said.contains(&identity(&original)), "{said}");
+    let (output, status) = stranger.command(&["upstream", "adopt", "far"]);
+    assert!(status != Some(0) && output.contains(&identity(&original)), "{output}");
     runtime().block_on(async {
         assert_eq!(bench.segments().await, before);
         assert_reads_back(&server.client(), &objects).await;

@@ -35,9 +35,9 @@ impl UpstreamBench {
     }
 
     fn run_json(&self, words: &[&str]) -> Value {
-        let (said, status) = self.setup.command(&[&["--output", "json"], words].concat());
-        assert_eq!(status, Some(0), "{words:?}: {said}");
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+        let (output, status) = self.setup.command(&[&["--output", "json"], words].concat());
+        assert_eq!(status, Some(0), "{words:?}: {output}");
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
     }
 
     /// Names of the segment objects in the store.
@@ -58,9 +58,9 @@ impl UpstreamBench {
             .env("PATH", "/usr/bin:/bin")
             .output()
             .expect("the binary runs");
-        let said = String::from_utf8_lossy(&[check.stdout, check.stderr].concat()).into_owned();
-        assert_eq!(check.status.code(), Some(0), "{said}");
-        said
+        let output = String::from_utf8_lossy(&[check.stdout, check.stderr].concat()).into_owned();
+        assert_eq!(check.status.code(), Some(0), "{output}");
+        output
     }
 }
 
@@ -186,8 +186,8 @@ fn kill_during_upload(bench: &UpstreamBench, setup: &ServerSetup, mut server: Se
     take_sent_parts(bench);
     let late = Rule::new(Fault::Delay { by: Duration::from_secs(3600) });
     bench.proxy.set_rules(vec![late.method("PUT").query("partNumber=4&")]);
-    let (said, status) = setup.command(&["tier", "drain", "hot"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = setup.command(&["tier", "drain", "hot"]);
+    assert_eq!(status, Some(0), "{output}");
     runtime().block_on(wait_until("five parts are uploaded", async || parts_there(bench).await == 5));
     server.kill();
     assert_eq!(take_sent_parts(bench), (1, vec![1, 2, 3, 4, 5, 6]));
@@ -218,14 +218,14 @@ fn an_upload_interrupted_by_a_kill_is_continued_and_a_refused_one_is_aborted() {
         let (server, objects) = in_one_segment(&setup);
         let denied = Rule::new(Fault::Status { status: 403, code: "AccessDenied".into() });
         bench.proxy.set_rules(vec![denied.method("PUT").query("partNumber=2&")]);
-        let (said, status) = setup.command(&["tier", "drain", "hot", "--wait"]);
-        assert!(status == Some(1) && said.contains("could not be moved"), "{said}");
+        let (output, status) = setup.command(&["tier", "drain", "hot", "--wait"]);
+        assert!(status == Some(1) && output.contains("could not be moved"), "{output}");
         assert_eq!(runtime().block_on(uploads_there(&bench)), 0);
 
         kill_during_upload(&bench, &setup, server);
         let server = setup.start();
-        let (said, status) = setup.command(&["tier", "drain", "hot", "--wait"]);
-        assert_eq!(status, Some(0), "{said}");
+        let (output, status) = setup.command(&["tier", "drain", "hot", "--wait"]);
+        assert_eq!(status, Some(0), "{output}");
         assert_eq!(take_sent_parts(&bench), (0, vec![4]), "encrypted: {encrypt}");
         runtime().block_on(async {
             assert_eq!(uploads_there(&bench).await, 0);
@@ -270,8 +270,8 @@ fn an_unreachable_upstream_blocks_only_requests_for_its_segments() {
         let refused = client.get(BUCKET, "object-0").await.expect_err("the read is refused");
         assert!(format!("{refused:?}").contains("ServiceUnavailable"), "{refused:?}");
     });
-    let (said, status) = bench.setup.command(&["tier", "drain", "upstream", "--wait"]);
-    assert!(status == Some(1) && said.contains("could not be moved"), "{said}");
+    let (output, status) = bench.setup.command(&["tier", "drain", "upstream", "--wait"]);
+    assert!(status == Some(1) && output.contains("could not be moved"), "{output}");
     bench.proxy.set_rules(Vec::new());
     runtime().block_on(assert_reads_back(&server.client(), &objects));
     server.stop();
@@ -286,16 +286,16 @@ fn a_backup_reports_data_that_is_only_in_an_upstream() {
         let words = ["store", "backup", &bench.path("data"), &bench.path(to)];
         bench.setup.command(&[&words, more].concat())
     };
-    let (said, status) = backup("refused", &[]);
-    assert!(status == Some(1) && said.contains("tier drain upstream"), "{said}");
-    let (said, status) = backup("copy", &["--leave-upstreams"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = backup("refused", &[]);
+    assert!(status == Some(1) && output.contains("tier drain upstream"), "{output}");
+    let (output, status) = backup("copy", &["--leave-upstreams"]);
+    assert_eq!(status, Some(0), "{output}");
     server.stop();
-    let (said, status) = backup("closed", &["--leave-upstreams"]);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = backup("closed", &["--leave-upstreams"]);
+    assert_eq!(status, Some(0), "{output}");
     let restore = ["store", "restore", &bench.path("closed"), &bench.path("back")];
-    let (said, status) = bench.setup.command(&restore);
-    assert_eq!(status, Some(0), "{said}");
+    let (output, status) = bench.setup.command(&restore);
+    assert_eq!(status, Some(0), "{output}");
     let server = setup(bench.temp_dir.path().join("back"), &bench.proxy).start();
     runtime().block_on(assert_reads_back(&server.client(), &objects));
     server.stop();

@@ -32,7 +32,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     files: FilesArgs,
     #[command(flatten)]
-    said: FreezeArgs,
+    change: FreezeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -41,7 +41,7 @@ pub struct RollbackArgs {
     #[arg(value_name = "VERSION", add = ServerName::PolicyVersion)]
     version: Option<u64>,
     #[command(flatten)]
-    said: FreezeArgs,
+    change: FreezeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -109,13 +109,13 @@ fn text(path: &Path) -> Result<PolicyText, CliError> {
 
 pub(super) async fn run(args: ApplyArgs, global: &Global, out: Out) -> Result<(), CliError> {
     let PolicyTexts { files, frameworks } = args.files.read()?;
-    let FreezeArgs { if_version, message } = args.said;
+    let FreezeArgs { if_version, message } = args.change;
     let request = ApplyRequest { files, frameworks, if_version, message };
     change("/v1/policy", &request, global, out).await
 }
 
 pub(super) async fn roll_back(args: RollbackArgs, global: &Global, out: Out) -> Result<(), CliError> {
-    let FreezeArgs { if_version, message } = args.said;
+    let FreezeArgs { if_version, message } = args.change;
     let request = RollbackRequest { version: args.version, if_version, message };
     change("/v1/policy/rollback", &request, global, out).await
 }

@@ -57,8 +57,8 @@ fn table(plan: &PlanPage) -> String {
         text += "\n";
     }
     for PlannedSettingInfo { setting, before, after } in &plan.settings {
-        let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "unset".to_owned());
-        text += &format!("Setting {setting}: {} instead of {}.\n", said(after), said(before));
+        let or_unset = |value: &Option<String>| value.clone().unwrap_or_else(|| "unset".to_owned());
+        text += &format!("Setting {setting}: {} instead of {}.\n", or_unset(after), or_unset(before));
     }
     if !plan.not_judged.is_empty() {
         let rule = |one: &mlgw_api::UndeterminedRule| format!("{} ({})", one.rule, one.asks.join(", "));

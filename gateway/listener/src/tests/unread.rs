@@ -262,8 +262,8 @@ async fn answers_without_a_body_have_none_in_any_version() {
                 sender.send_request(request.body(pieces(0, BodyArrival::AtOnce).boxed()).unwrap()).await;
             let answer = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
             assert_eq!(answer.status(), status);
-            let said = answer.headers().get("content-length").map(|value| value.to_str().unwrap());
-            assert_eq!(said, length, "{method} {path}");
+            let content_length = answer.headers().get("content-length").map(|value| value.to_str().unwrap());
+            assert_eq!(content_length, length, "{method} {path}");
             assert!(answer.into_body().collect().await.expect("no frame of DATA").to_bytes().is_empty());
         }
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -273,7 +273,7 @@ async fn answers_without_a_body_have_none_in_any_version() {
             answer.starts_with(&format!("HTTP/1.1 {status}")) && answer.ends_with("\r\n\r\n"),
             "{answer}"
         );
-        let said = answer.lines().find_map(|line| line.strip_prefix("content-length: "));
-        assert_eq!(said, length, "{method} {path}: {answer}");
+        let content_length = answer.lines().find_map(|line| line.strip_prefix("content-length: "));
+        assert_eq!(content_length, length, "{method} {path}: {answer}");
     }
 }

@@ -20,7 +20,7 @@ const PIECE: usize = 1000;
 #[test]
 fn only_a_small_remainder_that_is_certain_to_arrive_is_awaited() {
     let small = Some(UNREAD_BODY_BYTES_MAX);
-    // (expects, asked, failed, left, short)
+    // (expects, was_polled, failed, left, short)
     for (case, expected) in [
         ((false, false, false, small, false), UnreadBodyPlan::Read),
         ((false, true, false, Some(1), false), UnreadBodyPlan::Read),
@@ -31,8 +31,8 @@ fn only_a_small_remainder_that_is_certain_to_arrive_is_awaited() {
         ((false, false, false, small, true), UnreadBodyPlan::Leave),
         ((false, false, false, Some(UNREAD_BODY_BYTES_MAX + 1), false), UnreadBodyPlan::Leave),
     ] {
-        let (expects, asked, failed, left, is_short) = case;
-        let facts = RemainderFacts { expects, asked, failed, left, is_short };
+        let (expects, was_polled, failed, left, is_short) = case;
+        let facts = RemainderFacts { expects, was_polled, failed, left, is_short };
         assert_eq!(plan_unread(facts), expected, "{case:?}");
     }
 }

@@ -105,7 +105,7 @@ fn mean(scores: &Scores) -> f64 {
 #[test]
 fn phases_are_detected() {
     let program = program();
-    let mut said = BTreeSet::new();
+    let mut detected = BTreeSet::new();
     for (case, naming, time_scale) in [
         ("as they are", Naming::Plain, 1.0),
         ("ten times as long", Naming::Plain, 10.0),
@@ -114,7 +114,7 @@ fn phases_are_detected() {
         let mut scores = Scores::new();
         for seed in 700..716 {
             let replay = replay(LifecycleSettings { seed, naming, time_scale }, &program);
-            said.extend(replay.found.iter().flatten().copied());
+            detected.extend(replay.found.iter().flatten().copied());
             score(&replay, &mut scores);
         }
         let share = mean(&scores);
@@ -122,7 +122,7 @@ fn phases_are_detected() {
         assert!(share >= 0.9, "{case}: {share} {scores:?}");
         assert!(scores.values().all(|[_, _, are, found, _]| are == found), "{case}: {scores:?}");
     }
-    assert!(said.iter().eq(Phase::ALL), "every phase occurs: {said:?}");
+    assert!(detected.iter().eq(Phase::ALL), "every phase occurs: {detected:?}");
 }
 
 #[test]
@@ -220,8 +220,8 @@ fn rules_receive_the_facts_of_a_workload() {
     // The announced number of accelerators takes precedence over the server's.
     let mine = FactList(vec![(Property::GpuCount, "", Fact::Number(2.0))]);
     let mut known = replayed.workloads;
-    for (said, expected) in [(None, 2.0), (Some(64), 64.0)] {
-        let identity = WorkloadIdentity { gpu_count: said, ..WorkloadIdentity::default() };
+    for (gpu_count, expected) in [(None, 2.0), (Some(64), 64.0)] {
+        let identity = WorkloadIdentity { gpu_count, ..WorkloadIdentity::default() };
         known.set_identity(access.at_us, access.caller.family, identity, &engine, &program);
         let facts = AccessFacts::new(&access, &engine, seen, &known, KeyContext::default(), &program, &mine);
         assert_eq!(facts.fact(Property::GpuCount, ""), Some(Fact::Number(expected)));

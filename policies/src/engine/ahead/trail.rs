@@ -183,12 +183,12 @@ impl Trail {
         if let Some(finished) = self.open.iter().position(|open| open.next >= open.size) {
             self.open.remove(finished);
         }
-        let said = self.proposed.remove(&object).unwrap_or_default();
+        let proposed = self.proposed.remove(&object).unwrap_or_default();
         self.begun = self.begun.wrapping_add(1);
         if self.begun.is_multiple_of(FORGET_EVERY) {
             // Proposals that were not requested for this long have been skipped by the reader.
             let (begun, patience) = (self.begun, FORGET_EVERY + 2 * self.proposed.len() as u32);
-            self.proposed.retain(|_, said| begun.wrapping_sub(said.begun_objects) <= patience);
+            self.proposed.retain(|_, proposed| begun.wrapping_sub(proposed.begun_objects) <= patience);
         }
         if from_begin {
             // Proposed blocks past the end of a shorter object are not fetched; blocks of a longer one past
@@ -197,7 +197,7 @@ impl Trail {
             self.record_number(access.key);
         }
         let (size, next) = (access.size, access.range.end);
-        OpenObject { object, size, next, continued: 0, from_begin, proposed: said }
+        OpenObject { object, size, next, continued: 0, from_begin, proposed }
     }
 
     /// Records the number of an object. Objects form a row as long as each is near the previous one.
@@ -331,18 +331,18 @@ impl Trail {
             self.proposed.clear();
         }
         let begun = self.begun;
-        let said = match self.open.iter_mut().find(|open| open.object == object) {
+        let proposed = match self.open.iter_mut().find(|open| open.object == object) {
             Some(open) => &mut open.proposed,
             None => self.proposed.entry(object).or_default(),
         };
-        said.end = said.end.max(end);
-        said.under_way += blocks;
-        said.begun_objects = begun;
+        proposed.end = proposed.end.max(end);
+        proposed.under_way += blocks;
+        proposed.begun_objects = begun;
     }
 
     /// Returns the proposed blocks without an outcome of objects that have not been begun.
     fn in_flight_beyond(&self) -> u32 {
-        self.proposed.values().map(|said| said.under_way).sum()
+        self.proposed.values().map(|proposed| proposed.under_way).sum()
     }
 
     /// Returns all proposed blocks without an outcome.
@@ -359,8 +359,8 @@ impl Trail {
     /// Records the outcome of blocks.
     pub(super) fn record_outcome(&mut self, object: u64, key: &str, outcome: ReadAheadOutcome, blocks: u32) {
         let open = self.open.iter_mut().find(|open| open.object == object).map(|open| &mut open.proposed);
-        if let Some(said) = open.or_else(|| self.proposed.get_mut(&object)) {
-            said.under_way = said.under_way.saturating_sub(blocks);
+        if let Some(proposed) = open.or_else(|| self.proposed.get_mut(&object)) {
+            proposed.under_way = proposed.under_way.saturating_sub(blocks);
         }
         match outcome {
             ReadAheadOutcome::Used => self.count(blocks, 0),

@@ -67,8 +67,12 @@ fn absent_keys_are_a_small_part_of_all_requests() {
     for goes_on in [true, false] {
         for each in [1, 2, 3, 5, 10, 25, 100, 1000] {
             let came = read_in_order(&folders(each, goes_on));
-            let asked = OBJECTS + came.absent;
-            assert!(came.absent * 20 <= asked, "{} of {asked} in folders of {each}, {goes_on}", came.absent);
+            let requested = OBJECTS + came.absent;
+            assert!(
+                came.absent * 20 <= requested,
+                "{} of {requested} in folders of {each}, {goes_on}",
+                came.absent
+            );
         }
     }
 }
@@ -88,8 +92,8 @@ fn folders_of_random_lengths_cause_few_absent_keys() {
             }
         }
         let came = read_in_order(&keys);
-        let asked = keys.len() + came.absent;
-        assert!(came.absent * 10 <= asked, "{} of {asked}, {goes_on}", came.absent);
+        let requested = keys.len() + came.absent;
+        assert!(came.absent * 10 <= requested, "{} of {requested}, {goes_on}", came.absent);
     }
 }
 

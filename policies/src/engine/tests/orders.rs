@@ -52,12 +52,12 @@ fn a_shuffle_of_few_objects_is_not_shard_shuffled() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
             let passes = (0..8).map(|_| shuffled(count, &mut random).into_iter().map(whole).collect());
-            let said = orders(passes);
+            let detected = orders(passes);
             // In less than one pass the number of objects is unknown.
             let from = if count < 100 { 2 } else { 0 };
             assert!(
-                said[from..].iter().all(|order| *order == Some(ReadOrder::Shuffled)),
-                "{count} {seed}: {said:?}"
+                detected[from..].iter().all(|order| *order == Some(ReadOrder::Shuffled)),
+                "{count} {seed}: {detected:?}"
             );
         }
     }
@@ -66,8 +66,11 @@ fn a_shuffle_of_few_objects_is_not_shard_shuffled() {
 #[test]
 fn a_small_dataset_in_key_order_is_sequential() {
     for count in [10, 20, 30, 50, 64, 80, 100, 200, 400] {
-        let said = orders((0..8).map(|_| (0..count).map(whole).collect()));
-        assert!(said[2..].iter().all(|order| *order == Some(ReadOrder::Sequential)), "{count}: {said:?}");
+        let detected = orders((0..8).map(|_| (0..count).map(whole).collect()));
+        assert!(
+            detected[2..].iter().all(|order| *order == Some(ReadOrder::Sequential)),
+            "{count}: {detected:?}"
+        );
     }
 }
 
@@ -93,12 +96,12 @@ fn shuffled_shards_of_a_small_dataset_are_detected() {
                         let order = shuffled(shards, &mut random).into_iter().map(shard).collect();
                         by_workers(workers, order, &mut random)
                     });
-                    let said = orders(passes);
+                    let detected = orders(passes);
                     // The first passes over few shards can be in order by chance.
                     let from = if shards < 8 { 3 } else { 1 };
                     assert!(
-                        said[from..].iter().all(|order| *order == Some(ReadOrder::ShardShuffled)),
-                        "{shards} of {samples} by {workers}, {at}, {seed}: {said:?}"
+                        detected[from..].iter().all(|order| *order == Some(ReadOrder::ShardShuffled)),
+                        "{shards} of {samples} by {workers}, {at}, {seed}: {detected:?}"
                     );
                 }
             }

@@ -97,8 +97,8 @@ fn ten_thousand_datasets_are_detected_without_disturbing_a_training_job() {
         }
         // The cache was not full yet when the first of them was read.
         let of = |range: std::ops::Range<usize>, who: usize| {
-            let asked = (range.len() as u64 * 2 * SMALL) as f64;
-            hits[range].iter().map(|its| its[who]).sum::<u64>() as f64 / asked
+            let requested = (range.len() as u64 * 2 * SMALL) as f64;
+            hits[range].iter().map(|its| its[who]).sum::<u64>() as f64 / requested
         };
         for (who, least) in [(0, small_hits), (1, (room as f64 / LONG as f64).min(1.0) * 0.85)] {
             let (first, last) = (of(1500..3500, who), of(8000..10_000, who));

@@ -97,13 +97,13 @@ fn acting_returns_actions_that_act_on_the_given_aspects() {
     let aspects: Vec<_> = Aspect::ALL.iter().map(|one| vec![*one]).chain([Aspect::ALL.to_vec()]).collect();
     for which in ["all", "first"] {
         let program = alone(&TWO.replace("WHICH", which));
-        for asked in &aspects {
+        for requested in &aspects {
             let due = program
                 .due(&key)
-                .filter(|due| due.stance == Stance::Act && asked.contains(&due.action.kind.aspect()));
+                .filter(|due| due.stance == Stance::Act && requested.contains(&due.action.kind.aspect()));
             let acting: Vec<_> =
-                program.acting(Aspects::new(asked), &key).map(|due| due.action.kind).collect();
-            assert_eq!(acting, due.map(|due| due.action.kind).collect::<Vec<_>>(), "{which} {asked:?}");
+                program.acting(Aspects::new(requested), &key).map(|due| due.action.kind).collect();
+            assert_eq!(acting, due.map(|due| due.action.kind).collect::<Vec<_>>(), "{which} {requested:?}");
         }
     }
     // Only the stronger rule runs, although it has no action for this aspect.
@@ -113,12 +113,12 @@ fn acting_returns_actions_that_act_on_the_given_aspects() {
 
 #[test]
 fn rules_without_actions_for_an_aspect_are_not_tried() {
-    let (program, asked) = (Program::compile_built_in().unwrap(), RefCell::new(Vec::new()));
+    let (program, requested) = (Program::compile_built_in().unwrap(), RefCell::new(Vec::new()));
     let ask = |aspect: Aspect| {
-        asked.borrow_mut().clear();
-        let facts = RecordedRequests(&asked);
+        requested.borrow_mut().clear();
+        let facts = RecordedRequests(&requested);
         assert_eq!(program.acting(Aspects::new(&[aspect]), &facts).count(), 0);
-        asked.borrow().clone()
+        requested.borrow().clone()
     };
     assert_eq!(ask(Aspect::Lane), [Property::Phase, Property::Phase]);
     assert_eq!(ask(Aspect::Tier), [], "built-in rules only observe");

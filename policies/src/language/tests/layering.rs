@@ -196,13 +196,15 @@ fn templates_of_plugins_delete_only_on_request_of_an_instance() {
         let program = texts.compile(None, &NoFacts, built_in()).unwrap_or_else(|wrong| panic!("{wrong}"));
         rule(&program, "u.r").unwrap().rule.actions[0].flag(Parameter::Delete)
     };
-    let asked = "\"${d}\"";
-    assert!(!deletes(true, asked, "true", ""), "the instance does not request deletion");
-    assert!(!deletes(true, asked, "true", "other: true"));
+    let by_parameter = "\"${d}\"";
+    assert!(!deletes(true, by_parameter, "true", ""), "the instance does not request deletion");
+    assert!(!deletes(true, by_parameter, "true", "other: true"));
     assert!(!deletes(true, "true", "false", "d: true"), "the template deletes regardless of the request");
-    assert!(deletes(true, asked, "false", "d: true") && !deletes(true, asked, "true", "d: false"));
     assert!(
-        deletes(false, asked, "true", "") && deletes(false, "true", "false", ""),
+        deletes(true, by_parameter, "false", "d: true") && !deletes(true, by_parameter, "true", "d: false")
+    );
+    assert!(
+        deletes(false, by_parameter, "true", "") && deletes(false, "true", "false", ""),
         "the user's own policy requests deletion"
     );
 }

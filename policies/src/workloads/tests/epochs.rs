@@ -53,21 +53,21 @@ fn order(epoch: u64) -> Vec<u64> {
 
 #[test]
 fn a_pass_is_over_when_its_last_object_was_read() {
-    let said = epochs_after_each((0..4).flat_map(order));
-    let after = |reads: u64| said[reads as usize - 1];
+    let epochs = epochs_after_each((0..4).flat_map(order));
+    let after = |reads: u64| epochs[reads as usize - 1];
     assert_eq!(after(OBJECTS), (0, 0, 0.0), "the end of the dataset is not known yet");
     for pass in 2..=4_u32 {
         let end = u64::from(pass) * OBJECTS;
         assert_eq!(after(end - 1), (pass - 1, u64::from(pass) - 1, f64::from(pass - 1)), "{pass}");
         assert_eq!(after(end), (pass, u64::from(pass), f64::from(pass)), "{pass}");
     }
-    assert!(said.is_sorted_by(|one, next| one.0 <= next.0 && one.2 <= next.2));
+    assert!(epochs.is_sorted_by(|one, next| one.0 <= next.0 && one.2 <= next.2));
 }
 
 #[test]
 fn an_incomplete_pass_is_not_counted() {
-    let said = epochs_after_each((0..2).flat_map(order).chain(order(2).into_iter().take(50)));
-    assert_eq!(said.last().unwrap().0, 2);
+    let epochs = epochs_after_each((0..2).flat_map(order).chain(order(2).into_iter().take(50)));
+    assert_eq!(epochs.last().unwrap().0, 2);
 }
 
 #[test]

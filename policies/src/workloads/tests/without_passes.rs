@@ -106,11 +106,11 @@ fn skewed_and_random_reads_have_no_epochs_and_count_as_serving() {
     {
         for (seed, callers) in [(1, 1), (2, 1), (3, 8)] {
             let mut bench = ServingBench::new(seed);
-            let said = bench.read(1, callers, zipf(count, exponent, reads, seed));
-            let case = format!("{count} {exponent} {seed}: {said:?}");
-            assert_eq!((said.epochs, said.passes, said.epoch_count), (0, 0, 0.0), "{case}");
-            assert_eq!(said.phase, Some(Phase::Inference), "{case}");
-            assert!(["skewed", "random"].contains(&&*said.pattern), "{case}");
+            let detected = bench.read(1, callers, zipf(count, exponent, reads, seed));
+            let case = format!("{count} {exponent} {seed}: {detected:?}");
+            assert_eq!((detected.epochs, detected.passes, detected.epoch_count), (0, 0, 0.0), "{case}");
+            assert_eq!(detected.phase, Some(Phase::Inference), "{case}");
+            assert!(["skewed", "random"].contains(&&*detected.pattern), "{case}");
             assert!(!bench.fell, "counts from before the detection are kept: {case}");
             let set = &bench.decider.workloads.get(1).unwrap().datasets[0];
             let an_hour = set.reads_an_hour(bench.at_us).unwrap();
@@ -128,8 +128,8 @@ fn reads_of_several_datasets_without_passes_count_as_serving() {
         let key = format!("{}/{object:05}.jpg", if object % 2 == 0 { "even" } else { "odd" });
         last = Some(bench.send(1, 1, Op::Read, &key));
     }
-    let said = last.unwrap();
-    assert_eq!((said.epochs, said.phase), (0, Some(Phase::Inference)), "{said:?}");
+    let detected = last.unwrap();
+    assert_eq!((detected.epochs, detected.phase), (0, Some(Phase::Inference)), "{detected:?}");
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn a_workload_that_writes_checkpoints_trains_in_any_order() {
     let reads = zipf(300, 1.0, 4000, 7);
     bench.read(1, 1, reads[..200].iter().copied());
     bench.send(1, 1, Op::Write, "runs/a/checkpoint-5/model.safetensors");
-    let said = bench.read(1, 1, reads[200..].iter().copied());
-    assert_eq!((said.epochs, said.phase), (0, Some(Phase::Training)), "{said:?}");
+    let detected = bench.read(1, 1, reads[200..].iter().copied());
+    assert_eq!((detected.epochs, detected.phase), (0, Some(Phase::Training)), "{detected:?}");
 }
 
 #[test]
@@ -152,14 +152,14 @@ fn passes_are_counted_as_epochs() {
         for seed in 0..3 {
             let mut bench = ServingBench::new(seed);
             let order = bench.passes(count, 6, share);
-            let said = bench.read(1, callers, order);
-            let case = format!("{count} {share} {callers} {seed}: {said:?}");
+            let detected = bench.read(1, callers, order);
+            let case = format!("{count} {share} {callers} {seed}: {detected:?}");
             // With that many objects left out, the last pass may not be recognized.
             let least = if share < 0.95 { 5 } else { 6 };
-            assert!((least..=6).contains(&said.epochs), "{case}");
-            assert_eq!(said.epoch_count, f64::from(said.epochs), "{case}");
-            assert_eq!(said.phase, Some(Phase::Training), "{case}");
-            assert_eq!(bench.counted, u64::from(said.epochs), "{case}");
+            assert!((least..=6).contains(&detected.epochs), "{case}");
+            assert_eq!(detected.epoch_count, f64::from(detected.epochs), "{case}");
+            assert_eq!(detected.phase, Some(Phase::Training), "{case}");
+            assert_eq!(bench.counted, u64::from(detected.epochs), "{case}");
         }
     }
 }
@@ -182,7 +182,7 @@ fn training_after_serving_counts_epochs_from_then_on() {
     let mut bench = ServingBench::new(1);
     bench.read(1, 1, zipf(300, 1.0, 3000, 1));
     let order = bench.passes(300, 10, 1.0);
-    let said = bench.read(1, 1, order);
-    assert!((8..=10).contains(&said.epochs), "{said:?}");
-    assert_eq!(said.phase, Some(Phase::Training), "{said:?}");
+    let detected = bench.read(1, 1, order);
+    assert!((8..=10).contains(&detected.epochs), "{detected:?}");
+    assert_eq!(detected.phase, Some(Phase::Training), "{detected:?}");
 }

@@ -60,8 +60,8 @@ fn objects_are_copied_between_buckets_of_every_kind() {
                 copy(&client, (to.0, &to.1), (from.0, &from.1), &[]).await.expect("copied");
                 let found = client.get(to.0, &to.1).await.expect("exists");
                 assert!(found.body == bytes(id, length), "{from:?} to {to:?}: {} bytes", found.body.len());
-                let said = ["content-type", "x-amz-meta-a"].map(|name| found.header(name));
-                assert_eq!(said, [Some("text/x"), Some("=?UTF-8?B?w7w=?=")], "{from:?} to {to:?}");
+                let values = ["content-type", "x-amz-meta-a"].map(|name| found.header(name));
+                assert_eq!(values, [Some("text/x"), Some("=?UTF-8?B?w7w=?=")], "{from:?} to {to:?}");
                 let tags = format!("{}?tagging=", path(to.0, &to.1));
                 let tags = client.call(Method::GET, &tags, &[], full_body("")).await.expect("tags").body;
                 assert!(String::from_utf8_lossy(&tags).contains("<Value>1<"), "{from:?} to {to:?}: {tags:?}");

@@ -192,9 +192,9 @@ fn checksums_and_metadata_are_sent_with_the_parts() {
                 };
                 let found = client.call(Method::HEAD, &path, &checked, full_body("")).await.expect(place);
                 let names = ["content-type", "x-amz-meta-a", "etag", &checksum];
-                let said: Vec<_> = names.iter().map(|name| found.header(name).map(str::to_owned)).collect();
-                assert!(said[3].is_some(), "{place}: {found:?}");
-                headers_by_place.insert(place, said);
+                let values: Vec<_> = names.iter().map(|name| found.header(name).map(str::to_owned)).collect();
+                assert!(values[3].is_some(), "{place}: {found:?}");
+                headers_by_place.insert(place, values);
                 flush(&bench);
             }
             assert_eq!(
@@ -281,8 +281,8 @@ fn no_part_stays_at_the_origin_after_a_conflict() {
             .await
             .expect("stored");
         release_writes(&bench);
-        let (said, status) = bench.setup.command(&["bucket", "flush", BUCKET]);
-        assert!(status == Some(1) && said.contains("\"k\""), "{said}");
+        let (output, status) = bench.setup.command(&["bucket", "flush", BUCKET]);
+        assert!(status == Some(1) && output.contains("\"k\""), "{output}");
         assert_at_origin(&bench, "k", &bytes(40, 50)).await;
         assert_here(&bench, "k", &parts.concat().into()).await;
         assert_eq!(bench.origin_client().list_uploads(ORIGIN_BUCKET).await.expect("listed"), [""; 0]);

@@ -29,8 +29,8 @@ fn a_restored_copy_does_not_overwrite_later_writes_of_the_original() {
         vec!["store", "restore", &copy, &restored],
     ];
     for words in commands {
-        let (said, status) = bench.setup.command(&words);
-        assert_eq!(status, Some(0), "{said}");
+        let (output, status) = bench.setup.command(&words);
+        assert_eq!(status, Some(0), "{output}");
     }
     // The original continues, in the next second.
     release_writes(&bench);
@@ -50,8 +50,8 @@ fn a_restored_copy_does_not_overwrite_later_writes_of_the_original() {
     let server = setup.start();
     runtime.block_on(async {
         wait_until("only conflicting objects are dirty", async || {
-            let (said, status) = setup.command(&["bucket", "flush", BUCKET]);
-            status == Some(1) && ["made", "replaced"].iter().all(|key| said.contains(&format!("{key:?}")))
+            let (output, status) = setup.command(&["bucket", "flush", BUCKET]);
+            status == Some(1) && ["made", "replaced"].iter().all(|key| output.contains(&format!("{key:?}")))
         })
         .await;
         assert_at_origin(&bench, "replaced", &bytes(2, 200)).await;
