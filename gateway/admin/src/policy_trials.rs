@@ -4,7 +4,7 @@
 use super::change::parse;
 use super::extract::AdminQuery;
 use super::policy::{checked_files, policy_refusal};
-use super::words::{environment, profile, racer};
+use super::words::{cache_algorithm, environment, profile};
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::body::Bytes;
@@ -18,7 +18,7 @@ use mlgw_common::limits::{
 };
 use mlgw_lab::examine::{empty_answer, key_of_line, try_key};
 use mlgw_lab::scenario::{Scenario, SimulationError};
-use mlgw_lab::simulate::{Simulation, parse_order, racers};
+use mlgw_lab::simulate::{Simulation, algorithms, parse_order};
 use mlgw_lab::sizes::{DEFAULT_CACHES, block_bytes};
 use mlgw_lab::validate::validate as validated;
 use mlgw_lab::workload::{WorkloadSettings, objects_times_epochs};
@@ -189,7 +189,8 @@ impl Admin {
         }
         let cache = |text: &String| text.parse().map_err(|why: String| invalid_field("cache", text, why));
         let block = request.block.as_deref().unwrap_or(BLOCK);
-        let asked: Vec<_> = request.policies.iter().flatten().map(|policy| racer(*policy)).collect();
+        let asked: Vec<_> =
+            request.policies.iter().flatten().map(|policy| cache_algorithm(*policy)).collect();
         let from_epoch = request.from_epoch.unwrap_or(1);
         if from_epoch == 0 {
             return Err(ApiError::invalid("from_epoch is 0; the first epoch is 1."));
@@ -198,7 +199,7 @@ impl Admin {
             scenario: self.scenario(&request)?,
             caches: caches.iter().map(cache).collect::<Result<_, _>>()?,
             block_bytes: block_bytes(block).map_err(|why| invalid_field("block", block, why))?,
-            racers: racers(&asked),
+            algorithms: algorithms(&asked),
             from_epoch,
             plans: request.plans,
             blocks_max: SIMULATED_BLOCKS_MAX,

@@ -12,7 +12,7 @@ use mlgw_background::jobs::residency::Readiness;
 use mlgw_config::Durability;
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::schema::{BindMode, JobKind, JobOrder, JobState, PolicyKind};
-use mlgw_lab::race::Racer;
+use mlgw_lab::comparison::CacheAlgorithm;
 use mlgw_lab::workload::Profile;
 use mlgw_policies::language::{
     ActionKind, CachePolicy, DisplacementReason, Environment, Optimization, Phase, Priority, Stance, Strategy,
@@ -71,7 +71,7 @@ conversions! {
     profile: SimulationProfile => Profile {
         Resnet50, Unet3d, Cosmoflow, Retinanet, Mix, KWorkloads, Epochs, Zipf,
     }
-    racer: SimulatedPolicy => Racer { Mlgw, Lru, S3Fifo, Sieve, NeverEvict, Optimum }
+    cache_algorithm: SimulatedPolicy => CacheAlgorithm { Mlgw, Lru, S3Fifo, Sieve, NeverEvict, Optimum }
     workload_phase: Phase => WorkloadPhase {
         Initialization, Training, Validation, CheckpointSave, Evaluation, Inference, Tuning,
     }
@@ -132,7 +132,7 @@ mod tests {
         for one in SimulationProfile::ALL {
             assert_eq!(profile(*one).name(), one.name());
         }
-        SimulatedPolicy::ALL.iter().for_each(|one| assert_eq!(racer(*one).name(), one.name()));
+        SimulatedPolicy::ALL.iter().for_each(|one| assert_eq!(cache_algorithm(*one).name(), one.name()));
         Sampler::ALL.iter().for_each(|one| assert_eq!(plan_sampler(*one).name(), one.name()));
         for protocol in UpstreamProtocol::ALL {
             let kind = UpstreamKind::from_text(protocol.name()).unwrap();

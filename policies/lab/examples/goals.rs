@@ -6,10 +6,10 @@
 use GoalBound::{AtLeast, AtMost};
 use mlgw_common::time::Instant;
 use mlgw_lab::caller_plans::build_caller_plans;
+use mlgw_lab::comparison::{CacheAlgorithm, CacheComparison, Score, Scoring};
 use mlgw_lab::detection::Detection;
 use mlgw_lab::labelled::Traffic;
 use mlgw_lab::latency::{self, LatencyResult, LatencySetup};
-use mlgw_lab::race::{Race, Racer, Score, Scoring};
 use mlgw_lab::reference::{ClassAwareCache, EpochHazard};
 use mlgw_lab::workload::{DatasetOrder, GeneratedWorkload, Profile, WorkloadSettings, workload};
 use mlgw_policies::access::Op;
@@ -68,7 +68,7 @@ enum CountedFrom {
     Request(usize),
 }
 
-fn race(profile: Profile, settings: &WorkloadSettings, share: f64, from: CountedFrom) -> Race {
+fn compare(profile: Profile, settings: &WorkloadSettings, share: f64, from: CountedFrom) -> CacheComparison {
     let made = generate(profile, settings);
     let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
     let requests = made.requests.enumerate().map(|(number, request)| {
@@ -78,7 +78,7 @@ fn race(profile: Profile, settings: &WorkloadSettings, share: f64, from: Counted
         };
         (request, scoring)
     });
-    Race::run(&made.scene, requests, BLOCK_BYTES, capacity)
+    CacheComparison::run(&made.scene, requests, BLOCK_BYTES, capacity)
 }
 
 /// Sums over seeds.
@@ -94,13 +94,13 @@ struct GoalSums {
 }
 
 impl GoalSums {
-    fn add(&mut self, race: &Race, reference: f64) {
-        let ratio = |racer| race.score(racer).byte_hit_ratio();
-        let (ours, lru) = (race.score(Racer::Mlgw), race.score(Racer::Lru));
+    fn add(&mut self, comparison: &CacheComparison, reference: f64) {
+        let ratio = |algorithm| comparison.score(algorithm).byte_hit_ratio();
+        let (ours, lru) = (comparison.score(CacheAlgorithm::Mlgw), comparison.score(CacheAlgorithm::Lru));
         self.ours += ours.byte_hit_ratio();
-        self.best += ratio(Racer::Optimum);
+        self.best += ratio(CacheAlgorithm::Optimum);
         self.lru += lru.byte_hit_ratio();
-        self.never += ratio(Racer::NeverEvict);
+        self.never += ratio(CacheAlgorithm::NeverEvict);
         self.reference += reference;
         self.written += ours.written_bytes as f64;
         self.lru_written += lru.written_bytes as f64;
@@ -133,9 +133,9 @@ fn one_job(seeds: &Range<u64>) {
                     objects: Some(OBJECTS),
                     ..WorkloadSettings::default()
                 };
-                let race = race(Profile::Epochs, &settings, share, CountedFrom::Epoch(2));
-                sums.add(&race, 0.0);
-                all.add(&race, 0.0);
+                let comparison = compare(Profile::Epochs, &settings, share, CountedFrom::Epoch(2));
+                sums.add(&comparison, 0.0);
+                all.add(&comparison, 0.0);
             }
             worst = worst.min(sums.ours / sums.best);
         }
@@ -162,7 +162,10 @@ fn several_jobs(seeds: &Range<u64>) {
                 };
                 let half = OBJECTS as usize * EPOCHS as usize * usize::from(jobs) / 2;
                 let reference = hazard(&settings, jobs, share, half);
-                sums.add(&race(Profile::KWorkloads, &settings, share, CountedFrom::Request(half)), reference);
+                sums.add(
+                    &compare(Profile::KWorkloads, &settings, share, CountedFrom::Request(half)),
+                    reference,
+                );
             }
             let name = format!("g2-{jobs}-jobs-{share}");
             if jobs == 3 {
@@ -206,8 +209,9 @@ fn planned(seeds: &Range<u64>) {
                     .requests
                     .enumerate()
                     .map(|(number, request)| (request, Scoring::of_number(number, half)));
-                let race = Race::run_with_plans(&workload.scene, &plans, requests, BLOCK_BYTES, capacity);
-                sums.add(&race.expect("few plans"), 0.0);
+                let comparison =
+                    CacheComparison::run_with_plans(&workload.scene, &plans, requests, BLOCK_BYTES, capacity);
+                sums.add(&comparison.expect("few plans"), 0.0);
             }
             if sums.ours / sums.best < worst {
                 (worst, worst_share) = (sums.ours / sums.best, share);
@@ -326,8 +330,8 @@ fn mixes(seeds: &Range<u64>) {
                     score.hits += u64::from(is_hit && request.op == Op::Read);
                     (request, Scoring::Counted)
                 });
-                let race = Race::run(scene, requests, BLOCK_BYTES, capacity);
-                sums.add(&race, score.object_hit_ratio());
+                let comparison = CacheComparison::run(scene, requests, BLOCK_BYTES, capacity);
+                sums.add(&comparison, score.object_hit_ratio());
             }
             let name = format!("g4-{objects}-{share}");
             let note = format!("of a cache with known classes; {:.3} of the optimum", sums.ours / sums.best);
@@ -408,14 +412,14 @@ fn unordered(seeds: &Range<u64>) {
         for share in [0.05, 0.2] {
             let count = (seeds.end - seeds.start) as f64;
             let difference = seeds.clone().map(|seed| {
-                let race = race(
+                let comparison = compare(
                     Profile::Zipf,
                     &WorkloadSettings { seed, alpha, ..WorkloadSettings::default() },
                     share,
                     CountedFrom::Epoch(0),
                 );
-                let [ours, other] =
-                    [Racer::Mlgw, Racer::S3Fifo].map(|racer| race.score(racer).byte_hit_ratio());
+                let [ours, other] = [CacheAlgorithm::Mlgw, CacheAlgorithm::S3Fifo]
+                    .map(|algorithm| comparison.score(algorithm).byte_hit_ratio());
                 ours - other
             });
             worst = worst.min(difference.sum::<f64>() / count);

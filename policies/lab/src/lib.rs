@@ -13,12 +13,12 @@
 
 pub mod blocks;
 pub mod caller_plans;
+pub mod comparison;
 pub mod detection;
 pub mod examine;
 pub mod labelled;
 pub mod latency;
 pub mod naming;
-pub mod race;
 pub mod reference;
 pub mod scenario;
 pub mod scene;

@@ -7,7 +7,9 @@
 use super::scenario::{Scenario, SimulationError};
 use super::sizes::{CacheSize, ResolvedCacheSize};
 use crate::caller_plans::CallerPlan;
-use crate::race::{AccessBatch, BlockTrace, EngineReplay, ObjectNumbers, Racer, Score, Scoring};
+use crate::comparison::{
+    AccessBatch, BlockTrace, CacheAlgorithm, EngineReplay, ObjectNumbers, Score, Scoring,
+};
 use crate::workload::DatasetOrder;
 use mlgw_api::{EpochOrderName, SimulatedPolicy, SimulationRow};
 use mlgw_policies::DecisionFingerprint;
@@ -29,8 +31,8 @@ pub struct Simulation {
     pub caches: Vec<CacheSize>,
     /// Block size in bytes.
     pub block_bytes: u32,
-    /// Policies to compare.
-    pub racers: Vec<Racer>,
+    /// Algorithms to compare.
+    pub algorithms: Vec<CacheAlgorithm>,
     /// First epoch of each job that is counted, from 1.
     pub from_epoch: u32,
     /// True if jobs announce their reads in access plans.
@@ -61,30 +63,33 @@ pub const fn parse_order(word: EpochOrderName) -> DatasetOrder {
     }
 }
 
-const fn simulated_policy(racer: Racer) -> SimulatedPolicy {
-    match racer {
-        Racer::Mlgw => SimulatedPolicy::Mlgw,
-        Racer::Lru => SimulatedPolicy::Lru,
-        Racer::S3Fifo => SimulatedPolicy::S3Fifo,
-        Racer::Sieve => SimulatedPolicy::Sieve,
-        Racer::NeverEvict => SimulatedPolicy::NeverEvict,
-        Racer::Optimum => SimulatedPolicy::Optimum,
+const fn simulated_policy(algorithm: CacheAlgorithm) -> SimulatedPolicy {
+    match algorithm {
+        CacheAlgorithm::Mlgw => SimulatedPolicy::Mlgw,
+        CacheAlgorithm::Lru => SimulatedPolicy::Lru,
+        CacheAlgorithm::S3Fifo => SimulatedPolicy::S3Fifo,
+        CacheAlgorithm::Sieve => SimulatedPolicy::Sieve,
+        CacheAlgorithm::NeverEvict => SimulatedPolicy::NeverEvict,
+        CacheAlgorithm::Optimum => SimulatedPolicy::Optimum,
     }
 }
 
-/// Returns the policy with this name.
+/// Returns the algorithm with this name.
 ///
 /// # Errors
 /// The list of valid names.
-pub fn racer(name: &str) -> Result<Racer, String> {
-    let names = || Racer::ALL.map(Racer::name).join(", ");
-    Racer::from_name(name).ok_or_else(|| format!("expected one of {}", names()))
+pub fn parse_algorithm(name: &str) -> Result<CacheAlgorithm, String> {
+    let names = || CacheAlgorithm::ALL.map(CacheAlgorithm::name).join(", ");
+    CacheAlgorithm::from_name(name).ok_or_else(|| format!("expected one of {}", names()))
 }
 
-/// The policies of `requested` in canonical order, or all policies if it is empty.
+/// The algorithms of `requested` in canonical order, or all algorithms if it is empty.
 #[must_use]
-pub fn racers(requested: &[Racer]) -> Vec<Racer> {
-    Racer::ALL.into_iter().filter(|racer| requested.is_empty() || requested.contains(racer)).collect()
+pub fn algorithms(requested: &[CacheAlgorithm]) -> Vec<CacheAlgorithm> {
+    CacheAlgorithm::ALL
+        .into_iter()
+        .filter(|algorithm| requested.is_empty() || requested.contains(algorithm))
+        .collect()
 }
 
 /// Interval between checks of `watch` while only the other thread is running.
@@ -93,7 +98,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(2);
 /// Receives the progress of a simulation, and stops it by returning an error.
 type ProgressWatch<'a> = &'a dyn Fn(SimulationProgress) -> Result<(), SimulationError>;
 
-/// Result of a policy with one cache size.
+/// Result of an algorithm with one cache size.
 struct SimulatedRun {
     score: Score,
     /// Fingerprint of the decisions of the mlgw engine.
@@ -102,7 +107,7 @@ struct SimulatedRun {
 
 /// Input of the replay, as scanned before the first cache is simulated.
 struct ReplayInput {
-    course: BlockTrace,
+    trace: BlockTrace,
     accesses: u64,
     /// Base of relative cache sizes, in bytes.
     whole_bytes: u64,
@@ -118,22 +123,21 @@ impl Simulation {
     pub fn run(&self, watch: ProgressWatch<'_>) -> Result<Vec<SimulationRow>, SimulationError> {
         let known = self.scan_input(watch)?;
         let caches: Vec<_> = self.caches.iter().map(|cache| cache.resolve(known.whole_bytes)).collect();
-        let races = self.race(&known, &caches, watch)?;
-        assert_eq!(races.len(), caches.len(), "each cache size has its results");
-        let rows = caches
-            .iter()
-            .zip(&races)
-            .flat_map(|(cache, race)| race.iter().map(|(racer, run)| self.row(*racer, cache.share, run)));
+        let results = self.run_all(&known, &caches, watch)?;
+        assert_eq!(results.len(), caches.len(), "each cache size has its results");
+        let rows = caches.iter().zip(&results).flat_map(|(cache, runs)| {
+            runs.iter().map(|(algorithm, run)| self.row(*algorithm, cache.share, run))
+        });
         Ok(rows.collect())
     }
 
-    fn row(&self, racer: Racer, share: f64, run: &SimulatedRun) -> SimulationRow {
+    fn row(&self, algorithm: CacheAlgorithm, share: f64, run: &SimulatedRun) -> SimulationRow {
         let decided = run.decided.filter(|_| self.scenario.is_trace());
         SimulationRow {
             profile: self.scenario.name(),
             seed: self.scenario.seed(),
             cache_fraction: share,
-            policy: simulated_policy(racer),
+            policy: simulated_policy(algorithm),
             object_hit_ratio: run.score.object_hit_ratio(),
             byte_hit_ratio: run.score.byte_hit_ratio(),
             upstream_bytes: run.score.upstream_bytes(),
@@ -168,25 +172,25 @@ impl Simulation {
     }
 
     fn scan_input(&self, watch: ProgressWatch<'_>) -> Result<ReplayInput, SimulationError> {
-        let (mut course, mut objects, mut accesses) =
+        let (mut trace, mut objects, mut accesses) =
             (BlockTrace::new(self.block_bytes), ObjectNumbers::default(), 0);
         let whole_bytes = self.each_batch(|batch, done| {
             self.check_blocks(done)?;
             let numbers = objects.numbers(batch);
-            course.prefetch_memory(&numbers);
+            trace.prefetch_memory(&numbers);
             for ((access, scoring), number) in batch.iter().zip(numbers) {
                 // The check precedes the addition, because the blocks of one object may exceed the range of
                 // block numbers.
                 self.check_blocks(access.size.div_ceil(u64::from(self.block_bytes)))?;
-                course.add(number, &access, scoring);
-                self.check_blocks(course.events().max(course.blocks()) as u64)?;
+                trace.add(number, &access, scoring);
+                self.check_blocks(trace.events().max(trace.blocks()) as u64)?;
             }
             accesses = done;
             watch(SimulationProgress { share: None, done, total: 0 })
         })?;
-        let whole_bytes = whole_bytes.unwrap_or_else(|| course.bytes());
+        let whole_bytes = whole_bytes.unwrap_or_else(|| trace.bytes());
         let plans = if self.plans { self.scenario.plans()? } else { Vec::new() };
-        Ok(ReplayInput { course, accesses, whole_bytes, plans })
+        Ok(ReplayInput { trace, accesses, whole_bytes, plans })
     }
 
     fn check_blocks(&self, blocks: u64) -> Result<(), SimulationError> {
@@ -207,7 +211,7 @@ impl Simulation {
         watch: ProgressWatch<'_>,
     ) -> Result<SimulatedRun, SimulationError> {
         let ResolvedCacheSize { capacity_bytes, share } = cache;
-        let blocks = known.course.blocks();
+        let blocks = known.trace.blocks();
         let mut runner = match &self.program {
             Some(program) => {
                 EngineReplay::with_rules(capacity_bytes, self.block_bytes, blocks, Arc::clone(program))
@@ -225,18 +229,18 @@ impl Simulation {
         Ok(SimulatedRun { score: runner.score(), decided: Some(runner.fingerprint()) })
     }
 
-    /// Runs each policy with each cache size; the result is in the order of both. Each run of the mlgw
+    /// Runs each algorithm with each cache size; the result is in the order of both. Each run of the mlgw
     /// engine is started by the next free thread. The second thread runs all references first, which take
     /// about as long as half of the engine's runs.
-    fn race(
+    fn run_all(
         &self,
         known: &ReplayInput,
         caches: &[ResolvedCacheSize],
         watch: ProgressWatch<'_>,
-    ) -> Result<Vec<Vec<(Racer, SimulatedRun)>>, SimulationError> {
+    ) -> Result<Vec<Vec<(CacheAlgorithm, SimulatedRun)>>, SimulationError> {
         // The first run belongs to this thread, which calls `watch`.
         let (begun, is_over) = (AtomicUsize::new(1), AtomicBool::new(false));
-        let engine_caches = if self.racers.contains(&Racer::Mlgw) { caches } else { &[] };
+        let engine_caches = if self.algorithms.contains(&CacheAlgorithm::Mlgw) { caches } else { &[] };
         let ours = |first: usize, watch: ProgressWatch<'_>| {
             let (mut at, mut runs) = (first, Vec::new());
             while let Some(cache) = engine_caches.get(at) {
@@ -247,17 +251,17 @@ impl Simulation {
         };
         let go_on = || if is_over.load(Relaxed) { Err(SimulationError::Stopped) } else { Ok(()) };
         let others = || {
-            let races = caches.iter().map(|cache| {
-                let mut race = Vec::new();
-                for racer in &self.racers {
+            let results = caches.iter().map(|cache| {
+                let mut runs = Vec::new();
+                for algorithm in &self.algorithms {
                     go_on()?;
-                    let score = known.course.score(*racer, cache.capacity_bytes);
-                    race.extend(score.map(|score| (*racer, SimulatedRun { score, decided: None })));
+                    let score = known.trace.score(*algorithm, cache.capacity_bytes);
+                    runs.extend(score.map(|score| (*algorithm, SimulatedRun { score, decided: None })));
                 }
-                Ok::<_, SimulationError>(race)
+                Ok::<_, SimulationError>(runs)
             });
-            let races: Vec<_> = races.collect::<Result<_, _>>()?;
-            Ok::<_, SimulationError>((races, ours(begun.fetch_add(1, Relaxed), &|_| go_on())?))
+            let results: Vec<_> = results.collect::<Result<_, _>>()?;
+            Ok::<_, SimulationError>((results, ours(begun.fetch_add(1, Relaxed), &|_| go_on())?))
         };
         thread::scope(|scope| {
             let beside = scope.spawn(others);
@@ -270,20 +274,20 @@ impl Simulation {
             }
             let beside = beside.join();
             let here = here?;
-            let (mut races, there) =
+            let (mut results, there) =
                 beside.map_err(|_| SimulationError::Failed("a simulated cache failed".to_owned()))??;
             for (at, run) in here.into_iter().chain(there) {
-                races[at].insert(0, (Racer::Mlgw, run));
+                results[at].insert(0, (CacheAlgorithm::Mlgw, run));
             }
-            Ok(races)
+            Ok(results)
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Simulation, SimulationError, SimulationProgress, racer, racers};
-    use crate::race::Racer;
+    use super::{Simulation, SimulationError, SimulationProgress, algorithms, parse_algorithm};
+    use crate::comparison::CacheAlgorithm;
     use crate::scenario::Scenario;
     use crate::workload::{Profile, WorkloadSettings};
 
@@ -295,7 +299,7 @@ mod tests {
             program: None,
             caches: vec![".5".parse().unwrap()],
             block_bytes: 1 << 20,
-            racers: racers(&[Racer::Mlgw]),
+            algorithms: algorithms(&[CacheAlgorithm::Mlgw]),
             from_epoch: 1,
             plans: false,
             blocks_max: 20,
@@ -320,14 +324,14 @@ mod tests {
 
     #[test]
     fn rows_do_not_depend_on_other_cache_sizes_and_threads() {
-        let all = Simulation { racers: racers(&[]), ..simulation(10) };
+        let all = Simulation { algorithms: algorithms(&[]), ..simulation(10) };
         let of = |caches: &[&str]| {
             let caches = caches.iter().map(|cache| cache.parse().unwrap()).collect();
             Simulation { caches, ..all.clone() }.run(&|_| Ok(())).unwrap()
         };
         let sizes = [".2", ".3", ".5", ".6", ".8"];
         let alone: Vec<_> = sizes.iter().flat_map(|size| of(&[size])).collect();
-        assert_eq!(alone.len(), sizes.len() * Racer::ALL.len());
+        assert_eq!(alone.len(), sizes.len() * CacheAlgorithm::ALL.len());
         for _ in 0..20 {
             assert_eq!(of(&sizes), alone);
         }
@@ -347,9 +351,9 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_command_line() {
-        assert_eq!(racer("lru"), Ok(Racer::Lru));
+        assert_eq!(parse_algorithm("lru"), Ok(CacheAlgorithm::Lru));
         assert_eq!(
-            racer("best"),
+            parse_algorithm("best"),
             Err("expected one of mlgw, lru, s3-fifo, sieve, never-evict, optimum".to_owned())
         );
     }

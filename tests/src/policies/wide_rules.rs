@@ -126,11 +126,11 @@ fn policies_are_tried_over_the_admin_api_without_effect() {
     let tested = ask(Method::POST, "/v1/policy/test", keys).expect("tried");
     assert_eq!(tested["keys"].as_array().map(Vec::len), Some(2), "{tested:#}");
     assert!(tested.to_string().contains("logs-down"), "{tested:#}");
-    let race = json!({
+    let simulation = json!({
         "profile": "resnet50", "objects": 50, "epochs": 3, "cache": [".5"],
         "policies": ["mlgw", "lru", "optimum"]
     });
-    let simulated = ask(Method::POST, "/v1/policy/simulate", race).expect("simulated").to_string();
+    let simulated = ask(Method::POST, "/v1/policy/simulate", simulation).expect("simulated").to_string();
     let ratio = |policy: &str| -> f64 {
         let rows: Value = serde_json::from_str(&simulated).expect("a document");
         let rows = rows.as_array().or_else(|| rows["results"].as_array()).expect("rows").clone();

@@ -2,8 +2,8 @@
 
 use super::text::unreadable;
 use crate::CliError;
+use mlgw_lab::comparison::ObjectNumbers;
 use mlgw_lab::examine::key_of_line;
-use mlgw_lab::race::ObjectNumbers;
 use mlgw_lab::scenario::for_each_trace_access;
 use mlgw_policies::language::OfflineObject;
 use mlgw_policies::language::limits::FIRST_BYTES;

@@ -8,9 +8,9 @@ use crate::progress::CommandProgress;
 use clap::{Args, ValueEnum};
 use mlgw_api::SimulationRow;
 use mlgw_common::ByteSize;
-use mlgw_lab::race::Racer;
+use mlgw_lab::comparison::CacheAlgorithm;
 use mlgw_lab::scenario::Scenario;
-use mlgw_lab::simulate::{Simulation, SimulationProgress, racer, racers};
+use mlgw_lab::simulate::{Simulation, SimulationProgress, algorithms, parse_algorithm};
 use mlgw_lab::sizes::{CacheSize, DEFAULT_CACHES, block_bytes};
 use mlgw_lab::workload::{DatasetOrder, Profile, WorkloadSettings};
 use std::path::PathBuf;
@@ -34,8 +34,8 @@ pub struct SimulateArgs {
     #[arg(long, value_parser = block_bytes, default_value = "8MiB", value_name = "SIZE")]
     block: u32,
     /// Simulate only these policies: mlgw, lru, s3-fifo, sieve, never-evict, optimum.
-    #[arg(long, value_delimiter = ',', value_parser = racer, value_name = "NAMES")]
-    policy: Vec<Racer>,
+    #[arg(long, value_delimiter = ',', value_parser = parse_algorithm, value_name = "NAMES")]
+    policy: Vec<CacheAlgorithm>,
     /// First counted epoch of each job, starting at 1.
     #[arg(
         long, default_value_t = 1, value_name = "N", conflicts_with = "trace",
@@ -143,7 +143,7 @@ pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {
         program: args.has_rules().then(|| Arc::new(program)),
         caches: args.cache.clone(),
         block_bytes: args.block,
-        racers: racers(&args.policy),
+        algorithms: algorithms(&args.policy),
         from_epoch: args.from_epoch,
         plans: args.plans,
         blocks_max: BLOCKS_MAX,

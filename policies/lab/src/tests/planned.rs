@@ -2,25 +2,25 @@
 
 use super::retention::mean;
 use crate::caller_plans::{CallerPlan, build_caller_plans};
-use crate::race::{Race, Racer, Scoring};
+use crate::comparison::{CacheAlgorithm, CacheComparison, Scoring};
 use crate::workload::{Profile, WorkloadSettings, workload};
 use mlgw_policies::plan::{Plan, PlanSchedule};
 
 const BLOCK_BYTES: u32 = 8 << 20;
 
-/// Runs a race with plans that others or the jobs themselves made, or without plans.
-fn race(
+/// Runs a comparison with plans that others or the jobs themselves made, or without plans.
+fn compare(
     profile: Profile,
     settings: &WorkloadSettings,
     share: f64,
     from: usize,
     plans: &[CallerPlan],
-) -> Race {
+) -> CacheComparison {
     let made = workload(profile, settings).unwrap();
     let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
     let requests =
         made.requests.enumerate().map(|(number, request)| (request, Scoring::of_number(number, from)));
-    Race::run_with_plans(&made.scene, plans, requests, BLOCK_BYTES, capacity).unwrap()
+    CacheComparison::run_with_plans(&made.scene, plans, requests, BLOCK_BYTES, capacity).unwrap()
 }
 
 fn plans(profile: Profile, settings: &WorkloadSettings) -> Vec<CallerPlan> {
@@ -41,8 +41,9 @@ fn plans_reach_the_hit_ratio_of_the_optimum() {
             };
             let profile = Profile::KWorkloads;
             let half = 4000 * usize::from(jobs);
-            let race = race(profile, &settings, share, half, &plans(profile, &settings));
-            let [ours, best] = [Racer::Mlgw, Racer::Optimum].map(|racer| race.score(racer).byte_hit_ratio());
+            let comparison = compare(profile, &settings, share, half, &plans(profile, &settings));
+            let [ours, best] = [CacheAlgorithm::Mlgw, CacheAlgorithm::Optimum]
+                .map(|algorithm| comparison.score(algorithm).byte_hit_ratio());
             ours / best
         });
         let reached: Vec<f64> = reached.collect();
@@ -83,7 +84,9 @@ fn a_wrong_plan_costs_nothing() {
             let until = swapped(&right, half.collect());
             let from = 3000 * usize::from(jobs);
             let ratio = |plans: &[CallerPlan]| {
-                race(profile, &settings(seed), share, from, plans).score(Racer::Mlgw).byte_hit_ratio()
+                compare(profile, &settings(seed), share, from, plans)
+                    .score(CacheAlgorithm::Mlgw)
+                    .byte_hit_ratio()
             };
             let without = ratio(&[]);
             assert!((ratio(&never) - without).abs() < 1e-9, "{jobs} {share} {seed}");
@@ -105,7 +108,7 @@ fn a_job_without_a_plan_is_not_worse_off_beside_planned_jobs() {
     let plans_of_jobs = plans(profile, &settings);
     for share in [0.2, 0.5] {
         let ratio = |plans: &[CallerPlan]| {
-            race(profile, &settings, share, 12_000, plans).score(Racer::Mlgw).byte_hit_ratio()
+            compare(profile, &settings, share, 12_000, plans).score(CacheAlgorithm::Mlgw).byte_hit_ratio()
         };
         let [none, one, two, all] =
             [&plans_of_jobs[..0], &plans_of_jobs[..1], &plans_of_jobs[..2], &plans_of_jobs[..]].map(ratio);

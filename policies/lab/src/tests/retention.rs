@@ -1,22 +1,27 @@
 //! Tests: the hit ratios of the engine compared with references. The goals at full scale are in the
 //! benchmark.
 
-use crate::race::{Race, Racer, Score, Scoring};
+use crate::comparison::{CacheAlgorithm, CacheComparison, Score, Scoring};
 use crate::reference::{ClassAwareCache, EpochHazard};
 use crate::workload::{DatasetOrder, DatasetSharing, Profile, WorkloadSettings, workload};
 use mlgw_policies::access::Op;
 
 const BLOCK_BYTES: u32 = 8 << 20;
 
-/// Runs a race that counts epochs from `from` on, with this share of all bytes as capacity.
-pub(super) fn race(profile: Profile, settings: &WorkloadSettings, share: f64, from: u32) -> Race {
+/// Runs a comparison that counts epochs from `from` on, with this share of all bytes as capacity.
+pub(super) fn compare(
+    profile: Profile,
+    settings: &WorkloadSettings,
+    share: f64,
+    from: u32,
+) -> CacheComparison {
     let made = workload(profile, settings).unwrap();
     let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
     let requests = made.requests.map(|request| {
         let scoring = Scoring::of_epoch(request.epoch, from);
         (request, scoring)
     });
-    Race::run(&made.scene, requests, BLOCK_BYTES, capacity)
+    CacheComparison::run(&made.scene, requests, BLOCK_BYTES, capacity)
 }
 
 pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
@@ -34,8 +39,9 @@ fn one_job_reaches_the_optimum_in_any_order_with_few_writes() {
                 objects: Some(1000),
                 ..WorkloadSettings::default()
             };
-            let race = race(Profile::Epochs, &settings, share, 2);
-            let [ours, best, lru] = [Racer::Mlgw, Racer::Optimum, Racer::Lru].map(|racer| race.score(racer));
+            let comparison = compare(Profile::Epochs, &settings, share, 2);
+            let [ours, best, lru] = [CacheAlgorithm::Mlgw, CacheAlgorithm::Optimum, CacheAlgorithm::Lru]
+                .map(|algorithm| comparison.score(algorithm));
             let reached = ours.byte_hit_ratio() / best.byte_hit_ratio();
             assert!(reached >= 0.98, "{order:?} {share}: {reached}");
             assert!(ours.written_bytes * 3 <= lru.written_bytes, "{order:?} {share}");
@@ -61,9 +67,9 @@ fn jobs_that_share_a_dataset_reach_the_ratio_with_known_epochs() {
                 hits += u32::from(is_hit && request.epoch >= 5);
                 reads += u32::from(request.epoch >= 5);
             }
-            let race = race(Profile::KWorkloads, &settings, share, 5);
-            let [ours, never, lru] =
-                [Racer::Mlgw, Racer::NeverEvict, Racer::Lru].map(|racer| race.score(racer));
+            let comparison = compare(Profile::KWorkloads, &settings, share, 5);
+            let [ours, never, lru] = [CacheAlgorithm::Mlgw, CacheAlgorithm::NeverEvict, CacheAlgorithm::Lru]
+                .map(|algorithm| comparison.score(algorithm));
             assert!(ours.byte_hit_ratio() >= never.byte_hit_ratio(), "{jobs} {share} {seed}");
             assert!(ours.written_bytes * 3 <= lru.written_bytes, "{jobs} {share} {seed}");
             ours.byte_hit_ratio() / (f64::from(hits) / f64::from(reads))
@@ -83,8 +89,9 @@ fn jobs_in_lock_step_hit_blocks_read_by_the_first() {
         sharing: DatasetSharing::LockStep { lag: 0.02 },
         ..WorkloadSettings::default()
     };
-    let race = race(Profile::KWorkloads, &settings, 0.2, 5);
-    let [ours, best] = [Racer::Mlgw, Racer::Optimum].map(|racer| race.score(racer).byte_hit_ratio());
+    let comparison = compare(Profile::KWorkloads, &settings, 0.2, 5);
+    let [ours, best] = [CacheAlgorithm::Mlgw, CacheAlgorithm::Optimum]
+        .map(|algorithm| comparison.score(algorithm).byte_hit_ratio());
     assert!(ours >= 0.95 * best, "{ours} of {best}");
 }
 
@@ -105,8 +112,9 @@ fn a_mix_reaches_the_ratio_of_a_cache_with_known_classes() {
             }
             (request, Scoring::Counted)
         });
-        let race = Race::run(scene, requests, BLOCK_BYTES, capacity);
-        let [ours, best, lru] = [Racer::Mlgw, Racer::Optimum, Racer::Lru].map(|racer| race.score(racer));
+        let comparison = CacheComparison::run(scene, requests, BLOCK_BYTES, capacity);
+        let [ours, best, lru] = [CacheAlgorithm::Mlgw, CacheAlgorithm::Optimum, CacheAlgorithm::Lru]
+            .map(|algorithm| comparison.score(algorithm));
         let (ours_ratio, hit_ratio_with_plan) = (ours.object_hit_ratio(), score.object_hit_ratio());
         assert!(ours_ratio >= 0.97 * hit_ratio_with_plan, "{share}: {ours_ratio} {hit_ratio_with_plan}");
         assert!(ours_ratio >= 0.85 * best.object_hit_ratio(), "{share}: {ours_ratio}");
@@ -120,8 +128,9 @@ fn without_training_it_is_no_worse_than_s3_fifo() {
         for share in [0.05, 0.2] {
             let settings =
                 WorkloadSettings { seed, alpha, objects: Some(5000), ..WorkloadSettings::default() };
-            let race = race(Profile::Zipf, &settings, share, 0);
-            let [ours, other] = [Racer::Mlgw, Racer::S3Fifo].map(|racer| race.score(racer).byte_hit_ratio());
+            let comparison = compare(Profile::Zipf, &settings, share, 0);
+            let [ours, other] = [CacheAlgorithm::Mlgw, CacheAlgorithm::S3Fifo]
+                .map(|algorithm| comparison.score(algorithm).byte_hit_ratio());
             assert!(ours >= other - 0.005, "{alpha} {share}: {ours} {other}");
         }
     }

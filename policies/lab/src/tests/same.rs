@@ -1,8 +1,8 @@
 //! Tests: decisions depend on the sequence of requests, not on names, sizes or speed.
 
-use super::retention::race;
+use super::retention::compare;
+use crate::comparison::CacheAlgorithm;
 use crate::naming::Naming;
-use crate::race::Racer;
 use crate::workload::{Profile, WorkloadSettings, workload};
 use mlgw_policies::engine::{CacheEngine, Options};
 
@@ -14,7 +14,7 @@ fn other_names_sizes_and_speeds_change_nothing() {
         let plain =
             WorkloadSettings { objects: Some(objects), epochs: Some(6), ..WorkloadSettings::default() };
         let ratio = |settings: &WorkloadSettings| {
-            race(profile, settings, share, 0).score(Racer::Mlgw).byte_hit_ratio()
+            compare(profile, settings, share, 0).score(CacheAlgorithm::Mlgw).byte_hit_ratio()
         };
         let expected = ratio(&plain);
         let others = [

@@ -1,6 +1,6 @@
 //! Input of the reference caches: each requested block, by number.
 
-use super::{AccessBatch, Racer, Score, Scoring};
+use super::{AccessBatch, CacheAlgorithm, Score, Scoring};
 use crate::blocks::Blocks;
 use crate::reference::{Event, OptimumOutcome, Sieve, optimum};
 use mlgw_policies::BuildPassThroughHasher;
@@ -110,14 +110,14 @@ impl BlockTrace {
     /// Returns the score of a reference with a cache of `capacity_bytes`; `None` for the mlgw engine, whose
     /// input is more than blocks.
     #[must_use]
-    pub fn score(&self, racer: Racer, capacity_bytes: u64) -> Option<Score> {
-        match racer {
-            Racer::Mlgw => None,
-            Racer::Lru => Some(self.replay(&mut Lru::new(capacity_bytes))),
-            Racer::S3Fifo => Some(self.replay(&mut S3Fifo::new(capacity_bytes))),
-            Racer::Sieve => Some(self.replay(&mut Sieve::new(capacity_bytes))),
-            Racer::NeverEvict => Some(self.replay(&mut NeverEvict::new(capacity_bytes))),
-            Racer::Optimum => Some(self.optimum_score(capacity_bytes)),
+    pub fn score(&self, algorithm: CacheAlgorithm, capacity_bytes: u64) -> Option<Score> {
+        match algorithm {
+            CacheAlgorithm::Mlgw => None,
+            CacheAlgorithm::Lru => Some(self.replay(&mut Lru::new(capacity_bytes))),
+            CacheAlgorithm::S3Fifo => Some(self.replay(&mut S3Fifo::new(capacity_bytes))),
+            CacheAlgorithm::Sieve => Some(self.replay(&mut Sieve::new(capacity_bytes))),
+            CacheAlgorithm::NeverEvict => Some(self.replay(&mut NeverEvict::new(capacity_bytes))),
+            CacheAlgorithm::Optimum => Some(self.optimum_score(capacity_bytes)),
         }
     }
 
@@ -157,7 +157,7 @@ impl BlockTrace {
 
 #[cfg(test)]
 mod tests {
-    use super::{BlockTrace, ObjectNumbers, Racer, Scoring};
+    use super::{BlockTrace, CacheAlgorithm, ObjectNumbers, Scoring};
     use mlgw_policies::access::{Access, Caller, Op};
 
     fn access(key: &str, op: Op) -> Access<'_> {
@@ -175,10 +175,10 @@ mod tests {
             }
         }
         assert_eq!((objects.count(), trace.blocks(), trace.bytes(), trace.events()), (2, 6, 50, 24));
-        for racer in Racer::ALL.into_iter().skip(1) {
-            let score = trace.score(racer, 1000).unwrap();
-            assert_eq!((score.reads, score.hits, score.hit_bytes), (18, 6, 50), "{}", racer.name());
+        for algorithm in CacheAlgorithm::ALL.into_iter().skip(1) {
+            let score = trace.score(algorithm, 1000).unwrap();
+            assert_eq!((score.reads, score.hits, score.hit_bytes), (18, 6, 50), "{}", algorithm.name());
         }
-        assert_eq!(trace.score(Racer::Mlgw, 1000), None);
+        assert_eq!(trace.score(CacheAlgorithm::Mlgw, 1000), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Compares several policies on the same requests: hits, misses and bytes written of each.
+//! Compares several cache algorithms on the same requests: hits, misses and bytes written of each.
 //!
 //! The engine receives the same calls as in a server; the references receive blocks. All have the same
 //! capacity and start empty. The caller decides which requests are counted, so that a comparison can leave
@@ -18,9 +18,9 @@ pub use block_trace::{BlockTrace, ObjectNumbers};
 use mlgw_policies::engine::TooManyPlans;
 pub use runner::EngineReplay;
 
-/// A policy that takes part.
+/// An algorithm that takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Racer {
+pub enum CacheAlgorithm {
     /// The mlgw policy engine.
     Mlgw,
     /// Least recently used.
@@ -35,12 +35,12 @@ pub enum Racer {
     Optimum,
 }
 
-impl Racer {
-    /// All policies.
+impl CacheAlgorithm {
+    /// All algorithms.
     pub const ALL: [Self; 6] =
         [Self::Mlgw, Self::Lru, Self::S3Fifo, Self::Sieve, Self::NeverEvict, Self::Optimum];
 
-    /// Name of the policy.
+    /// Name of the algorithm.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,10 +53,10 @@ impl Racer {
         }
     }
 
-    /// Returns the policy with this name.
+    /// Returns the algorithm with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|racer| racer.name() == name)
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 }
 
@@ -83,7 +83,7 @@ impl Scoring {
     }
 }
 
-/// Result of one policy.
+/// Result of one algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Score {
     /// Block reads.
@@ -131,13 +131,13 @@ impl Score {
 }
 
 /// A comparison on a generated workload: the blocks that were requested, and the score of the engine.
-pub struct Race {
+pub struct CacheComparison {
     capacity_bytes: u64,
-    course: BlockTrace,
+    trace: BlockTrace,
     engine: Score,
 }
 
-impl Race {
+impl CacheComparison {
     /// Runs the engine on requests.
     pub fn run(
         scene: &Scene,
@@ -149,7 +149,7 @@ impl Race {
         Self::run_with(runner, scene, requests, block_bytes, capacity_bytes)
     }
 
-    /// Like [`Race::run`], with access plans that the engine receives before the first request.
+    /// Like [`CacheComparison::run`], with access plans that the engine receives before the first request.
     ///
     /// # Errors
     /// If there are too many plans.
@@ -172,18 +172,18 @@ impl Race {
         block_bytes: u32,
         capacity_bytes: u64,
     ) -> Self {
-        let mut course = BlockTrace::new(block_bytes);
+        let mut trace = BlockTrace::new(block_bytes);
         for (request, scoring) in requests {
             let access = scene.access(&request);
             runner.process(&access, scoring);
-            course.add(request.key, &access, scoring);
+            trace.add(request.key, &access, scoring);
         }
-        Self { capacity_bytes, course, engine: runner.score() }
+        Self { capacity_bytes, trace, engine: runner.score() }
     }
 
-    /// Returns the score of a policy.
+    /// Returns the score of an algorithm.
     #[must_use]
-    pub fn score(&self, racer: Racer) -> Score {
-        self.course.score(racer, self.capacity_bytes).unwrap_or(self.engine)
+    pub fn score(&self, algorithm: CacheAlgorithm) -> Score {
+        self.trace.score(algorithm, self.capacity_bytes).unwrap_or(self.engine)
     }
 }
