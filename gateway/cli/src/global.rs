@@ -1,4 +1,4 @@
-//! Options that several commands share.
+//! Options that commands share.
 
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;

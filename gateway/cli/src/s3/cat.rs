@@ -1,4 +1,9 @@
-//! The command `mlgw cat`.
+//! `mlgw cat`: writes objects, or a range of each, to standard output as their bytes arrive.
+//!
+//! The first object that cannot be read ends the command with its error. Bytes that were written before
+//! remain in the output, so output is complete only if the exit status is 0; a checksum that does not match
+//! is known after the last byte. If the reader of standard output closes the pipe, the command ends without
+//! an error.
 
 use super::client::S3Client;
 use super::path::{RemotePath, parse_object};

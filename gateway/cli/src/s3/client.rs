@@ -1,6 +1,6 @@
 //! Client of an S3 API: signs requests, sends them, and sends them again if that may help.
 
-use super::failure::{Repetition, S3Failure, WAITS};
+use super::failure::{Idempotency, S3Failure, WAITS};
 use super::path::{RemotePath, printable};
 use super::target::S3Target;
 use crate::CliError;
@@ -42,7 +42,7 @@ pub(super) struct S3Request {
     query: String,
     headers: HeaderMap,
     body: Bytes,
-    repetition: Repetition,
+    idempotency: Idempotency,
     timeout: Duration,
 }
 
@@ -55,7 +55,7 @@ impl S3Request {
             query: String::new(),
             headers: HeaderMap::new(),
             body: Bytes::new(),
-            repetition: Repetition::Harmless,
+            idempotency: Idempotency::Idempotent,
             timeout: ANSWER_TIMEOUT,
         }
     }
@@ -88,9 +88,9 @@ impl S3Request {
         Self { timeout: LONG_TIMEOUT, ..self }
     }
 
-    /// Forbids a second execution.
-    pub(super) fn not_repeatable(self) -> Self {
-        Self { repetition: Repetition::OnlyIfUndone, ..self }
+    /// Marks the request as not idempotent: a second execution is forbidden.
+    pub(super) fn not_idempotent(self) -> Self {
+        Self { idempotency: Idempotency::NotIdempotent, ..self }
     }
 }
 
@@ -158,7 +158,7 @@ impl S3Client {
     ) -> Result<T, S3Failure> {
         let wait = |failure: &S3Failure, longest| {
             let is_worth_a_wait = !matches!(failure, S3Failure::NoConnection(_)) || self.has_answered.get();
-            failure.wait(request.repetition, longest, random_fraction()).filter(|_| is_worth_a_wait)
+            failure.wait(request.idempotency, longest, random_fraction()).filter(|_| is_worth_a_wait)
         };
         (|| attempt()).retry(WAITS).adjust(wait).await
     }
@@ -281,9 +281,9 @@ mod tests {
         let client = client("http://h:9");
         let document = "<Error><Code>Odd&#x9b;</Code><Message>m\u{9b}2J</Message></Error>";
         let refused = S3Failure::of_response(StatusCode::BAD_REQUEST, &HeaderMap::new(), document.as_bytes());
-        let nonsense = S3Failure::Nonsense("<\x1b[2J>".to_owned());
+        let invalid = S3Failure::InvalidResponse("<\x1b[2J>".to_owned());
         let broken = S3Failure::Broken("\x1b[2J".to_owned());
-        for failure in [refused, nonsense, broken] {
+        for failure in [refused, invalid, broken] {
             let error = client.error(failure, &RemotePath::new("b", "k\x1b[2J\nmlgw: forged"));
             let (CliError::Failed(message) | CliError::Refused(message) | CliError::Unreachable(message)) =
                 error

@@ -1,7 +1,10 @@
-//! The command `mlgw du`.
+//! `mlgw du`: sums the sizes of the objects below a prefix, and of its folders on request.
 //!
 //! Keys are listed in byte order, so all keys of a folder follow one another. A folder is printed as soon as
 //! the listing leaves it, and only the folders of the current key are kept.
+//!
+//! A page that cannot be listed ends the command with its error. Rows of folders that were printed before are
+//! complete; the row of the prefix, the last one, is missing.
 
 use super::client::S3Client;
 use super::listing::KeyListing;

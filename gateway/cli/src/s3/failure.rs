@@ -34,7 +34,7 @@ pub(super) enum S3Failure {
     /// The connection broke, or the time limit passed: the server may have acted on the request.
     Broken(String),
     /// The response is not what S3 sends.
-    Nonsense(String),
+    InvalidResponse(String),
     /// The received bytes do not match this value of the object.
     Corrupt(&'static str),
     /// Another object took the name while the command read the object.
@@ -54,13 +54,13 @@ pub(super) struct S3Refusal {
     pub(super) retry_after: Option<Duration>,
 }
 
-/// Safety of sending a request again.
+/// Idempotency of a request: the safety of sending it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repetition {
+pub(super) enum Idempotency {
     /// A second execution does no harm.
-    Harmless,
+    Idempotent,
     /// A second execution creates something twice.
-    OnlyIfUndone,
+    NotIdempotent,
 }
 
 impl S3Failure {
@@ -99,7 +99,7 @@ impl S3Failure {
         match self {
             Self::NoConnection(_) | Self::Broken(_) => true,
             Self::Refused(refusal) => CODES_OF_ALL_OBJECTS.contains(&refusal.code.as_str()),
-            Self::Invalid(_) | Self::Nonsense(_) | Self::Corrupt(_) | Self::Replaced => false,
+            Self::Invalid(_) | Self::InvalidResponse(_) | Self::Corrupt(_) | Self::Replaced => false,
         }
     }
 
@@ -107,15 +107,15 @@ impl S3Failure {
     /// [`WAITS`], `chance` a random number from 0 to 1.
     pub(super) fn wait(
         &self,
-        repetition: Repetition,
+        idempotency: Idempotency,
         longest: Option<Duration>,
         chance: f64,
     ) -> Option<Duration> {
         let (may_repeat, requested) = match self {
-            Self::Invalid(_) | Self::Nonsense(_) | Self::Corrupt(_) | Self::Replaced => (false, None),
+            Self::Invalid(_) | Self::InvalidResponse(_) | Self::Corrupt(_) | Self::Replaced => (false, None),
             Self::NoConnection(_) => (true, None),
-            Self::Broken(_) => (repetition == Repetition::Harmless, None),
-            Self::Refused(refusal) => (refusal.is_transient(repetition), refusal.retry_after),
+            Self::Broken(_) => (idempotency == Idempotency::Idempotent, None),
+            Self::Refused(refusal) => (refusal.is_transient(idempotency), refusal.retry_after),
         };
         let requested = requested.unwrap_or_default();
         let longest = longest.filter(|_| may_repeat && requested <= RETRY_AFTER_MAX)?;
@@ -127,7 +127,7 @@ impl S3Failure {
         let endpoint = &target.endpoint;
         match self {
             Self::Invalid(problem) => CliError::Usage(format!("{subject}: {problem}")),
-            Self::Nonsense(problem) => CliError::Failed(format!(
+            Self::InvalidResponse(problem) => CliError::Failed(format!(
                 "{subject}: unexpected response from {endpoint} ({problem}): check that it is an S3 API"
             )),
             Self::Corrupt(value) => CliError::Failed(format!(
@@ -149,13 +149,13 @@ impl S3Failure {
 }
 
 impl S3Refusal {
-    fn is_transient(&self, repetition: Repetition) -> bool {
+    fn is_transient(&self, idempotency: Idempotency) -> bool {
         match self.status {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => true,
             StatusCode::INTERNAL_SERVER_ERROR | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
-                repetition == Repetition::Harmless
+                idempotency == Idempotency::Idempotent
             }
-            _ => self.code == "RequestTimeout" && repetition == Repetition::Harmless,
+            _ => self.code == "RequestTimeout" && idempotency == Idempotency::Idempotent,
         }
     }
 
@@ -194,7 +194,7 @@ impl S3Refusal {
 
 #[cfg(test)]
 mod tests {
-    use super::{Repetition, S3Failure, WAITS};
+    use super::{Idempotency, S3Failure, WAITS};
     use crate::s3::target::{S3AccessKey, S3Target};
     use backon::BackoffBuilder as _;
     use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -232,7 +232,7 @@ mod tests {
             (refused(403, "QuotaExceeded"), 4, "Words. (QuotaExceeded)"),
             (refused(400, ""), 4, "the server answered 400 Bad Request"),
             (S3Failure::Invalid("not a URL".into()), 2, "not a URL"),
-            (S3Failure::Nonsense("html".into()), 1, "check that it is an S3 API"),
+            (S3Failure::InvalidResponse("html".into()), 1, "check that it is an S3 API"),
             (S3Failure::Corrupt("ETag"), 1, "s3://b/k: the bytes from http://h:1 do not match the ETag of"),
             (S3Failure::Replaced, 1, "s3://b/k: the object was replaced"),
             (S3Failure::NoConnection("refused".into()), 3, "cannot reach http://h:1: refused. Check"),
@@ -247,16 +247,17 @@ mod tests {
     #[test]
     fn transient_failures_are_repeated_with_longer_waits_up_to_a_bound() {
         let slow_down = refused(503, "SlowDown");
-        let waits = WAITS.build().map(|longest| slow_down.wait(Repetition::OnlyIfUndone, Some(longest), 1.0));
+        let waits =
+            WAITS.build().map(|longest| slow_down.wait(Idempotency::NotIdempotent, Some(longest), 1.0));
         let waits: Vec<_> = waits.map(|wait| wait.unwrap().as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1600]);
-        assert_eq!(slow_down.wait(Repetition::Harmless, None, 1.0), None);
+        assert_eq!(slow_down.wait(Idempotency::Idempotent, None, 1.0), None);
         for final_one in [refused(404, "NoSuchKey"), refused(403, "AccessDenied"), refused(412, "")] {
-            assert_eq!(final_one.wait(Repetition::Harmless, LONGEST, 0.5), None);
+            assert_eq!(final_one.wait(Idempotency::Idempotent, LONGEST, 0.5), None);
         }
         for unknown in [S3Failure::Broken("reset".into()), refused(500, "InternalError")] {
-            assert!(unknown.wait(Repetition::Harmless, LONGEST, 0.5).is_some());
-            assert_eq!(unknown.wait(Repetition::OnlyIfUndone, LONGEST, 0.5), None);
+            assert!(unknown.wait(Idempotency::Idempotent, LONGEST, 0.5).is_some());
+            assert_eq!(unknown.wait(Idempotency::NotIdempotent, LONGEST, 0.5), None);
         }
     }
 
@@ -266,8 +267,8 @@ mod tests {
             let headers = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from_static(seconds))]);
             S3Failure::of_response(StatusCode::SERVICE_UNAVAILABLE, &headers, b"")
         };
-        assert_eq!(throttled("2").wait(Repetition::Harmless, LONGEST, 0.0), Some(Duration::from_secs(2)));
-        assert_eq!(throttled("60").wait(Repetition::Harmless, LONGEST, 0.0), None);
+        assert_eq!(throttled("2").wait(Idempotency::Idempotent, LONGEST, 0.0), Some(Duration::from_secs(2)));
+        assert_eq!(throttled("60").wait(Idempotency::Idempotent, LONGEST, 0.0), None);
     }
 
     #[test]
@@ -305,7 +306,7 @@ mod tests {
     #[test]
     fn an_error_may_follow_a_200() {
         let late = S3Failure::of_late_error(b"\n<Error><Code>SlowDown</Code></Error>").unwrap();
-        assert!(late.wait(Repetition::OnlyIfUndone, LONGEST, 0.0).is_some());
+        assert!(late.wait(Idempotency::NotIdempotent, LONGEST, 0.0).is_some());
         assert_eq!(S3Failure::of_late_error(b"<CopyObjectResult/>"), None);
     }
 }

@@ -63,9 +63,9 @@ impl<'a> KeyListing<'a> {
         }
         let failed = |failure| self.client.error(failure, self.prefix);
         let document = self.client.document(&request).await.map_err(failed)?.into_body();
-        let page = parse_key_page(&document).map_err(|error| failed(S3Failure::Nonsense(error)))?;
+        let page = parse_key_page(&document).map_err(|error| failed(S3Failure::InvalidResponse(error)))?;
         let checked = self.order.check(&page, &self.prefix.key);
-        checked.map_err(|problem| failed(S3Failure::Nonsense(problem)))?;
+        checked.map_err(|problem| failed(S3Failure::InvalidResponse(problem)))?;
         self.position = page.next.clone().map_or(ListingPosition::End, ListingPosition::After);
         Ok(Some(page))
     }
@@ -147,9 +147,9 @@ pub(super) async fn buckets(client: &S3Client) -> Result<Vec<BucketLine>, CliErr
             request = request.with_query("continuation-token", token);
         }
         let document = client.document(&request).await.map_err(failed)?.into_body();
-        let page = parse_bucket_page(&document).map_err(|error| failed(S3Failure::Nonsense(error)))?;
+        let page = parse_bucket_page(&document).map_err(|error| failed(S3Failure::InvalidResponse(error)))?;
         check_token(&mut tokens, page.next.as_deref())
-            .map_err(|problem| failed(S3Failure::Nonsense(problem)))?;
+            .map_err(|problem| failed(S3Failure::InvalidResponse(problem)))?;
         buckets.extend(page.buckets);
         token = page.next;
         if token.is_none() {

@@ -1,4 +1,8 @@
-//! The command `mlgw ls`.
+//! `mlgw ls`: lists keys or buckets. Keys are printed page by page, as the pages arrive.
+//!
+//! A page that cannot be read ends the command with its error, after the rows of the pages before it. A
+//! prefix without keys is an error. If the reader of standard output closes the pipe, the command ends
+//! without an error.
 
 use super::client::S3Client;
 use super::listing::{KeyListing, buckets};

@@ -5,7 +5,7 @@
 
 use super::body_check::BodyCheck;
 use super::client::{S3Client, S3Request, random_fraction};
-use super::failure::{Repetition, S3Failure, WAITS};
+use super::failure::{Idempotency, S3Failure, WAITS};
 use super::path::RemotePath;
 use super::range::{ByteRange, ContentRange, parse_content_range};
 use backon::{BackoffBuilder as _, ExponentialBackoff};
@@ -33,7 +33,7 @@ pub(super) struct ObjectReader<'a> {
     /// Bytes that are still to be read.
     left: Range<u64>,
     check: BodyCheck,
-    /// Longest waits before the next tries to continue a broken body.
+    /// Backoff of the attempts to resume a broken body.
     waits: ExponentialBackoff,
 }
 
@@ -53,7 +53,7 @@ impl<'a> ObjectReader<'a> {
             Some(size) if size <= CHECKSUM_WITH_BODY_MAX => {
                 (request.with_header("x-amz-checksum-mode", mode), None)
             }
-            // A failure is reported by the GET, which has a document that explains it.
+            // The GET returns the same error with an error document.
             _ => (request, head(client, object).await.ok()),
         };
         let response = client.send(&request).await?;
@@ -111,7 +111,7 @@ impl<'a> ObjectReader<'a> {
             let broken = match timeout(BODY_TIMEOUT, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(bytes) if bytes.len() as u64 > self.bytes_left() => {
-                        return Err(S3Failure::Nonsense("more bytes than announced".to_owned()));
+                        return Err(S3Failure::InvalidResponse("more bytes than announced".to_owned()));
                     }
                     Ok(bytes) => {
                         self.left.start += bytes.len() as u64;
@@ -137,7 +137,7 @@ impl<'a> ObjectReader<'a> {
 
     /// Requests the rest of the body.
     async fn resume(&mut self, broken: S3Failure) -> Result<(), S3Failure> {
-        let wait = broken.wait(Repetition::Harmless, self.waits.next(), random_fraction());
+        let wait = broken.wait(Idempotency::Idempotent, self.waits.next(), random_fraction());
         let (Some(wait), Some(etag)) = (wait, self.etag.clone()) else { return Err(broken) };
         sleep(wait).await;
         let rest = ByteRange::between(self.left.start, self.left.end);
@@ -172,7 +172,7 @@ pub(super) async fn head(client: &S3Client, object: &RemotePath) -> Result<Heade
 /// They have none.
 pub(super) fn size_of(headers: &HeaderMap) -> Result<u64, S3Failure> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    length.ok_or_else(|| S3Failure::Nonsense("no Content-Length".to_owned()))
+    length.ok_or_else(|| S3Failure::InvalidResponse("no Content-Length".to_owned()))
 }
 
 fn range_value(range: ByteRange) -> Result<HeaderValue, S3Failure> {
@@ -191,9 +191,9 @@ fn content_of(response: &Response<Incoming>) -> Result<Option<ContentRange>, S3F
         StatusCode::PARTIAL_CONTENT => {
             let text = response.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
             let content = text.and_then(parse_content_range).map(Some);
-            content.ok_or_else(|| S3Failure::Nonsense("no Content-Range".to_owned()))
+            content.ok_or_else(|| S3Failure::InvalidResponse("no Content-Range".to_owned()))
         }
-        status => Err(S3Failure::Nonsense(format!("{status} instead of an object"))),
+        status => Err(S3Failure::InvalidResponse(format!("{status} instead of an object"))),
     }
 }
 
@@ -204,7 +204,7 @@ fn held_bytes(response: &Response<Incoming>, range: ByteRange) -> Result<Range<u
 }
 
 fn another_range() -> S3Failure {
-    S3Failure::Nonsense("another range than requested".to_owned())
+    S3Failure::InvalidResponse("another range than requested".to_owned())
 }
 
 #[cfg(test)]
@@ -262,7 +262,7 @@ mod tests {
         ] {
             let (read, _) = read(range, vec![response.clone()]);
             assert_eq!(read.as_deref().ok(), bytes, "{range:?} of {response}");
-            assert!(bytes.is_some() || matches!(read, Err(S3Failure::Nonsense(_))), "{read:?}");
+            assert!(bytes.is_some() || matches!(read, Err(S3Failure::InvalidResponse(_))), "{read:?}");
         }
     }
 
@@ -278,7 +278,7 @@ mod tests {
             assert_eq!(read("", vec![broken(), replaced]).0, Err(S3Failure::Replaced));
         }
         let again = answer("200 OK", "\"e\"", 10, "", OBJECT);
-        assert!(matches!(read("", vec![broken(), again]).0, Err(S3Failure::Nonsense(_))));
+        assert!(matches!(read("", vec![broken(), again]).0, Err(S3Failure::InvalidResponse(_))));
         let weak = answer("200 OK", "W/\"e\"", 10, "", &OBJECT[..4]);
         assert!(matches!(read("", vec![weak]).0, Err(S3Failure::Broken(_))));
     }

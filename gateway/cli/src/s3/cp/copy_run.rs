@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Memory for the bodies of all uploads in progress. A single part may be larger.
 const BODIES_BYTES_MAX: u64 = 256 * MIB;
-/// Time limit for the abortion of open uploads at the end.
+/// Time limit for aborting open uploads at the end.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of a copy.
@@ -127,8 +127,8 @@ impl<'a> CopyRun<'a> {
         self.settings.parallel as usize
     }
 
-    /// Waits for the permission to send a request with a body of this size. Large bodies take the place of
-    /// several requests.
+    /// Waits for the permission to send a request with a body of this size. Large bodies take several
+    /// permits.
     pub(super) async fn slot(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.slots.acquire_many(slots_of(bytes, self.settings.parallel)).await.ok()
@@ -169,12 +169,12 @@ impl<'a> CopyRun<'a> {
         print_stderr(&format!("mlgw: {message}"));
     }
 
-    /// Remembers an upload to abort it if the command ends before it is complete.
+    /// Registers an upload to abort it if the command ends before it is complete.
     pub(super) fn add_upload(&self, upload: OpenUpload) {
         self.uploads.borrow_mut().push(upload);
     }
 
-    /// Forgets an upload that is complete or aborted.
+    /// Unregisters an upload that is complete or aborted.
     pub(super) fn remove_upload(&self, upload: &OpenUpload) {
         self.uploads.borrow_mut().retain(|open| open != upload);
     }
@@ -207,7 +207,7 @@ impl<'a> CopyRun<'a> {
     }
 }
 
-/// Returns the number of requests whose place a body takes.
+/// Returns the number of permits that a body takes.
 fn slots_of(bytes: u64, parallel: u32) -> u32 {
     let slots = bytes.saturating_mul(u64::from(parallel)).div_ceil(BODIES_BYTES_MAX);
     u32::try_from(slots).unwrap_or(parallel).clamp(1, parallel)

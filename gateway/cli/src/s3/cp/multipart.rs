@@ -40,10 +40,10 @@ pub(super) async fn create(
     headers: HeaderMap,
 ) -> Result<OpenUpload, ItemFailure> {
     let request = S3Request::new(Method::POST, object.clone()).with_query("uploads", "");
-    let request = request.with_headers(headers).not_repeatable();
+    let request = request.with_headers(headers).not_idempotent();
     let failed = |failure| run.failure(failure, object);
     let document = run.client.document(&request).await.map_err(failed)?.into_body();
-    let id = parse_upload_id(&document).map_err(|error| failed(S3Failure::Nonsense(error)))?;
+    let id = parse_upload_id(&document).map_err(|error| failed(S3Failure::InvalidResponse(error)))?;
     let upload = OpenUpload { object: object.clone(), id };
     run.add_upload(upload.clone());
     Ok(upload)
@@ -68,7 +68,7 @@ pub(super) async fn put_part(
     let failed = |failure| run.failure(failure, &upload.object);
     let response = run.client.document(&request).await.map_err(failed)?;
     let etag = response.headers().get(header::ETAG).and_then(|etag| etag.to_str().ok());
-    let etag = etag.ok_or_else(|| failed(S3Failure::Nonsense("a part without an ETag".to_owned())))?;
+    let etag = etag.ok_or_else(|| failed(S3Failure::InvalidResponse("a part without an ETag".to_owned())))?;
     run.add_bytes(length);
     let receipt = PartReceipt { number, etag: unquoted(etag), checksum: Some(crc_text(crc)) };
     Ok(StoredPart { receipt, crc, length })
@@ -98,7 +98,7 @@ pub(super) async fn copy_part(
     let copied = run.client.document(&request).await.map_err(S3Failure::of_condition);
     let document = copied.map_err(failed)?.into_body();
     let etag = parse_etag(&document, "CopyPartResult");
-    let etag = etag.map_err(|error| failed(S3Failure::Nonsense(error)))?;
+    let etag = etag.map_err(|error| failed(S3Failure::InvalidResponse(error)))?;
     run.add_bytes(part.range.end - part.range.start);
     Ok(PartReceipt { number: part.number, etag, checksum: None })
 }
@@ -146,7 +146,7 @@ pub(super) async fn complete(
     let failed = |failure| run.failure(failure, &upload.object);
     let document = run.client.document(&request).await.map_err(failed)?.into_body();
     parse_etag(&document, "CompleteMultipartUploadResult")
-        .map_err(|error| failed(S3Failure::Nonsense(error)))?;
+        .map_err(|error| failed(S3Failure::InvalidResponse(error)))?;
     Ok(())
 }
 

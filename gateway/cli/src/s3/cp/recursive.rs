@@ -39,7 +39,7 @@ pub(super) async fn download(run: &CopyRun<'_>, from: &RemotePath, to: &Path) ->
     let copy = async |line: KeyLine| {
         let object = from.with_key(&line.key);
         let relative = &line.key[from.key.len()..];
-        // Some programs store an empty object as the mark of a folder.
+        // Some programs store directory markers (empty objects whose keys end in `/`).
         let folder = relative.strip_suffix('/').filter(|_| line.size == 0);
         let name = folder.unwrap_or(relative);
         let file = file_of(name).map_err(|problem| ItemFailure::unsuitable(&object, &problem))?;
@@ -79,7 +79,7 @@ fn target_of(key: &str, from: &RemotePath, to: &RemotePath) -> Result<RemotePath
     Ok(target)
 }
 
-/// Returns the objects below a prefix, without the mark of the folder itself.
+/// Returns the objects below a prefix, without the directory marker of the prefix itself.
 fn objects<'a>(
     run: &CopyRun<'a>,
     from: &'a RemotePath,
@@ -87,8 +87,8 @@ fn objects<'a>(
     let objects = KeyListing::recursive(run.client, from).objects();
     let objects = objects.map(|line| line.map_err(ItemFailure::Command));
     objects.filter(|line| {
-        let is_mark = line.as_ref().is_ok_and(|line| line.key == from.key);
-        std::future::ready(!is_mark)
+        let is_marker = line.as_ref().is_ok_and(|line| line.key == from.key);
+        std::future::ready(!is_marker)
     })
 }
 
@@ -115,7 +115,7 @@ async fn copy_items<T>(
     Ok(failed)
 }
 
-/// Checks that a copy found an object, or at least the mark of the folder, which is not copied.
+/// Checks that a copy found an object, or at least the directory marker of the prefix, which is not copied.
 async fn check_any(run: &CopyRun<'_>, from: &RemotePath, failed: u64) -> Result<u64, CliError> {
     let is_empty = failed == 0 && run.report().is_empty();
     let mut listing = pin!(KeyListing::recursive(run.client, from).objects());

@@ -73,7 +73,7 @@ async fn copy_whole(
         .with_long_timeout();
     let failed = |failure| run.failure(failure, from);
     let document = run.client.document(&request).await.map_err(failed)?.into_body();
-    parse_etag(&document, "CopyObjectResult").map_err(|error| failed(S3Failure::Nonsense(error)))?;
+    parse_etag(&document, "CopyObjectResult").map_err(|error| failed(S3Failure::InvalidResponse(error)))?;
     run.add_bytes(bytes);
     Ok(())
 }
@@ -85,7 +85,7 @@ async fn copy_in_parts(
 ) -> Result<(), ItemFailure> {
     // Without a condition the parts could be those of several versions.
     let etag = strong_etag(from.headers).ok_or_else(|| {
-        run.failure(S3Failure::Nonsense("no ETag that names one version".to_owned()), from.object)
+        run.failure(S3Failure::InvalidResponse("no ETag that names one version".to_owned()), from.object)
     })?;
     let mut headers = kept_headers(from.headers);
     if from.headers.contains_key("x-amz-tagging-count") {
@@ -118,7 +118,7 @@ async fn tags(run: &CopyRun<'_>, object: &RemotePath) -> Result<HeaderValue, Ite
     let failed = |failure| run.failure(failure, object);
     let request = S3Request::new(Method::GET, object.clone()).with_query("tagging", "");
     let document = run.client.document(&request).await.map_err(failed)?.into_body();
-    let tags = parse_tags(&document).map_err(|error| failed(S3Failure::Nonsense(error)))?;
+    let tags = parse_tags(&document).map_err(|error| failed(S3Failure::InvalidResponse(error)))?;
     HeaderValue::from_str(&tags).map_err(|error| failed(S3Failure::Invalid(error.to_string())))
 }
 

@@ -61,7 +61,7 @@ async fn opened_file(run: &CopyRun<'_>, source: SourceFile, to: &RemotePath) -> 
     multipart::end(run, &upload, completed).await
 }
 
-/// Uploads standard input. Its length is unknown, so the first part decides if it is sent as a whole.
+/// Uploads standard input. Its length is unknown, so the first part decides whether it is sent as a whole.
 ///
 /// # Errors
 /// Standard input cannot be read, or the server refused the object.
