@@ -1,4 +1,5 @@
-//! Commands of a bucket's life cycle. Each is repeatable; `catalogue/bucket.rs` runs them in order.
+//! Commands that create, bind, freeze and delete buckets. Each is idempotent;
+//! `metadata/src/catalogue/sagas.rs` runs them in order.
 
 use crate::schema::{Binding, Bucket, LockDefault};
 

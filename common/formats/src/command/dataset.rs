@@ -1,4 +1,4 @@
-//! Commands of datasets and of their jobs.
+//! Commands that create, change and delete datasets, and that create and advance their jobs.
 
 use crate::schema::{Dataset, DatasetSize, JobCursor, JobKind, JobParams, JobProgress, JobState};
 

@@ -1,4 +1,4 @@
-//! Commands of one key: put, delete, update, and those of [`upload`](super::upload).
+//! Commands that change one key: put, delete, update, and those of [`upload`](super::upload).
 
 use super::conditions::Conditions;
 use super::upload::{AbortUpload, CompleteUpload, CreateUpload, PutPart};

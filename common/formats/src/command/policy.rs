@@ -1,4 +1,4 @@
-//! Command of the running policy.
+//! Command that stores a version of the policy.
 
 use crate::schema::{PolicyFiles, PolicyVersion};
 

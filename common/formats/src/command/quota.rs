@@ -1,5 +1,5 @@
-//! Commands of quotas. Each is idempotent and the same in every group; `metadata/src/catalogue/quotas.rs`
-//! sends it to all groups.
+//! Commands that set and remove the quotas of buckets and access keys. Each is idempotent and the same in
+//! every group; `metadata/src/catalogue/quotas.rs` sends it to all groups.
 
 use crate::schema::Quota;
 

@@ -1,4 +1,4 @@
-//! Commands of segments: create, seal, fence, relocate, remove.
+//! Commands that create, seal, fence, relocate and remove segments.
 //!
 //! The order at the end of a segment's life is fixed. The segment is sealed. It is fenced in every object
 //! group, after which no record can begin to refer to it. Remaining references are relocated, one extent at a

@@ -1,4 +1,4 @@
-//! Cluster-wide commands that concern no bucket: ids, timelines, access keys, members.
+//! Commands that concern no bucket: they lease ids, begin timelines, and change access keys and members.
 
 use crate::schema::{Credential, Node};
 

@@ -1,4 +1,5 @@
-//! Commands of multipart uploads, and the command that frees the rows of released bodies.
+//! Commands that begin, fill, complete and abort multipart uploads, and the command that frees the rows of
+//! released bodies.
 
 use super::conditions::Conditions;
 use crate::schema::{Checksum, Pair, PartRecord, Upload};

@@ -1,4 +1,4 @@
-//! `bucket` (group 0, at the name) and `mirror` (each object group, at the bucket id).
+//! Buckets. Rows: `bucket` in group 0, keyed by name; `mirror` in each object group, keyed by bucket id.
 //!
 //! Group 0 owns a bucket's name, state and settings. Each object group keeps a mirror of the fields that its
 //! `apply` needs. The epoch rises with every change, and an object command that was built against another

@@ -1,10 +1,11 @@
-//! `copy`, `copy_block`, `copy_segment`, `copy_name`: a node's cache of origins' objects, in a store of its
-//! own, outside Raft.
+//! Cached copies of origins' objects, in a store of each node, outside Raft. Rows: `copy`, `copy_block`,
+//! `copy_segment`, `copy_name`.
 //!
-//! A copy is a row at (bucket id, escaped key): the metadata of the object as the origin reported it, and the
-//! time of the report. The row of a small object contains its extents. A larger object has a row for each
-//! cached block, at (body id, number of the block). Each cached block has a row at its id that names it; a
-//! small object is one block. Everything can be fetched again: no row is the only copy of any data.
+//! A copy is a row keyed by (bucket id, escaped key): the metadata of the object as the origin reported it,
+//! and the time of the report. The row of a small object contains its extents. A larger object has a row for
+//! each cached block, keyed by (body id, number of the block). Each cached block has a row keyed by its id
+//! that names it; a small object is one block. Everything can be fetched again: no row is the only copy of
+//! any data.
 
 use super::extent::ExtentPage;
 use super::object::ObjectVersion;

@@ -1,4 +1,4 @@
-//! `credential` (group 0, at the access key): access keys, with their secrets and permissions.
+//! Access keys, with their secrets and permissions. Rows: `credential` in group 0, keyed by access key.
 //!
 //! The gateway seals the secret before it is stored; the catalogue never sees it in clear.
 

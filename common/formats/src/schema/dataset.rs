@@ -1,4 +1,4 @@
-//! `dataset` (group 0, at the name): a named part of a bucket, with its schedules.
+//! Datasets: named parts of buckets, with their schedules. Rows: `dataset` in group 0, keyed by name.
 //!
 //! The revision rises with every change that a user requests. A change that was built against another
 //! revision is rejected. The record holds the number of the active job, so that there is at most one per

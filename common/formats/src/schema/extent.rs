@@ -1,4 +1,5 @@
-//! `extent`: the map of a body that does not fit in its record, at (body id, first logical byte).
+//! Maps of bodies that do not fit in their records. Rows: `extent`, a page keyed by (body id, first logical
+//! byte).
 //!
 //! A page holds either extents, in order and without gaps, or the part index of a multipart body: the parts
 //! in order, with their lengths. Pages of one body also follow each other without gaps, so the page of a byte

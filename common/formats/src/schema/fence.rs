@@ -1,4 +1,4 @@
-//! `fence` (at the last segment of a range): segments that no record of this group may refer to.
+//! Segments that no record of a group may refer to. Rows: `fence`, keyed by the last segment of a range.
 //!
 //! A segment is fenced permanently before it is compacted or released: a proposal that was in flight when the
 //! segment was removed is rejected whenever it arrives. Ids are never reused and most segments are removed

@@ -1,4 +1,4 @@
-//! `job` (group 0, at the dataset's name and the job's number): jobs of datasets, with their progress.
+//! Jobs of datasets, with their progress. Rows: `job` in group 0, keyed by (dataset name, job number).
 //!
 //! A node claims a job and records its progress from time to time. After a crash the job is claimed again and
 //! resumes from the recorded position. Ended jobs are history; the newest few of each dataset are kept.

@@ -1,5 +1,5 @@
-//! `meta`: one row each for the applied log id, the membership, the counters of ids, the key of upload ids
-//! and the timelines.
+//! State of a group's Raft log and id counters. Rows: `meta`, one each for the applied log id, the
+//! membership, the counters of ids, the key of upload ids and the timelines.
 //!
 //! The applied log id and the membership are written in the same batch as the changes of that entry, so that
 //! any flushed state names the last entry that it contains.

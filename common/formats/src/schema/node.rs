@@ -1,4 +1,4 @@
-//! `node` (group 0, at the node id): the members of the cluster. An embedded catalogue has one.
+//! Members of the cluster. Rows: `node` in group 0, keyed by node id. An embedded catalogue has one.
 
 use crate::key::{Family, KeyWriter};
 use mlgw_common::NodeId;

@@ -1,4 +1,5 @@
-//! `object`: the current version of each key, a point read at (bucket id, escaped key).
+//! Current versions of keys. Rows: `object`, keyed by (bucket id, escaped key), so that a lookup is a point
+//! read.
 //!
 //! A record contains the fields that HEAD and LIST need and at most [`INLINE_EXTENTS_MAX`] extents; a larger
 //! body has pages in `extent`. Invariant: a version names exactly one body and a body belongs to exactly one

@@ -1,4 +1,5 @@
-//! `part` at (body id, part number) and `part_extent` at (body id, part number, first byte).
+//! Parts of multipart objects. Rows: `part`, keyed by (body id, part number); `part_extent`, keyed by (body
+//! id, part number, first byte).
 //!
 //! Parts stay at the keys of their UploadPart requests: the completed object reads the same rows. A part with
 //! few extents contains them; a longer one has pages, so that completing an upload of 10,000 large parts

@@ -1,4 +1,5 @@
-//! `partition` (group 0, at (bucket id, escaped first key)): the group of each range of keys.
+//! Assignment of ranges of keys to groups. Rows: `partition` in group 0, keyed by (bucket id, escaped first
+//! key).
 //!
 //! A row assigns the keys from its own key up to the next row's key. A row at the lowest key always exists.
 //! The assignment is a map of ranges and not a hash function, so that ranges can move.

@@ -1,5 +1,5 @@
-//! `policy` and `policy_files` (group 0, at the version's number): versions of the running policy, and the
-//! files that operators wrote for them.
+//! Versions of the policy, and the files that operators wrote for them. Rows: `policy` and `policy_files` in
+//! group 0, keyed by version number.
 //!
 //! The newest version runs. A version that changes no file, such as a roll-back or a freeze, refers to the
 //! version that introduced its files. Files are deleted when no recent version refers to them.

@@ -1,5 +1,5 @@
-//! Quotas of buckets and access keys, and `payer` (each object group, at the access key): usage of an access
-//! key.
+//! Quotas of buckets and access keys, and usage of access keys. Rows: `payer` in each object group, keyed by
+//! access key.
 //!
 //! A version is charged to the access key that wrote it, its payer; an upload with its parts is charged to
 //! the access key that began it. Data without a payer (written before payers existed, by the root key, or by

@@ -1,4 +1,4 @@
-//! `release` (at the body id): bodies whose pages and part rows wait to be freed.
+//! Bodies whose pages and part rows wait to be freed. Rows: `release`, keyed by body id.
 //!
 //! `apply` of a delete changes one record and queues the body here. Bounded commands free the rows step by
 //! step and store their position in the record.

@@ -1,4 +1,4 @@
-//! `segment` (group 0, at the segment id): segments and the locations of their replicas.
+//! Segments and the locations of their replicas. Rows: `segment` in group 0, keyed by segment id.
 //!
 //! The length of a sealed segment is decided by a command and never changes. Every node keeps the whole
 //! family in memory in short form ([`SegmentSummary`]).

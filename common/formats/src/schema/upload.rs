@@ -1,4 +1,4 @@
-//! `upload`: multipart uploads in progress, at (bucket id, escaped key, body id).
+//! Multipart uploads in progress. Rows: `upload`, keyed by (bucket id, escaped key, body id).
 //!
 //! Clients see the body id encrypted, as the upload id (`UploadKey`). The row is deleted when the upload is
 //! completed or aborted. Its parts become those of the object (completed) or wait in `release` (aborted).

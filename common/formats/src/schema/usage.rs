@@ -1,4 +1,5 @@
-//! `bucket_usage` (at the bucket id) and `segment_usage` (at the segment id): counters of one group each.
+//! Usage counters of one group. Rows: `bucket_usage`, keyed by bucket id; `segment_usage`, keyed by segment
+//! id.
 //!
 //! `apply` maintains the counters with every command. A bucket's usage is the sum over its groups. A
 //! segment's dead bytes are its sealed length minus the sum over all groups. Payers have the same counters as

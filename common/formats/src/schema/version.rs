@@ -1,4 +1,4 @@
-//! `version`: versions that are not current, at (bucket id, escaped key, !seq), newest first.
+//! Versions that are not current. Rows: `version`, keyed by (bucket id, escaped key, !seq), newest first.
 //!
 //! The value is an [`ObjectVersion`](super::ObjectVersion), as in `object`. No code writes this family until
 //! versioning is supported; the key is fixed now so that the format need not change then.
