@@ -1,6 +1,6 @@
 //! Block ids: 64-bit hashes of (bucket, key, block number), computed alike by every component.
 //!
-//! Always: the same seed and name give the same id in every version and on every machine, because ids are
+//! Invariant: the same seed and name give the same id in every version and on every machine, because ids are
 //! stored on disk. Two blocks can collide (about one set in 400,000 of 10 million blocks each); the owner of
 //! an index by id defines how it treats the second block.
 

@@ -4,8 +4,8 @@
 //! The input consists of writes, deletions and results of listings, in any order of keys. Names determine
 //! which files belong together (`layout.rs`), and the file written last determines whether all are there
 //! (`group.rs`). The groups of one run form a series, ordered by the step number if the names have one, and
-//! by the time of the last write otherwise. Always: generation 0 is the newest complete group; a group is not
-//! complete while it is being written again; [`CheckpointIndex::retain`] never returns the last complete
+//! by the time of the last write otherwise. Invariants: generation 0 is the newest complete group; a group is
+//! not complete while it is being written again; [`CheckpointIndex::retain`] never returns the last complete
 //! group, nor one that is being written.
 //!
 //! Memory is bounded: beyond the limit, the groups with the oldest writes are forgotten, and for a single

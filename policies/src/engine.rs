@@ -3,9 +3,9 @@
 //! Datasets are found by the names of their objects ([`names`]), and the jobs that read them by their passes
 //! ([`job`]). Blocks that are read in passes are kept by the time of their next expected read ([`worth`]);
 //! blocks read in no order are kept by S3-FIFO ([`pool`]), or by LRU where a rule requests it ([`recent`]).
-//! The share of the capacity of each of these follows from what each would gain from more room. Always: the
-//! blocks to keep fit the capacity; an evicted block was kept and not pinned; the same accesses give the same
-//! answers.
+//! The share of the capacity of each of these follows from what each would gain from more room. Invariants:
+//! the blocks to keep fit the capacity; an evicted block was kept and not pinned; the same accesses give the
+//! same answers.
 
 mod ahead;
 mod dataset;

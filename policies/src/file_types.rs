@@ -1,8 +1,8 @@
 //! File type of an object, the value of the fact `type` in rules.
 //!
 //! Sources in order: the checkpoint layouts ([`crate::checkpoints`]), the hints of framework plugins,
-//! well-known names and extensions. Always: the type is one of the words of the policy language; an unknown
-//! file is `other`.
+//! well-known names and extensions. Invariant: the type is one of the words of the policy language; an
+//! unknown file is `other`.
 
 use crate::checkpoints::{file_type_of, has_step, model_file_kind};
 use crate::key_parts::{name_of, split_at_last_dot};

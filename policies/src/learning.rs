@@ -3,7 +3,7 @@
 //! Two kinds of bounds are learned: the maximum number of blocks that are read ahead (`prefetch_depth`), and
 //! the number of reads from which a rule with `intelligent_cache` keeps a copy (`min_reads`). Too many unused
 //! read-ahead blocks or unread copies make a bound more careful; readers that had to wait, or read bypassed
-//! blocks again, make it bolder. Always: a bound moves only on enough evidence that is newer than its last
+//! blocks again, make it bolder. Invariant: a bound moves only on enough evidence that is newer than its last
 //! move, by at most the setting `learning_step_max` per day, and stays within its range. A changed rule or
 //! setting restarts its bound. The learned values ([`LearnedBounds`]) are plain data: their history is kept
 //! by the component that stores them.
@@ -315,13 +315,13 @@ rules:
             for (wait_ms, is_wasted) in steps {
                 now_ms += wait_ms;
                 ahead[if is_wasted { 2 } else { 1 }] += 200;
-                let Some(lesson) = learner.review(&program, &evidence(now_ms, ahead, &outcomes)) else {
+                let Some(change) = learner.review(&program, &evidence(now_ms, ahead, &outcomes)) else {
                     continue;
                 };
-                let value = lesson.learnt.prefetch_depth.unwrap().value;
+                let value = change.learnt.prefetch_depth.unwrap().value;
                 prop_assert!((8.0..=64.0).contains(&value));
                 values.push((now_ms, value));
-                program = program.with_learnt(lesson.learnt);
+                program = program.with_learnt(change.learnt);
                 let day = program.learnt().prefetch_depth.unwrap();
                 let since = values.iter().filter(|(at_ms, _)| *at_ms >= day.day_ms);
                 for (_, value) in since {

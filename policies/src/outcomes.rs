@@ -1,7 +1,7 @@
 //! Outcomes of caching decisions: copies that were read again, copies that were evicted unread, and blocks
 //! that were missed afterwards.
 //!
-//! Each copy is attributed to the rule that requested it, or to the engine where none did. Always: at most
+//! Each copy is attributed to the rule that requested it, or to the engine where none did. Invariant: at most
 //! [`BLOCKS_MAX`] blocks are remembered. Beyond that a sample of all ids is tracked, and counts are scaled to
 //! represent all blocks (spatially hashed sampling as in Waldspurger et al., "Efficient MRC Construction with
 //! SHARDS", FAST 2015). A crash loses the counts.

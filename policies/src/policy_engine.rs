@@ -1,7 +1,7 @@
 //! Policy engine: combines the cache engine, the observed workloads and checkpoints, and the rules in force
 //! into one decision per access.
 //!
-//! A server and a simulation use the same type in the same way. Always: where no rule applies, the cache
+//! A server and a simulation use the same type in the same way. Invariant: where no rule applies, the cache
 //! engine alone decides. The rules are evaluated once per request, when a block that is not kept is read, and
 //! for every read if any copies may be kept by recency. The resulting [`Ruling`] holds for that request.
 

@@ -4,8 +4,8 @@
 //! A block belongs to the sample or not by its id, and the simulated caches have that share of the capacity
 //! (spatially hashed sampling as in Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015;
 //! for caches other than LRU: Waldspurger et al., "Cache Modeling and Optimization using Miniature
-//! Simulations", ATC 2017). Always: at most [`BLOCKS_MAX`] blocks are remembered; if more are read, half of
-//! them leave the sample. A crash loses the counts.
+//! Simulations", ATC 2017). Invariant: at most [`BLOCKS_MAX`] blocks are remembered; if more are read, half
+//! of them leave the sample. A crash loses the counts.
 
 use crate::access::Op;
 use crate::block::BuildPassThroughHasher;

@@ -34,7 +34,7 @@ type RequestSender = SendRequest<ClientBody>;
 /// The reason for which a call failed.
 #[derive(Debug)]
 pub(crate) enum CallFailure {
-    /// The server responded with an error: the code determines if the request took effect.
+    /// The server responded with an error: the code determines whether the request took effect.
     Refused { status: StatusCode, body: String },
     /// No complete response: the request may or may not have taken effect.
     NoResponse(String),

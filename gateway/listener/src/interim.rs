@@ -2,10 +2,10 @@
 //!
 //! hyper sends the interim answer when a handler first polls the body. This is right for every body with
 //! bytes: a request that is refused by its head is never polled. For an empty body hyper ignores the
-//! expectation, and clients that count on the interim answer wait for it (s3-clients, row 6). This module
-//! therefore writes it before the final answer. It does so only if hyper has no bytes of an earlier answer
-//! buffered, because a client that pipelines could otherwise receive it in the middle of that answer. In that
-//! case the client gets the final answer alone, which the protocol allows.
+//! expectation, and clients that count on the interim answer wait for it. This module therefore writes it
+//! before the final answer. It does so only if hyper has no bytes of an earlier answer buffered, because a
+//! client that pipelines could otherwise receive it in the middle of that answer. In that case the client
+//! gets the final answer alone, which the protocol allows.
 
 use std::io;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! Refuses a connection: sends an error answer without having read the request.
 //!
-//! Always: the answer has an `<Error>` document with a request id, as every other refusal.
+//! Invariant: the answer has an `<Error>` document with a request id, as every other refusal.
 
 use super::linger::linger;
 use mlgw_common::hex;

@@ -7,7 +7,7 @@
 //! ([`Withheld::take_refusal`]). If not, the bytes belong to a handler's answer and are sent as they are
 //! ([`Withheld::release`]).
 //!
-//! Always: withheld bytes are sent before any that follow, unless they were taken as a refusal.
+//! Invariant: withheld bytes are sent before any that follow, unless they were taken as a refusal.
 
 use parking_lot::Mutex;
 use std::io::{self, IoSlice};

@@ -1,4 +1,4 @@
-//! Model of the time that readers wait for a remote upstream, and of the waits that read-ahead avoids.
+//! Model of the time that readers wait for an origin, and of the waits that read-ahead avoids.
 //!
 //! The model has a server and its clients. Each caller sends one request after another and computes between
 //! them. Data that is not cached comes from upstream, which answers after a fixed latency and then at the
@@ -91,7 +91,7 @@ struct SimulatedServer<'a> {
     scene: &'a Scene,
     setup: LatencySetup,
     engine: CacheEngine,
-    /// Keys by bucket and name, to check if a predicted key exists.
+    /// Keys by bucket and name, to check whether a predicted key exists.
     keys: HashMap<(u64, &'a str), u32>,
     /// Time until which the link is busy.
     link_us: f64,

@@ -1,5 +1,5 @@
-//! Learning in a server: measurements are reviewed periodically, and each lesson becomes a version of the
-//! policy.
+//! Learning in a server: measurements are reviewed periodically, and each learned change becomes a version of
+//! the policy.
 //!
 //! A changed bound is stored in the catalogue, with its evidence, before it takes effect; a rollback
 //! reverts it. Measurements start anew after a restart; learned bounds are durable.
@@ -45,8 +45,8 @@ async fn review_measurements(
         return;
     }
     let program = Arc::clone(&policies.running().program);
-    let Some(lesson) = policy_driver.review(learner, &program, clock.now().as_millis()) else { return };
-    match policies.learn(&program, lesson).await {
+    let Some(change) = policy_driver.review(learner, &program, clock.now().as_millis()) else { return };
+    match policies.learn(&program, change).await {
         Ok(true) => {}
         Ok(false) => tracing::debug!("the policy changed before a learned bound was applied"),
         Err(error) => tracing::warn!(%error, "a learned bound was not applied"),

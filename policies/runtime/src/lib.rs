@@ -431,15 +431,15 @@ impl Policies {
         done
     }
 
-    /// Applies a lesson, unless learning was stopped or the policy has changed since `on`. Returns true if
-    /// it was applied.
+    /// Applies a learned change, unless learning was stopped or the policy has changed since `on`. Returns
+    /// true if it was applied.
     ///
     /// # Errors
     /// The reason; nothing changes then.
     pub async fn learn(
         self: &Arc<Self>,
         on: &Arc<Program>,
-        lesson: LearningChange,
+        change: LearningChange,
     ) -> Result<bool, PolicyError> {
         let changing = self.lock_for_change().await?;
         let running = self.running();
@@ -447,7 +447,7 @@ impl Policies {
             return Ok(false);
         }
         let by = ChangeAuthor { who: learning::LEARNING_AUTHOR.to_owned(), ..ChangeAuthor::default() };
-        let LearningChange { learnt, changes } = lesson;
+        let LearningChange { learnt, changes } = change;
         let draft = PolicyDraft { learnt: Some(learnt), changes, ..PolicyDraft::new(PolicyKind::Learn, by) };
         let done = self.store_version(draft).await;
         drop(changing);

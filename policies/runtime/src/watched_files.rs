@@ -51,7 +51,7 @@ impl WatchedPolicyFiles {
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// Reads all files. Blocks.
+    /// Reads all files. Blocks the calling thread.
     ///
     /// # Errors
     /// The file that cannot be read, and the reason.

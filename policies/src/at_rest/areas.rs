@@ -1,8 +1,8 @@
 //! Actions of rules on groups of objects: datasets, checkpoints and prefixes.
 //!
 //! A rule matches one object but may target the group that contains it. The group's action is therefore found
-//! while objects are scanned, and applies to objects scanned earlier from the next pass on. Always: an area
-//! holds each rule match once, and at most `AREAS_MAX` areas are remembered.
+//! while objects are scanned, and applies to objects scanned earlier from the next pass on. Invariant: an
+//! area holds each rule match once, and at most `AREAS_MAX` areas are remembered.
 
 use super::RuleMatch;
 use crate::checkpoints::CheckpointIndex;

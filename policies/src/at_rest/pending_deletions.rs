@@ -1,9 +1,10 @@
 //! Scheduled deletions of checkpoints.
 //!
-//! A checkpoint that a rule calls expired is recorded with the time at which its grace period ends. Always: a
-//! checkpoint that is no longer expired is not deleted, whatever was recorded. The grace period starts again
-//! if any file of the checkpoint was read or written since it was recorded, or if the grace period was
-//! shortened. Nothing is deleted in the pass that records it, so the entry is durable and visible first.
+//! A checkpoint that a rule calls expired is recorded with the time at which its grace period ends.
+//! Invariant: a checkpoint that is no longer expired is not deleted, whatever was recorded. The grace period
+//! starts again if any file of the checkpoint was read or written since it was recorded, or if the grace
+//! period was shortened. Nothing is deleted in the pass that records it, so the entry is durable and visible
+//! first.
 
 use crate::checkpoints::DeletionGuard;
 use mlgw_common::limits::PENDING_DELETIONS_MAX;

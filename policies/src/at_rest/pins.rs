@@ -1,9 +1,9 @@
 //! Selection of pins: of the objects that rules request to be pinned, as many as fit, with earlier pins
 //! first.
 //!
-//! Always: pinned bytes never exceed the room, nor the pinned bytes of a rule the rule's own maximum. A timed
-//! pin ends when its time is over, even if its rule still requests it, and starts again after a pass in which
-//! the rule did not request it. A restart of the server starts all times again.
+//! Invariants: pinned bytes never exceed the room, nor the pinned bytes of a rule the rule's own maximum. A
+//! timed pin ends when its time is over, even if its rule still requests it, and starts again after a pass in
+//! which the rule did not request it. A restart of the server starts all times again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! A key with a step in its name or folder belongs to a checkpoint, and so does optimizer state. Model names
 //! without a step belong to a released model, unless training state is beside them: training may then resume
-//! from there. Always: only the file type follows from this; grouping, completeness and retention are not
+//! from there. Invariant: only the file type follows from this; grouping, completeness and retention are not
 //! affected.
 
 use super::file_role::TRAINER_STATE;

@@ -1,7 +1,7 @@
 //! Deletion guards: reasons to keep a checkpoint although a rule would delete it.
 //!
 //! Names and listings contain much information but not all: files of ranks, parallel runs and interrupted
-//! uploads can look like something else. Always: nothing of a run is deleted unless its steps are
+//! uploads can look like something else. Invariant: nothing of a run is deleted unless its steps are
 //! distinguishable, and unless a newer checkpoint remains that is complete beyond doubt and not smaller.
 //! Nothing is deleted that may be a run with steps of its own, a setting, or a part of another checkpoint.
 //!

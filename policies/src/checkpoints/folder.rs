@@ -1,7 +1,7 @@
 //! Step folder of a key: the folder that contains one checkpoint.
 //!
 //! It is the innermost folder with a step's name; the folders around it belong to the run's name, even if
-//! they are numbered, and the folders in it are its parts. Always: a folder that may be either a part of a
+//! they are numbered, and the folders in it are its parts. Invariant: a folder that may be either a part of a
 //! checkpoint or a step of a run is treated as neither: it is a group without a step, which never expires.
 
 use super::file_role::{TENSOR_ENDINGS, is_checkpoint_file, is_dcp_file};

@@ -2,8 +2,8 @@
 //!
 //! A group consists of all keys with one prefix: a folder (`run/checkpoint-500/`), a stem (`run/ckpt-500.`)
 //! or a whole key. The innermost folder with a step's name is the group (`folder.rs`), and everything before
-//! it is the run's name. Names alone decide, so a listing gives the same result as the writes. Always: a name
-//! that may be either a run's or a checkpoint's is never treated in a way that allows its deletion.
+//! it is the run's name. Names alone decide, so a listing gives the same result as the writes. Invariant: a
+//! name that may be either a run's or a checkpoint's is never treated in a way that allows its deletion.
 
 use super::file_role::{FileRole, TENSOR_ENDINGS, TRAINER_STATE, is_dcp_file, role_in_folder, shard};
 use super::folder::{self, FolderSearch, StepFolder};

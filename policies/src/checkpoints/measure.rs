@@ -1,8 +1,8 @@
 //! Measures in names: the quality of a checkpoint by its name or by that of one of its files.
 //!
 //! A rule may state the relevant measure. Where it states none, the best checkpoint by each measure in the
-//! names stays, because users choose by the values that they put into names. Always: a number that may be a
-//! step, a count or a part is not a measure; if it is not known whether low or high values are good, the
+//! names stays, because users choose by the values that they put into names. Invariant: a number that may be
+//! a step, a count or a part is not a measure; if it is not known whether low or high values are good, the
 //! checkpoints at both ends stay.
 
 use super::step::{COUNTING_MEASURES, is_measure, last_word, next_number, word_of_number};

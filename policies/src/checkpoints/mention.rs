@@ -2,8 +2,8 @@
 //!
 //! A checkpoint that such a file names may be in use, so it is not deleted. The file may have any format: the
 //! name of the checkpoint's folder counts if it occurs as a whole word in the file's content or in its own
-//! name. Always: the result is deterministic, and more text names no fewer checkpoints. Case is ignored, and
-//! UTF-16 is accepted as well as UTF-8, because shells write both.
+//! name. Invariant: the result is deterministic, and more text names no fewer checkpoints. Case is ignored,
+//! and UTF-16 is accepted as well as UTF-8, because shells write both.
 
 use super::pointer::{LIST_OF_ALL, POINTER_NAME};
 use crate::key_parts::name_of;

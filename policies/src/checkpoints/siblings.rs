@@ -1,7 +1,7 @@
 //! Sibling runs: runs that may be parts of one, judged by their names.
 //!
-//! Always: runs whose names differ only in numbers are siblings, so ranks are siblings under any name. The
-//! relation is symmetric.
+//! Invariants: runs whose names differ only in numbers are siblings, so ranks are siblings under any name.
+//! The relation is symmetric.
 
 /// True if two runs may be parts of one: their names differ in numbers, and between slashes in nothing else
 /// or in one word or name, which may occur several times (`actor/actor_epoch_5.pth` and

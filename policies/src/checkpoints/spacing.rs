@@ -1,10 +1,9 @@
 //! Spacing of the checkpoints of a run: the smallest interval, unless it occurs only once and all others are
 //! more than twice as large.
 //!
-//! `keep_every` depends on it, and the checkpoints that it deleted can no longer show it: in a run that is
-//! now saved less often, all existing checkpoints are far apart. The spacing is therefore remembered, durably
-//! by the component that deletes. Always: the remembered interval only becomes smaller, because a smaller one
-//! keeps more.
+//! `keep_every` depends on it. After deletions the original spacing cannot be derived from the remaining
+//! checkpoints, so it is stored, durably by the component that deletes. Invariant: the stored interval only
+//! becomes smaller, because a smaller one keeps more.
 
 use super::{CheckpointIndex, RetentionRule, SeriesId, retain};
 use mlgw_common::limits::SPACINGS_MAX;

@@ -1,7 +1,7 @@
 //! Steps in names: finds the number of the step in a name, and the name without it.
 //!
-//! Always: a number that may be a setting, a size, or that of a run or a rank is not taken for a step, and
-//! two runs whose names differ in such numbers have different names. [`has_only_step_numbers`] returns
+//! Invariants: a number that may be a setting, a size, or that of a run or a rank is not taken for a step,
+//! and two runs whose names differ in such numbers have different names. [`has_only_step_numbers`] returns
 //! whether the other numbers are those of steps.
 
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Time of an object's write.
 //!
-//! Always: the order of two writes is that of the catalogue's sequence, in which no two are equal. Clocks do
-//! not decide it: two writes in one millisecond have an order, and a clock that is set back changes none.
+//! Invariant: the order of two writes is that of the catalogue's sequence, in which no two are equal. Clocks
+//! do not decide it: two writes in one millisecond have an order, and a clock that is set back changes none.
 //! Times serve for durations of a minute or more. Where no sequence number is known (objects of remote-backed
 //! buckets, and accesses observed by the engine), the order is that of times; no deletion depends on it.
 

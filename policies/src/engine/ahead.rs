@@ -6,7 +6,7 @@
 //! read-ahead of shuffled reads without a plan.
 //!
 //! The depth is learned from the outcomes: it grows when a read arrives before its blocks, shrinks when
-//! blocks were never read, and read-ahead pauses when too many were unused. Always: no more blocks are
+//! blocks were never read, and read-ahead pauses when too many were unused. Invariants: no more blocks are
 //! proposed than the caller allows; each block is proposed once until its outcome is reported.
 
 mod trail;

@@ -1,8 +1,8 @@
 //! Dataset: its jobs and its kept blocks, grouped by the jobs that have read them.
 //!
 //! All kept blocks that the same jobs have read in their current passes have the same worth. They form one
-//! group, and the search for a block to evict is over groups (EPOCH-HAZARD). Always: a kept block that is in
-//! no queue is in the group of the jobs that have read it.
+//! group, and the search for a block to evict is over groups (EPOCH-HAZARD). Invariant: a kept block that is
+//! in no queue is in the group of the jobs that have read it.
 
 use super::job::{
     FIRST_STAMP, JOBS_MAX, JobCallers, JobRead, JobRef, ReadFit, ReadForecast, ReaderJob, next_stamp,

@@ -5,7 +5,7 @@
 //! use. Memory therefore follows the number of entries, and no caller waits long for a move: about four
 //! thousand of a million entries move at a time. The bits that entry numbers do not need hold a part of the
 //! entry's hash. Hardly any other entry is then compared in a search, and each comparison costs a memory
-//! access. Always: every entry is found by a search from its home cell before an empty cell.
+//! access. Invariant: every entry is found by a search from its home cell before an empty cell.
 
 use super::slot::Slot;
 

@@ -34,8 +34,9 @@ impl CacheEngine {
         number.map(|number| self.names.name(number))
     }
 
-    /// Returns an access context for a dataset as seen by a family: that of the first of its callers that is
-    /// known to read the dataset, or else that of the family's common job.
+    /// Returns an access context of a dataset for a family of callers (same key, user agent and workload):
+    /// that of the first of its callers that is known to read the dataset, or else that of the family's
+    /// common job.
     pub(crate) fn access_of_family(
         &self,
         now_us: u64,

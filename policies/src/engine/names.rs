@@ -4,7 +4,7 @@
 //! folder with too many children to be separate datasets becomes one dataset with everything below it. The
 //! order of reads contains more information; [`super::streams`] detects datasets that are read as one.
 //!
-//! Always: a key has one dataset at a time, and a dataset's former numbers lead to the current one
+//! Invariants: a key has one dataset at a time, and a dataset's former numbers lead to the current one
 //! ([`DatasetNames::root`]). All memory is bounded: numbers are reused ([`numbers`]), and the number of
 //! remembered folders and patterns is limited ([`bounds`]).
 

@@ -5,7 +5,7 @@
 //! any job that follows a plan. The block with the latest read is evicted first (Belady); its worth is
 //! comparable to all others: one over the time until the read.
 //!
-//! Always: a plan counts only while its job reads as it predicts ([`follower`]); a block that no plan
+//! Invariants: a plan counts only while its job reads as it predicts ([`follower`]); a block that no plan
 //! mentions any more returns to the group of its readers, as if there had been no plan. No step processes all
 //! blocks: each planned read examines a few. A planned key takes about 34 bytes plus its name; plans that
 //! name the same keys share 18 of these bytes and the names. A kept block of a plan takes 24 bytes more than

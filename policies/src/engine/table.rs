@@ -1,8 +1,9 @@
 //! Table of all blocks that the engine remembers, with 24 bytes per block plus a cell in an
 //! [index](super::index): dataset, size, readers, state and list links.
 //!
-//! Always: the index finds each entry by its id and nothing else; an entry is in at most one list; the table
-//! never exceeds its maximum. Entries keep their numbers as long as they exist, so lists link them by number.
+//! Invariants: the index finds each entry by its id and nothing else; an entry is in at most one list; the
+//! table never exceeds its maximum. Entries keep their numbers as long as they exist, so lists link them by
+//! number.
 
 use super::index::TableIndex;
 use super::slot::{Link, Slot};

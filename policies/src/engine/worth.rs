@@ -2,8 +2,8 @@
 //!
 //! The worth is the sum over jobs of one over the time until the next read by each. As a rate it compares
 //! blocks of any dataset and size: bytes served per byte kept. Jobs that have not come yet are unknown. A
-//! dataset that no job has read again gets the worth of a read, with low probability, after the usual period
-//! of passes.
+//! dataset that no job has read again gets a small worth: the probability of another read, divided by the
+//! usual period of passes.
 
 use super::job::ExpectedReads;
 use super::job::JOBS_MAX;

@@ -59,8 +59,8 @@ pub struct DueAction<'p> {
 }
 
 impl DueAction<'_> {
-    /// True if the action decides if copies are kept: a copy action, or a stream action whose rule has no
-    /// copy action with the same stance.
+    /// True if the action decides whether copies are kept: a copy action, or a stream action whose rule has
+    /// no copy action with the same stance.
     #[must_use]
     pub fn is_copy_decision(&self) -> bool {
         match self.action.kind.aspect() {

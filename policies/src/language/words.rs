@@ -257,7 +257,7 @@ words! {
         Lru = "lru",
         /// Epochs, scans and checkpoints are distinguished.
         TrainingAware = "training-aware",
-        /// Like training-aware; the setting `learning` decides if measured outcomes move bounds.
+        /// Like training-aware; the setting `learning` decides whether measured outcomes move bounds.
         Learned = "learned",
     }
 }

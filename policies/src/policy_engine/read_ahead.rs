@@ -1,6 +1,6 @@
 //! Read-ahead limits: those set by a rule, or else the learned ones, scaled by the phase of the workload.
 //!
-//! Always: within the bounds that the settings set for all workloads.
+//! Invariant: limits are within the bounds that the settings set for all workloads.
 
 use super::PolicyEngine;
 use crate::engine::{ReadAheadLimits, ReadAheadOrder};
@@ -9,7 +9,7 @@ use crate::language::{Optimization, Phase, PrefetchSource, Setting, Strategy};
 /// Read-ahead parameters set by a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefetchParameters {
-    /// Blocks.
+    /// Depth, in blocks.
     pub depth: u32,
     /// Bytes.
     pub bytes_max: u64,

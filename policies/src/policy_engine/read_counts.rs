@@ -1,7 +1,7 @@
 //! Read counts of the most recently read objects, in eight bytes each.
 //!
 //! The hash of an object selects a set of eight entries. A set is ordered by recency, and a new object
-//! replaces the last entry. Always: a count is that of the reads since the object entered its set, and no
+//! replaces the last entry. Invariant: a count is that of the reads since the object entered its set, and no
 //! object has two entries. Two objects may share an entry, about once in 10^12 pairs within a set. Counts
 //! lost in a crash are rebuilt from the replayed accesses.
 

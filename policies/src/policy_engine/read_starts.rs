@@ -2,8 +2,8 @@
 //!
 //! A read of an object begins with its first byte, or with its end, where some formats keep the part that is
 //! read first. Parallel downloads request both in any order: requests of one caller for a first byte and for
-//! an end, within a short time, belong to the same read. Always: at most `OPEN_MAX` partly read objects are
-//! remembered, and none that is read with a single request. A forgotten object counts once more.
+//! an end, within a short time, belong to the same read. Invariant: at most `OPEN_MAX` partly read objects
+//! are remembered, and none that is read with a single request. A forgotten object counts once more.
 
 use crate::block::mix_hash;
 

@@ -1,6 +1,6 @@
 //! Queueing of requests for a disk, as set by rules.
 //!
-//! Always: the lookup changes no later decision.
+//! Invariant: the lookup changes no later decision.
 
 use super::PolicyEngine;
 use crate::access::Access;

@@ -1,6 +1,6 @@
 //! Watched checkpoints: prefixes for which the time of the last read or write is recorded.
 //!
-//! Always: in a bucket without watched prefixes a key costs one map lookup.
+//! Invariant: in a bucket without watched prefixes a key costs one map lookup.
 
 use crate::checkpoints::CheckpointIndex;
 use std::collections::BTreeMap;

@@ -420,7 +420,7 @@ fn bits_that_flip_in_the_same_way_in_repeated_reads_are_not_copied() {
     let bench = bound("read-through");
     let runtime = runtime();
     runtime.block_on(fill(&bench.origin_client(), 1));
-    // Enough flips that the read is refused, and one in the reads that check if the ETag is wrong.
+    // Enough flips that the read is refused, and one in the reads that check whether the ETag is wrong.
     let flips = Rule { times: Some(4), ..Rule::new(Fault::Corrupt { at: 1234 }) };
     bench.proxy.set_rules(vec![flips.method("GET").path(&format!("/{ORIGIN_BUCKET}/"))]);
     let job = bench.migrate(&["--wait", "--quiet"]);

@@ -68,7 +68,7 @@ fn a_too_cautious_bound_is_lowered_by_a_version_that_survives_a_kill_and_can_be_
     let mut bench = bench();
     bench.apply(CAUTIOUS);
     bench.read_all(3);
-    let learnt = bench.wait_for_version("a lesson", |version| version["kind"] == "learn");
+    let learnt = bench.wait_for_version("a learned change", |version| version["kind"] == "learn");
     assert_eq!(learnt["who"], "learning");
     let changes = learnt["changes"].as_str().expect("a sentence");
     assert!(changes.starts_with("min_reads of rule sixth-time 6.00 -> 5.40, because "), "{changes}");

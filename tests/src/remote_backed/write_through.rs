@@ -384,7 +384,7 @@ fn a_write_of_unknown_outcome_fails_and_reads_return_the_origins_object() {
             assert_eq!(lost, (503, "ServiceUnavailable".to_owned()));
             bench.proxy.set_rules(vec![]);
             assert_everywhere(&bench, &key, &bytes(2, length)).await;
-            // Only the client can decide if its first attempt succeeded.
+            // Only the client can decide whether its first attempt succeeded.
             bench.proxy.set_rules(vec![cut().times(1)]);
             let unless = [("if-none-match", "*".to_owned())];
             let key = format!("new-{length}");

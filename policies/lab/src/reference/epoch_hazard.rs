@@ -1,5 +1,5 @@
-//! EPOCH-HAZARD: a cache for several jobs that each read every block of one dataset once per epoch. It
-//! receives the facts that a real policy would have to infer.
+//! EPOCH-HAZARD, an algorithm of this project's reference simulator: a cache for several jobs that each read
+//! every block of one dataset once per epoch. It receives the facts that a real policy would have to infer.
 //!
 //! The value of a block is the sum, over all jobs, of the rate at which the job is expected to request it
 //! next: 1/r for a job that has not read it in its epoch, where r is the number of reads left in that

@@ -1,5 +1,5 @@
-//! Tests of the references on the traces of the published table, and of properties that hold for each of
-//! them on any trace.
+//! Tests of the references against the hit ratios of this project's reference simulator, and of properties
+//! that hold for each of them on any trace.
 
 mod properties;
 mod python;

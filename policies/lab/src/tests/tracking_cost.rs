@@ -1,4 +1,4 @@
-//! Cost of recording an access; run by hand: `cargo test --release -p mlgw-lab note_cost -- --ignored
+//! Cost of recording an access; run by hand: `cargo test --release -p mlgw-lab tracking_cost -- --ignored
 //! --nocapture`.
 
 use crate::workload::{Profile, WorkloadSettings, workload};
@@ -8,7 +8,7 @@ use mlgw_policies::workloads::{AccessContext, WorkloadLimits, Workloads};
 
 #[test]
 #[ignore = "measures time"]
-fn note_cost() {
+fn tracking_cost() {
     for (profile, workloads, objects) in
         [(Profile::Mix, None, 20_000), (Profile::KWorkloads, Some(3), 100_000), (Profile::Zipf, None, 40_000)]
     {

@@ -181,7 +181,7 @@ fn mixed(settings: &WorkloadSettings, blocks: u64) -> [f64; 3] {
 }
 
 #[test]
-fn the_mix_has_the_hit_ratios_of_the_published_one() {
+fn the_mix_has_the_hit_ratios_of_the_reference_simulator() {
     let rows = [
         (1000, [0.313, 0.427, 0.381]),
         (2000, [0.334, 0.514, 0.457]),
@@ -194,16 +194,17 @@ fn the_mix_has_the_hit_ratios_of_the_published_one() {
             let found = mixed(&WorkloadSettings { seed, ..WorkloadSettings::default() }, blocks);
             (0..3).for_each(|i| mean[i] += found[i] / 8.0);
         }
-        // The published workload has 70 replicas; the expected number is 55, and each replica contributes a
-        // thousandth of the hits.
+        // The mix of the reference simulator has 70 replicas; the expected number is 55, and each replica
+        // contributes a thousandth of the hits.
         let close = mean.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 0.02);
         assert!(close, "{blocks}: {mean:.3?} and {expected:?}");
     }
 }
 
-/// The published ratios of EPOCH-HAZARD to the optimum, .735 and .846, are means over seeds, as here.
+/// The reference simulator's ratios of EPOCH-HAZARD to the optimum, .735 and .846, are means over seeds, as
+/// here.
 #[test]
-fn several_jobs_have_the_published_hit_ratios() {
+fn several_jobs_have_the_hit_ratios_of_the_reference_simulator() {
     for (blocks, expected) in [(400, [0.138, 0.359, 0.488]), (800, [0.295, 0.575, 0.680])] {
         let mut mean = [0.0; 3];
         for seed in 0..8 {

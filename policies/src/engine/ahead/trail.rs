@@ -2,10 +2,10 @@
 //! numbers, and the read-ahead depth that pays off.
 //!
 //! Numbers are compared within one name pattern: `train-00017-of-01024.tar` is number 17 of
-//! `train-#-of-01024.tar`. Ranks that share objects out leave a step between the numbers of each; the step is
-//! the greatest common divisor of the distances between the last numbers. A number that does not exist ends
-//! the row, counts as waste, and gives the expected length of the row in the next folder. Bounded: a few
-//! dozen objects and numbers.
+//! `train-#-of-01024.tar`. If ranks divide the objects, each reads every n-th number; n is the step, the
+//! greatest common divisor of the distances between the last numbers. A number that does not exist ends the
+//! sequence, counts as waste, and gives the expected length of the sequence in the next folder. Bounded: a
+//! few dozen objects and numbers.
 
 use super::{ReadAheadLimits, ReadAheadOutcome};
 use crate::access::Access;

@@ -1,7 +1,7 @@
 //! Limits on remembered folders and patterns; entries that can be found in another way are forgotten first.
 //!
-//! Always: the remaining entries lead to the same datasets as before, and each dataset that was found by a
-//! pattern is still found by at least one. The children of a folder may be counted again from zero, so the
+//! Invariants: the remaining entries lead to the same datasets as before, and each dataset that was found by
+//! a pattern is still found by at least one. The children of a folder may be counted again from zero, so the
 //! folder becomes one dataset later, if at all.
 
 use super::super::table::DATASETS_MAX;

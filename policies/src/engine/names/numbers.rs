@@ -2,7 +2,7 @@
 //!
 //! Numbers of datasets that became part of others are reclaimed first, since nothing is lost with them; the
 //! engine chooses further datasets ([`DatasetNames::dissolve`]). A reused number has another generation, so
-//! an old [`DatasetId`] never refers to the next dataset with its number. Always: until it is reused, a
+//! an old [`DatasetId`] never refers to the next dataset with its number. Invariants: until it is reused, a
 //! number leads to the dataset that its own became part of, or to [`OTHERS`]; no map leads to a free number.
 
 use super::super::table::DATASETS_MAX;

@@ -1,10 +1,10 @@
 //! Follower of a plan: its position, its pace, and whether it reads as the plan predicts.
 //!
 //! A read fits if the next position of its key is within a window around the current position: workers
-//! overtake each other, ranks are not in step, and a few keys are skipped. Always: a plan that is not trusted
-//! has no effect. Trust rises with reads that fit, falls with those that do not, and can return. A job at
-//! another position of its plan (after a restart of the job or a gap in the observation) is found by trying
-//! one epoch after another.
+//! overtake each other, ranks are not in step, and a few keys are skipped. Invariant: a plan that is not
+//! trusted has no effect. Trust rises with reads that fit, falls with those that do not, and can return. A
+//! job at another position of its plan (after a restart of the job or a gap in the observation) is found by
+//! trying one epoch after another.
 
 use super::epoch_order::EpochOrder;
 use super::{NEVER, PlanProgress, PlanReaders};

@@ -1,5 +1,5 @@
-//! The random numbers of Python's `random.Random`, so that traces match those of the published table event
-//! for event.
+//! The random numbers of Python's `random.Random`, so that traces match those of this project's reference
+//! simulator event for event.
 //!
 //! Matsumoto and Nishimura, "Mersenne Twister" (1998), with the seeding and derived functions of CPython.
 

@@ -1,7 +1,7 @@
-//! All numbers of the published table.
+//! Hit ratios of each reference on each trace, as computed by this project's reference simulator.
 
 use super::python::Random;
-use super::traces::{PublishedOrder, epochs, jobs, mix, read};
+use super::traces::{ReferenceOrder, epochs, jobs, mix, read};
 use crate::reference::{ClassAwareCache, EpochHazard, Event, OptimumOutcome, Sieve, optimum};
 use mlgw_policies::access::Op;
 use mlgw_policies::reference::{Lru, NeverEvict, ReferenceCache, S3Fifo};
@@ -31,8 +31,8 @@ fn close(found: f64, expected: f64) {
     assert!((found - expected).abs() < 0.001, "{found:.4} and not {expected}");
 }
 
-/// Checks a policy on the trace of the table: 5,000 blocks, 30 epochs, measured from the 16th on.
-fn check_epochs(order: PublishedOrder, of: impl Fn(u64, &[Event], usize) -> f64, expected: [f64; 5]) {
+/// Checks a policy on the trace of epochs: 5,000 blocks, 30 epochs, measured from the 16th on.
+fn check_epochs(order: ReferenceOrder, of: impl Fn(u64, &[Event], usize) -> f64, expected: [f64; 5]) {
     let events = epochs(order, 5000, 30, &mut Random::new(42));
     for (share, expected) in SHARES.iter().zip(expected) {
         close(of((5000.0 * share) as u64, &events, 5000 * 15), expected);
@@ -42,16 +42,16 @@ fn check_epochs(order: PublishedOrder, of: impl Fn(u64, &[Event], usize) -> f64,
 #[test]
 fn lru_on_epochs() {
     check_epochs(
-        PublishedOrder::Shuffled,
+        ReferenceOrder::Shuffled,
         |c, e, m| ratio(Lru::new(c), e, m),
         [0.022, 0.070, 0.155, 0.283, 0.478],
     );
-    check_epochs(PublishedOrder::Sequential, |c, e, m| ratio(Lru::new(c), e, m), [0.0; 5]);
+    check_epochs(ReferenceOrder::Sequential, |c, e, m| ratio(Lru::new(c), e, m), [0.0; 5]);
 }
 
 #[test]
 fn never_evict_on_epochs() {
-    for order in [PublishedOrder::Shuffled, PublishedOrder::Sequential, PublishedOrder::Shards] {
+    for order in [ReferenceOrder::Shuffled, ReferenceOrder::Sequential, ReferenceOrder::Shards] {
         check_epochs(order, |c, e, m| ratio(NeverEvict::new(c), e, m), SHARES);
     }
 }
@@ -59,17 +59,17 @@ fn never_evict_on_epochs() {
 #[test]
 fn sieve_on_epochs() {
     check_epochs(
-        PublishedOrder::Shuffled,
+        ReferenceOrder::Shuffled,
         |c, e, m| ratio(Sieve::new(c), e, m),
         [0.145, 0.298, 0.454, 0.617, 0.780],
     );
-    check_epochs(PublishedOrder::Sequential, |c, e, m| ratio(Sieve::new(c), e, m), [0.0; 5]);
+    check_epochs(ReferenceOrder::Sequential, |c, e, m| ratio(Sieve::new(c), e, m), [0.0; 5]);
 }
 
 #[test]
 fn s3_fifo_on_epochs() {
     check_epochs(
-        PublishedOrder::Shuffled,
+        ReferenceOrder::Shuffled,
         |c, e, m| ratio(S3Fifo::new(c), e, m),
         [0.148, 0.138, 0.187, 0.333, 0.547],
     );
@@ -77,7 +77,7 @@ fn s3_fifo_on_epochs() {
 
 #[test]
 fn optimum_on_epochs() {
-    for order in [PublishedOrder::Shuffled, PublishedOrder::Sequential, PublishedOrder::Shards] {
+    for order in [ReferenceOrder::Shuffled, ReferenceOrder::Sequential, ReferenceOrder::Shards] {
         check_epochs(order, best, SHARES);
     }
 }

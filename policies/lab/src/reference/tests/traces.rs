@@ -1,5 +1,5 @@
-//! Traces of the published table: epochs in three orders, several jobs on one dataset, and the mixed
-//! workload MIX-1.
+//! Traces of this project's reference simulator: epochs in three orders, several jobs on one dataset, and its
+//! mixed workload, MIX-1.
 
 use super::python::Random;
 use crate::reference::{BlockClass, Event};
@@ -7,20 +7,20 @@ use mlgw_policies::access::Op;
 use std::collections::HashMap;
 
 #[derive(Clone, Copy)]
-pub(super) enum PublishedOrder {
+pub(super) enum ReferenceOrder {
     Shuffled,
     Sequential,
     Shards,
 }
 
 /// Epochs of `n` blocks in shards of 100.
-pub(super) fn epochs(order: PublishedOrder, n: u32, count: u32, random: &mut Random) -> Vec<Event> {
+pub(super) fn epochs(order: ReferenceOrder, n: u32, count: u32, random: &mut Random) -> Vec<Event> {
     let mut blocks = Vec::new();
     for _ in 0..count {
         match order {
-            PublishedOrder::Sequential => blocks.extend(0..n),
-            PublishedOrder::Shuffled => blocks.extend(permutation(n, random)),
-            PublishedOrder::Shards => {
+            ReferenceOrder::Sequential => blocks.extend(0..n),
+            ReferenceOrder::Shuffled => blocks.extend(permutation(n, random)),
+            ReferenceOrder::Shards => {
                 for shard in permutation(n / 100, random) {
                     blocks.extend(shard * 100..(shard + 1) * 100);
                 }
@@ -68,11 +68,11 @@ pub(super) fn jobs(n: u32, jobs: usize, count: u32) -> Vec<(u32, usize)> {
 type Name = (&'static str, u32, u32);
 
 #[derive(Default)]
-struct PublishedMix {
+struct ReferenceMix {
     events: Vec<(f64, Name, Op, BlockClass)>,
 }
 
-impl PublishedMix {
+impl ReferenceMix {
     fn add(&mut self, at: f64, name: Name, op: Op, class: BlockClass) {
         self.events.push((at, name, op, class));
     }
@@ -139,7 +139,7 @@ impl PublishedMix {
 /// MIX-1 with seed 1.
 pub(super) fn mix() -> Vec<(Event, BlockClass)> {
     let mut random = Random::new(1);
-    let mut mix = PublishedMix::default();
+    let mut mix = ReferenceMix::default();
     let end = mix.training(&mut random);
     mix.scan(end);
     mix.checkpoints(end);
