@@ -266,9 +266,9 @@ mod tests {
 
     fn record_read(traces: &AccessTraces, name: &str) {
         let key = ObjectKey::new(name).unwrap();
-        let asking = PolicyRequestContext::of_caller(Caller { id: 1, family: 2 });
+        let context = PolicyRequestContext::of_caller(Caller { id: 1, family: 2 });
         traces.policy_driver.record_access(
-            &ObservedRequest { context: asking, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 },
+            &ObservedRequest { context, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 },
             0..10,
         );
     }

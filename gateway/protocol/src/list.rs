@@ -40,7 +40,7 @@ impl<'a> ListingParameters<'a> {
     /// # Errors
     /// `InvalidArgument`.
     pub(super) fn parse(request: &AuthenticatedRequest<'a>, max: &'static str) -> Result<Self, S3Error> {
-        let asked = request.query.number(max)?.unwrap_or(PAGE_KEYS_MAX as u64);
+        let requested = request.query.number(max)?.unwrap_or(PAGE_KEYS_MAX as u64);
         let url_encoded = match request.query.raw("encoding-type") {
             None | Some("") => false,
             Some("url") => true,
@@ -52,7 +52,7 @@ impl<'a> ListingParameters<'a> {
         let keys = Selection {
             prefix: request.query.get("prefix")?.unwrap_or_default(),
             delimiter: request.query.get_non_empty("delimiter")?,
-            max_keys: usize::try_from(asked).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX),
+            max_keys: usize::try_from(requested).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX),
         };
         Ok(Self { keys, url_encoded })
     }

@@ -244,8 +244,8 @@ impl Copies {
     /// Records metadata of a key from its origin. Kept blocks stay if ETag and size are unchanged; otherwise
     /// the object gets a new body. Returns the resulting copy. If the index fails, no block of the object
     /// will be kept.
-    pub fn record_metadata(&self, bucket: BucketId, key: &ObjectKey, said: CopyRecord) -> CopyRecord {
-        self.inner.ledger.record_metadata(bucket, key, said)
+    pub fn record_metadata(&self, bucket: BucketId, key: &ObjectKey, record: CopyRecord) -> CopyRecord {
+        self.inner.ledger.record_metadata(bucket, key, record)
     }
 
     /// Records the time of a read.

@@ -152,10 +152,10 @@ pub(crate) fn completion(
     upload: &schema::Upload,
     document: &CompleteDocument,
 ) -> Result<Completion, S3Error> {
-    let asked = checksum::upload_checksum_type(upload);
-    let parts = named_parts(gateway, named, asked, document)?;
+    let requested = checksum::upload_checksum_type(upload);
+    let parts = named_parts(gateway, named, requested, document)?;
     check_sizes(&parts, stated_size(request)?)?;
-    let kind = asked.map_or(ChecksumKind::FullObject, |(_, kind)| kind);
+    let kind = requested.map_or(ChecksumKind::FullObject, |(_, kind)| kind);
     let whole = match super::checksum_of_parts(&named.bucket, upload) {
         Some(algorithm) => combine(algorithm, kind, &parts)?,
         None => None,

@@ -68,7 +68,7 @@ impl CachedBucket {
         key: &ObjectKey,
         copy: &CopyRecord,
         got: OriginObject,
-        asking: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> Result<StartedFetch, OriginError> {
         let number = block::number_at(got.range.start);
         let whole = block::range(number, copy.object.size);
@@ -80,7 +80,7 @@ impl CachedBucket {
         }
         if !whole.is_empty() && self.inner.copies.block_extents(&copy.object, number).is_none() {
             let is_small = whole.end - whole.start <= FETCH_SMALL_BYTES_MAX;
-            let memory = if is_small { asking } else { self.acquire(&self.inner.block_permits).await? };
+            let memory = if is_small { permit } else { self.acquire(&self.inner.block_permits).await? };
             let has_more = got.range.end > whole.end;
             let rest = has_more.then(|| Arc::new(ResponseTail::after_block(number)));
             let begun = Some(FetchStart { got: Some(got), rest: rest.clone() });
@@ -132,9 +132,9 @@ impl CachedBucket {
         if let Some(source) = self.existing_source_for(key, object, number, asker) {
             return Ok(source);
         }
-        if let Some(asked) = self.lookup_in_flight(key) {
+        if let Some(lookup) = self.lookup_in_flight(key) {
             // The response may begin with this very block. Any other result concerns only its own caller.
-            asked.await;
+            lookup.await;
         }
         let memory = self.acquire(self.permits_for(object, number)).await?;
         if let Some(source) = self.existing_source_for(key, object, number, asker) {
