@@ -70,7 +70,7 @@ impl AccessJournal {
         Ok(Self { policy_driver, writing: Some(writing) })
     }
 
-    /// Writes all buffered accesses to disk and closes the journal. Blocks.
+    /// Writes all buffered accesses to disk and closes the journal. Blocks the calling thread.
     pub fn close(self) {
         let Some((flushing, writer)) = self.writing else { return };
         flushing.abort();

@@ -30,7 +30,7 @@ const URL_ESCAPED: &AsciiSet =
 pub(super) struct ListingParameters<'a> {
     /// Selection of keys.
     pub(super) keys: Selection<'a>,
-    /// True if keys are percent-encoded in the answer.
+    /// True if keys are percent-encoded in the response.
     pub(super) url_encoded: bool,
 }
 
@@ -57,7 +57,7 @@ impl<'a> ListingParameters<'a> {
         Ok(Self { keys, url_encoded })
     }
 
-    /// Returns a key as it appears in the answer.
+    /// Returns a key as it appears in the response.
     pub(super) fn encode_name<'k>(&self, key: &'k str) -> Cow<'k, str> {
         if self.url_encoded { utf8_percent_encode(key, URL_ESCAPED).into() } else { Cow::Borrowed(key) }
     }

@@ -3,7 +3,7 @@
 //!
 //! An upload is identified by the id of the body that it becomes. Parts stay where UploadPart stored them;
 //! completing writes one record and an index of the parts. Clients receive the id encrypted
-//! ([`super::upload_ids`]). A complete whose answer was lost can be repeated.
+//! ([`super::upload_ids`]). A complete whose response was lost can be repeated.
 
 use super::list::write_owner;
 use super::object_headers;

@@ -258,7 +258,7 @@ impl Copies {
         self.inner.pins.lock().set(pins);
     }
 
-    /// Returns the bytes of blocks that the listener should keep at most under present conditions. The rest
+    /// Returns the bytes of blocks that the policy engine may keep at most under present conditions. The rest
     /// of the space is taken by edges and, on a file system without holes, by dead records among live ones;
     /// if blocks exceed it, the oldest segments are evicted. The value changes, because other programs may
     /// fill the disk.

@@ -2,7 +2,7 @@
 //!
 //! The parts that the client names are compared with the stored ones; the ETag and checksum of the whole
 //! are computed from theirs. No byte of the object is read or written. While the completed object is the
-//! current version, a repeated request gets the same answer.
+//! current version, a repeated request gets the same response.
 
 use crate::conditions;
 use crate::document;
