@@ -21,7 +21,7 @@ pub(super) async fn document() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], DOCUMENT)
 }
 
-/// Defines types of answers that are not JSON. They exist in the table of routes only.
+/// Defines types of responses that are not JSON. They exist in the table of routes only.
 macro_rules! text_answers {
     ($($(#[doc = $doc:literal])+ $Name:ident: $media_type:literal;)+) => {
         $(
