@@ -31,7 +31,7 @@ bench: build ## measure and print beside the targets; ONLY=name[,name] for group
 fuzz: ## run every fuzz target for a minute (MLGW_FUZZ_SECONDS)
 	@$(STEPS)/run fuzz
 
-sample: ## what CI runs after the tests: a part of `make deep`, another one for each commit
+sample: ## what CI runs after the tests: a subset of `make deep` that differs for each commit
 	@$(STEPS)/run sample
 
 deep: ## hours of tests: 20 more seeds of crashes (MLGW_DEEP_SEEDS), 15 minutes for each fuzz target

@@ -1,4 +1,4 @@
-//! Decides before a start if log and state belong to this server and fit each other.
+//! Decides before a start whether log and state belong to this server and fit each other.
 //!
 //! The functions are pure: they compare facts that were read from the log and the states. Nothing of a
 //! refused log is applied and nothing is written, so a refusal leaves the evidence untouched. The offline

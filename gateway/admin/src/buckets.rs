@@ -63,7 +63,7 @@ pub(super) async fn create(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: NewBucketRequest = parse(&body)?;
-    let asked = AuditedAction {
+    let action = AuditedAction {
         action: "bucket.create",
         resource: request.name.clone(),
         status: StatusCode::CREATED,
@@ -77,7 +77,7 @@ pub(super) async fn create(
         let after = json(&info(&catalogue, &bucket)?)?;
         Ok(AuditedChange { resource: request.name, before: Value::Null, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 pub(super) async fn delete(
@@ -85,7 +85,7 @@ pub(super) async fn delete(
     Extension(caller): Extension<AdminCaller>,
     AdminPath(name): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = AuditedAction { action: "bucket.delete", resource: name.clone(), status: StatusCode::OK };
+    let action = AuditedAction { action: "bucket.delete", resource: name.clone(), status: StatusCode::OK };
     let catalogue = admin.stored.catalogue.clone();
     let work = async move {
         let found = find(&catalogue, &name)?;
@@ -98,7 +98,7 @@ pub(super) async fn delete(
         catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(S3Error::from)?;
         Ok(AuditedChange { resource: name, before, after: Value::Null, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 pub(super) async fn change_quota(
@@ -109,7 +109,7 @@ pub(super) async fn change_quota(
 ) -> Result<Response, ApiError> {
     let request: QuotaRequest = parse(&body)?;
     let change = parse_request(&request).map_err(ApiError::invalid)?;
-    let asked = AuditedAction { action: "bucket.quota", resource: name.clone(), status: StatusCode::OK };
+    let action = AuditedAction { action: "bucket.quota", resource: name.clone(), status: StatusCode::OK };
     let catalogue = admin.stored.catalogue.clone();
     let work = async move {
         let changed = catalogue.change_bucket_quota(&name, |quota| change.apply(quota)).await;
@@ -117,7 +117,7 @@ pub(super) async fn change_quota(
         let (before, after) = (json(&info(&catalogue, &before)?)?, json(&info(&catalogue, &after)?)?);
         Ok(AuditedChange { resource: name, before, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 pub(super) fn bucket_name(name: &str) -> Result<BucketName, ApiError> {

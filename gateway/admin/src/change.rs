@@ -22,7 +22,7 @@ pub(super) struct AuditedChange {
     pub(super) before: Value,
     /// State of the resource after the change.
     pub(super) after: Value,
-    /// Answer to the caller, if it differs from `after` (or from `before`, for deleted resources).
+    /// Response to the caller, if it differs from `after` (or from `before`, for deleted resources).
     pub(super) answer: Option<Value>,
 }
 

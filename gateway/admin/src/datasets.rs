@@ -51,7 +51,7 @@ pub(super) async fn create(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let new: NewDataset = parse(&body)?;
-    let asked =
+    let action =
         AuditedAction { action: "dataset.create", resource: new.name.clone(), status: StatusCode::CREATED };
     let shared = Arc::clone(&admin);
     let work = async move {
@@ -66,7 +66,7 @@ pub(super) async fn create(
         let after = json(&shared.counted_info(&put))?;
         Ok(AuditedChange { resource, before: Value::Null, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 pub(super) async fn delete(
@@ -74,7 +74,7 @@ pub(super) async fn delete(
     Extension(caller): Extension<AdminCaller>,
     AdminPath(name): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = AuditedAction { action: "dataset.delete", resource: name.clone(), status: StatusCode::OK };
+    let action = AuditedAction { action: "dataset.delete", resource: name.clone(), status: StatusCode::OK };
     let shared = Arc::clone(&admin);
     let work = async move {
         let dataset = shared.dataset(&name)?;
@@ -87,7 +87,7 @@ pub(super) async fn delete(
             .map_err(|error| catalogue_refusal(error, &name))?;
         Ok(AuditedChange { resource: name, before, after: Value::Null, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 pub(super) async fn pin(
@@ -169,7 +169,7 @@ impl Admin {
         name: String,
         change: impl FnOnce(&Dataset) -> Result<Dataset, ApiError> + Send + 'static,
     ) -> Result<Response, ApiError> {
-        let asked = AuditedAction { action, resource: name.clone(), status: StatusCode::OK };
+        let action = AuditedAction { action, resource: name.clone(), status: StatusCode::OK };
         let admin = Arc::clone(self);
         let work = async move {
             let dataset = admin.dataset(&name)?;
@@ -185,7 +185,7 @@ impl Admin {
             let after = json(&admin.counted_info(&put))?;
             Ok(AuditedChange { resource: name, before, after, answer: None })
         };
-        self.change(caller, asked, work).await
+        self.change(caller, action, work).await
     }
 
     pub(super) fn dataset(&self, name: &str) -> Result<Arc<Dataset>, ApiError> {
@@ -310,10 +310,10 @@ impl Admin {
             );
             ApiError::invalid(why)
         })?;
-        let asked = request.bytes_max.as_deref().map(str::parse::<ByteSize>).transpose();
-        let asked = asked.map_err(|why| ApiError::invalid(format!("bytes_max: {why}")))?;
+        let requested = request.bytes_max.as_deref().map(str::parse::<ByteSize>).transpose();
+        let requested = requested.map_err(|why| ApiError::invalid(format!("bytes_max: {why}")))?;
         let found = dataset.found.map(|found| ByteSize(found.bytes));
-        let ByteSize(bytes) = asked.or(found).ok_or_else(|| {
+        let ByteSize(bytes) = requested.or(found).ok_or_else(|| {
             ApiError::invalid(
                 "The size of the dataset is unknown: warm the dataset first, or give the number of bytes.",
             )

@@ -41,7 +41,7 @@ pub(super) async fn discard(
     Extension(caller): Extension<AdminCaller>,
     AdminPath(name): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = AuditedAction { action: "bucket.discard", resource: name.clone(), status: StatusCode::OK };
+    let action = AuditedAction { action: "bucket.discard", resource: name.clone(), status: StatusCode::OK };
     let queue = admin.dirty_of(&name)?;
     let discarding = Arc::clone(&admin);
     let work = async move {
@@ -50,7 +50,7 @@ pub(super) async fn discard(
         let after = json(&DiscardResult { writes })?;
         Ok(AuditedChange { resource: name, before, after, answer: None::<Value> })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 impl Admin {

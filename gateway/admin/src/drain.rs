@@ -28,28 +28,28 @@ pub(super) async fn begin(
     Extension(caller): Extension<AdminCaller>,
     AdminPath(tier): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = AuditedAction { action: "tier.drain", resource: tier.clone(), status: StatusCode::ACCEPTED };
-    let asking = Arc::clone(&admin);
+    let action = AuditedAction { action: "tier.drain", resource: tier.clone(), status: StatusCode::ACCEPTED };
+    let shared = Arc::clone(&admin);
     let work = async move {
-        let emptied = segment_tier(&asking, &tier)?;
-        if emptied == SegmentTier::Hot && !asking.has_cold_tier() && !asking.spills_to_upstream() {
+        let emptied = segment_tier(&shared, &tier)?;
+        if emptied == SegmentTier::Hot && !shared.has_cold_tier() && !shared.spills_to_upstream() {
             let why = format!(
                 "No tier below {emptied} is configured: set directories in cold.dirs, or an upstream in \
                  cold.upstream."
             );
             return Err(ApiError::invalid(why));
         }
-        let before = asking.moves();
+        let before = shared.moves();
         let order = match emptied {
             SegmentTier::Cold => PlacingOrder::DrainCold,
             SegmentTier::Upstream => PlacingOrder::DrainUpstream,
             SegmentTier::Hot => PlacingOrder::DrainHot,
         };
-        let until_orders = Some(asking.stored.tiers.hot.order(order));
+        let until_orders = Some(shared.stored.tiers.hot.order(order));
         let after = json(&MovesInfo { until_orders, ..before.clone() })?;
         Ok(AuditedChange { resource: tier, before: json(&before)?, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 impl Admin {

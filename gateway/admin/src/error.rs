@@ -10,7 +10,7 @@ use mlgw_wire::error::S3Error;
 /// A refused or failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
-    /// HTTP status of the answer.
+    /// HTTP status of the response.
     pub status: StatusCode,
     /// Error code, stable for programs.
     pub code: &'static str,

@@ -182,26 +182,26 @@ impl Admin {
         let (mut requests, mut bytes) =
             (MetricFamily::new(UPSTREAM_REQUESTS), MetricFamily::new(UPSTREAM_BYTES));
         let mut seconds = MetricFamily::new(UPSTREAM_SECONDS);
-        for (upstream, asked) in self.stored.remote_backed.origin_metrics() {
-            for ((operation, status), count) in asked.requests {
+        for (upstream, metrics) in self.stored.remote_backed.origin_metrics() {
+            for ((operation, status), count) in metrics.requests {
                 requests.push(&[upstream, operation, status], MetricValue::Count(count));
             }
-            for (operation, took) in asked.durations {
+            for (operation, took) in metrics.durations {
                 seconds.push(&[upstream, operation], MetricValue::Durations(took));
             }
-            bytes.push(&[upstream, "get"], MetricValue::Count(asked.received_bytes));
-            bytes.push(&[upstream, "put"], MetricValue::Count(asked.sent_bytes));
+            bytes.push(&[upstream, "get"], MetricValue::Count(metrics.received_bytes));
+            bytes.push(&[upstream, "put"], MetricValue::Count(metrics.sent_bytes));
         }
-        for (upstream, asked) in self.upstreams.iter().map(|(name, upstream)| (name, upstream.metrics())) {
-            for (op, outcome, count) in asked.requests.into_iter().filter(|(_, _, count)| *count > 0) {
+        for (upstream, metrics) in self.upstreams.iter().map(|(name, upstream)| (name, upstream.metrics())) {
+            for (op, outcome, count) in metrics.requests.into_iter().filter(|(_, _, count)| *count > 0) {
                 let operation = format!("segment_{}", op.name());
                 requests.push(&[upstream, &operation, outcome.name()], MetricValue::Count(count));
             }
-            for (op, took) in asked.durations.into_iter().filter(|(_, took)| took.count() > 0) {
+            for (op, took) in metrics.durations.into_iter().filter(|(_, took)| took.count() > 0) {
                 seconds.push(&[upstream, &format!("segment_{}", op.name())], MetricValue::Durations(took));
             }
-            bytes.push(&[upstream, "segment_read"], MetricValue::Count(asked.received_bytes));
-            bytes.push(&[upstream, "segment_write"], MetricValue::Count(asked.sent_bytes));
+            bytes.push(&[upstream, "segment_read"], MetricValue::Count(metrics.received_bytes));
+            bytes.push(&[upstream, "segment_write"], MetricValue::Count(metrics.sent_bytes));
         }
         [requests, seconds, bytes]
     }

@@ -74,7 +74,7 @@ pub(super) async fn create(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: JobRequest = parse(&body)?;
-    let asked = AuditedAction { action: "job.create", resource: name.clone(), status: StatusCode::ACCEPTED };
+    let action = AuditedAction { action: "job.create", resource: name.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let requested_by = caller.access_key.clone();
     let work = async move {
@@ -93,7 +93,7 @@ pub(super) async fn create(
         let after = json(&shared.job_info(&job))?;
         Ok(AuditedChange { resource: name, before: Value::Null, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 pub(super) async fn cancel(
@@ -101,7 +101,7 @@ pub(super) async fn cancel(
     Extension(caller): Extension<AdminCaller>,
     AdminPath(id): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = AuditedAction { action: "job.cancel", resource: id.clone(), status: StatusCode::ACCEPTED };
+    let action = AuditedAction { action: "job.cancel", resource: id.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let work = async move {
         let job = shared.job(&id)?;
@@ -125,7 +125,7 @@ pub(super) async fn cancel(
         let after = json(&shared.job_info(&job))?;
         Ok(AuditedChange { resource: id, before, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 impl Admin {

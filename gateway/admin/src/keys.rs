@@ -33,7 +33,7 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let new: NewKey = parse(&body)?;
     let resource = new.access_key.clone().unwrap_or_default();
-    let asked = AuditedAction { action: "access.key.create", resource, status: StatusCode::CREATED };
+    let action = AuditedAction { action: "access.key.create", resource, status: StatusCode::CREATED };
     let keyring = admin.keyring.clone();
     let work = async move {
         let (key, secret) = keyring.create(new).await?;
@@ -42,7 +42,7 @@ pub(super) async fn create(
         let answer = json(&CreatedKey { secret_access_key: secret.expose().to_owned(), key })?;
         Ok(AuditedChange { resource, before: Value::Null, after, answer: Some(answer) })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 pub(super) async fn update(
@@ -52,14 +52,14 @@ pub(super) async fn update(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let change: KeyChange = parse(&body)?;
-    let asked =
+    let action =
         AuditedAction { action: "access.key.update", resource: access_key.clone(), status: StatusCode::OK };
     let keyring = admin.keyring.clone();
     let work = async move {
         let (before, after) = keyring.update(&access_key, change).await?;
         Ok(AuditedChange { resource: access_key, before: json(&before)?, after: json(&after)?, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 pub(super) async fn delete(
@@ -67,12 +67,12 @@ pub(super) async fn delete(
     Extension(caller): Extension<AdminCaller>,
     AdminPath(access_key): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked =
+    let action =
         AuditedAction { action: "access.key.delete", resource: access_key.clone(), status: StatusCode::OK };
     let keyring = admin.keyring.clone();
     let work = async move {
         let before = keyring.delete(&access_key).await?;
         Ok(AuditedChange { resource: access_key, before: json(&before)?, after: Value::Null, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }

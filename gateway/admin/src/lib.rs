@@ -2,7 +2,7 @@
 //!
 //! Everything under `/v1` needs a SigV4 signature (service `mlgw`) by an unrestricted key with the role
 //! admin; probes and metrics need none. Each call that changes something runs to completion even if its
-//! client disconnects, and appends one line to the audit log, synced before the answer. docs/openapi.json
+//! client disconnects, and appends one line to the audit log, synced before the response. docs/openapi.json
 //! describes the whole API and is served at `/v1/openapi.json`; it is generated from the table of routes and
 //! from the types of mlgw-api.
 

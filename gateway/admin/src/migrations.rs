@@ -27,7 +27,7 @@ pub(super) async fn begin(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request: MigrateRequest = parse(&body)?;
-    let asked =
+    let action =
         AuditedAction { action: "bucket.migrate", resource: name.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let requested_by = caller.access_key.clone();
@@ -59,7 +59,7 @@ pub(super) async fn begin(
         let after = json(&shared.job_info(&job))?;
         Ok(AuditedChange { resource: name, before: Value::Null, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 impl Admin {

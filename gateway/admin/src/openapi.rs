@@ -1,7 +1,7 @@
 //! `/v1/openapi.json`: the description of the API.
 //!
 //! The document is docs/openapi.json. A test generates it from the table of routes and from the types of
-//! mlgw-api, and compares it with the file.
+//! mlgw-api, and compares it with the file. With `UPDATE_PRINTED=1` the test writes the file.
 
 #[cfg(test)]
 mod generate;
@@ -21,7 +21,7 @@ pub(super) async fn document() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], DOCUMENT)
 }
 
-/// Defines types of answers that are not JSON. They exist in the table of routes only.
+/// Defines types of responses that are not JSON. They exist in the table of routes only.
 macro_rules! text_answers {
     ($($(#[doc = $doc:literal])+ $Name:ident: $media_type:literal;)+) => {
         $(

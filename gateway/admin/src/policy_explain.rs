@@ -116,7 +116,7 @@ impl Admin {
     }
 }
 
-/// State of an object that determines if a due action is carried out now.
+/// State of an object that determines whether a due action is carried out now.
 struct DueContext<'a> {
     bucket: u64,
     key: &'a str,

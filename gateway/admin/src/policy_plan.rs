@@ -80,7 +80,7 @@ struct EvaluationContext<'a> {
     system: &'a SystemFacts,
     now: Timestamp,
     /// Properties of access tracking that either policy depends on.
-    asked: &'a [Property],
+    properties: &'a [Property],
 }
 
 impl PolicyPlans {
@@ -188,8 +188,9 @@ impl Admin {
             run.is_collecting || run.checkpoint_scan.is_none(),
             "objects are compared after all checkpoints are known"
         );
-        let (system, now, asked) = (self.policies.system(), self.clock.now(), run.plan.asked_properties());
-        let context = EvaluationContext { system: &system, now, asked: &asked };
+        let (system, now, properties) =
+            (self.policies.system(), self.clock.now(), run.plan.used_properties());
+        let context = EvaluationContext { system: &system, now, properties: &properties };
         let (from, mut reached) = (run.from.take(), None);
         let next = self.stored.each_object(from.as_ref(), limit, &mut |looked| {
             match &mut run.checkpoint_scan {
@@ -251,7 +252,7 @@ impl Admin {
         looked: &VisitedObject<'_>,
         context: EvaluationContext<'_>,
     ) -> Result<(), ReadError> {
-        let EvaluationContext { system, now, asked } = context;
+        let EvaluationContext { system, now, properties } = context;
         let (bucket, key) = (looked.bucket.id, looked.key.as_str());
         let object = &self.stored.object_facts(looked.bucket, looked.key, looked.object)?;
         let unread = UnreadBlock { bucket, key, size: object.size, number: 0 };
@@ -262,7 +263,7 @@ impl Admin {
         };
         let (taken, tracked) = self.policy_driver.with_engine(|decider, now_us| {
             let observed = (!is_local).then(|| known(&decider.checkpoints));
-            (decider.facts_of(now_us, &unread, asked), observed)
+            (decider.facts_of(now_us, &unread, properties), observed)
         });
         let (member, checkpoint_facts) = tracked.unwrap_or_else(|| known(&run.own_checkpoints));
         let access = taken.view();

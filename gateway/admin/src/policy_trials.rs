@@ -189,7 +189,7 @@ impl Admin {
         }
         let cache = |text: &String| text.parse().map_err(|why: String| invalid_field("cache", text, why));
         let block = request.block.as_deref().unwrap_or(BLOCK);
-        let asked: Vec<_> =
+        let requested: Vec<_> =
             request.policies.iter().flatten().map(|policy| cache_algorithm(*policy)).collect();
         let from_epoch = request.from_epoch.unwrap_or(1);
         if from_epoch == 0 {
@@ -199,7 +199,7 @@ impl Admin {
             scenario: self.scenario(&request)?,
             caches: caches.iter().map(cache).collect::<Result<_, _>>()?,
             block_bytes: block_bytes(block).map_err(|why| invalid_field("block", block, why))?,
-            algorithms: algorithms(&asked),
+            algorithms: algorithms(&requested),
             from_epoch,
             plans: request.plans,
             blocks_max: SIMULATED_BLOCKS_MAX,

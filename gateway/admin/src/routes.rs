@@ -27,12 +27,12 @@ use std::sync::Arc;
 /// Compiles only if requests can consist of the type.
 const fn assert_request<T: DeserializeOwned + JsonSchema>() {}
 
-/// Compiles only if answers can consist of the type.
+/// Compiles only if responses can consist of the type.
 const fn assert_answer<T: JsonSchema>() {}
 
 /// Defines routes. The comment of a route is its summary and, after an empty line, its description. The
 /// handler and what follows it: type of the query parameters, type of the body, status, type and description
-/// of the answer, and the status and code of errors.
+/// of the response, and the status and code of errors.
 macro_rules! routes {
     (
         $(#[doc = $doc:literal])+

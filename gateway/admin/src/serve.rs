@@ -35,7 +35,7 @@ pub fn router(admin: &Arc<Admin>, served: ServedRoutes) -> Router {
     routes.fallback(no_such_route).method_not_allowed_fallback(wrong_method).with_state(Arc::clone(admin))
 }
 
-/// Handles one request. A connection beyond the limit may send probes only and is closed after the answer.
+/// Handles one request. A connection beyond the limit may send probes only and is closed after the response.
 pub async fn handle(router: Router, request: Request<PacedRequestBody>, peer: Peer) -> Response {
     let (is_probe_only, version) = (peer.is_probe_only, request.version());
     if is_probe_only && !PROBE_ROUTES.iter().any(|(_, path)| *path == request.uri().path()) {
@@ -47,8 +47,8 @@ pub async fn handle(router: Router, request: Request<PacedRequestBody>, peer: Pe
     if is_probe_only { with_connection_close(answer, version) } else { answer }
 }
 
-/// Marks an answer as the last one of its connection, so that the connections reserved for probes become free
-/// again. HTTP/2 has no such header; there the connection is closed soon after it becomes idle.
+/// Marks a response as the last one of its connection, so that the connections reserved for probes become
+/// free again. HTTP/2 has no such header; there the connection is closed soon after it becomes idle.
 fn with_connection_close(mut answer: Response, version: Version) -> Response {
     if version <= Version::HTTP_11 {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

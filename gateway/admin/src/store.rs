@@ -31,7 +31,8 @@ pub(super) async fn start(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let NewBackup { out, leave_upstreams } = parse(&body)?;
-    let asked = AuditedAction { action: "store.backup", resource: out.clone(), status: StatusCode::ACCEPTED };
+    let action =
+        AuditedAction { action: "store.backup", resource: out.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let work = async move {
         let upstream_data = if leave_upstreams { UpstreamData::LeftInPlace } else { UpstreamData::Refused };
@@ -39,7 +40,7 @@ pub(super) async fn start(
         let after = json(&shared.backup_status())?;
         Ok(AuditedChange { resource: out, before: Value::Null, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 impl Admin {

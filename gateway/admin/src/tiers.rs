@@ -43,7 +43,7 @@ pub(super) async fn scrub(
     Extension(caller): Extension<AdminCaller>,
     AdminPath(tier): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = AuditedAction { action: "tier.scrub", resource: tier.clone(), status: StatusCode::ACCEPTED };
+    let action = AuditedAction { action: "tier.scrub", resource: tier.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let work = async move {
         let segments = segment_tier(&shared, &tier)?;
@@ -55,7 +55,7 @@ pub(super) async fn scrub(
         let answer = json(&shared.segment_tier(segments)?)?;
         Ok(AuditedChange { resource: tier, before: Value::Null, after: Value::Null, answer: Some(answer) })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 pub(super) async fn compaction(
@@ -79,16 +79,16 @@ pub(super) async fn compact(
     if !(1..=100).contains(&dead_percent) {
         return Err(ApiError::invalid(format!("dead_percent is {dead_percent}; expected 1 to 100.")));
     }
-    let asked =
+    let action =
         AuditedAction { action: "tier.compact", resource: tier.clone(), status: StatusCode::ACCEPTED };
-    let asking = Arc::clone(&admin);
+    let shared = Arc::clone(&admin);
     let work = async move {
-        let before = compaction_of(&asking, segments);
-        let until_rounds = Some(asking.stored.tiers.hot.compact(dead_percent));
+        let before = compaction_of(&shared, segments);
+        let until_rounds = Some(shared.stored.tiers.hot.compact(dead_percent));
         let after = json(&CompactionInfo { until_rounds, ..before.clone() })?;
         Ok(AuditedChange { resource: tier, before: json(&before)?, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 /// Returns the tier with this name, if it exists and consists of segments, so that it can be scrubbed,

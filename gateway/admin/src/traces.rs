@@ -40,33 +40,33 @@ pub(super) async fn start(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let NewTrace { name, bytes_max } = parse(&body)?;
-    let asked = AuditedAction { action: "trace.start", resource: name.clone(), status: StatusCode::CREATED };
-    let asking = Arc::clone(&admin);
+    let action = AuditedAction { action: "trace.start", resource: name.clone(), status: StatusCode::CREATED };
+    let shared = Arc::clone(&admin);
     let work = async move {
         let bytes_max = bytes_max.unwrap_or(TRACE_BYTES);
         let started = {
             let name = name.clone();
-            run_blocking(&asking, move |admin| admin.traces.start(&name, bytes_max)).await?
+            run_blocking(&shared, move |admin| admin.traces.start(&name, bytes_max)).await?
         };
         let (trace, removed) = started;
         let after = json(&TraceInfo { removed, ..trace_info(trace) })?;
         Ok(AuditedChange { resource: name, before: Value::Null, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 pub(super) async fn stop(
     State(admin): State<Arc<Admin>>,
     Extension(caller): Extension<AdminCaller>,
 ) -> Result<Response, ApiError> {
-    let asked = AuditedAction { action: "trace.stop", resource: String::new(), status: StatusCode::OK };
-    let asking = Arc::clone(&admin);
+    let action = AuditedAction { action: "trace.stop", resource: String::new(), status: StatusCode::OK };
+    let shared = Arc::clone(&admin);
     let work = async move {
-        let trace = trace_info(run_blocking(&asking, |admin| admin.traces.stop()).await?);
+        let trace = trace_info(run_blocking(&shared, |admin| admin.traces.stop()).await?);
         let resource = trace.name.clone();
         Ok(AuditedChange { resource, before: Value::Null, after: json(&trace)?, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 /// Runs work that waits for the disk on a blocking thread.

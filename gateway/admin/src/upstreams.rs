@@ -56,16 +56,16 @@ pub(super) async fn adopt(
     Extension(caller): Extension<AdminCaller>,
     AdminPath(name): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked = AuditedAction { action: "upstream.adopt", resource: name.clone(), status: StatusCode::OK };
-    let asking = Arc::clone(&admin);
+    let action = AuditedAction { action: "upstream.adopt", resource: name.clone(), status: StatusCode::OK };
+    let shared = Arc::clone(&admin);
     let work = async move {
-        let upstream = asking.upstreams.get(&name).ok_or_else(|| no_such_upstream(&name))?;
-        let before = json(&asking.upstream_by_name(&name)?)?;
+        let upstream = shared.upstreams.get(&name).ok_or_else(|| no_such_upstream(&name))?;
+        let before = json(&shared.upstream_by_name(&name)?)?;
         upstream.adopt().await.map_err(|error| adopt_error(&error))?;
-        let after = json(&asking.upstream_by_name(&name)?)?;
+        let after = json(&shared.upstream_by_name(&name)?)?;
         Ok(AuditedChange { resource: name, before, after, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 fn adopt_error(error: &UpstreamError) -> ApiError {

@@ -54,13 +54,13 @@ pub(super) async fn put(
     let new: NewAccessPlan = parse(&body)?;
     drop(body);
     check(&id).map_err(plan_refusal)?;
-    let asked = AuditedAction { action: "workload.plan.put", resource: id.clone(), status: StatusCode::OK };
-    let asking = Arc::clone(&admin);
+    let action = AuditedAction { action: "workload.plan.put", resource: id.clone(), status: StatusCode::OK };
+    let shared = Arc::clone(&admin);
     let work = async move {
-        let (about, plan) = asking.parse_plan(new).await?;
+        let (about, plan) = shared.parse_plan(new).await?;
         let putting = id.clone();
         let (before, after) =
-            run_blocking(&asking, move |admin| admin.plans.put(&putting, about, plan)).await?;
+            run_blocking(&shared, move |admin| admin.plans.put(&putting, about, plan)).await?;
         let before = before.map(access_plan_info);
         Ok(AuditedChange {
             resource: id,
@@ -69,7 +69,7 @@ pub(super) async fn put(
             answer: None,
         })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 pub(super) async fn delete(
@@ -77,16 +77,16 @@ pub(super) async fn delete(
     Extension(caller): Extension<AdminCaller>,
     AdminPath(id): AdminPath<String>,
 ) -> Result<Response, ApiError> {
-    let asked =
+    let action =
         AuditedAction { action: "workload.plan.delete", resource: id.clone(), status: StatusCode::OK };
-    let asking = Arc::clone(&admin);
+    let shared = Arc::clone(&admin);
     let work = async move {
         let deleting = id.clone();
         let before =
-            access_plan_info(run_blocking(&asking, move |admin| admin.plans.delete(&deleting)).await?);
+            access_plan_info(run_blocking(&shared, move |admin| admin.plans.delete(&deleting)).await?);
         Ok(AuditedChange { resource: id, before: json(&before)?, after: Value::Null, answer: None })
     };
-    admin.change(caller, asked, work).await
+    admin.change(caller, action, work).await
 }
 
 /// Runs work that waits for the disk on a blocking thread.

@@ -1,7 +1,6 @@
 //! Bindings of buckets to buckets of other object stores.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use crate::words::words;
 use schemars::JsonSchema;

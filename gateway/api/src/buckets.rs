@@ -1,7 +1,6 @@
 //! Buckets and their contents.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use crate::{BindingInfo, QuotaInfo, UsedInfo};
 use schemars::JsonSchema;

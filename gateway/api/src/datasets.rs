@@ -1,7 +1,6 @@
 //! Datasets: named subsets of a bucket, the tiers of their bytes, and their scheduled jobs.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use crate::words::words;
 use crate::{DatasetJobKind, JobInfo, WarmOrder};
@@ -154,7 +153,7 @@ words! {
     ResidencyTier {
         /// Segments on the local disk.
         Hot = "hot",
-        /// Segments on slower disks, or in upstreams.
+        /// Segments below the hot tier: on slower disks and in upstreams together; `Tier` separates the two.
         Cold = "cold",
         /// Clean copies of a remote-backed bucket.
         Copies = "copies",

@@ -1,7 +1,6 @@
 //! Progress of segment moves between tiers.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

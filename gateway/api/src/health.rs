@@ -1,7 +1,6 @@
 //! Findings about a server's health, with advice.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,6 @@
 //! Jobs on datasets, current and past.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use crate::MigrationTarget;
 use crate::words::words;

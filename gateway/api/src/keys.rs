@@ -1,7 +1,6 @@
 //! Access keys: permission to sign requests, with role and scope.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use crate::{QuotaInfo, QuotaRequest, UsedInfo};
 use schemars::JsonSchema;

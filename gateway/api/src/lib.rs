@@ -1,8 +1,9 @@
-//! Request and answer types of the admin API, shared by its handlers, the command line and tests.
+//! Request and response types of the admin API, shared by its handlers, the command line and tests.
 //!
-//! The package depends on serde and schemars alone: it imports neither protocol nor engine. Conversions from
+//! Of the workspace the package imports mlgw-common alone, neither protocol nor engine. Conversions from
 //! engine types are in the package of the handlers. The schemas of docs/openapi.json are derived from these
-//! types, descriptions included. Nothing is stored, so a power failure has no effect.
+//! types by schemars, descriptions included. These types are never written to disk, apart from [`AdminFile`]
+//! and the JSON of changed resources in the audit log.
 
 mod admin_file;
 mod bindings;

@@ -1,7 +1,6 @@
 //! Explanation of the running policy's verdicts on one object.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use crate::words::words;
 use crate::{ObjectInfo, PendingDeletionInfo};
@@ -211,7 +210,7 @@ words! {
         Lru = "lru",
         /// Epochs, scans and checkpoints are distinguished.
         TrainingAware = "training-aware",
-        /// Like training-aware; the setting `learning` decides if measured outcomes move bounds.
+        /// Like training-aware; the setting `learning` decides whether measured outcomes move bounds.
         Learned = "learned",
     }
 }

@@ -1,7 +1,6 @@
 //! Dry runs: effect that other policies would have on stored objects.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use crate::PolicyText;
 use crate::words::words;

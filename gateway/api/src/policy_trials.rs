@@ -1,7 +1,6 @@
 //! Trials of policies before they run: validation, tests on keys, simulations, and their results.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use crate::words::words;
 use crate::{PolicyEnvironment, PolicyText};

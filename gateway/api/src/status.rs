@@ -1,7 +1,6 @@
 //! Status of a server in one document.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use crate::words::words;
 use crate::{Health, HealthFinding, PolicyStatus};

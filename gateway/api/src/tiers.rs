@@ -1,7 +1,6 @@
 //! Tiers, results of their scrubs, and progress of compaction.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use mlgw_common::Tier;
 use schemars::JsonSchema;

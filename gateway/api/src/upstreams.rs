@@ -1,7 +1,6 @@
 //! Upstreams: other object stores and checks of their capabilities.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use crate::words::words;
 use schemars::JsonSchema;

@@ -1,7 +1,6 @@
 //! Workloads: their phase with its evidence, their datasets and their progress.
 //!
-//! Field names and their order are a stable interface for programs. Nothing is stored, so a power failure has
-//! no effect.
+//! Field names and their order are a stable interface for programs.
 
 use crate::words::words;
 use crate::{CopyPolicy, ReadAheadStrategy};

@@ -70,7 +70,7 @@ impl AccessJournal {
         Ok(Self { policy_driver, writing: Some(writing) })
     }
 
-    /// Writes all buffered accesses to disk and closes the journal. Blocks.
+    /// Writes all buffered accesses to disk and closes the journal. Blocks the calling thread.
     pub fn close(self) {
         let Some((flushing, writer)) = self.writing else { return };
         flushing.abort();
@@ -167,9 +167,9 @@ mod tests {
     fn pass(policy_driver: &PolicyDriver, objects: u64) {
         for n in 0..objects {
             let key = ObjectKey::new(&format!("train/{n:05}.jpg")).unwrap();
-            let asking = PolicyRequestContext::of_caller(Caller { id: 1, family: 2 });
+            let context = PolicyRequestContext::of_caller(Caller { id: 1, family: 2 });
             policy_driver.record_access(
-                &ObservedRequest { context: asking, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 },
+                &ObservedRequest { context, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 },
                 0..10,
             );
         }
@@ -215,13 +215,13 @@ mod tests {
         };
         let first = open(room.path(), 16 * MIB);
         pass(&first.policy_driver, 10);
-        let (key, asking) = (
+        let (key, context) = (
             ObjectKey::new("run/step-100/.metadata").unwrap(),
             PolicyRequestContext::of_caller(Caller { id: 1, family: 2 }),
         );
         let before_ms = SystemClock.now().as_millis();
         first.policy_driver.record_access(
-            &ObservedRequest { context: asking, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 },
+            &ObservedRequest { context, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 },
             0..10,
         );
         first.close();

@@ -104,8 +104,8 @@ pub enum AccessPlanError {
 }
 
 impl AccessPlans {
-    /// Opens the plans in the data directory and passes them to the engine. Blocks, some tens of milliseconds
-    /// for a million keys.
+    /// Opens the plans in the data directory and passes them to the engine. Blocks the calling thread, some
+    /// tens of milliseconds for a million keys.
     ///
     /// # Errors
     /// I/O errors.
@@ -133,7 +133,8 @@ impl AccessPlans {
         self.turn.lock().await
     }
 
-    /// Stores a plan in place of the one with its id. Returns the previous and the new plan. Blocks.
+    /// Stores a plan in place of the one with its id. Returns the previous and the new plan. Blocks the
+    /// calling thread.
     ///
     /// # Errors
     /// See [`AccessPlanError`]; then nothing changes.
@@ -162,7 +163,7 @@ impl AccessPlans {
         Ok((before, self.describe(id, given)))
     }
 
-    /// Deletes a plan and returns it. Blocks.
+    /// Deletes a plan and returns it. Blocks the calling thread.
     ///
     /// # Errors
     /// If no plan has this id; I/O errors.

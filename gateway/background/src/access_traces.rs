@@ -92,7 +92,7 @@ impl AccessTraces {
     }
 
     /// Starts a recording. Returns the trace, and the names of old traces that were removed to keep their
-    /// number limited. Blocks.
+    /// number limited. Blocks the calling thread.
     ///
     /// # Errors
     /// See [`AccessTraceError`]; then nothing is recorded.
@@ -126,7 +126,7 @@ impl AccessTraces {
         Ok((Trace { name: name.to_owned(), recording, ..Trace::default() }, gone))
     }
 
-    /// Ends the recording and waits until all of it is on disk. Blocks.
+    /// Ends the recording and waits until all of it is on disk. Blocks the calling thread.
     ///
     /// # Errors
     /// If no recording runs, or a write failed; the part on disk remains valid.
@@ -140,7 +140,7 @@ impl AccessTraces {
         Ok(Trace { recorded, ..self.show(&name)? })
     }
 
-    /// Returns all traces, oldest first. Blocks.
+    /// Returns all traces, oldest first. Blocks the calling thread.
     ///
     /// # Errors
     /// I/O errors.
@@ -149,7 +149,7 @@ impl AccessTraces {
         names.iter().map(|(_, name)| self.show(name)).collect()
     }
 
-    /// Returns one trace. Blocks.
+    /// Returns one trace. Blocks the calling thread.
     ///
     /// # Errors
     /// If no trace has this name; I/O errors.
@@ -168,7 +168,7 @@ impl AccessTraces {
         Ok(Trace { name: name.to_owned(), files, recording, recorded })
     }
 
-    /// Reads a file of a trace. Blocks.
+    /// Reads a file of a trace. Blocks the calling thread.
     ///
     /// # Errors
     /// If the file does not exist; I/O errors.
@@ -182,7 +182,7 @@ impl AccessTraces {
         }
     }
 
-    /// Returns the paths of a complete trace's files, in order of time. Blocks.
+    /// Returns the paths of a complete trace's files, in order of time. Blocks the calling thread.
     ///
     /// # Errors
     /// If no trace has this name, or it is being recorded; I/O errors.
@@ -266,9 +266,9 @@ mod tests {
 
     fn record_read(traces: &AccessTraces, name: &str) {
         let key = ObjectKey::new(name).unwrap();
-        let asking = PolicyRequestContext::of_caller(Caller { id: 1, family: 2 });
+        let context = PolicyRequestContext::of_caller(Caller { id: 1, family: 2 });
         traces.policy_driver.record_access(
-            &ObservedRequest { context: asking, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 },
+            &ObservedRequest { context, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 },
             0..10,
         );
     }

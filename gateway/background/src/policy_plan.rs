@@ -154,10 +154,11 @@ impl PolicyDryRun {
 
     /// Returns the properties of access tracking that either policy depends on.
     #[must_use]
-    pub fn asked_properties(&self) -> Vec<Property> {
+    pub fn used_properties(&self) -> Vec<Property> {
         let (running, other) = self.programs();
-        let asked: BTreeSet<_> = [running, other].into_iter().flat_map(properties_used_at_rest).collect();
-        asked.into_iter().collect()
+        let properties: BTreeSet<_> =
+            [running, other].into_iter().flat_map(properties_used_at_rest).collect();
+        properties.into_iter().collect()
     }
 
     /// Returns the actions of the other policy that have no effect, in a sentence each.
@@ -198,33 +199,33 @@ impl PolicyDryRun {
     pub fn compare(&mut self, of: &Subject<'_>) {
         self.objects += 1;
         let (mut old, mut new) = (self.running.verdicts(of), self.other.verdicts(of));
-        self.matched.extend(new.iter().map(|said| Arc::clone(&said.rule.1)));
+        self.matched.extend(new.iter().map(|verdict| Arc::clone(&verdict.rule.1)));
         let is_done = |one: &ObjectVerdict| match of.is_local {
             true => one.action.has_effect_on_local(),
             false => one.action.has_effect_on_remote_backed(),
         };
-        for said in new.iter().filter(|one| one.is_acting() && !is_done(one)) {
-            if !old.iter().any(|other| said.is_same(other)) {
-                let name = (Arc::clone(&said.rule.1), said.action.name(), of.is_local);
+        for verdict in new.iter().filter(|one| one.is_acting() && !is_done(one)) {
+            if !old.iter().any(|other| verdict.is_same(other)) {
+                let name = (Arc::clone(&verdict.rule.1), verdict.action.name(), of.is_local);
                 *self.ineffective.entry(name).or_default() += 1;
             }
         }
-        [&mut old, &mut new].into_iter().for_each(|said| said.retain(is_done));
+        [&mut old, &mut new].into_iter().for_each(|verdicts| verdicts.retain(is_done));
         let mut is_other = false;
         for (mine, theirs, stops) in [(&new, &old, false), (&old, &new, true)] {
             let resolved = resolve_acting(mine, of.idle);
-            for said in mine.iter().filter(|one| !theirs.iter().any(|other| one.is_same(other))) {
+            for verdict in mine.iter().filter(|one| !theirs.iter().any(|other| one.is_same(other))) {
                 is_other = true;
                 let side = if stops { &self.running } else { &self.other };
-                let planned = PlannedAction { stops, ..said.started_action() };
+                let planned = PlannedAction { stops, ..verdict.started_action() };
                 let extent = self.actions.entry(planned).or_default();
                 extent.objects += 1;
                 extent.bytes += of.object.size;
-                let moves = said.is_moving(&resolved, of, self.below);
+                let moves = verdict.is_moving(&resolved, of, self.below);
                 extent.moved_bytes += if moves { of.object.size } else { 0 };
                 if extent.examples.len() < PLAN_EXAMPLES_MAX {
                     let name = format!("s3://{}/{}", of.object.bucket, of.object.key);
-                    extent.examples.push((name, side.reason(said, of)));
+                    extent.examples.push((name, side.reason(verdict, of)));
                 }
             }
         }
@@ -278,10 +279,10 @@ impl ComparedPolicy {
     fn verdicts(&self, of: &Subject<'_>) -> Vec<ObjectVerdict> {
         let is_wide = |due: &DueAction<'_>| {
             let areas = if due.stance == Stance::Act { &self.done } else { &self.observed };
-            let said = || Some((of.area(due)?, RuleMatch::of(&self.program, due)?));
+            let area_match = || Some((of.area(due)?, RuleMatch::of(&self.program, due)?));
             // A pin without room remains a verdict on the object. A prefix names its scope itself.
             matches!(due.action.target, Target::Prefix(_))
-                || said().is_some_and(|(area, claim)| areas.has(&area, &claim))
+                || area_match().is_some_and(|(area, claim)| areas.has(&area, &claim))
         };
         let mut verdicts = self.with_facts(of, |facts| {
             let resolved = resolve(self.program.due(facts));
@@ -296,17 +297,17 @@ impl ComparedPolicy {
         without_overridden(verdicts)
     }
 
-    fn reason(&self, said: &ObjectVerdict, of: &Subject<'_>) -> String {
-        let rule = said.rule.0.and_then(|rank| self.program.rules().get(rank));
+    fn reason(&self, verdict: &ObjectVerdict, of: &Subject<'_>) -> String {
+        let rule = verdict.rule.0.and_then(|rank| self.program.rules().get(rank));
         let own =
             rule.and_then(|rule| self.with_facts(of, |facts| self.program.evaluate(facts).reason_of(rule)));
         own.unwrap_or_else(|| {
-            let area = said.area.as_ref().map_or_else(String::new, |area| format!(" of {area}"));
+            let area = verdict.area.as_ref().map_or_else(String::new, |area| format!(" of {area}"));
             match rule {
                 Some(_) => {
-                    format!("{} because rule {} matched another object{area}", said.action, said.rule.1)
+                    format!("{} because rule {} matched another object{area}", verdict.action, verdict.rule.1)
                 }
-                None => format!("{} because of the setting {}{area}", said.action, said.rule.1),
+                None => format!("{} because of the setting {}{area}", verdict.action, verdict.rule.1),
             }
         })
     }
@@ -333,9 +334,9 @@ fn due<'r, 'p>(resolved: &'r ConflictResolution<'p>) -> impl Iterator<Item = &'r
 }
 
 /// Removes verdicts that stronger ones override.
-fn without_overridden(said: Vec<ObjectVerdict>) -> Vec<ObjectVerdict> {
+fn without_overridden(verdicts: Vec<ObjectVerdict>) -> Vec<ObjectVerdict> {
     let mut claims: Vec<_> =
-        said.iter().filter_map(|one| one.rule_match().filter(|_| one.is_acting())).collect();
+        verdicts.iter().filter_map(|one| one.rule_match().filter(|_| one.is_acting())).collect();
     claims.sort_by_key(|claim| claim.by.rank);
     let mut done: Vec<RuleMatch> = Vec::new();
     for claim in claims {
@@ -345,13 +346,13 @@ fn without_overridden(said: Vec<ObjectVerdict>) -> Vec<ObjectVerdict> {
     }
     let is_done =
         |one: &ObjectVerdict| !one.is_acting() || one.rule_match().is_none_or(|claim| done.contains(&claim));
-    said.into_iter().filter(is_done).collect()
+    verdicts.into_iter().filter(is_done).collect()
 }
 
 /// Resolves the acting verdicts on an object.
-fn resolve_acting(said: &[ObjectVerdict], idle: Duration) -> ResolvedActions {
+fn resolve_acting(verdicts: &[ObjectVerdict], idle: Duration) -> ResolvedActions {
     let claims: Vec<_> =
-        said.iter().filter(|one| one.is_acting()).filter_map(ObjectVerdict::rule_match).collect();
+        verdicts.iter().filter(|one| one.is_acting()).filter_map(ObjectVerdict::rule_match).collect();
     ResolvedActions::of(claims.iter(), idle, |_| false)
 }
 

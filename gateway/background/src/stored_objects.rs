@@ -94,7 +94,7 @@ impl StoredObjects {
     }
 
     /// Calls `each` with every extent of an object in a local bucket, and true if the extent is the first of
-    /// the object or of a part. Blocks.
+    /// the object or of a part. Blocks the calling thread.
     ///
     /// # Errors
     /// If the catalogue cannot be read.
@@ -148,7 +148,7 @@ impl StoredObjects {
 
     /// Calls `each` with at most `most` objects, bucket by bucket: all objects of local buckets, and those of
     /// remote-backed buckets that have copies here. Returns the position to continue from; `None` at the end.
-    /// Blocks.
+    /// Blocks the calling thread.
     ///
     /// # Errors
     /// If the catalogue cannot be read.

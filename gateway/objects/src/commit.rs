@@ -1,7 +1,7 @@
 //! Proposes changes of objects to the catalogue.
 //!
-//! Always: a change that was refused because its segment was fenced is proposed again with the new extents of
-//! its bytes, or fails. If power fails before the catalogue has synced, the change did not happen.
+//! Invariant: a change that was refused because its segment was fenced is proposed again with the new extents
+//! of its bytes, or fails. If power fails before the catalogue has synced, the change did not happen.
 
 use crate::stages::stage;
 use crate::{ObjectLayer, ResourceShortage};

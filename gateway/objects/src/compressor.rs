@@ -1,9 +1,9 @@
 //! Compresses chunks before they are stored, on blocking threads. The number of chunks at a time is limited
 //! to the number of processors.
 //!
-//! Always: the compressed chunk is charged to the account of its request. If the account has no free memory,
-//! the chunk is stored uncompressed, so the compressor never waits for memory. All state is in memory, so a
-//! power failure changes nothing.
+//! Invariant: the compressed chunk is charged to the account of its request. If the account has no free
+//! memory, the chunk is stored uncompressed, so the compressor never waits for memory. All state is in
+//! memory, so a power failure changes nothing.
 
 use crate::memory::{Account, MemoryGrant, blocks_of};
 use bytes::Bytes;

@@ -4,7 +4,7 @@
 //! Several chunks may be in flight to the disk while the next one fills. Each chunk is hashed while it is
 //! appended. If a rule selects the object, the chunk is compressed before the append ([`packing`]).
 //!
-//! Always: memory is reserved before it is used. A body is admitted before any of it is read. It then has
+//! Invariants: memory is reserved before it is used. A body is admitted before any of it is read. It then has
 //! enough memory to finish, or it fails with [`ResourceShortage::Memory`]. It takes more memory where more is
 //! free. Where none is free it appends smaller chunks, one at a time. The server therefore stays within its
 //! limit and no admitted body is stuck.

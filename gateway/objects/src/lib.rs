@@ -4,7 +4,7 @@
 //! checks the request, calls this layer and maps [`ObjectError`] to its own codes. Background work calls the
 //! same functions.
 //!
-//! Always: the bytes of a body are durable in segments before the catalogue names them, and a change is
+//! Invariants: the bytes of a body are durable in segments before the catalogue names them, and a change is
 //! durable in the catalogue before its function returns `Ok`. After a power failure an object is therefore
 //! complete or absent. Memory of requests is granted before it is used ([`memory`]).
 

@@ -6,9 +6,9 @@
 //! is the computation. [`small`] bodies are not worth a switch of threads: the callers hash them, also
 //! together.
 //!
-//! Always: a digest is that of the bytes in the order in which they were pushed. The callers bound the number
-//! of queued chunks, because a chunk keeps its memory until it is hashed. Dropping a stream drops its chunks.
-//! All state is in memory, so a power failure changes nothing.
+//! Invariant: a digest is that of the bytes in the order in which they were pushed. The callers bound the
+//! number of queued chunks, because a chunk keeps its memory until it is hashed. Dropping a stream drops its
+//! chunks. All state is in memory, so a power failure changes nothing.
 
 mod kernel;
 mod schedule;

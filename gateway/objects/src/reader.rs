@@ -4,7 +4,7 @@
 //! pages of parts, whose rows contain the extents. The reader reads a page when it reaches it, so it keeps
 //! one page and one piece in memory at a time, for objects of any size.
 //!
-//! Always: every byte is verified against its checksum before it is returned. Compaction may move bytes
+//! Invariant: every byte is verified against its checksum before it is returned. Compaction may move bytes
 //! during a read. The reader then reads the record of the body again. Before the first of several pieces it
 //! pins the segments. This module only reads, so a power failure changes nothing.
 

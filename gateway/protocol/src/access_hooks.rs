@@ -127,7 +127,7 @@ pub(super) fn record_read(
     let identity = || identity(request);
     let about = ObjectRuleFacts::new(gateway, &found.bucket, &found.object, request.now);
     let may_wait = can_wait_for_disk(gateway, &range);
-    let asking = PolicyRequestContext {
+    let context = PolicyRequestContext {
         caller: caller(request),
         identity: &identity,
         facts: &about,
@@ -135,7 +135,7 @@ pub(super) fn record_read(
     };
     let (bucket, size) = (found.bucket.bucket_id(), found.object.size);
     gateway.policy_driver.record_access(
-        &policy_driver::ObservedRequest { context: asking, bucket, key: &found.key, op: Op::Read, size },
+        &policy_driver::ObservedRequest { context, bucket, key: &found.key, op: Op::Read, size },
         range,
     )
 }
@@ -220,11 +220,11 @@ pub(super) fn record_access(
     size: u64,
 ) {
     let identity = || identity(request);
-    let asking =
+    let context =
         PolicyRequestContext { identity: &identity, ..PolicyRequestContext::of_caller(caller(request)) };
     gateway
         .policy_driver
-        .record_access(&policy_driver::ObservedRequest { context: asking, bucket, key, op, size }, 0..size);
+        .record_access(&policy_driver::ObservedRequest { context, bucket, key, op, size }, 0..size);
 }
 
 /// Returns the size in bytes of the object that a request puts, as its headers state it.

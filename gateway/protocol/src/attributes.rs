@@ -26,19 +26,19 @@ const ATTRIBUTE_NAMES: [&str; 5] = ["ETag", "Checksum", "ObjectParts", "StorageC
 /// # Errors
 /// Those of S3.
 pub fn get_object_attributes(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
-    let asked = requested_attributes(request)?;
-    answer_from_object(gateway, request, |found| attributes_document(gateway, request, found, &asked))
+    let requested = requested_attributes(request)?;
+    answer_from_object(gateway, request, |found| attributes_document(gateway, request, found, &requested))
 }
 
 fn attributes_document(
     gateway: &Gateway,
     request: &AuthenticatedRequest<'_>,
     found: &FoundObject,
-    asked: &[&str],
+    requested: &[&str],
 ) -> Result<S3Response, GetError> {
     let object = &found.object;
     let mut out = Xml::new("GetObjectAttributesResponse");
-    for name in ATTRIBUTE_NAMES.iter().filter(|name| asked.contains(name)) {
+    for name in ATTRIBUTE_NAMES.iter().filter(|name| requested.contains(name)) {
         match *name {
             "ETag" => drop(out.text("ETag", &object.etag)),
             "Checksum" if !object.checksums.is_empty() => {

@@ -64,14 +64,14 @@ pub async fn create(
     let name = BucketName::new(request.bucket())
         .map_err(|why| S3Error::new(Code::InvalidBucketName).message(why.to_string()))?;
     let document = document::read(request, upload, document::DOCUMENT_TERMS).await?;
-    let asked = match document.iter().all(u8::is_ascii_whitespace) {
+    let requested_region = match document.iter().all(u8::is_ascii_whitespace) {
         true => None,
         false => parse::<CreateDocument>(&document)?.location.filter(|location| !location.is_empty()),
     };
     let new = NewBucket {
         name,
         owner: request.principal.owner.clone(),
-        region: asked.unwrap_or_else(|| gateway.config.region.clone()),
+        region: requested_region.unwrap_or_else(|| gateway.config.region.clone()),
         binding: None,
     };
     let location = format!("/{}", new.name);
@@ -91,12 +91,12 @@ fn is_repeated_create(
     gateway: &Gateway,
     request: &AuthenticatedRequest<'_>,
     existing: &Bucket,
-    asked_region: &str,
+    requested_region: &str,
 ) -> bool {
     existing.owner == request.principal.owner
         && existing.binding.is_none()
         && region(gateway, &existing.region) == DEFAULT_REGION
-        && asked_region == DEFAULT_REGION
+        && requested_region == DEFAULT_REGION
 }
 
 /// Returns the refusal of a CreateBucket whose headers request a feature that is not offered. It is

@@ -1,7 +1,7 @@
 //! Reads of configurations that buckets and objects of mlgw do not have yet.
 //!
 //! AWS answers such a read with an empty document or with an error of its own for each configuration.
-//! Clients query many of them at start and rely on exactly these answers.
+//! Clients query many of them at start and rely on exactly these responses.
 
 use super::Gateway;
 use super::get::find_object;

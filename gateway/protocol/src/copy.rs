@@ -97,13 +97,13 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<
     let from = CopiedObject::find(gateway, request, parse_source(request)?).await?;
     let directives = CopyDirectives::parse(request)?;
     let given = object_headers::parse_description(request)?;
-    let asked = requested_checksum(request)?.map(|(algorithm, _)| algorithm);
+    let requested = requested_checksum(request)?.map(|(algorithm, _)| algorithm);
     let from = match from {
         // A copy that gets another checksum must be read and written again.
         CopiedObject::Local(from)
             if from.bucket.id == bucket.id
                 && from.key == key
-                && (asked.is_none() || copy_checksum(&from.object.checksums, asked).0.is_some()) =>
+                && (requested.is_none() || copy_checksum(&from.object.checksums, requested).0.is_some()) =>
         {
             return replace_metadata(gateway, request, *from, given, directives).await;
         }
@@ -117,7 +117,7 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<
     let (owner, now) = (writer(&request.principal), request.now);
     gateway.objects.check_quota(&bucket, &key, &owner.payer, Some(from.object().size))?;
     let compression = gateway.compression(request, &bucket, &key, Some(from.object().size), &description);
-    let (kept, computed) = copy_checksum(&from.object().checksums, asked);
+    let (kept, computed) = copy_checksum(&from.object().checksums, requested);
     keep_alive::respond(async move {
         let range = 0..from.object().size;
         let target = BodyTarget { bucket: &bucket, key: &key, part: None };
@@ -134,9 +134,9 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<
 
 /// Returns the checksum of a copy, which covers the whole object: either the source's checksum, or the
 /// algorithm by which to compute it. The algorithm is the requested one, else the source's.
-fn copy_checksum(source: &[Checksum], asked: Option<Algorithm>) -> (Option<Checksum>, Option<Algorithm>) {
+fn copy_checksum(source: &[Checksum], requested: Option<Algorithm>) -> (Option<Checksum>, Option<Algorithm>) {
     let of_source = source.first().map(|checksum| checksum::algorithm_from_stored(checksum.algorithm()));
-    let algorithm = asked.or(of_source).unwrap_or(checksum::DEFAULT_ALGORITHM);
+    let algorithm = requested.or(of_source).unwrap_or(checksum::DEFAULT_ALGORITHM);
     let holds = |one: &&Checksum| {
         one.kind() == ChecksumKind::FullObject
             && checksum::algorithm_from_stored(one.algorithm()) == algorithm
@@ -238,7 +238,7 @@ pub(super) async fn upload_part_copy_of(
     record: &Upload,
 ) -> S3Result {
     let number = part_number(request)?;
-    let asked = checksum_of_parts(&named.bucket, record);
+    let algorithm = checksum_of_parts(&named.bucket, record);
     let from = CopiedObject::find(gateway, request, parse_source(request)?).await?;
     let range = part_range(request, &from)?;
     let bytes = range.end - range.start;
@@ -246,7 +246,7 @@ pub(super) async fn upload_part_copy_of(
     let compression = gateway.part_compression(request, &named.bucket, record)?;
     let (gateway, memory, now) = (gateway.clone(), request.memory.clone(), request.now);
     keep_alive::respond(async move {
-        let body = CopyBody::open(&gateway, &memory, from, range, asked).await?;
+        let body = CopyBody::open(&gateway, &memory, from, range, algorithm).await?;
         let stored = gateway.objects.store(&memory, named.part(number), body, compression).await?;
         let result = copy_result("CopyPartResult", &stored.etag, &stored.checksums, 0, now);
         gateway.objects.put_part(&named, number, now, stored).await?;
@@ -355,8 +355,8 @@ mod tests {
             assert_eq!(copy_checksum(&full, Some(algorithm)), (Some(full[0].clone()), None));
             let of_parts = [of(algorithm, ChecksumKind::Composite)];
             assert_eq!(copy_checksum(&of_parts, None), (None, Some(algorithm)), "a copy has no parts");
-            for asked in Algorithm::ALL.iter().copied().filter(|asked| *asked != algorithm) {
-                assert_eq!(copy_checksum(&full, Some(asked)), (None, Some(asked)));
+            for other in Algorithm::ALL.iter().copied().filter(|other| *other != algorithm) {
+                assert_eq!(copy_checksum(&full, Some(other)), (None, Some(other)));
             }
         }
         assert_eq!(copy_checksum(&[], None), (None, Some(Algorithm::Crc64Nvme)));

@@ -76,7 +76,7 @@ fn parse_time_secs(text: &str) -> Option<i64> {
 /// DeleteObjects.
 ///
 /// # Errors
-/// Those of S3; the error of a single key is in the answer's document.
+/// Those of S3; the error of a single key is in the response's document.
 pub async fn delete_objects(
     gateway: &Arc<Gateway>,
     request: &AuthenticatedRequest<'_>,

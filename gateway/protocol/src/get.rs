@@ -231,21 +231,21 @@ pub(super) fn build_head(
             return Ok(Err(response));
         }
     }
-    let asked = requested_bytes(request, object, part)?;
+    let requested = requested_bytes(request, object, part)?;
     let wants_checksums =
         request.head.headers.get("x-amz-checksum-mode").is_some_and(|mode| mode == "ENABLED");
     let mut response = empty(StatusCode::OK);
     let headers = response.headers_mut();
     write_description(object, headers);
     // A checksum of the whole object must not accompany a part of it: clients would compare them.
-    match &asked {
+    match &requested {
         RequestedBytes::Whole if wants_checksums => checksums::describe(object, headers),
         RequestedBytes::Part(_, part) if wants_checksums => checksums::describe_part(object, part, headers),
         _ => {}
     }
-    let range = asked.range(object.size);
+    let range = requested.range(object.size);
     // An empty part has no bytes for Content-Range to name.
-    if !matches!(asked, RequestedBytes::Whole) && !range.is_empty() {
+    if !matches!(requested, RequestedBytes::Whole) && !range.is_empty() {
         let text = format!("bytes {}-{}/{}", range.start, range.end - 1, object.size);
         headers.insert(header::CONTENT_RANGE, header_value(&text));
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;

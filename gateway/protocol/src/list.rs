@@ -30,7 +30,7 @@ const URL_ESCAPED: &AsciiSet =
 pub(super) struct ListingParameters<'a> {
     /// Selection of keys.
     pub(super) keys: Selection<'a>,
-    /// True if keys are percent-encoded in the answer.
+    /// True if keys are percent-encoded in the response.
     pub(super) url_encoded: bool,
 }
 
@@ -40,7 +40,7 @@ impl<'a> ListingParameters<'a> {
     /// # Errors
     /// `InvalidArgument`.
     pub(super) fn parse(request: &AuthenticatedRequest<'a>, max: &'static str) -> Result<Self, S3Error> {
-        let asked = request.query.number(max)?.unwrap_or(PAGE_KEYS_MAX as u64);
+        let requested = request.query.number(max)?.unwrap_or(PAGE_KEYS_MAX as u64);
         let url_encoded = match request.query.raw("encoding-type") {
             None | Some("") => false,
             Some("url") => true,
@@ -52,12 +52,12 @@ impl<'a> ListingParameters<'a> {
         let keys = Selection {
             prefix: request.query.get("prefix")?.unwrap_or_default(),
             delimiter: request.query.get_non_empty("delimiter")?,
-            max_keys: usize::try_from(asked).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX),
+            max_keys: usize::try_from(requested).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX),
         };
         Ok(Self { keys, url_encoded })
     }
 
-    /// Returns a key as it appears in the answer.
+    /// Returns a key as it appears in the response.
     pub(super) fn encode_name<'k>(&self, key: &'k str) -> Cow<'k, str> {
         if self.url_encoded { utf8_percent_encode(key, URL_ESCAPED).into() } else { Cow::Borrowed(key) }
     }

@@ -3,7 +3,7 @@
 //!
 //! An upload is identified by the id of the body that it becomes. Parts stay where UploadPart stored them;
 //! completing writes one record and an index of the parts. Clients receive the id encrypted
-//! ([`super::upload_ids`]). A complete whose answer was lost can be repeated.
+//! ([`super::upload_ids`]). A complete whose response was lost can be repeated.
 
 use super::list::write_owner;
 use super::object_headers;
@@ -205,8 +205,8 @@ pub(super) async fn upload_part_of(
 /// An upload to a bucket in write-back mode is completed at its origin, which computes its own checksum if
 /// the client requests none.
 pub(super) fn checksum_of_parts(bucket: &Bucket, record: &schema::Upload) -> Option<Algorithm> {
-    let asked = checksum::upload_checksum_type(record).map(|(algorithm, _)| algorithm);
-    asked.or_else(|| bucket.binding.is_none().then_some(checksum::DEFAULT_ALGORITHM))
+    let requested = checksum::upload_checksum_type(record).map(|(algorithm, _)| algorithm);
+    requested.or_else(|| bucket.binding.is_none().then_some(checksum::DEFAULT_ALGORITHM))
 }
 
 /// AbortMultipartUpload.

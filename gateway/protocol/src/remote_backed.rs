@@ -1,6 +1,6 @@
 //! Operations on remote-backed buckets, whose objects are at an origin.
 //!
-//! Answers carry the origin's own ETag, time and headers. Operations that are not offered here are refused
+//! Responses carry the origin's own ETag, time and headers. Operations that are not offered here are refused
 //! with a message that names them. Operations of local buckets never run on a remote-backed bucket, because
 //! [`Gateway::bucket`] refuses it. In write-through mode a write is acknowledged when the origin has it, and
 //! refusals of the origin are returned to the client. In write-back mode PutObject, uploads and deletes are

@@ -1,7 +1,7 @@
 //! Requests that are answered without authentication, because their clients do not sign them for S3.
 //!
 //! A browser's preflight carries no signature. A call of IAM or STS carries the signature of another
-//! service. No answer depends on which buckets exist, so a client without a key cannot discover names.
+//! service. No response depends on which buckets exist, so a client without a key cannot discover names.
 
 use super::Gateway;
 use super::request::{Query, RequestTarget};
@@ -57,7 +57,7 @@ pub(super) fn denied(gateway: &Gateway, target: &RequestTarget) -> S3Error {
     }
 }
 
-/// Returns the answer to a preflight. No bucket has CORS rules, so none is granted.
+/// Returns the response to a preflight. No bucket has CORS rules, so none is granted.
 fn preflight(head: &Parts) -> S3Error {
     let bad = |why| S3Error::new(Code::BadRequest).message(why);
     if !head.headers.contains_key(header::ORIGIN) {
@@ -80,7 +80,7 @@ fn is_other_service_call(head: &Parts, query: &Query<'_>) -> bool {
     (head.method == Method::POST && is_form) || query.has("Action")
 }
 
-/// Refuses a call and names it in the answer.
+/// Refuses a call and names it in the response.
 async fn refuse_call(head: &Parts, query: &Query<'_>, incoming: &mut Option<PacedRequestBody>) -> S3Result {
     let unnamed = || S3Error::not_implemented("IAM and STS");
     if let Some(action) = query.raw("Action") {

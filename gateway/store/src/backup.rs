@@ -1,4 +1,5 @@
-//! The verb `mlgw store backup`: a complete and verified copy of a data directory, also while it is in use.
+//! The subcommand `mlgw store backup`: a complete and verified copy of a data directory, also while it is in
+//! use.
 //!
 //! While a server runs, no segment is released from the start of the catalogue's copy until all segments are
 //! open: an open file can be removed, but its bytes stay readable. The copied catalogue is read as a start

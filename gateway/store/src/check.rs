@@ -1,4 +1,4 @@
-//! The verb `mlgw store check`: verifies that a data directory is complete and undamaged.
+//! The subcommand `mlgw store check`: verifies that a data directory is complete and undamaged.
 
 use super::{StoreLocation, StoreVerbError, checkpoint_dir, expected, scratch, unfit_files};
 use crate::data_dir::DataDir;

@@ -1,7 +1,7 @@
-//! Verbs on a whole data directory without a running server: check, repair, back up, restore.
+//! Subcommands on a whole data directory without a running server: check, repair, back up, restore.
 //!
-//! Each verb holds the directory's lock, so no server starts meanwhile. `check` writes nothing in the
-//! directory. The other verbs write new files beside those that they replace, sync them, and only then rename
+//! Each subcommand holds the directory's lock, so no server starts meanwhile. `check` writes nothing in the
+//! directory. The others write new files beside those that they replace, sync them, and only then rename
 //! them.
 
 mod backup;
@@ -37,7 +37,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Error of a verb.
+/// Error of a subcommand.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreVerbError {
     /// The directory cannot be used.

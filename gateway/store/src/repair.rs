@@ -1,7 +1,7 @@
-//! The verb `mlgw store repair`: repairs findings of a check that can be repaired without loss.
+//! The subcommand `mlgw store repair`: repairs findings of a check that can be repaired without loss.
 //!
 //! No file is deleted: a replaced file is set aside beside the new one. Each repair is complete in itself, so
-//! after a power failure the directory is unchanged or better, and running the verb again continues.
+//! after a power failure the directory is unchanged or better, and running it again continues.
 
 use super::small_files::set_aside;
 use super::{Checked, StoreLocation, StoreVerbError, check, scratch};

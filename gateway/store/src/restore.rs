@@ -1,8 +1,8 @@
-//! The verb `mlgw store restore`: creates a data directory from a copy.
+//! The subcommand `mlgw store restore`: creates a data directory from a backup.
 //!
-//! The copy is verified while it is read, byte by byte. The new directory's `node.json` is written last, with
-//! its own incarnation. A start refuses the directory of an interrupted restore, which must be emptied and
-//! restored again.
+//! The backup is verified while it is read, byte by byte. The new directory's `node.json` is written last,
+//! with its own incarnation. A start refuses the directory of an interrupted restore, which must be emptied
+//! and restored again.
 
 use super::StoreVerbError;
 use super::backup::BackedUp;

@@ -30,7 +30,7 @@ pub struct SlowRequest<'a> {
     pub operation: &'static str,
     /// Path of the request.
     pub path: &'a str,
-    /// Status of the answer.
+    /// Status of the response.
     pub status: u16,
     /// Duration of the request.
     pub took: Duration,

@@ -145,8 +145,8 @@ fn cancelling_ends_a_queued_job_and_flags_a_running_one() {
     assert_eq!((cancelled.state(), bench.dataset().active_job), (JobState::Cancelled, 0));
     let id = bench.create(JobKind::Warm, 1, false).unwrap().id;
     bench.step(id, 1, JobStep::Acquire(ClaimJob {})).unwrap();
-    let asked = bench.step(id, 0, JobStep::Cancel(CancelJob {})).unwrap();
-    assert_eq!((asked.state(), asked.cancel_asked), (JobState::Running, true));
+    let flagged = bench.step(id, 0, JobStep::Cancel(CancelJob {})).unwrap();
+    assert_eq!((flagged.state(), flagged.cancel_asked), (JobState::Running, true));
     assert_eq!(bench.end(id, JobState::Cancelled).unwrap().state(), JobState::Cancelled);
 }
 

@@ -169,11 +169,11 @@ fn check_fit(
         .map(|state| StateFacts::read(&state.current()))
         .collect::<Result<_, _>>()
         .map_err(store)?;
-    let judged = match expected {
+    let checked = match expected {
         Some(expected) => judge(expected, &log, &facts, durability),
         None => judge_fit(&log, &facts, durability),
     };
-    let Err(source) = judged else { return Ok(()) };
+    let Err(source) = checked else { return Ok(()) };
     // Damage in the write-ahead log itself is reported by opening it, which names the position.
     let is_damaged = || wal::first_bad(&log_dir).is_ok_and(|bad| bad.is_some_and(|bad| bad.damage.is_some()));
     if durability == Durability::Full && is_damaged() {

@@ -128,7 +128,7 @@ pub enum ProposeError {
     /// Too many commands wait; nothing changed; retry later.
     #[error("too many commands wait for the catalogue")]
     Overloaded,
-    /// The catalogue is stopping; it is unknown if the command takes effect.
+    /// The catalogue is stopping; it is unknown whether the command takes effect.
     #[error("the catalogue is stopping")]
     Stopping,
 }

@@ -50,7 +50,7 @@ pub struct Reference {
 
 impl Catalogue {
     /// The reference to the chunk of `owner` at `offset` in `segment`; `None` if no record names the chunk.
-    /// Does a few point reads and blocks.
+    /// Does a few point reads. Blocks the calling thread.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -138,7 +138,8 @@ impl Catalogue {
         self.inner.resident.dead.dead_set(segment)
     }
 
-    /// Usage of every referenced segment, summed over the groups. Reads a row per segment and group; blocks.
+    /// Usage of every referenced segment, summed over the groups. Reads a row per segment and group.
+    /// Blocks the calling thread.
     ///
     /// # Errors
     /// If the store cannot be read.

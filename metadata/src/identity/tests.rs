@@ -93,9 +93,9 @@ proptest! {
         let missing_between = reach < first;
         let missing_behind = end < reach.max(committed).max(floor);
         let durability = if synced { Durability::Full } else { Durability::Os };
-        let judged = judge(&expected(false, floor), &log, &[state], durability);
-        prop_assert_eq!(judged.is_ok(), !(missing_between || synced && missing_behind));
-        if let Err(Mismatch::LostTail { end: named, .. }) = judged {
+        let checked = judge(&expected(false, floor), &log, &[state], durability);
+        prop_assert_eq!(checked.is_ok(), !(missing_between || synced && missing_behind));
+        if let Err(Mismatch::LostTail { end: named, .. }) = checked {
             prop_assert!(named == end && end < floor);
         }
     }

@@ -1,4 +1,4 @@
-//! The log of a closed catalogue: checks if it is readable and complete, and replays it.
+//! The log of a closed catalogue: checks whether it is readable and complete, and replays it.
 //!
 //! With one voter every entry of the log is committed; a start of the server assumes the same.
 

@@ -24,10 +24,10 @@ pub(super) fn finding_of(error: &str, from: &Path, to: &Path) -> CheckFinding {
 }
 
 /// The name of the table in a message: its number and `.sst`.
-fn named_table(said: &str) -> Option<String> {
-    let end = said.find(".sst")?;
-    let start = said[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
-    (start < end).then(|| format!("{}.sst", &said[start..end]))
+fn named_table(message: &str) -> Option<String> {
+    let end = message.find(".sst")?;
+    let start = message[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+    (start < end).then(|| format!("{}.sst", &message[start..end]))
 }
 
 #[cfg(test)]
@@ -38,8 +38,8 @@ mod tests {
 
     #[test]
     fn an_error_of_the_copy_is_reported_for_the_original_store() {
-        let said = "Corruption: block checksum mismatch: in /tmp/s/000012.sst offset 0 size 9";
-        let finding = finding_of(said, Path::new("/d/group-0/state-1"), Path::new("/tmp/s"));
+        let message = "Corruption: block checksum mismatch: in /tmp/s/000012.sst offset 0 size 9";
+        let finding = finding_of(message, Path::new("/d/group-0/state-1"), Path::new("/tmp/s"));
         assert_eq!(
             (finding.kind, finding.place.as_str()),
             (FindingKind::Table, "/d/group-0/state-1/000012.sst")

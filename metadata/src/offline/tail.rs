@@ -37,8 +37,8 @@ struct AppliedPosition {
     position: Option<LogPosition>,
 }
 
-/// Checks if the log of the closed catalogue in `dir` has lost its end. `scratch` is an empty directory; it
-/// is removed.
+/// Checks whether the log of the closed catalogue in `dir` has lost its end. `scratch` is an empty directory;
+/// it is removed.
 ///
 /// # Errors
 /// If a store cannot be read.

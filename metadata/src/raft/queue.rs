@@ -107,7 +107,7 @@ impl CommandQueue {
         Ok(receiver)
     }
 
-    /// Decides if the caller has to send the next batch.
+    /// Decides whether the caller has to send the next batch.
     pub(crate) fn turn(&self) -> BatchTurn {
         let mut state = self.state.lock();
         if state.gathering || state.in_flight >= BATCHES_MAX {

@@ -244,8 +244,8 @@ impl Copies {
     /// Records metadata of a key from its origin. Kept blocks stay if ETag and size are unchanged; otherwise
     /// the object gets a new body. Returns the resulting copy. If the index fails, no block of the object
     /// will be kept.
-    pub fn record_metadata(&self, bucket: BucketId, key: &ObjectKey, said: CopyRecord) -> CopyRecord {
-        self.inner.ledger.record_metadata(bucket, key, said)
+    pub fn record_metadata(&self, bucket: BucketId, key: &ObjectKey, record: CopyRecord) -> CopyRecord {
+        self.inner.ledger.record_metadata(bucket, key, record)
     }
 
     /// Records the time of a read.
@@ -258,7 +258,7 @@ impl Copies {
         self.inner.pins.lock().set(pins);
     }
 
-    /// Returns the bytes of blocks that the listener should keep at most under present conditions. The rest
+    /// Returns the bytes of blocks that the policy engine may keep at most under present conditions. The rest
     /// of the space is taken by edges and, on a file system without holes, by dead records among live ones;
     /// if blocks exceed it, the oldest segments are evicted. The value changes, because other programs may
     /// fill the disk.

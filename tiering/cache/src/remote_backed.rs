@@ -385,10 +385,10 @@ impl CachedBucket {
         range: Range<u64>,
         read_context: Option<&PolicyRequestContext<'_>>,
     ) -> CachedObjectReader {
-        let reading = self.inner.policy_driver.as_ref().zip(read_context).map(|(driver, asking)| {
+        let reading = self.inner.policy_driver.as_ref().zip(read_context).map(|(driver, context)| {
             let (bucket, op, size) = (self.id, Op::Read, opened.object.size);
             let (reading, next) = driver.begin_read(
-                &policy_driver::ObservedRequest { context: *asking, bucket, key, op, size },
+                &policy_driver::ObservedRequest { context: *context, bucket, key, op, size },
                 &range,
             );
             if !next.is_empty() {
@@ -473,8 +473,8 @@ impl CachedBucket {
     fn known(&self, key: &ObjectKey) -> Result<Option<CopyRecord>, OriginError> {
         let copy = self.inner.copies.find(self.id, key);
         if copy.is_none()
-            && let Some(said) = self.inner.absent.get(&(self.id, key.clone()))
-            && self.age(said) < self.freshness().negative
+            && let Some(reported) = self.inner.absent.get(&(self.id, key.clone()))
+            && self.age(reported) < self.freshness().negative
         {
             return Err(OriginError::NoSuchKey);
         }
@@ -495,14 +495,14 @@ impl CachedBucket {
     }
 
     fn is_fresh(&self, copy: &CopyRecord) -> bool {
-        let said = Timestamp(copy.validated_ms);
-        said >= self.valid_from && self.freshness().is_fresh(self.age(said))
+        let validated = Timestamp(copy.validated_ms);
+        validated >= self.valid_from && self.freshness().is_fresh(self.age(validated))
     }
 
     /// True if an expired copy may be served although the origin request failed with `error`.
     fn may_be_stale(&self, copy: &CopyRecord, error: &OriginError) -> bool {
-        let said = Timestamp(copy.validated_ms);
-        said >= self.valid_from && self.freshness().may_be_stale(self.age(said), error)
+        let validated = Timestamp(copy.validated_ms);
+        validated >= self.valid_from && self.freshness().may_be_stale(self.age(validated), error)
     }
 
     fn freshness(&self) -> Freshness {
@@ -510,8 +510,8 @@ impl CachedBucket {
         Freshness { positive: self.ttl.unwrap_or(general.positive), ..general }
     }
 
-    fn age(&self, said: Timestamp) -> Duration {
-        let ms = self.inner.clock.now().as_millis().saturating_sub(said.as_millis());
+    fn age(&self, since: Timestamp) -> Duration {
+        let ms = self.inner.clock.now().as_millis().saturating_sub(since.as_millis());
         Duration::from_millis(u64::try_from(ms).unwrap_or(0))
     }
 

@@ -136,7 +136,7 @@ impl Decisions {
         self.inner.log.lock().moved.clone()
     }
 
-    /// Writes all unwritten entries to the file. Blocks.
+    /// Writes all unwritten entries to the file. Blocks the calling thread.
     pub fn write(&self) {
         self.inner.write();
     }

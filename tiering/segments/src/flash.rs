@@ -163,7 +163,7 @@ impl FlashBudget {
         bucket.is_limited().then(|| bucket.remaining(self.inner.now_ms()))
     }
 
-    /// Replaces the file if anything was written since the last time. Blocks.
+    /// Replaces the file if anything was written since the last time. Blocks the calling thread.
     pub fn save(&self) {
         self.inner.keep();
     }

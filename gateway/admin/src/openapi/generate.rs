@@ -1,4 +1,4 @@
-//! Generates the OpenAPI document from the table of routes and from the types of requests and answers.
+//! Generates the OpenAPI document from the table of routes and from the types of requests and responses.
 
 use crate::routes::{api_operations, probe_operations};
 use mlgw_api::{AdminErrorBody, DatasetJobKind};
@@ -25,7 +25,7 @@ pub(crate) struct Operation {
     pub(crate) body: Option<SchemaOf>,
     /// Type of the body, if it may be absent.
     pub(crate) optional_body: Option<SchemaOf>,
-    /// Status, type and description of the answer to a successful request.
+    /// Status, type and description of the response to a successful request.
     pub(crate) status: u16,
     pub(crate) answer: SchemaOf,
     pub(crate) answer_doc: &'static str,
@@ -63,8 +63,8 @@ fn path_parameter(name: &str) -> (SchemaOf, &'static str) {
     }
 }
 
-/// Generators of schemas. Requests and answers of one type can differ: in a request, fields with defaults may
-/// be absent.
+/// Generators of schemas. Requests and responses of one type can differ: in a request, fields with defaults
+/// may be absent.
 struct SchemaGenerators {
     requests: SchemaGenerator,
     answers: SchemaGenerator,
@@ -84,8 +84,8 @@ impl SchemaGenerators {
         }
     }
 
-    /// Returns all named schemas. If a type is both a request and a part of answers, it is described as a
-    /// request, which answers satisfy as well.
+    /// Returns all named schemas. If a type is both a request and a part of responses, it is described as a
+    /// request, which responses satisfy as well.
     fn into_schemas(mut self) -> BTreeMap<String, Value> {
         let mut schemas: BTreeMap<String, Value> = self.answers.take_definitions(false).into_iter().collect();
         schemas.extend(self.requests.take_definitions(false));

@@ -301,8 +301,8 @@ async fn quotas_are_set_shown_and_audited() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
     let root = api.admin.keyring.root().principal.access_key.clone();
     let path = format!("/v1/access/keys/{root}");
-    let (status, said) = api.call(Method::PATCH, &path, json!({"quota": {"bytes": "1"}})).await;
-    assert_eq!((status, &said["code"]), (StatusCode::CONFLICT, &json!("AccessKeyFixed")));
+    let (status, response) = api.call(Method::PATCH, &path, json!({"quota": {"bytes": "1"}})).await;
+    assert_eq!((status, &response["code"]), (StatusCode::CONFLICT, &json!("AccessKeyFixed")));
     assert_eq!(api.call(Method::GET, &path, Value::Null).await.1["used"], Value::Null);
 
     let lines = api.audit();
@@ -324,19 +324,23 @@ async fn a_compaction_pass_is_requested_and_can_be_waited_for() {
     let path = "/v1/tiers/hot/compaction";
     let (status, before) = api.call(Method::GET, path, Value::Null).await;
     assert_eq!((status, &before["until_rounds"]), (StatusCode::OK, &Value::Null), "{before}");
-    let (status, asked) = api.call(Method::POST, path, json!({"dead_percent": 5})).await;
-    assert_eq!(status, StatusCode::ACCEPTED, "{asked}");
-    let until = asked["until_rounds"].as_u64().unwrap();
+    let (status, response) = api.call(Method::POST, path, json!({"dead_percent": 5})).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{response}");
+    let until = response["until_rounds"].as_u64().unwrap();
     assert!(until > before["rounds"].as_u64().unwrap());
     while api.call(Method::GET, path, Value::Null).await.1["rounds"].as_u64() < Some(until) {
         mlgw_common::time::sleep(std::time::Duration::from_millis(2)).await;
     }
     for wrong in [json!({"dead_percent": 0}), json!({"dead_percent": 101}), json!({"percent": 5})] {
-        let (status, said) = api.call(Method::POST, path, wrong).await;
-        assert_eq!((status, &said["code"]), (StatusCode::BAD_REQUEST, &json!("InvalidRequest")), "{said}");
+        let (status, response) = api.call(Method::POST, path, wrong).await;
+        assert_eq!(
+            (status, &response["code"]),
+            (StatusCode::BAD_REQUEST, &json!("InvalidRequest")),
+            "{response}"
+        );
     }
-    let (status, said) = api.call(Method::POST, "/v1/tiers/cold/compaction", Value::Null).await;
-    assert_eq!((status, &said["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchTier")));
+    let (status, response) = api.call(Method::POST, "/v1/tiers/cold/compaction", Value::Null).await;
+    assert_eq!((status, &response["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchTier")));
     let lines = api.audit();
     assert_eq!(lines.len(), 1, "a refused request leaves no line");
     assert_eq!((lines[0].action.as_str(), lines[0].resource.as_str()), ("tier.compact", "hot"));
@@ -380,8 +384,8 @@ async fn decisions_are_listed_and_filtered() {
         ("kind=sideways", StatusCode::BAD_REQUEST),
         ("bucket=none", StatusCode::NOT_FOUND),
     ] {
-        let (said, why) = api.call(Method::GET, &format!("/v1/decisions?{query}"), Value::Null).await;
-        assert_eq!(said, status, "{query}: {why}");
+        let (got, why) = api.call(Method::GET, &format!("/v1/decisions?{query}"), Value::Null).await;
+        assert_eq!(got, status, "{query}: {why}");
     }
     let gone = api.call(Method::DELETE, "/v1/buckets/data", Value::Null).await.0;
     assert_eq!(gone, StatusCode::OK);
@@ -398,12 +402,12 @@ async fn only_an_unrestricted_admin_key_is_accepted_and_only_with_the_signed_bod
         let new = NewKey { role: Some(role), buckets: vec!["b*".into()], ..NewKey::default() };
         let (info, secret) = api.admin.keyring.create(new).await.unwrap();
         let narrow = ServerTarget { access_key: info.access_key, secret, ..api.local() };
-        let (status, said) = api.call_as(&narrow, Method::GET, "/v1/status", Value::Null).await;
-        assert_eq!((status, &said["code"]), (StatusCode::FORBIDDEN, &json!("AccessDenied")), "{role:?}");
+        let (status, response) = api.call_as(&narrow, Method::GET, "/v1/status", Value::Null).await;
+        assert_eq!((status, &response["code"]), (StatusCode::FORBIDDEN, &json!("AccessDenied")), "{role:?}");
     }
     let wrong = ServerTarget { secret: Secret::new("not the secret"), ..api.local() };
-    let (status, said) = api.call_as(&wrong, Method::GET, "/v1/status", Value::Null).await;
-    assert_eq!((status, &said["code"]), (StatusCode::FORBIDDEN, &json!("SignatureDoesNotMatch")));
+    let (status, response) = api.call_as(&wrong, Method::GET, "/v1/status", Value::Null).await;
+    assert_eq!((status, &response["code"]), (StatusCode::FORBIDDEN, &json!("SignatureDoesNotMatch")));
 
     let unsigned = http::Request::get("/v1/status").body(axum::body::Body::empty()).unwrap();
     assert_eq!(api.send(unsigned).await.0, StatusCode::FORBIDDEN);
@@ -438,14 +442,18 @@ async fn probes_and_metrics_need_no_signature_and_status_reports_the_state() {
     assert_eq!(api.send(get("/healthz")).await.0, StatusCode::OK);
     let (_, settings) = api.call(Method::GET, "/v1/config", Value::Null).await;
     assert_eq!(settings["settings"].as_array().unwrap().len(), mlgw_config::SETTINGS.len());
-    let (status, said) = api.call(Method::GET, "/v1/nothing", Value::Null).await;
-    assert_eq!((status, &said["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchRoute")));
+    let (status, response) = api.call(Method::GET, "/v1/nothing", Value::Null).await;
+    assert_eq!((status, &response["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchRoute")));
     // Malformed path segments and query parameters are refused in the same way as a malformed body.
     for path in
         ["/v1/policy/explain?bucket=b", "/v1/decisions?limit=many", "/v1/jobs/%ff", "/v1/traces/t/files/x"]
     {
-        let (status, said) = api.call(Method::GET, path, Value::Null).await;
-        assert_eq!((status, &said["code"]), (StatusCode::BAD_REQUEST, &json!("InvalidRequest")), "{path}");
+        let (status, response) = api.call(Method::GET, path, Value::Null).await;
+        assert_eq!(
+            (status, &response["code"]),
+            (StatusCode::BAD_REQUEST, &json!("InvalidRequest")),
+            "{path}"
+        );
     }
     api.close().await;
 }

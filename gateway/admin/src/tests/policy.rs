@@ -196,14 +196,14 @@ async fn files_that_are_too_many_or_too_long_are_refused() {
     let api = Api::open().await;
     let post = async |body: Value| api.call(Method::POST, "/v1/policy", body).await;
     let file = json!({"name": "n.yaml", "text": "version: 1\n"});
-    let (status, said) = post(json!({"files": vec![file.clone(); 17]})).await;
+    let (status, response) = post(json!({"files": vec![file.clone(); 17]})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert_eq!(said["message"], "There are 17 policies; at most 16 are allowed.");
+    assert_eq!(response["message"], "There are 17 policies; at most 16 are allowed.");
     let large = json!({"name": "n.yaml", "text": format!("version: 1\n#{}", "x".repeat(1 << 20))});
-    let (status, said) = post(json!({"files": [large]})).await;
-    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{said}");
-    let (status, said) = post(json!({"files": vec![large; 5]})).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
+    let (status, response) = post(json!({"files": [large]})).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{response}");
+    let (status, response) = post(json!({"files": vec![large; 5]})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
     let (status, _) = post(json!({"files": [file], "message": "x".repeat(1025)})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
 }

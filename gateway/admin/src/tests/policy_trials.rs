@@ -89,8 +89,8 @@ async fn keys_are_tested_against_a_policy() {
     let post = async |body: Value| api.call(Method::POST, "/v1/policy/test", body).await;
     let (files, plugins) = (text("p.yaml", POLICY), text("mine.yaml", PLUGIN));
     let keys = json!(["a/x.mine", "s3://lake/b.jpg"]);
-    let asked = json!({"files": files, "frameworks": plugins, "keys": keys});
-    let (status, response) = post(asked.clone()).await;
+    let request = json!({"files": files, "frameworks": plugins, "keys": keys});
+    let (status, response) = post(request.clone()).await;
     assert_eq!(status, StatusCode::OK, "{response}");
     assert_schema_of("PolicyTestResult", &response);
     assert_eq!((&response["tried"], &response["keys"][1]["bucket"]), (&json!(2), &json!("lake")));
@@ -130,11 +130,11 @@ rules:
 async fn only_one_profile_is_simulated_at_a_time() {
     let api = Api::open().await;
     let post = async |body: Value| api.call(Method::POST, "/v1/policy/simulate", body).await;
-    let mut asked = json!({
+    let mut request = json!({
         "profile": "epochs", "objects": 50, "epochs": 3, "seed": 7, "cache": [".5", "10MiB"],
         "policies": ["mlgw", "lru"]
     });
-    let (status, rows) = post(asked.clone()).await;
+    let (status, rows) = post(request.clone()).await;
     assert_eq!(status, StatusCode::OK, "{rows}");
     let seen: Vec<_> = rows
         .as_array()
@@ -146,12 +146,12 @@ async fn only_one_profile_is_simulated_at_a_time() {
     assert_eq!(seen, [(0.5, &mlgw), (0.5, &lru), (0.2, &mlgw), (0.2, &lru)]);
     assert_eq!((&rows[0]["profile"], &rows[0]["seed"]), (&json!("epochs"), &json!(7)));
     assert!(rows[0]["byte_hit_ratio"].as_f64().unwrap() > 0.2, "{rows}");
-    assert_eq!(post(asked.clone()).await.1, rows, "the same again");
-    asked["files"] = text("p.yaml", NOTHING_KEPT);
-    assert_eq!(post(asked.clone()).await.1[0]["byte_hit_ratio"], 0.0, "rules apply");
+    assert_eq!(post(request.clone()).await.1, rows, "the same again");
+    request["files"] = text("p.yaml", NOTHING_KEPT);
+    assert_eq!(post(request.clone()).await.1[0]["byte_hit_ratio"], 0.0, "rules apply");
     let turn = api.admin.simulating.lock().await;
-    let (status, said) = post(asked).await;
-    assert_eq!((status, &said["code"]), (StatusCode::CONFLICT, &json!("SimulationRunning")));
+    let (status, response) = post(request).await;
+    assert_eq!((status, &response["code"]), (StatusCode::CONFLICT, &json!("SimulationRunning")));
     drop(turn);
 }
 
@@ -175,9 +175,9 @@ async fn invalid_or_too_large_simulations_are_refused() {
         (json!({"profile": "zipf", "objects": 21_000}), "objects times epochs is 1050000"),
         (json!({"profile": "unet3d", "block": "4KiB", "policies": ["lru"]}), "more than 2097152 blocks"),
     ] {
-        let (status, said) = post(wrong.clone()).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}: {said}");
-        assert!(said["message"].as_str().unwrap().contains(why), "{wrong}: {said}");
+        let (status, response) = post(wrong.clone()).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}: {response}");
+        assert!(response["message"].as_str().unwrap().contains(why), "{wrong}: {response}");
     }
     assert_eq!(post(json!({"trace": "none"})).await.0, StatusCode::NOT_FOUND);
 }
@@ -201,21 +201,22 @@ async fn a_trace_of_the_server_is_simulated_under_the_running_or_the_given_polic
         writer.flush(&mut bytes);
         std::fs::write(dir.join(format!("{number:06}.mlgwtrace")), bytes).unwrap();
     }
-    let asked = json!({"trace": "day", "cache": ["1"], "policies": ["mlgw", "never-evict"], "block": "4KiB"});
-    let (status, rows) = post(asked.clone()).await;
+    let request =
+        json!({"trace": "day", "cache": ["1"], "policies": ["mlgw", "never-evict"], "block": "4KiB"});
+    let (status, rows) = post(request.clone()).await;
     assert_eq!(status, StatusCode::OK, "{rows}");
     assert_eq!((&rows[0]["profile"], &rows[0]["seed"]), (&json!("day"), &json!(0)));
     assert_eq!(rows[1]["object_hit_ratio"], 0.5, "all of it is there the second time");
     assert_schema_of("SimulationRow", &rows[0]);
     let applied = json!({"files": text("p.yaml", NOTHING_KEPT)});
     assert_eq!(api.call(Method::POST, "/v1/policy", applied).await.0, StatusCode::OK);
-    let (_, ruled) = post(asked.clone()).await;
+    let (_, ruled) = post(request.clone()).await;
     assert_eq!(ruled[0]["object_hit_ratio"], 0.0, "the running policy decides");
     assert_ne!(ruled[0]["decisions_hash"], rows[0]["decisions_hash"]);
-    let mut without = asked.clone();
+    let mut without = request.clone();
     without["files"] = json!([]);
     assert_eq!(post(without).await.1[0]["decisions_hash"], rows[0]["decisions_hash"]);
     std::fs::write(dir.join("000002.mlgwtrace"), "not a trace").unwrap();
-    let (status, said) = post(asked).await;
-    assert_eq!((status, &said["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("TraceUnreadable")));
+    let (status, response) = post(request).await;
+    assert_eq!((status, &response["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("TraceUnreadable")));
 }

@@ -1,4 +1,4 @@
-//! Validation of requests and answers against the OpenAPI document, with the keywords that it uses.
+//! Validation of requests and responses against the OpenAPI document, with the keywords that it uses.
 
 use crate::openapi::generate;
 use http::{Method, StatusCode};
@@ -98,7 +98,7 @@ fn operation<'d>(document: &'d Value, method: &Method, path: &str) -> Option<&'d
     found.iter().find_map(|(_, methods)| methods.get(method.as_str().to_lowercase()))
 }
 
-/// Asserts that a request and its answer are as the document describes them. A refused request need not be.
+/// Asserts that a request and its response are as the document describes them. A refused request need not be.
 pub(super) fn assert_described(
     method: &Method,
     target: &str,

@@ -70,8 +70,8 @@ async fn a_plan_is_put_shown_and_deleted_and_each_change_is_a_line_of_the_audit_
     let (status, gone) = api.call(Method::DELETE, "/v1/workload-plans/resnet", Value::Null).await;
     assert_eq!((status, gone), (StatusCode::OK, again));
     for method in [Method::GET, Method::DELETE] {
-        let (status, said) = api.call(method, "/v1/workload-plans/resnet", Value::Null).await;
-        assert_eq!((status, &said["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchPlan")));
+        let (status, response) = api.call(method, "/v1/workload-plans/resnet", Value::Null).await;
+        assert_eq!((status, &response["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchPlan")));
     }
     let lines: Vec<_> =
         api.audit().into_iter().filter(|line| line.action.starts_with("workload.plan")).collect();
@@ -108,16 +108,16 @@ async fn an_invalid_plan_is_refused_with_the_position_of_its_fault() {
         ("P", "w", good, 400, "InvalidRequest", "invalid plan id \"P\""),
         ("p", "", good, 400, "InvalidRequest", "the name of a workload"),
     ] {
-        let (got, said) =
+        let (got, response) =
             api.call(Method::PUT, &format!("/v1/workload-plans/{id}"), new(workload, text)).await;
-        assert_eq!((got.as_u16(), &said["code"]), (status, &json!(code)), "{said}");
-        assert!(said["message"].as_str().unwrap().starts_with(message), "{said}");
+        assert_eq!((got.as_u16(), &response["code"]), (status, &json!(code)), "{response}");
+        assert!(response["message"].as_str().unwrap().starts_with(message), "{response}");
     }
     // Longer than the bodies of other calls may be.
     let keys: Vec<String> = (0..20_000).map(|n| format!("a/key/{n}")).collect();
     let large = json!({"version": 1, "bucket": "lake", "keys": keys}).to_string();
-    let (status, said) = api.call(Method::PUT, "/v1/workload-plans/p", new("w", &large)).await;
-    assert_eq!((status, &said["keys"]), (StatusCode::OK, &json!(20_000)));
+    let (status, response) = api.call(Method::PUT, "/v1/workload-plans/p", new("w", &large)).await;
+    assert_eq!((status, &response["keys"]), (StatusCode::OK, &json!(20_000)));
 }
 
 #[tokio::test]

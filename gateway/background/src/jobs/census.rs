@@ -1,4 +1,5 @@
-//! Counts the objects of a dataset in a local bucket: totals, bytes by tier and by segment. Blocks.
+//! Counts the objects of a dataset in a local bucket: totals, bytes by tier and by segment. Blocks the
+//! calling thread.
 
 use mlgw_common::{BucketId, ObjectKey, SegmentId, SegmentTier};
 use mlgw_formats::schema::Bucket;

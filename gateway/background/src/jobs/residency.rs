@@ -135,7 +135,7 @@ impl Jobs {
         }
     }
 
-    /// Counts a dataset. Blocks.
+    /// Counts a dataset. Blocks the calling thread.
     fn count(&self, dataset: &Dataset) -> Arc<Residency> {
         let mut residency = Residency { counted: self.clock.now(), ..Residency::default() };
         if let Err(fault) = self.count_into(dataset, &mut residency) {

@@ -284,11 +284,11 @@ impl RetentionMatches {
             self.measures.insert(name_of(one), measure);
         }
         let RetentionDemand { by, retain, is_by_user } = demand;
-        let said =
+        let retention =
             || RunRetention { by: by.clone(), retain: retain.clone(), is_by_user, matched: BTreeMap::new() };
-        let held = self.of.entry(one.series).or_insert_with(said);
+        let held = self.of.entry(one.series).or_insert_with(retention);
         if by.rank < held.by.rank {
-            *held = said();
+            *held = retention();
         }
         assert!(held.by.rank <= by.rank, "the strongest rule on a run applies");
         if by.rank == held.by.rank {
@@ -346,8 +346,8 @@ impl RetentionMatches {
         for (series, RunRetention { by, retain, is_by_user: by_person, matched }) in &self.of {
             let keep = keep_of(retain);
             let measure = |one: &Generation<'_>| {
-                let said = self.measures.get(&(one.bucket, one.prefix.to_owned())).copied();
-                said.or_else(|| own.measure(one.id, &retain.best_by))
+                let recorded = self.measures.get(&(one.bucket, one.prefix.to_owned())).copied();
+                recorded.or_else(|| own.measure(one.id, &retain.best_by))
             };
             for id in own.retain(*series, keep, &measure) {
                 let Some(one) = own.group(id) else { continue };
@@ -385,7 +385,10 @@ impl RetentionMatches {
 
     /// Returns the runs that a rule thins to one checkpoint in a given number.
     pub(super) fn thinned(&self) -> impl Iterator<Item = (SeriesId, RetentionRule)> {
-        self.of.iter().map(|(run, said)| (*run, keep_of(&said.retain))).filter(|(_, keep)| keep.every > 0)
+        self.of
+            .iter()
+            .map(|(run, retention)| (*run, keep_of(&retention.retain)))
+            .filter(|(_, keep)| keep.every > 0)
     }
 
     /// Returns true if a rule stronger than `by` pins the checkpoint or a part of it, by an object or by an
@@ -404,8 +407,8 @@ impl RetentionMatches {
         let datasets = self.datasets.get(&name).into_iter().flatten();
         let datasets: Vec<_> = datasets.map(|name| Some(&**name)).chain([None]).collect();
         let pins = |key: &str| {
-            let said = datasets.iter().flat_map(|dataset| wide.areas.of(one.bucket, key, *dataset));
-            let mut pins = said.filter(|(_, claim)| matches!(claim.request, ActionRequest::Pin { .. }));
+            let matches = datasets.iter().flat_map(|dataset| wide.areas.of(one.bucket, key, *dataset));
+            let mut pins = matches.filter(|(_, claim)| matches!(claim.request, ActionRequest::Pin { .. }));
             pins.any(|(_, claim)| claim.by.rank < by.rank && !(wide.is_over)(one.bucket, key, &claim.by))
         };
         match own.members(one.id) {

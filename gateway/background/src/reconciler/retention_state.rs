@@ -69,7 +69,7 @@ pub struct RetentionState {
 }
 
 impl RetentionState {
-    /// Opens the state in the data directory of a server. Blocks.
+    /// Opens the state in the data directory of a server. Blocks the calling thread.
     ///
     /// # Errors
     /// I/O errors.
@@ -100,7 +100,8 @@ impl RetentionState {
         self.pending.lock().entries().cloned().collect()
     }
 
-    /// Records the expired checkpoints durably, and returns those whose deletion is due. Blocks.
+    /// Records the expired checkpoints durably, and returns those whose deletion is due. Blocks the calling
+    /// thread.
     ///
     /// # Errors
     /// I/O errors; then nothing is deleted.
@@ -132,7 +133,7 @@ impl RetentionState {
         self.spacings.lock().clone()
     }
 
-    /// Records the intervals durably. Blocks.
+    /// Records the intervals durably. Blocks the calling thread.
     pub(super) fn record_spacings(&self, spacings: CheckpointSpacings) -> io::Result<()> {
         let mut held = self.spacings.lock();
         if *held != spacings {

@@ -49,7 +49,7 @@ pub(super) struct ReconcilerScan {
     inactive_pins: InactivePins,
     system: SystemFacts,
     /// Properties of access tracking that rules depend on.
-    asked: Vec<Property>,
+    properties: Vec<Property>,
 }
 
 impl PolicyReconciler {
@@ -162,7 +162,7 @@ impl PolicyReconciler {
         let walk = Arc::new(ReconcilerScan {
             reconciler: Arc::clone(self),
             scope: ProgramScope::of(&program),
-            asked: properties_used_at_rest(&program),
+            properties: properties_used_at_rest(&program),
             program,
             now: self.context.clock.now(),
             own,
@@ -200,12 +200,12 @@ impl ReconcilerScan {
             return Ok(());
         }
         let known = self.reconciler.context.stored.object_facts(bucket, looked.key, looked.object)?;
-        let said = self.evaluate(found, &looked, &known);
+        let matches = self.evaluate(found, &looked, &known);
         let ofs = [&*self.before, &found.areas];
-        let wide = ofs.into_iter().flat_map(|areas| areas.of(bucket.id, key, said.dataset.as_deref()));
+        let wide = ofs.into_iter().flat_map(|areas| areas.of(bucket.id, key, matches.dataset.as_deref()));
         let wide = wide.map(|(_, claim)| claim);
         let is_unheld = |by: &RuleSource| self.inactive_pins.contains(bucket.id, key, &by.rule);
-        let resolved = ResolvedActions::of(said.claims.iter().chain(wide), said.idle, is_unheld);
+        let resolved = ResolvedActions::of(matches.claims.iter().chain(wide), matches.idle, is_unheld);
         match (resolved.is_nothing(), is_local) {
             (true, _) => Ok(()),
             (false, true) => self.add_own(found, &looked, resolved),
@@ -240,7 +240,7 @@ impl ReconcilerScan {
         let is_local = looked.bucket.binding.is_none();
         let (taken, tracked) = self.reconciler.context.policy_driver.with_engine(|decider, now_us| {
             let observed = if is_local { None } else { decider.checkpoints.group_of(bucket, key) };
-            (decider.facts_of(now_us, &unread, &self.asked), observed.map(|one| one.prefix.to_owned()))
+            (decider.facts_of(now_us, &unread, &self.properties), observed.map(|one| one.prefix.to_owned()))
         });
         let of_own = if is_local { self.own.group_of(bucket, key) } else { None };
         let of_own = of_own.as_ref().map(ContainingCheckpoint::from);

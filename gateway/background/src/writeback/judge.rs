@@ -1,4 +1,4 @@
-//! Decides by the origin's present object if a write is sent. Pure.
+//! Decides from the origin's current object whether to send a write. Pure.
 //!
 //! An object that another client wrote after the write was acknowledged here is never overwritten. An older
 //! object is overwritten, as it would have been by a direct write.

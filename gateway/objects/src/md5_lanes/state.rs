@@ -1,6 +1,6 @@
 //! The state of an MD5, and its update for one stream or several at once.
 //!
-//! Always: the digest does not depend on how the bytes are cut into pieces or which streams are updated
+//! Invariant: the digest does not depend on how the bytes are cut into pieces or which streams are updated
 //! together. An incomplete block is buffered until the bytes after it arrive. Pure.
 
 use super::kernel::{INITIAL, Md5Block, compress_4, compress_8};

@@ -2,7 +2,7 @@
 //!
 //! The parts that the client names are compared with the stored ones; the ETag and checksum of the whole
 //! are computed from theirs. No byte of the object is read or written. While the completed object is the
-//! current version, a repeated request gets the same answer.
+//! current version, a repeated request gets the same response.
 
 use crate::conditions;
 use crate::document;
@@ -152,10 +152,10 @@ pub(crate) fn completion(
     upload: &schema::Upload,
     document: &CompleteDocument,
 ) -> Result<Completion, S3Error> {
-    let asked = checksum::upload_checksum_type(upload);
-    let parts = named_parts(gateway, named, asked, document)?;
+    let requested = checksum::upload_checksum_type(upload);
+    let parts = named_parts(gateway, named, requested, document)?;
     check_sizes(&parts, stated_size(request)?)?;
-    let kind = asked.map_or(ChecksumKind::FullObject, |(_, kind)| kind);
+    let kind = requested.map_or(ChecksumKind::FullObject, |(_, kind)| kind);
     let whole = match super::checksum_of_parts(&named.bucket, upload) {
         Some(algorithm) => combine(algorithm, kind, &parts)?,
         None => None,

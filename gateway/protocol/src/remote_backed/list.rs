@@ -48,9 +48,9 @@ pub(super) async fn list_objects_v2(
 ) -> S3Result {
     let listing = ListingParameters::parse(request, "max-keys")?;
     let start_after = request.query.get("start-after")?.unwrap_or_default().into_owned();
-    let asked = request.query.get_non_empty("continuation-token")?;
-    let asked = asked.map(|token| decode_token(&token)).transpose()?;
-    let (page, next) = page(&listing, remote_backed, start_after, asked).await?;
+    let token = request.query.get_non_empty("continuation-token")?;
+    let token = token.map(|token| decode_token(&token)).transpose()?;
+    let (page, next) = page(&listing, remote_backed, start_after, token).await?;
     let next = next.map(|next| encode_token(&next));
     with_etag(request, write_v2(request, &remote_backed.bucket.name, &listing, &page, next.as_deref())?)
 }

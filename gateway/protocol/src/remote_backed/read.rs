@@ -145,13 +145,13 @@ fn reader(
     let about = ObjectRuleFacts::new(gateway, &remote_backed.bucket, &opened.object, request.now);
     let identity = || identity(request);
     let may_wait = can_wait_for_disk(gateway, &range);
-    let asking = PolicyRequestContext {
+    let context = PolicyRequestContext {
         caller: caller(request),
         identity: &identity,
         facts: &about,
         may_wait_for_disk: may_wait,
     };
-    remote_backed.cached.read(key, opened, range, Some(&asking))
+    remote_backed.cached.read(key, opened, range, Some(&context))
 }
 
 /// HeadObject.
@@ -197,8 +197,8 @@ pub(super) async fn attributes(
 ) -> S3Result {
     check_version(request.query.raw("versionId"))?;
     let mut headers = HeaderMap::new();
-    let asked = ["x-amz-object-attributes", "x-amz-max-parts", "x-amz-part-number-marker"];
-    pass_headers(request, &asked, &mut headers);
+    let names = ["x-amz-object-attributes", "x-amz-max-parts", "x-amz-part-number-marker"];
+    pass_headers(request, &names, &mut headers);
     let fetched = remote_backed.cached.attributes(request.key()?, &headers).await;
     let document = fetched.map_err(|error| origin_error(error, remote_backed))?;
     let mut response = long_xml(request.memory, document.text)?;
@@ -232,10 +232,10 @@ fn response_head(
     part: Option<Range<u64>>,
 ) -> Result<Result<ObjectResponseHead, S3Response>, S3Error> {
     // Only the origin knows the checksums of parts, by GetObjectAttributes.
-    let asked_part = |_| Ok(part.clone().map(|range| (range, Vec::new())));
+    let range_of_part = |_| Ok(part.clone().map(|range| (range, Vec::new())));
     let unmarked = unmarked(&opened.object);
     let object = unmarked.as_ref().unwrap_or(&opened.object);
-    let mut answer = match build_head(request, object, &asked_part)? {
+    let mut answer = match build_head(request, object, &range_of_part)? {
         Ok(answer) => answer,
         Err(mut not_modified) => {
             write_age(opened, not_modified.headers_mut());

@@ -88,8 +88,8 @@ fn write_kept_description(object: &ObjectVersion, mark: Option<WriteMark>, heade
     headers.insert("x-amz-metadata-directive", header_value("REPLACE"));
     // The client's condition is narrowed to this version. If it excludes this version, it is left as it is,
     // and the origin finds that it fails.
-    let asked = headers.get(IF_MATCH).and_then(|asked| asked.to_str().ok());
-    if asked.is_none_or(|asked| has_etag(asked, &object.etag)) {
+    let condition = headers.get(IF_MATCH).and_then(|condition| condition.to_str().ok());
+    if condition.is_none_or(|condition| has_etag(condition, &object.etag)) {
         headers.insert(IF_MATCH, header_value(&format!("\"{}\"", object.etag)));
     }
 }
@@ -125,15 +125,15 @@ mod tests {
         let mark = WriteMark::new(&Bucket::default(), &Timelines::default(), BodyId(1), "aa-2").text();
         let metadata = vec![Pair::new(WRITE_MARK_NAME, mark), Pair::new("by", "us")];
         let marked = ObjectVersion { etag: "raw".into(), metadata, ..ObjectVersion::default() };
-        for (asked, expected) in
+        for (condition, expected) in
             [(None, "\"raw\""), (Some("\"raw\", \"x\""), "\"raw\""), (Some("\"x\""), "\"x\"")]
         {
-            let mut headers: HeaderMap = asked
-                .map(|asked| (HeaderName::from_static(IF_MATCH), header_value(asked)))
+            let mut headers: HeaderMap = condition
+                .map(|condition| (HeaderName::from_static(IF_MATCH), header_value(condition)))
                 .into_iter()
                 .collect();
             write_kept_description(&marked, None, &mut headers);
-            assert_eq!(headers[IF_MATCH], expected, "{asked:?}");
+            assert_eq!(headers[IF_MATCH], expected, "{condition:?}");
             assert_eq!(
                 (&headers["x-amz-meta-by"], &headers["x-amz-metadata-directive"]),
                 (&header_value("us"), &header_value("REPLACE"))

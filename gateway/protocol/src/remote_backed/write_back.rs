@@ -218,7 +218,7 @@ async fn delete(
 /// DeleteObjects. Keys with conditions are deleted at the origin.
 ///
 /// # Errors
-/// Those of S3; the error of a single key is in the answer's document.
+/// Those of S3; the error of a single key is in the response's document.
 pub(super) async fn delete_objects(
     gateway: &Arc<Gateway>,
     request: &AuthenticatedRequest<'_>,

@@ -71,7 +71,7 @@ pub(super) async fn delete_object(
 /// the operation.
 ///
 /// # Errors
-/// Those of S3; the error of a single key is in the answer's document.
+/// Those of S3; the error of a single key is in the response's document.
 pub(super) async fn delete_objects(
     gateway: &Gateway,
     request: &AuthenticatedRequest<'_>,

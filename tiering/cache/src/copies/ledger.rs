@@ -131,10 +131,15 @@ impl CopyLedger {
     }
 
     /// Records metadata from the origin; see [`super::Copies::record_metadata`].
-    pub(super) fn record_metadata(&self, bucket: BucketId, key: &ObjectKey, said: CopyRecord) -> CopyRecord {
-        let recorded = self.try_record_metadata(bucket, key, said.clone());
+    pub(super) fn record_metadata(
+        &self,
+        bucket: BucketId,
+        key: &ObjectKey,
+        record: CopyRecord,
+    ) -> CopyRecord {
+        let recorded = self.try_record_metadata(bucket, key, record.clone());
         recorded.unwrap_or_else(|| {
-            let mut copy = said;
+            let mut copy = record;
             copy.object.body_id = CLEAN_BODY | !self.unindexed_bodies.fetch_add(1, Relaxed) >> 1;
             copy.object.extents.clear();
             copy

@@ -310,8 +310,8 @@ async fn evicted_blocks_release_their_disk_space_and_neighbours_stay() {
     assert!(bench.disk_bytes() <= SLACK_BYTES && bench.copies.metrics().live_bytes == 0);
     bench.check();
     let wanted = DecisionFilter { limit: 1, kind: Some(DecisionKind::Evict), bucket: Some(BUCKET) };
-    let said = &bench.decisions.list(wanted)[0];
-    assert_eq!((said.reason, said.count), (DecisionReason::Policy, 60));
+    let decision = &bench.decisions.list(wanted)[0];
+    assert_eq!((decision.reason, decision.count), (DecisionReason::Policy, 60));
 }
 
 #[tokio::test]

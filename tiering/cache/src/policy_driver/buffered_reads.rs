@@ -85,19 +85,19 @@ impl PolicyReadBuffers {
         at_us: u64,
         range: &Range<u64>,
     ) -> ReadBuffering {
-        let ObservedRequest { context: asking, bucket, key, op, size } = *request;
-        if op != Op::Read || asking.may_wait_for_disk {
+        let ObservedRequest { context, bucket, key, op, size } = *request;
+        if op != Op::Read || context.may_wait_for_disk {
             return ReadBuffering::NotBuffered;
         }
         let mut place = self.buffer_of_thread().lock();
-        let Some(at) = place.known_families.iter().position(|(family, _)| *family == asking.caller.family)
+        let Some(at) = place.known_families.iter().position(|(family, _)| *family == context.caller.family)
         else {
             return ReadBuffering::NotBuffered;
         };
         place.known_families.swap(at, at.saturating_sub(1));
         let access = Access {
             at_us,
-            caller: asking.caller,
+            caller: context.caller,
             bucket: bucket.0,
             key: key.as_str(),
             op,
@@ -207,9 +207,9 @@ mod tests {
 
     fn read(policy_driver: &PolicyDriver, caller: Caller, key: &str) {
         let identity = || WorkloadIdentity { name: Some("train".into()), ..WorkloadIdentity::default() };
-        let asking = PolicyRequestContext { identity: &identity, ..PolicyRequestContext::of_caller(caller) };
+        let context = PolicyRequestContext { identity: &identity, ..PolicyRequestContext::of_caller(caller) };
         let key = ObjectKey::new(key).unwrap();
-        let request = ObservedRequest { context: asking, bucket: BUCKET, key: &key, op: Op::Read, size: 100 };
+        let request = ObservedRequest { context, bucket: BUCKET, key: &key, op: Op::Read, size: 100 };
         assert_eq!(policy_driver.record_access(&request, 0..100), None);
     }
     /// Returns the keys that the engine received while `act` ran.
@@ -320,9 +320,8 @@ mod tests {
             read(&driver, CALLER, "a");
             read(&driver, CALLER, "b");
             let key = ObjectKey::new("b").unwrap();
-            let asking = PolicyRequestContext::of_caller(CALLER);
-            let delete =
-                ObservedRequest { context: asking, bucket: BUCKET, key: &key, op: Op::Delete, size: 0 };
+            let context = PolicyRequestContext::of_caller(CALLER);
+            let delete = ObservedRequest { context, bucket: BUCKET, key: &key, op: Op::Delete, size: 0 };
             driver.record_access(&delete, 0..0);
             read(&driver, CALLER, "c");
             assert_eq!(driver.inner.state.lock().metrics.accesses, 3);

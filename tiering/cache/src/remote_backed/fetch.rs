@@ -68,7 +68,7 @@ impl CachedBucket {
         key: &ObjectKey,
         copy: &CopyRecord,
         got: OriginObject,
-        asking: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> Result<StartedFetch, OriginError> {
         let number = block::number_at(got.range.start);
         let whole = block::range(number, copy.object.size);
@@ -80,7 +80,7 @@ impl CachedBucket {
         }
         if !whole.is_empty() && self.inner.copies.block_extents(&copy.object, number).is_none() {
             let is_small = whole.end - whole.start <= FETCH_SMALL_BYTES_MAX;
-            let memory = if is_small { asking } else { self.acquire(&self.inner.block_permits).await? };
+            let memory = if is_small { permit } else { self.acquire(&self.inner.block_permits).await? };
             let has_more = got.range.end > whole.end;
             let rest = has_more.then(|| Arc::new(ResponseTail::after_block(number)));
             let begun = Some(FetchStart { got: Some(got), rest: rest.clone() });
@@ -93,8 +93,12 @@ impl CachedBucket {
     }
 
     /// Returns the retention request of a requester for a block.
-    pub(super) fn retention_request(&self, asker: &mut BlockRequester<'_>, number: u64) -> BlockRetention {
-        match asker {
+    pub(super) fn retention_request(
+        &self,
+        requester: &mut BlockRequester<'_>,
+        number: u64,
+    ) -> BlockRetention {
+        match requester {
             _ if self.inner.policy_driver.is_none() => BlockRetention::Required,
             BlockRequester::Server => BlockRetention::IfWorthwhile,
             BlockRequester::ReadAhead => BlockRetention::NotRequested,
@@ -109,9 +113,9 @@ impl CachedBucket {
     }
 
     /// Merges a requester's retention request into an in-flight fetch.
-    fn merge_request(&self, fill: &BlockFetch, asker: &mut BlockRequester<'_>, number: u64) {
-        fill.want(self.retention_request(asker, number));
-        match asker {
+    fn merge_request(&self, fill: &BlockFetch, requester: &mut BlockRequester<'_>, number: u64) {
+        fill.want(self.retention_request(requester, number));
+        match requester {
             BlockRequester::ReadAhead => fill.wait_for_reader(),
             BlockRequester::Reader(reading) => {
                 reading.ruling().sharing.iter().for_each(|of| fill.wait_for_others(*of))
@@ -127,21 +131,21 @@ impl CachedBucket {
         key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
-        asker: &mut BlockRequester<'_>,
+        requester: &mut BlockRequester<'_>,
     ) -> Result<BlockSource, OriginError> {
-        if let Some(source) = self.existing_source_for(key, object, number, asker) {
+        if let Some(source) = self.existing_source_for(key, object, number, requester) {
             return Ok(source);
         }
-        if let Some(asked) = self.lookup_in_flight(key) {
+        if let Some(lookup) = self.lookup_in_flight(key) {
             // The response may begin with this very block. Any other result concerns only its own caller.
-            asked.await;
+            lookup.await;
         }
         let memory = self.acquire(self.permits_for(object, number)).await?;
-        if let Some(source) = self.existing_source_for(key, object, number, asker) {
+        if let Some(source) = self.existing_source_for(key, object, number, requester) {
             return Ok(source);
         }
         let (fill, _claim) = self.start_fetch(key, object, number, memory, None);
-        self.merge_request(&fill, asker, number);
+        self.merge_request(&fill, requester, number);
         Ok(BlockSource::Fetching(fill))
     }
 
@@ -151,12 +155,12 @@ impl CachedBucket {
         key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
-        asker: &mut BlockRequester<'_>,
+        requester: &mut BlockRequester<'_>,
     ) -> Option<BlockSource> {
         let source = self.existing_source(key, object, number)?;
         match &source {
-            BlockSource::Fetching(fill) => self.merge_request(fill, asker, number),
-            _ => drop(self.retention_request(asker, number)),
+            BlockSource::Fetching(fill) => self.merge_request(fill, requester, number),
+            _ => drop(self.retention_request(requester, number)),
         }
         Some(source)
     }
@@ -207,9 +211,9 @@ impl CachedBucket {
         key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
-        asker: &mut BlockRequester<'_>,
+        requester: &mut BlockRequester<'_>,
     ) -> Option<BlockSource> {
-        if let Some(source) = self.existing_source_for(key, object, number, asker) {
+        if let Some(source) = self.existing_source_for(key, object, number, requester) {
             return Some(source);
         }
         if self.lookup_in_flight(key).is_some() {
@@ -217,7 +221,7 @@ impl CachedBucket {
         }
         let memory = self.permits_for(object, number).clone().try_acquire_owned().ok()?;
         let (fill, _claim) = self.start_fetch(key, object, number, memory, None);
-        self.merge_request(&fill, asker, number);
+        self.merge_request(&fill, requester, number);
         Some(BlockSource::Fetching(fill))
     }
 

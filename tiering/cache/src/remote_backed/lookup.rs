@@ -40,16 +40,16 @@ impl CachedBucket {
         known: Option<CopyRecord>,
     ) -> Result<OpenedObject, OriginError> {
         let ticket = self.ticket(key);
-        let asked = (self.id, key.clone(), part.is_none(), ticket);
+        let lookup_key = (self.id, key.clone(), part.is_none(), ticket);
         let answer = {
             let mut contacts = self.inner.contacts.0.lock();
-            if let Some(answer) = contacts.get(&asked) {
+            if let Some(answer) = contacts.get(&lookup_key) {
                 answer.clone()
             } else if let Some(copy) = self.newer_copy(key, part, known.as_ref()) {
                 return Ok(self.opened(copy, CacheState::Hit));
             } else {
-                let answer = self.start_lookup(asked.clone(), part, known);
-                contacts.insert(asked, answer.clone());
+                let answer = self.start_lookup(lookup_key.clone(), part, known);
+                contacts.insert(lookup_key, answer.clone());
                 answer
             }
         };
@@ -98,14 +98,14 @@ impl CachedBucket {
     /// Starts a lookup. It continues even if the first caller goes away, because others may wait for it.
     fn start_lookup(
         &self,
-        asked: OriginLookupKey,
+        lookup_key: OriginLookupKey,
         part: Option<ObjectPart>,
         known: Option<CopyRecord>,
     ) -> SharedOriginLookup {
         let bucket = self.clone();
         let task = tokio::spawn(async move {
-            let answer = bucket.run_lookup(&asked.1, part, known, asked.3).await;
-            let removed = bucket.inner.contacts.0.lock().remove(&asked);
+            let answer = bucket.run_lookup(&lookup_key.1, part, known, lookup_key.3).await;
+            let removed = bucket.inner.contacts.0.lock().remove(&lookup_key);
             assert!(removed.is_some(), "a lookup in flight is shared until it ends");
             answer
         });
@@ -168,17 +168,17 @@ impl CachedBucket {
     ) -> Result<OriginLookupResult, OriginError> {
         let object = self.origin.head(&self.origin_key(key)).await?;
         let now_ms = self.inner.clock.now().as_millis();
-        let said = CopyRecord { object, validated_ms: now_ms, with_checksums: true, read_ms: now_ms };
-        let copy = self.record_metadata(key, said, ticket);
+        let record = CopyRecord { object, validated_ms: now_ms, with_checksums: true, read_ms: now_ms };
+        let copy = self.record_metadata(key, record, ticket);
         Ok(OriginLookupResult { copy, state: CacheState::Miss, started: StartedFetch::default() })
     }
 
     /// Records metadata from the origin. It is recorded as expired if the key was written meanwhile.
-    fn record_metadata(&self, key: &ObjectKey, said: CopyRecord, ticket: WriteTicket) -> CopyRecord {
-        let validated_ms = said.validated_ms;
+    fn record_metadata(&self, key: &ObjectKey, record: CopyRecord, ticket: WriteTicket) -> CopyRecord {
+        let validated_ms = record.validated_ms;
         let recorded = self.inner.write_order.apply(ticket, self.id, key, self.inner.clock.now(), |holds| {
             let validated_ms = if holds { validated_ms } else { 0 };
-            self.inner.copies.record_metadata(self.id, key, CopyRecord { validated_ms, ..said })
+            self.inner.copies.record_metadata(self.id, key, CopyRecord { validated_ms, ..record })
         });
         CopyRecord { validated_ms, ..recorded }
     }
@@ -190,21 +190,21 @@ impl CachedBucket {
         known: Option<&CopyRecord>,
         ticket: WriteTicket,
     ) -> Result<OriginLookupResult, OriginError> {
-        let asking = self.acquire(&self.inner.request_permits).await?;
+        let permit = self.acquire(&self.inner.request_permits).await?;
         let query = self.query_for(part, known);
-        let asked_ms = self.inner.clock.now().as_millis();
+        let requested_ms = self.inner.clock.now().as_millis();
         match self.origin.get(&self.origin_key(key), &query).await {
             Ok(got) => {
                 self.check_length(key, known, &got.object).await?;
                 let with_checksums = query.part == ObjectPart::Whole;
-                let said = CopyRecord {
+                let record = CopyRecord {
                     object: got.object.clone(),
-                    validated_ms: asked_ms,
+                    validated_ms: requested_ms,
                     with_checksums,
-                    read_ms: asked_ms,
+                    read_ms: requested_ms,
                 };
-                let copy = self.record_metadata(key, said, ticket);
-                let begun = self.take_response(key, &copy, got, asking).await?;
+                let copy = self.record_metadata(key, record, ticket);
+                let begun = self.take_response(key, &copy, got, permit).await?;
                 Ok(OriginLookupResult { copy, state: CacheState::Miss, started: begun })
             }
             Err(OriginError::NotModified(modified_ms)) => match known {
@@ -215,8 +215,8 @@ impl CachedBucket {
                     self.fetch_metadata(key, ticket).await
                 }
                 Some(known) => {
-                    let said = CopyRecord { validated_ms: asked_ms, ..known.clone() };
-                    let copy = self.record_metadata(key, said, ticket);
+                    let record = CopyRecord { validated_ms: requested_ms, ..known.clone() };
+                    let copy = self.record_metadata(key, record, ticket);
                     Ok(OriginLookupResult { copy, state: CacheState::Hit, started: StartedFetch::default() })
                 }
                 None => Err(OriginError::InvalidResponse(

@@ -165,13 +165,13 @@ impl CachedObjectReader {
             if self.pass_through_range(number).is_some() {
                 break;
             }
-            let mut asker = requester_of(&mut self.policy_read);
+            let mut requester = requester_of(&mut self.policy_read);
             let source = match self.bucket.inner.copies.block_extents(&self.object, number) {
                 Some(extents) => {
-                    self.bucket.retention_request(&mut asker, number);
+                    self.bucket.retention_request(&mut requester, number);
                     BlockSource::Kept(extents)
                 }
-                None => match self.bucket.source_ahead(&self.key, &self.object, number, &mut asker) {
+                None => match self.bucket.source_ahead(&self.key, &self.object, number, &mut requester) {
                     Some(source) => source,
                     None => break,
                 },
@@ -191,17 +191,17 @@ impl CachedObjectReader {
     async fn first_source(&mut self, number: u64) -> Result<BlockSource, OriginError> {
         let passing = self.pass_through_range(number);
         let (bucket, key, object) = (&self.bucket, &self.key, &self.object);
-        let mut asker = requester_of(&mut self.policy_read);
+        let mut requester = requester_of(&mut self.policy_read);
         if let Some(extents) = bucket.inner.copies.block_extents(object, number) {
-            bucket.retention_request(&mut asker, number);
+            bucket.retention_request(&mut requester, number);
             return Ok(BlockSource::Kept(extents));
         }
         match passing {
             Some(range) => {
-                let found = bucket.existing_source_for(key, object, number, &mut asker);
+                let found = bucket.existing_source_for(key, object, number, &mut requester);
                 Ok(found.unwrap_or_else(|| BlockSource::PassThrough(Box::new(PassThroughRead::new(range)))))
             }
-            None => bucket.source_of(key, object, number, &mut asker).await,
+            None => bucket.source_of(key, object, number, &mut requester).await,
         }
     }
 

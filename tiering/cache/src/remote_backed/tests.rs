@@ -509,6 +509,6 @@ async fn copies_stay_within_their_room_and_what_is_read_stays() {
     }
     let metrics = bench.bound.copies().unwrap().metrics();
     assert!(metrics.evicted_bytes > 60_000_000 && metrics.used_bytes <= capacity, "{metrics:?}");
-    let asked = bench.origin.take_log().len();
-    assert!(asked < 160 + 20, "constantly read data was fetched repeatedly: {asked}");
+    let requests = bench.origin.take_log().len();
+    assert!(requests < 160 + 20, "constantly read data was fetched repeatedly: {requests}");
 }

@@ -39,7 +39,7 @@ pub(super) fn jittered(error: &OriginError, longest: Option<Duration>, chance: f
     let wait = longest.filter(|_| error.is_transient())?.mul_f64(chance.clamp(0.0, 1.0));
     match error {
         OriginError::Throttled(Some(requested)) if *requested > RETRY_AFTER_MAX => None,
-        OriginError::Throttled(Some(asked)) => Some(wait + *asked),
+        OriginError::Throttled(Some(requested)) => Some(wait + *requested),
         _ => Some(wait),
     }
 }

@@ -96,33 +96,33 @@ impl S3Origin {
     ) -> Result<Response<Incoming>, OriginError> {
         let (retry_safety, patience, success) =
             (RetrySafety::Idempotent, OriginPatience::Usual, success::READ);
-        let asked = OriginRequest { operation, method, url, headers, retry_safety, patience, success };
-        self.send_with_retries(&asked, OutgoingBody::empty).await
+        let request = OriginRequest { operation, method, url, headers, retry_safety, patience, success };
+        self.send_with_retries(&request, OutgoingBody::empty).await
     }
 
     /// Sends a request with retries, as far as its retry safety allows. `outgoing` creates the body of each
     /// try.
     async fn send_with_retries(
         &self,
-        asked: &OriginRequest<'_>,
+        request: &OriginRequest<'_>,
         outgoing: impl Fn() -> OutgoingBody,
     ) -> Result<Response<Incoming>, OriginError> {
         let mut may_be_done = false;
-        let answer = (|| self.send_once(asked, outgoing()))
+        let answer = (|| self.send_once(request, outgoing()))
             .retry(retry::WAITS)
-            .when(|error| asked.retry_safety.allows(error))
+            .when(|error| request.retry_safety.allows(error))
             .adjust(|error, longest| retry::jittered(error, longest, random_fraction()))
             .notify(|error, wait| {
                 may_be_done |= !error.is_undone();
                 tracing::debug!(origin = %self.name, %error, ?wait, "retrying a request");
             })
             .await;
-        answer.map_err(|error| if may_be_done { asked.error_after_doubt(error) } else { error })
+        answer.map_err(|error| if may_be_done { request.error_after_doubt(error) } else { error })
     }
 
     async fn send_once(
         &self,
-        asked: &OriginRequest<'_>,
+        request: &OriginRequest<'_>,
         outgoing: OutgoingBody,
     ) -> Result<Response<Incoming>, OriginError> {
         let turn = outgoing.progress.clone();
@@ -130,8 +130,8 @@ impl S3Origin {
         // waiting.
         self.budget.wait_for_request(1).await;
         let begun = Instant::now();
-        let answer = self.exchange(asked, outgoing).await;
-        self.counts.add(asked.operation, answer.as_ref().err(), begun.elapsed());
+        let answer = self.exchange(request, outgoing).await;
+        self.counts.add(request.operation, answer.as_ref().err(), begun.elapsed());
         self.counts.sent_bytes.fetch_add(turn.sent_bytes(), Relaxed);
         self.budget.charge(turn.sent_bytes());
         answer
@@ -139,26 +139,27 @@ impl S3Origin {
 
     async fn exchange(
         &self,
-        asked: &OriginRequest<'_>,
+        origin_request: &OriginRequest<'_>,
         outgoing: OutgoingBody,
     ) -> Result<Response<Incoming>, OriginError> {
         let nonsense = |error: String| OriginError::InvalidResponse(error);
         let OutgoingBody { body, headers, signable, progress: turn } = outgoing;
-        let request = Request::builder().method(asked.method.clone()).uri(asked.url).body(body);
+        let request =
+            Request::builder().method(origin_request.method.clone()).uri(origin_request.url).body(body);
         let mut request = request.map_err(|error| nonsense(error.to_string()))?;
-        *request.headers_mut() = asked.headers.clone();
+        *request.headers_mut() = origin_request.headers.clone();
         outgoing::merge_headers(headers, request.headers_mut());
         let host =
             HeaderValue::from_str(&self.base.authority).map_err(|error| nonsense(error.to_string()))?;
         request.headers_mut().insert(header::HOST, host);
         self.signer.sign(&mut request, signable, self.clock.now()).await?;
-        let answer = self.transport.send(request, &turn, asked.patience).await?;
+        let answer = self.transport.send(request, &turn, origin_request.patience).await?;
         if answer.status().is_success() {
-            return success::check_status(answer, asked.success);
+            return success::check_status(answer, origin_request.success);
         }
         let (head, body) = answer.into_parts();
         // An error whose document cannot be read is still reported, by its status.
-        let document = match asked.method == Method::HEAD {
+        let document = match origin_request.method == Method::HEAD {
             true => Bytes::new(),
             false => self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.unwrap_or_default(),
         };

@@ -133,10 +133,10 @@ impl Upstream {
     async fn probe_http(&self) -> Result<(), String> {
         let name = format!("{CHECK_DIR}nothing");
         match self.with_retries(UpstreamOp::Stat, 0, 0, || self.operator.stat(&name)).await {
-            Err(UpstreamFault::Unreachable(said)) if said.contains("certificate") => {
-                Err(format!("TLS: {said}; check ca_file"))
+            Err(UpstreamFault::Unreachable(message)) if message.contains("certificate") => {
+                Err(format!("TLS: {message}; check ca_file"))
             }
-            Err(UpstreamFault::Unreachable(said)) => Err(format!("HTTP: {said}")),
+            Err(UpstreamFault::Unreachable(message)) => Err(format!("HTTP: {message}")),
             _ => Ok(()),
         }
     }
@@ -152,15 +152,17 @@ impl Upstream {
     /// same.
     async fn check_credentials(&self) -> Result<(), String> {
         let name = format!("{CHECK_DIR}nothing");
-        let asked =
+        let result =
             self.with_retries(UpstreamOp::Read, 0, 1, || self.operator.read_with(&name).range(0..1)).await;
-        match asked.map(drop) {
+        match result.map(drop) {
             Ok(()) | Err(UpstreamFault::Missing | UpstreamFault::Truncated) => Ok(()),
-            Err(UpstreamFault::Refused(said)) if !UNKNOWN_CALLER.iter().any(|code| said.contains(code)) => {
+            Err(UpstreamFault::Refused(message))
+                if !UNKNOWN_CALLER.iter().any(|code| message.contains(code)) =>
+            {
                 Ok(())
             }
-            Err(UpstreamFault::Refused(said)) if said.contains("TimeTooSkewed") => {
-                Err(format!("{said}: this machine's clock is wrong"))
+            Err(UpstreamFault::Refused(message)) if message.contains("TimeTooSkewed") => {
+                Err(format!("{message}: this machine's clock is wrong"))
             }
             Err(fault) => Err(fault.into_message()),
         }
@@ -190,8 +192,8 @@ impl Upstream {
     async fn read_small(&self, name: &str, range: std::ops::Range<u64>) -> Result<(), UpstreamFault> {
         let wanted = content(SMALL_BYTES).slice(range.start as usize..range.end as usize);
         let read = || self.operator.read_with(name).range(range.clone());
-        let asked = self.with_retries(UpstreamOp::Read, 0, wanted.len() as u64, read);
-        let got = asked.await?.to_bytes();
+        let reading = self.with_retries(UpstreamOp::Read, 0, wanted.len() as u64, read);
+        let got = reading.await?.to_bytes();
         if got == wanted {
             return Ok(());
         }
@@ -250,8 +252,8 @@ impl Upstream {
     async fn delete_all(&self, names: &[String]) -> Result<(), UpstreamFault> {
         for name in names {
             let left = |fault: UpstreamFault| match fault {
-                UpstreamFault::Refused(said) => {
-                    UpstreamFault::Refused(format!("{said}; {name} was not deleted"))
+                UpstreamFault::Refused(message) => {
+                    UpstreamFault::Refused(format!("{message}; {name} was not deleted"))
                 }
                 fault => UpstreamFault::UnexpectedAnswer(format!(
                     "{}; {name} was not deleted",

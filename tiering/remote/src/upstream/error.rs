@@ -42,29 +42,29 @@ pub enum UpstreamError {
         segment: SegmentId,
     },
     /// No response, or the store failed or was overloaded, after several retries. The caller retries later.
-    #[error("upstream {upstream} is unreachable: {said}")]
+    #[error("upstream {upstream} is unreachable: {message}")]
     Unreachable {
         /// Name of the upstream.
         upstream: String,
         /// Error message.
-        said: String,
+        message: String,
     },
     /// The store rejects the request. Credentials, permissions or the bucket name must be corrected; `mlgw
     /// upstream check` reports which.
-    #[error("upstream {upstream} refused the request: {said}; run `mlgw upstream check {upstream}`")]
+    #[error("upstream {upstream} refused the request: {message}; run `mlgw upstream check {upstream}`")]
     Refused {
         /// Name of the upstream.
         upstream: String,
         /// Message of the store.
-        said: String,
+        message: String,
     },
     /// The response does not fit the request: a defect of this gateway or of the store.
-    #[error("upstream {upstream} gave an unexpected answer: {said}")]
+    #[error("upstream {upstream} gave an unexpected answer: {message}")]
     UnexpectedAnswer {
         /// Name of the upstream.
         upstream: String,
         /// Message of the store.
-        said: String,
+        message: String,
     },
     /// The object is shorter than the segment that was stored. Another copy is needed.
     #[error(
@@ -134,20 +134,20 @@ pub(super) enum UpstreamFault {
 impl UpstreamFault {
     /// Classifies an error of a store with HTTP.
     pub(super) fn from_opendal(error: &opendal::Error) -> Self {
-        let said = message_of(error);
+        let message = message_of(error);
         match error.kind() {
-            ErrorKind::NotFound if is_missing_bucket(&said) => Self::Refused(said),
+            ErrorKind::NotFound if is_missing_bucket(&message) => Self::Refused(message),
             ErrorKind::NotFound => Self::Missing,
             ErrorKind::RangeNotSatisfied => Self::Truncated,
             ErrorKind::ConditionNotMatch => Self::ConditionFailed,
-            ErrorKind::Unexpected if said.contains(SHORT_READ) => Self::Truncated,
-            ErrorKind::RateLimited => Self::Unreachable(said),
-            ErrorKind::PermissionDenied | ErrorKind::ConfigInvalid => Self::Refused(said),
-            _ if NO_CREDENTIALS.iter().any(|words| said.starts_with(words)) => Self::Refused(said),
-            _ => match said.strip_prefix(UNREACHABLE) {
-                Some(said) => Self::Unreachable(said.to_owned()),
-                None if error.is_temporary() => Self::Unreachable(said),
-                None => Self::UnexpectedAnswer(said),
+            ErrorKind::Unexpected if message.contains(SHORT_READ) => Self::Truncated,
+            ErrorKind::RateLimited => Self::Unreachable(message),
+            ErrorKind::PermissionDenied | ErrorKind::ConfigInvalid => Self::Refused(message),
+            _ if NO_CREDENTIALS.iter().any(|words| message.starts_with(words)) => Self::Refused(message),
+            _ => match message.strip_prefix(UNREACHABLE) {
+                Some(message) => Self::Unreachable(message.to_owned()),
+                None if error.is_temporary() => Self::Unreachable(message),
+                None => Self::UnexpectedAnswer(message),
             },
         }
     }
@@ -156,7 +156,7 @@ impl UpstreamFault {
     /// retryable.
     pub(super) fn from_directory(error: &opendal::Error) -> Self {
         match Self::from_opendal(error) {
-            Self::UnexpectedAnswer(said) => Self::Unreachable(said),
+            Self::UnexpectedAnswer(message) => Self::Unreachable(message),
             fault => fault,
         }
     }
@@ -188,7 +188,7 @@ impl UpstreamFault {
             Self::Missing => "the object does not exist".to_owned(),
             Self::Truncated => "the object ends before the range does".to_owned(),
             Self::ConditionFailed => "the condition of the request failed".to_owned(),
-            Self::Unreachable(said) | Self::Refused(said) | Self::UnexpectedAnswer(said) => said,
+            Self::Unreachable(message) | Self::Refused(message) | Self::UnexpectedAnswer(message) => message,
         }
     }
 
@@ -208,10 +208,10 @@ impl UpstreamFault {
         let upstream = upstream.to_owned();
         match self {
             Self::Missing => UpstreamError::Missing { upstream, segment },
-            Self::Unreachable(said) => UpstreamError::Unreachable { upstream, said },
-            Self::Refused(said) => UpstreamError::Refused { upstream, said },
+            Self::Unreachable(message) => UpstreamError::Unreachable { upstream, message },
+            Self::Refused(message) => UpstreamError::Refused { upstream, message },
             Self::Truncated | Self::UnexpectedAnswer(_) | Self::ConditionFailed => {
-                UpstreamError::UnexpectedAnswer { upstream, said: self.into_message() }
+                UpstreamError::UnexpectedAnswer { upstream, message: self.into_message() }
             }
         }
     }
@@ -219,24 +219,24 @@ impl UpstreamFault {
 
 /// True if the message is about a missing bucket. Some stores answer "not found" then, although no object was
 /// deleted.
-fn is_missing_bucket(said: &str) -> bool {
-    ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"].iter().any(|words| said.contains(words))
+fn is_missing_bucket(message: &str) -> bool {
+    ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"].iter().any(|words| message.contains(words))
 }
 
 /// Returns the message of an error with those of its sources. The context of the error is left out, because
 /// it contains addresses and headers.
 fn message_of(error: &opendal::Error) -> String {
     // A response to HEAD has no message.
-    let mut said = match error.message() {
+    let mut message = match error.message() {
         "" => error.kind().to_string(),
         message => message.to_owned(),
     };
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
-        said = format!("{said}: {error}");
+        message = format!("{message}: {error}");
         cause = error.source();
     }
-    shortened(&said)
+    shortened(&message)
 }
 
 /// Reduces a text to one line of limited length.

@@ -395,42 +395,44 @@ impl FakeS3Request {
 }
 
 impl FakeS3State {
-    fn answer(&mut self, asked: &FakeS3Request, body: Bytes) -> (Parts, FakeBody) {
-        match asked.call {
-            FakeS3Call::Put if !self.conditions_hold(asked) => answer(412, error_body("PreconditionFailed")),
+    fn answer(&mut self, request: &FakeS3Request, body: Bytes) -> (Parts, FakeBody) {
+        match request.call {
+            FakeS3Call::Put if !self.conditions_hold(request) => {
+                answer(412, error_body("PreconditionFailed"))
+            }
             FakeS3Call::Put => {
-                self.objects.insert(asked.name.clone(), body.into());
+                self.objects.insert(request.name.clone(), body.into());
                 answer(200, Bytes::new())
             }
             FakeS3Call::CreateUpload => {
                 self.created_uploads += 1;
                 let id = format!("upload-{}", self.created_uploads);
-                self.uploads.insert(id.clone(), (asked.name.clone(), BTreeMap::new()));
-                let said = format!(
+                self.uploads.insert(id.clone(), (request.name.clone(), BTreeMap::new()));
+                let document = format!(
                     "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
                 );
-                answer(200, said.into())
+                answer(200, document.into())
             }
-            FakeS3Call::Part(number) => match self.uploads.get_mut(&asked.upload) {
+            FakeS3Call::Part(number) => match self.uploads.get_mut(&request.upload) {
                 Some((_, parts)) => {
                     parts.insert(number, body);
                     answer(200, Bytes::new())
                 }
                 None => answer(404, error_body("NoSuchUpload")),
             },
-            FakeS3Call::Complete => match self.uploads.remove(&asked.upload) {
+            FakeS3Call::Complete => match self.uploads.remove(&request.upload) {
                 Some((name, parts)) => {
                     self.objects.insert(name, parts.into_values().flatten().collect());
                     answer(200, complete_body())
                 }
                 None => answer(404, error_body("NoSuchUpload")),
             },
-            FakeS3Call::Abort => match self.uploads.remove(&asked.upload) {
+            FakeS3Call::Abort => match self.uploads.remove(&request.upload) {
                 Some(_) => answer(204, Bytes::new()),
                 None => answer(404, error_body("NoSuchUpload")),
             },
-            FakeS3Call::Get => self.get(asked),
-            FakeS3Call::Head => match self.objects.get(&asked.name) {
+            FakeS3Call::Get => self.get(request),
+            FakeS3Call::Head => match self.objects.get(&request.name) {
                 Some(object) => {
                     let (mut head, body) = answer(200, Bytes::new());
                     head.headers.insert("content-length", object.len().into());
@@ -439,29 +441,31 @@ impl FakeS3State {
                 }
                 None => answer(404, Bytes::new()),
             },
-            FakeS3Call::List => self.list(&asked.prefix),
+            FakeS3Call::List => self.list(&request.prefix),
             FakeS3Call::Delete => {
-                self.objects.remove(&asked.name);
+                self.objects.remove(&request.name);
                 answer(204, Bytes::new())
             }
         }
     }
 
     /// True if the conditions of a write hold.
-    fn conditions_hold(&self, asked: &FakeS3Request) -> bool {
-        let found = self.objects.get(&asked.name).map(|object| etag(object));
-        let matches = asked.if_match.is_none() || asked.if_match == found;
-        self.ignores_conditions || (matches && !(asked.if_none_match && found.is_some()))
+    fn conditions_hold(&self, request: &FakeS3Request) -> bool {
+        let found = self.objects.get(&request.name).map(|object| etag(object));
+        let matches = request.if_match.is_none() || request.if_match == found;
+        self.ignores_conditions || (matches && !(request.if_none_match && found.is_some()))
     }
 
-    fn get(&mut self, asked: &FakeS3Request) -> (Parts, FakeBody) {
-        let Some(object) = self.objects.get(&asked.name) else { return answer(404, error_body("NoSuchKey")) };
-        let (from, to) = asked.range.unwrap_or((0, object.len() - 1));
+    fn get(&mut self, request: &FakeS3Request) -> (Parts, FakeBody) {
+        let Some(object) = self.objects.get(&request.name) else {
+            return answer(404, error_body("NoSuchKey"));
+        };
+        let (from, to) = request.range.unwrap_or((0, object.len() - 1));
         self.ranges.push((from, to));
         if from >= object.len() {
             return answer(416, error_body("InvalidRange"));
         }
-        if asked.ignores_range {
+        if request.ignores_range {
             return answer(200, Bytes::copy_from_slice(object));
         }
         answer(206, Bytes::copy_from_slice(&object[from..(to + 1).min(object.len())]))
@@ -480,8 +484,8 @@ impl FakeS3State {
                 )
             })
             .collect();
-        let said = format!("<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>");
-        answer(200, said.into())
+        let document = format!("<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>");
+        answer(200, document.into())
     }
 }
 

@@ -104,14 +104,14 @@ impl Upstream {
         &self,
         op: UpstreamOp,
         sent_bytes: u64,
-        asked_bytes: u64,
+        requested_bytes: u64,
         mut work: impl FnMut() -> W,
     ) -> Result<T, UpstreamFault>
     where
         W: IntoFuture<Output = opendal::Result<T>>,
     {
         let mut tries = 0;
-        let done = (|| self.run_once(op, sent_bytes, asked_bytes, work()))
+        let done = (|| self.run_once(op, sent_bytes, requested_bytes, work()))
             .retry(self.tuning.waits())
             .when(opendal::Error::is_temporary)
             .notify(|error, _| {
@@ -134,16 +134,16 @@ impl Upstream {
         &self,
         op: UpstreamOp,
         sent_bytes: u64,
-        asked_bytes: u64,
+        requested_bytes: u64,
         work: impl IntoFuture<Output = opendal::Result<T>>,
     ) -> opendal::Result<T> {
         if self.has_http() {
             return work.into_future().await;
         }
-        let ticket = self.meter.begin(op, sent_bytes, asked_bytes).await;
+        let ticket = self.meter.begin(op, sent_bytes, requested_bytes).await;
         let done = work.into_future().await;
         match &done {
-            Ok(_) => ticket.finish(UpstreamOutcome::Ok, asked_bytes),
+            Ok(_) => ticket.finish(UpstreamOutcome::Ok, requested_bytes),
             Err(error) => ticket.finish(UpstreamFault::from_directory(error).outcome(), 0),
         }
         done

@@ -127,11 +127,11 @@ mod tests {
         #[test]
         fn no_second_exceeds_its_share(
             rate in 1u64..10_000,
-            asked in proptest::collection::vec((0u64..500, 1u64..2000), 1..60),
+            requests in proptest::collection::vec((0u64..500, 1u64..2000), 1..60),
         ) {
             let (mut bucket, begun) = (RateBucket::new(rate), Instant::now());
             let (mut now, mut before, mut taken) = (begun, begun, 0);
-            for (pause, amount) in asked {
+            for (pause, amount) in requests {
                 now += Duration::from_millis(pause);
                 let due = bucket.take(now, amount);
                 prop_assert!(due >= now && due >= before, "first come, first served");

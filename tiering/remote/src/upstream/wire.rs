@@ -53,7 +53,7 @@ pub(super) struct MeteredTransport<C> {
 /// Reason for a missing response.
 enum ExchangeError {
     Broken(String),
-    TooLong { asked: u64 },
+    TooLong { requested_bytes: u64 },
 }
 
 impl<C: RequestSender> MeteredTransport<C> {
@@ -83,7 +83,7 @@ impl<C: RequestSender> MeteredTransport<C> {
         {
             bytes += piece.len() as u64;
             if bytes > bytes_max {
-                return Err(ExchangeError::TooLong { asked: bytes_max });
+                return Err(ExchangeError::TooLong { requested_bytes: bytes_max });
             }
             all.push(piece);
         }
@@ -98,9 +98,9 @@ impl<C: RequestSender> HttpTransport for MeteredTransport<C> {
             let (head, body) = self.exchange(request, None).await.map_err(error)?;
             return Ok(response(head, body));
         };
-        let asked = range_bytes(request.headers());
-        let ticket = self.meter.begin(op, request.body().len() as u64, asked.unwrap_or(0)).await;
-        let answer = self.exchange(request, asked).await;
+        let requested_bytes = range_bytes(request.headers());
+        let ticket = self.meter.begin(op, request.body().len() as u64, requested_bytes.unwrap_or(0)).await;
+        let answer = self.exchange(request, requested_bytes).await;
         let (outcome, bytes) = match &answer {
             Ok((head, body)) => (outcome(head.status), body.len() as u64),
             Err(_) => (UpstreamOutcome::Failed, 0),
@@ -130,22 +130,24 @@ fn response(mut head: Parts, body: Bytes) -> Response<HttpBody> {
 
 fn error(fault: ExchangeError) -> Error {
     match fault {
-        ExchangeError::Broken(said) => {
+        ExchangeError::Broken(message) => {
             // A certificate that is not trusted will not be trusted at the next try.
-            let may_pass = !said.contains("certificate");
-            let error = Error::new(ErrorKind::Unexpected, format!("{UNREACHABLE}{}", shortened(&said)));
+            let may_pass = !message.contains("certificate");
+            let error = Error::new(ErrorKind::Unexpected, format!("{UNREACHABLE}{}", shortened(&message)));
             error.with_temporary(may_pass)
         }
-        ExchangeError::TooLong { asked } => Error::new(
+        ExchangeError::TooLong { requested_bytes } => Error::new(
             ErrorKind::Unexpected,
-            format!("the response exceeds the {asked} requested bytes; the store may ignore ranges"),
+            format!(
+                "the response exceeds the {requested_bytes} requested bytes; the store may ignore ranges"
+            ),
         ),
     }
 }
 
 fn failed(kind: ErrorKind, head: &Parts, body: &Bytes) -> Error {
-    let said = shortened(&String::from_utf8_lossy(body));
-    Error::new(kind, format!("{UNREACHABLE}it answered {}: {said}", head.status)).set_temporary()
+    let message = shortened(&String::from_utf8_lossy(body));
+    Error::new(kind, format!("{UNREACHABLE}it answered {}: {message}", head.status)).set_temporary()
 }
 
 /// Maps the status of a response to a result.
@@ -194,16 +196,16 @@ mod tests {
 
     #[test]
     fn a_range_states_the_number_of_requested_bytes() {
-        let asked = |name: &'static str, value: &'static str| {
+        let requested_bytes = |name: &'static str, value: &'static str| {
             range_bytes(&HeaderMap::from_iter([(
                 http::HeaderName::from_static(name),
                 http::HeaderValue::from_static(value),
             )]))
         };
-        assert_eq!(asked("range", "bytes=10-19"), Some(10));
-        assert_eq!(asked("x-ms-range", "bytes=0-0"), Some(1));
+        assert_eq!(requested_bytes("range", "bytes=10-19"), Some(10));
+        assert_eq!(requested_bytes("x-ms-range", "bytes=0-0"), Some(1));
         for other in ["bytes=10-", "bytes=-5", "bytes=9-3", "bytes=0-18446744073709551615", "lines=1-2"] {
-            assert_eq!(asked("range", other), None, "{other}");
+            assert_eq!(requested_bytes("range", other), None, "{other}");
         }
     }
 

@@ -133,8 +133,8 @@ impl Compaction {
     /// Requests a pass now, with another threshold. Returns the number of ended passes at which this pass has
     /// ended.
     pub(super) fn request_pass(&self, dead_percent: u64) -> u64 {
-        let mut asked = self.requested_percent.lock();
-        *asked = Some(asked.map_or(dead_percent, |other| other.min(dead_percent)));
+        let mut requested = self.requested_percent.lock();
+        *requested = Some(requested.map_or(dead_percent, |other| other.min(dead_percent)));
         self.wake.notify_one();
         self.passes_begun.load(Relaxed) + 1
     }
@@ -180,9 +180,9 @@ impl Compaction {
             return None;
         }
         // Under one lock: a request after this point is for the pass after this one.
-        let mut asked = self.requested_percent.lock();
+        let mut requested = self.requested_percent.lock();
         self.passes_begun.fetch_add(1, Relaxed);
-        Some(asked.take())
+        Some(requested.take())
     }
 
     fn pass_ended(&self) {

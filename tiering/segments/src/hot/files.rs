@@ -67,7 +67,7 @@ impl SegmentFileCache {
         Some(opened.clone())
     }
 
-    /// Returns the segment, opening it if needed; `None` if it does not exist. Blocks.
+    /// Returns the segment, opening it if needed; `None` if it does not exist. Blocks the calling thread.
     pub(super) fn open(&self, id: SegmentId) -> io::Result<Option<Arc<OpenSegmentFile>>> {
         if let Some(opened) = self.get(id) {
             return Ok(Some(opened));

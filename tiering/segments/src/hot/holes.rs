@@ -96,7 +96,7 @@ impl Holes {
     }
 
     /// Frees the blocks under records that nothing refers to any more; each record is passed once. Returns
-    /// the freed bytes. Blocks.
+    /// the freed bytes. Blocks the calling thread.
     pub(super) fn punch(&self, disk: &SegmentDisk, dead: impl Iterator<Item = RecordLocation>) -> u64 {
         let mut records = BTreeMap::<SegmentId, Vec<Range<u64>>>::new();
         for location in dead {

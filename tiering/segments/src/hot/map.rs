@@ -105,7 +105,8 @@ pub trait SegmentMap: Send + Sync + 'static {
         0
     }
 
-    /// Waits until every change that the catalogue acknowledged survives power loss. Blocks.
+    /// Waits until every change that the catalogue acknowledged survives power loss. Blocks the calling
+    /// thread.
     ///
     /// # Errors
     /// When the sync fails.

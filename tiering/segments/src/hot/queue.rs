@@ -64,7 +64,7 @@ pub(super) struct AppendQueue {
     room: Arc<Semaphore>,
 }
 
-/// Interval at which a gathering writer checks if the requests it waits for have ended.
+/// Interval at which a gathering writer checks whether the requests it waits for have ended.
 const GATHER_STEP: Duration = Duration::from_micros(200);
 
 /// Conditions under which a writer delays a batch.
@@ -128,7 +128,8 @@ impl AppendQueue {
         Ok(answer)
     }
 
-    /// Returns all waiting chunks as soon as there are any and no more are expected soon. Blocks.
+    /// Returns all waiting chunks as soon as there are any and no more are expected soon. Blocks the calling
+    /// thread.
     pub(super) fn next_task(&self, gather: GatherLimits<impl Fn() -> usize>) -> WriterTask {
         let mut state = self.state.lock();
         loop {

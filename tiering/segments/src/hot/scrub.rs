@@ -44,7 +44,7 @@ use objects::ObjectPosition;
 
 /// Time between the starts of two passes.
 const PASS_EVERY_MS: i64 = 24 * 60 * 60 * 1000;
-/// Interval at which the scrub checks if there is work.
+/// Interval at which the scrub checks whether there is work.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of a scrub.

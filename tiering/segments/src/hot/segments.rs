@@ -1,6 +1,6 @@
 //! Lifecycle of a segment as seen by its writer: created, marked, sealed.
 //!
-//! Creation: the catalogue gives out an id, then the file is written and synced, then its directory; only
+//! Creation: the catalogue allocates an id, then the file is written and synced, then its directory; only
 //! then are records written. At a power loss in between, recovery finds an open segment with no file or an
 //! empty one, and seals it. Marks, from time to time: the length that recovery need not read. Seal: a command
 //! with the synced length. One task sends marks and seals; it repeats a seal until the catalogue accepts it

@@ -1,8 +1,8 @@
 //! Waits for space: wakes the workers that free it, bounds the wait, and decides when an append is refused.
 //!
 //! An append that does not fit wakes compaction and spilling, and waits. A scan of all segments after its
-//! arrival decides if the missing bytes become free within seconds ([`shortage`]). If two scans find that
-//! they do not, the tier is full; if it takes longer than the caller waits, the refusal is temporary
+//! arrival decides whether the missing bytes become free within seconds ([`shortage`]). If two scans find
+//! that they do not, the tier is full; if it takes longer than the caller waits, the refusal is temporary
 //! (`SlowDown`). Waiting appends hold no lock and no space, and one scan at a time serves all of them.
 
 pub(super) mod shortage;

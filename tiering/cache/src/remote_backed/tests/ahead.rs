@@ -12,7 +12,10 @@ impl Bench {
     /// Counts the requests of the origin for each of these names since the last call.
     fn request_counts(&self, names: &[String]) -> Vec<usize> {
         let log = self.origin.take_keys();
-        names.iter().map(|name| log.iter().filter(|asked| **asked == format!("p/{name}")).count()).collect()
+        names
+            .iter()
+            .map(|name| log.iter().filter(|requested| **requested == format!("p/{name}")).count())
+            .collect()
     }
 }
 
@@ -92,6 +95,6 @@ async fn a_block_read_ahead_and_then_warmed_is_kept_without_a_reader() {
     for name in &names[10..] {
         assert_eq!(bench.get(name, ObjectPart::Whole, CALLER).await, Ok(CacheState::Hit), "{name}");
     }
-    let asked = bench.origin.take_keys();
-    assert!(!asked.contains(&format!("p/{}", names[10])), "it was in flight: {asked:?}");
+    let requested = bench.origin.take_keys();
+    assert!(!requested.contains(&format!("p/{}", names[10])), "it was in flight: {requested:?}");
 }

@@ -205,7 +205,7 @@ async fn a_pass_through_read_fetches_only_the_bytes_read() {
     }
     bench.wait_quiescent().await;
     let log = bench.origin.take_log();
-    assert!(log.iter().all(|asked| asked == "1000-3000"), "{log:?}");
+    assert!(log.iter().all(|requested| requested == "1000-3000"), "{log:?}");
     assert!(log.len() <= passed.len(), "each once");
     bench.wait_consistent().await;
 }

@@ -101,13 +101,13 @@ async fn an_object_that_changed_only_in_time_is_looked_up_again() {
     bench.put(1, 1000);
     bench.read(ObjectPart::Whole).await.unwrap();
     bench.wait_quiescent().await;
-    for (modified_ms, is_asked) in [(None, false), (Some(999), false), (Some(5_000), true)] {
+    for (modified_ms, is_looked_up) in [(None, false), (Some(999), false), (Some(5_000), true)] {
         bench.bucket().refresh("");
         bench.origin.fail(super::MemoryOriginFault::Fail(OriginError::NotModified(modified_ms)));
         let before = bench.origin.log.lock().len();
         bench.bucket().open(&key("k"), ObjectPart::Whole).await.unwrap();
         let heads = bench.origin.log.lock()[before..].iter().filter(|line| *line == "head").count();
-        assert_eq!(heads, usize::from(is_asked), "{modified_ms:?}");
+        assert_eq!(heads, usize::from(is_looked_up), "{modified_ms:?}");
         bench.wait_quiescent().await;
         assert_eq!(bench.read(ObjectPart::Whole).await.unwrap().1, CacheState::Hit, "its bytes are kept");
     }

@@ -168,8 +168,9 @@ async fn a_listing_sends_its_parameters() {
         ListQuery { prefix: "p/ä".into(), delimiter: "/".into(), max_keys: 7, ..ListQuery::default() };
     assert_eq!(Origin::list(&server.origin(), &query).await.unwrap().next, None);
     let head = &server.heads()[0];
-    let asked = "GET /b?list-type=2&encoding-type=url&max-keys=7&prefix=p%2F%C3%A4&delimiter=%2F HTTP/1.1";
-    assert!(head.starts_with(asked), "{head}");
+    let request_line =
+        "GET /b?list-type=2&encoding-type=url&max-keys=7&prefix=p%2F%C3%A4&delimiter=%2F HTTP/1.1";
+    assert!(head.starts_with(request_line), "{head}");
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ impl S3Origin {
         // A retry that creates a second upload would leave the first one until it is aborted.
         let (again, success) = (RetrySafety::IfUndone, success::WRITTEN);
         let (operation, method) = ("create_upload", Method::POST);
-        let asked = OriginRequest {
+        let request = OriginRequest {
             operation,
             method,
             url: &url,
@@ -32,7 +32,7 @@ impl S3Origin {
             success,
         };
         let (head, body) =
-            self.send_with_retries(&asked, || OutgoingBody::in_memory(Bytes::new())).await?.into_parts();
+            self.send_with_retries(&request, || OutgoingBody::in_memory(Bytes::new())).await?.into_parts();
         let document =
             self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(as_connection_lost)?;
         Ok(CreatedOriginUpload {
@@ -73,7 +73,7 @@ impl S3Origin {
         // Some origins forget a completed upload, so that a retry would fail with NoSuchUpload.
         let (again, success) = (RetrySafety::IfUndone, success::WRITTEN);
         let (operation, method) = ("complete", Method::POST);
-        let asked = OriginRequest {
+        let request = OriginRequest {
             operation,
             method,
             url: &url,
@@ -82,7 +82,7 @@ impl S3Origin {
             patience: OriginPatience::Long,
             success,
         };
-        let answer = self.send_with_retries(&asked, || OutgoingBody::in_memory(document.clone())).await?;
+        let answer = self.send_with_retries(&request, || OutgoingBody::in_memory(document.clone())).await?;
         self.copy_receipt(answer).await
     }
 
@@ -91,7 +91,7 @@ impl S3Origin {
         let headers = HeaderMap::new();
         let (again, success) = (RetrySafety::IfUndone, success::EMPTY);
         let (operation, method) = ("abort", Method::DELETE);
-        let asked = OriginRequest {
+        let request = OriginRequest {
             operation,
             method,
             url: &url,
@@ -100,7 +100,7 @@ impl S3Origin {
             patience: OriginPatience::Usual,
             success,
         };
-        let answer = self.send_with_retries(&asked, OutgoingBody::empty).await?;
+        let answer = self.send_with_retries(&request, OutgoingBody::empty).await?;
         self.check_no_document(answer).await.map(drop)
     }
 

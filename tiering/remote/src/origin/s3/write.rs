@@ -54,19 +54,20 @@ impl S3Origin {
     ) -> Result<OriginWriteReceipt, OriginError> {
         let (method, again, success) = (Method::PUT, retry_safety(headers), success::WRITTEN);
         let patience = OriginPatience::Usual;
-        let asked = OriginRequest { operation, method, url, headers, retry_safety: again, patience, success };
+        let request =
+            OriginRequest { operation, method, url, headers, retry_safety: again, patience, success };
         let mut sent = SentMd5::for_headers(headers, self.trust);
         let answer = match content {
             OriginContent::Whole(bytes) => {
                 let answer =
-                    self.send_with_retries(&asked, || OutgoingBody::in_memory(bytes.clone())).await?;
+                    self.send_with_retries(&request, || OutgoingBody::in_memory(bytes.clone())).await?;
                 if Etag::from_headers(answer.headers(), self.trust).is_some_and(|etag| etag.md5().is_some()) {
                     sent.add_whole(&bytes);
                 }
                 answer
             }
             OriginContent::Streaming(streamed) => {
-                self.send_once(&asked, OutgoingBody::streaming(sent.observe(streamed))).await?
+                self.send_once(&request, OutgoingBody::streaming(sent.observe(streamed))).await?
             }
         };
         let etag = Etag::from_headers(answer.headers(), self.trust);
@@ -109,7 +110,7 @@ impl S3Origin {
         let url = self.base.object(key);
         let (operation, method, success) = ("delete", Method::DELETE, success::EMPTY);
         let again = retry_safety(headers);
-        let asked = OriginRequest {
+        let request = OriginRequest {
             operation,
             method,
             url: &url,
@@ -118,7 +119,7 @@ impl S3Origin {
             patience: OriginPatience::Usual,
             success,
         };
-        let answer = self.send_with_retries(&asked, OutgoingBody::empty).await?;
+        let answer = self.send_with_retries(&request, OutgoingBody::empty).await?;
         Ok(OriginWriteReceipt { headers: self.check_no_document(answer).await?, is_unproven: false })
     }
 
@@ -144,7 +145,7 @@ impl S3Origin {
         headers.insert(HeaderName::from_static("x-amz-copy-source"), source);
         // A copy of gigabytes that may be in progress is not started a second time.
         let (again, success, method) = (RetrySafety::IfUndone, success::WRITTEN, Method::PUT);
-        let asked = OriginRequest {
+        let request = OriginRequest {
             operation: "copy",
             method,
             url,
@@ -153,7 +154,7 @@ impl S3Origin {
             patience: OriginPatience::Long,
             success,
         };
-        let answer = self.send_with_retries(&asked, || OutgoingBody::in_memory(Bytes::new())).await?;
+        let answer = self.send_with_retries(&request, || OutgoingBody::in_memory(Bytes::new())).await?;
         self.copy_receipt(answer).await
     }
 
@@ -184,7 +185,7 @@ impl S3Origin {
         };
         let (operation, headers) = ("set_tags", xml_headers());
         let (again, success) = (RetrySafety::Idempotent, success::EMPTY);
-        let asked = OriginRequest {
+        let request = OriginRequest {
             operation,
             method,
             url: &url,
@@ -193,7 +194,7 @@ impl S3Origin {
             patience: OriginPatience::Usual,
             success,
         };
-        let answer = self.send_with_retries(&asked, || OutgoingBody::in_memory(document.clone())).await?;
+        let answer = self.send_with_retries(&request, || OutgoingBody::in_memory(document.clone())).await?;
         self.check_no_document(answer).await.map(drop)
     }
 

@@ -67,11 +67,11 @@ async fn a_check_ends_at_an_unknown_caller_or_an_unreachable_store() {
     let (upstream, listener) = upstream_with_listener(&store).await;
     drop(listener);
     let steps = upstream.check().await;
-    let said = steps[0].fault.clone().unwrap_or_default();
-    assert!(steps.len() == 1 && said.starts_with("TCP: cannot connect to 127.0.0.1"), "{steps:?}");
+    let fault = steps[0].fault.clone().unwrap_or_default();
+    assert!(steps.len() == 1 && fault.starts_with("TCP: cannot connect to 127.0.0.1"), "{steps:?}");
     let steps = super::upstream(&store).check().await;
-    let said = steps[0].fault.clone().unwrap_or_default();
-    assert!(steps.len() == 1 && said.starts_with("DNS: cannot resolve store.invalid"), "{steps:?}");
+    let fault = steps[0].fault.clone().unwrap_or_default();
+    assert!(steps.len() == 1 && fault.starts_with("DNS: cannot resolve store.invalid"), "{steps:?}");
 }
 
 #[tokio::test]
@@ -94,10 +94,10 @@ async fn an_object_left_behind_is_named() {
     store.fail(FakeS3Call::Delete, usize::MAX, FakeS3Effect::Status(403, "AccessDenied"));
     let (upstream, _listener) = upstream_with_listener(&store).await;
     let steps = upstream.check().await;
-    let said = steps.iter().find_map(|step| step.fault.clone()).unwrap_or_default();
+    let fault = steps.iter().find_map(|step| step.fault.clone()).unwrap_or_default();
     let left = store.names().first().cloned().unwrap_or_default();
     assert!(
-        said.contains(left.trim_start_matches("pre/")) && said.contains("was not deleted"),
-        "{said} {left}"
+        fault.contains(left.trim_start_matches("pre/")) && fault.contains("was not deleted"),
+        "{fault} {left}"
     );
 }

@@ -51,9 +51,9 @@ impl Server {
         let mut server = Self { child, port: 0, room };
         let begun = Instant::now();
         while !server.is_ready(&binary, &data) {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            assert!(begun.elapsed() < PATIENCE, "the server does not start: {said}");
-            server.port = port(&said).unwrap_or(0);
+            let log_text = std::fs::read_to_string(&log).unwrap_or_default();
+            assert!(begun.elapsed() < PATIENCE, "the server does not start: {log_text}");
+            server.port = port(&log_text).unwrap_or(0);
             mlgw_common::time::block_for(Duration::from_millis(2));
         }
         Some(server)
@@ -134,8 +134,8 @@ async fn an_mlgw_server_is_a_valid_upstream() {
     };
     let wrong = UpstreamSettings { credentials: wrong, ..server.settings("http") };
     let steps = Upstream::open(&wrong).expect("opened").check().await;
-    let said = steps.last().and_then(|step| step.fault.clone()).unwrap_or_default();
-    assert!(steps.len() == 2 && said.contains("SignatureDoesNotMatch"), "{steps:?}");
+    let fault = steps.last().and_then(|step| step.fault.clone()).unwrap_or_default();
+    assert!(steps.len() == 2 && fault.contains("SignatureDoesNotMatch"), "{steps:?}");
     let absent = UpstreamSettings { bucket: "absent".to_owned(), ..server.settings("http") };
     let failed = Upstream::open(&absent).expect("opened").read(&object(1, None), 0, 1).await;
     assert!(matches!(failed, Err(UpstreamError::Refused { .. })), "{failed:?}");
@@ -150,8 +150,8 @@ async fn a_private_authority_is_trusted_and_a_proxy_is_used() {
     std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
     let Some(server) = Server::start(Some((&cert, &key))) else { return };
     let unknown = Upstream::open(&server.settings("https")).expect("opened").check().await;
-    let said = unknown[0].fault.clone().unwrap_or_default();
-    assert!(unknown.len() == 1 && said.starts_with("TLS: ") && said.contains("ca_file"), "{unknown:?}");
+    let fault = unknown[0].fault.clone().unwrap_or_default();
+    assert!(unknown.len() == 1 && fault.starts_with("TLS: ") && fault.contains("ca_file"), "{unknown:?}");
     let known = UpstreamSettings { ca_file: Some(cert.clone()), ..server.settings("https") };
     check_all_operations(&Upstream::open(&known).expect("opened")).await;
     let (url, passed) = proxy().await;

@@ -108,9 +108,9 @@ fn an_unsupported_setting_is_rejected_by_name() {
         ("ca_file", UpstreamSettings { ca_file: Some(PathBuf::from("/absent.pem")), ..of(S3) }),
     ];
     for (setting, settings) in cases {
-        let said = refused(&settings);
-        assert!(said.starts_with(&format!("upstream.lake.{setting} ")), "{setting}: {said}");
-        assert!(!said.contains("hush"), "{said}");
+        let message = refused(&settings);
+        assert!(message.starts_with(&format!("upstream.lake.{setting} ")), "{setting}: {message}");
+        assert!(!message.contains("hush"), "{message}");
     }
 }
 
@@ -118,8 +118,9 @@ fn an_unsupported_setting_is_rejected_by_name() {
 fn a_ca_file_without_certificates_is_refused() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "hello").expect("written");
-    let said = refused(&UpstreamSettings { ca_file: Some(file.path().to_owned()), ..of(UpstreamKind::S3) });
-    assert!(said.contains("has no certificate"), "{said}");
+    let message =
+        refused(&UpstreamSettings { ca_file: Some(file.path().to_owned()), ..of(UpstreamKind::S3) });
+    assert!(message.contains("has no certificate"), "{message}");
 }
 
 #[tokio::test]
@@ -134,8 +135,8 @@ async fn credentials_of_a_file_are_those_of_the_profile_and_a_missing_profile_is
         let upstream = upstream_with(&UpstreamSettings { credentials, ..settings() }, &store);
         match upstream.length(OBJECT).await {
             Ok(None) => assert!(is_known, "{profile}"),
-            Err(UpstreamError::Refused { said, .. }) => {
-                assert!(!is_known && !said.contains("hush"), "{said}")
+            Err(UpstreamError::Refused { message, .. }) => {
+                assert!(!is_known && !message.contains("hush"), "{message}")
             }
             other => panic!("{profile}: {other:?}"),
         }

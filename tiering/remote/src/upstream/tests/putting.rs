@@ -133,10 +133,10 @@ async fn the_caller_may_cancel_at_any_part_and_nothing_is_left() {
     let content = content(BYTES);
     for stop_at in 0..3 {
         let store = FakeStore::default();
-        let (mut asked, mut bytes) = (0, 0);
+        let (mut parts, mut bytes) = (0, 0);
         let mut before = |more: u64| -> ThrottleFuture {
-            (asked, bytes) = (asked + 1, bytes + more);
-            let stops = asked > stop_at;
+            (parts, bytes) = (parts + 1, bytes + more);
+            let stops = parts > stop_at;
             Box::pin(async move { if stops { Err(io::Error::other("enough")) } else { Ok(()) } })
         };
         let failed = upstream(&store)

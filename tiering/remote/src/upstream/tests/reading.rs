@@ -88,8 +88,8 @@ async fn a_response_longer_than_requested_is_not_read() {
     let (store, _) = filled();
     let upstream = upstream(&store);
     store.fail(FakeS3Call::Get, 1, FakeS3Effect::IgnoreRange);
-    let said = failed(&upstream).await.to_string();
-    assert!(said.contains("may ignore ranges"), "{said}");
+    let message = failed(&upstream).await.to_string();
+    assert!(message.contains("may ignore ranges"), "{message}");
     assert_eq!(store.unread_pieces(), 3, "the rest of four pieces");
 }
 

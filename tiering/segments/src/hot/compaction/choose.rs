@@ -24,8 +24,8 @@ pub(in crate::hot) enum SpacePressure {
 
 impl SpacePressure {
     /// Percentage of dead bytes at which a hot segment is emptied.
-    pub(in crate::hot) fn dead_percent(self, usual: u64, asked: Option<u64>) -> u64 {
-        let percent = asked.map_or(usual, |asked| asked.min(usual));
+    pub(in crate::hot) fn dead_percent(self, usual: u64, requested: Option<u64>) -> u64 {
+        let percent = requested.map_or(usual, |requested| requested.min(usual));
         if self == Self::Compacts { percent.min(PRESSED_DEAD_PERCENT) } else { percent }
     }
 }
@@ -190,8 +190,9 @@ mod tests {
 
     #[test]
     fn the_pressure_threshold_applies_only_if_nothing_can_be_spilled() {
-        let percents =
-            |pressure: SpacePressure| [None, Some(50), Some(1)].map(|asked| pressure.dead_percent(30, asked));
+        let percents = |pressure: SpacePressure| {
+            [None, Some(50), Some(1)].map(|requested| pressure.dead_percent(30, requested))
+        };
         assert_eq!(percents(SpacePressure::None), [30, 30, 1]);
         assert_eq!(percents(SpacePressure::Spills), [30, 30, 1]);
         assert_eq!(percents(SpacePressure::Compacts), [5, 5, 1]);

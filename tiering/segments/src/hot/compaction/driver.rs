@@ -40,10 +40,10 @@ const NO_ROOM_RECORDED_MAX: usize = 8;
 /// Runs compaction until the tier stops or is dropped.
 pub(in crate::hot) async fn run(tier: Weak<HotTierInner>, compaction: Arc<super::Compaction>) {
     let mut driver = CompactionDriver::default();
-    while let Some(asked) = compaction.next_pass().await {
+    while let Some(requested_percent) = compaction.next_pass().await {
         let Some(inner) = tier.upgrade() else { return };
         let Some(catalogue) = inner.catalogue.clone() else { return };
-        match driver.run_pass(&inner, &catalogue, asked).await {
+        match driver.run_pass(&inner, &catalogue, requested_percent).await {
             Ok(true) => compaction.wake_now(),
             Ok(false) => {}
             Err(MoveStepError::Stopping) => return,
@@ -75,7 +75,7 @@ impl CompactionDriver {
         &mut self,
         inner: &Arc<HotTierInner>,
         catalogue: &Catalogue,
-        asked: Option<u64>,
+        requested_percent: Option<u64>,
     ) -> Result<bool, MoveStepError> {
         let begun = Instant::now();
         for ParkedCompaction { job, why, claim } in std::mem::take(&mut self.parked) {
@@ -84,33 +84,34 @@ impl CompactionDriver {
         let mut facts = segment_stats(inner, catalogue).await?;
         let pressure = space_pressure(inner, &facts);
         let pressed = pressure != SpacePressure::None;
-        let dead_percent = pressure.dead_percent(inner.compaction.settings().dead_percent, asked);
-        if (pressed || asked.is_some()) && seal_open(inner, catalogue, &facts, dead_percent).await {
+        let dead_percent = pressure.dead_percent(inner.compaction.settings().dead_percent, requested_percent);
+        if (pressed || requested_percent.is_some()) && seal_open(inner, catalogue, &facts, dead_percent).await
+        {
             facts = segment_stats(inner, catalogue).await?;
         }
         inner.compaction.held_back.lock().retain(|id, _| facts.iter().any(|segment| segment.id == *id));
         self.dying.update(Instant::now(), &facts);
-        if asked.is_none() && has_room_to_wait(inner, &facts) {
+        if requested_percent.is_none() && has_room_to_wait(inner, &facts) {
             let patience = inner.compaction.settings().patience;
             facts.retain(|segment| !self.dying.is_worth_waiting_for(segment, patience));
         }
-        let cold_dead_percent = asked.unwrap_or(inner.compaction.settings().cold_dead_percent);
+        let cold_dead_percent = requested_percent.unwrap_or(inner.compaction.settings().cold_dead_percent);
         let room_bytes = inner.shared.space.moved_room_bytes();
         let aim = CompactionThresholds { dead_percent, cold_dead_percent, room_bytes };
         record_no_room(inner, &facts, aim);
         let mut chosen = choose_segments(&facts, aim, &inner.compaction.held_back());
-        if !pressed && asked.is_none() && !inner.shared.flash.can_start_own_write() {
+        if !pressed && requested_percent.is_none() && !inner.shared.flash.can_start_own_write() {
             postpone_writes(inner, &facts, &mut chosen);
         }
         let mut has_more = false;
         for segment in chosen {
             let of = facts.iter().find(|of| of.id == segment);
-            let why = of.map_or(DecisionReason::Compaction, |of| why(inner, of, asked));
+            let why = of.map_or(DecisionReason::Compaction, |of| why(inner, of, requested_percent));
             if inner.compaction.is_stopped() {
                 return Err(MoveStepError::Stopping);
             }
             // A requested pass does everything that was chosen.
-            has_more = asked.is_none() && begun.elapsed() > PASS_MAX;
+            has_more = requested_percent.is_none() && begun.elapsed() > PASS_MAX;
             if has_more {
                 break;
             }
@@ -244,15 +245,15 @@ async fn add_leftover(inner: &Arc<HotTierInner>, segment: SegmentId) -> Result<(
     blocking(move || Ok(leftovers.add(&remote.upstream, remote.id)?)).await
 }
 
-/// Returns the reason why a segment is emptied or released in a pass with the requested threshold `asked`.
-fn why(inner: &HotTierInner, segment: &SegmentStats, asked: Option<u64>) -> DecisionReason {
+/// Returns the reason why a segment is emptied or released; a requested pass has its own threshold.
+fn why(inner: &HotTierInner, segment: &SegmentStats, requested_percent: Option<u64>) -> DecisionReason {
     let settings = inner.compaction.settings();
     let usual =
         if segment.tier == SegmentTier::Hot { settings.dead_percent } else { settings.cold_dead_percent };
     match segment.references {
         0 => DecisionReason::Dead,
         _ if segment.has_dead_percent(usual) => DecisionReason::Compaction,
-        _ if asked.is_some() => DecisionReason::Requested,
+        _ if requested_percent.is_some() => DecisionReason::Requested,
         _ => DecisionReason::Pressure,
     }
 }

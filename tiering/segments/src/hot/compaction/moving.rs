@@ -243,7 +243,7 @@ async fn wait_until(inner: &HotTierInner, due: Instant) -> Result<(), MoveStepEr
     }
 }
 
-/// Reads records until there are enough bytes to move, or to throttle. Blocks.
+/// Reads records until there are enough bytes to move, or to throttle. Blocks the calling thread.
 fn next_batch(
     mut scan: SegmentScan,
     those: &ChunkSelection,

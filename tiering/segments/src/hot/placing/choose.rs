@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_segment_moves_only_with_a_drain() {
+    fn a_pinned_segment_is_spilled_only_by_a_drain() {
         let all = [
             PlacingCandidate { is_pinned: true, ..facts(1, SegmentTier::Hot, 0.0) },
             facts(2, SegmentTier::Hot, 9.0),

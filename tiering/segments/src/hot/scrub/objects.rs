@@ -40,7 +40,7 @@ pub enum ObjectComparison {
 /// Compares objects with the checksums in the catalogue.
 pub trait ObjectVerifier: Send + Sync {
     /// Compares an object. `may_read` is called after bytes were read: it throttles the reads to their rate
-    /// and returns false when the scrub stops. Blocks.
+    /// and returns false when the scrub stops. Blocks the calling thread.
     fn compare(
         &self,
         bucket: BucketId,

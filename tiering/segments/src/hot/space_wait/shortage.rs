@@ -1,4 +1,4 @@
-//! Decides if a space shortage of the hot tier is temporary. Pure.
+//! Decides whether a space shortage of the hot tier is temporary. Pure.
 //!
 //! A shortage is temporary while spilling and compaction can free the missing bytes, and do free some.
 //! Otherwise the tier is full, and only a delete or a larger disk helps. In doubt it is temporary: the client

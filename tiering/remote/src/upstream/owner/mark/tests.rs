@@ -91,14 +91,14 @@ fn advice_names_both_servers_and_the_verb() {
         PrefixOwnership::Superseded(identity(1, 2, 8)),
         PrefixOwnership::Foreign(identity(4, 2, 9)),
     ] {
-        let said = ownership.advice("lake", "pre/mlgw-owner", &own).unwrap();
+        let advice = ownership.advice("lake", "pre/mlgw-owner", &own).unwrap();
         let other = ownership.other().unwrap().to_string();
-        assert!(said.contains(&own.to_string()) && said.contains(&other), "{said}");
-        assert!(said.contains("mlgw upstream adopt lake"), "{said}");
+        assert!(advice.contains(&own.to_string()) && advice.contains(&other), "{advice}");
+        assert!(advice.contains("mlgw upstream adopt lake"), "{advice}");
     }
     for ownership in [PrefixOwnership::Missing, PrefixOwnership::Damaged] {
-        let said = ownership.advice("lake", "pre/mlgw-owner", &own).unwrap();
-        assert!(said.contains("pre/mlgw-owner") && said.contains("mlgw upstream adopt lake"), "{said}");
+        let advice = ownership.advice("lake", "pre/mlgw-owner", &own).unwrap();
+        assert!(advice.contains("pre/mlgw-owner") && advice.contains("mlgw upstream adopt lake"), "{advice}");
     }
 }
 
