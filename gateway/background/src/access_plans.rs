@@ -1,11 +1,11 @@
 //! Access plans: reads that clients announce in advance, stored and passed to the policy engine.
 //!
-//! Each plan is a file `plans/ID.plan` in the data directory ([`mod@file`]). A plan applies to the present and
-//! future workloads that identify themselves by its name, and is used only while they follow it. A plan is
-//! durable before the client gets an answer, and is passed to the engine again after a restart. The numbers
-//! of plans and keys are limited. Plans are changed one at a time. After a power loss during a change, either
-//! the previous or the new plan is present. A damaged file is skipped and logged as an error; its workload is
-//! then predicted without a plan.
+//! Each plan is a file `plans/ID.plan` in the data directory ([`mod@file`]). A plan applies to the present
+//! and future workloads that identify themselves by its name, and is used only while they follow it. A plan
+//! is durable before the client gets an answer, and is passed to the engine again after a restart. The
+//! numbers of plans and keys are limited. Plans are changed one at a time. After a power loss during a
+//! change, either the previous or the new plan is present. A damaged file is skipped and logged as an error;
+//! its workload is then predicted without a plan.
 
 mod file;
 

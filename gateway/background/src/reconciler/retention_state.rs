@@ -2,10 +2,10 @@
 //! checkpoints, counts of actions, and rule matches on more than one object.
 //!
 //! Pending deletions are stored in `DATA/deletions` ([`mod@file`]), the intervals between the checkpoints of
-//! runs in `DATA/spacings`. Both files are replaced as a whole at each change. A checkpoint is deleted only if
-//! it was recorded there, durably, for a whole grace period before. After a power loss during a write, the
-//! file has either the previous or the new content. A damaged file is ignored and logged as an error: the
-//! grace periods of its entries start again.
+//! runs in `DATA/spacings`. Both files are replaced as a whole at each change. A checkpoint is deleted only
+//! if it was recorded there, durably, for a whole grace period before. After a power loss during a write,
+//! the file has either the previous or the new content. A damaged file is ignored and logged as an error:
+//! the grace periods of its entries start again.
 
 mod file;
 
