@@ -1,7 +1,7 @@
 //! Results of read-ahead, from which the engine learns how far ahead reading is worthwhile.
 //!
 //! Invariants: exactly one result is reported for each block, also if it is never read
-//! ([`ExpectedReads::sweep`]); at most [`EXPECTED_MAX`] blocks are remembered.
+//! ([`PolicyDriverState::sweep`]); at most [`EXPECTED_MAX`] blocks are remembered.
 
 use super::{PolicyDriver, PolicyDriverState};
 use crate::copies::block_id;
