@@ -31,7 +31,7 @@ PANELS = [
 ]
 
 
-def told(figure):
+def label(figure):
     """At least three digits, and all digits before the decimal point."""
     return f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}"
 
@@ -48,7 +48,7 @@ def svg(rows):
             colour = OURS if name.endswith(("-kept", "-here")) or name == "scan-beside" else THEIRS
             lines.append(f'<text x="{LEFT - 8}" y="{y}" text-anchor="end">{escape(words)}</text>')
             lines.append(f'<rect x="{LEFT}" y="{y - 12}" width="{length:.1f}" height="15" fill="{colour}"/>')
-            lines.append(f'<text x="{LEFT + length + 6:.1f}" y="{y}">{told(rows[name])}</text>')
+            lines.append(f'<text x="{LEFT + length + 6:.1f}" y="{y}">{label(rows[name])}</text>')
         y += LINE + GAP
     head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y - GAP}" font-family="sans-serif" '
             f'font-size="13" fill="{GREY}">')

@@ -57,7 +57,7 @@ def never_evict(reads, capacity):
     return found
 
 
-def told(passes, pages, capacity):
+def class_aware(passes, pages, capacity):
     """The hit bytes of a cache that knows which objects are read in passes and which repeatedly in random
     order: it fills a part with the former once, keeps the latter by LRU in the rest, and knows in advance
     which division is best."""

@@ -4,7 +4,7 @@
 use super::change::parse;
 use super::extract::AdminQuery;
 use super::policy::{checked_files, policy_refusal};
-use super::words::{cache_algorithm, environment, profile};
+use super::words::environment;
 use super::{Admin, ApiError};
 use axum::Json;
 use axum::body::Bytes;
@@ -189,8 +189,6 @@ impl Admin {
         }
         let cache = |text: &String| text.parse().map_err(|why: String| invalid_field("cache", text, why));
         let block = request.block.as_deref().unwrap_or(BLOCK);
-        let requested: Vec<_> =
-            request.policies.iter().flatten().map(|policy| cache_algorithm(*policy)).collect();
         let from_epoch = request.from_epoch.unwrap_or(1);
         if from_epoch == 0 {
             return Err(ApiError::invalid("from_epoch is 0; the first epoch is 1."));
@@ -199,7 +197,7 @@ impl Admin {
             scenario: self.scenario(&request)?,
             caches: caches.iter().map(cache).collect::<Result<_, _>>()?,
             block_bytes: block_bytes(block).map_err(|why| invalid_field("block", block, why))?,
-            algorithms: algorithms(&requested),
+            algorithms: algorithms(request.policies.as_deref().unwrap_or_default()),
             from_epoch,
             plans: request.plans,
             blocks_max: SIMULATED_BLOCKS_MAX,
@@ -222,7 +220,7 @@ impl Admin {
         let SimulateRequest { workloads, epochs, objects, order, seed, .. } = *request;
         let is_plain = workloads.is_none() && epochs.is_none() && objects.is_none() && order.is_none();
         let is_plain = is_plain && seed.is_none() && request.from_epoch.is_none() && !request.plans;
-        match (&request.trace, &request.profile) {
+        match (&request.trace, request.profile) {
             (Some(name), None) if is_plain => {
                 Ok(Scenario::Trace { name: name.clone(), files: self.traces.paths(name)? })
             }
@@ -230,8 +228,7 @@ impl Admin {
                 "workloads, seed, epochs, order, objects, from_epoch and plans are allowed only with a \
                  profile, not with a trace.",
             )),
-            (None, Some(name)) => {
-                let profile = profile(*name);
+            (None, Some(profile)) => {
                 let (seed, order) = (seed.unwrap_or(1), order.map(parse_order));
                 let settings = WorkloadSettings {
                     seed,

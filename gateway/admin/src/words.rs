@@ -5,15 +5,12 @@ use mlgw_api::{
     BindingMode, CachePriority, CopyPolicy, CountedPhase, DatasetJobKind, DatasetJobState, DatasetReadiness,
     DecisionAction, DecisionLocation, DecisionResult, DecisionTrigger, OptimizationLevel, OverrideReason,
     PlanSampler, PolicyChangeKind, PolicyEnvironment, ReadAheadStrategy, RuleActionKind, RuleStance,
-    SimulatedPolicy, SimulationProfile, UpstreamCheckStep, UpstreamProtocol, WarmOrder, WorkloadDatasetRole,
-    WorkloadPhase, WriteDurability,
+    UpstreamCheckStep, UpstreamProtocol, WarmOrder, WorkloadDatasetRole, WorkloadPhase, WriteDurability,
 };
 use mlgw_background::jobs::residency::Readiness;
 use mlgw_config::Durability;
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::schema::{BindMode, JobKind, JobOrder, JobState, PolicyKind};
-use mlgw_lab::comparison::CacheAlgorithm;
-use mlgw_lab::workload::Profile;
 use mlgw_policies::language::{
     ActionKind, CachePolicy, DisplacementReason, Environment, Optimization, Phase, Priority, Stance, Strategy,
 };
@@ -68,10 +65,6 @@ conversions! {
     copy_policy: CachePolicy => CopyPolicy { None, Lru, TrainingAware, Learned }
     read_ahead_strategy: Strategy => ReadAheadStrategy { Conservative, Balanced, Aggressive, Adaptive }
     optimization_level: Optimization => OptimizationLevel { Basic, Balanced, Aggressive, Maximum }
-    profile: SimulationProfile => Profile {
-        Resnet50, Unet3d, Cosmoflow, Retinanet, Mix, KWorkloads, Epochs, Zipf,
-    }
-    cache_algorithm: SimulatedPolicy => CacheAlgorithm { Mlgw, Lru, S3Fifo, Sieve, NeverEvict, Optimum }
     workload_phase: Phase => WorkloadPhase {
         Initialization, Training, Validation, CheckpointSave, Evaluation, Inference, Tuning,
     }
@@ -129,10 +122,6 @@ mod tests {
         for state in [JobState::Queued, JobState::Running, JobState::Done, JobState::Failed] {
             assert_eq!(dataset_job_state(state).name(), state_name(state));
         }
-        for one in SimulationProfile::ALL {
-            assert_eq!(profile(*one).name(), one.name());
-        }
-        SimulatedPolicy::ALL.iter().for_each(|one| assert_eq!(cache_algorithm(*one).name(), one.name()));
         Sampler::ALL.iter().for_each(|one| assert_eq!(plan_sampler(*one).name(), one.name()));
         for protocol in UpstreamProtocol::ALL {
             let kind = UpstreamKind::from_text(protocol.name()).unwrap();

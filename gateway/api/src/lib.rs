@@ -69,8 +69,8 @@ pub use policy_plan::{
     PlannedChange, PlannedSettingInfo, RuleStance, UndeterminedRule,
 };
 pub use policy_trials::{
-    DiagnosticInfo, EpochOrderName, KeyTestResult, PolicyFileKind, PolicyTestResult, RuleTestResult,
-    SimulateRequest, SimulatedPolicy, SimulationProfile, SimulationRow, TestRequest, TestedRuleMatch,
+    CacheAlgorithm, DiagnosticInfo, EpochOrderName, KeyTestResult, PolicyFileKind, PolicyTestResult,
+    RuleTestResult, SimulateRequest, SimulationProfile, SimulationRow, TestRequest, TestedRuleMatch,
     UndecidedRuleMatch, ValidateRequest, ValidationResult,
 };
 pub use quota::{QuotaInfo, QuotaRequest, UsedInfo};

@@ -77,8 +77,8 @@ pub struct SimulateRequest {
     pub cache: Option<Vec<String>>,
     /// Bytes of a block; `8MiB` if absent.
     pub block: Option<String>,
-    /// Cache policies to simulate; all if absent.
-    pub policies: Option<Vec<SimulatedPolicy>>,
+    /// Cache algorithms to simulate; all if absent.
+    pub policies: Option<Vec<CacheAlgorithm>>,
     /// First epoch of each job that counts, from 1.
     #[schemars(range(min = 1))]
     pub from_epoch: Option<u32>,
@@ -108,7 +108,7 @@ pub struct SimulationRow {
     /// Cache size, as a share of the workload's bytes.
     pub cache_fraction: f64,
     /// Cache policy that decided.
-    pub policy: SimulatedPolicy,
+    pub policy: CacheAlgorithm,
     /// Share of the requested blocks that were hits.
     pub object_hit_ratio: f64,
     /// Share of the requested bytes that were hits.
@@ -240,7 +240,8 @@ words! {
         Cosmoflow = "cosmoflow",
         /// MLPerf Storage's RetinaNet: pictures of 323 kB, read whole.
         Retinanet = "retinanet",
-        /// Training, validation, checkpoints, a scan, a served model and a parameter search at the same time.
+        /// Training, validation, checkpoints, a scan, a model that replicas load and a hyperparameter search,
+        /// at the same time.
         Mix = "mix",
         /// Several jobs on one dataset.
         KWorkloads = "k-workloads",
@@ -252,9 +253,9 @@ words! {
 }
 
 words! {
-    /// Cache policy of a simulation.
-    SimulatedPolicy {
-        /// The policy engine.
+    /// Cache algorithm of a simulation.
+    CacheAlgorithm {
+        /// The mlgw policy engine.
         Mlgw = "mlgw",
         /// Least recently used.
         Lru = "lru",
@@ -281,7 +282,7 @@ words! {
 
 #[cfg(test)]
 mod tests {
-    use super::{EpochOrderName, SimulatedPolicy, SimulationRow};
+    use super::{CacheAlgorithm, EpochOrderName, SimulationRow};
 
     #[test]
     fn fields_for_programs_are_a_promise() {
@@ -289,7 +290,7 @@ mod tests {
             profile: "epochs".to_owned(),
             seed: 3,
             cache_fraction: 0.5,
-            policy: SimulatedPolicy::Mlgw,
+            policy: CacheAlgorithm::Mlgw,
             object_hit_ratio: 0.25,
             byte_hit_ratio: 0.5,
             upstream_bytes: 3 << 20,

@@ -44,10 +44,8 @@ impl AccessJournal {
     pub fn open(data_dir: &Path, policy_driver: PolicyDriver, bytes_max: u64) -> io::Result<Self> {
         let dir = directory(data_dir)?;
         if bytes_max == 0 {
-            match fs::remove_dir_all(&dir) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => return Ok(Self { policy_driver, writing: None }),
-            }
+            remove_directory(&dir)?;
+            return Ok(Self { policy_driver, writing: None });
         }
         fs::create_dir_all(&dir)?;
         let known = files(&dir)?;
@@ -81,13 +79,23 @@ impl AccessJournal {
     }
 }
 
-/// Returns the directory of the journal, renamed if an earlier server created it.
+/// Returns the directory of the journal. That of an earlier server takes its name; it is removed if both
+/// exist, because an earlier server ran in between and its accesses are older.
 fn directory(data_dir: &Path) -> io::Result<PathBuf> {
     let (dir, earlier) = (data_dir.join(DIRECTORY), data_dir.join(EARLIER_DIRECTORY));
-    if !dir.try_exists()? && earlier.try_exists()? {
+    if dir.try_exists()? {
+        remove_directory(&earlier)?;
+    } else if earlier.try_exists()? {
         fs::rename(earlier, &dir)?;
     }
     Ok(dir)
+}
+
+fn remove_directory(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn begin(
@@ -242,8 +250,14 @@ mod tests {
         pass(&journal.policy_driver, 100);
         journal.close();
         std::fs::rename(room.path().join(DIRECTORY), room.path().join(EARLIER_DIRECTORY)).unwrap();
-        assert!(known(&open(room.path(), 16 * MIB).policy_driver).is_some());
-        assert!(!room.path().join(EARLIER_DIRECTORY).exists());
+        let journal = open(room.path(), 16 * MIB);
+        assert!(known(&journal.policy_driver).is_some());
+        journal.close();
+        let earlier = room.path().join(EARLIER_DIRECTORY);
+        assert!(!earlier.exists());
+        std::fs::create_dir(&earlier).unwrap();
+        open(room.path(), 16 * MIB).close();
+        assert!(!earlier.exists(), "one journal is kept");
     }
 
     #[tokio::test]

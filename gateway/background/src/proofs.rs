@@ -39,7 +39,8 @@ impl StoredProofs {
         object: &ObjectVersion,
         may_read: &(dyn Fn(u64) -> bool + Sync),
     ) -> ObjectComparison {
-        let parts = || part_ranges(&self.catalogue, bucket, key, object).ok();
+        let pin = self.catalogue.pin(object.body());
+        let parts = || part_ranges(&self.catalogue, bucket, key, object, &pin).ok();
         let sizes = || Some(parts()?.into_iter().map(|part| part.bytes).collect());
         let mut comparisons = comparisons(object, sizes);
         if comparisons.is_empty() {

@@ -329,7 +329,8 @@ impl HttpServer {
                 ActivePhaseEnd::Refused(refused, error) => {
                     let is_larger =
                         error.code() == Code::RequestHeaderSectionTooLarge && large_head_memory.is_none();
-                    match context.account.try_reserve(WIDE_HEAD_BLOCKS).filter(|_| is_larger) {
+                    let reserve = || context.account.try_reserve(WIDE_HEAD_BLOCKS);
+                    match is_larger.then(reserve).flatten() {
                         Some(held) => (io, large_head_memory) = (refused, Some(held)),
                         None => {
                             let error = if is_larger { context.memory_shortage() } else { error };

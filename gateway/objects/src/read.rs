@@ -8,6 +8,7 @@ use crate::{ObjectError, ObjectLayer};
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_common::{BucketId, ObjectKey, PartNumber};
 use mlgw_formats::schema::{Bucket, Checksum, ObjectVersion, PartRange};
+use mlgw_metadata::Pin;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -73,9 +74,9 @@ impl FoundObject {
     /// # Errors
     /// Those of [`part_ranges`]. After [`BodyReadError::Missing`], find the object again.
     pub fn part(&self, objects: &ObjectLayer, at: usize) -> Result<Option<PartDescription>, BodyReadError> {
-        let _pin = objects.catalogue.pin(self.object.body());
+        let pin = objects.catalogue.pin(self.object.body());
         // Part numbers may have gaps. A client counts the parts of the object, as at AWS.
-        let parts = self.part_ranges(objects)?;
+        let parts = self.part_ranges(objects, &pin)?;
         let Some(part) = parts.get(at) else { return Ok(None) };
         let first: u64 = parts[..at].iter().map(|part| part.bytes).sum();
         let range = first..first + part.bytes;
@@ -85,11 +86,11 @@ impl FoundObject {
         Ok(Some((range, row.checksums)))
     }
 
-    /// Returns the parts of the object. The list is empty if the object was put whole.
+    /// Returns the parts of the object, which has this pin. The list is empty if the object was put whole.
     ///
     /// # Errors
     /// Those of [`part_ranges`]. After [`BodyReadError::Missing`], find the object again.
-    pub fn part_ranges(&self, objects: &ObjectLayer) -> Result<Vec<PartRange>, BodyReadError> {
-        part_ranges(&objects.catalogue, self.bucket.bucket_id(), &self.key, &self.object)
+    pub fn part_ranges(&self, objects: &ObjectLayer, pin: &Pin) -> Result<Vec<PartRange>, BodyReadError> {
+        part_ranges(&objects.catalogue, self.bucket.bucket_id(), &self.key, &self.object, pin)
     }
 }

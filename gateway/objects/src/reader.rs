@@ -273,7 +273,8 @@ fn part_at(mut first: u64, page: &ExtentPage, at: u64) -> Option<(u64, PartNumbe
     None
 }
 
-/// Returns the parts of an object in order, each with its length.
+/// Returns the parts of an object in order, each with its length. The pages and rows of the parts are freed
+/// at once when the object is replaced; `_pin`, a pin of its body that was taken in time, keeps them.
 ///
 /// # Errors
 /// When the catalogue cannot be read; [`BodyReadError::Missing`] when it lacks a page, as that of a replaced
@@ -283,9 +284,8 @@ pub fn part_ranges(
     bucket: BucketId,
     key: &ObjectKey,
     object: &ObjectVersion,
+    _pin: &Pin,
 ) -> Result<Vec<PartRange>, BodyReadError> {
-    // The pages are freed at once when the object is replaced. A pin taken in time keeps them.
-    let _pin = catalogue.pin(object.body());
     if catalogue.is_being_released(bucket, key, object.body())? {
         return Err(BodyReadError::Missing(0));
     }

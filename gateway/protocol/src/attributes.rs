@@ -9,7 +9,7 @@ use http::header;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{BodyId, PartNumber, Timestamp};
 use mlgw_formats::checksum;
-use mlgw_formats::schema::Checksum;
+use mlgw_formats::schema::{Checksum, PartRange};
 use mlgw_objects::put::STORAGE_CLASS;
 use mlgw_objects::read::FoundObject;
 use mlgw_objects::reader::BodyReadError;
@@ -90,6 +90,11 @@ fn number(request: &AuthenticatedRequest<'_>, name: &'static str, default: usize
         .map_err(|_| S3Error::invalid_argument(format!("{name} must be a whole number"), name, text))
 }
 
+/// Returns the offset of the first byte of part `at`, counted from 0.
+fn first_byte(parts: &[PartRange], at: usize) -> u64 {
+    parts[..at].iter().map(|part| part.bytes).sum()
+}
+
 /// Writes one page of the parts. Parts are numbered from 1 in the order in which they lie in the object.
 fn write_parts(
     out: &mut Xml,
@@ -99,8 +104,8 @@ fn write_parts(
 ) -> Result<(), GetError> {
     let max = number(request, "x-amz-max-parts", PAGE_KEYS_MAX)?.min(PAGE_KEYS_MAX);
     let after = number(request, "x-amz-part-number-marker", 0)?;
-    let _pin = gateway.objects.catalogue.pin(found.object.body());
-    let parts = found.part_ranges(&gateway.objects)?;
+    let pin = gateway.objects.catalogue.pin(found.object.body());
+    let parts = found.part_ranges(&gateway.objects, &pin)?;
     let page: Vec<_> = parts.iter().enumerate().skip(after).take(max).collect();
     let last = page.last().map_or(after, |(at, _)| at + 1);
     out.open("ObjectParts").value("PartsCount", parts.len()).value("PartNumberMarker", after);
@@ -110,7 +115,9 @@ fn write_parts(
         let number = PartNumber::new(range.number).ok_or_else(|| S3Error::internal("an index has part 0"))?;
         let body = BodyId(found.object.body_id);
         let part = gateway.objects.catalogue.part(found.bucket.bucket_id(), &found.key, body, number);
-        let part = part.map_err(BodyReadError::from)?.ok_or(BodyReadError::Missing(0))?;
+        let part = part
+            .map_err(BodyReadError::from)?
+            .ok_or_else(|| BodyReadError::Missing(first_byte(&parts, at)))?;
         // As AWS: parts are listed only if each has a checksum of the algorithm that the object has.
         let of_part = part.checksums.iter().find(|one| algorithm == Some(one.algorithm));
         let Some(of_part) = of_part else { continue };

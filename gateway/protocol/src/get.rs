@@ -36,7 +36,7 @@ use std::sync::Arc;
 pub async fn get_object(gateway: &Arc<Gateway>, request: &AuthenticatedRequest<'_>) -> S3Result {
     for _ in 1..LOOKUP_RETRIES_MAX {
         match get_once(gateway, request).await {
-            Err(error) if error.is_replaced() => {}
+            Err(error) if error.is_missing() => {}
             done => return Ok(done?),
         }
     }
@@ -55,7 +55,7 @@ pub(super) fn answer_from_object(
     let answer_once = || answer(&find_object(gateway, request)?);
     for _ in 1..LOOKUP_RETRIES_MAX {
         match answer_once() {
-            Err(error) if error.is_replaced() => {}
+            Err(error) if error.is_missing() => {}
             done => return Ok(done?),
         }
     }
@@ -69,9 +69,9 @@ pub(super) enum GetError {
 }
 
 impl GetError {
-    /// True if the object was replaced and freed between the read of its record and that of its bytes or
-    /// parts.
-    pub(super) const fn is_replaced(&self) -> bool {
+    /// True if bytes or parts of the record are missing: the object was replaced and freed after the read of
+    /// its record, or the catalogue is damaged.
+    pub(super) const fn is_missing(&self) -> bool {
         matches!(self, Self::Read(BodyReadError::Missing(_)))
     }
 }

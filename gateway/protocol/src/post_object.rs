@@ -63,10 +63,11 @@ pub async fn post_object(
     if let Some(binding) = &bucket.binding {
         return Err(remote_backed::not_offered(&bucket.name, binding, "PostObject"));
     }
-    let head = form.as_head();
-    check_headers(&head.headers, Operation::PostObject)?;
-    let request =
-        AuthenticatedRequest { head: &head, target, query: &Query::default(), principal, memory, now };
+    let (query, fields_head) = (Query::default(), form.as_head());
+    check_headers(&fields_head.headers, Operation::PostObject)?;
+    // The form describes the object. The client is the sender of the HTTP request.
+    let sender = AuthenticatedRequest { head, target, query: &query, principal, memory, now };
+    let request = AuthenticatedRequest { head: &fields_head, principal: sender.principal.clone(), ..sender };
     let mut description = object_headers::parse_description(&request)?;
     if let Some(document) = fields.get("tagging") {
         description.tags = TaggingDocument::tags(document.as_bytes())?;
@@ -79,10 +80,10 @@ pub async fn post_object(
         ..gateway.new_object_terms()
     };
     let file = StreamBody::new(Box::pin(file.frames()));
-    let body = BodySource(RequestBody::new(file, &head, BodyRequirement::Unsigned, terms)?);
+    let body = BodySource(RequestBody::new(file, &fields_head, BodyRequirement::Unsigned, terms)?);
     let (objects, length) = (&gateway.objects, body.0.decoded_length());
     objects.check_quota(&bucket, &key, request.principal.payer(), length)?;
-    let compression = gateway.compression(&request, &bucket, &key, length, &description);
+    let compression = gateway.compression(&sender, &bucket, &key, length, &description);
     let place = BodyTarget { bucket: &bucket, key: &key, part: None };
     let stored = objects.store(memory, place, body, compression).await?;
     if stored.bytes < *grant.length.start() {
@@ -93,7 +94,7 @@ pub async fn post_object(
     let object = stored.object(description, writer(&request.principal), now.as_millis());
     let (etag, size) = (object.etag.clone(), object.size);
     objects.put_version(&bucket, &key, object, stored.extents, conditions).await?;
-    access_hooks::record_access(gateway, &request, bucket.bucket_id(), &key, Op::Write, size);
+    access_hooks::record_access(gateway, &sender, bucket.bucket_id(), &key, Op::Write, size);
     Ok(answer(&fields, &bucket.name, &key, &etag))
 }
 

@@ -102,10 +102,8 @@ impl GroupLog {
 
     /// Subtracts `bytes`, whose entries were purged.
     pub(crate) fn subtract_purged(&self, bytes: u64) {
-        // Entries that were appended before the last start count for group 0, but are purged by any group.
-        let _ = self
-            .bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| Some(before.saturating_sub(bytes)));
+        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "purged bytes were appended");
     }
 
     /// The id of the last entry.

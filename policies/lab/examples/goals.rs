@@ -11,7 +11,7 @@ use mlgw_lab::detection::Detection;
 use mlgw_lab::labelled::Traffic;
 use mlgw_lab::latency::{self, LatencyResult, LatencySetup};
 use mlgw_lab::reference::{ClassAwareCache, EpochHazard};
-use mlgw_lab::workload::{DatasetOrder, GeneratedWorkload, Profile, WorkloadSettings, workload};
+use mlgw_lab::workload::{DatasetOrder, GeneratedWorkload, SimulationProfile, WorkloadSettings, workload};
 use mlgw_policies::access::Op;
 use mlgw_policies::engine::{CacheEngine, Options, ReadAheadLimits, ReadAheadOrder};
 use std::ops::Range;
@@ -57,7 +57,7 @@ fn print(name: &str, result: f64, bound: GoalBound, note: &str) {
     );
 }
 
-fn generate(profile: Profile, settings: &WorkloadSettings) -> GeneratedWorkload {
+fn generate(profile: SimulationProfile, settings: &WorkloadSettings) -> GeneratedWorkload {
     workload(profile, settings).expect("settings within their bounds")
 }
 
@@ -68,7 +68,12 @@ enum CountedFrom {
     Request(usize),
 }
 
-fn compare(profile: Profile, settings: &WorkloadSettings, share: f64, from: CountedFrom) -> CacheComparison {
+fn compare(
+    profile: SimulationProfile,
+    settings: &WorkloadSettings,
+    share: f64,
+    from: CountedFrom,
+) -> CacheComparison {
     let made = generate(profile, settings);
     let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
     let requests = made.requests.enumerate().map(|(number, request)| {
@@ -133,7 +138,7 @@ fn one_job(seeds: &Range<u64>) {
                     objects: Some(OBJECTS),
                     ..WorkloadSettings::default()
                 };
-                let comparison = compare(Profile::Epochs, &settings, share, CountedFrom::Epoch(2));
+                let comparison = compare(SimulationProfile::Epochs, &settings, share, CountedFrom::Epoch(2));
                 sums.add(&comparison, 0.0);
                 all.add(&comparison, 0.0);
             }
@@ -163,7 +168,7 @@ fn several_jobs(seeds: &Range<u64>) {
                 let half = OBJECTS as usize * EPOCHS as usize * usize::from(jobs) / 2;
                 let reference = hazard(&settings, jobs, share, half);
                 sums.add(
-                    &compare(Profile::KWorkloads, &settings, share, CountedFrom::Request(half)),
+                    &compare(SimulationProfile::KWorkloads, &settings, share, CountedFrom::Request(half)),
                     reference,
                 );
             }
@@ -200,7 +205,7 @@ fn planned(seeds: &Range<u64>) {
                     objects: Some(OBJECTS),
                     ..WorkloadSettings::default()
                 };
-                let made = || generate(Profile::KWorkloads, &settings);
+                let made = || generate(SimulationProfile::KWorkloads, &settings);
                 let plans =
                     build_caller_plans(&made().scene, made().requests).expect("plans within their limits");
                 let (workload, half) = (made(), OBJECTS as usize * 4 * usize::from(jobs));
@@ -234,7 +239,11 @@ fn first_epoch_ahead(seeds: &Range<u64>) {
         memory_bytes: 2 << 30,
         ahead: Some(ReadAheadLimits { blocks_max: 2048, bytes_max: 256 << 20, order: ReadAheadOrder::Any }),
     };
-    let shards = [(Profile::Resnet50, 128), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)];
+    let shards = [
+        (SimulationProfile::Resnet50, 128),
+        (SimulationProfile::Cosmoflow, 4000),
+        (SimulationProfile::Epochs, 5000),
+    ];
     let orders = [DatasetOrder::Sequential, DatasetOrder::ShardShuffled];
     let shuffled = [DatasetOrder::Sequential, DatasetOrder::ShardShuffled, DatasetOrder::Shuffled];
     for (name, orders, announcement) in [
@@ -257,7 +266,8 @@ fn first_epoch_ahead(seeds: &Range<u64>) {
                 let waits = first_epoch(profile, &settings, &setup, announcement);
                 // Without a plan a shard is unknown before its first request. If shards are single objects of
                 // a folder, that is one request in a hundred.
-                let is_shard = profile == Profile::Resnet50 && announcement == Announcement::Nothing;
+                let is_shard =
+                    profile == SimulationProfile::Resnet50 && announcement == Announcement::Nothing;
                 prompt =
                     prompt.min(if is_shard { waits.prompt_share_within() } else { waits.prompt_share() });
                 wasted = wasted.max(waits.wasted_share());
@@ -278,7 +288,7 @@ enum Announcement {
 }
 
 fn first_epoch(
-    profile: Profile,
+    profile: SimulationProfile,
     settings: &WorkloadSettings,
     setup: &LatencySetup,
     announcement: Announcement,
@@ -298,7 +308,7 @@ fn first_epoch(
 fn hazard(settings: &WorkloadSettings, jobs: u16, share: f64, half: usize) -> f64 {
     let mut cache = EpochHazard::new(OBJECTS, usize::from(jobs), (f64::from(OBJECTS) * share) as u32);
     let (mut hits, mut reads) = (0_u32, 0_u32);
-    for (number, request) in generate(Profile::KWorkloads, settings).requests.enumerate() {
+    for (number, request) in generate(SimulationProfile::KWorkloads, settings).requests.enumerate() {
         let is_hit = cache.access(usize::from(request.caller), request.key);
         hits += u32::from(is_hit && number >= half);
         reads += u32::from(number >= half);
@@ -318,7 +328,7 @@ fn mixes(seeds: &Range<u64>) {
                     workloads: Some(trainers),
                     ..WorkloadSettings::default()
                 };
-                let made = generate(Profile::Mix, &settings);
+                let made = generate(SimulationProfile::Mix, &settings);
                 let capacity = (f64::from(objects) * share) as u64 * (1 << 20);
                 let mut reference = ClassAwareCache::new(capacity);
                 let mut score = Score::default();
@@ -395,7 +405,7 @@ fn costs(seeds: &Range<u64>) {
         ..WorkloadSettings::default()
     };
     let mut engine = CacheEngine::new(options(2 * MANY as usize));
-    let made = generate(Profile::Epochs, &settings);
+    let made = generate(SimulationProfile::Epochs, &settings);
     for request in made.requests {
         let access = made.scene.access(&request);
         let seen = engine.observe(&access);
@@ -413,7 +423,7 @@ fn unordered(seeds: &Range<u64>) {
             let count = (seeds.end - seeds.start) as f64;
             let difference = seeds.clone().map(|seed| {
                 let comparison = compare(
-                    Profile::Zipf,
+                    SimulationProfile::Zipf,
                     &WorkloadSettings { seed, alpha, ..WorkloadSettings::default() },
                     share,
                     CountedFrom::Epoch(0),

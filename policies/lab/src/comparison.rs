@@ -15,50 +15,9 @@ use super::caller_plans::CallerPlan;
 use super::scene::{GeneratedRequest, Scene};
 pub use batch::AccessBatch;
 pub use block_trace::{BlockTrace, ObjectNumbers};
+pub use mlgw_api::CacheAlgorithm;
 use mlgw_policies::engine::TooManyPlans;
 pub use runner::EngineReplay;
-
-/// An algorithm that takes part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CacheAlgorithm {
-    /// The mlgw policy engine.
-    Mlgw,
-    /// Least recently used.
-    Lru,
-    /// S3-FIFO.
-    S3Fifo,
-    /// SIEVE.
-    Sieve,
-    /// Fills once and never evicts.
-    NeverEvict,
-    /// Belady's optimum, which knows the future requests.
-    Optimum,
-}
-
-impl CacheAlgorithm {
-    /// All algorithms.
-    pub const ALL: [Self; 6] =
-        [Self::Mlgw, Self::Lru, Self::S3Fifo, Self::Sieve, Self::NeverEvict, Self::Optimum];
-
-    /// Name of the algorithm.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mlgw => "mlgw",
-            Self::Lru => "lru",
-            Self::S3Fifo => "s3-fifo",
-            Self::Sieve => "sieve",
-            Self::NeverEvict => "never-evict",
-            Self::Optimum => "optimum",
-        }
-    }
-
-    /// Returns the algorithm with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
-    }
-}
 
 /// Part of an access in the score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

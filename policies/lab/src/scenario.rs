@@ -2,7 +2,7 @@
 //! neither is held in memory.
 
 use crate::caller_plans::{CallerPlan, build_caller_plans};
-use crate::workload::{Profile, WorkloadSettings, whole_bytes, workload};
+use crate::workload::{SimulationProfile, WorkloadSettings, whole_bytes, workload};
 use mlgw_policies::Access;
 use mlgw_policies::trace::TraceReader;
 use std::fs::File;
@@ -47,7 +47,7 @@ pub enum Scenario {
         files: Vec<PathBuf>,
     },
     /// Generated workload of a profile.
-    Profile(Profile, WorkloadSettings),
+    Profile(SimulationProfile, WorkloadSettings),
 }
 
 impl Scenario {

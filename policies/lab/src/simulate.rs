@@ -11,7 +11,7 @@ use crate::comparison::{
     AccessBatch, BlockTrace, CacheAlgorithm, EngineReplay, ObjectNumbers, Score, Scoring,
 };
 use crate::workload::DatasetOrder;
-use mlgw_api::{EpochOrderName, SimulatedPolicy, SimulationRow};
+use mlgw_api::{EpochOrderName, SimulationRow};
 use mlgw_policies::DecisionFingerprint;
 use mlgw_policies::language::Program;
 use std::sync::Arc;
@@ -63,31 +63,12 @@ pub const fn parse_order(word: EpochOrderName) -> DatasetOrder {
     }
 }
 
-const fn simulated_policy(algorithm: CacheAlgorithm) -> SimulatedPolicy {
-    match algorithm {
-        CacheAlgorithm::Mlgw => SimulatedPolicy::Mlgw,
-        CacheAlgorithm::Lru => SimulatedPolicy::Lru,
-        CacheAlgorithm::S3Fifo => SimulatedPolicy::S3Fifo,
-        CacheAlgorithm::Sieve => SimulatedPolicy::Sieve,
-        CacheAlgorithm::NeverEvict => SimulatedPolicy::NeverEvict,
-        CacheAlgorithm::Optimum => SimulatedPolicy::Optimum,
-    }
-}
-
-/// Returns the algorithm with this name.
-///
-/// # Errors
-/// The list of valid names.
-pub fn parse_algorithm(name: &str) -> Result<CacheAlgorithm, String> {
-    let names = || CacheAlgorithm::ALL.map(CacheAlgorithm::name).join(", ");
-    CacheAlgorithm::from_name(name).ok_or_else(|| format!("expected one of {}", names()))
-}
-
 /// The algorithms of `requested` in canonical order, or all algorithms if it is empty.
 #[must_use]
 pub fn algorithms(requested: &[CacheAlgorithm]) -> Vec<CacheAlgorithm> {
     CacheAlgorithm::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|algorithm| requested.is_empty() || requested.contains(algorithm))
         .collect()
 }
@@ -137,7 +118,7 @@ impl Simulation {
             profile: self.scenario.name(),
             seed: self.scenario.seed(),
             cache_fraction: share,
-            policy: simulated_policy(algorithm),
+            policy: algorithm,
             object_hit_ratio: run.score.object_hit_ratio(),
             byte_hit_ratio: run.score.byte_hit_ratio(),
             upstream_bytes: run.score.upstream_bytes(),
@@ -286,16 +267,16 @@ impl Simulation {
 
 #[cfg(test)]
 mod tests {
-    use super::{Simulation, SimulationError, SimulationProgress, algorithms, parse_algorithm};
+    use super::{Simulation, SimulationError, SimulationProgress, algorithms};
     use crate::comparison::CacheAlgorithm;
     use crate::scenario::Scenario;
-    use crate::workload::{Profile, WorkloadSettings};
+    use crate::workload::{SimulationProfile, WorkloadSettings};
 
     fn simulation(objects: u32) -> Simulation {
         let settings =
             WorkloadSettings { objects: Some(objects), epochs: Some(2), ..WorkloadSettings::default() };
         Simulation {
-            scenario: Scenario::Profile(Profile::Epochs, settings),
+            scenario: Scenario::Profile(SimulationProfile::Epochs, settings),
             program: None,
             caches: vec![".5".parse().unwrap()],
             block_bytes: 1 << 20,
@@ -347,14 +328,5 @@ mod tests {
         for share in [None, Some(0.5)] {
             assert_eq!(simulation(10).run(&stop_at(share)), Err(SimulationError::Stopped), "{share:?}");
         }
-    }
-
-    #[test]
-    fn names_are_those_of_the_command_line() {
-        assert_eq!(parse_algorithm("lru"), Ok(CacheAlgorithm::Lru));
-        assert_eq!(
-            parse_algorithm("best"),
-            Err("expected one of mlgw, lru, s3-fifo, sieve, never-evict, optimum".to_owned())
-        );
     }
 }

@@ -12,80 +12,10 @@ mod zipf;
 use super::naming::Naming;
 use super::scene::{MergedRequests, Scene};
 use jobs::{EpochPass, GeneratedDataset, TrainingReader};
+pub use mlgw_api::SimulationProfile;
 use mlgw_policies::stable_hash::mix;
-use std::str::FromStr;
 use thiserror::Error;
 pub(super) use zipf::Zipf;
-
-/// Kind of workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Profile {
-    /// MLPerf Storage's ResNet50: large TFRecord files, read in ranges, four at a time.
-    Resnet50,
-    /// MLPerf Storage's UNet3D: large files of different sizes, read whole.
-    Unet3d,
-    /// MLPerf Storage's CosmoFlow: files of about 2.8 MB, read whole.
-    Cosmoflow,
-    /// MLPerf Storage's RetinaNet: pictures of 323 kB, read whole.
-    Retinanet,
-    /// Training, validation, checkpoints, a scan, a model that replicas load and a hyperparameter search,
-    /// at the same time.
-    Mix,
-    /// Several jobs on one dataset.
-    KWorkloads,
-    /// A single job on one dataset.
-    Epochs,
-    /// No training: a few keys read often, with drifting popularity, new keys and scans.
-    Zipf,
-}
-
-impl Profile {
-    /// All profiles.
-    pub const ALL: [Self; 8] = [
-        Self::Resnet50,
-        Self::Unet3d,
-        Self::Cosmoflow,
-        Self::Retinanet,
-        Self::Mix,
-        Self::KWorkloads,
-        Self::Epochs,
-        Self::Zipf,
-    ];
-
-    /// Name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Resnet50 => "resnet50",
-            Self::Unet3d => "unet3d",
-            Self::Cosmoflow => "cosmoflow",
-            Self::Retinanet => "retinanet",
-            Self::Mix => "mix",
-            Self::KWorkloads => "k-workloads",
-            Self::Epochs => "epochs",
-            Self::Zipf => "zipf",
-        }
-    }
-}
-
-/// Error: the name is not that of a profile.
-#[derive(Debug, Error, PartialEq, Eq)]
-#[error(
-    "unknown profile `{0}`: expected one of resnet50, unet3d, cosmoflow, retinanet, mix, k-workloads, \
-        epochs, zipf"
-)]
-pub struct UnknownProfile(String);
-
-impl FromStr for Profile {
-    type Err = UnknownProfile;
-
-    fn from_str(name: &str) -> Result<Self, UnknownProfile> {
-        Self::ALL
-            .into_iter()
-            .find(|profile| profile.name() == name)
-            .ok_or_else(|| UnknownProfile(name.to_owned()))
-    }
-}
 
 /// The order in which a job reads its dataset in each epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +93,7 @@ pub struct OutOfBounds {
 }
 
 impl WorkloadSettings {
-    fn check(&self, profile: Profile) -> Result<(), OutOfBounds> {
+    fn check(&self, profile: SimulationProfile) -> Result<(), OutOfBounds> {
         let lag = match self.sharing {
             DatasetSharing::Independent => 0.0,
             DatasetSharing::LockStep { lag } => lag,
@@ -174,8 +104,8 @@ impl WorkloadSettings {
         // Names of all keys are in memory. Where the number of keys grows with the number of epochs, so
         // does the number of callers.
         let (epochs_max, product_max) = match profile {
-            Profile::Mix => (1e3, 1e7),
-            Profile::Zipf => (1e5, 2e8),
+            SimulationProfile::Mix => (1e3, 1e7),
+            SimulationProfile::Zipf => (1e5, 2e8),
             _ => (1e6, 1e12),
         };
         let bounds = [
@@ -223,11 +153,14 @@ pub struct GeneratedWorkload {
 ///
 /// # Errors
 /// If a setting is out of its bounds.
-pub fn workload(profile: Profile, settings: &WorkloadSettings) -> Result<GeneratedWorkload, OutOfBounds> {
+pub fn workload(
+    profile: SimulationProfile,
+    settings: &WorkloadSettings,
+) -> Result<GeneratedWorkload, OutOfBounds> {
     settings.check(profile)?;
     Ok(match profile {
-        Profile::Mix => mix::workload(settings),
-        Profile::Zipf => zipf::workload(settings),
+        SimulationProfile::Mix => mix::workload(settings),
+        SimulationProfile::Zipf => zipf::workload(settings),
         _ => training::workload(profile, settings),
     })
 }
@@ -235,10 +168,10 @@ pub fn workload(profile: Profile, settings: &WorkloadSettings) -> Result<Generat
 /// Objects times epochs of a workload. Its number of keys and the number of requests of each job, and with
 /// them memory and time, are at most a few times as large.
 #[must_use]
-pub fn objects_times_epochs(profile: Profile, settings: &WorkloadSettings) -> u64 {
+pub fn objects_times_epochs(profile: SimulationProfile, settings: &WorkloadSettings) -> u64 {
     let (objects, epochs) = match profile {
-        Profile::Mix => mix::OBJECTS_AND_EPOCHS,
-        Profile::Zipf => zipf::OBJECTS_AND_EPOCHS,
+        SimulationProfile::Mix => mix::OBJECTS_AND_EPOCHS,
+        SimulationProfile::Zipf => zipf::OBJECTS_AND_EPOCHS,
         _ => training::objects_and_epochs(profile),
     };
     u64::from(settings.objects.unwrap_or(objects)) * u64::from(settings.epochs.unwrap_or(epochs))
@@ -247,9 +180,9 @@ pub fn objects_times_epochs(profile: Profile, settings: &WorkloadSettings) -> u6
 /// Base of a relative cache size, in bytes: all objects of the workload `scene`; for `mix`, one training
 /// set.
 #[must_use]
-pub fn whole_bytes(profile: Profile, settings: &WorkloadSettings, scene: &Scene) -> u64 {
+pub fn whole_bytes(profile: SimulationProfile, settings: &WorkloadSettings, scene: &Scene) -> u64 {
     match profile {
-        Profile::Mix => mix::training_bytes(settings),
+        SimulationProfile::Mix => mix::training_bytes(settings),
         _ => scene.keys.bytes(),
     }
 }

@@ -52,10 +52,10 @@ def pytorch(bench, origin, proxy):
         server.store.command("trace", "start", "bench")
         ran["kept"], came = through(bench, server)
         capacity, file = server.end_recording()
-        told = server.simulated(file, capacity, "lru", "optimum", field="upstream_bytes")
+        ratios = server.simulated(file, capacity, "lru", "optimum", field="upstream_bytes")
     note = "all reads over bytes of the dataset, computed of the same requests"
-    bench.report.information("training-origin-lru", told["lru"] / total, "datasets", note)
-    best = told["optimum"] / total
+    bench.report.information("training-origin-lru", ratios["lru"] / total, "datasets", note)
+    best = ratios["optimum"] / total
     bench.report.information("training-origin-optimum", best, "datasets", note)
     note = f"in {TORCH_EPOCHS} epochs, room for {capacity / total:.2f}"
     bench.report.at_most("training-origin-kept", came / total, "datasets", best * 1.02, note)

@@ -133,7 +133,7 @@ fn a_range_fetches_its_blocks_and_no_others() {
         assert_eq!(bench.take_requests(), ["GET bytes=16777216-25165823"]);
         let beyond = bench.client().get_range(BUCKET, "large", (1 << 40, 1 << 41)).await;
         assert!(matches!(&beyond, Err(failure) if failure.status() == Some(416)), "{beyond:?}");
-        // Of an object of which the server knows nothing yet.
+        // The server has no metadata of this object yet.
         bench.put("unread", TestContent { id: 3, length: 40 * MIB }).await;
         let beyond = bench.client().get_range(BUCKET, "unread", (u64::MAX, u64::MAX)).await;
         assert!(matches!(&beyond, Err(failure) if failure.status() == Some(416)), "{beyond:?}");

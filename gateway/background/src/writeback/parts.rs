@@ -96,7 +96,8 @@ impl WriteBackSender {
     ) -> Result<Vec<WriteBackPart>, PersistError> {
         let here = |error: &dyn std::fmt::Display| PersistError::Here(error.to_string());
         let bucket = queue.bucket().bucket_id();
-        let ranges = part_ranges(&self.catalogue, bucket, &write.name, version);
+        let pin = self.catalogue.pin(version.body());
+        let ranges = part_ranges(&self.catalogue, bucket, &write.name, version, &pin);
         let mut pieces = Vec::new();
         let mut first = 0;
         for range in ranges.map_err(|error| here(&error))? {

@@ -10,9 +10,9 @@ use mlgw_api::SimulationRow;
 use mlgw_common::ByteSize;
 use mlgw_lab::comparison::CacheAlgorithm;
 use mlgw_lab::scenario::Scenario;
-use mlgw_lab::simulate::{Simulation, SimulationProgress, algorithms, parse_algorithm};
+use mlgw_lab::simulate::{Simulation, SimulationProgress, algorithms};
 use mlgw_lab::sizes::{CacheSize, DEFAULT_CACHES, block_bytes};
-use mlgw_lab::workload::{DatasetOrder, Profile, WorkloadSettings};
+use mlgw_lab::workload::{DatasetOrder, SimulationProfile, WorkloadSettings};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct SimulateArgs {
     #[arg(long, value_parser = block_bytes, default_value = "8MiB", value_name = "SIZE")]
     block: u32,
     /// Simulate only these policies: mlgw, lru, s3-fifo, sieve, never-evict, optimum.
-    #[arg(long, value_delimiter = ',', value_parser = parse_algorithm, value_name = "NAMES")]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     policy: Vec<CacheAlgorithm>,
     /// First counted epoch of each job, starting at 1.
     #[arg(
@@ -55,7 +55,7 @@ pub struct SimulateArgs {
 struct Generated {
     /// Generated workload: resnet50, unet3d, cosmoflow, retinanet, mix, k-workloads, epochs, zipf.
     #[arg(long, value_name = "P")]
-    profile: Option<Profile>,
+    profile: Option<SimulationProfile>,
     /// Jobs on the dataset. In mix: trainers of the hyperparameter search.
     #[arg(long, value_name = "N", conflicts_with = "trace")]
     workloads: Option<u16>,
@@ -204,7 +204,7 @@ fn plot(simulated: &[SimulationRow]) -> Plot {
 mod tests {
     use super::{OrderArg, SimulationRow, plot, svg, table};
     use clap::ValueEnum as _;
-    use mlgw_api::{EpochOrderName, SimulatedPolicy};
+    use mlgw_api::{CacheAlgorithm, EpochOrderName};
     use mlgw_lab::simulate::parse_order;
     use mlgw_lab::workload::DatasetOrder;
 
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    fn one(policy: SimulatedPolicy, cache_fraction: f64) -> SimulationRow {
+    fn one(policy: CacheAlgorithm, cache_fraction: f64) -> SimulationRow {
         SimulationRow {
             profile: "epochs".to_owned(),
             seed: 3,
@@ -238,7 +238,7 @@ CACHE  POLICY  OBJECT HITS  BYTE HITS  FROM UPSTREAM  WRITTEN TO FLASH
 0.50   mlgw    0.2500       0.5000     3.0 MiB        0 B
 0.50   lru     0.2500       0.5000     3.0 MiB        0 B
 ";
-        assert_eq!(table(&[one(SimulatedPolicy::Mlgw, 0.5), one(SimulatedPolicy::Lru, 0.5)]), expected);
+        assert_eq!(table(&[one(CacheAlgorithm::Mlgw, 0.5), one(CacheAlgorithm::Lru, 0.5)]), expected);
     }
 
     #[test]
@@ -252,9 +252,9 @@ CACHE  POLICY  OBJECT HITS  BYTE HITS  FROM UPSTREAM  WRITTEN TO FLASH
     #[test]
     fn lines_of_a_plot_go_to_the_right() {
         let plot = plot(&[
-            one(SimulatedPolicy::Mlgw, 0.5),
-            one(SimulatedPolicy::Lru, 0.5),
-            one(SimulatedPolicy::Mlgw, 0.2),
+            one(CacheAlgorithm::Mlgw, 0.5),
+            one(CacheAlgorithm::Lru, 0.5),
+            one(CacheAlgorithm::Mlgw, 0.2),
         ]);
         assert_eq!(plot.title, "epochs, seed 3");
         assert_eq!(plot.lines[0].points, [(0.2, 0.2), (0.5, 0.5)]);

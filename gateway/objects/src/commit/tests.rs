@@ -3,6 +3,7 @@
 use crate::etag::EtagSource;
 use crate::ingest::{Destination, DurableChunks, Ingest};
 use crate::memory::RequestMemory;
+use crate::read::FoundObject;
 use crate::reader::{BodyReadError, BodyReader, part_ranges};
 use crate::{ObjectError, ObjectLayer};
 use bytes::Bytes;
@@ -97,13 +98,17 @@ async fn a_reader_of_a_long_body_that_is_replaced_gets_all_of_it_or_nothing() {
     assert!(object.is_paged());
     let (catalogue, tiers) = (&objects.catalogue, &objects.tiers);
     let reader = || BodyReader::new(catalogue, tiers, bucket.bucket_id(), &key, &object, 0..object.size);
+    let incomplete = ObjectVersion { part_count: 2, ..object.clone() };
+    let damaged = FoundObject { bucket: bucket.clone(), key: key.clone(), object: incomplete };
+    assert!(matches!(damaged.part(&objects, 0), Err(BodyReadError::Missing(0))), "its index lacks two parts");
     let mut in_time = reader();
     let mut read = in_time.next().await.unwrap().unwrap().to_vec();
     let delete = ObjectChange::Delete(DeleteObject { conditions: Conditions::default() });
     objects.propose_object(&bucket, &key, Timestamp(0), delete).await.unwrap();
     // Some of the body may already be freed. A new reader must not return any of it.
     assert!(matches!(reader().next().await, Err(BodyReadError::Missing(0))), "it is too late");
-    let parts = || part_ranges(catalogue, bucket.bucket_id(), &key, &object);
+    let pin = catalogue.pin(object.body());
+    let parts = || part_ranges(catalogue, bucket.bucket_id(), &key, &object, &pin);
     assert!(matches!(parts(), Err(BodyReadError::Missing(0))), "its parts are gone too");
     while let Some(piece) = in_time.next().await.unwrap() {
         read.extend_from_slice(&piece);

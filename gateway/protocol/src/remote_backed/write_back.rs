@@ -333,7 +333,7 @@ pub(super) async fn get_object(
         let Some(found) = find(gateway, request, remote_backed).await? else { return Ok(None) };
         match answer_get(gateway, request, &found).await {
             // The origin has it now, or it was written again.
-            Err(error) if error.is_replaced() => {}
+            Err(error) if error.is_missing() => {}
             done => return Ok(Some(with_hit_header(done?))),
         }
     }
@@ -358,7 +358,7 @@ pub(super) async fn head_object(
     for _ in 0..LOOKUP_RETRIES_MAX {
         let Some(found) = find(gateway, request, remote_backed).await? else { return Ok(None) };
         match answer_head_request(gateway, request, &found) {
-            Err(error) if error.is_replaced() => {}
+            Err(error) if error.is_missing() => {}
             done => return Ok(Some(done?)),
         }
     }

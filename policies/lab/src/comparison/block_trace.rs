@@ -175,7 +175,7 @@ mod tests {
             }
         }
         assert_eq!((objects.count(), trace.blocks(), trace.bytes(), trace.events()), (2, 6, 50, 24));
-        for algorithm in CacheAlgorithm::ALL.into_iter().skip(1) {
+        for algorithm in CacheAlgorithm::ALL.iter().copied().skip(1) {
             let score = trace.score(algorithm, 1000).unwrap();
             assert_eq!((score.reads, score.hits, score.hit_bytes), (18, 6, 50), "{}", algorithm.name());
         }

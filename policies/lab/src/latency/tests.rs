@@ -3,7 +3,7 @@
 use super::{LatencyResult, LatencySetup, run};
 use crate::caller_plans::build_caller_plans;
 use crate::scene::GeneratedRequest;
-use crate::workload::{DatasetOrder, Profile, WorkloadSettings, workload};
+use crate::workload::{DatasetOrder, SimulationProfile, WorkloadSettings, workload};
 use mlgw_policies::engine::{ReadAheadLimits, ReadAheadOrder};
 
 const SETUP: LatencySetup = LatencySetup {
@@ -17,7 +17,12 @@ const SETUP: LatencySetup = LatencySetup {
     ahead: Some(ReadAheadLimits { blocks_max: 2048, bytes_max: 256 << 20, order: ReadAheadOrder::Any }),
 };
 
-fn waits(profile: Profile, settings: &WorkloadSettings, setup: &LatencySetup, tells: bool) -> LatencyResult {
+fn waits(
+    profile: SimulationProfile,
+    settings: &WorkloadSettings,
+    setup: &LatencySetup,
+    tells: bool,
+) -> LatencyResult {
     let made = || workload(profile, settings).unwrap();
     let plans = if tells { build_caller_plans(&made().scene, made().requests).unwrap() } else { Vec::new() };
     let made = made();
@@ -35,13 +40,20 @@ fn settings(order: DatasetOrder, objects: u32, epochs: u32) -> WorkloadSettings 
 
 #[test]
 fn sequential_and_sharded_readers_do_not_wait() {
-    for (profile, objects) in [(Profile::Resnet50, 64), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)] {
+    for (profile, objects) in [
+        (SimulationProfile::Resnet50, 64),
+        (SimulationProfile::Cosmoflow, 4000),
+        (SimulationProfile::Epochs, 5000),
+    ] {
         for order in [DatasetOrder::Sequential, DatasetOrder::ShardShuffled] {
             let found = waits(profile, &settings(order, objects, 1), &SETUP, false);
             // The first request of a shard cannot be predicted if a shard is one object. If a shard is a
             // folder, such requests are few.
-            let prompt =
-                if profile == Profile::Resnet50 { found.prompt_share_within() } else { found.prompt_share() };
+            let prompt = if profile == SimulationProfile::Resnet50 {
+                found.prompt_share_within()
+            } else {
+                found.prompt_share()
+            };
             assert!(
                 prompt >= 0.95 && found.wasted_share() <= 0.05,
                 "{profile:?} {order:?}: {prompt} {found:?}"
@@ -51,13 +63,17 @@ fn sequential_and_sharded_readers_do_not_wait() {
             assert!(without.prompt_share() <= 0.05, "read-ahead can improve this: {without:?}");
         }
     }
-    let found = waits(Profile::Resnet50, &settings(DatasetOrder::Sequential, 64, 1), &SETUP, false);
+    let found = waits(SimulationProfile::Resnet50, &settings(DatasetOrder::Sequential, 64, 1), &SETUP, false);
     assert!(found.prompt_share() >= 0.95, "first requests of shards too: {found:?}");
 }
 
 #[test]
 fn readers_with_a_plan_do_not_wait_in_any_order() {
-    for (profile, objects) in [(Profile::Resnet50, 64), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)] {
+    for (profile, objects) in [
+        (SimulationProfile::Resnet50, 64),
+        (SimulationProfile::Cosmoflow, 4000),
+        (SimulationProfile::Epochs, 5000),
+    ] {
         for order in [DatasetOrder::Sequential, DatasetOrder::ShardShuffled, DatasetOrder::Shuffled] {
             let found = waits(profile, &settings(order, objects, 1), &SETUP, true);
             assert!(
@@ -70,7 +86,11 @@ fn readers_with_a_plan_do_not_wait_in_any_order() {
 
 #[test]
 fn shuffled_reads_without_a_plan_cause_no_read_ahead() {
-    for (profile, objects) in [(Profile::Unet3d, 168), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)] {
+    for (profile, objects) in [
+        (SimulationProfile::Unet3d, 168),
+        (SimulationProfile::Cosmoflow, 4000),
+        (SimulationProfile::Epochs, 5000),
+    ] {
         for capacity_bytes in [SETUP.capacity_bytes, 1] {
             let setup = LatencySetup { capacity_bytes, memory_bytes: 512 << 20, ..SETUP };
             let found = waits(profile, &settings(DatasetOrder::Shuffled, objects, 1), &setup, false);
@@ -82,7 +102,7 @@ fn shuffled_reads_without_a_plan_cause_no_read_ahead() {
 /// Runs a workload with each request changed by `change`.
 fn changed(
     settings: &WorkloadSettings,
-    profile: Profile,
+    profile: SimulationProfile,
     setup: &LatencySetup,
     change: impl FnMut(GeneratedRequest) -> GeneratedRequest,
 ) -> LatencyResult {
@@ -94,17 +114,18 @@ fn changed(
 fn random_ranges_cause_no_read_ahead() {
     let mut random = fastrand::Rng::with_seed(5);
     let setup = LatencySetup { capacity_bytes: 1, memory_bytes: 512 << 20, ..SETUP };
-    let found = changed(&settings(DatasetOrder::Sequential, 64, 1), Profile::Resnet50, &setup, |request| {
-        let begin = random.u64(..17) * (8 << 20);
-        GeneratedRequest { key: random.u32(..64), range: begin..begin + (4 << 20), ..request }
-    });
+    let found =
+        changed(&settings(DatasetOrder::Sequential, 64, 1), SimulationProfile::Resnet50, &setup, |request| {
+            let begin = random.u64(..17) * (8 << 20);
+            GeneratedRequest { key: random.u32(..64), range: begin..begin + (4 << 20), ..request }
+        });
     assert!(found.wasted_share() <= 0.05, "{found:?}");
 }
 
 #[test]
 fn ranks_that_share_out_keys_are_distinguished() {
     let settings = WorkloadSettings { workloads: Some(4), ..settings(DatasetOrder::Sequential, 4000, 1) };
-    let found = changed(&settings, Profile::KWorkloads, &SETUP, |request| {
+    let found = changed(&settings, SimulationProfile::KWorkloads, &SETUP, |request| {
         let key = request.key / 4 * 4 + u32::from(request.caller);
         GeneratedRequest { key, ..request }
     });
@@ -113,6 +134,7 @@ fn ranks_that_share_out_keys_are_distinguished() {
 
 #[test]
 fn identical_requests_have_identical_waits() {
-    let once = || waits(Profile::Epochs, &settings(DatasetOrder::ShardShuffled, 1000, 2), &SETUP, true);
+    let once =
+        || waits(SimulationProfile::Epochs, &settings(DatasetOrder::ShardShuffled, 1000, 2), &SETUP, true);
     assert_eq!(once(), once());
 }

@@ -1,7 +1,7 @@
 //! Benchmark of the cost per access, run by hand: `cargo test --release -p mlgw-lab cost -- --ignored
 //! --nocapture`.
 
-use crate::workload::{Profile, WorkloadSettings, workload};
+use crate::workload::{SimulationProfile, WorkloadSettings, workload};
 use mlgw_common::time::Instant;
 use mlgw_policies::engine::{CacheEngine, Options};
 
@@ -9,10 +9,10 @@ use mlgw_policies::engine::{CacheEngine, Options};
 #[ignore = "measures time"]
 fn cost() {
     let profiles = [
-        (Profile::Mix, None, 20_000),
-        (Profile::KWorkloads, Some(3), 100_000),
-        (Profile::KWorkloads, Some(8), 50_000),
-        (Profile::Zipf, None, 40_000),
+        (SimulationProfile::Mix, None, 20_000),
+        (SimulationProfile::KWorkloads, Some(3), 100_000),
+        (SimulationProfile::KWorkloads, Some(8), 50_000),
+        (SimulationProfile::Zipf, None, 40_000),
     ];
     for (profile, workloads, objects) in profiles {
         let settings = WorkloadSettings { workloads, objects: Some(objects), ..WorkloadSettings::default() };

@@ -3,14 +3,14 @@
 use super::retention::mean;
 use crate::caller_plans::{CallerPlan, build_caller_plans};
 use crate::comparison::{CacheAlgorithm, CacheComparison, Scoring};
-use crate::workload::{Profile, WorkloadSettings, workload};
+use crate::workload::{SimulationProfile, WorkloadSettings, workload};
 use mlgw_policies::plan::{Plan, PlanSchedule};
 
 const BLOCK_BYTES: u32 = 8 << 20;
 
 /// Runs a comparison with plans that others or the jobs themselves made, or without plans.
 fn compare(
-    profile: Profile,
+    profile: SimulationProfile,
     settings: &WorkloadSettings,
     share: f64,
     from: usize,
@@ -23,7 +23,7 @@ fn compare(
     CacheComparison::run_with_plans(&made.scene, plans, requests, BLOCK_BYTES, capacity).unwrap()
 }
 
-fn plans(profile: Profile, settings: &WorkloadSettings) -> Vec<CallerPlan> {
+fn plans(profile: SimulationProfile, settings: &WorkloadSettings) -> Vec<CallerPlan> {
     let made = workload(profile, settings).unwrap();
     build_caller_plans(&made.scene, made.requests).unwrap()
 }
@@ -39,7 +39,7 @@ fn plans_reach_the_hit_ratio_of_the_optimum() {
                 objects: Some(1000),
                 ..WorkloadSettings::default()
             };
-            let profile = Profile::KWorkloads;
+            let profile = SimulationProfile::KWorkloads;
             let half = 4000 * usize::from(jobs);
             let comparison = compare(profile, &settings, share, half, &plans(profile, &settings));
             let [ours, best] = [CacheAlgorithm::Mlgw, CacheAlgorithm::Optimum]
@@ -59,7 +59,7 @@ fn swapped(whose: &[CallerPlan], what: Vec<Plan>) -> Vec<CallerPlan> {
 
 #[test]
 fn a_wrong_plan_costs_nothing() {
-    let profile = Profile::KWorkloads;
+    let profile = SimulationProfile::KWorkloads;
     for (jobs, share) in [(1, 0.35), (3, 0.2), (3, 0.5)] {
         for seed in 1..=3 {
             let settings = |seed| WorkloadSettings {
@@ -98,7 +98,7 @@ fn a_wrong_plan_costs_nothing() {
 
 #[test]
 fn a_job_without_a_plan_is_not_worse_off_beside_planned_jobs() {
-    let profile = Profile::KWorkloads;
+    let profile = SimulationProfile::KWorkloads;
     let settings = WorkloadSettings {
         workloads: Some(3),
         epochs: Some(8),

@@ -3,14 +3,14 @@
 
 use crate::comparison::{CacheAlgorithm, CacheComparison, Score, Scoring};
 use crate::reference::{ClassAwareCache, EpochHazard};
-use crate::workload::{DatasetOrder, DatasetSharing, Profile, WorkloadSettings, workload};
+use crate::workload::{DatasetOrder, DatasetSharing, SimulationProfile, WorkloadSettings, workload};
 use mlgw_policies::access::Op;
 
 const BLOCK_BYTES: u32 = 8 << 20;
 
 /// Runs a comparison that counts epochs from `from` on, with this share of all bytes as capacity.
 pub(super) fn compare(
-    profile: Profile,
+    profile: SimulationProfile,
     settings: &WorkloadSettings,
     share: f64,
     from: u32,
@@ -39,7 +39,7 @@ fn one_job_reaches_the_optimum_in_any_order_with_few_writes() {
                 objects: Some(1000),
                 ..WorkloadSettings::default()
             };
-            let comparison = compare(Profile::Epochs, &settings, share, 2);
+            let comparison = compare(SimulationProfile::Epochs, &settings, share, 2);
             let [ours, best, lru] = [CacheAlgorithm::Mlgw, CacheAlgorithm::Optimum, CacheAlgorithm::Lru]
                 .map(|algorithm| comparison.score(algorithm));
             let reached = ours.byte_hit_ratio() / best.byte_hit_ratio();
@@ -62,12 +62,12 @@ fn jobs_that_share_a_dataset_reach_the_ratio_with_known_epochs() {
             };
             let mut reference = EpochHazard::new(1000, usize::from(jobs), (1000.0 * share) as u32);
             let (mut hits, mut reads) = (0_u32, 0_u32);
-            for request in workload(Profile::KWorkloads, &settings).unwrap().requests {
+            for request in workload(SimulationProfile::KWorkloads, &settings).unwrap().requests {
                 let is_hit = reference.access(usize::from(request.caller), request.key);
                 hits += u32::from(is_hit && request.epoch >= 5);
                 reads += u32::from(request.epoch >= 5);
             }
-            let comparison = compare(Profile::KWorkloads, &settings, share, 5);
+            let comparison = compare(SimulationProfile::KWorkloads, &settings, share, 5);
             let [ours, never, lru] = [CacheAlgorithm::Mlgw, CacheAlgorithm::NeverEvict, CacheAlgorithm::Lru]
                 .map(|algorithm| comparison.score(algorithm));
             assert!(ours.byte_hit_ratio() >= never.byte_hit_ratio(), "{jobs} {share} {seed}");
@@ -89,7 +89,7 @@ fn jobs_in_lock_step_hit_blocks_read_by_the_first() {
         sharing: DatasetSharing::LockStep { lag: 0.02 },
         ..WorkloadSettings::default()
     };
-    let comparison = compare(Profile::KWorkloads, &settings, 0.2, 5);
+    let comparison = compare(SimulationProfile::KWorkloads, &settings, 0.2, 5);
     let [ours, best] = [CacheAlgorithm::Mlgw, CacheAlgorithm::Optimum]
         .map(|algorithm| comparison.score(algorithm).byte_hit_ratio());
     assert!(ours >= 0.95 * best, "{ours} of {best}");
@@ -99,7 +99,7 @@ fn jobs_in_lock_step_hit_blocks_read_by_the_first() {
 fn a_mix_reaches_the_ratio_of_a_cache_with_known_classes() {
     for share in [0.25, 1.25] {
         let settings = WorkloadSettings { objects: Some(2000), ..WorkloadSettings::default() };
-        let made = workload(Profile::Mix, &settings).unwrap();
+        let made = workload(SimulationProfile::Mix, &settings).unwrap();
         let capacity = (2000.0 * share) as u64 * (1 << 20);
         let mut reference = ClassAwareCache::new(capacity);
         let mut score = Score::default();
@@ -128,7 +128,7 @@ fn without_training_it_is_no_worse_than_s3_fifo() {
         for share in [0.05, 0.2] {
             let settings =
                 WorkloadSettings { seed, alpha, objects: Some(5000), ..WorkloadSettings::default() };
-            let comparison = compare(Profile::Zipf, &settings, share, 0);
+            let comparison = compare(SimulationProfile::Zipf, &settings, share, 0);
             let [ours, other] = [CacheAlgorithm::Mlgw, CacheAlgorithm::S3Fifo]
                 .map(|algorithm| comparison.score(algorithm).byte_hit_ratio());
             assert!(ours >= other - 0.005, "{alpha} {share}: {ours} {other}");

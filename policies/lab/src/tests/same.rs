@@ -3,14 +3,16 @@
 use super::retention::compare;
 use crate::comparison::CacheAlgorithm;
 use crate::naming::Naming;
-use crate::workload::{Profile, WorkloadSettings, workload};
+use crate::workload::{SimulationProfile, WorkloadSettings, workload};
 use mlgw_policies::engine::{CacheEngine, Options};
 
 #[test]
 fn other_names_sizes_and_speeds_change_nothing() {
-    for (profile, objects, share) in
-        [(Profile::Mix, 1500, 0.2), (Profile::KWorkloads, 1000, 0.3), (Profile::Epochs, 1000, 0.5)]
-    {
+    for (profile, objects, share) in [
+        (SimulationProfile::Mix, 1500, 0.2),
+        (SimulationProfile::KWorkloads, 1000, 0.3),
+        (SimulationProfile::Epochs, 1000, 0.5),
+    ] {
         let plain =
             WorkloadSettings { objects: Some(objects), epochs: Some(6), ..WorkloadSettings::default() };
         let ratio = |settings: &WorkloadSettings| {
@@ -32,9 +34,11 @@ fn other_names_sizes_and_speeds_change_nothing() {
 #[test]
 fn the_same_accesses_give_the_same_answers() {
     let answers = || {
-        let made =
-            workload(Profile::Mix, &WorkloadSettings { objects: Some(400), ..WorkloadSettings::default() })
-                .unwrap();
+        let made = workload(
+            SimulationProfile::Mix,
+            &WorkloadSettings { objects: Some(400), ..WorkloadSettings::default() },
+        )
+        .unwrap();
         let mut engine = CacheEngine::new(Options {
             capacity_bytes: 200 << 20,
             blocks_max: 4096,

@@ -1,7 +1,7 @@
 //! Tests: length of traces of generated workloads, and the time to write and read them.
 
 use crate::labelled::Traffic;
-use crate::workload::{GeneratedWorkload, Profile, WorkloadSettings, workload};
+use crate::workload::{GeneratedWorkload, SimulationProfile, WorkloadSettings, workload};
 use mlgw_policies::trace::{TraceReader, TraceWriter};
 
 /// Bytes of a trace of a workload, and its number of events.
@@ -20,7 +20,7 @@ fn traced(GeneratedWorkload { scene, requests }: GeneratedWorkload) -> (Vec<u8>,
 #[test]
 fn typical_traffic_takes_few_bytes() {
     let settings = WorkloadSettings::default();
-    for profile in Profile::ALL {
+    for profile in SimulationProfile::ALL.iter().copied() {
         let (bytes, count) = traced(workload(profile, &settings).unwrap());
         let each = bytes.len() as f64 / count as f64;
         println!("{}: {each:.1} bytes for an event", profile.name());
@@ -33,7 +33,7 @@ fn typical_traffic_takes_few_bytes() {
 #[test]
 #[ignore = "takes seconds; prints the throughput"]
 fn speed() {
-    for (profile, objects) in [(Profile::Mix, 60_000), (Profile::Retinanet, 400_000)] {
+    for (profile, objects) in [(SimulationProfile::Mix, 60_000), (SimulationProfile::Retinanet, 400_000)] {
         let settings = WorkloadSettings { objects: Some(objects), ..WorkloadSettings::default() };
         let begin = mlgw_common::time::Instant::now();
         let (bytes, count) = traced(workload(profile, &settings).unwrap());

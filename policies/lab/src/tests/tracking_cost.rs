@@ -1,7 +1,7 @@
 //! Cost of recording an access; run by hand: `cargo test --release -p mlgw-lab tracking_cost -- --ignored
 //! --nocapture`.
 
-use crate::workload::{Profile, WorkloadSettings, workload};
+use crate::workload::{SimulationProfile, WorkloadSettings, workload};
 use mlgw_common::time::Instant;
 use mlgw_policies::engine::{CacheEngine, Options};
 use mlgw_policies::workloads::{AccessContext, WorkloadLimits, Workloads};
@@ -9,9 +9,11 @@ use mlgw_policies::workloads::{AccessContext, WorkloadLimits, Workloads};
 #[test]
 #[ignore = "measures time"]
 fn tracking_cost() {
-    for (profile, workloads, objects) in
-        [(Profile::Mix, None, 20_000), (Profile::KWorkloads, Some(3), 100_000), (Profile::Zipf, None, 40_000)]
-    {
+    for (profile, workloads, objects) in [
+        (SimulationProfile::Mix, None, 20_000),
+        (SimulationProfile::KWorkloads, Some(3), 100_000),
+        (SimulationProfile::Zipf, None, 40_000),
+    ] {
         let settings = WorkloadSettings { workloads, objects: Some(objects), ..WorkloadSettings::default() };
         let made = workload(profile, &settings).unwrap();
         let requests: Vec<_> = made.requests.take(1_000_000).collect();

@@ -1,7 +1,9 @@
 //! Tests that workloads have the documented orders, proportions and reference hits, and are generated
 //! lazily.
 
-use super::{DatasetOrder, DatasetSharing, GeneratedWorkload, Profile, WorkloadSettings, Zipf, workload};
+use super::{
+    DatasetOrder, DatasetSharing, GeneratedWorkload, SimulationProfile, WorkloadSettings, Zipf, workload,
+};
 use crate::blocks::Blocks;
 use crate::naming::Naming;
 use crate::reference::{ClassAwareCache, EpochHazard, Event, OptimumOutcome, optimum};
@@ -10,17 +12,17 @@ use mlgw_policies::access::Op;
 use mlgw_policies::reference::{Lru, ReferenceCache, S3Fifo};
 use std::collections::{BTreeMap, BTreeSet};
 
-fn make(profile: Profile, settings: &WorkloadSettings) -> GeneratedWorkload {
+fn make(profile: SimulationProfile, settings: &WorkloadSettings) -> GeneratedWorkload {
     workload(profile, settings).unwrap()
 }
 
-fn all(profile: Profile, settings: &WorkloadSettings) -> Vec<GeneratedRequest> {
+fn all(profile: SimulationProfile, settings: &WorkloadSettings) -> Vec<GeneratedRequest> {
     make(profile, settings).requests.collect()
 }
 
 #[test]
 fn workload_requests_are_ordered_by_time_and_stay_within_their_objects() {
-    for profile in Profile::ALL {
+    for profile in SimulationProfile::ALL.iter().copied() {
         let GeneratedWorkload { scene, requests } =
             make(profile, &WorkloadSettings { objects: Some(500), ..WorkloadSettings::default() });
         let mut before_us = 0;
@@ -39,7 +41,7 @@ fn workload_requests_are_ordered_by_time_and_stay_within_their_objects() {
 
 #[test]
 fn the_seed_determines_the_workload() {
-    for profile in Profile::ALL {
+    for profile in SimulationProfile::ALL.iter().copied() {
         let settings = WorkloadSettings { objects: Some(200), ..WorkloadSettings::default() };
         let first = all(profile, &settings);
         assert_eq!(first, all(profile, &settings), "{}", profile.name());
@@ -49,9 +51,13 @@ fn the_seed_determines_the_workload() {
 
 #[test]
 fn every_epoch_reads_every_byte_once_in_its_order() {
-    for profile in
-        [Profile::Resnet50, Profile::Unet3d, Profile::Cosmoflow, Profile::Retinanet, Profile::Epochs]
-    {
+    for profile in [
+        SimulationProfile::Resnet50,
+        SimulationProfile::Unet3d,
+        SimulationProfile::Cosmoflow,
+        SimulationProfile::Retinanet,
+        SimulationProfile::Epochs,
+    ] {
         for order in [DatasetOrder::Sequential, DatasetOrder::Shuffled, DatasetOrder::ShardShuffled] {
             let settings = WorkloadSettings {
                 objects: Some(300),
@@ -75,7 +81,7 @@ fn every_epoch_reads_every_byte_once_in_its_order() {
             let sorted = firsts.values().filter(|keys| keys.is_sorted()).count();
             assert_eq!(sorted, if order == DatasetOrder::Sequential { 3 } else { 0 });
             let follows = |keys: &Vec<u32>| keys.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
-            if profile == Profile::Epochs && order == DatasetOrder::ShardShuffled {
+            if profile == SimulationProfile::Epochs && order == DatasetOrder::ShardShuffled {
                 assert!(firsts.values().all(|keys| follows(keys) >= 297));
             }
         }
@@ -84,13 +90,13 @@ fn every_epoch_reads_every_byte_once_in_its_order() {
 
 #[test]
 fn names_are_in_the_order_of_numbers_and_distinct() {
-    for profile in Profile::ALL {
+    for profile in SimulationProfile::ALL.iter().copied() {
         let scene =
             make(profile, &WorkloadSettings { objects: Some(1000), ..WorkloadSettings::default() }).scene;
         let names: BTreeSet<_> =
             (0..scene.keys.len() as u32).map(|key| (scene.keys.bucket(key), scene.keys.name(key))).collect();
         assert_eq!(names.len(), scene.keys.len(), "{}", profile.name());
-        if profile != Profile::Mix && profile != Profile::Zipf {
+        if profile != SimulationProfile::Mix && profile != SimulationProfile::Zipf {
             assert!(
                 (1..1000).all(|key| scene.keys.name(key - 1) < scene.keys.name(key)),
                 "{}",
@@ -102,7 +108,7 @@ fn names_are_in_the_order_of_numbers_and_distinct() {
 
 #[test]
 fn scales_change_only_sizes_times_and_names() {
-    for profile in Profile::ALL {
+    for profile in SimulationProfile::ALL.iter().copied() {
         let plain = WorkloadSettings { objects: Some(300), ..WorkloadSettings::default() };
         let scaled = WorkloadSettings {
             size_scale: 3.0,
@@ -136,7 +142,7 @@ fn jobs_share_a_dataset_as_configured() {
     };
     let orders = |settings: &WorkloadSettings| {
         let mut orders = BTreeMap::<u16, Vec<u32>>::new();
-        for request in make(Profile::KWorkloads, settings).requests {
+        for request in make(SimulationProfile::KWorkloads, settings).requests {
             orders.entry(request.caller).or_default().push(request.key);
         }
         assert_eq!(orders.len(), 3);
@@ -149,7 +155,7 @@ fn jobs_share_a_dataset_as_configured() {
     assert!(orders[0] == orders[1] && orders[1] == orders[2]);
     // The second job is always a hundred objects behind the first.
     let mut done = [0_i64; 3];
-    for request in make(Profile::KWorkloads, &together).requests {
+    for request in make(SimulationProfile::KWorkloads, &together).requests {
         done[usize::from(request.caller)] += 1;
         if (200..3000).contains(&done[0]) {
             assert!((done[0] - done[1] - 100).abs() <= 2, "{done:?}");
@@ -160,7 +166,7 @@ fn jobs_share_a_dataset_as_configured() {
 /// Hit ratios of LRU, the optimum and the class-aware cache in the mixed workload; all objects are one
 /// block.
 fn mixed(settings: &WorkloadSettings, blocks: u64) -> [f64; 3] {
-    let GeneratedWorkload { scene, requests } = make(Profile::Mix, settings);
+    let GeneratedWorkload { scene, requests } = make(SimulationProfile::Mix, settings);
     let bytes = scene.keys.size(0);
     let mut numbers = Blocks::new(bytes as u32);
     let (mut lru, mut class_aware) = (Lru::new(blocks * bytes), ClassAwareCache::new(blocks * bytes));
@@ -209,7 +215,7 @@ fn several_jobs_have_the_hit_ratios_of_the_reference_simulator() {
         let mut mean = [0.0; 3];
         for seed in 0..8 {
             let settings = WorkloadSettings { seed, ..WorkloadSettings::default() };
-            let reads: Vec<_> = make(Profile::KWorkloads, &settings).requests.collect();
+            let reads: Vec<_> = make(SimulationProfile::KWorkloads, &settings).requests.collect();
             let mark = reads.len() / 2;
             let event = |read: &GeneratedRequest| Event { block: read.key, bytes: 1, op: Op::Read };
             let (mut lru, mut hazard) = (Lru::new(blocks), EpochHazard::new(2000, 3, blocks as u32));
@@ -236,7 +242,7 @@ fn several_jobs_have_the_hit_ratios_of_the_reference_simulator() {
 fn references_differ_on_non_training_traffic() {
     for alpha in [0.7, 1.0, 1.2] {
         let settings = WorkloadSettings { objects: Some(5000), alpha, ..WorkloadSettings::default() };
-        let GeneratedWorkload { scene, requests } = make(Profile::Zipf, &settings);
+        let GeneratedWorkload { scene, requests } = make(SimulationProfile::Zipf, &settings);
         let mut numbers = Blocks::new(1 << 20);
         let mut events = Vec::new();
         for request in requests {
@@ -254,7 +260,7 @@ fn references_differ_on_non_training_traffic() {
 
 #[test]
 fn the_mix_has_the_documented_parts() {
-    let GeneratedWorkload { scene, requests } = make(Profile::Mix, &WorkloadSettings::default());
+    let GeneratedWorkload { scene, requests } = make(SimulationProfile::Mix, &WorkloadSettings::default());
     let mut counts = BTreeMap::<String, u32>::new();
     let mut generations = BTreeSet::new();
     for request in requests {
@@ -291,8 +297,10 @@ fn ranks_are_drawn_with_the_expected_frequencies() {
 
 #[test]
 fn popularity_drifts_and_new_objects_appear() {
-    let GeneratedWorkload { scene, requests } =
-        make(Profile::Zipf, &WorkloadSettings { objects: Some(2000), ..WorkloadSettings::default() });
+    let GeneratedWorkload { scene, requests } = make(
+        SimulationProfile::Zipf,
+        &WorkloadSettings { objects: Some(2000), ..WorkloadSettings::default() },
+    );
     let requests: Vec<_> = requests.filter(|r| scene.stream(r).pattern == StreamPattern::Skewed).collect();
     let popular = |part: &[GeneratedRequest]| {
         let mut counts = BTreeMap::<u32, u32>::new();
@@ -311,24 +319,32 @@ fn popularity_drifts_and_new_objects_appear() {
 #[test]
 fn settings_out_of_bounds_are_reported() {
     let settings = WorkloadSettings { size_scale: f64::NAN, ..WorkloadSettings::default() };
-    let error = workload(Profile::Mix, &settings).unwrap_err();
+    let error = workload(SimulationProfile::Mix, &settings).unwrap_err();
     assert_eq!(error.to_string(), "size_scale is NaN: it must be from 0.000001 to 1000000");
     let many =
         WorkloadSettings { objects: Some(1_000_000), epochs: Some(1000), ..WorkloadSettings::default() };
-    assert!(workload(Profile::Mix, &many).is_err() && workload(Profile::Zipf, &many).is_err());
     assert!(
-        workload(Profile::Epochs, &WorkloadSettings { epochs: Some(0), ..WorkloadSettings::default() })
-            .is_err()
+        workload(SimulationProfile::Mix, &many).is_err() && workload(SimulationProfile::Zipf, &many).is_err()
     );
-    assert!("resnet".parse::<Profile>().is_err());
-    assert!(Profile::ALL.iter().all(|profile| profile.name().parse() == Ok(*profile)));
+    assert!(
+        workload(
+            SimulationProfile::Epochs,
+            &WorkloadSettings { epochs: Some(0), ..WorkloadSettings::default() }
+        )
+        .is_err()
+    );
+    assert!("resnet".parse::<SimulationProfile>().is_err());
+    assert!(SimulationProfile::ALL.iter().all(|profile| profile.name().parse() == Ok(*profile)));
 }
 
 #[test]
 #[ignore = "takes seconds; prints the time of ten million requests"]
 fn speed() {
-    let many =
-        [(Profile::Mix, 300_000, 6), (Profile::KWorkloads, 500_000, 7), (Profile::Zipf, 1_000_000, 10)];
+    let many = [
+        (SimulationProfile::Mix, 300_000, 6),
+        (SimulationProfile::KWorkloads, 500_000, 7),
+        (SimulationProfile::Zipf, 1_000_000, 10),
+    ];
     for (profile, objects, epochs) in many {
         let settings =
             WorkloadSettings { objects: Some(objects), epochs: Some(epochs), ..WorkloadSettings::default() };

@@ -6,8 +6,8 @@
 
 use super::jobs::shards;
 use super::{
-    DatasetOrder, DatasetSharing, EpochPass, GeneratedDataset, GeneratedWorkload, Profile, TrainingReader,
-    WorkloadSettings,
+    DatasetOrder, DatasetSharing, EpochPass, GeneratedDataset, GeneratedWorkload, SimulationProfile,
+    TrainingReader, WorkloadSettings,
 };
 use crate::scene::{MergedRequests, Scene, StreamPattern};
 use mlgw_policies::stable_hash::mix;
@@ -45,9 +45,9 @@ const PLAIN: ProfileDefaults = ProfileDefaults {
     epochs: 10,
 };
 
-fn defaults(profile: Profile) -> ProfileDefaults {
+fn defaults(profile: SimulationProfile) -> ProfileDefaults {
     match profile {
-        Profile::Resnet50 => ProfileDefaults {
+        SimulationProfile::Resnet50 => ProfileDefaults {
             objects: 1024,
             bytes: 1251.0 * 114_660.0,
             shard: 1,
@@ -58,7 +58,7 @@ fn defaults(profile: Profile) -> ProfileDefaults {
             epochs: 5,
             ..PLAIN
         },
-        Profile::Unet3d => ProfileDefaults {
+        SimulationProfile::Unet3d => ProfileDefaults {
             objects: 168,
             bytes: 146.6e6,
             spread: 68.3e6,
@@ -67,7 +67,7 @@ fn defaults(profile: Profile) -> ProfileDefaults {
             epochs: 5,
             ..PLAIN
         },
-        Profile::Cosmoflow => ProfileDefaults {
+        SimulationProfile::Cosmoflow => ProfileDefaults {
             objects: 524_288 / 64,
             bytes: 2.828e6,
             spread: 71e3,
@@ -75,33 +75,33 @@ fn defaults(profile: Profile) -> ProfileDefaults {
             epochs: 5,
             ..PLAIN
         },
-        Profile::Retinanet => ProfileDefaults {
+        SimulationProfile::Retinanet => ProfileDefaults {
             objects: 1_170_301 / 64,
             bytes: 322_957.0,
             bytes_per_s: 24.0 * 322_957.0 / 0.04755,
             epochs: 5,
             ..PLAIN
         },
-        Profile::KWorkloads => ProfileDefaults { objects: 2000, workloads: 3, epochs: 14, ..PLAIN },
-        Profile::Epochs | Profile::Mix | Profile::Zipf => PLAIN,
+        SimulationProfile::KWorkloads => ProfileDefaults { objects: 2000, workloads: 3, epochs: 14, ..PLAIN },
+        SimulationProfile::Epochs | SimulationProfile::Mix | SimulationProfile::Zipf => PLAIN,
     }
 }
 
-pub(super) fn objects_and_epochs(profile: Profile) -> (u32, u32) {
+pub(super) fn objects_and_epochs(profile: SimulationProfile) -> (u32, u32) {
     let ProfileDefaults { objects, epochs, .. } = defaults(profile);
     (objects, epochs)
 }
 
 /// Name of an object of `count`. Names are in the order of object numbers.
-fn name(profile: Profile, object: u32, count: u32, shard: u32) -> String {
+fn name(profile: SimulationProfile, object: u32, count: u32, shard: u32) -> String {
     match profile {
-        Profile::Resnet50 => format!("imagenet/train/train-{object:05}-of-{count:05}.tfrecord"),
-        Profile::Unet3d => format!("kits19/train/case_{object:05}.npz"),
-        Profile::Cosmoflow => {
+        SimulationProfile::Resnet50 => format!("imagenet/train/train-{object:05}-of-{count:05}.tfrecord"),
+        SimulationProfile::Unet3d => format!("kits19/train/case_{object:05}.npz"),
+        SimulationProfile::Cosmoflow => {
             format!("cosmo/train/univ_ics_2019-03_a{:07}_{object:06}.tfrecord", object / 100)
         }
         // Image names have 16 hexadecimal digits.
-        Profile::Retinanet => {
+        SimulationProfile::Retinanet => {
             let step = u64::MAX / u64::from(count);
             let within = mix(u64::from(object)) % step;
             format!("open-images/train/data/{:016x}.jpg", u64::from(object) * step + within)
@@ -110,7 +110,7 @@ fn name(profile: Profile, object: u32, count: u32, shard: u32) -> String {
     }
 }
 
-pub(super) fn workload(profile: Profile, settings: &WorkloadSettings) -> GeneratedWorkload {
+pub(super) fn workload(profile: SimulationProfile, settings: &WorkloadSettings) -> GeneratedWorkload {
     let defaults = defaults(profile);
     let mut scene = Scene::new(settings.naming, settings.seed);
     let dataset = dataset(profile, &defaults, settings, &mut scene);
@@ -155,7 +155,7 @@ pub(super) fn workload(profile: Profile, settings: &WorkloadSettings) -> Generat
 }
 
 fn dataset(
-    profile: Profile,
+    profile: SimulationProfile,
     defaults: &ProfileDefaults,
     settings: &WorkloadSettings,
     scene: &mut Scene,

@@ -100,7 +100,7 @@ impl ReplacingFile {
         let folder = folder.unwrap_or(Path::new(".")).to_owned();
         fs::create_dir_all(&folder)?;
         let mut builder = tempfile::Builder::new();
-        // Nobody reads in the temporary file what the complete one hides.
+        // The temporary file is as private as the one that it replaces.
         let first = permissions.clone().unwrap_or(Permissions::from_mode(FILE_MODE));
         builder.prefix(".mlgw-").permissions(first);
         let temporary = builder.tempfile_in(&folder)?;
