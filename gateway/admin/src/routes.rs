@@ -91,9 +91,9 @@ routes! {
     /// Method and path of all routes under `/v1`.
     ROUTES, api, api_operations:
 
-    /// This document.
+    /// OpenAPI document of the admin API.
     get "/v1/openapi.json" => openapi::document,
-        200 Map<String, Value>: "This document";
+        200 Map<String, Value>: "The document";
     /// Server health, findings and statistics.
     get "/v1/status" => status::show,
         200 Status: "The status";

@@ -145,10 +145,11 @@ fn merge_words(schema: &mut Schema) {
 fn without_null(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Some(alternatives) = schema["anyOf"].as_array() {
-        return alternatives[0].clone();
+        let is_value = |one: &&Value| one["type"] != "null";
+        return alternatives.iter().find(is_value).unwrap().clone();
     }
     if let Some(types) = schema["type"].as_array() {
-        schema["type"] = types[0].clone();
+        schema["type"] = types.iter().find(|one| **one != "null").unwrap().clone();
     }
     schema
 }

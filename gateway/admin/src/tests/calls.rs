@@ -2,7 +2,7 @@
 
 use super::schema::{assert_described, document};
 use crate::Admin;
-use crate::routes::ROUTES;
+use crate::routes::{PROBE_ROUTES, ROUTES};
 use crate::serve::{ServedRoutes, router};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -201,6 +201,24 @@ async fn every_list_and_document_is_answered_as_described() {
     }
     let (_, served) = api.call(Method::GET, "/v1/openapi.json", Value::Null).await;
     assert_eq!(served, *document(), "the served document is the generated one");
+    api.close().await;
+}
+
+#[tokio::test]
+async fn every_route_but_the_probes_requires_a_signature() {
+    let api = Api::open().await;
+    let status = async |(method, path): (&str, &str)| {
+        let request = http::Request::builder().method(method.to_uppercase().as_str());
+        let request = request.uri(path.replace(['{', '}'], "")).body(axum::body::Body::empty()).unwrap();
+        api.send(request).await.0
+    };
+    for route in ROUTES {
+        assert_eq!(status(*route).await, StatusCode::FORBIDDEN, "{route:?}");
+    }
+    for route in PROBE_ROUTES {
+        let probed = status(*route).await;
+        assert!(probed != StatusCode::FORBIDDEN && probed != StatusCode::NOT_FOUND, "{route:?}: {probed}");
+    }
     api.close().await;
 }
 

@@ -45,7 +45,9 @@ fn broken(document: &Value, (keyword, wanted): (&str, &Value), value: &Value, at
         "maxLength" => value.as_str().is_none_or(|text| text.len() as u64 <= wanted.as_u64().unwrap()),
         "minItems" => value.as_array().is_none_or(|items| items.len() as u64 >= wanted.as_u64().unwrap()),
         "maxItems" => value.as_array().is_none_or(|items| items.len() as u64 <= wanted.as_u64().unwrap()),
-        "uniqueItems" => true,
+        "uniqueItems" => value
+            .as_array()
+            .is_none_or(|items| items.iter().enumerate().all(|(at, item)| !items[..at].contains(item))),
         "items" => {
             let items = value.as_array().into_iter().flatten();
             return items.flat_map(|item| violations(document, wanted, item, at)).collect();
