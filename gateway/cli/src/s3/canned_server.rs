@@ -4,12 +4,14 @@ use super::client::S3Client;
 use super::target::{S3AccessKey, S3Target};
 use mlgw_common::Secret;
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
 /// A server with a number of responses.
 pub(super) struct CannedServer {
-    endpoint: String,
+    address: SocketAddr,
+    /// Number of responses.
+    responses: usize,
     requests: JoinHandle<Vec<String>>,
 }
 
@@ -17,20 +19,22 @@ impl CannedServer {
     /// Starts a server of these responses. Each is written as it is, after the head of a request.
     pub(super) fn start(responses: Vec<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let (address, count) = (listener.local_addr().unwrap(), responses.len());
         let answer = move |response: String| {
             let (mut stream, _) = listener.accept().unwrap();
             let (mut head, mut piece) = (Vec::new(), [0; 1024]);
             while !head.windows(4).any(|end| end == b"\r\n\r\n") {
                 let length = stream.read(&mut piece).unwrap();
-                assert!(length > 0, "the client closed the connection");
+                if length == 0 {
+                    return None;
+                }
                 head.extend_from_slice(&piece[..length]);
             }
             stream.write_all(response.as_bytes()).unwrap();
-            String::from_utf8(head).unwrap().to_ascii_lowercase()
+            Some(String::from_utf8(head).unwrap().to_ascii_lowercase())
         };
-        let requests = std::thread::spawn(move || responses.into_iter().map(answer).collect());
-        Self { endpoint, requests }
+        let requests = std::thread::spawn(move || responses.into_iter().map_while(answer).collect());
+        Self { address, responses: count, requests }
     }
 
     /// Returns a client of this server.
@@ -41,12 +45,22 @@ impl CannedServer {
             session_token: None,
             source: "a test".into(),
         };
-        let endpoint = self.endpoint.clone();
+        let endpoint = format!("http://{}", self.address);
         S3Client::new(S3Target { endpoint, region: "us-east-1".into(), ca_file: None, key }).unwrap()
     }
 
-    /// Returns the heads of all requests, in lower case. Waits until every response is sent.
+    /// Returns the heads of all requests, in lower case. Panics unless every response was requested.
     pub(super) fn requests(self) -> Vec<String> {
+        let responses = self.responses;
+        let requests = self.received();
+        assert_eq!(requests.len(), responses, "the client sent fewer requests: {requests:?}");
+        requests
+    }
+
+    /// Returns the heads of the requests so far, in lower case.
+    pub(super) fn received(self) -> Vec<String> {
+        // A connection without a request ends the server. It is refused if all responses are sent.
+        drop(TcpStream::connect(self.address));
         self.requests.join().unwrap()
     }
 }

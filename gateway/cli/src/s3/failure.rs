@@ -14,11 +14,19 @@ pub(super) const WAITS: ExponentialBuilder = ExponentialBuilder::new()
     .with_max_times(5);
 /// Longest wait that a server may request; a longer one makes the failure final.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
-/// Codes of refusals that depend on the bucket, on the access key or on this host, but not on the object.
-const CODES_OF_ALL_OBJECTS: [&str; 6] = [
+/// Codes of refusals that depend on the bucket, on the access key or on this host, and rarely on the object.
+///
+/// `AccessDenied` is one of them although an access key may be restricted to prefixes: a copy is of one
+/// prefix, so that rights usually cover all of it or nothing, and each further object would be refused too.
+/// The error names the object, and a copy of the permitted prefix alone succeeds.
+const CODES_OF_ALL_OBJECTS: [&str; 10] = [
     "AccessDenied",
+    "AuthorizationHeaderMalformed",
+    "ExpiredToken",
     "InvalidAccessKeyId",
+    "InvalidToken",
     "NoSuchBucket",
+    "PermanentRedirect",
     "QuotaExceeded",
     "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
@@ -33,6 +41,8 @@ pub(super) enum S3Failure {
     NoConnection(String),
     /// The connection broke, or the time limit passed: the server may have acted on the request.
     Broken(String),
+    /// The body of an object broke off after the head of the response, and could not be continued.
+    CutBody(String),
     /// The response is not what S3 sends.
     InvalidResponse(String),
     /// The received bytes do not match this value of the object.
@@ -99,7 +109,11 @@ impl S3Failure {
         match self {
             Self::NoConnection(_) | Self::Broken(_) => true,
             Self::Refused(refusal) => CODES_OF_ALL_OBJECTS.contains(&refusal.code.as_str()),
-            Self::Invalid(_) | Self::InvalidResponse(_) | Self::Corrupt(_) | Self::Replaced => false,
+            Self::Invalid(_)
+            | Self::CutBody(_)
+            | Self::InvalidResponse(_)
+            | Self::Corrupt(_)
+            | Self::Replaced => false,
         }
     }
 
@@ -114,7 +128,7 @@ impl S3Failure {
         let (may_repeat, requested) = match self {
             Self::Invalid(_) | Self::InvalidResponse(_) | Self::Corrupt(_) | Self::Replaced => (false, None),
             Self::NoConnection(_) => (true, None),
-            Self::Broken(_) => (idempotency == Idempotency::Idempotent, None),
+            Self::Broken(_) | Self::CutBody(_) => (idempotency == Idempotency::Idempotent, None),
             Self::Refused(refusal) => (refusal.is_transient(idempotency), refusal.retry_after),
         };
         let requested = requested.unwrap_or_default();
@@ -129,6 +143,9 @@ impl S3Failure {
             Self::Invalid(problem) => CliError::Usage(format!("{subject}: {problem}")),
             Self::InvalidResponse(problem) => CliError::Failed(format!(
                 "{subject}: unexpected response from {endpoint} ({problem}): check that it is an S3 API"
+            )),
+            Self::CutBody(problem) => CliError::Failed(format!(
+                "{subject}: the body from {endpoint} broke off before its end ({problem}): try again"
             )),
             Self::Corrupt(value) => CliError::Failed(format!(
                 "{subject}: the bytes from {endpoint} do not match the {value} of the object"
@@ -233,6 +250,7 @@ mod tests {
             (refused(400, ""), 4, "the server answered 400 Bad Request"),
             (S3Failure::Invalid("not a URL".into()), 2, "not a URL"),
             (S3Failure::InvalidResponse("html".into()), 1, "check that it is an S3 API"),
+            (S3Failure::CutBody("reset".into()), 1, "s3://b/k: the body from http://h:1 broke off before its"),
             (S3Failure::Corrupt("ETag"), 1, "s3://b/k: the bytes from http://h:1 do not match the ETag of"),
             (S3Failure::Replaced, 1, "s3://b/k: the object was replaced"),
             (S3Failure::NoConnection("refused".into()), 3, "cannot reach http://h:1: refused. Check"),
@@ -275,9 +293,13 @@ mod tests {
     fn a_failure_of_one_object_does_not_concern_the_others() {
         for failure in [
             refused(403, "AccessDenied"),
+            refused(400, "AuthorizationHeaderMalformed"),
+            refused(400, "ExpiredToken"),
             refused(403, "InvalidAccessKeyId"),
+            refused(400, "InvalidToken"),
             refused(403, "QuotaExceeded"),
             refused(404, "NoSuchBucket"),
+            refused(301, "PermanentRedirect"),
             S3Failure::NoConnection("refused".into()),
             S3Failure::Broken("reset".into()),
         ] {
@@ -290,6 +312,7 @@ mod tests {
             refused(500, "InternalError"),
             refused(503, "SlowDown"),
             S3Failure::Invalid("a header".into()),
+            S3Failure::CutBody("reset".into()),
             S3Failure::Corrupt("ETag"),
             S3Failure::Replaced,
         ] {

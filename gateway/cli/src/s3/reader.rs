@@ -57,10 +57,11 @@ impl<'a> ObjectReader<'a> {
             _ => (request, head(client, object).await.ok()),
         };
         let response = client.send(&request).await?;
-        if !content_of(&response)?.is_none_or(|content| content.is_whole()) {
-            return Err(another_range());
-        }
-        let size = size_of(response.headers())?;
+        let size = match content_of(&response)? {
+            None => size_of(response.headers())?,
+            Some(content) if content.is_whole() => content.bytes.end,
+            Some(_) => return Err(another_range()),
+        };
         let (reader, headers) = Self::reading(client, object, response, 0..size);
         let is_same = |known: &HeaderMap| {
             known.get(header::ETAG).is_some_and(|etag| Some(etag) == headers.get(header::ETAG))
@@ -125,7 +126,7 @@ impl<'a> ObjectReader<'a> {
                 Ok(Some(Err(error))) => innermost(&error),
                 Err(_) => "the body stopped".to_owned(),
             };
-            self.resume(S3Failure::Broken(broken)).await?;
+            self.resume(S3Failure::CutBody(broken)).await?;
         }
         self.finish()
     }
@@ -185,13 +186,24 @@ pub(super) fn strong_etag(headers: &HeaderMap) -> Option<&HeaderValue> {
 }
 
 /// Returns the range that a response holds; `None` if it holds the whole object.
+///
+/// # Errors
+/// The response holds no bytes of an object, or its headers contradict each other.
 fn content_of(response: &Response<Incoming>) -> Result<Option<ContentRange>, S3Failure> {
     match response.status() {
         StatusCode::OK => Ok(None),
         StatusCode::PARTIAL_CONTENT => {
             let text = response.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
-            let content = text.and_then(parse_content_range).map(Some);
-            content.ok_or_else(|| S3Failure::InvalidResponse("no Content-Range".to_owned()))
+            let content = text.and_then(parse_content_range);
+            let content =
+                content.ok_or_else(|| S3Failure::InvalidResponse("no Content-Range".to_owned()))?;
+            // A body in chunks has no length.
+            let length = size_of(response.headers()).ok();
+            if length.is_some_and(|length| length != content.bytes.end - content.bytes.start) {
+                let problem = "Content-Length and Content-Range differ";
+                return Err(S3Failure::InvalidResponse(problem.to_owned()));
+            }
+            Ok(Some(content))
         }
         status => Err(S3Failure::InvalidResponse(format!("{status} instead of an object"))),
     }
@@ -249,10 +261,13 @@ mod tests {
         let whole = answer("200 OK", "\"e\"", 10, "", OBJECT);
         let as_range = answer("206 Partial Content", "\"e\"", 10, "bytes 0-9/10", OBJECT);
         let part = answer("206 Partial Content", "\"e\"", 3, "bytes 2-4/10", "234");
+        let short = answer("206 Partial Content", "\"e\"", 5, "bytes 0-9/10", "01234");
         for (range, response, bytes) in [
             ("", &whole, Some(OBJECT)),
             ("", &as_range, Some(OBJECT)),
             ("", &part, None),
+            ("", &short, None),
+            ("0-9", &short, None),
             ("2-4", &part, Some("234")),
             ("2-4", &whole, None),
             ("2-4", &as_range, None),
@@ -280,6 +295,6 @@ mod tests {
         let again = answer("200 OK", "\"e\"", 10, "", OBJECT);
         assert!(matches!(read("", vec![broken(), again]).0, Err(S3Failure::InvalidResponse(_))));
         let weak = answer("200 OK", "W/\"e\"", 10, "", &OBJECT[..4]);
-        assert!(matches!(read("", vec![weak]).0, Err(S3Failure::Broken(_))));
+        assert!(matches!(read("", vec![weak]).0, Err(S3Failure::CutBody(_))));
     }
 }

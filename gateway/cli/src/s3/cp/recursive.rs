@@ -69,9 +69,13 @@ pub(super) async fn between(run: &CopyRun<'_>, from: &RemotePath, to: &RemotePat
 /// Returns the object that the object of this key is copied to.
 ///
 /// # Errors
-/// The target is below the source: it could replace an object that is still to be copied.
+/// The target has no key, or it is below the source: it could replace an object that is still to be copied.
 fn target_of(key: &str, from: &RemotePath, to: &RemotePath) -> Result<RemotePath, ItemFailure> {
     let target = to.with_key(format!("{}{}", to.key, &key[from.key.len()..]));
+    if target.key.is_empty() {
+        let problem = "the copy would have an empty key; copy the object to a key of its own";
+        return Err(ItemFailure::unsuitable(&from.with_key(key), problem));
+    }
     if target.bucket == from.bucket && target.key.starts_with(&from.key) {
         let problem = format!("the copy {target} would be below the source; copy the object alone");
         return Err(ItemFailure::unsuitable(&from.with_key(key), &problem));
@@ -87,7 +91,7 @@ fn objects<'a>(
     let objects = KeyListing::recursive(run.client, from).objects();
     let objects = objects.map(|line| line.map_err(ItemFailure::Command));
     objects.filter(|line| {
-        let is_marker = line.as_ref().is_ok_and(|line| line.key == from.key);
+        let is_marker = line.as_ref().is_ok_and(|line| line.key == from.key && line.size == 0);
         std::future::ready(!is_marker)
     })
 }
@@ -128,8 +132,47 @@ async fn check_any(run: &CopyRun<'_>, from: &RemotePath, failed: u64) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::target_of;
+    use super::{between, download, target_of};
+    use crate::s3::canned_server::{CannedServer, response};
+    use crate::s3::cp::copy_run::{CopyRun, CopySettings};
     use crate::s3::path::RemotePath;
+
+    /// A response with a document.
+    fn document(text: &str) -> String {
+        response("200 OK", &[("content-length", &text.len().to_string())], text)
+    }
+
+    #[test]
+    fn an_object_with_the_name_of_the_prefix_is_not_lost() {
+        let listing = document(
+            "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>p/</Key>\
+             <LastModified>2026-11-20T10:00:00.000Z</LastModified><ETag>e</ETag><Size>5</Size></Contents>\
+             </ListBucketResult>",
+        );
+        let copied = document("<CopyObjectResult><ETag>e</ETag></CopyObjectResult>");
+        let dir = tempfile::tempdir().unwrap();
+        let from = RemotePath::new("b", "p/");
+        for (to, responses, failed) in [
+            (None, vec![listing.clone()], 1),
+            (Some(""), vec![listing.clone()], 1),
+            (Some("q/"), vec![listing, copied], 0),
+        ] {
+            let server = CannedServer::start(responses);
+            let client = server.client();
+            let settings = CopySettings { parallel: 1, part_bytes: None, content_type: None, quiet: true };
+            let run = CopyRun::new(&client, settings);
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let result = runtime.block_on(async {
+                match to {
+                    None => download(&run, &from, dir.path()).await,
+                    Some(to) => between(&run, &from, &RemotePath::new("c", to)).await,
+                }
+            });
+            assert_eq!(result, Ok(failed), "{to:?}");
+            let requests = server.requests();
+            assert!(failed == 1 || requests[1].starts_with("put /c/q/ "), "{requests:?}");
+        }
+    }
 
     #[test]
     fn no_copy_replaces_an_object_of_the_source() {

@@ -22,6 +22,10 @@ const KEPT_HEADERS: [&str; 7] = [
     "x-amz-storage-class",
 ];
 
+/// Problem of a large source whose version cannot be named.
+const NO_STRONG_ETAG: &str = "the server gives no strong ETag, so a copy in parts could mix versions; copy it \
+                              through this host";
+
 /// Copies an object. `listed_bytes` is its size, if it is known.
 ///
 /// # Errors
@@ -84,9 +88,7 @@ async fn copy_in_parts(
     to: &RemotePath,
 ) -> Result<(), ItemFailure> {
     // Without a condition the parts could be those of several versions.
-    let etag = strong_etag(from.headers).ok_or_else(|| {
-        run.failure(S3Failure::InvalidResponse("no ETag that names one version".to_owned()), from.object)
-    })?;
+    let etag = strong_etag(from.headers).ok_or_else(|| ItemFailure::unsuitable(from.object, NO_STRONG_ETAG))?;
     let mut headers = kept_headers(from.headers);
     if from.headers.contains_key("x-amz-tagging-count") {
         headers.insert("x-amz-tagging", tags(run, from.object).await?);
@@ -141,7 +143,7 @@ mod tests {
             let (from, to) = (RemotePath::new("b", "k"), RemotePath::new("b", "l"));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let refused = runtime.block_on(object(&run, &from, None, &to)).unwrap_err().error();
-            assert!(refused.to_string().contains("no ETag that names one version"), "{refused}");
+            assert!(refused.to_string().contains("the server gives no strong ETag"), "{refused}");
             assert!(server.requests()[0].starts_with("head /b/k "));
         }
     }
