@@ -53,7 +53,7 @@ pub use segments::{ChunkOwner, Reference};
 use crate::copy::{Copier, CopyError};
 use crate::offline::{ReferencedExtent, bodies};
 use crate::raft::group::Group;
-use crate::store::state::StateDb;
+use crate::store::state::{BlockCaching, StateDb};
 use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader;
 use inner::CatalogueInner;
@@ -166,7 +166,18 @@ impl Catalogue {
     /// Reader for scans. It keeps the state of each group open, so use it for one request only.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        Reader::new(Arc::clone(&self.inner.resident), self.inner.groups.iter().map(Group::state).collect())
+        self.reader_with(BlockCaching::Keep)
+    }
+
+    /// Reader for scans over most of the catalogue: what they read does not displace what requests read.
+    #[must_use]
+    pub fn background_reader(&self) -> Reader {
+        self.reader_with(BlockCaching::Bypass)
+    }
+
+    fn reader_with(&self, caching: BlockCaching) -> Reader {
+        let states = self.inner.groups.iter().map(Group::state).collect();
+        Reader::new(Arc::clone(&self.inner.resident), states, caching)
     }
 
     /// Prevents the map of a body from being freed until the pin is dropped. Take the pin before reading a

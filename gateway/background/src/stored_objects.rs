@@ -114,7 +114,7 @@ impl StoredObjects {
         if !object.is_paged() {
             return Ok(());
         }
-        let (_pin, reader) = (self.catalogue.pin(object.body()), self.catalogue.reader());
+        let (_pin, reader) = (self.catalogue.pin(object.body()), self.catalogue.background_reader());
         for page in reader.extent_pages(bucket, key, object.body(), 0) {
             let (first, page) = page?;
             in_turn(first, &page.extents);
@@ -132,7 +132,7 @@ impl StoredObjects {
         key: &ObjectKey,
         object: &ObjectVersion,
     ) -> Result<Option<Extent>, ReadError> {
-        let reader = self.catalogue.reader();
+        let reader = self.catalogue.background_reader();
         let Some(page) = reader.extent_pages(bucket, key, object.body(), 0).next() else { return Ok(None) };
         let (_, page) = page?;
         let number = page.parts.first().and_then(|part| PartNumber::new(part.number));
@@ -186,7 +186,7 @@ impl StoredObjects {
         left: &mut usize,
         each: &mut dyn FnMut(VisitedObject<'_>) -> Result<(), ReadError>,
     ) -> Result<Option<ObjectKey>, ReadError> {
-        let reader = self.catalogue.reader();
+        let reader = self.catalogue.background_reader();
         let from = behind.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_bytes()));
         let mut last = None;
         for found in reader.scan(bucket.bucket_id(), from).take(*left) {

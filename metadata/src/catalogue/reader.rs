@@ -4,7 +4,7 @@
 //! groups, the scan visits the partitions in key order.
 
 use super::resident::Resident;
-use crate::store::state::{BorrowedRow, RowIter, StateDb};
+use crate::store::state::{BlockCaching, BorrowedRow, RowIter, StateDb};
 use crate::store_error::{ReadError, StoreError};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_formats::schema::{
@@ -18,11 +18,12 @@ use std::sync::Arc;
 pub struct Reader {
     resident: Arc<Resident>,
     states: Vec<Arc<StateDb>>,
+    caching: BlockCaching,
 }
 
 impl Reader {
-    pub(super) fn new(resident: Arc<Resident>, states: Vec<Arc<StateDb>>) -> Self {
-        Self { resident, states }
+    pub(super) fn new(resident: Arc<Resident>, states: Vec<Arc<StateDb>>, caching: BlockCaching) -> Self {
+        Self { resident, states, caching }
     }
 
     /// Scans the current versions of a bucket by key, beginning at `from` (raw bytes of a key or of a prefix
@@ -37,7 +38,7 @@ impl Reader {
     #[must_use]
     pub fn extent_pages(&self, bucket: BucketId, key: &ObjectKey, body: BodyId, from: u64) -> PageScan<'_> {
         let start = extent::row(body, 0);
-        let mut rows = self.state_of(bucket, key).rows(&start, &extent::rows_end(body));
+        let mut rows = self.rows_of(bucket, key, &start, &extent::rows_end(body));
         if from > 0 {
             rows.seek_for_prev(&extent::row(body, from));
         }
@@ -56,7 +57,7 @@ impl Reader {
         from: u64,
     ) -> PageScan<'_> {
         let start = part::page_row(body, number, 0);
-        let mut rows = self.state_of(bucket, key).rows(&start, &part::pages_end(body, number));
+        let mut rows = self.rows_of(bucket, key, &start, &part::pages_end(body, number));
         if from > 0 {
             rows.seek_for_prev(&part::page_row(body, number, from));
         }
@@ -81,12 +82,15 @@ impl Reader {
     /// omitted; see [`Reader::part_pages`].
     #[must_use]
     pub fn parts(&self, bucket: BucketId, key: &ObjectKey, body: BodyId, after: u16) -> PartScan<'_> {
-        let rows = self.state_of(bucket, key).rows(&part::row_after(body, after), &part::rows_end(body));
-        PartScan { rows }
+        PartScan { rows: self.rows_of(bucket, key, &part::row_after(body, after), &part::rows_end(body)) }
     }
 
-    fn state_of(&self, bucket: BucketId, key: &ObjectKey) -> &StateDb {
-        &self.states[self.resident.group_of(bucket, key.as_bytes()) as usize]
+    fn rows_of(&self, bucket: BucketId, key: &ObjectKey, from: &[u8], end: &[u8]) -> RowIter<'_> {
+        self.rows(self.resident.group_of(bucket, key.as_bytes()), from, end)
+    }
+
+    fn rows(&self, group: u32, from: &[u8], end: &[u8]) -> RowIter<'_> {
+        self.states[group as usize].rows_cached(from, end, self.caching)
     }
 }
 
@@ -131,7 +135,7 @@ impl<'a> RangeScan<'a> {
         later.reverse();
         let group = later.pop().map_or(0, |(_, group)| group);
         let end = range_end(bucket, family, &later);
-        let rows = reader.states[group as usize].rows(&row, &end);
+        let rows = reader.rows(group, &row, &end);
         Self { reader, bucket, family, rows, later }
     }
 
@@ -149,7 +153,7 @@ impl<'a> RangeScan<'a> {
             let (start, group) = self.later.pop()?;
             let row = (self.family.row_from)(self.bucket, &start);
             let end = range_end(self.bucket, self.family, &self.later);
-            self.rows = self.reader.states[group as usize].rows(&row, &end);
+            self.rows = self.reader.rows(group, &row, &end);
         }
     }
 }

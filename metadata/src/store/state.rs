@@ -16,6 +16,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+/// Treatment of the table blocks that a scan reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockCaching {
+    /// The blocks enter the cache.
+    Keep,
+    /// The blocks do not displace those that requests use.
+    Bypass,
+}
+
 const STATE: &str = "state-";
 
 /// Open state of a group.
@@ -133,7 +142,13 @@ impl StateDb {
 
     /// Iterator over the rows from `from` on that are before `end`, over one snapshot.
     pub(crate) fn rows(&self, from: &[u8], end: &[u8]) -> RowIter<'_> {
+        self.rows_cached(from, end, BlockCaching::Keep)
+    }
+
+    /// As [`Self::rows`], with a choice for the table blocks that the scan reads.
+    pub(crate) fn rows_cached(&self, from: &[u8], end: &[u8], caching: BlockCaching) -> RowIter<'_> {
         let mut within = ReadOptions::default();
+        within.fill_cache(caching == BlockCaching::Keep);
         within.set_iterate_lower_bound(from);
         within.set_iterate_upper_bound(end);
         let mut rows = self.db.raw_iterator_opt(within);

@@ -333,7 +333,7 @@ impl WriteBackShared {
     /// Reads the dirty writes of a bucket from its records.
     fn load_order(&self, bucket: &Bucket) -> Result<SendOrder, ReadError> {
         let mut order = SendOrder::default();
-        let reader = self.catalogue.reader();
+        let reader = self.catalogue.background_reader();
         for found in reader.scan(bucket.bucket_id(), RangeBound::Unbounded) {
             let (name, entry) = found?;
             let mut version = entry.version()?;

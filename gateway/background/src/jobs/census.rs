@@ -37,7 +37,7 @@ pub(super) fn step(
         Some(key) => Bound::Excluded(key.as_bytes()),
         None => Bound::Included(prefix.as_bytes()),
     };
-    let reader = catalogue.reader();
+    let reader = catalogue.background_reader();
     let mut last = None;
     for found in reader.scan(bucket.bucket_id(), from).take(STEP) {
         let (key, entry) = found?;

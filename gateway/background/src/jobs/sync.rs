@@ -211,7 +211,7 @@ impl JobRun {
             Some(key) => Bound::Excluded(key.as_bytes()),
             None => Bound::Included(source.into.as_bytes()),
         };
-        let reader = self.jobs.catalogue.reader();
+        let reader = self.jobs.catalogue.background_reader();
         let (mut gone, mut seen) = (Vec::new(), None);
         for (number, found) in reader.scan(bucket.bucket_id(), from).enumerate() {
             let (key, entry) = found?;

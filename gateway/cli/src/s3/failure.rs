@@ -250,7 +250,11 @@ mod tests {
             (refused(400, ""), 4, "the server answered 400 Bad Request"),
             (S3Failure::Invalid("not a URL".into()), 2, "not a URL"),
             (S3Failure::InvalidResponse("html".into()), 1, "check that it is an S3 API"),
-            (S3Failure::CutBody("reset".into()), 1, "s3://b/k: the body from http://h:1 broke off before its"),
+            (
+                S3Failure::CutBody("reset".into()),
+                1,
+                "s3://b/k: the body from http://h:1 broke off before its",
+            ),
             (S3Failure::Corrupt("ETag"), 1, "s3://b/k: the bytes from http://h:1 do not match the ETag of"),
             (S3Failure::Replaced, 1, "s3://b/k: the object was replaced"),
             (S3Failure::NoConnection("refused".into()), 3, "cannot reach http://h:1: refused. Check"),

@@ -88,7 +88,8 @@ async fn copy_in_parts(
     to: &RemotePath,
 ) -> Result<(), ItemFailure> {
     // Without a condition the parts could be those of several versions.
-    let etag = strong_etag(from.headers).ok_or_else(|| ItemFailure::unsuitable(from.object, NO_STRONG_ETAG))?;
+    let etag =
+        strong_etag(from.headers).ok_or_else(|| ItemFailure::unsuitable(from.object, NO_STRONG_ETAG))?;
     let mut headers = kept_headers(from.headers);
     if from.headers.contains_key("x-amz-tagging-count") {
         headers.insert("x-amz-tagging", tags(run, from.object).await?);

@@ -84,7 +84,7 @@ impl ScrubShared {
         for bucket in buckets.iter().filter(|bucket| bucket.name >= place.bucket) {
             let same = bucket.name == place.bucket && !place.key.is_empty();
             let from = if same { Bound::Excluded(place.key.as_bytes()) } else { Bound::Unbounded };
-            let reader = self.catalogue.reader();
+            let reader = self.catalogue.background_reader();
             for found in reader.scan(bucket.bucket_id(), from) {
                 let (key, entry) = found.map_err(io::Error::other)?;
                 let object = entry.version().map_err(io::Error::other)?;
@@ -157,7 +157,7 @@ impl ScrubShared {
         if let Some(extent) = object.extents.first() {
             return Some((0, extent.clone()));
         }
-        let reader = self.catalogue.reader();
+        let reader = self.catalogue.background_reader();
         let (_, page) = reader.extent_pages(bucket, key, object.body(), 0).next()?.ok()?;
         if let Some(extent) = page.extents.first() {
             return Some((0, extent.clone()));
