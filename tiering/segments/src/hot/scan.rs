@@ -15,9 +15,10 @@ use mlgw_formats::segment_record::{
     HEAD_BYTES_MAX, HEAD_FIXED_BYTES, MAGIC, MAGIC_AT, RecordAddress, RecordHead, RecordOwner, peek_lengths,
 };
 
-/// Bytes per read from the file.
+/// Maximum bytes per read from the file.
 const WINDOW_BYTES: usize = 4 << 20;
-/// The same for scans that skip most records: the headers of large ones are far apart.
+/// Bytes of the first read: a start reads only one or two records of most segments. Also the maximum of scans
+/// that skip most records, because the headers of large ones are far apart.
 const SMALL_WINDOW_BYTES: usize = 64 << 10;
 
 const _: () = assert!(HEAD_BYTES_MAX <= SMALL_WINDOW_BYTES && SMALL_WINDOW_BYTES < WINDOW_BYTES);
@@ -82,7 +83,8 @@ impl SegmentScan {
             start: 0,
             bytes: Vec::new(),
             file_bytes,
-            fill_bytes: WINDOW_BYTES,
+            fill_bytes: SMALL_WINDOW_BYTES,
+            fill_bytes_max: WINDOW_BYTES,
             read_bytes: 0,
             before_read: None,
             places: None,
@@ -104,7 +106,7 @@ impl SegmentScan {
 
     /// Reads little at a time, for scans that skip most records.
     pub(super) fn with_small_window(mut self) -> Self {
-        self.window.fill_bytes = SMALL_WINDOW_BYTES;
+        self.window.fill_bytes_max = SMALL_WINDOW_BYTES;
         self
     }
 
@@ -214,8 +216,9 @@ struct ScanWindow {
     start: u64,
     bytes: Vec<u8>,
     file_bytes: u64,
-    /// Bytes per read.
+    /// Bytes of the next read; doubles with each, up to the maximum.
     fill_bytes: usize,
+    fill_bytes_max: usize,
     /// Bytes read so far.
     read_bytes: u64,
     before_read: Option<BeforeRead>,
@@ -232,6 +235,7 @@ impl ScanWindow {
             return Ok(&self.bytes[from..from + length]);
         }
         let fill = self.file_bytes.saturating_sub(offset).min(self.fill_bytes.max(length) as u64) as usize;
+        self.fill_bytes = (self.fill_bytes * 2).min(self.fill_bytes_max);
         if let Some(before_read) = &mut self.before_read {
             before_read(&self.file, offset, fill as u64)?;
         }
