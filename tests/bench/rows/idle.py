@@ -7,10 +7,10 @@ from units import MIB
 
 
 def idle(bench):
-    """After a restart: CPU over 30 s, then RSS."""
+    """After a restart, when the scan for checkpoints that follows it is done: CPU over 30 s, then RSS."""
     store, _ = bench.million()
     pid, seconds = store.server.pid, bench.options.idle_seconds
-    time.sleep(2)
+    bench.rest()
     bench.report.say(f"idle: watching for {seconds} s")
     before = proc.cpu_seconds(pid)
     time.sleep(seconds)
