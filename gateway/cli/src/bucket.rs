@@ -1,7 +1,6 @@
 //! The command `mlgw bucket …`.
 
 use super::client::Client;
-use super::error::without_controls;
 use super::output::{Out, columns, confirm, pairs};
 use super::quota::describe;
 use super::server_name::ServerName;
@@ -252,7 +251,7 @@ async fn flush(
         }
         let now = (left.writes, left.trouble.clone());
         if printed.as_ref() != Some(&now) && !global.quiet {
-            let trouble = left.trouble.map(|trouble| format!("; {}", without_controls(&trouble)));
+            let trouble = left.trouble.map(|trouble| format!("; {trouble}"));
             let (trouble, bytes) = (trouble.unwrap_or_default(), ByteSize(left.bytes).human());
             crate::print_stderr(&format!("{} writes left, {bytes}{trouble}", left.writes));
             printed = Some(now);

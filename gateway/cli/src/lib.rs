@@ -26,6 +26,7 @@ mod server_name;
 mod status;
 mod stderr;
 mod stdout;
+mod terminal_text;
 mod tier;
 mod top;
 mod trace;
@@ -37,7 +38,7 @@ pub use error::CliError;
 pub use global::{ConfigFile, Global, OutputForm};
 pub use output::Out;
 pub use runtime::run_async;
-pub use stderr::print_stderr;
+pub use stderr::{print_stderr, write_stderr};
 
 use clap::Subcommand;
 
