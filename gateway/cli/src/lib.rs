@@ -6,6 +6,8 @@
 
 mod access;
 mod bucket;
+#[cfg(test)]
+mod canned_server;
 pub mod client;
 pub mod completion;
 mod dataset;

@@ -212,23 +212,12 @@ impl S3Refusal {
 #[cfg(test)]
 mod tests {
     use super::{Idempotency, S3Failure, WAITS};
-    use crate::s3::target::{S3AccessKey, S3Target};
+    use crate::s3::target::S3Target;
     use backon::BackoffBuilder as _;
     use http::{HeaderMap, HeaderValue, StatusCode, header};
-    use mlgw_common::Secret;
     use std::time::Duration;
 
     const LONGEST: Option<Duration> = Some(Duration::from_millis(100));
-
-    fn target() -> S3Target {
-        let key = S3AccessKey {
-            access_key: "AK".into(),
-            secret: Secret::new("hush"),
-            session_token: None,
-            source: "AWS_ACCESS_KEY_ID".into(),
-        };
-        S3Target { endpoint: "http://h:1".into(), region: "us-east-1".into(), ca_file: None, key }
-    }
 
     fn refused(status: u16, code: &str) -> S3Failure {
         let document = format!("<Error><Code>{code}</Code><Message>Words.</Message></Error>");
@@ -250,13 +239,17 @@ mod tests {
             (refused(400, ""), 4, "the server answered 400 Bad Request"),
             (S3Failure::Invalid("not a URL".into()), 2, "not a URL"),
             (S3Failure::InvalidResponse("html".into()), 1, "check that it is an S3 API"),
-            (S3Failure::CutBody("reset".into()), 1, "s3://b/k: the body from http://h:1 broke off before its"),
+            (
+                S3Failure::CutBody("reset".into()),
+                1,
+                "s3://b/k: the body from http://h:1 broke off before its",
+            ),
             (S3Failure::Corrupt("ETag"), 1, "s3://b/k: the bytes from http://h:1 do not match the ETag of"),
             (S3Failure::Replaced, 1, "s3://b/k: the object was replaced"),
             (S3Failure::NoConnection("refused".into()), 3, "cannot reach http://h:1: refused. Check"),
             (S3Failure::Broken("invalid peer certificate".into()), 3, "--ca-file"),
         ] {
-            let error = failure.error(&target(), "s3://b/k");
+            let error = failure.error(&S3Target::for_test("http://h:1"), "s3://b/k");
             assert!(error.status() == status && error.to_string().contains(words), "{words}: {error}");
             assert!(!error.to_string().contains("hush"), "{error}");
         }

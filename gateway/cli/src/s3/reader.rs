@@ -195,8 +195,7 @@ fn content_of(response: &Response<Incoming>) -> Result<Option<ContentRange>, S3F
         StatusCode::PARTIAL_CONTENT => {
             let text = response.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
             let content = text.and_then(parse_content_range);
-            let content =
-                content.ok_or_else(|| S3Failure::InvalidResponse("no Content-Range".to_owned()))?;
+            let content = content.ok_or_else(|| S3Failure::InvalidResponse("no Content-Range".to_owned()))?;
             // A body in chunks has no length.
             let length = size_of(response.headers()).ok();
             if length.is_some_and(|length| length != content.bytes.end - content.bytes.start) {
@@ -222,7 +221,7 @@ fn another_range() -> S3Failure {
 #[cfg(test)]
 mod tests {
     use super::ObjectReader;
-    use crate::s3::canned_server::{CannedServer, response};
+    use crate::canned_server::{CannedServer, response};
     use crate::s3::failure::S3Failure;
     use crate::s3::path::RemotePath;
     use crate::s3::range::parse_range;
