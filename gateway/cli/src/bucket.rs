@@ -4,6 +4,7 @@ use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::quota::describe;
 use super::server_name::ServerName;
+use super::word_arg::word_of;
 use super::{CliError, Global, discover, job, path_segment};
 use clap::Subcommand;
 use http::Method;
@@ -63,7 +64,9 @@ pub enum BucketCommand {
         prefix: String,
         /// Treatment of writes: `read-through` refuses them, `write-through` acknowledges them when the
         /// upstream has them, `write-back` when they are durable on this server.
-        #[arg(long, default_value = "read-through")]
+        #[arg(
+            long, default_value = "read-through", value_parser = word_of(BindingMode::ALL, BindingMode::name)
+        )]
         mode: BindingMode,
         /// Validity of answers of the origin, such as 30s or 1h. Default: `bound.ttl`.
         #[arg(long)]

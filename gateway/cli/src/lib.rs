@@ -33,6 +33,7 @@ mod tier;
 mod top;
 mod trace;
 mod upstream;
+mod word_arg;
 mod workload;
 
 pub(crate) use client::path_segment;
