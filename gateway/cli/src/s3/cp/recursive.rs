@@ -134,7 +134,6 @@ mod tests {
     use crate::canned_server::{CannedServer, response};
     use crate::s3::cp::copy_run::{CopyRun, CopySettings};
     use crate::s3::path::RemotePath;
-    use std::path::Path;
 
     /// A response with a document.
     fn document(text: &str) -> String {
@@ -150,18 +149,18 @@ mod tests {
         ))
     }
 
-    /// Copies `s3://b/p/` to a prefix of the bucket `c`, or to a directory. Returns the number of failures,
-    /// and the requests.
-    fn copy(to: Result<&str, &Path>, responses: Vec<String>) -> (Result<u64, String>, Vec<String>) {
+    /// Copies `s3://b/p/` to a prefix of the bucket `c`, or to a directory without one. Returns the number of
+    /// failures, and the requests.
+    fn copy(to: Option<&str>, responses: Vec<String>) -> (Result<u64, String>, Vec<String>) {
         let server = CannedServer::start(responses);
         let (client, from) = (server.client(), RemotePath::new("b", "p/"));
         let settings = CopySettings { parallel: 1, part_bytes: None, content_type: None, quiet: true };
-        let run = CopyRun::new(&client, settings);
+        let (run, directory) = (CopyRun::new(&client, settings), tempfile::tempdir().unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let failed = runtime.block_on(async {
             match to {
-                Ok(prefix) => between(&run, &from, &RemotePath::new("c", prefix)).await,
-                Err(directory) => download(&run, &from, directory).await,
+                Some(prefix) => between(&run, &from, &RemotePath::new("c", prefix)).await,
+                None => download(&run, &from, directory.path()).await,
             }
         });
         (failed.map_err(|error| error.to_string()), server.requests())
@@ -171,19 +170,18 @@ mod tests {
     fn an_object_with_the_name_of_the_prefix_is_not_lost() {
         let listing = listing_of_prefix(5);
         let copied = document("<CopyObjectResult><ETag>e</ETag></CopyObjectResult>");
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(copy(Err(dir.path()), vec![listing.clone()]).0, Ok(1));
-        assert_eq!(copy(Ok(""), vec![listing.clone()]).0, Ok(1));
-        let (failed, requests) = copy(Ok("q/"), vec![listing, copied]);
+        assert_eq!(copy(None, vec![listing.clone()]).0, Ok(1));
+        assert_eq!(copy(Some(""), vec![listing.clone()]).0, Ok(1));
+        let (failed, requests) = copy(Some("q/"), vec![listing, copied]);
         assert!(failed == Ok(0) && requests[1].starts_with("put /c/q/ "), "{failed:?} {requests:?}");
     }
 
     #[test]
     fn one_listing_shows_that_a_prefix_has_no_objects() {
         let empty = document("<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>");
-        let (failed, _) = copy(Ok("q/"), vec![empty]);
+        let (failed, _) = copy(Some("q/"), vec![empty]);
         assert_eq!(failed, Err("s3://b/p/: no key begins with this".to_owned()));
-        assert_eq!(copy(Ok("q/"), vec![listing_of_prefix(0)]).0, Ok(0), "a directory marker");
+        assert_eq!(copy(Some("q/"), vec![listing_of_prefix(0)]).0, Ok(0), "a directory marker");
     }
 
     #[test]
