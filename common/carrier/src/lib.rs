@@ -1,8 +1,9 @@
 //! HTTP client, TLS roots, request signing and the credentials file of AWS's tools, shared by everything that
 //! sends requests to another server: origins, upstreams, the exporter of traces and the command line.
 //!
-//! Proxies and certificate authorities come from the configuration alone, never from environment variables.
-//! TLS is rustls with ring. Nothing is kept on disk.
+//! Proxies come from the caller's settings alone, never from environment variables. So does a file of
+//! certificate authorities. Without one the authorities are those of the machine, or those of `SSL_CERT_FILE`
+//! and `SSL_CERT_DIR` if these are set. TLS is rustls with ring. Nothing is kept on disk.
 
 mod client;
 mod profile;

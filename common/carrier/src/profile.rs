@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A profile may also be headed `[profile PROFILE]`, as in the configuration file of these tools. The case of
-//! the names does not matter. If a profile occurs several times, the last value of each name counts.
+//! the names does not matter. If a profile occurs several times, the last value of each name counts. A name
+//! without a value counts as absent.
 
 use mlgw_common::Secret;
 
@@ -44,6 +45,9 @@ impl ProfileKeys {
     }
 
     fn set(&mut self, name: &str, value: &str) {
+        if value.is_empty() {
+            return;
+        }
         match name.to_ascii_lowercase().as_str() {
             "aws_access_key_id" => self.access_key = Some(value.to_owned()),
             "aws_secret_access_key" => self.secret = Some(Secret::new(value)),
@@ -55,7 +59,7 @@ impl ProfileKeys {
 
 /// True if `[head]` begins the keys of `profile`.
 fn is_head_of(head: &str, profile: &str) -> bool {
-    head == profile || head.trim_start_matches("profile ").trim() == profile
+    head == profile || head.strip_prefix("profile ").is_some_and(|name| name.trim() == profile)
 }
 
 #[cfg(test)]
@@ -88,5 +92,15 @@ mod tests {
         assert_eq!(key("profile  lake"), Some("B".to_owned()));
         assert_eq!(key("profiles"), Some("C".to_owned()));
         assert_eq!((key("s"), key("profile")), (None, None));
+        let twice = "[profile profile lake]\naws_access_key_id=D\n";
+        assert_eq!(ProfileKeys::parse(twice, "lake"), None, "the name of this profile has two words");
+        assert!(ProfileKeys::parse(twice, "profile lake").is_some());
+    }
+
+    #[test]
+    fn a_name_without_a_value_is_absent() {
+        let text = "[team]\naws_access_key_id = AK\naws_session_token =\n[team]\naws_access_key_id=\n";
+        let keys = ProfileKeys { access_key: Some("AK".into()), ..ProfileKeys::default() };
+        assert_eq!(ProfileKeys::parse(text, "team"), Some(keys));
     }
 }

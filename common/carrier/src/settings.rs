@@ -34,7 +34,7 @@ pub enum Authorities<'a> {
     None,
     /// The authorities of a PEM file.
     File(&'a Path),
-    /// The machine's authorities. A machine without any is an error.
+    /// The machine's authorities, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`. To have none is an error.
     Machine,
     /// The machine's authorities, if it has any: the endpoint is `http`, but credentials may come by `https`.
     MachineIfAny,
@@ -46,8 +46,27 @@ impl<'a> Authorities<'a> {
     pub fn for_endpoint(ca_file: Option<&'a Path>, endpoint: Option<&str>) -> Self {
         match (ca_file, endpoint) {
             (Some(path), _) => Self::File(path),
-            (None, Some(endpoint)) if endpoint.starts_with("http://") => Self::MachineIfAny,
+            (None, Some(endpoint)) if is_plain_http(endpoint) => Self::MachineIfAny,
             (None, _) => Self::Machine,
+        }
+    }
+}
+
+fn is_plain_http(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("http"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Authorities;
+
+    #[test]
+    fn an_endpoint_without_tls_needs_no_authorities() {
+        for (endpoint, may_have_none) in
+            [(Some("http://h"), true), (Some("HTTP://h"), true), (Some("https://h"), false), (None, false)]
+        {
+            let authorities = Authorities::for_endpoint(None, endpoint);
+            assert_eq!(matches!(authorities, Authorities::MachineIfAny), may_have_none, "{endpoint:?}");
         }
     }
 }

@@ -9,14 +9,19 @@ use std::path::Path;
 
 /// Creates `dir` and its parents with mode 0700, and syncs the parent of each new directory.
 pub fn make_dir(dir: &Path) -> io::Result<()> {
+    make_dir_with_mode(dir, 0o700)
+}
+
+/// Creates `dir` and its parents with this mode, which the umask restricts, and syncs the parent of each new
+/// directory.
+pub fn make_dir_with_mode(dir: &Path, mode: u32) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        make_dir(parent)?;
-    }
-    match fs::DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+    make_dir_with_mode(parent_of(dir), mode)?;
+    match fs::DirBuilder::new().mode(mode).create(dir) {
+        // Another process may have created the directory.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !dir.is_dir() => return Err(error),
         _ => {}
     }
     sync_parent(dir)
@@ -29,10 +34,16 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
 
 /// Syncs the directory that contains `path`.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
+    sync_dir(parent_of(path))
+}
+
+/// Returns the directory that contains `path`. The root directory contains itself.
+#[must_use]
+pub fn parent_of(path: &Path) -> &Path {
     match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => sync_dir(Path::new(".")),
-        Some(parent) => sync_dir(parent),
-        None => Ok(()),
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        None if path.has_root() => path,
+        _ => Path::new("."),
     }
 }
 
@@ -100,4 +111,33 @@ pub fn dir_bytes(dir: &Path) -> u64 {
 pub fn file_system_bytes(dir: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(dir)?;
     Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{make_dir, make_dir_with_mode, parent_of};
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    #[test]
+    fn directories_are_created_with_their_parents() {
+        let room = tempfile::tempdir().unwrap();
+        let mode = |name: &str| fs::metadata(room.path().join(name)).unwrap().permissions().mode() & 0o777;
+        make_dir(&room.path().join("a/b")).unwrap();
+        assert_eq!((mode("a"), mode("a/b")), (0o700, 0o700));
+        make_dir_with_mode(&room.path().join("a/c"), 0o500).unwrap();
+        assert_eq!((mode("a"), mode("a/c")), (0o700, 0o500));
+        fs::write(room.path().join("file"), "").unwrap();
+        assert!(make_dir(&room.path().join("file")).is_err(), "a file is not a directory");
+        assert!(make_dir(&room.path().join("file/d")).is_err());
+        assert!(make_dir(Path::new("")).is_err());
+    }
+
+    #[test]
+    fn every_path_has_a_parent() {
+        for (path, parent) in [("/a/b", "/a"), ("/a", "/"), ("/", "/"), ("a", "."), ("a/b", "a"), ("", ".")] {
+            assert_eq!(parent_of(Path::new(path)), Path::new(parent), "{path}");
+        }
+    }
 }

@@ -2,20 +2,21 @@
 //!
 //! Field names and their order are a stable interface for programs.
 
+use crate::words::words;
 use crate::{QuotaInfo, QuotaRequest, UsedInfo};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Permissions of a key; each role includes those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AccessKeyRole {
-    /// Read objects and list.
-    Read,
-    /// Write and delete objects.
-    Write,
-    /// Create and delete buckets, change their settings, use the admin API.
-    Admin,
+words! {
+    /// Permissions of a key; each role includes those before it.
+    AccessKeyRole {
+        /// Read objects and list.
+        Read = "read",
+        /// Write and delete objects.
+        Write = "write",
+        /// Create and delete buckets, change their settings, use the admin API.
+        Admin = "admin",
+    }
 }
 
 /// An access key without its secret.

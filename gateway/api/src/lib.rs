@@ -85,7 +85,6 @@ pub use traces::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
 pub use upstreams::{
     CheckInfo, UpstreamCheckStep, UpstreamInfo, UpstreamList, UpstreamOwner, UpstreamProtocol,
 };
-pub use words::UnknownWord;
 pub use workload_plans::{AccessPlanInfo, AccessPlanList, NewAccessPlan, PlanSampler};
 pub use workloads::{
     CountedPhase, OptimizationLevel, PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadDatasetRole,

@@ -86,16 +86,16 @@ pub struct SimulateRequest {
     pub plans: bool,
 }
 
-/// Order of each job's epochs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum EpochOrderName {
-    /// Order of the keys.
-    Sequential,
-    /// A new random order in each epoch.
-    Shuffled,
-    /// Shards in random order, the objects of each in the order of the keys.
-    ShardShuffled,
+words! {
+    /// Order of each job's epochs.
+    EpochOrderName {
+        /// Order of the keys.
+        Sequential = "sequential",
+        /// A new random order in each epoch.
+        Shuffled = "shuffled",
+        /// Shards in random order, the objects of each in the order of the keys.
+        ShardShuffled = "shard-shuffled",
+    }
 }
 
 /// Row of a simulation's result. Its fields are a stable interface for programs.

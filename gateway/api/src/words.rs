@@ -34,15 +34,6 @@ macro_rules! words {
             }
         }
 
-        impl std::str::FromStr for $Name {
-            type Err = $crate::UnknownWord;
-
-            fn from_str(word: &str) -> Result<Self, $crate::UnknownWord> {
-                let unknown = || $crate::UnknownWord::new(Self::ALL.iter().map(|one| one.name()));
-                Self::of(word).ok_or_else(unknown)
-            }
-        }
-
         impl Default for $Name {
             fn default() -> Self {
                 Self::ALL[0]
@@ -57,21 +48,3 @@ macro_rules! words {
     };
 }
 pub(crate) use words;
-
-/// Error: the word is not that of a value. Names the expected words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownWord(String);
-
-impl UnknownWord {
-    pub(crate) fn new(expected: impl Iterator<Item = &'static str>) -> Self {
-        Self(expected.collect::<Vec<_>>().join(", "))
-    }
-}
-
-impl std::fmt::Display for UnknownWord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "expected one of {}", self.0)
-    }
-}
-
-impl std::error::Error for UnknownWord {}

@@ -4,8 +4,9 @@ use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::quota::describe;
 use super::server_name::ServerName;
+use super::word_arg::word_of;
 use super::{CliError, Global, discover};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use http::Method;
 use mlgw_api::{AccessKeyRole, CreatedKey, KeyChange, KeyInfo, KeyList, NewKey, QuotaRequest, UsedInfo};
 use mlgw_common::ByteSize;
@@ -41,9 +42,10 @@ pub enum KeyCommand {
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// Permitted operations.
-    #[arg(long, value_enum, default_value_t = RoleArg::Read)]
-    role: RoleArg,
+    /// Permitted operations: `read` (read and list objects), `write` (also write and delete objects) or
+    /// `admin` (also manage buckets and use the admin API).
+    #[arg(long, default_value = "read", value_parser = word_of(AccessKeyRole::ALL, AccessKeyRole::name))]
+    role: AccessKeyRole,
     /// Restrict it to buckets that match this glob; may be repeated.
     #[arg(long = "bucket", value_name = "GLOB", add = ServerName::Bucket)]
     buckets: Vec<String>,
@@ -65,9 +67,9 @@ pub struct UpdateArgs {
     /// Access key id.
     #[arg(add = ServerName::AccessKey)]
     access_key: String,
-    /// Permitted operations.
-    #[arg(long, value_enum)]
-    role: Option<RoleArg>,
+    /// Permitted operations, as in `create`.
+    #[arg(long, value_parser = word_of(AccessKeyRole::ALL, AccessKeyRole::name))]
+    role: Option<AccessKeyRole>,
     /// Restrict it to buckets that match this glob; may be repeated.
     #[arg(
         long = "bucket", value_name = "GLOB", conflicts_with = "all_buckets", add = ServerName::Bucket
@@ -111,26 +113,6 @@ impl From<QuotaArgs> for QuotaRequest {
     }
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum RoleArg {
-    /// Read and list objects.
-    Read,
-    /// Also write and delete objects.
-    Write,
-    /// Also manage buckets and use the admin API.
-    Admin,
-}
-
-impl From<RoleArg> for AccessKeyRole {
-    fn from(role: RoleArg) -> Self {
-        match role {
-            RoleArg::Read => Self::Read,
-            RoleArg::Write => Self::Write,
-            RoleArg::Admin => Self::Admin,
-        }
-    }
-}
-
 pub(super) async fn run(command: AccessCommand, global: &Global, out: Out) -> Result<(), CliError> {
     let AccessCommand::Key(command) = command;
     let client = Client::new(discover::target(global)?)?;
@@ -143,7 +125,7 @@ pub(super) async fn run(command: AccessCommand, global: &Global, out: Out) -> Re
             let new = NewKey {
                 access_key: args.access_key,
                 secret_access_key: None,
-                role: Some(args.role.into()),
+                role: Some(args.role),
                 buckets: args.buckets,
                 prefixes: args.prefixes,
                 description: args.description,
@@ -175,7 +157,7 @@ pub(super) async fn run(command: AccessCommand, global: &Global, out: Out) -> Re
 fn change(args: UpdateArgs) -> Result<KeyChange, CliError> {
     let cleared = |all: bool, globs: Option<Vec<String>>| if all { Some(Vec::new()) } else { globs };
     let change = KeyChange {
-        role: args.role.map(AccessKeyRole::from),
+        role: args.role,
         buckets: cleared(args.all_buckets, args.buckets),
         prefixes: cleared(args.all_prefixes, args.prefixes),
         description: args.description,
@@ -200,14 +182,6 @@ fn path(access_key: &str) -> String {
     format!("/v1/access/keys/{}", super::path_segment(access_key))
 }
 
-fn role_name(role: AccessKeyRole) -> &'static str {
-    match role {
-        AccessKeyRole::Read => "read",
-        AccessKeyRole::Write => "write",
-        AccessKeyRole::Admin => "admin",
-    }
-}
-
 fn globs(globs: &[String]) -> String {
     if globs.is_empty() { "*".to_owned() } else { globs.join(" ") }
 }
@@ -228,7 +202,7 @@ fn list(list: &KeyList) -> String {
     let row = |key: &KeyInfo| {
         vec![
             key.access_key.clone(),
-            role_name(key.role).to_owned(),
+            key.role.to_string(),
             state(key).to_owned(),
             globs(&key.buckets),
             globs(&key.prefixes),
@@ -242,7 +216,7 @@ fn list(list: &KeyList) -> String {
 fn show(key: &KeyInfo) -> String {
     pairs(&[
         ("access key", key.access_key.clone()),
-        ("role", role_name(key.role).to_owned()),
+        ("role", key.role.to_string()),
         ("state", state(key).to_owned()),
         ("buckets", globs(&key.buckets)),
         ("prefixes", globs(&key.prefixes)),

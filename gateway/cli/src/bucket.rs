@@ -1,10 +1,10 @@
 //! The command `mlgw bucket …`.
 
 use super::client::Client;
-use super::error::without_controls;
 use super::output::{Out, columns, confirm, pairs};
 use super::quota::describe;
 use super::server_name::ServerName;
+use super::word_arg::word_of;
 use super::{CliError, Global, discover, job, path_segment};
 use clap::Subcommand;
 use http::Method;
@@ -64,7 +64,9 @@ pub enum BucketCommand {
         prefix: String,
         /// Treatment of writes: `read-through` refuses them, `write-through` acknowledges them when the
         /// upstream has them, `write-back` when they are durable on this server.
-        #[arg(long, default_value = "read-through")]
+        #[arg(
+            long, default_value = "read-through", value_parser = word_of(BindingMode::ALL, BindingMode::name)
+        )]
         mode: BindingMode,
         /// Validity of answers of the origin, such as 30s or 1h. Default: `bound.ttl`.
         #[arg(long)]
@@ -252,7 +254,7 @@ async fn flush(
         }
         let now = (left.writes, left.trouble.clone());
         if printed.as_ref() != Some(&now) && !global.quiet {
-            let trouble = left.trouble.map(|trouble| format!("; {}", without_controls(&trouble)));
+            let trouble = left.trouble.map(|trouble| format!("; {trouble}"));
             let (trouble, bytes) = (trouble.unwrap_or_default(), ByteSize(left.bytes).human());
             crate::print_stderr(&format!("{} writes left, {bytes}{trouble}", left.writes));
             printed = Some(now);

@@ -25,6 +25,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A client of one server.
 #[derive(Clone, Debug)]
 pub struct Client {
+    /// Its endpoint has no final `/`.
     target: ServerTarget,
     patience: Duration,
     http: mlgw_carrier::Client<Full<Bytes>>,
@@ -36,10 +37,10 @@ impl Client {
     /// # Errors
     /// When the endpoint is not an HTTP URL.
     pub fn new(target: ServerTarget) -> Result<Self, CliError> {
-        let base = ServerApi::Admin.base_url(&target.endpoint)?;
-        if base.to_ascii_lowercase().starts_with("https:") {
+        let endpoint = ServerApi::Admin.base_url(&target.endpoint)?;
+        if endpoint.starts_with("https:") {
             return Err(CliError::Usage(format!(
-                "{base}: the admin API serves plain HTTP on a loopback address; from another host use a \
+                "{endpoint}: the admin API serves plain HTTP on a loopback address; from another host use a \
                  tunnel, such as `ssh -L 9001:127.0.0.1:9001 HOST`, and --endpoint http://127.0.0.1:9001"
             )));
         }
@@ -50,7 +51,7 @@ impl Client {
             idle_timeout: IDLE_TIMEOUT,
         });
         let http = http.map_err(|error| CliError::Failed(error.to_string()))?;
-        Ok(Self { target, patience: PATIENCE, http })
+        Ok(Self { target: ServerTarget { endpoint, ..target }, patience: PATIENCE, http })
     }
 
     /// Returns the client with another time limit for answers.
@@ -109,7 +110,7 @@ impl Client {
     ) -> Result<Bytes, CliError> {
         let failed = |e: String| CliError::Failed(e);
         let body = body.map(serde_json::to_vec).transpose().map_err(|e| failed(e.to_string()))?;
-        let url = format!("{}{path}", self.target.endpoint.trim_end_matches('/'));
+        let url = format!("{}{path}", self.target.endpoint);
         let body = Bytes::from(body.unwrap_or_default());
         let request = signed(&self.target, SystemClock.now(), method, &url, body)?;
         let unreachable = |why: String| {
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_without_http_is_wrong_usage() {
-        for endpoint in ["localhost", "https://h:1", "ftp://h"] {
+        for endpoint in ["localhost", "https://h:1", "HTTPS://h:1", "ftp://h"] {
             assert_eq!(Client::new(target(endpoint)).unwrap_err().status(), 2, "{endpoint}");
         }
     }

@@ -4,6 +4,7 @@ use super::client::Client;
 use super::job;
 use super::output::{Out, columns, confirm, pairs};
 use super::server_name::ServerName;
+use super::word_arg::word_of;
 use super::{CliError, Global, discover, path_segment};
 use clap::{Args, Subcommand};
 use http::Method;
@@ -64,7 +65,7 @@ pub enum DatasetCommand {
         prefix: String,
         /// Order: `sequential` (by key), `shuffled` (random objects) or `shard-shuffled` (random directories,
         /// each by key). For a local bucket, whose segments are promoted, it is the order of segments.
-        #[arg(long, default_value = "sequential")]
+        #[arg(long, default_value = "sequential", value_parser = word_of(WarmOrder::ALL, WarmOrder::name))]
         order: WarmOrder,
     },
     /// Evict copies that were not read recently.

@@ -30,7 +30,7 @@ pub(super) fn target(global: &Global) -> Result<ServerTarget, CliError> {
             Ok(ServerTarget { endpoint, access_key, secret: Secret::new(secret) })
         }
         (Some(endpoint), None) => match read(&data_dir()?) {
-            Ok(file) if is_same_url(&file.endpoint, &endpoint) => Ok(from_admin_file(file)),
+            Ok(file) if file.endpoint == endpoint => Ok(from_admin_file(file)),
             _ => Err(CliError::Usage(format!(
                 "no access key for {endpoint}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key \
                  with the role admin"
@@ -61,7 +61,7 @@ pub(super) fn s3_target(global: &Global) -> Result<ServerTarget, CliError> {
             dir.display()
         ))
     })?;
-    let other = given.filter(|given| !is_same_url(given, &file.endpoint));
+    let other = given.filter(|given| *given != file.endpoint);
     match (other, file.s3_endpoint.clone()) {
         (None, Some(endpoint)) => Ok(ServerTarget { endpoint, ..from_admin_file(file) }),
         (Some(other), _) => Err(CliError::Usage(format!(
@@ -77,11 +77,6 @@ pub(super) fn s3_target(global: &Global) -> Result<ServerTarget, CliError> {
 /// Returns the admin API that the options name.
 fn given_endpoint(global: &Global) -> Result<Option<String>, CliError> {
     global.endpoint.as_deref().map(|given| ServerApi::Admin.base_url(given)).transpose()
-}
-
-/// True if two URLs differ in a final `/` at most.
-pub(super) fn is_same_url(a: &str, b: &str) -> bool {
-    a.trim_end_matches('/') == b.trim_end_matches('/')
 }
 
 /// Returns the server that uses the data directory `dir`.

@@ -13,7 +13,7 @@ pub(super) enum ServerApi {
 }
 
 impl ServerApi {
-    /// Returns the URL of this API without a final `/`.
+    /// Returns the URL of this API without a final `/`, its scheme in lower case.
     ///
     /// # Errors
     /// It is not an HTTP URL, or has a user, a query or a fragment.
@@ -24,7 +24,7 @@ impl ServerApi {
         } else if !is_http_url(base) {
             format!("{endpoint}: not an HTTP URL")
         } else {
-            return Ok(base.to_owned());
+            return Ok(with_lower_scheme(base));
         };
         Err(CliError::Usage(format!("{problem}: give a URL such as {}", self.example())))
     }
@@ -34,6 +34,13 @@ impl ServerApi {
             Self::Admin => "http://127.0.0.1:9001",
             Self::S3 => "http://127.0.0.1:9000",
         }
+    }
+}
+
+fn with_lower_scheme(url: &str) -> String {
+    match url.split_once(':') {
+        Some((scheme, rest)) => format!("{}:{rest}", scheme.to_ascii_lowercase()),
+        None => url.to_owned(),
     }
 }
 
@@ -51,6 +58,7 @@ mod tests {
     fn an_endpoint_is_an_http_url_without_a_password() {
         for api in [ServerApi::Admin, ServerApi::S3] {
             assert_eq!(api.base_url("https://h:1/p/"), Ok("https://h:1/p".to_owned()));
+            assert_eq!(api.base_url("HTTPS://H:1/P"), Ok("https://H:1/P".to_owned()));
             for endpoint in [
                 "h:9000",
                 "localhost",

@@ -1,22 +1,22 @@
 //! Error of a command, with its exit status.
 
-use std::borrow::Cow;
+use super::terminal_text::printable_lines;
 
 /// Error of a command. It is printed without characters that control a terminal, because a message may
 /// contain names and text of a server.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CliError {
     /// The command failed, or reported findings.
-    #[error("{}", without_controls(.0))]
+    #[error("{}", printable_lines(.0))]
     Failed(String),
     /// The arguments are wrong.
-    #[error("{}", without_controls(.0))]
+    #[error("{}", printable_lines(.0))]
     Usage(String),
     /// The server cannot be reached.
-    #[error("{}", without_controls(.0))]
+    #[error("{}", printable_lines(.0))]
     Unreachable(String),
     /// The server refused the request, or a running server holds the lock.
-    #[error("{}", without_controls(.0))]
+    #[error("{}", printable_lines(.0))]
     Refused(String),
 }
 
@@ -42,13 +42,6 @@ impl CliError {
             Self::Refused(message) => Self::Refused(change(&message)),
         }
     }
-}
-
-/// Returns text of several lines without characters that control a terminal.
-pub(super) fn without_controls(text: &str) -> Cow<'_, str> {
-    let is_control = |c: char| c.is_control() && c != '\n' && c != '\t';
-    let shown = |c: char| if is_control(c) { c.escape_default().collect() } else { c.to_string() };
-    if text.contains(is_control) { text.chars().map(shown).collect() } else { Cow::Borrowed(text) }
 }
 
 #[cfg(test)]

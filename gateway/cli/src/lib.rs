@@ -6,6 +6,8 @@
 
 mod access;
 mod bucket;
+#[cfg(test)]
+mod canned_server;
 pub mod client;
 pub mod completion;
 mod dataset;
@@ -26,10 +28,12 @@ mod server_name;
 mod status;
 mod stderr;
 mod stdout;
+mod terminal_text;
 mod tier;
 mod top;
 mod trace;
 mod upstream;
+mod word_arg;
 mod workload;
 
 pub(crate) use client::path_segment;
@@ -37,7 +41,7 @@ pub use error::CliError;
 pub use global::{ConfigFile, Global, OutputForm};
 pub use output::Out;
 pub use runtime::run_async;
-pub use stderr::print_stderr;
+pub use stderr::{print_stderr, write_stderr};
 
 use clap::Subcommand;
 

@@ -1,9 +1,12 @@
 //! Output of results on standard output: columns for people, JSON documents for programs.
 
+use super::stderr::write_stderr;
 use super::stdout::StdoutStream;
+use super::terminal_text::{printable, printable_lines};
 use super::{CliError, OutputForm};
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _};
 
 /// Settings of the output.
@@ -27,8 +30,17 @@ impl Out {
         document: &T,
         table: impl FnOnce(&T) -> String,
     ) -> Result<(), CliError> {
+        self.document_or_file(document, |document| printable_lines(&table(document)).into_owned())
+    }
+
+    /// Writes a document as JSON, or the file in it unchanged.
+    pub(super) fn document_or_file<T: Serialize>(
+        self,
+        document: &T,
+        file: impl FnOnce(&T) -> String,
+    ) -> Result<(), CliError> {
         match self.form {
-            OutputForm::Table => self.text(&table(document)),
+            OutputForm::Table => self.text(&file(document)),
             OutputForm::Json => {
                 let text =
                     serde_json::to_string_pretty(document).map_err(|e| CliError::Failed(e.to_string()))?;
@@ -48,6 +60,12 @@ pub(super) fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Formats a line of text without control characters.
+#[must_use]
+pub fn text_line(text: &str) -> String {
+    printable(text).into_owned() + "\n"
+}
+
 /// Formats a document as one line of JSON.
 pub(super) fn json_line<T: Serialize>(document: &T) -> Result<String, CliError> {
     let text = serde_json::to_string(document).map_err(|error| CliError::Failed(error.to_string()))?;
@@ -62,7 +80,7 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), CliError> {
     if !io::stdin().is_terminal() {
         return Err(CliError::Usage(format!("{question} Add --yes to confirm.")));
     }
-    eprint!("{question} [y/N] ");
+    write_stderr(&format!("{question} [y/N] "));
     let mut answer = String::new();
     let read = io::stdin().read_line(&mut answer);
     match (read, answer.trim()) {
@@ -83,11 +101,12 @@ impl std::fmt::Display for TextTable {
     }
 }
 
-/// Formats rows in columns as wide as their widest cell, under a header.
+/// Formats rows in columns as wide as their widest cell, under a header. A cell is one line without control
+/// characters.
 pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     let table = |rows: &[Vec<String>]| {
         let mut table = Table::new();
-        table.add_rows(rows.iter().map(Vec::as_slice));
+        table.add_rows(rows.iter().map(|row| row.iter().map(|cell| printable(cell))));
         table
     };
     let mut header = Table::new();
@@ -102,10 +121,10 @@ pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Formats names and values, one pair per line.
+/// Formats names and values, one pair per line. A value is one line without control characters.
 pub(super) fn pairs(rows: &[(&str, String)]) -> String {
     let mut table = Table::new();
-    table.add_rows(rows.iter().map(|(name, value)| [*name, value.as_str()]));
+    table.add_rows(rows.iter().map(|(name, value)| [Cow::Borrowed(*name), printable(value)]));
     let widths = table.column_max_content_widths();
     if rows.is_empty() { String::new() } else { aligned(table, &widths) }
 }
@@ -127,7 +146,7 @@ fn aligned(mut table: Table, widths: &[u16]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ROWS_AT_ONCE, columns, confirm, pairs};
+    use super::{ROWS_AT_ONCE, columns, confirm, pairs, text_line};
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
@@ -135,6 +154,15 @@ mod tests {
         assert_eq!(columns(&["NAME", "N"], &rows), "NAME    N\na       1\nlonger\n");
         assert_eq!(pairs(&[("a", "1".into()), ("bcd", String::new())]), "a    1\nbcd\n");
         assert_eq!((columns(&["NAME", "N"], &[]), pairs(&[])), ("NAME  N\n".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn a_cell_is_a_line_that_does_not_control_the_terminal() {
+        let key = "k\x1b[2J\nNAME  \u{9b}".to_owned();
+        let shown = "k\\u{1b}[2J\\nNAME  \\u{9b}";
+        assert_eq!(columns(&["KEY"], &[vec![key.clone()]]), format!("KEY\n{shown}\n"));
+        assert_eq!(pairs(&[("key", key.clone())]), format!("key  {shown}\n"));
+        assert_eq!(text_line(&key), format!("{shown}\n"));
     }
 
     #[test]

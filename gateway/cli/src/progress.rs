@@ -1,13 +1,13 @@
 //! Progress of long work on standard error, so that a result can be piped. On a terminal each stage of the
 //! work is a bar. Otherwise each stage that advanced is a line at intervals.
 
-use super::error::without_controls;
 use super::figures::age;
+use super::stderr::print_stderr;
+use super::terminal_text::printable;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mlgw_common::ByteSize;
 use mlgw_common::time::Instant;
 use std::cell::RefCell;
-use std::io::{self, Write as _};
 use std::time::Duration;
 
 /// Interval of updates on a terminal.
@@ -104,12 +104,11 @@ impl CommandProgress {
                 None if stage.name.is_empty() => continue,
                 None => stage.line(),
             };
-            let line = without_controls(&line).into_owned();
+            let line = printable(&line).into_owned();
             if is_terminal {
                 stage.bar.set_message(line);
             } else {
-                // A closed standard error does not stop the work.
-                let _ = writeln!(io::stderr(), "{line}");
+                print_stderr(&line);
             }
         }
     }
@@ -134,8 +133,8 @@ impl ProgressState {
             if self.stages.len() == BARS_MAX {
                 bars.remove(&self.stages.remove(0).bar);
             }
-            let bar =
-                bars.add(ProgressBar::no_length().with_style(style(total > 0)).with_message(name.to_owned()));
+            let bar = ProgressBar::no_length().with_style(style(total > 0));
+            let bar = bars.add(bar.with_message(printable(name).into_owned()));
             bar.set_position(done);
             // What was complete before the first report does not count in the rate.
             bar.reset_eta();

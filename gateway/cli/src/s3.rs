@@ -4,8 +4,6 @@
 //! streamed, so the memory of a command depends on neither the number of keys nor the size of an object.
 
 mod body_check;
-#[cfg(test)]
-mod canned_server;
 pub(crate) mod cat;
 mod client;
 pub(crate) mod cp;

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::figures::{age, findings, operations, syncs, tiers, time};
-use super::output::{Out, counted, pairs};
+use super::output::{Out, counted, pairs, text_line};
 use super::{CliError, Global, discover};
 use http::Method;
 use mlgw_api::{Health, SettingList, Status};
@@ -52,9 +52,9 @@ pub(super) fn headline(status: &Status) -> String {
 
 fn show(status: &Status) -> String {
     let Status { s3, catalogue, process, .. } = status;
-    let mut out = headline(status) + "\n";
+    let mut out = text_line(&headline(status));
     for line in findings(status) {
-        out += &format!("{line}\n");
+        out += &text_line(&line);
     }
     let facts = pairs(&[
         ("up", format!("{}, since {}", age(status.uptime_seconds), status.started)),

@@ -13,7 +13,7 @@ impl StdoutStream {
     /// Opens standard output.
     ///
     /// # Errors
-    /// No file can be opened.
+    /// The process can open no further file.
     pub(super) fn open() -> Result<Self, CliError> {
         let stream = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
         Ok(Self(File::from(stream)))

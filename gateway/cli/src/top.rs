@@ -186,52 +186,34 @@ fn draw(terminal: &mut Terminal, answer: &Result<StatusPair, CliError>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::{StatusPoller, TopArgs, page};
+    use crate::canned_server::{CannedServer, response};
     use crate::client::ServerTarget;
     use crate::stdout::StdoutStream;
     use mlgw_api::JobList;
     use mlgw_common::Secret;
     use mlgw_testing::sample_status::healthy;
+    use serde::Serialize;
     use std::fs::File;
-    use std::io::{BufRead as _, BufReader, Write as _, pipe};
-    use std::net::TcpListener;
+    use std::io::pipe;
     use std::os::fd::OwnedFd;
-    use std::sync::mpsc::{Receiver, channel};
 
-    /// Starts a server that answers requests for the status and for jobs. Returns its URL, and the request
-    /// lines that it received.
-    fn server() -> (String, Receiver<String>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let (received, requests) = channel();
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().map(Result::unwrap) {
-                let mut head = BufReader::new(&stream).lines().map(Result::unwrap);
-                let request = head.next().unwrap();
-                assert!(head.any(|line| line.is_empty()), "the head is complete");
-                let body = match request.contains("/v1/status") {
-                    true => serde_json::to_string(&healthy()).unwrap(),
-                    false => serde_json::to_string(&JobList { jobs: vec![] }).unwrap(),
-                };
-                let length = body.len();
-                let head =
-                    format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
-                received.send(request).unwrap();
-                stream.write_all((head + &body).as_bytes()).unwrap();
-            }
-        });
-        (url, requests)
+    fn json(document: &impl Serialize) -> String {
+        let body = serde_json::to_string(document).unwrap();
+        response("200 OK", &[("content-length", &body.len().to_string())], &body)
     }
 
     #[tokio::test]
     async fn lines_end_when_the_reader_closes_the_pipe() {
-        let (endpoint, requests) = server();
-        let target = ServerTarget { endpoint, access_key: "AK".into(), secret: Secret::new("secret") };
+        let server = CannedServer::start(vec![json(&healthy()), json(&JobList { jobs: vec![] })]);
+        let (endpoint, secret) = (server.endpoint(), Secret::new("secret"));
+        let target = ServerTarget { endpoint, access_key: "AK".into(), secret };
         let mut poller = StatusPoller::new(target, &TopArgs { interval: 0.1, count: Some(3) }).unwrap();
         let (reader, writer) = pipe().unwrap();
         drop(reader);
         let stdout = StdoutStream::to(File::from(OwnedFd::from(writer)));
+        // A second refresh would meet no server.
         poller.lines(|look| Ok(page::line(look)), stdout).await.unwrap();
-        let status = requests.try_iter().filter(|request| request.contains("/v1/status"));
-        assert_eq!(status.count(), 1, "one line met the closed pipe");
+        let requests = server.requests();
+        assert!(requests[0].starts_with("get /v1/status "), "{requests:?}");
     }
 }

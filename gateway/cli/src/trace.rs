@@ -6,12 +6,12 @@
 mod served;
 
 use super::CliError;
-use super::error::without_controls;
 use super::output::Out;
 use super::policy::unreadable;
 use super::progress::CommandProgress;
-use super::{Global, run_async};
+use super::{Global, print_stderr, run_async};
 use clap::{Subcommand, ValueEnum};
+use mlgw_common::regular;
 use mlgw_policies::trace::import::{ImportReport, LogFormat, LogImport};
 use mlgw_policies::trace::{TraceError, TraceReader, TraceWriter};
 use serde::Serialize;
@@ -95,7 +95,7 @@ fn run_import(from: LogWord, logs: &[PathBuf], to: &Path, out: Out) -> Result<()
     progress.done();
     let imported = imported?;
     for bad in &imported.first_bad {
-        crate::print_stderr(&format!("mlgw: {}:{}: {}", bad.log, bad.line, without_controls(&bad.what)));
+        print_stderr(&format!("mlgw: {}:{}: {}", bad.log, bad.line, bad.what));
     }
     if imported.accesses == 0 {
         return Err(CliError::Failed(format!("no object access in {} lines: check --from", imported.lines)));
@@ -106,7 +106,14 @@ fn run_import(from: LogWord, logs: &[PathBuf], to: &Path, out: Out) -> Result<()
 /// Refuses to overwrite a file that is not a trace. Such a file is probably a log, with the destination
 /// omitted.
 fn check_destination(to: &Path) -> Result<(), CliError> {
-    let Ok(file) = File::open(to) else { return Ok(()) };
+    let file = match regular::open(to) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            return Err(CliError::Usage(format!("{}: {error}", to.display())));
+        }
+        // It does not exist, or cannot be read: then it cannot be compared.
+        Err(_) => return Ok(()),
+    };
     let mut begin = Vec::new();
     file.take(HEADER_BYTES).read_to_end(&mut begin).map_err(|error| unreadable(to, &error))?;
     let mut reader = TraceReader::new();
@@ -251,9 +258,10 @@ impl TraceImport {
 
 #[cfg(test)]
 mod tests {
-    use super::{CommandProgress, import};
+    use super::{CommandProgress, check_destination, import};
     use mlgw_policies::trace::import::LogFormat;
     use std::fs;
+    use std::path::Path;
 
     fn line(second: u32, key: &str) -> String {
         format!(
@@ -267,7 +275,7 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let logs = [room.path().join("one.log"), room.path().join("two.log")];
         fs::write(&logs[0], line(1, "a") + &line(2, "b")).unwrap();
-        fs::write(&logs[1], line(3, "a") + "nonsense\n").unwrap();
+        fs::write(&logs[1], line(3, "a") + "not a log line\n").unwrap();
         let to = room.path().join("trace");
         let imported = import(LogFormat::S3, &logs, &to, &CommandProgress::new(true)).unwrap();
         assert_eq!((imported.lines, imported.accesses, imported.bad), (4, 3, 1));
@@ -278,10 +286,18 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_not_replaced_by_a_trace() {
+        let refused = check_destination(Path::new("/dev/null")).unwrap_err();
+        assert_eq!(refused.to_string(), "/dev/null: a device is at the path of a file");
+        let room = tempfile::tempdir().unwrap();
+        assert_eq!(check_destination(&room.path().join("trace")), Ok(()));
+    }
+
+    #[test]
     fn logs_without_accesses_leave_no_trace() {
         let room = tempfile::tempdir().unwrap();
         let log = [room.path().join("log")];
-        fs::write(&log[0], "nonsense\n").unwrap();
+        fs::write(&log[0], "not a log line\n").unwrap();
         let imported =
             import(LogFormat::Own, &log, &room.path().join("trace"), &CommandProgress::new(true)).unwrap();
         assert_eq!((imported.accesses, imported.bad), (0, 1));

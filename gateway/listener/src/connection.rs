@@ -218,10 +218,10 @@ impl RequestStart {
         }
         let begun = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
         let ends = |end: &[u8]| memchr::memmem::find(&bytes[begun..], end).is_some();
-        let is_nonsense = bytes.get(begun).is_some_and(|byte| !byte.is_ascii_alphanumeric());
+        let is_no_request = bytes.get(begun).is_some_and(|byte| !byte.is_ascii_alphanumeric());
         if PREFACE.starts_with(bytes) {
             Self::Short
-        } else if is_nonsense || ends(b"\n\r\n") || ends(b"\n\n") {
+        } else if is_no_request || ends(b"\n\r\n") || ends(b"\n\n") {
             Self::Head
         } else if bytes.len() >= IDLE_HEAD_BYTES_MAX {
             Self::Long

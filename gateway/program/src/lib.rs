@@ -10,7 +10,7 @@ mod serve;
 mod store;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use mlgw_cli::{CliError, ClientCommand, Global, Out, print_stderr};
+use mlgw_cli::{CliError, ClientCommand, Global, Out, write_stderr};
 use std::process::ExitCode;
 
 /// S3-compatible object gateway with ML-aware tiering.
@@ -50,7 +50,7 @@ pub fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            print_stderr(&format!("mlgw: {error}"));
+            write_stderr(&format!("mlgw: {error}\n"));
             ExitCode::from(error.status())
         }
     }

@@ -100,7 +100,7 @@ mod tests {
     }
 
     /// Returns the problem of a line of a page, if it has a request or an escape sequence that pages do not
-    /// use. An apostrophe or a full stop at its begin would be a request.
+    /// use. An apostrophe or a full stop at its beginning would be a request.
     fn problem_of(line: &str) -> Option<String> {
         const REQUESTS: [&str; 9] = ["TH", "SH", "TP", "IP", "RS", "RE", "br", "ie", "el"];
         const ESCAPES: [&str; 8] = ["-", "e", "fR", "fB", "fI", "(bu", "(aq", "*(Aq"];

@@ -4,9 +4,9 @@ use clap::{Args, Subcommand};
 use http::Method;
 use mlgw_api::{BackupState, BackupStatus, NewBackup};
 use mlgw_cli::client::Client;
-use mlgw_cli::output::{Out, columns};
+use mlgw_cli::output::{Out, columns, text_line};
 use mlgw_cli::progress::CommandProgress;
-use mlgw_cli::{CliError, ConfigFile, discover};
+use mlgw_cli::{CliError, ConfigFile, discover, write_stderr};
 use mlgw_common::ByteSize;
 use mlgw_common::SystemClock;
 use mlgw_config::{Config, ConfigSources, LoadedConfig};
@@ -148,7 +148,7 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
 
 fn repair_summary(done: &Repaired) -> String {
     let lines = |what: &str, lines: &[String]| -> String {
-        lines.iter().map(|line| format!("{what:<10}{line}\n")).collect()
+        lines.iter().map(|line| text_line(&format!("{what:<10}{line}"))).collect()
     };
     let (mut repairs, failed) = (lines("repaired", &done.repaired), lines("failed", &done.failed));
     if repairs.is_empty() && done.left.damaged() > 0 {
@@ -231,7 +231,8 @@ fn show_adopted(dir: &Path, adopted: &AdoptedDirectory, out: Out) -> Result<(), 
         "verified": adopted.verified, "unknown": adopted.unknown, "missing": missing,
     });
     out.document(&document, |_| {
-        let unknown: String = adopted.unknown.iter().map(|name| format!("unknown    {name}\n")).collect();
+        let unknown = |name: &String| text_line(&format!("unknown    {name}"));
+        let unknown: String = adopted.unknown.iter().map(unknown).collect();
         let missing: String = missing.iter().map(|id| format!("missing    segment {id}\n")).collect();
         format!(
             "{} belongs to this server: {} segments verified\n{unknown}{missing}",
@@ -265,7 +266,7 @@ fn rebuild(
     let mut unusable = Vec::new();
     let rebuilt = mlgw_store::rebuild(&place.location()?, log, &mut unusable, &watch);
     progress.done();
-    eprint!("{}", findings(&unusable));
+    write_stderr(&findings(&unusable));
     let rebuilt = rebuilt.map_err(failure)?;
     let document = json!({
         "checkpoint": rebuilt.checkpoint.display().to_string(),
@@ -364,7 +365,7 @@ fn line(CheckFinding { severity, kind, place, what }: &CheckFinding) -> String {
         Severity::Damage => "damage",
         Severity::Info => "note",
     };
-    format!("{severity:6}  {kind}  {place}: {what}\n")
+    text_line(&format!("{severity:6}  {kind}  {place}: {what}"))
 }
 
 /// Returns the result of a salvage as JSON.
@@ -415,7 +416,7 @@ fn salvage_table(found: &SalvageReport) -> String {
     let rows: Vec<_> = found.bodies.iter().map(row).collect();
     let mut text = columns(&["BUCKET", "KEY", "BODY", "PART", "BYTES", "WRITTEN", ""], &rows);
     for (name, why) in &found.unreadable {
-        text += &format!("cannot read {name}: {why}\n");
+        text += &text_line(&format!("cannot read {name}: {why}"));
     }
     text + &format!(
         "{} bodies in {} intact records of {} segments; {} between them are damaged. Unknown: {UNKNOWN}.\n",

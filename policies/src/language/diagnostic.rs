@@ -87,7 +87,8 @@ pub(super) fn clearly_meant<'a>(
 /// Letters from which on a word with two typing errors is still unambiguous.
 const LONG_WORD_LETTERS: usize = 9;
 
-/// Returns the closest candidate and its number of typing errors; `usize::MAX` if only the begin is the same.
+/// Returns the closest candidate and its number of typing errors; `usize::MAX` if only the beginning is the
+/// same.
 fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<(&'a str, usize)> {
     // Longer words are not compared, because the cost is quadratic.
     if word.len() > 2 * super::limits::NAME_BYTES_MAX {

@@ -2,7 +2,7 @@
 
 use super::diagnostic::{TextPosition, quoted};
 
-/// A node and the position of its begin.
+/// A node and the position of its beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DocumentNode {
     pub(super) spot: TextPosition,

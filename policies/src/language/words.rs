@@ -113,7 +113,7 @@ words! {
         Sequential = "sequential",
         /// Each object once per epoch, in a new order each epoch.
         Shuffled = "shuffled",
-        /// Shards in random order, each from begin to end.
+        /// Shards in random order, each from beginning to end.
         ShardShuffled = "shard-shuffled",
         /// Parts of files, as columnar formats are read.
         Ranged = "ranged",

@@ -5,9 +5,9 @@
 //! [`REORDERED_LINES_MAX`] lines are held back for earlier ones, and an access that arrives later than that
 //! gets the time of the last returned access. A log has the number of bytes that were read from an object but
 //! not their position: a part is assumed to follow the part that the same caller read last, and to start at
-//! the begin of the object if that one reached its end. If a log has no sizes, an object is assumed to be as
-//! large as the part of it that was read. Requests that failed, and requests that neither read nor change an
-//! object, are skipped. A bad line is counted and skipped; the first few are kept with their line numbers.
+//! the beginning of the object if that one reached its end. If a log has no sizes, an object is assumed to be
+//! as large as the part of it that was read. Requests that failed, and requests that neither read nor change
+//! an object, are skipped. A bad line is counted and skipped; the first few are kept with their line numbers.
 //! Memory is bounded: a map that reaches its limit is cleared.
 
 use super::log_line::{BadLine, LogLineAccess, LoggedOperation};

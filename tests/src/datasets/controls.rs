@@ -123,7 +123,7 @@ fn invalid_commands_are_refused_with_a_reason_and_change_nothing() {
         bench.assert_refused(&[&["dataset"], words].concat(), 4, what);
     }
     let sideways = ["dataset", "warm", "d", "--order", "sideways"];
-    bench.assert_refused(&sideways, 2, "expected one of sequential, shuffled, shard-shuffled");
+    bench.assert_refused(&sideways, 2, "[possible values: sequential, shuffled, shard-shuffled]");
     bench.assert_refused(&["dataset", "show", "none"], 1, "NoSuchDataset");
     bench.assert_refused(&["job", "show", "77"], 1, "NoSuchJob");
     assert_eq!(bench.run(&["job", "list"])["jobs"], serde_json::json!([]));

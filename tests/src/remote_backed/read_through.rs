@@ -227,7 +227,8 @@ fn a_binding_that_cannot_work_is_refused_and_changes_nothing() {
         assert!(status != Some(0) && output.contains(what), "{arguments:?}: {status:?} {output}");
     };
     refused(&["bind", "other", "--upstream", "none"], "Configured: far");
-    refused(&["bind", "other", "--upstream", "far", "--mode", "sideways"], "expected one of read-through");
+    let modes = "[possible values: read-through, write-through, write-back]";
+    refused(&["bind", "other", "--upstream", "far", "--mode", "sideways"], modes);
     refused(&["bind", "other", "--upstream", "far", "--ttl", "soon"], "expected a duration");
     refused(&["bind", "O", "--upstream", "far"], "InvalidBucketName");
     refused(&["bind", BUCKET, "--upstream", "far"], "BucketAlreadyOwnedByYou");

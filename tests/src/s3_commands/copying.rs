@@ -26,7 +26,7 @@ fn write_tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
             _ => 1000 + id as usize,
         };
         let path = root.join(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
         let bytes = TestContent { id, length }.bytes().to_vec();
         fs::write(path, &bytes).expect("written");
         files.insert((*name).to_owned(), bytes);

@@ -56,12 +56,26 @@ fn a_corrupt_object_does_not_end_a_copy() {
     let copied = host.run_through(&proxy, &["cp", "-r", "--parallel", "1", "s3://commands/p", "d"]);
     assert_eq!(copied.status, Some(1), "{}", copied.stderr);
     assert!(copied.stderr.contains("s3://commands/p/bad: the bytes"), "{}", copied.stderr);
-    assert!(copied.stderr.contains("mlgw: copied 3 objects, "), "{}", copied.stderr);
-    assert!(copied.stderr.contains("; 1 could not be copied"), "{}", copied.stderr);
+    let report = "mlgw: copied 3 objects, 9 B; 1 could not be copied";
+    assert!(copied.stderr.contains(report), "the bytes of complete objects: {}", copied.stderr);
     let mut names: Vec<_> =
         fs::read_dir(host.path("d")).expect("made").map(|entry| entry.expect("read").file_name()).collect();
     names.sort();
     assert_eq!(names, ["a", "c", "d"]);
+    host.server.stop();
+}
+
+#[test]
+fn a_device_in_the_target_directory_is_not_written() {
+    let host = CommandHost::with_bucket();
+    put_keys(&host, &["p/a", "p/b"]);
+    fs::create_dir(host.path("d")).expect("made");
+    symlink("/dev/null", host.path("d/a")).expect("made");
+    let copied = host.run(&["cp", "-r", "s3://commands/p", "d"]);
+    assert_eq!(copied.status, Some(1), "{}", copied.stderr);
+    assert!(copied.stderr.contains("d/a: a device or a pipe"), "{}", copied.stderr);
+    assert!(copied.stderr.contains("mlgw: copied 1 object, 3 B; 1 could not be copied"), "{}", copied.stderr);
+    assert_eq!(fs::read(host.path("d/b")).expect("copied"), b"p/b");
     host.server.stop();
 }
 
@@ -87,7 +101,7 @@ fn the_parts_of_a_copy_are_those_of_one_version() {
 }
 
 #[test]
-fn the_mark_of_a_folder_is_a_source_without_objects() {
+fn a_directory_marker_is_a_source_without_objects() {
     let host = CommandHost::with_bucket();
     runtime().block_on(async {
         host.server.client().put(BUCKET, "p/", full_body("")).await.expect("stored");

@@ -3,9 +3,9 @@
 use crate::client::Client;
 use crate::output::{Out, columns};
 use crate::server_name::ServerName;
+use crate::word_arg::word_of;
 use crate::{CliError, Global, discover, path_segment};
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 use mlgw_api::{DecisionAction, DecisionInfo, DecisionList};
 use mlgw_common::ByteSize;
 
@@ -15,8 +15,8 @@ pub struct DecisionsArgs {
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: u32,
     /// Show only this kind.
-    #[arg(long, value_parser = PossibleValuesParser::new(DecisionAction::ALL.iter().map(|kind| kind.name())))]
-    kind: Option<String>,
+    #[arg(long, value_parser = word_of(DecisionAction::ALL, DecisionAction::name))]
+    kind: Option<DecisionAction>,
     /// Show only objects of this bucket. Decisions on whole segments are omitted.
     #[arg(long, add = ServerName::Bucket)]
     bucket: Option<String>,
@@ -25,9 +25,8 @@ pub struct DecisionsArgs {
 pub(super) async fn run(args: DecisionsArgs, global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
     let mut path = format!("/v1/decisions?limit={}", args.limit);
-    for (name, value) in [("kind", args.kind), ("bucket", args.bucket)] {
-        path.extend(value.map(|value| format!("&{name}={}", path_segment(&value))));
-    }
+    path.extend(args.kind.map(|kind| format!("&kind={kind}")));
+    path.extend(args.bucket.map(|bucket| format!("&bucket={}", path_segment(&bucket))));
     out.document(&client.get::<DecisionList>(&path).await?, list)
 }
 

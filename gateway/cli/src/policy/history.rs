@@ -8,12 +8,12 @@ use mlgw_api::{EffectivePolicy, PolicyHistory, PolicyInfo, PolicyText, PolicyVer
 pub(super) async fn show_effective(global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
     let policy: EffectivePolicy = client.get("/v1/policy/effective").await?;
-    out.document(&policy, |policy| policy.yaml.clone())
+    out.document_or_file(&policy, |policy| policy.yaml.clone())
 }
 
 pub(super) async fn show(global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
-    out.document(&client.get::<PolicyInfo>("/v1/policy").await?, texts)
+    out.document_or_file(&client.get::<PolicyInfo>("/v1/policy").await?, texts)
 }
 
 /// Returns the text of a file as it was applied, or of several files, each under its name.

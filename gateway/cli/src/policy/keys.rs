@@ -71,17 +71,17 @@ fn each_file(root: &Path, take: &mut dyn FnMut(OfflineObject<'_>)) -> Result<(),
             std::fs::read_dir(&directory).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
         let mut entries = entries.map_err(|error| unreadable(&directory, &error))?;
         entries.sort_by_key(std::fs::DirEntry::file_name);
-        let mut folders = Vec::new();
+        let mut directories = Vec::new();
         for entry in entries {
             let path = entry.path();
             let kind = entry.file_type().map_err(|error| unreadable(&path, &error))?;
             if kind.is_dir() {
-                folders.push(path);
+                directories.push(path);
             } else if kind.is_file() {
                 take_file(root, &path, take).map_err(|error| unreadable(&path, &error))?;
             }
         }
-        waiting.extend(folders.into_iter().rev());
+        waiting.extend(directories.into_iter().rev());
     }
     Ok(())
 }

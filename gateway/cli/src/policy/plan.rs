@@ -2,7 +2,7 @@
 
 use super::apply::{FilesArgs, PolicyTexts};
 use crate::client::Client;
-use crate::output::{Out, columns};
+use crate::output::{Out, columns, text_line};
 use crate::progress::CommandProgress;
 use crate::{CliError, Global, discover};
 use clap::Args;
@@ -47,7 +47,7 @@ fn table(plan: &PlanPage) -> String {
     for action in &plan.actions {
         for example in &action.examples {
             // Actions of one rule have one reason.
-            let line = format!("{} {}: {}\n", action.change, example.object, example.reason);
+            let line = text_line(&format!("{} {}: {}", action.change, example.object, example.reason));
             if printed.insert(line.clone()) {
                 text += &line;
             }
@@ -68,10 +68,10 @@ fn table(plan: &PlanPage) -> String {
     for one in &plan.deletions {
         let (files, size) = (one.files, ByteSize(one.bytes).human());
         let what = format!("{} ({files} objects, {size})", one.objects);
-        text += &match &one.guard {
-            None => format!("{what} is deleted at {}: rule {} retains others.\n", one.due, one.rule),
-            Some(why) => format!("{what} is due for deletion at {} and is kept: {why}.\n", one.due),
-        };
+        text += &text_line(&match &one.guard {
+            None => format!("{what} is deleted at {}: rule {} retains others.", one.due, one.rule),
+            Some(why) => format!("{what} is due for deletion at {} and is kept: {why}.", one.due),
+        });
     }
     for one in &plan.expired {
         let (files, size, rule) = (one.files, ByteSize(one.bytes).human(), &one.rule);
@@ -85,10 +85,10 @@ fn table(plan: &PlanPage) -> String {
             }
             (false, _) => format!(": rule {rule} retains others"),
         };
-        text += &format!("{} ({files} objects, {size}) would be spilled{then}.\n", one.objects);
+        text += &text_line(&format!("{} ({files} objects, {size}) would be spilled{then}.", one.objects));
     }
     for one in &plan.impossible {
-        text += &format!("{one}\n");
+        text += &text_line(one);
     }
     let (objects, changed) = (plan.objects, plan.changed);
     text + &format!("{changed} of {objects} objects would be treated differently.\n")

@@ -5,14 +5,15 @@ use super::text::{self, LowerLayerArgs};
 use crate::CliError;
 use crate::output::{Out, columns};
 use crate::progress::CommandProgress;
-use clap::{Args, ValueEnum};
-use mlgw_api::SimulationRow;
+use crate::word_arg::word_of;
+use clap::Args;
+use mlgw_api::{EpochOrderName, SimulationRow};
 use mlgw_common::ByteSize;
 use mlgw_lab::comparison::CacheAlgorithm;
 use mlgw_lab::scenario::Scenario;
-use mlgw_lab::simulate::{Simulation, SimulationProgress, algorithms};
+use mlgw_lab::simulate::{Simulation, SimulationProgress, algorithms, parse_order};
 use mlgw_lab::sizes::{CacheSize, DEFAULT_CACHES, block_bytes};
-use mlgw_lab::workload::{DatasetOrder, SimulationProfile, WorkloadSettings};
+use mlgw_lab::workload::{SimulationProfile, WorkloadSettings};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,8 +34,11 @@ pub struct SimulateArgs {
     /// Bytes of a block.
     #[arg(long, value_parser = block_bytes, default_value = "8MiB", value_name = "SIZE")]
     block: u32,
-    /// Simulate only these policies: mlgw, lru, s3-fifo, sieve, never-evict, optimum.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    /// Simulate only these policies.
+    #[arg(
+        long, value_delimiter = ',', value_name = "NAMES",
+        value_parser = word_of(CacheAlgorithm::ALL, CacheAlgorithm::name)
+    )]
     policy: Vec<CacheAlgorithm>,
     /// First counted epoch of each job, starting at 1.
     #[arg(
@@ -53,8 +57,8 @@ pub struct SimulateArgs {
 /// Parameters of a generated workload. Omitted ones have the defaults of the profile.
 #[derive(Debug, Args)]
 struct Generated {
-    /// Generated workload: resnet50, unet3d, cosmoflow, retinanet, mix, k-workloads, epochs, zipf.
-    #[arg(long, value_name = "P")]
+    /// Generated workload.
+    #[arg(long, value_name = "P", value_parser = word_of(SimulationProfile::ALL, SimulationProfile::name))]
     profile: Option<SimulationProfile>,
     /// Jobs on the dataset. In mix: trainers of the hyperparameter search.
     #[arg(long, value_name = "N", conflicts_with = "trace")]
@@ -65,39 +69,22 @@ struct Generated {
     /// Epochs of each job. In zipf: requests for each object.
     #[arg(long, value_name = "E", conflicts_with = "trace")]
     epochs: Option<u32>,
-    /// Order of each job's epochs.
-    #[arg(long, value_enum, value_name = "O", conflicts_with = "trace")]
-    order: Option<OrderArg>,
+    /// Order of each job's epochs: `sequential` (by key), `shuffled` (a new random order each epoch) or
+    /// `shard-shuffled` (shards in random order, the objects of each by key).
+    #[arg(
+        long, value_name = "O", conflicts_with = "trace",
+        value_parser = word_of(EpochOrderName::ALL, EpochOrderName::name)
+    )]
+    order: Option<EpochOrderName>,
     /// Objects of the dataset. In mix: of a training set.
     #[arg(long, value_name = "N", conflicts_with = "trace")]
     objects: Option<u32>,
 }
 
-/// The order of each job's epochs, as a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum OrderArg {
-    /// In the order of the keys.
-    Sequential,
-    /// In a new random order each epoch.
-    Shuffled,
-    /// Shards in random order, the objects of each in the order of the keys.
-    ShardShuffled,
-}
-
-impl From<OrderArg> for DatasetOrder {
-    fn from(order: OrderArg) -> Self {
-        match order {
-            OrderArg::Sequential => Self::Sequential,
-            OrderArg::Shuffled => Self::Shuffled,
-            OrderArg::ShardShuffled => Self::ShardShuffled,
-        }
-    }
-}
-
 impl SimulateArgs {
     fn scenario(&self) -> Result<Scenario, CliError> {
         let Generated { profile, workloads, seed, epochs, order, objects } = self.generated;
-        let order = order.map(DatasetOrder::from);
+        let order = order.map(parse_order);
         match (&self.trace, profile) {
             (Some(trace), _) => Ok(Scenario::of_file(trace)),
             (None, Some(profile)) => {
@@ -202,20 +189,8 @@ fn plot(simulated: &[SimulationRow]) -> Plot {
 
 #[cfg(test)]
 mod tests {
-    use super::{OrderArg, SimulationRow, plot, svg, table};
-    use clap::ValueEnum as _;
-    use mlgw_api::{CacheAlgorithm, EpochOrderName};
-    use mlgw_lab::simulate::parse_order;
-    use mlgw_lab::workload::DatasetOrder;
-
-    #[test]
-    fn words_of_orders_are_those_of_the_admin_api() {
-        for order in OrderArg::value_variants() {
-            let word = order.to_possible_value().unwrap().get_name().to_owned();
-            let word: EpochOrderName = serde_json::from_value(word.into()).unwrap();
-            assert_eq!(parse_order(word), DatasetOrder::from(*order));
-        }
-    }
+    use super::{SimulationRow, plot, svg, table};
+    use mlgw_api::CacheAlgorithm;
 
     fn one(policy: CacheAlgorithm, cache_fraction: f64) -> SimulationRow {
         SimulationRow {

@@ -1,6 +1,7 @@
 //! Reads policy files of the command line and compiles them above the built-in policy.
 
 use crate::CliError;
+use crate::word_arg::word_of;
 use clap::Args;
 use mlgw_formats::schema::PolicyFile as Text;
 use mlgw_lab::scenario::SimulationError;
@@ -16,14 +17,9 @@ pub(super) struct LowerLayerArgs {
     /// Framework plugins in addition to the built-in ones.
     #[arg(long, value_name = "FILE")]
     pub(super) framework: Vec<PathBuf>,
-    /// Environment of the server: development, staging or production.
-    #[arg(long, value_parser = environment, value_name = "NAME")]
+    /// Environment of the server.
+    #[arg(long, value_parser = word_of(Environment::ALL, Environment::name), value_name = "NAME")]
     pub(super) environment: Option<Environment>,
-}
-
-fn environment(word: &str) -> Result<Environment, String> {
-    let words = || Environment::WORDS.join(", ");
-    Environment::from_word(word).ok_or_else(|| format!("expected one of {}", words()))
 }
 
 /// Reads the text of a file.

@@ -1,11 +1,12 @@
 //! Client of an S3 API: signs requests, sends them, and sends them again if that may help.
 
 use super::failure::{Idempotency, S3Failure, WAITS};
-use super::path::{RemotePath, printable};
+use super::path::RemotePath;
 use super::target::S3Target;
 use crate::CliError;
 use crate::client::{ENCODED_IN_URL, path_segment};
 use crate::endpoint::ServerApi;
+use crate::terminal_text::printable;
 use backon::Retryable as _;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
@@ -96,9 +97,8 @@ impl S3Request {
 
 /// A client of one S3 API.
 pub(super) struct S3Client {
+    /// Its endpoint has no final `/`.
     target: S3Target,
-    /// Scheme, host and path of the API, without a final `/`.
-    base: String,
     http: mlgw_carrier::Client<Full<Bytes>>,
     /// True if the server has answered once: a later refused connection is worth a wait.
     has_answered: Cell<bool>,
@@ -110,21 +110,22 @@ impl S3Client {
     /// # Errors
     /// When the endpoint is not an HTTP URL, or the certificate authorities cannot be read.
     pub(super) fn new(target: S3Target) -> Result<Self, CliError> {
-        let base = ServerApi::S3.base_url(&target.endpoint)?;
+        let endpoint = ServerApi::S3.base_url(&target.endpoint)?;
         let http = mlgw_carrier::Client::new(&ClientSettings {
-            authorities: Authorities::for_endpoint(target.ca_file.as_deref(), Some(&base)),
+            authorities: Authorities::for_endpoint(target.ca_file.as_deref(), Some(&endpoint)),
             proxy: None,
             connect_timeout: CONNECT_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
         });
         let http = http.map_err(|error| CliError::Usage(format!("--ca-file: {}", error.problem)))?;
-        Ok(Self { target, base, http, has_answered: Cell::new(false) })
+        Ok(Self { target: S3Target { endpoint, ..target }, http, has_answered: Cell::new(false) })
     }
 
     /// Returns the error of the command for a failed request. `subject` is the bucket or object.
     pub(super) fn error(&self, failure: S3Failure, subject: &RemotePath) -> CliError {
         // Keys and messages of the server are parts of the message.
-        failure.error(&self.target, &subject.to_string()).map_message(printable)
+        let error = failure.error(&self.target, &subject.to_string());
+        error.map_message(|message| printable(message).into_owned())
     }
 
     /// Sends a request. The response has a status of success, and its body is not read yet.
@@ -183,7 +184,8 @@ impl S3Client {
 
     fn signed(&self, request: &S3Request) -> Result<Request<Full<Bytes>>, S3Failure> {
         let invalid = |problem: String| S3Failure::Invalid(problem);
-        let url = format!("{}{}{}", self.base, encoded_path(&request.path), request.query);
+        let endpoint = &self.target.endpoint;
+        let url = format!("{endpoint}{}{}", encoded_path(&request.path), request.query);
         let builder = Request::builder().method(request.method.clone()).uri(url);
         let mut signed =
             builder.body(Full::new(request.body.clone())).map_err(|error| invalid(error.to_string()))?;
@@ -196,15 +198,15 @@ impl S3Client {
         let token = key.session_token.as_ref().map(|token| token.expose().to_owned());
         let credentials = Credentials::new(&key.access_key, key.secret.expose(), token, None, "mlgw");
         let scope = SigningScope { region: &self.target.region, service: "s3", time: SystemClock.now() };
-        mlgw_carrier::sign(&mut signed, signable(&self.base, &request.body), credentials, scope)
+        mlgw_carrier::sign(&mut signed, signable(endpoint, &request.body), credentials, scope)
             .map_err(|error| invalid(error.to_string()))?;
         Ok(signed)
     }
 }
 
 /// Returns the part of a body that the signature covers: none of it with TLS, which protects it already.
-fn signable<'a>(base: &str, body: &'a Bytes) -> SignableBody<'a> {
-    match base.starts_with("https:") && !body.is_empty() {
+fn signable<'a>(endpoint: &str, body: &'a Bytes) -> SignableBody<'a> {
+    match endpoint.starts_with("https:") && !body.is_empty() {
         true => SignableBody::UnsignedPayload,
         false => SignableBody::Bytes(body),
     }
@@ -240,26 +242,26 @@ pub(super) fn copy_source(object: &RemotePath) -> HeaderValue {
 }
 
 #[cfg(test)]
+impl crate::canned_server::CannedServer {
+    /// Returns an S3 client of this server.
+    pub(super) fn client(&self) -> S3Client {
+        S3Client::new(S3Target::for_test(&self.endpoint())).unwrap()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::{S3Client, S3Request, copy_source, signable};
     use crate::CliError;
     use crate::s3::failure::S3Failure;
     use crate::s3::path::RemotePath;
-    use crate::s3::target::{S3AccessKey, S3Target};
+    use crate::s3::target::S3Target;
     use bytes::Bytes;
     use http::{HeaderMap, Method, StatusCode};
     use mlgw_carrier::SignableBody;
-    use mlgw_common::Secret;
 
     fn client(endpoint: &str) -> S3Client {
-        let key = S3AccessKey {
-            access_key: "AK".into(),
-            secret: Secret::new("secret"),
-            session_token: Some(Secret::new("token")),
-            source: "a test".into(),
-        };
-        let target = S3Target { endpoint: endpoint.into(), region: "eu-x".into(), ca_file: None, key };
-        S3Client::new(target).unwrap()
+        S3Client::new(S3Target::for_test(endpoint)).unwrap()
     }
 
     #[test]
@@ -299,7 +301,7 @@ mod tests {
         let body = Bytes::from("abc");
         let request = S3Request::new(Method::PUT, RemotePath::new("b", "k")).with_body(body.clone());
         let signed = client("http://h").signed(&request).unwrap();
-        assert_eq!(signed.headers()["x-amz-security-token"], "token");
+        assert_eq!(signed.headers()["x-amz-security-token"], "token-hush");
         let hash = signed.headers()["x-amz-content-sha256"].to_str().unwrap();
         assert!(hash.starts_with("ba7816bf"), "the SHA-256 of the body: {hash}");
         assert!(matches!(signable("https://h", &body), SignableBody::UnsignedPayload));

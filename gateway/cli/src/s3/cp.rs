@@ -24,6 +24,7 @@ use crate::{CliError, Global, Out};
 use clap::Args;
 use copy_ends::CopyEnds;
 use copy_run::{CopyRun, CopySettings, ItemFailure};
+use download::SpecialTarget;
 use http::HeaderValue;
 use mlgw_common::ByteSize;
 use mlgw_common::limits::{GIB, PART_BYTES_MIN};
@@ -124,10 +125,10 @@ async fn copy(run: &CopyRun<'_>, ends: &CopyEnds) -> Result<u64, CliError> {
             upload::file(run, from, to).await
         }
         CopyEnds::UploadStream { to } => upload::standard_input(run, to).await,
-        CopyEnds::Download { from, to } => download::object(run, from, None, to).await,
+        CopyEnds::Download { from, to } => download::object(run, from, None, to, SpecialTarget::Write).await,
         CopyEnds::Between { from, to } => server_copy::object(run, from, None, to).await,
     };
-    copied.map(|()| run.add_object()).map_err(ItemFailure::error)?;
+    run.add_object(copied.map_err(ItemFailure::error)?);
     Ok(0)
 }
 

@@ -1,19 +1,21 @@
-//! `mlgw du`: sums the sizes of the objects below a prefix, and of its folders on request.
+//! `mlgw du`: sums the sizes of the objects below a prefix, and on request below each longer prefix that ends
+//! with `/`.
 //!
-//! Keys are listed in byte order, so all keys of a folder follow one another. A folder is printed as soon as
-//! the listing leaves it, and only the folders of the current key are kept.
+//! Keys are listed in byte order, so all keys with a prefix follow one another. A prefix is printed as soon
+//! as the listing leaves it, and only the prefixes of the current key are kept.
 //!
-//! A page that cannot be listed ends the command with its error. Rows of folders that were printed before are
-//! complete; the row of the prefix, the last one, is missing.
+//! A page that cannot be listed ends the command with its error. Rows of prefixes that were printed before
+//! are complete; the row of the whole prefix, the last one, is missing.
 
 use super::client::S3Client;
 use super::listing::KeyListing;
-use super::path::{RemotePath, parse_prefix, printable};
+use super::path::{RemotePath, parse_prefix};
 use super::size::SizeForm;
 use super::target::{S3Options, target};
 use crate::output::json_line;
 use crate::progress::CommandProgress;
 use crate::stdout::StdoutStream;
+use crate::terminal_text::printable;
 use crate::{CliError, Global, Out, OutputForm};
 use clap::Args;
 use serde::Serialize;
@@ -23,7 +25,7 @@ pub struct DuArgs {
     /// Prefix of keys: s3://BUCKET/PREFIX or BUCKET/PREFIX.
     #[arg(value_name = "PATH", value_parser = parse_prefix)]
     path: RemotePath,
-    /// Also print the folders below the prefix, up to this depth.
+    /// Also print the prefixes that end with `/` below it, up to this depth.
     #[arg(long, short, alias = "max-depth", default_value_t = 0, value_name = "N")]
     depth: usize,
     #[command(flatten)]
@@ -44,7 +46,7 @@ pub(crate) async fn run(args: DuArgs, global: &Global, out: Out) -> Result<(), C
     let client = S3Client::new(target(&args.s3, global)?)?;
     let mut stdout = StdoutStream::open()?;
     let progress = CommandProgress::new(out.quiet);
-    let mut usage = UsageByFolder::new(&args.path, args.depth);
+    let mut usage = UsageByPrefix::new(&args.path, args.depth);
     let mut listing = KeyListing::recursive(&client, &args.path);
     let mut text = match out.form {
         OutputForm::Table => line(&args, "SIZE", "OBJECTS", "PATH"),
@@ -74,31 +76,31 @@ pub(crate) async fn run(args: DuArgs, global: &Global, out: Out) -> Result<(), C
 
 fn line(args: &DuArgs, size: &str, objects: &str, path: &str) -> String {
     let width = args.size.width();
-    format!("{size:>width$}  {objects:>10}  {path}\n")
+    format!("{size:>width$}  {objects:>10}  {}\n", printable(path))
 }
 
 fn row(args: &DuArgs, form: OutputForm, usage: &PrefixUsage) -> Result<String, CliError> {
     match form {
         OutputForm::Table => {
-            Ok(line(args, &args.size.text(usage.bytes), &usage.objects.to_string(), &printable(&usage.path)))
+            Ok(line(args, &args.size.text(usage.bytes), &usage.objects.to_string(), &usage.path))
         }
         OutputForm::Json => json_line(usage),
     }
 }
 
-/// Sums of the prefix, and of the folders that the current key is in.
-struct UsageByFolder {
+/// Sums of the whole prefix, and of the longer prefixes of the current key.
+struct UsageByPrefix {
     /// Length of the part of each key up to the last `/` of the prefix.
     base_bytes: usize,
     depth: usize,
     bucket: RemotePath,
-    /// Sums with the length of each folder's name, the widest first. The first is that of the prefix.
+    /// Sums with the length of each prefix, the shortest first. The first is that of the whole prefix.
     open: Vec<(usize, PrefixUsage)>,
     /// Previous key.
     last: String,
 }
 
-impl UsageByFolder {
+impl UsageByPrefix {
     fn new(prefix: &RemotePath, depth: usize) -> Self {
         let whole = PrefixUsage { path: prefix.to_string(), objects: 0, bytes: 0 };
         Self {
@@ -110,7 +112,7 @@ impl UsageByFolder {
         }
     }
 
-    /// Adds an object. Returns the folders that are complete, the innermost first.
+    /// Adds an object. Returns the prefixes that are complete, the longest first.
     fn add(&mut self, key: &str, bytes: u64) -> Vec<PrefixUsage> {
         let mut left = Vec::new();
         while let Some((length, _)) = self.open.last() {
@@ -138,7 +140,7 @@ impl UsageByFolder {
         self.open.first().map_or(0, |(_, usage)| usage.objects)
     }
 
-    /// Returns the folders that are still open, the innermost first, and the prefix last.
+    /// Returns the prefixes that are still open, the longest first, and the whole prefix last.
     fn finish(self) -> impl Iterator<Item = PrefixUsage> {
         self.open.into_iter().rev().map(|(_, usage)| usage)
     }
@@ -146,11 +148,11 @@ impl UsageByFolder {
 
 #[cfg(test)]
 mod tests {
-    use super::{PrefixUsage, UsageByFolder};
+    use super::{PrefixUsage, UsageByPrefix};
     use crate::s3::path::RemotePath;
 
     fn usage(prefix: &str, depth: usize, keys: &[&str]) -> Vec<String> {
-        let mut usage = UsageByFolder::new(&RemotePath::new("b", prefix), depth);
+        let mut usage = UsageByPrefix::new(&RemotePath::new("b", prefix), depth);
         let mut rows = Vec::new();
         for key in keys {
             rows.extend(usage.add(key, 10));
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_complete_when_the_listing_leaves_them() {
+    fn prefixes_are_complete_when_the_listing_leaves_them() {
         let keys = ["a/1", "a/b/1", "a/b/2", "a/c/1", "a0", "d/e/f/g", "d/e/f/h", "z"];
         assert_eq!(usage("", 0, &keys), ["s3://b 8 80"]);
         assert_eq!(usage("", 1, &keys), ["s3://b/a/ 4 40", "s3://b/d/ 2 20", "s3://b 8 80"]);

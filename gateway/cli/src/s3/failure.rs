@@ -212,23 +212,12 @@ impl S3Refusal {
 #[cfg(test)]
 mod tests {
     use super::{Idempotency, S3Failure, WAITS};
-    use crate::s3::target::{S3AccessKey, S3Target};
+    use crate::s3::target::S3Target;
     use backon::BackoffBuilder as _;
     use http::{HeaderMap, HeaderValue, StatusCode, header};
-    use mlgw_common::Secret;
     use std::time::Duration;
 
     const LONGEST: Option<Duration> = Some(Duration::from_millis(100));
-
-    fn target() -> S3Target {
-        let key = S3AccessKey {
-            access_key: "AK".into(),
-            secret: Secret::new("hush"),
-            session_token: None,
-            source: "AWS_ACCESS_KEY_ID".into(),
-        };
-        S3Target { endpoint: "http://h:1".into(), region: "us-east-1".into(), ca_file: None, key }
-    }
 
     fn refused(status: u16, code: &str) -> S3Failure {
         let document = format!("<Error><Code>{code}</Code><Message>Words.</Message></Error>");
@@ -260,7 +249,7 @@ mod tests {
             (S3Failure::NoConnection("refused".into()), 3, "cannot reach http://h:1: refused. Check"),
             (S3Failure::Broken("invalid peer certificate".into()), 3, "--ca-file"),
         ] {
-            let error = failure.error(&target(), "s3://b/k");
+            let error = failure.error(&S3Target::for_test("http://h:1"), "s3://b/k");
             assert!(error.status() == status && error.to_string().contains(words), "{words}: {error}");
             assert!(!error.to_string().contains("hush"), "{error}");
         }

@@ -1,16 +1,22 @@
 //! Listings, page by page.
 //!
-//! Invariant: the names of a listing begin with its prefix and ascend in byte order over all pages, so a
-//! listing ends. A server that breaks this ends the command with an error.
+//! Invariant: the names of a listing begin with its prefix and ascend in byte order over all pages. At least
+//! one of [`PAGES_WITHOUT_NAME_MAX`] pages in a row has a new name, so a listing makes progress. A server
+//! that breaks this ends the command with an error.
 
 use super::client::{S3Client, S3Request};
 use super::failure::S3Failure;
 use super::path::RemotePath;
-use super::xml::{BucketLine, KeyLine, KeyPage, parse_bucket_page, parse_key_page};
+use super::xml::{BucketLine, BucketPage, KeyLine, KeyPage, parse_bucket_page, parse_key_page};
 use crate::CliError;
+use crate::terminal_text::printable;
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use http::Method;
 use std::collections::HashSet;
+
+/// Largest number of pages in a row without a new name. A page may be empty: a server may stop its search for
+/// names after some time.
+const PAGES_WITHOUT_NAME_MAX: u32 = 1000;
 
 /// Listing of the keys with one prefix.
 pub(super) struct KeyListing<'a> {
@@ -79,30 +85,56 @@ impl<'a> KeyListing<'a> {
     }
 }
 
-/// Names and tokens of a listing, as far as they prove that the next page is another one.
+/// Returns the error of a command for a prefix without keys.
+pub(super) fn no_key(prefix: &RemotePath) -> CliError {
+    CliError::Failed(printable(&format!("{prefix}: no key begins with this")).into_owned())
+}
+
+/// Order of the names of a listing.
 #[derive(Default)]
 struct ListingOrder {
     /// Last name, of an object or a common prefix.
     last: Option<String>,
-    /// Tokens since the last name. A page may be empty.
-    tokens: HashSet<String>,
+    progress: ListingProgress,
+}
+
+/// Progress of a listing from page to page.
+#[derive(Default)]
+struct ListingProgress {
+    /// Number of pages since the last new name.
+    pages_without_name: u32,
+}
+
+impl ListingProgress {
+    /// Counts a page that a further page follows.
+    ///
+    /// # Errors
+    /// Too many pages in a row had no new name.
+    fn check(&mut self, has_new_name: bool) -> Result<(), String> {
+        self.pages_without_name = if has_new_name { 0 } else { self.pages_without_name + 1 };
+        match self.pages_without_name < PAGES_WITHOUT_NAME_MAX {
+            true => Ok(()),
+            false => Err(format!("{PAGES_WITHOUT_NAME_MAX} pages of the listing in a row had no new name")),
+        }
+    }
 }
 
 impl ListingOrder {
     /// Checks the next page.
     ///
     /// # Errors
-    /// A name is outside the prefix or does not follow the earlier ones, or a token is repeated.
+    /// A name is outside the prefix or does not follow the earlier ones, or the listing makes no progress.
     fn check(&mut self, page: &KeyPage, prefix: &str) -> Result<(), String> {
         let objects = page.objects.iter().map(|line| line.key.as_str());
         let prefixes = page.prefixes.iter().map(String::as_str);
         let before = self.last.as_deref();
         let last = last_of(objects, before, prefix)?.max(last_of(prefixes, before, prefix)?);
-        if last.is_some() {
-            self.last = last;
-            self.tokens.clear();
+        let has_new_name = last.is_some();
+        self.last = last.or_else(|| self.last.take());
+        match page.next {
+            Some(_) => self.progress.check(has_new_name),
+            None => Ok(()),
         }
-        check_token(&mut self.tokens, page.next.as_deref())
     }
 }
 
@@ -125,22 +157,14 @@ fn last_of<'n>(
     Ok(last.map(str::to_owned))
 }
 
-/// Checks that the token of the next page was not returned before.
-fn check_token(seen: &mut HashSet<String>, next: Option<&str>) -> Result<(), String> {
-    match next.is_none_or(|next| seen.insert(next.to_owned())) {
-        true => Ok(()),
-        false => Err("the listing makes no progress".to_owned()),
-    }
-}
-
 /// Returns all buckets.
 ///
 /// # Errors
-/// The request failed.
+/// The request failed, or the listing makes no progress.
 pub(super) async fn buckets(client: &S3Client) -> Result<Vec<BucketLine>, CliError> {
     let root = RemotePath::new("", "");
     let failed = |failure| client.error(failure, &root);
-    let (mut buckets, mut token, mut tokens) = (Vec::new(), None::<String>, HashSet::new());
+    let (mut list, mut token) = (BucketCollector::default(), None::<String>);
     loop {
         let mut request = S3Request::new(Method::GET, root.clone());
         if let Some(token) = &token {
@@ -148,21 +172,42 @@ pub(super) async fn buckets(client: &S3Client) -> Result<Vec<BucketLine>, CliErr
         }
         let document = client.document(&request).await.map_err(failed)?.into_body();
         let page = parse_bucket_page(&document).map_err(|error| failed(S3Failure::InvalidResponse(error)))?;
-        check_token(&mut tokens, page.next.as_deref())
-            .map_err(|problem| failed(S3Failure::InvalidResponse(problem)))?;
-        buckets.extend(page.buckets);
-        token = page.next;
+        token = list.add(page).map_err(|problem| failed(S3Failure::InvalidResponse(problem)))?;
         if token.is_none() {
-            return Ok(buckets);
+            return Ok(list.buckets);
         }
+    }
+}
+
+/// The buckets of the pages so far. Not every server lists them in an order.
+#[derive(Default)]
+struct BucketCollector {
+    buckets: Vec<BucketLine>,
+    names: HashSet<String>,
+    progress: ListingProgress,
+}
+
+impl BucketCollector {
+    /// Adds the buckets of a page that are new. Returns the token of the next page.
+    ///
+    /// # Errors
+    /// The listing makes no progress.
+    fn add(&mut self, page: BucketPage) -> Result<Option<String>, String> {
+        let known = self.buckets.len();
+        let names = &mut self.names;
+        self.buckets.extend(page.buckets.into_iter().filter(|bucket| names.insert(bucket.name.clone())));
+        if page.next.is_some() {
+            self.progress.check(self.buckets.len() > known)?;
+        }
+        Ok(page.next)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ListingOrder, buckets};
-    use crate::s3::canned_server::{CannedServer, response};
-    use crate::s3::xml::{KeyLine, KeyPage};
+    use super::{BucketCollector, ListingOrder, PAGES_WITHOUT_NAME_MAX, buckets};
+    use crate::canned_server::{CannedServer, response};
+    use crate::s3::xml::{BucketLine, BucketPage, KeyLine, KeyPage};
 
     fn page(prefixes: &[&str], keys: &[&str], next: &str) -> KeyPage {
         let line = |key: &&str| KeyLine {
@@ -206,31 +251,52 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_tokens_ends() {
-        let empty = |next| page(&[], &[], next);
-        assert!(check(&[empty("a"), empty("b"), empty("c")]).is_ok());
-        assert!(check(&[empty("a"), empty("b"), empty("a")]).unwrap_err().contains("no progress"));
-        assert!(check(&[empty("a"), page(&[], &["p/1"], "a")]).is_ok(), "a name is progress");
+    fn a_listing_without_progress_ends() {
+        let empty = || page(&[], &[], "a token");
+        let many = || (1..PAGES_WITHOUT_NAME_MAX).map(|_| empty());
+        let end = |last| many().chain([last]).collect::<Vec<_>>();
+        assert_eq!(check(&end(page(&[], &[], ""))), Ok(()), "the last page may be empty, too");
+        let renewed = end(page(&[], &["p/1"], "a token")).into_iter().chain(many());
+        assert_eq!(check(&renewed.collect::<Vec<_>>()), Ok(()));
+        let problem = check(&end(empty())).unwrap_err();
+        assert_eq!(problem, "1000 pages of the listing in a row had no new name");
     }
 
     #[test]
-    fn a_circle_of_buckets_ends() {
-        let page = |token: &str| {
+    fn a_listing_of_the_same_buckets_ends() {
+        let page = |name: &str, next: Option<&str>| {
+            let buckets = vec![BucketLine { name: name.to_owned(), creation_date: String::new() }];
+            BucketPage { buckets, next: next.map(str::to_owned) }
+        };
+        let mut list = BucketCollector::default();
+        for name in ["b", "a"] {
+            assert_eq!(list.add(page(name, Some("t"))), Ok(Some("t".to_owned())));
+        }
+        for _ in 1..PAGES_WITHOUT_NAME_MAX {
+            assert!(list.add(page("a", Some("t"))).is_ok());
+        }
+        assert!(list.add(page("b", Some("t"))).unwrap_err().contains("no new name"));
+        let names: Vec<_> = list.buckets.iter().map(|bucket| bucket.name.as_str()).collect();
+        assert_eq!(names, ["b", "a"]);
+    }
+
+    #[test]
+    fn the_pages_of_buckets_follow_one_another() {
+        let page = |name: &str, token: &str| {
             let text = format!(
-                "<ListAllMyBucketsResult><Buckets><Bucket><Name>b</Name></Bucket></Buckets>\
+                "<ListAllMyBucketsResult><Buckets><Bucket><Name>{name}</Name></Bucket></Buckets>\
                  <ContinuationToken>{token}</ContinuationToken></ListAllMyBucketsResult>"
             );
             response("200 OK", &[("content-length", &text.len().to_string())], &text)
         };
-        let list = |tokens: &[&str]| {
-            let server = CannedServer::start(tokens.iter().map(|token| page(token)).collect());
-            let client = server.client();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let listed = runtime.block_on(buckets(&client));
-            drop(server.requests());
-            listed.map(|buckets| buckets.len()).map_err(|error| error.to_string())
-        };
-        assert_eq!(list(&["x", "y", ""]), Ok(3));
-        assert!(list(&["x", "y", "x"]).unwrap_err().contains("no progress"));
+        let server = CannedServer::start(vec![page("a", "x"), page("b", "y"), page("c", "")]);
+        let client = server.client();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listed = runtime.block_on(buckets(&client)).unwrap();
+        let names: Vec<_> = listed.iter().map(|bucket| bucket.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        let requests = server.requests();
+        assert!(requests[1].starts_with("get /?continuation-token=x "), "{requests:?}");
+        assert!(requests[2].starts_with("get /?continuation-token=y "), "{requests:?}");
     }
 }

@@ -5,13 +5,14 @@
 //! without an error.
 
 use super::client::S3Client;
-use super::listing::{KeyListing, buckets};
-use super::path::{RemotePath, SCHEME, parse_listed, printable};
+use super::listing::{KeyListing, buckets, no_key};
+use super::path::{RemotePath, SCHEME, parse_listed};
 use super::size::SizeForm;
 use super::target::{S3Options, target};
 use super::xml::{BucketLine, KeyLine, KeyPage};
 use crate::output::{columns, json_line};
 use crate::stdout::StdoutStream;
+use crate::terminal_text::printable;
 use crate::{CliError, Global, Out, OutputForm};
 use clap::Args;
 use serde::Serialize;
@@ -68,9 +69,7 @@ pub(crate) async fn run(args: LsArgs, global: &Global, out: Out) -> Result<(), C
         }
     }
     match is_empty && !args.path.key.is_empty() {
-        true => {
-            Err(CliError::Failed(format!("{}: no key begins with this", printable(&args.path.to_string()))))
-        }
+        true => Err(no_key(&args.path)),
         false => Ok(()),
     }
 }
@@ -98,6 +97,7 @@ struct LsTable<'a> {
 
 impl LsTable<'_> {
     fn line(&self, modified: &str, size: &str, name: &str) -> String {
+        let (modified, name) = (printable(modified), printable(name));
         let width = self.args.size.width();
         format!("{modified:20}  {size:>width$}  {name}\n")
     }
@@ -108,7 +108,7 @@ impl LsTable<'_> {
 
     fn rows(&self, page: &KeyPage) -> String {
         let mut rows: Vec<(&str, String)> = Vec::with_capacity(page.prefixes.len() + page.objects.len());
-        rows.extend(page.prefixes.iter().map(|prefix| (&**prefix, self.line("", "PRE", &self.name(prefix)))));
+        rows.extend(page.prefixes.iter().map(|prefix| (&**prefix, self.line("", "PRE", self.name(prefix)))));
         rows.extend(page.objects.iter().map(|object| (&*object.key, self.object(object))));
         rows.sort_by_key(|(key, _)| *key);
         rows.into_iter().map(|(_, row)| row).collect()
@@ -116,14 +116,15 @@ impl LsTable<'_> {
 
     fn object(&self, object: &KeyLine) -> String {
         let size = self.args.size.text(object.size);
-        self.line(&short_time(&object.modified), &size, &self.name(&object.key))
+        self.line(&short_time(&object.modified), &size, self.name(&object.key))
     }
 
-    /// Returns a key as it is shown: without the folders of the listed prefix, unless all are listed.
-    fn name(&self, key: &str) -> String {
-        let folder = self.path.key.rfind('/').map_or(0, |slash| slash + 1);
-        let folder = if self.args.recursive { 0 } else { folder };
-        printable(key.get(folder..).unwrap_or(key))
+    /// Returns the part of a key that is shown: after the last `/` of the listed prefix, unless all keys are
+    /// listed.
+    fn name<'k>(&self, key: &'k str) -> &'k str {
+        let start = self.path.key.rfind('/').map_or(0, |slash| slash + 1);
+        let start = if self.args.recursive { 0 } else { start };
+        key.get(start..).unwrap_or(key)
     }
 }
 
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_in_the_order_of_keys_and_relative_to_the_folder() {
+    fn rows_are_in_the_order_of_keys_and_relative_to_the_prefix() {
         let path = RemotePath::new("bucket", "a/");
         let short = args(&path);
         let table = LsTable { path: &path, args: &short };
@@ -185,6 +186,8 @@ mod tests {
              \x20                            PRE  m/\n\
              2026-11-20T10:00:00Z     3.0 MiB  z\\n\n"
         );
+        let odd = table.line("\x1b[2J", "1 B", "k\u{9b}");
+        assert_eq!(odd, format!("{:20}  {:>10}  k\\u{{9b}}\n", "\\u{1b}[2J", "1 B"));
         let long = LsArgs { recursive: true, size: SizeForm::BYTES, ..args(&path) };
         let table = LsTable { path: &path, args: &long };
         assert!(table.rows(&page()).contains("3145728  a/z\\n\n"), "{}", table.rows(&page()));

@@ -27,13 +27,13 @@ impl RemotePath {
     }
 
     /// True if the path ends where the name of an object may follow.
-    pub(super) fn is_folder(&self) -> bool {
+    pub(super) fn is_prefix(&self) -> bool {
         self.key.is_empty() || self.key.ends_with('/')
     }
 
-    /// Returns the path of the folder of this name: with a final `/`, unless it is the whole bucket.
-    pub(super) fn as_folder(&self) -> Self {
-        let slash = if self.is_folder() { "" } else { "/" };
+    /// Returns the prefix of the objects below this path: with a final `/`, unless it is the whole bucket.
+    pub(super) fn as_prefix(&self) -> Self {
+        let slash = if self.is_prefix() { "" } else { "/" };
         self.with_key(format!("{}{slash}", self.key))
     }
 }
@@ -72,15 +72,9 @@ pub(super) fn parse_object(text: &str) -> Result<RemotePath, String> {
     })
 }
 
-/// Returns a name without characters that control a terminal.
-pub(super) fn printable(name: &str) -> String {
-    let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
-    if name.chars().any(char::is_control) { name.chars().map(escaped).collect() } else { name.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{RemotePath, parse_listed, parse_object, parse_prefix, printable};
+    use super::{RemotePath, parse_listed, parse_object, parse_prefix};
 
     #[test]
     fn a_path_has_a_bucket_and_a_key_of_any_form() {
@@ -103,16 +97,10 @@ mod tests {
     }
 
     #[test]
-    fn folders_end_with_a_slash() {
-        let folder = |key: &str| RemotePath::new("b", key).as_folder().key;
-        assert_eq!([folder(""), folder("a"), folder("a/")], ["", "a/", "a/"]);
+    fn a_prefix_of_objects_ends_with_a_slash() {
+        let prefix = |key: &str| RemotePath::new("b", key).as_prefix().key;
+        assert_eq!([prefix(""), prefix("a"), prefix("a/")], ["", "a/", "a/"]);
         assert_eq!(RemotePath::new("b", "a").to_string(), "s3://b/a");
         assert_eq!(RemotePath::new("b", "").to_string(), "s3://b");
-    }
-
-    #[test]
-    fn names_do_not_control_the_terminal() {
-        assert_eq!(printable("ü b"), "ü b");
-        assert_eq!(printable("a\x1b[2J\n\u{9b}"), "a\\u{1b}[2J\\n\\u{9b}");
     }
 }

@@ -221,7 +221,7 @@ fn another_range() -> S3Failure {
 #[cfg(test)]
 mod tests {
     use super::ObjectReader;
-    use crate::s3::canned_server::{CannedServer, response};
+    use crate::canned_server::{CannedServer, response};
     use crate::s3::failure::S3Failure;
     use crate::s3::path::RemotePath;
     use crate::s3::range::parse_range;

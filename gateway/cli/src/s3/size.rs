@@ -3,8 +3,10 @@
 use clap::Args;
 use mlgw_common::ByteSize;
 
-/// Width of a size with a unit, and of one in bytes.
-const WIDTHS: [usize; 2] = [10, 15];
+/// Width of a size with a unit.
+const WIDTH_WITH_UNIT: usize = 10;
+/// Width of a size in bytes.
+const WIDTH_IN_BYTES: usize = 15;
 
 /// Options for the form of sizes.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -29,6 +31,6 @@ impl SizeForm {
 
     /// Returns the width of the column.
     pub(super) const fn width(self) -> usize {
-        WIDTHS[self.bytes as usize]
+        if self.bytes { WIDTH_IN_BYTES } else { WIDTH_WITH_UNIT }
     }
 }

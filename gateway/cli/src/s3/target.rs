@@ -47,6 +47,20 @@ pub(super) struct S3AccessKey {
     pub(super) source: String,
 }
 
+#[cfg(test)]
+impl S3Target {
+    /// Returns the API at this endpoint, with the temporary key `AK`, whose secrets contain `hush`.
+    pub(super) fn for_test(endpoint: &str) -> Self {
+        let key = S3AccessKey {
+            access_key: "AK".into(),
+            secret: Secret::new("secret-hush"),
+            session_token: Some(Secret::new("token-hush")),
+            source: "AWS_ACCESS_KEY_ID".into(),
+        };
+        Self { endpoint: endpoint.into(), region: "us-east-1".into(), ca_file: None, key }
+    }
+}
+
 /// Returns the S3 API that the command addresses.
 pub(super) fn target(options: &S3Options, global: &Global) -> Result<S3Target, CliError> {
     let finder = TargetFinder {
@@ -117,7 +131,7 @@ impl TargetFinder<'_> {
 
     /// Returns the key for an endpoint if none is given.
     fn key_for(&self, endpoint: &str) -> Result<S3AccessKey, CliError> {
-        if let Some(local) = (self.local)().ok().filter(|o| discover::is_same_url(&o.endpoint, endpoint)) {
+        if let Some(local) = (self.local)().ok().filter(|local| local.endpoint == endpoint) {
             return Ok(key_of_host(local));
         }
         let default = (self.read)(&self.credentials_file()).ok();

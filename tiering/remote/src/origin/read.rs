@@ -90,22 +90,22 @@ impl ListPage {
     /// Returns the page if it lies within `query`: its names have the prefix, come after `start_after`, and
     /// its token advances, so that a listing makes progress and ends.
     pub(crate) fn within(self, query: &ListQuery) -> Result<Self, OriginError> {
-        let nonsense = |what: String| Err(OriginError::InvalidResponse(format!("invalid listing: {what}")));
+        let invalid = |what: String| Err(OriginError::InvalidResponse(format!("invalid listing: {what}")));
         let behind = query.token.is_none().then_some(&*query.start_after);
         check_length(self.lines.len(), query.max_keys)?;
         for line in &self.lines {
             let name = line.name();
             if name.is_empty() || !name.starts_with(&query.prefix) {
-                return nonsense(format!("{name:?} does not begin with {:?}", query.prefix));
+                return invalid(format!("{name:?} does not begin with {:?}", query.prefix));
             }
             // A group that contains `start_after` may hold more keys after it.
             let is_begun = |behind: &str| matches!(line, ListLine::Group(group) if behind.starts_with(group));
             if let Some(behind) = behind.filter(|behind| name <= *behind && !is_begun(behind)) {
-                return nonsense(format!("{name:?} does not follow {behind:?}"));
+                return invalid(format!("{name:?} does not follow {behind:?}"));
             }
         }
         if query.token.is_some() && self.next == query.token {
-            return nonsense("the continuation token does not advance".to_owned());
+            return invalid("the continuation token does not advance".to_owned());
         }
         Ok(self)
     }

@@ -142,15 +142,14 @@ impl S3Origin {
         origin_request: &OriginRequest<'_>,
         outgoing: OutgoingBody,
     ) -> Result<Response<Incoming>, OriginError> {
-        let nonsense = |error: String| OriginError::InvalidResponse(error);
+        let invalid = |error: String| OriginError::InvalidResponse(error);
         let OutgoingBody { body, headers, signable, progress: turn } = outgoing;
         let request =
             Request::builder().method(origin_request.method.clone()).uri(origin_request.url).body(body);
-        let mut request = request.map_err(|error| nonsense(error.to_string()))?;
+        let mut request = request.map_err(|error| invalid(error.to_string()))?;
         *request.headers_mut() = origin_request.headers.clone();
         outgoing::merge_headers(headers, request.headers_mut());
-        let host =
-            HeaderValue::from_str(&self.base.authority).map_err(|error| nonsense(error.to_string()))?;
+        let host = HeaderValue::from_str(&self.base.authority).map_err(|error| invalid(error.to_string()))?;
         request.headers_mut().insert(header::HOST, host);
         self.signer.sign(&mut request, signable, self.clock.now()).await?;
         let answer = self.transport.send(request, &turn, origin_request.patience).await?;

@@ -42,20 +42,20 @@ impl CopyEnds {
     pub(super) fn single(from: &OsStr, to: &OsStr) -> Result<Self, CliError> {
         let ends = (parse_end(from)?, parse_end(to)?);
         match ends {
-            (CopyEnd::Remote(from), _) if from.is_folder() => Err(CliError::Usage(format!(
+            (CopyEnd::Remote(from), _) if from.is_prefix() => Err(CliError::Usage(format!(
                 "{from} is a prefix: add --recursive to copy the objects below it"
             ))),
             (CopyEnd::Local(from), CopyEnd::Remote(to)) => {
                 check_no_directory(&from)?;
                 let name = from.file_name().map(|name| name.to_str().map(str::to_owned));
-                let to = match (to.is_folder(), name.flatten()) {
+                let to = match (to.is_prefix(), name.flatten()) {
                     (false, _) => to,
                     (true, Some(name)) => to.with_key(format!("{}{name}", to.key)),
                     (true, None) => return Err(usage(&from, "give the whole key of the destination")),
                 };
                 Ok(Self::Upload { from, to })
             }
-            (CopyEnd::Stream, CopyEnd::Remote(to)) if to.is_folder() => {
+            (CopyEnd::Stream, CopyEnd::Remote(to)) if to.is_prefix() => {
                 Err(CliError::Usage(format!("{to}: standard input has no name: give the whole key")))
             }
             (CopyEnd::Stream, CopyEnd::Remote(to)) => Ok(Self::UploadStream { to }),
@@ -66,7 +66,7 @@ impl CopyEnds {
             (CopyEnd::Remote(from), CopyEnd::Stream) => Ok(Self::Print { from }),
             (CopyEnd::Remote(from), CopyEnd::Remote(to)) => {
                 let name = from.key.rsplit('/').next().unwrap_or(&from.key);
-                let to = match to.is_folder() {
+                let to = match to.is_prefix() {
                     true => to.with_key(format!("{}{name}", to.key)),
                     false => to,
                 };
@@ -100,12 +100,12 @@ impl CopyEnds {
     pub(super) fn recursive(from: &OsStr, to: &OsStr) -> Result<Self, CliError> {
         match (parse_end(from)?, parse_end(to)?) {
             (CopyEnd::Local(path), CopyEnd::Remote(_)) if path.is_file() => Self::single(from, to),
-            (CopyEnd::Local(from), CopyEnd::Remote(to)) => Ok(Self::UploadAll { from, to: to.as_folder() }),
+            (CopyEnd::Local(from), CopyEnd::Remote(to)) => Ok(Self::UploadAll { from, to: to.as_prefix() }),
             (CopyEnd::Remote(from), CopyEnd::Local(to)) => {
-                Ok(Self::DownloadAll { from: from.as_folder(), to })
+                Ok(Self::DownloadAll { from: from.as_prefix(), to })
             }
             (CopyEnd::Remote(from), CopyEnd::Remote(to)) => {
-                let (from, to) = (from.as_folder(), to.as_folder());
+                let (from, to) = (from.as_prefix(), to.as_prefix());
                 // A source below the destination is checked object by object.
                 if from.bucket == to.bucket && to.key.starts_with(&from.key) {
                     let message = format!("{to} is below {from}: the copy would copy its own results");
@@ -152,8 +152,8 @@ fn check_no_directory(path: &Path) -> Result<(), CliError> {
 
 /// Returns the file that a single object is copied to.
 fn local_target(from: &RemotePath, to: PathBuf) -> Result<PathBuf, CliError> {
-    let is_folder = to.as_os_str().as_bytes().ends_with(b"/") || fs::metadata(&to).is_ok_and(|m| m.is_dir());
-    if !is_folder {
+    let has_slash = to.as_os_str().as_bytes().ends_with(b"/");
+    if !has_slash && !to.is_dir() {
         return Ok(to);
     }
     let name = file_name_of(&from.key);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_takes_the_name_of_the_source() {
+    fn a_prefix_or_directory_takes_the_name_of_the_source() {
         let upload = |to: &str| CopyEnds::Upload { from: PathBuf::from("d/f.txt"), to: remote(to) };
         assert_eq!(single("d/f.txt", "s3://b/k"), Ok(upload("k")));
         assert_eq!(single("d/f.txt", "s3://b"), Ok(upload("f.txt")));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recursive_copy_works_on_folders() {
+    fn a_recursive_copy_takes_directories_and_prefixes() {
         let (from, to) = (PathBuf::from("/"), remote("p/"));
         assert_eq!(recursive("/", "s3://b/p"), Ok(CopyEnds::UploadAll { from, to }));
         let (from, to) = (remote("p/"), PathBuf::from("d"));

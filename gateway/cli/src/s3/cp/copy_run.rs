@@ -5,7 +5,8 @@ use crate::output::counted;
 use crate::progress::CommandProgress;
 use crate::s3::client::S3Client;
 use crate::s3::failure::S3Failure;
-use crate::s3::path::{RemotePath, printable};
+use crate::s3::path::RemotePath;
+use crate::terminal_text::printable;
 use crate::{CliError, print_stderr};
 use http::HeaderValue;
 use mlgw_common::ByteSize;
@@ -45,22 +46,17 @@ pub(super) struct CopyRun<'a> {
     uploads: RefCell<Vec<OpenUpload>>,
     progress: CommandProgress,
     report: Cell<CopyReport>,
+    /// Bytes that were transferred, those of failed objects included.
+    transferred: Cell<u64>,
     /// Bytes of all objects, if they are known.
     total: Cell<Option<u64>>,
 }
 
-/// Amount that was copied.
+/// Amount that was copied: complete objects and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct CopyReport {
     objects: u64,
     bytes: u64,
-}
-
-impl CopyReport {
-    /// True if nothing was copied.
-    pub(super) const fn is_empty(self) -> bool {
-        self.objects == 0
-    }
 }
 
 impl fmt::Display for CopyReport {
@@ -87,24 +83,24 @@ impl ItemFailure {
     }
 
     /// Returns the failure of one item, whose name the message has.
-    pub(super) const fn item(message: String) -> Self {
-        Self::Item(CliError::Failed(message))
+    pub(super) fn item(message: &str) -> Self {
+        Self::Item(CliError::Failed(printable(message).into_owned()))
     }
 
     /// Returns the failure of an operation on a local file.
     pub(super) fn local(path: &Path, error: &io::Error) -> Self {
-        let message = printable(&format!("{}: {error}", path.display()));
+        let failure = Self::item(&format!("{}: {error}", path.display()));
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem => {
-                Self::Command(CliError::Failed(message))
+                Self::Command(failure.error())
             }
-            _ => Self::item(message),
+            _ => failure,
         }
     }
 
     /// Returns the failure to copy an object that its target cannot hold.
     pub(super) fn unsuitable(object: &RemotePath, problem: &str) -> Self {
-        Self::item(format!("{}: {problem}", printable(&object.to_string())))
+        Self::item(&format!("{object}: {problem}"))
     }
 }
 
@@ -118,6 +114,7 @@ impl<'a> CopyRun<'a> {
             settings,
             uploads: RefCell::default(),
             report: Cell::default(),
+            transferred: Cell::default(),
             total: Cell::default(),
         }
     }
@@ -146,21 +143,23 @@ impl<'a> CopyRun<'a> {
         self.total.set(Some(bytes));
     }
 
-    /// Counts copied bytes.
-    pub(super) fn add_bytes(&self, bytes: u64) {
-        let report = self.report.get();
-        let report = CopyReport { bytes: report.bytes + bytes, ..report };
-        self.report.set(report);
+    /// Adds transferred bytes to the progress.
+    pub(super) fn add_progress(&self, bytes: u64) {
+        let bytes = self.transferred.get() + bytes;
+        self.transferred.set(bytes);
         match self.total.get().filter(|total| *total > 0) {
-            Some(total) => self.progress.step("copying", report.bytes, total),
-            None => self.progress.line(report.bytes, 0, || format!("copied {report}")),
+            Some(total) => self.progress.step("copying", bytes, total),
+            None => {
+                let report = CopyReport { bytes, ..self.report.get() };
+                self.progress.line(bytes, 0, || format!("copied {report}"));
+            }
         }
     }
 
-    /// Counts a copied object.
-    pub(super) fn add_object(&self) {
-        let report = self.report.get();
-        self.report.set(CopyReport { objects: report.objects + 1, ..report });
+    /// Counts a copied object of this size.
+    pub(super) fn add_object(&self, bytes: u64) {
+        let CopyReport { objects, bytes: before } = self.report.get();
+        self.report.set(CopyReport { objects: objects + 1, bytes: before + bytes });
     }
 
     /// Prints the failure of one item of several.
@@ -200,7 +199,7 @@ impl<'a> CopyRun<'a> {
     /// Adds to an error the amount that was copied before.
     pub(super) fn with_report(&self, error: CliError) -> CliError {
         let report = self.report();
-        if report.is_empty() {
+        if report.objects == 0 {
             return error;
         }
         error.map_message(|message| format!("{message} (copied before: {report})"))

@@ -1,5 +1,7 @@
 //! Files below a directory, found one by one. Symbolic links are followed.
 
+use crate::terminal_text::printable;
+use std::fmt::Display;
 use std::fs::{self, Metadata, ReadDir};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -38,16 +40,16 @@ impl LocalFiles {
     /// It cannot be read.
     pub(super) fn below(root: &Path) -> Result<Self, String> {
         let mut files = Self { root: root.to_owned(), open: Vec::new() };
-        let metadata = fs::metadata(root).map_err(|error| format!("{}: {error}", root.display()))?;
+        let metadata = fs::metadata(root).map_err(|error| problem(root, &error))?;
         files.enter(root, &metadata).map(|()| files)
     }
 
     fn enter(&mut self, path: &Path, metadata: &Metadata) -> Result<(), String> {
         let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
         if self.open.iter().any(|open| open.identity == identity) {
-            return Err(format!("{}: a symbolic link to a directory that contains it", path.display()));
+            return Err(problem(path, &"a symbolic link to a directory that contains it"));
         }
-        let entries = fs::read_dir(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let entries = fs::read_dir(path).map_err(|error| problem(path, &error))?;
         self.open.push(OpenDirectory { entries, identity });
         Ok(())
     }
@@ -56,7 +58,7 @@ impl LocalFiles {
     fn visit(&mut self, path: PathBuf) -> Option<Result<LocalFile, String>> {
         let metadata = match fs::metadata(&path) {
             Ok(metadata) => metadata,
-            Err(error) => return Some(Err(format!("{}: {error}", path.display()))),
+            Err(error) => return Some(Err(problem(&path, &error))),
         };
         if metadata.is_dir() {
             return self.enter(&path, &metadata).err().map(Err);
@@ -77,13 +79,18 @@ impl Iterator for LocalFiles {
                     None
                 }
                 Some(Ok(entry)) => self.visit(entry.path()),
-                Some(Err(error)) => Some(Err(format!("{}: {error}", self.root.display()))),
+                Some(Err(error)) => Some(Err(problem(&self.root, &error))),
             };
             if found.is_some() {
                 return found;
             }
         }
     }
+}
+
+/// Formats the problem of a file, whose name may control a terminal.
+fn problem(path: &Path, reason: &dyn Display) -> String {
+    printable(&format!("{}: {reason}", path.display())).into_owned()
 }
 
 #[cfg(test)]
@@ -112,6 +119,7 @@ mod tests {
         names.sort_unstable();
         assert_eq!(names, ["1", "a/2", "a/b/3 ü", "link/2", "link/b/3 ü"]);
         assert_eq!(problems.len(), 3, "two circles and a dangling link: {problems:?}");
-        assert!(LocalFiles::below(Path::new("/nonexistent")).is_err());
+        let absent = LocalFiles::below(Path::new("/nonexistent\x1b\n")).err().unwrap();
+        assert!(absent.starts_with("/nonexistent\\u{1b}\\n: "), "{absent}");
     }
 }

@@ -69,7 +69,7 @@ pub(super) async fn put_part(
     let response = run.client.document(&request).await.map_err(failed)?;
     let etag = response.headers().get(header::ETAG).and_then(|etag| etag.to_str().ok());
     let etag = etag.ok_or_else(|| failed(S3Failure::InvalidResponse("a part without an ETag".to_owned())))?;
-    run.add_bytes(length);
+    run.add_progress(length);
     let receipt = PartReceipt { number, etag: unquoted(etag), checksum: Some(crc_text(crc)) };
     Ok(StoredPart { receipt, crc, length })
 }
@@ -99,7 +99,7 @@ pub(super) async fn copy_part(
     let document = copied.map_err(failed)?.into_body();
     let etag = parse_etag(&document, "CopyPartResult");
     let etag = etag.map_err(|error| failed(S3Failure::InvalidResponse(error)))?;
-    run.add_bytes(part.range.end - part.range.start);
+    run.add_progress(part.range.end - part.range.start);
     Ok(PartReceipt { number: part.number, etag, checksum: None })
 }
 
@@ -111,6 +111,7 @@ pub(super) struct CopySource<'a> {
 }
 
 /// Completes an upload of parts with checksums. The server verifies the checksum of the object.
+/// Returns the size of the object.
 ///
 /// # Errors
 /// The server refused it. The upload is aborted then.
@@ -118,13 +119,15 @@ pub(super) async fn complete_checked(
     run: &CopyRun<'_>,
     upload: &OpenUpload,
     mut parts: Vec<StoredPart>,
-) -> Result<(), ItemFailure> {
+) -> Result<u64, ItemFailure> {
     parts.sort_by_key(|part| part.receipt.number);
+    let bytes = parts.iter().map(|part| part.length).sum();
     let mut headers = checksum_headers();
     headers.remove("x-amz-checksum-algorithm");
     headers.insert(CRC_HEADER, crc_value(crc_of_parts(&parts)));
     let receipts: Vec<PartReceipt> = parts.into_iter().map(|part| part.receipt).collect();
-    complete(run, upload, &receipts, headers).await
+    complete(run, upload, &receipts, headers).await?;
+    Ok(bytes)
 }
 
 /// Completes an upload of parts in the order of their numbers.
@@ -151,11 +154,11 @@ pub(super) async fn complete(
 }
 
 /// Ends an upload: it is complete, or else it is aborted.
-pub(super) async fn end(
+pub(super) async fn end<T>(
     run: &CopyRun<'_>,
     upload: &OpenUpload,
-    completed: Result<(), ItemFailure>,
-) -> Result<(), ItemFailure> {
+    completed: Result<T, ItemFailure>,
+) -> Result<T, ItemFailure> {
     if completed.is_err() {
         upload.abort(run.client).await;
     }

@@ -73,7 +73,7 @@ pub(super) fn crc_of_parts(parts: &[StoredPart]) -> u64 {
 pub(super) fn check_fits_parts(object_bytes: u64) -> Result<(), &'static str> {
     match object_bytes <= PUT_BYTES_MAX * u64::from(PART_NUMBER_MAX) {
         true => Ok(()),
-        false => Err("too large: S3 stores at most 10,000 parts of 5 GiB"),
+        false => Err("too large: an object has at most 10,000 parts of 5 GiB"),
     }
 }
 

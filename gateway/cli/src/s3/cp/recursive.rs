@@ -1,14 +1,16 @@
 //! Copies of directories and prefixes. The next names are found while earlier ones are copied.
 
 use super::copy_run::{CopyRun, ItemFailure};
+use super::download::SpecialTarget;
 use super::local_files::{LocalFile, LocalFiles};
 use super::names::{file_of, key_of};
 use super::{download, server_copy, upload};
 use crate::CliError;
-use crate::s3::listing::KeyListing;
-use crate::s3::path::{RemotePath, printable};
+use crate::s3::listing::{KeyListing, no_key};
+use crate::s3::path::RemotePath;
 use crate::s3::xml::KeyLine;
 use futures_util::stream::{self, Stream, StreamExt as _};
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 use std::pin::pin;
@@ -19,9 +21,9 @@ use std::pin::pin;
 /// The directory cannot be read, or a failure that concerns all files.
 pub(super) async fn upload(run: &CopyRun<'_>, from: &Path, to: &RemotePath) -> Result<u64, CliError> {
     let files = LocalFiles::below(from).map_err(CliError::Failed)?;
-    let files = stream::iter(files.map(|file| file.map_err(ItemFailure::item)));
+    let files = stream::iter(files.map(|file| file.map_err(|problem| ItemFailure::item(&problem))));
     let copy = async |file: LocalFile| {
-        let unsuitable = |problem| ItemFailure::item(format!("{}: {problem}", file.path.display()));
+        let unsuitable = |problem| ItemFailure::item(&format!("{}: {problem}", file.path.display()));
         let key = key_of(&file.relative).map_err(unsuitable)?;
         upload::file(run, &file.path, &to.with_key(format!("{}{key}", to.key))).await
     };
@@ -40,17 +42,16 @@ pub(super) async fn download(run: &CopyRun<'_>, from: &RemotePath, to: &Path) ->
         let object = from.with_key(&line.key);
         let relative = &line.key[from.key.len()..];
         // Some programs store directory markers (empty objects whose keys end in `/`).
-        let folder = relative.strip_suffix('/').filter(|_| line.size == 0);
-        let name = folder.unwrap_or(relative);
+        let directory = relative.strip_suffix('/').filter(|_| line.size == 0);
+        let name = directory.unwrap_or(relative);
         let file = file_of(name).map_err(|problem| ItemFailure::unsuitable(&object, &problem))?;
         let file = to.join(file);
-        match folder {
-            Some(_) => fs::create_dir_all(&file).map_err(|error| ItemFailure::local(&file, &error)),
-            None => download::object(run, &object, Some(line.size), &file).await,
+        match directory {
+            Some(_) => download::directory(&file).map(|()| 0),
+            None => download::object(run, &object, Some(line.size), &file, SpecialTarget::Refuse).await,
         }
     };
-    let failed = copy_items(run, objects(run, from), copy).await?;
-    check_any(run, from, failed).await
+    copy_objects(run, from, copy).await
 }
 
 /// Copies all objects below a prefix to another.
@@ -62,8 +63,7 @@ pub(super) async fn between(run: &CopyRun<'_>, from: &RemotePath, to: &RemotePat
         let target = target_of(&line.key, from, to)?;
         server_copy::object(run, &from.with_key(&line.key), Some(line.size), &target).await
     };
-    let failed = copy_items(run, objects(run, from), copy).await?;
-    check_any(run, from, failed).await
+    copy_objects(run, from, copy).await
 }
 
 /// Returns the object that the object of this key is copied to.
@@ -83,34 +83,43 @@ fn target_of(key: &str, from: &RemotePath, to: &RemotePath) -> Result<RemotePath
     Ok(target)
 }
 
-/// Returns the objects below a prefix, without the directory marker of the prefix itself.
-fn objects<'a>(
-    run: &CopyRun<'a>,
-    from: &'a RemotePath,
-) -> impl Stream<Item = Result<KeyLine, ItemFailure>> + use<'a> {
+/// Copies the objects below a prefix, without the directory marker of the prefix itself. Returns the number
+/// of objects that could not be copied.
+///
+/// # Errors
+/// No object is there, not even the directory marker, or a failure that concerns all objects.
+async fn copy_objects(
+    run: &CopyRun<'_>,
+    from: &RemotePath,
+    copy: impl AsyncFn(KeyLine) -> Result<u64, ItemFailure>,
+) -> Result<u64, CliError> {
+    let has_objects = Cell::new(false);
     let objects = KeyListing::recursive(run.client, from).objects();
     let objects = objects.map(|line| line.map_err(ItemFailure::Command));
-    objects.filter(|line| {
+    let objects = objects.filter(|line| {
+        has_objects.set(true);
         let is_marker = line.as_ref().is_ok_and(|line| line.key == from.key && line.size == 0);
         std::future::ready(!is_marker)
-    })
+    });
+    let failed = copy_items(run, objects, copy).await?;
+    if has_objects.get() { Ok(failed) } else { Err(no_key(from)) }
 }
 
-/// Copies items, several at once. Prints the failure of each and counts it. A failure that concerns all ends
-/// the copy.
+/// Copies items, several at once, and counts those that fail. `copy` returns the size of an item. A failure
+/// that concerns all ends the copy.
 async fn copy_items<T>(
     run: &CopyRun<'_>,
     items: impl Stream<Item = Result<T, ItemFailure>>,
-    copy: impl AsyncFn(T) -> Result<(), ItemFailure>,
+    copy: impl AsyncFn(T) -> Result<u64, ItemFailure>,
 ) -> Result<u64, CliError> {
     let copy = &copy;
     let copied = items.map(|item| async move { copy(item?).await }).buffer_unordered(run.parallel());
     let (mut copied, mut failed) = (pin!(copied), 0);
     while let Some(one) = copied.next().await {
         match one {
-            Ok(()) => run.add_object(),
+            Ok(bytes) => run.add_object(bytes),
             Err(ItemFailure::Item(error)) => {
-                run.warn(&printable(&error.to_string()));
+                run.warn(&error.to_string());
                 failed += 1;
             }
             Err(ItemFailure::Command(error)) => return Err(error),
@@ -119,21 +128,10 @@ async fn copy_items<T>(
     Ok(failed)
 }
 
-/// Checks that a copy found an object, or at least the directory marker of the prefix, which is not copied.
-async fn check_any(run: &CopyRun<'_>, from: &RemotePath, failed: u64) -> Result<u64, CliError> {
-    let is_empty = failed == 0 && run.report().is_empty();
-    let mut listing = pin!(KeyListing::recursive(run.client, from).objects());
-    if is_empty && listing.next().await.transpose()?.is_none() {
-        let from = printable(&from.to_string());
-        return Err(CliError::Failed(format!("{from}: no key begins with this")));
-    }
-    Ok(failed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::{between, download, target_of};
-    use crate::s3::canned_server::{CannedServer, response};
+    use crate::canned_server::{CannedServer, response};
     use crate::s3::cp::copy_run::{CopyRun, CopySettings};
     use crate::s3::path::RemotePath;
 
@@ -142,36 +140,48 @@ mod tests {
         response("200 OK", &[("content-length", &text.len().to_string())], text)
     }
 
+    /// A listing of the key `p/` with an object of this size.
+    fn listing_of_prefix(size: u64) -> String {
+        document(&format!(
+            "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>p/</Key>\
+             <LastModified>2026-11-20T10:00:00.000Z</LastModified><ETag>e</ETag><Size>{size}</Size>\
+             </Contents></ListBucketResult>"
+        ))
+    }
+
+    /// Copies `s3://b/p/` to a prefix of the bucket `c`, or to a directory without one. Returns the number of
+    /// failures, and the requests.
+    fn copy(to: Option<&str>, responses: Vec<String>) -> (Result<u64, String>, Vec<String>) {
+        let server = CannedServer::start(responses);
+        let (client, from) = (server.client(), RemotePath::new("b", "p/"));
+        let settings = CopySettings { parallel: 1, part_bytes: None, content_type: None, quiet: true };
+        let (run, directory) = (CopyRun::new(&client, settings), tempfile::tempdir().unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let failed = runtime.block_on(async {
+            match to {
+                Some(prefix) => between(&run, &from, &RemotePath::new("c", prefix)).await,
+                None => download(&run, &from, directory.path()).await,
+            }
+        });
+        (failed.map_err(|error| error.to_string()), server.requests())
+    }
+
     #[test]
     fn an_object_with_the_name_of_the_prefix_is_not_lost() {
-        let listing = document(
-            "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>p/</Key>\
-             <LastModified>2026-11-20T10:00:00.000Z</LastModified><ETag>e</ETag><Size>5</Size></Contents>\
-             </ListBucketResult>",
-        );
+        let listing = listing_of_prefix(5);
         let copied = document("<CopyObjectResult><ETag>e</ETag></CopyObjectResult>");
-        let dir = tempfile::tempdir().unwrap();
-        let from = RemotePath::new("b", "p/");
-        for (to, responses, failed) in [
-            (None, vec![listing.clone()], 1),
-            (Some(""), vec![listing.clone()], 1),
-            (Some("q/"), vec![listing, copied], 0),
-        ] {
-            let server = CannedServer::start(responses);
-            let client = server.client();
-            let settings = CopySettings { parallel: 1, part_bytes: None, content_type: None, quiet: true };
-            let run = CopyRun::new(&client, settings);
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let result = runtime.block_on(async {
-                match to {
-                    None => download(&run, &from, dir.path()).await,
-                    Some(to) => between(&run, &from, &RemotePath::new("c", to)).await,
-                }
-            });
-            assert_eq!(result, Ok(failed), "{to:?}");
-            let requests = server.requests();
-            assert!(failed == 1 || requests[1].starts_with("put /c/q/ "), "{requests:?}");
-        }
+        assert_eq!(copy(None, vec![listing.clone()]).0, Ok(1));
+        assert_eq!(copy(Some(""), vec![listing.clone()]).0, Ok(1));
+        let (failed, requests) = copy(Some("q/"), vec![listing, copied]);
+        assert!(failed == Ok(0) && requests[1].starts_with("put /c/q/ "), "{failed:?} {requests:?}");
+    }
+
+    #[test]
+    fn one_listing_shows_that_a_prefix_has_no_objects() {
+        let empty = document("<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>");
+        let (failed, _) = copy(Some("q/"), vec![empty]);
+        assert_eq!(failed, Err("s3://b/p/: no key begins with this".to_owned()));
+        assert_eq!(copy(Some("q/"), vec![listing_of_prefix(0)]).0, Ok(0), "a directory marker");
     }
 
     #[test]

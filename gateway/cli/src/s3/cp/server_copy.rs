@@ -23,10 +23,10 @@ const KEPT_HEADERS: [&str; 7] = [
 ];
 
 /// Problem of a large source whose version cannot be named.
-const NO_STRONG_ETAG: &str = "the server gives no strong ETag, so a copy in parts could mix versions; copy it \
-                              through this host";
+const NO_STRONG_ETAG: &str = "the server gives no strong ETag, so a copy in parts could mix versions; copy \
+                              it through this host";
 
-/// Copies an object. `listed_bytes` is its size, if it is known.
+/// Copies an object. `listed_bytes` is its size, if it is known. Returns the size; 0 if it stays unknown.
 ///
 /// # Errors
 /// The server refused it.
@@ -35,7 +35,7 @@ pub(super) async fn object(
     from: &RemotePath,
     listed_bytes: Option<u64>,
     to: &RemotePath,
-) -> Result<(), ItemFailure> {
+) -> Result<u64, ItemFailure> {
     let part_bytes = |bytes| copy_part_bytes(bytes, run.settings.part_bytes);
     if let Some(bytes) = listed_bytes.filter(|bytes| part_bytes(*bytes).is_none()) {
         return copy_whole(run, from, to, bytes).await;
@@ -70,7 +70,7 @@ async fn copy_whole(
     from: &RemotePath,
     to: &RemotePath,
     bytes: u64,
-) -> Result<(), ItemFailure> {
+) -> Result<u64, ItemFailure> {
     let _slot = run.slot(0).await;
     let request = S3Request::new(Method::PUT, to.clone())
         .with_header("x-amz-copy-source", copy_source(from))
@@ -78,15 +78,15 @@ async fn copy_whole(
     let failed = |failure| run.failure(failure, from);
     let document = run.client.document(&request).await.map_err(failed)?.into_body();
     parse_etag(&document, "CopyObjectResult").map_err(|error| failed(S3Failure::InvalidResponse(error)))?;
-    run.add_bytes(bytes);
-    Ok(())
+    run.add_progress(bytes);
+    Ok(bytes)
 }
 
 async fn copy_in_parts(
     run: &CopyRun<'_>,
     from: &LargeObject<'_>,
     to: &RemotePath,
-) -> Result<(), ItemFailure> {
+) -> Result<u64, ItemFailure> {
     // Without a condition the parts could be those of several versions.
     let etag =
         strong_etag(from.headers).ok_or_else(|| ItemFailure::unsuitable(from.object, NO_STRONG_ETAG))?;
@@ -103,7 +103,8 @@ async fn copy_in_parts(
     let completed = async {
         let mut parts: Vec<PartReceipt> = parts.buffer_unordered(run.parallel()).try_collect().await?;
         parts.sort_by_key(|part| part.number);
-        complete(run, &upload, &parts, HeaderMap::new()).await
+        complete(run, &upload, &parts, HeaderMap::new()).await?;
+        Ok(from.bytes)
     };
     let completed = completed.await;
     multipart::end(run, &upload, completed).await
@@ -128,7 +129,7 @@ async fn tags(run: &CopyRun<'_>, object: &RemotePath) -> Result<HeaderValue, Ite
 #[cfg(test)]
 mod tests {
     use super::{kept_headers, object};
-    use crate::s3::canned_server::{CannedServer, response};
+    use crate::canned_server::{CannedServer, response};
     use crate::s3::cp::copy_run::{CopyRun, CopySettings};
     use crate::s3::path::RemotePath;
     use http::{HeaderMap, HeaderName, HeaderValue};

@@ -14,7 +14,8 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, HeaderValue, Method, header};
 use mlgw_common::limits::PART_NUMBER_MAX;
-use std::fs::{self, File};
+use mlgw_common::regular;
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -28,15 +29,15 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Pieces of standard input that are read ahead.
 const PIECES_AHEAD: usize = 4;
 
-/// Uploads a file.
+/// Uploads a file. Returns its size.
 ///
 /// # Errors
 /// The file cannot be read or changes meanwhile, or the server refused the object.
-pub(super) async fn file(run: &CopyRun<'_>, from: &Path, to: &RemotePath) -> Result<(), ItemFailure> {
+pub(super) async fn file(run: &CopyRun<'_>, from: &Path, to: &RemotePath) -> Result<u64, ItemFailure> {
     opened_file(run, SourceFile::open(from)?, to).await
 }
 
-async fn opened_file(run: &CopyRun<'_>, source: SourceFile, to: &RemotePath) -> Result<(), ItemFailure> {
+async fn opened_file(run: &CopyRun<'_>, source: SourceFile, to: &RemotePath) -> Result<u64, ItemFailure> {
     check_fits_parts(source.bytes).map_err(|problem| source.failure(problem))?;
     let headers = headers_of(run, &source.path);
     let part_bytes = upload_part_bytes(source.bytes, run.settings.part_bytes);
@@ -62,10 +63,11 @@ async fn opened_file(run: &CopyRun<'_>, source: SourceFile, to: &RemotePath) -> 
 }
 
 /// Uploads standard input. Its length is unknown, so the first part decides whether it is sent as a whole.
+/// Returns its length.
 ///
 /// # Errors
 /// Standard input cannot be read, or the server refused the object.
-pub(super) async fn standard_input(run: &CopyRun<'_>, to: &RemotePath) -> Result<(), ItemFailure> {
+pub(super) async fn standard_input(run: &CopyRun<'_>, to: &RemotePath) -> Result<u64, ItemFailure> {
     let mut input = PieceReader::start();
     let first_bytes = stream_part_bytes(1, run.settings.part_bytes);
     let first = input.read(first_bytes).await?;
@@ -146,21 +148,21 @@ async fn create(
     multipart::create(run, to, headers).await
 }
 
-/// Uploads an object as a whole.
+/// Uploads an object as a whole. Returns its size.
 async fn put(
     run: &CopyRun<'_>,
     to: &RemotePath,
     headers: HeaderMap,
     body: CheckedBytes,
-) -> Result<(), ItemFailure> {
+) -> Result<u64, ItemFailure> {
     let length = body.length();
     let request = S3Request::new(Method::PUT, to.clone())
         .with_headers(headers)
         .with_header(CRC_HEADER, crc_value(body.crc))
         .with_body(body.bytes);
     run.client.document(&request).await.map_err(|failure| run.failure(failure, to))?;
-    run.add_bytes(length);
-    Ok(())
+    run.add_progress(length);
+    Ok(length)
 }
 
 /// Returns the headers of an object by the name of its file.
@@ -182,10 +184,7 @@ impl SourceFile {
     fn open(path: &Path) -> Result<Self, ItemFailure> {
         let failed = |error: io::Error| ItemFailure::local(path, &error);
         // A pipe would wait for its writer.
-        if !fs::metadata(path).map_err(failed)?.is_file() {
-            return Err(ItemFailure::item(format!("{}: not a regular file", path.display())));
-        }
-        let file = File::open(path).map_err(failed)?;
+        let file = regular::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let (bytes, modified) = (metadata.len(), metadata.modified().ok());
         Ok(Self { file: Arc::new(file), path: path.to_owned(), bytes, modified })
@@ -221,7 +220,7 @@ impl SourceFile {
     }
 
     fn failure(&self, problem: &str) -> ItemFailure {
-        ItemFailure::item(format!("{}: {problem}", self.path.display()))
+        ItemFailure::item(&format!("{}: {problem}", self.path.display()))
     }
 }
 
@@ -268,10 +267,11 @@ impl PieceReader {
 #[cfg(test)]
 mod tests {
     use super::{SourceFile, opened_file};
-    use crate::s3::canned_server::{CannedServer, response};
+    use crate::canned_server::{CannedServer, response};
     use crate::s3::cp::copy_run::{CopyRun, CopySettings, ItemFailure};
     use crate::s3::path::RemotePath;
     use std::fs::{self, File, FileTimes};
+    use std::path::Path;
     use std::time::SystemTime;
 
     fn run<T>(future: impl Future<Output = T>) -> T {
@@ -302,9 +302,20 @@ mod tests {
         fs::write(&path, "0123456789a").unwrap();
         assert_changed(source.check_unchanged());
         let source = opened();
-        let another = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
-        File::options().write(true).open(&path).unwrap().set_times(another).unwrap();
+        let earlier = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
+        File::options().write(true).open(&path).unwrap().set_times(earlier).unwrap();
         assert_changed(source.check_unchanged());
+    }
+
+    #[test]
+    fn a_pipe_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        for (path, kind) in [(path.as_path(), "a socket"), (Path::new("/dev/null"), "a device")] {
+            let refused = SourceFile::open(path).err().unwrap().error().to_string();
+            assert!(refused.ends_with(&format!(": {kind} is at the path of a file")), "{refused}");
+        }
     }
 
     #[test]
@@ -319,7 +330,7 @@ mod tests {
         let settings = CopySettings { parallel: 1, part_bytes: None, content_type: None, quiet: true };
         let copy = CopyRun::new(&client, settings);
         let refused = run(opened_file(&copy, source, &RemotePath::new("b", "k"))).unwrap_err();
-        assert!(refused.error().to_string().contains("too large: S3 stores at most 10,000 parts of 5 GiB"));
+        assert!(refused.error().to_string().ends_with("has at most 10,000 parts of 5 GiB"));
         assert_eq!(server.received(), [""; 0]);
     }
 }

@@ -36,23 +36,23 @@ pub(super) fn object_and_range(
     headers: &HeaderMap,
     trust: EtagTrust,
 ) -> Result<(ObjectVersion, Range<u64>), OriginError> {
-    let nonsense = |what: &str| OriginError::InvalidResponse(what.to_owned());
+    let invalid = |what: &str| OriginError::InvalidResponse(what.to_owned());
     let etag = Etag::from_headers(headers, trust);
     let etag =
-        etag.ok_or_else(|| nonsense("the response has no ETag, so versions cannot be distinguished"))?;
+        etag.ok_or_else(|| invalid("the response has no ETag, so versions cannot be distinguished"))?;
     let length = text(headers, "content-length").and_then(|length| length.parse().ok());
     let (range, size) = match status {
         StatusCode::PARTIAL_CONTENT => {
             let range = text(headers, "content-range").and_then(content_range);
-            range.ok_or_else(|| nonsense("a partial response without a Content-Range"))?
+            range.ok_or_else(|| invalid("a partial response without a Content-Range"))?
         }
         _ => {
-            let length: u64 = length.ok_or_else(|| nonsense("the response has no valid Content-Length"))?;
+            let length: u64 = length.ok_or_else(|| invalid("the response has no valid Content-Length"))?;
             (0..length, length)
         }
     };
     if length.is_some_and(|length| length != range.end - range.start) {
-        return Err(nonsense("Content-Length and Content-Range of the response differ"));
+        return Err(invalid("Content-Length and Content-Range of the response differ"));
     }
     check_size(size)?;
     let mut object = ObjectVersion {

@@ -326,12 +326,12 @@ mod tests {
     #[test]
     fn a_page_of_a_proxy_is_not_an_s3_document() {
         let page = b"<html><head><title>Welcome</title></head><body>Please log in.</body></html>";
-        let nonsense = |error: Option<OriginError>| matches!(error, Some(OriginError::InvalidResponse(_)));
-        assert!(nonsense(parse_copy_receipt(page).err()) && nonsense(upload_id(page).err()));
-        assert!(nonsense(parts(page).err()) && nonsense(uploads(page).err()));
-        assert!(nonsense(tags(page).err()) && nonsense(attributes(page).err()));
+        let is_invalid = |error: Option<OriginError>| matches!(error, Some(OriginError::InvalidResponse(_)));
+        assert!(is_invalid(parse_copy_receipt(page).err()) && is_invalid(upload_id(page).err()));
+        assert!(is_invalid(parts(page).err()) && is_invalid(uploads(page).err()));
+        assert!(is_invalid(tags(page).err()) && is_invalid(attributes(page).err()));
         let late = b"<Error><Code>InternalError</Code></Error>";
-        assert!(nonsense(attributes(late).err()) && nonsense(parts(late).err()));
+        assert!(is_invalid(attributes(late).err()) && is_invalid(parts(late).err()));
         let real = b"<GetObjectAttributesResponse><ETag>x</ETag></GetObjectAttributesResponse>";
         assert!(attributes(real).unwrap().contains("<ETag>x</ETag>"));
     }

@@ -52,12 +52,12 @@ struct ErrorDocument {
 
 /// Parses a page of keys from a ListObjectsV2 document.
 pub(super) fn parse_list_page(document: &[u8]) -> Result<ListPage, OriginError> {
-    let nonsense = |what: String| OriginError::InvalidResponse(format!("invalid listing: {what}"));
-    let text = str::from_utf8(document).map_err(|error| nonsense(error.to_string()))?;
+    let invalid = |what: String| OriginError::InvalidResponse(format!("invalid listing: {what}"));
+    let text = str::from_utf8(document).map_err(|error| invalid(error.to_string()))?;
     check_root(text, "ListBucketResult")?;
-    let listed: ListDocument = quick_xml::de::from_str(text).map_err(|error| nonsense(error.to_string()))?;
+    let listed: ListDocument = quick_xml::de::from_str(text).map_err(|error| invalid(error.to_string()))?;
     let is_encoded = listed.encoding_type.as_deref() == Some("url");
-    let name = |name: String| if is_encoded { decoded(&name).map_err(nonsense) } else { Ok(name) };
+    let name = |name: String| if is_encoded { decoded(&name).map_err(invalid) } else { Ok(name) };
     let objects = listed.contents.into_iter().map(|line| {
         check_size(line.size)?;
         let etag = unquoted(&line.etag);
@@ -76,7 +76,7 @@ pub(super) fn parse_list_page(document: &[u8]) -> Result<ListPage, OriginError> 
     lines.sort_by(|a, b| a.name().cmp(b.name()));
     let next = listed.next_continuation_token.filter(|token| listed.is_truncated && !token.is_empty());
     if listed.is_truncated && next.is_none() {
-        return Err(nonsense("it is truncated and has no continuation token".to_owned()));
+        return Err(invalid("it is truncated and has no continuation token".to_owned()));
     }
     Ok(ListPage { lines, next })
 }

@@ -1,8 +1,5 @@
 //! Server of unit tests. It answers each connection with the next of its responses and closes it.
 
-use super::client::S3Client;
-use super::target::{S3AccessKey, S3Target};
-use mlgw_common::Secret;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
@@ -37,16 +34,9 @@ impl CannedServer {
         Self { address, responses: count, requests }
     }
 
-    /// Returns a client of this server.
-    pub(super) fn client(&self) -> S3Client {
-        let key = S3AccessKey {
-            access_key: "AK".into(),
-            secret: Secret::new("secret"),
-            session_token: None,
-            source: "a test".into(),
-        };
-        let endpoint = format!("http://{}", self.address);
-        S3Client::new(S3Target { endpoint, region: "us-east-1".into(), ca_file: None, key }).unwrap()
+    /// Returns the URL of this server.
+    pub(super) fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// Returns the heads of all requests, in lower case. Panics unless every response was requested.
