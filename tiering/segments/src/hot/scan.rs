@@ -236,24 +236,55 @@ impl ScanWindow {
         }
         let fill = self.file_bytes.saturating_sub(offset).min(self.fill_bytes.max(length) as u64) as usize;
         self.fill_bytes = (self.fill_bytes * 2).min(self.fill_bytes_max);
-        if let Some(before_read) = &mut self.before_read {
-            before_read(&self.file, offset, fill as u64)?;
-        }
-        let _place =
-            self.places.as_ref().map(|places| places.acquire_blocking(Lane::Background, fill as u64));
-        self.bytes.resize(fill, 0);
+        // The beginning of a record that crosses the end of the window is not read again.
+        let kept = held.map_or(0, |from| self.bytes.len().saturating_sub(from));
+        self.bytes.drain(..self.bytes.len() - kept);
         self.start = offset;
-        let mut filled = 0;
+        let (begin, missing) = (offset + kept as u64, (fill - kept) as u64);
+        if let Some(before_read) = &mut self.before_read {
+            before_read(&self.file, begin, missing)?;
+        }
+        let _place = self.places.as_ref().map(|places| places.acquire_blocking(Lane::Background, missing));
+        self.bytes.resize(fill, 0);
+        let mut filled = kept;
         while filled < fill {
             match self.file.read_at(&mut self.bytes[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(more) => filled += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.bytes.truncate(filled);
+                    return Err(error);
+                }
             }
         }
         self.bytes.truncate(filled);
-        self.read_bytes += filled as u64;
+        self.read_bytes += (filled - kept) as u64;
         Ok(&self.bytes[..filled.min(length)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SMALL_WINDOW_BYTES, SegmentScan};
+    use mlgw_common::ids::{SegmentId, SegmentSeed};
+    use std::io::Write as _;
+
+    #[test]
+    fn a_scan_begins_with_a_small_read_and_reads_every_byte_once() {
+        let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&content).unwrap();
+        let mut scan = SegmentScan::new(file, SegmentId(1), SegmentSeed::default(), 0).unwrap();
+        assert_eq!(scan.window.bytes_at(0, 64).unwrap(), &content[..64]);
+        assert_eq!(scan.read_bytes(), SMALL_WINDOW_BYTES as u64);
+        let (mut offset, mut length) = (0, 1);
+        while offset < content.len() {
+            let end = content.len().min(offset + length);
+            assert_eq!(scan.window.bytes_at(offset as u64, length).unwrap(), &content[offset..end]);
+            offset = end;
+            length = length * 3 % 400_000 + 1;
+        }
+        assert_eq!(scan.read_bytes(), content.len() as u64);
     }
 }
