@@ -140,3 +140,25 @@ async fn cached_objects_match_the_store() {
     assert_eq!(catalogue.object(b.bucket_id(), &k), Ok(None));
     catalogue.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scans_in_the_background_bypass_the_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+    let bucket = bucket(&catalogue, "data").await;
+    for i in 0..2000 {
+        do_put(&catalogue, &bucket, &format!("k{i}"), 1).await;
+    }
+    // Rows in the memtable have no blocks.
+    let state = catalogue.inner.groups[0].state();
+    state.flush().unwrap();
+    let bytes_after = |reader: super::Reader| {
+        assert_eq!(reader.scan(bucket.bucket_id(), Bound::Unbounded).count(), 2000);
+        state.cached_bytes().unwrap()
+    };
+    let before = state.cached_bytes().unwrap();
+    assert!(bytes_after(catalogue.background_reader()) < before + 64_000, "data blocks are not kept");
+    assert!(bytes_after(catalogue.reader()) > before + 64_000, "those of a request are");
+    drop(state);
+    catalogue.shutdown().await;
+}

@@ -1,6 +1,6 @@
 //! Extents of objects and uploads, from the rows of a state.
 
-use crate::store::state::{BlockCaching, StateDb};
+use crate::store::state::StateDb;
 use crate::store_error::StoreError;
 use crate::view::RowReader as _;
 use mlgw_common::{BodyId, BucketId, PartNumber};
@@ -32,7 +32,7 @@ pub(crate) fn each_extent(
     each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     for family in [Family::Object, Family::Version, Family::Upload] {
-        let mut rows = state.rows_cached(&family.start(), &family.end(), BlockCaching::Bypass);
+        let mut rows = state.rows(&family.start(), &family.end());
         while let Some((row, value)) = rows.next()? {
             let (bucket, key, body) = match family {
                 Family::Upload => upload::key_of(row)?,

@@ -140,12 +140,19 @@ impl StateDb {
         Ok(Checkpoint::new(&self.db)?.create_checkpoint(dir)?)
     }
 
-    /// Iterator over the rows from `from` on that are before `end`, over one snapshot.
-    pub(crate) fn rows(&self, from: &[u8], end: &[u8]) -> RowIter<'_> {
-        self.rows_cached(from, end, BlockCaching::Keep)
+    /// Bytes of table blocks in the cache.
+    #[cfg(test)]
+    pub(crate) fn cached_bytes(&self) -> Result<u64, StoreError> {
+        self.property(properties::BLOCK_CACHE_USAGE)
     }
 
-    /// As [`Self::rows`], with a choice for the table blocks that the scan reads.
+    /// Iterator over the rows from `from` on that are before `end`, over one snapshot. It is for scans over
+    /// most of the state: its blocks bypass the cache.
+    pub(crate) fn rows(&self, from: &[u8], end: &[u8]) -> RowIter<'_> {
+        self.rows_cached(from, end, BlockCaching::Bypass)
+    }
+
+    /// The same with a choice for the table blocks that the scan reads.
     pub(crate) fn rows_cached(&self, from: &[u8], end: &[u8], caching: BlockCaching) -> RowIter<'_> {
         let mut within = ReadOptions::default();
         within.fill_cache(caching == BlockCaching::Keep);
@@ -167,7 +174,7 @@ impl RowReader for StateDb {
         if from >= end {
             return Ok(rows);
         }
-        let mut iter = self.rows(from, end);
+        let mut iter = self.rows_cached(from, end, BlockCaching::Keep);
         while rows.len() < max {
             match iter.next()? {
                 Some((key, value)) => rows.push((key.to_vec(), value.to_vec())),

@@ -287,4 +287,23 @@ mod tests {
         }
         assert_eq!(scan.read_bytes(), content.len() as u64);
     }
+
+    #[test]
+    fn a_refused_read_leaves_the_window_as_the_file_is() {
+        let content: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&content).unwrap();
+        let mut reads = 0;
+        let refuse_second = move |_: &_, _, _| {
+            reads += 1;
+            if reads == 2 { Err(std::io::Error::other("refused")) } else { Ok(()) }
+        };
+        let scan = SegmentScan::new(file, SegmentId(1), SegmentSeed::default(), 0).unwrap();
+        let mut scan = scan.with_throttle(Box::new(refuse_second));
+        assert_eq!(scan.window.bytes_at(0, 64).unwrap(), &content[..64]);
+        let crossing = SMALL_WINDOW_BYTES - 10;
+        assert!(scan.window.bytes_at(crossing as u64, 100).is_err());
+        assert_eq!(scan.window.bytes_at(crossing as u64, 10).unwrap(), &content[crossing..][..10]);
+        assert_eq!(scan.window.bytes_at(crossing as u64, 100).unwrap(), &content[crossing..][..100]);
+    }
 }
