@@ -47,7 +47,7 @@ const REINSERT_PERCENT: usize = 50;
 
 /// Worker that makes room until the copies are dropped.
 pub(super) async fn run(copies: Weak<CopiesShared>) {
-    let (mut looks, mut pace, mut clean_from) = (0_u64, ByteRateLimiter::default(), Instant::now());
+    let (mut looks, pace, mut clean_from) = (0_u64, ByteRateLimiter::default(), Instant::now());
     loop {
         let wake = match copies.upgrade() {
             Some(inner) => inner.wake.clone(),

@@ -12,6 +12,7 @@
 use mlgw_common::time::Instant;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -48,6 +49,8 @@ pub enum FileCall {
     Remove,
     /// Punches a hole into a segment.
     Punch,
+    /// Drops synced bytes of a copy from the page cache, before they are read back.
+    DropCache,
 }
 
 /// The action that an [`Intercept`] selects for a call.
@@ -368,6 +371,16 @@ impl SegmentDisk {
         let file = regular::open_with(options, &path)?;
         self.intercept_call(FileCall::Create, Some(id))?;
         Ok(file)
+    }
+
+    /// Drops bytes of a copy from the page cache, so that they are read back from the disk. Only synced bytes
+    /// are dropped.
+    pub(super) fn drop_cache(&self, file: &File, id: SegmentId, range: Range<u64>) -> io::Result<()> {
+        if self.intercept_call(FileCall::DropCache, Some(id))?.is_some() {
+            let bytes = NonZeroU64::new(range.end - range.start);
+            rustix::fs::fadvise(file, range.start, bytes, rustix::fs::Advice::DontNeed)?;
+        }
+        Ok(())
     }
 
     /// Makes a copy durable, whatever the durability, then renames it: from then on it is the segment's file.

@@ -1,19 +1,22 @@
 //! Limits work to a rate of bytes per second.
 
 use mlgw_common::time::Instant;
+use parking_lot::Mutex;
 use std::time::Duration;
 
-/// Time at which the next bytes are due.
+/// Time at which the next bytes are due. Shared by all tasks that work at one rate, so that a task that fails
+/// leaves the bytes that it used charged.
 #[derive(Debug, Default)]
-pub struct ByteRateLimiter(Option<Instant>);
+pub struct ByteRateLimiter(Mutex<Option<Instant>>);
 
 impl ByteRateLimiter {
     /// Returns the time at which `bytes`, requested at `now`, are due at `bytes_per_second`. Unused time does
     /// not accumulate.
-    pub fn due_at(&mut self, now: Instant, bytes: u64, bytes_per_second: u64) -> Instant {
-        let due = self.0.map_or(now, |due| due.max(now));
+    pub fn due_at(&self, now: Instant, bytes: u64, bytes_per_second: u64) -> Instant {
+        let mut next = self.0.lock();
+        let due = next.map_or(now, |due| due.max(now));
         let takes = Duration::from_secs_f64(bytes as f64 / bytes_per_second.max(1) as f64);
-        self.0 = Some(due + takes);
+        *next = Some(due + takes);
         due
     }
 }
@@ -26,7 +29,7 @@ mod tests {
 
     #[test]
     fn bytes_are_spread_at_the_rate() {
-        let (mut pace, now) = (ByteRateLimiter::default(), Instant::now());
+        let (pace, now) = (ByteRateLimiter::default(), Instant::now());
         let after = |millis| now + Duration::from_millis(millis);
         let due: Vec<Instant> = (0..3).map(|_| pace.due_at(now, 100, 1000)).collect();
         assert_eq!(due, [now, after(100), after(200)]);

@@ -180,7 +180,7 @@ impl CompactionDriver {
             }
             CompactionStep::Move => {
                 let picked = RelocationLog::start(segment);
-                let done = empty_segment(inner, catalogue, &picked, &mut self.pace).await;
+                let done = empty_segment(inner, catalogue, &picked, &self.pace).await;
                 picked.record(inner, why, done.as_ref().err());
                 done?;
             }

@@ -134,7 +134,7 @@ pub(super) async fn empty_segment(
     inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
     picked: &RelocationLog,
-    pace: &mut ByteRateLimiter,
+    pace: &ByteRateLimiter,
 ) -> Result<(), MoveStepError> {
     let segment = picked.segment;
     let dead = catalogue.known_dead(segment);
@@ -165,7 +165,7 @@ pub(in crate::hot) async fn move_matching(
     picked: &RelocationLog,
     wanted: OwnerPredicate,
     to: RelocationTarget,
-    pace: &mut ByteRateLimiter,
+    pace: &ByteRateLimiter,
 ) -> Result<(), MoveStepError> {
     let those = ChunkSelection { dead: catalogue.known_dead(picked.segment), wanted: Some(wanted), to };
     let rate = inner.placing.settings().bytes_per_second;
@@ -197,7 +197,7 @@ async fn move_selected(
     inner: &Arc<HotTierInner>,
     catalogue: &Catalogue,
     picked: &RelocationLog,
-    pace: &mut ByteRateLimiter,
+    pace: &ByteRateLimiter,
     rate: u64,
 ) -> Result<(), MoveStepError> {
     let segment = picked.segment;

@@ -1,9 +1,10 @@
 //! Copies the file of a sealed segment to another directory and verifies the copy.
 //!
-//! The copy is synced in pieces, so that the kernel never has many dirty bytes to write at once, and each
-//! piece is read back and compared by checksum before the copy gets its final name. It is identical byte for
-//! byte, damage included: a copy neither hides nor spreads damage, and reads of the same ranges fail as
-//! before. Copied bytes are dropped from the page cache, which is left to data that is read.
+//! The copy is synced in pieces, so that the kernel never has many dirty bytes to write at once. Each piece
+//! is then dropped from the page cache, read back from the disk, and compared by checksum, before the copy
+//! gets its final name. It is identical byte for byte, damage included: a copy neither hides nor spreads
+//! damage, and reads of the same ranges fail as before. No copied bytes stay in the page cache, which is left
+//! to data that is read.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -85,8 +86,10 @@ fn copy_unnamed(
             let _place = turns.write.acquire_blocking(Lane::Background, 0);
             to.sync_always(&file, segment)?;
         }
+        to.drop_cache(&file, segment, at..at + piece)?;
         for (offset, sum) in windows(at, piece).zip(&sums) {
             let bytes = &mut window[..WINDOW_BYTES.min(at + piece - offset) as usize];
+            let _place = turns.write.acquire_blocking(Lane::Background, bytes.len() as u64);
             file.read_exact_at(bytes, offset)?;
             if crc32c(bytes) != *sum {
                 return Err(io::Error::new(

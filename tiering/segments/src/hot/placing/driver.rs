@@ -99,7 +99,7 @@ pub(in crate::hot) async fn run(
 pub(super) struct PlacingDriver {
     parked: Vec<ParkedMove>,
     heat: SegmentHeat,
-    pub(super) pace: ByteRateLimiter,
+    pub(super) pace: Arc<ByteRateLimiter>,
     /// Location of the copy made by the current job.
     copied: Option<Replica>,
     /// Segments that the current order could not move: it continues with the others, and ends.
@@ -121,7 +121,7 @@ impl PlacingDriver {
         Self {
             parked: Vec::new(),
             heat: SegmentHeat::new(Instant::now()),
-            pace: ByteRateLimiter::default(),
+            pace: Arc::default(),
             copied: None,
             skipped: HashSet::new(),
             has_sealed: false,
@@ -344,7 +344,7 @@ impl PlacingDriver {
                 if let Some((wanted, why)) = self.stays.clone().or_else(by_heat) {
                     let picked = RelocationLog::start(job.segment);
                     let to = RelocationTarget::Moved;
-                    let done = move_matching(inner, catalogue, &picked, wanted, to, &mut self.pace).await;
+                    let done = move_matching(inner, catalogue, &picked, wanted, to, &self.pace).await;
                     picked.record(inner, why, done.as_ref().err());
                     done?;
                 }
@@ -378,17 +378,12 @@ impl PlacingDriver {
         let record = record(catalogue, job.segment)?;
         let from = record.replica_of(inner.node).filter(|replica| replica.tier() == job.way.from);
         let from = from.ok_or_else(|| io::Error::other("its record names another location"))?.clone();
-        // The rate limiter is moved into the copying task and returned by it.
-        let pace = std::mem::take(&mut self.pace);
+        let pace = &self.pace;
         let to = match (job.way.from, job.way.to) {
-            (_, SegmentTier::Upstream) => {
-                let (stored, pace) = until_stopped(inner, store(inner, &record, &from, pace)).await?;
-                self.pace = pace;
-                stored
-            }
+            (_, SegmentTier::Upstream) => until_stopped(inner, store(inner, &record, &from, pace)).await,
             (SegmentTier::Upstream, _) => {
-                self.pace = until_stopped(inner, fetch(inner, &record, pace)).await?;
-                Ok(Replica {
+                let fetched = until_stopped(inner, fetch(inner, &record, pace)).await;
+                fetched.map(|()| Replica {
                     tier: SegmentTier::Hot.number(),
                     copy: 0,
                     sealed_key: Vec::new(),
@@ -397,9 +392,8 @@ impl PlacingDriver {
                 })
             }
             (from_tier, to_tier) => {
-                let (copied, pace) = copy_file(inner, &record, from_tier, to_tier, pace).await?;
-                self.pace = pace;
-                copied.map(|()| Replica { tier: to_tier.number(), ..from }).map_err(MoveStepError::from)
+                let copied = copy_file(inner, &record, from_tier, to_tier, pace).await;
+                copied.map(|()| Replica { tier: to_tier.number(), ..from })
             }
         };
         if inner.compaction.is_stopped() {
@@ -501,16 +495,15 @@ async fn copy_file(
     record: &SegmentRecord,
     from_tier: SegmentTier,
     to_tier: SegmentTier,
-    mut pace: ByteRateLimiter,
-) -> Result<(io::Result<()>, ByteRateLimiter), MoveStepError> {
-    let (of, record) = (inner.clone(), record.clone());
+    pace: &Arc<ByteRateLimiter>,
+) -> Result<(), MoveStepError> {
+    let (of, record, pace) = (inner.clone(), record.clone(), pace.clone());
     let rate = inner.placing.settings().bytes_per_second;
     blocking(move || {
         let place = SegmentLocation { tier: from_tier, ..SegmentLocation::of(&record) };
         let from = of.volumes.dirs().open_verified(record.segment_id(), &place)?;
         let before = &mut |bytes: u64| wait(&of, pace.due_at(Instant::now(), bytes, rate));
-        let copied = copy_into(&of, &from, &record, to_tier, before);
-        Ok((copied, pace))
+        Ok(copy_into(&of, &from, &record, to_tier, before)?)
     })
     .await
 }

@@ -1,8 +1,8 @@
 //! Fetches a segment from an upstream to the hot tier.
 //!
 //! Parts are fetched in parallel and written in order, with syncs in between so that the kernel never has
-//! many dirty bytes to write at once. Then the file is read through: every record must be intact, as it was
-//! when the segment was stored.
+//! many dirty bytes to write at once. Then the file is read through from the disk: every record must be
+//! intact, as it was when the segment was stored.
 
 use mlgw_common::time::Instant;
 use std::fs::File;
@@ -35,18 +35,18 @@ const PIECE_BYTES: u64 = 32 * MIB;
 const _: () = assert!(PIECE_BYTES.is_multiple_of(PART_BYTES), "a part ends where a sync is due");
 
 /// Fetches the segment of `record` to the hot tier; the file is durable and has its final name when the call
-/// returns. Returns `pace`.
+/// returns.
 pub(super) async fn fetch(
     inner: &Arc<HotTierInner>,
     record: &SegmentRecord,
-    pace: ByteRateLimiter,
-) -> Result<ByteRateLimiter, MoveStepError> {
+    pace: &ByteRateLimiter,
+) -> Result<(), MoveStepError> {
     let room = CopyReservation::reserve(&inner.shared.space, "hot", record)?;
     let copy = FetchedCopy::begin(inner, record)?;
-    let pace = copy.fill(pace).await?;
+    copy.fill(pace).await?;
     copy.finish().await?;
     room.keep();
-    Ok(pace)
+    Ok(())
 }
 
 /// The file being fetched; discarded on drop unless it is finished.
@@ -63,7 +63,7 @@ impl FetchedCopy {
     }
 
     /// Fetches all parts and writes them.
-    async fn fill(&self, mut pace: ByteRateLimiter) -> Result<ByteRateLimiter, MoveStepError> {
+    async fn fill(&self, pace: &ByteRateLimiter) -> Result<(), MoveStepError> {
         let remote = self.inner.remote_tier.find(self.record.segment_id())?;
         let remote: Arc<RemoteSegment> = remote.ok_or_else(|| io::Error::other("it is in no upstream"))?;
         let (length, rate) = (self.record.length, self.inner.placing.settings().bytes_per_second);
@@ -80,7 +80,7 @@ impl FetchedCopy {
             let due = pace.due_at(Instant::now(), bytes.len() as u64, rate);
             self.write(at, bytes, due).await?;
         }
-        Ok(pace)
+        Ok(())
     }
 
     async fn write(&self, at: u64, bytes: Bytes, due: Instant) -> Result<(), MoveStepError> {
@@ -107,6 +107,7 @@ impl FetchedCopy {
         let Some(file) = self.file.clone() else { return Ok(()) };
         blocking(move || {
             inner.volumes.hot.sync_always(&file, record.segment_id())?;
+            inner.volumes.hot.drop_cache(&file, record.segment_id(), 0..record.length)?;
             verify_file(file.try_clone()?, &record, inner.shared.queues.hot.clone(), None)?;
             Ok(inner.volumes.hot.finish_copy(&file, record.segment_id())?)
         })

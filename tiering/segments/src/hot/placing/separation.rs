@@ -90,7 +90,7 @@ impl PlacingDriver {
             }
             let picked = RelocationLog::start(segment.id);
             let (wanted, to) = (leaving.leaving_chunks(), RelocationTarget::Leaving);
-            let done = move_matching(inner, catalogue, &picked, wanted, to, &mut self.pace).await;
+            let done = move_matching(inner, catalogue, &picked, wanted, to, &self.pace).await;
             picked.record(inner, leaving.why(), done.as_ref().err());
             match done {
                 Err(MoveStepError::Stopping) => return Err(MoveStepError::Stopping),

@@ -10,7 +10,6 @@ use std::io;
 use std::sync::Arc;
 
 use mlgw_formats::schema::{Replica, SegmentRecord};
-use parking_lot::Mutex;
 
 use super::leftover_objects::add_leftover;
 use super::stoppable_wait::wait;
@@ -26,15 +25,15 @@ use mlgw_remote::upstream::{
     ObjectId, ReplicaKey, SegmentObject, ThrottleFuture, UploadResumption, Upstream,
 };
 
-/// Stores the segment of `record`, whose file is at `from`. Returns its new location, and `pace`.
+/// Stores the segment of `record`, whose file is at `from`. Returns its new location.
 pub(super) async fn store(
     inner: &Arc<HotTierInner>,
     record: &SegmentRecord,
     from: &Replica,
-    pace: ByteRateLimiter,
-) -> Result<(Result<Replica, MoveStepError>, ByteRateLimiter), MoveStepError> {
-    let pace = verify_segment(inner, record, from.tier(), pace).await?;
-    Ok((store_verified(inner, record, from).await, pace))
+    pace: &Arc<ByteRateLimiter>,
+) -> Result<Replica, MoveStepError> {
+    verify_segment(inner, record, from.tier(), pace).await?;
+    store_verified(inner, record, from).await
 }
 
 async fn store_verified(
@@ -133,30 +132,23 @@ fn add_leftover_upload(
     })
 }
 
-/// Verifies the file of a segment; returns `pace`.
+/// Verifies the file of a segment.
 async fn verify_segment(
     inner: &Arc<HotTierInner>,
     record: &SegmentRecord,
     tier: SegmentTier,
-    pace: ByteRateLimiter,
-) -> Result<ByteRateLimiter, MoveStepError> {
-    let (of, record) = (inner.clone(), record.clone());
+    pace: &Arc<ByteRateLimiter>,
+) -> Result<(), MoveStepError> {
+    let (of, record, pace) = (inner.clone(), record.clone(), pace.clone());
     let rate = inner.placing.settings().bytes_per_second;
-    let pace = Arc::new(Mutex::new(pace));
-    let given = pace.clone();
     blocking(move || {
         let place = SegmentLocation { tier, ..SegmentLocation::of(&record) };
         let file = of.volumes.dirs().open_verified(record.segment_id(), &place)?;
         let places = of.shared.queues.for_tier(tier).clone();
-        let before = move |_: &File, _, bytes| {
-            let due = given.lock().due_at(Instant::now(), bytes, rate);
-            wait(&of, due)
-        };
+        let before = move |_: &File, _, bytes| wait(&of, pace.due_at(Instant::now(), bytes, rate));
         Ok(verify_file(file, &record, places, Some(Box::new(before)))?)
     })
-    .await?;
-    let mut pace = pace.lock();
-    Ok(std::mem::take(&mut *pace))
+    .await
 }
 
 /// Reads a segment's file through: up to its sealed length it must consist of intact records without gaps.

@@ -10,6 +10,9 @@ use mlgw_common::SegmentTier;
 use mlgw_formats::decision_entry::DecisionCause;
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::schema::SegmentState;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const EIO: i32 = 5;
@@ -271,6 +274,55 @@ async fn a_faulty_disk_leaves_the_segment_in_its_tier() {
         reads_back(&bench, &objects).await;
     }
     *faulty.0.lock() = None;
+    run_order(&bench, PlacingOrder::DrainHot).await;
+    assert_eq!(segments_in(&bench, SegmentTier::Cold), sealed);
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+/// Damages each unfinished copy on the disk when the page cache is dropped, as a disk that stores other bytes
+/// than those written; panics unless the copy was synced just before.
+#[derive(Default)]
+pub(super) struct LyingDisk {
+    dirs: Mutex<Vec<PathBuf>>,
+    last: Mutex<BTreeMap<SegmentId, FileCall>>,
+}
+
+impl LyingDisk {
+    /// Damages the copies in these directories from now on.
+    pub(super) fn lie_in(&self, dirs: &[PathBuf]) {
+        *self.dirs.lock() = dirs.to_vec();
+    }
+}
+
+impl Intercept for LyingDisk {
+    fn before(&self, call: FileCall, segment: Option<SegmentId>) -> InterceptAction {
+        let Some(segment) = segment else { return InterceptAction::Go };
+        let last = self.last.lock().insert(segment, call);
+        if call == FileCall::DropCache {
+            assert_eq!(last, Some(FileCall::Sync), "only synced bytes are dropped");
+            let name = format!("{}.copying", segment_file_name(segment));
+            for path in self.dirs.lock().iter().map(|dir| dir.join(&name)).filter(|path| path.exists()) {
+                let (file, mut byte) = (File::options().read(true).write(true).open(path).unwrap(), [0]);
+                file.read_exact_at(&mut byte, 1000).unwrap();
+                file.write_all_at(&[!byte[0]], 1000).unwrap();
+            }
+        }
+        InterceptAction::Go
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_is_verified_on_the_disk_and_not_in_the_page_cache() {
+    let disk = Arc::new(LyingDisk::default());
+    let (bench, objects) =
+        filled(BenchOptions { intercept: Some(disk.clone()), ..BenchOptions::default() }).await;
+    let sealed = segments_in(&bench, SegmentTier::Hot);
+    disk.lie_in(&["cold-1", "cold-2"].map(|dir| bench.dir.path().join(dir)));
+    run_order(&bench, PlacingOrder::DrainHot).await;
+    assert_eq!(bench.tier.placing().failed, sealed.len() as u64);
+    assert_eq!((segments_in(&bench, SegmentTier::Hot), files(&bench).1), (sealed.clone(), vec![]));
+    disk.lie_in(&[]);
     run_order(&bench, PlacingOrder::DrainHot).await;
     assert_eq!(segments_in(&bench, SegmentTier::Cold), sealed);
     reads_back(&bench, &objects).await;

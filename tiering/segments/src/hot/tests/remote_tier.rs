@@ -1,7 +1,7 @@
 //! Tests of the remote tier: segments at upstreams, reads from there, and the effects of faults and crashes.
 
 use super::bench::{Bench, BenchOptions};
-use super::placing::{OBJECTS, filled, reads_back, run_order, segments_in};
+use super::placing::{LyingDisk, OBJECTS, filled, reads_back, run_order, segments_in};
 use super::*;
 use crate::hot::{
     HotOpenError, PlacingOrder, PlacingSettings, ReadFault, SegmentReadError, Upstreams, segment_file_name,
@@ -10,6 +10,7 @@ use mlgw_common::SegmentTier;
 use mlgw_formats::decision_entry::DecisionCause;
 use mlgw_formats::decision_words::DecisionReason;
 use mlgw_remote::upstream::fake::{FakeS3Call, FakeS3Effect, FakeStore, encrypting_lake, lake};
+use std::time::Duration;
 
 fn with_upstream(store: &FakeStore, encrypt: bool) -> BenchOptions {
     let lake = if encrypt { encrypting_lake(store) } else { lake(store) };
@@ -235,6 +236,45 @@ async fn a_read_from_an_upstream_is_correct_or_returns_the_right_error() {
     store.set_object(&object, stored);
     store.fail(FakeS3Call::Get, 2, FakeS3Effect::Status(503, "SlowDown"));
     bench.reads(name, *body, *length).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fetched_segment_is_verified_on_the_disk_and_not_in_the_page_cache() {
+    let (store, disk) = (FakeStore::default(), Arc::new(LyingDisk::default()));
+    let tuned = BenchOptions { intercept: Some(disk.clone()), ..with_upstream(&store, false) };
+    let (bench, objects) = filled(tuned).await;
+    run_order(&bench, PlacingOrder::DrainHot).await;
+    let stored = segments_in(&bench, SegmentTier::Upstream);
+    disk.lie_in(&[bench.dir.path().join("segments")]);
+    run_order(&bench, PlacingOrder::DrainUpstream).await;
+    assert!(bench.tier.placing().failed > 0);
+    assert_eq!(segments_in(&bench, SegmentTier::Upstream), stored);
+    disk.lie_in(&[]);
+    run_order(&bench, PlacingOrder::DrainUpstream).await;
+    assert_eq!(segments_in(&bench, SegmentTier::Hot), stored);
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+/// Three fetches fail, after which the order is given up: the bytes of the first two delay the next fetch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_fetch_is_charged_to_the_rate_of_moves() {
+    let (store, disk) = (FakeStore::default(), Arc::new(LyingDisk::default()));
+    let tuned = BenchOptions { intercept: Some(disk.clone()), ..with_upstream(&store, false) };
+    let (bench, _) = filled(tuned).await;
+    run_order(&bench, PlacingOrder::DrainHot).await;
+    let lengths = bench.catalogue.segments().unwrap().into_iter().map(|record| record.length);
+    let shortest = lengths.filter(|length| *length > 64).min().unwrap();
+    // At this rate the shortest segment takes 200 ms.
+    let rate = 5 * shortest;
+    bench.tier.set_placing(PlacingSettings { bytes_per_second: rate, ..PlacingSettings::default() });
+    disk.lie_in(&[bench.dir.path().join("segments")]);
+    let begun = mlgw_common::time::Instant::now();
+    run_order(&bench, PlacingOrder::DrainUpstream).await;
+    let elapsed = begun.elapsed();
+    assert!(bench.tier.placing().failed >= 3, "{:?}", bench.tier.placing());
+    assert!(elapsed >= 2 * Duration::from_millis(200), "{elapsed:?}");
     bench.close().await;
 }
 
