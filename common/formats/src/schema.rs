@@ -62,6 +62,9 @@ pub enum BadRecord {
     /// Not a message of the family.
     #[error("a record cannot be decoded: {0}")]
     Message(#[from] prost::DecodeError),
+    /// A replica in a tier of a newer version.
+    #[error("a replica of a segment is in tier number {0}, which this version does not know")]
+    Tier(u32),
 }
 
 /// Returns the stored bytes of a record.

@@ -160,7 +160,7 @@ impl Admin {
     pub(super) fn upstream_bytes(&self) -> Result<u64, mlgw_metadata::ReadError> {
         let segments = self.stored.catalogue.segments()?;
         let there =
-            segments.iter().filter(|segment| segment.tier_for(NodeId::SINGLE) == SegmentTier::Upstream);
+            segments.iter().filter(|segment| segment.tier_for(NodeId::SINGLE) == Ok(SegmentTier::Upstream));
         Ok(there.map(|segment| segment.length).sum())
     }
 

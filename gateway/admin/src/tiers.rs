@@ -11,7 +11,7 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
 use mlgw_common::{NodeId, SegmentTier, Tier, Timestamp};
-use mlgw_segments::hot::BadBlock;
+use mlgw_segments::hot::{BadBlock, is_scrubbed};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -140,7 +140,7 @@ impl Admin {
             let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
             buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
         };
-        let in_tier = || segments.iter().filter(|segment| segment.tier_for(NodeId::SINGLE) == tier);
+        let in_tier = || segments.iter().filter(|segment| segment.tier_for(NodeId::SINGLE) == Ok(tier));
         let here: BTreeSet<u64> = in_tier().map(|segment| segment.id).collect();
         let bad: Vec<_> = status.bad.iter().filter(|bad| here.contains(&bad.segment)).cloned().collect();
         let (used_bytes, capacity_bytes) = match tier {
@@ -148,6 +148,8 @@ impl Admin {
             SegmentTier::Upstream => (in_tier().map(|segment| segment.length).sum(), 0),
             SegmentTier::Hot => (hot.used_bytes, self.loaded.load().config.hot_capacity_bytes(&self.machine)),
         };
+        // A pass reads all local tiers, whichever tier it was requested for.
+        let scrubbed = segments.iter().filter(|segment| is_scrubbed(segment));
         let at = |ms| Timestamp(ms).to_string();
         Ok(TierDetail {
             info: TierInfo {
@@ -161,7 +163,7 @@ impl Admin {
                 running: status.running,
                 began: at(status.began_ms),
                 read_bytes: status.read_bytes,
-                total_bytes: segments.iter().map(|segment| segment.length).sum(),
+                total_bytes: scrubbed.map(|segment| segment.length).sum(),
                 passes: status.passes,
                 ended: (status.passes > 0).then(|| at(status.ended_ms)),
                 compared_objects: status.compared_objects,

@@ -134,5 +134,5 @@ impl Admin {
 
 /// Returns true if a replica of the segment is in the given upstream.
 fn is_in(segment: &SegmentRecord, upstream: &str) -> bool {
-    segment.replicas.iter().any(|at| at.tier() == SegmentTier::Upstream && at.location == upstream)
+    segment.replicas.iter().any(|at| at.tier() == Ok(SegmentTier::Upstream) && at.location == upstream)
 }

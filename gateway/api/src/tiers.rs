@@ -44,7 +44,7 @@ pub struct TierDetail {
     pub bad: Vec<BadRange>,
 }
 
-/// Progress of a scrub.
+/// Progress of a scrub. A pass reads the sealed segments of all local tiers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScrubInfo {
     /// True if a pass is running.

@@ -164,7 +164,9 @@ fn segments_to_copy(
     let referred = catalogue.facts.usage.keys().map(|id| SegmentId(*id));
     let mut in_upstreams = 0;
     for missing in referred.filter(|id| !segments.contains_key(id)) {
-        if known.get(&missing.0).is_none_or(|record| record.tier_for(NodeId::SINGLE) != SegmentTier::Upstream)
+        if known
+            .get(&missing.0)
+            .is_none_or(|record| record.tier_for(NodeId::SINGLE) != Ok(SegmentTier::Upstream))
         {
             return Err(StoreVerbError::SegmentMissing(missing));
         }

@@ -146,7 +146,7 @@ impl Resident {
                 let id = segment::key_of(row)?;
                 let record: Option<SegmentRecord> = change.map(decode).transpose()?;
                 match record {
-                    Some(record) => self.segments.write().insert(id, record.summary_for(self.node)),
+                    Some(record) => self.segments.write().insert(id, record.summary_for(self.node)?),
                     None => {
                         self.dead.remove_segment(id);
                         self.segments.write().remove(&id)

@@ -224,6 +224,21 @@ async fn only_a_sealed_segment_can_be_moved() {
 }
 
 #[tokio::test]
+async fn a_tier_of_a_newer_version_stops_the_catalogue() {
+    let Bench { catalogue, _dir: dir, .. } = {
+        let bench = Bench::new(options).await;
+        bench.seal(1).await;
+        bench
+    };
+    let hot = Replica { node: 1, tier: 0, location: "d".into(), ..Replica::default() };
+    let newer = Replica { tier: 9, ..hot.clone() };
+    assert!(catalogue.place_segment(SegmentId(1), hot, newer).await.is_err());
+    catalogue.shutdown().await;
+    let why = Catalogue::open(options(dir.path())).await.map(drop).unwrap_err().to_string();
+    assert!(why.contains("tier number 9, which this version does not know"), "{why}");
+}
+
+#[tokio::test]
 async fn a_mark_grows_until_the_seal() {
     let bench = Bench::new(options).await;
     let one = SegmentId(1);

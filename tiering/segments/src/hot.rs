@@ -95,7 +95,7 @@ pub use salvage::{SalvageReport, SalvagedBody, salvage};
 pub use scan::ScanSummary;
 pub(crate) use scrub::SCRUB_FORMAT;
 pub use scrub::{
-    BadBlock, OBJECT_PASSES, ObjectComparison, ObjectVerifier, Scrub, ScrubOptions, ScrubStatus,
+    BadBlock, OBJECT_PASSES, ObjectComparison, ObjectVerifier, Scrub, ScrubOptions, ScrubStatus, is_scrubbed,
 };
 pub use space::BALLAST_FILE_NAME;
 

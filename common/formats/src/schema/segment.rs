@@ -3,6 +3,7 @@
 //! The length of a sealed segment is decided by a command and never changes. Every node keeps the whole
 //! family in memory in short form ([`SegmentSummary`]).
 
+use super::BadRecord;
 use crate::key::{self, BadKey, Family};
 use mlgw_common::{Generation, NodeId, SegmentId, SegmentSeed, SegmentStamp, SegmentTier, Timestamp};
 
@@ -59,23 +60,27 @@ impl SegmentRecord {
     }
 
     /// Returns the tier of the replica that a node holds, or of the first replica if the node holds none.
-    #[must_use]
-    pub fn tier_for(&self, node: NodeId) -> SegmentTier {
+    ///
+    /// # Errors
+    /// Returns [`BadRecord::Tier`] if this version does not know that tier.
+    pub fn tier_for(&self, node: NodeId) -> Result<SegmentTier, BadRecord> {
         let replica = self.replica_of(node).or_else(|| self.replicas.first());
-        replica.map_or(SegmentTier::Hot, Replica::tier)
+        replica.map_or(Ok(SegmentTier::Hot), Replica::tier)
     }
 
     /// Returns the short form of the record for a node.
-    #[must_use]
-    pub fn summary_for(&self, node: NodeId) -> SegmentSummary {
-        SegmentSummary {
+    ///
+    /// # Errors
+    /// Those of [`Self::tier_for`].
+    pub fn summary_for(&self, node: NodeId) -> Result<SegmentSummary, BadRecord> {
+        Ok(SegmentSummary {
             length: self.length,
             seed: self.seed(),
             created: Timestamp(self.created_ms),
             class: self.class(),
             state: self.state(),
-            tier: self.tier_for(node),
-        }
+            tier: self.tier_for(node)?,
+        })
     }
 }
 
@@ -104,10 +109,12 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Returns the tier of the replica. An unknown number is the hot tier.
-    #[must_use]
-    pub fn tier(&self) -> SegmentTier {
-        SegmentTier::from_number(self.tier).unwrap_or(SegmentTier::Hot)
+    /// Returns the tier of the replica.
+    ///
+    /// # Errors
+    /// Returns [`BadRecord::Tier`] if this version does not know the tier's number.
+    pub fn tier(&self) -> Result<SegmentTier, BadRecord> {
+        SegmentTier::from_number(self.tier).ok_or(BadRecord::Tier(self.tier))
     }
 }
 
@@ -173,8 +180,8 @@ pub fn key_of(row: &[u8]) -> Result<SegmentId, BadKey> {
 #[cfg(test)]
 mod tests {
     use super::{Replica, SegmentRecord, key_of, row};
-    use crate::schema::golden;
-    use mlgw_common::SegmentId;
+    use crate::schema::{BadRecord, golden};
+    use mlgw_common::{NodeId, SegmentId, SegmentTier};
     use proptest::{prop_assert_eq, proptest};
 
     proptest! {
@@ -183,6 +190,21 @@ mod tests {
             prop_assert_eq!(row(SegmentId(a)).cmp(&row(SegmentId(b))), a.cmp(&b));
             prop_assert_eq!(key_of(&row(SegmentId(a))), Ok(SegmentId(a)));
         }
+    }
+
+    #[test]
+    fn an_unknown_tier_is_an_error_and_never_another_tier() {
+        let at = |node, tier| Replica { node, tier, ..Replica::default() };
+        let record = |replicas| SegmentRecord { replicas, ..SegmentRecord::default() };
+        let (cold, newer) = (record(vec![at(2, 9), at(1, 1)]), record(vec![at(1, 9), at(2, 1)]));
+        assert_eq!(
+            cold.tier_for(NodeId(1)),
+            Ok(SegmentTier::Cold),
+            "the replica of another node is not read"
+        );
+        assert_eq!(newer.tier_for(NodeId(1)), Err(BadRecord::Tier(9)));
+        assert_eq!(newer.tier_for(NodeId(3)), Err(BadRecord::Tier(9)));
+        assert_eq!(newer.summary_for(NodeId(1)), Err(BadRecord::Tier(9)));
     }
 
     #[test]

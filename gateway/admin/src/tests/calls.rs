@@ -18,11 +18,13 @@ use mlgw_cache::writeback::{WriteBack, WriteBackParts};
 use mlgw_cli::client::{ServerTarget, signed};
 use mlgw_common::Secret;
 use mlgw_common::histogram::Durations;
-use mlgw_common::{Clock, Lineage, SegmentId, SystemClock};
+use mlgw_common::{Clock, Lineage, NodeId, SegmentId, SegmentTier, SystemClock};
 use mlgw_config::{ConfigSources, LoadedConfig, MachineSizes};
 use mlgw_credentials::{Keyring, Sealer};
+use mlgw_formats::command::{Change, Command, CreateSegment, Reply, SealSegment};
 use mlgw_formats::decision_entry::{DecisionSubject, PlacementDecision};
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
+use mlgw_formats::schema::{Replica, SegmentRecord};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
 use mlgw_policy_runtime::{self, Policies, WatchedPolicyFiles};
 use mlgw_segments::decisions::Decisions;
@@ -188,6 +190,33 @@ impl Api {
         hot.shutdown().await;
         catalogue.shutdown().await;
     }
+}
+
+/// Creates a segment with this length in the catalogue and returns its record.
+async fn sealed_segment(catalogue: &Catalogue, length: u64) -> SegmentRecord {
+    let create =
+        CreateSegment { class: 0, node: NodeId::SINGLE.0, location: "d".into(), created_ms: 0, stamp: 1 };
+    let made = catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap();
+    let Reply::Segment(SegmentRecord { id, .. }) = made else { panic!("{made:?}") };
+    let seal = SealSegment { segment: id, length };
+    catalogue.propose(Command::from(Change::SealSegment(seal))).await.unwrap();
+    catalogue.segment_record(SegmentId(id)).unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_scrub_has_the_bytes_of_local_segments_in_total() {
+    let api = Api::open().await;
+    let catalogue = &api.admin.stored.catalogue;
+    sealed_segment(catalogue, 1000).await;
+    for (length, tier) in [(300, SegmentTier::Cold), (70_000, SegmentTier::Upstream)] {
+        let record = sealed_segment(catalogue, length).await;
+        let from = record.replicas[0].clone();
+        let to = Replica { tier: tier.number(), ..from.clone() };
+        catalogue.place_segment(record.segment_id(), from, to).await.unwrap();
+    }
+    let (_, tier) = api.call(Method::GET, "/v1/tiers/hot", Value::Null).await;
+    assert_eq!((&tier["segments"], &tier["scrub"]["total_bytes"]), (&json!(1), &json!(1300)), "{tier}");
+    api.close().await;
 }
 
 /// Every call of these tests is compared with the document; here those that need no parameter.

@@ -49,7 +49,7 @@ impl SegmentMap for CatalogueMap {
         let segments = self.catalogue.segments()?;
         let ours = segments.iter().filter(|segment| {
             let here =
-                segment.replica_of(self.node).is_some_and(|replica| replica.tier() == SegmentTier::Hot);
+                segment.replica_of(self.node).is_some_and(|replica| replica.tier() == Ok(SegmentTier::Hot));
             here && segment.state() == SegmentState::Open
         });
         Ok(ours
@@ -65,15 +65,16 @@ impl SegmentMap for CatalogueMap {
     fn records_outside_hot(&self) -> Result<Vec<SegmentRecord>, MapError> {
         let mut segments = self.catalogue.segments()?;
         segments.retain(|segment| {
-            segment.replica_of(self.node).is_some_and(|replica| replica.tier() != SegmentTier::Hot)
+            segment.replica_of(self.node).is_some_and(|replica| replica.tier() != Ok(SegmentTier::Hot))
         });
         Ok(segments)
     }
 
     fn referenced_segments(&self, tier: SegmentTier) -> Result<Vec<SegmentId>, MapError> {
         let mut segments = self.catalogue.segments()?;
-        segments
-            .retain(|segment| segment.replica_of(self.node).is_some_and(|replica| replica.tier() == tier));
+        segments.retain(|segment| {
+            segment.replica_of(self.node).is_some_and(|replica| replica.tier() == Ok(tier))
+        });
         let usages = self.catalogue.segment_usages()?;
         let ids = segments.iter().map(SegmentRecord::segment_id);
         Ok(ids.filter(|id| usages.get(id).is_some_and(|usage| usage.bytes > 0)).collect())

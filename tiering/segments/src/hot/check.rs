@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId, SegmentSeed};
 use mlgw_common::{SegmentTier, regular};
@@ -102,7 +102,14 @@ impl SegmentCheck<'_> {
     fn check_segment_files(&mut self) {
         for record in self.catalogue.facts.segments.values() {
             let referred = self.catalogue.facts.usage.get(&record.id).is_some_and(|usage| usage.extents > 0);
-            let path = self.path_of(record);
+            let tier = match record.tier_for(NodeId::SINGLE) {
+                Ok(tier) => tier,
+                Err(error) => {
+                    self.unusable.insert(record.id, (error.to_string(), 0));
+                    continue;
+                }
+            };
+            let path = self.dirs.path(record.segment_id(), tier);
             match regular::open(&path) {
                 Ok(file) => {
                     let found = file_fault(&file, record);
@@ -114,7 +121,7 @@ impl SegmentCheck<'_> {
                         self.findings.push(CheckFinding { severity, kind, place, what });
                     }
                 }
-                Err(_) if record.tier_for(NodeId::SINGLE) == SegmentTier::Upstream => {
+                Err(_) if tier == SegmentTier::Upstream => {
                     self.at_upstream.insert(record.id);
                 }
                 Err(error) => {
@@ -131,9 +138,10 @@ impl SegmentCheck<'_> {
         }
     }
 
-    /// Path at which a segment's file is expected.
-    fn path_of(&self, record: &SegmentRecord) -> PathBuf {
-        self.dirs.path(record.segment_id(), record.tier_for(NodeId::SINGLE))
+    /// True if a segment's file is expected at `place`.
+    fn is_expected_at(&self, record: &SegmentRecord, place: &Path) -> bool {
+        let tier = record.tier_for(NodeId::SINGLE);
+        tier.is_ok_and(|tier| self.dirs.path(record.segment_id(), tier) == place)
     }
 
     /// Reports segment files that the catalogue does not contain, or has in another tier.
@@ -158,7 +166,7 @@ impl SegmentCheck<'_> {
             let place = dir.join(&name);
             let known = segment_of_file_name(&name).and_then(|id| self.catalogue.facts.segments.get(&id.0));
             match segment_of_file_name(&name) {
-                Some(_) if known.is_some_and(|record| self.path_of(record) == place) => {}
+                Some(_) if known.is_some_and(|record| self.is_expected_at(record, &place)) => {}
                 Some(_) if known.is_some() => {
                     let what = "a copy of a segment that is in another directory; a crash can leave one";
                     self.findings.push(CheckFinding::note(FindingKind::Stray, place.display(), what));
@@ -270,7 +278,8 @@ impl SegmentCheck<'_> {
         let mut by_upstream = BTreeMap::<String, (u64, u64)>::new();
         for id in &self.at_upstream {
             let Some(record) = self.catalogue.facts.segments.get(id) else { continue };
-            let at_upstream = record.replicas.iter().find(|replica| replica.tier() == SegmentTier::Upstream);
+            let at_upstream =
+                record.replicas.iter().find(|replica| replica.tier() == Ok(SegmentTier::Upstream));
             let Some(place) = at_upstream else { continue };
             let (segments, bytes) = by_upstream.entry(place.location.clone()).or_default();
             (*segments, *bytes) = (*segments + 1, *bytes + record.length);
@@ -292,12 +301,10 @@ impl SegmentCheck<'_> {
         // file.
         for (id, (why, concerned)) in self.unusable.iter().filter(|(_, (_, concerned))| *concerned > 0) {
             let record = self.catalogue.facts.segments.get(id);
-            let path = record.map_or_else(
-                || self.dirs.path(SegmentId(*id), SegmentTier::Hot),
-                |record| self.path_of(record),
-            );
-            let cold = record.is_some_and(|record| record.tier_for(NodeId::SINGLE) == SegmentTier::Cold);
-            let hint = if cold && self.dirs.cold().is_empty() {
+            let tier = record.and_then(|record| record.tier_for(NodeId::SINGLE).ok());
+            // A new segment is in the hot tier.
+            let path = self.dirs.path(SegmentId(*id), tier.unwrap_or(SegmentTier::Hot));
+            let hint = if tier == Some(SegmentTier::Cold) && self.dirs.cold().is_empty() {
                 "; it is in the cold tier: set cold.dirs to its directories"
             } else {
                 ""

@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use mlgw_common::ids::{NodeId, SegmentId, SegmentSeed};
+use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_common::{SegmentTier, Timestamp};
 use mlgw_formats::schema::{SegmentClass, SegmentRecord};
 
@@ -37,11 +37,10 @@ pub struct SegmentLocation {
 }
 
 impl SegmentLocation {
-    /// Returns the location in a segment's record.
+    /// Returns the location of the segment of `record` in a tier.
     #[must_use]
-    pub fn of(record: &SegmentRecord) -> Self {
-        let created = Some(Timestamp(record.created_ms));
-        Self { seed: record.seed(), created, tier: record.tier_for(NodeId::SINGLE) }
+    pub fn of(record: &SegmentRecord, tier: SegmentTier) -> Self {
+        Self { seed: record.seed(), created: Some(Timestamp(record.created_ms)), tier }
     }
 }
 

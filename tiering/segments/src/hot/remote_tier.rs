@@ -100,7 +100,8 @@ impl RemoteTier {
     fn unknown_upstream(&self) -> Result<Option<(String, usize)>, MapError> {
         let mut unknown = BTreeMap::<String, usize>::new();
         for record in self.map.records_outside_hot()? {
-            let place = record.replica_of(self.node).filter(|place| place.tier() == SegmentTier::Upstream);
+            let place =
+                record.replica_of(self.node).filter(|place| place.tier() == Ok(SegmentTier::Upstream));
             if let Some(place) = place.filter(|place| !self.upstreams.contains_key(&place.location)) {
                 *unknown.entry(place.location.clone()).or_default() += 1;
             }
@@ -155,7 +156,7 @@ impl RemoteTier {
 
     /// Returns the location that a record names, if it is at a configured upstream.
     fn location_of_record(&self, record: &SegmentRecord) -> io::Result<Option<RemoteSegment>> {
-        let place = record.replica_of(self.node).filter(|place| place.tier() == SegmentTier::Upstream);
+        let place = record.replica_of(self.node).filter(|place| place.tier() == Ok(SegmentTier::Upstream));
         let Some(place) = place.filter(|place| self.upstreams.contains_key(&place.location)) else {
             return Ok(None);
         };

@@ -161,6 +161,15 @@ impl Drop for Scrub {
     }
 }
 
+/// True if a pass reads the segment: the sealed local ones. Segments at an upstream are the upstream's
+/// responsibility; reads of them are still verified.
+#[must_use]
+pub fn is_scrubbed(record: &SegmentRecord) -> bool {
+    record.state() == SegmentState::Sealed
+        && record.length > 0
+        && record.tier_for(NodeId::SINGLE) != Ok(SegmentTier::Upstream)
+}
+
 impl ScrubState {
     /// Adds locations at which reads found damage. Listed locations are not examined again.
     fn add_suspects(&mut self, places: &BTreeSet<(SegmentId, u64)>) {
@@ -238,16 +247,8 @@ impl ScrubShared {
 
     fn segment_after(&self, after: u64) -> Option<SegmentRecord> {
         let records = self.catalogue.segments().unwrap_or_default();
-        // Segments at an upstream are the upstream's responsibility; reads of them are still verified.
-        let sealed = |record: &SegmentRecord| {
-            record.state() == SegmentState::Sealed
-                && record.length > 0
-                && record.tier_for(NodeId::SINGLE) != SegmentTier::Upstream
-        };
-        records
-            .into_iter()
-            .filter(|record| record.id > after && sealed(record))
-            .min_by_key(|record| record.id)
+        let left = records.into_iter().filter(|record| record.id > after && is_scrubbed(record));
+        left.min_by_key(|record| record.id)
     }
 
     fn end_pass(&self) {
@@ -284,7 +285,8 @@ impl ScrubShared {
     /// length counts as well: a start may have sealed a damaged segment before records that follow the
     /// damage.
     fn is_whole(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<bool> {
-        let (id, seed, tier) = (record.segment_id(), record.seed(), record.tier_for(NodeId::SINGLE));
+        let tier = record.tier_for(NodeId::SINGLE).map_err(io::Error::other)?;
+        let (id, seed) = (record.segment_id(), record.seed());
         let file = self.options.segments.open(id, tier)?;
         let bytes = file.metadata()?.len();
         let shared = Arc::clone(self);

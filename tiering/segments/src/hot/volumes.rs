@@ -85,7 +85,7 @@ impl SegmentVolumes {
             volumes.push(ColdVolume { disk, space });
         }
         let elsewhere = map.records_outside_hot().map_err(io::Error::other)?;
-        let cold = elsewhere.iter().filter(|record| record.tier_for(NodeId::SINGLE) == SegmentTier::Cold);
+        let cold = elsewhere.iter().filter(|record| record.tier_for(NodeId::SINGLE) == Ok(SegmentTier::Cold));
         let missing = cold
             .map(SegmentRecord::segment_id)
             .filter(|&id| !dirs.path(id, SegmentTier::Cold).exists())

@@ -1,5 +1,6 @@
 //! Gathers the state of all segments, from which compaction, moves between tiers and waits for space choose.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,17 +28,17 @@ pub(in crate::hot) async fn segment_stats(
             let id = segment.segment_id();
             let usage = usages.get(&id).copied().unwrap_or_default();
             let sealed = segment.state() == SegmentState::Sealed;
-            SegmentStats {
+            Ok(SegmentStats {
                 id,
-                tier: segment.tier_for(of.node),
+                tier: segment.tier_for(of.node).map_err(io::Error::other)?,
                 sealed,
                 bytes: if sealed { segment.length } else { holds.synced_bytes(id).unwrap_or(0) },
                 referenced_bytes: usage.bytes,
                 references: usage.extents,
                 in_flight,
-            }
+            })
         });
-        Ok(facts.collect::<Vec<_>>())
+        facts.collect::<Result<Vec<_>, MoveStepError>>()
     })
     .await?;
     let garbage: u64 = facts.iter().map(SegmentStats::dead_bytes).sum();

@@ -44,7 +44,7 @@ impl SegmentRecords for Offline {
     fn expected(&self, tier: SegmentTier) -> io::Result<Vec<SegmentId>> {
         let referenced = self.facts.usage.iter().filter(|(_, usage)| usage.bytes > 0);
         let records = referenced.filter_map(|(id, _)| self.facts.segments.get(id));
-        let here = records.filter(|record| record.tier_for(NodeId::SINGLE) == tier);
+        let here = records.filter(|record| record.tier_for(NodeId::SINGLE) == Ok(tier));
         Ok(here.map(SegmentRecord::segment_id).collect())
     }
 }

@@ -38,7 +38,7 @@ impl SegmentRecords for Catalogue {
     }
 
     fn expected(&self, tier: SegmentTier) -> io::Result<Vec<SegmentId>> {
-        let here = self.0.values().filter(|record| record.tier_for(NodeId::SINGLE) == tier);
+        let here = self.0.values().filter(|record| record.tier_for(NodeId::SINGLE) == Ok(tier));
         Ok(here.map(SegmentRecord::segment_id).collect())
     }
 }

@@ -376,7 +376,7 @@ impl PlacingDriver {
         job: MoveJob,
     ) -> Result<Replica, MoveStepError> {
         let record = record(catalogue, job.segment)?;
-        let from = record.replica_of(inner.node).filter(|replica| replica.tier() == job.way.from);
+        let from = record.replica_of(inner.node).filter(|replica| replica.tier() == Ok(job.way.from));
         let from = from.ok_or_else(|| io::Error::other("its record names another location"))?.clone();
         let pace = &self.pace;
         let to = match (job.way.from, job.way.to) {
@@ -400,9 +400,9 @@ impl PlacingDriver {
             return Err(MoveStepError::Stopping);
         }
         let mut to = to?;
-        assert_eq!(to.tier(), job.way.to, "the copy is in the destination tier");
-        if to.tier() != SegmentTier::Upstream {
-            let path = inner.volumes.dirs().path(job.segment, to.tier());
+        assert_eq!(to.tier(), Ok(job.way.to), "the copy is in the destination tier");
+        if job.way.to != SegmentTier::Upstream {
+            let path = inner.volumes.dirs().path(job.segment, job.way.to);
             let dir = path.parent().and_then(|dir| dir.file_name()).unwrap_or_default();
             to.location = dir.to_string_lossy().into_owned();
         }
@@ -500,7 +500,7 @@ async fn copy_file(
     let (of, record, pace) = (inner.clone(), record.clone(), pace.clone());
     let rate = inner.placing.settings().bytes_per_second;
     blocking(move || {
-        let place = SegmentLocation { tier: from_tier, ..SegmentLocation::of(&record) };
+        let place = SegmentLocation::of(&record, from_tier);
         let from = of.volumes.dirs().open_verified(record.segment_id(), &place)?;
         let before = &mut |bytes: u64| wait(&of, pace.due_at(Instant::now(), bytes, rate));
         Ok(copy_into(&of, &from, &record, to_tier, before)?)
@@ -549,9 +549,9 @@ async fn update_record(
     to: Replica,
 ) -> Result<(), MoveStepError> {
     let record = record(catalogue, job.segment)?;
-    let from = record.replica_of(inner.node).filter(|replica| replica.tier() == job.way.from);
+    let from = record.replica_of(inner.node).filter(|replica| replica.tier() == Ok(job.way.from));
     let from = from.ok_or_else(|| io::Error::other("its record names another location"))?.clone();
-    if from.tier() == SegmentTier::Upstream {
+    if job.way.from == SegmentTier::Upstream {
         add_leftover(inner, from.location.clone(), object_of(job.segment, &from)).await?;
     }
     catalogue.place_segment(job.segment, from, to).await?;

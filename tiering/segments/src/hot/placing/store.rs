@@ -32,14 +32,16 @@ pub(super) async fn store(
     from: &Replica,
     pace: &Arc<ByteRateLimiter>,
 ) -> Result<Replica, MoveStepError> {
-    verify_segment(inner, record, from.tier(), pace).await?;
-    store_verified(inner, record, from).await
+    let tier = from.tier().map_err(io::Error::other)?;
+    verify_segment(inner, record, tier, pace).await?;
+    store_verified(inner, record, from, tier).await
 }
 
 async fn store_verified(
     inner: &Arc<HotTierInner>,
     record: &SegmentRecord,
     from: &Replica,
+    tier: SegmentTier,
 ) -> Result<Replica, MoveStepError> {
     let segment = record.segment_id();
     let upstream = inner
@@ -47,7 +49,7 @@ async fn store_verified(
         .spill_target()
         .ok_or_else(|| io::Error::other("no upstream is configured for spilling"))?;
     let target = SpillTarget::of(inner, record, upstream).await?;
-    let (of, place) = (inner.clone(), SegmentLocation { tier: from.tier(), ..SegmentLocation::of(record) });
+    let (of, place) = (inner.clone(), SegmentLocation::of(record, tier));
     let file = blocking(move || Ok(of.volumes.dirs().open_verified(segment, &place)?)).await?;
     let SpillTarget { id, key, sealed_key, upload } = target;
     let object =
@@ -142,7 +144,7 @@ async fn verify_segment(
     let (of, record, pace) = (inner.clone(), record.clone(), pace.clone());
     let rate = inner.placing.settings().bytes_per_second;
     blocking(move || {
-        let place = SegmentLocation { tier, ..SegmentLocation::of(&record) };
+        let place = SegmentLocation::of(&record, tier);
         let file = of.volumes.dirs().open_verified(record.segment_id(), &place)?;
         let places = of.shared.queues.for_tier(tier).clone();
         let before = move |_: &File, _, bytes| wait(&of, pace.due_at(Instant::now(), bytes, rate));

@@ -31,8 +31,9 @@ impl RemoteTier {
     fn in_use(&self, leftovers: &Leftovers) -> Result<BTreeSet<String>, MapError> {
         let records = self.map.records_outside_hot()?;
         let places = records.iter().filter_map(|record| record.replica_of(self.node));
-        let named =
-            places.filter(|place| place.tier() == SegmentTier::Upstream).map(|place| place.location.as_str());
+        let named = places
+            .filter(|place| place.tier() == Ok(SegmentTier::Upstream))
+            .map(|place| place.location.as_str());
         let names = named.chain(leftovers.upstreams()).chain(self.spill_to.as_deref());
         Ok(names.filter(|name| self.upstreams.contains_key(*name)).map(str::to_owned).collect())
     }

@@ -228,7 +228,8 @@ impl Leftovers {
     /// True if the upload of an object is kept for a later attempt to store its segment.
     fn can_resume(&self, object: &LeftoverObject, record: Option<&SegmentRecord>, now: Timestamp) -> bool {
         let (Some(upload), Some(record)) = (self.uploads.get(object), record) else { return false };
-        let is_here = record.replicas.iter().any(|replica| replica.tier() != SegmentTier::Upstream);
+        let is_here =
+            record.replicas.iter().any(|at| at.tier().is_ok_and(|tier| tier != SegmentTier::Upstream));
         is_here
             && upload.has_bytes_of(record)
             && now.as_millis().saturating_sub(upload.begun_ms) < UPLOAD_KEPT_MS
@@ -279,7 +280,7 @@ enum LeftoverRemoval {
 
 fn is_named(record: &SegmentRecord, object: &LeftoverObject) -> bool {
     let is_it = |place: &Replica| {
-        place.tier() == SegmentTier::Upstream
+        place.tier() == Ok(SegmentTier::Upstream)
             && place.location == object.upstream
             && object_of(record.segment_id(), place) == object.id()
     };

@@ -46,7 +46,7 @@ pub(super) async fn run_order(bench: &Bench, order: PlacingOrder) {
 pub(super) fn segments_in(bench: &Bench, tier: SegmentTier) -> Vec<String> {
     let mut records = bench.catalogue.segments().unwrap();
     records.retain(|record| record.state() == SegmentState::Sealed && record.length > 64);
-    let here = records.iter().filter(|record| record.replicas[0].tier() == tier);
+    let here = records.iter().filter(|record| record.replicas[0].tier() == Ok(tier));
     here.map(|record| segment_file_name(record.segment_id())).collect()
 }
 
