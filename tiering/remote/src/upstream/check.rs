@@ -61,6 +61,11 @@ pub struct CheckStep {
 impl Upstream {
     /// Runs all steps. Ends early if the store cannot be reached or rejects the credentials.
     pub async fn check(&self) -> Vec<CheckStep> {
+        self.check_under(random_name()).await
+    }
+
+    /// Runs all steps with objects under `name`, if a name could be chosen.
+    pub(super) async fn check_under(&self, name: Result<String, getrandom::Error>) -> Vec<CheckStep> {
         let mut steps = vec![step(CheckVerb::Reach, self.reach().await)];
         if steps[0].fault.is_none() {
             steps.push(step(CheckVerb::Credentials, self.check_credentials().await));
@@ -68,11 +73,10 @@ impl Upstream {
         if steps.iter().any(|step| step.fault.is_some()) {
             return steps;
         }
-        let name = match random_name() {
-            Ok(name) => name,
-            Err(error) => return vec![step(CheckVerb::Write, Err(error.to_string()))],
-        };
-        self.check_objects(&name, &mut steps).await;
+        match name {
+            Ok(name) => self.check_objects(&name, &mut steps).await,
+            Err(error) => steps.push(step(CheckVerb::Write, Err(error.to_string()))),
+        }
         steps
     }
 

@@ -75,6 +75,16 @@ async fn a_check_ends_at_an_unknown_caller_or_an_unreachable_store() {
 }
 
 #[tokio::test]
+async fn the_steps_before_a_fault_are_reported() {
+    let store = FakeStore::default();
+    let (upstream, _listener) = upstream_with_listener(&store).await;
+    let steps = upstream.check_under(Err(getrandom::Error::UNSUPPORTED)).await;
+    let found: Vec<_> = steps.iter().map(|step| (step.verb, step.fault.is_some())).collect();
+    let expected = [(CheckVerb::Reach, false), (CheckVerb::Credentials, false), (CheckVerb::Write, true)];
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
 async fn a_mismatch_on_read_back_is_reported() {
     for (call, effect, verb) in [
         (FakeS3Call::Put, FakeS3Effect::Flip, CheckVerb::Read),
