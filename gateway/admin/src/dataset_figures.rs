@@ -4,7 +4,7 @@
 //! summed up as `other`.
 
 use super::Admin;
-use mlgw_background::jobs::residency::{Readiness, Residency};
+use mlgw_background::jobs::residency::{Readiness, Residency, ResidencyPlace};
 use mlgw_background::jobs::{KINDS, kind_name, state_name};
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_formats::schema::JobState;
@@ -76,19 +76,19 @@ impl Admin {
                 bytes.push(&[name], level(all));
             }
             for (tier, here) in &residency.bytes_here {
-                resident.push(&[name, node, tier], level(*here));
+                resident.push(&[name, node, tier.name()], level(*here));
             }
             let is_ready = residency.readiness() == Readiness::Ready;
             ready.push(&[name, node], MetricValue::Level(i64::from(is_ready)));
         }
         if !rest.is_empty() {
             bytes.push(&[OTHER], level(rest.iter().filter_map(|(_, residency)| residency.bytes).sum()));
-            let mut tiers: BTreeMap<&str, u64> = BTreeMap::new();
+            let mut tiers: BTreeMap<ResidencyPlace, u64> = BTreeMap::new();
             for (tier, here) in rest.iter().flat_map(|(_, residency)| &residency.bytes_here) {
-                *tiers.entry(tier).or_default() += here;
+                *tiers.entry(*tier).or_default() += here;
             }
             for (tier, here) in tiers {
-                resident.push(&[OTHER, node, tier], level(here));
+                resident.push(&[OTHER, node, tier.name()], level(here));
             }
         }
         vec![bytes, resident, ready]

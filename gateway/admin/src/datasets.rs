@@ -4,7 +4,7 @@ use super::change::{AuditedAction, AuditedChange, json, parse};
 use super::extract::AdminPath;
 use super::jobs::{catalogue_refusal, checked_params};
 use super::signed::AdminCaller;
-use super::words::{dataset_job_kind, readiness};
+use super::words::{dataset_job_kind, job_kind, readiness, residency_tier};
 use super::{Admin, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -13,11 +13,11 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{
     DatasetInfo, DatasetJobKind, DatasetList, JobRequest, NewDataset, PinRequest, ResidencyInfo,
-    ResidencyTier, ScheduleInfo, ScheduleRequest, SourceInfo,
+    ScheduleInfo, ScheduleRequest, SourceInfo,
 };
 use mlgw_background::jobs::cron::CronSchedule;
 use mlgw_background::jobs::is_user_dataset;
-use mlgw_background::jobs::residency::Residency;
+use mlgw_background::jobs::residency::{Residency, ResidencyPlace};
 use mlgw_common::ByteSize;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{DATASET_NAME_LEN_MAX, KEY_LEN_MAX, SLICES_MAX, SOURCES_MAX};
@@ -148,11 +148,12 @@ pub(super) async fn unschedule(
     Extension(caller): Extension<AdminCaller>,
     AdminPath((name, kind)): AdminPath<(String, String)>,
 ) -> Result<Response, ApiError> {
+    let kind = known_kind(&kind)?;
     let change = move |dataset: &Dataset| {
         let mut schedules = dataset.schedules.clone();
-        schedules.retain(|schedule| DatasetJobKind::of(&kind) != Some(dataset_job_kind(schedule.kind())));
+        schedules.retain(|schedule| schedule.kind() != job_kind(kind));
         if schedules.len() == dataset.schedules.len() {
-            let why = format!("The dataset {:?} has no schedule for {kind:?}.", dataset.name);
+            let why = format!("The dataset {:?} has no schedule for {:?}.", dataset.name, kind.name());
             return Err(ApiError::new(StatusCode::NOT_FOUND, "NoSuchSchedule", why));
         }
         Ok(Dataset { schedules, ..dataset.clone() })
@@ -207,13 +208,11 @@ impl Admin {
             prefix: source.prefix.clone(),
             into: source.into.clone(),
         };
-        let here = |(tier, bytes): (ResidencyTier, u64)| ResidencyInfo {
+        let here = |(place, bytes): (&ResidencyPlace, &u64)| ResidencyInfo {
             node: self.jobs.node().to_owned(),
-            tier,
-            bytes,
+            tier: residency_tier(*place),
+            bytes: *bytes,
         };
-        let resident = residency.bytes_here.iter();
-        let resident = resident.filter_map(|(tier, bytes)| Some((ResidencyTier::of(tier)?, *bytes)));
         let is_counted = residency.counted != Timestamp::default();
         DatasetInfo {
             name: dataset.name.clone(),
@@ -228,7 +227,7 @@ impl Admin {
             cached_bytes: residency.cached_bytes(),
             space_left_bytes: residency.room_bytes,
             pinned_bytes_max: dataset.pin_bytes_max,
-            residency: resident.map(here).collect(),
+            residency: residency.bytes_here.iter().map(here).collect(),
             counted: is_counted.then(|| residency.counted.to_string()),
             schedules: dataset.schedules.iter().map(schedule_info).collect(),
             job: self.stored.catalogue.job(dataset.active_job).map(|job| self.job_info(&job)),

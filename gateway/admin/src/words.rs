@@ -4,10 +4,11 @@
 use mlgw_api::{
     BindingMode, CachePriority, CopyPolicy, CountedPhase, DatasetJobKind, DatasetJobState, DatasetReadiness,
     DecisionAction, DecisionLocation, DecisionResult, DecisionTrigger, OptimizationLevel, OverrideReason,
-    PlanSampler, PolicyChangeKind, PolicyEnvironment, ReadAheadStrategy, RuleActionKind, RuleStance,
-    UpstreamCheckStep, UpstreamProtocol, WarmOrder, WorkloadDatasetRole, WorkloadPhase, WriteDurability,
+    PlanSampler, PolicyChangeKind, PolicyEnvironment, ReadAheadStrategy, ResidencyTier, RuleActionKind,
+    RuleStance, UpstreamCheckStep, UpstreamProtocol, WarmOrder, WorkloadDatasetRole, WorkloadPhase,
+    WriteDurability,
 };
-use mlgw_background::jobs::residency::Readiness;
+use mlgw_background::jobs::residency::{Readiness, ResidencyPlace};
 use mlgw_config::Durability;
 use mlgw_formats::decision_words::{DecisionKind, DecisionOutcome, DecisionPlace, DecisionReason};
 use mlgw_formats::schema::{BindMode, JobKind, JobOrder, JobState, PolicyKind};
@@ -34,6 +35,7 @@ macro_rules! conversions {
 conversions! {
     binding_mode: BindMode => BindingMode { ReadThrough, WriteThrough, WriteBack }
     bind_mode: BindingMode => BindMode { ReadThrough, WriteThrough, WriteBack }
+    residency_tier: ResidencyPlace => ResidencyTier { Hot, Cold, Copies }
     readiness: Readiness => DatasetReadiness { Unknown, Ready, Partial, Cold, Broken }
     dataset_job_kind: JobKind => DatasetJobKind { Warm, Sync, Evict, Clear, Migrate }
     job_kind: DatasetJobKind => JobKind { Warm, Sync, Evict, Clear, Migrate }
@@ -122,6 +124,7 @@ mod tests {
         for state in [JobState::Queued, JobState::Running, JobState::Done, JobState::Failed] {
             assert_eq!(dataset_job_state(state).name(), state_name(state));
         }
+        ResidencyPlace::ALL.iter().for_each(|one| assert_eq!(residency_tier(*one).name(), one.name()));
         Sampler::ALL.iter().for_each(|one| assert_eq!(plan_sampler(*one).name(), one.name()));
         for protocol in UpstreamProtocol::ALL {
             let kind = UpstreamKind::from_text(protocol.name()).unwrap();

@@ -29,13 +29,39 @@ pub struct Residency {
     /// Bytes of these objects, if known.
     pub bytes: Option<u64>,
     /// Bytes on this node, by tier.
-    pub bytes_here: BTreeMap<&'static str, u64>,
+    pub bytes_here: BTreeMap<ResidencyPlace, u64>,
     /// Objects with any bytes on this node.
     pub objects_here: u64,
     /// Further bytes for which this node has room.
     pub room_bytes: u64,
     /// Reason why the dataset cannot be counted.
     pub fault: Option<String>,
+}
+
+/// Location of bytes of a dataset, in the order of the names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ResidencyPlace {
+    /// Segments below the hot tier: on slower disks and in upstreams together.
+    Cold,
+    /// Clean copies of a remote-backed bucket.
+    Copies,
+    /// Segments on the local disk.
+    Hot,
+}
+
+impl ResidencyPlace {
+    /// All locations.
+    pub const ALL: [Self; 3] = [Self::Cold, Self::Copies, Self::Hot];
+
+    /// Returns the name of the location in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cold => Tier::Cold.name(),
+            Self::Copies => "copies",
+            Self::Hot => Tier::Hot.name(),
+        }
+    }
 }
 
 /// Readiness of a dataset for local reads.
@@ -57,7 +83,11 @@ impl Residency {
     /// Returns the bytes that can be read here without a request to an origin and without a slow disk.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
-        self.bytes_here.iter().filter(|(tier, _)| **tier != COLD).map(|(_, bytes)| bytes).sum()
+        self.bytes_here
+            .iter()
+            .filter(|(place, _)| **place != ResidencyPlace::Cold)
+            .map(|(_, bytes)| bytes)
+            .sum()
     }
 
     /// Returns the readiness of the dataset.
@@ -72,11 +102,6 @@ impl Residency {
         }
     }
 }
-
-/// Names of tiers.
-const HOT: &str = Tier::Hot.name();
-const COLD: &str = Tier::Cold.name();
-const COPIES: &str = "copies";
 
 impl Jobs {
     /// Returns the name of this node.
@@ -169,7 +194,7 @@ impl Jobs {
                         after = step.next;
                     }
                 }
-                residency.bytes_here.insert(COPIES, here);
+                residency.bytes_here.insert(ResidencyPlace::Copies, here);
                 (residency.objects, residency.bytes) =
                     (dataset.found.map(|found| found.objects), dataset.found.map(|found| found.bytes));
                 let copies = self.bound.copies().map(mlgw_cache::copies::Copies::metrics).unwrap_or_default();
@@ -195,8 +220,10 @@ impl Jobs {
         residency.objects_here = census.objects;
         let below: u64 =
             census.tiers.iter().filter(|(tier, _)| **tier != SegmentTier::Hot).map(|(_, bytes)| bytes).sum();
-        residency.bytes_here.insert(HOT, census.tiers.get(&SegmentTier::Hot).copied().unwrap_or(0));
-        residency.bytes_here.insert(COLD, below);
+        residency
+            .bytes_here
+            .insert(ResidencyPlace::Hot, census.tiers.get(&SegmentTier::Hot).copied().unwrap_or(0));
+        residency.bytes_here.insert(ResidencyPlace::Cold, below);
         residency.room_bytes = self.tiers.hot.fill().1;
         Ok(())
     }
@@ -204,13 +231,13 @@ impl Jobs {
 
 #[cfg(test)]
 mod tests {
-    use super::{COLD, HOT, Readiness, Residency};
+    use super::{Readiness, Residency, ResidencyPlace};
     use std::collections::BTreeMap;
 
     #[test]
     fn a_dataset_is_ready_when_all_of_it_is_above_the_cold_tier() {
         let of = |bytes: Option<u64>, hot: u64, cold: u64| {
-            let here = BTreeMap::from([(HOT, hot), (COLD, cold)]);
+            let here = BTreeMap::from([(ResidencyPlace::Hot, hot), (ResidencyPlace::Cold, cold)]);
             Residency { bytes, bytes_here: here, ..Residency::default() }.readiness()
         };
         assert_eq!(of(Some(10), 10, 0), Readiness::Ready);
