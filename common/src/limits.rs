@@ -236,6 +236,10 @@ pub const FETCH_BLOCKS_RESERVED: usize = 12;
 pub const TRACES_MAX: usize = 16;
 /// Approximate bytes of one trace file.
 pub const TRACE_FILE_BYTES: u64 = 32 * MIB;
+/// Smallest size limit of a trace: two files.
+pub const TRACE_BYTES_MIN: u64 = 2 * TRACE_FILE_BYTES;
+/// Default size limit of a trace.
+pub const TRACE_BYTES_DEFAULT: u64 = GIB;
 /// Approximate bytes of one file of the access journal, which is replayed after a restart.
 pub const ACCESS_JOURNAL_FILE_BYTES: u64 = 2 * MIB;
 /// Percentage of the space for clean copies that may be pinned: with more, evicting for new copies would
@@ -282,6 +286,10 @@ pub const SIMULATED_READS_MAX: u64 = 1 << 20;
 pub const SIMULATED_BLOCKS_MAX: usize = 1 << 21;
 /// Cache sizes that one simulation in a server tries.
 pub const SIMULATED_CACHES_MAX: usize = 16;
+/// Jobs of one generated workload.
+pub const SIMULATED_JOBS_MAX: u16 = 255;
+/// Bytes of a workload's name in an access plan.
+pub const ACCESS_PLAN_WORKLOAD_BYTES_MAX: usize = 256;
 /// Keys of all access plans together, twice as many as one plan may have: 140 MB in the policy engine, and
 /// their names.
 pub const ACCESS_PLAN_KEYS_MAX: u64 = 1 << 22;

@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use mlgw_api::MigrateRequest;
+use mlgw_api::MigrationTarget;
 use mlgw_background::jobs::{dataset_of_bucket, is_nothing_there};
 use mlgw_formats::command::CreateJob;
 use mlgw_formats::command::Reject;
@@ -26,7 +26,7 @@ pub(super) async fn begin(
     AdminPath(name): AdminPath<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let request: MigrateRequest = parse(&body)?;
+    let request: MigrationTarget = parse(&body)?;
     let action =
         AuditedAction { action: "bucket.migrate", resource: name.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);

@@ -12,7 +12,7 @@ use mlgw_api::{
     AccessPlanInfo, AccessPlanList, ApplyRequest, BackupStatus, BindRequest, BucketInfo, BucketPage,
     CheckInfo, CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionList, DirtyInfo,
     DiscardResult, EffectivePolicy, Explanation, FreezeRequest, JobInfo, JobList, JobRequest, KeyChange,
-    KeyInfo, KeyList, MigrateRequest, MovesInfo, NewAccessPlan, NewBackup, NewBucketRequest, NewDataset,
+    KeyInfo, KeyList, MigrationTarget, MovesInfo, NewAccessPlan, NewBackup, NewBucketRequest, NewDataset,
     NewKey, NewTrace, ObjectInfo, PinRequest, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo,
     PolicyOutcomes, PolicyTestResult, QuotaRequest, RefreshRequest, RefreshResult, RollbackRequest,
     ScheduleRequest, SettingList, SimulateRequest, SimulationRow, Status, TestRequest, TierDetail, TierList,
@@ -61,7 +61,7 @@ macro_rules! routes {
                 $(assert_request::<$Body>();)?
                 $(assert_request::<$OptionalBody>();)?
                 assert_answer::<$Answer>();
-                assert!($status / 100 == 2, "the answer is that of a success");
+                assert!($status / 100 == 2, "the status is that of a success");
                 $($(assert!($error_status / 100 >= 4, "the status is that of an error");)+)?
             )*
         };
@@ -188,14 +188,14 @@ routes! {
     delete "/v1/buckets/{bucket}/binding" => bindings::unbind,
         200 BucketInfo: "The removed bucket",
         errors 404 "NoSuchBucket", 409 "BucketNotEmpty", 409 "BucketBusy";
-    /// Expire cached answers of the origin.
+    /// Expire cached responses of the origin.
     post "/v1/buckets/{bucket}/refresh" => bindings::refresh,
         optional body RefreshRequest,
         200 RefreshResult: "Number of expired objects",
         errors 404 "NoSuchBucket";
     /// Start a job that migrates the bucket to another upstream while it is served.
     post "/v1/buckets/{bucket}/migration" => migrations::begin,
-        body MigrateRequest,
+        body MigrationTarget,
         202 JobInfo: "The job",
         errors 404 "NoSuchBucket", 409 "NotEmpty", 409 "Contested", 409 "DatasetBusy", 502 "UpstreamFailed";
     /// Show the writes that are not yet at the origin.
@@ -377,11 +377,11 @@ routes! {
     put "/v1/datasets/{dataset}/schedules/{kind}" => datasets::schedule,
         body ScheduleRequest,
         200 DatasetInfo: "The dataset",
-        errors 404 "NoSuchDataset", 409 "DatasetChanged";
+        errors 400 "InvalidRequest", 404 "NoSuchDataset", 409 "DatasetChanged";
     /// Remove the schedule of a kind of job.
     delete "/v1/datasets/{dataset}/schedules/{kind}" => datasets::unschedule,
         200 DatasetInfo: "The dataset",
-        errors 404 "NoSuchDataset", 404 "NoSuchSchedule", 409 "DatasetChanged";
+        errors 400 "InvalidRequest", 404 "NoSuchDataset", 404 "NoSuchSchedule", 409 "DatasetChanged";
     /// Start a job on a dataset; one job at a time.
     post "/v1/datasets/{dataset}/jobs" => jobs::create,
         body JobRequest,

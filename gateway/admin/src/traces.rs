@@ -10,7 +10,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::{StatusCode, header};
 use mlgw_api::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
-use mlgw_background::access_traces::{AccessTraceError, TRACE_BYTES, Trace};
+use mlgw_background::access_traces::{AccessTraceError, Trace};
+use mlgw_common::limits::TRACE_BYTES_DEFAULT;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ pub(super) async fn start(
     let action = AuditedAction { action: "trace.start", resource: name.clone(), status: StatusCode::CREATED };
     let shared = Arc::clone(&admin);
     let work = async move {
-        let bytes_max = bytes_max.unwrap_or(TRACE_BYTES);
+        let bytes_max = bytes_max.unwrap_or(TRACE_BYTES_DEFAULT);
         let started = {
             let name = name.clone();
             run_blocking(&shared, move |admin| admin.traces.start(&name, bytes_max)).await?

@@ -15,7 +15,7 @@ pub struct BindingInfo {
     pub prefix: String,
     /// Mode of the binding.
     pub mode: BindingMode,
-    /// Duration for which an answer of the origin is valid; if absent, the setting `bound.ttl` applies.
+    /// Duration for which a response of the origin is valid; if absent, the setting `bound.ttl` applies.
     pub ttl: Option<String>,
 }
 
@@ -31,7 +31,7 @@ pub struct BindRequest {
     /// Mode of the binding; `read-through` if absent.
     #[serde(default)]
     pub mode: Option<BindingMode>,
-    /// Duration for which an answer of the origin is valid, such as `30s` or `1h`.
+    /// Duration for which a response of the origin is valid, such as `30s` or `1h`.
     #[serde(default)]
     pub ttl: Option<String>,
 }

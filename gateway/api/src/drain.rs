@@ -22,6 +22,6 @@ pub struct MovesInfo {
     pub leftover_objects: u64,
     /// Orders since the start that were carried out as far as possible.
     pub orders_done: u64,
-    /// In the answer to an order only: value of `orders_done` at which the order is complete.
+    /// In the response to an order only: value of `orders_done` at which the order is complete.
     pub until_orders: Option<u64>,
 }

@@ -101,7 +101,7 @@ pub struct KeyList {
 /// A new key with its secret.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CreatedKey {
-    /// Secret access key; no later answer contains it.
+    /// Secret access key; no later response contains it.
     pub secret_access_key: String,
     /// The new key.
     pub key: KeyInfo,

@@ -51,7 +51,7 @@ pub use error::AdminErrorBody;
 pub use health::{Health, HealthFinding};
 pub use jobs::{DatasetJobKind, DatasetJobState, JobInfo, JobList, JobRequest, WarmOrder};
 pub use keys::{AccessKeyRole, CreatedKey, KeyChange, KeyInfo, KeyList, NewKey};
-pub use migrations::{MigrateRequest, MigrationTarget};
+pub use migrations::MigrationTarget;
 pub use objects::{ExtentInfo, ExtentState, ObjectInfo, ObjectLocation, ObjectTierInfo, OriginObjectInfo};
 pub use policy::{
     ApplyRequest, EffectivePolicy, FreezeRequest, PolicyChange, PolicyChangeKind, PolicyEnvironment,

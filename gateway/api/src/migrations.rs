@@ -5,19 +5,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// New origin of a bucket that is migrated.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct MigrationTarget {
-    /// Name of the upstream.
-    pub upstream: String,
-    /// Prefix of the origin's keys, which is stripped from the keys shown here.
-    pub prefix: String,
-}
-
-/// Request to migrate a remote-backed bucket: its new origin.
+/// New origin of a remote-backed bucket that is migrated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct MigrateRequest {
+pub struct MigrationTarget {
     /// Name of the upstream.
     pub upstream: String,
     /// Prefix of the origin's keys, which is stripped from the keys shown here.

@@ -49,7 +49,7 @@ pub struct OriginObjectInfo {
     pub dirty: bool,
     /// True if another client wrote the key at the origin meanwhile, so that an operator has to decide.
     pub contested: bool,
-    /// Age in milliseconds of the origin's answer on which this is based; absent for dirty objects.
+    /// Age in milliseconds of the origin's response on which this is based; absent for dirty objects.
     pub validated_ms_ago: Option<u64>,
     /// Time of the last read here, if recorded.
     pub read: Option<String>,

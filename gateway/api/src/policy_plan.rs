@@ -4,6 +4,7 @@
 
 use crate::PolicyText;
 use crate::words::words;
+use mlgw_common::limits::PLAN_OBJECTS_MAX;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,13 +18,13 @@ pub struct PlanRequest {
     /// Framework plugins that replace the running ones; if absent, the running ones remain.
     #[serde(default)]
     pub frameworks: Option<Vec<PolicyText>>,
-    /// Id of the plan to continue, from the previous answer; then `files` and `frameworks` are absent.
+    /// Id of the plan to continue, from the previous response; then `files` and `frameworks` are absent.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub plan: Option<u64>,
     /// Maximum number of objects to visit in this request, at most 10,000.
     #[serde(default)]
-    #[schemars(range(min = 1, max = 10_000))]
+    #[schemars(range(min = 1, max = PLAN_OBJECTS_MAX))]
     pub limit: Option<usize>,
 }
 

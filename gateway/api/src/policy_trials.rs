@@ -4,6 +4,7 @@
 
 use crate::words::words;
 use crate::{PolicyEnvironment, PolicyText};
+use mlgw_common::limits::{SIMULATED_CACHES_MAX, SIMULATED_JOBS_MAX, TRIED_KEYS_MAX, TRIED_KEYS_SHOWN_MAX};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -35,11 +36,11 @@ pub struct TestRequest {
     #[serde(default)]
     pub environment: Option<PolicyEnvironment>,
     /// Keys, such as `a/b.tar` or `s3://bucket/a/b.tar`, at most 10,000.
-    #[schemars(length(min = 1, max = 10_000))]
+    #[schemars(length(min = 1, max = TRIED_KEYS_MAX))]
     pub keys: Vec<String>,
-    /// Maximum number of keys reported in the answer, at most 1,000; 100 if absent.
+    /// Maximum number of keys reported in the response, at most 1,000; 100 if absent.
     #[serde(default)]
-    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(range(min = 1, max = TRIED_KEYS_SHOWN_MAX))]
     pub limit: Option<usize>,
 }
 
@@ -60,7 +61,7 @@ pub struct SimulateRequest {
     /// Profile of the workload to generate instead.
     pub profile: Option<SimulationProfile>,
     /// Profile only: jobs on the dataset.
-    #[schemars(range(min = 1, max = 255))]
+    #[schemars(range(min = 1, max = SIMULATED_JOBS_MAX))]
     pub workloads: Option<u16>,
     /// Seed of orders, moments and sizes; 1 if absent.
     pub seed: Option<u64>,
@@ -73,7 +74,7 @@ pub struct SimulateRequest {
     #[schemars(range(min = 1))]
     pub objects: Option<u32>,
     /// Sizes of the cache: shares such as `.35`, or bytes such as `10GiB`; at most 16.
-    #[schemars(length(min = 1, max = 16))]
+    #[schemars(length(min = 1, max = SIMULATED_CACHES_MAX))]
     pub cache: Option<Vec<String>>,
     /// Bytes of a block; `8MiB` if absent.
     pub block: Option<String>,

@@ -105,7 +105,7 @@ pub struct CompactionInfo {
     pub draining_segments: u64,
     /// Passes completed since the start.
     pub rounds: u64,
-    /// In the answer to a request for a pass only: value of `rounds` at which that pass is complete.
+    /// In the response to a request for a pass only: value of `rounds` at which that pass is complete.
     pub until_rounds: Option<u64>,
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Field names and their order are a stable interface for programs.
 
+use mlgw_common::limits::{TRACE_BYTES_DEFAULT, TRACE_BYTES_MIN};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,7 @@ pub struct TraceInfo {
     /// Limit in bytes, while the trace is being recorded; beyond it the oldest files are removed.
     pub bytes_max: Option<u64>,
     /// Recorded accesses, those in removed files included. Present while the trace is being recorded and in
-    /// the answer to a stop.
+    /// the response to a stop.
     pub accesses: Option<u64>,
     /// Blocks that were read and evicted during the recording; present as `accesses` is.
     pub decisions: Option<u64>,
@@ -30,7 +31,7 @@ pub struct TraceInfo {
     pub capacity_bytes: Option<u64>,
     /// True if the recording stopped because the disk was too slow for it; present as `accesses` is.
     pub fell_behind: Option<bool>,
-    /// In the answer to a start only: older traces that were removed to make room.
+    /// In the response to a start only: older traces that were removed to make room.
     pub removed: Vec<String>,
 }
 
@@ -57,6 +58,6 @@ pub struct NewTrace {
     /// Name of the trace.
     pub name: String,
     /// Limit in bytes; 1 GiB if absent.
-    #[schemars(range(min = 67_108_864), extend("default" = 1_073_741_824))]
+    #[schemars(range(min = TRACE_BYTES_MIN), extend("default" = TRACE_BYTES_DEFAULT))]
     pub bytes_max: Option<u64>,
 }

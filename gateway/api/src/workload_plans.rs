@@ -3,6 +3,7 @@
 //! Field names and their order are a stable interface for programs.
 
 use crate::words::words;
+use mlgw_common::limits::ACCESS_PLAN_WORKLOAD_BYTES_MAX;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct NewAccessPlan {
     /// Name under which the plan's workloads identify themselves.
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = ACCESS_PLAN_WORKLOAD_BYTES_MAX))]
     pub workload: String,
     /// Name of the document in messages.
     pub name: String,

@@ -12,7 +12,7 @@ mod file;
 pub use file::AccessPlanOwner;
 
 use mlgw_cache::policy_driver::PolicyDriver;
-use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
+use mlgw_common::limits::{ACCESS_PLAN_KEYS_MAX, ACCESS_PLAN_WORKLOAD_BYTES_MAX};
 use mlgw_common::private_file;
 use mlgw_common::regular;
 use mlgw_common::{Clock, Lineage, Timestamp};
@@ -27,8 +27,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const ID_BYTES_MAX: usize = 64;
-/// Bytes of a workload's name that are kept.
-const WORKLOAD_BYTES_MAX: usize = 256;
 const EXTENSION: &str = "plan";
 
 /// Access plans of a server.
@@ -82,7 +80,7 @@ pub enum AccessPlanError {
     #[error("invalid plan id {0:?}: expected 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit")]
     BadId(String),
     /// The workload's name is empty or too long.
-    #[error("the name of a workload has 1 to {WORKLOAD_BYTES_MAX} bytes, not {0}")]
+    #[error("the name of a workload has 1 to {ACCESS_PLAN_WORKLOAD_BYTES_MAX} bytes, not {0}")]
     BadWorkload(usize),
     /// The maximum number of plans is reached.
     #[error("{PLANS_MAX} plans exist already: delete one")]
@@ -145,7 +143,7 @@ impl AccessPlans {
         plan: Plan,
     ) -> Result<(Option<AccessPlan>, AccessPlan), AccessPlanError> {
         check(id)?;
-        if !(1..=WORKLOAD_BYTES_MAX).contains(&about.workload.len()) {
+        if !(1..=ACCESS_PLAN_WORKLOAD_BYTES_MAX).contains(&about.workload.len()) {
             return Err(AccessPlanError::BadWorkload(about.workload.len()));
         }
         let about = AccessPlanOwner { put_ms: self.clock.now().as_millis(), ..about };
@@ -301,9 +299,9 @@ pub fn check(id: &str) -> Result<(), AccessPlanError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{AccessPlanError, AccessPlanOwner, AccessPlans, WORKLOAD_BYTES_MAX};
+    use super::{AccessPlanError, AccessPlanOwner, AccessPlans};
     use mlgw_cache::policy_driver::PolicyDriver;
-    use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
+    use mlgw_common::limits::{ACCESS_PLAN_KEYS_MAX, ACCESS_PLAN_WORKLOAD_BYTES_MAX};
     use mlgw_common::{Lineage, SystemClock};
     use mlgw_policies::engine::PLANS_MAX;
     use mlgw_policies::language::Program;
@@ -371,7 +369,7 @@ mod tests {
             let put = here.put(id, about("resnet"), plan(&["a"]));
             assert!(matches!(put, Err(AccessPlanError::BadId(_))), "{id}");
         }
-        for name in ["", &"x".repeat(WORKLOAD_BYTES_MAX + 1)] {
+        for name in ["", &"x".repeat(ACCESS_PLAN_WORKLOAD_BYTES_MAX + 1)] {
             let put = here.put("a", about(name), plan(&["a"]));
             assert!(matches!(put, Err(AccessPlanError::BadWorkload(_))), "{name}");
         }

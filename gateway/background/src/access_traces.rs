@@ -9,7 +9,7 @@
 use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
 use mlgw_cache::policy_driver::PolicyDriver;
 use mlgw_cache::policy_driver::TraceRecordingSummary;
-use mlgw_common::limits::{MIB, TRACE_FILE_BYTES, TRACES_MAX};
+use mlgw_common::limits::{TRACE_BYTES_MIN, TRACE_FILE_BYTES, TRACES_MAX};
 use mlgw_common::regular;
 use mlgw_common::{Clock, Timestamp};
 use parking_lot::Mutex;
@@ -20,9 +20,6 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 
-/// Default size limit of a trace, in bytes.
-pub const TRACE_BYTES: u64 = 1024 * MIB;
-const BYTES_MIN: u64 = 2 * TRACE_FILE_BYTES;
 const NAME_BYTES_MAX: usize = 64;
 
 /// Access traces of a server.
@@ -62,7 +59,7 @@ pub enum AccessTraceError {
     )]
     BadName(String),
     /// The limit is less than two files.
-    #[error("a trace needs at least {BYTES_MIN} bytes, not {0}")]
+    #[error("a trace needs at least {TRACE_BYTES_MIN} bytes, not {0}")]
     TooSmall(u64),
     /// A trace with this name exists.
     #[error("the trace {0:?} already exists")]
@@ -98,7 +95,7 @@ impl AccessTraces {
     /// See [`AccessTraceError`]; then nothing is recorded.
     pub fn start(&self, name: &str, bytes_max: u64) -> Result<(Trace, Vec<String>), AccessTraceError> {
         check(name)?;
-        if bytes_max < BYTES_MIN {
+        if bytes_max < TRACE_BYTES_MIN {
             return Err(AccessTraceError::TooSmall(bytes_max));
         }
         let mut running = self.running.lock();
@@ -240,11 +237,11 @@ fn check(name: &str) -> Result<(), AccessTraceError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{AccessTraceError, AccessTraces, BYTES_MIN};
+    use super::{AccessTraceError, AccessTraces};
     use crate::trace_files::write;
     use mlgw_cache::policy_driver::PolicyDriver;
     use mlgw_cache::policy_driver::{ObservedRequest, PolicyRequestContext, RecordedTracePiece};
-    use mlgw_common::limits::TRACES_MAX;
+    use mlgw_common::limits::{TRACE_BYTES_MIN, TRACES_MAX};
     use mlgw_common::{BucketId, ObjectKey, SystemClock};
     use mlgw_policies::trace::TraceReader;
     use mlgw_policies::{Caller, Op};
@@ -278,8 +275,10 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let traces = traces(room.path());
         record_read(&traces, "before");
-        traces.start("one", BYTES_MIN).unwrap();
-        assert!(matches!(traces.start("two", BYTES_MIN), Err(AccessTraceError::Busy(name)) if name == "one"));
+        traces.start("one", TRACE_BYTES_MIN).unwrap();
+        assert!(
+            matches!(traces.start("two", TRACE_BYTES_MIN), Err(AccessTraceError::Busy(name)) if name == "one")
+        );
         record_read(&traces, "a");
         record_read(&traces, "b");
         assert_eq!(traces.show("one").unwrap().recorded.unwrap().accesses, 2);
@@ -298,7 +297,7 @@ mod tests {
         }
         assert_eq!(keys, ["a", "b"]);
         assert_eq!(traces.paths("one").unwrap(), [room.path().join("traces/one/000001.mlgwtrace")]);
-        assert!(matches!(traces.start("one", BYTES_MIN), Err(AccessTraceError::Exists(_))));
+        assert!(matches!(traces.start("one", TRACE_BYTES_MIN), Err(AccessTraceError::Exists(_))));
         assert!(matches!(traces.stop(), Err(AccessTraceError::Idle)));
         assert!(matches!(traces.read("one", 2), Err(AccessTraceError::NoSuchFile(_, 2))));
         assert!(matches!(traces.show("none"), Err(AccessTraceError::NoSuchTrace(_))));
@@ -309,10 +308,13 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let traces = traces(room.path());
         for name in ["", "..", "a/b", "A", "-a", &"a".repeat(65), "a.b"] {
-            assert!(matches!(traces.start(name, BYTES_MIN), Err(AccessTraceError::BadName(_))), "{name}");
+            assert!(
+                matches!(traces.start(name, TRACE_BYTES_MIN), Err(AccessTraceError::BadName(_))),
+                "{name}"
+            );
             assert!(matches!(traces.read(name, 1), Err(AccessTraceError::BadName(_))), "{name}");
         }
-        assert!(matches!(traces.start("a", BYTES_MIN - 1), Err(AccessTraceError::TooSmall(_))));
+        assert!(matches!(traces.start("a", TRACE_BYTES_MIN - 1), Err(AccessTraceError::TooSmall(_))));
         assert!(traces.list().unwrap().is_empty());
     }
 
@@ -332,7 +334,7 @@ mod tests {
         assert_eq!(traces.show("a").unwrap().files, [(4, 3), (5, 3)]);
         let mut gone = Vec::new();
         for n in 0..TRACES_MAX {
-            gone.extend(traces.start(&format!("t{n}"), BYTES_MIN).unwrap().1);
+            gone.extend(traces.start(&format!("t{n}"), TRACE_BYTES_MIN).unwrap().1);
             traces.stop().unwrap();
         }
         assert_eq!(gone, ["a"]);

@@ -9,7 +9,7 @@ use super::{CliError, Global, discover, job, path_segment};
 use clap::Subcommand;
 use http::Method;
 use mlgw_api::{
-    BindRequest, BindingMode, BucketInfo, BucketPage, DirtyInfo, DiscardResult, JobInfo, MigrateRequest,
+    BindRequest, BindingMode, BucketInfo, BucketPage, DirtyInfo, DiscardResult, JobInfo, MigrationTarget,
     NewBucketRequest, QuotaRequest, RefreshRequest, RefreshResult,
 };
 use mlgw_common::ByteSize;
@@ -156,7 +156,7 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
             flush(&client, &bucket, foreign, global, out).await
         }
         BucketCommand::Migrate { bucket, upstream, prefix, wait } => {
-            let request = MigrateRequest { upstream: upstream.clone(), prefix };
+            let request = MigrationTarget { upstream: upstream.clone(), prefix };
             let migration = format!("{}/migration", path(&bucket));
             let made: JobInfo = client.call(Method::POST, &migration, Some(&request)).await?;
             if wait {

@@ -13,6 +13,7 @@ use super::naming::Naming;
 use super::scene::{MergedRequests, Scene};
 use jobs::{EpochPass, GeneratedDataset, TrainingReader};
 pub use mlgw_api::SimulationProfile;
+use mlgw_common::limits::SIMULATED_JOBS_MAX;
 use mlgw_policies::stable_hash::mix;
 use thiserror::Error;
 pub(super) use zipf::Zipf;
@@ -109,7 +110,7 @@ impl WorkloadSettings {
             _ => (1e6, 1e12),
         };
         let bounds = [
-            ("workloads", self.workloads.map_or(1.0, f64::from), 1.0, 255.0),
+            ("workloads", self.workloads.map_or(1.0, f64::from), 1.0, f64::from(SIMULATED_JOBS_MAX)),
             ("epochs", f64::from(epochs), 1.0, epochs_max),
             ("objects", f64::from(objects), 1.0, 16e6_f64.min(product_max / 6.0)),
             ("objects times epochs", product, 1.0, product_max),

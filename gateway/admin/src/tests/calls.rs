@@ -192,6 +192,27 @@ impl Api {
     }
 }
 
+#[tokio::test]
+async fn an_unknown_kind_of_job_is_refused_alike_by_all_routes_of_schedules() {
+    let api = Api::open().await;
+    api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
+    let (status, made) = api.call(Method::POST, "/v1/datasets", json!({"name": "d", "bucket": "data"})).await;
+    assert_eq!(status, StatusCode::CREATED, "{made}");
+    let path = |kind: &str| format!("/v1/datasets/d/schedules/{kind}");
+    let cron = json!({"cron": "0 3 * * *"});
+    for (method, body) in [(Method::PUT, cron.clone()), (Method::DELETE, Value::Null)] {
+        let (status, refused) = api.call(method.clone(), &path("nap"), body).await;
+        assert_eq!((status, &refused["code"]), (StatusCode::BAD_REQUEST, &json!("InvalidRequest")));
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.starts_with("Unknown kind of job \"nap\": expected one of"), "{method}: {message}");
+    }
+    let (status, absent) = api.call(Method::DELETE, &path("warm"), Value::Null).await;
+    assert_eq!((status, &absent["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchSchedule")));
+    assert_eq!(api.call(Method::PUT, &path("warm"), cron).await.0, StatusCode::OK);
+    assert_eq!(api.call(Method::DELETE, &path("warm"), Value::Null).await.0, StatusCode::OK);
+    api.close().await;
+}
+
 /// Creates a segment with this length in the catalogue and returns its record.
 async fn sealed_segment(catalogue: &Catalogue, length: u64) -> SegmentRecord {
     let create =

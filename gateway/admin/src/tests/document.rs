@@ -7,11 +7,11 @@ use mlgw_api::{
     DatasetJobKind, DatasetJobState, DatasetList, DatasetReadiness, DecisionAction, DecisionInfo,
     DecisionList, DecisionLocation, DecisionResult, DecisionTrigger, DirtyInfo, DiscardResult, ExtentInfo,
     ExtentState, Health, HealthFinding, JobInfo, JobList, JobRequest, KeyChange, KeyInfo, KeyList,
-    MigrateRequest, MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewKey, ObjectInfo,
-    ObjectLocation, ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest,
-    RefreshResult, ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList,
-    SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep,
-    UpstreamInfo, UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
+    MigrationTarget, MovesInfo, NewBackup, NewBucketRequest, NewDataset, NewKey, ObjectInfo, ObjectLocation,
+    ObjectTierInfo, OriginObjectInfo, PinRequest, QuotaInfo, QuotaRequest, RefreshRequest, RefreshResult,
+    ResidencyInfo, ResidencyTier, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo,
+    TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList, UpstreamCheckStep, UpstreamInfo,
+    UpstreamList, UpstreamOwner, UpstreamProtocol, UsedInfo,
 };
 use mlgw_common::Tier;
 use mlgw_testing::printed::assert_file_is;
@@ -70,7 +70,7 @@ fn violations_are_found() {
     {
         assert_eq!(count(wrong.clone()), 1, "{wrong}");
     }
-    let schema = json!({"$ref": "#/components/schemas/MigrateRequest"});
+    let schema = json!({"$ref": "#/components/schemas/MigrationTarget"});
     assert_eq!(violations(document, &schema, &json!({}), "at"), ["at.upstream is missing"]);
     let schema = json!({"$ref": "#/components/schemas/Tier"});
     assert_eq!(violations(document, &schema, &json!("warm"), "at").len(), 1);
@@ -312,7 +312,7 @@ fn requests_are_taken_as_the_document_says() {
         json!({"upstream": "u", "prefix": "p/", "mode": null, "ttl": "1h"}),
     );
     assert_taken::<RefreshRequest>("RefreshRequest", json!({"prefix": "p/"}));
-    assert_taken::<MigrateRequest>("MigrateRequest", json!({"upstream": "u", "prefix": "p/"}));
+    assert_taken::<MigrationTarget>("MigrationTarget", json!({"upstream": "u", "prefix": "p/"}));
     assert_schema_of("RefreshResult", &RefreshResult { objects: 1 });
     for some in [None, Some("x".to_owned())] {
         let foreign: Vec<String> = some.iter().cloned().collect();
