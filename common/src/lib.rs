@@ -20,6 +20,7 @@ pub mod regular;
 mod secret;
 mod tier;
 pub mod time;
+mod words;
 
 pub use bytes::ByteSize;
 pub use clock::{Clock, SystemClock, Timestamp};

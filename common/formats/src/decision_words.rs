@@ -1,41 +1,9 @@
 //! Enumerations of the decision log. They are closed: a reader knows all of their words.
 
-use mlgw_common::SegmentTier;
-use serde::{Deserialize, Serialize};
-
-macro_rules! words {
-    (
-        $(#[doc = $doc:literal])+
-        $Name:ident { $($(#[doc = $word_doc:literal])+ $Word:ident = $word:literal,)+ }
-    ) => {
-        $(#[doc = $doc])+
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum $Name {
-            $($(#[doc = $word_doc])+ #[serde(rename = $word)] $Word,)+
-        }
-
-        impl $Name {
-            /// All values.
-            pub const ALL: &[Self] = &[$(Self::$Word),+];
-
-            /// Returns the word of the value in the log.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$Word => $word,)+
-                }
-            }
-
-            /// Returns the value with this word.
-            #[must_use]
-            pub fn of(word: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|one| one.name() == word)
-            }
-        }
-    };
-}
+use mlgw_common::{SegmentTier, words};
 
 words! {
+    [serde]
     /// Action of a decision.
     DecisionKind {
         /// Move a segment with the only copy of its data to a slower tier.
@@ -66,6 +34,7 @@ words! {
 }
 
 words! {
+    [serde]
     /// Location of data.
     DecisionPlace {
         /// Segments on the local disk.
@@ -94,6 +63,7 @@ impl From<SegmentTier> for DecisionPlace {
 }
 
 words! {
+    [serde]
     /// Reason of a decision.
     DecisionReason {
         /// A tier is above its watermark.
@@ -126,6 +96,7 @@ words! {
 }
 
 words! {
+    [serde]
     /// Outcome of an action.
     DecisionOutcome {
         /// Done.

@@ -23,39 +23,10 @@ pub trait Word: Copy + 'static {
     }
 }
 
+/// Defines a word list.
 macro_rules! words {
-    (
-        $(#[doc = $doc:literal])+
-        $Name:ident { $($(#[doc = $word_doc:literal])+ $Word:ident = $word:literal,)+ }
-    ) => {
-        $(#[doc = $doc])+
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $Name {
-            $($(#[doc = $word_doc])+ $Word,)+
-        }
-
-        impl $crate::language::words::Word for $Name {
-            const ALL: &'static [Self] = &[$(Self::$Word),+];
-            const WORDS: &'static [&'static str] = &[$($word),+];
-
-            fn name(self) -> &'static str {
-                match self {
-                    $(Self::$Word => $word,)+
-                }
-            }
-
-            fn doc(self) -> &'static str {
-                match self {
-                    $(Self::$Word => concat!($($word_doc),+).trim_ascii(),)+
-                }
-            }
-        }
-
-        impl std::fmt::Display for $Name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str($crate::language::words::Word::name(*self))
-            }
-        }
+    ($(#[$doc:meta])+ $Name:ident $words:tt) => {
+        mlgw_common::words! { [$crate::language::words::Word] $(#[$doc])+ $Name $words }
     };
 }
 pub(super) use words;
