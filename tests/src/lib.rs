@@ -10,6 +10,7 @@
 //! - `history`, `workload`, `check`: the promises made to clients, and checks that the server keeps them;
 //! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `policies`, `s3_commands`, `store`,
 //!   `strangers`, `tiers`: the tests themselves;
+//! - `stop_on_drop`: ends the threads of a test, also after a failed assertion;
 //! - `steps`: tests of the test runner, with stand-ins;
 //! - `clients`: S3 clients written in Rust;
 //! - `proxy`: a proxy before an origin that injects faults by rules; also a program, `mlgw-fault-proxy`, for
@@ -66,6 +67,8 @@ mod server;
 pub mod slow_disk;
 #[cfg(test)]
 mod steps;
+#[cfg(test)]
+mod stop_on_drop;
 #[cfg(test)]
 mod store;
 #[cfg(test)]

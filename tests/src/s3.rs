@@ -49,6 +49,12 @@ impl CallFailure {
         }
     }
 
+    /// True if the request was refused because its origin does not have all earlier writes in time. How long
+    /// that takes depends on the load.
+    pub(crate) fn is_before_earlier_writes(&self) -> bool {
+        matches!(self, Self::Refused { body, .. } if body.contains("does not have all earlier writes"))
+    }
+
     pub(crate) fn is_not_found(&self) -> bool {
         self.status() == Some(404)
     }

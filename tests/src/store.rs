@@ -23,7 +23,6 @@ use crate::server::runtime;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs a `store` verb of the binary.
 fn run_store(words: &[&str]) -> Output {
@@ -64,15 +63,6 @@ pub(crate) fn check(dir: &Path) -> Vec<String> {
 /// Asserts that a check finds no damage in an undamaged directory.
 pub(crate) fn assert_undamaged(dir: &Path) {
     assert_eq!(check(dir), Vec::<String>::new(), "{}", dir.display());
-}
-
-/// Sets a thread's stop flag when it is dropped, also after a failed assertion.
-struct StopOnDrop<'s>(&'s AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn path_text(path: &Path) -> &str {

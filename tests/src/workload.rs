@@ -31,6 +31,8 @@ pub(crate) struct WorkloadPlan {
     pub(crate) sizes: &'static [u64],
     /// Ratio of uploads that begin with a part of the smallest full size: 1 in `full_part_in`.
     pub(crate) full_part_in: u64,
+    /// True if some requests may be refused until the origin has the earlier writes.
+    pub(crate) is_written_back: bool,
 }
 
 /// Mostly small sizes, some of several chunks: each crash state costs as much as the workload's megabytes.
@@ -132,10 +134,15 @@ impl WorkloadWorker {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let end = self.step().await;
-            if end.is_err() {
-                self.stop.store(true, Ordering::Relaxed);
-                return end;
+            match self.step().await {
+                // As a client would that tries again later: the history keeps the request as one that may
+                // have taken effect.
+                Err(failure) if self.plan.is_written_back && failure.is_before_earlier_writes() => {}
+                Err(failure) => {
+                    self.stop.store(true, Ordering::Relaxed);
+                    return Err(failure);
+                }
+                Ok(()) => {}
             }
         }
         Ok(())

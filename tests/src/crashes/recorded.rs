@@ -97,7 +97,8 @@ fn run_lives(mount: &Mount, history: &Arc<History>, seed: u64, durability: &str)
         let steps = 10 + rng.index(12);
         let workers = 2 + rng.below(3);
         // Distinct rounds give distinct bodies in all lives, including those before a cut.
-        let plan = WorkloadPlan { round: seed % 1000 * 10 + life, workers, steps, sizes, full_part_in: 20 };
+        let round = seed % 1000 * 10 + life;
+        let plan = WorkloadPlan { round, workers, steps, sizes, full_part_in: 20, is_written_back: false };
         let end = rng.below(4);
         if end == 0 {
             let kill = KillPoint::choose(&mut rng, 60);

@@ -87,6 +87,7 @@ impl KillRun {
             steps: usize::MAX,
             sizes: SIZES,
             full_part_in: 6,
+            is_written_back: false,
         };
         let acknowledged = workload::run_until_killed(&mut server, &self.history, &plan, rng, kill).await;
         assert_undamaged(&self.dir.path().join("mlgw-data"));

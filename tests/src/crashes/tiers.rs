@@ -17,6 +17,7 @@ use crate::history::{History, HistoryItem, ItemValue, NOW};
 use crate::proxy::{Fault, FaultProxy, Rule};
 use crate::seed::{Rng, seeded_rng, setting};
 use crate::server::{ServerProcess, ServerSetup, binary, runtime};
+use crate::stop_on_drop::StopOnDrop;
 use crate::workload::{self, KillPoint, WorkloadPlan};
 
 const ROUNDS: u64 = 5;
@@ -230,6 +231,7 @@ impl TierRun {
             steps: usize::MAX,
             sizes: SIZES,
             full_part_in: 6,
+            is_written_back: self.mode == "write-back",
         };
         let (stop, mut moves) = (AtomicBool::new(false), rng.fork(round));
         std::thread::scope(|threads| {
@@ -243,10 +245,9 @@ impl TierRun {
                     mlgw_common::time::block_for(Duration::from_millis(moves.below(60)));
                 }
             });
+            let _stopping = StopOnDrop(&stop);
             let load = workload::run_until_killed(&mut server, &self.history, &plan, rng, kill);
-            let answers = runtime().block_on(load);
-            stop.store(true, Ordering::Relaxed);
-            answers
+            runtime().block_on(load)
         })
     }
 

@@ -4,9 +4,10 @@
 use super::directories::{
     BUCKET, ExpectedObjects, VICTIM, assert_serves, body, directories, put_workload, setup,
 };
-use super::{StopOnDrop, assert_undamaged, check, path_text, run_store, run_store_json, runtime};
+use super::{assert_undamaged, check, path_text, run_store, run_store_json, runtime};
 use crate::s3::full_body;
 use crate::server::ServerProcess;
+use crate::stop_on_drop::StopOnDrop;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

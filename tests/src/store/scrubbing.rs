@@ -2,10 +2,11 @@
 //! rate-limited, continues after a kill, and is not disturbed by compaction.
 
 use super::directories::{BUCKET, setup};
-use super::{StopOnDrop, assert_undamaged, runtime};
+use super::{assert_undamaged, runtime};
 use crate::observability::scrape::Scrape;
 use crate::s3::{S3TestClient, full_body};
 use crate::server::{ServerProcess, ServerSetup};
+use crate::stop_on_drop::StopOnDrop;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::Method;
