@@ -6,6 +6,7 @@
 //! another cluster or node is foreign; data of an earlier incarnation of this node may be read but not
 //! changed. The numbers are random and not 0.
 
+use crate::ids::NodeId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -111,15 +112,23 @@ pub enum Kinship {
 }
 
 /// The identity of a server with the timelines that it descends from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lineage {
     /// The identity.
     pub own: Identity,
+    /// The number of the server in its cluster.
+    pub node: NodeId,
     /// Earlier incarnations, the oldest first.
     pub earlier: Vec<Incarnation>,
     /// True if directories, log and state of this server may still lack a mark: its first start with marks,
     /// or the first one after a restore, has not finished.
     pub marking: bool,
+}
+
+impl Default for Lineage {
+    fn default() -> Self {
+        Self { own: Identity::default(), node: NodeId::SINGLE, earlier: Vec::new(), marking: false }
+    }
 }
 
 impl Lineage {
@@ -170,7 +179,8 @@ mod tests {
 
     #[test]
     fn kinship_requires_the_same_node_and_a_known_timeline() {
-        let lineage = Lineage { own: identity(1, 2, 3), earlier: vec![Incarnation(7)], marking: false };
+        let own = identity(1, 2, 3);
+        let lineage = Lineage { own, earlier: vec![Incarnation(7)], ..Lineage::default() };
         for (found, kinship) in [
             (identity(1, 2, 3), Kinship::Own),
             (identity(1, 2, 7), Kinship::Earlier),

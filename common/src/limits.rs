@@ -363,6 +363,10 @@ pub const PROPOSE_BYTES_MAX: usize = 8 * MIB as usize;
 /// Bytes of a memtable of the log store, which has two. A purge flushes it, so it also bounds the write-ahead
 /// log that a purge leaves.
 pub const LOG_MEMTABLE_BYTES: usize = 8 * MIB as usize;
+/// Least bytes of a memtable of the catalogue's state, which has two for each group.
+pub const MEMTABLE_BYTES_MIN: usize = 2 * MIB as usize;
+/// Maximum number of object groups of a server without peers.
+pub const OBJECT_GROUPS_MAX: u64 = 16;
 /// Body ids that a node leases from the catalogue at a time. A restart skips the rest of the range; 2^64 ids
 /// last for 2^48 restarts.
 pub const BODY_ID_LEASE: u64 = 1 << 16;

@@ -22,6 +22,7 @@ mod policy_tests;
 mod quota;
 #[cfg(test)]
 mod quota_tests;
+mod ranges;
 mod release;
 mod relocate;
 mod segment;
@@ -49,7 +50,8 @@ pub const fn seq_of(index: u64, position: usize) -> Seq {
 /// Applies one command. A rejected command changes nothing.
 ///
 /// # Errors
-/// If the store fails; the view must be discarded then.
+/// If the store fails, or the command or a record that it reads is of a later version. The view must be
+/// discarded then.
 pub fn apply(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Result<Reply, Reject>, StoreError> {
     assert!(view.is_settled(), "a command begins after the previous one was kept or rolled back");
     match change(view, command, seq) {
@@ -66,8 +68,9 @@ pub fn apply(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Result<
 }
 
 fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, ApplyError> {
+    // Never a rejection: members that know the command would apply it, and their states would differ.
     let Some(change) = &command.change else {
-        return Err(malformed("the command has no change"));
+        return Err(StoreError("the log has a command that this version does not know".into()).into());
     };
     match change {
         Change::Object(command) => object_command::apply(view, command, seq),
@@ -93,7 +96,8 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::DeleteCredential(command) => system::delete_credential(view, command),
         Change::PutNode(command) => system::put_node(view, command),
         Change::PutUploadKey(command) => system::put_upload_key(view, command),
-        Change::PutPartition(command) => system::put_partition(view, command),
+        Change::PutPartition(command) => ranges::put_partition(view, command),
+        Change::SetClusterVersion(command) => system::set_cluster_version(view, *command),
         Change::PutDataset(command) => dataset::put(view, command),
         Change::DeleteDataset(command) => dataset::delete(view, command),
         Change::CreateJob(command) => job::create(view, command),

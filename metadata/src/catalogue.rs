@@ -10,6 +10,7 @@ pub(crate) mod checkpoints;
 mod copies;
 mod datasets;
 mod dead;
+mod groups;
 mod inner;
 mod jobs;
 mod log_bound;
@@ -22,6 +23,8 @@ pub(crate) mod model_tests;
 mod open;
 pub mod options;
 mod pins;
+#[cfg(test)]
+mod placement_tests;
 mod policies;
 #[cfg(test)]
 mod quota_tests;
@@ -43,8 +46,8 @@ mod tests;
 pub use crate::durability::Durability;
 pub use dead::DeadSet;
 pub use options::{
-    CatalogueMetrics, CatalogueOptions, CheckpointOptions, CreateBucketError, DeleteBucketError,
-    FatalHandler, NewBucket, OpenError, ProposeError,
+    BarrierError, BarrierScope, CatalogueMetrics, CatalogueOptions, CheckpointOptions, CreateBucketError,
+    DeleteBucketError, FatalHandler, NewBucket, OpenError, ProposeError,
 };
 pub use pins::Pin;
 pub use reader::{ObjectScan, PageScan, PartScan, Reader, StoredVersion, UploadScan};
@@ -52,13 +55,12 @@ pub use segments::{ChunkOwner, Reference};
 
 use crate::copy::{Copier, CopyError};
 use crate::offline::{ReferencedExtent, bodies};
-use crate::raft::group::Group;
 use crate::store::state::{BlockCaching, StateDb};
 use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader;
 use inner::CatalogueInner;
 use mlgw_common::limits::UPLOAD_KEY_BYTES;
-use mlgw_common::{BodyId, BucketId, BucketName, ObjectKey, PartNumber, SegmentId};
+use mlgw_common::{BodyId, BucketId, BucketName, NodeId, ObjectKey, PartNumber, SegmentId};
 use mlgw_formats::command::{Change, Command, PutUploadKey, Reply};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::meta::{EarlierTimelines, MetaRow, Timeline, UploadKey};
@@ -88,6 +90,27 @@ impl Catalogue {
         Ok(Self { inner: open::open(options).await? })
     }
 
+    /// The version of the cluster.
+    #[must_use]
+    pub fn cluster_version(&self) -> u32 {
+        self.inner.resident.cluster_version()
+    }
+
+    /// Raises the version of the cluster: commands of that version are allowed from then on. Every member,
+    /// those that are down as well, must know the version; one that does not know it stops.
+    ///
+    /// # Errors
+    /// If the version is lower than the cluster's; those of [`Catalogue::propose`].
+    pub async fn raise_cluster_version(&self, version: u32) -> Result<(), ProposeError> {
+        self.inner.raise_cluster_version(version).await
+    }
+
+    /// The node whose member of each group this is.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.inner.resident.node
+    }
+
     /// Proposes a command and waits until it is durable and applied. The command determines the group. An
     /// object command that is rejected for a stale epoch or a frozen bucket is proposed again with the
     /// current record of the bucket; every other rejection is returned. Dropping the future does not cancel
@@ -97,6 +120,21 @@ impl Catalogue {
     /// If the command was rejected, too many commands wait already, or the catalogue stops.
     pub async fn propose(&self, command: impl Into<Arc<Command>>) -> Result<Reply, ProposeError> {
         self.inner.propose(command.into()).await
+    }
+
+    /// True if this node is the only voter of all of its groups, so that reads need no barrier.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.inner.groups.are_alone()
+    }
+
+    /// Waits until reads return every change that was acknowledged before the call, by any node. Returns at
+    /// once on a server without peers.
+    ///
+    /// # Errors
+    /// If this node does not lead a group of the scope, or cannot confirm that it does.
+    pub async fn barrier(&self, scope: BarrierScope<'_>) -> Result<(), BarrierError> {
+        self.inner.barrier(scope).await
     }
 
     /// Creates a bucket in every object group.
@@ -156,7 +194,7 @@ impl Catalogue {
             return Ok(Some(decode(&kept).map_err(StoreError::from)?));
         }
         let ticket = cache.ticket(&row);
-        let state = self.inner.state_of(bucket, key.as_bytes());
+        let state = self.inner.state_of(bucket, key.as_bytes())?;
         let Some(value) = state.get_pinned(&row)? else { return Ok(None) };
         let version = decode(&value).map_err(StoreError::from)?;
         cache.insert(ticket, &row, &value);
@@ -176,7 +214,7 @@ impl Catalogue {
     }
 
     fn reader_with(&self, caching: BlockCaching) -> Reader {
-        let states = self.inner.groups.iter().map(Group::state).collect();
+        let states = self.inner.groups.all().iter().map(|group| (group.id, group.state())).collect();
         Reader::new(Arc::clone(&self.inner.resident), states, caching)
     }
 
@@ -199,7 +237,7 @@ impl Catalogue {
         key: &ObjectKey,
         body: BodyId,
     ) -> Result<bool, ReadError> {
-        let state = self.inner.state_of(bucket, key.as_bytes());
+        let state = self.inner.state_of(bucket, key.as_bytes())?;
         let waiting = read::<Release>(&state, &release::row(body))?;
         Ok(waiting.is_some_and(|release| release.scope == ReleaseScope::Whole as i32))
     }
@@ -214,7 +252,7 @@ impl Catalogue {
         key: &ObjectKey,
         body: BodyId,
     ) -> Result<Option<Upload>, ReadError> {
-        let state = self.inner.state_of(bucket, key.as_bytes());
+        let state = self.inner.state_of(bucket, key.as_bytes())?;
         read(&state, &upload::row(bucket, key.as_bytes(), body))
     }
 
@@ -229,7 +267,7 @@ impl Catalogue {
         body: BodyId,
         number: PartNumber,
     ) -> Result<Option<PartRecord>, ReadError> {
-        let state = self.inner.state_of(bucket, key.as_bytes());
+        let state = self.inner.state_of(bucket, key.as_bytes())?;
         let Some(mut found) = read::<PartRecord>(&state, &part::row(body, number))? else { return Ok(None) };
         if found.paged_extents > 0 {
             let reader = self.reader();
@@ -255,7 +293,7 @@ impl Catalogue {
     /// If the key could not be read or stored.
     pub async fn upload_key(&self, candidate: [u8; UPLOAD_KEY_BYTES]) -> Result<UploadKey, OpenError> {
         let kept = || {
-            let kept = read::<UploadKey>(&self.inner.groups[0].state(), &MetaRow::UploadKey.row());
+            let kept = read::<UploadKey>(&self.inner.groups.system().state(), &MetaRow::UploadKey.row());
             kept.map_err(|error| OpenError::Store(error.to_string()))
         };
         if let Some(key) = kept()? {
@@ -271,7 +309,7 @@ impl Catalogue {
     /// # Errors
     /// If the store cannot be read.
     pub fn timelines(&self) -> Result<Option<(Timeline, EarlierTimelines)>, ReadError> {
-        let state = self.inner.groups[0].state();
+        let state = self.inner.groups.system().state();
         let Some(own) = read(&state, &MetaRow::Incarnation.row())? else { return Ok(None) };
         Ok(Some((own, read(&state, &MetaRow::EarlierTimelines.row())?.unwrap_or_default())))
     }
@@ -282,7 +320,7 @@ impl Catalogue {
     /// If the store cannot be read.
     pub fn usage(&self, bucket: BucketId) -> Result<BucketUsage, ReadError> {
         let mut usage = BucketUsage::default();
-        for group in &self.inner.groups {
+        for group in self.inner.groups.all() {
             let share: Option<BucketUsage> = read(&group.state(), &bucket_row(bucket))?;
             usage.add(&share.unwrap_or_default());
         }
@@ -295,7 +333,7 @@ impl Catalogue {
     /// If the store cannot be read.
     pub fn segment_usage(&self, segment: SegmentId) -> Result<SegmentUsage, ReadError> {
         let mut usage = SegmentUsage::default();
-        for group in &self.inner.groups {
+        for group in self.inner.groups.all() {
             let share: SegmentUsage = read(&group.state(), &segment_row(segment))?.unwrap_or_default();
             usage.add(&share);
         }
@@ -308,7 +346,7 @@ impl Catalogue {
     /// If the store cannot be read.
     pub fn referenced_bytes(&self) -> Result<u64, ReadError> {
         let mut bytes = 0;
-        for group in &self.inner.groups {
+        for group in self.inner.groups.all() {
             let state = group.state();
             let mut rows = state.rows(&Family::SegmentUsage.start(), &Family::SegmentUsage.end());
             while let Some((_, value)) = rows.next()? {
@@ -323,7 +361,7 @@ impl Catalogue {
     /// # Errors
     /// If the store cannot be read.
     pub fn segments(&self) -> Result<Vec<SegmentRecord>, ReadError> {
-        let state = self.inner.groups[0].state();
+        let state = self.inner.groups.system().state();
         let rows = state.range(&Family::Segment.start(), &Family::Segment.end(), usize::MAX)?;
         let records: Result<Vec<SegmentRecord>, BadRecord> =
             rows.iter().map(|(_, value)| decode(value)).collect();
@@ -335,7 +373,7 @@ impl Catalogue {
     /// # Errors
     /// If the store cannot be read.
     pub fn segment_record(&self, id: SegmentId) -> Result<Option<SegmentRecord>, ReadError> {
-        read(&self.inner.groups[0].state(), &mlgw_formats::schema::segment::row(id))
+        read(&self.inner.groups.system().state(), &mlgw_formats::schema::segment::row(id))
     }
 
     /// Summary of a segment, from memory.
@@ -365,8 +403,8 @@ impl Catalogue {
         &self,
         each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
     ) -> Result<(), ReadError> {
-        let mut groups = self.inner.groups.iter();
-        Ok(groups.try_for_each(|group| bodies::each_extent(&group.state(), each))?)
+        let groups = self.inner.groups.all();
+        Ok(groups.iter().try_for_each(|group| bodies::each_extent(&group.state(), each))?)
     }
 
     /// Adds a consistent copy of the catalogue, under `prefix`, to the copy that `copier` makes. Every

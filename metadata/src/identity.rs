@@ -79,6 +79,12 @@ pub enum Mismatch {
          one"
     )]
     UnmarkedState,
+    /// The log has entries of a group without a state.
+    #[error("group {group}: the log has entries of it, but its state is missing")]
+    LostState {
+        /// The group.
+        group: usize,
+    },
     /// The log begins after the end of the state.
     #[error("group {group}: the state ends before entry {reach}, and the log begins at entry {begin}")]
     StaleState {
@@ -132,6 +138,7 @@ impl Mismatch {
             | Self::UnnamedEntries
             | Self::ForeignState(..)
             | Self::UnmarkedState => FindingKind::Foreign,
+            Self::LostState { .. } => FindingKind::Store,
             Self::StaleState { .. } => FindingKind::StaleState,
             Self::StaleLog { .. } => FindingKind::StaleLog,
             Self::LostTail { .. } => FindingKind::LostTail,
@@ -208,9 +215,13 @@ pub(crate) fn judge_fit(
     states: &[StateFacts],
     durability: Durability,
 ) -> Result<(), Mismatch> {
-    assert_eq!(states.len(), log.groups.len(), "every group has a state and a part of the log");
-    let mut groups = states.iter().zip(&log.groups).enumerate();
-    groups.try_for_each(|(group, (state, log))| judge_ends(group, state, log, durability))
+    if log.groups.len() > states.len() {
+        return Err(Mismatch::LostState { group: states.len() });
+    }
+    // A new group has no rows in the log yet.
+    let logs = log.groups.iter().copied().chain(std::iter::repeat(GroupFacts::default()));
+    let mut groups = states.iter().zip(logs).enumerate();
+    groups.try_for_each(|(group, (state, log))| judge_ends(group, state, &log, durability))
 }
 
 /// Checks the timeline, which is a row of group 0. A start with `lineage.marking` flushes that row before it

@@ -24,9 +24,9 @@ pub mod store_error;
 pub mod view;
 
 pub use catalogue::{
-    Catalogue, CatalogueMetrics, CatalogueOptions, CheckpointOptions, ChunkOwner, CreateBucketError, DeadSet,
-    DeleteBucketError, FatalHandler, NewBucket, ObjectScan, OpenError, PageScan, PartScan, Pin, ProposeError,
-    Reader, Reference, StoredVersion, UploadScan,
+    BarrierError, BarrierScope, Catalogue, CatalogueMetrics, CatalogueOptions, CheckpointOptions, ChunkOwner,
+    CreateBucketError, DeadSet, DeleteBucketError, FatalHandler, NewBucket, ObjectScan, OpenError, PageScan,
+    PartScan, Pin, ProposeError, Reader, Reference, StoredVersion, UploadScan,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
 pub use durability::Durability;

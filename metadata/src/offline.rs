@@ -40,6 +40,7 @@ use crate::store::links;
 use crate::store::saved_log::SavedLog;
 use crate::store_error::StoreError;
 use crate::view::Row;
+use mlgw_common::NodeId;
 use mlgw_formats::schema::{Bucket, Credential, SegmentRecord, SegmentUsage};
 use scratch::{Scratch, ScratchState};
 use std::collections::BTreeMap;
@@ -98,6 +99,8 @@ pub struct Offline {
     states: Vec<ScratchState>,
     /// Facts from the rows.
     pub facts: CatalogueFacts,
+    /// The node whose catalogue it is.
+    pub node: NodeId,
     /// Owns the scratch copy; dropped last.
     _scratch: Scratch,
 }
@@ -108,14 +111,14 @@ fn mismatch(
     log: &SavedLog,
     states: &[(u32, ScratchState)],
 ) -> Result<Option<Mismatch>, StoreError> {
-    let facts = log.facts(states.len() as u32)?;
+    let facts = log.facts()?;
     let states: Vec<_> =
         states.iter().map(|(_, opened)| StateFacts::read(&opened.state)).collect::<Result<_, _>>()?;
     Ok(judge(expected, &facts, &states, Durability::Full).err())
 }
 
 impl Offline {
-    /// Opens the catalogue in `dir`, which no server may be using, on a copy in `scratch` (an empty
+    /// Opens the catalogue of `node` in `dir`, which no server may be using, on a copy in `scratch` (an empty
     /// directory, removed when this is dropped). Returns `None` if the catalogue cannot be read or does not
     /// match `expected`; `findings` has the reason then.
     ///
@@ -124,6 +127,7 @@ impl Offline {
     pub fn open(
         dir: &Path,
         scratch: &Path,
+        node: NodeId,
         expected: Option<&ExpectedServer>,
         findings: &mut Vec<CheckFinding>,
         watch: ProgressCallback<'_>,
@@ -162,7 +166,7 @@ impl Offline {
         }
         let states: Vec<ScratchState> = states.into_iter().map(|(_, opened)| opened).collect();
         let known = rows::check(&states, dir, findings, watch);
-        Ok(known.map(|known| Self { states, facts: known, _scratch: owner }))
+        Ok(known.map(|known| Self { states, facts: known, node, _scratch: owner }))
     }
 
     /// Calls `each` with every referenced extent and its owner, in the order of buckets and keys.

@@ -4,10 +4,17 @@
 //! entry. The Raft core is woken once per batch, and the thread that applied a batch sends its replies. A new
 //! entry stays in memory until it is applied, so applying it needs no decoding.
 
+mod barrier;
+pub(crate) mod error;
 pub(crate) mod group;
+#[cfg(test)]
+mod in_process;
 mod limiter;
 pub(crate) mod log;
+mod lone_voter;
 pub(crate) mod machine;
+#[cfg(test)]
+mod member_tests;
 pub(crate) mod network;
 pub(crate) mod queue;
 pub(crate) mod replay;

@@ -140,7 +140,7 @@ impl<'a> View<'a> {
         if let Some(change) = self.changes.get(key) {
             return Ok(change.as_deref().map(schema::decode).transpose()?);
         }
-        Ok(self.rows.get(key)?.as_deref().map(schema::decode).transpose()?)
+        Ok(self.rows.get(key)?.as_deref().map(schema::decode_all).transpose()?)
     }
 
     /// The record at `key`, whose stored row is read only once for all commands.
@@ -153,7 +153,7 @@ impl<'a> View<'a> {
                 self.stored_rows.insert(key.to_vec(), self.rows.get(key)?);
             }
             let stored = self.stored_rows.get(key).and_then(|row| row.as_deref());
-            return Ok(stored.map(schema::decode).transpose()?);
+            return Ok(stored.map(schema::decode_all).transpose()?);
         }
         self.get(key)
     }
@@ -198,7 +198,7 @@ impl<'a> View<'a> {
             return self.rows.range(from, end, max);
         }
         let hidden = self.changes.range::<[u8], _>(within).filter(|(_, v)| v.is_none()).count();
-        let mut stored = self.rows.range(from, end, max + hidden)?.into_iter().peekable();
+        let mut stored = self.rows.range(from, end, max.saturating_add(hidden))?.into_iter().peekable();
         let mut merged = Vec::with_capacity(max.min(64));
         while merged.len() < max {
             let change_first = match (changed.peek(), stored.peek()) {
@@ -257,15 +257,15 @@ impl RowReader for MemoryRows {
 mod tests {
     use super::{MemoryRows, RowReader, SegmentId, View};
     use mlgw_formats::schema::meta::Counter;
-    use proptest::prelude::prop;
-    use proptest::{prop_assert_eq, proptest};
+    use proptest::prelude::{Just, prop};
+    use proptest::{prop_assert_eq, prop_oneof, proptest};
 
     proptest! {
         #[test]
         fn a_range_over_changes_is_a_range_after_writing_them(
             stored in prop::collection::btree_set(0u8..40, 0..20),
             changed in prop::collection::vec((0u8..40, proptest::bool::ANY), 0..20),
-            from in 0u8..40, end in 0u8..41, max in 0usize..12,
+            from in 0u8..40, end in 0u8..41, max in prop_oneof![4 => 0usize..12, 1 => Just(usize::MAX)],
         ) {
             let mut rows = MemoryRows::default();
             for key in stored {

@@ -7,6 +7,7 @@
 //!   as fixed;
 //! - `copying`: backups while serving, restore, rebuild, salvage;
 //! - `fixtures`: directories of every released format open;
+//! - `groups`: buckets in several groups through restart, backup, restore and rebuild;
 //! - `scrubbing`: a block that goes bad under a running server.
 
 mod agreeing;
@@ -15,6 +16,7 @@ mod copying;
 mod damages;
 mod directories;
 mod fixtures;
+mod groups;
 mod scrubbing;
 
 pub(crate) use directories::copy_directory;

@@ -33,6 +33,7 @@ pub use segment::{
 };
 pub use system::{
     BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, PutUploadKey,
+    SetClusterVersion,
 };
 pub use upload::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, ReleaseBody};
 
@@ -46,7 +47,7 @@ pub struct Command {
     #[prost(
         oneof = "Change",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, \
-            26, 27, 28, 29, 31, 32"
+            26, 27, 28, 29, 31, 32, 33"
     )]
     pub change: Option<Change>,
 }
@@ -151,6 +152,9 @@ pub enum Change {
     /// Group 0: begins an incarnation, the timeline of the commands that follow.
     #[prost(message, tag = "32")]
     BeginIncarnation(BeginIncarnation),
+    /// Group 0: raises the cluster's version.
+    #[prost(message, tag = "33")]
+    SetClusterVersion(SetClusterVersion),
 }
 
 impl Command {

@@ -3,6 +3,7 @@
 //!
 //! - [`key`], [`schema`]: keys and records of the catalogue's rows;
 //! - [`command`]: changes of the namespace, as the log carries them;
+//! - [`cluster_version`]: the version from which every member knows a command;
 //! - [`log_batch`], [`log_entry`], [`log_types`]: entries of the log;
 //! - [`store_files`], [`wal_frames`], [`manifest`]: files of the RocksDB stores below the catalogue;
 //! - [`segment_header`], [`segment_record`], [`segment_payload`], [`segment_zstd`]: segment files;
@@ -15,6 +16,7 @@
 
 pub mod backup_contents;
 pub mod checksum;
+pub mod cluster_version;
 pub mod command;
 pub mod decision_entry;
 pub mod decision_lines;

@@ -23,7 +23,7 @@ impl Batch {
     /// Decodes the commands in `encoded`.
     ///
     /// # Errors
-    /// Returns an error if `encoded` is not a batch.
+    /// Returns an error if `encoded` is not a batch, or a command has fields that this version does not know.
     pub fn decode(encoded: Bytes) -> Result<Self, FormatError> {
         let cut = || FormatError("a batch of commands is truncated".into());
         let mut commands = Vec::new();
@@ -32,7 +32,12 @@ impl Batch {
             let (length, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
             let length = u32::from_le_bytes(*length) as usize;
             let (command, after) = after.split_at_checked(length).ok_or_else(cut)?;
-            let command = Command::decode(command).map_err(|error| FormatError(error.to_string()))?;
+            let bytes = command;
+            let command = Command::decode(bytes).map_err(|error| FormatError(error.to_string()))?;
+            // A command without its unknown fields would have another effect than on other members.
+            if command.encoded_len() != bytes.len() {
+                return Err(FormatError("a later version wrote a command with unknown fields".into()));
+            }
             commands.push(Arc::new(command));
             rest = after;
         }

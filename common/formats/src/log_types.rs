@@ -36,6 +36,8 @@ pub type LogId = openraft::alias::LogIdOf<RaftTypes>;
 pub type RaftLogEntry = <RaftTypes as RaftTypeConfig>::Entry;
 /// A vote of a member.
 pub type Vote = <RaftTypes as RaftTypeConfig>::Vote;
+/// A term and its leader.
+pub type Leadership = LeaderId<u64, u64>;
 /// A membership and the id of the log entry that set it.
 pub type StoredMembership = openraft::alias::StoredMembershipOf<RaftTypes>;
 /// Metadata of a snapshot: its last log id and membership.

@@ -59,6 +59,9 @@ pub enum BadRecord {
     /// A format of a newer version.
     #[error("a record has format {0}; this version reads {FORMAT}")]
     Format(u8),
+    /// A field that this version does not know.
+    #[error("a record has a field that this version does not know; a later version wrote it")]
+    UnknownField,
     /// Not a message of the family.
     #[error("a record cannot be decoded: {0}")]
     Message(#[from] prost::DecodeError),
@@ -86,6 +89,19 @@ pub fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, BadRecord> {
         Some((&FORMAT, message)) => Ok(M::decode(message)?),
         Some((&other, _)) => Err(BadRecord::Format(other)),
     }
+}
+
+/// Decodes the record in `bytes`, all of whose fields must be known. A member that changed a record without
+/// its unknown fields would drop them, and its state would differ from that of other members.
+///
+/// # Errors
+/// Those of [`decode`], and [`BadRecord::UnknownField`].
+pub fn decode_all<M: Message + Default>(bytes: &[u8]) -> Result<M, BadRecord> {
+    let record: M = decode(bytes)?;
+    if record.encoded_len() + 1 != bytes.len() {
+        return Err(BadRecord::UnknownField);
+    }
+    Ok(record)
 }
 
 #[cfg(test)]

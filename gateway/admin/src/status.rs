@@ -10,7 +10,7 @@ use mlgw_api::{
     Shortage, Status, SyncStatus, TierStatus,
 };
 use mlgw_common::histogram::Durations;
-use mlgw_common::{NodeId, SegmentTier, Tier};
+use mlgw_common::{SegmentTier, Tier};
 use mlgw_objects::ResourceShortage as Kind;
 use mlgw_telemetry::OperationTotals;
 use mlgw_telemetry::process::ProcessUsage;
@@ -159,8 +159,8 @@ impl Admin {
     /// Returns the bytes of segments in upstreams.
     pub(super) fn upstream_bytes(&self) -> Result<u64, mlgw_metadata::ReadError> {
         let segments = self.stored.catalogue.segments()?;
-        let there =
-            segments.iter().filter(|segment| segment.tier_for(NodeId::SINGLE) == Ok(SegmentTier::Upstream));
+        let node = self.stored.catalogue.node();
+        let there = segments.iter().filter(|segment| segment.tier_for(node) == Ok(SegmentTier::Upstream));
         Ok(there.map(|segment| segment.length).sum())
     }
 

@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_api::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
-use mlgw_common::{NodeId, SegmentTier, Tier, Timestamp};
+use mlgw_common::{SegmentTier, Tier, Timestamp};
 use mlgw_segments::hot::{BadBlock, is_scrubbed};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,7 +140,8 @@ impl Admin {
             let buckets = self.stored.catalogue.buckets(None, None, usize::MAX);
             buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
         };
-        let in_tier = || segments.iter().filter(|segment| segment.tier_for(NodeId::SINGLE) == Ok(tier));
+        let node = self.stored.catalogue.node();
+        let in_tier = || segments.iter().filter(|segment| segment.tier_for(node) == Ok(tier));
         let here: BTreeSet<u64> = in_tier().map(|segment| segment.id).collect();
         let bad: Vec<_> = status.bad.iter().filter(|bad| here.contains(&bad.segment)).cloned().collect();
         let (used_bytes, capacity_bytes) = match tier {
@@ -149,7 +150,7 @@ impl Admin {
             SegmentTier::Hot => (hot.used_bytes, self.loaded.load().config.hot_capacity_bytes(&self.machine)),
         };
         // A pass reads all local tiers, whichever tier it was requested for.
-        let scrubbed = segments.iter().filter(|segment| is_scrubbed(segment));
+        let scrubbed = segments.iter().filter(|segment| is_scrubbed(segment, node));
         let at = |ms| Timestamp(ms).to_string();
         Ok(TierDetail {
             info: TierInfo {

@@ -134,7 +134,7 @@ pub(crate) mod tests {
         let identity =
             |number| Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(number) };
         let first = Lineage { own: identity(3), ..Lineage::default() };
-        (first, Lineage { own: identity(4), earlier: vec![Incarnation(3)], marking: false })
+        (first, Lineage { own: identity(4), earlier: vec![Incarnation(3)], ..Lineage::default() })
     }
 
     #[test]

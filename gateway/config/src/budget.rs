@@ -12,8 +12,8 @@ use super::{Config, MachineSizes};
 use mlgw_common::ByteSize;
 use mlgw_common::limits::{
     COPY_BLOCK_BYTES, DEDICATED_SEGMENTS_OPEN_MAX, DEDICATED_SEGMENTS_OPEN_MIN, DIRECT_BUFFER_BYTES,
-    FETCH_BLOCKS_MAX, FETCH_BLOCKS_MIN, IDLE_CONNECTION_BYTES, LOG_MEMTABLE_BYTES, MEMORY_BYTES_MIN, MIB,
-    MOVE_BATCH_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, PROCESS_BYTES, PROPOSE_BYTES_MAX,
+    FETCH_BLOCKS_MAX, FETCH_BLOCKS_MIN, IDLE_CONNECTION_BYTES, LOG_MEMTABLE_BYTES, MEMORY_BYTES_MIN,
+    MEMTABLE_BYTES_MIN, MIB, MOVE_BATCH_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, PROCESS_BYTES, PROPOSE_BYTES_MAX,
 };
 use mlgw_remote::upstream::UpstreamKind;
 
@@ -72,7 +72,9 @@ impl Config {
     pub fn memory_budget(&self, machine: &MachineSizes) -> MemoryBudget {
         let cache = self.catalogue_cache_bytes(machine);
         let commands = 2 * PROPOSE_BYTES_MAX as u64;
-        let memtables = 2 * self.memtable_bytes(machine) + 2 * LOG_MEMTABLE_BYTES as u64;
+        let states =
+            self.memtable_bytes(machine).max(self.catalogue.object_groups * MEMTABLE_BYTES_MIN as u64);
+        let memtables = 2 * states + 2 * LOG_MEMTABLE_BYTES as u64;
         let own_segments = (self.own_segments_max(machine) * DIRECT_BUFFER_BYTES) as u64;
         let moving = MOVE_BATCH_BYTES_MAX + MOVED_QUEUE_BYTES_MAX as u64;
         let has_origins = self.upstreams.iter().any(|upstream| upstream.kind == UpstreamKind::S3);
@@ -141,7 +143,7 @@ impl Config {
         self.limits.connections.min((share / IDLE_CONNECTION_BYTES).max(CONNECTIONS_MIN))
     }
 
-    /// Returns the size of one of the two memtables of the catalogue's state.
+    /// Returns the size of one of the two memtables of the catalogue's state, over all groups.
     #[must_use]
     pub fn memtable_bytes(&self, machine: &MachineSizes) -> u64 {
         (machine.memory_bytes / 32).clamp(8 * MIB, 32 * MIB)

@@ -30,6 +30,7 @@ pub use value::{
 };
 
 use mlgw_common::hide_url_secrets;
+use mlgw_common::limits::OBJECT_GROUPS_MAX;
 use mlgw_wire::lanes::WorkloadLanes;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -226,6 +227,10 @@ impl Config {
         }
         if self.policy.look_every < Duration::from_secs(1) {
             found.push(("policy.look_every", "'policy.look_every' must be at least 1s".to_owned()));
+        }
+        if !(1..=OBJECT_GROUPS_MAX).contains(&self.catalogue.object_groups) {
+            let reason = format!("'catalogue.object_groups' must be 1 to {OBJECT_GROUPS_MAX}");
+            found.push(("catalogue.object_groups", reason));
         }
         let counts = [
             ("limits.connections", self.limits.connections),

@@ -306,6 +306,10 @@ settings! {
         /// Interval between checkpoints while data changes; one is also made before the log is truncated. 0:
         /// no checkpoints.
         checkpoint_interval: Duration = "5m", start;
+        /// Raft groups over which new buckets are spread, 1 to 16. Each has a log position, memtables and
+        /// tables of its own. The number of groups never falls: a lower value adds none. The quota of an
+        /// access key counts in each group by itself.
+        object_groups: u64 = "1", start;
     }
     /// Limits of a single client, and of all clients together.
     limits: Limits {

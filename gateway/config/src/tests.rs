@@ -110,6 +110,7 @@ fn a_wrong_value_is_refused_with_its_line_and_reason() {
         ("[tls]\ncert = \"c\"", "F:2: 'tls.cert' requires 'tls.key'"),
         ("[limits]\nconnections = 0", "F:2: 'limits.connections' must be at least 1"),
         ("[policy]\nlook_every = \"999ms\"", "F:2: 'policy.look_every' must be at least 1s"),
+        ("[catalogue]\nobject_groups = 17", "F:2: 'catalogue.object_groups' must be 1 to 16"),
         ("[access_log]\nfiles_max = 0", "F:2: 'access_log.files_max' must be at least 1"),
         (
             "[traces]\nendpoint = \"https://c:4318\"",

@@ -22,6 +22,15 @@ pub enum ObjectError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
+    /// The part of the catalogue that holds the key has no leader here; nothing changed.
+    #[error("{0}")]
+    NoLeader(String),
+    /// Some nodes are not upgraded yet; nothing changed.
+    #[error("{0}")]
+    NotFinalized(String),
+    /// The catalogue lost its leader during a write: it is unknown whether the write takes effect.
+    #[error("the catalogue lost its leader during the write")]
+    UnknownOutcome,
     /// The bucket does not exist.
     #[error("the bucket {0:?} does not exist")]
     NoSuchBucket(String),
@@ -153,6 +162,9 @@ impl From<ProposeError> for ObjectError {
         match error {
             ProposeError::Rejected(reject) => Self::Rejected(reject),
             ProposeError::Overloaded => Self::Short(ResourceShortage::Queue),
+            error @ ProposeError::NotLeader { .. } => Self::NoLeader(error.to_string()),
+            ProposeError::UnknownOutcome => Self::UnknownOutcome,
+            error @ ProposeError::NotFinalized { .. } => Self::NotFinalized(error.to_string()),
             ProposeError::Stopping => Self::Stopping,
         }
     }

@@ -7,6 +7,7 @@
 
 mod access_hooks;
 pub mod attributes;
+mod barriers;
 pub mod bucket;
 pub mod bucket_config;
 pub mod conditions;
@@ -198,9 +199,12 @@ async fn answer(
     check_headers(gateway, &request, operation)?;
     authorize(&request, operation)?;
     let incoming = incoming.as_mut().ok_or_else(body_already_taken)?;
-    let answered =
-        dispatch(gateway, operation, &request, IncomingBody { incoming, payload: authenticated.payload })
-            .await;
+    let body = IncomingBody { incoming, payload: authenticated.payload };
+    let answered = if barriers::are_needless(gateway) {
+        dispatch(gateway, operation, &request, body).await
+    } else {
+        Box::pin(dispatch_with_barriers(gateway, operation, &request, body)).await
+    };
     if answered.is_ok() {
         access_hooks::record_change(gateway, operation, &request);
     }
@@ -246,6 +250,26 @@ fn authorize(request: &AuthenticatedRequest<'_>, operation: Operation) -> Result
         return Ok(());
     }
     Err(S3Error::new(Code::AccessDenied))
+}
+
+/// Performs an operation on a node with peers.
+async fn dispatch_with_barriers(
+    gateway: &Arc<Gateway>,
+    operation: Operation,
+    request: &AuthenticatedRequest<'_>,
+    body: IncomingBody<'_>,
+) -> S3Result {
+    barriers::wait(gateway, operation, request).await?;
+    let IncomingBody { incoming, payload } = body;
+    match dispatch(gateway, operation, request, IncomingBody { incoming: &mut *incoming, payload }).await {
+        Err(error) if barriers::is_outdated(gateway, operation, request, &error).await? => {
+            barriers::wait(gateway, operation, request).await?;
+            // Only reads are repeated, which have no body.
+            let payload = BodyRequirement::Unsigned;
+            dispatch(gateway, operation, request, IncomingBody { incoming, payload }).await
+        }
+        answered => answered,
+    }
 }
 
 async fn dispatch(

@@ -17,7 +17,7 @@ use mlgw_cache::writeback::{WriteBack, WriteBackParts};
 use mlgw_common::ByteSize;
 use mlgw_common::Secret;
 use mlgw_common::limits::HUGE_PAGES_MEMORY_MIN;
-use mlgw_common::{Clock, Lineage, NodeId, SystemClock};
+use mlgw_common::{Clock, Lineage, SystemClock};
 use mlgw_config::{Config, Durability, EtagKind, MachineSizes};
 use mlgw_credentials::{Keyring, RootCredentials, Sealer};
 use mlgw_metadata::identity::ExpectedServer;
@@ -347,7 +347,6 @@ async fn open_remote_backed(
     }
     let options = CopiesOptions {
         dir: config.copies_dir(),
-        node: NodeId::SINGLE,
         lineage,
         capacity_bytes: config.copies_capacity_bytes(machine),
         // Copies never take the room that the hot tier needs.
@@ -430,6 +429,7 @@ fn catalogue_options(
     clock: &Arc<dyn Clock>,
 ) -> Result<CatalogueOptions, ServeError> {
     let mut options = CatalogueOptions::new(dir.path().join("catalogue"), Arc::clone(clock));
+    options.node = dir.lineage().node;
     options.durability = match config.durability {
         Durability::Full => mlgw_metadata::Durability::Full,
         Durability::Os => mlgw_metadata::Durability::Os,
@@ -439,6 +439,7 @@ fn catalogue_options(
     options.checkpoints =
         (!every.is_zero()).then(|| CheckpointOptions { dir: config.checkpoints_dir(), every });
     options.memtable_bytes = usize::try_from(config.memtable_bytes(machine)).unwrap_or(usize::MAX);
+    options.groups = u32::try_from(config.catalogue.object_groups).unwrap_or(u32::MAX);
     options.cache_bytes = usize::try_from(config.catalogue_cache_bytes(machine)).unwrap_or(usize::MAX);
     options.expected = Some(expected(config, dir, &options.dir)?);
     Ok(options)

@@ -60,7 +60,7 @@ pub fn backup_closed(
     let mut copier = Copier::new(out, None)?;
     let segments = open_segments(source)?;
     copy_closed(&source.catalogue(), &mut copier, CATALOGUE)?;
-    let segments = segments_to_copy(out, segments, upstream_data)?;
+    let segments = segments_to_copy(out, DataDir::node_id(&source.dir)?, segments, upstream_data)?;
     add_segments(&mut copier, segments, watch)?;
     finish(copier, source, clock)
 }
@@ -83,9 +83,9 @@ pub async fn backup_serving(
     let mut copier = catalogue.copy_into(Copier::new(out, None)?, CATALOGUE).await?;
     let segments = open_segments(source)?;
     drop(kept);
-    let out_dir = out.to_owned();
+    let (out_dir, node) = (out.to_owned(), DataDir::node_id(&source.dir)?);
     let copied = tokio::task::spawn_blocking(move || {
-        let segments = segments_to_copy(&out_dir, segments, upstream_data)?;
+        let segments = segments_to_copy(&out_dir, node, segments, upstream_data)?;
         Ok::<_, StoreVerbError>(add_segments(&mut copier, segments, &watch).map(|()| copier)?)
     });
     let copier = copied.await.map_err(|stopped| StoreVerbError::Catalogue(stopped.to_string()))??;
@@ -148,14 +148,16 @@ fn add_segments(
 /// its upstream.
 fn segments_to_copy(
     out: &Path,
+    node: NodeId,
     mut segments: BTreeMap<SegmentId, File>,
     upstream_data: UpstreamData,
 ) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
     let mut findings = Vec::new();
     // In the copy itself, because a server may have no other writable directory.
     let scratch = out.join("proving");
-    let catalogue = Offline::open(&out.join(CATALOGUE), &scratch, None, &mut findings, &ignore_progress)
-        .map_err(|error| StoreVerbError::Catalogue(error.0))?;
+    let catalogue =
+        Offline::open(&out.join(CATALOGUE), &scratch, node, None, &mut findings, &ignore_progress)
+            .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     if let Some(damage) = findings.iter().find(|finding| finding.is_damage()) {
         return Err(StoreVerbError::Catalogue(format!("{}: {}", damage.place, damage.what)));
     }
@@ -164,10 +166,7 @@ fn segments_to_copy(
     let referred = catalogue.facts.usage.keys().map(|id| SegmentId(*id));
     let mut in_upstreams = 0;
     for missing in referred.filter(|id| !segments.contains_key(id)) {
-        if known
-            .get(&missing.0)
-            .is_none_or(|record| record.tier_for(NodeId::SINGLE) != Ok(SegmentTier::Upstream))
-        {
+        if known.get(&missing.0).is_none_or(|record| record.tier_for(node) != Ok(SegmentTier::Upstream)) {
             return Err(StoreVerbError::SegmentMissing(missing));
         }
         in_upstreams += 1;

@@ -3,6 +3,7 @@
 use super::{StoreLocation, StoreVerbError, checkpoint_dir, expected, scratch, unfit_files};
 use crate::data_dir::DataDir;
 use crate::node_file::{DataDirError, NODE_FILE, NodeDescription};
+use mlgw_common::NodeId;
 use mlgw_credentials::{Sealer, SealerError};
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::offline::{self, CheckFinding, FindingKind, Offline, ProgressCallback, check_checkpoint};
@@ -74,7 +75,8 @@ pub fn check(place: &StoreLocation, watch: ProgressCallback<'_>) -> Result<Check
         findings.push(CheckFinding::damage(FindingKind::Foreign, place.checkpoints.display(), error));
     }
     check_checkpoint(checkpoint_dir::described(&place.checkpoints, lineage), lineage, findings, watch);
-    let catalogue = Offline::open(&place.catalogue(), &scratch()?, expected.as_ref(), findings, watch)
+    let id = node.map_or(NodeId::SINGLE, |node| node.node_id());
+    let catalogue = Offline::open(&place.catalogue(), &scratch()?, id, expected.as_ref(), findings, watch)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     let Some(catalogue) = catalogue else { return Ok(checked) };
     if let Some(sealer) = sealer {

@@ -17,7 +17,7 @@
 
 use super::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use super::start_reserve;
-use mlgw_common::{Lineage, Timestamp, regular};
+use mlgw_common::{Lineage, NodeId, Timestamp, regular};
 use mlgw_credentials::Sealer;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -80,6 +80,15 @@ impl DataDir {
     /// When it is of a newer format, damaged or unreadable.
     pub fn description(path: &Path) -> Result<Option<NodeDescription>, DataDirError> {
         NodeDescription::read(path)
+    }
+
+    /// Returns the number, in its cluster, of the node that owns a directory.
+    ///
+    /// # Errors
+    /// When the description is of a newer format, damaged or unreadable.
+    pub fn node_id(path: &Path) -> Result<NodeId, DataDirError> {
+        let described = Self::description(path)?;
+        Ok(described.map_or(NodeId::SINGLE, |node| node.node_id()))
     }
 
     /// Returns the identity of its server, and the timelines that it descends from.
@@ -229,9 +238,9 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("node.json"), "{\"format\": 3, \"other\": []}").unwrap();
+        std::fs::write(dir.path().join("node.json"), "{\"format\": 4, \"other\": []}").unwrap();
         let refused = DataDir::open(dir.path(), Timestamp(0)).unwrap_err();
-        assert!(matches!(refused, DataDirError::Newer { found: 3, .. }), "{refused}");
+        assert!(matches!(refused, DataDirError::Newer { found: 4, .. }), "{refused}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `node.json`: the format of a data directory and the identity of the server that owns it.
 //!
-//! Format 2 has the identity: cluster, node, incarnation, and the incarnations that this one descends from.
-//! Format 1 had a node only. The first start of this version adds the rest to such a directory. While
+//! Format 3 has the number of a node among those of its cluster; a server without peers has format 2 and is
+//! node 1. Format 2 has the identity: cluster, node, incarnation, and the incarnations that this one descends
+//! from. Format 1 had a node only. The first start of this version adds the rest to such a directory. While
 //! `marking` is set, parts of the directory may still lack the identity, because a first start or a restore
 //! is unfinished. The file is replaced as a whole and synced, so a crash leaves the old description or the
 //! new one. A start after an interrupted one continues with the written identity.
@@ -9,14 +10,18 @@
 use mlgw_common::limits::INCARNATIONS_MAX;
 use mlgw_common::private_file;
 use mlgw_common::random;
-use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, Timestamp, regular};
+use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeId, NodeName, Timestamp, regular};
 use mlgw_credentials::SealerError;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
-/// The format that this version writes. It reads format 1 as well.
+/// The format of a server without peers. Format 1 is read as well.
 const FORMAT: u32 = 2;
+
+/// The format of a node with peers, and the last one that this version knows.
+const CLUSTER_FORMAT: u32 = 3;
 
 /// Name of the file that describes a directory.
 pub const NODE_FILE: &str = "node.json";
@@ -34,8 +39,8 @@ pub enum DataDirError {
     },
     /// A later version wrote it.
     #[error(
-        "{path} has format {found}, but this mlgw supports {FORMAT} at most: use the newer version that \
-         wrote it"
+        "{path} has format {found}, but this mlgw supports {CLUSTER_FORMAT} at most: use the newer version \
+         that wrote it"
     )]
     Newer {
         /// The file.
@@ -80,6 +85,9 @@ pub struct NodeDescription {
     pub cluster: ClusterId,
     /// This node's name, generated at its first start.
     pub node: NodeName,
+    /// This node's number in its cluster; `None` before format 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<NonZeroU64>,
     /// The timeline. 0 in a directory of format 1.
     #[serde(default)]
     pub incarnation: Incarnation,
@@ -103,6 +111,7 @@ impl NodeDescription {
             format: FORMAT,
             cluster: ClusterId(random_id()?),
             node: NodeName(random_id()?),
+            id: None,
             incarnation: Incarnation(random_id()?),
             earlier: Vec::new(),
             marking: true,
@@ -117,6 +126,7 @@ impl NodeDescription {
             format: FORMAT,
             cluster: identity.cluster,
             node: identity.node,
+            id: None,
             incarnation: identity.incarnation,
             earlier: Vec::new(),
             marking: false,
@@ -164,7 +174,18 @@ impl NodeDescription {
     #[must_use]
     pub fn lineage(&self) -> Option<Lineage> {
         let own = Identity { cluster: self.cluster, node: self.node, incarnation: self.incarnation };
-        self.has_identity().then(|| Lineage { own, earlier: self.earlier.clone(), marking: self.marking })
+        self.has_identity().then(|| Lineage {
+            own,
+            node: self.node_id(),
+            earlier: self.earlier.clone(),
+            marking: self.marking,
+        })
+    }
+
+    /// Returns this node's number in its cluster.
+    #[must_use]
+    pub fn node_id(&self) -> NodeId {
+        self.id.map_or(NodeId::SINGLE, |id| NodeId(id.get()))
     }
 
     /// Reads the description of a directory, or returns `None` if it does not exist.
@@ -185,12 +206,16 @@ impl NodeDescription {
             Err(source) => return Err(DataDirError::Io { path, source }),
         };
         let Any { format } = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
-        if format > FORMAT {
+        if format > CLUSTER_FORMAT {
             return Err(DataDirError::Newer { path, found: format });
         }
         let node: Self = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
         if node.has_identity() && (node.cluster.0 == 0 || node.incarnation.0 == 0) {
             return Err(damaged("the cluster or the incarnation is missing".to_owned()));
+        }
+        // A version that does not know format 3 would take the node for node 1.
+        if node.id.is_some() != (format == CLUSTER_FORMAT) {
+            return Err(damaged("format 3, and no other, has the node's number".to_owned()));
         }
         Ok(Some(node))
     }
@@ -215,7 +240,7 @@ fn random_id() -> Result<u64, SealerError> {
 #[cfg(test)]
 mod tests {
     use super::{NODE_FILE, NodeDescription};
-    use mlgw_common::{Kinship, Timestamp};
+    use mlgw_common::{Kinship, NodeId, Timestamp};
 
     #[test]
     fn a_description_of_format_1_gets_an_identity_and_keeps_its_node() {
@@ -241,6 +266,28 @@ mod tests {
         assert!(child.marking);
         let second = original.next_incarnation().unwrap().lineage().unwrap();
         assert_eq!(child.kinship(&second.own), Kinship::Foreign, "siblings are foreign");
+    }
+
+    #[test]
+    fn the_number_of_a_node_is_read_from_format_3_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |format: u32, id: &str| {
+            let identity =
+                r#""cluster":"0000000000000001","node":"00ff00ff00ff00ff","incarnation":"0000000000000002""#;
+            let text = format!(r#"{{"format":{format},{identity}{id},"created":""}}"#);
+            std::fs::write(dir.path().join(NODE_FILE), text).unwrap();
+            NodeDescription::read(dir.path()).ok().flatten()
+        };
+        let lineage = |format, id| read(format, id)?.lineage();
+        assert_eq!(lineage(2, "").unwrap().node, NodeId::SINGLE);
+        assert_eq!(lineage(3, r#","id":7"#).unwrap().node, NodeId(7));
+        let written = read(3, r#","id":7"#).unwrap();
+        written.write(dir.path()).unwrap();
+        assert_eq!(NodeDescription::read(dir.path()).unwrap(), Some(written));
+        assert_eq!(read(3, ""), None);
+        assert_eq!(read(3, r#","id":0"#), None);
+        assert_eq!(read(2, r#","id":7"#), None);
+        assert_eq!(read(4, r#","id":7"#), None, "a later version");
     }
 
     #[test]

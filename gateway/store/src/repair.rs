@@ -202,9 +202,10 @@ fn repair_segment_files(
     }
     let _held = DataDir::hold(&place.dir)?;
     let io = || StoreVerbError::io(place.segments.hot());
-    let catalogue = offline::Offline::open(&place.catalogue(), &scratch()?, None, &mut Vec::new(), watch)
-        .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     let lineage = DataDir::description(&place.dir)?.and_then(|node| node.lineage()).unwrap_or_default();
+    let (at, scratch, findings) = (place.catalogue(), scratch()?, &mut Vec::new());
+    let catalogue = offline::Offline::open(&at, &scratch, lineage.node, None, findings, watch)
+        .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     if let Some(catalogue) = catalogue {
         done.repaired.extend(repair_names(&place.segments, &catalogue, &lineage).map_err(io())?);
         done.repaired.extend(repair_headers(&place.segments, &catalogue, &lineage).map_err(io())?);

@@ -100,7 +100,8 @@ fn require_description(place: &StoreLocation) -> Result<NodeDescription, StoreVe
 /// Opens the catalogue without requiring that it is complete.
 fn open_offline(place: &StoreLocation, watch: ProgressCallback<'_>) -> Result<Offline, StoreVerbError> {
     let mut findings = Vec::new();
-    let catalogue = Offline::open(&place.catalogue(), &scratch()?, None, &mut findings, watch)
+    let node = DataDir::node_id(&place.dir)?;
+    let catalogue = Offline::open(&place.catalogue(), &scratch()?, node, None, &mut findings, watch)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     catalogue.ok_or_else(|| {
         let why = findings.iter().find(|finding| finding.is_damage());

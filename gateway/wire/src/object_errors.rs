@@ -15,6 +15,15 @@ impl From<ObjectError> for S3Error {
             ObjectError::Short(shortage) => shortage.into(),
             ObjectError::NoRoom => Self::new(Code::InsufficientStorage),
             ObjectError::Stopping => Self::new(Code::ServiceUnavailable),
+            ObjectError::NoLeader(cause) => Self::new(Code::ServiceUnavailable)
+                .caused_by(cause)
+                .message("The part of the catalogue that holds the key has no leader. Try again."),
+            ObjectError::NotFinalized(cause) => Self::new(Code::ServiceUnavailable)
+                .message(format!("This request is served once the upgrade is finalized: {cause}.")),
+            ObjectError::UnknownOutcome => Self::new(Code::ServiceUnavailable).message(
+                "The catalogue lost its leader during the request: the change may or may not take effect. \
+                 Read the current state before you try again.",
+            ),
             ObjectError::NoSuchBucket(name) => Self::new(Code::NoSuchBucket).field("BucketName", name),
             ObjectError::NoSuchKey(key) => Self::new(Code::NoSuchKey).field("Key", key.as_str()),
             ObjectError::NoSuchUpload(_) => Self::new(Code::NoSuchUpload),

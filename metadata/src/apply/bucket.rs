@@ -1,6 +1,6 @@
 //! Buckets: the steps of their lifecycle in group 0 and in object groups, each repeatable.
 
-use super::{malformed, release, usage};
+use super::{malformed, ranges, release, usage};
 use crate::store_error::StoreError;
 use crate::view::{ApplyError, View};
 use mlgw_common::BucketId;
@@ -37,6 +37,9 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateBucket) -> Result<Repl
         ..Bucket::default()
     };
     view.put(row, &bucket);
+    if let Some(group) = command.group {
+        ranges::assign(view, bucket.bucket_id(), group)?;
+    }
     Ok(Reply::Bucket(bucket))
 }
 
@@ -101,6 +104,7 @@ pub(super) fn remove(view: &mut View<'_>, command: &RemoveBucket) -> Result<Repl
         return Err(Reject::BucketBusy.into());
     }
     view.delete(row);
+    ranges::remove(view, bucket.bucket_id())?;
     Ok(Reply::Done)
 }
 

@@ -46,6 +46,7 @@ fn history() -> Vec<Change> {
         created_ms: 1000,
         region: String::new(),
         binding: None,
+        group: None,
     };
     let page = ExtentPage { extents: vec![extent(1, 5), extent(2, 6)], parts: vec![] };
     let credential = Credential { access_key: "AK".into(), role: 1, ..Credential::default() };

@@ -14,11 +14,16 @@ use mlgw_formats::schema::{Bucket, Credential, Mirror, Payer, Quota, bucket, cre
 pub(super) fn set_bucket_quota(view: &mut View<'_>, command: &SetBucketQuota) -> Result<Reply, ApplyError> {
     let quota = command.quota.and_then(Quota::non_empty);
     let (row, mirror_row) = (bucket::row(&command.name), bucket::mirror_row(BucketId(command.bucket_id)));
-    let mirror: Mirror = view.get(&mirror_row)?.ok_or(Reject::NoSuchBucket)?;
-    view.put(mirror_row, &Mirror { quota, ..mirror });
-    let Some(bucket) = view.get::<Bucket>(&row)?.filter(|bucket| bucket.id == command.bucket_id) else {
-        return Ok(Reply::Done);
-    };
+    let mirror: Option<Mirror> = view.get(&mirror_row)?;
+    let bucket = view.get::<Bucket>(&row)?.filter(|bucket| bucket.id == command.bucket_id);
+    if mirror.is_none() && bucket.is_none() {
+        return Err(Reject::NoSuchBucket.into());
+    }
+    // The groups of the bucket's keys have a mirror, and group 0 has the bucket.
+    if let Some(mirror) = mirror {
+        view.put(mirror_row, &Mirror { quota, ..mirror });
+    }
+    let Some(bucket) = bucket else { return Ok(Reply::Done) };
     let bucket = Bucket { quota, ..bucket };
     view.put(row, &bucket);
     Ok(Reply::Bucket(bucket))

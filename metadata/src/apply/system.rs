@@ -1,17 +1,19 @@
-//! Group 0: ids, timelines, the key of upload ids, access keys, members, partitions.
+//! Group 0: ids, timelines, the key of upload ids, access keys, members, the cluster's version.
 
 use super::bucket::next_id;
 use super::{malformed, quota};
 use crate::view::{ApplyError, View};
+use mlgw_common::NodeId;
 use mlgw_common::limits::UPLOAD_KEY_BYTES;
-use mlgw_common::{BucketId, NodeId};
+use mlgw_formats::cluster_version::FIRST_CLUSTER_VERSION;
 use mlgw_formats::command::{
-    BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, PutUploadKey,
-    Reject, Reply,
+    BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutUploadKey, Reject, Reply,
+    SetClusterVersion,
 };
-use mlgw_formats::schema::meta::{Counter, EarlierTimelines, EndedTimeline, MetaRow, Timeline, UploadKey};
-use mlgw_formats::schema::partition::PartitionStart;
-use mlgw_formats::schema::{Credential, Partition, credential, node, partition};
+use mlgw_formats::schema::meta::{
+    ClusterVersion, Counter, EarlierTimelines, EndedTimeline, MetaRow, Timeline, UploadKey,
+};
+use mlgw_formats::schema::{Credential, credential, node};
 
 pub(super) fn lease_bodies(view: &mut View<'_>, command: LeaseBodies) -> Result<Reply, ApplyError> {
     if command.count == 0 || command.count > u64::from(u32::MAX) {
@@ -83,18 +85,21 @@ pub(super) fn put_upload_key(view: &mut View<'_>, command: &PutUploadKey) -> Res
     Ok(Reply::Done)
 }
 
-pub(super) fn put_node(view: &mut View<'_>, command: &PutNode) -> Result<Reply, ApplyError> {
-    view.put(node::row(NodeId(command.node.id)), &command.node);
+/// Raises the cluster's version; it never falls.
+pub(super) fn set_cluster_version(
+    view: &mut View<'_>,
+    command: SetClusterVersion,
+) -> Result<Reply, ApplyError> {
+    let row = MetaRow::ClusterVersion.row();
+    let before = view.get::<ClusterVersion>(&row)?.map_or(FIRST_CLUSTER_VERSION, |of| of.version);
+    if command.version < before {
+        return Err(malformed(format!("the cluster has version {before} already")));
+    }
+    view.put(row, &ClusterVersion { version: command.version });
     Ok(Reply::Done)
 }
 
-pub(super) fn put_partition(view: &mut View<'_>, command: &PutPartition) -> Result<Reply, ApplyError> {
-    let start = PartitionStart { bucket: BucketId(command.bucket_id), key: command.key.clone() };
-    let row = partition::row_key(&start);
-    let known: Option<Partition> = view.get(&row)?;
-    if known.is_some_and(|partition| partition.group != command.group) {
-        return Err(Reject::RangeInUse.into());
-    }
-    view.put(row, &Partition { group: command.group });
+pub(super) fn put_node(view: &mut View<'_>, command: &PutNode) -> Result<Reply, ApplyError> {
+    view.put(node::row(NodeId(command.node.id)), &command.node);
     Ok(Reply::Done)
 }

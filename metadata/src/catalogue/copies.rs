@@ -54,13 +54,13 @@ impl CatalogueInner {
         let _copying = self.copying.lock().await;
         let inner = Arc::clone(self);
         let copied = tokio::task::spawn_blocking(move || {
-            for group in &inner.groups {
+            for group in inner.groups.all() {
                 let links = group.scratch_dir(LINKS);
                 let name = format!("{prefix}group-{}/{STATE}", group.id);
                 let taken = group.state().checkpoint(&links);
                 add_links(&mut copier, &links, &name, taken.map_err(|error| error.0))?;
             }
-            let links = inner.groups[0].scratch_dir(LINKS);
+            let links = inner.groups.system().scratch_dir(LINKS);
             let taken = inner.log.checkpoint(&links);
             add_links(&mut copier, &links, &format!("{prefix}{LOG}"), taken.map_err(|error| error.0))?;
             Ok(copier)
@@ -72,7 +72,8 @@ impl CatalogueInner {
     pub(super) async fn checkpoint(self: &Arc<Self>) -> Result<CheckpointOutcome, CopyError> {
         let Some(options) = &self.checkpoints.options else { return Ok(CheckpointOutcome::NotNeeded) };
         let mut made_at = self.checkpoints.made_at.lock().await;
-        let applied = self.groups.iter().map(|group| group.figures().entries.load(Ordering::Relaxed)).sum();
+        let groups = self.groups.all();
+        let applied = groups.iter().map(|group| group.figures().entries.load(Ordering::Relaxed)).sum();
         if *made_at == Some(applied) {
             return Ok(CheckpointOutcome::NotNeeded);
         }
@@ -97,7 +98,7 @@ impl CatalogueInner {
     /// True if a full copy leaves enough free space.
     fn has_room_for_checkpoint(&self, dir: &Path) -> bool {
         let Ok(stat) = rustix::fs::statvfs(dir) else { return true };
-        let states: u64 = self.groups.iter().map(|group| group.state_bytes()).sum();
+        let states: u64 = self.groups.all().iter().map(|group| group.state_bytes()).sum();
         let left = self.log_bound.bytes_max().saturating_mul(LOGS_FREE);
         stat.f_bavail * stat.f_frsize >= left.saturating_add(states + self.log.bytes())
     }

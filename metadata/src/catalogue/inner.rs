@@ -1,18 +1,22 @@
 //! State that all clones of a catalogue share, and the path of a proposal through it.
 
 use super::checkpoints::Checkpoints;
+use super::groups::{Groups, SYSTEM_GROUP, group_elsewhere};
 use super::log_bound::LogBound;
-use super::options::{CatalogueMetrics, FatalHandler, ProposeError};
+use super::options::{BarrierError, BarrierScope, CatalogueMetrics, FatalHandler, ProposeError};
 use super::resident::Resident;
 use super::stop_signal::StopSignal;
-use crate::raft::group::{Group, GroupError};
+use crate::raft::error::GroupError;
 use crate::store::log::LogStore;
 use crate::store::state::StateDb;
+use crate::store_error::StoreError;
 use mlgw_common::limits::BODY_ID_LEASE;
 use mlgw_common::{BodyId, BucketId, Clock};
-use mlgw_formats::command::{Change, Command, LeaseBodies, ObjectCommand, Reject, Reply};
+use mlgw_formats::cluster_version::FIRST_CLUSTER_VERSION;
+use mlgw_formats::command::{Change, Command, LeaseBodies, ObjectCommand, Reject, Reply, SetClusterVersion};
 use mlgw_formats::schema::Bucket;
 use parking_lot::Mutex as SyncMutex;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -31,8 +35,8 @@ const CLOSE_CHECK: Duration = Duration::from_millis(1);
 const CLOSE_CHECKS_MAX: usize = 5_000;
 
 pub(crate) struct CatalogueInner {
-    /// The groups by id; group 0 comes first.
-    pub(super) groups: Vec<Group>,
+    /// The groups that have a member on this node.
+    pub(super) groups: Groups,
     pub(super) log: LogStore,
     pub(super) resident: Arc<Resident>,
     pub(super) clock: Arc<dyn Clock>,
@@ -54,10 +58,36 @@ impl CatalogueInner {
         self.stop.is_stopped()
     }
 
+    /// Ids of the groups that hold objects or may get some.
+    pub(super) fn object_groups(&self) -> BTreeSet<u32> {
+        let mut groups = self.resident.object_groups();
+        groups.extend(self.groups.all().iter().map(|group| group.id));
+        groups
+    }
+
+    /// Ids of the groups that hold keys of a bucket.
+    pub(super) fn groups_of(&self, bucket: BucketId) -> BTreeSet<u32> {
+        self.resident.ranges(bucket, b"").into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// The group for a new bucket: the one with the fewest ranges, and the first of those. `None` if there is
+    /// only one group, so that its map of partitions stays as it is.
+    pub(super) fn group_for_bucket(&self) -> Option<u32> {
+        let candidates = self.object_groups();
+        let ranges = self.resident.ranges_by_group();
+        let fewest = candidates.iter().min_by_key(|group| ranges.get(group).copied().unwrap_or_default());
+        fewest.copied().filter(|_| candidates.len() > 1)
+    }
+
+    /// State of a group.
+    pub(super) fn state_of_group(&self, id: u32) -> Result<Arc<StateDb>, StoreError> {
+        let group = self.groups.get(id);
+        group.map(|group| group.state()).ok_or_else(|| group_elsewhere(id))
+    }
+
     /// State of the group that holds `key` of `bucket`.
-    pub(super) fn state_of(&self, bucket: BucketId, key: &[u8]) -> Arc<StateDb> {
-        let group = if self.groups.len() == 1 { 0 } else { self.resident.group_of(bucket, key) };
-        self.groups[group as usize].state()
+    pub(super) fn state_of(&self, bucket: BucketId, key: &[u8]) -> Result<Arc<StateDb>, StoreError> {
+        self.state_of_group(self.resident.group_of(bucket, key))
     }
 
     pub(super) async fn propose(&self, command: Arc<Command>) -> Result<Reply, ProposeError> {
@@ -65,9 +95,9 @@ impl CatalogueInner {
             return Err(ProposeError::Stopping);
         }
         let Some(Change::Object(object)) = &command.change else {
-            return self.propose_to(0, Arc::clone(&command)).await;
+            return self.propose_to(SYSTEM_GROUP, Arc::clone(&command)).await;
         };
-        let group = self.resident.group_of(object.bucket(), object.key.as_bytes()) as usize;
+        let group = self.resident.group_of(object.bucket(), object.key.as_bytes());
         let first = self.propose_to(group, Arc::clone(&command)).await;
         match first {
             Err(ProposeError::Rejected(why @ (Reject::StaleEpoch | Reject::BucketFrozen))) => {
@@ -82,7 +112,7 @@ impl CatalogueInner {
     /// command.
     async fn retry(
         &self,
-        group: usize,
+        group: u32,
         object: &ObjectCommand,
         mut why: Reject,
     ) -> Result<Reply, ProposeError> {
@@ -113,23 +143,61 @@ impl CatalogueInner {
         self.resident.buckets.read().values().find(|bucket| bucket.id == id).cloned()
     }
 
-    pub(super) async fn propose_to(
-        &self,
-        group: usize,
-        command: Arc<Command>,
-    ) -> Result<Reply, ProposeError> {
+    pub(super) async fn propose_to(&self, group: u32, command: Arc<Command>) -> Result<Reply, ProposeError> {
+        let needs = command.change.as_ref().map_or(FIRST_CLUSTER_VERSION, Change::cluster_version);
+        let has = self.resident.cluster_version();
+        if needs > has {
+            return Err(ProposeError::NotFinalized { needs, has });
+        }
+        self.submit(group, command).await
+    }
+
+    /// Raises the version of the cluster, whose members must all know it.
+    pub(super) async fn raise_cluster_version(&self, version: u32) -> Result<(), ProposeError> {
+        let known = self.resident.known_version;
+        if version > known {
+            let what = format!("this mlgw knows cluster version {known} at most");
+            return Err(Reject::Malformed { what }.into());
+        }
+        let raise = Command::from(Change::SetClusterVersion(SetClusterVersion { version }));
+        self.submit(SYSTEM_GROUP, Arc::new(raise)).await.map(drop)
+    }
+
+    async fn submit(&self, group: u32, command: Arc<Command>) -> Result<Reply, ProposeError> {
         self.log_bound.admit(|| self.log_bytes()).await?;
-        match self.groups[group].propose(command).await {
-            Ok(reply) => Ok(reply),
+        let Some(group) = self.groups.get(group) else {
+            return Err(ProposeError::NotLeader { leader: None });
+        };
+        match group.propose(command).await {
+            Ok(applied) => Ok(applied.reply),
             Err(GroupError::Rejected(reject)) => Err(ProposeError::Rejected(reject)),
             Err(GroupError::Overloaded) => Err(ProposeError::Overloaded),
+            Err(GroupError::NotLeader { leader }) => Err(ProposeError::NotLeader { leader }),
+            Err(GroupError::UnknownOutcome) => Err(ProposeError::UnknownOutcome),
             Err(GroupError::Stopped) => Err(ProposeError::Stopping),
         }
     }
 
+    /// Waits until the groups of `scope` contain every acknowledged change.
+    pub(super) async fn barrier(&self, scope: BarrierScope<'_>) -> Result<(), BarrierError> {
+        let groups = match scope {
+            BarrierScope::System => return self.groups.system().barrier().await,
+            BarrierScope::Key(bucket, key) => {
+                BTreeSet::from([self.resident.group_of(bucket, key.as_bytes())])
+            }
+            BarrierScope::Bucket(bucket) => self.groups_of(bucket),
+            BarrierScope::AllGroups => self.object_groups(),
+        };
+        let passing = groups.into_iter().map(|id| async move {
+            let group = self.groups.get(id).ok_or(BarrierError::NotLeader { leader: None })?;
+            group.barrier().await
+        });
+        futures_util::future::try_join_all(passing).await.map(drop)
+    }
+
     /// Bytes of log since the last purge, over all groups.
     pub(super) fn log_bytes(&self) -> u64 {
-        self.groups.iter().map(Group::log_bytes).sum()
+        self.groups.all().iter().map(|group| group.log_bytes()).sum()
     }
 
     pub(super) async fn body_id(&self) -> Result<BodyId, ProposeError> {
@@ -142,7 +210,7 @@ impl CatalogueInner {
                 continue;
             }
             let lease = Command::from(Change::LeaseBodies(LeaseBodies { count: BODY_ID_LEASE }));
-            match self.propose_to(0, Arc::new(lease)).await? {
+            match self.propose_to(SYSTEM_GROUP, Arc::new(lease)).await? {
                 Reply::Bodies { first } => *self.bodies.lock() = first..first + BODY_ID_LEASE,
                 other => unreachable_reply(&other),
             }
@@ -160,7 +228,7 @@ impl CatalogueInner {
             object_cache_bytes: self.resident.objects.bytes(),
             ..CatalogueMetrics::default()
         };
-        for group in &self.groups {
+        for group in self.groups.all() {
             let figures = group.figures();
             metrics.entries_applied += figures.entries.load(Ordering::Relaxed);
             metrics.commands_applied += figures.commands.load(Ordering::Relaxed);
@@ -174,7 +242,8 @@ impl CatalogueInner {
 
     /// Handles on the stores that must be closed before the directory can be opened again.
     pub(super) fn closing(&self) -> Closing {
-        let states = self.groups.iter().map(|group| group.state().open_token());
+        let groups = self.groups.all();
+        let states = groups.iter().map(|group| group.state().open_token());
         Closing(states.chain([self.log.open_token()]).collect())
     }
 
@@ -186,7 +255,7 @@ impl CatalogueInner {
                 tracing::error!(%error, "a background job panicked");
             }
         }
-        for group in &self.groups {
+        for group in self.groups.all() {
             if let Err(error) = group.shutdown().await {
                 tracing::error!(group = group.id, %error,
                     "failed to flush the state; the next start replays the log");

@@ -10,6 +10,7 @@ use mlgw_common::limits::JOB_ROWS_MAX;
 use mlgw_formats::command::{Change, Command, ReleaseBody, Reply};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::{Release, decode, release};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -60,6 +61,7 @@ pub(super) async fn purge_logs(catalogue: Weak<CatalogueInner>) {
             () = stop.cancelled() => return bound.purging_ended(),
         }
         let Some(inner) = catalogue.upgrade() else { return };
+        bound.set_sending(inner.groups.all().iter().any(|group| group.is_sending_snapshot()));
         if inner.log_bytes() <= bound.bytes_max() {
             continue;
         }
@@ -105,7 +107,7 @@ pub(super) async fn flush_tombstones(catalogue: Weak<CatalogueInner>, every: Dur
     let mut tick = mlgw_common::time::interval(every);
     tick.set_missed_tick_behavior(mlgw_common::time::MissedTickBehavior::Delay);
     let Some(stop) = catalogue.upgrade().map(|inner| Arc::clone(&inner.stop)) else { return };
-    let mut watches = Vec::new();
+    let mut watches = BTreeMap::new();
     loop {
         tokio::select! {
             _ = tick.tick() => {}
@@ -121,10 +123,13 @@ pub(super) async fn flush_tombstones(catalogue: Weak<CatalogueInner>, every: Dur
 
 impl CatalogueInner {
     /// Flushes the states whose tombstone watch is due.
-    pub(super) async fn flush_tombstones(&self, watches: &mut Vec<TombstoneWatch>) -> Result<(), StoreError> {
-        watches.resize_with(self.groups.len(), TombstoneWatch::default);
-        for (group, watch) in self.groups.iter().zip(watches) {
+    pub(super) async fn flush_tombstones(
+        &self,
+        watches: &mut BTreeMap<u32, TombstoneWatch>,
+    ) -> Result<(), StoreError> {
+        for group in self.groups.all() {
             let state = group.state();
+            let watch = watches.entry(group.id).or_default();
             if watch.is_flush_due(&state)? {
                 let flushed = tokio::task::spawn_blocking(move || state.flush());
                 flushed.await.map_err(|error| StoreError(error.to_string()))??;
@@ -136,7 +141,7 @@ impl CatalogueInner {
     /// Flushes every state and purges its log.
     pub(crate) async fn compact(&self) -> Result<(), StoreError> {
         let _copying = self.copying.lock().await;
-        for group in &self.groups {
+        for group in self.groups.all() {
             if group.log_bytes() > 0 {
                 group.compact().await?;
             }
@@ -147,7 +152,7 @@ impl CatalogueInner {
     /// Frees all queued bodies except pinned ones.
     pub(super) async fn release_all(&self) -> Result<(), StoreError> {
         let mut waiting = 0;
-        for (at, group) in self.groups.iter().enumerate() {
+        for group in self.groups.all() {
             let mut from = Family::Release.start();
             loop {
                 let rows = group.state().range(&from, &Family::Release.end(), RELEASES_READ)?;
@@ -160,7 +165,7 @@ impl CatalogueInner {
                     if self.resident.pins.is_pinned(body) {
                         waiting += 1;
                     } else {
-                        self.release(at, body.0, release.scope).await?;
+                        self.release(group.id, body.0, release.scope).await?;
                     }
                 }
             }
@@ -169,7 +174,7 @@ impl CatalogueInner {
         Ok(())
     }
 
-    async fn release(&self, group: usize, body_id: u64, scope: i32) -> Result<(), StoreError> {
+    async fn release(&self, group: u32, body_id: u64, scope: i32) -> Result<(), StoreError> {
         loop {
             let step = ReleaseBody { body_id, rows_max: RELEASE_ROWS, scope: Some(scope) };
             let step = Change::ReleaseBody(step);

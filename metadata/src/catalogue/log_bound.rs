@@ -14,11 +14,16 @@ use tokio::sync::Notify;
 /// Longest time that a command waits for a purge: clients wait about as long before they retry.
 const WAIT: Duration = Duration::from_secs(5);
 
+/// Multiple of the bound that the log may reach while a snapshot is sent: the member that receives it needs
+/// the log that follows, or it has to be sent another snapshot.
+const SENDING_FACTOR: u64 = 4;
+
 /// Bound on the length of the log.
 #[derive(Debug)]
 pub(super) struct LogBound {
-    /// Bytes beyond which the log is purged.
+    /// Bytes beyond which the log is purged while no snapshot is sent.
     bytes_max: u64,
+    is_sending: AtomicBool,
     /// True while the purge job runs.
     is_purging: AtomicBool,
     exceeded: Notify,
@@ -27,16 +32,28 @@ pub(super) struct LogBound {
 
 impl LogBound {
     pub(super) fn new(bytes_max: u64) -> Self {
-        Self { bytes_max, is_purging: AtomicBool::new(false), exceeded: Notify::new(), purged: Notify::new() }
+        Self {
+            bytes_max,
+            is_sending: AtomicBool::new(false),
+            is_purging: AtomicBool::new(false),
+            exceeded: Notify::new(),
+            purged: Notify::new(),
+        }
     }
 
     /// Bytes beyond which the log is purged.
     pub(super) fn bytes_max(&self) -> u64 {
-        self.bytes_max
+        let factor = if self.is_sending.load(Ordering::Relaxed) { SENDING_FACTOR } else { 1 };
+        self.bytes_max.saturating_mul(factor)
+    }
+
+    /// Records whether a snapshot is being sent.
+    pub(super) fn set_sending(&self, is_sending: bool) {
+        self.is_sending.store(is_sending, Ordering::Relaxed);
     }
 
     fn is_full(&self, bytes: u64) -> bool {
-        self.is_purging.load(Ordering::Relaxed) && bytes > self.bytes_max.saturating_add(self.bytes_max / 2)
+        self.is_purging.load(Ordering::Relaxed) && bytes > self.bytes_max().saturating_add(self.bytes_max / 2)
     }
 
     /// Admits a command; call this before proposing it. `bytes` returns the current length of the log. Waits
@@ -45,7 +62,7 @@ impl LogBound {
     /// # Errors
     /// [`ProposeError::Overloaded`] if the wait takes too long.
     pub(super) async fn admit(&self, bytes: impl Fn() -> u64) -> Result<(), ProposeError> {
-        if bytes() <= self.bytes_max {
+        if bytes() <= self.bytes_max() {
             return Ok(());
         }
         self.exceeded.notify_one();
@@ -115,6 +132,18 @@ mod tests {
         tokio::task::yield_now().await;
         bound.purging_ended();
         assert_eq!(waits.await.unwrap(), Ok(()), "the log is no longer purged");
+    }
+
+    #[tokio::test]
+    async fn the_bound_is_wider_while_a_snapshot_is_sent() {
+        let bound = LogBound::new(100);
+        bound.purging_began();
+        bound.set_sending(true);
+        assert_eq!(bound.bytes_max(), 400);
+        assert_eq!(bound.admit(|| 450).await, Ok(()));
+        assert!(bound.is_full(451), "not without end");
+        bound.set_sending(false);
+        assert!(bound.is_full(151));
     }
 
     #[tokio::test]

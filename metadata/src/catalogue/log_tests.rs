@@ -59,6 +59,29 @@ async fn a_long_log_is_purged_automatically() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_after_a_snapshot_is_kept_while_it_is_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = CatalogueOptions { log_bytes_max: 200_000, ..options(dir.path()) };
+    let catalogue = Catalogue::open(small).await.unwrap();
+    let b = bucket(&catalogue, "data").await;
+    let sent = catalogue.inner.groups.system().raft.get_snapshot().await.unwrap().unwrap();
+    let before = catalogue.metrics();
+    let mut i = 0;
+    while catalogue.metrics().log_bytes < before.log_bytes + 500_000 {
+        do_put(&catalogue, &b, &format!("k{}", i % 10), 1).await;
+        i += 1;
+    }
+    assert_eq!(catalogue.metrics().snapshots, before.snapshots, "nothing is purged");
+    while catalogue.metrics().snapshots == before.snapshots {
+        do_put(&catalogue, &b, &format!("k{}", i % 10), 1).await;
+        i += 1;
+        assert!(i < 1_000_000, "the log has no limit");
+    }
+    drop(sent);
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tombstones_are_flushed_automatically() {
     let dir = tempfile::tempdir().unwrap();
     let often = CatalogueOptions { tombstone_check: Duration::from_millis(50), ..options(dir.path()) };
@@ -70,7 +93,7 @@ async fn tombstones_are_flushed_automatically() {
         do_put(&catalogue, &b, &format!("k{i}"), 0).await;
         catalogue.propose(Command::object(&b, &key(&format!("k{i}")), NOW, delete())).await.unwrap();
     }
-    let state = catalogue.inner.groups[0].state();
+    let state = catalogue.inner.groups.system().state();
     let mut looks = 0;
     // The last few may stay unflushed.
     while state.unflushed_tombstones().unwrap() >= 5_000 {

@@ -363,7 +363,7 @@ pub(crate) fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-async fn random_commands(seed: u64, rounds: usize, with: fn(&Path) -> CatalogueOptions) {
+pub(super) async fn random_commands(seed: u64, rounds: usize, with: fn(&Path) -> CatalogueOptions) {
     let dir = tempfile::tempdir().unwrap();
     let mut at = dir.path().join("0");
     let mut run = Run {
@@ -423,7 +423,7 @@ async fn four_groups_each_hold_their_range() {
         super::testing::do_put(&catalogue, &bucket, object, 1).await;
     }
     let row = mlgw_formats::schema::usage::bucket_row(bucket.bucket_id());
-    for group in &catalogue.inner.groups {
+    for group in catalogue.inner.groups.all() {
         let usage: mlgw_formats::schema::BucketUsage = super::read(&group.state(), &row).unwrap().unwrap();
         assert!(usage.objects >= 1, "group {} has none", group.id);
     }

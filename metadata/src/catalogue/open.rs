@@ -5,6 +5,7 @@
 
 use super::checkpoints::Checkpoints;
 use super::copies;
+use super::groups::{Groups, SYSTEM_GROUP};
 use super::inner::CatalogueInner;
 use super::jobs;
 use super::log_bound::LogBound;
@@ -16,11 +17,13 @@ use crate::raft::group::{Group, GroupParts};
 use crate::raft::machine::Watcher;
 use crate::store::floor::Floor;
 use crate::store::log::LogStore;
-use crate::store::log_facts::{GroupFacts, LogFacts};
+use crate::store::log_facts::LogFacts;
+use crate::store::options::Cache;
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateStore;
 use crate::store::{links, options, wal};
 use crate::store_error::StoreError;
+use mlgw_common::limits::MEMTABLE_BYTES_MIN;
 use mlgw_common::{Lineage, NodeId};
 use mlgw_formats::command::{BeginIncarnation, Change, Command, PutNode, PutPartition};
 use mlgw_formats::schema::Node;
@@ -58,33 +61,18 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
     check_parts(dir)?;
     // The log directory is made before any group, so a missing one later means that the log was lost.
     store_files::make_dir(&dir.join("log")).map_err(io)?;
-    let mut states = Vec::new();
-    for id in 0..options.groups.max(existing_groups(dir)).max(1) {
-        let state = StateStore::open(&dir.join(format!("group-{id}")), &cache, options.memtable_bytes);
-        states.push(state.map_err(store)?);
-    }
+    let states = open_states(&options, &cache).map_err(store)?;
     check_fit(dir, options.expected.as_ref(), &states, durability)?;
     let writer = options.expected.as_ref().map(|expected| expected.lineage.own.incarnation);
     let log = LogStore::open(&dir.join("log"), &cache, durability, writer, move |why| fatal(why));
     let log = log.map_err(store)?;
     if durability == Durability::Full {
-        log.start_synced_count(&log.facts(states.len() as u32).map_err(store)?);
+        log.start_synced_count(&log.facts().map_err(store)?);
     }
-    let resident = Arc::new(Resident::new(NodeId::SINGLE, objects_bytes));
-    let mut groups = Vec::new();
-    for (id, state) in (0..).zip(states) {
-        let parts = GroupParts {
-            id,
-            node: NodeId::SINGLE.get(),
-            log: log.clone(),
-            store: state,
-            watcher: Arc::clone(&resident) as Arc<dyn Watcher>,
-            fatal: Arc::clone(&options.fatal),
-        };
-        groups.push(Group::open(parts).await.map_err(|error| OpenError::Raft(error.0))?);
-    }
+    let resident = Arc::new(Resident::new(options.node, options.cluster_version, objects_bytes));
+    let groups = open_groups(&options, states, &log, &resident).await;
     let inner = Arc::new(CatalogueInner {
-        groups,
+        groups: Groups::new(groups.map_err(|error| OpenError::Raft(error.0))?),
         log,
         resident,
         clock: options.clock,
@@ -98,7 +86,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
         stop: Arc::default(),
         jobs: SyncMutex::default(),
     });
-    write_initial_rows(&inner, options.partitions).await.map_err(propose)?;
+    write_initial_rows(&inner, options.node, options.partitions).await.map_err(propose)?;
     if let Some(ExpectedServer { lineage, .. }) = options.expected {
         begin_incarnation(&inner, &lineage).await?;
         if durability == Durability::Full {
@@ -114,6 +102,37 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
     inner.log_bound.purging_began();
     start_jobs(&inner, options.tombstone_check, options.checkpoints);
     Ok(inner)
+}
+
+/// Opens the state of each group, and creates those of new groups.
+fn open_states(options: &CatalogueOptions, cache: &Cache) -> Result<Vec<StateStore>, StoreError> {
+    let groups = options.groups.max(existing_groups(&options.dir)).max(1);
+    let memtable_bytes = (options.memtable_bytes / groups as usize).max(MEMTABLE_BYTES_MIN);
+    let dir = |id| options.dir.join(format!("group-{id}"));
+    (0..groups).map(|id| StateStore::open(&dir(id), cache, memtable_bytes)).collect()
+}
+
+/// Opens the groups, each of which applies its log.
+async fn open_groups(
+    options: &CatalogueOptions,
+    states: Vec<StateStore>,
+    log: &LogStore,
+    resident: &Arc<Resident>,
+) -> Result<Vec<Group>, StoreError> {
+    let mut groups = Vec::new();
+    for (id, store) in (0..).zip(states) {
+        let parts = GroupParts {
+            id,
+            node: options.node.get(),
+            log: log.clone(),
+            store,
+            watcher: Arc::clone(resident) as Arc<dyn Watcher>,
+            cluster_version: options.cluster_version,
+            fatal: Arc::clone(&options.fatal),
+        };
+        groups.push(Group::open(parts).await?);
+    }
+    Ok(groups)
 }
 
 /// Refuses to open a catalogue whose log or state directory is missing: creating an empty one would hide the
@@ -161,8 +180,8 @@ fn check_fit(
     let log_dir = dir.join("log");
     // A first start has no log yet, or a crash interrupted its creation.
     let log = match log_dir.join("CURRENT").exists() {
-        true => SavedLog::open(&log_dir).and_then(|log| log.facts(states.len() as u32)).map_err(store)?,
-        false => LogFacts { groups: vec![GroupFacts::default(); states.len()], ..LogFacts::default() },
+        true => SavedLog::open(&log_dir).and_then(|log| log.facts()).map_err(store)?,
+        false => LogFacts::default(),
     };
     let facts: Vec<_> = states
         .iter()
@@ -186,18 +205,18 @@ fn check_fit(
 /// from another skips the ids that the other one may have allocated since.
 async fn begin_incarnation(inner: &CatalogueInner, lineage: &Lineage) -> Result<(), OpenError> {
     let own = Timeline { cluster: lineage.own.cluster.0, incarnation: lineage.own.incarnation.0 };
-    let found = StateFacts::read(&inner.groups[0].state()).map_err(store)?.timeline;
+    let found = StateFacts::read(&inner.groups.system().state()).map_err(store)?.timeline;
     if found != Some(own) {
         let descends = found.is_some() || !lineage.earlier.is_empty();
         let skipped_ids = if descends { SKIPPED_IDS_MIN + u64::from(own.incarnation as u32) } else { 0 };
         let Timeline { cluster, incarnation } = own;
         let begin = Change::BeginIncarnation(BeginIncarnation { cluster, incarnation, skipped_ids });
-        inner.propose_to(0, Arc::new(Command::from(begin))).await.map_err(propose)?;
+        inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(begin))).await.map_err(propose)?;
     }
-    if inner.log.facts(1).map_err(store)?.identity != Some(lineage.own) {
+    if inner.log.facts().map_err(store)?.identity != Some(lineage.own) {
         inner.log.put_identity(&lineage.own).map_err(store)?;
     }
-    if lineage.marking { inner.groups[0].state().flush().map_err(store) } else { Ok(()) }
+    if lineage.marking { inner.groups.system().state().flush().map_err(store) } else { Ok(()) }
 }
 
 fn store(error: StoreError) -> OpenError {
@@ -223,13 +242,13 @@ fn existing_groups(dir: &Path) -> u32 {
 /// marks the set as complete. After a crash the rows are proposed again.
 async fn write_initial_rows(
     inner: &CatalogueInner,
+    node: NodeId,
     partitions: Vec<(u64, Vec<u8>, u32)>,
 ) -> Result<(), ProposeError> {
     if inner.resident.is_partitioned() {
         return Ok(());
     }
-    let node =
-        Node { id: NodeId::SINGLE.get(), address: String::new(), joined_ms: inner.clock.now().as_millis() };
+    let node = Node { id: node.get(), address: String::new(), joined_ms: inner.clock.now().as_millis() };
     let mut rows = vec![Change::PutNode(PutNode { node })];
     rows.extend(
         partitions
@@ -238,7 +257,7 @@ async fn write_initial_rows(
             .map(|(bucket_id, key, group)| Change::PutPartition(PutPartition { bucket_id, key, group })),
     );
     for change in rows {
-        inner.propose_to(0, Arc::new(Command::from(change))).await?;
+        inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(change))).await?;
     }
     Ok(())
 }

@@ -2,8 +2,9 @@
 
 use crate::durability::Durability;
 use crate::identity::{ExpectedServer, Mismatch};
-use mlgw_common::Clock;
 use mlgw_common::histogram::Durations;
+use mlgw_common::{BucketId, Clock, NodeId, ObjectKey};
+use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_formats::command::Reject;
 use mlgw_formats::schema::Bucket;
 use std::path::PathBuf;
@@ -28,6 +29,10 @@ pub struct CheckpointOptions {
 pub struct CatalogueOptions {
     /// The catalogue's directory; created if it does not exist.
     pub dir: PathBuf,
+    /// This node.
+    pub node: NodeId,
+    /// The newest cluster version that this build knows. Tests lower it to stand for an older build.
+    pub cluster_version: u32,
     /// Point at which a command counts as durable.
     pub durability: Durability,
     /// Clock for the commands that the catalogue itself proposes.
@@ -36,11 +41,11 @@ pub struct CatalogueOptions {
     pub log_bytes_max: u64,
     /// Bytes of the caches that all groups share: a quarter for objects, the rest for RocksDB's block cache.
     pub cache_bytes: usize,
-    /// Bytes of each group's memtable.
+    /// Bytes of the memtables of all groups, at least [`MEMTABLE_BYTES_MIN`] for each.
     pub memtable_bytes: usize,
-    /// Number of object groups when the catalogue is created; group 0 is one of them.
+    /// Number of object groups; group 0 is one of them. Groups that exist already stay.
     pub groups: u32,
-    /// Start keys of the object groups other than 0 when the catalogue is created: bucket, key, group.
+    /// Start keys of ranges when the catalogue is created: bucket, key, group.
     pub partitions: Vec<(u64, Vec<u8>, u32)>,
     /// Interval at which unflushed tombstones are counted. A pause in deletions of this length triggers a
     /// flush and a compaction.
@@ -61,6 +66,8 @@ impl CatalogueOptions {
     pub fn new(dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
         Self {
             dir,
+            node: NodeId::SINGLE,
+            cluster_version: CLUSTER_VERSION,
             durability: Durability::Full,
             clock,
             log_bytes_max: 64 << 20,
@@ -128,7 +135,65 @@ pub enum ProposeError {
     /// Too many commands wait; nothing changed; retry later.
     #[error("too many commands wait for the catalogue")]
     Overloaded,
-    /// The catalogue is stopping; it is unknown whether the command takes effect.
+    /// Another node leads the group of the command; nothing changed.
+    #[error("{}", not_leader(*.leader))]
+    NotLeader {
+        /// The leader, if this node knows it.
+        leader: Option<NodeId>,
+    },
+    /// The command may have been applied, or may be applied later: its group changed its leader, or lost most
+    /// of its members, meanwhile. Read the state behind a barrier before you propose it again.
+    #[error("the catalogue lost its leader meanwhile: it is unknown whether the command takes effect")]
+    UnknownOutcome,
+    /// Not every node knows the command; nothing changed.
+    #[error(
+        "the cluster has version {has}, and this change needs version {needs}: upgrade every node and \
+         finalize the upgrade"
+    )]
+    NotFinalized {
+        /// The command's version.
+        needs: u32,
+        /// The cluster's version.
+        has: u32,
+    },
+    /// The catalogue is stopping; nothing changed.
+    #[error("the catalogue is stopping")]
+    Stopping,
+}
+
+fn not_leader(leader: Option<NodeId>) -> String {
+    match leader {
+        Some(node) => format!("node {node} leads this part of the catalogue"),
+        None => "this part of the catalogue has no leader".to_owned(),
+    }
+}
+
+/// Groups that a barrier waits for.
+#[derive(Clone, Copy, Debug)]
+pub enum BarrierScope<'a> {
+    /// The system group: buckets, access keys and everything else that concerns the whole cluster.
+    System,
+    /// The group of a key.
+    Key(BucketId, &'a ObjectKey),
+    /// The groups of all keys of a bucket.
+    Bucket(BucketId),
+    /// Every group that holds objects.
+    AllGroups,
+}
+
+/// Error of a barrier: a read may miss acknowledged changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BarrierError {
+    /// Another node leads the group.
+    #[error("{}", not_leader(*.leader))]
+    NotLeader {
+        /// The leader, if this node knows it.
+        leader: Option<NodeId>,
+    },
+    /// Too few members of the group answered in time.
+    #[error("too few nodes respond")]
+    NoQuorum,
+    /// The catalogue is stopping.
     #[error("the catalogue is stopping")]
     Stopping,
 }

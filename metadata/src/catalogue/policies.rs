@@ -25,7 +25,7 @@ impl Catalogue {
     /// # Errors
     /// If the store cannot be read.
     pub fn policy_files(&self, number: u64) -> Result<Option<PolicyFiles>, ReadError> {
-        read(&self.inner.groups[0].state(), &policy::files_row(number))
+        read(&self.inner.groups.system().state(), &policy::files_row(number))
     }
 
     /// Stores the next version by compare and set, and returns it.

@@ -14,7 +14,7 @@ fn bytes(bytes: u64) -> Quota {
     Quota { bytes: Some(bytes), objects: None }
 }
 
-async fn credential(catalogue: &Catalogue, access_key: &str) {
+pub(super) async fn credential(catalogue: &Catalogue, access_key: &str) {
     let credential = Credential { access_key: access_key.to_owned(), ..Credential::default() };
     let change = Change::PutCredential(PutCredential { credential });
     catalogue.propose(Command::from(change)).await.unwrap();
@@ -77,7 +77,8 @@ async fn quotas_and_usage_survive_a_restart_and_end_with_their_bucket_or_key() {
 
 /// Quotas of the bucket and of the key in each group.
 fn known(catalogue: &Catalogue, of: &Bucket) -> Vec<(Option<Quota>, Option<Quota>)> {
-    let quotas = catalogue.inner.groups.iter().map(|group| {
+    let groups = catalogue.inner.groups.all();
+    let quotas = groups.iter().map(|group| {
         let state = group.state();
         let mirror: Mirror = read(&state, &bucket_schema::mirror_row(of.bucket_id())).unwrap().unwrap();
         let payer: Option<Payer> = read(&state, &payer_row("AK")).unwrap();

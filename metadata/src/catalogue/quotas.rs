@@ -2,16 +2,17 @@
 //!
 //! Group 0 keeps a quota in the record of its bucket or access key; every group also keeps it in the row that
 //! `apply` reads. A quota is set in group 0 first and then in the other groups. A crash in between leaves the
-//! old quota in some of them, and the next open continues. With several groups each counts its own share
-//! against the whole quota, so a quota is exact only with one group, which is the only configuration in use
-//! today.
+//! old quota in some of them, and the next open continues. Each group counts its own share against the whole
+//! quota. So a bucket's quota is exact as long as one group has all of its keys, and an access key's quota is
+//! exact with one group.
 
+use super::groups::SYSTEM_GROUP;
 use super::inner::CatalogueInner;
 use super::options::ProposeError;
 use super::{Catalogue, read};
 use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader as _;
-use mlgw_formats::command::{Change, Command, DeleteCredential, Reject, Reply, SetBucketQuota, SetKeyQuota};
+use mlgw_formats::command::{Change, Command, DeleteCredential, Reject, SetBucketQuota, SetKeyQuota};
 use mlgw_formats::key::Family;
 use mlgw_formats::schema::quota::{payer_key_of, payer_row};
 use mlgw_formats::schema::{
@@ -34,7 +35,8 @@ impl Catalogue {
         let before = self.bucket(name).ok_or(Reject::NoSuchBucket)?;
         let quota = change(before.quota.unwrap_or_default()).non_empty();
         let set = SetBucketQuota { name: name.to_owned(), bucket_id: before.id, quota };
-        self.inner.propose_in_every_group(&Change::SetBucketQuota(set)).await?;
+        let groups = self.inner.groups_of(before.bucket_id());
+        self.inner.propose_in_system_and(groups, &Change::SetBucketQuota(set)).await?;
         let after = self.bucket(name).ok_or(Reject::NoSuchBucket)?;
         Ok((before, after))
     }
@@ -52,7 +54,7 @@ impl Catalogue {
         let before = self.credential(access_key).ok_or(Reject::NoSuchCredential)?;
         let quota = change(before.quota.unwrap_or_default()).non_empty();
         let set = SetKeyQuota { access_key: access_key.to_owned(), quota };
-        self.inner.propose_in_every_group(&Change::SetKeyQuota(set)).await?;
+        self.inner.propose_in_system_and(self.inner.object_groups(), &Change::SetKeyQuota(set)).await?;
         self.credential(access_key).ok_or(Reject::NoSuchCredential.into())
     }
 
@@ -63,9 +65,11 @@ impl Catalogue {
     pub async fn delete_credential(&self, access_key: &str) -> Result<(), ProposeError> {
         let _alone = self.inner.saga.lock().await;
         let delete = DeleteCredential { access_key: access_key.to_owned() };
-        self.inner.propose_to(0, Arc::new(Command::from(Change::DeleteCredential(delete)))).await?;
+        self.inner
+            .propose_to(SYSTEM_GROUP, Arc::new(Command::from(Change::DeleteCredential(delete))))
+            .await?;
         let set = SetKeyQuota { access_key: access_key.to_owned(), quota: None };
-        self.inner.propose_in_groups_from(1, &Change::SetKeyQuota(set)).await?;
+        self.inner.propose_in_others(self.inner.object_groups(), &Change::SetKeyQuota(set)).await?;
         Ok(())
     }
 
@@ -75,7 +79,7 @@ impl Catalogue {
     /// If the store cannot be read.
     pub fn payer_usage(&self, access_key: &str) -> Result<BucketUsage, ReadError> {
         let mut usage = BucketUsage::default();
-        for group in &self.inner.groups {
+        for group in self.inner.groups.all() {
             let share: Option<Payer> = read(&group.state(), &payer_row(access_key))?;
             usage.add(&share.unwrap_or_default().usage);
         }
@@ -84,14 +88,19 @@ impl Catalogue {
 }
 
 impl CatalogueInner {
-    async fn propose_in_every_group(&self, change: &Change) -> Result<Reply, ProposeError> {
-        let reply = self.propose_to(0, Arc::new(Command::from(change.clone()))).await?;
-        self.propose_in_groups_from(1, change).await?;
-        Ok(reply)
+    /// Proposes a change in the system group, and then in others.
+    async fn propose_in_system_and(
+        &self,
+        groups: BTreeSet<u32>,
+        change: &Change,
+    ) -> Result<(), ProposeError> {
+        self.propose_to(SYSTEM_GROUP, Arc::new(Command::from(change.clone()))).await?;
+        self.propose_in_others(groups, change).await
     }
 
-    async fn propose_in_groups_from(&self, first: usize, change: &Change) -> Result<(), ProposeError> {
-        for group in first..self.groups.len() {
+    /// Proposes a change in those of the groups that are not the system group.
+    async fn propose_in_others(&self, groups: BTreeSet<u32>, change: &Change) -> Result<(), ProposeError> {
+        for group in groups.into_iter().filter(|group| *group != SYSTEM_GROUP) {
             self.propose_to(group, Arc::new(Command::from(change.clone()))).await?;
         }
         Ok(())
@@ -100,7 +109,7 @@ impl CatalogueInner {
     /// Sets the quotas that group 0 has and other groups lack.
     pub(super) async fn resume_quotas(&self) -> Result<(), ProposeError> {
         let _alone = self.saga.lock().await;
-        for group in 1..self.groups.len() {
+        for group in self.object_groups().into_iter().filter(|group| *group != SYSTEM_GROUP) {
             for change in self.missing_quota_changes(group).map_err(|error| self.unreadable(&error))? {
                 tracing::info!(group, ?change, "resuming");
                 self.propose_to(group, Arc::new(Command::from(change))).await?;
@@ -115,10 +124,12 @@ impl CatalogueInner {
     }
 
     /// Commands that bring the quotas of `group` up to date with group 0.
-    fn missing_quota_changes(&self, group: usize) -> Result<Vec<Change>, StoreError> {
-        let state = self.groups[group].state();
+    fn missing_quota_changes(&self, group: u32) -> Result<Vec<Change>, StoreError> {
+        let state = self.state_of_group(group)?;
         let mut missed = Vec::new();
-        for of in self.resident.buckets.read().values().filter(|of| of.state() == BucketState::Active) {
+        let buckets: Vec<_> = self.resident.buckets.read().values().cloned().collect();
+        let here = |of: &Bucket| self.groups_of(of.bucket_id()).contains(&group);
+        for of in buckets.iter().filter(|of| of.state() == BucketState::Active && here(of)) {
             let known = state.get(&bucket::mirror_row(of.bucket_id()))?;
             let known: Mirror = known.as_deref().map(decode).transpose()?.unwrap_or_default();
             if known.quota != of.quota {

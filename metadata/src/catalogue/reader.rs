@@ -3,6 +3,7 @@
 //! A scan runs on the caller's thread and decodes only the records that it returns. Where a bucket spans
 //! groups, the scan visits the partitions in key order.
 
+use super::groups::group_elsewhere;
 use super::resident::Resident;
 use crate::store::state::{BlockCaching, BorrowedRow, RowIter, StateDb};
 use crate::store_error::{ReadError, StoreError};
@@ -10,6 +11,7 @@ use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_formats::schema::{
     ExtentPage, ObjectSummary, ObjectVersion, PartRecord, Upload, decode, extent, object, part, upload,
 };
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -17,12 +19,17 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Reader {
     resident: Arc<Resident>,
-    states: Vec<Arc<StateDb>>,
+    /// State of each group on this node.
+    states: BTreeMap<u32, Arc<StateDb>>,
     caching: BlockCaching,
 }
 
 impl Reader {
-    pub(super) fn new(resident: Arc<Resident>, states: Vec<Arc<StateDb>>, caching: BlockCaching) -> Self {
+    pub(super) fn new(
+        resident: Arc<Resident>,
+        states: BTreeMap<u32, Arc<StateDb>>,
+        caching: BlockCaching,
+    ) -> Self {
         Self { resident, states, caching }
     }
 
@@ -85,12 +92,37 @@ impl Reader {
         PartScan { rows: self.rows_of(bucket, key, &part::row_after(body, after), &part::rows_end(body)) }
     }
 
-    fn rows_of(&self, bucket: BucketId, key: &ObjectKey, from: &[u8], end: &[u8]) -> RowIter<'_> {
+    fn rows_of(&self, bucket: BucketId, key: &ObjectKey, from: &[u8], end: &[u8]) -> ScannedRows<'_> {
         self.rows(self.resident.group_of(bucket, key.as_bytes()), from, end)
     }
 
-    fn rows(&self, group: u32, from: &[u8], end: &[u8]) -> RowIter<'_> {
-        self.states[group as usize].rows_cached(from, end, self.caching)
+    fn rows(&self, group: u32, from: &[u8], end: &[u8]) -> ScannedRows<'_> {
+        let state = self.states.get(&group).ok_or_else(|| group_elsewhere(group));
+        ScannedRows(state.map(|state| state.rows_cached(from, end, self.caching)))
+    }
+}
+
+/// Rows of a group, or the reason that the group cannot be read here.
+struct ScannedRows<'a>(Result<RowIter<'a>, StoreError>);
+
+impl ScannedRows<'_> {
+    fn next(&mut self) -> BorrowedRow<'_> {
+        match &mut self.0 {
+            Ok(rows) => rows.next(),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    fn seek(&mut self, row: &[u8]) {
+        if let Ok(rows) = &mut self.0 {
+            rows.seek(row);
+        }
+    }
+
+    fn seek_for_prev(&mut self, row: &[u8]) {
+        if let Ok(rows) = &mut self.0 {
+            rows.seek_for_prev(row);
+        }
     }
 }
 
@@ -118,7 +150,7 @@ struct RangeScan<'a> {
     reader: &'a Reader,
     bucket: BucketId,
     family: &'static SpreadFamily,
-    rows: RowIter<'a>,
+    rows: ScannedRows<'a>,
     /// Partitions after the current one, the next one last.
     later: Vec<(Vec<u8>, u32)>,
 }
@@ -224,7 +256,7 @@ impl StoredVersion {
 
 /// Pages of a map, with their first logical bytes.
 pub struct PageScan<'a> {
-    rows: RowIter<'a>,
+    rows: ScannedRows<'a>,
 }
 
 impl Iterator for PageScan<'_> {
@@ -257,7 +289,7 @@ impl Iterator for UploadScan<'_> {
 
 /// Parts of a body, ordered by number.
 pub struct PartScan<'a> {
-    rows: RowIter<'a>,
+    rows: ScannedRows<'a>,
 }
 
 impl Iterator for PartScan<'_> {

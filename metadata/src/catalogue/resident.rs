@@ -10,7 +10,9 @@ use crate::row_cache::RowCache;
 use crate::store_error::StoreError;
 use crate::view::{FreedChunk, RowChanges, RowReader};
 use mlgw_common::{BodyId, BucketId, NodeId, SegmentId};
+use mlgw_formats::cluster_version::FIRST_CLUSTER_VERSION;
 use mlgw_formats::key::{BadKey, Family, parse_number_key};
+use mlgw_formats::schema::meta::{ClusterVersion, MetaRow};
 use mlgw_formats::schema::partition::PartitionStart;
 use mlgw_formats::schema::segment::SegmentSummary;
 use mlgw_formats::schema::{
@@ -18,11 +20,14 @@ use mlgw_formats::schema::{
     segment,
 };
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use tokio::sync::Notify;
+
+/// Key of the row with the cluster's version.
+const CLUSTER_VERSION_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::ClusterVersion as u8];
 
 /// Rows of a family that are loaded at a time.
 const LOAD_ROWS: usize = 4096;
@@ -40,7 +45,10 @@ impl Pins {
 /// Row families that are kept in memory.
 pub(crate) struct Resident {
     /// The node whose tiers the short forms of segments have.
-    node: NodeId,
+    pub(super) node: NodeId,
+    /// The newest cluster version that this build knows.
+    pub(super) known_version: u32,
+    cluster_version: AtomicU32,
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     credentials: RwLock<BTreeMap<String, Arc<Credential>>>,
     segments: RwLock<HashMap<SegmentId, SegmentSummary>>,
@@ -65,10 +73,13 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    /// Empty, for the node `node`, with a cache of `objects_bytes` bytes for objects.
-    pub(crate) fn new(node: NodeId, objects_bytes: usize) -> Self {
+    /// Empty, for the node `node`, whose build knows the cluster version `known_version`, with a cache of
+    /// `objects_bytes` bytes for objects.
+    pub(crate) fn new(node: NodeId, known_version: u32, objects_bytes: usize) -> Self {
         Self {
             node,
+            known_version,
+            cluster_version: AtomicU32::new(FIRST_CLUSTER_VERSION),
             buckets: RwLock::default(),
             credentials: RwLock::default(),
             segments: RwLock::default(),
@@ -96,6 +107,20 @@ impl Resident {
         partitions.range(..=at).next_back().map_or(0, |(_, group)| *group)
     }
 
+    /// Ids of the groups that hold ranges of keys.
+    pub(crate) fn object_groups(&self) -> BTreeSet<u32> {
+        self.partitions.read().values().copied().collect()
+    }
+
+    /// Number of ranges of each group that has some.
+    pub(crate) fn ranges_by_group(&self) -> BTreeMap<u32, usize> {
+        let mut ranges = BTreeMap::new();
+        for group in self.partitions.read().values() {
+            *ranges.entry(*group).or_default() += 1;
+        }
+        ranges
+    }
+
     /// Ranges of `bucket` from `key` on, in order: first key and group.
     pub(crate) fn ranges(&self, bucket: BucketId, key: &[u8]) -> Vec<(Vec<u8>, u32)> {
         let at = PartitionStart { bucket, key: key.to_vec() };
@@ -115,6 +140,24 @@ impl Resident {
     /// True if the map of partitions was set up.
     pub(crate) fn is_partitioned(&self) -> bool {
         self.partitions.read().contains_key(&PartitionStart::default())
+    }
+
+    /// The version of the cluster.
+    pub(crate) fn cluster_version(&self) -> u32 {
+        self.cluster_version.load(Ordering::Acquire)
+    }
+
+    fn set_cluster_version(&self, row: &[u8]) -> Result<(), StoreError> {
+        let version = decode::<ClusterVersion>(row)?.version;
+        if version > self.known_version {
+            return Err(StoreError(format!(
+                "the cluster has version {version}, and this mlgw knows version {} at most: start the newer \
+                 mlgw",
+                self.known_version
+            )));
+        }
+        self.cluster_version.store(version, Ordering::Release);
+        Ok(())
     }
 
     pub(crate) fn bucket(&self, name: &str) -> Option<Arc<Bucket>> {
@@ -223,6 +266,9 @@ impl Watcher for Resident {
         if group != 0 {
             return Ok(());
         }
+        if let Some(Some(row)) = changes.get(CLUSTER_VERSION_ROW.as_slice()) {
+            self.set_cluster_version(row)?;
+        }
         for (row, change) in changes.range(Family::Bucket.start()..Family::Policy.end()) {
             self.set(row, change.as_deref())?;
         }
@@ -234,6 +280,9 @@ impl Watcher for Resident {
         self.objects.clear();
         if group != 0 {
             return Ok(());
+        }
+        if let Some(row) = rows.get(&CLUSTER_VERSION_ROW)? {
+            self.set_cluster_version(&row)?;
         }
         self.buckets.write().clear();
         self.credentials.write().clear();

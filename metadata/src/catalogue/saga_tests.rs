@@ -11,7 +11,7 @@ use mlgw_formats::schema::{BindMode, Binding, BucketState};
 use std::path::Path;
 use std::sync::Arc;
 
-async fn step(catalogue: &Catalogue, group: usize, change: Change) -> Result<Reply, ProposeError> {
+async fn step(catalogue: &Catalogue, group: u32, change: Change) -> Result<Reply, ProposeError> {
     catalogue.inner.propose_to(group, Arc::new(Command::from(change))).await
 }
 
@@ -86,7 +86,7 @@ async fn a_command_with_a_stale_epoch_is_retried() {
     assert_eq!(catalogue.delete_bucket(&name("alpha")).await, Err(DeleteBucketError::NotEmpty));
     assert!(catalogue.bucket("alpha").unwrap().epoch > stale.epoch);
     let refused = Command::object(&stale, &key("a"), NOW, put(version(99.into(), 1)));
-    let group = catalogue.inner.resident.group_of(stale.bucket_id(), b"a") as usize;
+    let group = catalogue.inner.resident.group_of(stale.bucket_id(), b"a");
     assert_eq!(
         catalogue.inner.propose_to(group, Arc::new(refused.clone())).await,
         Err(ProposeError::Rejected(Reject::StaleEpoch))

@@ -1,11 +1,13 @@
-//! Sagas of bucket creation and deletion: steps over all groups, each repeatable, resumed at open.
+//! Sagas of bucket creation and deletion: steps over the groups of the bucket's keys, each repeatable,
+//! resumed at open.
 //!
-//! Create: reserve the name in group 0 (`Creating`), write the mirror into every object group, then set
-//! `Active`. Delete: set `Deleting`, freeze every group that finds the bucket empty, then drop it group by
-//! group and free the name. If a group has objects, every group gets the next epoch and is thawed, and the
-//! bucket returns to `Active`. A crash in between leaves `Creating` or `Deleting`, and the next open
-//! continues: it finishes a creation and decides a deletion again.
+//! Create: reserve the name and choose a group in group 0 (`Creating`), write the mirror into every group of
+//! the bucket, then set `Active`. Delete: set `Deleting`, freeze every group that finds the bucket empty,
+//! then drop it group by group and free the name. If a group has objects, every group gets the next epoch
+//! and is thawed, and the bucket returns to `Active`. A crash in between leaves `Creating` or `Deleting`, and
+//! the next open continues: it finishes a creation and decides a deletion again.
 
+use super::groups::SYSTEM_GROUP;
 use super::inner::{CatalogueInner, unreachable_reply};
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use mlgw_common::BucketName;
@@ -26,8 +28,9 @@ impl CatalogueInner {
             created_ms: self.clock.now().as_millis(),
             region: new.region,
             binding: new.binding,
+            group: self.group_for_bucket(),
         };
-        let bucket = match self.propose_change(0, Change::CreateBucket(create)).await {
+        let bucket = match self.propose_change(SYSTEM_GROUP, Change::CreateBucket(create)).await {
             Ok(Reply::Bucket(bucket)) => bucket,
             Ok(other) => unreachable_reply(&other),
             Err(ProposeError::Rejected(Reject::TooManyBuckets)) => return Err(CreateBucketError::TooMany),
@@ -43,7 +46,7 @@ impl CatalogueInner {
 
     async fn finish_create(&self, bucket: &Bucket) -> Result<Arc<Bucket>, ProposeError> {
         assert_eq!(bucket.state(), BucketState::Creating, "only a reserved name becomes a bucket");
-        for group in 0..self.groups.len() {
+        for group in self.groups_of(bucket.bucket_id()) {
             self.propose_change(group, Change::MirrorBucket(MirrorBucket::from(bucket))).await?;
         }
         self.set_state(bucket, BucketState::Active).await
@@ -51,7 +54,7 @@ impl CatalogueInner {
 
     async fn set_state(&self, bucket: &Bucket, state: BucketState) -> Result<Arc<Bucket>, ProposeError> {
         let set = SetBucketState { name: bucket.name.clone(), bucket_id: bucket.id, state: state as i32 };
-        match self.propose_change(0, Change::SetBucketState(set)).await? {
+        match self.propose_change(SYSTEM_GROUP, Change::SetBucketState(set)).await? {
             Reply::Bucket(bucket) => Ok(Arc::new(bucket)),
             other => unreachable_reply(&other),
         }
@@ -65,7 +68,7 @@ impl CatalogueInner {
     ) -> Result<Arc<Bucket>, ProposeError> {
         let _alone = self.saga.lock().await;
         let rebind = RebindBucket { name: bucket.name.clone(), bucket_id: bucket.id, from, to };
-        match self.propose_change(0, Change::RebindBucket(rebind)).await? {
+        match self.propose_change(SYSTEM_GROUP, Change::RebindBucket(rebind)).await? {
             Reply::Bucket(bucket) => Ok(Arc::new(bucket)),
             other => unreachable_reply(&other),
         }
@@ -89,7 +92,7 @@ impl CatalogueInner {
     /// Removes a bucket that is being deleted and returns true if every group finds it empty; else makes it
     /// active again.
     async fn decide_delete(&self, bucket: &Bucket) -> Result<bool, ProposeError> {
-        for group in 0..self.groups.len() {
+        for group in self.groups_of(bucket.bucket_id()) {
             let freeze = Change::FreezeBucket(FreezeBucket { bucket_id: bucket.id });
             match self.propose_change(group, freeze).await {
                 // A group without a mirror of the bucket dropped it before a crash.
@@ -101,15 +104,15 @@ impl CatalogueInner {
                 Err(error) => return Err(error),
             }
         }
-        for group in 0..self.groups.len() {
+        for group in self.groups_of(bucket.bucket_id()) {
             self.drop_bucket_rows(group, bucket).await?;
         }
         let remove = RemoveBucket { name: bucket.name.clone(), bucket_id: bucket.id };
-        self.propose_change(0, Change::RemoveBucket(remove)).await?;
+        self.propose_change(SYSTEM_GROUP, Change::RemoveBucket(remove)).await?;
         Ok(true)
     }
 
-    async fn drop_bucket_rows(&self, group: usize, bucket: &Bucket) -> Result<(), ProposeError> {
+    async fn drop_bucket_rows(&self, group: u32, bucket: &Bucket) -> Result<(), ProposeError> {
         loop {
             let drop = DropBucket { bucket_id: bucket.id, rows_max: JOB_ROWS_MAX as u32 };
             if self.propose_change(group, Change::DropBucket(drop)).await? != (Reply::StepDone { more: true })
@@ -121,7 +124,7 @@ impl CatalogueInner {
 
     async fn reactivate(&self, bucket: &Bucket) -> Result<(), ProposeError> {
         let next = MirrorBucket { epoch: bucket.epoch + 1, ..MirrorBucket::from(bucket) };
-        for group in 0..self.groups.len() {
+        for group in self.groups_of(bucket.bucket_id()) {
             self.propose_change(group, Change::MirrorBucket(next.clone())).await?;
             self.propose_change(group, Change::ThawBucket(ThawBucket { bucket_id: bucket.id })).await?;
         }
@@ -147,7 +150,7 @@ impl CatalogueInner {
         Ok(())
     }
 
-    async fn propose_change(&self, group: usize, change: Change) -> Result<Reply, ProposeError> {
+    async fn propose_change(&self, group: u32, change: Change) -> Result<Reply, ProposeError> {
         self.propose_to(group, Arc::new(Command::from(change))).await
     }
 }

@@ -4,6 +4,7 @@
 //! every command applied before survives power loss, whatever the durability setting.
 
 use super::dead::DeadSet;
+use super::groups::SYSTEM_GROUP;
 use super::options::ProposeError;
 use super::{Catalogue, read};
 use crate::store_error::{ReadError, StoreError};
@@ -64,7 +65,7 @@ impl Catalogue {
             let found = extents.into_iter().find(|e| e.segment == segment.0 && e.offset == offset);
             found.map(|extent| Reference { extent, page })
         };
-        let state = self.inner.state_of(owner.bucket, owner.key.as_bytes());
+        let state = self.inner.state_of(owner.bucket, owner.key.as_bytes())?;
         let (inline, paged) = match owner.part {
             None => {
                 let row = object::row(owner.bucket, owner.key.as_bytes());
@@ -123,7 +124,7 @@ impl Catalogue {
             from: reference.extent,
             to,
         };
-        let group = self.inner.resident.group_of(owner.bucket, owner.key.as_bytes()) as usize;
+        let group = self.inner.resident.group_of(owner.bucket, owner.key.as_bytes());
         let command = Arc::new(Command::from(Change::RelocateExtent(relocate)));
         match self.inner.propose_to(group, command).await {
             Ok(_) => Ok(true),
@@ -145,7 +146,7 @@ impl Catalogue {
     /// If the store cannot be read.
     pub fn segment_usages(&self) -> Result<HashMap<SegmentId, SegmentUsage>, ReadError> {
         let mut usages = HashMap::<SegmentId, SegmentUsage>::new();
-        for group in &self.inner.groups {
+        for group in self.inner.groups.all() {
             let state = group.state();
             let mut from = Family::SegmentUsage.start();
             loop {
@@ -167,7 +168,7 @@ impl Catalogue {
     /// # Errors
     /// Those of [`Catalogue::propose`]; repeat the call then.
     pub async fn fence_segment(&self, segment: SegmentId) -> Result<(), ProposeError> {
-        for group in 0..self.inner.groups.len() {
+        for group in self.inner.object_groups() {
             let fence = Change::FenceSegment(FenceSegment { segment: segment.0 });
             self.inner.propose_to(group, Arc::new(Command::from(fence))).await?;
         }
@@ -184,7 +185,7 @@ impl Catalogue {
         // An unreadable counter counts as a reference.
         if usage.is_ok_and(|usage| usage.extents == 0) {
             let remove = Change::RemoveSegment(RemoveSegment { segment: segment.0 });
-            self.inner.propose_to(0, Arc::new(Command::from(remove))).await.map(drop)
+            self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(remove))).await.map(drop)
         } else {
             Err(Reject::SegmentInUse.into())
         }
@@ -203,7 +204,7 @@ impl Catalogue {
         to: Replica,
     ) -> Result<(), ProposeError> {
         let place = Change::PlaceSegment(PlaceSegment { segment: segment.0, from, to });
-        self.inner.propose_to(0, Arc::new(Command::from(place))).await.map(drop)
+        self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(place))).await.map(drop)
     }
 
     /// Records that the first `length` bytes of an open segment are whole records on stable media.
@@ -212,7 +213,7 @@ impl Catalogue {
     /// Those of [`Catalogue::propose`]; a lost mark loses no data.
     pub async fn mark_segment(&self, segment: SegmentId, length: u64) -> Result<(), ProposeError> {
         let mark = Change::MarkSegment(MarkSegment { segment: segment.0, length });
-        self.inner.propose_to(0, Arc::new(Command::from(mark))).await.map(drop)
+        self.inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(mark))).await.map(drop)
     }
 
     /// The next segment id. Every smaller id was allocated, so a smaller id without a record belongs to a
@@ -221,7 +222,8 @@ impl Catalogue {
     /// # Errors
     /// If the store cannot be read.
     pub fn next_segment(&self) -> Result<SegmentId, ReadError> {
-        let counter: Option<Counter> = read(&self.inner.groups[0].state(), &MetaRow::NextSegment.row())?;
+        let counter: Option<Counter> =
+            read(&self.inner.groups.system().state(), &MetaRow::NextSegment.row())?;
         Ok(SegmentId(counter.unwrap_or_default().next.max(1)))
     }
 

@@ -1,10 +1,10 @@
 //! The catalogue from outside: open, propose, read, reopen.
 
 use super::testing::{bucket, delete, do_put, key, name, options};
-use super::{Catalogue, CatalogueOptions, DeleteBucketError};
+use super::{Catalogue, CatalogueOptions, DeleteBucketError, ProposeError};
 use crate::identity::ExpectedServer;
 use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
-use mlgw_formats::command::{Change, Command, PutUploadKey, Reply};
+use mlgw_formats::command::{Change, Command, PutUploadKey, Reply, SetClusterVersion};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -80,7 +80,7 @@ async fn each_timeline_records_where_the_one_before_it_ended() {
         let own =
             Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(incarnation) };
         let earlier = (5..incarnation).map(Incarnation).collect();
-        let lineage = Lineage { own, earlier, marking: true };
+        let lineage = Lineage { own, earlier, marking: true, ..Lineage::default() };
         let expected = Some(ExpectedServer { lineage, floor: 0 });
         let catalogue = Catalogue::open(CatalogueOptions { expected, ..options(dir.path()) }).await.unwrap();
         let (timeline, earlier) = catalogue.timelines().unwrap().unwrap();
@@ -150,7 +150,7 @@ async fn scans_in_the_background_bypass_the_cache() {
         do_put(&catalogue, &bucket, &format!("k{i}"), 1).await;
     }
     // Rows in the memtable have no blocks.
-    let state = catalogue.inner.groups[0].state();
+    let state = catalogue.inner.groups.system().state();
     state.flush().unwrap();
     let bytes_after = |reader: super::Reader| {
         assert_eq!(reader.scan(bucket.bucket_id(), Bound::Unbounded).count(), 2000);
@@ -160,5 +160,30 @@ async fn scans_in_the_background_bypass_the_cache() {
     assert!(bytes_after(catalogue.background_reader()) < before + 64_000, "data blocks are not kept");
     assert!(bytes_after(catalogue.reader()) > before + 64_000, "those of a request are");
     drop(state);
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_build_does_not_open_a_catalogue_of_a_later_cluster_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let build = |cluster_version| CatalogueOptions { cluster_version, ..options(dir.path()) };
+    let catalogue = Catalogue::open(build(2)).await.unwrap();
+    let bucket = bucket(&catalogue, "data").await;
+    assert_eq!(catalogue.cluster_version(), 1);
+    let later = Change::SetClusterVersion(SetClusterVersion { version: 2 });
+    let refused = catalogue.propose(Command::from(later)).await;
+    assert_eq!(refused, Err(ProposeError::NotFinalized { needs: 2, has: 1 }));
+    assert!(catalogue.raise_cluster_version(3).await.is_err(), "this build does not know it");
+    catalogue.raise_cluster_version(2).await.unwrap();
+    assert_eq!(catalogue.cluster_version(), 2);
+    assert!(catalogue.raise_cluster_version(1).await.is_err(), "it never falls");
+    do_put(&catalogue, &bucket, "a", 1).await;
+    catalogue.shutdown().await;
+
+    let refused = Catalogue::open(build(1)).await.err().map(|error| error.to_string());
+    assert!(refused.as_ref().is_some_and(|why| why.contains("cluster has version 2")), "{refused:?}");
+    let catalogue = Catalogue::open(build(2)).await.unwrap();
+    assert_eq!(catalogue.cluster_version(), 2);
+    assert!(catalogue.object(bucket.bucket_id(), &key("a")).unwrap().is_some());
     catalogue.shutdown().await;
 }

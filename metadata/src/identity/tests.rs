@@ -13,7 +13,8 @@ fn identity(cluster: u64, node: u64, incarnation: u64) -> Identity {
 }
 
 fn expected(marking: bool, floor: u64) -> ExpectedServer {
-    let lineage = Lineage { own: identity(1, 2, 3), earlier: vec![Incarnation(7)], marking };
+    let lineage =
+        Lineage { own: identity(1, 2, 3), earlier: vec![Incarnation(7)], marking, ..Lineage::default() };
     ExpectedServer { lineage, floor }
 }
 

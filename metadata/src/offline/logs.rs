@@ -47,7 +47,7 @@ pub fn log_identity(dir: &Path, scratch: &Path) -> Option<Identity> {
     let _scratch = Scratch(scratch.to_owned());
     let copy = scratch.join("log");
     links::link_store(&dir.join("log"), &copy).ok()?;
-    SavedLog::open(&copy).ok()?.facts(0).ok()?.identity
+    SavedLog::open(&copy).ok()?.facts().ok()?.identity
 }
 
 /// Number of entries that the log of the closed catalogue in `dir` ever had, over all groups. `scratch` is an
@@ -60,8 +60,7 @@ pub fn log_entries(dir: &Path, scratch: &Path) -> Result<u64, StoreError> {
     let copy = scratch.join("log");
     let failed = |error: std::io::Error| StoreError(format!("{}: {error}", scratch.display()));
     links::link_store(&dir.join("log"), &copy).map_err(failed)?;
-    let groups = stores::newest_states(dir, &mut Vec::new()).len() as u32;
-    Ok(SavedLog::open(&copy)?.facts(groups)?.entries())
+    Ok(SavedLog::open(&copy)?.facts()?.entries())
 }
 
 /// Checks the write-ahead logs of the log store.

@@ -122,16 +122,22 @@ pub fn rebuild(
         return Err(RebuildError::Log(damage_text(&wrong)));
     };
     if let Some(expected) = expected.filter(|_| log == RebuildLog::Own) {
-        let groups = stores::newest_states(&checkpoint, &mut wrong).len() as u32;
-        judge_log(expected, &saved.facts(groups)?).map_err(|why| RebuildError::Log(why.to_string()))?;
+        judge_log(expected, &saved.facts()?).map_err(|why| RebuildError::Log(why.to_string()))?;
     }
     let mut made = Vec::new();
     let mut entries = 0;
-    for (group, from) in stores::newest_states(&checkpoint, &mut wrong) {
+    let states = stores::newest_states(&checkpoint, &mut wrong);
+    // A group that is younger than the checkpoint has its whole log.
+    let groups = (states.len() as u32).max(saved.facts()?.groups.len() as u32);
+    for group in 0..groups {
         let to = dir.join(format!("group-{group}")).join(UNFINISHED_STATE);
         store_files::remove_dir(&to).map_err(failed(&to))?;
         store_files::make_dir(&to).map_err(failed(&to))?;
-        copy_dir(&from, &to).map_err(failed(&to))?;
+        let known = states.get(group as usize).map(|(_, from)| from.clone());
+        if let Some(from) = &known {
+            copy_dir(from, &to).map_err(failed(&to))?;
+        }
+        let from = known.unwrap_or_else(|| to.clone());
         let state = StateDb::open(&to, &options::cache(CACHE_BYTES), MEMTABLE_BYTES)?;
         let before = logs::reach(&state)?;
         let opened = ScratchState { state, from, to };

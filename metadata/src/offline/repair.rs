@@ -130,7 +130,7 @@ pub fn rebuild_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
         }
         facts.push(state);
     }
-    let log_facts = found.facts(facts.len() as u32)?;
+    let log_facts = found.facts()?;
     judge_fit(&log_facts, &facts, Durability::Full)
         .map_err(|what| RebuildError::Log(format!("even with all of its files, {what}")))?;
     store_files::remove_dir(&new).map_err(failed(&new))?;

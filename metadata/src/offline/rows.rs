@@ -11,7 +11,7 @@ use crate::store::state::StateDb;
 use crate::store_error::StoreError;
 use crate::view::RowChanges;
 use mlgw_common::limits::{POLICY_FILES_KEPT_MAX, UPLOAD_KEY_BYTES};
-use mlgw_common::{BucketId, NodeId, SegmentId};
+use mlgw_common::{BucketId, SegmentId};
 use mlgw_formats::key::{BadKey, Family, parse_number_key};
 use mlgw_formats::schema::meta::{Counter, MetaRow, UploadKey};
 use mlgw_formats::schema::{
@@ -271,7 +271,9 @@ impl RowPass<'_> {
         if segment::key_of(key)? != record.segment_id() {
             return Err(RowFault::Row(format!("the record is that of segment {}", record.id)));
         }
-        record.tier_for(NodeId::SINGLE)?;
+        for replica in &record.replicas {
+            replica.tier()?;
+        }
         self.known.segments.insert(record.id, record);
         Ok(())
     }

@@ -48,7 +48,7 @@ pub fn check_tail(dir: &Path, expected: &ExpectedServer, scratch: &Path) -> Resu
     let Some(log) = open_log_copy(&dir.join("log"), scratch)? else { return Ok(LogTail::Lost) };
     let facts = states.iter().map(|state| StateFacts::read(&state.state));
     let facts = facts.collect::<Result<Vec<_>, _>>()?;
-    let log = log.facts(facts.len() as u32)?;
+    let log = log.facts()?;
     Ok(match judge(expected, &log, &facts, Durability::Full) {
         Ok(()) => LogTail::Complete,
         Err(Mismatch::LostTail { .. } | Mismatch::StaleLog { .. }) => LogTail::Lost,
@@ -69,7 +69,7 @@ pub fn restart_log(dir: &Path, scratch: &Path) -> Result<Option<PathBuf>, Rebuil
     let (log, new) = (dir.join("log"), dir.join("log.new"));
     let states = open_states(dir, scratch)?;
     let old = open_log_copy(&log, scratch)?;
-    let facts = old.as_ref().map(|old| old.facts(states.len() as u32)).transpose()?;
+    let facts = old.as_ref().map(|old| old.facts()).transpose()?;
     let end = |group: u32| facts.as_ref().and_then(|of| of.groups.get(group as usize)).map_or(0, |of| of.end);
     let mut short = Vec::new();
     for of in &states {

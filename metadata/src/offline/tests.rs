@@ -8,7 +8,7 @@ use crate::catalogue::testing::{NOW, bucket, delete, do_put, extent, key, name, 
 use crate::catalogue::{Catalogue, CatalogueOptions, CheckpointOptions, ChunkOwner};
 use crate::store::wal::entries_in;
 use crate::view::Row;
-use mlgw_common::SegmentId;
+use mlgw_common::{NodeId, SegmentId};
 use mlgw_formats::command::{
     Change, Command, CompleteUpload, CreateSegment, CreateUpload, NamedPart, ObjectChange, PutCredential,
     PutObject, PutPart, Reply, SealSegment,
@@ -139,6 +139,7 @@ pub(super) fn check(dir: &Path) -> (Vec<CheckFinding>, Option<Vec<Row>>) {
     let offline = Offline::open(
         &dir.join("catalogue"),
         &scratch.path().join("s"),
+        NodeId::SINGLE,
         None,
         &mut findings,
         &ignore_progress,

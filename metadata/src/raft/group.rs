@@ -1,33 +1,32 @@
 //! A Raft group on this node: open, propose, purge, shut down.
 
+use super::barrier::{BarrierTurn, Barriers};
+use super::error::{GroupError, barrier_error};
 use super::limiter::CommandLimiter;
 use super::log::GroupLog;
+use super::lone_voter::LoneVoter;
 use super::machine::{Figures, GroupStateMachine, Watcher};
 use super::network::NoNetwork;
-use super::queue::{
-    self, BatchTurn, CommandQueue, CommandResult, EnqueueError, InFlightBatch, OutgoingBatch,
-};
-use super::snapshot::{GroupSnapshotBuilder, SnapshotDir};
-use crate::catalogue::options::FatalHandler;
+use super::queue::{self, AppliedReply, BatchTurn, CommandQueue, InFlightBatch, OutgoingBatch};
+use super::snapshot::{GroupSnapshotBuilder, SnapshotDir, SnapshotsSent};
+use crate::catalogue::options::{BarrierError, FatalHandler};
 use crate::store::log::LogStore;
 use crate::store::state::{StateDb, StateStore};
 use crate::store_error::StoreError;
 use futures_util::FutureExt;
 use mlgw_common::histogram::DurationHistogram;
-use mlgw_formats::command::{Command, Reject, Reply};
-use mlgw_formats::log_batch::Outcomes;
-use mlgw_formats::log_types::{OutcomeCallback, RaftTypes};
+use mlgw_formats::command::Command;
+use mlgw_formats::log_types::{Leadership, OutcomeCallback, RaftTypes};
 use openraft::async_runtime::WatchReceiver;
 use openraft::network::{NetSnapshot, RaftNetworkFactory};
 use openraft::raft::ClientWriteResult;
-use openraft::{BasicNode, Config, LogIdOptionExt, Raft, SnapshotPolicy};
+use openraft::{BasicNode, Config, LogIdOptionExt, Raft, ReadPolicy, SnapshotPolicy};
 use prost::Message as _;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// Longest time that a lone voter may take to become leader after its log was replayed, or that a purge may
 /// take.
@@ -37,13 +36,12 @@ const STEP_MAX: Duration = Duration::from_secs(60);
 /// than expected.
 const GATHER_YIELDS_MAX: usize = 16;
 
-/// Reason that a command has no reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum GroupError {
-    Rejected(Reject),
-    Overloaded,
-    Stopped,
-}
+/// Longest time that a command of a group with several voters waits for its outcome: a leader that lost its
+/// followers replicates it for as long as they are gone.
+const OUTCOME_WAIT: Duration = Duration::from_secs(10);
+
+/// Longest time that a barrier waits for a quorum.
+const BARRIER_WAIT: Duration = Duration::from_secs(3);
 
 /// Parts from which a group is opened.
 pub(crate) struct GroupParts {
@@ -52,6 +50,8 @@ pub(crate) struct GroupParts {
     pub(crate) log: LogStore,
     pub(crate) store: StateStore,
     pub(crate) watcher: Arc<dyn Watcher>,
+    /// The newest cluster version that this build knows.
+    pub(crate) cluster_version: u32,
     pub(crate) fatal: FatalHandler,
 }
 
@@ -66,23 +66,38 @@ pub(crate) struct Group {
     log: GroupLog,
     snapshots_taken: Arc<AtomicU64>,
     figures: Arc<Figures>,
+    barriers: Arc<Barriers>,
+    lone_voter: Arc<LoneVoter>,
+    sent: SnapshotsSent,
 }
 
-/// openraft's settings of a lone voter, which needs no ticks. Snapshots are made only on request.
-pub(crate) fn lone_voter_config() -> Config {
+/// openraft's settings of a member with peers. Snapshots are made, and the log is purged, only on request.
+pub(crate) fn member_config() -> Config {
     Config {
         cluster_name: "mlgw".into(),
-        heartbeat_interval: 100,
-        election_timeout_min: 500,
-        election_timeout_max: 1000,
+        heartbeat_interval: 250,
+        election_timeout_min: 1000,
+        election_timeout_max: 2000,
         snapshot_policy: SnapshotPolicy::Never,
-        max_in_snapshot_log_to_keep: 0,
+        max_in_snapshot_log_to_keep: u64::MAX,
         purge_batch_size: 1,
         max_payload_entries: 64,
+        enable_pre_vote: Some(true),
+        // A leader that restarts may have lost its followers' newer entries to a vote that it forgot.
+        enable_leader_restore: Some(false),
+        ..Config::default()
+    }
+}
+
+/// openraft's settings of a lone voter, which needs no ticks and leads at once after a restart.
+pub(crate) fn lone_voter_config() -> Config {
+    Config {
         enable_tick: false,
         enable_heartbeat: false,
         enable_elect: false,
-        ..Config::default()
+        enable_pre_vote: None,
+        enable_leader_restore: None,
+        ..member_config()
     }
 }
 
@@ -94,15 +109,22 @@ pub(crate) fn stores(
     let log = GroupLog::new(parts.log, parts.id);
     let taken = Arc::<AtomicU64>::default();
     let figures = Arc::<Figures>::default();
+    let lone_voter = Arc::new(LoneVoter::new(parts.node));
+    let sent = SnapshotsSent::default();
     let machine = GroupStateMachine {
         group: parts.id,
         store: Arc::clone(&store),
         log: log.clone(),
-        builder: GroupSnapshotBuilder { store: Arc::clone(&store), snapshots_taken: Arc::clone(&taken) },
+        builder: GroupSnapshotBuilder {
+            store: Arc::clone(&store),
+            snapshots_taken: Arc::clone(&taken),
+            sent: sent.clone(),
+        },
         watcher: parts.watcher,
         figures: Arc::clone(&figures),
+        lone_voter: Arc::clone(&lone_voter),
+        cluster_version: parts.cluster_version,
         fatal: parts.fatal,
-        snapshot: None,
         running: Arc::default(),
     };
     let (id, shared) = (parts.id, log.clone());
@@ -115,6 +137,9 @@ pub(crate) fn stores(
         log: shared,
         snapshots_taken: taken,
         figures,
+        barriers: Arc::default(),
+        lone_voter,
+        sent,
     };
     (log, machine, group)
 }
@@ -141,11 +166,17 @@ impl Group {
         let leads = group.raft.wait(Some(STEP_MAX));
         let replayed = leads
             .metrics(
-                |m| m.current_leader == Some(node) && m.last_applied.index() >= last.index(),
+                // The vote in the metrics is the one on disk, without which this member proposes nothing.
+                |m| {
+                    let leads = m.current_leader == Some(node) && m.vote.committed;
+                    let applied = m.last_applied.index();
+                    leads && applied >= last.index() && applied >= m.last_log_index
+                },
                 "the log was replayed",
             )
             .await;
-        replayed.map_err(|error| StoreError(error.to_string()))?;
+        let metrics = replayed.map_err(|error| StoreError(error.to_string()))?;
+        group.lone_voter.replayed(metrics.membership_config.voter_ids());
         Ok(group)
     }
 
@@ -167,18 +198,66 @@ impl Group {
         Ok(group(raft))
     }
 
-    /// Proposes a command and waits for its reply.
-    pub(crate) async fn propose(&self, command: Arc<Command>) -> Result<Reply, GroupError> {
+    /// Proposes a command and waits for its reply, which this member has then applied.
+    pub(crate) async fn propose(&self, command: Arc<Command>) -> Result<AppliedReply, GroupError> {
         let _room = self.limiter.acquire(command.encoded_len()).await.map_err(|_| GroupError::Overloaded)?;
-        let answer = self.queue.push(command).map_err(|refused| match refused {
-            EnqueueError::Full => GroupError::Overloaded,
-            EnqueueError::Stopped => GroupError::Stopped,
-        })?;
+        let answer = self.queue.push(command, self.leadership()?)?;
         self.take_turn();
-        match answer.await {
-            Ok(outcome) => outcome.map_err(GroupError::Rejected),
-            Err(_) => Err(GroupError::Stopped),
+        let answered = if self.lone_voter.is_sure() {
+            answer.await
+        } else {
+            let waited = mlgw_common::time::timeout(OUTCOME_WAIT, answer).await;
+            waited.map_err(|_| GroupError::UnknownOutcome)?
+        };
+        answered.unwrap_or(Err(GroupError::UnknownOutcome))
+    }
+
+    /// The leadership of this member.
+    fn leadership(&self) -> Result<Leadership, GroupError> {
+        let leader = self.raft.as_leader().map_err(|forward| GroupError::not_leader(&forward))?;
+        Ok(leader.to_committed_leader_id())
+    }
+
+    /// True if this member is the only voter, and its state contains every acknowledged change.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.lone_voter.is_sure()
+    }
+
+    /// Waits until the applied state contains every change that was acknowledged before the call, by any
+    /// member. Returns at once on a lone voter.
+    ///
+    /// # Errors
+    /// If this member does not lead, or cannot confirm in time that it does.
+    pub(crate) async fn barrier(&self) -> Result<(), BarrierError> {
+        if self.lone_voter.is_sure() {
+            return Ok(());
         }
+        let passed = match self.barriers.join() {
+            BarrierTurn::Wait(passed) => passed,
+            BarrierTurn::Confirm(passed) => {
+                // A task of its own, because the caller's future may be dropped while others wait.
+                tokio::spawn(self.clone().confirm_barriers());
+                passed
+            }
+        };
+        passed.await.unwrap_or(Err(BarrierError::Stopping))
+    }
+
+    async fn confirm_barriers(self) {
+        while let Some(readers) = self.barriers.next_round() {
+            let confirmed = mlgw_common::time::timeout(BARRIER_WAIT, self.confirm()).await;
+            let confirmed = confirmed.unwrap_or(Err(BarrierError::NoQuorum));
+            for reader in readers {
+                let _ = reader.send(confirmed);
+            }
+        }
+    }
+
+    /// Confirms with a quorum that this member leads, and waits until it has applied what was committed then.
+    async fn confirm(&self) -> Result<(), BarrierError> {
+        let read = self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await;
+        let applied = read.map_err(barrier_error)?.await_ready(&self.raft).await;
+        applied.map(drop).map_err(|_| BarrierError::Stopping)
     }
 
     /// Sends the queued commands, now or when others had the chance to join.
@@ -204,27 +283,22 @@ impl Group {
 
     /// Sends the queued commands if a batch may be sent now.
     fn send(&self) {
-        while let Some(OutgoingBatch { batch, answers }) = self.queue.next_batch() {
+        while let Some(OutgoingBatch { batch, leadership, answers }) = self.queue.next_batch() {
             let group = self.clone();
-            let under_way = InFlightBatch::new(&self.queue);
-            let route = OutcomeCallback(Box::new(move |result: ClientWriteResult<RaftTypes>| match result {
-                Ok(response) => group.finish(under_way, answers, response.data),
-                Err(error) => tracing::error!(group = group.id, %error, "a batch was rejected"),
+            let in_flight = InFlightBatch::new(&self.queue);
+            let route = OutcomeCallback(Box::new(move |result: ClientWriteResult<RaftTypes>| {
+                match result {
+                    Ok(response) => queue::send_outcomes(answers, response.log_id.index, response.data),
+                    Err(error) => {
+                        tracing::info!(group = group.id, %error, "a batch of commands was not replicated");
+                        queue::send_failure(answers, &GroupError::of_write(error));
+                    }
+                }
+                in_flight.done();
+                group.take_turn();
             }));
-            self.hand_over(batch, route);
+            self.hand_over(batch, leadership, route);
         }
-    }
-
-    /// Answers a batch and sends the next.
-    fn finish(
-        &self,
-        under_way: InFlightBatch,
-        answers: Vec<oneshot::Sender<CommandResult>>,
-        outcomes: Outcomes,
-    ) {
-        queue::send_answers(answers, outcomes);
-        under_way.done();
-        self.take_turn();
     }
 
     /// Hands a batch to the Raft core. Its channel has room for far more batches than are ever in flight, so
@@ -232,11 +306,12 @@ impl Group {
     fn hand_over(
         &self,
         batch: mlgw_formats::log_batch::Batch,
+        leadership: Leadership,
         route: OutcomeCallback<ClientWriteResult<RaftTypes>>,
     ) {
         let (raft, queue) = (self.raft.clone(), Arc::clone(&self.queue));
         let handed = async move {
-            if raft.client_write_ff(batch, Some(route)).await.is_err() {
+            if raft.write(batch).responder(route).with_leader(leadership).await.is_err() {
                 queue.stop();
             }
         };
@@ -279,6 +354,11 @@ impl Group {
     /// Counts of entries and commands.
     pub(crate) fn figures(&self) -> &Figures {
         &self.figures
+    }
+
+    /// True while a snapshot is being sent to another member, which needs the log after it.
+    pub(crate) fn is_sending_snapshot(&self) -> bool {
+        self.sent.is_sending()
     }
 
     /// Number of snapshots taken.
@@ -335,5 +415,42 @@ impl Group {
         let state = self.state();
         let flushed = tokio::task::spawn_blocking(move || state.flush());
         flushed.await.map_err(|error| StoreError(error.to_string()))?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::suite_tests::parts;
+    use super::{Group, GroupError, GroupParts, Leadership};
+    use mlgw_formats::cluster_version::CLUSTER_VERSION;
+    use mlgw_formats::command::{Change, Command, LeaseBodies, SetClusterVersion};
+    use std::sync::Arc;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_command_does_not_enter_the_log_of_a_later_term() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = Group::open(parts(dir.path(), 1)).await.unwrap();
+        let current = group.leadership().unwrap();
+        let earlier = Leadership { term: current.term - 1, ..current };
+        let command = || Arc::new(Command::from(Change::LeaseBodies(LeaseBodies { count: 1 })));
+        let late = group.queue.push(command(), earlier).unwrap();
+        let next = group.queue.push(command(), current).unwrap();
+        group.take_turn();
+        assert!(matches!(late.await.unwrap(), Err(GroupError::NotLeader { .. })));
+        assert!(next.await.unwrap().is_ok(), "the queue goes on");
+        group.shutdown().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_member_stops_at_a_command_of_a_later_cluster_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let (reason, stopped) = std::sync::mpsc::channel();
+        let fatal = Arc::new(move |why: &str| reason.send(why.to_owned()).unwrap());
+        let group = Group::open(GroupParts { fatal, ..parts(dir.path(), 1) }).await.unwrap();
+        let version = CLUSTER_VERSION + 1;
+        let later = Command::from(Change::SetClusterVersion(SetClusterVersion { version }));
+        assert!(group.propose(Arc::new(later)).await.is_err());
+        let why = stopped.recv().unwrap();
+        assert!(why.contains("cluster version"), "{why}");
     }
 }

@@ -21,6 +21,9 @@ use tokio::sync::oneshot;
 /// Maximum bytes of written entries that stay in memory although they are not applied yet.
 const RECENT_BYTES_MAX: usize = 4 << 20;
 
+/// Bytes of stored entries after which a read for another member ends.
+const READ_BYTES: usize = 2 << 20;
+
 /// A group's part of the log. Clones share it.
 #[derive(Clone)]
 pub(crate) struct GroupLog {
@@ -67,6 +70,16 @@ impl RecentEntries {
             self.bytes -= self.entries.pop_back().map_or(0, |(_, bytes)| bytes);
         }
         self.written = self.written.min(index);
+    }
+
+    /// Drops the entries up to `index`, which the store has purged. The next entry may follow a gap then: a
+    /// snapshot of another member replaces entries that this member never had.
+    fn purge(&mut self, index: u64) {
+        while self.entries.front().is_some_and(|(entry, _)| entry.index() <= index) {
+            self.bytes -= self.entries.pop_front().map_or(0, |(_, bytes)| bytes);
+        }
+        self.written = self.written.max(index);
+        self.applied = self.applied.max(index);
     }
 
     fn first(&self) -> Option<u64> {
@@ -127,23 +140,39 @@ impl GroupLog {
         rx.await.map_err(|_| io::Error::other("the log writer has stopped"))?
     }
 
-    fn read(&self, from: u64, end: u64) -> Result<Vec<RaftLogEntry>, StoreError> {
-        let mut entries = Vec::new();
+    /// Entries from `from` to before `end`. A read ends early after `bytes_max` bytes, but returns the first
+    /// entry.
+    fn read(&self, from: u64, end: u64, bytes_max: usize) -> Result<Vec<RaftLogEntry>, StoreError> {
+        let mut room = bytes_max;
+        let mut has_room = move |bytes: usize| {
+            let fits = room > 0;
+            room = room.saturating_sub(bytes);
+            fits
+        };
         let young = self.recent.lock();
         let first = young.first().unwrap_or(u64::MAX);
-        let recent: Vec<RaftLogEntry> = young
-            .entries
-            .iter()
-            .filter(|(entry, _)| (from..end).contains(&entry.index()))
-            .map(|(entry, _)| entry.clone())
-            .collect();
-        drop(young);
-        if from < first {
-            for (index, bytes) in self.store.entries(self.group, from, end.min(first))? {
-                entries.push(log_entry::decode(index, bytes)?);
-            }
+        if from >= first {
+            let within = young.entries.iter().skip_while(|(entry, _)| entry.index() < from);
+            let within = within.take_while(|(entry, bytes)| entry.index() < end && has_room(*bytes));
+            return Ok(within.map(|(entry, _)| entry.clone()).collect());
         }
-        entries.extend(recent);
+        // These stay readable in memory while the older ones are read from the store.
+        let within = young.entries.iter().take_while(|(entry, _)| entry.index() < end);
+        let recent: Vec<(RaftLogEntry, usize)> = within.cloned().collect();
+        drop(young);
+        let mut entries = Vec::new();
+        let mut is_whole = true;
+        self.store.each_entry(self.group, from..end.min(first), |index, bytes| {
+            is_whole = has_room(bytes.len());
+            if is_whole {
+                entries.push(log_entry::decode(index, bytes.to_vec())?);
+            }
+            Ok(is_whole)
+        })?;
+        if is_whole {
+            let recent = recent.into_iter().take_while(|(_, bytes)| has_room(*bytes));
+            entries.extend(recent.map(|(entry, _)| entry));
+        }
         Ok(entries)
     }
 }
@@ -168,7 +197,11 @@ impl RaftLogReader<RaftTypes> for GroupLog {
             Bound::Excluded(&index) => index,
             Bound::Unbounded => u64::MAX,
         };
-        self.read(from, end).map_err(io_error)
+        self.read(from, end, usize::MAX).map_err(io_error)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<RaftLogEntry>> {
+        self.read(start, end, READ_BYTES).map_err(io_error)
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
@@ -256,7 +289,7 @@ impl RaftLogStorage<RaftTypes> for GroupLog {
         let put = LogWrite::Put(key(self.group, LogRowKind::Purged, 0), record);
         let cut = LogWrite::DeleteRange(key(self.group, LogRowKind::Entry, 0), end);
         self.write(vec![put, cut]).await?;
-        self.record_applied(upto.index);
+        self.recent.lock().purge(upto.index);
         Ok(())
     }
 }

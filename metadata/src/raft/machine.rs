@@ -5,6 +5,7 @@
 //! write stops the group, because the state is unusable from then on.
 
 use super::log::{GroupLog, io_error};
+use super::lone_voter::LoneVoter;
 use super::snapshot::{GroupSnapshotBuilder, Snapshot, SnapshotDir, position_of};
 use crate::apply::{apply, seq_of};
 use crate::catalogue::options::FatalHandler;
@@ -12,6 +13,7 @@ use crate::store::state::StateStore;
 use crate::store_error::StoreError;
 use crate::view::{FreedChunk, RowChanges, RowReader, View};
 use futures_util::{Stream, TryStreamExt};
+use mlgw_formats::cluster_version::check_known;
 use mlgw_formats::log_batch::Outcomes;
 use mlgw_formats::log_entry;
 use mlgw_formats::log_types::{LogId, RaftLogEntry, RaftTypes, SnapshotMeta, StoredMembership};
@@ -52,8 +54,10 @@ pub(crate) struct GroupStateMachine {
     pub(crate) builder: GroupSnapshotBuilder,
     pub(crate) watcher: Arc<dyn Watcher>,
     pub(crate) figures: Arc<Figures>,
+    pub(crate) lone_voter: Arc<LoneVoter>,
+    /// The newest cluster version that this build knows.
+    pub(crate) cluster_version: u32,
     pub(crate) fatal: FatalHandler,
-    pub(crate) snapshot: Option<Snapshot>,
     /// Set once the group runs: a snapshot requested from then on is one to send to another member.
     pub(crate) running: Arc<AtomicBool>,
 }
@@ -66,11 +70,15 @@ impl GroupStateMachine {
         let mut view = View::new(&*state);
         let mut waiting: Vec<PendingReply> = Vec::with_capacity(run.len());
         let mut last: Option<LogId> = None;
+        let mut membership = None;
         for (entry, responder) in run {
             let is_next = last.is_none_or(|last| last.index + 1 == entry.index());
             assert!(is_next, "committed entries have no gaps");
             waiting.push((responder, self.entry(&mut view, &entry)?));
             last = Some(entry.log_id);
+            if let EntryPayload::Membership(changed) = entry.payload {
+                membership = Some((changed, entry.log_id));
+            }
         }
         let Some(last) = last else { return Ok(()) };
         let (changes, freed) = view.into_changes();
@@ -78,6 +86,9 @@ impl GroupStateMachine {
         state.write(&changes)?;
         self.watcher.changed(self.group, &changes, &freed)?;
         self.log.record_applied(last.index);
+        if let Some((membership, log_id)) = membership {
+            self.lone_voter.applied(membership.voter_ids(), log_id.leader_id.node_id);
+        }
         for (responder, outcomes) in waiting {
             if let Some(responder) = responder {
                 responder.send(outcomes);
@@ -93,6 +104,7 @@ impl GroupStateMachine {
             EntryPayload::Normal(batch) => {
                 outcomes.0.reserve(batch.commands.len());
                 for (position, command) in batch.commands.iter().enumerate() {
+                    check_known(command, self.cluster_version).map_err(|why| StoreError(why.to_string()))?;
                     outcomes.0.push(apply(view, command, seq_of(entry.index(), position))?);
                 }
             }
@@ -119,6 +131,7 @@ impl GroupStateMachine {
         let dir = snapshot.dir.as_ref().ok_or_else(|| StoreError("a snapshot without a directory".into()))?;
         self.store.replace(dir.path())?;
         let state = self.store.current();
+        self.lone_voter.replaced();
         if let Some(applied) = position_of(|key| state.get(key))?.0 {
             self.log.record_applied(applied.index);
         }
@@ -156,7 +169,6 @@ impl RaftStateMachine<RaftTypes> for GroupStateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> GroupSnapshotBuilder {
-        self.snapshot = None;
         self.builder.clone()
     }
 
@@ -165,19 +177,16 @@ impl RaftStateMachine<RaftTypes> for GroupStateMachine {
         self.install(&snapshot).map_err(|error| self.failed(&error))
     }
 
-    /// Makes a snapshot directory if one is to be read and none was made before.
+    /// Makes a snapshot directory if one is to be sent.
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
-        if self.snapshot.is_none() {
-            let state = self.store.current();
-            let (applied, membership) = position_of(|key| state.get(key)).map_err(io_error)?;
-            let wanted = self.running.load(Ordering::Acquire) || membership.nodes().count() > 1;
-            if applied.is_none() || !wanted {
-                return Ok(None);
-            }
-            let builder = self.builder.clone();
-            let made = tokio::task::spawn_blocking(move || builder.checkpoint());
-            self.snapshot = Some(made.await.map_err(io_error)?.map_err(io_error)?);
+        let state = self.store.current();
+        let (applied, membership) = position_of(|key| state.get(key)).map_err(io_error)?;
+        let is_wanted = self.running.load(Ordering::Acquire) || membership.nodes().count() > 1;
+        if applied.is_none() || !is_wanted {
+            return Ok(None);
         }
-        Ok(self.snapshot.clone())
+        let builder = self.builder.clone();
+        let made = tokio::task::spawn_blocking(move || builder.checkpoint());
+        Ok(Some(made.await.map_err(io_error)?.map_err(io_error)?))
     }
 }

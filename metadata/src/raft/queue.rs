@@ -6,13 +6,20 @@
 //! be split into the first caller's batch and the rest. After a batch of several commands, the next one
 //! therefore waits until as many have arrived, or until the tasks that were ready have run. Dropping a
 //! waiting future leaves its command in the queue.
+//!
+//! Every command carries the leadership under which it was enqueued, and all commands of a batch have the
+//! same. Raft refuses the batch under another leadership, so no command enters the log in a later term, when
+//! its caller may already have been told that the outcome is unknown. A lost leadership fails the batch in
+//! flight and leaves the queue open.
 
+use super::error::GroupError;
 use bytes::Bytes;
 use mlgw_common::histogram::DurationHistogram;
 use mlgw_common::limits::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, PROPOSE_BYTES_MAX, PROPOSE_QUEUE_MAX};
 use mlgw_common::time::Instant;
-use mlgw_formats::command::{Command, Reject, Reply};
+use mlgw_formats::command::{Command, Reply};
 use mlgw_formats::log_batch::{Batch, Outcomes, encode_into};
+use mlgw_formats::log_types::Leadership;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,24 +32,23 @@ const BATCHES_MAX: usize = 1;
 
 const _: () = assert!(BATCH_COMMANDS_MAX <= PROPOSE_QUEUE_MAX && BATCH_BYTES_MAX <= PROPOSE_BYTES_MAX);
 
-/// Answer to a command; a closed channel means that the group stopped.
-pub(crate) type CommandResult = Result<Reply, Reject>;
+/// Reply to an applied command.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AppliedReply {
+    /// Index of the log entry that holds the command: a member that has applied it shows the change.
+    pub(crate) index: u64,
+    pub(crate) reply: Reply,
+}
+
+/// Answer to a command; a closed channel means that the outcome is unknown.
+pub(crate) type CommandResult = Result<AppliedReply, GroupError>;
 
 struct QueuedCommand {
     command: Arc<Command>,
+    leadership: Leadership,
     encoded: Vec<u8>,
     arrived: Instant,
     answer: oneshot::Sender<CommandResult>,
-}
-
-/// Reason that a command was not enqueued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EnqueueError {
-    /// The queue is full of commands whose callers have gone; live callers are held back earlier, by
-    /// [`CommandLimiter`](super::limiter::CommandLimiter).
-    Full,
-    /// The group stopped.
-    Stopped,
 }
 
 #[derive(Default)]
@@ -77,33 +83,39 @@ pub(crate) struct CommandQueue {
     wait_times: DurationHistogram,
 }
 
-/// A batch to send, and the channels for its answers.
+/// A batch to send, the leadership under which it may enter the log, and the channels for its answers.
 pub(crate) struct OutgoingBatch {
     pub(crate) batch: Batch,
+    pub(crate) leadership: Leadership,
     pub(crate) answers: Vec<oneshot::Sender<CommandResult>>,
 }
 
 impl CommandQueue {
-    /// Enqueues a command and returns the receiver of its answer.
+    /// Enqueues a command for the log of `leadership` and returns the receiver of its answer.
+    ///
+    /// # Errors
+    /// [`GroupError::Overloaded`] if the queue is full of commands whose callers have gone; live callers are
+    /// held back earlier, by [`CommandLimiter`](super::limiter::CommandLimiter). [`GroupError::Stopped`].
     pub(crate) fn push(
         &self,
         command: Arc<Command>,
-    ) -> Result<oneshot::Receiver<CommandResult>, EnqueueError> {
+        leadership: Leadership,
+    ) -> Result<oneshot::Receiver<CommandResult>, GroupError> {
         let mut encoded = Vec::new();
         encode_into(&command, &mut encoded);
         let (answer, receiver) = oneshot::channel();
         let arrived = Instant::now();
         let mut state = self.state.lock();
         if state.stopped {
-            return Err(EnqueueError::Stopped);
+            return Err(GroupError::Stopped);
         }
         let bytes = state.waiting_bytes + encoded.len();
         let is_full = state.waiting.len() >= PROPOSE_QUEUE_MAX || bytes > PROPOSE_BYTES_MAX;
         if is_full && !state.waiting.is_empty() {
-            return Err(EnqueueError::Full);
+            return Err(GroupError::Overloaded);
         }
         state.waiting_bytes = bytes;
-        state.waiting.push_back(QueuedCommand { command, encoded, arrived, answer });
+        state.waiting.push_back(QueuedCommand { command, leadership, encoded, arrived, answer });
         Ok(receiver)
     }
 
@@ -132,13 +144,15 @@ impl CommandQueue {
     /// The next batch, if there is one to send now.
     pub(crate) fn next_batch(&self) -> Option<OutgoingBatch> {
         let mut state = self.state.lock();
-        if state.in_flight >= BATCHES_MAX || state.waiting.is_empty() || state.stopped {
+        if state.in_flight >= BATCHES_MAX || state.stopped {
             return None;
         }
+        let leadership = state.waiting.front()?.leadership;
         state.in_flight += 1;
         let (mut count, mut bytes) = (0, 0);
         for waiting in state.waiting.iter().take(BATCH_COMMANDS_MAX) {
-            if count > 0 && bytes + waiting.encoded.len() > BATCH_BYTES_MAX {
+            let is_full = count > 0 && bytes + waiting.encoded.len() > BATCH_BYTES_MAX;
+            if is_full || waiting.leadership != leadership {
                 break;
             }
             bytes += waiting.encoded.len();
@@ -159,7 +173,8 @@ impl CommandQueue {
             commands.push(waiting.command);
             answers.push(waiting.answer);
         }
-        Some(OutgoingBatch { batch: Batch { commands, encoded: Bytes::from(encoded) }, answers })
+        let batch = Batch { commands, encoded: Bytes::from(encoded) };
+        Some(OutgoingBatch { batch, leadership, answers })
     }
 
     fn done(&self) {
@@ -168,12 +183,16 @@ impl CommandQueue {
         state.in_flight -= 1;
     }
 
-    /// Stops the queue: drops queued commands and refuses new ones.
+    /// Stops the queue: refuses queued and new commands.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
-        state.waiting.clear();
         state.waiting_bytes = 0;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        for QueuedCommand { answer, .. } in waiting {
+            drop(answer.send(Err(GroupError::Stopped)));
+        }
     }
 
     /// Time that commands waited for their batch.
@@ -193,7 +212,8 @@ impl CommandQueue {
     }
 }
 
-/// Guard of a batch in flight. Dropping it without an outcome means that the group stopped.
+/// Guard of a batch in flight. Dropping it before [`InFlightBatch::done`] stops the queue: Raft drops the
+/// callback of a batch only when it has ended.
 pub(crate) struct InFlightBatch(Option<Arc<CommandQueue>>);
 
 impl InFlightBatch {
@@ -202,7 +222,7 @@ impl InFlightBatch {
         Self(Some(Arc::clone(queue)))
     }
 
-    /// Marks the batch as finished.
+    /// Marks the batch as finished, whatever its outcome.
     pub(crate) fn done(mut self) {
         if let Some(queue) = self.0.take() {
             queue.done();
@@ -219,11 +239,19 @@ impl Drop for InFlightBatch {
     }
 }
 
-/// Sends the answers of a batch.
-pub(crate) fn send_answers(answers: Vec<oneshot::Sender<CommandResult>>, outcomes: Outcomes) {
+/// Sends the outcomes of the batch in the log entry `index`.
+pub(crate) fn send_outcomes(answers: Vec<oneshot::Sender<CommandResult>>, index: u64, outcomes: Outcomes) {
     assert_eq!(answers.len(), outcomes.0.len(), "a batch has one outcome per command");
     for (answer, outcome) in answers.into_iter().zip(outcomes.0) {
+        let outcome = outcome.map(|reply| AppliedReply { index, reply }).map_err(GroupError::Rejected);
         // The receiver is gone if the caller's future was dropped.
         drop(answer.send(outcome));
+    }
+}
+
+/// Sends the reason that a whole batch failed.
+pub(crate) fn send_failure(answers: Vec<oneshot::Sender<CommandResult>>, error: &GroupError) {
+    for answer in answers {
+        drop(answer.send(Err(error.clone())));
     }
 }

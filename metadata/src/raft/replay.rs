@@ -7,6 +7,7 @@ use crate::apply::{apply, seq_of};
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
 use crate::view::View;
+use mlgw_formats::cluster_version::{CLUSTER_VERSION, check_known};
 use mlgw_formats::log_entry;
 use mlgw_formats::schema::meta::MetaRow;
 use openraft::EntryPayload;
@@ -38,6 +39,7 @@ impl<'s> Replay<'s> {
             EntryPayload::Blank => {}
             EntryPayload::Normal(batch) => {
                 for (position, command) in batch.commands.iter().enumerate() {
+                    check_known(command, CLUSTER_VERSION).map_err(|why| StoreError(why.to_string()))?;
                     // A command that was rejected originally is rejected again and changes nothing.
                     let _ = apply(&mut self.view, command, seq_of(index, position))?;
                 }

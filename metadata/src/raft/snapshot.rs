@@ -2,7 +2,7 @@
 //!
 //! For a purge of the log, a snapshot is only the position that the state on disk has reached. For a transfer
 //! to another member, a directory of hard links is made; it contains its own position and is removed when the
-//! next snapshot is taken.
+//! transfer ends. Until then the log is not purged, within limits, because the member needs it next.
 
 use super::log::io_error;
 use crate::store::state::{StateDb, StateStore};
@@ -17,7 +17,7 @@ use openraft::storage::RaftSnapshotBuilder;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A snapshot.
 pub(crate) type Snapshot = openraft::alias::SnapshotOf<RaftTypes, SnapshotDir>;
@@ -28,21 +28,56 @@ pub(crate) struct SnapshotDir {
     pub(crate) dir: Option<Arc<ScratchDir>>,
 }
 
+/// Snapshots that are being sent to other members. They need the log that follows them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SnapshotsSent(Arc<AtomicUsize>);
+
+impl SnapshotsSent {
+    /// True while a snapshot is being sent.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
+
+    fn begin(&self) -> SnapshotSent {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        SnapshotSent(self.clone())
+    }
+}
+
+/// A snapshot that is being sent; ends with its last owner.
+#[derive(Debug)]
+pub(crate) struct SnapshotSent(SnapshotsSent);
+
+impl Drop for SnapshotSent {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Directory that is removed with its last owner, unless it was renamed before.
 #[derive(Debug)]
-pub(crate) struct ScratchDir(pub(crate) PathBuf);
+pub(crate) struct ScratchDir {
+    path: PathBuf,
+    _sent: Option<SnapshotSent>,
+}
 
 impl ScratchDir {
+    /// A directory that exists or is about to.
+    #[cfg(test)]
+    pub(crate) const fn new(path: PathBuf) -> Self {
+        Self { path, _sent: None }
+    }
+
     /// Path of the directory.
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for ScratchDir {
     fn drop(&mut self) {
-        if let Err(error) = store_files::remove_dir(&self.0) {
-            tracing::warn!(dir = %self.0.display(), %error,
+        if let Err(error) = store_files::remove_dir(&self.path) {
+            tracing::warn!(dir = %self.path.display(), %error,
                 "failed to remove a checkpoint; the next start removes it");
         }
     }
@@ -68,6 +103,7 @@ pub(crate) fn position_of(
 pub(crate) struct GroupSnapshotBuilder {
     pub(crate) store: Arc<StateStore>,
     pub(crate) snapshots_taken: Arc<AtomicU64>,
+    pub(crate) sent: SnapshotsSent,
 }
 
 impl GroupSnapshotBuilder {
@@ -86,7 +122,7 @@ impl GroupSnapshotBuilder {
     pub(crate) fn checkpoint(&self) -> Result<Snapshot, StoreError> {
         let number = self.snapshots_taken.fetch_add(1, Ordering::Relaxed);
         let dir = self.store.scratch_dir(&format!("snapshot-{number}"));
-        let scratch = Arc::new(ScratchDir(dir.clone()));
+        let scratch = Arc::new(ScratchDir { path: dir.clone(), _sent: Some(self.sent.begin()) });
         self.store.current().checkpoint(&dir)?;
         let copy = StateDb::open_read_only(&dir)?;
         let (last_log_id, last_membership) = position_of(|key| copy.get(key))?;

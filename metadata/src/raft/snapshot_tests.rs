@@ -1,116 +1,23 @@
 //! Transfer of a snapshot to a second, empty member: directory to directory, with digests compared.
 
-use super::group::{Group, lone_voter_config};
-use super::machine::GroupStateMachine;
-use super::snapshot::{ScratchDir, Snapshot, SnapshotDir};
+use super::group::{Group, member_config};
+use super::in_process::InProcess;
 use super::suite_tests::parts;
 use crate::catalogue::testing::{NOW, extent};
 use crate::view::RowReader;
 use mlgw_formats::command::{
     Change, Command, LeaseBodies, MirrorBucket, ObjectChange, ObjectCommand, PutObject,
 };
-use mlgw_formats::log_types::{RaftTypes, Vote};
 use mlgw_formats::schema::ObjectVersion;
-use mlgw_formats::store_files;
+use openraft::BasicNode;
 use openraft::async_runtime::WatchReceiver;
-use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
-use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
-};
-use openraft::{AnyError, BasicNode, Config, Raft};
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Members in this process by id, with the directory in which they receive snapshots.
-type Members = Arc<Mutex<BTreeMap<u64, (Raft<RaftTypes, GroupStateMachine>, PathBuf)>>>;
-
-#[derive(Clone, Default)]
-struct InProcess {
-    members: Members,
-    target: u64,
-}
-
-impl InProcess {
-    fn target(&self) -> Result<(Raft<RaftTypes, GroupStateMachine>, PathBuf), Unreachable<RaftTypes>> {
-        let found = self.members.lock().get(&self.target).cloned();
-        found.ok_or_else(|| Unreachable::new(&AnyError::error("not started")))
-    }
-}
-
-impl RaftNetworkFactory<RaftTypes> for InProcess {
-    type Network = Self;
-
-    async fn new_client(&mut self, target: u64, _node: &BasicNode) -> Self {
-        Self { members: Arc::clone(&self.members), target }
-    }
-}
-
-impl RaftNetworkV2<RaftTypes> for InProcess {
-    type SnapshotData = SnapshotDir;
-
-    async fn append_entries(
-        &mut self,
-        rpc: AppendEntriesRequest<RaftTypes>,
-        _option: RPCOption,
-    ) -> Result<AppendEntriesResponse<RaftTypes>, RPCError<RaftTypes>> {
-        let (raft, _) = self.target().map_err(RPCError::Unreachable)?;
-        raft.append_entries(rpc).await.map_err(|e| RPCError::Unreachable(Unreachable::new(&e)))
-    }
-
-    async fn vote(
-        &mut self,
-        rpc: VoteRequest<RaftTypes>,
-        _option: RPCOption,
-    ) -> Result<VoteResponse<RaftTypes>, RPCError<RaftTypes>> {
-        let (raft, _) = self.target().map_err(RPCError::Unreachable)?;
-        raft.vote(rpc).await.map_err(|e| RPCError::Unreachable(Unreachable::new(&e)))
-    }
-
-    async fn full_snapshot(
-        &mut self,
-        vote: Vote,
-        snapshot: Snapshot,
-        _cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
-        _option: RPCOption,
-    ) -> Result<SnapshotResponse<RaftTypes>, StreamingError<RaftTypes>> {
-        let (raft, incoming) = self.target().map_err(StreamingError::Unreachable)?;
-        let from = snapshot.snapshot.dir.expect("a snapshot to send has a directory");
-        stream(from.path(), &incoming);
-        let received = SnapshotDir { dir: Some(Arc::new(ScratchDir(incoming))) };
-        let snapshot = Snapshot { meta: snapshot.meta, snapshot: received };
-        raft.install_full_snapshot(vote, snapshot)
-            .await
-            .map_err(|e| StreamingError::Unreachable(Unreachable::new(&e)))
-    }
-}
-
-/// Copies a checkpoint file by file through a small buffer, and syncs it.
-fn stream(from: &Path, to: &Path) {
-    store_files::make_dir(to).unwrap();
-    let mut buffer = vec![0; 64 << 10];
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let mut source = std::fs::File::open(entry.path()).unwrap();
-        let mut target = std::fs::File::create(to.join(entry.file_name())).unwrap();
-        loop {
-            let read = source.read(&mut buffer).unwrap();
-            if read == 0 {
-                break;
-            }
-            target.write_all(&buffer[..read]).unwrap();
-        }
-        target.sync_all().unwrap();
-    }
-    store_files::sync_dir(to).unwrap();
-}
-
 /// All rows of a group, to compare states.
-fn digest(group: &Group) -> (usize, u64) {
+pub(super) fn digest(group: &Group) -> (usize, u64) {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let rows = group.state().range(&[0], &[0xFF], usize::MAX).unwrap();
     let mut hasher = DefaultHasher::new();
@@ -119,15 +26,12 @@ fn digest(group: &Group) -> (usize, u64) {
 }
 
 async fn member(dir: &Path, id: u64, network: &InProcess) -> Group {
-    let ticking =
-        Config { enable_tick: true, enable_heartbeat: true, enable_elect: true, ..lone_voter_config() };
-    let group = Group::start(parts(dir, id), network.clone(), ticking).await.unwrap();
-    let incoming = dir.join("group-0").join("incoming");
-    network.members.lock().insert(id, (group.raft.clone(), incoming));
+    let group = Group::start(parts(dir, id), network.of(id, 0), member_config()).await.unwrap();
+    network.connect(id, 0, group.raft.clone(), dir.join("group-0"));
     group
 }
 
-fn put(i: u64) -> Command {
+pub(super) fn put(i: u64) -> Command {
     let version = ObjectVersion {
         body_id: i + 1,
         size: 10,
@@ -151,7 +55,8 @@ async fn a_snapshot_gives_an_empty_member_the_same_state() {
     let network = InProcess::default();
     let first = member(one.path(), 1, &network).await;
     first.raft.initialize(BTreeMap::from([(1, BasicNode { addr: "1".into() })])).await.unwrap();
-    first.raft.wait(Some(Duration::from_secs(10))).current_leader(1, "leads").await.unwrap();
+    let leads = first.raft.wait(Some(Duration::from_secs(10)));
+    leads.metrics(|m| m.current_leader == Some(1) && m.vote.committed, "leads").await.unwrap();
     let mirror = MirrorBucket { bucket_id: 1, epoch: 1, ..MirrorBucket::default() };
     first.propose(Arc::new(Change::MirrorBucket(mirror).into())).await.unwrap();
     for i in 0..500 {
@@ -159,6 +64,10 @@ async fn a_snapshot_gives_an_empty_member_the_same_state() {
     }
     first.compact().await.unwrap();
     assert!(first.raft.metrics().borrow_watched().purged.is_some(), "the log alone cannot tell the second");
+    let sent = first.raft.get_snapshot().await.unwrap();
+    assert!(sent.is_some() && first.is_sending_snapshot(), "its member needs the log that follows");
+    drop(sent);
+    assert!(!first.is_sending_snapshot());
 
     let second = member(two.path(), 2, &network).await;
     first.raft.add_learner(2, BasicNode { addr: "2".into() }, true).await.unwrap();

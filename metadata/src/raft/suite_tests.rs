@@ -9,6 +9,7 @@ use crate::store::options;
 use crate::store::state::StateStore;
 use crate::store_error::StoreError;
 use crate::view::{FreedChunk, RowChanges, RowReader};
+use mlgw_formats::cluster_version::CLUSTER_VERSION;
 use mlgw_formats::log_types::RaftTypes;
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
@@ -40,6 +41,7 @@ pub(crate) fn parts(dir: &Path, node: u64) -> GroupParts {
         log: LogStore::open(&dir.join("log"), &cache, Durability::Full, None, |why| panic!("{why}")).unwrap(),
         store: StateStore::open(&dir.join("group-0"), &cache, 4 << 20).unwrap(),
         watcher: Arc::new(IgnoringWatcher),
+        cluster_version: CLUSTER_VERSION,
         fatal: Arc::new(|why| panic!("{why}")),
     }
 }

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{Cache, DB, FlushOptions, WriteBatch, WriteOptions};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -208,23 +209,29 @@ impl LogStore {
         Ok(self.store.db.get(key)?)
     }
 
-    /// Entries of `group` with indexes from `from` on that are below `end`: index and encoded bytes.
-    pub(crate) fn entries(&self, group: u32, from: u64, end: u64) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
-        let mut entries = Vec::new();
-        if from >= end {
-            return Ok(entries);
+    /// Calls `each` with index and bytes of the entries of `group` in `range`, in order, until it returns
+    /// false.
+    pub(crate) fn each_entry(
+        &self,
+        group: u32,
+        range: Range<u64>,
+        mut each: impl FnMut(u64, &[u8]) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        if range.is_empty() {
+            return Ok(());
         }
         let mut within = rocksdb::ReadOptions::default();
-        within.set_iterate_upper_bound(key(group, LogRowKind::Entry, end));
+        within.set_iterate_upper_bound(key(group, LogRowKind::Entry, range.end));
         let mut rows = self.store.db.raw_iterator_opt(within);
-        rows.seek(key(group, LogRowKind::Entry, from));
+        rows.seek(key(group, LogRowKind::Entry, range.start));
         while let Some((key, value)) = rows.item() {
             let index = index_of(key).ok_or_else(|| StoreError("a log key has no index".into()))?;
-            entries.push((index, value.to_vec()));
+            if !each(index, value)? {
+                break;
+            }
             rows.next();
         }
-        rows.status()?;
-        Ok(entries)
+        Ok(rows.status()?)
     }
 
     /// The last entry of `group`.
@@ -238,8 +245,8 @@ impl LogStore {
     }
 
     /// Facts that a start checks before it uses the log.
-    pub(crate) fn facts(&self, groups: u32) -> Result<LogFacts, StoreError> {
-        LogFacts::read(&self.store.db, groups)
+    pub(crate) fn facts(&self) -> Result<LogFacts, StoreError> {
+        LogFacts::read(&self.store.db)
     }
 
     /// Writes the identity of this server into the log. Durable when it returns.

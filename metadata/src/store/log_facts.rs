@@ -2,7 +2,7 @@
 //!
 //! Reading them costs a few point reads and two seeks per group, whatever the length of the log.
 
-use super::log_rows::{LogRowKind, index_of, key};
+use super::log_rows::{LogRowKind, group_of, index_of, key};
 use super::wal::WalWriters;
 use crate::store_error::StoreError;
 use mlgw_common::{Identity, Incarnation};
@@ -36,13 +36,14 @@ pub(crate) struct GroupFacts {
 }
 
 impl LogFacts {
-    /// Reads the facts of groups 0 to `groups` - 1.
-    pub(super) fn read(db: &DB, groups: u32) -> Result<Self, StoreError> {
+    /// Reads the facts of all groups that the log has rows of, and of those with lower numbers.
+    pub(super) fn read(db: &DB) -> Result<Self, StoreError> {
         let identity =
             db.get(key(0, LogRowKind::Identity, 0))?.map(|bytes| identity_in(&bytes)).transpose()?;
         let writer = db.get(key(0, LogRowKind::Writer, 0))?;
         let writer = writer.map(|bytes| writer_in(&bytes)).transpose()?;
-        let groups = (0..groups).map(|group| GroupFacts::read(db, group)).collect::<Result<_, _>>()?;
+        let groups =
+            (0..groups_in(db)?).map(|group| GroupFacts::read(db, group)).collect::<Result<_, _>>()?;
         Ok(Self { identity, writer, writers: WalWriters::default(), groups })
     }
 }
@@ -53,6 +54,15 @@ impl LogFacts {
     pub(crate) fn entries(&self) -> u64 {
         self.groups.iter().map(|group| group.end).sum()
     }
+}
+
+/// The number after that of the last group with rows.
+fn groups_in(db: &DB) -> Result<u32, StoreError> {
+    let mut rows = db.raw_iterator();
+    rows.seek_to_last();
+    let last = rows.key().and_then(group_of).map_or(0, |group| group + 1);
+    rows.status()?;
+    Ok(last)
 }
 
 /// The incarnation in the row that names the writer.

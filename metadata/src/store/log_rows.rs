@@ -28,6 +28,11 @@ pub(crate) fn key(group: u32, kind: LogRowKind, index: u64) -> [u8; 13] {
     key
 }
 
+/// Group of a row.
+pub(crate) fn group_of(key: &[u8]) -> Option<u32> {
+    key.get(..4)?.try_into().ok().map(u32::from_be_bytes)
+}
+
 /// Index in the key of an entry.
 pub(crate) fn index_of(key: &[u8]) -> Option<u64> {
     key.get(5..13)?.try_into().ok().map(u64::from_be_bytes)

@@ -4,9 +4,10 @@
 //! works on a 256 MiB file system), and an information log of at most 2 MiB.
 
 use mlgw_common::limits::LOG_MEMTABLE_BYTES;
+pub(crate) use rocksdb::Cache;
 use rocksdb::{
-    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel,
-    LruCacheOptions, Options,
+    BlockBasedOptions, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel, LruCacheOptions,
+    Options,
 };
 
 /// Window of consecutive rows; a table with half a window of tombstones is compacted.

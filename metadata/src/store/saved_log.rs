@@ -41,10 +41,10 @@ impl SavedLog {
     }
 
     /// Facts that a start checks before it uses the log.
-    pub(crate) fn facts(&self, groups: u32) -> Result<LogFacts, StoreError> {
+    pub(crate) fn facts(&self) -> Result<LogFacts, StoreError> {
         let writers = wal::writers(&self.dir);
         let writers = writers.map_err(|error| StoreError(format!("{}: {error}", self.dir.display())))?;
-        Ok(LogFacts { writers, ..LogFacts::read(&self.db, groups)? })
+        Ok(LogFacts { writers, ..LogFacts::read(&self.db)? })
     }
 
     /// Calls `each` with every entry of `group` from index `from` on, in order.

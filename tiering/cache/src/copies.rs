@@ -33,7 +33,7 @@ pub use scan::{KeptBlock, KeptCursor, KeptPage};
 
 use bytes::{Bytes, BytesMut};
 use ledger::{CopyLedger, block_bytes, is_single_block};
-use mlgw_common::ids::{BodyId, BucketId, NodeId};
+use mlgw_common::ids::{BodyId, BucketId};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, COPY_BLOCK_BYTES, MIB, PINNED_PERCENT_MAX};
 use mlgw_common::{Clock, Lineage, ObjectKey, Timestamp};
 use mlgw_formats::decision_entry::{DecisionCause, DecisionSubject, PlacementDecision};
@@ -73,8 +73,6 @@ const BLOCKS_PERCENT_NO_HOLES: u64 = 70;
 pub struct CopiesOptions {
     /// Directory; created if it is missing.
     pub dir: PathBuf,
-    /// Id of this node.
-    pub node: NodeId,
     /// Identity of this server, and the timelines from which it descends.
     pub lineage: Lineage,
     /// Maximum bytes of copies.
@@ -194,7 +192,6 @@ impl Copies {
         let map = Arc::new(CopyMap::open(index.clone())?);
         let dir = options.dir.join("segments");
         let mut segments = HotOptions::new(dir, options.capacity_bytes, options.clock);
-        segments.node = options.node;
         segments.reserve_bytes = options.reserve_bytes;
         segments.capacity_bytes = options.capacity_bytes;
         segments.segment_bytes = SEGMENT_BYTES.min((options.capacity_bytes / 16).max(MIB));

@@ -244,7 +244,7 @@ impl HotTier {
         let location = options.dir.file_name().map(|name| name.to_string_lossy().into_owned());
         let map = CatalogueMap {
             catalogue: catalogue.clone(),
-            node: options.node,
+            node: options.lineage.node,
             location: location.unwrap_or_default(),
             clock: options.clock.clone(),
         };
@@ -320,7 +320,7 @@ impl HotTier {
             holes,
             remote_tier,
             leftovers: Arc::new(Mutex::new(leftovers)),
-            node: options.node,
+            node: options.lineage.node,
             compaction: Arc::new(Compaction::new(options.compaction)),
             placing,
             claims: Arc::default(),

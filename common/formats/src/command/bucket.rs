@@ -21,6 +21,9 @@ pub struct CreateBucket {
     /// Origin of a remote-backed bucket.
     #[prost(message, optional, tag = "5")]
     pub binding: Option<Binding>,
+    /// Group that holds the bucket's keys. Without one they belong to the group of the range before.
+    #[prost(uint32, optional, tag = "6")]
+    pub group: Option<u32>,
 }
 
 /// Sets a bucket's state if id and current state allow the step. Replies with the bucket, at the next epoch.

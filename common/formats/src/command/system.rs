@@ -49,6 +49,14 @@ pub struct PutUploadKey {
     pub key: Vec<u8>,
 }
 
+/// Raises the cluster's version. Every member must know it.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct SetClusterVersion {
+    /// The version.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+}
+
 /// Adds or changes a member of the cluster.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutNode {

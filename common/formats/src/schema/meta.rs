@@ -30,6 +30,8 @@ pub enum MetaRow {
     Incarnation = 9,
     /// The timelines that this one descends from, and where each ended (group 0).
     EarlierTimelines = 10,
+    /// The cluster's version (group 0), as a [`ClusterVersion`]. Absent in the first version.
+    ClusterVersion = 11,
 }
 
 impl MetaRow {
@@ -92,6 +94,14 @@ pub struct UploadKey {
     pub bodies_from: u64,
 }
 
+/// The version of a cluster: see [`crate::cluster_version`].
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ClusterVersion {
+    /// The version.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+}
+
 /// A log id.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LogPosition {
@@ -142,8 +152,8 @@ pub struct Member {
 #[cfg(test)]
 mod tests {
     use super::{
-        Counter, EarlierTimelines, EndedTimeline, LogPosition, Member, MembershipRecord, MetaRow, Timeline,
-        UploadKey, Voters,
+        ClusterVersion, Counter, EarlierTimelines, EndedTimeline, LogPosition, Member, MembershipRecord,
+        MetaRow, Timeline, UploadKey, Voters,
     };
     use crate::schema::golden;
 
@@ -159,6 +169,7 @@ mod tests {
         let position = LogPosition { term: 1, node: 2, index: 300 };
         golden::check(&position, include_str!("golden/log_position.hex"));
         golden::check(&Counter { next: 300 }, include_str!("golden/counter.hex"));
+        golden::check(&ClusterVersion { version: 300 }, include_str!("golden/cluster_version.hex"));
         let timeline = Timeline { cluster: 0x0102_0304, incarnation: 5 };
         golden::check(&timeline, include_str!("golden/timeline.hex"));
         let ended = EndedTimeline { incarnation: 0x0102_0304, bodies_before: 300 };

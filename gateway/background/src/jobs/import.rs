@@ -92,6 +92,8 @@ impl ImportError {
                 error,
                 ObjectError::NoRoom
                     | ObjectError::Stopping
+                    | ObjectError::NoLeader(_)
+                    | ObjectError::NotFinalized(_)
                     | ObjectError::NoSuchBucket(_)
                     | ObjectError::Rejected(Reject::NoSuchBucket | Reject::QuotaExceeded { .. })
             ),

@@ -8,8 +8,8 @@ use super::cron::CronSchedule;
 use super::running_job::RunningJob;
 use super::{JobOutcome, JobRun, JobStop, Jobs, kind_name, state_name};
 use mlgw_cache::copies::PinnedCopies;
+use mlgw_common::Timestamp;
 use mlgw_common::limits::JOBS_RUNNING_MAX;
-use mlgw_common::{NodeId, Timestamp};
 use mlgw_formats::command::Reject;
 use mlgw_formats::command::{ClaimJob, CreateJob, EndJob, JobStep, StepJob, UpdateJobProgress};
 use mlgw_formats::schema::{Dataset, Job, JobKind, JobState};
@@ -70,7 +70,7 @@ impl Jobs {
             }
             return None;
         }
-        let is_ours = job.state() == JobState::Queued || job.node == NodeId::SINGLE.get();
+        let is_ours = job.state() == JobState::Queued || job.node == self.catalogue.node().get();
         (is_ours && !job.has_ended()).then(|| (Arc::clone(dataset), Arc::clone(job)))
     }
 
@@ -186,7 +186,7 @@ impl Jobs {
         let step = StepJob {
             dataset: job.dataset.clone(),
             job: job.id,
-            node: NodeId::SINGLE.get(),
+            node: self.catalogue.node().get(),
             now_ms: self.clock.now().as_millis(),
             step: Some(step),
         };

@@ -74,7 +74,7 @@ mod tests {
 
     fn lineage(node: u64, own: u64, earlier: &[u64]) -> Lineage {
         let own = Identity { cluster: ClusterId(1), node: NodeName(node), incarnation: Incarnation(own) };
-        Lineage { own, earlier: earlier.iter().copied().map(Incarnation).collect(), marking: false }
+        Lineage { own, earlier: earlier.iter().copied().map(Incarnation).collect(), ..Lineage::default() }
     }
 
     fn keep(dir: &Path) {

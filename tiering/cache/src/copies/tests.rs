@@ -8,7 +8,7 @@ use super::{Copies, CopiesOptions, EvictedBlocks, KeptBlock, LostBlockListener, 
 use bytes::Bytes;
 use mlgw_common::ObjectKey;
 use mlgw_common::clock::ManualClock;
-use mlgw_common::ids::{BucketId, NodeId, SegmentId};
+use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::{COPY_BLOCK_BYTES as BLOCK, MIB};
 use mlgw_formats::decision_words::{DecisionKind, DecisionReason};
 use mlgw_formats::schema::{BlockName, CopyRecord, CopySegment, Extent, ObjectVersion};
@@ -88,7 +88,6 @@ impl Bench {
         let (decisions, book) = (Decisions::new(clock.clone()), Arc::<BlockAccounts>::default());
         let options = CopiesOptions {
             dir: room.path().to_owned(),
-            node: NodeId(1),
             lineage: mlgw_common::Lineage::default(),
             capacity_bytes,
             reserve_bytes: 0,

@@ -13,7 +13,6 @@ use super::{CacheState, CachedBucket, Freshness, OpenedObject, RemoteBackedBucke
 use crate::copies::{Copies, CopiesOptions};
 use crate::policy_driver::PolicyDriver;
 use mlgw_common::clock::ManualClock;
-use mlgw_common::ids::NodeId;
 use mlgw_common::limits::{COPY_BLOCK_BYTES as BLOCK, MIB};
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_formats::schema::{Binding, Bucket};
@@ -47,7 +46,6 @@ async fn open(
 ) -> RemoteBackedBuckets {
     let options = CopiesOptions {
         dir: dir.to_owned(),
-        node: NodeId(1),
         lineage: mlgw_common::Lineage::default(),
         capacity_bytes,
         reserve_bytes: 0,

@@ -124,9 +124,14 @@ impl From<mlgw_metadata::ReadError> for MapError {
 impl From<ProposeError> for MapError {
     fn from(error: ProposeError) -> Self {
         match error {
-            ProposeError::Overloaded => Self::Overloaded,
+            // Every change of the map may be repeated: a segment that was created twice has no file once and
+            // is removed at the next start.
+            ProposeError::Overloaded | ProposeError::NotLeader { .. } | ProposeError::UnknownOutcome => {
+                Self::Overloaded
+            }
             ProposeError::Stopping => Self::Stopping,
             ProposeError::Rejected(why) => Self::Refused(why.to_string()),
+            error @ ProposeError::NotFinalized { .. } => Self::Refused(error.to_string()),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId, SegmentSeed};
+use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId, SegmentSeed};
 use mlgw_common::{SegmentTier, regular};
 use mlgw_formats::schema::{Extent, SegmentRecord, SegmentState};
 use mlgw_metadata::offline::{
@@ -102,7 +102,7 @@ impl SegmentCheck<'_> {
     fn check_segment_files(&mut self) {
         for record in self.catalogue.facts.segments.values() {
             let referred = self.catalogue.facts.usage.get(&record.id).is_some_and(|usage| usage.extents > 0);
-            let tier = match record.tier_for(NodeId::SINGLE) {
+            let tier = match record.tier_for(self.catalogue.node) {
                 Ok(tier) => tier,
                 Err(error) => {
                     self.unusable.insert(record.id, (error.to_string(), 0));
@@ -140,7 +140,7 @@ impl SegmentCheck<'_> {
 
     /// True if a segment's file is expected at `place`.
     fn is_expected_at(&self, record: &SegmentRecord, place: &Path) -> bool {
-        let tier = record.tier_for(NodeId::SINGLE);
+        let tier = record.tier_for(self.catalogue.node);
         tier.is_ok_and(|tier| self.dirs.path(record.segment_id(), tier) == place)
     }
 
@@ -301,7 +301,7 @@ impl SegmentCheck<'_> {
         // file.
         for (id, (why, concerned)) in self.unusable.iter().filter(|(_, (_, concerned))| *concerned > 0) {
             let record = self.catalogue.facts.segments.get(id);
-            let tier = record.and_then(|record| record.tier_for(NodeId::SINGLE).ok());
+            let tier = record.and_then(|record| record.tier_for(self.catalogue.node).ok());
             // A new segment is in the hot tier.
             let path = self.dirs.path(SegmentId(*id), tier.unwrap_or(SegmentTier::Hot));
             let hint = if tier == Some(SegmentTier::Cold) && self.dirs.cold().is_empty() {

@@ -50,7 +50,7 @@ pub enum MapError {
     /// The catalogue is shutting down: there will be no more changes.
     #[error("the catalogue is stopping")]
     Stopping,
-    /// Too many commands are queued: retry later.
+    /// Too many commands are queued, or the catalogue has no leader: retry later.
     #[error("the catalogue is overloaded")]
     Overloaded,
     /// The catalogue rejected the command: a retry does not help.

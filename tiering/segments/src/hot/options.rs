@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::{DEDICATED_SEGMENTS_OPEN_MAX, MIB, OPEN_FILES_MAX};
 use mlgw_common::{Clock, Lineage};
 use mlgw_metadata::Durability;
@@ -24,8 +24,6 @@ use mlgw_remote::upstream::{ReplicaKey, Upstream};
 pub struct HotOptions {
     /// The segment directory; created when absent.
     pub dir: PathBuf,
-    /// This member of the cluster.
-    pub node: NodeId,
     /// Durability of an acknowledged append. With `Os` nothing is synced.
     pub durability: Durability,
     /// Length at which a segment is sealed.
@@ -101,7 +99,6 @@ impl HotOptions {
     pub fn new(dir: PathBuf, disk_bytes: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
             dir,
-            node: NodeId::SINGLE,
             durability: Durability::Full,
             segment_bytes: 256 * MIB,
             direct_writes: true,

@@ -60,7 +60,7 @@ pub(super) struct RemoteTier {
 
 impl RemoteTier {
     pub(super) fn new(options: &HotOptions, map: Arc<dyn SegmentMap>) -> Self {
-        let node = options.node;
+        let node = options.lineage.node;
         let (upstreams, spill_to, keys) = match options.remote_tier.clone() {
             Some(options) => (options.upstreams, options.spill_to, Some(options.keys)),
             None => (Upstreams::default(), None, None),

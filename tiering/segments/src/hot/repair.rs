@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use mlgw_common::{Lineage, NodeId, Timestamp, regular};
+use mlgw_common::{Lineage, Timestamp, regular};
 use mlgw_metadata::offline::Offline;
 
 use super::dirs::SegmentDirs;
@@ -79,7 +79,7 @@ fn repair_names_in(dir: &Path, catalogue: &Offline) -> io::Result<Vec<String>> {
 pub fn repair_headers(dirs: &SegmentDirs, catalogue: &Offline, lineage: &Lineage) -> io::Result<Vec<String>> {
     let mut mended = Vec::new();
     for record in catalogue.facts.segments.values() {
-        let Ok(tier) = record.tier_for(NodeId::SINGLE) else { continue };
+        let Ok(tier) = record.tier_for(catalogue.node) else { continue };
         let path = dirs.path(record.segment_id(), tier);
         let is_foreign = path.parent().is_some_and(|dir| is_foreign(dir, lineage));
         if is_foreign || !path.exists() || header_of(&path).is_some() {

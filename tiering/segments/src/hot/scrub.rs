@@ -164,10 +164,10 @@ impl Drop for Scrub {
 /// True if a pass reads the segment: the sealed local ones. Segments at an upstream are the upstream's
 /// responsibility; reads of them are still verified.
 #[must_use]
-pub fn is_scrubbed(record: &SegmentRecord) -> bool {
+pub fn is_scrubbed(record: &SegmentRecord, node: NodeId) -> bool {
     record.state() == SegmentState::Sealed
         && record.length > 0
-        && record.tier_for(NodeId::SINGLE) != Ok(SegmentTier::Upstream)
+        && record.tier_for(node) != Ok(SegmentTier::Upstream)
 }
 
 impl ScrubState {
@@ -246,8 +246,8 @@ impl ScrubShared {
     }
 
     fn segment_after(&self, after: u64) -> Option<SegmentRecord> {
-        let records = self.catalogue.segments().unwrap_or_default();
-        let left = records.into_iter().filter(|record| record.id > after && is_scrubbed(record));
+        let (records, node) = (self.catalogue.segments().unwrap_or_default(), self.catalogue.node());
+        let left = records.into_iter().filter(|record| record.id > after && is_scrubbed(record, node));
         left.min_by_key(|record| record.id)
     }
 
@@ -285,7 +285,7 @@ impl ScrubShared {
     /// length counts as well: a start may have sealed a damaged segment before records that follow the
     /// damage.
     fn is_whole(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<bool> {
-        let tier = record.tier_for(NodeId::SINGLE).map_err(io::Error::other)?;
+        let tier = record.tier_for(self.catalogue.node()).map_err(io::Error::other)?;
         let (id, seed) = (record.segment_id(), record.seed());
         let file = self.options.segments.open(id, tier)?;
         let bytes = file.metadata()?.len();

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use mlgw_common::SegmentTier;
-use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::MIB;
 use mlgw_formats::schema::SegmentRecord;
 use rustix::fs::statvfs;
@@ -66,7 +66,7 @@ impl SegmentVolumes {
         cold: Vec<SegmentDisk>,
         sweeps: &[DirectorySweep],
     ) -> io::Result<(Self, VolumeFindings)> {
-        let (map, dirs) = (of.map, of.dirs.clone());
+        let (map, dirs, node) = (of.map, of.dirs.clone(), of.lineage.node);
         assert_eq!(sweeps.len(), 1 + cold.len(), "each segment directory was checked");
         let SegmentDirListing { mut stray, removed, used_bytes: hot_bytes } =
             list_files(of, &hot, SegmentTier::Hot, sweeps[0])?;
@@ -85,7 +85,7 @@ impl SegmentVolumes {
             volumes.push(ColdVolume { disk, space });
         }
         let elsewhere = map.records_outside_hot().map_err(io::Error::other)?;
-        let cold = elsewhere.iter().filter(|record| record.tier_for(NodeId::SINGLE) == Ok(SegmentTier::Cold));
+        let cold = elsewhere.iter().filter(|record| record.tier_for(node) == Ok(SegmentTier::Cold));
         let missing = cold
             .map(SegmentRecord::segment_id)
             .filter(|&id| !dirs.path(id, SegmentTier::Cold).exists())

@@ -9,7 +9,7 @@ const MARK: &str = "pre/mlgw-owner";
 /// Returns a lineage of cluster 1, node 2 with the given incarnation and its ancestors.
 fn lineage(incarnation: u64, earlier: &[u64]) -> Lineage {
     let own = Identity { cluster: ClusterId(1), node: NodeName(2), incarnation: Incarnation(incarnation) };
-    Lineage { own, earlier: earlier.iter().copied().map(Incarnation).collect(), marking: false }
+    Lineage { own, earlier: earlier.iter().copied().map(Incarnation).collect(), ..Lineage::default() }
 }
 
 fn other_server() -> Lineage {

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 
-use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::ids::SegmentId;
 use mlgw_common::{Lineage, SegmentTier, regular};
 use mlgw_formats::schema::{SegmentRecord, SegmentState};
 use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback};
@@ -44,7 +44,7 @@ impl SegmentRecords for Offline {
     fn expected(&self, tier: SegmentTier) -> io::Result<Vec<SegmentId>> {
         let referenced = self.facts.usage.iter().filter(|(_, usage)| usage.bytes > 0);
         let records = referenced.filter_map(|(id, _)| self.facts.segments.get(id));
-        let here = records.filter(|record| record.tier_for(NodeId::SINGLE) == Ok(tier));
+        let here = records.filter(|record| record.tier_for(self.node) == Ok(tier));
         Ok(here.map(SegmentRecord::segment_id).collect())
     }
 }

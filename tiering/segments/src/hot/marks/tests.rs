@@ -26,7 +26,7 @@ const SIBLING: Identity = Identity { incarnation: Incarnation(8), ..OURS };
 const OTHER: Identity = Identity { cluster: ClusterId(9), ..OURS };
 
 fn lineage() -> Lineage {
-    Lineage { own: OURS, earlier: vec![EARLIER.incarnation], marking: false }
+    Lineage { own: OURS, earlier: vec![EARLIER.incarnation], ..Lineage::default() }
 }
 
 #[derive(Default)]

@@ -28,7 +28,7 @@ fn clock() -> Arc<ManualClock> {
 async fn catalogue(dir: &Path, durability: Durability) -> Catalogue {
     let mut options = CatalogueOptions::new(dir.join("catalogue"), clock());
     options.durability = durability;
-    let lineage = Lineage { own: OWN, earlier: Vec::new(), marking: true };
+    let lineage = Lineage { own: OWN, marking: true, ..Lineage::default() };
     options.expected = Some(ExpectedServer { lineage, floor: 0 });
     Catalogue::open(options).await.unwrap()
 }
@@ -75,7 +75,7 @@ async fn a_start_verifies_its_segments_in_time() {
         let catalogue = catalogue(room.path(), Durability::Full).await;
         let opened = begun.elapsed();
         let mut options = HotOptions::new(room.path().join("hot"), 1 << 40, clock());
-        options.lineage = Lineage { own: OWN, earlier: Vec::new(), marking: false };
+        options.lineage = Lineage { own: OWN, ..Lineage::default() };
         let tier = HotTier::open(options, catalogue.clone()).await.unwrap();
         let all = begun.elapsed();
         println!(

@@ -17,7 +17,7 @@ fn found(owner: Identity, nonce: u64) -> FoundMark {
 
 /// Returns a server of cluster 1, node 2, in incarnation 9, which descends from 7.
 fn lineage() -> Lineage {
-    Lineage { own: identity(1, 2, 9), earlier: vec![Incarnation(7)], marking: false }
+    Lineage { own: identity(1, 2, 9), earlier: vec![Incarnation(7)], ..Lineage::default() }
 }
 
 const NONCE: u64 = 0xA;
@@ -126,7 +126,7 @@ proptest! {
         one in any_identity(), other in any_identity(), of in any_identity(),
         nonces in (0..3u64, 0..3u64, 0..3u64), earlier in 0..4u64,
     ) {
-        let lineage = |own| Lineage { own, earlier: vec![Incarnation(earlier)], marking: false };
+        let lineage = |own| Lineage { own, earlier: vec![Incarnation(earlier)], ..Lineage::default() };
         let mark = found(of, nonces.2);
         let holds = |own, nonce| compare(&mark, &lineage(own), nonce) == PrefixOwnership::Own;
         if holds(one, nonces.0) && holds(other, nonces.1) {

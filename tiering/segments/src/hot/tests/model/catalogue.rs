@@ -44,6 +44,7 @@ impl Catalogue {
             created_ms: 0,
             region: String::new(),
             binding: None,
+            group: None,
         };
         let mirror = MirrorBucket { bucket_id: 1, epoch: 1, ..MirrorBucket::default() };
         let state = SetBucketState { name: "data".into(), bucket_id: 1, state: 1 };

@@ -1,0 +1,92 @@
+//! Versions of a cluster: what every member can read.
+//!
+//! A version names the commands, and the fields of commands and records, that a build knows. A cluster keeps
+//! the version of its oldest member until an operator finalizes an upgrade. No node proposes a command of a
+//! later version, so members of different builds never apply the same log differently. A member that finds a
+//! later command in the log stops.
+
+use crate::command::{Change, Command};
+
+/// The newest version that this build knows.
+pub const CLUSTER_VERSION: u32 = 1;
+
+/// The version of a catalogue that names none.
+pub const FIRST_CLUSTER_VERSION: u32 = 1;
+
+/// Error of a command that this build does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the log has a command of cluster version {needs}, and this mlgw knows version {known} at most")]
+pub struct LaterCommand {
+    /// The command's version.
+    pub needs: u32,
+    /// The newest version of this build.
+    pub known: u32,
+}
+
+impl Change {
+    /// Returns the cluster version from which every member knows this command and its fields.
+    #[must_use]
+    pub const fn cluster_version(&self) -> u32 {
+        match self {
+            // A member that does not know the version stops here, before the commands that it allows.
+            Self::SetClusterVersion(set) => set.version,
+            Self::Object(_)
+            | Self::CreateBucket(_)
+            | Self::SetBucketState(_)
+            | Self::RemoveBucket(_)
+            | Self::MirrorBucket(_)
+            | Self::FreezeBucket(_)
+            | Self::ThawBucket(_)
+            | Self::DropBucket(_)
+            | Self::ReleaseBody(_)
+            | Self::LeaseBodies(_)
+            | Self::CreateSegment(_)
+            | Self::SealSegment(_)
+            | Self::PutCredential(_)
+            | Self::DeleteCredential(_)
+            | Self::PutNode(_)
+            | Self::PutPartition(_)
+            | Self::MarkSegment(_)
+            | Self::FenceSegment(_)
+            | Self::RelocateExtent(_)
+            | Self::RemoveSegment(_)
+            | Self::PlaceSegment(_)
+            | Self::PutDataset(_)
+            | Self::DeleteDataset(_)
+            | Self::CreateJob(_)
+            | Self::StepJob(_)
+            | Self::SetBucketQuota(_)
+            | Self::SetKeyQuota(_)
+            | Self::RebindBucket(_)
+            | Self::PutPolicy(_)
+            | Self::PutUploadKey(_)
+            | Self::BeginIncarnation(_) => FIRST_CLUSTER_VERSION,
+        }
+    }
+}
+
+/// Checks that a build that knows `known` can apply a command of the log.
+///
+/// # Errors
+/// If the command is of a later version.
+pub fn check_known(command: &Command, known: u32) -> Result<(), LaterCommand> {
+    // A command without a change was of a later version too: its tag is unknown, so the version is as well.
+    let needs = command.change.as_ref().map_or(known.saturating_add(1), Change::cluster_version);
+    if needs <= known { Ok(()) } else { Err(LaterCommand { needs, known }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CLUSTER_VERSION, LaterCommand, check_known};
+    use crate::command::{Change, Command, LeaseBodies, SetClusterVersion};
+
+    #[test]
+    fn a_command_of_a_later_version_is_unknown() {
+        let set = |version| Command::from(Change::SetClusterVersion(SetClusterVersion { version }));
+        assert_eq!(check_known(&set(2), 2), Ok(()));
+        assert_eq!(check_known(&set(3), 2), Err(LaterCommand { needs: 3, known: 2 }));
+        let lease = Command::from(Change::LeaseBodies(LeaseBodies { count: 1 }));
+        assert_eq!(check_known(&lease, CLUSTER_VERSION), Ok(()));
+        assert!(check_known(&Command { change: None }, CLUSTER_VERSION).is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! Ranges of keys of a bucket: assigned to a group with the bucket, and removed with it.
+//!
+//! A bucket without a range of its own belongs to the group of the range before it. No removal changes the
+//! group of another bucket.
+
+use crate::store_error::StoreError;
+use crate::view::{ApplyError, View};
+use mlgw_common::BucketId;
+use mlgw_formats::command::{PutPartition, Reject, Reply};
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::partition::{PartitionStart, row_key};
+use mlgw_formats::schema::{Bucket, Partition, decode};
+
+/// Assigns all keys of a new bucket to a group, unless they are assigned already.
+pub(super) fn assign(view: &mut View<'_>, bucket: BucketId, group: u32) -> Result<(), StoreError> {
+    let row = row_of(bucket);
+    if !view.has(&row)? {
+        view.put(row, &Partition { group });
+    }
+    Ok(())
+}
+
+/// Removes the ranges of a removed bucket, so that their number is bounded by that of the buckets.
+pub(super) fn remove(view: &mut View<'_>, bucket: BucketId) -> Result<(), StoreError> {
+    let ranges = view.range(&row_of(bucket), &row_of(BucketId(bucket.0 + 1)), usize::MAX)?;
+    let Some((_, last)) = ranges.last() else { return Ok(()) };
+    // A later bucket may have the group of the removed ranges.
+    if let Some(heir) = next_bucket(view, bucket)? {
+        assign(view, heir, decode::<Partition>(last)?.group)?;
+    }
+    for (row, _) in ranges {
+        view.delete(row);
+    }
+    Ok(())
+}
+
+pub(super) fn put_partition(view: &mut View<'_>, command: &PutPartition) -> Result<Reply, ApplyError> {
+    let row = row_key(&PartitionStart { bucket: BucketId(command.bucket_id), key: command.key.clone() });
+    let known: Option<Partition> = view.get(&row)?;
+    if known.is_some_and(|partition| partition.group != command.group) {
+        return Err(Reject::RangeInUse.into());
+    }
+    view.put(row, &Partition { group: command.group });
+    Ok(Reply::Done)
+}
+
+fn row_of(bucket: BucketId) -> Vec<u8> {
+    row_key(&PartitionStart { bucket, key: Vec::new() })
+}
+
+/// The existing bucket with the lowest id above `bucket`.
+fn next_bucket(view: &View<'_>, bucket: BucketId) -> Result<Option<BucketId>, StoreError> {
+    let mut next: Option<u64> = None;
+    for (_, value) in view.range(&Family::Bucket.start(), &Family::Bucket.end(), usize::MAX)? {
+        let id = decode::<Bucket>(&value)?.id;
+        if id > bucket.0 && next.is_none_or(|next| id < next) {
+            next = Some(id);
+        }
+    }
+    Ok(next.map(BucketId))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{apply, seq_of};
+    use crate::view::{MemoryRows, RowReader as _, View};
+    use mlgw_common::BucketId;
+    use mlgw_formats::command::{Change, Command, CreateBucket, RemoveBucket, Reply, SetBucketState};
+    use mlgw_formats::key::Family;
+    use mlgw_formats::schema::partition::{PartitionStart, parse_row_key};
+    use mlgw_formats::schema::{BucketState, Partition, decode};
+    use proptest::prelude::{Strategy, any, prop};
+    use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest};
+    use std::collections::BTreeMap;
+
+    #[derive(Clone, Debug)]
+    enum RangeStep {
+        Create { group: Option<u32> },
+        Split { which: usize, group: u32 },
+        Remove { which: usize },
+    }
+
+    fn steps() -> impl Strategy<Value = RangeStep> {
+        prop_oneof![
+            3 => prop::option::of(0u32..4).prop_map(|group| RangeStep::Create { group }),
+            1 => (any::<usize>(), 0u32..4).prop_map(|(which, group)| RangeStep::Split { which, group }),
+            3 => any::<usize>().prop_map(|which| RangeStep::Remove { which }),
+        ]
+    }
+
+    #[derive(Default)]
+    struct System {
+        rows: MemoryRows,
+        index: u64,
+        /// Group of the first and of the last key of each existing bucket.
+        groups: BTreeMap<u64, (u32, u32)>,
+    }
+
+    impl System {
+        fn apply(&mut self, change: Change) -> Reply {
+            self.index += 1;
+            let mut view = View::new(&self.rows);
+            let outcome = apply(&mut view, &Command::from(change), seq_of(self.index, 0)).unwrap();
+            let (changes, _) = view.into_changes();
+            self.rows.write(changes);
+            outcome.unwrap()
+        }
+
+        fn ranges(&self) -> BTreeMap<PartitionStart, u32> {
+            let family = Family::Partition;
+            let rows = self.rows.range(&family.start(), &family.end(), usize::MAX).unwrap();
+            let range = |(row, value): &(Vec<u8>, Vec<u8>)| {
+                (parse_row_key(row).unwrap(), decode::<Partition>(value).unwrap().group)
+            };
+            rows.iter().map(range).collect()
+        }
+
+        fn group_of(&self, bucket: u64, key: &[u8]) -> u32 {
+            let at = PartitionStart { bucket: BucketId(bucket), key: key.to_vec() };
+            self.ranges().range(..=at).next_back().map_or(0, |(_, group)| *group)
+        }
+
+        fn groups_of(&self, bucket: u64) -> (u32, u32) {
+            (self.group_of(bucket, b""), self.group_of(bucket, b"z"))
+        }
+
+        fn some_bucket(&self, which: usize) -> Option<u64> {
+            let count = self.groups.len().max(1);
+            self.groups.keys().nth(which % count).copied()
+        }
+
+        fn step(&mut self, step: &RangeStep) {
+            match step {
+                RangeStep::Create { group } => {
+                    let name = format!("b{}", self.index);
+                    let create = CreateBucket { name, group: *group, ..CreateBucket::default() };
+                    let Reply::Bucket(made) = self.apply(Change::CreateBucket(create)) else { panic!() };
+                    let found = self.groups_of(made.id);
+                    assert!(group.is_none_or(|group| found == (group, group)));
+                    self.groups.insert(made.id, found);
+                    self.set_state(&made.name, made.id, BucketState::Active);
+                }
+                RangeStep::Split { which, group } => {
+                    let Some(bucket_id) = self.some_bucket(*which) else { return };
+                    let split = super::PutPartition { bucket_id, key: b"m".to_vec(), group: *group };
+                    let mut view = View::new(&self.rows);
+                    // A second split at the same key is rejected.
+                    let _ = apply(&mut view, &Command::from(Change::PutPartition(split)), seq_of(1 << 40, 0));
+                    let (changes, _) = view.into_changes();
+                    self.rows.write(changes);
+                    // Later buckets without a range of their own follow; they have no keys in this model.
+                    let ids: Vec<u64> = self.groups.keys().copied().collect();
+                    self.groups = ids.into_iter().map(|id| (id, self.groups_of(id))).collect();
+                }
+                RangeStep::Remove { which } => {
+                    let Some(id) = self.some_bucket(*which) else { return };
+                    let name = self.name_of(id);
+                    self.set_state(&name, id, BucketState::Deleting);
+                    self.apply(Change::RemoveBucket(RemoveBucket { name, bucket_id: id }));
+                    self.groups.remove(&id);
+                }
+            }
+        }
+
+        fn set_state(&mut self, name: &str, bucket_id: u64, state: BucketState) {
+            let set = SetBucketState { name: name.to_owned(), bucket_id, state: state as i32 };
+            self.apply(Change::SetBucketState(set));
+        }
+
+        fn name_of(&self, id: u64) -> String {
+            let family = Family::Bucket;
+            let rows = self.rows.range(&family.start(), &family.end(), usize::MAX).unwrap();
+            let mut buckets = rows.iter().map(|(_, value)| decode::<super::Bucket>(value).unwrap());
+            buckets.find(|bucket| bucket.id == id).unwrap().name
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_removal_changes_the_group_of_no_other_bucket(steps in prop::collection::vec(steps(), 1..40)) {
+            let mut system = System::default();
+            for step in steps {
+                system.step(&step);
+                for (id, groups) in &system.groups {
+                    prop_assert_eq!(system.groups_of(*id), *groups, "bucket {} after {:?}", id, step);
+                }
+                // A range at the beginning and one split of each bucket.
+                prop_assert!(system.ranges().len() <= 2 * system.groups.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The groups that have a member on this node. They come and go while the catalogue is open.
+//!
+//! The system group is on every node and stays until the catalogue is shut down.
+
+use crate::raft::group::Group;
+use crate::store_error::StoreError;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Id of the system group, whose rows concern the whole cluster.
+pub(crate) const SYSTEM_GROUP: u32 = 0;
+
+/// Error of a read in a group that has no member on this node.
+pub(super) fn group_elsewhere(id: u32) -> StoreError {
+    StoreError(format!("this node has no member of group {id}"))
+}
+
+type ById = BTreeMap<u32, Arc<Group>>;
+
+/// Members of this node by group.
+pub(super) struct Groups {
+    system: Arc<Group>,
+    by_id: ArcSwap<ById>,
+    /// Serializes changes of the map.
+    changing: Mutex<()>,
+}
+
+impl Groups {
+    /// The members of a node, of which one is that of the system group.
+    pub(super) fn new(members: impl IntoIterator<Item = Group>) -> Self {
+        let by_id: ById = members.into_iter().map(|member| (member.id, Arc::new(member))).collect();
+        let system = by_id.get(&SYSTEM_GROUP).cloned();
+        let system = system.expect("every node has a member of the system group");
+        Self { system, by_id: ArcSwap::from_pointee(by_id), changing: Mutex::new(()) }
+    }
+
+    /// The member of the system group.
+    pub(super) fn system(&self) -> &Arc<Group> {
+        &self.system
+    }
+
+    /// The member of the group `id`, if this node has one.
+    pub(super) fn get(&self, id: u32) -> Option<Arc<Group>> {
+        self.by_id.load().get(&id).cloned()
+    }
+
+    /// All members, by id; the system group comes first.
+    pub(super) fn all(&self) -> Vec<Arc<Group>> {
+        self.by_id.load().values().cloned().collect()
+    }
+
+    /// True if this node is the only voter of each of its groups, and they contain every acknowledged change.
+    pub(super) fn are_alone(&self) -> bool {
+        self.by_id.load().values().all(|group| group.is_alone())
+    }
+
+    /// Adds the member of another group. Returns false if this node has one already.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a node joins groups once it can be told to"))]
+    pub(super) fn add(&self, member: Group) -> bool {
+        let _changing = self.changing.lock();
+        let mut by_id = ById::clone(&self.by_id.load());
+        let is_new = !by_id.contains_key(&member.id);
+        if is_new {
+            by_id.insert(member.id, Arc::new(member));
+            self.by_id.store(Arc::new(by_id));
+        }
+        is_new
+    }
+
+    /// Removes and returns the member of a group other than the system group. Calls in progress keep it open.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a node leaves groups once it can be told to"))]
+    pub(super) fn remove(&self, id: u32) -> Option<Arc<Group>> {
+        assert_ne!(id, SYSTEM_GROUP, "the system group stays");
+        let _changing = self.changing.lock();
+        let mut by_id = ById::clone(&self.by_id.load());
+        let removed = by_id.remove(&id);
+        self.by_id.store(Arc::new(by_id));
+        removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::catalogue::Catalogue;
+    use crate::catalogue::options::ProposeError;
+    use crate::catalogue::testing::{bucket, do_put, key, options};
+    use crate::raft::group::{Group, GroupParts};
+    use crate::raft::machine::Watcher;
+    use crate::store::options as store_options;
+    use crate::store::state::StateStore;
+    use mlgw_common::NodeId;
+    use mlgw_formats::cluster_version::CLUSTER_VERSION;
+    use mlgw_formats::command::{Change, Command, MirrorBucket, PutPartition};
+    use std::ops::Bound;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    async fn member(catalogue: &Catalogue, dir: &Path, id: u32) -> Group {
+        let inner = catalogue.inner();
+        let cache = store_options::cache(1 << 20);
+        let parts = GroupParts {
+            id,
+            node: NodeId::SINGLE.get(),
+            log: inner.log.clone(),
+            store: StateStore::open(&dir.join(format!("group-{id}")), &cache, 4 << 20).unwrap(),
+            watcher: Arc::clone(&inner.resident) as Arc<dyn Watcher>,
+            cluster_version: CLUSTER_VERSION,
+            fatal: Arc::clone(&inner.fatal),
+        };
+        Group::open(parts).await.unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_group_comes_and_goes_while_the_catalogue_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+        let bucket = bucket(&catalogue, "data").await;
+        do_put(&catalogue, &bucket, "a", 1).await;
+
+        assert!(catalogue.inner().groups.add(member(&catalogue, dir.path(), 1).await));
+        let mirror = Command::from(Change::MirrorBucket(MirrorBucket::from(&*bucket)));
+        catalogue.inner().propose_to(1, Arc::new(mirror)).await.unwrap();
+        let partition = PutPartition { bucket_id: bucket.id, key: b"m".to_vec(), group: 1 };
+        catalogue.propose(Command::from(Change::PutPartition(partition))).await.unwrap();
+        do_put(&catalogue, &bucket, "n", 1).await;
+        let keys = |catalogue: &Catalogue| {
+            let reader = catalogue.reader();
+            let found = reader.scan(bucket.bucket_id(), Bound::Unbounded);
+            found.map(|found| Some(found.ok()?.0.as_str().to_owned())).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&catalogue), [Some("a".to_owned()), Some("n".to_owned())]);
+        assert_eq!(catalogue.usage(bucket.bucket_id()).unwrap().objects, 2);
+
+        let gone = catalogue.inner().groups.remove(1).unwrap();
+        assert!(catalogue.object(bucket.bucket_id(), &key("a")).unwrap().is_some());
+        assert!(catalogue.object(bucket.bucket_id(), &key("o")).is_err(), "another node has the group");
+        let put =
+            crate::catalogue::testing::put(crate::catalogue::testing::version(mlgw_common::BodyId(9), 0));
+        let put = Command::object(&bucket, &key("n"), crate::catalogue::testing::NOW, put);
+        assert_eq!(catalogue.propose(put).await, Err(ProposeError::NotLeader { leader: None }));
+        gone.shutdown().await.unwrap();
+        drop(gone);
+        assert!(catalogue.inner().groups.add(member(&catalogue, dir.path(), 1).await), "it returns");
+        assert_eq!(keys(&catalogue).len(), 2);
+        catalogue.shutdown().await;
+    }
+}
