@@ -41,7 +41,8 @@ pub struct CatalogueOptions {
     pub log_bytes_max: u64,
     /// Bytes of the caches that all groups share: a quarter for objects, the rest for RocksDB's block cache.
     pub cache_bytes: usize,
-    /// Bytes of the memtables of all groups, at least [`MEMTABLE_BYTES_MIN`] for each.
+    /// Bytes of the memtables of all groups, at least
+    /// [`MEMTABLE_BYTES_MIN`](mlgw_common::limits::MEMTABLE_BYTES_MIN) for each.
     pub memtable_bytes: usize,
     /// Number of object groups; group 0 is one of them. Groups that exist already stay.
     pub groups: u32,

@@ -176,7 +176,7 @@ pub struct Chunk {
     /// Offset of the first byte in the body, or in the part.
     pub offset: u64,
     /// The bytes as they are stored: at least one, at most
-    /// [`CHUNK_BYTES_MAX`](mlgw_common::limits::CHUNK_BYTES_MAX) uncompressed.
+    /// [`CHUNK_BYTES_MAX`] uncompressed.
     pub data: Payload,
     /// Kind of segment to append to.
     pub placement: Placement,
