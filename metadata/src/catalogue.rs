@@ -320,8 +320,8 @@ impl Catalogue {
     /// If the store cannot be read.
     pub fn usage(&self, bucket: BucketId) -> Result<BucketUsage, ReadError> {
         let mut usage = BucketUsage::default();
-        for group in self.inner.groups.all() {
-            let share: Option<BucketUsage> = read(&group.state(), &bucket_row(bucket))?;
+        for state in self.inner.object_states()? {
+            let share: Option<BucketUsage> = read(&state, &bucket_row(bucket))?;
             usage.add(&share.unwrap_or_default());
         }
         Ok(usage)
@@ -333,8 +333,8 @@ impl Catalogue {
     /// If the store cannot be read.
     pub fn segment_usage(&self, segment: SegmentId) -> Result<SegmentUsage, ReadError> {
         let mut usage = SegmentUsage::default();
-        for group in self.inner.groups.all() {
-            let share: SegmentUsage = read(&group.state(), &segment_row(segment))?.unwrap_or_default();
+        for state in self.inner.object_states()? {
+            let share: SegmentUsage = read(&state, &segment_row(segment))?.unwrap_or_default();
             usage.add(&share);
         }
         Ok(usage)
@@ -346,8 +346,7 @@ impl Catalogue {
     /// If the store cannot be read.
     pub fn referenced_bytes(&self) -> Result<u64, ReadError> {
         let mut bytes = 0;
-        for group in self.inner.groups.all() {
-            let state = group.state();
+        for state in self.inner.object_states()? {
             let mut rows = state.rows(&Family::SegmentUsage.start(), &Family::SegmentUsage.end());
             while let Some((_, value)) = rows.next()? {
                 bytes += decode::<SegmentUsage>(value).map_err(StoreError::from)?.bytes;
@@ -403,8 +402,8 @@ impl Catalogue {
         &self,
         each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
     ) -> Result<(), ReadError> {
-        let groups = self.inner.groups.all();
-        Ok(groups.iter().try_for_each(|group| bodies::each_extent(&group.state(), each))?)
+        let states = self.inner.object_states()?;
+        Ok(states.iter().try_for_each(|state| bodies::each_extent(state, each))?)
     }
 
     /// Adds a consistent copy of the catalogue, under `prefix`, to the copy that `copier` makes. Every

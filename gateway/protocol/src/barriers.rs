@@ -7,7 +7,7 @@
 
 use crate::Gateway;
 use crate::request::AuthenticatedRequest;
-use http::StatusCode;
+use mlgw_common::BucketId;
 use mlgw_metadata::{BarrierError, BarrierScope};
 use mlgw_wire::access::RequiredPermission;
 use mlgw_wire::error::{Code, S3Error};
@@ -18,46 +18,54 @@ pub(crate) fn are_needless(gateway: &Gateway) -> bool {
     gateway.objects.catalogue.is_alone()
 }
 
+/// Id of the bucket for whose groups a request waited; `None` if it does not exist.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AwaitedBucket(Option<u64>);
+
 /// Waits until the groups that the request reads contain every acknowledged change.
 pub(crate) async fn wait(
     gateway: &Gateway,
     operation: Operation,
     request: &AuthenticatedRequest<'_>,
-) -> Result<(), S3Error> {
-    let catalogue = &gateway.objects.catalogue;
-    let name = request.target.bucket.as_deref();
-    let is_known = name.is_some_and(|name| catalogue.bucket(name).is_some());
-    if !is_known || !is_read(operation) {
+) -> Result<AwaitedBucket, S3Error> {
+    if bucket_now(gateway, request) == AwaitedBucket(None) || !is_read(operation) {
         pass(gateway, BarrierScope::System).await?;
     }
+    let awaited = bucket_now(gateway, request);
     // The source of a copy may be in any group.
     if request.head.headers.contains_key("x-amz-copy-source") {
-        return pass(gateway, BarrierScope::AllGroups).await;
+        pass(gateway, BarrierScope::AllGroups).await?;
+    } else if let AwaitedBucket(Some(id)) = awaited {
+        let scope = match &request.target.key {
+            Some(key) => BarrierScope::Key(BucketId(id), key),
+            None => BarrierScope::Bucket(BucketId(id)),
+        };
+        pass(gateway, scope).await?;
     }
-    let Some(bucket) = name.and_then(|name| catalogue.bucket(name)) else { return Ok(()) };
-    let scope = match &request.target.key {
-        Some(key) => BarrierScope::Key(bucket.bucket_id(), key),
-        None => BarrierScope::Bucket(bucket.bucket_id()),
-    };
-    pass(gateway, scope).await
+    Ok(awaited)
 }
 
-/// Waits for the system group after a read found nothing. Returns true if the bucket is another one since, so
-/// that the read has to be repeated.
-pub(crate) async fn is_outdated(
+/// True if a request read the bucket for which it waited. Waits for the system group first if the read found
+/// nothing. Only a read can be repeated; a change of a bucket that is gone is rejected by its group.
+pub(crate) async fn is_current(
     gateway: &Gateway,
     operation: Operation,
     request: &AuthenticatedRequest<'_>,
-    error: &S3Error,
+    awaited: AwaitedBucket,
+    found_nothing: bool,
 ) -> Result<bool, S3Error> {
-    let is_absent = error.status() == StatusCode::NOT_FOUND;
-    let Some(name) = request.target.bucket.as_deref().filter(|_| is_absent && is_read(operation)) else {
-        return Ok(false);
-    };
-    let found = || gateway.objects.catalogue.bucket(name).map(|bucket| bucket.id);
-    let before = found();
-    pass(gateway, BarrierScope::System).await?;
-    Ok(found() != before)
+    if !is_read(operation) {
+        return Ok(true);
+    }
+    if found_nothing {
+        pass(gateway, BarrierScope::System).await?;
+    }
+    Ok(bucket_now(gateway, request) == awaited)
+}
+
+fn bucket_now(gateway: &Gateway, request: &AuthenticatedRequest<'_>) -> AwaitedBucket {
+    let name = request.target.bucket.as_deref();
+    AwaitedBucket(name.and_then(|name| gateway.objects.catalogue.bucket(name)).map(|bucket| bucket.id))
 }
 
 const fn is_read(operation: Operation) -> bool {

@@ -36,7 +36,7 @@ mod documentation;
 
 use error::{Code, S3Error};
 use http::request::Parts;
-use http::{HeaderValue, header};
+use http::{HeaderValue, StatusCode, header};
 use lanes::WorkloadLanes;
 use mlgw_auth::principal::Principal;
 use mlgw_auth::{AuthRules, BodyRequirement, authenticate};
@@ -252,6 +252,9 @@ fn authorize(request: &AuthenticatedRequest<'_>, operation: Operation) -> Result
     Err(S3Error::new(Code::AccessDenied))
 }
 
+/// Maximum number of times that a read is performed whose bucket is replaced meanwhile.
+const BARRIER_ATTEMPTS: usize = 3;
+
 /// Performs an operation on a node with peers.
 async fn dispatch_with_barriers(
     gateway: &Arc<Gateway>,
@@ -259,17 +262,19 @@ async fn dispatch_with_barriers(
     request: &AuthenticatedRequest<'_>,
     body: IncomingBody<'_>,
 ) -> S3Result {
-    barriers::wait(gateway, operation, request).await?;
-    let IncomingBody { incoming, payload } = body;
-    match dispatch(gateway, operation, request, IncomingBody { incoming: &mut *incoming, payload }).await {
-        Err(error) if barriers::is_outdated(gateway, operation, request, &error).await? => {
-            barriers::wait(gateway, operation, request).await?;
-            // Only reads are repeated, which have no body.
-            let payload = BodyRequirement::Unsigned;
-            dispatch(gateway, operation, request, IncomingBody { incoming, payload }).await
+    let IncomingBody { incoming, mut payload } = body;
+    for _ in 0..BARRIER_ATTEMPTS {
+        let awaited = barriers::wait(gateway, operation, request).await?;
+        // Only reads are repeated, which have no body.
+        let payload = std::mem::replace(&mut payload, BodyRequirement::Unsigned);
+        let body = IncomingBody { incoming: &mut *incoming, payload };
+        let answered = dispatch(gateway, operation, request, body).await;
+        let found_nothing = answered.as_ref().is_err_and(|error| error.status() == StatusCode::NOT_FOUND);
+        if barriers::is_current(gateway, operation, request, awaited, found_nothing).await? {
+            return answered;
         }
-        answered => answered,
     }
+    Err(S3Error::new(Code::ServiceUnavailable).caused_by("the bucket was replaced again and again"))
 }
 
 async fn dispatch(

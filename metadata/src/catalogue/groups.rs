@@ -28,12 +28,14 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// The members of a node, of which one is that of the system group.
-    pub(super) fn new(members: impl IntoIterator<Item = Group>) -> Self {
+    /// Members of a node, by group.
+    ///
+    /// # Errors
+    /// If the node has no member of the system group.
+    pub(super) fn new(members: impl IntoIterator<Item = Group>) -> Result<Self, StoreError> {
         let by_id: ById = members.into_iter().map(|member| (member.id, Arc::new(member))).collect();
-        let system = by_id.get(&SYSTEM_GROUP).cloned();
-        let system = system.expect("every node has a member of the system group");
-        Self { system, by_id: ArcSwap::from_pointee(by_id), changing: Mutex::new(()) }
+        let system = by_id.get(&SYSTEM_GROUP).cloned().ok_or_else(|| group_elsewhere(SYSTEM_GROUP))?;
+        Ok(Self { system, by_id: ArcSwap::from_pointee(by_id), changing: Mutex::new(()) })
     }
 
     /// The member of the system group.
@@ -56,8 +58,13 @@ impl Groups {
         self.by_id.load().values().all(|group| group.is_alone())
     }
 
+    /// Bytes of log since the last purge, over all groups. Allocates nothing: every proposal calls it.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.by_id.load().values().map(|group| group.log_bytes()).sum()
+    }
+
     /// Adds the member of another group. Returns false if this node has one already.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a node joins groups once it can be told to"))]
+    #[cfg_attr(not(test), expect(dead_code, reason = "no command adds a node to a group yet"))]
     pub(super) fn add(&self, member: Group) -> bool {
         let _changing = self.changing.lock();
         let mut by_id = ById::clone(&self.by_id.load());
@@ -70,7 +77,7 @@ impl Groups {
     }
 
     /// Removes and returns the member of a group other than the system group. Calls in progress keep it open.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a node leaves groups once it can be told to"))]
+    #[cfg_attr(not(test), expect(dead_code, reason = "no command removes a node from a group yet"))]
     pub(super) fn remove(&self, id: u32) -> Option<Arc<Group>> {
         assert_ne!(id, SYSTEM_GROUP, "the system group stays");
         let _changing = self.changing.lock();
@@ -90,7 +97,7 @@ mod tests {
     use crate::raft::machine::Watcher;
     use crate::store::options as store_options;
     use crate::store::state::StateStore;
-    use mlgw_common::NodeId;
+    use mlgw_common::{NodeId, SegmentId};
     use mlgw_formats::cluster_version::CLUSTER_VERSION;
     use mlgw_formats::command::{Change, Command, MirrorBucket, PutPartition};
     use std::ops::Bound;
@@ -136,6 +143,10 @@ mod tests {
         let gone = catalogue.inner().groups.remove(1).unwrap();
         assert!(catalogue.object(bucket.bucket_id(), &key("a")).unwrap().is_some());
         assert!(catalogue.object(bucket.bucket_id(), &key("o")).is_err(), "another node has the group");
+        assert!(catalogue.usage(bucket.bucket_id()).is_err(), "a part of the sum is missing");
+        assert!(catalogue.segment_usages().is_err(), "its references would count as dead");
+        assert!(catalogue.segment_usage(SegmentId(1)).is_err());
+        assert!(catalogue.referenced_bytes().is_err());
         let put =
             crate::catalogue::testing::put(crate::catalogue::testing::version(mlgw_common::BodyId(9), 0));
         let put = Command::object(&bucket, &key("n"), crate::catalogue::testing::NOW, put);

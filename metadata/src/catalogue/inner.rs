@@ -85,6 +85,12 @@ impl CatalogueInner {
         group.map(|group| group.state()).ok_or_else(|| group_elsewhere(id))
     }
 
+    /// States of all groups that hold objects or may get some. Without one of them, a sum over the groups
+    /// would be too low, and referenced bytes would count as dead.
+    pub(super) fn object_states(&self) -> Result<Vec<Arc<StateDb>>, StoreError> {
+        self.object_groups().into_iter().map(|id| self.state_of_group(id)).collect()
+    }
+
     /// State of the group that holds `key` of `bucket`.
     pub(super) fn state_of(&self, bucket: BucketId, key: &[u8]) -> Result<Arc<StateDb>, StoreError> {
         self.state_of_group(self.resident.group_of(bucket, key))
@@ -197,7 +203,7 @@ impl CatalogueInner {
 
     /// Bytes of log since the last purge, over all groups.
     pub(super) fn log_bytes(&self) -> u64 {
-        self.groups.all().iter().map(|group| group.log_bytes()).sum()
+        self.groups.log_bytes()
     }
 
     pub(super) async fn body_id(&self) -> Result<BodyId, ProposeError> {

@@ -72,7 +72,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
     let resident = Arc::new(Resident::new(options.node, options.cluster_version, objects_bytes));
     let groups = open_groups(&options, states, &log, &resident).await;
     let inner = Arc::new(CatalogueInner {
-        groups: Groups::new(groups.map_err(|error| OpenError::Raft(error.0))?),
+        groups: groups.map_err(|error| OpenError::Raft(error.0))?,
         log,
         resident,
         clock: options.clock,
@@ -112,13 +112,13 @@ fn open_states(options: &CatalogueOptions, cache: &Cache) -> Result<Vec<StateSto
     (0..groups).map(|id| StateStore::open(&dir(id), cache, memtable_bytes)).collect()
 }
 
-/// Opens the groups, each of which applies its log.
+/// Opens the groups. Each one applies its log before it is returned.
 async fn open_groups(
     options: &CatalogueOptions,
     states: Vec<StateStore>,
     log: &LogStore,
     resident: &Arc<Resident>,
-) -> Result<Vec<Group>, StoreError> {
+) -> Result<Groups, StoreError> {
     let mut groups = Vec::new();
     for (id, store) in (0..).zip(states) {
         let parts = GroupParts {
@@ -132,7 +132,7 @@ async fn open_groups(
         };
         groups.push(Group::open(parts).await?);
     }
-    Ok(groups)
+    Groups::new(groups)
 }
 
 /// Refuses to open a catalogue whose log or state directory is missing: creating an empty one would hide the

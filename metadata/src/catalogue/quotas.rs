@@ -79,8 +79,8 @@ impl Catalogue {
     /// If the store cannot be read.
     pub fn payer_usage(&self, access_key: &str) -> Result<BucketUsage, ReadError> {
         let mut usage = BucketUsage::default();
-        for group in self.inner.groups.all() {
-            let share: Option<Payer> = read(&group.state(), &payer_row(access_key))?;
+        for state in self.inner.object_states()? {
+            let share: Option<Payer> = read(&state, &payer_row(access_key))?;
             usage.add(&share.unwrap_or_default().usage);
         }
         Ok(usage)

@@ -99,11 +99,11 @@ impl Resident {
 
     /// The group that holds `key` of `bucket`.
     pub(crate) fn group_of(&self, bucket: BucketId, key: &[u8]) -> u32 {
-        let at = PartitionStart { bucket, key: key.to_vec() };
         let partitions = self.partitions.read();
         if partitions.len() <= 1 {
             return partitions.values().next().copied().unwrap_or(0);
         }
+        let at = PartitionStart { bucket, key: key.to_vec() };
         partitions.range(..=at).next_back().map_or(0, |(_, group)| *group)
     }
 

@@ -146,8 +146,7 @@ impl Catalogue {
     /// If the store cannot be read.
     pub fn segment_usages(&self) -> Result<HashMap<SegmentId, SegmentUsage>, ReadError> {
         let mut usages = HashMap::<SegmentId, SegmentUsage>::new();
-        for group in self.inner.groups.all() {
-            let state = group.state();
+        for state in self.inner.object_states()? {
             let mut from = Family::SegmentUsage.start();
             loop {
                 let rows = state.range(&from, &Family::SegmentUsage.end(), USAGE_ROWS)?;

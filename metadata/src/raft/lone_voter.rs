@@ -2,8 +2,8 @@
 //! a read then needs no barrier.
 //!
 //! It is sure only if this member itself proposed the membership that makes it the only voter. From then on
-//! nobody else can be elected or commit anything, so the applied state is the acknowledged one. A second
-//! voter can lead only after this member has applied the membership that names it.
+//! no other member can win an election or commit an entry, so the applied state is the acknowledged one. A
+//! second voter can lead only after this member has applied the membership that names it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

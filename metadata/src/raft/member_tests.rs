@@ -185,7 +185,7 @@ async fn run_client(cluster: Arc<Cluster>, group: u32, client: u64) -> BTreeSet<
             && let Ok(Ok(())) = mlgw_common::time::timeout(PATIENCE, member.barrier()).await
         {
             let found = value_of(&member, client);
-            assert!(possible.contains(&found), "client {client}: {found} is none of {possible:?}");
+            assert!(possible.contains(&found), "client {client}: {found} is not in {possible:?}");
         }
         mlgw_common::time::sleep(PAUSE).await;
     }

@@ -8,9 +8,9 @@
 //! waiting future leaves its command in the queue.
 //!
 //! Every command carries the leadership under which it was enqueued, and all commands of a batch have the
-//! same. Raft refuses the batch under another leadership, so no command enters the log in a later term, when
-//! its caller may already have been told that the outcome is unknown. A lost leadership fails the batch in
-//! flight and leaves the queue open.
+//! same. Raft refuses the batch under another leadership. So no command enters the log in a later term, after
+//! its caller has received the error of an unknown outcome. A lost leadership fails the batch in flight and
+//! leaves the queue open.
 
 use super::error::GroupError;
 use bytes::Bytes;
