@@ -2,6 +2,9 @@
 //!
 //! [`Tier`] has a name in the admin API, policies and metrics. [`SegmentTier`] is a tier that consists of
 //! segments; its number is in segment records on disk and never changes.
+//!
+//! Clean copies of remote-backed buckets are in no tier. Where they count as a location, the admin API and
+//! metrics name it `copies`. The residency of datasets combines the cold and the upstream tier as `cold`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

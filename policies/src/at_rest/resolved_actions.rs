@@ -50,7 +50,7 @@ pub struct CompressAction {
 /// Actions on one object: one answer per question.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResolvedActions {
-    /// The object stays in its tier.
+    /// The object is not spilled, and its clean copies are not evicted.
     pub pin: Option<PinAction>,
     /// Pins that are not in force because their time is over or there is no room. They keep their rules'
     /// record of the pin while weaker rules apply.

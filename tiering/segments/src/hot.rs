@@ -1,4 +1,4 @@
-//! The segment store: chunks are appended to segment files on local disks and read back verified.
+//! The segment store of the hot, cold and upstream tier: chunks are appended to files and read back verified.
 //!
 //! An append is acknowledged when its bytes are synced (unless durability `os` is configured); only then does
 //! the catalogue refer to them. A segment is written by one thread (`writer`), which batches: one write and

@@ -80,7 +80,7 @@ impl Jobs {
         self.set_pins();
     }
 
-    /// Passes the current pins to the evictor.
+    /// Passes the current pins to the policy driver and to the store of clean copies.
     pub fn set_pins(&self) {
         let mut pins = self.dataset_pins();
         // Dataset pins come first, so that the bytes they cover do not count for a rule.
