@@ -12,8 +12,9 @@
 //! requests of one address therefore leave three quarters of its slots to its signed requests.
 //!
 //! A request that finds no memory waits for five seconds and then fails with [`ResourceShortage::Memory`].
-//! Unverified requests, forms and complete answers fail without a wait. A grant is always enough to finish,
-//! so no admitted request is stuck. All state is in memory and empty after a restart.
+//! Unverified slots, and the memory of forms and complete answers, are refused without a wait. A grant is
+//! always enough to finish, so no admitted request is stuck. All state is in memory; it is empty after a
+//! restart.
 
 use crate::{ObjectMetrics, ResourceShortage};
 use bytes::Bytes;
