@@ -34,7 +34,7 @@ fuzz: ## run every fuzz target for a minute (MLGW_FUZZ_SECONDS)
 sample: ## what CI runs after the tests: a subset of `make deep` that differs for each commit
 	@$(STEPS)/run sample
 
-deep: ## three hours of tests: 10 more seeds of crashes (MLGW_DEEP_SEEDS), 5 minutes for each fuzz target
+deep: ## hours of tests: 10 more seeds of crashes (MLGW_DEEP_SEEDS), 5 minutes for each fuzz target
 	@$(STEPS)/run deep
 
 help: ## this list
