@@ -16,7 +16,7 @@ build: ## install the build dependencies, build the release binary, link it as .
 test: ## everything: format, lint, unit, model, crash and client tests
 	@$(STEPS)/run test
 
-quick: ## format, lint, unit and model tests: at most 90 s when warm
+quick: ## format, lint, unit and model tests but the slowest: about a minute when warm
 	@$(STEPS)/run quick
 
 check: ## format and lint; never writes to the tree

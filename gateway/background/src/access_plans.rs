@@ -380,9 +380,9 @@ mod tests {
         here.put("p3", about("resnet"), plan(&["a", "b"])).unwrap();
         assert_eq!(plans(room.path()).list(), here.list());
         let large: Vec<String> = (0..ACCESS_PLAN_KEYS_MAX / 2).map(|n| n.to_string()).collect();
-        let large = || Plan::new(large.iter().map(String::as_str), PlanSchedule::default()).unwrap();
-        here.put("p4", about("resnet"), large()).unwrap();
-        let put = here.put("p5", about("resnet"), large());
+        let large = Plan::new(large.iter().map(String::as_str), PlanSchedule::default()).unwrap();
+        here.put("p4", about("resnet"), large.clone()).unwrap();
+        let put = here.put("p5", about("resnet"), large);
         assert!(matches!(put, Err(AccessPlanError::TooManyKeys(keys)) if keys > ACCESS_PLAN_KEYS_MAX));
         assert_eq!(here.show("p5").unwrap().keys, 1);
     }

@@ -15,6 +15,7 @@ mod disk;
 mod driver;
 mod world;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use world::{Safeguards, ScheduleStats, World};
 
 /// Schedules of a normal run.
@@ -31,14 +32,20 @@ fn setting(name: &str, default: u64) -> u64 {
 /// Runs schedules on two threads. Returns the first broken invariant with its seed, and the statistics.
 fn first_broken(safeguards: Safeguards, schedules: u64) -> (Option<(u64, String)>, ScheduleStats) {
     let first = setting("MLGW_MODEL_SEED", 1);
+    // Neither thread runs the schedules after a broken one.
+    let end = AtomicU64::new(first + schedules);
     let half = |parity: u64| {
         let mut seen = ScheduleStats::default();
-        let broken = (first..first + schedules).filter(|seed| seed % 2 == parity).find_map(|seed| {
+        let seeds = (first..).filter(|seed| seed % 2 == parity);
+        let broken = seeds.take_while(|seed| *seed < end.load(Ordering::Relaxed)).find_map(|seed| {
             let mut world = World::new(seed, safeguards);
             let broken = world.run(ACTIONS).err();
             seen += world.seen;
             broken.map(|broken| (seed, broken))
         });
+        if let Some((seed, _)) = &broken {
+            end.fetch_min(*seed, Ordering::Relaxed);
+        }
         (broken, seen)
     };
     std::thread::scope(|scope| {
