@@ -82,12 +82,67 @@ pub enum NotSent {
         /// The limit.
         limit: usize,
     },
+    /// The peer does not know the request: it runs another version.
+    #[error("it does not accept the request, with status {0}: use the same version on both nodes")]
+    NotUnderstood(u16),
     /// The connection closed before the request was sent.
     #[error("the {0} connection closed; try again")]
     Closed(Channel),
     /// This node stops.
     #[error("this node stops")]
     Stopping,
+}
+
+/// Error of a dial of an address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DialError {
+    /// Nobody answers there.
+    #[error("{address} cannot be reached: {cause}")]
+    Unreachable {
+        /// The address.
+        address: PeerAddress,
+        /// Cause.
+        cause: String,
+    },
+    /// One of the sides refused the other.
+    #[error("{address}: {refusal}")]
+    Refused {
+        /// The address.
+        address: PeerAddress,
+        /// Reason.
+        refusal: HandshakeRefusal,
+    },
+}
+
+/// Error of a request to join.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// No address was given.
+    #[error("no address of a member was given")]
+    NoAddress,
+    /// The request is too large.
+    #[error("the request to join has {bytes} bytes, and at most {limit} are accepted")]
+    TooLarge {
+        /// Bytes of the request.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// No member was reached that accepts the token's authority. The request was not sent.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// Members get too many requests to join. The request was not carried out.
+    #[error("{address} gets too many requests to join: try again in a minute")]
+    Busy {
+        /// The last address.
+        address: PeerAddress,
+    },
+    /// The member refused.
+    #[error("the cluster refuses this node: {0}")]
+    Refused(ServiceRefusal),
+    /// The request may have been carried out. It may be repeated with the same key.
+    #[error("the cluster may have accepted this node: {0}; repeat the command")]
+    Unknown(UnknownOutcome),
 }
 
 /// Cause for which the outcome of a request is unknown.

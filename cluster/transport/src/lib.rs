@@ -6,25 +6,48 @@
 //! back, then both bodies at once with flow control). Nothing is stored here; the starts of peers are stored
 //! by `mlgw-trust` before a handshake is answered.
 
+mod accept;
 mod address;
+mod backoff;
+mod body;
 mod channel;
+mod counters;
+mod dial;
 mod error;
+mod exchange;
 mod handshake;
+mod inbound;
+mod join;
+mod link;
+mod metered;
+mod peer;
 mod service;
+mod state;
+mod wire;
 
 pub use address::{AddressBook, BadPeerAddress, PeerAddress};
 pub use channel::{Channel, StreamClass};
-pub use error::{CallError, NotSent, PeerBodyError, ServiceRefusal, UnknownOutcome};
-pub use handshake::HandshakeRefusal;
+pub use counters::ChannelCounters;
+pub use error::{
+    CallError, DialError, JoinError, NotSent, PeerBodyError, ServiceRefusal, UnknownOutcome,
+};
+pub use handshake::{
+    BadHandshake, HandshakeRefusal, Hello, HelloJudge, WireVersions, decode_answer, encode_answer,
+};
+pub use join::join;
 pub use service::{IncomingCall, IncomingStream, PeerBody, PeerServices, StreamAnswer};
 
+use crate::exchange::{OutgoingCall, OutgoingStream};
+use crate::state::{TlsSides, TransportState};
 use bytes::Bytes;
-use mlgw_common::time::Instant;
+use mlgw_common::time::{Instant, timeout_at};
 use mlgw_common::{ClusterId, NodeId};
-use mlgw_trust::{JoinToken, NodeCredentials, NodeStart, PeerStarts};
+use mlgw_trust::{NodeCredentials, NodeStart, PeerStarts};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::fmt;
 use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio_util::sync::DropGuard;
 
 /// Description of this node, with which a transport starts.
 #[derive(Debug)]
@@ -37,6 +60,8 @@ pub struct TransportConfig {
     pub start: NodeStart,
     /// Address under which the others dial this node.
     pub address: PeerAddress,
+    /// Wire versions that it supports: [`WireVersions::OWN`].
+    pub versions: WireVersions,
     /// Its key and certificate, and the authorities that it trusts.
     pub credentials: NodeCredentials,
     /// Starts of the other nodes, on disk.
@@ -47,21 +72,61 @@ pub struct TransportConfig {
     pub removed: BTreeSet<NodeId>,
 }
 
-/// Transport of this node. Clones share it.
+/// Error of a configuration with which no transport can start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransportError {
+    /// The certificate is of another node.
+    #[error("the certificate is of node {certified} of cluster {in_cluster}, and this is node {node} of \
+             {cluster}: restore the folder of the cluster, or let the node join again")]
+    Certificate {
+        /// Node in the certificate.
+        certified: NodeId,
+        /// Cluster in the certificate.
+        in_cluster: ClusterId,
+        /// This node.
+        node: NodeId,
+        /// Its cluster.
+        cluster: ClusterId,
+    },
+    /// The certificate, the key or an authority cannot be used.
+    #[error("TLS between nodes: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// Transport of this node. Clones share it; it ends with the last one.
 #[derive(Clone)]
-pub struct ClusterTransport {}
+pub struct ClusterTransport {
+    state: Arc<TransportState>,
+    _stop: Arc<DropGuard>,
+}
+
+impl fmt::Debug for ClusterTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClusterTransport(node {} of {})", self.state.node, self.state.cluster)
+    }
+}
 
 impl ClusterTransport {
     /// Serves peers on `listener` and connects to them on demand, until [`Self::stop`].
+    ///
+    /// # Errors
+    /// See [`TransportError`].
     pub fn start(
         config: TransportConfig,
-        listener: tokio::net::TcpListener,
+        listener: TcpListener,
         services: Arc<dyn PeerServices>,
-    ) -> Result<Self, rustls::Error> {
-        todo!()
+    ) -> Result<Self, TransportError> {
+        check_credentials(&config.credentials, config.node, config.cluster)?;
+        let state = Arc::new(TransportState::new(config, services)?);
+        state.tasks.spawn(accept::accept_connections(state.clone(), listener));
+        let stop = Arc::new(state.stopping.clone().drop_guard());
+        Ok(Self { state, _stop: stop })
     }
 
     /// Sends `body` to a service of `node` and returns its answer.
+    ///
+    /// # Errors
+    /// See [`CallError`].
     pub async fn call(
         &self,
         node: NodeId,
@@ -70,11 +135,14 @@ impl ClusterTransport {
         body: Bytes,
         deadline: Instant,
     ) -> Result<Bytes, CallError> {
-        todo!()
+        exchange::call(&self.state, OutgoingCall { node, channel, service, body, deadline }).await
     }
 
     /// Opens a stream. `body` is polled only after the service of `node` accepted the head. `deadline` is for
     /// the acceptance; the bodies have none.
+    ///
+    /// # Errors
+    /// See [`CallError`].
     pub async fn stream(
         &self,
         node: NodeId,
@@ -84,38 +152,79 @@ impl ClusterTransport {
         body: PeerBody,
         deadline: Instant,
     ) -> Result<StreamAnswer, CallError> {
-        todo!()
+        exchange::open(&self.state, OutgoingStream { node, class, service, head, body, deadline }).await
     }
 
     /// Dials an address whose node is not known, as of `cluster.seeds`, and returns the node there. The
-    /// address that it states is then in the book.
-    pub async fn probe(&self, address: &PeerAddress, deadline: Instant) -> Result<NodeId, CallError> {
-        todo!()
+    /// address that it states is then in the book, and this node's address in its book.
+    ///
+    /// # Errors
+    /// See [`DialError`].
+    pub async fn probe(&self, address: &PeerAddress, deadline: Instant) -> Result<NodeId, DialError> {
+        let deadline = deadline.min(Instant::now() + dial::DIAL_LIMIT);
+        match timeout_at(deadline, dial::dial_address(&self.state, None, Channel::Control, address)).await {
+            Ok(dialed) => {
+                let connection = dialed?;
+                connection.cancel.cancel();
+                Ok(connection.node)
+            }
+            Err(_) => {
+                let cause = dial::no_answer(dial::DIAL_LIMIT);
+                Err(DialError::Unreachable { address: address.clone(), cause })
+            }
+        }
     }
 
     /// Replaces the removed ids, and closes the connections with them.
     pub fn set_removed(&self, removed: BTreeSet<NodeId>) {
-        todo!()
+        self.state.set_removed(removed);
     }
 
     /// Replaces key, certificate and authorities for new connections.
-    pub fn set_credentials(&self, credentials: &NodeCredentials) -> Result<(), rustls::Error> {
-        todo!()
+    ///
+    /// # Errors
+    /// See [`TransportError`]; the old ones stay.
+    pub fn set_credentials(&self, credentials: &NodeCredentials) -> Result<(), TransportError> {
+        check_credentials(credentials, self.state.node, self.state.cluster)?;
+        self.state.tls.store(Arc::new(TlsSides::new(credentials)?));
+        Ok(())
     }
 
-    /// Closes all connections and waits for the tasks.
+    /// The addresses of peers. Changes apply to the next dial.
+    #[must_use]
+    pub fn book(&self) -> &AddressBook {
+        &self.state.book
+    }
+
+    /// Counters of all peers and channels.
+    #[must_use]
+    pub fn counters(&self) -> Vec<ChannelCounters> {
+        self.state.peers().iter().flat_map(|peer| peer.counters().collect::<Vec<_>>()).collect()
+    }
+
+    /// Closes all connections and waits for the tasks. Calls of peers that are being carried out are dropped.
     pub async fn stop(&self) {
-        todo!()
+        self.state.stopping.cancel();
+        for peer in self.state.peers() {
+            peer.close();
+        }
+        self.state.tasks.close();
+        self.state.tasks.wait().await;
     }
 }
 
-/// Sends a join request to the first node of `addresses` that answers, and returns its answer. The node is
-/// checked against the token's hash of the authority.
-pub async fn join(
-    addresses: &[PeerAddress],
-    token: &JoinToken,
-    body: Bytes,
-    deadline: Instant,
-) -> Result<Bytes, CallError> {
-    todo!()
+fn check_credentials(
+    credentials: &NodeCredentials,
+    node: NodeId,
+    cluster: ClusterId,
+) -> Result<(), TransportError> {
+    let certified = credentials.node();
+    if (certified.node, certified.cluster) != (node, cluster) {
+        let (certified, in_cluster) = (certified.node, certified.cluster);
+        return Err(TransportError::Certificate { certified, in_cluster, node, cluster });
+    }
+    Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,7 +43,9 @@ pub enum NodeFilesError {
         source: io::Error,
     },
     /// A later version wrote a file.
-    #[error("{path} has format {found}, but this mlgw supports {FORMAT} at most: use the newer version that wrote it")]
+    #[error(
+        "{path} has format {found}, but this mlgw supports {FORMAT} at most: use the newer version that wrote it"
+    )]
     Newer {
         /// The file.
         path: PathBuf,
@@ -59,8 +61,10 @@ pub enum NodeFilesError {
         reason: String,
     },
     /// There is a certificate but no key.
-    #[error("{path} is missing, but there is a certificate: restore it, or remove this node and let it join \
-             under a new id")]
+    #[error(
+        "{path} is missing, but there is a certificate: restore it, or remove this node and let it join \
+             under a new id"
+    )]
     NoKey {
         /// The file.
         path: PathBuf,
@@ -175,7 +179,8 @@ impl NodeFiles {
     pub fn credentials(&self) -> Result<Option<NodeCredentials>, NodeFilesError> {
         let path = self.dir.join(CERTIFICATE_FILE);
         let Some(bytes) = read(&path)? else { return Ok(None) };
-        let key = self.stored_key()?.ok_or_else(|| NodeFilesError::NoKey { path: self.dir.join(KEY_FILE) })?;
+        let key =
+            self.stored_key()?.ok_or_else(|| NodeFilesError::NoKey { path: self.dir.join(KEY_FILE) })?;
         let damaged = |reason: String| NodeFilesError::Damaged { path: path.clone(), reason };
         let head: FormatOnly = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
         if head.format > FORMAT {

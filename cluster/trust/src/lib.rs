@@ -29,5 +29,7 @@ pub use request::{BadCertificateRequest, CertificateRequest, NodeKey, NodeKeyErr
 pub use starts::{NodeStart, StartRefusal, StartVerdict, judge_start};
 pub use starts_file::{PeerStarts, StartsFileError, decode_starts};
 pub use tls::join_client_config;
-pub use token::{BadJoinToken, JoinToken, StoredToken, TokenId, TokenRefusal, TokenUse, TokenVerdict, judge_token};
+pub use token::{
+    BadJoinToken, JoinToken, StoredToken, TokenId, TokenRefusal, TokenUse, TokenVerdict, judge_token,
+};
 pub use validity::{CertificateAge, Validity};

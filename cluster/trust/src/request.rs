@@ -47,7 +47,9 @@ impl NodeKey {
     /// # Errors
     /// If the system gives no random bytes.
     pub fn generate() -> Result<Self, NodeKeyError> {
-        KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map(Self).map_err(|error| NodeKeyError(error.to_string()))
+        KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+            .map(Self)
+            .map_err(|error| NodeKeyError(error.to_string()))
     }
 
     /// Decodes a key from PKCS #8.

@@ -32,8 +32,10 @@ pub enum StartsFileError {
         source: io::Error,
     },
     /// It does not exist.
-    #[error("{path} is missing, so old copies of other nodes cannot be refused: restore it, or remove this \
-             node and let it join under a new id")]
+    #[error(
+        "{path} is missing, so old copies of other nodes cannot be refused: restore it, or remove this \
+             node and let it join under a new id"
+    )]
     Missing {
         /// The path.
         path: PathBuf,
@@ -181,7 +183,9 @@ pub fn decode_starts(bytes: &[u8], cluster: ClusterId) -> Result<BTreeMap<NodeId
     let contents: StartsContents = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if contents.format != FORMAT {
         let found = contents.format;
-        return Err(format!("it has format {found}, but this mlgw supports {FORMAT}: use the version that wrote it"));
+        return Err(format!(
+            "it has format {found}, but this mlgw supports {FORMAT}: use the version that wrote it"
+        ));
     }
     if contents.cluster != cluster {
         return Err(format!("it is of cluster {}, and this node is in {cluster}", contents.cluster));

@@ -65,7 +65,8 @@ impl NodeCredentials {
 pub fn join_client_config(authority: AuthorityHash) -> Result<ClientConfig, Error> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_protocol_versions(&[&TLS13])?;
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(JoinVerifier::new(authority)));
+    let builder =
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(JoinVerifier::new(authority)));
     Ok(finish(builder.with_no_client_auth()))
 }
 

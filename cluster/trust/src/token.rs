@@ -231,7 +231,10 @@ mod tests {
         let text = token.text();
         assert!(text.len() <= JOIN_TOKEN_BYTES_MAX && text.starts_with("mlgw-join-1."));
         let read: JoinToken = text.parse().unwrap();
-        assert_eq!((read.id(), read.secret(), read.authority()), (token.id(), token.secret(), token.authority()));
+        assert_eq!(
+            (read.id(), read.secret(), read.authority()),
+            (token.id(), token.secret(), token.authority())
+        );
         let secret = text.rsplit('.').next().unwrap();
         assert!(!format!("{token:?}").contains(secret));
         assert_ne!(*text, *super::tests::token().text());

@@ -7,12 +7,14 @@
 use crate::authority::AuthorityHash;
 use crate::certificate::CertifiedNode;
 use mlgw_common::ClusterId;
+use rustls::SignatureScheme;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, PeerIncompatible};
-use rustls::SignatureScheme;
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, PeerIncompatible,
+};
 use std::sync::Arc;
 use subtle::ConstantTimeEq as _;
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
@@ -166,8 +168,9 @@ impl ServerCertVerifier for JoinVerifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let is_known =
-            |certificate: &&CertificateDer<'_>| AuthorityHash::of(certificate).0.ct_eq(&self.authority.0).into();
+        let is_known = |certificate: &&CertificateDer<'_>| {
+            AuthorityHash::of(certificate).0.ct_eq(&self.authority.0).into()
+        };
         let authority = intermediates.iter().find(is_known);
         let authority = authority.ok_or_else(|| refused(RefusedCertificate::TokenAuthority))?;
         let anchor = anchor_from_trusted_cert(authority)
@@ -217,12 +220,14 @@ fn verify_chain(
     let parsed = EndEntityCert::try_from(certificate)
         .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
     let supported = algorithms().all;
-    parsed.verify_for_usage(supported, anchors, chain, now, usage, None, None).map_err(|error| match error {
-        webpki::Error::CertExpired { .. } => Error::InvalidCertificate(CertificateError::Expired),
-        webpki::Error::CertNotValidYet { .. } => Error::InvalidCertificate(CertificateError::NotValidYet),
-        webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => refused(not_signed),
-        other => Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(other)))),
-    })?;
+    parsed.verify_for_usage(supported, anchors, chain, now, usage, None, None).map_err(
+        |error| match error {
+            webpki::Error::CertExpired { .. } => Error::InvalidCertificate(CertificateError::Expired),
+            webpki::Error::CertNotValidYet { .. } => Error::InvalidCertificate(CertificateError::NotValidYet),
+            webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => refused(not_signed),
+            other => Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(other)))),
+        },
+    )?;
     Ok(())
 }
 

@@ -51,7 +51,10 @@ fn a_start_that_cannot_be_stored_is_not_accepted() {
 fn a_missing_or_foreign_file_is_refused_with_the_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let missing = PeerStarts::open(dir.path(), CLUSTER).unwrap_err().to_string();
-    assert!(missing.contains("starts.json is missing") && missing.contains("join under a new id"), "{missing}");
+    assert!(
+        missing.contains("starts.json is missing") && missing.contains("join under a new id"),
+        "{missing}"
+    );
     PeerStarts::create(dir.path(), CLUSTER).unwrap();
     let foreign = PeerStarts::open(dir.path(), ClusterId(6)).unwrap_err().to_string();
     assert!(foreign.contains("is of cluster 0000000000000005"), "{foreign}");

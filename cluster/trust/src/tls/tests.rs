@@ -43,7 +43,10 @@ fn connect(client: ClientConfig, server: ServerConfig) -> Result<Option<Certific
     Ok(server.peer_certificates().and_then(|chain| chain.first()).map(|first| first.clone().into_owned()))
 }
 
-fn between(client: &NodeCredentials, server: &NodeCredentials) -> Result<Option<CertificateDer<'static>>, Error> {
+fn between(
+    client: &NodeCredentials,
+    server: &NodeCredentials,
+) -> Result<Option<CertificateDer<'static>>, Error> {
     connect(client.client_config().unwrap(), server.server_config().unwrap())
 }
 
@@ -89,7 +92,10 @@ fn an_expired_certificate_is_refused_on_both_sides() {
     let authority = authority(5);
     let (valid, old) = (credentials_of(&authority, 1, 0), credentials_of(&authority, 2, 400));
     for refused in [between(&valid, &old).unwrap_err(), between(&old, &valid).unwrap_err()] {
-        assert!(refused.to_string().contains("expired") || refused.to_string().contains("Expired"), "{refused}");
+        assert!(
+            refused.to_string().contains("expired") || refused.to_string().contains("Expired"),
+            "{refused}"
+        );
     }
 }
 
