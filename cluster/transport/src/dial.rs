@@ -16,8 +16,8 @@ use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use mlgw_common::NodeId;
 use mlgw_common::limits::{
-    HANDSHAKE_BYTES_MAX, PEER_CONNECTION_WINDOW_BYTES, PEER_HANDSHAKE_MS, PEER_HEADER_BYTES_MAX, PEER_PING_MS,
-    PEER_PING_TIMEOUT_MS, PEER_SEND_BUFFER_BYTES, PEER_STREAM_WINDOW_BYTES,
+    HANDSHAKE_BYTES_MAX, PEER_CONNECTION_WINDOW_BYTES, PEER_HANDSHAKE_MS, PEER_HEADER_BYTES_MAX,
+    PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_SEND_BUFFER_BYTES, PEER_STREAM_WINDOW_BYTES,
 };
 use mlgw_common::time::{Instant, timeout};
 use mlgw_trust::CertifiedNode;
@@ -152,7 +152,8 @@ pub(crate) async fn secure(
 ) -> Result<TlsStream<TcpStream>, DialError> {
     let unreachable = |cause: String| DialError::Unreachable { address: address.clone(), cause };
     let sockets = lookup_host((address.host(), address.port())).await;
-    let sockets: Vec<_> = sockets.map_err(|error| unreachable(format!("cannot resolve it: {error}")))?.collect();
+    let sockets: Vec<_> =
+        sockets.map_err(|error| unreachable(format!("cannot resolve it: {error}")))?.collect();
     let each = DIAL_LIMIT / u32::try_from(sockets.len().max(1)).unwrap_or(1);
     let mut failed = unreachable("its name has no address".to_owned());
     for socket in sockets {

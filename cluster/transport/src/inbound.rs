@@ -184,7 +184,8 @@ impl InboundConnection {
         let Ok(permit) = session.calls.clone().try_acquire_owned() else { return empty(BUSY) };
         // The window of a connection is that of all its streams, so one that waits here stops no other.
         let units = u32::try_from(length).unwrap_or(u32::MAX);
-        let permit_of_bytes = timeout_at(deadline, session.call_bytes.clone().acquire_many_owned(units)).await;
+        let permit_of_bytes =
+            timeout_at(deadline, session.call_bytes.clone().acquire_many_owned(units)).await;
         let Ok(Ok(permit_of_bytes)) = permit_of_bytes else { return empty(BUSY) };
         let Ok(Ok(bytes)) = timeout_at(deadline, Limited::new(body, length).collect()).await else {
             return empty(NOT_UNDERSTOOD);

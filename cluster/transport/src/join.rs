@@ -31,7 +31,8 @@ pub async fn join(
     }
     let mut failed = JoinError::NoAddress;
     for address in addresses {
-        let config = join_client_config(token.authority()).map(Arc::new).map_err(|error| tls(address, &error))?;
+        let config =
+            join_client_config(token.authority()).map(Arc::new).map_err(|error| tls(address, &error))?;
         match attempt(address, config, body.clone(), deadline).await {
             Err(error @ (JoinError::Dial(_) | JoinError::Busy { .. })) => failed = error,
             outcome => return outcome,
@@ -78,10 +79,8 @@ fn judge_answer(address: &PeerAddress, answer: Response<Bytes>) -> Result<Bytes,
     match answer.status() {
         ANSWERED if content_length(answer.headers()) == Some(answer.body().len()) => Ok(answer.into_body()),
         BUSY => Err(JoinError::Busy { address: address.clone() }),
-        REFUSED => Err(decode_refusal(answer.body()).map_or_else(
-            || bad("its refusal cannot be decoded"),
-            JoinError::Refused,
-        )),
+        REFUSED => Err(decode_refusal(answer.body())
+            .map_or_else(|| bad("its refusal cannot be decoded"), JoinError::Refused)),
         StatusCode::PAYLOAD_TOO_LARGE => {
             let cause = "it accepts only shorter requests to join".to_owned();
             Err(JoinError::Dial(DialError::Unreachable { address: address.clone(), cause }))

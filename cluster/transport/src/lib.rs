@@ -28,9 +28,7 @@ mod wire;
 pub use address::{AddressBook, BadPeerAddress, PeerAddress};
 pub use channel::{Channel, StreamClass};
 pub use counters::ChannelCounters;
-pub use error::{
-    CallError, DialError, JoinError, NotSent, PeerBodyError, ServiceRefusal, UnknownOutcome,
-};
+pub use error::{CallError, DialError, JoinError, NotSent, PeerBodyError, ServiceRefusal, UnknownOutcome};
 pub use handshake::{
     BadHandshake, HandshakeRefusal, Hello, HelloJudge, WireVersions, decode_answer, encode_answer,
 };
@@ -76,8 +74,10 @@ pub struct TransportConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
     /// The certificate is of another node.
-    #[error("the certificate is of node {certified} of cluster {in_cluster}, and this is node {node} of \
-             {cluster}: restore the folder of the cluster, or let the node join again")]
+    #[error(
+        "the certificate is of node {certified} of cluster {in_cluster}, and this is node {node} of \
+             {cluster}: restore the folder of the cluster, or let the node join again"
+    )]
     Certificate {
         /// Node in the certificate.
         certified: NodeId,

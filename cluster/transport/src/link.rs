@@ -106,7 +106,10 @@ impl PeerLink {
             Err(error) => {
                 let failures = failures.saturating_add(1);
                 let retry_at = Instant::now() + redial_wait(failures);
-                LinkStage::Idle(RedialWait { failures, last: Some(FailedDial { error: error.clone(), retry_at }) })
+                LinkStage::Idle(RedialWait {
+                    failures,
+                    last: Some(FailedDial { error: error.clone(), retry_at }),
+                })
             }
         };
     }

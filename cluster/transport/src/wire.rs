@@ -211,12 +211,14 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::{HeadReader, RequestTarget, content_length, deadline, decode_refusal, encode_refusal, frame_head};
+    use super::{
+        HeadReader, RequestTarget, content_length, deadline, decode_refusal, encode_refusal, frame_head,
+    };
     use crate::channel::StreamClass;
     use crate::error::ServiceRefusal;
     use bytes::Bytes;
     use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, HeaderValue};
+    use http::{HeaderMap, HeaderValue};
     use mlgw_common::limits::{PEER_STREAM_HEAD_BYTES_MAX, REFUSAL_TEXT_BYTES_MAX};
     use mlgw_common::time::Instant;
     use proptest::prelude::*;
@@ -237,8 +239,16 @@ use http::{HeaderMap, HeaderValue};
             assert_eq!(request.uri().path(), target.path());
         }
         for path in [
-            "/", "/mlgw/call/", "/mlgw/call/65536", "/mlgw/call/-1", "/mlgw/call/01", "/mlgw/call/1/",
-            "/mlgw/stream/1", "/mlgw/stream/other/1", "/mlgw/stream/request/", "/mlgw/handshake/",
+            "/",
+            "/mlgw/call/",
+            "/mlgw/call/65536",
+            "/mlgw/call/-1",
+            "/mlgw/call/01",
+            "/mlgw/call/1/",
+            "/mlgw/stream/1",
+            "/mlgw/stream/other/1",
+            "/mlgw/stream/request/",
+            "/mlgw/handshake/",
         ] {
             assert_eq!(RequestTarget::of_path(path), None, "{path}");
         }

@@ -73,7 +73,9 @@ async fn a_gate_that_never_opens_fails_the_body() {
 
 #[tokio::test]
 async fn an_answer_that_is_dropped_before_its_end_fails_the_request() {
-    for (frames, fails) in [(vec![data("a")], true), (vec![data("a"), Ok(Frame::trailers(end_trailer()))], false)] {
+    for (frames, fails) in
+        [(vec![data("a")], true), (vec![data("a"), Ok(Frame::trailers(end_trailer()))], false)]
+    {
         let (open, gate) = oneshot::channel();
         open.send(()).unwrap();
         let (answer, other_half) = oneshot::channel();

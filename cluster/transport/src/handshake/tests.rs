@@ -105,7 +105,8 @@ fn each_invalid_field_is_named() {
 fn each_reason_to_refuse_is_found() {
     let cluster = hello().cluster;
     let removed = BTreeSet::from([NodeId(9)]);
-    let judge = HelloJudge { versions: WireVersions { min: 1, max: 2 }, cluster, node: NodeId(1), removed: &removed };
+    let judge =
+        HelloJudge { versions: WireVersions { min: 1, max: 2 }, cluster, node: NodeId(1), removed: &removed };
     let seven = CertifiedNode { cluster, node: NodeId(7) };
     assert_eq!(judge.judge(seven, &hello()), Ok(1));
     let newer = WireVersions { min: 3, max: 4 };
@@ -122,10 +123,9 @@ fn each_reason_to_refuse_is_found() {
     let eight = CertifiedNode { node: NodeId(8), ..seven };
     let refused = HandshakeRefusal::NotItsCertificate { certified: NodeId(8), stated: NodeId(7) };
     assert_eq!(judge.judge(eight, &hello()), Err(refused));
-    for (node, refused) in [
-        (NodeId(1), HandshakeRefusal::OwnNode(NodeId(1))),
-        (NodeId(9), HandshakeRefusal::Removed(NodeId(9))),
-    ] {
+    for (node, refused) in
+        [(NodeId(1), HandshakeRefusal::OwnNode(NodeId(1))), (NodeId(9), HandshakeRefusal::Removed(NodeId(9)))]
+    {
         let certified = CertifiedNode { node, ..seven };
         assert_eq!(judge.judge(certified, &Hello { node, ..hello() }), Err(refused));
     }
