@@ -184,3 +184,34 @@ fn begin_dial(
     });
     outcome.map(move |outcome| outcome.unwrap_or_else(|_| Err(stopping()))).boxed().shared()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{LinkStage, PeerLink};
+    use crate::error::{CallError, NotSent};
+    use mlgw_common::NodeId;
+    use mlgw_common::time::{Instant, sleep};
+    use std::time::Duration;
+
+    /// Failures in a row, and the wait until the next dial.
+    fn wait(link: &PeerLink) -> Option<Duration> {
+        let LinkStage::Idle(wait) = &*link.stage.lock() else { panic!("it is not idle") };
+        wait.last.as_ref().map(|failed| failed.retry_at - Instant::now())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_grow_with_failures_and_end_when_the_peer_is_known_to_run() {
+        let link = PeerLink::default();
+        let failed = Err(CallError::NotSent { node: NodeId(2), reason: NotSent::Removed });
+        link.finish(&failed, 0);
+        assert_eq!(wait(&link), Some(Duration::from_millis(50)));
+        sleep(Duration::from_millis(20)).await;
+        assert_eq!(wait(&link), Some(Duration::from_millis(30)));
+        link.finish(&failed, 3);
+        assert_eq!(wait(&link), Some(Duration::from_millis(400)));
+        link.end_wait();
+        assert_eq!(wait(&link), None);
+        link.finish(&Err(CallError::NotSent { node: NodeId(2), reason: NotSent::NoAddress }), 3);
+        assert_eq!(wait(&link), None, "nothing was dialed");
+    }
+}

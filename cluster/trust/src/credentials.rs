@@ -65,6 +65,12 @@ impl NodeCredentials {
         &self.key
     }
 
+    /// The certificate.
+    #[must_use]
+    pub const fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
     /// Validity of the certificate.
     #[must_use]
     pub const fn validity(&self) -> Validity {

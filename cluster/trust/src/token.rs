@@ -10,7 +10,7 @@ use crate::request::PublicKeyHash;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use mlgw_common::limits::{JOIN_TOKEN_BYTES_MAX, JOIN_TOKEN_SECS};
-use mlgw_common::{NodeId, RandomError, Timestamp, random};
+use mlgw_common::{NodeId, RandomError, Timestamp, hex, random};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::str::FromStr;
@@ -48,13 +48,13 @@ pub struct JoinToken {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadJoinToken {
     /// It does not begin like one.
-    #[error("a join token begins with {PREFIX:?}; copy the whole output of `mlgw cluster token`")]
+    #[error("a join token begins with {PREFIX:?}; copy it whole")]
     Prefix,
     /// A later version made it.
     #[error("the join token has version {0:?}, and this mlgw supports {VERSION}: upgrade this node first")]
     Version(String),
     /// It is too long or too short, or a part is damaged.
-    #[error("the {0} of the join token is damaged; copy the whole output of `mlgw cluster token`")]
+    #[error("the {0} of the join token is damaged; copy it whole")]
     Part(&'static str),
 }
 
@@ -123,13 +123,12 @@ impl FromStr for JoinToken {
         }
         let mut part = |name| parts.next().ok_or(BadJoinToken::Part(name));
         let authority = bytes_of(part("authority")?).ok_or(BadJoinToken::Part("authority"))?;
-        let id = part("id")?.parse::<mlgw_common::ClusterId>();
-        let id = id.map_err(|_| BadJoinToken::Part("id"))?.0;
+        let id = hex::decode(part("id")?.as_bytes()).ok_or(BadJoinToken::Part("id"))?;
         let secret = bytes_of(part("secret")?).ok_or(BadJoinToken::Part("secret"))?;
         if parts.next().is_some() {
             return Err(BadJoinToken::Part("end"));
         }
-        Ok(Self { authority: AuthorityHash(*authority), id: TokenId(id), secret })
+        Ok(Self { authority: AuthorityHash(*authority), id: TokenId(u64::from_be_bytes(id)), secret })
     }
 }
 
@@ -177,13 +176,13 @@ pub enum TokenVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
     /// There is no such token, or its secret is another one.
-    #[error("the join token is not valid: make another with `mlgw cluster token`")]
+    #[error("the join token is not valid: make another on a member")]
     Unknown,
     /// It is too old.
-    #[error("the join token has expired: make another with `mlgw cluster token`")]
+    #[error("the join token has expired: make another on a member")]
     Expired,
     /// Another node used it.
-    #[error("the join token was used by another node: make another with `mlgw cluster token`")]
+    #[error("the join token was used by another node: make another on a member")]
     Used,
 }
 
