@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
@@ -32,6 +33,9 @@ use tokio_util::sync::CancellationToken;
 const HANDSHAKE_LIMIT: Duration = Duration::from_millis(PEER_HANDSHAKE_MS);
 /// Time of a connection without a certificate, with its one request: some commands of the catalogue.
 const JOIN_LIMIT: Duration = Duration::from_secs(60);
+/// Bytes that are read of a connection after TLS failed, and time for it.
+const UNREAD_BYTES_MAX: usize = 64 << 10;
+const UNREAD_LIMIT: Duration = Duration::from_secs(1);
 /// Wait after an error of the listener, such as too many open files.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -76,10 +80,11 @@ async fn secure_and_serve(
 ) {
     let _ = tcp.set_nodelay(true);
     let acceptor = TlsAcceptor::from(state.tls.load().server.clone());
-    let tls = match timeout(HANDSHAKE_LIMIT, acceptor.accept(tcp)).await {
+    let tls = match timeout(HANDSHAKE_LIMIT, acceptor.accept(tcp).into_fallible()).await {
         Ok(Ok(tls)) => tls,
-        Ok(Err(error)) => {
+        Ok(Err((error, tcp))) => {
             tracing::info!(%from, %error, "refused a connection: TLS failed");
+            read_to_end(tcp).await;
             return;
         }
         Err(_) => {
@@ -98,6 +103,22 @@ async fn secure_and_serve(
     let io = MeteredIo::new(tls, facts.clone(), cancel.clone());
     let connection = InboundConnection::new(state.clone(), from, certified, facts, cancel, permit);
     serve(io, Arc::new(connection)).await;
+}
+
+/// Reads and drops what a refused client still sends. A socket that is closed with unread bytes is reset, and
+/// the client may then not get the alert with the reason.
+async fn read_to_end(mut tcp: TcpStream) {
+    let _ = tcp.shutdown().await;
+    let mut unread = [0; 4096];
+    let reading = async {
+        let mut left = UNREAD_BYTES_MAX;
+        while let Ok(bytes @ 1..) = tcp.read(&mut unread).await
+            && bytes <= left
+        {
+            left -= bytes;
+        }
+    };
+    let _ = timeout(UNREAD_LIMIT, reading).await;
 }
 
 async fn serve(io: MeteredIo<TlsStream<TcpStream>>, inbound: Arc<InboundConnection>) {

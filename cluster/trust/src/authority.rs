@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_certificate_of_another_key_is_refused() {
-        let (one, two) = [1, 2].map(|_| ClusterAuthority::create(ClusterId(5), NOW).unwrap()).into();
+        let [one, two] = [1, 2].map(|_| ClusterAuthority::create(ClusterId(5), NOW).unwrap());
         let mixed = ClusterAuthority::open(ClusterId(5), one.certificate().clone(), &two.key());
         assert_eq!(mixed.unwrap_err(), AuthorityError::Pair);
         let no_key = ClusterAuthority::open(ClusterId(5), one.certificate().clone(), b"no key");

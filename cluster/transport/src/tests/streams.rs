@@ -196,9 +196,12 @@ async fn forwarded_requests_leave_the_streams_of_transfers() {
     assert_eq!(read(answer.unwrap().body).await.unwrap(), b"snapshot");
     one.transport.call(TWO, Channel::Bulk, ECHO, Bytes::new(), late()).await.unwrap();
     drop(open);
+    two.services.gate.add_permits(PEER_REQUEST_STREAMS_MAX);
+    for _ in 0..PEER_REQUEST_STREAMS_MAX {
+        take(&two.services.sunk_end).await;
+    }
     let answer = timeout(LONG, stream(&one, ECHO, body_of("next"))).await.unwrap().unwrap();
     assert_eq!(read(answer.body).await.unwrap(), b"next");
-    drop(two);
 }
 
 #[tokio::test]
