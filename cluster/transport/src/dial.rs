@@ -3,9 +3,9 @@
 use crate::address::PeerAddress;
 use crate::body::SentBody;
 use crate::channel::Channel;
+use crate::connection::OpenConnection;
 use crate::error::{CallError, DialError, NotSent};
 use crate::handshake::{BadHandshake, HandshakeRefusal, Hello, decode_answer};
-use crate::link::OpenConnection;
 use crate::metered::{MeteredIo, StreamFacts};
 use crate::peer::{PeerState, Registration};
 use crate::state::TransportState;
@@ -68,7 +68,7 @@ pub(crate) async fn dial_peer(
             Ok(Err(error)) => error,
             Err(_) => DialError::Unreachable { address: address.clone(), cause: no_answer(each) },
         };
-        // A refusal says more than an address where nobody answers.
+        // A refusal is reported rather than an address where nobody answers.
         match error {
             DialError::Refused { address, refusal } => {
                 failed = CallError::PeerRefused { node, address, refusal };
@@ -109,7 +109,8 @@ pub(crate) async fn dial_address(
         return Err(refused(BadHandshake::Field("connection").into()));
     }
     let peer = state.accept(certified, &answer).await.map_err(refused)?;
-    let registered = peer.register(state, answer.start, channel, client.cancel.clone()).map_err(refused)?;
+    let registered =
+        peer.register(&state.rules, answer.start, channel, client.cancel.clone()).map_err(refused)?;
     client.facts.count(peer.meter(channel).clone());
     Ok(drive(state, client, registered, OpenAddress { node: peer.node, address: address.clone() }))
 }

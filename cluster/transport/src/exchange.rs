@@ -2,10 +2,11 @@
 
 use crate::body::{Kept, ReceivedBody, SentBody};
 use crate::channel::{Channel, StreamClass};
+use crate::connection::OpenConnection;
 use crate::counters::Raised;
 use crate::error::{CallError, NotSent, UnknownOutcome};
-use crate::link::{OpenConnection, connection};
 use crate::peer::PeerState;
+use crate::redial::connection;
 use crate::service::{PeerBody, StreamAnswer};
 use crate::state::TransportState;
 use crate::wire::{
@@ -127,7 +128,7 @@ impl<'a> CallPath<'a> {
         if node == state.node {
             return not_sent(NotSent::OwnNode);
         }
-        if state.removed().contains(&node) {
+        if state.rules.removed().contains(&node) {
             return not_sent(NotSent::Removed);
         }
         Ok(Self { state, peer: state.peer(node), channel, deadline })

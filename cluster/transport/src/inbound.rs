@@ -132,7 +132,7 @@ impl InboundConnection {
         let bytes = bytes.map_err(|_| BadHandshake::TooLong(HANDSHAKE_BYTES_MAX + 1))?.to_bytes();
         let hello = Hello::decode(&bytes)?;
         let peer = self.state.accept(certified, &hello).await?;
-        let registered = peer.register(&self.state, hello.start, hello.channel, self.cancel.clone())?;
+        let registered = peer.register(&self.state.rules, hello.start, hello.channel, self.cancel.clone())?;
         let session = PeerSession {
             node: peer.node,
             channel: hello.channel,

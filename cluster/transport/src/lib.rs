@@ -11,6 +11,8 @@ mod address;
 mod backoff;
 mod body;
 mod channel;
+mod config;
+mod connection;
 mod counters;
 mod dial;
 mod error;
@@ -21,12 +23,15 @@ mod join;
 mod link;
 mod metered;
 mod peer;
+mod redial;
+mod rules;
 mod service;
 mod state;
 mod wire;
 
 pub use address::{AddressBook, BadPeerAddress, PeerAddress};
 pub use channel::{Channel, StreamClass};
+pub use config::{TransportConfig, TransportError};
 pub use counters::ChannelCounters;
 pub use error::{CallError, DialError, JoinError, NotSent, PeerBodyError, ServiceRefusal, UnknownOutcome};
 pub use handshake::{
@@ -35,63 +40,18 @@ pub use handshake::{
 pub use join::join;
 pub use service::{IncomingCall, IncomingStream, PeerBody, PeerServices, StreamAnswer};
 
+use crate::config::check_credentials;
 use crate::exchange::{OutgoingCall, OutgoingStream};
 use crate::state::{TlsSides, TransportState};
 use bytes::Bytes;
+use mlgw_common::NodeId;
 use mlgw_common::time::{Instant, timeout_at};
-use mlgw_common::{ClusterId, NodeId};
-use mlgw_trust::{NodeCredentials, NodeStart, PeerStarts};
+use mlgw_trust::NodeCredentials;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_util::sync::DropGuard;
-
-/// Description of this node, with which a transport starts.
-#[derive(Debug)]
-pub struct TransportConfig {
-    /// The cluster.
-    pub cluster: ClusterId,
-    /// This node.
-    pub node: NodeId,
-    /// Its start.
-    pub start: NodeStart,
-    /// Address under which the others dial this node.
-    pub address: PeerAddress,
-    /// Wire versions that it supports: [`WireVersions::OWN`].
-    pub versions: WireVersions,
-    /// Its key and certificate, and the authorities that it trusts.
-    pub credentials: NodeCredentials,
-    /// Starts of the other nodes, on disk.
-    pub starts: Arc<PeerStarts>,
-    /// Addresses of the other nodes.
-    pub book: AddressBook,
-    /// Ids that are refused for ever.
-    pub removed: BTreeSet<NodeId>,
-}
-
-/// Error of a configuration with which no transport can start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TransportError {
-    /// The certificate is of another node.
-    #[error(
-        "the certificate is of node {certified} of cluster {in_cluster}, and this is node {node} of \
-             {cluster}: restore the folder of the cluster, or let the node join again"
-    )]
-    Certificate {
-        /// Node in the certificate.
-        certified: NodeId,
-        /// Cluster in the certificate.
-        in_cluster: ClusterId,
-        /// This node.
-        node: NodeId,
-        /// Its cluster.
-        cluster: ClusterId,
-    },
-    /// The certificate, the key or an authority cannot be used.
-    #[error("TLS between nodes: {0}")]
-    Tls(#[from] rustls::Error),
-}
 
 /// Transport of this node. Clones share it; it ends with the last one.
 #[derive(Clone)]
@@ -211,19 +171,6 @@ impl ClusterTransport {
         self.state.tasks.close();
         self.state.tasks.wait().await;
     }
-}
-
-fn check_credentials(
-    credentials: &NodeCredentials,
-    node: NodeId,
-    cluster: ClusterId,
-) -> Result<(), TransportError> {
-    let certified = credentials.node();
-    if (certified.node, certified.cluster) != (node, cluster) {
-        let (certified, in_cluster) = (certified.node, certified.cluster);
-        return Err(TransportError::Certificate { certified, in_cluster, node, cluster });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

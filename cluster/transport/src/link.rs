@@ -1,44 +1,24 @@
-//! Connection from this node to a peer on one channel: dialed on first use by one task for all callers, and
-//! again after a break, with growing waits.
+//! State of the connection from this node to a peer on one channel, and the limits of its use.
 //!
-//! A caller during a wait gets the error of the last dial at once. The wait ends early when the peer connects
-//! to this node, or states another address.
+//! One dial serves all callers. After a dial that failed, a caller gets its error at once until the wait is
+//! over. The wait ends early when the peer connects to this node, or states another address.
 
-use crate::address::PeerAddress;
 use crate::backoff::redial_wait;
-use crate::body::SentBody;
-use crate::channel::{Channel, StreamClass};
-use crate::dial;
+use crate::channel::StreamClass;
+use crate::connection::OpenConnection;
 use crate::error::{CallError, NotSent};
-use crate::metered::StreamFacts;
-use crate::peer::PeerState;
-use crate::state::TransportState;
-use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
-use hyper::client::conn::http2::SendRequest;
-use mlgw_common::NodeId;
 use mlgw_common::limits::{PEER_CALLS_MAX, PEER_REQUEST_STREAMS_MAX, PEER_TRANSFER_STREAMS_MAX};
-use mlgw_common::time::{Instant, timeout_at};
+use mlgw_common::time::Instant;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use tokio::sync::{Semaphore, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Semaphore;
 
-/// Connection that passed the handshake.
-pub(crate) struct OpenConnection {
-    pub(crate) node: NodeId,
-    pub(crate) address: PeerAddress,
-    pub(crate) sender: SendRequest<SentBody>,
-    pub(crate) facts: StreamFacts,
-    pub(crate) cancel: CancellationToken,
-}
+/// Result of a dial.
+pub(crate) type DialOutcome = Result<Arc<OpenConnection>, CallError>;
 
-impl OpenConnection {
-    fn is_open(&self) -> bool {
-        !self.cancel.is_cancelled() && !self.sender.is_closed()
-    }
-}
+/// Dial in progress, for which several callers wait.
+pub(crate) type PendingDial = Shared<BoxFuture<'static, DialOutcome>>;
 
 /// Link to a peer on one channel.
 pub(crate) struct PeerLink {
@@ -53,9 +33,7 @@ enum LinkStage {
     Open(Arc<OpenConnection>),
 }
 
-type PendingDial = Shared<BoxFuture<'static, Result<Arc<OpenConnection>, CallError>>>;
-
-/// Failed dials in a row, and the next one.
+/// Failed dials in a row, and the last of them.
 #[derive(Default)]
 struct RedialWait {
     failures: u32,
@@ -67,25 +45,54 @@ struct FailedDial {
     retry_at: Instant,
 }
 
+/// State of a link for a caller that wants to use it.
+pub(crate) enum LinkUse {
+    /// The connection, or the error of the last dial.
+    Now(DialOutcome),
+    /// A dial for which the caller waits.
+    After(PendingDial),
+}
+
 impl Default for PeerLink {
     fn default() -> Self {
-        let semaphore = |permits| Arc::new(Semaphore::new(permits));
-        Self {
-            stage: Mutex::new(LinkStage::Idle(RedialWait::default())),
-            calls: semaphore(PEER_CALLS_MAX),
-            streams: [semaphore(PEER_REQUEST_STREAMS_MAX), semaphore(PEER_TRANSFER_STREAMS_MAX)],
-        }
+        let stage = Mutex::new(LinkStage::Idle(RedialWait::default()));
+        Self { stage, calls: Arc::new(Semaphore::new(PEER_CALLS_MAX)), streams: stream_permits() }
     }
 }
 
-/// Permits of streams by class, on the side that accepts.
+/// Permits of streams by class.
 pub(crate) fn stream_permits() -> [Arc<Semaphore>; 2] {
-    PeerLink::default().streams
+    StreamClass::ALL.map(|class| {
+        let permits = match class {
+            StreamClass::Request => PEER_REQUEST_STREAMS_MAX,
+            StreamClass::Transfer => PEER_TRANSFER_STREAMS_MAX,
+        };
+        Arc::new(Semaphore::new(permits))
+    })
 }
 
 impl PeerLink {
     pub(crate) const fn streams(&self, class: StreamClass) -> &Arc<Semaphore> {
         &self.streams[class.index()]
+    }
+
+    /// Returns the connection, or begins a dial. `dial` gets the number of dials that failed before it.
+    pub(crate) fn connect(&self, dial: impl FnOnce(u32) -> PendingDial) -> LinkUse {
+        let mut stage = self.stage.lock();
+        let failures = match &*stage {
+            LinkStage::Open(connection) if connection.is_open() => {
+                return LinkUse::Now(Ok(connection.clone()));
+            }
+            LinkStage::Idle(RedialWait { last: Some(failed), .. }) if Instant::now() < failed.retry_at => {
+                return LinkUse::Now(Err(failed.error.clone()));
+            }
+            LinkStage::Dialing(dial) => return LinkUse::After(dial.clone()),
+            LinkStage::Idle(wait) => wait.failures,
+            LinkStage::Open(_) => 0,
+        };
+        let dial = dial(failures);
+        *stage = LinkStage::Dialing(dial.clone());
+        LinkUse::After(dial)
     }
 
     /// Ends a wait before the next dial: the peer is known to run.
@@ -96,7 +103,7 @@ impl PeerLink {
     }
 
     /// Records the end of a dial.
-    fn finish(&self, outcome: &Result<Arc<OpenConnection>, CallError>, failures: u32) {
+    pub(crate) fn finish(&self, outcome: &DialOutcome, failures: u32) {
         *self.stage.lock() = match outcome {
             Ok(connection) => LinkStage::Open(connection.clone()),
             // Without an address nothing was dialed, and the next one is tried at once.
@@ -106,83 +113,11 @@ impl PeerLink {
             Err(error) => {
                 let failures = failures.saturating_add(1);
                 let retry_at = Instant::now() + redial_wait(failures);
-                LinkStage::Idle(RedialWait {
-                    failures,
-                    last: Some(FailedDial { error: error.clone(), retry_at }),
-                })
+                let last = Some(FailedDial { error: error.clone(), retry_at });
+                LinkStage::Idle(RedialWait { failures, last })
             }
         };
     }
-}
-
-/// Returns the connection to a peer, and dials if there is none.
-///
-/// # Errors
-/// [`CallError::NotSent`] or [`CallError::PeerRefused`].
-pub(crate) async fn connection(
-    state: &Arc<TransportState>,
-    peer: &Arc<PeerState>,
-    channel: Channel,
-    deadline: Instant,
-) -> Result<Arc<OpenConnection>, CallError> {
-    let dial = {
-        let mut stage = peer.link(channel).stage.lock();
-        match &*stage {
-            LinkStage::Open(connection) if connection.is_open() => return Ok(connection.clone()),
-            LinkStage::Idle(RedialWait { last: Some(failed), .. }) if Instant::now() < failed.retry_at => {
-                return Err(failed.error.clone());
-            }
-            LinkStage::Dialing(dial) => dial.clone(),
-            LinkStage::Idle(RedialWait { failures, .. }) => {
-                let dial = begin_dial(state.clone(), peer.clone(), channel, *failures);
-                *stage = LinkStage::Dialing(dial.clone());
-                dial
-            }
-            LinkStage::Open(_) => {
-                let dial = begin_dial(state.clone(), peer.clone(), channel, 0);
-                *stage = LinkStage::Dialing(dial.clone());
-                dial
-            }
-        }
-    };
-    let late = || CallError::NotSent { node: peer.node, reason: NotSent::Deadline(channel) };
-    timeout_at(deadline, dial).await.unwrap_or_else(|_| Err(late()))
-}
-
-/// Dials in a task of its own, so that a caller that gives up does not stop the dial for others.
-fn begin_dial(
-    state: Arc<TransportState>,
-    peer: Arc<PeerState>,
-    channel: Channel,
-    failures: u32,
-) -> PendingDial {
-    let node = peer.node;
-    let stopping = move || CallError::NotSent { node, reason: NotSent::Stopping };
-    let (sender, outcome) = oneshot::channel();
-    let tasks = state.tasks.clone();
-    tasks.spawn(async move {
-        let outcome = tokio::select! {
-            outcome = dial::dial_peer(&state, &peer, channel) => outcome,
-            () = state.stopping.cancelled() => Err(stopping()),
-        };
-        let meter = peer.meter(channel);
-        match &outcome {
-            Ok(connection) => {
-                meter.dialed.fetch_add(1, Relaxed);
-                tracing::info!(%node, %channel, address = %connection.address, "connected to a node");
-            }
-            Err(error) => {
-                meter.dials_failed.fetch_add(1, Relaxed);
-                // Only the first of a series: the others repeat it every two seconds.
-                if failures == 0 {
-                    tracing::warn!(%channel, %error, "cannot connect to a node");
-                }
-            }
-        }
-        peer.link(channel).finish(&outcome, failures);
-        let _ = sender.send(outcome);
-    });
-    outcome.map(move |outcome| outcome.unwrap_or_else(|_| Err(stopping()))).boxed().shared()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::channel::Channel;
 use crate::counters::{ChannelCounters, ChannelMeter, Raised};
 use crate::handshake::HandshakeRefusal;
 use crate::link::PeerLink;
-use crate::state::TransportState;
+use crate::rules::PeerRules;
 use mlgw_common::NodeId;
 use mlgw_trust::{NodeStart, judge_start};
 use parking_lot::Mutex;
@@ -62,16 +62,16 @@ impl PeerState {
     /// If a newer start was accepted meanwhile, or the peer was removed.
     pub(crate) fn register(
         self: &Arc<Self>,
-        state: &TransportState,
+        rules: &PeerRules,
         start: NodeStart,
         channel: Channel,
         cancel: CancellationToken,
     ) -> Result<Registration, HandshakeRefusal> {
         let mut open = self.open.lock();
-        if state.removed().contains(&self.node) {
+        if rules.removed().contains(&self.node) {
             return Err(HandshakeRefusal::Removed(self.node));
         }
-        judge_start(self.node, state.starts.known(self.node), start)?;
+        judge_start(self.node, rules.starts.known(self.node), start)?;
         open.retain(|connection| {
             if connection.start != start {
                 connection.cancel.cancel();

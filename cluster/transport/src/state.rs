@@ -3,13 +3,15 @@
 use crate::address::{AddressBook, PeerAddress};
 use crate::backoff::JoinRate;
 use crate::channel::Channel;
+use crate::config::TransportConfig;
 use crate::handshake::{HandshakeRefusal, Hello, HelloJudge, WireVersions};
 use crate::peer::PeerState;
+use crate::rules::PeerRules;
 use crate::service::PeerServices;
 use arc_swap::ArcSwap;
 use mlgw_common::limits::PEER_STRANGERS_MAX;
 use mlgw_common::{ClusterId, NodeId};
-use mlgw_trust::{CertifiedNode, NodeCredentials, NodeStart, PeerStarts, StartsFileError};
+use mlgw_trust::{CertifiedNode, NodeCredentials, NodeStart, StartsFileError};
 use parking_lot::Mutex;
 use rustls::{ClientConfig, ServerConfig};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,11 +40,10 @@ pub(crate) struct TransportState {
     pub(crate) start: NodeStart,
     pub(crate) address: PeerAddress,
     pub(crate) versions: WireVersions,
-    pub(crate) starts: Arc<PeerStarts>,
+    pub(crate) rules: PeerRules,
     pub(crate) book: AddressBook,
     pub(crate) services: Arc<dyn PeerServices>,
     pub(crate) tls: ArcSwap<TlsSides>,
-    removed: ArcSwap<BTreeSet<NodeId>>,
     peers: Mutex<BTreeMap<NodeId, Arc<PeerState>>>,
     pub(crate) stopping: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -53,7 +54,7 @@ pub(crate) struct TransportState {
 
 impl TransportState {
     pub(crate) fn new(
-        config: crate::TransportConfig,
+        config: TransportConfig,
         services: Arc<dyn PeerServices>,
     ) -> Result<Self, rustls::Error> {
         Ok(Self {
@@ -62,11 +63,10 @@ impl TransportState {
             start: config.start,
             address: config.address,
             versions: config.versions,
-            starts: config.starts,
+            rules: PeerRules::new(config.starts, config.removed),
             book: config.book,
             services,
             tls: ArcSwap::from_pointee(TlsSides::new(&config.credentials)?),
-            removed: ArcSwap::from_pointee(config.removed),
             peers: Mutex::default(),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -87,14 +87,10 @@ impl TransportState {
         }
     }
 
-    pub(crate) fn removed(&self) -> Arc<BTreeSet<NodeId>> {
-        self.removed.load_full()
-    }
-
     /// Replaces the removed ids and closes the connections with them.
     pub(crate) fn set_removed(&self, removed: BTreeSet<NodeId>) {
         let removed = Arc::new(removed);
-        self.removed.store(removed.clone());
+        self.rules.set_removed(removed.clone());
         let mut peers = self.peers.lock();
         for node in removed.iter() {
             if let Some(peer) = peers.remove(node) {
@@ -123,7 +119,7 @@ impl TransportState {
         certified: CertifiedNode,
         hello: &Hello,
     ) -> Result<Arc<PeerState>, HandshakeRefusal> {
-        let removed = self.removed();
+        let removed = self.rules.removed();
         let judge =
             HelloJudge { versions: self.versions, cluster: self.cluster, node: self.node, removed: &removed };
         judge.judge(certified, hello)?;
@@ -139,10 +135,10 @@ impl TransportState {
     }
 
     async fn admit(self: &Arc<Self>, node: NodeId, start: NodeStart) -> Result<(), HandshakeRefusal> {
-        if self.starts.known(node) == Some(start) {
+        if self.rules.starts.known(node) == Some(start) {
             return Ok(());
         }
-        let starts = self.starts.clone();
+        let starts = self.rules.starts.clone();
         let admitted = tokio::task::spawn_blocking(move || starts.admit(node, start)).await;
         match admitted {
             Ok(Ok(_)) => Ok(()),
