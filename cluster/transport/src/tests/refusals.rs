@@ -1,6 +1,6 @@
 //! Tests of handshakes that one side refuses. In each, no service is reached.
 
-use super::nodes::{NodeOptions, TestCluster, TestNode, WAIT, late, start, take, until};
+use super::nodes::{NodeOptions, TestCluster, TestNode, WAIT, late, start, take};
 use crate::{
     CallError, Channel, DialError, HandshakeRefusal, NotSent, TransportError, UnknownOutcome, WireVersions,
 };
