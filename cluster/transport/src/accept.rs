@@ -6,7 +6,7 @@
 
 use crate::dial::no_answer;
 use crate::inbound::InboundConnection;
-use crate::metered::{MeteredIo, StreamFacts};
+use crate::metered::{MeteredIo, StreamFacts, tls_error};
 use crate::state::TransportState;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
@@ -16,7 +16,7 @@ use mlgw_common::limits::{
     PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_SEND_BUFFER_BYTES, PEER_STREAM_WINDOW_BYTES,
 };
 use mlgw_common::time::{Instant, sleep, sleep_until, timeout};
-use mlgw_trust::CertifiedNode;
+use mlgw_trust::{CertifiedNode, tls_reason};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -83,7 +83,8 @@ async fn secure_and_serve(
     let tls = match timeout(HANDSHAKE_LIMIT, acceptor.accept(tcp).into_fallible()).await {
         Ok(Ok(tls)) => tls,
         Ok(Err((error, tcp))) => {
-            tracing::info!(%from, %error, "refused a connection: TLS failed");
+            let error = tls_error(&error).map_or_else(|| error.to_string(), tls_reason);
+            tracing::info!(%from, error, "refused a connection: TLS failed");
             read_to_end(tcp).await;
             return;
         }

@@ -6,7 +6,7 @@ use crate::channel::Channel;
 use crate::connection::OpenConnection;
 use crate::error::{CallError, DialError, NotSent};
 use crate::handshake::{BadHandshake, HandshakeRefusal, Hello, decode_answer};
-use crate::metered::{MeteredIo, StreamFacts};
+use crate::metered::{MeteredIo, StreamFacts, tls_error};
 use crate::peer::{PeerState, Registration};
 use crate::state::TransportState;
 use crate::wire::{ANSWERED, RequestTarget};
@@ -20,7 +20,7 @@ use mlgw_common::limits::{
     PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_SEND_BUFFER_BYTES, PEER_STREAM_WINDOW_BYTES,
 };
 use mlgw_common::time::{Instant, timeout};
-use mlgw_trust::CertifiedNode;
+use mlgw_trust::{CertifiedNode, tls_reason};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io;
@@ -175,18 +175,13 @@ async fn handshake_tls(
     let unreachable = |cause: String| DialError::Unreachable { address: address.clone(), cause };
     tcp.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
     let name = ServerName::try_from(TLS_NAME).map_err(|error| unreachable(error.to_string()))?;
-    TlsConnector::from(config).connect(name, tcp).await.map_err(|error| {
-        let is_tls = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
-        if is_tls {
-            let refusal = HandshakeRefusal::Tls(error.to_string());
-            return DialError::Refused { address: address.clone(), refusal };
+    TlsConnector::from(config).connect(name, tcp).await.map_err(|error| match tls_error(&error) {
+        Some(error) => {
+            let refusal = HandshakeRefusal::Tls(tls_reason(error));
+            DialError::Refused { address: address.clone(), refusal }
         }
-        unreachable(tls_cause(&error))
+        None => unreachable(format!("TLS: {error}")),
     })
-}
-
-fn tls_cause(error: &io::Error) -> String {
-    format!("TLS: {error}")
 }
 
 fn certified_peer(tls: &TlsStream<TcpStream>) -> Result<CertifiedNode, HandshakeRefusal> {

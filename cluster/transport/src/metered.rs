@@ -5,6 +5,7 @@
 //! HTTP, so that nothing of it survives: neither requests in flight nor tasks.
 
 use crate::counters::ChannelMeter;
+use mlgw_trust::tls_reason;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,9 +46,15 @@ impl StreamFacts {
     }
 
     fn record(&self, error: &io::Error) {
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        let _ = self.failure.set(StreamFailure { text: error.to_string(), is_tls: inner.is_some() });
+        let tls = tls_error(error);
+        let text = tls.map_or_else(|| error.to_string(), tls_reason);
+        let _ = self.failure.set(StreamFailure { text, is_tls: tls.is_some() });
     }
+}
+
+/// The error of TLS in an error of a byte stream.
+pub(crate) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
 }
 
 /// Byte stream with facts.

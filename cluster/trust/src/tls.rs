@@ -9,7 +9,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::NoServerSessionStorage;
 use rustls::version::TLS13;
-use rustls::{CertificateError, ClientConfig, Error, ServerConfig};
+use rustls::{CertificateError, ClientConfig, Error, OtherError, ServerConfig};
 use std::sync::Arc;
 
 /// The protocol inside TLS.
@@ -68,6 +68,19 @@ pub fn join_client_config(authority: AuthorityHash) -> Result<ClientConfig, Erro
     let builder =
         builder.dangerous().with_custom_certificate_verifier(Arc::new(JoinVerifier::new(authority)));
     Ok(finish(builder.with_no_client_auth()))
+}
+
+/// Text of an error of TLS for an operator: the reason of a verifier of this package, or that of rustls.
+#[must_use]
+pub fn tls_reason(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(CertificateError::Other(OtherError(reason))) => reason.to_string(),
+        Error::InvalidCertificate(reason) => reason.to_string(),
+        Error::AlertReceived(alert) => {
+            format!("the other side refuses this one ({alert:?}); the reason is in its log")
+        }
+        other => other.to_string(),
+    }
 }
 
 fn finish(mut config: ClientConfig) -> ClientConfig {
