@@ -31,7 +31,7 @@ pub struct TransportConfig {
 }
 
 /// Error of a configuration with which no transport can start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum TransportError {
     /// The certificate is of another node.
     #[error(

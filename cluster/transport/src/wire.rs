@@ -219,6 +219,7 @@ mod tests {
     use bytes::Bytes;
     use http::header::CONTENT_LENGTH;
     use http::{HeaderMap, HeaderValue};
+    use http_body_util::Empty;
     use mlgw_common::limits::{PEER_STREAM_HEAD_BYTES_MAX, REFUSAL_TEXT_BYTES_MAX};
     use mlgw_common::time::Instant;
     use proptest::prelude::*;
