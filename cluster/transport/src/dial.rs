@@ -24,6 +24,7 @@ use mlgw_trust::{CertifiedNode, tls_reason};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
@@ -242,17 +243,23 @@ async fn exchange_hellos(
         let bytes = body.map_err(|error| broken(address, &client.facts, &*error))?.to_bytes();
         if status == ANSWERED { Ok(bytes) } else { Err(not_understood(address)) }
     };
+    let mut answer = pin!(answer);
+    // A peer that refuses ends the connection, which may be noticed before its answer is read.
+    let mut is_ended = false;
     let bytes: Bytes = tokio::select! {
-        answer = answer => answer?,
-        ended = &mut client.connection => {
-            let closed = io::Error::from(io::ErrorKind::ConnectionReset);
-            return Err(match ended {
-                Ok(()) => broken(address, &client.facts, &closed),
-                Err(error) => broken(address, &client.facts, &error),
-            });
+        answer = &mut answer => answer?,
+        _ = &mut client.connection => {
+            is_ended = true;
+            answer.await?
         }
     };
-    decode_answer(&bytes).map_err(|refusal| DialError::Refused { address: address.clone(), refusal })
+    let answer =
+        decode_answer(&bytes).map_err(|refusal| DialError::Refused { address: address.clone(), refusal })?;
+    if is_ended {
+        let closed = io::Error::from(io::ErrorKind::ConnectionReset);
+        return Err(broken(address, &client.facts, &closed));
+    }
+    Ok(answer)
 }
 
 fn not_understood(address: &PeerAddress) -> DialError {

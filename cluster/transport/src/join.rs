@@ -13,6 +13,7 @@ use mlgw_common::limits::JOIN_BYTES_MAX;
 use mlgw_common::time::{Instant, timeout_at};
 use mlgw_trust::{JoinToken, join_client_config};
 use rustls::ClientConfig;
+use std::pin::pin;
 use std::sync::Arc;
 
 /// Sends a request to join to the first of `addresses` that answers, and returns its answer. The member is
@@ -65,9 +66,11 @@ async fn attempt(
         Ok::<_, UnknownOutcome>(Response::from_parts(head, bytes.to_bytes()))
     };
     let answer = timeout_at(deadline, async {
+        let mut answer = pin!(answer);
         tokio::select! {
-            answer = answer => answer,
-            _ = client.connection => Err(UnknownOutcome::Broken("it was closed".to_owned())),
+            answer = &mut answer => answer,
+            // The member ends the connection, which may be noticed before its answer is read.
+            _ = client.connection => answer.await,
         }
     });
     let answer = answer.await.unwrap_or(Err(UnknownOutcome::Deadline)).map_err(JoinError::Unknown)?;

@@ -217,7 +217,6 @@ mod tests {
     use crate::channel::StreamClass;
     use crate::error::ServiceRefusal;
     use bytes::Bytes;
-    use http::header::CONTENT_LENGTH;
     use http::{HeaderMap, HeaderValue};
     use http_body_util::Empty;
     use mlgw_common::limits::{PEER_STREAM_HEAD_BYTES_MAX, REFUSAL_TEXT_BYTES_MAX};

@@ -222,8 +222,12 @@ fn verify_chain(
     let supported = algorithms().all;
     parsed.verify_for_usage(supported, anchors, chain, now, usage, None, None).map_err(
         |error| match error {
-            webpki::Error::CertExpired { .. } => Error::InvalidCertificate(CertificateError::Expired),
-            webpki::Error::CertNotValidYet { .. } => Error::InvalidCertificate(CertificateError::NotValidYet),
+            webpki::Error::CertExpired { time, not_after } => {
+                Error::InvalidCertificate(CertificateError::ExpiredContext { time, not_after })
+            }
+            webpki::Error::CertNotValidYet { time, not_before } => {
+                Error::InvalidCertificate(CertificateError::NotValidYetContext { time, not_before })
+            }
             webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => refused(not_signed),
             other => Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(other)))),
         },

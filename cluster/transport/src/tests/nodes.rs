@@ -6,7 +6,7 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt as _};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use mlgw_common::time::{Instant, sleep, timeout};
@@ -34,7 +34,7 @@ pub(super) const PANIC: u16 = 4;
 pub(super) const SOURCE: u16 = 5;
 /// Accepts, and reads the body piece by piece, each for a permit of [`TestServices::gate`].
 pub(super) const SINK: u16 = 6;
-/// Accepts, and answers with a body that fails after one piece.
+/// Accepts, and answers with a piece and, after a permit of [`TestServices::gate`], a failure.
 pub(super) const BROKEN: u16 = 7;
 
 /// Time that no test is meant to reach.
@@ -122,9 +122,12 @@ impl PeerServices for SharedServices {
                     empty_body()
                 }
                 BROKEN => {
-                    let failed = Err(PeerBodyError::Failed("on purpose".to_owned()));
-                    let frames = vec![Ok(Frame::data(Bytes::from_static(b"piece"))), failed];
-                    StreamBody::new(stream::iter(frames)).boxed_unsync()
+                    let piece = stream::once(async { Ok(Frame::data(Bytes::from_static(b"piece"))) });
+                    let failure = stream::once(async move {
+                        of.gate.acquire().await.unwrap().forget();
+                        Err(PeerBodyError::Failed("on purpose".to_owned()))
+                    });
+                    StreamBody::new(Box::pin(piece.chain(failure))).boxed_unsync()
                 }
                 PANIC => panic!("on purpose"),
                 _ => return Err(refusal()),

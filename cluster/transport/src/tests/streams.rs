@@ -142,7 +142,10 @@ async fn an_answer_that_is_given_up_cuts_the_body_of_the_request() {
 async fn a_body_that_fails_reaches_the_other_side_as_cut() {
     let cluster = TestCluster::new();
     let [one, two] = cluster.pair().await;
-    let answer = stream(&one, BROKEN, empty_body()).await.unwrap();
+    let mut answer = stream(&one, BROKEN, empty_body()).await.unwrap();
+    let piece = answer.body.frame().await.unwrap().unwrap();
+    assert_eq!(&piece.data_ref().unwrap()[..], b"piece");
+    two.services.gate.add_permits(1);
     let cut = read(answer.body).await.unwrap_err();
     assert!(matches!(cut, PeerBodyError::Cut(_)), "{cut}");
 
