@@ -442,8 +442,8 @@ pub const PEER_CONNECTION_WINDOW_BYTES: u32 = PEER_HTTP_STREAMS_MAX * PEER_STREA
 pub const PEER_SEND_BUFFER_BYTES: usize = 128 * KIB as usize;
 /// Largest list of headers between peers: a path and three numbers.
 pub const PEER_HEADER_BYTES_MAX: u32 = 8 * KIB as u32;
-/// Largest head of a stream: the head of a request of a client, encoded, with room for its own fields. It must
-/// fit into the window, because nothing else is read before it is complete.
+/// Largest head of a stream: the head of a request of a client, encoded, with room for its own fields. It
+/// must fit into the window, because nothing else is read before it is complete.
 pub const PEER_STREAM_HEAD_BYTES_MAX: usize = REQUEST_HEAD_BYTES_MAX + 32 * KIB as usize;
 /// Largest request to join, and its answer.
 pub const JOIN_BYTES_MAX: usize = 64 * KIB as usize;

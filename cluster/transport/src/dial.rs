@@ -9,7 +9,7 @@ use crate::handshake::{BadHandshake, HandshakeRefusal, Hello, decode_answer};
 use crate::metered::{MeteredIo, StreamFacts, tls_error};
 use crate::peer::{PeerState, Registration};
 use crate::state::TransportState;
-use crate::wire::{ANSWERED, RequestTarget};
+use crate::wire::{ANSWERED, PeerTarget};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};
@@ -234,7 +234,7 @@ async fn exchange_hellos(
     address: &PeerAddress,
 ) -> Result<Hello, DialError> {
     let body = SentBody::whole(hello.encode().into());
-    let request = RequestTarget::Handshake.request(body, Instant::now() + DIAL_LIMIT);
+    let request = PeerTarget::Handshake.request(body, Instant::now() + DIAL_LIMIT);
     let response = client.sender.send_request(request);
     let answer = async {
         let response = response.await.map_err(|error| broken(address, &client.facts, &error))?;

@@ -1,8 +1,8 @@
 //! Errors of calls and streams, by what the caller may do next.
 //!
 //! [`CallError::NotSent`] and [`CallError::PeerRefused`]: nothing was carried out, another attempt is safe.
-//! [`CallError::Refused`]: the service of the peer answered. [`CallError::Unknown`]: the request may have been
-//! carried out, or may still be.
+//! [`CallError::Refused`]: the service of the peer answered. [`CallError::Unknown`]: the request may have
+//! been carried out, or may still be.
 
 use crate::address::PeerAddress;
 use crate::channel::Channel;

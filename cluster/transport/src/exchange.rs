@@ -9,9 +9,7 @@ use crate::peer::PeerState;
 use crate::redial::connection;
 use crate::service::{PeerBody, StreamAnswer};
 use crate::state::TransportState;
-use crate::wire::{
-    ANSWERED, BUSY, FAILED, REFUSED, RequestTarget, content_length, decode_refusal, read_head,
-};
+use crate::wire::{ANSWERED, BUSY, FAILED, PeerTarget, REFUSED, content_length, decode_refusal, read_head};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Limited};
@@ -68,7 +66,7 @@ pub(crate) async fn call(state: &Arc<TransportState>, call: OutgoingCall) -> Res
     let link = path.peer.link(call.channel);
     let _permit = path.permit(&link.calls).await?;
     let _in_flight = Raised::new(path.peer.meter(call.channel).clone(), |meter| &meter.calls_in_flight);
-    let target = RequestTarget::Call { service: call.service };
+    let target = PeerTarget::Call { service: call.service };
     let request = target.request(SentBody::whole(call.body), call.deadline);
     let answer = path.send(request).await?;
     path.answered(answer).await
@@ -86,11 +84,11 @@ pub(crate) async fn open(
     path.check_length(stream.head.len(), PEER_STREAM_HEAD_BYTES_MAX)?;
     let permit = path.permit(path.peer.link(Channel::Bulk).streams(stream.class)).await?;
     let raised = Raised::new(path.peer.meter(Channel::Bulk).clone(), |meter| &meter.streams_in_flight);
-    let kept = Arc::new(InFlight { _permit: permit, _raised: raised });
+    let kept = Arc::new(StreamInFlight { _permit: permit, _raised: raised });
     let keep = || -> Vec<Kept> { vec![Box::new(kept.clone())] };
     let (accepted, gate) = oneshot::channel();
     let (answer_half, other_half) = oneshot::channel();
-    let target = RequestTarget::Stream { class: stream.class, service: stream.service };
+    let target = PeerTarget::Stream { class: stream.class, service: stream.service };
     let body = SentBody::request(&stream.head, stream.body, gate, other_half, keep());
     let answer = path.send(target.request(body, stream.deadline)).await?;
     let AnswerHead { connection, mut response } = answer;
@@ -109,7 +107,7 @@ pub(crate) async fn open(
 }
 
 /// Permit and gauge of a stream, held by both of its halves.
-struct InFlight {
+struct StreamInFlight {
     _permit: OwnedSemaphorePermit,
     _raised: Raised,
 }

@@ -13,7 +13,7 @@ use crate::peer::Registration;
 use crate::service::{IncomingCall, IncomingStream, StreamAnswer};
 use crate::state::TransportState;
 use crate::wire::{
-    ANSWERED, BUSY, FAILED, NOT_UNDERSTOOD, REFUSED, RequestTarget, content_length, deadline, encode_refusal,
+    ANSWERED, BUSY, FAILED, NOT_UNDERSTOOD, PeerTarget, REFUSED, content_length, deadline, encode_refusal,
     read_head, response,
 };
 use bytes::Bytes;
@@ -97,14 +97,14 @@ impl InboundConnection {
     /// Answers a request.
     pub(crate) async fn handle(&self, request: Request<Incoming>) -> Response<SentBody> {
         let (head, body) = request.into_parts();
-        let target = RequestTarget::of_path(head.uri.path()).filter(|_| head.method == Method::POST);
+        let target = PeerTarget::of_path(head.uri.path()).filter(|_| head.method == Method::POST);
         match (target, self.certified, self.session.get()) {
-            (Some(RequestTarget::Handshake), Some(certified), None) => self.handshake(certified, body).await,
-            (Some(RequestTarget::Join), None, _) => self.join(body).await,
-            (Some(RequestTarget::Call { service }), _, Some(session)) => {
+            (Some(PeerTarget::Handshake), Some(certified), None) => self.handshake(certified, body).await,
+            (Some(PeerTarget::Join), None, _) => self.join(body).await,
+            (Some(PeerTarget::Call { service }), _, Some(session)) => {
                 self.call(session, service, &head, body).await
             }
-            (Some(RequestTarget::Stream { class, service }), _, Some(session)) => {
+            (Some(PeerTarget::Stream { class, service }), _, Some(session)) => {
                 self.stream(session, StreamTarget { class, service }, &head, body).await
             }
             _ => {

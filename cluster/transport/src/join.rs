@@ -4,7 +4,7 @@ use crate::address::PeerAddress;
 use crate::body::SentBody;
 use crate::dial::{DIAL_LIMIT, http_client, no_answer, secure};
 use crate::error::{DialError, JoinError, UnknownOutcome};
-use crate::wire::{ANSWERED, BUSY, REFUSED, RequestTarget, content_length, decode_refusal};
+use crate::wire::{ANSWERED, BUSY, PeerTarget, REFUSED, content_length, decode_refusal};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
@@ -57,7 +57,7 @@ async fn attempt(
     let client = timeout_at(dial_deadline, client).await;
     let late = || DialError::Unreachable { address: address.clone(), cause: no_answer(DIAL_LIMIT) };
     let mut client = client.map_err(|_| late())??;
-    let request = RequestTarget::Join.request(SentBody::whole(body), deadline);
+    let request = PeerTarget::Join.request(SentBody::whole(body), deadline);
     let answer = async {
         let broken = |error: &dyn std::error::Error| UnknownOutcome::Broken(client.facts.cause(error));
         let response = client.sender.send_request(request).await.map_err(|error| broken(&error))?;

@@ -1,8 +1,8 @@
 //! Everything about one peer: its links, its open connections in both directions, and its counters.
 //!
 //! Invariant: no connection is open whose peer runs with another start than the known one, or is removed. The
-//! rule is kept under one lock: a connection that is registered is compared with the known start, and one that
-//! brings a newer start closes all others.
+//! rule is kept under one lock: a connection that is registered is compared with the known start, and one
+//! that brings a newer start closes all others.
 
 use crate::channel::Channel;
 use crate::counters::{ChannelCounters, ChannelMeter, Raised};

@@ -1,7 +1,7 @@
 //! Services that a node offers to its peers.
 //!
-//! Only peers that passed the handshake reach [`PeerServices::call`] and [`PeerServices::stream`]; the node id
-//! is the one in their certificate. [`PeerServices::join`] is for strangers.
+//! Only peers that passed the handshake reach [`PeerServices::call`] and [`PeerServices::stream`]; the node
+//! id is the one in their certificate. [`PeerServices::join`] is for strangers.
 
 use crate::address::PeerAddress;
 use crate::channel::{Channel, StreamClass};

@@ -109,8 +109,8 @@ impl TransportState {
         self.peers.lock().values().cloned().collect()
     }
 
-    /// Accepts the hello of a peer with this certificate, or refuses it. Its start is then on stable media and
-    /// its address in the book.
+    /// Accepts the hello of a peer with this certificate, or refuses it. Its start is then on stable media
+    /// and its address in the book.
     ///
     /// # Errors
     /// The reason to refuse it.

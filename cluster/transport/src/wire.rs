@@ -44,14 +44,14 @@ pub(crate) const FAILED: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 
 /// Target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequestTarget {
+pub(crate) enum PeerTarget {
     Handshake,
     Join,
     Call { service: u16 },
     Stream { class: StreamClass, service: u16 },
 }
 
-impl RequestTarget {
+impl PeerTarget {
     /// Target of a path; `None` for any other path.
     pub(crate) fn of_path(path: &str) -> Option<Self> {
         match path {
@@ -212,7 +212,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::{
-        HeadReader, RequestTarget, content_length, deadline, decode_refusal, encode_refusal, frame_head,
+        HeadReader, PeerTarget, content_length, deadline, decode_refusal, encode_refusal, frame_head,
     };
     use crate::channel::StreamClass;
     use crate::error::ServiceRefusal;
@@ -227,14 +227,14 @@ mod tests {
     #[test]
     fn a_path_is_read_back_and_others_are_none() {
         for target in [
-            RequestTarget::Handshake,
-            RequestTarget::Join,
-            RequestTarget::Call { service: 0 },
-            RequestTarget::Call { service: u16::MAX },
-            RequestTarget::Stream { class: StreamClass::Request, service: 7 },
-            RequestTarget::Stream { class: StreamClass::Transfer, service: 8 },
+            PeerTarget::Handshake,
+            PeerTarget::Join,
+            PeerTarget::Call { service: 0 },
+            PeerTarget::Call { service: u16::MAX },
+            PeerTarget::Stream { class: StreamClass::Request, service: 7 },
+            PeerTarget::Stream { class: StreamClass::Transfer, service: 8 },
         ] {
-            assert_eq!(RequestTarget::of_path(&target.path()), Some(target));
+            assert_eq!(PeerTarget::of_path(&target.path()), Some(target));
             let request = target.request(Empty::<Bytes>::new(), Instant::now());
             assert_eq!(request.uri().path(), target.path());
         }
@@ -250,14 +250,14 @@ mod tests {
             "/mlgw/stream/request/",
             "/mlgw/handshake/",
         ] {
-            assert_eq!(RequestTarget::of_path(path), None, "{path}");
+            assert_eq!(PeerTarget::of_path(path), None, "{path}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_deadline_crosses_the_wire_as_a_wait() {
         let now = Instant::now();
-        let request = RequestTarget::Join.request(Empty::<Bytes>::new(), now + Duration::from_millis(1500));
+        let request = PeerTarget::Join.request(Empty::<Bytes>::new(), now + Duration::from_millis(1500));
         let (mut head, _) = request.into_parts();
         assert_eq!(content_length(&head.headers), Some(0));
         assert_eq!(deadline(&head, now), Some(now + Duration::from_millis(1500)));

@@ -44,7 +44,8 @@ pub enum NodeFilesError {
     },
     /// A later version wrote a file.
     #[error(
-        "{path} has format {found}, but this mlgw supports {FORMAT} at most: use the newer version that wrote it"
+        "{path} has format {found}, but this mlgw supports {FORMAT} at most: use the newer version that \
+         wrote it"
     )]
     Newer {
         /// The file.

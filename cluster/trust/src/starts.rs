@@ -46,8 +46,8 @@ pub enum StartRefusal {
     },
     /// The counter is the known one, and the nonce is not.
     #[error(
-        "node {node} states start {counter} with another nonce: two copies of its disk run; stop both, remove \
-         it and let one join under a new id, with an empty data directory"
+        "node {node} states start {counter} with another nonce: two copies of its disk run; stop both, \
+         remove it and let one join under a new id, with an empty data directory"
     )]
     Copied {
         /// The node.

@@ -1,8 +1,8 @@
 //! Join tokens: their text, and the decision who may use one. Pure.
 //!
 //! A token is `mlgw-join-1.AUTHORITY.ID.SECRET`: the hash of the authority's certificate and the secret in
-//! base64url, 32 bytes each, and the id in 16 hexadecimal digits. The catalogue stores the id, the hash of the
-//! secret, the time at which it expires, and the node that used it. A token is for one node, for an hour.
+//! base64url, 32 bytes each, and the id in 16 hexadecimal digits. The catalogue stores the id, the hash of
+//! the secret, the time at which it expires, and the node that used it. A token is for one node, for an hour.
 //! After a success the same key may use it again until then, because the answer may have been lost.
 
 use crate::authority::AuthorityHash;
@@ -186,8 +186,8 @@ pub enum TokenRefusal {
     Used,
 }
 
-/// Decides if a node with the key `key` may join with a token. `stored` is the token with the presented id, if
-/// there is one. The comparison takes the same time for each wrong secret.
+/// Decides if a node with the key `key` may join with a token. `stored` is the token with the presented id,
+/// if there is one. The comparison takes the same time for each wrong secret.
 ///
 /// # Errors
 /// See [`TokenRefusal`].

@@ -67,7 +67,10 @@ proptest! {
     }
 
     #[test]
-    fn the_common_version_is_the_highest_that_both_support(a in (0_u32..6, 0_u32..6), b in (0_u32..6, 0_u32..6)) {
+    fn the_common_version_is_the_highest_that_both_support(
+        a in (0_u32..6, 0_u32..6),
+        b in (0_u32..6, 0_u32..6),
+    ) {
         let (own, other) = (
             WireVersions { min: a.0, max: a.0 + a.1 },
             WireVersions { min: b.0, max: b.0 + b.1 },

@@ -209,7 +209,7 @@ pub(super) fn start(counter: u64) -> NodeStart {
 }
 
 /// A node with a transport.
-pub(super) struct TestNode {
+pub(super) struct TransportNode {
     pub(super) transport: ClusterTransport,
     pub(super) services: Arc<TestServices>,
     pub(super) address: PeerAddress,
@@ -233,11 +233,11 @@ impl TestCluster {
         NodeCredentials::new(Arc::new(key), issued.certificate, issued.validity, authorities).unwrap()
     }
 
-    pub(super) async fn node(&self, node: u64) -> TestNode {
+    pub(super) async fn node(&self, node: u64) -> TransportNode {
         self.node_with(node, NodeOptions::default()).await
     }
 
-    pub(super) async fn node_with(&self, node: u64, options: NodeOptions) -> TestNode {
+    pub(super) async fn node_with(&self, node: u64, options: NodeOptions) -> TransportNode {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: PeerAddress = listener.local_addr().unwrap().to_string().parse().unwrap();
         let services = Arc::new(TestServices::default());
@@ -256,18 +256,18 @@ impl TestCluster {
         };
         let shared = Arc::new(SharedServices(services.clone()));
         let transport = ClusterTransport::start(config, listener, shared).unwrap();
-        TestNode { transport, services, address, node: NodeId(node), starts, dir }
+        TransportNode { transport, services, address, node: NodeId(node), starts, dir }
     }
 
     /// Two nodes, 1 and 2, of which the first knows the address of the second.
-    pub(super) async fn pair(&self) -> [TestNode; 2] {
+    pub(super) async fn pair(&self) -> [TransportNode; 2] {
         let (one, two) = (self.node(1).await, self.node(2).await);
         one.knows(&two);
         [one, two]
     }
 }
 
-impl TestNode {
+impl TransportNode {
     /// Puts the address of another node into the rows.
     pub(super) fn knows(&self, other: &Self) {
         self.transport.book().set_rows(BTreeMap::from([(other.node, other.address.clone())]));

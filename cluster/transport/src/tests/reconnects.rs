@@ -1,6 +1,6 @@
 //! Tests of addresses that change, of seeds, and of several addresses.
 
-use super::nodes::{NodeOptions, TestCluster, TestNode, late, start, until};
+use super::nodes::{NodeOptions, TestCluster, TransportNode, late, start, until};
 use crate::{CallError, DialError, NotSent, PeerAddress};
 use mlgw_common::NodeId;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ async fn silent_address() -> PeerAddress {
 }
 
 /// Starts node 2 again, on another port.
-async fn restarted(cluster: &TestCluster, node: &TestNode, counter: u64) -> TestNode {
+async fn restarted(cluster: &TestCluster, node: &TransportNode, counter: u64) -> TransportNode {
     let options =
         NodeOptions { start: start(counter), dir: Some(node.dir.clone()), ..NodeOptions::default() };
     cluster.node_with(node.node.0, options).await

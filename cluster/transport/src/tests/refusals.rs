@@ -1,6 +1,6 @@
 //! Tests of handshakes that one side refuses. In each, no service is reached.
 
-use super::nodes::{NodeOptions, TestCluster, TestNode, WAIT, late, start, take};
+use super::nodes::{NodeOptions, TestCluster, TransportNode, WAIT, late, start, take};
 use crate::{
     CallError, Channel, DialError, HandshakeRefusal, NotSent, TransportError, UnknownOutcome, WireVersions,
 };
@@ -13,7 +13,7 @@ const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
 
 /// The refusal of a call from `one` to `two`.
-async fn refusal(one: &TestNode, two: &TestNode) -> HandshakeRefusal {
+async fn refusal(one: &TransportNode, two: &TransportNode) -> HandshakeRefusal {
     one.knows(two);
     let failed = one.echo(two.node).await.unwrap_err();
     let CallError::PeerRefused { node, address, refusal } = failed else { panic!("{failed}") };
@@ -61,7 +61,7 @@ async fn a_certificate_that_only_the_server_refuses_is_a_refusal_too() {
 }
 
 /// Calls until the wait between two dials is over.
-async fn until_accepted(one: &TestNode) {
+async fn until_accepted(one: &TransportNode) {
     while one.echo(TWO).await.is_err() {
         mlgw_common::time::sleep(std::time::Duration::from_millis(10)).await;
     }

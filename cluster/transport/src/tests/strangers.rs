@@ -1,9 +1,9 @@
 //! Tests of connections that have not passed the handshake: what they reach, and how many there may be.
 
-use super::nodes::{ECHO, TestCluster, TestNode, late};
+use super::nodes::{ECHO, TestCluster, TransportNode, late};
 use crate::body::SentBody;
 use crate::dial::{HttpClient, http_client, secure};
-use crate::wire::{JOIN_PATH, NOT_UNDERSTOOD, RequestTarget};
+use crate::wire::{JOIN_PATH, NOT_UNDERSTOOD, PeerTarget};
 use crate::{Channel, HandshakeRefusal, Hello, StreamClass, WireVersions, decode_answer};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -18,13 +18,13 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 /// Connection of a stranger.
-async fn connect(to: &TestNode, config: ClientConfig) -> HttpClient {
+async fn connect(to: &TransportNode, config: ClientConfig) -> HttpClient {
     let tls = secure(&to.address, Arc::new(config)).await.unwrap();
     http_client(&to.address, tls).await.unwrap()
 }
 
 /// Status and body of the answer to a request.
-async fn ask(client: HttpClient, target: RequestTarget, body: Bytes) -> (http::StatusCode, Bytes) {
+async fn ask(client: HttpClient, target: PeerTarget, body: Bytes) -> (http::StatusCode, Bytes) {
     let HttpClient { mut sender, connection, facts: _facts, cancel: _cancel } = client;
     let driver = tokio::spawn(connection);
     let request = target.request(SentBody::whole(body), late());
@@ -35,10 +35,8 @@ async fn ask(client: HttpClient, target: RequestTarget, body: Bytes) -> (http::S
     (status, bytes)
 }
 
-const SERVICES: [RequestTarget; 2] = [
-    RequestTarget::Call { service: ECHO },
-    RequestTarget::Stream { class: StreamClass::Request, service: ECHO },
-];
+const SERVICES: [PeerTarget; 2] =
+    [PeerTarget::Call { service: ECHO }, PeerTarget::Stream { class: StreamClass::Request, service: ECHO }];
 
 #[tokio::test]
 async fn a_peer_reaches_no_service_before_its_hello() {
@@ -50,7 +48,7 @@ async fn a_peer_reaches_no_service_before_its_hello() {
     }
     // With a certificate there is nothing to join.
     let client = connect(&two, cluster.credentials(1).client_config().unwrap()).await;
-    assert_eq!(ask(client, RequestTarget::Join, Bytes::new()).await.0, NOT_UNDERSTOOD);
+    assert_eq!(ask(client, PeerTarget::Join, Bytes::new()).await.0, NOT_UNDERSTOOD);
     assert_eq!(two.services.calls.lock().len(), 0);
     assert_eq!(two.services.joins.load(Ordering::SeqCst), 0);
 }
@@ -60,12 +58,12 @@ async fn a_node_without_a_certificate_reaches_nothing_but_join() {
     let cluster = TestCluster::new();
     let two = cluster.node(2).await;
     let config = || join_client_config(cluster.authority.hash()).unwrap();
-    for target in SERVICES.into_iter().chain([RequestTarget::Handshake]) {
+    for target in SERVICES.into_iter().chain([PeerTarget::Handshake]) {
         let client = connect(&two, config()).await;
         assert_eq!(ask(client, target, Bytes::new()).await.0, NOT_UNDERSTOOD, "{target:?}");
     }
     let long = Bytes::from(vec![0; JOIN_BYTES_MAX + 1]);
-    let (status, _) = ask(connect(&two, config()).await, RequestTarget::Join, long).await;
+    let (status, _) = ask(connect(&two, config()).await, PeerTarget::Join, long).await;
     assert_eq!(status, http::StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(two.services.joins.load(Ordering::SeqCst), 0, "{JOIN_PATH}");
     assert_eq!(two.services.calls.lock().len(), 0);
@@ -86,7 +84,7 @@ async fn a_hello_of_another_node_or_of_no_encoding_is_refused() {
     let long = vec![0; HANDSHAKE_BYTES_MAX + 1];
     for (bytes, code) in [(hello.encode(), 3), (vec![0xff], 9), (long, 9)] {
         let client = connect(&two, cluster.credentials(1).client_config().unwrap()).await;
-        let (_, answer) = ask(client, RequestTarget::Handshake, bytes.into()).await;
+        let (_, answer) = ask(client, PeerTarget::Handshake, bytes.into()).await;
         let refused = decode_answer(&answer).unwrap_err();
         assert!(matches!(refused, HandshakeRefusal::ByPeer { code: of, .. } if of == code), "{refused}");
     }

@@ -1,8 +1,8 @@
 //! Tests of streams: the order of heads and bodies, flow control, and ends that are none.
 
 use super::nodes::{
-    BROKEN, ECHO, LONG, REFUSE, SINK, SOURCE, TestCluster, TestNode, WAIT, body_of, empty_body, late, read,
-    take, until, zeros,
+    BROKEN, ECHO, LONG, REFUSE, SINK, SOURCE, TestCluster, TransportNode, WAIT, body_of, empty_body, late,
+    read, take, until, zeros,
 };
 use crate::{CallError, Channel, NotSent, PeerBody, PeerBodyError, StreamAnswer, StreamClass};
 use bytes::Bytes;
@@ -22,13 +22,13 @@ const MIB: usize = 1 << 20;
 /// Bytes that may be on their way while nobody reads: the window, the buffer of the sender, and some pieces.
 const IN_FLIGHT_MAX: usize = PEER_STREAM_WINDOW_BYTES as usize + PEER_SEND_BUFFER_BYTES + 3 * (64 << 10);
 
-async fn stream(one: &TestNode, service: u16, body: PeerBody) -> Result<StreamAnswer, CallError> {
+async fn stream(one: &TransportNode, service: u16, body: PeerBody) -> Result<StreamAnswer, CallError> {
     let head = Bytes::from_static(b"head");
     one.transport.stream(TWO, StreamClass::Request, service, head, body, late()).await
 }
 
 /// Counter of streams of a node to node 2.
-fn streams_in_flight(one: &TestNode) -> u64 {
+fn streams_in_flight(one: &TransportNode) -> u64 {
     one.transport.counters()[Channel::Bulk.index()].streams_in_flight
 }
 

@@ -103,7 +103,8 @@ proptest! {
     #[test]
     fn contents_are_read_back(nodes in proptest::collection::btree_map(1_u64.., any::<[u64; 3]>(), 0..20)) {
         let of = |of: [u64; 3]| NodeStart { incarnation: Incarnation(of[0]), counter: of[1], nonce: of[2] };
-        let known: BTreeMap<_, _> = nodes.into_iter().map(|(node, start)| (NodeId(node), of(start))).collect();
+        let nodes = nodes.into_iter();
+        let known: BTreeMap<_, _> = nodes.map(|(node, start)| (NodeId(node), of(start))).collect();
         let text = encode_starts(CLUSTER, &known).unwrap();
         prop_assert_eq!(decode_starts(text.as_bytes(), CLUSTER), Ok(known));
     }
