@@ -22,17 +22,16 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 /// Time for TLS, and for the handshake of a peer.
-const HANDSHAKE_LIMIT: Duration = Duration::from_millis(PEER_HANDSHAKE_MS);
+pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_millis(PEER_HANDSHAKE_MS);
 /// Time of a connection without a certificate, with its one request: some commands of the catalogue.
-const JOIN_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const JOIN_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes that are read of a connection after TLS failed, and time for it.
 const UNREAD_BYTES_MAX: usize = 64 << 10;
 const UNREAD_LIMIT: Duration = Duration::from_secs(1);
@@ -122,7 +121,11 @@ async fn read_to_end(mut tcp: TcpStream) {
     let _ = timeout(UNREAD_LIMIT, reading).await;
 }
 
-async fn serve(io: MeteredIo<TlsStream<TcpStream>>, inbound: Arc<InboundConnection>) {
+/// Serves a connection until it ends, or until its time without a handshake is over.
+pub(crate) async fn serve<T>(io: MeteredIo<T>, inbound: Arc<InboundConnection>)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let limit = if inbound.has_certificate() { HANDSHAKE_LIMIT } else { JOIN_LIMIT };
     let limit = sleep_until(Instant::now() + limit);
     let service = {

@@ -27,6 +27,7 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -38,14 +39,13 @@ const TLS_NAME: &str = "node.mlgw.internal";
 /// Time for a dial with all addresses of a node.
 pub(crate) const DIAL_LIMIT: Duration = Duration::from_millis(PEER_HANDSHAKE_MS);
 
-/// HTTP/2 on a connection that this node made.
-pub(crate) type HttpConnection =
-    Connection<TokioIo<MeteredIo<TlsStream<TcpStream>>>, SentBody, TokioExecutor>;
-
 /// Both halves of HTTP/2 on a connection that this node made, and what is known of it.
-pub(crate) struct HttpClient {
+pub(crate) struct HttpClient<T = TlsStream<TcpStream>>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     pub(crate) sender: SendRequest<SentBody>,
-    pub(crate) connection: HttpConnection,
+    pub(crate) connection: Connection<TokioIo<MeteredIo<T>>, SentBody, TokioExecutor>,
     pub(crate) facts: StreamFacts,
     pub(crate) cancel: CancellationToken,
 }
@@ -195,12 +195,12 @@ fn certified_peer(tls: &TlsStream<TcpStream>) -> Result<CertifiedNode, Handshake
 ///
 /// # Errors
 /// See [`DialError`].
-pub(crate) async fn http_client(
-    address: &PeerAddress,
-    tls: TlsStream<TcpStream>,
-) -> Result<HttpClient, DialError> {
+pub(crate) async fn http_client<T>(address: &PeerAddress, io: T) -> Result<HttpClient<T>, DialError>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (facts, cancel) = (StreamFacts::default(), CancellationToken::new());
-    let io = TokioIo::new(MeteredIo::new(tls, facts.clone(), cancel.clone()));
+    let io = TokioIo::new(MeteredIo::new(io, facts.clone(), cancel.clone()));
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

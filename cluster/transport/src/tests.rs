@@ -7,3 +7,4 @@ mod reconnects;
 mod refusals;
 mod strangers;
 mod streams;
+mod time_limits;

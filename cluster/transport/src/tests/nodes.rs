@@ -1,5 +1,6 @@
 //! Nodes for tests: a cluster with an authority, transports on loopback, and services that tests control.
 
+use crate::state::TransportState;
 use crate::{
     AddressBook, ClusterTransport, IncomingCall, IncomingStream, PeerAddress, PeerBody, PeerBodyError,
     PeerServices, ServiceRefusal, StreamAnswer, TransportConfig, WireVersions,
@@ -241,22 +242,41 @@ impl TestCluster {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: PeerAddress = listener.local_addr().unwrap().to_string().parse().unwrap();
         let services = Arc::new(TestServices::default());
-        let dir = options.dir.unwrap_or_else(|| Arc::new(tempfile::tempdir().unwrap()));
+        let dir = options.dir.clone().unwrap_or_else(|| Arc::new(tempfile::tempdir().unwrap()));
         let starts = Arc::new(PeerStarts::create(dir.path(), self.cluster).unwrap());
-        let config = TransportConfig {
-            cluster: self.cluster,
-            node: NodeId(node),
-            start: options.start,
-            address: address.clone(),
-            versions: options.versions,
-            credentials: self.credentials(node),
-            starts: starts.clone(),
-            book: AddressBook::default(),
-            removed: options.removed,
-        };
+        let config = self.config(node, address.clone(), starts.clone(), options);
         let shared = Arc::new(SharedServices(services.clone()));
         let transport = ClusterTransport::start(config, listener, shared).unwrap();
         TransportNode { transport, services, address, node: NodeId(node), starts, dir }
+    }
+
+    fn config(
+        &self,
+        node: u64,
+        address: PeerAddress,
+        starts: Arc<PeerStarts>,
+        options: NodeOptions,
+    ) -> TransportConfig {
+        TransportConfig {
+            cluster: self.cluster,
+            node: NodeId(node),
+            start: options.start,
+            address,
+            versions: options.versions,
+            credentials: self.credentials(node),
+            starts,
+            book: AddressBook::default(),
+            removed: options.removed,
+        }
+    }
+
+    /// State of a transport without a listener.
+    pub(super) fn state(&self, node: u64) -> Arc<TransportState> {
+        let dir = tempfile::tempdir().unwrap();
+        let starts = Arc::new(PeerStarts::create(dir.path(), self.cluster).unwrap());
+        let config = self.config(node, "nobody:1".parse().unwrap(), starts, NodeOptions::default());
+        let services = Arc::new(SharedServices(Arc::new(TestServices::default())));
+        Arc::new(TransportState::new(config, services).unwrap())
     }
 
     /// Two nodes, 1 and 2, of which the first knows the address of the second.
