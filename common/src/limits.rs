@@ -377,6 +377,81 @@ pub const SUSPECTS_MAX: usize = 1000;
 /// Rows that one command of a background job may touch.
 pub const JOB_ROWS_MAX: usize = 512;
 
+// The cluster.
+
+/// Maximum number of nodes of a cluster, removed ones that are still known included.
+pub const CLUSTER_NODES_MAX: usize = 4096;
+/// Longest file of the starts of peers: [`CLUSTER_NODES_MAX`] entries of at most 130 bytes.
+pub const STARTS_FILE_BYTES_MAX: u64 = MIB;
+/// Longest file with the certificate of a node and those of authorities, each under 1 KiB.
+pub const NODE_FILE_BYTES_MAX: u64 = 64 * KIB;
+/// Days for which a certificate of a node is valid.
+pub const CERTIFICATE_DAYS: i64 = 365;
+/// Days before the end of a certificate from which an operator is alerted.
+pub const CERTIFICATE_ALERT_DAYS: i64 = 30;
+/// Seconds by which a certificate begins before it is signed, for nodes whose clocks are behind.
+pub const CERTIFICATE_BACKDATED_SECS: i64 = 3600;
+/// Days for which the certificate of an authority is valid: twenty years. `rotate-ca` replaces it earlier.
+pub const AUTHORITY_DAYS: i64 = 20 * 365;
+/// Maximum number of authorities that a node trusts at once: two while one is replaced, and some more.
+pub const AUTHORITIES_MAX: usize = 4;
+/// Longest request for a certificate: a version, a point of 65 bytes, a signature of at most 72.
+pub const CERTIFICATE_REQUEST_BYTES_MAX: usize = 160;
+/// Longest text of a join token, which has 125 bytes.
+pub const JOIN_TOKEN_BYTES_MAX: usize = 160;
+/// Seconds for which a join token is valid.
+pub const JOIN_TOKEN_SECS: i64 = 3600;
+/// Longest address of a node: a DNS name of 253 bytes, a colon and a port.
+pub const PEER_ADDRESS_BYTES_MAX: usize = 259;
+/// Largest hello of a handshake: an address, and less than 100 bytes of numbers; or a refusal.
+pub const HANDSHAKE_BYTES_MAX: usize = 4 * KIB as usize;
+/// Longest text of a refusal by a peer or by its services; a longer one is cut.
+pub const REFUSAL_TEXT_BYTES_MAX: usize = 2 * KIB as usize;
+/// Time for a whole dial of a peer, and on the side that accepts for TLS and the handshake.
+pub const PEER_HANDSHAKE_MS: u64 = 10_000;
+/// First wait after a dial that failed. It doubles with every further one.
+pub const PEER_REDIAL_MS_MIN: u64 = 50;
+/// Longest wait between two dials.
+pub const PEER_REDIAL_MS_MAX: u64 = 2000;
+/// Interval between pings on a connection to a peer, also without traffic.
+pub const PEER_PING_MS: u64 = 5000;
+/// Time after which a connection whose ping is not answered is closed.
+pub const PEER_PING_TIMEOUT_MS: u64 = 10_000;
+/// Accepted connections that have not passed the handshake. Each lasts at most [`PEER_HANDSHAKE_MS`]; further
+/// ones are closed at once.
+pub const PEER_STRANGERS_MAX: usize = 256;
+/// Largest request or answer of a call between peers.
+pub const PEER_CALL_BYTES_MAX: usize = 16 * MIB as usize;
+/// Calls in flight on one connection; further ones wait.
+pub const PEER_CALLS_MAX: usize = 128;
+/// Bytes of requests of calls that one connection reads or executes at once: the largest one, twice.
+pub const PEER_CALL_BYTES_IN_FLIGHT_MAX: usize = 2 * PEER_CALL_BYTES_MAX;
+/// Streams of forwarded requests on one connection.
+pub const PEER_REQUEST_STREAMS_MAX: usize = 1024;
+/// Streams of snapshots and copies on one connection, which forwarded requests cannot use.
+pub const PEER_TRANSFER_STREAMS_MAX: usize = 16;
+/// HTTP/2 streams of one connection: all calls and streams, and some whose end is still under way.
+pub const PEER_HTTP_STREAMS_MAX: u32 =
+    (PEER_CALLS_MAX + PEER_REQUEST_STREAMS_MAX + PEER_TRANSFER_STREAMS_MAX) as u32 + 16;
+/// Bytes of a body that one side sends before the other has read them.
+pub const PEER_STREAM_WINDOW_BYTES: u32 = 128 * KIB as u32;
+/// The same for a connection: the windows of all its streams, so that streams that are not read never stop
+/// another one.
+pub const PEER_CONNECTION_WINDOW_BYTES: u32 = PEER_HTTP_STREAMS_MAX * PEER_STREAM_WINDOW_BYTES;
+/// Bytes of a body that are buffered for sending.
+pub const PEER_SEND_BUFFER_BYTES: usize = 128 * KIB as usize;
+/// Largest list of headers between peers: a path and three numbers.
+pub const PEER_HEADER_BYTES_MAX: u32 = 8 * KIB as u32;
+/// Largest head of a stream: the head of a request of a client, encoded, with room for its own fields. It
+/// must fit into the window, because nothing else is read before it is complete.
+pub const PEER_STREAM_HEAD_BYTES_MAX: usize = REQUEST_HEAD_BYTES_MAX + 32 * KIB as usize;
+/// Largest request to join, and its answer.
+pub const JOIN_BYTES_MAX: usize = 64 * KIB as usize;
+/// Requests to join that are executed in a second, on average.
+pub const JOINS_PER_SECOND_MAX: u32 = 5;
+/// Requests to join that are executed at once after a time without any.
+pub const JOINS_BURST_MAX: u32 = 20;
+
 const _: () = {
     assert!(CHUNK_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
     assert!(DEDICATED_SEGMENT_BYTES_MIN.is_multiple_of(CHUNK_BYTES_MAX));
@@ -397,6 +472,11 @@ const _: () = {
     assert!(DEDICATED_SEGMENTS_OPEN_MAX * DIRECT_BUFFER_BYTES <= 32 * MIB as usize);
     assert!(POLICY_FILES_KEPT_MAX <= POLICY_VERSIONS_MAX && POLICY_FILE_BYTES_MAX <= POLICY_BYTES_MAX);
     assert!(POLICY_BYTES_MAX < PROPOSE_BYTES_MAX);
+    assert!(PEER_STREAM_HEAD_BYTES_MAX + 4 <= PEER_STREAM_WINDOW_BYTES as usize);
+    assert!(PEER_CONNECTION_WINDOW_BYTES < 1 << 31);
+    assert!(PEER_CALL_BYTES_IN_FLIGHT_MAX >= PEER_CALL_BYTES_MAX);
+    assert!(REFUSAL_TEXT_BYTES_MAX + 64 <= HANDSHAKE_BYTES_MAX);
+    assert!(PEER_ADDRESS_BYTES_MAX + 100 <= HANDSHAKE_BYTES_MAX);
     assert!((4 + DEDICATED_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
 };
 

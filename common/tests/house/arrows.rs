@@ -14,6 +14,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("base2histogram", &[]),
     ("mlgw-carrier", &["mlgw-common"]),
     ("mlgw-formats", &["mlgw-common"]),
+    ("mlgw-trust", &["mlgw-common"]),
+    ("mlgw-transport", &["mlgw-common", "mlgw-trust"]),
     ("mlgw-metadata", &["mlgw-common", "mlgw-formats"]),
     ("mlgw-policies", &["mlgw-common"]),
     ("mlgw-lab", &["mlgw-api", "mlgw-common", "mlgw-formats", "mlgw-policies"]),
@@ -189,6 +191,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const WITHOUT_HTTP: &[&str] = &[
     "mlgw-common",
     "mlgw-formats",
+    "mlgw-trust",
     "mlgw-metadata",
     "mlgw-policies",
     "mlgw-lab",
@@ -206,10 +209,11 @@ const WITHOUT_HTTP: &[&str] = &[
 const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("openraft", &["common/formats/src/log_", "metadata/src/raft"]),
     ("rocksdb", &["metadata/src/store"]),
-    ("hyper", &["common/carrier", "gateway/listener", "tests"]),
-    ("hyper_util", &["common/carrier", "gateway/listener", "tests"]),
+    ("hyper", &["cluster/transport", "common/carrier", "gateway/listener", "tests"]),
+    ("hyper_util", &["cluster/transport", "common/carrier", "gateway/listener", "tests"]),
     ("hyper_rustls", &["common/carrier"]),
-    ("rustls", &["common/carrier", "gateway/listener"]),
+    ("rustls", &["cluster", "common/carrier", "gateway/listener"]),
+    ("webpki", &["cluster/trust"]),
     ("rustls_native_certs", &["common/carrier"]),
     (
         "aws_sigv4",

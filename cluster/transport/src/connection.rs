@@ -1,0 +1,24 @@
+//! A connection that this node made and whose handshake passed.
+
+use crate::address::PeerAddress;
+use crate::body::SentBody;
+use crate::metered::StreamFacts;
+use hyper::client::conn::http2::SendRequest;
+use mlgw_common::NodeId;
+use tokio_util::sync::CancellationToken;
+
+/// Connection that passed the handshake.
+pub(crate) struct OpenConnection {
+    pub(crate) node: NodeId,
+    pub(crate) address: PeerAddress,
+    pub(crate) sender: SendRequest<SentBody>,
+    pub(crate) facts: StreamFacts,
+    pub(crate) cancel: CancellationToken,
+}
+
+impl OpenConnection {
+    /// True if it can be used, as far as this side has noticed.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.cancel.is_cancelled() && !self.sender.is_closed()
+    }
+}

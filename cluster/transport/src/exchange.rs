@@ -1,0 +1,220 @@
+//! Calls and streams of this node to a peer.
+
+use crate::body::{Kept, ReceivedBody, SentBody};
+use crate::channel::{Channel, StreamClass};
+use crate::connection::OpenConnection;
+use crate::counters::Raised;
+use crate::error::{CallError, NotSent, UnknownOutcome};
+use crate::peer::PeerState;
+use crate::redial::connection;
+use crate::service::{PeerBody, StreamAnswer};
+use crate::state::TransportState;
+use crate::wire::{ANSWERED, BUSY, FAILED, PeerTarget, REFUSED, content_length, decode_refusal, read_head};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use mlgw_common::NodeId;
+use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, PEER_CALL_BYTES_MAX, PEER_STREAM_HEAD_BYTES_MAX};
+use mlgw_common::time::{Instant, timeout_at};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// Attempts to hand a request to a connection: a connection may close between its choice and its use.
+const ATTEMPTS: usize = 3;
+
+/// A peer and a channel of it, with the time at which the caller stops waiting.
+struct CallPath<'a> {
+    state: &'a Arc<TransportState>,
+    peer: Arc<PeerState>,
+    channel: Channel,
+    deadline: Instant,
+}
+
+/// Head of an answer, and the connection on which it came.
+struct AnswerHead {
+    connection: Arc<OpenConnection>,
+    response: Response<Incoming>,
+}
+
+/// Call of a service of a peer.
+pub(crate) struct OutgoingCall {
+    pub(crate) node: NodeId,
+    pub(crate) channel: Channel,
+    pub(crate) service: u16,
+    pub(crate) body: Bytes,
+    pub(crate) deadline: Instant,
+}
+
+/// Stream to a service of a peer.
+pub(crate) struct OutgoingStream {
+    pub(crate) node: NodeId,
+    pub(crate) class: StreamClass,
+    pub(crate) service: u16,
+    pub(crate) head: Bytes,
+    pub(crate) body: PeerBody,
+    pub(crate) deadline: Instant,
+}
+
+/// Sends a call and returns its answer.
+///
+/// # Errors
+/// See [`CallError`].
+pub(crate) async fn call(state: &Arc<TransportState>, call: OutgoingCall) -> Result<Bytes, CallError> {
+    let path = CallPath::new(state, call.node, call.channel, call.deadline)?;
+    path.check_length(call.body.len(), PEER_CALL_BYTES_MAX)?;
+    let link = path.peer.link(call.channel);
+    let _permit = path.permit(&link.calls).await?;
+    let _in_flight = Raised::new(path.peer.meter(call.channel).clone(), |meter| &meter.calls_in_flight);
+    let target = PeerTarget::Call { service: call.service };
+    let request = target.request(SentBody::whole(call.body), call.deadline);
+    let answer = path.send(request).await?;
+    path.answered(answer).await
+}
+
+/// Opens a stream and returns its answer, whose body goes on while that of the request is sent.
+///
+/// # Errors
+/// See [`CallError`].
+pub(crate) async fn open(
+    state: &Arc<TransportState>,
+    stream: OutgoingStream,
+) -> Result<StreamAnswer, CallError> {
+    let path = CallPath::new(state, stream.node, Channel::Bulk, stream.deadline)?;
+    path.check_length(stream.head.len(), PEER_STREAM_HEAD_BYTES_MAX)?;
+    let permit = path.permit(path.peer.link(Channel::Bulk).streams(stream.class)).await?;
+    let raised = Raised::new(path.peer.meter(Channel::Bulk).clone(), |meter| &meter.streams_in_flight);
+    let kept = Arc::new(StreamInFlight { _permit: permit, _raised: raised });
+    let keep = || -> Vec<Kept> { vec![Box::new(kept.clone())] };
+    let (accepted, gate) = oneshot::channel();
+    let (answer_half, other_half) = oneshot::channel();
+    let target = PeerTarget::Stream { class: stream.class, service: stream.service };
+    let body = SentBody::request(&stream.head, stream.body, gate, other_half, keep());
+    let answer = path.send(target.request(body, stream.deadline)).await?;
+    let AnswerHead { connection, mut response } = answer;
+    if response.status() != ANSWERED {
+        return Err(path.not_answered(AnswerHead { connection, response }).await);
+    }
+    let head = timeout_at(stream.deadline, read_head(response.body_mut())).await;
+    let head = head.map_err(|_| path.unknown(UnknownOutcome::Deadline))?;
+    let found = head.map_err(|error| path.broken(&connection, &error))?;
+    // The caller's body is sent from here on.
+    if accepted.send(()).is_err() {
+        tracing::debug!(node = %stream.node, "the peer ended a stream before it read its body");
+    }
+    let body = ReceivedBody::new(found.rest, response.into_body(), Some(answer_half), keep());
+    Ok(StreamAnswer { head: found.head, body: body.boxed_unsync() })
+}
+
+/// Permit and gauge of a stream, held by both of its halves.
+struct StreamInFlight {
+    _permit: OwnedSemaphorePermit,
+    _raised: Raised,
+}
+
+impl<'a> CallPath<'a> {
+    fn new(
+        state: &'a Arc<TransportState>,
+        node: NodeId,
+        channel: Channel,
+        deadline: Instant,
+    ) -> Result<Self, CallError> {
+        let not_sent = |reason| Err(CallError::NotSent { node, reason });
+        if state.stopping.is_cancelled() {
+            return not_sent(NotSent::Stopping);
+        }
+        if node == state.node {
+            return not_sent(NotSent::OwnNode);
+        }
+        if state.rules.removed().contains(&node) {
+            return not_sent(NotSent::Removed);
+        }
+        Ok(Self { state, peer: state.peer(node), channel, deadline })
+    }
+
+    fn not_sent(&self, reason: NotSent) -> CallError {
+        CallError::NotSent { node: self.peer.node, reason }
+    }
+
+    fn unknown(&self, reason: UnknownOutcome) -> CallError {
+        CallError::Unknown { node: self.peer.node, reason }
+    }
+
+    fn bad_answer(&self, reason: &str) -> CallError {
+        self.unknown(UnknownOutcome::BadAnswer(reason.to_owned()))
+    }
+
+    fn broken(&self, connection: &OpenConnection, error: &dyn std::error::Error) -> CallError {
+        self.unknown(UnknownOutcome::Broken(connection.facts.cause(error)))
+    }
+
+    fn check_length(&self, bytes: usize, limit: usize) -> Result<(), CallError> {
+        if bytes > limit {
+            return Err(self.not_sent(NotSent::TooLarge { bytes, limit }));
+        }
+        Ok(())
+    }
+
+    async fn permit(&self, permits: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, CallError> {
+        match timeout_at(self.deadline, permits.clone().acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) => Err(self.not_sent(NotSent::Stopping)),
+            Err(_) => Err(self.not_sent(NotSent::Busy(self.channel))),
+        }
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    async fn send(&self, mut request: Request<SentBody>) -> Result<AnswerHead, CallError> {
+        for _ in 0..ATTEMPTS {
+            let connection = connection(self.state, &self.peer, self.channel, self.deadline).await?;
+            let mut sender = connection.sender.clone();
+            match timeout_at(self.deadline, sender.try_send_request(request)).await {
+                Err(_) => return Err(self.unknown(UnknownOutcome::Deadline)),
+                Ok(Ok(response)) => return Ok(AnswerHead { connection, response }),
+                Ok(Err(mut failed)) => match failed.take_message() {
+                    // hyper returns the request if it did not begin to send it.
+                    Some(unsent) => request = unsent,
+                    None => return Err(self.broken(&connection, failed.error())),
+                },
+            }
+        }
+        Err(self.not_sent(NotSent::Closed(self.channel)))
+    }
+
+    /// Bytes of the answer of a call.
+    async fn answered(&self, answer: AnswerHead) -> Result<Bytes, CallError> {
+        if answer.response.status() != ANSWERED {
+            return Err(self.not_answered(answer).await);
+        }
+        let length = content_length(answer.response.headers());
+        let bytes = self.collect(answer, PEER_CALL_BYTES_MAX).await?;
+        // A stream that is reset may look like the end of the body.
+        if length == Some(bytes.len()) { Ok(bytes) } else { Err(self.bad_answer("it is not complete")) }
+    }
+
+    async fn collect(&self, answer: AnswerHead, limit: usize) -> Result<Bytes, CallError> {
+        let AnswerHead { connection, response } = answer;
+        let body = Limited::new(response.into_body(), limit).collect();
+        match timeout_at(self.deadline, body).await {
+            Ok(Ok(collected)) => Ok(collected.to_bytes()),
+            Ok(Err(error)) => Err(self.broken(&connection, &*error)),
+            Err(_) => Err(self.unknown(UnknownOutcome::Deadline)),
+        }
+    }
+
+    /// Error of an answer that is no answer of a service.
+    async fn not_answered(&self, answer: AnswerHead) -> CallError {
+        match answer.response.status() {
+            BUSY => self.not_sent(NotSent::Busy(self.channel)),
+            FAILED => self.bad_answer("its service failed"),
+            REFUSED => match self.collect(answer, HANDSHAKE_BYTES_MAX).await {
+                Ok(bytes) => match decode_refusal(&bytes) {
+                    Some(refusal) => CallError::Refused { node: self.peer.node, refusal },
+                    None => self.bad_answer("its refusal cannot be decoded"),
+                },
+                Err(error) => error,
+            },
+            other => self.not_sent(NotSent::NotUnderstood(other.as_u16())),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! State that the tasks of a transport share.
+
+use crate::address::{AddressBook, PeerAddress};
+use crate::backoff::JoinRate;
+use crate::channel::Channel;
+use crate::config::TransportConfig;
+use crate::handshake::{HandshakeRefusal, Hello, HelloJudge, WireVersions};
+use crate::peer::PeerState;
+use crate::rules::PeerRules;
+use crate::service::PeerServices;
+use arc_swap::ArcSwap;
+use mlgw_common::limits::PEER_STRANGERS_MAX;
+use mlgw_common::{ClusterId, NodeId};
+use mlgw_trust::{CertifiedNode, NodeCredentials, NodeStart, StartsFileError};
+use parking_lot::Mutex;
+use rustls::{ClientConfig, ServerConfig};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// TLS settings of both sides.
+pub(crate) struct TlsSides {
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
+}
+
+impl TlsSides {
+    pub(crate) fn new(credentials: &NodeCredentials) -> Result<Self, rustls::Error> {
+        let (client, server) = (credentials.client_config()?, credentials.server_config()?);
+        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+    }
+}
+
+/// State of a transport.
+pub(crate) struct TransportState {
+    pub(crate) cluster: ClusterId,
+    pub(crate) node: NodeId,
+    pub(crate) start: NodeStart,
+    pub(crate) address: PeerAddress,
+    pub(crate) versions: WireVersions,
+    pub(crate) rules: PeerRules,
+    pub(crate) book: AddressBook,
+    pub(crate) services: Arc<dyn PeerServices>,
+    pub(crate) tls: ArcSwap<TlsSides>,
+    peers: Mutex<BTreeMap<NodeId, Arc<PeerState>>>,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+    /// Permits of accepted connections that have not passed the handshake.
+    pub(crate) strangers: Arc<Semaphore>,
+    pub(crate) joins: Mutex<JoinRate>,
+}
+
+impl TransportState {
+    pub(crate) fn new(
+        config: TransportConfig,
+        services: Arc<dyn PeerServices>,
+    ) -> Result<Self, rustls::Error> {
+        Ok(Self {
+            cluster: config.cluster,
+            node: config.node,
+            start: config.start,
+            address: config.address,
+            versions: config.versions,
+            rules: PeerRules::new(config.starts, config.removed),
+            book: config.book,
+            services,
+            tls: ArcSwap::from_pointee(TlsSides::new(&config.credentials)?),
+            peers: Mutex::default(),
+            stopping: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            strangers: Arc::new(Semaphore::new(PEER_STRANGERS_MAX)),
+            joins: Mutex::new(JoinRate::new(mlgw_common::time::Instant::now())),
+        })
+    }
+
+    /// Hello of this node.
+    pub(crate) fn hello(&self, channel: Channel) -> Hello {
+        Hello {
+            versions: self.versions,
+            cluster: self.cluster,
+            node: self.node,
+            start: self.start,
+            channel,
+            address: self.address.clone(),
+        }
+    }
+
+    /// Replaces the removed ids and closes the connections with them.
+    pub(crate) fn set_removed(&self, removed: BTreeSet<NodeId>) {
+        let removed = Arc::new(removed);
+        self.rules.set_removed(removed.clone());
+        let mut peers = self.peers.lock();
+        for node in removed.iter() {
+            if let Some(peer) = peers.remove(node) {
+                peer.close();
+            }
+            self.book.forget_stated(*node);
+        }
+    }
+
+    /// State of a peer.
+    pub(crate) fn peer(&self, node: NodeId) -> Arc<PeerState> {
+        self.peers.lock().entry(node).or_insert_with(|| Arc::new(PeerState::new(node))).clone()
+    }
+
+    pub(crate) fn peers(&self) -> Vec<Arc<PeerState>> {
+        self.peers.lock().values().cloned().collect()
+    }
+
+    /// Accepts the hello of a peer with this certificate, or refuses it. Its start is then on stable media
+    /// and its address in the book.
+    ///
+    /// # Errors
+    /// The reason to refuse it.
+    pub(crate) async fn accept(
+        self: &Arc<Self>,
+        certified: CertifiedNode,
+        hello: &Hello,
+    ) -> Result<Arc<PeerState>, HandshakeRefusal> {
+        let removed = self.rules.removed();
+        let judge =
+            HelloJudge { versions: self.versions, cluster: self.cluster, node: self.node, removed: &removed };
+        judge.judge(certified, hello)?;
+        self.admit(hello.node, hello.start).await?;
+        if self.book.record_stated(hello.node, &hello.address) {
+            self.services.address_stated(hello.node, hello.address.clone());
+        }
+        let peer = self.peer(hello.node);
+        for channel in Channel::ALL {
+            peer.link(channel).end_wait();
+        }
+        Ok(peer)
+    }
+
+    async fn admit(self: &Arc<Self>, node: NodeId, start: NodeStart) -> Result<(), HandshakeRefusal> {
+        if self.rules.starts.known(node) == Some(start) {
+            return Ok(());
+        }
+        let starts = self.rules.starts.clone();
+        let admitted = tokio::task::spawn_blocking(move || starts.admit(node, start)).await;
+        match admitted {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(StartsFileError::Refused(refusal))) => Err(refusal.into()),
+            Ok(Err(error)) => Err(HandshakeRefusal::NotStored(error.to_string())),
+            Err(error) => Err(HandshakeRefusal::NotStored(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests of transports over loopback, with real TLS: each test starts nodes of a cluster of its own.
+
+mod calls;
+mod joins;
+mod nodes;
+mod reconnects;
+mod refusals;
+mod strangers;
+mod streams;
+mod time_limits;

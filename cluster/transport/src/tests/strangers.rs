@@ -1,0 +1,114 @@
+//! Tests of connections that have not passed the handshake: what they reach, and how many there may be.
+
+use super::nodes::{ECHO, TestCluster, TransportNode, late};
+use crate::body::SentBody;
+use crate::dial::{HttpClient, http_client, secure};
+use crate::wire::{JOIN_PATH, NOT_UNDERSTOOD, PeerTarget};
+use crate::{Channel, HandshakeRefusal, Hello, StreamClass, WireVersions, decode_answer};
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use mlgw_common::NodeId;
+use mlgw_common::limits::{HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, PEER_STRANGERS_MAX};
+use mlgw_common::time::timeout;
+use mlgw_trust::join_client_config;
+use rustls::ClientConfig;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+
+/// Connection of a stranger.
+async fn connect(to: &TransportNode, config: ClientConfig) -> HttpClient {
+    let tls = secure(&to.address, Arc::new(config)).await.unwrap();
+    http_client(&to.address, tls).await.unwrap()
+}
+
+/// Status and body of the answer to a request.
+async fn ask(client: HttpClient, target: PeerTarget, body: Bytes) -> (http::StatusCode, Bytes) {
+    let HttpClient { mut sender, connection, facts: _facts, cancel: _cancel } = client;
+    let driver = tokio::spawn(connection);
+    let request = target.request(SentBody::whole(body), late());
+    let response = sender.send_request(request).await.unwrap();
+    let status = response.status();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    drop(driver);
+    (status, bytes)
+}
+
+const SERVICES: [PeerTarget; 2] =
+    [PeerTarget::Call { service: ECHO }, PeerTarget::Stream { class: StreamClass::Request, service: ECHO }];
+
+#[tokio::test]
+async fn a_peer_reaches_no_service_before_its_hello() {
+    let cluster = TestCluster::new();
+    let two = cluster.node(2).await;
+    for target in SERVICES {
+        let client = connect(&two, cluster.credentials(1).client_config().unwrap()).await;
+        assert_eq!(ask(client, target, Bytes::new()).await.0, NOT_UNDERSTOOD);
+    }
+    // With a certificate there is nothing to join.
+    let client = connect(&two, cluster.credentials(1).client_config().unwrap()).await;
+    assert_eq!(ask(client, PeerTarget::Join, Bytes::new()).await.0, NOT_UNDERSTOOD);
+    assert_eq!(two.services.calls.lock().len(), 0);
+    assert_eq!(two.services.joins.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_node_without_a_certificate_reaches_nothing_but_join() {
+    let cluster = TestCluster::new();
+    let two = cluster.node(2).await;
+    let config = || join_client_config(cluster.authority.hash()).unwrap();
+    for target in SERVICES.into_iter().chain([PeerTarget::Handshake]) {
+        let client = connect(&two, config()).await;
+        assert_eq!(ask(client, target, Bytes::new()).await.0, NOT_UNDERSTOOD, "{target:?}");
+    }
+    let long = Bytes::from(vec![0; JOIN_BYTES_MAX + 1]);
+    let (status, _) = ask(connect(&two, config()).await, PeerTarget::Join, long).await;
+    assert_eq!(status, http::StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(two.services.joins.load(Ordering::SeqCst), 0, "{JOIN_PATH}");
+    assert_eq!(two.services.calls.lock().len(), 0);
+}
+
+#[tokio::test]
+async fn a_hello_of_another_node_or_of_no_encoding_is_refused() {
+    let cluster = TestCluster::new();
+    let two = cluster.node(2).await;
+    let hello = Hello {
+        versions: WireVersions::OWN,
+        cluster: cluster.cluster,
+        node: NodeId(3),
+        start: super::nodes::start(1),
+        channel: Channel::Control,
+        address: two.address.clone(),
+    };
+    let long = vec![0; HANDSHAKE_BYTES_MAX + 1];
+    for (bytes, code) in [(hello.encode(), 3), (vec![0xff], 9), (long, 9)] {
+        let client = connect(&two, cluster.credentials(1).client_config().unwrap()).await;
+        let (_, answer) = ask(client, PeerTarget::Handshake, bytes.into()).await;
+        let refused = decode_answer(&answer).unwrap_err();
+        assert!(matches!(refused, HandshakeRefusal::ByPeer { code: of, .. } if of == code), "{refused}");
+    }
+    assert_eq!(two.starts.known(NodeId(3)), None);
+    assert_eq!(two.starts.known(NodeId(1)), None);
+}
+
+#[tokio::test]
+async fn half_open_connections_are_bounded_and_peers_go_on() {
+    let cluster = TestCluster::new();
+    let [one, two] = cluster.pair().await;
+    one.echo(NodeId(2)).await.unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..PEER_STRANGERS_MAX {
+        silent.push(TcpStream::connect(two.address.as_str()).await.unwrap());
+    }
+    // Connections are accepted in order, so all before this one have permits.
+    let mut further = TcpStream::connect(two.address.as_str()).await.unwrap();
+    let closed = timeout(super::nodes::LONG, further.read(&mut [0])).await.unwrap();
+    assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    one.echo(NodeId(2)).await.unwrap();
+    // A connection that passed its handshake holds no permit.
+    drop(silent);
+    let strangers = two.transport.state.strangers.clone();
+    super::nodes::until(|| strangers.available_permits() == PEER_STRANGERS_MAX).await;
+    one.echo(NodeId(2)).await.unwrap();
+}

@@ -1,0 +1,47 @@
+//! Tests of time limits in virtual time, over connections in memory.
+
+use super::nodes::TestCluster;
+use crate::accept::{HANDSHAKE_LIMIT, JOIN_LIMIT, serve};
+use crate::dial::http_client;
+use crate::inbound::InboundConnection;
+use crate::metered::{MeteredIo, StreamFacts};
+use mlgw_common::NodeId;
+use mlgw_common::limits::{PEER_PING_MS, PEER_PING_TIMEOUT_MS, PEER_STRANGERS_MAX};
+use mlgw_common::time::Instant;
+use mlgw_trust::CertifiedNode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::duplex;
+use tokio_util::sync::CancellationToken;
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_a_hello_is_closed_and_gives_its_permit_back() {
+    let cluster = TestCluster::new();
+    let state = cluster.state(2);
+    let peer = CertifiedNode { cluster: cluster.cluster, node: NodeId(1) };
+    for (certified, limit) in [(Some(peer), HANDSHAKE_LIMIT), (None, JOIN_LIMIT)] {
+        let (near, _silent) = duplex(1 << 16);
+        let (facts, cancel) = (StreamFacts::default(), CancellationToken::new());
+        let permit = state.strangers.clone().try_acquire_owned().unwrap();
+        let io = MeteredIo::new(near, facts.clone(), cancel.clone());
+        let from = "127.0.0.1:1".parse().unwrap();
+        let inbound = InboundConnection::new(state.clone(), from, certified, facts, cancel, permit);
+        let begin = Instant::now();
+        assert_eq!(state.strangers.available_permits(), PEER_STRANGERS_MAX - 1);
+        serve(io, Arc::new(inbound)).await;
+        assert_eq!(begin.elapsed(), limit);
+        assert_eq!(state.strangers.available_permits(), PEER_STRANGERS_MAX);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_does_not_answer_pings_loses_its_connection() {
+    let (near, _silent) = duplex(1 << 16);
+    let address = "silent:1".parse().unwrap();
+    let client = http_client(&address, near).await.unwrap();
+    let begin = Instant::now();
+    assert!(client.connection.await.is_err());
+    let limit = Duration::from_millis(PEER_PING_MS + PEER_PING_TIMEOUT_MS);
+    assert!(begin.elapsed() <= limit, "{:?}", begin.elapsed());
+    assert!(begin.elapsed() >= limit - Duration::from_secs(1), "{:?}", begin.elapsed());
+}
