@@ -320,12 +320,12 @@ fn a_report_of_an_older_or_copied_start_is_refused() {
 fn a_node_is_marked_while_it_is_a_member_and_then_removed_for_ever() {
     let mut group = SystemGroup::new();
     let id = group.serving_node();
-    for (configs, members) in
-        [(&[&[1, 2][..]][..], &[1, 2][..]), (&[&[1], &[2]], &[1, 2]), (&[&[1]], &[1, 2])]
-    {
-        group.set_membership(configs, members);
+    let memberships: [(&str, &[&[u64]]); 3] =
+        [("a voter", &[&[1, 2]]), ("a voter of a change", &[&[1], &[2]]), ("a learner", &[&[1]])];
+    for (what, configs) in memberships {
+        group.set_membership(configs, &[1, 2]);
         let marked = group.node_change(remove(id)).unwrap();
-        assert_eq!((marked.state(), marked.removed_ms), (NodeState::Leaving, 0), "{configs:?} {members:?}");
+        assert_eq!((marked.state(), marked.removed_ms), (NodeState::Leaving, 0), "{what}");
     }
     assert_eq!(group.apply(drain(id, true)), Err(Reject::NodeRemoved { node: id }));
     assert_eq!(group.apply(role(id, NodeRole::Gateway)), Err(Reject::NodeRemoved { node: id }));
