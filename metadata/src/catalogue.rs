@@ -100,8 +100,9 @@ impl Catalogue {
         self.inner.resident.cluster_version()
     }
 
-    /// Raises the version of the cluster: commands of that version are allowed from then on. Every node, those
-    /// that are down as well, must have reported that it knows the version; one that does not know it stops.
+    /// Raises the version of the cluster: commands of that version are allowed from then on. Every node,
+    /// those that are down as well, must have reported that it knows the version; one that does not know it
+    /// stops.
     ///
     /// # Errors
     /// [`Reject::VersionNotReported`](mlgw_formats::command::Reject::VersionNotReported); if the version is

@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("base2histogram", &[]),
     ("mlgw-carrier", &["mlgw-common"]),
     ("mlgw-formats", &["mlgw-common"]),
+    ("mlgw-membership", &["mlgw-common", "mlgw-formats"]),
     ("mlgw-metadata", &["mlgw-common", "mlgw-formats"]),
     ("mlgw-policies", &["mlgw-common"]),
     ("mlgw-lab", &["mlgw-api", "mlgw-common", "mlgw-formats", "mlgw-policies"]),
@@ -189,6 +190,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const WITHOUT_HTTP: &[&str] = &[
     "mlgw-common",
     "mlgw-formats",
+    "mlgw-membership",
     "mlgw-metadata",
     "mlgw-policies",
     "mlgw-lab",

@@ -7,8 +7,10 @@ use std::sync::OnceLock;
 use crate::source::Source;
 
 /// Top-level folders with files of ours.
-const FOLDERS: &[&str] =
-    &[".ci", "common", "deploy", "docs", "fuzz", "gateway", "metadata", "policies", "tests", "tiering"];
+const FOLDERS: &[&str] = &[
+    ".ci", "cluster", "common", "deploy", "docs", "fuzz", "gateway", "metadata", "policies", "tests",
+    "tiering",
+];
 
 /// Folders at any depth that are skipped.
 const SKIPPED: &[&str] = &["__pycache__", "corpus", "node_modules", "target"];

@@ -2,9 +2,9 @@
 //! record.
 
 use mlgw_formats::schema::{
-    self, AuthorityRecord, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, JoinTokenRecord, Mirror, Node, ObjectSummary,
-    ObjectVersion, PartRecord, Partition, Payer, PolicyFiles, PolicyVersion, Release, SegmentRecord,
-    SegmentUsage, Upload,
+    self, AuthorityRecord, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, JoinTokenRecord,
+    Mirror, Node, ObjectSummary, ObjectVersion, PartRecord, Partition, Payer, PolicyFiles, PolicyVersion,
+    Release, SegmentRecord, SegmentUsage, Upload,
 };
 
 /// The first byte selects the family.

@@ -39,7 +39,8 @@ fn action() -> impl Strategy<Value = Action> {
         6 => (token, key, prop::bool::weighted(0.1))
             .prop_map(|(token, key, is_late)| Action::Admit { token, key, is_late }),
         4 => (node.clone(), 1u64..4).prop_map(|(node, counter)| Action::Report { node, counter }),
-        2 => (node.clone(), any::<bool>()).prop_map(|(node, is_draining)| Action::Drain { node, is_draining }),
+        2 => (node.clone(), any::<bool>())
+            .prop_map(|(node, is_draining)| Action::Drain { node, is_draining }),
         3 => node.clone().prop_map(Action::Remove),
         1 => node.prop_map(Action::Put),
         1 => any::<u8>().prop_map(Action::Membership),
@@ -137,8 +138,9 @@ proptest! {
             for id in &observer.removed {
                 prop_assert_eq!(group.node(*id).map(|node| node.state()), Some(NodeState::Removed));
             }
-            let active = (1..200).filter_map(|id| group.node(id)).any(|node| node.state() == NodeState::Active);
-            prop_assert!(active, "a storage node always stays");
+            let mut nodes = (1..200).filter_map(|id| group.node(id));
+            let is_served = nodes.any(|node| node.state() == NodeState::Active);
+            prop_assert!(is_served, "a storage node always stays");
         }
     }
 }

@@ -143,8 +143,8 @@ pub(super) fn report(view: &mut View<'_>, command: &ReportNode) -> Result<Reply,
     Ok(reply(node))
 }
 
-/// Refuses the report of an older start, of a copy of a start, and of another timeline than the cluster's: the
-/// node's directory was restored or cloned.
+/// Refuses the report of an older start, of a copy of a start, and of another timeline than the cluster's:
+/// the node's directory was restored or cloned.
 fn check_start(view: &View<'_>, node: &Node, start: RecordedStart) -> Result<(), ApplyError> {
     let stale = || Reject::StaleNodeStart { node: node.id, counter: start.counter };
     let timeline = view.get::<Timeline>(&MetaRow::Incarnation.row())?;
@@ -237,8 +237,8 @@ pub(super) fn cluster_version(view: &View<'_>) -> Result<u32, StoreError> {
     Ok(row.map_or(FIRST_CLUSTER_VERSION, |of| of.version))
 }
 
-/// Checks that every node, those that are down as well, has reported that it knows `version`. The only node of
-/// a server that never was in a cluster reports nothing: its own build proposes the version.
+/// Checks that every node, those that are down as well, has reported that it knows `version`. The only node
+/// of a server that never was in a cluster reports nothing: its own build proposes the version.
 pub(super) fn check_all_know(view: &View<'_>, version: u32) -> Result<(), ApplyError> {
     let mut nodes = all(view)?;
     nodes.retain(|node| !node.is_removed());

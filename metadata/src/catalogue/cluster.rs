@@ -23,7 +23,8 @@ pub struct NewJoinToken {
     pub token: u64,
     /// SHA-256 of its secret.
     pub secret_hash: Vec<u8>,
-    /// Life of the token in milliseconds; at most [`JOIN_TOKEN_MS_MAX`](mlgw_common::limits::JOIN_TOKEN_MS_MAX).
+    /// Life of the token in milliseconds; at most
+    /// [`JOIN_TOKEN_MS_MAX`](mlgw_common::limits::JOIN_TOKEN_MS_MAX).
     pub life_ms: i64,
     /// The access key that creates it.
     pub created_by: String,
@@ -187,8 +188,8 @@ impl Catalogue {
         self.propose_change(Change::DrainNode(undrain)).await.map(node_of)
     }
 
-    /// Removes a node for ever and returns its record. While the node is in the membership of the system group
-    /// it is only marked as leaving. Call this again when it is in no membership any more.
+    /// Removes a node for ever and returns its record. While the node is in the membership of the system
+    /// group it is only marked as leaving. Call this again when it is in no membership any more.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].
@@ -213,8 +214,8 @@ impl Catalogue {
         Ok(self.authorities()?.pop())
     }
 
-    /// Adds an authority after the authority `after` (0 if there is none), or replaces the seal of the one that
-    /// `authority` names, by compare and set. Returns its number.
+    /// Adds an authority after the authority `after` (0 if there is none), or replaces the seal of the one
+    /// that `authority` names, by compare and set. Returns its number.
     ///
     /// # Errors
     /// Those of [`Catalogue::propose`].

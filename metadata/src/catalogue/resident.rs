@@ -246,7 +246,8 @@ impl Resident {
         Ok(())
     }
 
-    /// Replaces all nodes at once: no reader finds a node missing meanwhile, and so takes it for a removed one.
+    /// Replaces all nodes at once: no reader finds a node missing meanwhile, and so takes it for a removed
+    /// one.
     fn replace_nodes(&self, rows: &dyn RowReader) -> Result<(), StoreError> {
         let found = rows.range(&Family::Node.start(), &Family::Node.end(), usize::MAX)?;
         let mut nodes = BTreeMap::new();

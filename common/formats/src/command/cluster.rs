@@ -30,8 +30,8 @@ pub struct RemoveJoinToken {
     pub token: u64,
 }
 
-/// Admits a node that presents a token. Replies with [`Reply::Node`](super::Reply::Node). The same node, by its
-/// key, is given the same id again.
+/// Admits a node that presents a token. Replies with [`Reply::Node`](super::Reply::Node). The same node, by
+/// its key, is given the same id again.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct AdmitNode {
     /// Id of the token.
@@ -70,8 +70,8 @@ pub struct PutAuthority {
     /// The authority. Number 0 adds it; the number of a recorded one replaces its sealed key.
     #[prost(message, required, tag = "1")]
     pub authority: AuthorityRecord,
-    /// Number of the newest authority when the command was built; 0 if there was none. Rejected if a newer one
-    /// exists.
+    /// Number of the newest authority when the command was built; 0 if there was none. Rejected if a newer
+    /// one exists.
     #[prost(uint64, tag = "2")]
     pub after: u64,
 }

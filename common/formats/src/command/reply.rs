@@ -311,8 +311,8 @@ pub enum Reject {
     /// A newer start of the node is known, or another process has the same one: its directory was restored or
     /// cloned.
     #[error(
-        "node {node} reports start {counter}, which is older than the recorded one or a copy of it: remove the \
-         node and join under a new ID"
+        "node {node} reports start {counter}, which is older than the recorded one or a copy of it: remove \
+         the node and join under a new ID"
     )]
     StaleNodeStart {
         /// Id of the node.

@@ -1,4 +1,5 @@
-//! Nodes of the cluster. Rows: `node` in group 0, keyed by node id. A server that is not in a cluster has one.
+//! Nodes of the cluster. Rows: `node` in group 0, keyed by node id. A server that is not in a cluster has
+//! one.
 //!
 //! Ids grow and are never used again. The row of a removed node stays for a while as history. An id below the
 //! next one without a row was removed too.
