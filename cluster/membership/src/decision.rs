@@ -118,6 +118,8 @@ pub fn decide(input: &DecisionInput) -> MemberStep {
 }
 
 pub(crate) fn decide_by(input: &DecisionInput, rules: RuleSet) -> MemberStep {
+    assert!([3, 5].contains(&input.limits.voters_max), "voters are odd");
+    assert!(!input.membership.voters.is_empty(), "a leader has voters");
     if input.change == ChangeState::InProgress && rules.has(Rule::OneChangeAtATime) {
         return MemberStep::Wait(WaitReason::ChangeInProgress);
     }
@@ -177,6 +179,7 @@ fn change_of_voters(input: &DecisionInput, rules: RuleSet) -> MemberStep {
             None => goal.waits.map_or(MemberStep::Idle, MemberStep::Wait),
         };
     }
+    assert!(!goal.voters.is_empty(), "a group keeps voters");
     let mut kept = current & &goal.voters;
     if kept.is_empty() {
         return replace_all(input, goal.voters);

@@ -38,6 +38,7 @@ pub(crate) fn voter_goal(input: &DecisionInput, rules: RuleSet) -> VoterGoal {
         return VoterGoal { voters: current.clone(), waits: Some(WaitReason::NoStorageVoter) };
     }
     let voters: BTreeSet<NodeId> = candidates.iter().take(count).copied().collect();
+    assert_eq!(voters.len(), count, "there are as many candidates as votes");
     if voters.len() < current.len()
         && rules.has(Rule::AwaitReplacement)
         && let Some(waits) = choice.replacement_on_its_way(voters.len(), &gateways)

@@ -89,8 +89,9 @@ fn gateways_are_allowed(
     };
     let storage = before.members().iter().filter(could_vote).count();
     require(gateways == 1 && after.len() == 3, "gateways vote beside too few storage nodes")?;
-    // A leader that has just been elected knows the lag of few nodes.
-    require(storage < 3, "a gateway votes in place of a storage node")
+    // A leader that has just been elected does not know for how long others have been reachable.
+    let knows = world.now_ms - world.raft.led_since_ms >= LIMITS.promote_after_ms;
+    require(storage < 3 || !knows, "a gateway votes in place of a storage node")
 }
 
 /// Voters that there could be soon, with all storage nodes that are up.
