@@ -67,7 +67,7 @@ impl RuleSet {
 
     /// Every rule except one.
     pub(crate) const fn without(rule: Rule) -> Self {
-        Self(u32::MAX & !(1 << rule as u32))
+        Self(!(1 << rule as u32))
     }
 
     /// True if the rule is in force.
