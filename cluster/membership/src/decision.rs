@@ -1,7 +1,7 @@
 //! The next single step towards the membership that the system group should have.
 
 use crate::facts::{ChangeState, DecisionInput};
-use crate::goal::voter_goal;
+use crate::goal::{helpers, voter_goal};
 use crate::rules::{Rule, RuleSet};
 use mlgw_common::NodeId;
 use mlgw_formats::schema::{NodeRole, NodeState};
@@ -47,8 +47,6 @@ pub enum VoterChangeKind {
     Replace,
     /// Voters become fewer, because a node leaves.
     Demote,
-    /// A lone voter that leaves hands its vote over. It cannot transfer its leadership before.
-    HandOver,
     /// A joint change is finished that its leader left.
     Finish,
 }
@@ -68,6 +66,12 @@ pub enum WaitReason {
     /// All storage nodes that vote leave, and no other one is ready.
     #[error("no storage node is ready to vote")]
     NoStorageVoter,
+    /// The only voter is to leave, and cannot transfer its leadership.
+    #[error("node {node} is the only voter: add nodes until there are three, then it can leave")]
+    LoneVoter {
+        /// The voter.
+        node: NodeId,
+    },
     /// No voter that stays can lead.
     #[error("no other voter is ready to lead")]
     NoSuccessor,
@@ -182,7 +186,7 @@ fn change_of_voters(input: &DecisionInput, rules: RuleSet) -> MemberStep {
     assert!(!goal.voters.is_empty(), "a group keeps voters");
     let mut kept = current & &goal.voters;
     if kept.is_empty() {
-        return replace_all(input, goal.voters);
+        return replace_all(input, goal.voters, rules);
     }
     if !goal.voters.contains(&input.leader) && rules.has(Rule::TransferFirst) {
         kept.remove(&input.leader);
@@ -199,15 +203,25 @@ fn change_of_voters(input: &DecisionInput, rules: RuleSet) -> MemberStep {
     MemberStep::ChangeVoters(VoterChange { kind, voters: goal.voters })
 }
 
-/// Replaces all voters. The leader keeps its vote in the first of two changes, so that it can transfer its
-/// leadership between them; a lone voter cannot.
-fn replace_all(input: &DecisionInput, mut voters: BTreeSet<NodeId>) -> MemberStep {
-    if voters.len() == 1 {
-        return MemberStep::ChangeVoters(VoterChange { kind: VoterChangeKind::HandOver, voters });
+/// Replaces all voters. The leader keeps its vote in the first of two changes, and transfers its leadership
+/// between them. If it left at once and restarted before the others have the end of the change, it could not
+/// lead, and nobody could lead without it.
+fn replace_all(input: &DecisionInput, goal: BTreeSet<NodeId>, rules: RuleSet) -> MemberStep {
+    let mut voters = goal;
+    if rules.has(Rule::TransferFirst) {
+        if voters.len() == 1 {
+            voters = helpers(input, rules);
+        } else {
+            voters.pop_last();
+        }
+        if voters.len() < 2 {
+            return MemberStep::Wait(WaitReason::LoneVoter { node: input.leader });
+        }
+        voters.insert(input.leader);
     }
-    voters.pop_last();
-    voters.insert(input.leader);
-    MemberStep::ChangeVoters(VoterChange { kind: VoterChangeKind::Replace, voters })
+    let is_more = voters.len() > input.membership.voters.len();
+    let kind = if is_more { VoterChangeKind::Promote } else { VoterChangeKind::Replace };
+    MemberStep::ChangeVoters(VoterChange { kind, voters })
 }
 
 /// True if the node should lead: the leader also does the work that exists once in the cluster.

@@ -51,6 +51,13 @@ pub(crate) fn voter_goal(input: &DecisionInput, rules: RuleSet) -> VoterGoal {
     VoterGoal { voters, waits: choice.better_later(&candidates) }
 }
 
+/// Two nodes that may vote beside the leader, or fewer if there are not so many. Gateways come last.
+pub(crate) fn helpers(input: &DecisionInput, rules: RuleSet) -> BTreeSet<NodeId> {
+    let choice = Choice { input, rules };
+    let ranked = choice.ranked(NodeRole::Storage).into_iter().chain(choice.ranked(NodeRole::Gateway));
+    ranked.filter(|node| *node != input.leader).take(2).collect()
+}
+
 struct Choice<'a> {
     input: &'a DecisionInput,
     rules: RuleSet,

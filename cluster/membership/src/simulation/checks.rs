@@ -51,8 +51,7 @@ fn change_is_allowed(world: &World, before: &SystemMembership, change: &VoterCha
         promotion_is_allowed(world, before, node)?;
     }
     let leader = world.raft.leader.ok_or("there is no leader")?;
-    let keeps_some = !after.is_disjoint(&before.voters);
-    require(after.contains(&leader) || !keeps_some, "the leader leaves without a transfer")?;
+    require(after.contains(&leader), "the leader leaves without a transfer")?;
     gateways_are_allowed(world, before, after)?;
     let enough = after.len() >= before.voters.len() || after.len() >= possible_soon(world, before);
     require(enough, "voters become fewer although a replacement is on its way")
@@ -127,15 +126,34 @@ pub(super) fn goal_is_reached(world: &World) -> Result<(), String> {
         |what: &str| format!("{what}: {membership:?}, {:?}, lost {:?}", world.records, world.lost);
     let is_over = membership.outgoing.is_none() && !world.raft.is_changing();
     require(is_over, &described("a change is unfinished"))?;
+    let is_bound = is_lone_voter_bound(world, &membership);
     for (node, record) in &world.records {
         let is_in = membership.contains(*node);
         match record.state {
+            NodeState::Leaving if is_bound && membership.voters.contains(node) => {}
             NodeState::Leaving => return Err(described("a removal is not recorded")),
             NodeState::Removed => require(!is_in, &described("a removed node is a member"))?,
             _ => require(is_in || world.lost == Some(*node), &described("a node is no member"))?,
         }
     }
+    if is_bound {
+        return Ok(());
+    }
     voters_are_best(world, &membership).map_err(|what| described(&what))
+}
+
+/// True if the only voter should not vote and stays, because there are no two others that could beside it.
+fn is_lone_voter_bound(world: &World, membership: &SystemMembership) -> bool {
+    let could_vote = |(node, record): &(&NodeId, &super::world::SimRecord)| {
+        record.state == NodeState::Active && !membership.voters.contains(node)
+    };
+    let is_unfit = |node: &NodeId| {
+        let record = world.records[node];
+        record.state != NodeState::Active || record.role == NodeRole::Gateway
+    };
+    membership.voters.len() == 1
+        && membership.voters.iter().all(is_unfit)
+        && world.records.iter().filter(could_vote).count() < 2
 }
 
 fn voters_are_best(world: &World, membership: &SystemMembership) -> Result<(), String> {
