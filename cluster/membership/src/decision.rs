@@ -212,7 +212,9 @@ fn replace_all(input: &DecisionInput, goal: BTreeSet<NodeId>, rules: RuleSet) ->
         if voters.len() == 1 {
             voters = helpers(input, rules);
         } else {
-            voters.pop_last();
+            let is_gateway = |id: &NodeId| input.nodes.get(id).is_some_and(|of| of.role == NodeRole::Gateway);
+            let dropped = voters.iter().copied().find(is_gateway).or(voters.last().copied());
+            voters.retain(|id| Some(*id) != dropped);
         }
         if voters.len() < 2 {
             return MemberStep::Wait(WaitReason::LoneVoter { node: input.leader });

@@ -35,7 +35,7 @@ proptest! {
 
     #[test]
     fn no_schedule_breaks_an_invariant_and_the_goal_is_reached(seed in any::<u64>()) {
-        prop_assert_eq!(run(seed, RuleSet::ALL), Ok(()));
+        prop_assert_eq!(run(seed, RuleSet::ALL), Ok(()), "seed {}", seed);
     }
 }
 
