@@ -51,11 +51,16 @@ pub(crate) fn voter_goal(input: &DecisionInput, rules: RuleSet) -> VoterGoal {
     VoterGoal { voters, waits: choice.better_later(&candidates) }
 }
 
-/// Two nodes that may vote beside the leader, or fewer if there are not so many. Gateways come last.
+/// Two nodes that may vote beside the leader, or fewer if there are not so many. Gateways come later, and
+/// voters that leave last.
 pub(crate) fn helpers(input: &DecisionInput, rules: RuleSet) -> BTreeSet<NodeId> {
     let choice = Choice { input, rules };
-    let ranked = choice.ranked(NodeRole::Storage).into_iter().chain(choice.ranked(NodeRole::Gateway));
-    ranked.filter(|node| *node != input.leader).take(2).collect()
+    let mut ranked = choice.ranked(NodeRole::Storage);
+    ranked.extend(choice.ranked(NodeRole::Gateway));
+    let leaving = input.membership.voters.iter().filter(|id| !ranked.contains(id));
+    let leaving: Vec<NodeId> = leaving.copied().filter(|id| input.is_reachable(*id)).collect();
+    ranked.extend(leaving);
+    ranked.into_iter().filter(|id| *id != input.leader).take(2).collect()
 }
 
 struct Choice<'a> {

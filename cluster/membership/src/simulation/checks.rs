@@ -77,9 +77,9 @@ fn gateways_are_allowed(
     after: &BTreeSet<NodeId>,
 ) -> Result<(), String> {
     let gateways = after.iter().filter(|node| world.records[node].role == NodeRole::Gateway);
-    let gateways: Vec<NodeId> = gateways.copied().collect();
     // A leader stays until it has transferred its leadership.
-    if gateways.iter().all(|node| world.raft.leader == Some(*node)) {
+    let gateways = gateways.filter(|node| world.raft.leader != Some(**node)).count();
+    if gateways == 0 {
         return Ok(());
     }
     let could_vote = |node: &&NodeId| {
@@ -89,7 +89,7 @@ fn gateways_are_allowed(
         record.role == NodeRole::Storage && is_ready && world.raft.known_lag(**node).is_some()
     };
     let storage = before.members().iter().filter(could_vote).count();
-    require(gateways.len() == 1 && after.len() == 3, "gateways vote beside too few storage nodes")?;
+    require(gateways == 1 && after.len() == 3, "gateways vote beside too few storage nodes")?;
     // A leader that has just been elected does not know for how long others have been reachable.
     let knows = world.now_ms - world.raft.led_since_ms >= LIMITS.promote_after_ms;
     require(storage < 3 || !knows, "a gateway votes in place of a storage node")
