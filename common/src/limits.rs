@@ -451,6 +451,21 @@ pub const JOIN_BYTES_MAX: usize = 64 * KIB as usize;
 pub const JOINS_PER_SECOND_MAX: u32 = 5;
 /// Requests to join that are executed at once after a time without any.
 pub const JOINS_BURST_MAX: u32 = 20;
+/// Maximum number of nodes: rows of the catalogue, those of removed nodes included. At about 200 bytes each
+/// they are less than a megabyte, on every node. The rows of removed nodes make room for new ones.
+pub const NODES_MAX: usize = 4096;
+/// Bytes of each text about a node: its name, its address (a DNS name has 253 bytes at most), its build.
+pub const NODE_TEXT_BYTES_MAX: usize = 320;
+/// Bytes of the hash of a node's key, and of a token's secret: SHA-256.
+pub const NODE_HASH_BYTES: usize = 32;
+/// Join tokens that exist at once. Expired ones are removed when another one is created.
+pub const JOIN_TOKENS_MAX: usize = 64;
+/// Longest life of a join token: one hour.
+pub const JOIN_TOKEN_MS_MAX: i64 = 60 * 60 * 1000;
+/// Certificate authorities of the cluster: the one in use, and the next one while nodes change to it.
+pub const AUTHORITIES_MAX: usize = 2;
+/// Bytes of an authority's certificate, and of its sealed key. An ECDSA certificate has about 500.
+pub const AUTHORITY_BYTES_MAX: usize = 16 * KIB as usize;
 
 const _: () = {
     assert!(CHUNK_BYTES_MAX.is_multiple_of(BLOCK_BYTES));

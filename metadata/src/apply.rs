@@ -4,6 +4,7 @@
 //! restart. Nothing here reads a clock, draws a random number or touches a file. The work of one command is
 //! bounded, so a group never stalls behind it.
 
+mod authority;
 mod bucket;
 mod conditions;
 mod dataset;
@@ -13,6 +14,12 @@ mod golden_tests;
 mod job;
 #[cfg(test)]
 mod job_tests;
+mod join_token;
+#[cfg(test)]
+mod membership_model_tests;
+#[cfg(test)]
+mod membership_tests;
+mod node;
 mod object;
 mod object_command;
 mod object_target;
@@ -94,7 +101,16 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::PlaceSegment(command) => segment::place(view, command),
         Change::PutCredential(command) => system::put_credential(view, command),
         Change::DeleteCredential(command) => system::delete_credential(view, command),
-        Change::PutNode(command) => system::put_node(view, command),
+        Change::PutNode(command) => node::put(view, command),
+        Change::CreateJoinToken(command) => join_token::create(view, command),
+        Change::RemoveJoinToken(command) => join_token::remove(view, *command),
+        Change::AdmitNode(command) => node::admit(view, command),
+        Change::ReportNode(command) => node::report(view, command),
+        Change::SetNodeRole(command) => node::set_role(view, *command),
+        Change::DrainNode(command) => node::drain(view, *command),
+        Change::RemoveNode(command) => node::remove(view, *command),
+        Change::PutAuthority(command) => authority::put(view, command),
+        Change::RemoveAuthority(command) => authority::remove(view, *command),
         Change::PutUploadKey(command) => system::put_upload_key(view, command),
         Change::PutPartition(command) => ranges::put_partition(view, command),
         Change::SetClusterVersion(command) => system::set_cluster_version(view, *command),

@@ -7,6 +7,9 @@
 #[cfg(test)]
 mod bench;
 pub(crate) mod checkpoints;
+mod cluster;
+#[cfg(test)]
+mod cluster_rows_tests;
 mod copies;
 mod datasets;
 mod dead;
@@ -44,6 +47,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub use crate::durability::Durability;
+pub use cluster::{NewJoinToken, NodeReport};
 pub use dead::DeadSet;
 pub use options::{
     BarrierError, BarrierScope, CatalogueMetrics, CatalogueOptions, CheckpointOptions, CreateBucketError,
@@ -96,11 +100,13 @@ impl Catalogue {
         self.inner.resident.cluster_version()
     }
 
-    /// Raises the version of the cluster: commands of that version are allowed from then on. Every member,
-    /// those that are down as well, must know the version; one that does not know it stops.
+    /// Raises the version of the cluster: commands of that version are allowed from then on. Every node,
+    /// those that are down as well, must have reported that it knows the version; one that does not know it
+    /// stops.
     ///
     /// # Errors
-    /// If the version is lower than the cluster's; those of [`Catalogue::propose`].
+    /// [`Reject::VersionNotReported`](mlgw_formats::command::Reject::VersionNotReported); if the version is
+    /// lower than the cluster's; those of [`Catalogue::propose`].
     pub async fn raise_cluster_version(&self, version: u32) -> Result<(), ProposeError> {
         self.inner.raise_cluster_version(version).await
     }

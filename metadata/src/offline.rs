@@ -8,6 +8,7 @@
 //! A power loss leaves only the scratch copy in the directory for temporary files.
 
 pub(crate) mod bodies;
+mod cluster_rows;
 mod finding;
 pub(crate) mod logs;
 mod problem;

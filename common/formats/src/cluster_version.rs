@@ -8,10 +8,16 @@
 use crate::command::{Change, Command};
 
 /// The newest version that this build knows.
-pub const CLUSTER_VERSION: u32 = 1;
+pub const CLUSTER_VERSION: u32 = 2;
 
 /// The version of a catalogue that names none.
 pub const FIRST_CLUSTER_VERSION: u32 = 1;
+
+/// The first version with several nodes: commands of membership, and the later fields of nodes.
+pub const MEMBERSHIP_CLUSTER_VERSION: u32 = 2;
+
+const _: () = assert!(FIRST_CLUSTER_VERSION < MEMBERSHIP_CLUSTER_VERSION);
+const _: () = assert!(MEMBERSHIP_CLUSTER_VERSION <= CLUSTER_VERSION);
 
 /// Error of a command that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +36,16 @@ impl Change {
         match self {
             // A member that does not know the version stops here, before the commands that it allows.
             Self::SetClusterVersion(set) => set.version,
+            Self::PutNode(put) if put.node.has_membership_fields() => MEMBERSHIP_CLUSTER_VERSION,
+            Self::CreateJoinToken(_)
+            | Self::RemoveJoinToken(_)
+            | Self::AdmitNode(_)
+            | Self::PutAuthority(_)
+            | Self::RemoveAuthority(_)
+            | Self::ReportNode(_)
+            | Self::SetNodeRole(_)
+            | Self::DrainNode(_)
+            | Self::RemoveNode(_) => MEMBERSHIP_CLUSTER_VERSION,
             Self::Object(_)
             | Self::CreateBucket(_)
             | Self::SetBucketState(_)
@@ -77,8 +93,9 @@ pub fn check_known(command: &Command, known: u32) -> Result<(), LaterCommand> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CLUSTER_VERSION, LaterCommand, check_known};
-    use crate::command::{Change, Command, LeaseBodies, SetClusterVersion};
+    use super::{CLUSTER_VERSION, LaterCommand, MEMBERSHIP_CLUSTER_VERSION, check_known};
+    use crate::command::{Change, Command, LeaseBodies, PutNode, RemoveNode, SetClusterVersion};
+    use crate::schema::Node;
 
     #[test]
     fn a_command_of_a_later_version_is_unknown() {
@@ -88,5 +105,16 @@ mod tests {
         let lease = Command::from(Change::LeaseBodies(LeaseBodies { count: 1 }));
         assert_eq!(check_known(&lease, CLUSTER_VERSION), Ok(()));
         assert!(check_known(&Command { change: None }, CLUSTER_VERSION).is_err());
+    }
+
+    #[test]
+    fn a_build_of_version_1_knows_no_command_of_membership() {
+        let later = Err(LaterCommand { needs: MEMBERSHIP_CLUSTER_VERSION, known: 1 });
+        let remove = Change::RemoveNode(RemoveNode { node: 2, now_ms: 5 });
+        assert_eq!(check_known(&Command::from(remove), 1), later);
+        let put = |node| Command::from(Change::PutNode(PutNode { node }));
+        let first = Node { id: 1, address: "h:1".into(), joined_ms: 5, ..Node::default() };
+        assert_eq!(check_known(&put(first.clone()), 1), Ok(()));
+        assert_eq!(check_known(&put(Node { role: 1, ..first }), 1), later);
     }
 }

@@ -4,6 +4,7 @@
 //! on every member. Times, ids and choices are fields of the command; `apply` generates no such values.
 
 pub mod bucket;
+pub mod cluster;
 pub mod conditions;
 pub mod dataset;
 pub mod object;
@@ -17,6 +18,10 @@ pub mod upload;
 pub use bucket::{
     CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, RemoveBucket, SetBucketState,
     ThawBucket,
+};
+pub use cluster::{
+    AdmitNode, CreateJoinToken, DrainNode, PutAuthority, RemoveAuthority, RemoveJoinToken, RemoveNode,
+    ReportNode, SetNodeRole,
 };
 pub use conditions::{Conditions, EtagCondition};
 pub use dataset::{
@@ -47,7 +52,7 @@ pub struct Command {
     #[prost(
         oneof = "Change",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, \
-            26, 27, 28, 29, 31, 32, 33"
+            26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42"
     )]
     pub change: Option<Change>,
 }
@@ -155,6 +160,33 @@ pub enum Change {
     /// Group 0: raises the cluster's version.
     #[prost(message, tag = "33")]
     SetClusterVersion(SetClusterVersion),
+    /// Group 0: creates a token with which a node may join.
+    #[prost(message, tag = "34")]
+    CreateJoinToken(CreateJoinToken),
+    /// Group 0: removes such a token.
+    #[prost(message, tag = "35")]
+    RemoveJoinToken(RemoveJoinToken),
+    /// Group 0: admits a node that presents a token.
+    #[prost(message, tag = "36")]
+    AdmitNode(AdmitNode),
+    /// Group 0: adds a certificate authority of the cluster.
+    #[prost(message, tag = "37")]
+    PutAuthority(PutAuthority),
+    /// Group 0: removes an older certificate authority.
+    #[prost(message, tag = "38")]
+    RemoveAuthority(RemoveAuthority),
+    /// Group 0: records a node's report about itself.
+    #[prost(message, tag = "39")]
+    ReportNode(ReportNode),
+    /// Group 0: changes a node's role.
+    #[prost(message, tag = "40")]
+    SetNodeRole(SetNodeRole),
+    /// Group 0: begins or ends the draining of a node.
+    #[prost(message, tag = "41")]
+    DrainNode(DrainNode),
+    /// Group 0: removes a node for ever.
+    #[prost(message, tag = "42")]
+    RemoveNode(RemoveNode),
 }
 
 impl Command {

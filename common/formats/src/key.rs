@@ -30,6 +30,10 @@ pub enum Family {
     Policy = 0x09,
     /// Files of policy versions, keyed by the version that introduced them (group 0).
     PolicyFiles = 0x0A,
+    /// Tokens with which nodes join (group 0).
+    JoinToken = 0x0B,
+    /// Certificate authorities of the cluster (group 0).
+    Authority = 0x0C,
     /// An object group's copy of a bucket's definition.
     Mirror = 0x10,
     /// Current versions of objects.

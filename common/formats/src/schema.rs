@@ -4,6 +4,7 @@
 //! Fields are only ever added, under new tags. An incompatible change takes the next format byte and a
 //! decoder for both. Golden bytes in each file's tests pin the encodings.
 
+pub mod authority;
 pub mod bucket;
 pub mod copy;
 pub mod credential;
@@ -11,6 +12,7 @@ pub mod dataset;
 pub mod extent;
 pub mod fence;
 pub mod job;
+pub mod join_token;
 pub mod meta;
 pub mod node;
 pub mod object;
@@ -24,6 +26,7 @@ pub mod upload;
 pub mod usage;
 pub mod version;
 
+pub use authority::AuthorityRecord;
 pub use bucket::{BindMode, Binding, Bucket, BucketState, LockDefault, LockMode, Mirror, Versioning};
 pub use copy::{BlockName, CopyRecord, CopySegment};
 pub use credential::{Credential, Role};
@@ -31,7 +34,8 @@ pub use dataset::{Dataset, DatasetSize, ImportSource, Schedule};
 pub use extent::{Encoding, Extent, ExtentPage, PartRange};
 pub use fence::FencedRange;
 pub use job::{Job, JobCursor, JobKind, JobOrder, JobParams, JobProgress, JobState, MigrateTo};
-pub use node::Node;
+pub use join_token::JoinTokenRecord;
+pub use node::{Node, NodeRole, NodeState, RecordedStart};
 pub use object::{
     Checksum, ChecksumAlgorithm, ChecksumKind, ChecksumNames, EncryptionEnvelope, EtagKind, Imported,
     ObjectSummary, ObjectVersion, Pair, Retention,

@@ -6,7 +6,7 @@ use crate::tree::{Tree, root};
 
 /// Folders at the root of the repository whose paths are checked.
 const FOLDERS: &[&str] =
-    &["common", "deploy", "docs", "fuzz", "gateway", "metadata", "policies", "tests", "tiering"];
+    &["cluster", "common", "deploy", "docs", "fuzz", "gateway", "metadata", "policies", "tests", "tiering"];
 
 /// Checks that every relative link leads to a file, and to a heading if it has an anchor.
 pub(crate) fn links_lead_somewhere(tree: &Tree) -> Vec<String> {

@@ -142,6 +142,24 @@ impl From<Reject> for S3Error {
             | Reject::JobElsewhere { .. }
             | Reject::PolicyChanged { .. }
             | Reject::NoSuchPolicy { .. }
+            | Reject::NoSuchJoinToken
+            | Reject::JoinTokenExists
+            | Reject::TooManyJoinTokens
+            | Reject::WrongJoinSecret
+            | Reject::JoinTokenExpired
+            | Reject::JoinTokenUsed { .. }
+            | Reject::NodeTooOld { .. }
+            | Reject::VersionNotReported { .. }
+            | Reject::NoSuchNode { .. }
+            | Reject::NodeRemoved { .. }
+            | Reject::NodeKeyInUse { .. }
+            | Reject::TooManyNodes
+            | Reject::WrongNodeState { .. }
+            | Reject::LastStorageNode { .. }
+            | Reject::StaleNodeStart { .. }
+            | Reject::AuthorityChanged { .. }
+            | Reject::TooManyAuthorities
+            | Reject::AuthorityInUse { .. }
             | Reject::RangeInUse) => {
                 Self::internal(format!("the catalogue rejected a valid command: {reject}"))
             }

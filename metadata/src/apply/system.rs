@@ -1,19 +1,17 @@
-//! Group 0: ids, timelines, the key of upload ids, access keys, members, the cluster's version.
+//! Group 0: ids, timelines, the key of upload ids, access keys, the cluster's version.
 
 use super::bucket::next_id;
-use super::{malformed, quota};
+use super::{malformed, node, quota};
 use crate::view::{ApplyError, View};
-use mlgw_common::NodeId;
 use mlgw_common::limits::UPLOAD_KEY_BYTES;
-use mlgw_formats::cluster_version::FIRST_CLUSTER_VERSION;
 use mlgw_formats::command::{
-    BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutUploadKey, Reject, Reply,
+    BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutUploadKey, Reject, Reply,
     SetClusterVersion,
 };
 use mlgw_formats::schema::meta::{
     ClusterVersion, Counter, EarlierTimelines, EndedTimeline, MetaRow, Timeline, UploadKey,
 };
-use mlgw_formats::schema::{Credential, credential, node};
+use mlgw_formats::schema::{Credential, credential};
 
 pub(super) fn lease_bodies(view: &mut View<'_>, command: LeaseBodies) -> Result<Reply, ApplyError> {
     if command.count == 0 || command.count > u64::from(u32::MAX) {
@@ -85,21 +83,18 @@ pub(super) fn put_upload_key(view: &mut View<'_>, command: &PutUploadKey) -> Res
     Ok(Reply::Done)
 }
 
-/// Raises the cluster's version; it never falls.
+/// Raises the cluster's version, which every node must have reported; it never falls.
 pub(super) fn set_cluster_version(
     view: &mut View<'_>,
     command: SetClusterVersion,
 ) -> Result<Reply, ApplyError> {
-    let row = MetaRow::ClusterVersion.row();
-    let before = view.get::<ClusterVersion>(&row)?.map_or(FIRST_CLUSTER_VERSION, |of| of.version);
+    let before = node::cluster_version(view)?;
     if command.version < before {
         return Err(malformed(format!("the cluster has version {before} already")));
     }
-    view.put(row, &ClusterVersion { version: command.version });
-    Ok(Reply::Done)
-}
-
-pub(super) fn put_node(view: &mut View<'_>, command: &PutNode) -> Result<Reply, ApplyError> {
-    view.put(node::row(NodeId(command.node.id)), &command.node);
+    if command.version > before {
+        node::check_all_know(view, command.version)?;
+    }
+    view.put(MetaRow::ClusterVersion.row(), &ClusterVersion { version: command.version });
     Ok(Reply::Done)
 }

@@ -248,7 +248,7 @@ async fn write_initial_rows(
     if inner.resident.is_partitioned() {
         return Ok(());
     }
-    let node = Node { id: node.get(), address: String::new(), joined_ms: inner.clock.now().as_millis() };
+    let node = Node { id: node.get(), joined_ms: inner.clock.now().as_millis(), ..Node::default() };
     let mut rows = vec![Change::PutNode(PutNode { node })];
     rows.extend(
         partitions

@@ -1,5 +1,5 @@
-//! Rows that are small and read by every request, in memory: buckets, access keys, segments, partitions,
-//! datasets, jobs and policy versions; and the most recently read objects.
+//! Rows that are small and read by every request, in memory: buckets, access keys, nodes, segments,
+//! partitions, datasets, jobs and policy versions; and the most recently read objects.
 //!
 //! They follow the groups' rows: they change after the write that changed the rows (objects also before it)
 //! and before any command is answered, so a caller that got an answer reads its own write.
@@ -12,22 +12,25 @@ use crate::view::{FreedChunk, RowChanges, RowReader};
 use mlgw_common::{BodyId, BucketId, NodeId, SegmentId};
 use mlgw_formats::cluster_version::FIRST_CLUSTER_VERSION;
 use mlgw_formats::key::{BadKey, Family, parse_number_key};
-use mlgw_formats::schema::meta::{ClusterVersion, MetaRow};
+use mlgw_formats::schema::meta::{ClusterVersion, Counter, MetaRow};
 use mlgw_formats::schema::partition::PartitionStart;
 use mlgw_formats::schema::segment::SegmentSummary;
 use mlgw_formats::schema::{
-    Bucket, Credential, Dataset, Job, Partition, PolicyVersion, SegmentRecord, decode, job, partition,
+    Bucket, Credential, Dataset, Job, Node, Partition, PolicyVersion, SegmentRecord, decode, job, partition,
     segment,
 };
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 /// Key of the row with the cluster's version.
 const CLUSTER_VERSION_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::ClusterVersion as u8];
+
+/// Key of the row with the next node's id.
+const NEXT_NODE_ROW: [u8; 2] = [Family::Meta as u8, MetaRow::NextNode as u8];
 
 /// Rows of a family that are loaded at a time.
 const LOAD_ROWS: usize = 4096;
@@ -51,6 +54,10 @@ pub(crate) struct Resident {
     cluster_version: AtomicU32,
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     credentials: RwLock<BTreeMap<String, Arc<Credential>>>,
+    /// Nodes by id, removed ones that have a row included.
+    pub(super) nodes: RwLock<BTreeMap<NodeId, Arc<Node>>>,
+    /// The next node's id; 0 if no node ever joined.
+    next_node: AtomicU64,
     segments: RwLock<HashMap<SegmentId, SegmentSummary>>,
     partitions: RwLock<BTreeMap<PartitionStart, u32>>,
     pub(super) datasets: RwLock<BTreeMap<String, Arc<Dataset>>>,
@@ -64,6 +71,8 @@ pub(crate) struct Resident {
     pub(crate) bucket_changed: Notify,
     /// Wakes waiters for a change of a dataset or a job.
     pub(super) job_changed: Notify,
+    /// Wakes waiters for a change of a node.
+    pub(super) node_changed: Notify,
     /// Bodies that are being read.
     pub(super) pins: Pins,
     /// Chunks that are known to be dead.
@@ -82,6 +91,8 @@ impl Resident {
             cluster_version: AtomicU32::new(FIRST_CLUSTER_VERSION),
             buckets: RwLock::default(),
             credentials: RwLock::default(),
+            nodes: RwLock::default(),
+            next_node: AtomicU64::default(),
             segments: RwLock::default(),
             partitions: RwLock::default(),
             datasets: RwLock::default(),
@@ -91,6 +102,7 @@ impl Resident {
             release_added: Notify::default(),
             bucket_changed: Notify::default(),
             job_changed: Notify::default(),
+            node_changed: Notify::default(),
             pins: Pins::default(),
             dead: DeadChunks::default(),
             objects: RowCache::new(objects_bytes),
@@ -160,6 +172,16 @@ impl Resident {
         Ok(())
     }
 
+    /// The next node's id; every lower one from 1 on was allocated. 0 if no node ever joined.
+    pub(super) fn next_node(&self) -> u64 {
+        self.next_node.load(Ordering::Acquire)
+    }
+
+    fn set_next_node(&self, row: &[u8]) -> Result<(), StoreError> {
+        self.next_node.store(decode::<Counter>(row)?.next, Ordering::Release);
+        Ok(())
+    }
+
     pub(crate) fn bucket(&self, name: &str) -> Option<Arc<Bucket>> {
         self.buckets.read().get(name).cloned()
     }
@@ -184,6 +206,11 @@ impl Resident {
             }
             Some(byte) if byte == Family::Credential as u8 => {
                 set(&self.credentials, name(row)?, change.map(|v| decode(v).map(Arc::new)).transpose()?);
+            }
+            Some(byte) if byte == Family::Node as u8 => {
+                let id = NodeId(parse_number_key(Family::Node, row)?);
+                set(&self.nodes, id, change.map(|v| decode(v).map(Arc::new)).transpose()?);
+                self.node_changed.notify_waiters();
             }
             Some(byte) if byte == Family::Segment as u8 => {
                 let id = segment::key_of(row)?;
@@ -217,6 +244,19 @@ impl Resident {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Replaces all nodes at once: no reader finds a node missing meanwhile, and so takes it for a removed
+    /// one.
+    fn replace_nodes(&self, rows: &dyn RowReader) -> Result<(), StoreError> {
+        let found = rows.range(&Family::Node.start(), &Family::Node.end(), usize::MAX)?;
+        let mut nodes = BTreeMap::new();
+        for (row, value) in &found {
+            nodes.insert(NodeId(parse_number_key(Family::Node, row)?), Arc::new(decode(value)?));
+        }
+        *self.nodes.write() = nodes;
+        self.node_changed.notify_waiters();
+        rows.get(&NEXT_NODE_ROW)?.map_or(Ok(()), |row| self.set_next_node(&row))
     }
 
     fn load(&self, rows: &dyn RowReader, family: Family) -> Result<(), StoreError> {
@@ -272,6 +312,10 @@ impl Watcher for Resident {
         for (row, change) in changes.range(Family::Bucket.start()..Family::Policy.end()) {
             self.set(row, change.as_deref())?;
         }
+        // After the rows: an id below it without a row is that of a removed node.
+        if let Some(Some(row)) = changes.get(NEXT_NODE_ROW.as_slice()) {
+            self.set_next_node(row)?;
+        }
         Ok(())
     }
 
@@ -284,6 +328,7 @@ impl Watcher for Resident {
         if let Some(row) = rows.get(&CLUSTER_VERSION_ROW)? {
             self.set_cluster_version(&row)?;
         }
+        self.replace_nodes(rows)?;
         self.buckets.write().clear();
         self.credentials.write().clear();
         self.segments.write().clear();

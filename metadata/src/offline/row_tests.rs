@@ -12,8 +12,9 @@ use mlgw_formats::key::Family;
 use mlgw_formats::schema::fence::{self, FencedRange};
 use mlgw_formats::schema::meta::{Counter, MetaRow, UploadKey};
 use mlgw_formats::schema::{
-    BucketUsage, Dataset, ExtentPage, Job, Mirror, ObjectVersion, Payer, PolicyFiles, PolicyVersion,
-    SegmentRecord, SegmentUsage, dataset, decode, encode, extent, job, part, policy, quota, segment, usage,
+    AuthorityRecord, BucketUsage, Dataset, ExtentPage, Job, JoinTokenRecord, Mirror, Node, ObjectVersion,
+    Payer, PolicyFiles, PolicyVersion, SegmentRecord, SegmentUsage, authority, dataset, decode, encode,
+    extent, job, join_token, part, policy, quota, segment, usage,
 };
 use prost::Message;
 use std::path::Path;
@@ -140,6 +141,25 @@ const WRONG: &[WrongRows] = &[
     }),
     ("a key of upload IDs of the wrong length", FindingKind::Row, false, |_| {
         row(MetaRow::UploadKey.row(), &UploadKey { key: vec![1; 15], bodies_from: 1 })
+    }),
+    ("a node under another id", FindingKind::Row, false, |state| {
+        changed(state, Family::Node, |node: &mut Node| node.id += 1)
+    }),
+    ("a node in a state that does not exist", FindingKind::Row, false, |state| {
+        changed(state, Family::Node, |node: &mut Node| node.state = 99)
+    }),
+    ("a node whose id would be allocated again", FindingKind::Row, false, |_| {
+        row(MetaRow::NextNode.row(), &Counter { next: 1 })
+    }),
+    ("a join token under another id", FindingKind::Row, false, |_| {
+        let token = JoinTokenRecord { id: 2, secret_hash: vec![1; 32], ..JoinTokenRecord::default() };
+        row(join_token::row(1), &token)
+    }),
+    ("a join token without the hash of its secret", FindingKind::Row, false, |_| {
+        row(join_token::row(1), &JoinTokenRecord { id: 1, ..JoinTokenRecord::default() })
+    }),
+    ("an authority under another number", FindingKind::Row, false, |_| {
+        row(authority::row(1), &AuthorityRecord { number: 2, ..AuthorityRecord::default() })
     }),
     ("a row that does not decode", FindingKind::Row, false, |state| {
         RowChanges::from([(first(state, Family::Object).0, Some(vec![0xFF; 9]))])

@@ -6,7 +6,7 @@
 use super::bodies::{self, MapFault};
 use super::finding::{CheckFinding, FindingKind, ProgressCallback, ignore_progress};
 use super::scratch::ScratchState;
-use super::{CatalogueFacts, problem};
+use super::{CatalogueFacts, cluster_rows, problem};
 use crate::store::state::StateDb;
 use crate::store_error::StoreError;
 use crate::view::RowChanges;
@@ -16,7 +16,7 @@ use mlgw_formats::key::{BadKey, Family, parse_number_key};
 use mlgw_formats::schema::meta::{Counter, MetaRow, UploadKey};
 use mlgw_formats::schema::{
     BadRecord, Bucket, BucketState, BucketUsage, Credential, Dataset, Extent, ExtentPage, FencedRange, Job,
-    Mirror, Node, ObjectVersion, PartRecord, Partition, Payer, PolicyFiles, PolicyVersion, Quota, Release,
+    Mirror, ObjectVersion, PartRecord, Partition, Payer, PolicyFiles, PolicyVersion, Quota, Release,
     SegmentRecord, SegmentUsage, Upload, decode, encode, extent, fence, job, object, part, partition, quota,
     release, segment, upload, usage, version,
 };
@@ -92,6 +92,8 @@ struct GroupSums {
     counted: BTreeMap<u64, SegmentUsage>,
     /// Ranges of fenced segments: the first of each by its last.
     fences: BTreeMap<u64, u64>,
+    /// The next node's id, if a node ever joined.
+    next_node: Option<u64>,
     /// The active job of each dataset; 0 if there is none.
     datasets: BTreeMap<String, u64>,
     /// Versions of the policy by number, and the version that brought the files of each.
@@ -184,7 +186,9 @@ impl RowPass<'_> {
                 self.known.credentials.push(credential);
                 Ok(())
             }
-            Family::Node => read::<Node>(value),
+            Family::Node => cluster_rows::check_node(key, value, self.sums.next_node).map_err(RowFault::Row),
+            Family::JoinToken => cluster_rows::check_join_token(key, value).map_err(RowFault::Row),
+            Family::Authority => cluster_rows::check_authority(key, value).map_err(RowFault::Row),
             Family::Partition => {
                 partition::parse_row_key(key)?;
                 read::<Partition>(value)
@@ -238,6 +242,8 @@ impl RowPass<'_> {
             self.known.next_segment = decode::<Counter>(value)?.next;
         } else if key == MetaRow::NextBody.row() {
             self.known.next_body = decode::<Counter>(value)?.next;
+        } else if key == MetaRow::NextNode.row() {
+            self.sums.next_node = Some(decode::<Counter>(value)?.next);
         } else if key == MetaRow::UploadKey.row() && decode::<UploadKey>(value)?.key.len() != UPLOAD_KEY_BYTES
         {
             return Err(RowFault::Row("the key of upload IDs has the wrong length".into()));
@@ -560,6 +566,8 @@ fn family(byte: u8) -> Option<Family> {
         Family::Job,
         Family::Policy,
         Family::PolicyFiles,
+        Family::JoinToken,
+        Family::Authority,
         Family::Mirror,
         Family::Object,
         Family::Version,

@@ -1,6 +1,6 @@
 //! Replies to commands: the result, or the reason why nothing changed.
 
-use crate::schema::{Bucket, Dataset, Excess, Job, PolicyVersion, SegmentRecord};
+use crate::schema::{Bucket, Dataset, Excess, Job, Node, NodeState, PolicyVersion, SegmentRecord};
 use mlgw_common::Seq;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,13 @@ pub enum Reply {
     Job(Box<Job>),
     /// The new version of the policy.
     Policy(Box<PolicyVersion>),
+    /// The node after the command.
+    Node(Box<Node>),
+    /// An authority was recorded.
+    Authority {
+        /// Its number.
+        number: u64,
+    },
     /// A range of body ids was leased.
     Bodies {
         /// First id of the range.
@@ -223,6 +230,109 @@ pub enum Reject {
     #[error("the files of policy version {number} are no longer stored")]
     NoSuchPolicy {
         /// Number of the version.
+        number: u64,
+    },
+    /// No such join token.
+    #[error("the join token does not exist: create another one")]
+    NoSuchJoinToken,
+    /// A token with this id exists.
+    #[error("a join token with this ID exists")]
+    JoinTokenExists,
+    /// The maximum number of tokens exists.
+    #[error("there are too many join tokens: remove some")]
+    TooManyJoinTokens,
+    /// The secret is not that of the token.
+    #[error("the secret of the join token is wrong")]
+    WrongJoinSecret,
+    /// The token is too old.
+    #[error("the join token has expired: create another one")]
+    JoinTokenExpired,
+    /// A node with another key joined with the token.
+    #[error("node {node} has joined with this token: create another one")]
+    JoinTokenUsed {
+        /// Id of that node.
+        node: u64,
+    },
+    /// The build of the node does not know the cluster's version.
+    #[error("the cluster has version {needs}, and the node knows version {knows} at most: upgrade the node")]
+    NodeTooOld {
+        /// Newest version that the node knows.
+        knows: u32,
+        /// The cluster's version.
+        needs: u32,
+    },
+    /// A node has not reported that it knows a version.
+    #[error(
+        "node {node} knows cluster version {knows} at most, and not version {needs}: upgrade or remove it"
+    )]
+    VersionNotReported {
+        /// Id of the node.
+        node: u64,
+        /// Newest version that it reported.
+        knows: u32,
+        /// The version that was to be finalized.
+        needs: u32,
+    },
+    /// No node had this id so far.
+    #[error("node {node} does not exist")]
+    NoSuchNode {
+        /// The id.
+        node: u64,
+    },
+    /// The node was removed, and its id is refused for ever.
+    #[error("node {node} was removed: join again with an empty directory, under a new ID")]
+    NodeRemoved {
+        /// Id of the node.
+        node: u64,
+    },
+    /// Another node has the same key.
+    #[error("node {node} has the same key: join with an empty directory")]
+    NodeKeyInUse {
+        /// Id of that node.
+        node: u64,
+    },
+    /// The cluster has the maximum number of nodes.
+    #[error("the cluster has too many nodes: remove some")]
+    TooManyNodes,
+    /// The state of the node does not allow the change.
+    #[error("node {node} is {state}, which does not allow the change")]
+    WrongNodeState {
+        /// Id of the node.
+        node: u64,
+        /// Its state.
+        state: NodeState,
+    },
+    /// No other node that stores data is active.
+    #[error("node {node} is the last one that stores data: add another one first")]
+    LastStorageNode {
+        /// Id of the node.
+        node: u64,
+    },
+    /// A newer start of the node is known, or another process has the same one: its directory was restored or
+    /// cloned.
+    #[error(
+        "node {node} reports start {counter}, which is older than the recorded one or a copy of it: remove \
+         the node and join under a new ID"
+    )]
+    StaleNodeStart {
+        /// Id of the node.
+        node: u64,
+        /// Number of the reported start.
+        counter: u64,
+    },
+    /// A newer authority exists than the command was built from; read it again and retry.
+    #[error("the authorities of the cluster changed; the newest is number {newest}")]
+    AuthorityChanged {
+        /// Number of the newest one.
+        newest: u64,
+    },
+    /// The maximum number of authorities exists.
+    #[error("there are too many authorities: remove an older one")]
+    TooManyAuthorities,
+    /// No such authority, or it is the newest one, which stays.
+    #[error("authority {number} does not exist or is in use")]
+    AuthorityInUse {
+        /// The number.
         number: u64,
     },
     /// The range contains rows.

@@ -1,5 +1,5 @@
 //! State of a group's Raft log and id counters. Rows: `meta`, one each for the applied log id, the
-//! membership, the counters of ids, the key of upload ids and the timelines.
+//! membership, the counters of ids, the key of upload ids, the timelines and the cluster's version.
 //!
 //! The applied log id and the membership are written in the same batch as the changes of that entry, so that
 //! any flushed state names the last entry that it contains.
@@ -32,6 +32,8 @@ pub enum MetaRow {
     EarlierTimelines = 10,
     /// The cluster's version (group 0), as a [`ClusterVersion`]. Absent in the first version.
     ClusterVersion = 11,
+    /// The next node's id (group 0). Absent until a node joins.
+    NextNode = 12,
 }
 
 impl MetaRow {

@@ -1,0 +1,30 @@
+//! Decisions about the members of the system group: who votes, who learns, and what the loss of a node costs.
+//!
+//! Everything here is pure: [`decide`] reads facts and returns the next single step. The caller carries the
+//! step out, waits for its outcome, collects the facts anew and decides again. No step depends on an earlier
+//! decision, so a step that failed, or whose outcome is unknown, needs no special care.
+//!
+//! Invariants, each kept by a [`Rule`] that a simulation breaks when it is left out:
+//! - The group has 1, 3 or 5 voters, never 2 or 4 except inside a joint change.
+//! - A change of voters never starts while another one is in progress.
+//! - After a step a majority of the voters is reachable.
+//! - A leader transfers its leadership before it leaves the voters. A lone voter cannot, so it stays until two
+//!   others vote beside it.
+//! - A node is recorded as removed only when it is in no membership.
+//!
+//! [`decide`]: decision::decide
+//! [`Rule`]: rules::Rule
+
+pub mod copies;
+pub mod decision;
+pub mod facts;
+mod goal;
+pub mod health;
+pub mod rules;
+#[cfg(test)]
+mod simulation;
+
+pub use copies::{GroupRisk, LossLimit, SegmentCopies, cluster_risk, risk_after_removal};
+pub use decision::{MemberStep, VoterChange, VoterChangeKind, WaitReason, decide};
+pub use facts::{ChangeState, Contact, DecisionInput, DecisionLimits, MemberFacts, SystemMembership};
+pub use health::{NodeCondition, NodeFinding, NodeHealth};
