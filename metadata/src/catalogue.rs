@@ -10,6 +10,8 @@ pub(crate) mod checkpoints;
 mod copies;
 mod datasets;
 mod dead;
+#[cfg(test)]
+mod division_tests;
 mod groups;
 mod inner;
 mod jobs;
