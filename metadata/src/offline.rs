@@ -24,7 +24,7 @@ mod tail;
 pub(crate) mod tests;
 
 pub use bodies::ReferencedExtent;
-pub use divide::{DivideError, DivisionReport, divide, make_first_checkpoint};
+pub use divide::{DivideError, Division, DivisionReport, make_first_checkpoint};
 pub use finding::{CheckFinding, FindingKind, ProgressCallback, Severity, ignore_progress};
 pub(crate) use logs::reach;
 pub use logs::{log_entries, log_identity};

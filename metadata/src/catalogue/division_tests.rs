@@ -7,7 +7,7 @@ use super::{Catalogue, CatalogueOptions, CheckpointOptions, OpenError};
 use crate::identity::ExpectedServer;
 use crate::offline::tests::{all_files, open, work};
 use crate::offline::{
-    CheckFinding, CheckpointDir, DivideError, DivisionReport, Offline, RebuildLog, divide, ignore_progress,
+    CheckFinding, CheckpointDir, DivideError, Division, DivisionReport, Offline, RebuildLog, ignore_progress,
     make_first_checkpoint, rebuild,
 };
 use crate::store::state::StateDb;
@@ -28,7 +28,9 @@ const NEW: &str = "catalogue-1";
 
 fn try_divide(dir: &Path, expected: Option<&ExpectedServer>) -> Result<DivisionReport, DivideError> {
     let scratch = dir.join("scratch");
-    divide(&dir.join(OLD), &dir.join(NEW), NodeId::SINGLE, expected, &scratch, &ignore_progress)
+    let old = dir.join(OLD);
+    let division = Division::plan(&old, NodeId::SINGLE, expected.cloned(), &scratch, &ignore_progress)?;
+    division.build(&dir.join(NEW), &ignore_progress)
 }
 
 fn divided(dir: &Path) -> DivisionReport {

@@ -4,7 +4,7 @@
 use super::model::{Model, ModelBucket, ModelPart, ModelVersion};
 use super::testing::{NOW, extent, key, name, options};
 use super::{Catalogue, CatalogueOptions, CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
-use crate::offline::{CheckFinding, Offline, divide, ignore_progress};
+use crate::offline::{CheckFinding, Division, Offline, ignore_progress};
 use crate::view::{Row, RowReader as _};
 use mlgw_common::{BodyId, NodeId, PartNumber, SegmentId};
 use mlgw_formats::command::{
@@ -429,7 +429,8 @@ async fn random_commands_around_a_division(seed: u64, with: fn(&Path) -> Catalog
     let old = if run.dice.roll(2) == 0 { &live } else { &killed };
     let (groups, before) = (run.catalogue.inner.groups.all().len() as u32, rows_by_family(old));
     let scratch = dir.path().join("scratch");
-    let done = divide(old, &divided, NodeId::SINGLE, None, &scratch, &ignore_progress).unwrap();
+    let division = Division::plan(old, NodeId::SINGLE, None, &scratch, &ignore_progress).unwrap();
+    let done = division.build(&divided, &ignore_progress).unwrap();
     assert_eq!(done.object_group, groups);
     let after = rows_by_family(&divided);
     let moved = Family::Mirror as u8..=Family::Release as u8;

@@ -75,39 +75,66 @@ fn damage_of(findings: &[CheckFinding]) -> DivideError {
     DivideError::Damaged(if texts.is_empty() { "it cannot be read".to_owned() } else { texts.join("; ") })
 }
 
-/// Divides the catalogue of `node` in `old` and writes the result to `new`, which must be empty or absent.
-/// No server may use `old`. `scratch` is an empty directory; it is removed.
-///
-/// # Errors
-/// See [`DivideError`]. An incomplete `new` may be left.
-pub fn divide(
-    old: &Path,
-    new: &Path,
+/// A stopped catalogue that is complete and undamaged, with the plan of its division.
+pub struct Division {
+    dir: PathBuf,
     node: NodeId,
-    expected: Option<&ExpectedServer>,
-    scratch: &Path,
-    watch: ProgressCallback<'_>,
-) -> Result<DivisionReport, DivideError> {
-    let _scratch = Scratch(scratch.to_owned());
-    let before = open_sound(old, &scratch.join("before"), node, expected, watch)?;
-    let plan = DivisionPlan { object_group: u32::try_from(before.states.len()).unwrap_or(u32::MAX) };
-    let planned = planned_digests(plan, &before)?;
-    drop(before);
-    let entries = build::build(old, new, plan, expected, &scratch.join("building"), watch)?;
-    let expected = expected.map(|of| ExpectedServer::read(new, of.lineage.clone(), of.floor));
-    let expected = expected.transpose().map_err(|error| StoreError(error.to_string()))?;
-    let after = open_sound(new, &scratch.join("after"), node, expected.as_ref(), watch)?;
-    watch("comparing the rows", 0, 0);
-    let mut sums = RowSums::default();
-    for (group, opened) in (0..).zip(&after.states) {
-        sums.add_state(group, &opened.state)?;
+    expected: Option<ExpectedServer>,
+    before: Offline,
+    scratch: Scratch,
+}
+
+impl Division {
+    /// Checks the catalogue of `node` in `dir`, which no server may be using. `scratch` is an empty
+    /// directory; it is removed with the division.
+    ///
+    /// # Errors
+    /// See [`DivideError`].
+    pub fn plan(
+        dir: &Path,
+        node: NodeId,
+        expected: Option<ExpectedServer>,
+        scratch: &Path,
+        watch: ProgressCallback<'_>,
+    ) -> Result<Self, DivideError> {
+        let owner = Scratch(scratch.to_owned());
+        let before = open_sound(dir, &scratch.join("before"), node, expected.as_ref(), watch)?;
+        Ok(Self { dir: dir.to_owned(), node, expected, before, scratch: owner })
     }
-    let found = sums.finish();
-    if let Some(difference) = planned.difference(&found) {
-        return Err(DivideError::Differs(difference));
+
+    /// The catalogue before its division.
+    #[must_use]
+    pub const fn catalogue(&self) -> &Offline {
+        &self.before
     }
-    let (rows, objects) = (found.rows(), after.facts.objects);
-    Ok(DivisionReport { object_group: plan.object_group, entries, rows, objects })
+
+    /// Writes the divided catalogue to `new`, which must be empty or absent, and verifies it. It is durable
+    /// when this returns.
+    ///
+    /// # Errors
+    /// See [`DivideError`]. An incomplete `new` may be left.
+    pub fn build(self, new: &Path, watch: ProgressCallback<'_>) -> Result<DivisionReport, DivideError> {
+        let Self { dir, node, expected, before, scratch } = self;
+        let plan = DivisionPlan { object_group: u32::try_from(before.states.len()).unwrap_or(u32::MAX) };
+        let planned = planned_digests(plan, &before)?;
+        drop(before);
+        let scratch = &scratch.0;
+        let entries = build::build(&dir, new, plan, expected.as_ref(), &scratch.join("building"), watch)?;
+        let expected = expected.map(|of| ExpectedServer::read(new, of.lineage, of.floor));
+        let expected = expected.transpose().map_err(|error| StoreError(error.to_string()))?;
+        let after = open_sound(new, &scratch.join("after"), node, expected.as_ref(), watch)?;
+        watch("comparing the rows", 0, 0);
+        let mut sums = RowSums::default();
+        for (group, opened) in (0..).zip(&after.states) {
+            sums.add_state(group, &opened.state)?;
+        }
+        let found = sums.finish();
+        if let Some(difference) = planned.difference(&found) {
+            return Err(DivideError::Differs(difference));
+        }
+        let (rows, objects) = (found.rows(), after.facts.objects);
+        Ok(DivisionReport { object_group: plan.object_group, entries, rows, objects })
+    }
 }
 
 /// Opens a closed catalogue without any damage.
