@@ -425,9 +425,10 @@ async fn random_commands_around_a_division(seed: u64, with: fn(&Path) -> Catalog
         }
     }
     copy_dir(&live, &killed);
+    let groups = run.catalogue.inner.groups.all().len() as u32;
     run.catalogue.shutdown().await;
     let old = if run.dice.roll(2) == 0 { &live } else { &killed };
-    let (groups, before) = (run.catalogue.inner.groups.all().len() as u32, rows_by_family(old));
+    let before = rows_by_family(old);
     let scratch = dir.path().join("scratch");
     let division = Division::plan(old, NodeId::SINGLE, None, &scratch, &ignore_progress).unwrap();
     let done = division.build(&divided, &ignore_progress).unwrap();
