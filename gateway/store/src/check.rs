@@ -6,7 +6,7 @@ use crate::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use mlgw_common::NodeId;
 use mlgw_credentials::{Sealer, SealerError};
 use mlgw_metadata::identity::ExpectedServer;
-use mlgw_metadata::offline::{self, CheckFinding, FindingKind, Offline, ProgressCallback, check_checkpoint};
+use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback, check_checkpoint};
 use mlgw_segments::hot::{check_marks, check_segments};
 use serde::Serialize;
 use std::path::Path;

@@ -87,7 +87,7 @@ pub async fn cluster_init(
     }
     refuse_member(config, DataDir::description(&config.data_dir)?.as_ref())?;
     let (mut dir, _) = DataDir::open(&config.data_dir, clock.now())?;
-    // Another process may have initialised it meanwhile.
+    // Another process may have initialized it meanwhile.
     refuse_member(config, Some(dir.node()))?;
     if let Some(unfit) = unfit_files(dir.path()).into_iter().next() {
         return Err(StoreVerbError::io(unfit.path)(unfit.source).into());

@@ -18,7 +18,7 @@ use mlgw_formats::command::{
     Reply, SetBucketState,
 };
 use mlgw_formats::key::Family;
-use mlgw_formats::schema::{BucketState, ExtentPage, ObjectVersion, PartRecord, Quota};
+use mlgw_formats::schema::{BucketState, ExtentPage, ObjectVersion, PartRecord, Quota, decode, encode};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -293,6 +293,30 @@ async fn a_damaged_catalogue_is_not_divided() {
     let refused = try_divide(dir.path(), None);
     assert!(matches!(refused, Err(DivideError::Damaged(_))), "{refused:?}");
     assert!(!dir.path().join(NEW).exists(), "nothing was made");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_division_with_other_rows_than_planned_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = open(dir.path()).await;
+    let b = bucket(&catalogue, "data").await;
+    do_put(&catalogue, &b, "a", 0).await;
+    catalogue.inner.compact().await.unwrap();
+    catalogue.shutdown().await;
+    let (old, scratch) = (dir.path().join(OLD), dir.path().join("scratch"));
+    let division = Division::plan(&old, NodeId::SINGLE, None, &scratch, &ignore_progress).unwrap();
+    // The ETag of an object changes after its digest was computed: no counter contradicts it.
+    let newest = old.join("group-0/state-1");
+    let changed = StateDb::open(&newest, &crate::store::options::cache(1 << 20), 1 << 20).unwrap();
+    let (row, value) = family(&changed, Family::Object).remove(0);
+    let mut version: ObjectVersion = decode(&value).unwrap();
+    version.etag.push('x');
+    changed.write(&[(row, Some(encode(&version)))].into()).unwrap();
+    changed.flush().unwrap();
+    drop(changed);
+    let refused = division.build(&dir.path().join(NEW), &ignore_progress);
+    let Err(DivideError::Differs(what)) = refused else { panic!("{refused:?}") };
+    assert!(what.contains("group 1 family 11"), "{what}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
