@@ -1,11 +1,10 @@
 //! The directory of the catalogue, which `node.json` names.
 //!
-//! A server without peers has its catalogue in `catalogue/`. An operation that makes a new catalogue builds it
-//! in `catalogue-N/` and then replaces `node.json`. So one rename decides which catalogue counts, and a power
-//! loss leaves the old one or the new one. Checkpoints of `catalogue-N/` are in a directory of that name
+//! A server without peers has its catalogue in `catalogue/`. An operation that makes a new catalogue builds
+//! it in `catalogue-N/` and then replaces `node.json`. So one rename decides which catalogue counts, and a
+//! power loss leaves the old one or the new one. Checkpoints of `catalogue-N/` are in a directory of that name
 //! below the directory of checkpoints, so a rebuild never mixes two catalogues.
 
-use crate::node_file::NodeDescription;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::io;
@@ -64,19 +63,6 @@ impl CatalogueName {
         found.sort_unstable();
         Ok(found)
     }
-
-    /// Returns the catalogue that counts in a data directory. Without a readable `node.json`, it is the only
-    /// one that exists, or else the first.
-    #[must_use]
-    pub fn current(dir: &Path) -> Self {
-        match NodeDescription::read(dir) {
-            Ok(Some(node)) => node.catalogue,
-            Ok(None) | Err(_) => match Self::list(dir).unwrap_or_default()[..] {
-                [only] => only,
-                _ => Self::FIRST,
-            },
-        }
-    }
 }
 
 impl fmt::Display for CatalogueName {
@@ -118,8 +104,6 @@ impl<'de> Deserialize<'de> for CatalogueName {
 #[cfg(test)]
 mod tests {
     use super::CatalogueName;
-    use crate::node_file::NodeDescription;
-    use mlgw_common::Timestamp;
     use std::path::Path;
 
     #[test]
@@ -139,21 +123,5 @@ mod tests {
         let all = Path::new("/c");
         assert_eq!(CatalogueName::FIRST.checkpoints(all), all);
         assert_eq!(CatalogueName::FIRST.next().checkpoints(all), all.join("catalogue-1"));
-    }
-
-    #[test]
-    fn the_description_decides_which_catalogue_counts() {
-        let room = tempfile::tempdir().unwrap();
-        let dir = room.path();
-        assert_eq!(CatalogueName::current(dir), CatalogueName::FIRST, "an empty directory");
-        std::fs::create_dir(dir.join("catalogue-1")).unwrap();
-        assert_eq!(CatalogueName::current(dir), CatalogueName(1), "the only one");
-        std::fs::create_dir(dir.join("catalogue")).unwrap();
-        assert_eq!(CatalogueName::current(dir), CatalogueName::FIRST, "one may be unfinished");
-        let node = NodeDescription::first(Timestamp(0)).unwrap();
-        node.write(dir).unwrap();
-        assert_eq!(CatalogueName::current(dir), CatalogueName::FIRST);
-        node.clustered(CatalogueName(1)).unwrap().write(dir).unwrap();
-        assert_eq!(CatalogueName::current(dir), CatalogueName(1));
     }
 }

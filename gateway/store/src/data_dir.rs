@@ -14,8 +14,8 @@
 //!
 //! A first start writes `secrets.key`, then `node.json`, each complete and synced, and only then the
 //! catalogue. After a power failure, a directory without `node.json` therefore contains no data, and one with
-//! `node.json` has the key. A node with peers counts its starts: the count is raised and synced before anything
-//! else, so no two starts have the same one.
+//! `node.json` has the key. A node with peers counts its starts: the count is raised and synced before
+//! anything else, so no two starts have the same one.
 
 use super::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use super::start_reserve;

@@ -1,8 +1,8 @@
 //! Catalogues that do not count: unfinished ones, and those that another one replaced.
 //!
 //! `node.json` names the catalogue that counts, which is never removed. If it has no log, nothing is removed:
-//! the other one may be all that is left. A power loss leaves a part of a catalogue that does not count, which
-//! the next start removes.
+//! the other one may be all that is left. A power loss leaves a part of a catalogue that does not count,
+//! which the next start removes.
 
 use crate::catalogue_dir::CatalogueName;
 use crate::checkpoint_dir;

@@ -1,9 +1,10 @@
 //! Locations of the parts of a data directory.
 
 use crate::catalogue_dir::CatalogueName;
+use crate::node_file::NodeDescription;
 use mlgw_config::Config;
 use mlgw_segments::hot::SegmentDirs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Locations of the parts of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ impl StoreLocation {
     /// Returns the locations for a server with this configuration. `node.json` names the catalogue.
     #[must_use]
     pub fn of(config: &Config) -> Self {
-        Self::with_catalogue(config, CatalogueName::current(&config.data_dir))
+        Self::with_catalogue(config, current_catalogue(&config.data_dir))
     }
 
     /// Returns the locations if the catalogue were this one.
@@ -56,5 +57,41 @@ impl StoreLocation {
     #[must_use]
     pub fn has_run(&self) -> bool {
         self.catalogue().join("log/CURRENT").exists()
+    }
+}
+
+/// Returns the catalogue that counts in a data directory. Without a readable `node.json`, it is the only one
+/// that exists, or else the first.
+fn current_catalogue(dir: &Path) -> CatalogueName {
+    match NodeDescription::read(dir) {
+        Ok(Some(node)) => node.catalogue,
+        Ok(None) | Err(_) => match CatalogueName::list(dir).unwrap_or_default()[..] {
+            [only] => only,
+            _ => CatalogueName::FIRST,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::current_catalogue;
+    use crate::catalogue_dir::CatalogueName;
+    use crate::node_file::NodeDescription;
+    use mlgw_common::Timestamp;
+
+    #[test]
+    fn the_description_decides_which_catalogue_counts() {
+        let room = tempfile::tempdir().unwrap();
+        let (dir, second) = (room.path(), CatalogueName::FIRST.next());
+        assert_eq!(current_catalogue(dir), CatalogueName::FIRST, "an empty directory");
+        std::fs::create_dir(dir.join("catalogue-1")).unwrap();
+        assert_eq!(current_catalogue(dir), second, "the only one");
+        std::fs::create_dir(dir.join("catalogue")).unwrap();
+        assert_eq!(current_catalogue(dir), CatalogueName::FIRST, "one may be unfinished");
+        let node = NodeDescription::first(Timestamp(0)).unwrap();
+        node.write(dir).unwrap();
+        assert_eq!(current_catalogue(dir), CatalogueName::FIRST);
+        node.clustered(second).unwrap().write(dir).unwrap();
+        assert_eq!(current_catalogue(dir), second);
     }
 }

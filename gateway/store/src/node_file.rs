@@ -468,7 +468,8 @@ mod tests {
         };
         node.write(dir.path()).unwrap();
         let expected = concat!(
-            r#"{"catalogue":"catalogue-1","cluster":"0000000000000001","created":"2026-11-20T00:00:00.000Z","#,
+            r#"{"catalogue":"catalogue-1","cluster":"0000000000000001","#,
+            r#""created":"2026-11-20T00:00:00.000Z","#,
             r#""earlier":["0000000000000004"],"format":4,"id":1,"incarnation":"0000000000000003","#,
             r#""node":"0000000000000002","#,
             r#""start":{"counter":7,"nonce":"00000000000000ff"}}"#,

@@ -102,9 +102,9 @@ fn restore_description(place: &StoreLocation, clock: &dyn Clock) -> Result<Strin
     let catalogues = CatalogueName::list(&place.dir).map_err(StoreVerbError::io(&place.dir))?;
     if let Some(other) = catalogues.iter().find(|name| !name.is_first()) {
         let what = format!(
-            "{other} exists, so this may be a node of a cluster, whose number and starts only {NODE_FILE} has: \
-             remove it from the cluster and let it join under a new id; if it never was in a cluster, move \
-             {other} away"
+            "{other} exists, so this may be a node of a cluster, whose number and starts are in {NODE_FILE} \
+             alone: remove it from the cluster and let it join under a new id; if it never was in a \
+             cluster, move {other} to another place"
         );
         return Err(StoreVerbError::Catalogue(what));
     }

@@ -162,8 +162,8 @@ fn planned_digests(plan: DivisionPlan, before: &Offline) -> Result<RowDigests, S
     Ok(sums.finish())
 }
 
-/// Makes the first checkpoint of the closed catalogue `dir` in `checkpoints`. Durable when it returns; after a
-/// power loss before, the checkpoint is missing or has no list and does not count.
+/// Makes the first checkpoint of the closed catalogue `dir` in `checkpoints`. It is durable when this
+/// returns; after a power loss before, it is missing, or has no list and does not count.
 ///
 /// # Errors
 /// If the catalogue cannot be read or the checkpoint cannot be written.

@@ -1,5 +1,5 @@
-//! Power cuts during `mlgw cluster init`: a server without peers or the first node of a cluster, never between,
-//! and always with every object.
+//! Power cuts during `mlgw cluster init`: a server without peers or the first node of a cluster, never
+//! between, and always with every object.
 
 use mlgw_common::time::Instant;
 use std::path::Path;
