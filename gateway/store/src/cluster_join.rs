@@ -171,7 +171,7 @@ mod tests {
         for data in [
             "catalogue/log",
             "catalogue-1",
-            "segments/00000000000000000001.seg",
+            "segments/0000000000000001.seg",
             "segments/owner",
             "checkpoints/checkpoint-1",
         ] {
