@@ -13,6 +13,8 @@ mod cluster_rows_tests;
 mod copies;
 mod datasets;
 mod dead;
+#[cfg(test)]
+mod division_tests;
 mod groups;
 mod inner;
 mod jobs;

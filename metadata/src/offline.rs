@@ -9,6 +9,7 @@
 
 pub(crate) mod bodies;
 mod cluster_rows;
+mod divide;
 mod finding;
 pub(crate) mod logs;
 mod problem;
@@ -21,9 +22,10 @@ mod scratch;
 mod stores;
 mod tail;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use bodies::ReferencedExtent;
+pub use divide::{DivideError, Division, DivisionReport, make_first_checkpoint};
 pub use finding::{CheckFinding, FindingKind, ProgressCallback, Severity, ignore_progress};
 pub(crate) use logs::reach;
 pub use logs::{log_entries, log_identity};
@@ -40,9 +42,12 @@ use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge};
 use crate::store::links;
 use crate::store::saved_log::SavedLog;
 use crate::store_error::StoreError;
-use crate::view::Row;
+use crate::view::{Row, RowReader as _};
 use mlgw_common::NodeId;
-use mlgw_formats::schema::{Bucket, Credential, SegmentRecord, SegmentUsage};
+use mlgw_formats::key::Family;
+use mlgw_formats::schema::{
+    Bucket, Credential, PolicyFiles, PolicyVersion, SegmentRecord, SegmentUsage, decode, policy,
+};
 use scratch::{Scratch, ScratchState};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -179,6 +184,25 @@ impl Offline {
         each: &mut dyn FnMut(&ReferencedExtent<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         self.states.iter().try_for_each(|opened| bodies::each_extent(&opened.state, each))
+    }
+
+    /// The user-written files of the running policy; empty if there are none.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn policy_files(&self) -> Result<PolicyFiles, StoreError> {
+        let Some(system) = self.states.first() else { return Ok(PolicyFiles::default()) };
+        let mut versions = system.state.rows(&Family::Policy.start(), &Family::Policy.end());
+        versions.seek_for_prev(&Family::Policy.end());
+        let Some((_, newest)) = versions.next()? else { return Ok(PolicyFiles::default()) };
+        let files = system.state.get(&policy::files_row(decode::<PolicyVersion>(newest)?.files))?;
+        Ok(files.as_deref().map(decode).transpose()?.unwrap_or_default())
+    }
+
+    /// Number of groups.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        self.states.len()
     }
 
     /// All rows of a group, in order.

@@ -5,6 +5,7 @@
 //! - `states`: the real recovery on the states that a power cut leaves of a recording;
 //! - `power_loss`: a thousand such states, and every promise must be kept in each;
 //! - `controls`: the same with one class of syncs left out; each omission must be detected;
+//! - `dividing`: power cuts during `mlgw cluster init`: the old server or the first node of a cluster;
 //! - `faults`: one failing call per test;
 //! - `foreign`: other clients write at an origin meanwhile: each read returns one version, at most as old as
 //!   the TTL allows;
@@ -12,6 +13,7 @@
 
 mod classes;
 mod controls;
+mod dividing;
 mod faults;
 mod foreign;
 mod power_loss;

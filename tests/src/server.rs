@@ -130,9 +130,19 @@ impl ServerSetup {
     /// Runs `mlgw store VERB` for the data directory under this configuration; returns its output and its
     /// exit status.
     pub(crate) fn store(&self, verb: &[&str]) -> (String, Option<i32>) {
+        self.offline(&[&["store"], verb].concat())
+    }
+
+    /// Runs `mlgw cluster init` for the data directory under this configuration; returns its output and its
+    /// exit status.
+    pub(crate) fn cluster_init(&self) -> (String, Option<i32>) {
+        let dir = self.data_dir.to_str().expect("a test path");
+        self.offline(&["cluster", "init", dir])
+    }
+
+    fn offline(&self, words: &[&str]) -> (String, Option<i32>) {
         let done = Command::new(binary())
-            .arg("store")
-            .args(verb)
+            .args(words)
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
             .envs(self.settings.iter().map(|(name, value)| (name, value)))

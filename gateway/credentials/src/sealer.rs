@@ -109,6 +109,28 @@ impl Sealer {
         Self::of_key(&key, path)
     }
 
+    /// Returns the text of the key file, which another node of the cluster installs.
+    ///
+    /// # Errors
+    /// See [`SealerError`].
+    pub fn export_key(dir: &Path) -> Result<Zeroizing<String>, SealerError> {
+        let path = dir.join(FILE_NAME);
+        let key = read_key(&path)?.ok_or(SealerError::Missing { path })?;
+        Ok(text_of_key(&key))
+    }
+
+    /// Writes the key of a cluster into the directory of a node that has sealed nothing yet. A key that is
+    /// already there is replaced, durably. The caller holds the directory's lock.
+    ///
+    /// # Errors
+    /// When `text` is no key file, or it cannot be written.
+    pub fn install_key(dir: &Path, text: &str) -> Result<Self, SealerError> {
+        let path = dir.join(FILE_NAME);
+        let key = key_of_text(text).ok_or_else(|| SealerError::Damaged { path: path.clone() })?;
+        write_key(dir, &path, &key)?;
+        Self::of_key(&key, path)
+    }
+
     fn of_key(key: &[u8], path: PathBuf) -> Result<Self, SealerError> {
         let cipher = Aes256Gcm::new_from_slice(key).map_err(|_| SealerError::Damaged { path })?;
         Ok(Self { cipher })
@@ -156,8 +178,21 @@ fn read_key(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, SealerError> {
         return Err(SealerError::Permissions { path: path.to_owned(), mode });
     }
     let text = Zeroizing::new(regular::read_to_string(path).map_err(io)?);
-    let key = text.trim_end().strip_prefix(HEADER).and_then(from_hex);
-    key.map(Some).ok_or_else(|| SealerError::Damaged { path: path.to_owned() })
+    key_of_text(&text).map(Some).ok_or_else(|| SealerError::Damaged { path: path.to_owned() })
+}
+
+fn key_of_text(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    text.trim_end().strip_prefix(HEADER).and_then(from_hex)
+}
+
+fn text_of_key(key: &[u8]) -> Zeroizing<String> {
+    let mut text = Zeroizing::new(String::with_capacity(HEADER.len() + 2 * KEY_BYTES + 1));
+    text.push_str(HEADER);
+    for byte in key {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push('\n');
+    text
 }
 
 fn from_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
@@ -170,15 +205,13 @@ fn from_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
 
 fn create_key(dir: &Path, path: &Path) -> Result<Zeroizing<Vec<u8>>, SealerError> {
     let key = Zeroizing::new(random::<KEY_BYTES>()?.to_vec());
-    let mut text = Zeroizing::new(String::with_capacity(HEADER.len() + 2 * KEY_BYTES + 1));
-    text.push_str(HEADER);
-    for byte in key.iter() {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text.push('\n');
-    private_file::write(dir, path, text.as_bytes())
-        .map_err(|source| SealerError::Io { path: path.to_owned(), source })?;
+    write_key(dir, path, &key)?;
     Ok(key)
+}
+
+fn write_key(dir: &Path, path: &Path, key: &[u8]) -> Result<(), SealerError> {
+    let written = private_file::write(dir, path, text_of_key(key).as_bytes());
+    written.map_err(|source| SealerError::Io { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -186,6 +219,22 @@ mod tests {
     use super::{FILE_NAME, Sealer, SealerError};
     use std::fs::Permissions;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    #[test]
+    fn an_installed_key_opens_the_secrets_of_its_origin() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let sealed = Sealer::open_or_create(here.path()).unwrap().seal("AK", "secret").unwrap();
+        let text = Sealer::export_key(here.path()).unwrap();
+        Sealer::open_or_create(there.path()).unwrap();
+        let installed = Sealer::install_key(there.path(), &text).unwrap();
+        assert_eq!(*installed.open_secret("AK", &sealed).unwrap(), "secret");
+        assert_eq!(*Sealer::open(there.path()).unwrap().open_secret("AK", &sealed).unwrap(), "secret");
+        assert_eq!(std::fs::metadata(there.path().join(FILE_NAME)).unwrap().mode() & 0o777, 0o600);
+        for wrong in ["", "mlgw-secrets-key 2 00", &text[1..], &text[..text.len() - 2]] {
+            assert!(matches!(Sealer::install_key(there.path(), wrong), Err(SealerError::Damaged { .. })));
+        }
+        assert_eq!(*Sealer::export_key(there.path()).unwrap(), *text, "a refused text changes nothing");
+    }
 
     #[test]
     fn a_secret_opens_only_under_its_access_key_and_its_key_file() {

@@ -3,6 +3,7 @@
 //! Exit status: 0 success, 1 failure or findings, 2 wrong usage, 3 server unreachable, 4 refused. An error
 //! states the problem, its place, and the next step.
 
+mod cluster;
 mod completions;
 mod config;
 mod manual;
@@ -32,6 +33,9 @@ enum ProgramCommand {
     Config(config::ConfigCommand),
     #[command(flatten)]
     Client(ClientCommand),
+    /// Clusters: begin one.
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Data directories: check, repair, rebuild, back up, restore.
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -62,6 +66,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         ProgramCommand::Serve(args) => serve::run(args),
         ProgramCommand::Config(command) => config::run(command, out),
         ProgramCommand::Client(command) => command.run(&cli.global, out),
+        ProgramCommand::Cluster(command) => cluster::run(command, out),
         ProgramCommand::Store(command) => store::run(command, out),
         ProgramCommand::Version => {
             let version = env!("CARGO_PKG_VERSION");
@@ -156,6 +161,7 @@ mod tests {
             "workload plan delete p --yes",
             "trace import --from s3 L M OUT",
             "trace import --from own - OUT",
+            "cluster init D --config F",
             "store check D",
             "store repair D",
             "store rebuild D --without-log",

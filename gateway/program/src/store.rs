@@ -76,11 +76,16 @@ pub(super) struct DataDirArgs {
 }
 
 impl DataDirArgs {
-    /// Returns the locations of this data directory, by the configuration.
-    fn location(&self) -> Result<StoreLocation, CliError> {
+    /// Returns the configuration with this data directory.
+    pub(super) fn config(&self) -> Result<Config, CliError> {
         let loaded = LoadedConfig::load(&ConfigSources::from_process(self.file.config.clone()));
         let config = loaded.map_err(|error| CliError::Usage(error.to_string()))?.config;
-        Ok(StoreLocation::of(&Config { data_dir: self.dir.clone(), ..config }))
+        Ok(Config { data_dir: self.dir.clone(), ..config })
+    }
+
+    /// Returns the locations of this data directory, by the configuration.
+    fn location(&self) -> Result<StoreLocation, CliError> {
+        Ok(StoreLocation::of(&self.config()?))
     }
 }
 
@@ -314,13 +319,15 @@ async fn ask_server(
     }
 }
 
-fn failure(error: StoreVerbError) -> CliError {
+pub(super) fn failure(error: StoreVerbError) -> CliError {
     match error {
         StoreVerbError::DataDir(DataDirError::InUse { path, process }) => CliError::Refused(format!(
             "{} is in use by a server{process}: stop it first, or use a copy made by `mlgw store backup`",
             path.display()
         )),
-        StoreVerbError::DataDir(DataDirError::Newer { .. }) => CliError::Refused(error.to_string()),
+        StoreVerbError::DataDir(DataDirError::Newer { .. }) | StoreVerbError::Member(_) => {
+            CliError::Refused(error.to_string())
+        }
         _ => CliError::Failed(error.to_string()),
     }
 }

@@ -92,6 +92,7 @@ impl ServerEngine {
         let hot = HotTier::open(options, catalogue.clone()).await?;
         // The log, the state and the directories now carry the identity.
         dir.finish_marking()?;
+        remove_leftovers(&StoreLocation::of(config));
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
         let scrub = Arc::new(scrub(config, &dir, &clock, &catalogue, &tiers)?);
         let policies = policies(config, &machine, &clock, &catalogue).await?;
@@ -160,6 +161,16 @@ impl ServerEngine {
         self.catalogue.shutdown().await;
         self.decisions.write();
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
+    }
+}
+
+/// Removes catalogues that the one that was just opened replaced, and unfinished ones.
+fn remove_leftovers(place: &StoreLocation) {
+    match mlgw_store::remove_leftovers(place) {
+        Ok(removed) => removed.iter().for_each(|path| {
+            tracing::info!(path = %path.display(), "removed a catalogue that is not in use");
+        }),
+        Err(error) => tracing::warn!(%error, "cannot remove a catalogue that is not in use"),
     }
 }
 
@@ -428,7 +439,8 @@ fn catalogue_options(
     machine: &MachineSizes,
     clock: &Arc<dyn Clock>,
 ) -> Result<CatalogueOptions, ServeError> {
-    let mut options = CatalogueOptions::new(dir.path().join("catalogue"), Arc::clone(clock));
+    let place = StoreLocation::of(config);
+    let mut options = CatalogueOptions::new(place.catalogue(), Arc::clone(clock));
     options.node = dir.lineage().node;
     options.durability = match config.durability {
         Durability::Full => mlgw_metadata::Durability::Full,
@@ -437,7 +449,7 @@ fn catalogue_options(
     options.log_bytes_max = config.catalogue_log_bytes_max(machine);
     let every = config.catalogue.checkpoint_interval;
     options.checkpoints =
-        (!every.is_zero()).then(|| CheckpointOptions { dir: config.checkpoints_dir(), every });
+        (!every.is_zero()).then(|| CheckpointOptions { dir: place.checkpoints.clone(), every });
     options.memtable_bytes = usize::try_from(config.memtable_bytes(machine)).unwrap_or(usize::MAX);
     options.groups = u32::try_from(config.catalogue.object_groups).unwrap_or(u32::MAX);
     options.cache_bytes = usize::try_from(config.catalogue_cache_bytes(machine)).unwrap_or(usize::MAX);

@@ -9,7 +9,7 @@
 //! list of contents is written last. A copy without the list is no backup.
 
 use super::{StoreLocation, StoreVerbError};
-use crate::data_dir::DataDir;
+use crate::data_dir::{CLUSTER_DIR, DataDir};
 use crate::node_file::NODE_FILE;
 use mlgw_common::regular;
 use mlgw_common::{Clock, NodeId, SegmentId, SegmentTier};
@@ -25,6 +25,9 @@ use std::path::Path;
 
 /// Directory of the catalogue in a copy.
 const CATALOGUE: &str = "catalogue/";
+
+/// Directories of small files: the audit log, and what a node with peers knows of them.
+const SMALL_FOLDERS: [&str; 2] = ["audit", CLUSTER_DIR];
 
 /// Size of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,11 +189,12 @@ fn finish(mut copier: Copier, source: &StoreLocation, clock: &dyn Clock) -> Resu
             copier.add(&path, name)?;
         }
     }
-    let audit = source.dir.join("audit");
-    for entry in std::fs::read_dir(&audit).into_iter().flatten().flatten() {
-        let mut file = regular::open(&entry.path()).map_err(StoreVerbError::io(entry.path()))?;
-        let name = format!("audit/{}", entry.file_name().to_string_lossy());
-        copier.add_open(&mut file, u64::MAX, &name, &mut |_| {})?;
+    for folder in SMALL_FOLDERS {
+        for entry in std::fs::read_dir(source.dir.join(folder)).into_iter().flatten().flatten() {
+            let mut file = regular::open(&entry.path()).map_err(StoreVerbError::io(entry.path()))?;
+            let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            copier.add_open(&mut file, u64::MAX, &name, &mut |_| {})?;
+        }
     }
     let contents = copier.finish(clock.now())?;
     Ok(BackedUp { files: contents.files.len() as u64, bytes: contents.bytes() })

@@ -1,13 +1,13 @@
 //! The subcommand `mlgw store check`: verifies that a data directory is complete and undamaged.
 
-use super::{StoreLocation, StoreVerbError, checkpoint_dir, expected, scratch, unfit_files};
+use super::{StoreLocation, StoreVerbError, checkpoint_dir, expected, is_unborn, scratch, unfit_files};
 use crate::data_dir::DataDir;
 use crate::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use mlgw_common::NodeId;
 use mlgw_credentials::{Sealer, SealerError};
 use mlgw_metadata::identity::ExpectedServer;
-use mlgw_metadata::offline::{self, CheckFinding, FindingKind, Offline, ProgressCallback, check_checkpoint};
-use mlgw_segments::hot::{check_marks, check_segments, segment_of_file_name};
+use mlgw_metadata::offline::{CheckFinding, FindingKind, Offline, ProgressCallback, check_checkpoint};
+use mlgw_segments::hot::{check_marks, check_segments};
 use serde::Serialize;
 use std::path::Path;
 
@@ -91,15 +91,6 @@ pub fn check(place: &StoreLocation, watch: ProgressCallback<'_>) -> Result<Check
     checked.segments = catalogue.facts.segments.len() as u64;
     checked.bytes = catalogue.facts.usage.values().map(|usage| usage.bytes).sum();
     Ok(checked)
-}
-
-fn is_unborn(place: &StoreLocation) -> Result<bool, StoreVerbError> {
-    let catalogue = place.catalogue();
-    let unborn =
-        offline::is_never_written(&catalogue, &place.checkpoints).map_err(StoreVerbError::io(catalogue))?;
-    let files = place.segments.all().flat_map(std::fs::read_dir).flatten().flatten();
-    let mut names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    Ok(unborn && !names.any(|name| segment_of_file_name(&name).is_some()))
 }
 
 /// Reads the description. A newer format ends the check, because this version might report false damage.

@@ -65,11 +65,16 @@ pub fn is_own(place: &StoreLocation, lineage: &Lineage) -> Result<bool, Checkpoi
     }
 }
 
+/// Returns true if the directory has the mark of this server and timeline.
+#[must_use]
+pub(crate) fn has_own_mark(dir: &Path, lineage: &Lineage) -> bool {
+    read_mark(dir).ok().flatten().is_some_and(|found| lineage.kinship(&found) == Kinship::Own)
+}
+
 /// Returns the directory with its mark, for checks and rebuilds.
 #[must_use]
 pub fn described<'p>(dir: &'p Path, lineage: Option<&Lineage>) -> CheckpointDir<'p> {
-    let mark = read_mark(dir).ok().flatten();
-    let is_marked = mark.is_some_and(|found| lineage.is_some_and(|own| own.kinship(&found) == Kinship::Own));
+    let is_marked = lineage.is_some_and(|own| has_own_mark(dir, own));
     CheckpointDir { path: dir, is_marked }
 }
 

@@ -7,16 +7,19 @@
 //! secrets.key   mode 0600; seals the secrets in the catalogue
 //! admin.json    mode 0600; address and key for commands on this host, while a server runs
 //! audit/        the audit log
-//! catalogue/    the metadata
+//! catalogue/    the metadata; node.json names another directory on a node with peers
 //! segments/     the bytes of objects
+//! cluster/      key and certificate of a node with peers, and what it knows of their starts
 //! ```
 //!
 //! A first start writes `secrets.key`, then `node.json`, each complete and synced, and only then the
 //! catalogue. After a power failure, a directory without `node.json` therefore contains no data, and one with
-//! `node.json` has the key.
+//! `node.json` has the key. A node with peers counts its starts: the count is raised and synced before
+//! anything else, so no two starts have the same one.
 
 use super::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use super::start_reserve;
+use crate::catalogue_dir::CatalogueName;
 use mlgw_common::{Lineage, NodeId, Timestamp, regular};
 use mlgw_credentials::Sealer;
 use rustix::fs::{FlockOperation, flock};
@@ -24,6 +27,9 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+/// Directory of the files of a node with peers: its key, its certificate, and the starts of the others.
+pub const CLUSTER_DIR: &str = "cluster";
 
 /// A data directory, locked until it is dropped.
 #[derive(Debug)]
@@ -34,7 +40,7 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Creates the directory if it does not exist, locks it and checks its format.
+    /// Creates the directory if it does not exist, locks it, checks its format and counts the start.
     ///
     /// # Errors
     /// See [`DataDirError`].
@@ -46,13 +52,14 @@ impl DataDir {
         write_process_id(&lock);
         let node_path = path.join(NODE_FILE);
         let node = NodeDescription::read(path)?;
-        if node.is_none() && path.join("catalogue").exists() {
+        let catalogues = CatalogueName::list(path).map_err(|source| io(path, source))?;
+        if node.is_none() && !catalogues.is_empty() {
             let reason = "missing, although a catalogue exists".to_owned();
             return Err(DataDirError::Damaged { path: node_path, reason });
         }
         let sealer = if node.is_none() { Sealer::open_or_create(path)? } else { Sealer::open(path)? };
         let described = node.clone();
-        let node = node.map_or_else(|| NodeDescription::first(now), NodeDescription::upgraded)?;
+        let node = node.map_or_else(|| NodeDescription::first(now), NodeDescription::upgraded)?.started()?;
         if described.as_ref() != Some(&node) {
             node.write(path)?;
         }
@@ -103,9 +110,7 @@ impl DataDir {
     /// When the description cannot be written. The next start marks again.
     pub fn finish_marking(&mut self) -> Result<(), DataDirError> {
         if self.node.marking {
-            let node = NodeDescription { marking: false, ..self.node.clone() };
-            node.write(&self.path)?;
-            self.node = node;
+            self.describe(NodeDescription { marking: false, ..self.node.clone() })?;
         }
         Ok(())
     }
@@ -116,11 +121,27 @@ impl DataDir {
         &self.path
     }
 
+    /// Replaces the contents of `node.json`, durably.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn describe(&mut self, node: NodeDescription) -> Result<(), DataDirError> {
+        node.write(&self.path)?;
+        self.node = node;
+        Ok(())
+    }
+
     /// Returns the contents of `node.json`.
     #[must_use]
     pub const fn node(&self) -> &NodeDescription {
         &self.node
     }
+}
+
+/// Creates a directory and locks it for this process until the file is dropped.
+pub(crate) fn create_locked(dir: &Path) -> Result<File, DataDirError> {
+    create_dir_synced(dir).map_err(|source| DataDirError::Io { path: dir.to_owned(), source })?;
+    lock(dir)
 }
 
 fn lock(dir: &Path) -> Result<File, DataDirError> {
@@ -206,6 +227,7 @@ fn create_dir_synced(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::{DataDir, DataDirError, lock_segment_dir};
+    use crate::catalogue_dir::CatalogueName;
     use mlgw_common::Timestamp;
     use std::os::unix::fs::MetadataExt as _;
 
@@ -238,9 +260,9 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("node.json"), "{\"format\": 4, \"other\": []}").unwrap();
+        std::fs::write(dir.path().join("node.json"), "{\"format\": 5, \"other\": []}").unwrap();
         let refused = DataDir::open(dir.path(), Timestamp(0)).unwrap_err();
-        assert!(matches!(refused, DataDirError::Newer { found: 4, .. }), "{refused}");
+        assert!(matches!(refused, DataDirError::Newer { found: 5, .. }), "{refused}");
     }
 
     #[test]
@@ -254,6 +276,27 @@ mod tests {
         std::fs::remove_file(dir.path().join("node.json")).unwrap();
         std::fs::create_dir(dir.path().join("catalogue")).unwrap();
         assert!(matches!(DataDir::open(dir.path(), Timestamp(0)), Err(DataDirError::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_node_with_peers_counts_its_starts_before_anything_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut first, _) = DataDir::open(dir.path(), Timestamp(0)).unwrap();
+        assert_eq!(first.node().start, None);
+        let node = first.node().clustered(CatalogueName::FIRST.next()).unwrap();
+        first.describe(node).unwrap();
+        drop(first);
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let (open, _) = DataDir::open(dir.path(), Timestamp(0)).unwrap();
+            let written = DataDir::description(dir.path()).unwrap().unwrap();
+            assert_eq!(*open.node(), written, "the count is on disk when the start goes on");
+            seen.push(written.start.unwrap());
+        }
+        assert_eq!(seen.iter().map(|of| of.counter).collect::<Vec<_>>(), [1, 2, 3]);
+        drop(DataDir::hold(dir.path()).unwrap());
+        let held = DataDir::description(dir.path()).unwrap().unwrap().start;
+        assert_eq!(held, seen.last().copied(), "a check is no start");
     }
 
     #[test]

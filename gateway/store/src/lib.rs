@@ -5,9 +5,13 @@
 //! them.
 
 mod backup;
+pub mod catalogue_dir;
 mod check;
 pub mod checkpoint_dir;
+mod cluster_init;
+mod cluster_join;
 pub mod data_dir;
+mod leftovers;
 mod location;
 pub mod node_file;
 mod repair;
@@ -18,6 +22,9 @@ mod timeline;
 
 pub use backup::{BackedUp, UpstreamData, backup_closed, backup_serving};
 pub use check::{Checked, check};
+pub use cluster_init::{ClusterInitError, InitializedCluster, cluster_init};
+pub use cluster_join::{ClusterJoinError, cluster_join};
+pub use leftovers::remove_leftovers;
 pub use location::StoreLocation;
 pub use repair::{Repaired, repair};
 pub use restore::restore;
@@ -26,11 +33,11 @@ pub use timeline::{LostTail, accept_lost_tail, adopt};
 
 use crate::data_dir::DataDir;
 use crate::node_file::{DataDirError, NodeDescription};
-use mlgw_common::SegmentId;
+use mlgw_common::{NodeId, SegmentId};
 use mlgw_metadata::copy::CopyError;
 use mlgw_metadata::identity::ExpectedServer;
 use mlgw_metadata::offline::{self, CheckFinding, ProgressCallback, RebuildError, RebuildLog, RebuildReport};
-use mlgw_segments::hot::{SalvageReport, log_floor};
+use mlgw_segments::hot::{SalvageReport, log_floor, segment_of_file_name};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -82,6 +89,12 @@ pub enum StoreVerbError {
     /// The catalogue could not be read or written.
     #[error("the catalogue: {0}")]
     Catalogue(String),
+    /// A node of a cluster lost entries that it acknowledged to others.
+    #[error(
+        "node {0} of a cluster must not continue without entries that it acknowledged: remove it from the \
+         cluster, and let it join under a new id with empty directories"
+    )]
+    Member(NodeId),
 }
 
 impl StoreVerbError {
@@ -104,12 +117,31 @@ pub fn rebuild(
 ) -> Result<RebuildReport, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
     let node = DataDir::description(&place.dir)?;
+    if log == RebuildLog::Checkpoint {
+        node.as_ref().map_or(Ok(()), refuse_member)?;
+    }
     let expected = expected(place, node.as_ref())?;
     let lineage = expected.as_ref().map(|expected| &expected.lineage);
     let (dir, checkpoints) = (place.catalogue(), checkpoint_dir::described(&place.checkpoints, lineage));
     let rebuilt = offline::rebuild(&dir, checkpoints, log, expected.as_ref(), &scratch()?, unusable, watch)?;
-    node.map_or(Ok(()), |node| timeline::begin_timeline(place, node))?;
+    // The timeline of a cluster is not one node's to end, and its own log is complete.
+    node.filter(|node| !node.is_clustered()).map_or(Ok(()), |node| timeline::begin_timeline(place, node))?;
     Ok(rebuilt)
+}
+
+/// Refuses an operation that forgets log entries on a node of a cluster.
+fn refuse_member(node: &NodeDescription) -> Result<(), StoreVerbError> {
+    if node.is_clustered() { Err(StoreVerbError::Member(node.node_id())) } else { Ok(()) }
+}
+
+/// Returns true if no server has written data in this directory yet.
+fn is_unborn(place: &StoreLocation) -> Result<bool, StoreVerbError> {
+    let catalogue = place.catalogue();
+    let unborn =
+        offline::is_never_written(&catalogue, &place.checkpoints).map_err(StoreVerbError::io(catalogue))?;
+    let files = place.segments.all().flat_map(std::fs::read_dir).flatten().flatten();
+    let mut names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Ok(unborn && !names.any(|name| segment_of_file_name(&name).is_some()))
 }
 
 /// Lists the objects that can be recovered from the segments alone, without a catalogue.

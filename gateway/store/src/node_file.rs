@@ -1,12 +1,18 @@
 //! `node.json`: the format of a data directory and the identity of the server that owns it.
 //!
-//! Format 3 has the number of a node among those of its cluster; a server without peers has format 2 and is
-//! node 1. Format 2 has the identity: cluster, node, incarnation, and the incarnations that this one descends
+//! Format 4 has a node of a cluster: its number, its role, the directory of its catalogue, and a count of its
+//! starts. Format 3 has the number alone. A server without peers has format 2 and is node 1. Format 2 has the
+//! identity: cluster, node, incarnation, and the incarnations that this one descends
 //! from. Format 1 had a node only. The first start of this version adds the rest to such a directory. While
 //! `marking` is set, parts of the directory may still lack the identity, because a first start or a restore
-//! is unfinished. The file is replaced as a whole and synced, so a crash leaves the old description or the
+//! is unfinished.
+//!
+//! The count of starts of a node with peers is raised, with a new random nonce, before anything else at a
+//! start. Peers keep the highest count that they saw, so they refuse a node whose disk was copied, emptied or
+//! set back. The file is replaced as a whole and synced, so a crash leaves the old description or the
 //! new one. A start after an interrupted one continues with the written identity.
 
+use crate::catalogue_dir::CatalogueName;
 use mlgw_common::limits::INCARNATIONS_MAX;
 use mlgw_common::private_file;
 use mlgw_common::random;
@@ -20,8 +26,14 @@ use std::path::{Path, PathBuf};
 /// The format of a server without peers. Format 1 is read as well.
 const FORMAT: u32 = 2;
 
+/// The first format of a node with peers, which has its number alone.
+const NUMBERED_FORMAT: u32 = 3;
+
 /// The format of a node with peers, and the last one that this version knows.
-const CLUSTER_FORMAT: u32 = 3;
+const CLUSTER_FORMAT: u32 = 4;
+
+/// The number of the node that starts a cluster.
+const FIRST_NODE: NonZeroU64 = NonZeroU64::MIN;
 
 /// Name of the file that describes a directory.
 pub const NODE_FILE: &str = "node.json";
@@ -75,6 +87,57 @@ pub enum DataDirError {
     Sealer(#[from] SealerError),
 }
 
+/// Part of a node in its cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DirectoryRole {
+    /// It stores objects.
+    #[default]
+    Storage,
+    /// It forwards requests and stores nothing.
+    Gateway,
+}
+
+/// A start of a node with peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartStamp {
+    /// Number of the start; 0 before the first one.
+    pub counter: u64,
+    /// Random number of the start, in hexadecimal digits.
+    #[serde(with = "nonce_text")]
+    pub nonce: u64,
+}
+
+/// The nonce as text, because JSON readers round large numbers.
+mod nonce_text {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(nonce: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{nonce:016x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(from)?;
+        let nonce = u64::from_str_radix(&text, 16).ok().filter(|nonce| format!("{nonce:016x}") == text);
+        nonce.ok_or_else(|| serde::de::Error::custom("the nonce has not 16 hexadecimal digits"))
+    }
+}
+
+/// Identity that a cluster gives to a new node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenIdentity {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The cluster's timeline.
+    pub incarnation: Incarnation,
+    /// The timelines that it descends from, the oldest first.
+    pub earlier: Vec<Incarnation>,
+    /// Number of the node.
+    pub id: NonZeroU64,
+    /// Part of the node.
+    pub role: DirectoryRole,
+}
+
 /// Contents of `node.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDescription {
@@ -88,6 +151,15 @@ pub struct NodeDescription {
     /// This node's number in its cluster; `None` before format 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<NonZeroU64>,
+    /// Its role. Every node stores before format 4.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub role: DirectoryRole,
+    /// The directory of the catalogue. Before format 4 it is the first one.
+    #[serde(default, skip_serializing_if = "CatalogueName::is_first")]
+    pub catalogue: CatalogueName,
+    /// The last start; `None` before format 4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartStamp>,
     /// The timeline. 0 in a directory of format 1.
     #[serde(default)]
     pub incarnation: Incarnation,
@@ -112,6 +184,9 @@ impl NodeDescription {
             cluster: ClusterId(random_id()?),
             node: NodeName(random_id()?),
             id: None,
+            role: DirectoryRole::Storage,
+            catalogue: CatalogueName::FIRST,
+            start: None,
             incarnation: Incarnation(random_id()?),
             earlier: Vec::new(),
             marking: true,
@@ -127,11 +202,68 @@ impl NodeDescription {
             cluster: identity.cluster,
             node: identity.node,
             id: None,
+            role: DirectoryRole::Storage,
+            catalogue: CatalogueName::FIRST,
+            start: None,
             incarnation: identity.incarnation,
             earlier: Vec::new(),
             marking: false,
             created: now.to_string(),
         }
+    }
+
+    /// Returns the description of a new node that joins a cluster.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn joined(given: &GivenIdentity, now: Timestamp) -> Result<Self, SealerError> {
+        assert!(given.cluster.0 != 0 && given.incarnation.0 != 0, "a cluster has an identity");
+        Ok(Self {
+            format: CLUSTER_FORMAT,
+            cluster: given.cluster,
+            id: Some(given.id),
+            role: given.role,
+            start: Some(StartStamp::default()),
+            incarnation: given.incarnation,
+            earlier: given.earlier.clone(),
+            ..Self::first(now)?
+        })
+    }
+
+    /// Returns the description of this server as the first node of a cluster, whose catalogue is in another
+    /// directory. Its identity stays.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn clustered(&self, catalogue: CatalogueName) -> Result<Self, SealerError> {
+        assert!(self.has_identity() && !self.is_clustered(), "a server becomes the first node once");
+        Ok(Self {
+            format: CLUSTER_FORMAT,
+            id: Some(FIRST_NODE),
+            catalogue,
+            start: Some(StartStamp { counter: 0, nonce: random_id()? }),
+            ..self.clone()
+        })
+    }
+
+    /// Returns true if the node is a member of a cluster.
+    #[must_use]
+    pub const fn is_clustered(&self) -> bool {
+        self.id.is_some()
+    }
+
+    /// Returns the description for the next start. Only a node with peers counts its starts.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub(super) fn started(self) -> Result<Self, SealerError> {
+        if !self.is_clustered() {
+            return Ok(self);
+        }
+        let before = self.start.unwrap_or_default().counter;
+        assert!(before < u64::MAX, "a node starts fewer times");
+        let start = Some(StartStamp { counter: before + 1, nonce: random_id()? });
+        Ok(Self { format: CLUSTER_FORMAT, start, ..self })
     }
 
     /// Returns this description in the current format: one of format 1 gets a cluster and an incarnation.
@@ -213,11 +345,24 @@ impl NodeDescription {
         if node.has_identity() && (node.cluster.0 == 0 || node.incarnation.0 == 0) {
             return Err(damaged("the cluster or the incarnation is missing".to_owned()));
         }
-        // A version that does not know format 3 would take the node for node 1.
-        if node.id.is_some() != (format == CLUSTER_FORMAT) {
-            return Err(damaged("format 3, and no other, has the node's number".to_owned()));
-        }
+        node.check_fields().map_err(|reason| damaged(reason.to_owned()))?;
         Ok(Some(node))
+    }
+
+    /// Checks that the file has exactly the fields of its format: a version that does not know a field would
+    /// take the node for another one, or open another catalogue.
+    fn check_fields(&self) -> Result<(), &'static str> {
+        if self.id.is_some() != (self.format >= NUMBERED_FORMAT) {
+            return Err("the formats 3 and 4, and no other, have the node's number");
+        }
+        if self.start.is_some() != (self.format == CLUSTER_FORMAT) {
+            return Err("format 4, and no other, has a count of starts");
+        }
+        let has_place = !self.catalogue.is_first() || self.role != DirectoryRole::Storage;
+        if has_place && self.format != CLUSTER_FORMAT {
+            return Err("only format 4 has a role and names the catalogue");
+        }
+        Ok(())
     }
 
     /// Replaces the description of a directory, durably.
@@ -226,10 +371,15 @@ impl NodeDescription {
     /// When it cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), DataDirError> {
         assert!(self.has_identity(), "a description that is written names cluster and incarnation");
+        assert_eq!(self.check_fields(), Ok(()), "a description that is written is read again");
         let path = dir.join(NODE_FILE);
         let text = format!("{}\n", serde_json::json!(self));
         private_file::write(dir, &path, text.as_bytes()).map_err(|source| DataDirError::Io { path, source })
     }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Returns a random number that is not 0.
@@ -239,8 +389,10 @@ fn random_id() -> Result<u64, SealerError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{NODE_FILE, NodeDescription};
-    use mlgw_common::{Kinship, NodeId, Timestamp};
+    use super::{DirectoryRole, NODE_FILE, NodeDescription, StartStamp};
+    use crate::catalogue_dir::CatalogueName;
+    use mlgw_common::{ClusterId, Incarnation, Kinship, NodeId, NodeName, Timestamp};
+    use std::num::NonZeroU64;
 
     #[test]
     fn a_description_of_format_1_gets_an_identity_and_keeps_its_node() {
@@ -287,7 +439,62 @@ mod tests {
         assert_eq!(read(3, ""), None);
         assert_eq!(read(3, r#","id":0"#), None);
         assert_eq!(read(2, r#","id":7"#), None);
-        assert_eq!(read(4, r#","id":7"#), None, "a later version");
+        assert_eq!(read(4, r#","id":7"#), None, "format 4 counts starts");
+        assert_eq!(read(5, r#","id":7"#), None, "a later version");
+        let start = r#","id":7,"start":{"counter":3,"nonce":"00000000000000ff"}"#;
+        assert_eq!(read(3, start), None);
+        assert_eq!(read(3, r#","id":7,"catalogue":"catalogue-1""#), None);
+        assert_eq!(read(2, r#","catalogue":"catalogue-1""#), None);
+        let read = read(4, &format!(r#"{start},"role":"gateway","catalogue":"catalogue-2""#)).unwrap();
+        assert_eq!(read.start, Some(StartStamp { counter: 3, nonce: 255 }));
+        assert_eq!((read.role, read.catalogue.to_string()), (DirectoryRole::Gateway, "catalogue-2".into()));
+    }
+
+    #[test]
+    fn a_description_of_format_4_has_these_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = NodeDescription {
+            format: 4,
+            cluster: ClusterId(1),
+            node: NodeName(2),
+            id: NonZeroU64::new(1),
+            role: DirectoryRole::Storage,
+            catalogue: CatalogueName::FIRST.next(),
+            start: Some(StartStamp { counter: 7, nonce: 255 }),
+            incarnation: Incarnation(3),
+            earlier: vec![Incarnation(4)],
+            marking: false,
+            created: "2026-11-20T00:00:00.000Z".to_owned(),
+        };
+        node.write(dir.path()).unwrap();
+        let expected = concat!(
+            r#"{"catalogue":"catalogue-1","cluster":"0000000000000001","#,
+            r#""created":"2026-11-20T00:00:00.000Z","#,
+            r#""earlier":["0000000000000004"],"format":4,"id":1,"incarnation":"0000000000000003","#,
+            r#""node":"0000000000000002","#,
+            r#""start":{"counter":7,"nonce":"00000000000000ff"}}"#,
+            "\n"
+        );
+        assert_eq!(std::fs::read_to_string(dir.path().join(NODE_FILE)).unwrap(), expected);
+        assert_eq!(NodeDescription::read(dir.path()).unwrap(), Some(node));
+    }
+
+    #[test]
+    fn each_start_of_a_node_with_peers_has_a_higher_count_and_another_nonce() {
+        let alone = NodeDescription::first(Timestamp(0)).unwrap();
+        assert_eq!(alone.clone().started().unwrap(), alone, "a server without peers counts nothing");
+        let node = alone.clustered(CatalogueName::FIRST.next()).unwrap();
+        let stamps: Vec<StartStamp> = (0..3)
+            .scan(node.clone(), |node, _| {
+                *node = node.clone().started().unwrap();
+                node.start
+            })
+            .collect();
+        assert_eq!(stamps.iter().map(|of| of.counter).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(stamps[0].nonce != stamps[1].nonce && stamps[1].nonce != stamps[2].nonce);
+        let numbered = NodeDescription { format: 3, start: None, catalogue: CatalogueName::FIRST, ..node };
+        let upgraded = numbered.started().unwrap();
+        assert_eq!((upgraded.format, upgraded.start.unwrap().counter), (4, 1));
     }
 
     #[test]

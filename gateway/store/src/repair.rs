@@ -5,6 +5,7 @@
 
 use super::small_files::set_aside;
 use super::{Checked, StoreLocation, StoreVerbError, check, scratch};
+use crate::catalogue_dir::CatalogueName;
 use crate::data_dir::DataDir;
 use crate::node_file::{DataDirError, NODE_FILE, NodeDescription};
 use mlgw_common::Clock;
@@ -98,6 +99,15 @@ fn repair_small_files(
 /// the hot directory. If neither has one, the server gets a new identity.
 fn restore_description(place: &StoreLocation, clock: &dyn Clock) -> Result<String, StoreVerbError> {
     let path = place.dir.join(NODE_FILE);
+    let catalogues = CatalogueName::list(&place.dir).map_err(StoreVerbError::io(&place.dir))?;
+    if let Some(other) = catalogues.iter().find(|name| !name.is_first()) {
+        let what = format!(
+            "{other} exists, so this may be a node of a cluster, whose number and starts are in {NODE_FILE} \
+             alone: remove it from the cluster and let it join under a new id; if it never was in a \
+             cluster, move {other} to another place"
+        );
+        return Err(StoreVerbError::Catalogue(what));
+    }
     // The log is in the directory itself, while hot.dir may be configured wrongly.
     let in_log = offline::log_identity(&place.catalogue(), &scratch()?);
     let marked = read_mark(place.segments.hot()).ok().flatten();

@@ -6,8 +6,9 @@
 
 use super::StoreVerbError;
 use super::backup::BackedUp;
+use crate::catalogue_dir::CatalogueName;
 use crate::data_dir::DataDir;
-use crate::node_file::NODE_FILE;
+use crate::node_file::{NODE_FILE, NodeDescription};
 use mlgw_common::regular;
 use mlgw_metadata::copy::Copier;
 use mlgw_metadata::offline::ProgressCallback;
@@ -31,6 +32,8 @@ pub fn restore(
     let original = described.ok_or_else(|| StoreVerbError::NoDataDir(from.to_owned()))?;
     // The original may continue to run and assign the same ids to other bytes.
     let restored = original.next_incarnation()?;
+    // A backup has one catalogue, whatever its name was.
+    let restored = NodeDescription { catalogue: CatalogueName::FIRST, ..restored };
     let mut findings = Vec::new();
     mlgw_metadata::copy::verify_contents(&contents, from, "", &mut findings, watch);
     if let Some(damage) = findings.first() {

@@ -19,6 +19,7 @@ const DIRECTORIES: &[&str] = &[
     "audit",
     "catalogue",
     "checkpoints",
+    "cluster",
     "copies",
     "copies/index",
     "copies/segments",
@@ -36,8 +37,8 @@ const STATES: &[(&str, u32)] = &[
     ("upstream-leftovers.json", state_format::LEFTOVERS),
 ];
 
-/// Paths of objects, or of data from which they are rebuilt. An operator must handle them.
-const NOT_SET_ASIDE: &[&str] = &["catalogue", "checkpoints", "segments"];
+/// Paths of objects, of data from which they are rebuilt, or of a node's key. An operator must handle them.
+const NOT_SET_ASIDE: &[&str] = &["catalogue", "checkpoints", "cluster", "segments"];
 
 /// A path that prevents a server from starting.
 #[derive(Debug, thiserror::Error)]

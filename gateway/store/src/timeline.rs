@@ -50,6 +50,7 @@ pub fn accept_lost_tail(
 ) -> Result<LostTail, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
     let node = require_description(place)?;
+    super::refuse_member(&node)?;
     let expected = expected(place, Some(&node))?.unwrap_or_else(|| ExpectedServer {
         lineage: Lineage { marking: true, ..Lineage::default() },
         floor: 0,

@@ -71,9 +71,13 @@ impl CatalogueInner {
     }
 
     /// The group for a new bucket: the one with the fewest ranges, and the first of those. `None` if there is
-    /// only one group, so that its map of partitions stays as it is.
+    /// only one group, so that its map of partitions stays as it is. A divided catalogue has no objects in
+    /// group 0.
     pub(super) fn group_for_bucket(&self) -> Option<u32> {
-        let candidates = self.object_groups();
+        let mut candidates = self.object_groups();
+        if self.resident.is_divided() {
+            candidates.remove(&SYSTEM_GROUP);
+        }
         let ranges = self.resident.ranges_by_group();
         let fewest = candidates.iter().min_by_key(|group| ranges.get(group).copied().unwrap_or_default());
         fewest.copied().filter(|_| candidates.len() > 1)

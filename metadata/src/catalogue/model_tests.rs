@@ -4,13 +4,17 @@
 use super::model::{Model, ModelBucket, ModelPart, ModelVersion};
 use super::testing::{NOW, extent, key, name, options};
 use super::{Catalogue, CatalogueOptions, CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
-use mlgw_common::{BodyId, PartNumber, SegmentId};
+use crate::offline::{CheckFinding, Division, Offline, ignore_progress};
+use crate::view::{Row, RowReader as _};
+use mlgw_common::{BodyId, NodeId, PartNumber, SegmentId};
 use mlgw_formats::command::{
-    AbortUpload, Command, CompleteUpload, Conditions, CreateUpload, DeleteObject, EtagCondition, NamedPart,
-    ObjectChange, PutObject, PutPart, Reject, Reply, SetTags, UpdateObject, update_object,
+    AbortUpload, Change, Command, CompleteUpload, Conditions, CreateSegment, CreateUpload, DeleteObject,
+    EtagCondition, NamedPart, ObjectChange, PutObject, PutPart, Reject, Reply, SetTags, UpdateObject,
+    update_object,
 };
+use mlgw_formats::key::Family;
 use mlgw_formats::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Pair, PartRecord, Upload};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -398,6 +402,79 @@ pub(super) async fn random_commands(seed: u64, rounds: usize, with: fn(&Path) ->
     }
     assert!(run.bodies.len() > rounds * 10);
     run.catalogue.shutdown().await;
+}
+
+/// Random commands before and after a division, which happens to a stopped catalogue or to a killed one.
+async fn random_commands_around_a_division(seed: u64, with: fn(&Path) -> CatalogueOptions) {
+    let dir = tempfile::tempdir().unwrap();
+    let (live, killed, divided) = (dir.path().join("0"), dir.path().join("1"), dir.path().join("2"));
+    let mut run = Run {
+        catalogue: Catalogue::open(with(&live)).await.unwrap(),
+        model: Model::default(),
+        dice: Dice(seed),
+        bodies: Vec::new(),
+    };
+    for location in ["1", "2", "3"] {
+        let create = CreateSegment { node: 1, location: location.to_owned(), ..CreateSegment::default() };
+        run.catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap();
+    }
+    for _ in 0..300 {
+        run.step().await;
+        if run.dice.roll(100) == 0 {
+            run.catalogue.inner.compact().await.unwrap();
+        }
+    }
+    copy_dir(&live, &killed);
+    let groups = run.catalogue.inner.groups.all().len() as u32;
+    run.catalogue.shutdown().await;
+    let old = if run.dice.roll(2) == 0 { &live } else { &killed };
+    let before = rows_by_family(old);
+    let scratch = dir.path().join("scratch");
+    let division = Division::plan(old, NodeId::SINGLE, None, &scratch, &ignore_progress).unwrap();
+    let done = division.build(&divided, &ignore_progress).unwrap();
+    assert_eq!(done.object_group, groups);
+    let after = rows_by_family(&divided);
+    let moved = Family::Mirror as u8..=Family::Release as u8;
+    assert!(moved.clone().all(|family| before.get(&family) == after.get(&family)), "the union is the same");
+    run.catalogue = Catalogue::open(with(&divided)).await.unwrap();
+    let system = run.catalogue.inner.groups.system().state();
+    let objects = system.range(&[*moved.start()], &[*moved.end() + 1], usize::MAX).unwrap();
+    assert_eq!(objects, [], "the system group has no objects");
+    drop(system);
+    run.compare().await;
+    for round in 0..2 {
+        for _ in 0..150 {
+            run.step().await;
+        }
+        run.compare().await;
+        if round == 0 {
+            run.catalogue.shutdown().await;
+            run.catalogue = Catalogue::open(with(&divided)).await.unwrap();
+        }
+    }
+    run.catalogue.shutdown().await;
+}
+
+/// Rows of all groups by family, without regard to their group.
+fn rows_by_family(dir: &Path) -> BTreeMap<u8, BTreeSet<Row>> {
+    let (scratch, mut findings) = (tempfile::tempdir().unwrap(), Vec::new());
+    let path = scratch.path().join("s");
+    let opened = Offline::open(dir, &path, NodeId::SINGLE, None, &mut findings, &ignore_progress);
+    assert!(!findings.iter().any(CheckFinding::is_damage), "{findings:?}");
+    let opened = opened.unwrap().unwrap();
+    let mut rows: BTreeMap<u8, BTreeSet<Row>> = BTreeMap::new();
+    for row in (0..opened.groups()).flat_map(|group| opened.dump(group).unwrap()) {
+        rows.entry(row.0[0]).or_default().insert(row);
+    }
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_commands_do_what_the_model_does_around_a_division() {
+    for seed in 40..44 {
+        random_commands_around_a_division(seed, options).await;
+        random_commands_around_a_division(seed + 10, four_groups).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

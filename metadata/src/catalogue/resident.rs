@@ -149,6 +149,11 @@ impl Resident {
         partitions.range(..=at).next_back().map_or(0, |(_, group)| *group)
     }
 
+    /// True if group 0 has rows of the whole cluster only: the first range then belongs to another group.
+    pub(crate) fn is_divided(&self) -> bool {
+        self.partitions.read().get(&PartitionStart::default()).is_some_and(|group| *group != 0)
+    }
+
     /// True if the map of partitions was set up.
     pub(crate) fn is_partitioned(&self) -> bool {
         self.partitions.read().contains_key(&PartitionStart::default())

@@ -554,35 +554,36 @@ fn number(key: &[u8]) -> Result<u64, BadKey> {
     Ok(u64::from_be_bytes(bytes.ok_or(BadKey)?))
 }
 
-fn family(byte: u8) -> Option<Family> {
-    [
-        Family::Meta,
-        Family::Bucket,
-        Family::Credential,
-        Family::Node,
-        Family::Partition,
-        Family::Segment,
-        Family::Dataset,
-        Family::Job,
-        Family::Policy,
-        Family::PolicyFiles,
-        Family::JoinToken,
-        Family::Authority,
-        Family::Mirror,
-        Family::Object,
-        Family::Version,
-        Family::Extent,
-        Family::Upload,
-        Family::Part,
-        Family::PartExtent,
-        Family::BucketUsage,
-        Family::SegmentUsage,
-        Family::Release,
-        Family::Fence,
-        Family::Payer,
-    ]
-    .into_iter()
-    .find(|family| *family as u8 == byte)
+/// The families that groups contain.
+pub(super) const FAMILIES: [Family; 24] = [
+    Family::Meta,
+    Family::Bucket,
+    Family::Credential,
+    Family::Node,
+    Family::Partition,
+    Family::Segment,
+    Family::Dataset,
+    Family::Job,
+    Family::Policy,
+    Family::PolicyFiles,
+    Family::JoinToken,
+    Family::Authority,
+    Family::Mirror,
+    Family::Object,
+    Family::Version,
+    Family::Extent,
+    Family::Upload,
+    Family::Part,
+    Family::PartExtent,
+    Family::BucketUsage,
+    Family::SegmentUsage,
+    Family::Release,
+    Family::Fence,
+    Family::Payer,
+];
+
+pub(super) fn family(byte: u8) -> Option<Family> {
+    FAMILIES.into_iter().find(|family| *family as u8 == byte)
 }
 
 /// A key as hexadecimal digits.

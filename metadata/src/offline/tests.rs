@@ -24,7 +24,7 @@ fn no_checkpoints() -> CheckpointOptions {
     CheckpointOptions { dir: PathBuf::new(), every: Duration::from_secs(1 << 30) }
 }
 
-pub(super) async fn open(dir: &Path) -> Catalogue {
+pub(crate) async fn open(dir: &Path) -> Catalogue {
     let checkpoints = CheckpointOptions { dir: dir.join("checkpoints"), ..no_checkpoints() };
     let options = CatalogueOptions { checkpoints: Some(checkpoints), ..options(&dir.join("catalogue")) };
     let catalogue = Catalogue::open(options).await.unwrap();
@@ -36,7 +36,7 @@ pub(super) async fn open(dir: &Path) -> Catalogue {
 
 /// Puts objects of every shape: extents in the record, in pages, in parts; uploads in progress; overwritten
 /// and deleted objects.
-pub(super) async fn work(catalogue: &Catalogue, b: &Bucket, from: usize) {
+pub(crate) async fn work(catalogue: &Catalogue, b: &Bucket, from: usize) {
     for i in from..from + 60 {
         do_put(catalogue, b, &format!("k{}", i % 50), 10).await;
     }
@@ -149,7 +149,7 @@ pub(super) fn check(dir: &Path) -> (Vec<CheckFinding>, Option<Vec<Row>>) {
 }
 
 /// Names and bytes of all files below a directory.
-fn all_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub(crate) fn all_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
         let path = entry.path();

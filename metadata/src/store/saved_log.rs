@@ -34,6 +34,11 @@ impl SavedLog {
         Self::open(dir)
     }
 
+    /// The value at `key`.
+    pub(crate) fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.db.get(key)?)
+    }
+
     /// The stored position of `kind` of `group`.
     pub(crate) fn position(&self, group: u32, kind: LogRowKind) -> Result<Option<LogPosition>, StoreError> {
         let value = self.db.get(key(group, kind, 0))?;

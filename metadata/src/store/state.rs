@@ -103,6 +103,22 @@ impl StateDb {
         Ok(self.db.write_without_wal(batch)?)
     }
 
+    /// Deletes the rows from `from` on that are before `end`, in one step however many they are.
+    pub(crate) fn delete_range(&self, from: &[u8], end: &[u8]) -> Result<(), StoreError> {
+        let mut batch = WriteBatch::default();
+        batch.delete_range(from, end);
+        Ok(self.db.write_without_wal(batch)?)
+    }
+
+    /// Frees the space of a range whose rows were deleted and flushed: removes whole tables, and rewrites
+    /// those that have other rows too. The deletion is in the first level, whose tables are not removed, so
+    /// it hides the rows until they are gone.
+    pub(crate) fn free_range(&self, from: &[u8], end: &[u8]) -> Result<(), StoreError> {
+        self.db.delete_file_in_range(from, end)?;
+        self.db.compact_range(Some(from), Some(end));
+        Ok(())
+    }
+
     /// Flushes all changes to disk, synced.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         let mut flush = FlushOptions::default();

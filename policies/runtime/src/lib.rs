@@ -44,6 +44,7 @@ use mlgw_policies::learning::LearningChange;
 use parking_lot::Mutex;
 use reload::Refusals;
 use rule_uptime::RuleUptime;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -203,6 +204,28 @@ impl PolicyDraft {
         let has_given = self.given != SubmittedFiles::NOTHING;
         assert!(!has_given || self.files.is_some(), "submitted files are part of their draft");
     }
+}
+
+/// Ids of the rules that would delete checkpoints on a server of this kind: those of the stored files, and
+/// those that the watched files bring at its next start.
+///
+/// # Errors
+/// The reason why the files cannot be read or compiled.
+pub fn deleting_rules(
+    stored: &PolicyFiles,
+    server: &ServerProfile,
+    watched: &WatchedPolicyFiles,
+) -> Result<Vec<String>, String> {
+    let built_in = BuiltInLayers::load().map_err(|wrong| InvalidPolicyFiles(wrong).to_string())?;
+    let content = watched.read()?;
+    let update = PolicyFilesUpdate { custom: content.custom, frameworks: content.frameworks };
+    let mut rules = BTreeSet::new();
+    for files in [stored.clone(), merged_with_running(update, stored)] {
+        let program = compile(&built_in, server.environment, server, &files, SubmittedFiles::NOTHING);
+        let program = program.map_err(|wrong| wrong.to_string())?;
+        rules.extend(mlgw_policies::at_rest::deleting_rules(&program).map(str::to_owned));
+    }
+    Ok(rules.into_iter().collect())
 }
 
 impl RunningPolicy {

@@ -165,6 +165,28 @@ fn a_directory_of_an_earlier_format_with_a_foreign_segment_is_refused_unchanged(
 }
 
 #[test]
+fn a_directory_of_every_format_becomes_a_node_of_a_cluster() {
+    for file in fixtures() {
+        let room = unpacked(&file);
+        let dir = room.path().join("data");
+        let before = segments(&dir);
+        let (output, status) = setup(&dir).cluster_init();
+        assert_eq!(status, Some(0), "{}: {output}", file.display());
+        let node = std::fs::read_to_string(dir.join("node.json")).expect("read");
+        assert!(node.contains("\"format\":4"), "{node}");
+        assert_eq!(segments(&dir), before, "no segment is written");
+        assert_undamaged(&dir);
+        super::directories::assert_serves(&dir, &objects());
+        assert!(!dir.join("catalogue").exists(), "the start removes the old catalogue");
+        let server = setup(&dir).start();
+        let uploads = runtime().block_on(server.client().list_uploads(BUCKET)).expect("listed");
+        assert_eq!(uploads.len(), 1, "the upload is still in progress");
+        server.stop();
+        assert_undamaged(&dir);
+    }
+}
+
+#[test]
 fn a_directory_of_every_format_opens_with_all_its_data() {
     if let Some(file) = std::env::var_os("MLGW_MAKE_FIXTURE") {
         return make_fixture(Path::new(&file));

@@ -1,0 +1,57 @@
+//! The command `mlgw cluster …`: makes a stopped server the first node of a cluster.
+
+use crate::store::{DataDirArgs, failure};
+use clap::Subcommand;
+use mlgw_cli::output::Out;
+use mlgw_cli::progress::CommandProgress;
+use mlgw_cli::{CliError, run_async};
+use mlgw_common::{Clock, SystemClock};
+use mlgw_store::{ClusterInitError, cluster_init};
+use serde_json::json;
+use std::sync::Arc;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ClusterCommand {
+    /// Make a stopped server the first node of a cluster. Its objects stay where they are.
+    Init(DataDirArgs),
+}
+
+pub(super) fn run(command: ClusterCommand, out: Out) -> Result<(), CliError> {
+    let ClusterCommand::Init(place) = command;
+    let config = place.config()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let progress = CommandProgress::new(out.quiet);
+    let watch = |stage, done, total| progress.step(stage, done, total);
+    let made = run_async(async { cluster_init(&config, &clock, &watch).await.map_err(init_failure) });
+    progress.done();
+    let made = made?;
+    let document = json!({
+        "cluster": made.cluster.to_string(),
+        "node": made.node.get(),
+        "catalogue": made.catalogue.to_string(),
+        "object_group": made.division.object_group,
+        "rows": made.division.rows,
+        "objects": made.division.objects,
+        "entries": made.division.entries,
+    });
+    let sentence = format!(
+        "{} is node {} of cluster {}: {} objects and {} rows were verified. The catalogue is in {}.",
+        config.data_dir.display(),
+        made.node,
+        made.cluster,
+        made.division.objects,
+        made.division.rows,
+        made.catalogue
+    );
+    out.done(&document, &sentence)
+}
+
+fn init_failure(error: ClusterInitError) -> CliError {
+    match error {
+        ClusterInitError::Store(error) => failure(error),
+        ClusterInitError::Clustered(..)
+        | ClusterInitError::Durability
+        | ClusterInitError::DeletingRules(_) => CliError::Refused(error.to_string()),
+        ClusterInitError::Policy(_) | ClusterInitError::Divide(_) => CliError::Failed(error.to_string()),
+    }
+}
