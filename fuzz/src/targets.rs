@@ -11,6 +11,7 @@ pub mod forms;
 pub mod keys;
 pub mod log_entries;
 pub mod manifests;
+pub mod member_calls;
 pub mod policies;
 pub mod records;
 pub mod requests;
