@@ -43,6 +43,7 @@ pub(crate) fn parts(dir: &Path, node: u64) -> GroupParts {
         watcher: Arc::new(IgnoringWatcher),
         cluster_version: CLUSTER_VERSION,
         fatal: Arc::new(|why| panic!("{why}")),
+        peers: None,
     }
 }
 
