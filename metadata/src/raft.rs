@@ -15,9 +15,9 @@ mod limiter;
 pub(crate) mod log;
 mod lone_voter;
 pub(crate) mod machine;
-pub mod members;
 #[cfg(test)]
 mod member_tests;
+pub mod members;
 pub(crate) mod network;
 mod outcomes;
 pub mod peers;

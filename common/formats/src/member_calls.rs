@@ -5,6 +5,7 @@
 //! order, and the first one follows the entry before them. Lengths and numbers are checked before anything of
 //! that size is allocated. Nothing is stored.
 
+use crate::command::{Command, Reject, Reply};
 use crate::format_error::FormatError;
 use crate::log_entry;
 use crate::log_types::{Leadership, LogId, RaftLogEntry, Vote};
@@ -21,7 +22,7 @@ pub struct MemberCall {
     #[prost(uint32, tag = "1")]
     pub group: u32,
     /// The request.
-    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "MemberRequest", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
     pub request: Option<MemberRequest>,
 }
 
@@ -49,6 +50,9 @@ pub enum MemberRequest {
     /// Creates an empty member of the group.
     #[prost(message, tag = "8")]
     CreateMember(CreateMemberCall),
+    /// Runs a saga on the leader of the system group.
+    #[prost(message, tag = "9")]
+    Saga(SagaCall),
 }
 
 /// A vote of a member.
@@ -132,16 +136,24 @@ pub struct ReadIndexCall {}
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct CreateMemberCall {}
 
+/// Request for a saga: a change of a bucket that takes several steps.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SagaCall {
+    /// The command that the saga ends with, or begins with.
+    #[prost(message, required, tag = "1")]
+    pub command: Command,
+}
+
 /// Answer to a call.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberAnswer {
     /// The answer.
-    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "MemberReply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub reply: Option<MemberReply>,
 }
 
 /// Content of an answer.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
+#[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum MemberReply {
     /// All entries are in the log, synced.
     #[prost(message, tag = "1")]
@@ -176,6 +188,9 @@ pub enum MemberReply {
     /// The member exists.
     #[prost(message, tag = "11")]
     MemberExists(EmptyReply),
+    /// The saga came to an end.
+    #[prost(message, tag = "12")]
+    Saga(SagaReply),
 }
 
 /// Reply without content.
@@ -205,6 +220,14 @@ pub struct TransferReply {
     /// Its last entry.
     #[prost(message, optional, tag = "2")]
     pub last: Option<LogPosition>,
+}
+
+/// End of a saga.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct SagaReply {
+    /// The outcome, as JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub outcome: Vec<u8>,
 }
 
 /// Reason to decline a proposal or a read.
@@ -322,6 +345,25 @@ impl AppendCall {
             index = index.checked_add(1).ok_or_else(cut)?;
         }
         Ok(entries)
+    }
+}
+
+impl SagaReply {
+    /// Returns the reply with an outcome.
+    ///
+    /// # Errors
+    /// If the outcome has no JSON.
+    pub fn of(outcome: &Result<Reply, Reject>) -> Result<Self, FormatError> {
+        let outcome = serde_json::to_vec(outcome).map_err(|error| FormatError(error.to_string()))?;
+        Ok(Self { outcome })
+    }
+
+    /// Returns the outcome.
+    ///
+    /// # Errors
+    /// If it is no outcome of this version.
+    pub fn outcome(&self) -> Result<Result<Reply, Reject>, FormatError> {
+        serde_json::from_slice(&self.outcome).map_err(|error| FormatError(error.to_string()))
     }
 }
 

@@ -30,7 +30,7 @@ fn call(bytes: Bytes) {
 
 fn answer(bytes: Bytes) {
     let Ok(reply) = MemberAnswer::read(bytes) else { return };
-    assert_eq!(MemberAnswer::read(MemberAnswer::encode_reply(reply)), Ok(reply));
+    assert_eq!(MemberAnswer::read(MemberAnswer::encode_reply(reply.clone())), Ok(reply));
 }
 
 fn head(bytes: &[u8]) {

@@ -64,6 +64,8 @@ pub(crate) struct Resident {
     pub(crate) bucket_changed: Notify,
     /// Wakes waiters for a change of a dataset or a job.
     pub(super) job_changed: Notify,
+    /// Wakes the duty node to resume a saga that broke off.
+    pub(super) saga_broken: Notify,
     /// Bodies that are being read.
     pub(super) pins: Pins,
     /// Chunks that are known to be dead.
@@ -91,6 +93,7 @@ impl Resident {
             release_added: Notify::default(),
             bucket_changed: Notify::default(),
             job_changed: Notify::default(),
+            saga_broken: Notify::default(),
             pins: Pins::default(),
             dead: DeadChunks::default(),
             objects: RowCache::new(objects_bytes),

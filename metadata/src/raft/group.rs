@@ -509,9 +509,9 @@ impl Group {
 mod tests {
     use super::super::suite_tests::parts;
     use super::{Group, GroupError, GroupParts};
-    use mlgw_formats::log_types::Leadership;
     use mlgw_formats::cluster_version::CLUSTER_VERSION;
     use mlgw_formats::command::{Change, Command, LeaseBodies, SetClusterVersion};
+    use mlgw_formats::log_types::Leadership;
     use std::sync::Arc;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

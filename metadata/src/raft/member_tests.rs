@@ -170,7 +170,10 @@ async fn run_client(cluster: Arc<Cluster>, group: u32, client: u64) -> BTreeSet<
             match mlgw_common::time::timeout(PATIENCE, proposed).await {
                 Ok(Ok(applied)) => {
                     assert!(applied.index > 0);
-                    assert!(member.raft.is_leader() || value_of(&member, client) == value, "it is applied here");
+                    assert!(
+                        member.raft.is_leader() || value_of(&member, client) == value,
+                        "it is applied here"
+                    );
                     possible = BTreeSet::from([value]);
                     cluster.acknowledged[group as usize].fetch_add(1, Ordering::Relaxed);
                     break;

@@ -203,7 +203,9 @@ impl Group {
         for voter in voters {
             let status = members.members.iter().find(|member| member.node == *voter);
             let status = status.ok_or_else(|| {
-                ChangeMembersError::NotAllowed(format!("node {voter} is no member: add it as a learner first"))
+                ChangeMembersError::NotAllowed(format!(
+                    "node {voter} is no member: add it as a learner first"
+                ))
             })?;
             if status.lag_bytes > PROMOTION_LAG_BYTES_MAX && status.role == MemberRole::Learner {
                 let (node, lag_bytes) = (*voter, status.lag_bytes);
@@ -263,7 +265,9 @@ fn change_error(error: RaftError<RaftTypes, ClientWriteError<RaftTypes>>) -> Cha
         RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => {
             ChangeMembersError::NotAllowed(error.to_string())
         }
-        RaftError::APIError(ClientWriteError::LogEntryDiscarded(_) | ClientWriteError::PreconditionFailed(_))
+        RaftError::APIError(
+            ClientWriteError::LogEntryDiscarded(_) | ClientWriteError::PreconditionFailed(_),
+        )
         | RaftError::Fatal(_) => ChangeMembersError::UnknownOutcome,
     }
 }

@@ -80,7 +80,9 @@ impl AppliedOutcomes {
         for (expected, answer) in waiting {
             // At most one proposal is in an entry. Another entry at the index means that it was discarded;
             // dropping the sender reports the outcome as lost.
-            if expected == id && let Some(outcomes) = outcomes.take() {
+            if expected == id
+                && let Some(outcomes) = outcomes.take()
+            {
                 let _ = answer.send(outcomes);
             }
         }

@@ -32,7 +32,12 @@ fn leased(member: &Group) -> u64 {
 }
 
 pub(super) async fn member(dir: &Path, node: u64, network: &InProcess) -> Group {
-    let config = Config { heartbeat_interval: 40, election_timeout_min: 200, election_timeout_max: 400, ..member_config() };
+    let config = Config {
+        heartbeat_interval: 40,
+        election_timeout_min: 200,
+        election_timeout_max: 400,
+        ..member_config()
+    };
     let parts = GroupParts { peers: Some(network.peers(node)), ..parts(dir, node) };
     let member = Group::open_member(parts, config).await.unwrap();
     network.connect(node, member.clone());
@@ -48,7 +53,8 @@ async fn three(dir: &Path, network: &InProcess) -> Vec<Group> {
     let nodes = (1..=3).map(|node| (node, BasicNode { addr: String::new() }));
     members[0].raft.initialize(nodes.collect::<std::collections::BTreeMap<_, _>>()).await.unwrap();
     for member in &members {
-        let knows = member.raft.wait(Some(SOON)).metrics(|m| m.current_leader.is_some() && m.vote.committed, "led");
+        let knows =
+            member.raft.wait(Some(SOON)).metrics(|m| m.current_leader.is_some() && m.vote.committed, "led");
         knows.await.unwrap();
     }
     let leads = members[0].leader().unwrap();

@@ -14,8 +14,8 @@ use mlgw_formats::log_batch::Batch;
 use mlgw_formats::log_entry::log_position;
 use mlgw_formats::log_types::{Leadership, OutcomeCallback, RaftTypes};
 use mlgw_formats::member_calls::{
-    AppendCall, DeclineReason, DeclineReply, EmptyReply, MemberReply, MemberRequest, ProposeCall,
-    MemberAnswer, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
+    AppendCall, DeclineReason, DeclineReply, EmptyReply, MemberAnswer, MemberReply, MemberRequest,
+    ProposeCall, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
 };
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, ClientWriteResult, TransferLeaderError,

@@ -2,10 +2,10 @@
 
 use super::{
     AppendCall, CreateMemberCall, DeclineReason, DeclineReply, EmptyReply, MemberAnswer, MemberCall,
-    MemberReply, MemberRequest, ProposeCall, ReadIndexCall, TransferCall, TransferReply, VoteCall,
-    VoteRecord, VoteReply,
+    MemberReply, MemberRequest, ProposeCall, ReadIndexCall, SagaCall, SagaReply, TransferCall, TransferReply,
+    VoteCall, VoteRecord, VoteReply,
 };
-use crate::command::{Change, Command, LeaseBodies};
+use crate::command::{Change, Command, LeaseBodies, Reject, Reply};
 use crate::log_batch::{Batch, encode_into};
 use crate::log_entry;
 use crate::log_types::RaftLogEntry;
@@ -18,11 +18,15 @@ use proptest::prelude::*;
 const VOTE: VoteRecord = VoteRecord { term: 3, node: 2, committed: true };
 const POSITION: LogPosition = LogPosition { term: 3, node: 2, index: 300 };
 
+fn lease(count: u64) -> Command {
+    Command::from(Change::LeaseBodies(LeaseBodies { count }))
+}
+
 /// A blank entry, commands, and a membership, with the indexes 301 to 303.
 fn entries() -> Vec<RaftLogEntry> {
     let mut encoded = Vec::new();
     for count in [1, 300] {
-        encode_into(&Command::from(Change::LeaseBodies(LeaseBodies { count })), &mut encoded);
+        encode_into(&lease(count), &mut encoded);
     }
     let membership = MembershipRecord {
         configs: vec![Voters { nodes: vec![2] }],
@@ -60,6 +64,7 @@ fn the_calls_have_these_bytes() {
         (MemberRequest::Propose(propose), include_str!("golden/propose.hex")),
         (MemberRequest::ReadIndex(ReadIndexCall {}), include_str!("golden/read_index.hex")),
         (MemberRequest::CreateMember(CreateMemberCall {}), include_str!("golden/create_member.hex")),
+        (MemberRequest::Saga(SagaCall { command: lease(300) }), "01 0807 4a07 0a05 5203 08ac02"),
     ];
     for (request, hex) in requests {
         golden::check(&MemberCall { group: 7, request: Some(request.clone()) }, hex);
@@ -72,6 +77,10 @@ fn the_calls_have_these_bytes() {
 fn the_answers_have_these_bytes() {
     let vote = VoteReply { vote: VOTE, is_granted: true, last: Some(POSITION) };
     let lacks = TransferReply { expected: Some(POSITION), last: None };
+    let rejected = SagaReply::of(&Err(Reject::BucketNotEmpty)).unwrap();
+    assert_eq!(rejected.outcome(), Ok(Err(Reject::BucketNotEmpty)));
+    assert_eq!(SagaReply::of(&Ok(Reply::Done)).unwrap().outcome(), Ok(Ok(Reply::Done)));
+    assert!(SagaReply { outcome: b"{".to_vec() }.outcome().is_err());
     let declined = DeclineReply { reason: DeclineReason::NoQuorum as i32, leader: Some(2) };
     let replies = [
         (MemberReply::Appended(EmptyReply {}), "01 0a00"),
@@ -85,10 +94,11 @@ fn the_answers_have_these_bytes() {
         (MemberReply::ReadIndex(POSITION), "01 4a07 0803 1002 18ac02"),
         (MemberReply::Declined(declined), "01 5204 0803 1002"),
         (MemberReply::MemberExists(EmptyReply {}), "01 5a00"),
+        (MemberReply::Saga(rejected), "01 621a 0a18 7b22457272223a224275636b65744e6f74456d707479227d"),
     ];
     for (reply, hex) in replies {
-        golden::check(&MemberAnswer { reply: Some(reply) }, hex);
-        assert_eq!(MemberAnswer::read(MemberAnswer::encode_reply(reply)).unwrap(), reply);
+        golden::check(&MemberAnswer { reply: Some(reply.clone()) }, hex);
+        assert_eq!(MemberAnswer::read(MemberAnswer::encode_reply(reply.clone())).unwrap(), reply);
     }
 }
 
