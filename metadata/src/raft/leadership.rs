@@ -5,9 +5,9 @@ use super::error::{GroupError, barrier_error};
 use super::group::Group;
 use crate::catalogue::options::BarrierError;
 use mlgw_common::NodeId;
-use mlgw_formats::log_types::{Leadership, LogId};
-use openraft::ReadPolicy;
+use mlgw_formats::log_types::{Leadership, LogId, RaftTypes};
 use openraft::async_runtime::WatchReceiver as _;
+use openraft::{RaftMetrics, ReadPolicy};
 use std::time::Duration;
 
 /// Longest time that a barrier waits: a request that cannot be served is answered within two seconds.
@@ -35,26 +35,24 @@ impl Group {
         self.raft.metrics().borrow_watched().current_leader.map(NodeId)
     }
 
-    /// Waits until this member leads, and returns its leadership; `None` if the group stops.
-    pub(crate) async fn until_leading(&self) -> Option<Leadership> {
-        loop {
-            if let Ok(leadership) = self.leadership() {
-                return Some(leadership);
-            }
-            let node = self.node;
-            let leads = self.raft.wait(None).metrics(move |m| m.current_leader == Some(node), "leads");
-            leads.await.ok()?;
-            tokio::task::yield_now().await;
-        }
+    /// Waits until this member leads; false if the group stops. The future does not keep the group open.
+    pub(crate) fn until_leading(&self) -> impl Future<Output = bool> + Send + use<> {
+        let (node, wait) = (self.node, self.raft.wait(None));
+        let leads = move |m: &RaftMetrics<RaftTypes>| m.current_leader == Some(node) && m.state.is_leader();
+        async move { wait.metrics(leads, "leads").await.is_ok() }
     }
 
-    /// Waits until this member no longer leads under `leadership`.
-    pub(crate) async fn until_not_leading(&self, leadership: Leadership) {
-        let (node, wait) = (self.node, self.raft.wait(None));
-        let ended = move |m: &openraft::RaftMetrics<_>| {
-            m.current_leader != Some(node) || m.vote.leader_id != leadership
-        };
-        let _ = wait.metrics(ended, "leads no more").await;
+    /// Waits until this member no longer leads under `leadership`. The future does not keep the group open.
+    pub(crate) fn until_not_leading(
+        &self,
+        leadership: Leadership,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let wait = self.raft.wait(None);
+        let ended = move |m: &RaftMetrics<RaftTypes>| !m.state.is_leader() || m.vote.leader_id != leadership;
+        async move {
+            // An error means that the group stops.
+            let _ = wait.metrics(ended, "leads no more").await;
+        }
     }
 
     /// True if this member is the only voter, and its state contains every acknowledged change.
