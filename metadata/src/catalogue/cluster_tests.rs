@@ -291,12 +291,13 @@ async fn voters_are_one_three_or_five_and_have_the_log() {
     let leader = cluster.leader(0).await;
     let other = (1..=3).find(|node| *node != leader).unwrap();
     let change = async |voters: BTreeSet<NodeId>| {
-        cluster.at_leader(async |catalogue| catalogue.change_voters(0, &voters).await).await
+        cluster.at_leader(async |catalogue: &Catalogue| catalogue.change_voters(0, &voters).await).await
     };
     let refused = cluster.node(leader).change_voters(0, &voters(&[other])).await;
     assert!(refused.is_err(), "a leader transfers first");
-    let remove =
-        async |node| cluster.at_leader(async |leader| leader.remove_member(0, NodeId(node)).await).await;
+    let remove = async |node| {
+        cluster.at_leader(async |leader: &Catalogue| leader.remove_member(0, NodeId(node)).await).await
+    };
     assert!(remove(other).await.is_err(), "a voter is not removed");
     change(voters(&[leader])).await.unwrap();
     assert!(cluster.node(leader).is_alone());

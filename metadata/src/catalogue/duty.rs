@@ -54,10 +54,10 @@ pub(super) async fn perform_duty(catalogue: Weak<CatalogueInner>, stop: Arc<Stop
         inner.resident.release_added.notify_one();
         drop(inner);
         let again = match began {
-            Ok(()) => Duration::MAX,
+            Ok(()) => None,
             Err(error) => {
                 tracing::warn!(%error, "work of the cluster's duty node did not begin; retrying");
-                RETRY
+                Some(RETRY)
             }
         };
         let Some(resident) = catalogue.upgrade().map(|inner| Arc::clone(&inner.resident)) else { return };
@@ -73,10 +73,11 @@ pub(super) async fn perform_duty(catalogue: Weak<CatalogueInner>, stop: Arc<Stop
     }
 }
 
-async fn pause(duration: Duration) {
+/// Waits so long, or for ever.
+async fn pause(duration: Option<Duration>) {
     match duration {
-        Duration::MAX => std::future::pending().await,
-        duration => mlgw_common::time::sleep(duration).await,
+        None => std::future::pending().await,
+        Some(duration) => mlgw_common::time::sleep(duration).await,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Catalogue;
 use super::inner::CatalogueInner;
+use crate::raft::group::Group;
 use crate::raft::members::{ChangeMembersError, GroupMembers};
 use crate::raft::peers::{CallRefused, MemberLane};
 use crate::raft::serve::overloaded;
@@ -15,6 +16,7 @@ use mlgw_formats::member_calls::{
 };
 use mlgw_formats::member_snapshot::SnapshotHead;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest time that another node may take to create a member.
@@ -106,15 +108,15 @@ impl Catalogue {
 }
 
 impl CatalogueInner {
-    fn member(&self, group: u32) -> Result<std::sync::Arc<crate::raft::group::Group>, CallRefused> {
+    fn member(&self, group: u32) -> Result<Arc<Group>, CallRefused> {
         self.groups.get(group).ok_or_else(|| CallRefused(format!("this node has no member of group {group}")))
     }
 
-    fn changing(&self, group: u32) -> Result<std::sync::Arc<crate::raft::group::Group>, ChangeMembersError> {
+    fn changing(&self, group: u32) -> Result<Arc<Group>, ChangeMembersError> {
         self.groups.get(group).ok_or(ChangeMembersError::NotLeader { leader: None })
     }
 
-    async fn serve_call(&self, from: NodeId, call: Bytes) -> Result<Bytes, CallRefused> {
+    async fn serve_call(self: &Arc<Self>, from: NodeId, call: Bytes) -> Result<Bytes, CallRefused> {
         let (group, request) = MemberCall::read(call)?;
         if self.is_stopping() {
             return Err(CallRefused("the catalogue is stopping".into()));

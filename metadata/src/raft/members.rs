@@ -76,7 +76,7 @@ pub struct GroupMembers {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeMembersError {
     /// Another node leads the group, or this node has no member of it.
-    #[error("this node does not lead the group; ask {}", .leader.map_or("its leader".to_owned(), |node| format!("node {node}")))]
+    #[error("this node does not lead the group: ask {}", whom(*.leader))]
     NotLeader {
         /// The leader, if this node knows it.
         leader: Option<NodeId>,
@@ -106,6 +106,10 @@ pub enum ChangeMembersError {
     /// The change may take effect, or not; read the members again.
     #[error("it is unknown whether the change takes effect: list the members")]
     UnknownOutcome,
+}
+
+fn whom(leader: Option<NodeId>) -> String {
+    leader.map_or_else(|| "its leader".to_owned(), |node| format!("node {node}"))
 }
 
 impl From<StoreError> for ChangeMembersError {

@@ -14,8 +14,8 @@ use mlgw_formats::member_calls::{
 };
 use mlgw_formats::schema::decode;
 use mlgw_formats::schema::meta::{Counter, MetaRow};
+use openraft::BasicNode;
 use openraft::async_runtime::WatchReceiver as _;
-use openraft::{BasicNode, Config};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,14 +32,8 @@ fn leased(member: &Group) -> u64 {
 }
 
 pub(super) async fn member(dir: &Path, node: u64, network: &InProcess) -> Group {
-    let config = Config {
-        heartbeat_interval: 40,
-        election_timeout_min: 200,
-        election_timeout_max: 400,
-        ..member_config()
-    };
     let parts = GroupParts { peers: Some(network.peers(node)), ..parts(dir, node) };
-    let member = Group::open_member(parts, config).await.unwrap();
+    let member = Group::open_member(parts, member_config()).await.unwrap();
     network.connect(node, member.clone());
     member
 }

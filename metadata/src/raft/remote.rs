@@ -126,6 +126,7 @@ impl RaftNetworkV2<RaftTypes> for RemoteMember {
         });
         match self.call(lane, request, max).await? {
             MemberReply::Appended(_) => Ok(AppendEntriesResponse::Success),
+            MemberReply::AppendedTo(last) => Ok(AppendEntriesResponse::PartialSuccess(log_id(Some(&last)))),
             // A conflict at the beginning of the log is impossible, and openraft ends at one.
             MemberReply::Conflict(_) if rpc.prev_log_id.is_some() => Ok(AppendEntriesResponse::Conflict),
             MemberReply::HigherVote(vote) => Ok(AppendEntriesResponse::HigherVote(vote.vote())),
