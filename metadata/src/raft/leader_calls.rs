@@ -73,8 +73,8 @@ impl Group {
 
     /// Returns some time after another leadership is known.
     async fn leadership_ended(&self, leadership: Leadership) {
-        let ended = self.raft.wait(None).metrics(|m| m.vote.leader_id != leadership, "another leadership");
-        let _ = ended.await;
+        let wait = self.raft.wait(None);
+        let _ = wait.metrics(|m| m.vote.leader_id != leadership, "another leadership").await;
         mlgw_common::time::sleep(GRACE).await;
     }
 
@@ -110,8 +110,9 @@ impl Group {
 
     /// Waits until this member has applied the entry `index`.
     async fn applied(&self, index: u64) -> Result<(), BarrierError> {
-        let applied = self.raft.wait(None).metrics(|m| m.last_applied.index() >= Some(index), "applied");
-        applied.await.map(drop).map_err(|_| BarrierError::Stopping)
+        let wait = self.raft.wait(None);
+        let applied = wait.metrics(|m| m.last_applied.index() >= Some(index), "applied").await;
+        applied.map(drop).map_err(|_| BarrierError::Stopping)
     }
 }
 

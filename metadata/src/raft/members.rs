@@ -10,6 +10,7 @@ use crate::store_error::StoreError;
 use mlgw_common::NodeId;
 use mlgw_common::limits::PROMOTION_LAG_BYTES_MAX;
 use mlgw_formats::log_types::RaftTypes;
+use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::{BasicNode, ChangeMembers, LogIdOptionExt as _, RaftMetrics};

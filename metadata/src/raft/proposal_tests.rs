@@ -47,9 +47,9 @@ async fn three(dir: &Path, network: &InProcess) -> Vec<Group> {
     let nodes = (1..=3).map(|node| (node, BasicNode { addr: String::new() }));
     members[0].raft.initialize(nodes.collect::<std::collections::BTreeMap<_, _>>()).await.unwrap();
     for member in &members {
-        let knows =
-            member.raft.wait(Some(SOON)).metrics(|m| m.current_leader.is_some() && m.vote.committed, "led");
-        knows.await.unwrap();
+        let wait = member.raft.wait(Some(SOON));
+        let knows = wait.metrics(|m| m.current_leader.is_some() && m.vote.committed, "a leader").await;
+        knows.unwrap();
     }
     let leads = members[0].leader().unwrap();
     members.sort_by_key(|member| NodeId(member.node) != leads);

@@ -47,6 +47,7 @@ impl Group {
             MemberRequest::Propose(call) => self.serve_proposal(call).await,
             MemberRequest::ReadIndex(_) => Ok(self.serve_read_index().await),
             MemberRequest::CreateMember(_) => Ok(MemberReply::MemberExists(EmptyReply {})),
+            MemberRequest::Saga(_) => Err(CallRefused("sagas are the catalogue's".into())),
         }
     }
 
