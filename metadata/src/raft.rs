@@ -17,10 +17,10 @@ mod lone_voter;
 pub(crate) mod machine;
 #[cfg(test)]
 mod member_tests;
-pub mod members;
+pub(crate) mod members;
 pub(crate) mod network;
 mod outcomes;
-pub mod peers;
+pub(crate) mod peers;
 #[cfg(test)]
 mod proposal_tests;
 pub(crate) mod queue;
@@ -28,7 +28,7 @@ mod remote;
 pub(crate) mod replay;
 pub(crate) mod serve;
 pub(crate) mod snapshot;
-pub mod snapshot_receiver;
+pub(crate) mod snapshot_receiver;
 mod snapshot_sender;
 #[cfg(test)]
 mod snapshot_tests;

@@ -205,17 +205,16 @@ impl Group {
                 "the leader stays a voter: transfer its leadership first".to_owned(),
             ));
         }
-        for voter in voters {
-            let status = members.members.iter().find(|member| member.node == *voter);
-            let status = status.ok_or_else(|| {
-                ChangeMembersError::NotAllowed(format!(
-                    "node {voter} is no member: add it as a learner first"
-                ))
-            })?;
-            if status.lag_bytes > PROMOTION_LAG_BYTES_MAX && status.role == MemberRole::Learner {
-                let (node, lag_bytes) = (*voter, status.lag_bytes);
-                return Err(ChangeMembersError::NotCaughtUp { node, lag_bytes });
-            }
+        let status_of = |node: &NodeId| members.members.iter().find(|member| member.node == *node);
+        if let Some(stranger) = voters.iter().find(|voter| status_of(voter).is_none()) {
+            let why = format!("node {stranger} is no member: add it as a learner first");
+            return Err(ChangeMembersError::NotAllowed(why));
+        }
+        let lags = |member: &&MemberStatus| {
+            member.role == MemberRole::Learner && member.lag_bytes > PROMOTION_LAG_BYTES_MAX
+        };
+        if let Some(late) = voters.iter().filter_map(status_of).find(lags) {
+            return Err(ChangeMembersError::NotCaughtUp { node: late.node, lag_bytes: late.lag_bytes });
         }
         let voters = voters.iter().map(|voter| voter.get()).collect();
         self.change(ChangeMembers::ReplaceAllVoters(voters)).await

@@ -3,8 +3,9 @@
 use super::error::GroupError;
 use super::group::{Group, GroupParts, member_config};
 use super::in_process::InProcess;
-use super::suite_tests::parts;
+use super::suite_tests::parts_with;
 use crate::catalogue::options::BarrierError;
+use crate::durability::Durability;
 use crate::view::RowReader as _;
 use mlgw_common::NodeId;
 use mlgw_formats::command::{Change, Command, LeaseBodies, Reply};
@@ -32,7 +33,8 @@ fn leased(member: &Group) -> u64 {
 }
 
 pub(super) async fn member(dir: &Path, node: u64, network: &InProcess) -> Group {
-    let parts = GroupParts { peers: Some(network.peers(node)), ..parts(dir, node) };
+    let parts = parts_with(dir, node, Durability::Os);
+    let parts = GroupParts { peers: Some(network.peers(node)), ..parts };
     let member = Group::open_member(parts, member_config()).await.unwrap();
     network.connect(node, member.clone());
     member
