@@ -50,11 +50,12 @@ async fn three(dir: &Path, network: &InProcess) -> Vec<Group> {
     members[0].raft.initialize(nodes.collect::<std::collections::BTreeMap<_, _>>()).await.unwrap();
     for member in &members {
         let wait = member.raft.wait(Some(SOON));
-        let knows = wait.metrics(|m| m.current_leader.is_some() && m.vote.committed, "a leader").await;
+        // The vote of the first entry has term 0.
+        let knows = wait.metrics(|m| m.vote.committed && m.vote.leader_id.term > 0, "a leader").await;
         knows.unwrap();
     }
-    let leads = members[0].leader().unwrap();
-    members.sort_by_key(|member| NodeId(member.node) != leads);
+    let leads = members[0].known_leadership().unwrap().node_id;
+    members.sort_by_key(|member| member.node != leads);
     members
 }
 
