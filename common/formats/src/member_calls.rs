@@ -28,6 +28,7 @@ pub struct MemberCall {
 
 /// Request of a call.
 #[derive(Clone, PartialEq, prost::Oneof)]
+#[expect(clippy::large_enum_variant, reason = "few calls exist at a time, each for a moment")]
 pub enum MemberRequest {
     /// Appends entries, or shows that the leader is there.
     #[prost(message, tag = "2")]
