@@ -1,8 +1,9 @@
 //! The catalogue's public interface: propose, read, shut down.
 //!
 //! [`Catalogue`] is cheap to clone. Reads answer from the applied state without a round through Raft; with
-//! one voter that is linearizable, and a member with peers waits at a [`Catalogue::barrier`] first. Names, access keys and segments are small and every request reads them, so
-//! they are also kept in memory. The copies in memory change before the command is answered.
+//! one voter that is linearizable, and a member with peers waits at a [`Catalogue::barrier`] first. Names,
+//! access keys and segments are small and every request reads them, so they are also kept in memory. The
+//! copies in memory change before the command is answered.
 
 #[cfg(test)]
 mod bench;

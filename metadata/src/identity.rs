@@ -300,8 +300,8 @@ fn judge_ends(
         return Err(Mismatch::StaleState { group, reach, begin });
     }
     let known = reach.max(log.committed);
-    // A member may apply entries, or install a snapshot, before its own log is synced: a leader counts it only
-    // once it is.
+    // A member may apply entries, or install a snapshot, before its own log is synced. A leader counts the
+    // entries of a member once they are synced.
     let is_needed = durability == Durability::Full && state.voters != KnownVoters::Others;
     if is_needed && log.end < known {
         return Err(Mismatch::StaleLog { group, end: log.end, known });

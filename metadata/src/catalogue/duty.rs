@@ -1,7 +1,7 @@
 //! Work that runs once per cluster: on the leader of the system group, the duty node.
 //!
-//! A server without peers does this work when it opens. In a cluster each new leader begins again, because the
-//! one before it may have stopped anywhere; every step is repeatable.
+//! A server without peers does this work when it opens. In a cluster each new leader begins again, because
+//! the one before it may have stopped anywhere; every step is repeatable.
 
 use super::groups::SYSTEM_GROUP;
 use super::inner::{CatalogueInner, not_leading};

@@ -80,8 +80,8 @@ impl Catalogue {
     /// Makes these members the voters of a group. Former voters stay as learners.
     ///
     /// # Errors
-    /// [`ChangeMembersError::NotLeader`] on another node; if the number is not 1, 3 or 5, this node would lose
-    /// its vote, or a learner lacks too much of the log.
+    /// [`ChangeMembersError::NotLeader`] on another node; if the number is not 1, 3 or 5, this node would
+    /// lose its vote, or a learner lacks too much of the log.
     pub async fn change_voters(
         &self,
         group: u32,

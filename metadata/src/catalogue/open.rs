@@ -1,8 +1,9 @@
 //! Opening a catalogue: opens the stores, replays the log, writes the first rows, resumes interrupted sagas
 //! and starts the background jobs.
 //!
-//! Layout: `log/` is the node's log store; `group-N/` holds the state of group N. A member with peers opens the
-//! groups that it has, and creates nothing but an empty member of the system group, which the leader fills.
+//! Layout: `log/` is the node's log store; `group-N/` holds the state of group N. A member with peers opens
+//! the groups that it has, and creates nothing but an empty member of the system group, which the leader
+//! fills.
 
 use super::checkpoints::Checkpoints;
 use super::copies;

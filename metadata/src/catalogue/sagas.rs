@@ -7,8 +7,8 @@
 //! and is thawed, and the bucket returns to `Active`. A crash in between leaves `Creating` or `Deleting`, and
 //! the next open continues: it finishes a creation and decides a deletion again.
 //!
-//! **A saga runs on the leader of the system group only, and its commands to that group enter the log of that
-//! leadership only.** The next leader resumes it; a runner that has lost the leadership cannot complete a step
+//! A saga runs on the leader of the system group only, and its commands to that group enter the log of that
+//! leadership only. The next leader resumes it; a runner that has lost the leadership cannot complete a step
 //! that the next one has decided otherwise. Other nodes send the whole saga to the leader.
 
 use super::groups::SYSTEM_GROUP;
@@ -224,7 +224,7 @@ impl Saga<'_> {
     }
 }
 
-/// The outcome of a saga that has begun: an error that says that nothing changed holds for its last step only.
+/// The outcome of a saga that has begun: an error without any change holds for its last step only.
 fn begun<T>(outcome: Result<T, ProposeError>) -> Result<T, ProposeError> {
     outcome.map_err(|error| match error {
         ProposeError::NotLeader { .. } => ProposeError::UnknownOutcome,

@@ -233,7 +233,7 @@ impl Group {
         }
         let _ = self.raft.shutdown().await;
         Err(StoreError(format!(
-            "the voters of group {} are the nodes {voters:?}: start this node with the settings of its cluster",
+            "group {} has the voters {voters:?}: start this node with the settings of its cluster",
             self.id
         )))
     }

@@ -1,6 +1,6 @@
 //! Three groups of three members in one process: leaders are killed and isolated while clients write and
-//! read through any member. `MLGW_LEADER_KILLS` sets the number of rounds. Each waits for an election, so a full test run has
-//! more of them than a quick one.
+//! read through any member. `MLGW_LEADER_KILLS` sets the number of rounds. Each waits for an election, so a
+//! full test run has more of them than a quick one.
 
 use super::error::GroupError;
 use super::group::{Group, GroupParts, member_config};

@@ -1,6 +1,6 @@
 //! Members of a group: their status, and changes of the membership.
 //!
-//! **Voters are 1, 3 or 5, never 2 or 4 except inside a joint change.** A learner becomes a voter only when it
+//! Voters are 1, 3 or 5, never 2 or 4 except inside a joint change. A learner becomes a voter only when it
 //! has nearly the whole log, counted in bytes. A leader hands its leadership over before it is demoted or
 //! removed. All calls are for the leader.
 
