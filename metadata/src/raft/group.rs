@@ -489,8 +489,12 @@ impl Group {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
         self.raft.trigger().snapshot().await.map_err(|e| failed(&e))?;
         let taken = self.raft.wait(Some(STEP_MAX));
-        let taken = taken.metrics(|m| m.snapshot.index() > before, "a snapshot is taken").await;
-        Ok(taken.map_err(|e| failed(&e))?.snapshot.index())
+        match taken.metrics(|m| m.snapshot.index() > before, "a snapshot is taken").await {
+            Ok(metrics) => Ok(metrics.snapshot.index()),
+            // The leader's snapshot is being installed instead.
+            Err(WaitError::Timeout(..)) if !self.is_alone() => Ok(None),
+            Err(error) => Err(failed(&error)),
+        }
     }
 
     /// Waits for commands in flight, stops, and flushes.

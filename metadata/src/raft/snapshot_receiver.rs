@@ -217,3 +217,55 @@ impl IncomingFile {
 fn io_failed(error: std::io::Error) -> StoreError {
     StoreError(error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::IncomingFiles;
+    use crate::store_error::StoreError;
+    use bytes::Bytes;
+    use mlgw_common::checksum::crc32c;
+    use mlgw_formats::member_snapshot::SnapshotFile;
+    use std::path::Path;
+
+    const FILES: [(&str, &[u8]); 3] = [("a", b"first"), ("b", b""), ("c", b"third file")];
+
+    fn body() -> Vec<u8> {
+        let parts = FILES.iter().map(|(_, bytes)| [*bytes, &crc32c(bytes).to_le_bytes()].concat());
+        parts.collect::<Vec<_>>().concat()
+    }
+
+    fn receive(dir: &Path, body: &[u8], step: usize) -> Result<(), StoreError> {
+        let file = |(name, bytes): &(&str, &[u8])| SnapshotFile {
+            name: (*name).to_owned(),
+            bytes: bytes.len() as u64,
+        };
+        let mut files = IncomingFiles::new(dir, FILES.iter().map(file).collect());
+        for piece in body.chunks(step) {
+            files = files.write(Bytes::copy_from_slice(piece))?;
+        }
+        files.finish()
+    }
+
+    #[test]
+    fn files_arrive_whole_whatever_the_pieces() {
+        for step in [1, 3, 4, 7, 100] {
+            let dir = tempfile::tempdir().unwrap();
+            receive(dir.path(), &body(), step).unwrap();
+            for (name, bytes) in FILES {
+                assert_eq!(std::fs::read(dir.path().join(name)).unwrap(), bytes, "{name}, {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_short_or_long_body_is_refused() {
+        let refused = |body: &[u8]| receive(tempfile::tempdir().unwrap().path(), body, 4).is_err();
+        for at in 0..body().len() {
+            let mut damaged = body();
+            damaged[at] ^= 1;
+            assert!(refused(&damaged), "byte {at}");
+            assert!(refused(&body()[..at]), "it ends at {at}");
+        }
+        assert!(refused(&[body(), vec![0]].concat()));
+    }
+}
