@@ -34,7 +34,7 @@ const CLIENTS: u64 = 3;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Time after which a client gives up a command, whose outcome it does not know then.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Longest time in which the groups have to make progress with two of three members.
 const PROGRESS_MAX: Duration = Duration::from_secs(60);
@@ -56,9 +56,9 @@ impl TestNode {
         let log =
             LogStore::open(&dir.join("log"), &cache, Durability::Os, None, |why| panic!("{why}")).unwrap();
         let config = Config {
-            heartbeat_interval: 40,
-            election_timeout_min: 200,
-            election_timeout_max: 400,
+            heartbeat_interval: 150,
+            election_timeout_min: 700,
+            election_timeout_max: 1400,
             ..member_config()
         };
         let mut groups = Vec::new();
