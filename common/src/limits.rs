@@ -365,6 +365,23 @@ pub const PROPOSE_BYTES_MAX: usize = 8 * MIB as usize;
 pub const LOG_MEMTABLE_BYTES: usize = 8 * MIB as usize;
 /// Least bytes of a memtable of the catalogue's state, which has two for each group.
 pub const MEMTABLE_BYTES_MIN: usize = 2 * MIB as usize;
+/// Bytes of a call between members of a Raft group, and of its answer.
+pub const MEMBER_CALL_BYTES_MAX: usize = 16 * MIB as usize;
+/// Log entries of one append call. The leader sends 64 at most.
+pub const APPEND_ENTRIES_MAX: usize = 1024;
+/// Bytes of the head of a snapshot that is sent to another member: its position, membership and files.
+pub const SNAPSHOT_HEAD_BYTES_MAX: usize = MIB as usize;
+/// Files of a snapshot that is sent to another member. A state of 100 GiB in tables of 64 MiB has 1,600.
+pub const SNAPSHOT_FILES_MAX: usize = 16_384;
+/// Bytes of a snapshot that are read from a file and sent at a time.
+pub const SNAPSHOT_PIECE_BYTES: usize = 256 * KIB as usize;
+/// Commands whose outcomes are kept while a leader's answer to a proposal is under way: 8 MB at some 128
+/// bytes each.
+pub const KEPT_OUTCOMES_MAX: usize = 1 << 16;
+/// Raft groups with a member on one node.
+pub const NODE_GROUPS_MAX: usize = 256;
+/// Bytes of log that a learner may lack when it becomes a voter: it receives them within a second.
+pub const PROMOTION_LAG_BYTES_MAX: u64 = 4 * MIB;
 /// Maximum number of object groups of a server without peers.
 pub const OBJECT_GROUPS_MAX: u64 = 16;
 /// Body ids that a node leases from the catalogue at a time. A restart skips the rest of the range; 2^64 ids
@@ -492,6 +509,7 @@ const _: () = {
     assert!(PEER_CALL_BYTES_IN_FLIGHT_MAX >= PEER_CALL_BYTES_MAX);
     assert!(REFUSAL_TEXT_BYTES_MAX + 64 <= HANDSHAKE_BYTES_MAX);
     assert!(PEER_ADDRESS_BYTES_MAX + 100 <= HANDSHAKE_BYTES_MAX);
+    assert!(PROPOSE_BYTES_MAX < MEMBER_CALL_BYTES_MAX && SNAPSHOT_HEAD_BYTES_MAX < MEMBER_CALL_BYTES_MAX);
     assert!((4 + DEDICATED_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
 };
 

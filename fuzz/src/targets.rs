@@ -12,6 +12,7 @@ pub mod keys;
 pub mod log_entries;
 pub mod manifests;
 pub mod peers;
+pub mod member_calls;
 pub mod policies;
 pub mod records;
 pub mod requests;

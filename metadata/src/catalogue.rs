@@ -1,8 +1,9 @@
 //! The catalogue's public interface: propose, read, shut down.
 //!
 //! [`Catalogue`] is cheap to clone. Reads answer from the applied state without a round through Raft; with
-//! one voter that is linearizable. Names, access keys and segments are small and every request reads them, so
-//! they are also kept in memory. The copies in memory change before the command is answered.
+//! one voter that is linearizable, and a member with peers waits at a [`Catalogue::barrier`] first. Names,
+//! access keys and segments are small and every request reads them, so they are also kept in memory. The
+//! copies in memory change before the command is answered.
 
 #[cfg(test)]
 mod bench;
@@ -10,22 +11,27 @@ pub(crate) mod checkpoints;
 mod cluster;
 #[cfg(test)]
 mod cluster_rows_tests;
+#[cfg(test)]
+mod cluster_tests;
 mod copies;
 mod datasets;
 mod dead;
 #[cfg(test)]
 mod division_tests;
+mod duty;
 mod groups;
 mod inner;
 mod jobs;
 mod log_bound;
 #[cfg(test)]
 mod log_tests;
+mod members;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 pub(crate) mod model_tests;
 mod open;
+mod opener;
 pub mod options;
 mod pins;
 #[cfg(test)]
@@ -50,6 +56,9 @@ mod tests;
 
 pub use crate::durability::Durability;
 pub use cluster::{NewJoinToken, NodeReport};
+pub use crate::raft::members::{ChangeMembersError, GroupMembers, MemberRole, MemberStatus};
+pub use crate::raft::peers::{CallRefused, MemberLane, MemberPeers, PeerError, PeerFuture, SnapshotBytes};
+pub use crate::raft::snapshot_receiver::IncomingSnapshot;
 pub use dead::DeadSet;
 pub use options::{
     BarrierError, BarrierScope, CatalogueMetrics, CatalogueOptions, CheckpointOptions, CreateBucketError,
@@ -423,10 +432,11 @@ impl Catalogue {
         self.inner.copy_into(copier, prefix.to_owned()).await
     }
 
-    /// Log entries on stable media, over all groups: the floor below which the log must never end.
+    /// Log entries on stable media, over all groups: the floor below which the log must never end. On a
+    /// member with peers it is 0.
     #[must_use]
     pub fn synced_entries(&self) -> u64 {
-        self.inner.log.synced_entries()
+        self.inner.synced_entries()
     }
 
     /// Metrics for `/metrics`.

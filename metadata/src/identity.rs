@@ -10,8 +10,9 @@ use crate::store::log_facts::{GroupFacts, LogFacts};
 use crate::store::state::StateDb;
 use crate::store_error::{ReadError, StoreError};
 use crate::view::RowReader as _;
-use mlgw_common::{ClusterId, Identity, Incarnation, Kinship, Lineage};
-use mlgw_formats::schema::meta::{MetaRow, Timeline};
+use mlgw_common::{ClusterId, Identity, Incarnation, Kinship, Lineage, NodeId};
+use mlgw_formats::schema::meta::{MembershipRecord, MetaRow, Timeline};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
@@ -42,6 +43,20 @@ pub(crate) struct StateFacts {
     pub(crate) timeline: Option<Timeline>,
     /// Index of the entry after the last applied one.
     pub(crate) reach: u64,
+    /// The voters of its group.
+    pub(crate) voters: KnownVoters,
+}
+
+/// Voters of a group, as its state names them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum KnownVoters {
+    /// The state names none: it is new.
+    #[default]
+    Unknown,
+    /// One: its log is the only one that must have every acknowledged entry.
+    One(NodeId),
+    /// Several, or only another node: entries that were applied here are in the logs of others.
+    Others,
 }
 
 /// Reason to refuse a catalogue.
@@ -123,7 +138,31 @@ impl StateFacts {
     pub(crate) fn read(state: &StateDb) -> Result<Self, StoreError> {
         let row = state.get(&MetaRow::Incarnation.row())?;
         let timeline = row.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose()?;
-        Ok(Self { timeline, reach: reach(state)? })
+        let row = state.get(&MetaRow::Membership.row())?;
+        let membership: Option<MembershipRecord> =
+            row.map(|bytes| mlgw_formats::schema::decode(&bytes)).transpose()?;
+        let voters = membership.map_or(KnownVoters::Unknown, |membership| KnownVoters::of(&membership));
+        Ok(Self { timeline, reach: reach(state)?, voters })
+    }
+
+    /// The same facts for the node that has the state. Its log may end before the state if others vote.
+    pub(crate) fn seen_by(mut self, node: NodeId) -> Self {
+        if matches!(self.voters, KnownVoters::One(voter) if voter != node) {
+            self.voters = KnownVoters::Others;
+        }
+        self
+    }
+}
+
+impl KnownVoters {
+    fn of(membership: &MembershipRecord) -> Self {
+        let voters: BTreeSet<u64> =
+            membership.configs.iter().flat_map(|config| config.nodes.iter().copied()).collect();
+        match (voters.first(), voters.len()) {
+            (None, _) => Self::Unknown,
+            (Some(voter), 1) => Self::One(NodeId(*voter)),
+            _ => Self::Others,
+        }
     }
 }
 
@@ -261,7 +300,10 @@ fn judge_ends(
         return Err(Mismatch::StaleState { group, reach, begin });
     }
     let known = reach.max(log.committed);
-    if durability == Durability::Full && log.end < known {
+    // A member may apply entries, or install a snapshot, before its own log is synced. A leader counts the
+    // entries of a member once they are synced.
+    let is_needed = durability == Durability::Full && state.voters != KnownVoters::Others;
+    if is_needed && log.end < known {
         return Err(Mismatch::StaleLog { group, end: log.end, known });
     }
     Ok(())

@@ -24,9 +24,11 @@ pub mod store_error;
 pub mod view;
 
 pub use catalogue::{
-    BarrierError, BarrierScope, Catalogue, CatalogueMetrics, CatalogueOptions, CheckpointOptions, ChunkOwner,
-    CreateBucketError, DeadSet, DeleteBucketError, FatalHandler, NewBucket, ObjectScan, OpenError, PageScan,
-    PartScan, Pin, ProposeError, Reader, Reference, StoredVersion, UploadScan,
+    BarrierError, BarrierScope, CallRefused, Catalogue, CatalogueMetrics, CatalogueOptions,
+    ChangeMembersError, CheckpointOptions, ChunkOwner, CreateBucketError, DeadSet, DeleteBucketError,
+    FatalHandler, GroupMembers, IncomingSnapshot, MemberLane, MemberPeers, MemberRole, MemberStatus,
+    NewBucket, ObjectScan, OpenError, PageScan, PartScan, PeerError, PeerFuture, Pin, ProposeError, Reader,
+    Reference, SnapshotBytes, StoredVersion, UploadScan,
 };
 pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
 pub use durability::Durability;

@@ -8,17 +8,28 @@ mod barrier;
 pub(crate) mod error;
 pub(crate) mod group;
 #[cfg(test)]
-mod in_process;
+pub(crate) mod in_process;
+mod leader_calls;
+mod leadership;
 mod limiter;
 pub(crate) mod log;
 mod lone_voter;
 pub(crate) mod machine;
 #[cfg(test)]
 mod member_tests;
+pub(crate) mod members;
 pub(crate) mod network;
+mod outcomes;
+pub(crate) mod peers;
+#[cfg(test)]
+mod proposal_tests;
 pub(crate) mod queue;
+mod remote;
 pub(crate) mod replay;
+pub(crate) mod serve;
 pub(crate) mod snapshot;
+pub(crate) mod snapshot_receiver;
+mod snapshot_sender;
 #[cfg(test)]
 mod snapshot_tests;
 #[cfg(test)]

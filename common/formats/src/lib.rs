@@ -5,6 +5,7 @@
 //! - [`command`]: changes of the namespace, as the log carries them;
 //! - [`cluster_version`]: the version from which every member knows a command;
 //! - [`log_batch`], [`log_entry`], [`log_types`]: entries of the log;
+//! - [`member_calls`], [`member_snapshot`]: calls and snapshots between the members of a Raft group;
 //! - [`store_files`], [`wal_frames`], [`manifest`]: files of the RocksDB stores below the catalogue;
 //! - [`segment_header`], [`segment_record`], [`segment_payload`], [`segment_zstd`]: segment files;
 //! - [`decision_entry`], [`decision_lines`], [`decision_words`]: the log of placement decisions;
@@ -27,6 +28,8 @@ pub mod log_batch;
 pub mod log_entry;
 pub mod log_types;
 pub mod manifest;
+pub mod member_calls;
+pub mod member_snapshot;
 pub mod schema;
 pub mod segment_header;
 pub mod segment_payload;

@@ -18,6 +18,13 @@ const HEAD_BYTES: usize = 18;
 
 /// Returns the stored bytes of an entry.
 pub fn encode(entry: &RaftLogEntry) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_into(entry, &mut bytes);
+    bytes
+}
+
+/// Appends the stored bytes of an entry.
+pub(crate) fn encode_into(entry: &RaftLogEntry, bytes: &mut Vec<u8>) {
     let (kind, membership): (u8, _) = match &entry.payload {
         EntryPayload::Blank => (0, None),
         EntryPayload::Normal(_) => (1, None),
@@ -30,12 +37,11 @@ pub fn encode(entry: &RaftLogEntry) -> Vec<u8> {
         (_, Some(record)) => record,
         _ => &[],
     };
-    let mut bytes = Vec::with_capacity(HEAD_BYTES + payload.len());
+    bytes.reserve(HEAD_BYTES + payload.len());
     bytes.extend_from_slice(&[FORMAT, kind]);
     bytes.extend_from_slice(&entry.log_id.leader_id.term.to_be_bytes());
     bytes.extend_from_slice(&entry.log_id.leader_id.node_id.to_be_bytes());
     bytes.extend_from_slice(payload);
-    bytes
 }
 
 /// Reads the log id of the entry in `bytes`, whose key is `index`.
@@ -50,15 +56,13 @@ pub fn log_id(index: u64, bytes: &[u8]) -> Result<LogId, FormatError> {
 }
 
 /// Decodes the entry in `bytes`, whose key is `index`.
-pub fn decode(index: u64, bytes: Vec<u8>) -> Result<RaftLogEntry, FormatError> {
+pub fn decode(index: u64, bytes: impl Into<Bytes>) -> Result<RaftLogEntry, FormatError> {
+    let bytes = bytes.into();
     let log_id = log_id(index, &bytes)?;
     let kind = bytes[1];
     let payload = match kind {
         0 => EntryPayload::Blank,
-        1 => {
-            let encoded = Bytes::from(bytes).slice(HEAD_BYTES..);
-            EntryPayload::Normal(Batch::decode(encoded)?)
-        }
+        1 => EntryPayload::Normal(Batch::decode(bytes.slice(HEAD_BYTES..))?),
         2 => EntryPayload::Membership(membership(&schema::decode(&bytes[HEAD_BYTES..])?)?.1),
         other => return Err(FormatError(format!("a log entry has the unknown kind {other}"))),
     };

@@ -113,6 +113,12 @@ pub fn file_system_bytes(dir: &Path) -> io::Result<u64> {
     Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
 }
 
+/// Returns the free bytes of the file system that holds `dir`, without those reserved for the superuser.
+pub fn file_system_free_bytes(dir: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(dir)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{make_dir, make_dir_with_mode, parent_of};

@@ -64,7 +64,6 @@ impl Groups {
     }
 
     /// Adds the member of another group. Returns false if this node has one already.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no command adds a node to a group yet"))]
     pub(super) fn add(&self, member: Group) -> bool {
         let _changing = self.changing.lock();
         let mut by_id = ById::clone(&self.by_id.load());
@@ -115,6 +114,7 @@ mod tests {
             watcher: Arc::clone(&inner.resident) as Arc<dyn Watcher>,
             cluster_version: CLUSTER_VERSION,
             fatal: Arc::clone(&inner.fatal),
+            peers: None,
         };
         Group::open(parts).await.unwrap()
     }

@@ -3,6 +3,7 @@
 use super::checkpoints::Checkpoints;
 use super::groups::{Groups, SYSTEM_GROUP, group_elsewhere};
 use super::log_bound::LogBound;
+use super::opener::GroupOpener;
 use super::options::{BarrierError, BarrierScope, CatalogueMetrics, FatalHandler, ProposeError};
 use super::resident::Resident;
 use super::stop_signal::StopSignal;
@@ -14,6 +15,7 @@ use mlgw_common::limits::BODY_ID_LEASE;
 use mlgw_common::{BodyId, BucketId, Clock};
 use mlgw_formats::cluster_version::FIRST_CLUSTER_VERSION;
 use mlgw_formats::command::{Change, Command, LeaseBodies, ObjectCommand, Reject, Reply, SetClusterVersion};
+use mlgw_formats::log_types::Leadership;
 use mlgw_formats::schema::Bucket;
 use parking_lot::Mutex as SyncMutex;
 use std::collections::BTreeSet;
@@ -37,6 +39,7 @@ const CLOSE_CHECKS_MAX: usize = 5_000;
 pub(crate) struct CatalogueInner {
     /// The groups that have a member on this node.
     pub(super) groups: Groups,
+    pub(super) opener: GroupOpener,
     pub(super) log: LogStore,
     pub(super) resident: Arc<Resident>,
     pub(super) clock: Arc<dyn Clock>,
@@ -58,11 +61,22 @@ impl CatalogueInner {
         self.stop.is_stopped()
     }
 
-    /// Ids of the groups that hold objects or may get some.
+    /// Ids of the groups that hold objects or may get some. The system group of a cluster gets none.
     pub(super) fn object_groups(&self) -> BTreeSet<u32> {
         let mut groups = self.resident.object_groups();
-        groups.extend(self.groups.all().iter().map(|group| group.id));
+        let own = self.groups.all();
+        let may_get_some = |id: &u32| self.opener.peers.is_none() || *id != SYSTEM_GROUP;
+        groups.extend(own.iter().map(|group| group.id).filter(may_get_some));
         groups
+    }
+
+    /// Log entries on stable media that every start of this node must find. A member with peers names none:
+    /// a later leader may replace entries that are synced and not committed.
+    pub(super) fn synced_entries(&self) -> u64 {
+        match &self.opener.peers {
+            Some(_) if !self.groups.are_alone() => 0,
+            _ => self.log.synced_entries(),
+        }
     }
 
     /// Ids of the groups that hold keys of a bucket.
@@ -154,12 +168,27 @@ impl CatalogueInner {
     }
 
     pub(super) async fn propose_to(&self, group: u32, command: Arc<Command>) -> Result<Reply, ProposeError> {
+        self.check_finalized(&command)?;
+        self.submit(group, command).await
+    }
+
+    /// Proposes a command in the system group, for the log of one leadership only.
+    pub(super) async fn propose_under(
+        &self,
+        leadership: Leadership,
+        command: Arc<Command>,
+    ) -> Result<Reply, ProposeError> {
+        self.check_finalized(&command)?;
+        self.log_bound.admit(|| self.log_bytes()).await?;
+        let proposed = self.groups.system().propose_under(leadership, command).await;
+        proposed.map(|applied| applied.reply).map_err(propose_error)
+    }
+
+    /// Checks that every member knows a command.
+    fn check_finalized(&self, command: &Command) -> Result<(), ProposeError> {
         let needs = command.change.as_ref().map_or(FIRST_CLUSTER_VERSION, Change::cluster_version);
         let has = self.resident.cluster_version();
-        if needs > has {
-            return Err(ProposeError::NotFinalized { needs, has });
-        }
-        self.submit(group, command).await
+        if needs > has { Err(ProposeError::NotFinalized { needs, has }) } else { Ok(()) }
     }
 
     /// Raises the version of the cluster, whose members must all know it.
@@ -178,14 +207,7 @@ impl CatalogueInner {
         let Some(group) = self.groups.get(group) else {
             return Err(ProposeError::NotLeader { leader: None });
         };
-        match group.propose(command).await {
-            Ok(applied) => Ok(applied.reply),
-            Err(GroupError::Rejected(reject)) => Err(ProposeError::Rejected(reject)),
-            Err(GroupError::Overloaded) => Err(ProposeError::Overloaded),
-            Err(GroupError::NotLeader { leader }) => Err(ProposeError::NotLeader { leader }),
-            Err(GroupError::UnknownOutcome) => Err(ProposeError::UnknownOutcome),
-            Err(GroupError::Stopped) => Err(ProposeError::Stopping),
-        }
+        group.propose(command).await.map(|applied| applied.reply).map_err(propose_error)
     }
 
     /// Waits until the groups of `scope` contain every acknowledged change.
@@ -282,6 +304,21 @@ impl CatalogueInner {
             tracing::error!("failed to flush the log; the next start recovers it");
         }
     }
+}
+
+fn propose_error(error: GroupError) -> ProposeError {
+    match error {
+        GroupError::Rejected(reject) => ProposeError::Rejected(reject),
+        GroupError::Overloaded => ProposeError::Overloaded,
+        GroupError::NotLeader { leader } => ProposeError::NotLeader { leader },
+        GroupError::UnknownOutcome => ProposeError::UnknownOutcome,
+        GroupError::Stopped => ProposeError::Stopping,
+    }
+}
+
+/// The error of work for the leader of a group, on another member.
+pub(super) fn not_leading(error: &GroupError) -> ProposeError {
+    propose_error(error.clone())
 }
 
 /// Stores that are closed when their last owner drops them.

@@ -36,7 +36,10 @@ pub(super) async fn release_bodies(catalogue: Weak<CatalogueInner>) {
         if inner.is_stopping() {
             return;
         }
-        if let Err(error) = inner.release_all().await {
+        // One node frees bodies; each new duty node is woken.
+        if inner.is_on_duty()
+            && let Err(error) = inner.release_all().await
+        {
             tracing::warn!(%error, "failed to free bodies; they stay queued");
         }
         let (resident, stop) = (Arc::clone(&inner.resident), Arc::clone(&inner.stop));
@@ -86,7 +89,7 @@ pub(super) async fn raise_floor(catalogue: Weak<CatalogueInner>, stop: Arc<StopS
             () = stop.cancelled() => {}
         }
         let stopping = stop.is_stopped();
-        let Some(entries) = catalogue.upgrade().map(|inner| inner.log.synced_entries()) else { return };
+        let Some(entries) = catalogue.upgrade().map(|inner| inner.synced_entries()) else { return };
         let raised = tokio::task::spawn_blocking(move || {
             let raised = floor.raise(entries);
             (floor, raised)

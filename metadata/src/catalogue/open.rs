@@ -1,20 +1,22 @@
 //! Opening a catalogue: opens the stores, replays the log, writes the first rows, resumes interrupted sagas
 //! and starts the background jobs.
 //!
-//! Layout: `log/` is the node's log store; `group-N/` holds the state of group N.
+//! Layout: `log/` is the node's log store; `group-N/` holds the state of group N. A member with peers opens
+//! the groups that it has, and creates nothing but an empty member of the system group, which the leader
+//! fills.
 
 use super::checkpoints::Checkpoints;
 use super::copies;
+use super::duty;
 use super::groups::{Groups, SYSTEM_GROUP};
 use super::inner::CatalogueInner;
 use super::jobs;
 use super::log_bound::LogBound;
+use super::opener::{GroupOpener, group_dir, stored_groups};
 use super::options::{CatalogueOptions, CheckpointOptions, OpenError, ProposeError};
 use super::resident::Resident;
 use crate::durability::Durability;
-use crate::identity::{ExpectedServer, StateFacts, judge, judge_fit};
-use crate::raft::group::{Group, GroupParts};
-use crate::raft::machine::Watcher;
+use crate::identity::{ExpectedServer, Mismatch, StateFacts, judge, judge_fit};
 use crate::store::floor::Floor;
 use crate::store::log::LogStore;
 use crate::store::log_facts::LogFacts;
@@ -61,8 +63,10 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
     check_parts(dir)?;
     // The log directory is made before any group, so a missing one later means that the log was lost.
     store_files::make_dir(&dir.join("log")).map_err(io)?;
-    let states = open_states(&options, &cache).map_err(store)?;
-    check_fit(dir, options.expected.as_ref(), &states, durability)?;
+    let ids = groups_to_open(&options);
+    let memtable_bytes = (options.memtable_bytes / ids.len()).max(MEMTABLE_BYTES_MIN);
+    let states = open_states(dir, &ids, &cache, memtable_bytes).map_err(store)?;
+    check_fit(&options, &states)?;
     let writer = options.expected.as_ref().map(|expected| expected.lineage.own.incarnation);
     let log = LogStore::open(&dir.join("log"), &cache, durability, writer, move |why| fatal(why));
     let log = log.map_err(store)?;
@@ -70,9 +74,11 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
         log.start_synced_count(&log.facts().map_err(store)?);
     }
     let resident = Arc::new(Resident::new(options.node, options.cluster_version, objects_bytes));
-    let groups = open_groups(&options, states, &log, &resident).await;
+    let opener = opener(&options, cache, memtable_bytes, &log, &resident);
+    let groups = open_groups(&opener, states).await.map_err(|error| OpenError::Raft(error.0))?;
     let inner = Arc::new(CatalogueInner {
-        groups: groups.map_err(|error| OpenError::Raft(error.0))?,
+        groups,
+        opener,
         log,
         resident,
         clock: options.clock,
@@ -86,51 +92,77 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<CatalogueInner
         stop: Arc::default(),
         jobs: SyncMutex::default(),
     });
-    write_initial_rows(&inner, options.node, options.partitions).await.map_err(propose)?;
+    if inner.groups.system().is_alone() {
+        write_initial_rows(&inner, options.node, options.partitions).await.map_err(propose)?;
+    }
     if let Some(ExpectedServer { lineage, .. }) = options.expected {
-        begin_incarnation(&inner, &lineage).await?;
+        mark(&inner, &lineage).await?;
         if durability == Durability::Full {
             // The floor is written again at the first raise in any case: an existing file may be of another
             // timeline.
-            let floor = Floor::new(dir, lineage.own.incarnation, 0);
+            let floor = Floor::new(&options.dir, lineage.own.incarnation, 0);
             let job = jobs::raise_floor(Arc::downgrade(&inner), Arc::clone(&inner.stop), floor);
             inner.jobs.lock().push(tokio::spawn(job));
         }
     }
-    inner.resume_sagas().await.map_err(propose)?;
-    inner.resume_quotas().await.map_err(propose)?;
+    // Members with peers leave this to their duty node.
+    if inner.groups.are_alone() {
+        inner.resume_sagas().await.map_err(propose)?;
+        inner.resume_quotas().await.map_err(propose)?;
+    }
     inner.log_bound.purging_began();
     start_jobs(&inner, options.tombstone_check, options.checkpoints);
     Ok(inner)
 }
 
+/// Ids of the groups to open. A server without peers creates those that are missing; a member with peers
+/// opens what is there, and always the system group.
+fn groups_to_open(options: &CatalogueOptions) -> Vec<u32> {
+    if options.peers.is_none() {
+        return (0..options.groups.max(existing_groups(&options.dir)).max(1)).collect();
+    }
+    let mut ids = stored_groups(&options.dir);
+    if !ids.contains(&SYSTEM_GROUP) {
+        ids.insert(0, SYSTEM_GROUP);
+    }
+    ids
+}
+
+/// States by group.
+type States = Vec<(u32, StateStore)>;
+
 /// Opens the state of each group, and creates those of new groups.
-fn open_states(options: &CatalogueOptions, cache: &Cache) -> Result<Vec<StateStore>, StoreError> {
-    let groups = options.groups.max(existing_groups(&options.dir)).max(1);
-    let memtable_bytes = (options.memtable_bytes / groups as usize).max(MEMTABLE_BYTES_MIN);
-    let dir = |id| options.dir.join(format!("group-{id}"));
-    (0..groups).map(|id| StateStore::open(&dir(id), cache, memtable_bytes)).collect()
+fn open_states(dir: &Path, ids: &[u32], cache: &Cache, memtable_bytes: usize) -> Result<States, StoreError> {
+    let open = |id: &u32| Ok((*id, StateStore::open(&group_dir(dir, *id), cache, memtable_bytes)?));
+    ids.iter().map(open).collect()
+}
+
+fn opener(
+    options: &CatalogueOptions,
+    cache: Cache,
+    memtable_bytes: usize,
+    log: &LogStore,
+    resident: &Arc<Resident>,
+) -> GroupOpener {
+    GroupOpener {
+        dir: options.dir.clone(),
+        cache,
+        memtable_bytes,
+        node: options.node.get(),
+        log: log.clone(),
+        resident: Arc::clone(resident),
+        cluster_version: options.cluster_version,
+        fatal: Arc::clone(&options.fatal),
+        peers: options.peers.clone(),
+        creating: Mutex::default(),
+    }
 }
 
 /// Opens the groups. Each one applies its log before it is returned.
-async fn open_groups(
-    options: &CatalogueOptions,
-    states: Vec<StateStore>,
-    log: &LogStore,
-    resident: &Arc<Resident>,
-) -> Result<Groups, StoreError> {
+async fn open_groups(opener: &GroupOpener, states: States) -> Result<Groups, StoreError> {
     let mut groups = Vec::new();
-    for (id, store) in (0..).zip(states) {
-        let parts = GroupParts {
-            id,
-            node: options.node.get(),
-            log: log.clone(),
-            store,
-            watcher: Arc::clone(resident) as Arc<dyn Watcher>,
-            cluster_version: options.cluster_version,
-            fatal: Arc::clone(&options.fatal),
-        };
-        groups.push(Group::open(parts).await?);
+    for (id, store) in states {
+        groups.push(opener.open(id, store).await?);
     }
     Groups::new(groups)
 }
@@ -162,6 +194,9 @@ fn start_jobs(
     running.push(tokio::spawn(jobs::release_bodies(shared.clone())));
     running.push(tokio::spawn(jobs::purge_logs(shared.clone())));
     running.push(tokio::spawn(jobs::flush_tombstones(shared.clone(), tombstone_check)));
+    if inner.opener.peers.is_some() {
+        running.push(tokio::spawn(duty::perform_duty(shared.clone(), Arc::clone(&inner.stop))));
+    }
     if let Some(checkpoints) = checkpoints {
         let job = copies::make_checkpoints(shared, Arc::clone(&inner.stop), checkpoints);
         running.push(tokio::spawn(job));
@@ -171,27 +206,20 @@ fn start_jobs(
 /// Refuses a log or states that are not this server's, or that do not fit each other. Runs before anything is
 /// applied and before the log is opened: opening the log removes tables that it no longer names, and a repair
 /// may need them.
-fn check_fit(
-    dir: &Path,
-    expected: Option<&ExpectedServer>,
-    states: &[StateStore],
-    durability: Durability,
-) -> Result<(), OpenError> {
+fn check_fit(options: &CatalogueOptions, states: &[(u32, StateStore)]) -> Result<(), OpenError> {
+    let (dir, durability) = (&options.dir, options.durability);
     let log_dir = dir.join("log");
     // A first start has no log yet, or a crash interrupted its creation.
     let log = match log_dir.join("CURRENT").exists() {
         true => SavedLog::open(&log_dir).and_then(|log| log.facts()).map_err(store)?,
         false => LogFacts::default(),
     };
-    let facts: Vec<_> = states
-        .iter()
-        .map(|state| StateFacts::read(&state.current()))
-        .collect::<Result<_, _>>()
-        .map_err(store)?;
-    let checked = match expected {
+    let facts = state_facts(states, options.node).map_err(store)?;
+    let checked = match &options.expected {
         Some(expected) => judge(expected, &log, &facts, durability),
         None => judge_fit(&log, &facts, durability),
     };
+    let checked = checked.and_then(|()| check_states(&log, states));
     let Err(source) = checked else { return Ok(()) };
     // Damage in the write-ahead log itself is reported by opening it, which names the position.
     let is_damaged = || wal::first_bad(&log_dir).is_ok_and(|bad| bad.is_some_and(|bad| bad.damage.is_some()));
@@ -201,22 +229,49 @@ fn check_fit(
     Err(OpenError::Mismatch { path: dir.to_owned(), source })
 }
 
-/// Writes this server's timeline into log and state, durably. The first start of a timeline that descends
-/// from another skips the ids that the other one may have allocated since.
-async fn begin_incarnation(inner: &CatalogueInner, lineage: &Lineage) -> Result<(), OpenError> {
-    let own = Timeline { cluster: lineage.own.cluster.0, incarnation: lineage.own.incarnation.0 };
-    let found = StateFacts::read(&inner.groups.system().state()).map_err(store)?.timeline;
-    if found != Some(own) {
-        let descends = found.is_some() || !lineage.earlier.is_empty();
-        let skipped_ids = if descends { SKIPPED_IDS_MIN + u64::from(own.incarnation as u32) } else { 0 };
-        let Timeline { cluster, incarnation } = own;
-        let begin = Change::BeginIncarnation(BeginIncarnation { cluster, incarnation, skipped_ids });
-        inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(begin))).await.map_err(propose)?;
+/// Facts of the states, by group. A group without a state here counts as empty.
+fn state_facts(states: &[(u32, StateStore)], node: NodeId) -> Result<Vec<StateFacts>, StoreError> {
+    let groups = states.last().map_or(0, |(id, _)| *id as usize + 1);
+    let mut facts = vec![StateFacts::default(); groups];
+    for (id, state) in states {
+        facts[*id as usize] = StateFacts::read(&state.current())?.seen_by(node);
+    }
+    Ok(facts)
+}
+
+/// Checks that each group with entries in the log has a state.
+fn check_states(log: &LogFacts, states: &[(u32, StateStore)]) -> Result<(), Mismatch> {
+    let has_state = |group: usize| states.iter().any(|(id, _)| *id as usize == group);
+    let lost = log.groups.iter().enumerate().find(|(group, facts)| facts.end > 0 && !has_state(*group));
+    lost.map_or(Ok(()), |(group, _)| Err(Mismatch::LostState { group }))
+}
+
+/// Writes this server's timeline into log and state, durably. A member with peers finds the timeline in the
+/// rows that it receives.
+async fn mark(inner: &CatalogueInner, lineage: &Lineage) -> Result<(), OpenError> {
+    let system = inner.groups.system();
+    if system.is_alone() {
+        begin_incarnation(inner, lineage).await?;
     }
     if inner.log.facts().map_err(store)?.identity != Some(lineage.own) {
         inner.log.put_identity(&lineage.own).map_err(store)?;
     }
-    if lineage.marking { inner.groups.system().state().flush().map_err(store) } else { Ok(()) }
+    if lineage.marking { system.state().flush().map_err(store) } else { Ok(()) }
+}
+
+/// Writes this server's timeline into the state. The first start of a timeline that descends from another
+/// skips the ids that the other one may have allocated since.
+async fn begin_incarnation(inner: &CatalogueInner, lineage: &Lineage) -> Result<(), OpenError> {
+    let own = Timeline { cluster: lineage.own.cluster.0, incarnation: lineage.own.incarnation.0 };
+    let found = StateFacts::read(&inner.groups.system().state()).map_err(store)?.timeline;
+    if found == Some(own) {
+        return Ok(());
+    }
+    let descends = found.is_some() || !lineage.earlier.is_empty();
+    let skipped_ids = if descends { SKIPPED_IDS_MIN + u64::from(own.incarnation as u32) } else { 0 };
+    let Timeline { cluster, incarnation } = own;
+    let begin = Change::BeginIncarnation(BeginIncarnation { cluster, incarnation, skipped_ids });
+    inner.propose_to(SYSTEM_GROUP, Arc::new(Command::from(begin))).await.map(drop).map_err(propose)
 }
 
 fn store(error: StoreError) -> OpenError {

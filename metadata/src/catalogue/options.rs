@@ -2,6 +2,7 @@
 
 use crate::durability::Durability;
 use crate::identity::{ExpectedServer, Mismatch};
+use crate::raft::peers::MemberPeers;
 use mlgw_common::histogram::Durations;
 use mlgw_common::{BucketId, Clock, NodeId, ObjectKey};
 use mlgw_formats::cluster_version::CLUSTER_VERSION;
@@ -58,6 +59,9 @@ pub struct CatalogueOptions {
     /// Called when a write or sync of the log or state fails. It should not return; if it does, every waiting
     /// and later command fails with [`ProposeError::Stopping`].
     pub fatal: FatalHandler,
+    /// The other nodes of the cluster. `None` for a server without peers, whose groups have one voter. With
+    /// peers nothing is created: a new directory stays empty until a leader adds the node.
+    pub peers: Option<Arc<dyn MemberPeers>>,
 }
 
 impl CatalogueOptions {
@@ -83,6 +87,7 @@ impl CatalogueOptions {
                 tracing::error!(why, "the catalogue cannot guarantee durability; stopping");
                 std::process::abort();
             }),
+            peers: None,
         }
     }
 }

@@ -109,7 +109,9 @@ impl CatalogueInner {
     /// Sets the quotas that group 0 has and other groups lack.
     pub(super) async fn resume_quotas(&self) -> Result<(), ProposeError> {
         let _alone = self.saga.lock().await;
-        for group in self.object_groups().into_iter().filter(|group| *group != SYSTEM_GROUP) {
+        // What this node cannot read is resumed by a duty node that can.
+        let here = |group: &u32| *group != SYSTEM_GROUP && self.groups.get(*group).is_some();
+        for group in self.object_groups().into_iter().filter(here) {
             for change in self.missing_quota_changes(group).map_err(|error| self.unreadable(&error))? {
                 tracing::info!(group, ?change, "resuming");
                 self.propose_to(group, Arc::new(Command::from(change))).await?;

@@ -73,6 +73,8 @@ pub(crate) struct Resident {
     pub(super) job_changed: Notify,
     /// Wakes waiters for a change of a node.
     pub(super) node_changed: Notify,
+    /// Wakes the duty node to resume a saga that broke off.
+    pub(super) saga_broken: Notify,
     /// Bodies that are being read.
     pub(super) pins: Pins,
     /// Chunks that are known to be dead.
@@ -103,6 +105,7 @@ impl Resident {
             bucket_changed: Notify::default(),
             job_changed: Notify::default(),
             node_changed: Notify::default(),
+            saga_broken: Notify::default(),
             pins: Pins::default(),
             dead: DeadChunks::default(),
             objects: RowCache::new(objects_bytes),

@@ -1,10 +1,10 @@
 //! A log and a state are opened exactly when both are this server's and no acknowledged entry is missing.
 
-use super::{ExpectedServer, Mismatch, StateFacts, judge};
+use super::{ExpectedServer, KnownVoters, Mismatch, StateFacts, judge};
 use crate::durability::Durability;
 use crate::store::log_facts::{GroupFacts, LogFacts};
 use crate::store::wal::WalWriters;
-use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
+use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeId, NodeName};
 use mlgw_formats::schema::meta::Timeline;
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn log(identity: Option<Identity>, first: u64, end: u64) -> LogFacts {
 
 fn state(timeline: Option<(u64, u64)>, reach: u64) -> StateFacts {
     let timeline = timeline.map(|(cluster, incarnation)| Timeline { cluster, incarnation });
-    StateFacts { timeline, reach }
+    StateFacts { timeline, reach, voters: KnownVoters::One(NodeId(1)) }
 }
 
 #[test]
@@ -51,6 +51,23 @@ fn only_our_own_log_and_state_are_opened() {
             assert_eq!(opens(marking, Some(log_of), Some(timeline)), marking, "{log_of} {timeline:?}");
         }
     }
+}
+
+#[test]
+fn a_state_may_be_ahead_of_its_log_only_if_others_vote() {
+    let opens = |voters: KnownVoters, durability| {
+        let ahead = StateFacts { reach: 11, voters, ..state(Some((1, 3)), 0) };
+        let facts = [ahead.seen_by(NodeId(1))];
+        judge(&expected(false, 0), &log(Some(identity(1, 2, 3)), 0, 10), &facts, durability).is_ok()
+    };
+    assert!(!opens(KnownVoters::One(NodeId(1)), Durability::Full), "an acknowledged entry is lost");
+    assert!(!opens(KnownVoters::Unknown, Durability::Full));
+    assert!(opens(KnownVoters::Others, Durability::Full));
+    assert!(opens(KnownVoters::One(NodeId(2)), Durability::Full), "this node is a learner");
+    assert!(opens(KnownVoters::One(NodeId(1)), Durability::Os));
+    let stale = StateFacts { reach: 5, voters: KnownVoters::Others, ..state(Some((1, 3)), 0) };
+    let gap = judge(&expected(false, 0), &log(Some(identity(1, 2, 3)), 6, 10), &[stale], Durability::Full);
+    assert!(matches!(gap, Err(Mismatch::StaleState { .. })), "a gap is never accepted: {gap:?}");
 }
 
 #[test]

@@ -1,26 +1,35 @@
 //! A Raft group on this node: open, propose, purge, shut down.
+//!
+//! A group opens as a lone voter without a network, or as a member with peers. A member does not wait for the
+//! others: it may open while they are down.
 
-use super::barrier::{BarrierTurn, Barriers};
-use super::error::{GroupError, barrier_error};
+use super::barrier::Barriers;
+use super::error::GroupError;
 use super::limiter::CommandLimiter;
 use super::log::GroupLog;
 use super::lone_voter::LoneVoter;
 use super::machine::{Figures, GroupStateMachine, Watcher};
 use super::network::NoNetwork;
+use super::outcomes::AppliedOutcomes;
+use super::peers::MemberPeers;
 use super::queue::{self, AppliedReply, BatchTurn, CommandQueue, InFlightBatch, OutgoingBatch};
+use super::remote::RemoteNetwork;
 use super::snapshot::{GroupSnapshotBuilder, SnapshotDir, SnapshotsSent};
-use crate::catalogue::options::{BarrierError, FatalHandler};
+use super::snapshot_receiver::SnapshotsReceived;
+use crate::catalogue::options::FatalHandler;
 use crate::store::log::LogStore;
 use crate::store::state::{StateDb, StateStore};
 use crate::store_error::StoreError;
 use futures_util::FutureExt;
 use mlgw_common::histogram::DurationHistogram;
+use mlgw_common::time::Instant;
 use mlgw_formats::command::Command;
 use mlgw_formats::log_types::{Leadership, OutcomeCallback, RaftTypes};
 use openraft::async_runtime::WatchReceiver;
+use openraft::metrics::WaitError;
 use openraft::network::{NetSnapshot, RaftNetworkFactory};
 use openraft::raft::ClientWriteResult;
-use openraft::{BasicNode, Config, LogIdOptionExt, Raft, ReadPolicy, SnapshotPolicy};
+use openraft::{BasicNode, Config, LogIdOptionExt, Raft, SnapshotPolicy};
 use prost::Message as _;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,16 +41,26 @@ use std::time::Duration;
 /// take.
 const STEP_MAX: Duration = Duration::from_secs(60);
 
+/// Longest time that a member with peers waits for a purge. It is repeated: a leader cannot purge entries
+/// while it sends them to a slow follower.
+const MEMBER_PURGE_MAX: Duration = Duration::from_secs(5);
+
 /// Maximum number of times that a gathering batch yields to other ready tasks while fewer commands are queued
 /// than expected.
 const GATHER_YIELDS_MAX: usize = 16;
 
 /// Longest time that a command of a group with several voters waits for its outcome: a leader that lost its
 /// followers replicates it for as long as they are gone.
-const OUTCOME_WAIT: Duration = Duration::from_secs(10);
+pub(super) const OUTCOME_WAIT: Duration = Duration::from_secs(10);
 
-/// Longest time that a barrier waits for a quorum.
-const BARRIER_WAIT: Duration = Duration::from_secs(3);
+/// Longest time that a command that is not in the log waits for a leader: an election takes about as long.
+const LEADER_WAIT: Duration = Duration::from_secs(2);
+
+/// Pause before a command that is not in the log is proposed again.
+const PROPOSE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Entries that a learner may lack when openraft counts it as up to date; bytes are checked as well.
+const LAG_ENTRIES_MAX: u64 = 64;
 
 /// Parts from which a group is opened.
 pub(crate) struct GroupParts {
@@ -53,6 +72,8 @@ pub(crate) struct GroupParts {
     /// The newest cluster version that this build knows.
     pub(crate) cluster_version: u32,
     pub(crate) fatal: FatalHandler,
+    /// The other nodes; `None` for a lone voter.
+    pub(crate) peers: Option<Arc<dyn MemberPeers>>,
 }
 
 /// A group. Clones share it.
@@ -60,14 +81,20 @@ pub(crate) struct GroupParts {
 pub(crate) struct Group {
     pub(crate) id: u32,
     pub(crate) raft: Raft<RaftTypes, GroupStateMachine>,
+    pub(super) node: u64,
+    /// The newest cluster version that this build knows.
+    pub(super) known_version: u32,
+    pub(super) network: Option<RemoteNetwork>,
+    pub(super) outcomes: Arc<AppliedOutcomes>,
+    pub(super) received: Arc<SnapshotsReceived>,
     queue: Arc<CommandQueue>,
-    limiter: Arc<CommandLimiter>,
+    pub(super) limiter: Arc<CommandLimiter>,
     store: Arc<StateStore>,
-    log: GroupLog,
+    pub(super) log: GroupLog,
     snapshots_taken: Arc<AtomicU64>,
     figures: Arc<Figures>,
-    barriers: Arc<Barriers>,
-    lone_voter: Arc<LoneVoter>,
+    pub(super) barriers: Arc<Barriers>,
+    pub(super) lone_voter: Arc<LoneVoter>,
     sent: SnapshotsSent,
 }
 
@@ -82,6 +109,7 @@ pub(crate) fn member_config() -> Config {
         max_in_snapshot_log_to_keep: u64::MAX,
         purge_batch_size: 1,
         max_payload_entries: 64,
+        replication_lag_threshold: LAG_ENTRIES_MAX,
         enable_pre_vote: Some(true),
         // A leader that restarts may have lost its followers' newer entries to a vote that it forgot.
         enable_leader_restore: Some(false),
@@ -111,6 +139,7 @@ pub(crate) fn stores(
     let figures = Arc::<Figures>::default();
     let lone_voter = Arc::new(LoneVoter::new(parts.node));
     let sent = SnapshotsSent::default();
+    let outcomes = Arc::<AppliedOutcomes>::default();
     let machine = GroupStateMachine {
         group: parts.id,
         store: Arc::clone(&store),
@@ -124,13 +153,20 @@ pub(crate) fn stores(
         figures: Arc::clone(&figures),
         lone_voter: Arc::clone(&lone_voter),
         cluster_version: parts.cluster_version,
+        outcomes: Arc::clone(&outcomes),
         fatal: parts.fatal,
         running: Arc::default(),
     };
-    let (id, shared) = (parts.id, log.clone());
+    let (id, node, known_version, shared) = (parts.id, parts.node, parts.cluster_version, log.clone());
+    let network = parts.peers.map(|peers| RemoteNetwork { peers, group: id });
     let group = move |raft| Group {
         id,
         raft,
+        node,
+        known_version,
+        network,
+        outcomes,
+        received: Arc::default(),
         queue: Arc::default(),
         limiter: Arc::default(),
         store,
@@ -150,9 +186,9 @@ impl Group {
     pub(crate) async fn open(parts: GroupParts) -> Result<Self, StoreError> {
         let node = parts.node;
         let group = Self::start(parts, NoNetwork, lone_voter_config()).await?;
-        let last = group.log.last()?;
         let initialized = group.raft.is_initialized().await.map_err(|e| StoreError(e.to_string()))?;
         if initialized {
+            group.check_alone().await?;
             // A voter that led before leads at once; one whose first election was interrupted has to start
             // another.
             let leads = group.raft.metrics().borrow_watched().state.is_leader();
@@ -163,6 +199,48 @@ impl Group {
             let members = BTreeMap::from([(node, BasicNode { addr: String::new() })]);
             group.raft.initialize(members).await.map_err(|e| StoreError(e.to_string()))?;
         }
+        group.replay_log().await?;
+        Ok(group)
+    }
+
+    /// Opens a group as a member with peers. A group that has no log and no state yet stays empty until the
+    /// leader sends it something. The only voter leads, and has applied its log, when this returns.
+    pub(crate) async fn open_member(parts: GroupParts, config: Config) -> Result<Self, StoreError> {
+        let peers = parts.peers.clone().ok_or_else(|| StoreError("a member has peers".into()))?;
+        let network = RemoteNetwork { peers, group: parts.id };
+        let group = Self::start(parts, network, config).await?;
+        if group.effective_voters().await? == [group.node] {
+            group.raft.trigger().elect(false).await.map_err(|e| StoreError(e.to_string()))?;
+            group.replay_log().await?;
+        }
+        Ok(group)
+    }
+
+    /// Node ids of the voters that the log or the state names last.
+    async fn effective_voters(&self) -> Result<Vec<u64>, StoreError> {
+        let voters = self.raft.with_raft_state(|state| {
+            let membership = state.membership_state.effective();
+            membership.voter_ids().collect::<Vec<u64>>()
+        });
+        voters.await.map_err(|error| StoreError(error.to_string()))
+    }
+
+    /// Refuses a group with other voters: without a network it would wait for them, or lead alone.
+    async fn check_alone(&self) -> Result<(), StoreError> {
+        let voters = self.effective_voters().await?;
+        if voters == [self.node] {
+            return Ok(());
+        }
+        let _ = self.raft.shutdown().await;
+        Err(StoreError(format!(
+            "group {} has the voters {voters:?}: start this node with the settings of its cluster",
+            self.id
+        )))
+    }
+
+    /// Waits until this member, the only voter, leads and has applied its log.
+    async fn replay_log(&self) -> Result<(), StoreError> {
+        let (group, node, last) = (self, self.node, self.log.last()?);
         let leads = group.raft.wait(Some(STEP_MAX));
         let replayed = leads
             .metrics(
@@ -177,7 +255,7 @@ impl Group {
             .await;
         let metrics = replayed.map_err(|error| StoreError(error.to_string()))?;
         group.lone_voter.replayed(metrics.membership_config.voter_ids());
-        Ok(group)
+        Ok(())
     }
 
     /// Starts a member with a network of its own.
@@ -201,7 +279,39 @@ impl Group {
     /// Proposes a command and waits for its reply, which this member has then applied.
     pub(crate) async fn propose(&self, command: Arc<Command>) -> Result<AppliedReply, GroupError> {
         let _room = self.limiter.acquire(command.encoded_len()).await.map_err(|_| GroupError::Overloaded)?;
-        let answer = self.queue.push(command, self.leadership()?)?;
+        if self.lone_voter.is_sure() {
+            self.propose_under(self.leadership()?, command).await
+        } else {
+            self.propose_among_members(command).await
+        }
+    }
+
+    /// Proposes a command under the leadership that this member knows. A command that is certainly not in the
+    /// log is proposed again for a while, under a later leadership; any other one never.
+    async fn propose_among_members(&self, command: Arc<Command>) -> Result<AppliedReply, GroupError> {
+        let deadline = Instant::now() + LEADER_WAIT;
+        loop {
+            let error = match self.known_leadership() {
+                Ok(leadership) => match self.propose_under(leadership, Arc::clone(&command)).await {
+                    Err(error @ GroupError::NotLeader { .. }) => error,
+                    outcome => return outcome,
+                },
+                Err(error) => error,
+            };
+            if self.network.is_none() || Instant::now() >= deadline {
+                return Err(error);
+            }
+            mlgw_common::time::sleep(PROPOSE_PAUSE).await;
+        }
+    }
+
+    /// Proposes a command under one leadership, and under no later one.
+    pub(crate) async fn propose_under(
+        &self,
+        leadership: Leadership,
+        command: Arc<Command>,
+    ) -> Result<AppliedReply, GroupError> {
+        let answer = self.queue.push(command, leadership)?;
         self.take_turn();
         let answered = if self.lone_voter.is_sure() {
             answer.await
@@ -210,54 +320,6 @@ impl Group {
             waited.map_err(|_| GroupError::UnknownOutcome)?
         };
         answered.unwrap_or(Err(GroupError::UnknownOutcome))
-    }
-
-    /// The leadership of this member.
-    fn leadership(&self) -> Result<Leadership, GroupError> {
-        let leader = self.raft.as_leader().map_err(|forward| GroupError::not_leader(&forward))?;
-        Ok(leader.to_committed_leader_id())
-    }
-
-    /// True if this member is the only voter, and its state contains every acknowledged change.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.lone_voter.is_sure()
-    }
-
-    /// Waits until the applied state contains every change that was acknowledged before the call, by any
-    /// member. Returns at once on a lone voter.
-    ///
-    /// # Errors
-    /// If this member does not lead, or cannot confirm in time that it does.
-    pub(crate) async fn barrier(&self) -> Result<(), BarrierError> {
-        if self.lone_voter.is_sure() {
-            return Ok(());
-        }
-        let passed = match self.barriers.join() {
-            BarrierTurn::Wait(passed) => passed,
-            BarrierTurn::Confirm(passed) => {
-                // A task of its own, because the caller's future may be dropped while others wait.
-                tokio::spawn(self.clone().confirm_barriers());
-                passed
-            }
-        };
-        passed.await.unwrap_or(Err(BarrierError::Stopping))
-    }
-
-    async fn confirm_barriers(self) {
-        while let Some(readers) = self.barriers.next_round() {
-            let confirmed = mlgw_common::time::timeout(BARRIER_WAIT, self.confirm()).await;
-            let confirmed = confirmed.unwrap_or(Err(BarrierError::NoQuorum));
-            for reader in readers {
-                let _ = reader.send(confirmed);
-            }
-        }
-    }
-
-    /// Confirms with a quorum that this member leads, and waits until it has applied what was committed then.
-    async fn confirm(&self) -> Result<(), BarrierError> {
-        let read = self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await;
-        let applied = read.map_err(barrier_error)?.await_ready(&self.raft).await;
-        applied.map(drop).map_err(|_| BarrierError::Stopping)
     }
 
     /// Sends the queued commands, now or when others had the chance to join.
@@ -283,9 +345,16 @@ impl Group {
 
     /// Sends the queued commands if a batch may be sent now.
     fn send(&self) {
-        while let Some(OutgoingBatch { batch, leadership, answers }) = self.queue.next_batch() {
-            let group = self.clone();
+        while let Some(outgoing) = self.queue.next_batch() {
             let in_flight = InFlightBatch::new(&self.queue);
+            if let Some(network) = &self.network
+                && outgoing.leadership.node_id != self.node
+            {
+                tokio::spawn(self.clone().send_to_leader(network.clone(), outgoing, in_flight));
+                continue;
+            }
+            let OutgoingBatch { batch, leadership, answers } = outgoing;
+            let group = self.clone();
             let route = OutcomeCallback(Box::new(move |result: ClientWriteResult<RaftTypes>| {
                 match result {
                     Ok(response) => queue::send_outcomes(answers, response.log_id.index, response.data),
@@ -299,6 +368,21 @@ impl Group {
             }));
             self.hand_over(batch, leadership, route);
         }
+    }
+
+    /// Sends a batch to the leader on another node.
+    async fn send_to_leader(self, network: RemoteNetwork, outgoing: OutgoingBatch, in_flight: InFlightBatch) {
+        let OutgoingBatch { batch, leadership, answers } = outgoing;
+        match self.propose_at_leader(&network, leadership, batch.encoded).await {
+            Ok((id, outcomes)) if outcomes.0.len() == answers.len() => {
+                queue::send_outcomes(answers, id.index, outcomes);
+            }
+            // The leader named an entry that is not this batch.
+            Ok(_) => queue::send_failure(answers, &GroupError::UnknownOutcome),
+            Err(error) => queue::send_failure(answers, &error),
+        }
+        in_flight.done();
+        self.take_turn();
     }
 
     /// Hands a batch to the Raft core. Its channel has room for far more batches than are ever in flight, so
@@ -380,11 +464,17 @@ impl Group {
         let upto = if before >= applied { before } else { self.take_snapshot(before).await? };
         let Some(upto) = upto else { return Ok(()) };
         self.raft.trigger().purge_log(upto).await.map_err(|e| failed(&e))?;
-        let purged = self.raft.wait(Some(STEP_MAX));
-        purged
-            .metrics(|m| m.purged.index() >= Some(upto), "the log is purged")
-            .await
-            .map_err(|e| failed(&e))?;
+        let max = if self.is_alone() { STEP_MAX } else { MEMBER_PURGE_MAX };
+        let purged = self.raft.wait(Some(max));
+        match purged.metrics(|m| m.purged.index() >= Some(upto), "the log is purged").await {
+            Ok(_) => {}
+            // A slow follower is no error of this member.
+            Err(WaitError::Timeout(..)) if !self.is_alone() => {
+                tracing::info!(group = self.id, upto, "entries are in use; the log is purged later");
+                return Ok(());
+            }
+            Err(error) => return Err(failed(&error)),
+        }
         // Also if everything was purged before: the count then came from the size of the store's files at the
         // start.
         self.log.subtract_purged(counted);
@@ -399,8 +489,12 @@ impl Group {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
         self.raft.trigger().snapshot().await.map_err(|e| failed(&e))?;
         let taken = self.raft.wait(Some(STEP_MAX));
-        let taken = taken.metrics(|m| m.snapshot.index() > before, "a snapshot is taken").await;
-        Ok(taken.map_err(|e| failed(&e))?.snapshot.index())
+        match taken.metrics(|m| m.snapshot.index() > before, "a snapshot is taken").await {
+            Ok(metrics) => Ok(metrics.snapshot.index()),
+            // The leader's snapshot is being installed instead.
+            Err(WaitError::Timeout(..)) if !self.is_alone() => Ok(None),
+            Err(error) => Err(failed(&error)),
+        }
     }
 
     /// Waits for commands in flight, stops, and flushes.
@@ -421,9 +515,10 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::super::suite_tests::parts;
-    use super::{Group, GroupError, GroupParts, Leadership};
+    use super::{Group, GroupError, GroupParts};
     use mlgw_formats::cluster_version::CLUSTER_VERSION;
     use mlgw_formats::command::{Change, Command, LeaseBodies, SetClusterVersion};
+    use mlgw_formats::log_types::Leadership;
     use std::sync::Arc;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,170 +1,180 @@
-//! Network of members in one process, for tests: calls go from one Raft instance to the other. Nodes can be
-//! isolated.
+//! Transport between nodes in one process, for tests. Nodes can be isolated, answers lost, and snapshots cut.
 
-use super::machine::GroupStateMachine;
-use super::snapshot::{ScratchDir, Snapshot, SnapshotDir};
-use mlgw_formats::log_types::{RaftTypes, Vote};
-use mlgw_formats::store_files;
-use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
-use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
-};
-use openraft::{AnyError, BasicNode, Raft};
+use super::group::Group;
+use super::peers::{CallRefused, MemberLane, MemberPeers, PeerError, PeerFuture, SnapshotBytes};
+use super::snapshot_receiver::IncomingSnapshot;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use mlgw_common::NodeId;
+use mlgw_common::time::Instant;
+use mlgw_formats::member_calls::{MemberAnswer, MemberCall};
+use mlgw_formats::member_snapshot::SnapshotHead;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub(super) type MemberRaft = Raft<RaftTypes, GroupStateMachine>;
-
-#[derive(Default)]
-struct Shared {
-    /// Members by node and group, with the directory of their group.
-    members: Mutex<BTreeMap<(u64, u32), (MemberRaft, PathBuf)>>,
-    isolated: Mutex<BTreeSet<u64>>,
-    snapshots: AtomicU64,
+/// The incoming side of a node.
+pub(crate) trait TestService: Send + Sync {
+    /// Serves a call of node `from`.
+    fn serve(&self, from: NodeId, call: Bytes) -> BoxFuture<'static, Result<Bytes, CallRefused>>;
+    /// Accepts the head of a snapshot from node `from`.
+    fn accept(&self, from: NodeId, head: &[u8]) -> Result<IncomingSnapshot, CallRefused>;
 }
 
-/// The network of all groups of a process.
+/// Node with members of groups, without a catalogue.
+#[derive(Default)]
+struct TestGroups(Mutex<BTreeMap<u32, Group>>);
+
+impl TestGroups {
+    fn get(&self, group: u32) -> Result<Group, CallRefused> {
+        self.0.lock().get(&group).cloned().ok_or_else(|| CallRefused("no such group".into()))
+    }
+}
+
+impl TestService for TestGroups {
+    fn serve(&self, from: NodeId, call: Bytes) -> BoxFuture<'static, Result<Bytes, CallRefused>> {
+        let read = MemberCall::read(call).map_err(CallRefused::from);
+        let found = read.and_then(|(group, request)| Ok((self.get(group)?, request)));
+        Box::pin(async move {
+            let (group, request) = found?;
+            Ok(MemberAnswer::encode_reply(group.serve(from, request).await?))
+        })
+    }
+
+    fn accept(&self, from: NodeId, head: &[u8]) -> Result<IncomingSnapshot, CallRefused> {
+        let head = SnapshotHead::read(head)?;
+        self.get(head.group)?.accept_snapshot(from, head)
+    }
+}
+
+#[derive(Default)]
+struct Wires {
+    nodes: Mutex<BTreeMap<u64, Arc<dyn TestService>>>,
+    groups: Mutex<BTreeMap<u64, Arc<TestGroups>>>,
+    isolated: Mutex<BTreeSet<u64>>,
+    /// Nodes that carry out calls of the log lane and do not answer.
+    mute: Mutex<BTreeSet<u64>>,
+    /// Bytes after which the next snapshots are cut.
+    cuts: Mutex<VecDeque<usize>>,
+    snapshots_begun: AtomicUsize,
+    snapshots_sent: AtomicUsize,
+}
+
+/// The network of a process.
 #[derive(Clone, Default)]
-pub(super) struct InProcess {
-    shared: Arc<Shared>,
+pub(crate) struct InProcess {
+    wires: Arc<Wires>,
 }
 
 impl InProcess {
-    /// Connects a member. `dir` is the directory of its group.
-    pub(super) fn connect(&self, node: u64, group: u32, raft: MemberRaft, dir: PathBuf) {
-        self.shared.members.lock().insert((node, group), (raft, dir));
+    /// Connects a member that belongs to no catalogue.
+    pub(crate) fn connect(&self, node: u64, member: Group) {
+        let mut groups = self.wires.groups.lock();
+        let own = Arc::clone(groups.entry(node).or_default());
+        own.0.lock().insert(member.id, member);
+        self.wires.nodes.lock().insert(node, own);
     }
 
-    /// Disconnects all members of a node.
-    pub(super) fn disconnect(&self, node: u64) {
-        self.shared.members.lock().retain(|(of, _), _| *of != node);
+    /// Connects a node.
+    pub(crate) fn connect_node(&self, node: u64, service: Arc<dyn TestService>) {
+        self.wires.nodes.lock().insert(node, service);
+    }
+
+    /// Disconnects a node with all of its members.
+    pub(crate) fn disconnect(&self, node: u64) {
+        self.wires.nodes.lock().remove(&node);
+        self.wires.groups.lock().remove(&node);
     }
 
     /// Drops every call from and to a node until [`Self::rejoin`].
-    pub(super) fn isolate(&self, node: u64) {
-        self.shared.isolated.lock().insert(node);
+    pub(crate) fn isolate(&self, node: u64) {
+        self.wires.isolated.lock().insert(node);
     }
 
     /// Ends the isolation of a node.
-    pub(super) fn rejoin(&self, node: u64) {
-        self.shared.isolated.lock().remove(&node);
+    pub(crate) fn rejoin(&self, node: u64) {
+        self.wires.isolated.lock().remove(&node);
     }
 
-    /// The network of one member.
-    pub(super) fn of(&self, node: u64, group: u32) -> MemberNetwork {
-        MemberNetwork { network: self.clone(), from: node, to: 0, group }
+    /// Loses the answers of a node to calls of the log lane.
+    pub(crate) fn mute(&self, node: u64) {
+        self.wires.mute.lock().insert(node);
+    }
+
+    /// Cuts the next snapshot after so many bytes.
+    pub(crate) fn cut_snapshot(&self, bytes: usize) {
+        self.wires.cuts.lock().push_back(bytes);
+    }
+
+    /// Numbers of snapshots that were begun, and that were installed.
+    pub(crate) fn snapshots(&self) -> [usize; 2] {
+        [&self.wires.snapshots_begun, &self.wires.snapshots_sent].map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// The peers of node `node`.
+    pub(crate) fn peers(&self, node: u64) -> Arc<dyn MemberPeers> {
+        Arc::new(TestPeers { wires: Arc::clone(&self.wires), node })
     }
 }
 
-/// Connection of a member to another one.
-#[derive(Clone)]
-pub(super) struct MemberNetwork {
-    network: InProcess,
-    from: u64,
-    to: u64,
-    group: u32,
+struct TestPeers {
+    wires: Arc<Wires>,
+    node: u64,
 }
 
-fn unreachable(why: impl ToString) -> Unreachable<RaftTypes> {
-    Unreachable::new(&AnyError::error(why))
-}
-
-impl MemberNetwork {
-    fn target(&self) -> Result<(MemberRaft, PathBuf), Unreachable<RaftTypes>> {
-        let isolated = self.network.shared.isolated.lock();
-        if isolated.contains(&self.from) || isolated.contains(&self.to) {
-            return Err(unreachable("isolated"));
+impl TestPeers {
+    fn target(&self, to: NodeId) -> Result<Arc<dyn TestService>, PeerError> {
+        let isolated = self.wires.isolated.lock();
+        if isolated.contains(&self.node) || isolated.contains(&to.get()) {
+            return Err(PeerError::NotSent("isolated".into()));
         }
-        let found = self.network.shared.members.lock().get(&(self.to, self.group)).cloned();
-        found.ok_or_else(|| unreachable("not started"))
+        let found = self.wires.nodes.lock().get(&to.get()).cloned();
+        found.ok_or_else(|| PeerError::NotSent("not started".into()))
     }
 
-    /// Drops a response if the nodes were separated meanwhile.
-    fn received<T>(&self, response: T) -> Result<T, RPCError<RaftTypes>> {
-        self.target().map_err(RPCError::Unreachable)?;
-        Ok(response)
-    }
-}
-
-impl RaftNetworkFactory<RaftTypes> for MemberNetwork {
-    type Network = Self;
-
-    async fn new_client(&mut self, target: u64, _node: &BasicNode) -> Self {
-        Self { to: target, ..self.clone() }
+    /// Loses an answer if the nodes were separated meanwhile.
+    fn received(&self, to: NodeId, answer: Result<Bytes, CallRefused>) -> Result<Bytes, PeerError> {
+        self.target(to).map_err(|error| PeerError::Unknown(error.to_string()))?;
+        answer.map_err(|refused| PeerError::Refused(refused.0))
     }
 }
 
-impl RaftNetworkV2<RaftTypes> for MemberNetwork {
-    type SnapshotData = SnapshotDir;
-
-    async fn append_entries(
-        &mut self,
-        rpc: AppendEntriesRequest<RaftTypes>,
-        _option: RPCOption,
-    ) -> Result<AppendEntriesResponse<RaftTypes>, RPCError<RaftTypes>> {
-        let (raft, _) = self.target().map_err(RPCError::Unreachable)?;
-        self.received(raft.append_entries(rpc).await.map_err(|e| RPCError::Unreachable(unreachable(e)))?)
-    }
-
-    async fn vote(
-        &mut self,
-        rpc: VoteRequest<RaftTypes>,
-        _option: RPCOption,
-    ) -> Result<VoteResponse<RaftTypes>, RPCError<RaftTypes>> {
-        let (raft, _) = self.target().map_err(RPCError::Unreachable)?;
-        self.received(raft.vote(rpc).await.map_err(|e| RPCError::Unreachable(unreachable(e)))?)
-    }
-
-    async fn pre_vote(
-        &mut self,
-        rpc: VoteRequest<RaftTypes>,
-        _option: RPCOption,
-    ) -> Result<VoteResponse<RaftTypes>, RPCError<RaftTypes>> {
-        let (raft, _) = self.target().map_err(RPCError::Unreachable)?;
-        self.received(raft.pre_vote(rpc).await.map_err(|e| RPCError::Unreachable(unreachable(e)))?)
-    }
-
-    async fn full_snapshot(
-        &mut self,
-        vote: Vote,
-        snapshot: Snapshot,
-        _cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
-        _option: RPCOption,
-    ) -> Result<SnapshotResponse<RaftTypes>, StreamingError<RaftTypes>> {
-        let (raft, dir) = self.target().map_err(StreamingError::Unreachable)?;
-        let from = snapshot.snapshot.dir.expect("a snapshot to send has a directory");
-        let number = self.network.shared.snapshots.fetch_add(1, Ordering::Relaxed);
-        let incoming = dir.join(format!("incoming-{number}"));
-        copy_synced(from.path(), &incoming);
-        let received = SnapshotDir { dir: Some(Arc::new(ScratchDir::new(incoming))) };
-        let snapshot = Snapshot { meta: snapshot.meta, snapshot: received };
-        raft.install_full_snapshot(vote, snapshot)
-            .await
-            .map_err(|e| StreamingError::Unreachable(unreachable(e)))
-    }
-}
-
-/// Copies a checkpoint file by file through a small buffer, and syncs it.
-fn copy_synced(from: &Path, to: &Path) {
-    store_files::make_dir(to).unwrap();
-    let mut buffer = vec![0; 64 << 10];
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let mut source = std::fs::File::open(entry.path()).unwrap();
-        let mut target = std::fs::File::create(to.join(entry.file_name())).unwrap();
-        loop {
-            let read = source.read(&mut buffer).unwrap();
-            if read == 0 {
-                break;
+impl MemberPeers for TestPeers {
+    fn call(&self, to: NodeId, lane: MemberLane, call: Bytes, _deadline: Instant) -> PeerFuture<'_> {
+        Box::pin(async move {
+            let served = tokio::spawn(self.target(to)?.serve(NodeId(self.node), call)).await;
+            if lane == MemberLane::Log && self.wires.mute.lock().contains(&to.get()) {
+                return Err(PeerError::Unknown("mute".into()));
             }
-            target.write_all(&buffer[..read]).unwrap();
-        }
-        target.sync_all().unwrap();
+            self.received(to, served.map_err(|error| PeerError::Unknown(error.to_string()))?)
+        })
     }
-    store_files::sync_dir(to).unwrap();
+
+    fn send_snapshot(&self, to: NodeId, head: Bytes, body: SnapshotBytes) -> PeerFuture<'_> {
+        Box::pin(async move {
+            let accepted = self.target(to)?.accept(NodeId(self.node), &head);
+            let incoming = accepted.map_err(|refused| PeerError::Refused(refused.0))?;
+            self.wires.snapshots_begun.fetch_add(1, Ordering::Relaxed);
+            let cut = self.wires.cuts.lock().pop_front().unwrap_or(usize::MAX);
+            let received = incoming.receive(cut_after(body, cut)).await;
+            if received.is_ok() {
+                self.wires.snapshots_sent.fetch_add(1, Ordering::Relaxed);
+            }
+            self.received(to, received)
+        })
+    }
+}
+
+/// The same bytes, with an error after the first `cut` ones.
+fn cut_after(body: SnapshotBytes, cut: usize) -> SnapshotBytes {
+    let mut left = cut;
+    body.map(move |piece| {
+        let piece = piece?;
+        left = left.checked_sub(piece.len()).ok_or_else(|| io::Error::other("the wire was cut"))?;
+        Ok(piece)
+    })
+    .boxed()
 }

@@ -128,6 +128,21 @@ impl GroupLog {
         Ok(last.map(|(index, bytes)| log_entry::log_id(index, &bytes)).transpose()?)
     }
 
+    /// Bytes of the entries from `from` to before `end`; more than `max` are not counted exactly.
+    pub(crate) fn bytes_between(&self, from: u64, end: u64, max: u64) -> Result<u64, StoreError> {
+        let mut counted = 0;
+        let mut next = from;
+        self.store.each_entry(self.group, from..end, |index, bytes| {
+            counted += bytes.len() as u64;
+            next = index + 1;
+            Ok(counted <= max)
+        })?;
+        // The newest entries may not be in the store yet.
+        let young = self.recent.lock();
+        let unwritten = young.entries.iter().filter(|(entry, _)| (next..end).contains(&entry.index()));
+        Ok(counted + unwritten.map(|(_, bytes)| *bytes as u64).sum::<u64>())
+    }
+
     fn position(&self, kind: LogRowKind) -> Result<Option<LogId>, StoreError> {
         let Some(bytes) = self.store.get(&key(self.group, kind, 0))? else { return Ok(None) };
         let record: LogPosition = schema::decode(&bytes)?;

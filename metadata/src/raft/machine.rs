@@ -6,6 +6,7 @@
 
 use super::log::{GroupLog, io_error};
 use super::lone_voter::LoneVoter;
+use super::outcomes::AppliedOutcomes;
 use super::snapshot::{GroupSnapshotBuilder, Snapshot, SnapshotDir, position_of};
 use crate::apply::{apply, seq_of};
 use crate::catalogue::options::FatalHandler;
@@ -57,12 +58,14 @@ pub(crate) struct GroupStateMachine {
     pub(crate) lone_voter: Arc<LoneVoter>,
     /// The newest cluster version that this build knows.
     pub(crate) cluster_version: u32,
+    /// Outcomes that proposals to another leader wait for.
+    pub(crate) outcomes: Arc<AppliedOutcomes>,
     pub(crate) fatal: FatalHandler,
     /// Set once the group runs: a snapshot requested from then on is one to send to another member.
     pub(crate) running: Arc<AtomicBool>,
 }
 
-type PendingReply = (Option<ApplyResponder<RaftTypes>>, Outcomes);
+type PendingReply = (Option<ApplyResponder<RaftTypes>>, LogId, Outcomes);
 
 impl GroupStateMachine {
     fn run(&mut self, run: Vec<EntryResponder<RaftTypes>>) -> Result<(), StoreError> {
@@ -74,7 +77,7 @@ impl GroupStateMachine {
         for (entry, responder) in run {
             let is_next = last.is_none_or(|last| last.index + 1 == entry.index());
             assert!(is_next, "committed entries have no gaps");
-            waiting.push((responder, self.entry(&mut view, &entry)?));
+            waiting.push((responder, entry.log_id, self.entry(&mut view, &entry)?));
             last = Some(entry.log_id);
             if let EntryPayload::Membership(changed) = entry.payload {
                 membership = Some((changed, entry.log_id));
@@ -89,9 +92,11 @@ impl GroupStateMachine {
         if let Some((membership, log_id)) = membership {
             self.lone_voter.applied(membership.voter_ids(), log_id.leader_id.node_id);
         }
-        for (responder, outcomes) in waiting {
-            if let Some(responder) = responder {
-                responder.send(outcomes);
+        for (responder, log_id, outcomes) in waiting {
+            match responder {
+                Some(responder) => responder.send(outcomes),
+                None if self.outcomes.are_expected() => self.outcomes.record(log_id, outcomes),
+                None => {}
             }
         }
         Ok(())
@@ -134,6 +139,7 @@ impl GroupStateMachine {
         self.lone_voter.replaced();
         if let Some(applied) = position_of(|key| state.get(key))?.0 {
             self.log.record_applied(applied.index);
+            self.outcomes.replaced(applied.index);
         }
         self.watcher.replaced(self.group, &*state)
     }

@@ -62,9 +62,8 @@ pub(crate) struct ScratchDir {
 }
 
 impl ScratchDir {
-    /// A directory that exists or is about to.
-    #[cfg(test)]
-    pub(crate) const fn new(path: PathBuf) -> Self {
+    /// A directory that receives a snapshot.
+    pub(crate) const fn incoming(path: PathBuf) -> Self {
         Self { path, _sent: None }
     }
 

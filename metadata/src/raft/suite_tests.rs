@@ -34,15 +34,21 @@ impl Watcher for IgnoringWatcher {
 
 /// Parts to open a group in `dir` with.
 pub(crate) fn parts(dir: &Path, node: u64) -> GroupParts {
+    parts_with(dir, node, Durability::Full)
+}
+
+/// The same. A disk may be slower than an election, so tests with elections do not wait for it.
+pub(crate) fn parts_with(dir: &Path, node: u64, durability: Durability) -> GroupParts {
     let cache = options::cache(1 << 20);
     GroupParts {
         id: 0,
         node,
-        log: LogStore::open(&dir.join("log"), &cache, Durability::Full, None, |why| panic!("{why}")).unwrap(),
+        log: LogStore::open(&dir.join("log"), &cache, durability, None, |why| panic!("{why}")).unwrap(),
         store: StateStore::open(&dir.join("group-0"), &cache, 4 << 20).unwrap(),
         watcher: Arc::new(IgnoringWatcher),
         cluster_version: CLUSTER_VERSION,
         fatal: Arc::new(|why| panic!("{why}")),
+        peers: None,
     }
 }
 

@@ -78,7 +78,7 @@ impl SyncedEntries {
     fn count<'w>(&self, writes: impl Iterator<Item = &'w LogWrite>) {
         let mut ends = self.ends.lock();
         for write in writes {
-            let LogWrite::Put(key, _) = write else { continue };
+            let (LogWrite::Put(key, _) | LogWrite::DeleteRange(key, _)) = write;
             if key[4] != LogRowKind::Entry as u8 {
                 continue;
             }
@@ -86,8 +86,15 @@ impl SyncedEntries {
             if ends.len() <= group {
                 ends.resize(group + 1, 0);
             }
-            let end = index_of(key).map_or(0, |index| index + 1);
-            ends[group] = ends[group].max(end);
+            let index = index_of(key).unwrap_or(0);
+            match write {
+                LogWrite::Put(..) => ends[group] = ends[group].max(index + 1),
+                // A leader replaces the end of a follower's log; a purge deletes its beginning.
+                LogWrite::DeleteRange(_, to) if index_of(to) == Some(u64::MAX) => {
+                    ends[group] = ends[group].min(index);
+                }
+                LogWrite::DeleteRange(..) => {}
+            }
         }
         self.total.store(ends.iter().sum(), Ordering::Release);
     }

@@ -40,7 +40,9 @@ pub(super) const fn residence(family: Family) -> Residence {
         | Family::Dataset
         | Family::Job
         | Family::Policy
-        | Family::PolicyFiles => Residence::System,
+        | Family::PolicyFiles
+        | Family::JoinToken
+        | Family::Authority => Residence::System,
         Family::Mirror
         | Family::Object
         | Family::Version

@@ -1,0 +1,180 @@
+//! Work that runs once per cluster: on the leader of the system group, the duty node.
+//!
+//! A server without peers does this work when it opens. In a cluster each new leader begins again, because
+//! the one before it may have stopped anywhere; every step is repeatable.
+
+use super::groups::SYSTEM_GROUP;
+use super::inner::{CatalogueInner, not_leading};
+use super::options::ProposeError;
+use super::stop_signal::StopSignal;
+use crate::raft::error::GroupError;
+use crate::raft::peers::{CallRefused, MemberLane, PeerError};
+use crate::raft::serve::declined;
+use bytes::Bytes;
+use mlgw_common::NodeId;
+use mlgw_common::time::Instant;
+use mlgw_formats::command::{Change, Command, Reply};
+use mlgw_formats::member_calls::{
+    DeclineReason, MemberAnswer, MemberCall, MemberReply, MemberRequest, SagaCall, SagaReply,
+};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Pause before work that failed is begun again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Longest time that a saga may take on another node.
+const SAGA_MAX: Duration = Duration::from_secs(20);
+
+/// Longest time that a saga waits for a leader.
+const LEADER_WAIT: Duration = Duration::from_secs(2);
+
+/// Pause before a leader is looked for again.
+const LEADER_PAUSE: Duration = Duration::from_millis(20);
+
+/// Begins the work whenever this node becomes the leader of the system group, until the catalogue stops.
+pub(super) async fn perform_duty(catalogue: Weak<CatalogueInner>, stop: Arc<StopSignal>) {
+    loop {
+        let Some(leads) = catalogue.upgrade().map(|inner| inner.groups.system().until_leading()) else {
+            return;
+        };
+        tokio::select! {
+            is_running = leads => if !is_running { return },
+            () = stop.cancelled() => return,
+        }
+        let Some(inner) = catalogue.upgrade() else { return };
+        let system = inner.groups.system();
+        // The metrics may show the leadership a moment before it can be used.
+        let Ok(leadership) = system.leadership() else {
+            mlgw_common::time::sleep(LEADER_PAUSE).await;
+            continue;
+        };
+        let ended = system.until_not_leading(leadership);
+        let began = inner.begin_duty().await;
+        inner.resident.release_added.notify_one();
+        drop(inner);
+        let again = match began {
+            Ok(()) => None,
+            Err(error) => {
+                tracing::warn!(%error, "work of the cluster's duty node did not begin; retrying");
+                Some(RETRY)
+            }
+        };
+        let Some(resident) = catalogue.upgrade().map(|inner| Arc::clone(&inner.resident)) else { return };
+        tokio::select! {
+            () = ended => {}
+            () = pause(again) => {}
+            () = async {
+                resident.saga_broken.notified().await;
+                mlgw_common::time::sleep(RETRY).await;
+            } => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// Waits so long, or for ever.
+async fn pause(duration: Option<Duration>) {
+    match duration {
+        None => std::future::pending().await,
+        Some(duration) => mlgw_common::time::sleep(duration).await,
+    }
+}
+
+impl CatalogueInner {
+    /// True if this node leads the system group.
+    pub(super) fn is_on_duty(&self) -> bool {
+        self.groups.system().leadership().is_ok()
+    }
+
+    /// Does what an interrupted predecessor left.
+    pub(super) async fn begin_duty(&self) -> Result<(), ProposeError> {
+        let current = self.groups.system().barrier().await;
+        current.map_err(|_| ProposeError::NotLeader { leader: None })?;
+        // Both are attempted: one that fails does not keep the other from it.
+        let sagas = self.resume_sagas().await;
+        sagas.and(self.resume_quotas().await)
+    }
+
+    /// Runs a saga on the leader of the system group, which may be another node. A saga that certainly did
+    /// not begin is sent again for a while.
+    pub(super) async fn lead_saga(&self, change: Change) -> Result<Reply, ProposeError> {
+        let deadline = Instant::now() + LEADER_WAIT;
+        loop {
+            let outcome = match self.groups.system().leadership() {
+                Ok(_) => self.run_saga(change.clone()).await,
+                Err(error) => self.saga_elsewhere(&error, change.clone()).await,
+            };
+            let may_repeat = matches!(outcome, Err(ProposeError::NotLeader { .. }));
+            if !may_repeat || self.opener.peers.is_none() || Instant::now() >= deadline {
+                return outcome;
+            }
+            mlgw_common::time::sleep(LEADER_PAUSE).await;
+        }
+    }
+
+    /// Sends a saga to the leader, and waits until this node has applied its result.
+    async fn saga_elsewhere(&self, error: &GroupError, change: Change) -> Result<Reply, ProposeError> {
+        let not_sent = not_leading(error);
+        let Some(peers) = &self.opener.peers else { return Err(not_sent) };
+        let own = self.resident.node;
+        let Some(leader) = self.groups.system().leader().filter(|leader| *leader != own) else {
+            return Err(not_sent);
+        };
+        let request = MemberRequest::Saga(SagaCall { command: Command::from(change) });
+        let call = MemberCall::encode_request(SYSTEM_GROUP, request);
+        let called = peers.call(leader, MemberLane::Log, call, Instant::now() + SAGA_MAX).await;
+        let reply = match called {
+            Ok(answer) => MemberAnswer::read(answer).map_err(|_| ProposeError::UnknownOutcome)?,
+            Err(PeerError::NotSent(_) | PeerError::Refused(_)) => {
+                return Err(ProposeError::NotLeader { leader: Some(leader) });
+            }
+            Err(PeerError::Unknown(_)) => return Err(ProposeError::UnknownOutcome),
+        };
+        match reply {
+            MemberReply::Saga(reply) => {
+                // A caller that goes on reading here finds what it changed; if not, its own barriers see to
+                // that.
+                let _ = self.groups.system().barrier().await;
+                let outcome = reply.outcome().map_err(|_| ProposeError::UnknownOutcome)?;
+                outcome.map_err(ProposeError::Rejected)
+            }
+            MemberReply::Declined(declined) if declined.known_reason() == DeclineReason::NotLeader => {
+                Err(ProposeError::NotLeader { leader: declined.leader.map(NodeId) })
+            }
+            MemberReply::Declined(declined) if declined.known_reason() == DeclineReason::Overloaded => {
+                Err(ProposeError::Overloaded)
+            }
+            _ => Err(ProposeError::UnknownOutcome),
+        }
+    }
+
+    /// Runs a saga for another node.
+    pub(super) async fn serve_saga(self: &Arc<Self>, call: SagaCall) -> Result<Bytes, CallRefused> {
+        let is_saga = |change: &Change| {
+            matches!(change, Change::CreateBucket(_) | Change::RemoveBucket(_) | Change::RebindBucket(_))
+        };
+        let Some(change) = call.command.change.filter(is_saga) else {
+            return Err(CallRefused("the command begins no saga".into()));
+        };
+        // A task of its own: the saga goes on if the other node no longer waits.
+        let inner = Arc::clone(self);
+        let outcome = tokio::spawn(async move { inner.run_saga(change).await }).await;
+        let outcome = match outcome.unwrap_or(Err(ProposeError::UnknownOutcome)) {
+            Ok(reply) => Ok(reply),
+            Err(ProposeError::Rejected(reject)) => Err(reject),
+            Err(ProposeError::NotLeader { leader }) => {
+                return Ok(answer(declined(DeclineReason::NotLeader, leader)));
+            }
+            Err(ProposeError::Overloaded) => return Ok(answer(declined(DeclineReason::Overloaded, None))),
+            Err(
+                ProposeError::UnknownOutcome | ProposeError::NotFinalized { .. } | ProposeError::Stopping,
+            ) => return Ok(answer(declined(DeclineReason::UnknownOutcome, None))),
+        };
+        Ok(answer(MemberReply::Saga(SagaReply::of(&outcome)?)))
+    }
+}
+
+fn answer(reply: MemberReply) -> Bytes {
+    MemberAnswer::encode_reply(reply)
+}

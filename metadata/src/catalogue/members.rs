@@ -1,0 +1,167 @@
+//! Members of groups: calls from other nodes, and changes of the membership.
+
+use super::Catalogue;
+use super::inner::CatalogueInner;
+use crate::raft::group::Group;
+use crate::raft::members::{ChangeMembersError, GroupMembers};
+use crate::raft::peers::{CallRefused, MemberLane};
+use crate::raft::serve::overloaded;
+use crate::raft::snapshot_receiver::IncomingSnapshot;
+use bytes::Bytes;
+use mlgw_common::NodeId;
+use mlgw_common::limits::NODE_GROUPS_MAX;
+use mlgw_common::time::Instant;
+use mlgw_formats::member_calls::{
+    CreateMemberCall, EmptyReply, MemberAnswer, MemberCall, MemberReply, MemberRequest,
+};
+use mlgw_formats::member_snapshot::SnapshotHead;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time that another node may take to create a member.
+const CREATE_MAX: Duration = Duration::from_secs(10);
+
+impl Catalogue {
+    /// Serves a call of another node of the cluster. The transport has checked that the call is from `from`.
+    ///
+    /// # Errors
+    /// If the call is refused; nothing was done then.
+    pub async fn serve_call(&self, from: NodeId, call: Bytes) -> Result<Bytes, CallRefused> {
+        self.inner.serve_call(from, call).await
+    }
+
+    /// Accepts the head of a snapshot from another node, whose body is received then.
+    ///
+    /// # Errors
+    /// If the snapshot is refused.
+    pub fn accept_snapshot(&self, from: NodeId, head: &[u8]) -> Result<IncomingSnapshot, CallRefused> {
+        let head = SnapshotHead::read(head)?;
+        self.inner.member(head.group)?.accept_snapshot(from, head)
+    }
+
+    /// Ids of the groups that have a member on this node.
+    #[must_use]
+    pub fn groups(&self) -> Vec<u32> {
+        self.inner.groups.all().iter().map(|group| group.id).collect()
+    }
+
+    /// The node that leads a group, if this node knows it. It may lead no more.
+    #[must_use]
+    pub fn leader(&self, group: u32) -> Option<NodeId> {
+        self.inner.groups.get(group)?.leader()
+    }
+
+    /// True if this node leads the system group, so that it does what runs once per cluster.
+    #[must_use]
+    pub fn is_on_duty(&self) -> bool {
+        self.inner.is_on_duty()
+    }
+
+    /// Members of a group, as its leader sees them.
+    ///
+    /// # Errors
+    /// [`ChangeMembersError::NotLeader`] on another node.
+    pub fn members(&self, group: u32) -> Result<GroupMembers, ChangeMembersError> {
+        self.inner.changing(group)?.members()
+    }
+
+    /// Adds a node to a group as a learner, which receives everything the group has.
+    ///
+    /// # Errors
+    /// [`ChangeMembersError::NotLeader`] on another node; if the node does not answer.
+    pub async fn add_learner(&self, group: u32, node: NodeId) -> Result<(), ChangeMembersError> {
+        let member = self.inner.changing(group)?;
+        member.members()?;
+        self.inner.create_member_at(group, node).await?;
+        member.add_learner(node).await
+    }
+
+    /// Makes these members the voters of a group. Former voters stay as learners.
+    ///
+    /// # Errors
+    /// [`ChangeMembersError::NotLeader`] on another node; if the number is not 1, 3 or 5, this node would
+    /// lose its vote, or a learner lacks too much of the log.
+    pub async fn change_voters(
+        &self,
+        group: u32,
+        voters: &BTreeSet<NodeId>,
+    ) -> Result<(), ChangeMembersError> {
+        self.inner.changing(group)?.change_voters(voters).await
+    }
+
+    /// Removes a learner from a group. The rows on its node stay there.
+    ///
+    /// # Errors
+    /// [`ChangeMembersError::NotLeader`] on another node; if the node is a voter.
+    pub async fn remove_member(&self, group: u32, node: NodeId) -> Result<(), ChangeMembersError> {
+        self.inner.changing(group)?.remove_member(node).await
+    }
+
+    /// Transfers the leadership of a group to another voter, and waits until it leads.
+    ///
+    /// # Errors
+    /// [`ChangeMembersError::NotLeader`] on another node; if the voter does not take over in time.
+    pub async fn transfer_leader(&self, group: u32, to: NodeId) -> Result<(), ChangeMembersError> {
+        self.inner.changing(group)?.transfer_leader(to).await
+    }
+}
+
+impl CatalogueInner {
+    fn member(&self, group: u32) -> Result<Arc<Group>, CallRefused> {
+        self.groups.get(group).ok_or_else(|| CallRefused(format!("this node has no member of group {group}")))
+    }
+
+    fn changing(&self, group: u32) -> Result<Arc<Group>, ChangeMembersError> {
+        self.groups.get(group).ok_or(ChangeMembersError::NotLeader { leader: None })
+    }
+
+    async fn serve_call(self: &Arc<Self>, from: NodeId, call: Bytes) -> Result<Bytes, CallRefused> {
+        let (group, request) = MemberCall::read(call)?;
+        if self.is_stopping() {
+            return Err(CallRefused("the catalogue is stopping".into()));
+        }
+        match &request {
+            MemberRequest::CreateMember(_) => self.create_member(group).await?,
+            MemberRequest::Propose(_) if self.log_bound.admit(|| self.log_bytes()).await.is_err() => {
+                return Ok(overloaded());
+            }
+            _ => {}
+        }
+        if let MemberRequest::Saga(saga) = request {
+            return self.serve_saga(saga).await;
+        }
+        Ok(MemberAnswer::encode_reply(self.member(group)?.serve(from, request).await?))
+    }
+
+    /// Creates an empty member of a group, unless this node has one.
+    async fn create_member(&self, group: u32) -> Result<(), CallRefused> {
+        let _creating = self.opener.creating.lock().await;
+        if self.groups.get(group).is_some() {
+            return Ok(());
+        }
+        if self.opener.peers.is_none() || self.groups.all().len() >= NODE_GROUPS_MAX {
+            return Err(CallRefused("this node takes no further group".into()));
+        }
+        let member = self.opener.create(group).await?;
+        self.groups.add(member);
+        Ok(())
+    }
+
+    /// Creates an empty member of a group on another node.
+    async fn create_member_at(&self, group: u32, node: NodeId) -> Result<(), ChangeMembersError> {
+        let failed = |why: String| ChangeMembersError::NodeFailed { node, why };
+        if node == self.resident.node {
+            return Ok(());
+        }
+        let peers = self.opener.peers.as_ref().ok_or_else(|| failed("this node has no peers".into()))?;
+        let call = MemberCall::encode_request(group, MemberRequest::CreateMember(CreateMemberCall {}));
+        let called = peers.call(node, MemberLane::Control, call, Instant::now() + CREATE_MAX).await;
+        let answer = called.map_err(|error| failed(error.to_string()))?;
+        match MemberAnswer::read(answer) {
+            Ok(MemberReply::MemberExists(EmptyReply {})) => Ok(()),
+            Ok(other) => Err(failed(format!("an answer that does not fit: {other:?}"))),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Opening of this node's group members: at the start, and when a leader adds this node to a group.
+
+use super::options::FatalHandler;
+use super::resident::Resident;
+use crate::raft::group::{Group, GroupParts, member_config};
+use crate::raft::machine::Watcher;
+use crate::raft::peers::MemberPeers;
+use crate::store::log::LogStore;
+use crate::store::options::Cache;
+use crate::store::state::StateStore;
+use crate::store_error::StoreError;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Parts that all members of this node share.
+pub(super) struct GroupOpener {
+    /// The catalogue's directory.
+    pub(super) dir: PathBuf,
+    pub(super) cache: Cache,
+    /// Bytes of the memtables of each group.
+    pub(super) memtable_bytes: usize,
+    pub(super) node: u64,
+    pub(super) log: LogStore,
+    pub(super) resident: Arc<Resident>,
+    pub(super) cluster_version: u32,
+    pub(super) fatal: FatalHandler,
+    /// The other nodes; `None` for a server without peers.
+    pub(super) peers: Option<Arc<dyn MemberPeers>>,
+    /// Serializes the creation of members.
+    pub(super) creating: tokio::sync::Mutex<()>,
+}
+
+impl GroupOpener {
+    /// Opens the member of a group, and applies its log.
+    pub(super) async fn open(&self, id: u32, store: StateStore) -> Result<Group, StoreError> {
+        let parts = GroupParts {
+            id,
+            node: self.node,
+            log: self.log.clone(),
+            store,
+            watcher: Arc::clone(&self.resident) as Arc<dyn Watcher>,
+            cluster_version: self.cluster_version,
+            fatal: Arc::clone(&self.fatal),
+            peers: self.peers.clone(),
+        };
+        match &self.peers {
+            None => Group::open(parts).await,
+            Some(_) => Group::open_member(parts, member_config()).await,
+        }
+    }
+
+    /// Creates an empty member of a group, which the leader fills.
+    pub(super) async fn create(&self, id: u32) -> Result<Group, StoreError> {
+        let store = StateStore::open(&group_dir(&self.dir, id), &self.cache, self.memtable_bytes)?;
+        self.open(id, store).await
+    }
+}
+
+/// Directory of the state of a group.
+pub(super) fn group_dir(dir: &Path, id: u32) -> PathBuf {
+    dir.join(format!("group-{id}"))
+}
+
+/// Ids of the groups that have a state in `dir`.
+pub(super) fn stored_groups(dir: &Path) -> Vec<u32> {
+    let entries =
+        std::fs::read_dir(dir).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
+    let id = |name: &str| {
+        let id: u32 = name.strip_prefix("group-")?.parse().ok()?;
+        // `group-01` is not a name of ours.
+        (name == format!("group-{id}")).then_some(id)
+    };
+    let mut ids: Vec<u32> = entries.filter_map(|entry| id(entry.file_name().to_str()?)).collect();
+    ids.sort_unstable();
+    ids
+}

@@ -1,0 +1,116 @@
+//! Leadership of a group as this member knows it, and the barriers that depend on it.
+
+use super::barrier::BarrierTurn;
+use super::error::{GroupError, barrier_error};
+use super::group::Group;
+use crate::catalogue::options::BarrierError;
+use mlgw_common::NodeId;
+use mlgw_formats::log_types::{Leadership, LogId, RaftTypes};
+use openraft::async_runtime::WatchReceiver as _;
+use openraft::{RaftMetrics, ReadPolicy};
+use std::time::Duration;
+
+/// Longest time that a barrier waits: a request that cannot be served is answered within two seconds.
+const BARRIER_WAIT: Duration = Duration::from_secs(2);
+
+impl Group {
+    /// The leadership of this member.
+    pub(crate) fn leadership(&self) -> Result<Leadership, GroupError> {
+        let leader = self.raft.as_leader().map_err(|forward| GroupError::not_leader(&forward))?;
+        Ok(leader.to_committed_leader_id())
+    }
+
+    /// The leadership of this member, or the one of another member that this one knows. It may be over.
+    pub(super) fn known_leadership(&self) -> Result<Leadership, GroupError> {
+        let own = self.leadership();
+        if own.is_ok() || self.network.is_none() {
+            return own;
+        }
+        let vote = self.raft.metrics().borrow_watched().vote;
+        if vote.committed && vote.leader_id.node_id != self.node { Ok(vote.leader_id) } else { own }
+    }
+
+    /// The leader, if this member knows one.
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        self.raft.metrics().borrow_watched().current_leader.map(NodeId)
+    }
+
+    /// Waits until this member leads; false if the group stops. The future does not keep the group open.
+    pub(crate) fn until_leading(&self) -> impl Future<Output = bool> + Send + use<> {
+        let (node, wait) = (self.node, self.raft.wait(None));
+        let leads = move |m: &RaftMetrics<RaftTypes>| m.current_leader == Some(node) && m.state.is_leader();
+        async move { wait.metrics(leads, "leads").await.is_ok() }
+    }
+
+    /// Waits until this member no longer leads under `leadership`. The future does not keep the group open.
+    pub(crate) fn until_not_leading(
+        &self,
+        leadership: Leadership,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let wait = self.raft.wait(None);
+        let ended = move |m: &RaftMetrics<RaftTypes>| !m.state.is_leader() || m.vote.leader_id != leadership;
+        async move {
+            // An error means that the group stops.
+            let _ = wait.metrics(ended, "leads no more").await;
+        }
+    }
+
+    /// True if this member is the only voter, and its state contains every acknowledged change.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.lone_voter.is_sure()
+    }
+
+    /// Waits until the applied state contains every change that was acknowledged before the call, by any
+    /// member. Returns at once on a lone voter.
+    ///
+    /// # Errors
+    /// If no leader confirms that in time.
+    pub(crate) async fn barrier(&self) -> Result<(), BarrierError> {
+        if self.lone_voter.is_sure() {
+            return Ok(());
+        }
+        let passed = match self.barriers.join() {
+            BarrierTurn::Wait(passed) => passed,
+            BarrierTurn::Confirm(passed) => {
+                // A task of its own, because the caller's future may be dropped while others wait.
+                tokio::spawn(self.clone().confirm_barriers());
+                passed
+            }
+        };
+        passed.await.unwrap_or(Err(BarrierError::Stopping))
+    }
+
+    async fn confirm_barriers(self) {
+        while let Some(readers) = self.barriers.next_round() {
+            let confirmed = mlgw_common::time::timeout(BARRIER_WAIT, self.confirm()).await;
+            let confirmed = confirmed.unwrap_or(Err(BarrierError::NoQuorum));
+            for reader in readers {
+                let _ = reader.send(confirmed);
+            }
+        }
+    }
+
+    /// Waits until this member has applied what was committed when the leader confirmed that it leads.
+    async fn confirm(&self) -> Result<(), BarrierError> {
+        match &self.network {
+            Some(network) => self.confirm_at_leader(network).await,
+            None => self.confirm_own_leadership().await,
+        }
+    }
+
+    /// Confirms with a quorum that this member leads, and waits until it has applied what was committed then.
+    pub(super) async fn confirm_own_leadership(&self) -> Result<(), BarrierError> {
+        let read = self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await;
+        let applied = read.map_err(barrier_error)?.await_ready(&self.raft).await;
+        applied.map(drop).map_err(|_| BarrierError::Stopping)
+    }
+
+    /// Confirms with a quorum that this member leads, and returns the entry that a read on any member must
+    /// have applied.
+    pub(super) async fn read_index(&self) -> Result<LogId, BarrierError> {
+        let read = self.raft.get_read_linearizer(ReadPolicy::ReadIndex);
+        let read = mlgw_common::time::timeout(BARRIER_WAIT, read).await;
+        let read = read.map_err(|_| BarrierError::NoQuorum)?.map_err(barrier_error)?;
+        Ok(*read.read_log_id().log_id())
+    }
+}

@@ -1,0 +1,168 @@
+//! Proposals and reads through a member that does not lead.
+
+use super::error::GroupError;
+use super::group::{Group, GroupParts, member_config};
+use super::in_process::InProcess;
+use super::suite_tests::parts_with;
+use crate::catalogue::options::BarrierError;
+use crate::durability::Durability;
+use crate::view::RowReader as _;
+use mlgw_common::NodeId;
+use mlgw_formats::command::{Change, Command, LeaseBodies, Reply};
+use mlgw_formats::log_types::Leadership;
+use mlgw_formats::member_calls::{
+    DeclineReason, MemberReply, MemberRequest, ProposeCall, VoteCall, VoteRecord,
+};
+use mlgw_formats::schema::decode;
+use mlgw_formats::schema::meta::{Counter, MetaRow};
+use openraft::BasicNode;
+use openraft::async_runtime::WatchReceiver as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn lease(count: u64) -> Arc<Command> {
+    Arc::new(Command::from(Change::LeaseBodies(LeaseBodies { count })))
+}
+
+fn leased(member: &Group) -> u64 {
+    let row = member.state().get(&MetaRow::NextBody.row()).unwrap();
+    row.map_or(0, |row| decode::<Counter>(&row).unwrap().next.saturating_sub(1))
+}
+
+pub(super) async fn member(dir: &Path, node: u64, network: &InProcess) -> Group {
+    let parts = parts_with(dir, node, Durability::Os);
+    let parts = GroupParts { peers: Some(network.peers(node)), ..parts };
+    let member = Group::open_member(parts, member_config()).await.unwrap();
+    network.connect(node, member.clone());
+    member
+}
+
+/// Three members; the first one leads.
+async fn three(dir: &Path, network: &InProcess) -> Vec<Group> {
+    let mut members = Vec::new();
+    for node in 1..=3 {
+        members.push(member(&dir.join(node.to_string()), node, network).await);
+    }
+    let nodes = (1..=3).map(|node| (node, BasicNode { addr: String::new() }));
+    members[0].raft.initialize(nodes.collect::<std::collections::BTreeMap<_, _>>()).await.unwrap();
+    for member in &members {
+        let wait = member.raft.wait(Some(SOON));
+        // The vote of the first entry has term 0.
+        let knows = wait.metrics(|m| m.vote.committed && m.vote.leader_id.term > 0, "a leader").await;
+        knows.unwrap();
+    }
+    let leads = members[0].known_leadership().unwrap().node_id;
+    members.sort_by_key(|member| member.node != leads);
+    members
+}
+
+async fn stop(members: Vec<Group>) {
+    for member in members {
+        member.raft.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_answers_from_its_own_state_and_reads_behind_a_barrier() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    for (count, member) in (1..).zip(&members) {
+        let applied = member.propose(lease(count)).await.unwrap();
+        assert!(matches!(applied.reply, Reply::Bodies { .. }));
+        assert_eq!(leased(member), (1..=count).sum::<u64>(), "its own state has the change");
+        for reader in &members {
+            reader.barrier().await.unwrap();
+            assert_eq!(leased(reader), (1..=count).sum::<u64>());
+        }
+    }
+    stop(members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_whose_answer_is_lost_is_never_sent_again() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    network.mute(members[0].node);
+    assert_eq!(members[1].propose(lease(7)).await, Err(GroupError::UnknownOutcome));
+    members[2].barrier().await.unwrap();
+    assert_eq!(leased(&members[2]), 7, "it was carried out once");
+    members[0].propose(lease(1)).await.unwrap();
+    assert_eq!(leased(&members[0]), 8);
+    stop(members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_that_is_not_in_the_log_waits_for_the_next_leader() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    network.isolate(members[0].node);
+    // More than one wait may pass before a member is elected, if votes are split.
+    let proposed = mlgw_common::time::timeout(SOON, async {
+        loop {
+            match members[1].propose(lease(7)).await {
+                Err(GroupError::NotLeader { .. }) => {}
+                outcome => return outcome,
+            }
+        }
+    });
+    assert!(proposed.await.unwrap().is_ok());
+    members[2].barrier().await.unwrap();
+    assert_eq!(leased(&members[2]), 7);
+    network.rejoin(members[0].node);
+    stop(members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_enters_the_log_of_its_leadership_only() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    let current = members[0].leadership().unwrap();
+    let mut batch = Vec::new();
+    mlgw_formats::log_batch::encode_into(&lease(7), &mut batch);
+    let from = NodeId(members[1].node);
+    let proposed = |leadership: Leadership| {
+        let (term, node) = (leadership.term, leadership.node_id);
+        let call = ProposeCall { term, node, batch: batch.clone().into() };
+        members[0].serve(from, MemberRequest::Propose(call))
+    };
+    let earlier = proposed(Leadership { term: current.term - 1, ..current }).await.unwrap();
+    let MemberReply::Declined(declined) = earlier else { panic!("{earlier:?}") };
+    assert_eq!(declined.known_reason(), DeclineReason::NotLeader);
+    assert!(proposed(Leadership { node_id: 9, ..current }).await.is_err(), "it is not for this member");
+    assert_eq!(leased(&members[0]), 0);
+    assert!(matches!(proposed(current).await.unwrap(), MemberReply::Proposed(_)));
+    assert_eq!(leased(&members[0]), 7);
+    stop(members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_calls_in_its_own_name_only() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    let vote = VoteRecord { term: 1000, node: members[1].node, committed: false };
+    let call = |from: u64| {
+        let request = MemberRequest::Vote(VoteCall { vote, last: None, is_transfer: true });
+        members[0].serve(NodeId(from), request)
+    };
+    let refused = call(members[2].node).await.unwrap_err().0;
+    assert!(refused.contains("in the name of"), "{refused}");
+    assert!(members[0].raft.metrics().borrow_watched().current_term < 1000);
+    assert!(call(members[1].node).await.is_ok());
+    stop(members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_without_a_quorum_does_not_pass_a_barrier() {
+    let (dir, network) = (tempfile::tempdir().unwrap(), InProcess::default());
+    let members = three(dir.path(), &network).await;
+    for member in &members[1..] {
+        network.isolate(member.node);
+    }
+    for member in &members {
+        assert_eq!(member.barrier().await, Err(BarrierError::NoQuorum), "node {}", member.node);
+    }
+    stop(members).await;
+}

@@ -1,0 +1,193 @@
+//! Network between the members of a group: openraft's calls over [`MemberPeers`].
+//!
+//! Appends with entries have their own lane and a long deadline, because a slow disk of the follower is no
+//! reason to send the same entries again. Heartbeats and votes have openraft's deadlines.
+
+use super::peers::{MemberLane, MemberPeers, PeerError};
+use super::snapshot::{Snapshot, SnapshotDir};
+use super::snapshot_sender;
+use bytes::Bytes;
+use mlgw_common::NodeId;
+use mlgw_common::time::Instant;
+use mlgw_formats::log_types::{RaftTypes, Vote};
+use mlgw_formats::member_calls::{
+    AppendCall, MemberAnswer, MemberCall, MemberReply, MemberRequest, TransferCall, VoteCall, VoteRecord,
+    log_id, position,
+};
+use openraft::BasicNode;
+use openraft::error::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderError,
+    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time that an append with entries may take, the sync of the follower included.
+const APPEND_MAX: Duration = Duration::from_secs(4);
+
+/// Network of one member.
+#[derive(Clone)]
+pub(crate) struct RemoteNetwork {
+    /// The other nodes.
+    pub(crate) peers: Arc<dyn MemberPeers>,
+    /// The group.
+    pub(crate) group: u32,
+}
+
+/// Connection to one other member.
+pub(crate) struct RemoteMember {
+    network: RemoteNetwork,
+    to: NodeId,
+}
+
+type Answered<T> = Result<T, RPCError<RaftTypes>>;
+
+/// A failed call as openraft's error: it waits before it calls an unreachable member again.
+fn rpc_error(error: &PeerError) -> RPCError<RaftTypes> {
+    match error {
+        PeerError::NotSent(_) | PeerError::Refused(_) => RPCError::Unreachable(Unreachable::new(error)),
+        PeerError::Unknown(_) => RPCError::Network(NetworkError::new(error)),
+    }
+}
+
+/// The error of an answer that does not fit its call.
+fn misfit(reply: MemberReply) -> RPCError<RaftTypes> {
+    RPCError::Unreachable(Unreachable::from_string(format!("the answer does not fit the call: {reply:?}")))
+}
+
+impl RemoteNetwork {
+    /// Sends a request to the member on node `to` and returns its reply.
+    pub(crate) async fn call(
+        &self,
+        to: NodeId,
+        lane: MemberLane,
+        request: MemberRequest,
+        deadline: Instant,
+    ) -> Result<MemberReply, PeerError> {
+        let call = MemberCall::encode_request(self.group, request);
+        let called = mlgw_common::time::timeout_at(deadline, self.peers.call(to, lane, call, deadline));
+        let answer: Bytes =
+            called.await.map_err(|_| PeerError::Unknown("it took too long".into())).flatten()?;
+        MemberAnswer::read(answer).map_err(|error| PeerError::Unknown(error.to_string()))
+    }
+}
+
+impl RaftNetworkFactory<RaftTypes> for RemoteNetwork {
+    type Network = RemoteMember;
+
+    async fn new_client(&mut self, target: u64, _node: &BasicNode) -> RemoteMember {
+        RemoteMember { network: self.clone(), to: NodeId(target) }
+    }
+}
+
+impl RemoteMember {
+    async fn call(&self, lane: MemberLane, request: MemberRequest, max: Duration) -> Answered<MemberReply> {
+        let answered = self.network.call(self.to, lane, request, Instant::now() + max).await;
+        answered.map_err(|error| rpc_error(&error))
+    }
+
+    async fn request_vote(&self, request: MemberRequest, max: Duration) -> Answered<VoteResponse<RaftTypes>> {
+        match self.call(MemberLane::Control, request, max).await? {
+            MemberReply::Vote(reply) => {
+                Ok(VoteResponse::new(reply.vote.vote(), log_id(reply.last.as_ref()), reply.is_granted))
+            }
+            other => Err(misfit(other)),
+        }
+    }
+}
+
+fn vote_call(rpc: &VoteRequest<RaftTypes>) -> VoteCall {
+    VoteCall {
+        vote: VoteRecord::of(&rpc.vote),
+        last: position(rpc.last_log_id.as_ref()),
+        is_transfer: rpc.leadership_transfer,
+    }
+}
+
+impl RaftNetworkV2<RaftTypes> for RemoteMember {
+    type SnapshotData = SnapshotDir;
+
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<RaftTypes>,
+        option: RPCOption,
+    ) -> Answered<AppendEntriesResponse<RaftTypes>> {
+        let (lane, max) = match rpc.entries.is_empty() {
+            true => (MemberLane::Control, option.soft_ttl()),
+            false => (MemberLane::Log, APPEND_MAX),
+        };
+        let request = MemberRequest::Append(AppendCall {
+            vote: VoteRecord::of(&rpc.vote),
+            previous: position(rpc.prev_log_id.as_ref()),
+            committed: position(rpc.leader_commit.as_ref()),
+            entries: AppendCall::encode_entries(&rpc.entries),
+        });
+        match self.call(lane, request, max).await? {
+            MemberReply::Appended(_) => Ok(AppendEntriesResponse::Success),
+            MemberReply::AppendedTo(last) => Ok(AppendEntriesResponse::PartialSuccess(log_id(Some(&last)))),
+            // A conflict at the beginning of the log is impossible, and openraft ends at one.
+            MemberReply::Conflict(_) if rpc.prev_log_id.is_some() => Ok(AppendEntriesResponse::Conflict),
+            MemberReply::HigherVote(vote) => Ok(AppendEntriesResponse::HigherVote(vote.vote())),
+            other => Err(misfit(other)),
+        }
+    }
+
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<RaftTypes>,
+        option: RPCOption,
+    ) -> Answered<VoteResponse<RaftTypes>> {
+        self.request_vote(MemberRequest::Vote(vote_call(&rpc)), option.soft_ttl()).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        rpc: VoteRequest<RaftTypes>,
+        option: RPCOption,
+    ) -> Answered<VoteResponse<RaftTypes>> {
+        self.request_vote(MemberRequest::PreVote(vote_call(&rpc)), option.soft_ttl()).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
+        _option: RPCOption,
+    ) -> Result<SnapshotResponse<RaftTypes>, StreamingError<RaftTypes>> {
+        let sending = snapshot_sender::send(&self.network, self.to, &vote, snapshot);
+        tokio::select! {
+            sent = sending => match sent {
+                Ok(vote) => Ok(SnapshotResponse::new(vote)),
+                Err(error) => Err(StreamingError::Unreachable(Unreachable::new(&error))),
+            },
+            closed = cancel => Err(StreamingError::Closed(closed)),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        req: TransferLeaderRequest<RaftTypes>,
+        option: RPCOption,
+    ) -> Answered<TransferLeaderResponse<RaftTypes>> {
+        let request = MemberRequest::Transfer(TransferCall {
+            vote: VoteRecord::of(req.from_leader()),
+            to: *req.to_node_id(),
+            last: position(req.last_log_id()),
+        });
+        match self.call(MemberLane::Control, request, option.soft_ttl()).await? {
+            MemberReply::Transferring(_) => Ok(Ok(())),
+            MemberReply::HigherVote(actual) => Ok(Err(TransferLeaderError::VoteChanged {
+                expected: *req.from_leader(),
+                actual: actual.vote(),
+            })),
+            MemberReply::TransferLacks(lacks) => Ok(Err(TransferLeaderError::LogNotFlushed {
+                expected: log_id(lacks.expected.as_ref()),
+                actual: log_id(lacks.last.as_ref()),
+            })),
+            other => Err(misfit(other)),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Calls of other members to this one.
+//!
+//! The transport names the calling node. A node that calls in the name of another one is refused.
+
+use super::error::GroupError;
+use super::group::Group;
+use super::peers::CallRefused;
+use crate::catalogue::options::BarrierError;
+use bytes::Bytes;
+use mlgw_common::NodeId;
+use mlgw_common::limits::BATCH_COMMANDS_MAX;
+use mlgw_formats::cluster_version::check_known;
+use mlgw_formats::log_batch::Batch;
+use mlgw_formats::log_entry::log_position;
+use mlgw_formats::log_types::{Leadership, OutcomeCallback, RaftTypes};
+use mlgw_formats::member_calls::{
+    AppendCall, DeclineReason, DeclineReply, EmptyReply, MemberAnswer, MemberReply, MemberRequest,
+    ProposeCall, TransferCall, TransferReply, VoteCall, VoteRecord, VoteReply, log_id, position,
+};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, ClientWriteResult, TransferLeaderError,
+    TransferLeaderRequest, VoteRequest, VoteResponse,
+};
+use tokio::sync::oneshot;
+
+type Served = Result<MemberReply, CallRefused>;
+
+impl Group {
+    /// Serves a call of the node `from`.
+    ///
+    /// # Errors
+    /// If the call is invalid or this member stops; nothing was done then.
+    pub(crate) async fn serve(&self, from: NodeId, request: MemberRequest) -> Served {
+        match request {
+            MemberRequest::Append(call) => self.serve_append(from, call).await,
+            MemberRequest::Vote(call) => {
+                check_caller(from, &call.vote)?;
+                let answered = self.raft.vote(vote_request(&call)).await;
+                Ok(vote_reply(&answered.map_err(|error| CallRefused(error.to_string()))?))
+            }
+            MemberRequest::PreVote(call) => {
+                check_caller(from, &call.vote)?;
+                let answered = self.raft.pre_vote(vote_request(&call)).await;
+                Ok(vote_reply(&answered.map_err(|error| CallRefused(error.to_string()))?))
+            }
+            MemberRequest::Transfer(call) => self.serve_transfer(from, &call).await,
+            MemberRequest::Propose(call) => self.serve_proposal(call).await,
+            MemberRequest::ReadIndex(_) => Ok(self.serve_read_index().await),
+            MemberRequest::CreateMember(_) => Ok(MemberReply::MemberExists(EmptyReply {})),
+            MemberRequest::Saga(_) => Err(CallRefused("sagas are the catalogue's".into())),
+        }
+    }
+
+    async fn serve_append(&self, from: NodeId, call: AppendCall) -> Served {
+        check_caller(from, &call.vote)?;
+        let request = AppendEntriesRequest {
+            vote: call.vote.vote(),
+            prev_log_id: log_id(call.previous.as_ref()),
+            entries: call.decode_entries()?,
+            leader_commit: log_id(call.committed.as_ref()),
+        };
+        let appended = self.raft.append_entries(request).await;
+        Ok(match appended.map_err(|error| CallRefused(error.to_string()))? {
+            AppendEntriesResponse::Success => MemberReply::Appended(EmptyReply {}),
+            AppendEntriesResponse::PartialSuccess(Some(id)) => MemberReply::AppendedTo(log_position(&id)),
+            AppendEntriesResponse::PartialSuccess(None) | AppendEntriesResponse::Conflict => {
+                MemberReply::Conflict(EmptyReply {})
+            }
+            AppendEntriesResponse::HigherVote(vote) => MemberReply::HigherVote(VoteRecord::of(&vote)),
+        })
+    }
+
+    async fn serve_transfer(&self, from: NodeId, call: &TransferCall) -> Served {
+        check_caller(from, &call.vote)?;
+        let request = TransferLeaderRequest::new(call.vote.vote(), call.to, log_id(call.last.as_ref()));
+        let handled = self.raft.handle_transfer_leader(request).await;
+        Ok(match handled.map_err(|error| CallRefused(error.to_string()))? {
+            Ok(()) => MemberReply::Transferring(EmptyReply {}),
+            Err(TransferLeaderError::VoteChanged { actual, .. }) => {
+                MemberReply::HigherVote(VoteRecord::of(&actual))
+            }
+            Err(TransferLeaderError::LogNotFlushed { expected, actual }) => {
+                let (expected, last) = (position(expected.as_ref()), position(actual.as_ref()));
+                MemberReply::TransferLacks(TransferReply { expected, last })
+            }
+        })
+    }
+
+    /// Writes the proposed commands to the log, and answers when a quorum has them.
+    async fn serve_proposal(&self, call: ProposeCall) -> Served {
+        let leadership = Leadership { term: call.term, node_id: call.node };
+        if leadership.node_id != self.node {
+            return Err(CallRefused("the proposal is for another leader".into()));
+        }
+        let bytes = call.batch.len();
+        let batch = Batch::decode(call.batch)?;
+        if batch.commands.is_empty() || batch.commands.len() > BATCH_COMMANDS_MAX {
+            return Err(CallRefused("a proposal has no commands, or too many".into()));
+        }
+        for command in &batch.commands {
+            check_known(command, self.known_version).map_err(|why| CallRefused(why.to_string()))?;
+        }
+        // The permits bound the proposals of all nodes; local ones take them too.
+        let Ok(_room) = self.limiter.acquire(bytes).await else {
+            return Ok(declined(DeclineReason::Overloaded, None));
+        };
+        let (answer, answered) = oneshot::channel();
+        let route = OutcomeCallback(Box::new(move |result: ClientWriteResult<RaftTypes>| {
+            let _ = answer.send(result.map(|written| written.log_id));
+        }));
+        if self.raft.write(batch).responder(route).with_leader(leadership).await.is_err() {
+            return Ok(declined(DeclineReason::UnknownOutcome, None));
+        }
+        let waited = mlgw_common::time::timeout(super::group::OUTCOME_WAIT, answered).await;
+        Ok(match waited {
+            Ok(Ok(Ok(id))) => MemberReply::Proposed(log_position(&id)),
+            Ok(Ok(Err(error))) => match GroupError::of_write(error) {
+                GroupError::NotLeader { leader } => declined(DeclineReason::NotLeader, leader),
+                _ => declined(DeclineReason::UnknownOutcome, None),
+            },
+            Ok(Err(_)) | Err(_) => declined(DeclineReason::UnknownOutcome, None),
+        })
+    }
+
+    /// Confirms the leadership of this member and returns the entry that a read must have applied.
+    async fn serve_read_index(&self) -> MemberReply {
+        match self.read_index().await {
+            Ok(id) => MemberReply::ReadIndex(log_position(&id)),
+            Err(BarrierError::NotLeader { leader }) => declined(DeclineReason::NotLeader, leader),
+            Err(BarrierError::NoQuorum) => declined(DeclineReason::NoQuorum, None),
+            Err(BarrierError::Stopping) => declined(DeclineReason::Stopping, None),
+        }
+    }
+}
+
+/// Checks that a call is in the name of the node that sent it.
+fn check_caller(from: NodeId, vote: &VoteRecord) -> Result<(), CallRefused> {
+    if vote.node == from.get() {
+        return Ok(());
+    }
+    Err(CallRefused(format!("node {from} calls in the name of node {}", vote.node)))
+}
+
+/// A reply that declines a call.
+pub(crate) fn declined(reason: DeclineReason, leader: Option<NodeId>) -> MemberReply {
+    MemberReply::Declined(DeclineReply { reason: reason as i32, leader: leader.map(NodeId::get) })
+}
+
+fn vote_request(call: &VoteCall) -> VoteRequest<RaftTypes> {
+    let mut request = VoteRequest::new(call.vote.vote(), log_id(call.last.as_ref()));
+    request.leadership_transfer = call.is_transfer;
+    request
+}
+
+fn vote_reply(answered: &VoteResponse<RaftTypes>) -> MemberReply {
+    MemberReply::Vote(VoteReply {
+        vote: VoteRecord::of(&answered.vote),
+        is_granted: answered.vote_granted,
+        last: position(answered.last_log_id.as_ref()),
+    })
+}
+
+/// Bytes of an answer that declines a proposal because too many commands wait.
+pub(crate) fn overloaded() -> Bytes {
+    MemberAnswer::encode_reply(declined(DeclineReason::Overloaded, None))
+}
