@@ -57,6 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "mlgw-credentials",
         &["mlgw-api", "mlgw-auth", "mlgw-common", "mlgw-formats", "mlgw-metadata", "mlgw-wire"],
     ),
+    ("mlgw-forwarding", &["mlgw-common", "mlgw-wire"]),
     (
         "mlgw-protocol",
         &[
@@ -65,6 +66,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mlgw-cache",
             "mlgw-common",
             "mlgw-credentials",
+            "mlgw-forwarding",
             "mlgw-formats",
             "mlgw-listener",
             "mlgw-metadata",

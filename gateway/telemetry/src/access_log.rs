@@ -6,6 +6,7 @@
 
 use super::request_record::{RequestEnding, RequestNotes};
 use crate::rotating::RotatingFile;
+use mlgw_common::NodeId;
 use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
 use mlgw_config::AccessLogSection;
 use parking_lot::Mutex;
@@ -29,6 +30,12 @@ pub(super) struct AccessLogLine {
     time: String,
     request_id: String,
     from: String,
+    /// Number of the node that forwarded the request, if it was not received from its client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forwarded_by: Option<u64>,
+    /// Number of the member that answered, if the request was forwarded to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forwarded_to: Option<u64>,
     access_key: Option<String>,
     method: String,
     operation: &'static str,
@@ -54,6 +61,8 @@ impl AccessLogLine {
             time: notes.time.to_string(),
             request_id: notes.id,
             from: notes.peer.to_string(),
+            forwarded_by: notes.forwarded_by.map(NodeId::get),
+            forwarded_to: notes.forwarded_to.map(NodeId::get),
             access_key: notes.access_key,
             method: notes.method,
             operation: ending.operation.name(),
@@ -220,6 +229,7 @@ impl LogFile {
 mod tests {
     use super::{AccessLog, AccessLogLine, FILE_NAME};
     use mlgw_common::ByteSize;
+    use mlgw_common::NodeId;
     use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
     use mlgw_config::AccessLogSection;
     use std::path::Path;
@@ -233,6 +243,8 @@ mod tests {
             time: "t".into(),
             request_id: "r".into(),
             from: "127.0.0.1:1".into(),
+            forwarded_by: None,
+            forwarded_to: None,
             access_key: Some("AK".into()),
             method: "GET".into(),
             operation: "GetObject",
