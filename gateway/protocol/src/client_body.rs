@@ -24,10 +24,7 @@ impl Body for ClientBody {
     type Data = Bytes;
     type Error = S3Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, S3Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, S3Error>>> {
         match self.get_mut() {
             Self::Direct(body) => Pin::new(body).poll_frame(cx).map_err(S3Error::from),
             Self::Forwarded(body) => Pin::new(body).poll_frame(cx).map_err(broken),

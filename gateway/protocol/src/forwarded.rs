@@ -18,8 +18,8 @@ use mlgw_common::time::timeout;
 use mlgw_forwarding::route::RouteTarget;
 use mlgw_forwarding::streams::empty_body;
 use mlgw_forwarding::{
-    AnswerStream, ForwardedContext, MapEpoch, MemberBody, OpenedStream, ReceivedBody, RouteTable, StreamFault,
-    Verdict, decode_head, is_body_awaited, is_released_later,
+    AnswerStream, ForwardedContext, MapEpoch, MemberBody, OpenedStream, ReceivedBody, RouteTable,
+    StreamFault, Verdict, decode_head, is_body_awaited, is_released_later,
 };
 use mlgw_objects::memory::{Account, ActiveSlot, RequestMemory};
 use mlgw_telemetry::observed::Arrival;

@@ -230,7 +230,8 @@ async fn answer(
     }
     let operation = observed.operation;
     HttpRequestView(head, &query).check_query(target.level(), operation)?;
-    let request = AuthenticatedRequest { head, target: &target, query: &query, principal, memory, now: times.now };
+    let request =
+        AuthenticatedRequest { head, target: &target, query: &query, principal, memory, now: times.now };
     check_headers(gateway, &request, operation)?;
     authorize(&request, operation)?;
     let incoming = incoming.as_mut().ok_or_else(body_already_taken)?;

@@ -64,7 +64,8 @@ mod tests {
     #[test]
     fn requests_of_different_nodes_have_different_ids() {
         let now = Timestamp::from_secs(1_800_000_000);
-        let nodes = [1, 2, 16, 4095, 4096, 0x1_0000, 0x1_0001, u64::MAX].map(|node| RequestIds::new(NodeId(node)));
+        let nodes =
+            [1, 2, 16, 4095, 4096, 0x1_0000, 0x1_0001, u64::MAX].map(|node| RequestIds::new(NodeId(node)));
         let ids: HashSet<String> =
             nodes.iter().flat_map(|ids| (0..1000).map(|_| ids.assign(now).id)).collect();
         assert_eq!(ids.len(), nodes.len() * 1000);

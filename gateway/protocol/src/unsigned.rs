@@ -36,11 +36,7 @@ pub(super) fn is_unsigned_call(head: &Parts, target: &RequestTarget, query: &Que
 /// # Errors
 /// Always `AccessForbidden` or `BadRequest` for a preflight; `NotImplemented` for a call without a valid
 /// name.
-pub(super) async fn answer(
-    head: &Parts,
-    query: &Query<'_>,
-    incoming: &mut Option<ClientBody>,
-) -> S3Result {
+pub(super) async fn answer(head: &Parts, query: &Query<'_>, incoming: &mut Option<ClientBody>) -> S3Result {
     if head.method == Method::OPTIONS {
         return Err(preflight(head));
     }
