@@ -69,7 +69,8 @@ fn requests() -> Vec<(Parts, &'static [u8])> {
         unsigned("GET", "/?Action=GetCallerIdentity", &[]),
         unsigned("GET", "//key", &[]),
         plain("DELETE", "/data/copy", &[], b""),
-        plain("DELETE", "/data/copy", &[("content-length", "5")], b""),
+        // A body that no handler reads.
+        plain("DELETE", "/data/copy", &[], b"abcde"),
     ]
 }
 
@@ -79,11 +80,6 @@ async fn the_answers_are_those_of_the_member() {
     let (direct, forwarding) = (cluster.listen_directly().await, cluster.listen().await);
     let mut last = TestClient::connect(forwarding.address).await;
     for (head, body) in requests() {
-        let body = if head.method == "DELETE" && head.headers.contains_key("content-length") {
-            b"abcde"
-        } else {
-            body
-        };
         let own = TestClient::connect(direct.address).await.request(&head, body).await;
         let forwarded = last.request(&head, body).await;
         let request = format!("{} {} {:?}", head.method, head.uri, head.headers);
