@@ -149,7 +149,7 @@ fn answers_that_are_not_well_formed_are_refused() {
     let long = [2, 0xff, 0xff, 0xff, 0xff];
     assert_eq!(decode(&long), Err(AnswerError::TooLong(0xffff_ffff)), "before the bytes arrive");
     assert_eq!(
-        decode(&[2, 0, 0, 0, 3, 8, 0xe7, 7]),
+        decode(&[2, 0, 0, 0, 3, 8, 0xe8, 7]),
         Err(AnswerError::Malformed),
         "no status has 999 and more"
     );
