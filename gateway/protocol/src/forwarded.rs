@@ -11,7 +11,6 @@ use crate::{Gateway, respond};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::request::Parts;
-use http_body_util::BodyExt as _;
 use mlgw_common::NodeId;
 use mlgw_common::limits::FORWARD_ADMIT_WAIT_MS;
 use mlgw_common::time::timeout;
@@ -64,7 +63,7 @@ impl ForwardedRequests {
     async fn admit(&self, head: Bytes) -> Result<AdmittedRequest, Verdict> {
         let refused = |error: mlgw_forwarding::HeadError| Verdict::Refused { reason: error.to_string() };
         let (head, context) = decode_head(head).map_err(refused)?;
-        let table = self.table_of(context.epoch).await;
+        let table = table_at(self.routes.clone(), context.epoch).await;
         // Every node answers a target that is not well-formed alike.
         let target = RequestTarget::parse(&head, &self.gateway.config.domains).unwrap_or_default();
         let verdict = table.judge(self.gateway.ids.node(), context.epoch, route_target(&target));
@@ -75,25 +74,9 @@ impl ForwardedRequests {
         Ok(AdmittedRequest { head, context, account, slot, verdict })
     }
 
-    /// Returns the range map of `epoch`, or the newest one if a newer one does not arrive soon.
-    async fn table_of(&self, epoch: MapEpoch) -> Arc<RouteTable> {
-        let mut routes = self.routes.clone();
-        let known = Arc::clone(&routes.borrow_and_update());
-        if known.epoch >= epoch {
-            return known;
-        }
-        match timeout(ADMIT_WAIT, routes.wait_for(|table| table.epoch >= epoch)).await {
-            Ok(Ok(newer)) => Arc::clone(&newer),
-            Ok(Err(_)) | Err(_) => known,
-        }
-    }
-
     fn begin(&self, from: NodeId, admitted: AdmittedRequest, stream: MemberBody) -> OpenedStream {
         let AdmittedRequest { head, context, account, slot, verdict } = admitted;
-        let (notify, wanted) = match is_body_awaited(&head, context.body) {
-            true => Some(oneshot::channel()).unzip(),
-            false => (None, None),
-        };
+        let (notify, wanted) = is_body_awaited(&head, context.body).then(oneshot::channel).unzip();
         let mut body = ReceivedBody::new(stream, context.body, notify);
         let gateway = Arc::clone(&self.gateway);
         let answering = async move {
@@ -119,12 +102,53 @@ impl ForwardedRequests {
                 Err(error.into())
             }
         });
-        let body = MemberBody::new(AnswerStream::new(answer, wanted, slot).map_err(StreamFault::from));
+        let body = MemberBody::new(AnswerStream::new(answer, wanted, slot));
         OpenedStream { head: verdict.encode(), body }
+    }
+}
+
+/// Returns the range map of `epoch` or a newer one. If it does not arrive soon, returns the newest one.
+async fn table_at(mut routes: watch::Receiver<Arc<RouteTable>>, epoch: MapEpoch) -> Arc<RouteTable> {
+    let known = Arc::clone(&routes.borrow_and_update());
+    if known.epoch >= epoch {
+        return known;
+    }
+    match timeout(ADMIT_WAIT, routes.wait_for(|table| table.epoch >= epoch)).await {
+        Ok(Ok(newer)) => Arc::clone(&newer),
+        Ok(Err(_)) | Err(_) => known,
     }
 }
 
 /// Returns bucket and key of a target for the range map.
 pub(crate) fn route_target(target: &RequestTarget) -> RouteTarget<'_> {
     RouteTarget { bucket: target.bucket.as_deref(), key: target.key.as_ref().map(|key| key.as_str()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ADMIT_WAIT, table_at};
+    use mlgw_common::time::{Instant, sleep};
+    use mlgw_forwarding::{MapEpoch, RouteTable};
+    use std::sync::Arc;
+    use tokio::sync::watch;
+
+    fn table(epoch: u64) -> Arc<RouteTable> {
+        Arc::new(RouteTable::new(MapEpoch(epoch), mlgw_forwarding::route::GroupMembers::default()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_member_waits_for_the_map_of_the_request() {
+        let (routes, begin) = (watch::Sender::new(table(2)), Instant::now());
+        assert_eq!(table_at(routes.subscribe(), MapEpoch(1)).await.epoch, MapEpoch(2));
+        assert!(begin.elapsed().is_zero(), "a newer map is used at once");
+        let waiting = tokio::spawn(table_at(routes.subscribe(), MapEpoch(4)));
+        sleep(ADMIT_WAIT / 3).await;
+        routes.send_replace(table(3));
+        sleep(ADMIT_WAIT / 3).await;
+        routes.send_replace(table(5));
+        assert_eq!(waiting.await.unwrap().epoch, MapEpoch(5));
+        let begin = Instant::now();
+        assert_eq!(table_at(routes.subscribe(), MapEpoch(6)).await.epoch, MapEpoch(5));
+        assert!(begin.elapsed() >= ADMIT_WAIT);
+    }
 }

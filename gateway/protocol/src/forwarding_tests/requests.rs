@@ -19,6 +19,8 @@ fn common(answer: &TestAnswer) -> (u16, Vec<(String, String)>, String) {
     (answer.status, headers.cloned().collect(), answer.text().replace(id, "ID"))
 }
 
+const NO_BODY: &[u8] = b"";
+
 fn presigned(target: &str) -> Parts {
     let expires = Some(Duration::from_secs(60));
     RequestToSign { target, expires, ..RequestToSign::default() }.sign().0
@@ -31,7 +33,7 @@ fn requests() -> Vec<(Parts, &'static [u8])> {
     };
     let unsigned = |method: &str, target: &str, headers: &[(&str, &str)]| {
         let host = [("host", "localhost:9000")];
-        (head(method, target, &[&host, headers].concat()), &b""[..])
+        (head(method, target, &[&host[..], headers].concat()), NO_BODY)
     };
     let mut forged = signed("GET", "/data/a%20b", &[], b"");
     forged.uri = "/data/other".parse().unwrap();
@@ -62,8 +64,8 @@ fn requests() -> Vec<(Parts, &'static [u8])> {
         plain("GET", "/data?acl", &[], b""),
         plain("GET", "/data/%ff", &[], b""),
         plain("PUT", "/data", &[], b""),
-        (presigned("/data/a%20b"), b""),
-        (forged, b""),
+        (presigned("/data/a%20b"), NO_BODY),
+        (forged, NO_BODY),
         unsigned("GET", "/data/a%20b", &[]),
         unsigned("OPTIONS", "/data", &[("origin", "http://a"), ("access-control-request-method", "PUT")]),
         unsigned("GET", "/?Action=GetCallerIdentity", &[]),
