@@ -87,9 +87,9 @@ pub const FORWARD_VERDICT_WAIT_MS: u64 = 600;
 pub const FORWARD_ACCEPT_WAIT_MS: u64 = 1800;
 /// Time that a member waits for a newer range map, or for memory, before it gives its verdict.
 pub const FORWARD_ADMIT_WAIT_MS: u64 = 250;
-/// Shortest and longest time for which a member that failed is tried after all others.
+/// Shortest time for which a member that failed is tried after all others. It doubles with each failure.
 pub const FORWARD_SUSPECT_MIN_MS: u64 = 500;
-/// See [`FORWARD_SUSPECT_MIN_MS`].
+/// Longest time for which a member that failed is tried after all others.
 pub const FORWARD_SUSPECT_MAX_MS: u64 = 16_000;
 /// Members whose failures are remembered; the largest cluster has as many.
 pub const FORWARD_SUSPECTS_MAX: usize = 4096;

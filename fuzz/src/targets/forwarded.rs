@@ -4,7 +4,7 @@
 use crate::input::Input;
 use bytes::{Bytes, BytesMut};
 use mlgw_forwarding::answer::{AnswerDecoder, AnswerError, AnswerFrame};
-use mlgw_forwarding::{Verdict, decode_head, encode_head};
+use mlgw_forwarding::{RoutingVerdict, decode_head, encode_head};
 
 /// The input: the kind of the message, the length of a piece, then its bytes.
 pub fn run(data: &[u8]) {
@@ -29,8 +29,8 @@ fn check_head(bytes: &[u8]) {
 }
 
 fn check_verdict(bytes: &[u8]) {
-    if let Ok(verdict) = Verdict::decode(bytes) {
-        assert_eq!(Verdict::decode(&verdict.encode()), Ok(verdict));
+    if let Ok(verdict) = RoutingVerdict::decode(bytes) {
+        assert_eq!(RoutingVerdict::decode(&verdict.encode()), Ok(verdict));
     }
 }
 

@@ -20,12 +20,12 @@ pub enum AnswerFrame {
     /// The member's handler reads the body of the request. Sent only if the client waits for it.
     BodyWanted,
     /// The head of the answer. The rest of the stream is its body.
-    Head(AnswerHead),
+    Head(ForwardedAnswerHead),
 }
 
 /// Head of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AnswerHead {
+pub struct ForwardedAnswerHead {
     /// Status.
     pub status: StatusCode,
     /// Header lines.
@@ -49,7 +49,7 @@ pub enum AnswerError {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct AnswerHeadMessage {
+struct ForwardedAnswerHeadMessage {
     #[prost(uint32, tag = "1")]
     status: u32,
     #[prost(bytes = "bytes", tag = "2")]
@@ -72,7 +72,7 @@ impl AnswerFrame {
             }
             Self::Head(head) => head,
         };
-        let message = AnswerHeadMessage {
+        let message = ForwardedAnswerHeadMessage {
             status: head.status.as_u16().into(),
             headers: header_block::encode(&head.headers)?,
             body_bytes: head.body_bytes,
@@ -89,7 +89,7 @@ impl AnswerFrame {
     }
 }
 
-impl AnswerHead {
+impl ForwardedAnswerHead {
     /// Returns the head of a response with a body of this length.
     #[must_use]
     pub fn of<B>(response: &mut Response<B>, body_bytes: Option<u64>) -> Self {
@@ -97,7 +97,7 @@ impl AnswerHead {
     }
 
     fn decode(bytes: Bytes) -> Result<Self, AnswerError> {
-        let message = AnswerHeadMessage::decode(bytes).map_err(|_| AnswerError::Malformed)?;
+        let message = ForwardedAnswerHeadMessage::decode(bytes).map_err(|_| AnswerError::Malformed)?;
         let status = u16::try_from(message.status).ok().and_then(|status| StatusCode::from_u16(status).ok());
         // An interim status is no answer.
         let status = status.filter(|status| !status.is_informational()).ok_or(AnswerError::Malformed)?;
@@ -143,7 +143,7 @@ impl AnswerDecoder {
             HEAD if self.buffer.len() < FRAME_HEAD_BYTES + length => Ok(None),
             HEAD => {
                 self.buffer.advance(FRAME_HEAD_BYTES);
-                Ok(Some(AnswerFrame::Head(AnswerHead::decode(self.buffer.split_to(length))?)))
+                Ok(Some(AnswerFrame::Head(ForwardedAnswerHead::decode(self.buffer.split_to(length))?)))
             }
             _ => Err(AnswerError::Malformed),
         }

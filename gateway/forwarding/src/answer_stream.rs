@@ -3,7 +3,7 @@
 //! The handler runs in a task of its own, because a transport polls an answer only while the other side has
 //! room for bytes. Dropping the stream drops the future of the task.
 
-use crate::answer::{AnswerFrame, AnswerHead};
+use crate::answer::{AnswerFrame, ForwardedAnswerHead};
 use crate::streams::StreamFault;
 use bytes::{Bytes, BytesMut};
 use http::Response;
@@ -122,7 +122,7 @@ where
     B: Body<Data = Bytes, Error = StreamFault> + Unpin,
 {
     let body_bytes = response.body().size_hint().exact();
-    let head = AnswerHead::of(&mut response, body_bytes);
+    let head = ForwardedAnswerHead::of(&mut response, body_bytes);
     let mut bytes = BytesMut::with_capacity(USUAL_HEAD_BYTES);
     AnswerFrame::Head(head).write(&mut bytes)?;
     let mut body = response.into_body();

@@ -3,15 +3,16 @@
 //! Until a member accepts, each attempt is free: the next member is tried after a refusal, a failure or the
 //! time limit. Afterwards there is no second attempt, because the first may have been carried out.
 
-use crate::answer::{AnswerDecoder, AnswerFrame, AnswerHead};
+use crate::answer::{AnswerDecoder, AnswerFrame, ForwardedAnswerHead};
 use crate::counters::{ForwardCounters, count};
 use crate::gate::{BodyGate, BodyOpening};
 use crate::head::{DeclaredBody, ForwardedContext, HeadError, encode_head};
 use crate::health::MemberHealth;
 use crate::route::{CandidateQueue, MapEpoch, RoutePreference, RouteTable, RouteTarget};
 use crate::streams::{MemberBody, MemberStreams, StreamFault, empty_body};
-use crate::verdict::Verdict;
+use crate::verdict::RoutingVerdict;
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::header::{EXPECT, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, Version};
@@ -283,20 +284,22 @@ impl Forwarder {
         let opened = opened
             .map_err(|_| unreachable("no verdict in time".to_owned()))?
             .map_err(|error| unreachable(error.to_string()))?;
-        let verdict = Verdict::decode(&opened.head).map_err(|error| unreachable(error.to_string()))?;
+        let verdict = RoutingVerdict::decode(&opened.head).map_err(|error| unreachable(error.to_string()))?;
         self.health.record_success(member);
         let (counter, failure, cause, hint) = match verdict {
-            Verdict::Accepted { epoch } => {
+            RoutingVerdict::Accepted { epoch } => {
                 self.newest_epoch.fetch_max(epoch.0, Relaxed);
                 return Ok(AcceptedStream { member, gate, answer: opened.body });
             }
-            Verdict::NotMine { leader, epoch } => {
+            RoutingVerdict::NotMine { leader, epoch } => {
                 self.newest_epoch.fetch_max(epoch.0, Relaxed);
                 let cause = format!("the map of epoch {} names another owner", epoch.0);
                 (&self.counters.not_mine, ForwardFailure::NotOwned, cause, leader)
             }
-            Verdict::Busy { reason } => (&self.counters.busy, ForwardFailure::Busy, reason, None),
-            Verdict::Refused { reason } => (&self.counters.refused, ForwardFailure::Refused, reason, None),
+            RoutingVerdict::Busy { reason } => (&self.counters.busy, ForwardFailure::Busy, reason, None),
+            RoutingVerdict::Refused { reason } => {
+                (&self.counters.refused, ForwardFailure::Refused, reason, None)
+            }
         };
         count(counter);
         Err((FailedAttempt { failure, cause: format!("node {member}: {cause}") }, hint))
@@ -335,13 +338,16 @@ where
     if let Some(gate) = &gate {
         gate.withhold_rest();
     }
-    let AnswerHead { status, headers, body_bytes } = head;
+    let ForwardedAnswerHead { status, headers, body_bytes } = head;
     let kept: Option<Box<dyn Send>> = match gate {
         Some(gate) => Some(Box::new(gate)),
         None => None,
     };
-    let mut response =
-        Response::new(ForwardedBody { first: decoder.into_rest(), left: body_bytes, answer, _gate: kept });
+    let mut body = ForwardedBody { first: decoder.into_rest(), left: body_bytes, answer, _gate: kept };
+    if body_bytes == Some(0) {
+        body.read_end();
+    }
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Ok(response)
@@ -385,8 +391,18 @@ impl ForwardedBody {
     fn count(&mut self, bytes: Bytes) -> Result<Frame<Bytes>, StreamFault> {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(bytes.len() as u64).ok_or(WrongLength { left: *left })?;
+            if *left == 0 {
+                self.read_end();
+            }
         }
         Ok(Frame::data(bytes))
+    }
+
+    /// Reads the end of the stream if it has arrived, as it does with the last bytes. A stream that is
+    /// dropped before its end has to be reset.
+    fn read_end(&mut self) {
+        // The announced bytes are complete, whatever follows.
+        let _ = self.answer.frame().now_or_never();
     }
 }
 

@@ -48,7 +48,7 @@ enum GatePhase {
     Withdrawn,
 }
 
-struct GateState<B> {
+struct BodyGateState<B> {
     phase: GatePhase,
     is_body_open: bool,
     body: Option<B>,
@@ -58,7 +58,7 @@ struct GateState<B> {
     forwarder: Option<Waker>,
 }
 
-impl<B> GateState<B> {
+impl<B> BodyGateState<B> {
     fn wake_transport(&mut self) {
         if let Some(waker) = self.transport.take() {
             waker.wake();
@@ -67,10 +67,10 @@ impl<B> GateState<B> {
 }
 
 /// The forwarder's side of a gate.
-pub(crate) struct BodyGate<B>(Arc<Mutex<GateState<B>>>);
+pub(crate) struct BodyGate<B>(Arc<Mutex<BodyGateState<B>>>);
 
 /// The transport's side of a gate.
-pub(crate) struct GatedBody<B>(Arc<Mutex<GateState<B>>>);
+pub(crate) struct GatedBody<B>(Arc<Mutex<BodyGateState<B>>>);
 
 /// The forwarding node has given up the stream.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +85,7 @@ struct ClientBodyBroken;
 impl<B> BodyGate<B> {
     /// Returns both sides of a closed gate.
     pub(crate) fn new() -> (Self, GatedBody<B>) {
-        let state = Arc::new(Mutex::new(GateState {
+        let state = Arc::new(Mutex::new(BodyGateState {
             phase: GatePhase::Closed,
             is_body_open: false,
             body: None,
@@ -162,7 +162,7 @@ impl<B> Drop for BodyGate<B> {
     }
 }
 
-impl<B> GateState<B>
+impl<B> BodyGateState<B>
 where
     B: Body<Data = Bytes> + Unpin,
     S3Error: From<B::Error>,

@@ -4,7 +4,7 @@
 //! passes the answer on. One request is one stream with two directions:
 //!
 //! 1. The forwarding node sends the head ([`ForwardedContext`] and the request's own head). The member judges
-//!    by its range map and sends a [`Verdict`] before it reads anything else.
+//!    by its range map and sends a [`RoutingVerdict`] before it reads anything else.
 //! 2. After `Accepted` the forwarding node sends [`GO`], one byte, and then the bytes of the client's body. A
 //!    read without a body has neither.
 //! 3. The member sends [`AnswerFrame`]s, the last of which is the head of its answer, and then the bytes of
@@ -28,7 +28,7 @@ mod gate;
 mod head;
 mod header_block;
 mod health;
-mod received_body;
+mod request_body;
 pub mod route;
 pub mod streams;
 mod verdict;
@@ -42,7 +42,7 @@ pub use forwarder::{ForwardFailure, ForwardedBody, ForwardedResponse, Forwarder,
 pub use forwarder::{is_body_awaited, is_released_later};
 pub use gate::GO;
 pub use head::{DeclaredBody, ForwardedContext, HeadError, decode_head, encode_head};
-pub use received_body::ReceivedBody;
+pub use request_body::ForwardedRequestBody;
 pub use route::{MapEpoch, RouteTable};
-pub use streams::{MemberBody, MemberStreams, OpenError, OpenedStream, StreamFault};
-pub use verdict::{MalformedVerdict, Verdict};
+pub use streams::{MemberBody, MemberStreams, OpenedStream, StreamFault, StreamOpenError};
+pub use verdict::{MalformedVerdict, RoutingVerdict};

@@ -4,7 +4,7 @@
 //! for a bucket that the table does not have, belong to the system group, whose members know all buckets.
 //! Requests for a whole bucket belong to the group of its first range.
 
-use crate::verdict::Verdict;
+use crate::verdict::RoutingVerdict;
 use mlgw_common::NodeId;
 use mlgw_common::limits::FORWARD_ATTEMPTS_MAX;
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +15,7 @@ pub struct MapEpoch(pub u64);
 
 /// Members of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupMembers {
+pub struct RangeMembers {
     /// All members that store the group.
     pub members: Vec<NodeId>,
     /// Its leader, as far as it is known.
@@ -28,7 +28,7 @@ pub struct RangeRoute {
     /// First key of the range; empty for the first range.
     pub begin: String,
     /// Its group.
-    pub group: GroupMembers,
+    pub group: RangeMembers,
 }
 
 /// Bucket and key of a request.
@@ -50,14 +50,14 @@ pub struct BadRanges(String);
 pub struct RouteTable {
     /// The epoch.
     pub epoch: MapEpoch,
-    system: GroupMembers,
+    system: RangeMembers,
     buckets: HashMap<String, Vec<RangeRoute>>,
 }
 
 impl RouteTable {
     /// Returns a table without buckets.
     #[must_use]
-    pub fn new(epoch: MapEpoch, system: GroupMembers) -> Self {
+    pub fn new(epoch: MapEpoch, system: RangeMembers) -> Self {
         Self { epoch, system, buckets: HashMap::new() }
     }
 
@@ -76,7 +76,7 @@ impl RouteTable {
 
     /// Returns the members of the group that owns `target`.
     #[must_use]
-    pub fn members_of(&self, target: RouteTarget<'_>) -> &GroupMembers {
+    pub fn members_of(&self, target: RouteTarget<'_>) -> &RangeMembers {
         let Some(ranges) = target.bucket.and_then(|bucket| self.buckets.get(bucket)) else {
             return &self.system;
         };
@@ -96,13 +96,13 @@ impl RouteTable {
     /// Returns the verdict of `node` about a request that was routed by the map of `epoch`. A node that does
     /// not know that map yet owns nothing by it.
     #[must_use]
-    pub fn judge(&self, node: NodeId, epoch: MapEpoch, target: RouteTarget<'_>) -> Verdict {
+    pub fn judge(&self, node: NodeId, epoch: MapEpoch, target: RouteTarget<'_>) -> RoutingVerdict {
         if self.epoch < epoch {
-            return Verdict::NotMine { leader: None, epoch: self.epoch };
+            return RoutingVerdict::NotMine { leader: None, epoch: self.epoch };
         }
         match self.is_owner(node, target) {
-            true => Verdict::Accepted { epoch: self.epoch },
-            false => Verdict::NotMine { leader: self.members_of(target).leader, epoch: self.epoch },
+            true => RoutingVerdict::Accepted { epoch: self.epoch },
+            false => RoutingVerdict::NotMine { leader: self.members_of(target).leader, epoch: self.epoch },
         }
     }
 }
@@ -129,7 +129,7 @@ impl CandidateQueue {
     /// members come last. `own` is the node that forwards.
     #[must_use]
     pub fn new(
-        group: &GroupMembers,
+        group: &RangeMembers,
         preference: RoutePreference,
         turn: u64,
         own: NodeId,

@@ -29,7 +29,7 @@ pub struct OpenedStream {
 
 /// Error of opening a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum StreamOpenError {
     /// Nothing of the request reached the member.
     #[error("the member cannot be reached: {0}")]
     NotSent(String),
@@ -55,5 +55,5 @@ pub trait MemberStreams: Send + Sync + 'static {
         member: NodeId,
         head: Bytes,
         body: MemberBody,
-    ) -> BoxFuture<'_, Result<OpenedStream, OpenError>>;
+    ) -> BoxFuture<'_, Result<OpenedStream, StreamOpenError>>;
 }

@@ -10,9 +10,9 @@ use prost::Message as _;
 /// Bytes of a reason that are sent.
 const REASON_BYTES_MAX: usize = 256;
 
-/// Verdict of a member about a forwarded request.
+/// RoutingVerdict of a member about a forwarded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RoutingVerdict {
     /// The member owns the key and will answer the request.
     Accepted {
         /// Epoch of its range map.
@@ -74,7 +74,7 @@ struct NotMineMessage {
     leader: Option<u64>,
 }
 
-impl Verdict {
+impl RoutingVerdict {
     /// Encodes the verdict. A long reason is cut.
     #[must_use]
     pub fn encode(&self) -> Bytes {

@@ -2,25 +2,25 @@
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use mlgw_forwarding::{ReceivedBody, StreamFault};
+use mlgw_forwarding::{ForwardedRequestBody, StreamFault};
 use mlgw_listener::pace::PacedRequestBody;
 use mlgw_wire::error::{Code, S3Error};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// The body of a request as bytes of the wire.
-pub enum ClientBody {
+pub enum ReceivedClientBody {
     /// From the connection of the client.
     Direct(PacedRequestBody),
     /// From the node that received the request.
-    Forwarded(Box<ReceivedBody>),
+    Forwarded(Box<ForwardedRequestBody>),
 }
 
 fn broken(fault: StreamFault) -> S3Error {
     S3Error::new(Code::IncompleteBody).caused_by(fault)
 }
 
-impl Body for ClientBody {
+impl Body for ReceivedClientBody {
     type Data = Bytes;
     type Error = S3Error;
 

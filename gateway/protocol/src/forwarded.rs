@@ -6,7 +6,7 @@
 //! has released it. Nothing here can forward it again: a request for a key that this node does not own is
 //! refused with a hint.
 
-use crate::client_body::ClientBody;
+use crate::client_body::ReceivedClientBody;
 use crate::{Gateway, respond};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -17,8 +17,8 @@ use mlgw_common::time::timeout;
 use mlgw_forwarding::route::RouteTarget;
 use mlgw_forwarding::streams::empty_body;
 use mlgw_forwarding::{
-    AnswerStream, ForwardedContext, MapEpoch, MemberBody, OpenedStream, ReceivedBody, RouteTable,
-    StreamFault, Verdict, decode_head, is_body_awaited, is_released_later,
+    AnswerStream, ForwardedContext, ForwardedRequestBody, MapEpoch, MemberBody, OpenedStream, RouteTable,
+    RoutingVerdict, StreamFault, decode_head, is_body_awaited, is_released_later,
 };
 use mlgw_objects::memory::{Account, ActiveSlot, RequestMemory};
 use mlgw_telemetry::observed::Arrival;
@@ -46,7 +46,7 @@ struct AdmittedRequest {
     context: ForwardedContext,
     account: Account,
     slot: ActiveSlot,
-    verdict: Verdict,
+    verdict: RoutingVerdict,
 }
 
 impl ForwardedRequests {
@@ -60,24 +60,25 @@ impl ForwardedRequests {
     }
 
     /// Returns the request, or the verdict that refuses it.
-    async fn admit(&self, head: Bytes) -> Result<AdmittedRequest, Verdict> {
-        let refused = |error: mlgw_forwarding::HeadError| Verdict::Refused { reason: error.to_string() };
+    async fn admit(&self, head: Bytes) -> Result<AdmittedRequest, RoutingVerdict> {
+        let refused =
+            |error: mlgw_forwarding::HeadError| RoutingVerdict::Refused { reason: error.to_string() };
         let (head, context) = decode_head(head).map_err(refused)?;
         let table = table_at(self.routes.clone(), context.epoch).await;
         // Every node answers a target that is not well-formed alike.
         let target = RequestTarget::parse(&head, &self.gateway.config.domains).unwrap_or_default();
         let verdict = table.judge(self.gateway.ids.node(), context.epoch, route_target(&target));
-        let Verdict::Accepted { .. } = &verdict else { return Err(verdict) };
+        let RoutingVerdict::Accepted { .. } = &verdict else { return Err(verdict) };
         let account = self.memory.account(context.client.ip());
         let slot = timeout(ADMIT_WAIT, account.activate()).await.ok().and_then(Result::ok);
-        let slot = slot.ok_or_else(|| Verdict::Busy { reason: "memory".to_owned() })?;
+        let slot = slot.ok_or_else(|| RoutingVerdict::Busy { reason: "memory".to_owned() })?;
         Ok(AdmittedRequest { head, context, account, slot, verdict })
     }
 
     fn begin(&self, from: NodeId, admitted: AdmittedRequest, stream: MemberBody) -> OpenedStream {
         let AdmittedRequest { head, context, account, slot, verdict } = admitted;
         let (notify, wanted) = is_body_awaited(&head, context.body).then(oneshot::channel).unzip();
-        let mut body = ReceivedBody::new(stream, context.body, notify);
+        let mut body = ForwardedRequestBody::new(stream, context.body, notify);
         let gateway = Arc::clone(&self.gateway);
         let answering = async move {
             if is_released_later(&head.method, context.body) {
@@ -91,7 +92,7 @@ impl ForwardedRequests {
                 peer: context.client,
                 forwarded_by: Some(from),
             };
-            let body = ClientBody::Forwarded(Box::new(body));
+            let body = ReceivedClientBody::Forwarded(Box::new(body));
             Ok::<_, StreamFault>(respond(&gateway, head, body, &account, arrival, now).await)
         };
         let answer = AbortOnDropHandle::new(tokio::spawn(answering));
@@ -133,7 +134,7 @@ mod tests {
     use tokio::sync::watch;
 
     fn table(epoch: u64) -> Arc<RouteTable> {
-        Arc::new(RouteTable::new(MapEpoch(epoch), mlgw_forwarding::route::GroupMembers::default()))
+        Arc::new(RouteTable::new(MapEpoch(epoch), mlgw_forwarding::route::RangeMembers::default()))
     }
 
     #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ mod documentation;
 #[cfg(test)]
 mod forwarding_tests;
 
-use client_body::ClientBody;
+use client_body::ReceivedClientBody;
 use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
@@ -130,7 +130,7 @@ pub async fn handle(
     let now = gateway.clock.now();
     let AssignedId { number, id } = gateway.ids.assign(now);
     let arrival = Arrival { number, id: &id, time: now, peer: peer.address, forwarded_by: None };
-    respond(&gateway, head, ClientBody::Direct(body), &peer.account, arrival, now).await
+    respond(&gateway, head, ReceivedClientBody::Direct(body), &peer.account, arrival, now).await
 }
 
 /// Answers a request that a client or another node sent. `now` is the time of this node; signatures are
@@ -138,7 +138,7 @@ pub async fn handle(
 async fn respond(
     gateway: &Arc<Gateway>,
     mut head: Parts,
-    body: ClientBody,
+    body: ReceivedClientBody,
     memory: &Account,
     arrival: Arrival<'_>,
     now: Timestamp,
@@ -203,7 +203,7 @@ async fn answer(
     gateway: &Arc<Gateway>,
     memory: &Account,
     head: &mut Parts,
-    incoming: &mut Option<ClientBody>,
+    incoming: &mut Option<ReceivedClientBody>,
     times: RequestTimes,
     observed: &mut Observed,
 ) -> S3Result {
@@ -376,7 +376,7 @@ async fn dispatch_supported(
 /// Body of a request, not yet decoded.
 pub struct IncomingBody<'a> {
     /// Bytes as they arrive on the connection.
-    pub incoming: &'a mut ClientBody,
+    pub incoming: &'a mut ReceivedClientBody,
     /// Payload rules that the signature sets.
     pub payload: BodyRequirement,
 }

@@ -8,7 +8,7 @@ use super::object_headers;
 use super::request::{AuthenticatedRequest, Query, RequestTarget};
 use super::response::{S3Response, S3Result, empty, xml};
 use super::{Gateway, RequestTimes, access_hooks, conditions, remote_backed, unsigned};
-use crate::client_body::ClientBody;
+use crate::client_body::ReceivedClientBody;
 use crate::put::{BodySource, writer};
 use http::request::Parts;
 use http::{StatusCode, header};
@@ -42,7 +42,7 @@ pub(crate) async fn post_object(
     memory: &Account,
     head: &Parts,
     target: &RequestTarget,
-    incoming: ClientBody,
+    incoming: ReceivedClientBody,
     times: RequestTimes,
 ) -> S3Result {
     let (name, now) = (target.bucket.as_deref().unwrap_or_default(), times.now);

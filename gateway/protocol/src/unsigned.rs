@@ -4,7 +4,7 @@
 //! service. No response depends on which buckets exist, so a client without a key cannot discover names.
 
 use super::Gateway;
-use super::client_body::ClientBody;
+use super::client_body::ReceivedClientBody;
 use super::request::{Query, RequestTarget};
 use super::response::{S3Response, S3Result, xml};
 use http::request::Parts;
@@ -36,7 +36,11 @@ pub(super) fn is_unsigned_call(head: &Parts, target: &RequestTarget, query: &Que
 /// # Errors
 /// Always `AccessForbidden` or `BadRequest` for a preflight; `NotImplemented` for a call without a valid
 /// name.
-pub(super) async fn answer(head: &Parts, query: &Query<'_>, incoming: &mut Option<ClientBody>) -> S3Result {
+pub(super) async fn answer(
+    head: &Parts,
+    query: &Query<'_>,
+    incoming: &mut Option<ReceivedClientBody>,
+) -> S3Result {
     if head.method == Method::OPTIONS {
         return Err(preflight(head));
     }
@@ -77,7 +81,7 @@ fn is_other_service_call(head: &Parts, query: &Query<'_>) -> bool {
 }
 
 /// Refuses a call and names it in the response.
-async fn refuse_call(head: &Parts, query: &Query<'_>, incoming: &mut Option<ClientBody>) -> S3Result {
+async fn refuse_call(head: &Parts, query: &Query<'_>, incoming: &mut Option<ReceivedClientBody>) -> S3Result {
     let unnamed = || S3Error::not_implemented("IAM and STS");
     if let Some(action) = query.raw("Action") {
         return action_name(action).map(|name| not_implemented(&name)).ok_or_else(unnamed);

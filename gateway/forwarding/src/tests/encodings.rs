@@ -1,10 +1,10 @@
 //! Encodings: what is encoded decodes to the same value, golden bytes stay, hostile bytes are refused.
 
-use crate::answer::{AnswerDecoder, AnswerError, AnswerHead};
+use crate::answer::{AnswerDecoder, AnswerError, ForwardedAnswerHead};
 use crate::header_block::{self, HeaderBlockError};
 use crate::{
-    AnswerFrame, DeclaredBody, ForwardedContext, HeadError, MalformedVerdict, MapEpoch, Verdict, decode_head,
-    encode_head,
+    AnswerFrame, DeclaredBody, ForwardedContext, HeadError, MalformedVerdict, MapEpoch, RoutingVerdict,
+    decode_head, encode_head,
 };
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
@@ -45,16 +45,16 @@ fn the_bytes_of_a_head_stay() {
 #[test]
 fn the_bytes_of_verdicts_stay() {
     let verdicts = [
-        Verdict::Accepted { epoch: MapEpoch(7) },
-        Verdict::NotMine { leader: Some(NodeId(3)), epoch: MapEpoch(8) },
-        Verdict::NotMine { leader: None, epoch: MapEpoch(0) },
-        Verdict::Busy { reason: "memory".into() },
-        Verdict::Refused { reason: "version".into() },
+        RoutingVerdict::Accepted { epoch: MapEpoch(7) },
+        RoutingVerdict::NotMine { leader: Some(NodeId(3)), epoch: MapEpoch(8) },
+        RoutingVerdict::NotMine { leader: None, epoch: MapEpoch(0) },
+        RoutingVerdict::Busy { reason: "memory".into() },
+        RoutingVerdict::Refused { reason: "version".into() },
     ];
     let lines = include_str!("golden/verdicts.hex").lines();
     for (verdict, line) in verdicts.iter().zip(lines) {
         assert_golden(&verdict.encode(), line);
-        assert_eq!(Verdict::decode(&verdict.encode()).as_ref(), Ok(verdict));
+        assert_eq!(RoutingVerdict::decode(&verdict.encode()).as_ref(), Ok(verdict));
     }
 }
 
@@ -64,7 +64,7 @@ fn the_bytes_of_an_answer_stay() {
     AnswerFrame::BodyWanted.write(&mut bytes).unwrap();
     let headers =
         [(HeaderName::from_static("etag"), HeaderValue::from_static("\"e\""))].into_iter().collect();
-    let head = AnswerHead { status: StatusCode::PARTIAL_CONTENT, headers, body_bytes: Some(3) };
+    let head = ForwardedAnswerHead { status: StatusCode::PARTIAL_CONTENT, headers, body_bytes: Some(3) };
     AnswerFrame::Head(head).write(&mut bytes).unwrap();
     assert_golden(&bytes, include_str!("golden/answer.hex"));
 }
@@ -131,10 +131,13 @@ fn header_lines_are_limited_in_number_and_content() {
 #[test]
 fn verdicts_that_are_not_well_formed_are_refused_and_long_reasons_are_cut() {
     for bytes in [&b""[..], b"\x0a", b"\xff", &[0; 2000]] {
-        assert_eq!(Verdict::decode(bytes), Err(MalformedVerdict), "{bytes:?}");
+        assert_eq!(RoutingVerdict::decode(bytes), Err(MalformedVerdict), "{bytes:?}");
     }
-    let long = Verdict::Busy { reason: "\u{e9}".repeat(1000) };
-    assert_eq!(Verdict::decode(&long.encode()), Ok(Verdict::Busy { reason: "\u{e9}".repeat(128) }));
+    let long = RoutingVerdict::Busy { reason: "\u{e9}".repeat(1000) };
+    assert_eq!(
+        RoutingVerdict::decode(&long.encode()),
+        Ok(RoutingVerdict::Busy { reason: "\u{e9}".repeat(128) })
+    );
 }
 
 #[test]
@@ -161,7 +164,7 @@ fn answers_that_are_not_well_formed_are_refused() {
             all.append(name, value);
             all
         });
-    let large = AnswerFrame::Head(AnswerHead { headers, ..AnswerHead::default() });
+    let large = AnswerFrame::Head(ForwardedAnswerHead { headers, ..ForwardedAnswerHead::default() });
     let written = large.write(&mut BytesMut::new());
     assert!(matches!(written, Err(AnswerError::TooLong(bytes)) if bytes > FORWARDED_ANSWER_HEAD_BYTES_MAX));
 }
@@ -232,7 +235,7 @@ proptest! {
         rest in prop::collection::vec(any::<u8>(), 0..100),
         piece in 1_usize..200,
     ) {
-        let head = AnswerHead { status: StatusCode::from_u16(status).unwrap(), headers, body_bytes };
+        let head = ForwardedAnswerHead { status: StatusCode::from_u16(status).unwrap(), headers, body_bytes };
         let mut bytes = BytesMut::new();
         if is_wanted {
             AnswerFrame::BodyWanted.write(&mut bytes).unwrap();
@@ -259,7 +262,7 @@ proptest! {
     #[test]
     fn decoders_accept_any_bytes_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode_head(bytes.clone().into());
-        let _ = Verdict::decode(&bytes);
+        let _ = RoutingVerdict::decode(&bytes);
         let mut decoder = AnswerDecoder::default();
         decoder.feed(bytes.into());
         let _ = decoder.next_frame();

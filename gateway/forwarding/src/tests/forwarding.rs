@@ -1,8 +1,8 @@
 //! The forwarder over scripted members: which are tried, what is carried out, which error is reported.
 
-use super::members::{Behavior, Reachable, ScriptedMembers};
-use crate::route::{GroupMembers, MapEpoch, RouteTable, RouteTarget};
-use crate::verdict::Verdict;
+use super::members::{Behavior, ScriptedMembers, ScriptedNetwork};
+use crate::route::{MapEpoch, RangeMembers, RouteTable, RouteTarget};
+use crate::verdict::RoutingVerdict;
 use crate::{DeclaredBody, ForwardFailure, ForwardedContext, ForwardedResponse, Forwarder, OutgoingRequest};
 use bytes::Bytes;
 use futures_util::stream;
@@ -24,15 +24,15 @@ const SERVES: Behavior = Behavior::Serves { bytes: 3, missing: 0 };
 const OWN: NodeId = NodeId(100);
 
 fn busy() -> Behavior {
-    Behavior::Refuses(Verdict::Busy { reason: "memory".into() })
+    Behavior::Refuses(RoutingVerdict::Busy { reason: "memory".into() })
 }
 
 fn not_mine(leader: Option<u64>) -> Behavior {
-    Behavior::Refuses(Verdict::NotMine { leader: leader.map(NodeId), epoch: MapEpoch(3) })
+    Behavior::Refuses(RoutingVerdict::NotMine { leader: leader.map(NodeId), epoch: MapEpoch(3) })
 }
 
 /// A test: members with their behaviors, and a request.
-struct Scenario {
+struct ForwardingScenario {
     members: Arc<ScriptedMembers>,
     forwarder: Forwarder,
     table: RouteTable,
@@ -50,13 +50,13 @@ impl Drop for ReturnCount {
     }
 }
 
-impl Scenario {
+impl ForwardingScenario {
     fn new(behaviors: &[(u64, Behavior)]) -> Self {
         let members = ScriptedMembers::new(behaviors);
         let ids = behaviors.iter().map(|(id, _)| NodeId(*id)).filter(|id| id.get() < 50).collect();
-        let group = GroupMembers { members: ids, leader: None };
+        let group = RangeMembers { members: ids, leader: None };
         Self {
-            forwarder: Forwarder::new(OWN, Arc::new(Reachable(Arc::clone(&members)))),
+            forwarder: Forwarder::new(OWN, Arc::new(ScriptedNetwork(Arc::clone(&members)))),
             members,
             table: RouteTable::new(MapEpoch(2), group),
             read: Arc::default(),
@@ -119,7 +119,7 @@ async fn a_request_is_carried_out_by_the_first_member_that_accepts_it() {
         (4, Behavior::VerdictLate),
         (5, SERVES),
     ];
-    let scenario = Scenario::new(&members);
+    let scenario = ForwardingScenario::new(&members);
     let answer = scenario.put(vec![Ok("ab"), Ok("c")]).await.unwrap();
     assert_eq!((answer.member, answer.response.status()), (NodeId(5), StatusCode::OK));
     assert_eq!(whole(answer).await.len(), 3);
@@ -135,14 +135,14 @@ async fn a_request_is_carried_out_by_the_first_member_that_accepts_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hint_is_followed_to_a_member_that_the_own_map_does_not_have() {
-    let scenario = Scenario::new(&[(1, not_mine(Some(77))), (2, SERVES), (77, SERVES)]);
+    let scenario = ForwardingScenario::new(&[(1, not_mine(Some(77))), (2, SERVES), (77, SERVES)]);
     assert_eq!(scenario.put(vec![]).await.unwrap().member, NodeId(77));
     assert_eq!(scenario.tried(), [1, 77]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_no_member_accepts_is_answered_503_with_its_reason_and_the_body_is_not_read() {
-    let garbled = Behavior::Refuses(Verdict::Refused { reason: "version 2".into() });
+    let garbled = Behavior::Refuses(RoutingVerdict::Refused { reason: "version 2".into() });
     for (behavior, failure) in [
         (vec![], ForwardFailure::NoMember),
         (vec![Behavior::Down, Behavior::Down], ForwardFailure::Unreachable),
@@ -152,7 +152,7 @@ async fn a_request_that_no_member_accepts_is_answered_503_with_its_reason_and_th
         (vec![garbled], ForwardFailure::Refused),
     ] {
         let members: Vec<_> = (1..).zip(behavior.clone()).collect();
-        let scenario = Scenario::new(&members);
+        let scenario = ForwardingScenario::new(&members);
         let error = scenario.put(vec![Ok("a")]).await.err().unwrap();
         assert_eq!((error.code(), error.get("Reason")), (Code::ServiceUnavailable, Some(failure.name())));
         let response = error.into_response::<Bytes>("/b/k", "0A");
@@ -165,7 +165,7 @@ async fn a_request_that_no_member_accepts_is_answered_503_with_its_reason_and_th
 #[tokio::test(start_paused = true)]
 async fn silent_members_end_in_503_within_two_seconds() {
     let silent: Vec<_> = (1..=5).map(|member| (member, Behavior::VerdictLate)).collect();
-    let (scenario, begin) = (Scenario::new(&silent), Instant::now());
+    let (scenario, begin) = (ForwardingScenario::new(&silent), Instant::now());
     let error = scenario.put(vec![Ok("a")]).await.err().unwrap();
     assert_eq!(error.get("Reason"), Some("NoMemberReachable"));
     assert!(begin.elapsed() <= Duration::from_millis(FORWARD_ACCEPT_WAIT_MS + 1), "{:?}", begin.elapsed());
@@ -175,7 +175,7 @@ async fn silent_members_end_in_503_within_two_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_after_the_acceptance_is_503_and_no_other_member_is_tried() {
-    let scenario = Scenario::new(&[(1, Behavior::Dies), (2, SERVES)]);
+    let scenario = ForwardingScenario::new(&[(1, Behavior::Dies), (2, SERVES)]);
     let error = scenario.put(vec![Ok("a")]).await.err().unwrap();
     assert_eq!((error.code(), error.get("Reason")), (Code::ServiceUnavailable, Some("MemberLost")));
     assert_eq!((scenario.tried(), scenario.executed()), (vec![1], 1));
@@ -184,7 +184,7 @@ async fn a_failure_after_the_acceptance_is_503_and_no_other_member_is_tried() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_clients_body_is_the_answer_and_nothing_is_carried_out() {
-    let scenario = Scenario::new(&[(1, SERVES)]);
+    let scenario = ForwardingScenario::new(&[(1, SERVES)]);
     let error = scenario.put(vec![Ok("a"), Err(Code::RequestTimeout)]).await.err().unwrap();
     assert_eq!(error.code(), Code::RequestTimeout);
     assert_eq!((scenario.executed(), scenario.returned.load(Relaxed)), (0, 1));
@@ -193,7 +193,7 @@ async fn an_error_of_the_clients_body_is_the_answer_and_nothing_is_carried_out()
 #[tokio::test(start_paused = true)]
 async fn a_body_that_the_member_does_not_read_is_returned_before_the_answer() {
     for expects in [false, true] {
-        let scenario = Scenario::new(&[(1, Behavior::AnswersEarly)]);
+        let scenario = ForwardingScenario::new(&[(1, Behavior::AnswersEarly)]);
         let mut head = Request::put("/b/k");
         if expects {
             head = head.header("expect", "100-continue");
@@ -209,7 +209,7 @@ async fn a_body_that_the_member_does_not_read_is_returned_before_the_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_waits_for_100_continue_is_read_when_the_handler_reads() {
-    let scenario = Scenario::new(&[(1, SERVES)]);
+    let scenario = ForwardingScenario::new(&[(1, SERVES)]);
     let head = Request::put("/b/k").header("expect", "100-continue").body(()).unwrap().into_parts().0;
     scenario.put_with(head, vec![Ok("abc")]).await.unwrap();
     assert_eq!((scenario.executed(), scenario.members.body_bytes.load(Relaxed)), (1, 3));
@@ -220,7 +220,7 @@ async fn a_client_that_waits_for_100_continue_is_read_when_the_handler_reads() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_ends_early_is_an_error_of_its_body() {
     for bytes in [0, 3, 100_000] {
-        let scenario = Scenario::new(&[(1, Behavior::Serves { bytes, missing: 1 })]);
+        let scenario = ForwardingScenario::new(&[(1, Behavior::Serves { bytes, missing: 1 })]);
         let answer = scenario.put(vec![]).await.unwrap();
         assert_eq!(answer.response.body().left_bytes(), Some(bytes as u64 + 1));
         assert!(answer.response.into_body().collect().await.is_err(), "{bytes}");
@@ -255,7 +255,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(async {
             let members: Vec<_> = (1..).zip(behaviors.iter().cloned()).collect();
-            let scenario = Scenario::new(&members);
+            let scenario = ForwardingScenario::new(&members);
             let mut head = Request::put("/b/k");
             if expects {
                 head = head.header("expect", "100-continue");

@@ -2,9 +2,10 @@
 //! between them is missing.
 
 use crate::answer_stream::AnswerStream;
-use crate::streams::{MemberBody, MemberStreams, OpenError, OpenedStream, StreamFault, empty_body};
+use crate::streams::{MemberBody, MemberStreams, OpenedStream, StreamFault, StreamOpenError, empty_body};
 use crate::{
-    ForwardedContext, MapEpoch, ReceivedBody, Verdict, decode_head, is_body_awaited, is_released_later,
+    ForwardedContext, ForwardedRequestBody, MapEpoch, RoutingVerdict, decode_head, is_body_awaited,
+    is_released_later,
 };
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -32,7 +33,7 @@ pub(super) enum Behavior {
     /// It accepts the request, and its verdict does not arrive.
     VerdictLate,
     /// It refuses the request.
-    Refuses(Verdict),
+    Refuses(RoutingVerdict),
     /// Its verdict cannot be read.
     Garbled,
     /// It carries out the request and answers with this number of bytes, or fewer than announced.
@@ -74,7 +75,11 @@ impl ScriptedMembers {
     }
 
     /// Carries out a request as a member does: after the release, with its whole body.
-    async fn carry_out(self: &Arc<Self>, mut body: ReceivedBody, is_later: bool) -> Result<(), StreamFault> {
+    async fn carry_out(
+        self: &Arc<Self>,
+        mut body: ForwardedRequestBody,
+        is_later: bool,
+    ) -> Result<(), StreamFault> {
         if is_later {
             body.released().await?;
         }
@@ -86,34 +91,34 @@ impl ScriptedMembers {
 }
 
 /// Handle by which the forwarder reaches the members.
-pub(super) struct Reachable(pub(super) Arc<ScriptedMembers>);
+pub(super) struct ScriptedNetwork(pub(super) Arc<ScriptedMembers>);
 
-impl MemberStreams for Reachable {
+impl MemberStreams for ScriptedNetwork {
     fn open(
         &self,
         member: NodeId,
         head: Bytes,
         body: MemberBody,
-    ) -> BoxFuture<'_, Result<OpenedStream, OpenError>> {
+    ) -> BoxFuture<'_, Result<OpenedStream, StreamOpenError>> {
         let members = Arc::clone(&self.0);
         async move {
             members.tried.lock().push(member.get());
             let behavior = members.behaviors.get(&member).cloned().unwrap_or(Behavior::Down);
             if matches!(behavior, Behavior::Down) {
-                return Err(OpenError::NotSent("it is down".to_owned()));
+                return Err(StreamOpenError::NotSent("it is down".to_owned()));
             }
             let (head, context) = decode_head(head).unwrap();
             *members.last.lock() = Some((head.clone(), context.clone()));
             let refuse = |head: Bytes| Ok(OpenedStream { head, body: empty_body() });
             let is_later = is_released_later(&head.method, context.body);
             let (notify, wanted) = is_body_awaited(&head, context.body).then(oneshot::channel).unzip();
-            let body = ReceivedBody::new(body, context.body, notify);
+            let body = ForwardedRequestBody::new(body, context.body, notify);
             let serving = Arc::clone(&members);
             let answer: BoxFuture<'static, Result<Response<AnnouncedBody>, StreamFault>> = match behavior {
                 Behavior::Down => unreachable!("handled above"),
                 Behavior::VerdictLost => {
                     tokio::spawn(async move { drop(serving.carry_out(body, is_later).await) });
-                    return Err(OpenError::Lost("the connection broke off".to_owned()));
+                    return Err(StreamOpenError::Lost("the connection broke off".to_owned()));
                 }
                 Behavior::VerdictLate => {
                     tokio::spawn(async move { drop(serving.carry_out(body, is_later).await) });
@@ -139,7 +144,7 @@ impl MemberStreams for Reachable {
                 .boxed(),
             };
             let answer = AnswerStream::new(answer, wanted, ());
-            let verdict = Verdict::Accepted { epoch: MapEpoch(9) };
+            let verdict = RoutingVerdict::Accepted { epoch: MapEpoch(9) };
             Ok(OpenedStream { head: verdict.encode(), body: MemberBody::new(answer) })
         }
         .boxed()

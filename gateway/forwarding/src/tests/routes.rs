@@ -1,15 +1,15 @@
 //! The range map and the order of candidates.
 
 use crate::route::{
-    CandidateQueue, GroupMembers, MapEpoch, RangeRoute, RoutePreference, RouteTable, RouteTarget,
+    CandidateQueue, MapEpoch, RangeMembers, RangeRoute, RoutePreference, RouteTable, RouteTarget,
 };
-use crate::verdict::Verdict;
+use crate::verdict::RoutingVerdict;
 use mlgw_common::NodeId;
 use mlgw_common::limits::FORWARD_ATTEMPTS_MAX;
 use proptest::prelude::*;
 
-fn group(members: &[u64], leader: Option<u64>) -> GroupMembers {
-    GroupMembers { members: members.iter().copied().map(NodeId).collect(), leader: leader.map(NodeId) }
+fn group(members: &[u64], leader: Option<u64>) -> RangeMembers {
+    RangeMembers { members: members.iter().copied().map(NodeId).collect(), leader: leader.map(NodeId) }
 }
 
 fn range(begin: &str, members: &[u64]) -> RangeRoute {
@@ -57,11 +57,11 @@ fn ranges_that_leave_keys_out_are_refused() {
 fn a_member_accepts_its_own_keys_by_a_map_that_is_as_new_as_that_of_the_request() {
     let (table, key) = (table(), target(Some("data"), Some("n")));
     for epoch in [MapEpoch(4), MapEpoch(5)] {
-        assert_eq!(table.judge(NodeId(4), epoch, key), Verdict::Accepted { epoch: MapEpoch(5) });
-        let other = Verdict::NotMine { leader: Some(NodeId(2)), epoch: MapEpoch(5) };
+        assert_eq!(table.judge(NodeId(4), epoch, key), RoutingVerdict::Accepted { epoch: MapEpoch(5) });
+        let other = RoutingVerdict::NotMine { leader: Some(NodeId(2)), epoch: MapEpoch(5) };
         assert_eq!(table.judge(NodeId(1), epoch, key), other);
     }
-    let behind = Verdict::NotMine { leader: None, epoch: MapEpoch(5) };
+    let behind = RoutingVerdict::NotMine { leader: None, epoch: MapEpoch(5) };
     assert_eq!(table.judge(NodeId(4), MapEpoch(6), key), behind, "it may have lost the key meanwhile");
 }
 

@@ -1,6 +1,6 @@
 //! Nodes of a test: members with a store, edges with and without one, and their listeners.
 
-use super::network::{MemberLink, Reachable, TestNetwork};
+use super::network::{MemberLink, NetworkOfNode, TestNetwork};
 use crate::edge::{ForwardingEdge, MemberEdge, S3Edge};
 use crate::forwarded::ForwardedRequests;
 use crate::request_ids::RequestIds;
@@ -13,7 +13,7 @@ use mlgw_cache::writeback::{WriteBack, WriteBackParts};
 use mlgw_common::clock::ManualClock;
 use mlgw_common::{BucketName, Clock, NodeId, Secret, Timestamp};
 use mlgw_credentials::{Keyring, RootCredentials, Sealer};
-use mlgw_forwarding::route::{GroupMembers, RangeRoute};
+use mlgw_forwarding::route::{RangeMembers, RangeRoute};
 use mlgw_forwarding::{Forwarder, MapEpoch, RouteTable};
 use mlgw_listener::ConnectionListener;
 use mlgw_listener::connection::HttpServer;
@@ -61,7 +61,7 @@ pub(super) struct TestMember {
 }
 
 /// Members with a network, and a node that stores nothing.
-pub(super) struct TestCluster {
+pub(super) struct ForwardingCluster {
     pub(super) network: Arc<TestNetwork>,
     pub(super) members: Vec<(TestMember, Arc<MemberLink>)>,
     pub(super) edge: Arc<ForwardingEdge>,
@@ -78,7 +78,7 @@ pub(super) struct OpenListener {
 /// Returns a table in which these nodes own every key.
 pub(super) fn table_of(epoch: u64, members: &[u64], leader: Option<u64>) -> Arc<RouteTable> {
     let members = members.iter().copied().map(NodeId).collect();
-    let group = GroupMembers { members, leader: leader.map(NodeId) };
+    let group = RangeMembers { members, leader: leader.map(NodeId) };
     let mut table = RouteTable::new(MapEpoch(epoch), group.clone());
     table.add_bucket(BUCKET, vec![RangeRoute { begin: String::new(), group }]).unwrap();
     Arc::new(table)
@@ -147,7 +147,7 @@ impl TestMember {
     }
 }
 
-impl TestCluster {
+impl ForwardingCluster {
     /// Opens members with the numbers 1 to `count`, of which each owns every key, and the node 9 without a
     /// store.
     pub(super) async fn open(count: u64) -> Self {
@@ -217,7 +217,7 @@ fn forwarding_edge(
     routes: &watch::Sender<Arc<RouteTable>>,
 ) -> ForwardingEdge {
     let from = ids.node();
-    let streams = Arc::new(Reachable { network: Arc::clone(network), from });
+    let streams = Arc::new(NetworkOfNode { network: Arc::clone(network), from });
     ForwardingEdge {
         domains: Vec::new(),
         metrics: Arc::new(GatewayMetrics::new(0)),

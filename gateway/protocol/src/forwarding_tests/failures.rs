@@ -1,7 +1,7 @@
 //! Members that fail, move or are busy, and clients that go away.
 
 use super::client::{TestClient, signed};
-use super::cluster::{PATIENT, TestCluster, listen, table_of};
+use super::cluster::{ForwardingCluster, PATIENT, listen, table_of};
 use super::network::LinkState;
 use crate::edge::S3Edge;
 use mlgw_listener::watch::{ClientTimeouts, MinimumTransferRate};
@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt as _;
 #[tokio::test]
 async fn a_member_that_cannot_be_reached_is_passed_over() {
     for state in [LinkState::Down, LinkState::LosesVerdicts] {
-        let cluster = TestCluster::open(2).await;
+        let cluster = ForwardingCluster::open(2).await;
         let listener = cluster.listen().await;
         *cluster.link().state.lock() = state;
         let mut client = TestClient::connect(listener.address).await;
@@ -31,7 +31,7 @@ async fn a_member_that_cannot_be_reached_is_passed_over() {
 
 #[tokio::test]
 async fn without_any_member_the_answer_is_503_with_a_reason_and_the_connection_stays_usable() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     *cluster.link().state.lock() = LinkState::Down;
     let mut client = TestClient::connect(listener.address).await;
@@ -45,7 +45,7 @@ async fn without_any_member_the_answer_is_503_with_a_reason_and_the_connection_s
 
 #[tokio::test]
 async fn a_member_that_dies_after_its_acceptance_is_503_and_the_request_is_not_repeated() {
-    let cluster = TestCluster::open(2).await;
+    let cluster = ForwardingCluster::open(2).await;
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
     let body = vec![7; 1 << 20];
@@ -68,7 +68,7 @@ async fn a_member_that_dies_after_its_acceptance_is_503_and_the_request_is_not_r
 
 #[tokio::test]
 async fn an_answer_that_breaks_off_ends_the_connection() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
     let body = vec![7; 30 << 20];
@@ -84,7 +84,7 @@ async fn an_answer_that_breaks_off_ends_the_connection() {
 
 #[tokio::test]
 async fn a_request_follows_its_key_to_the_new_owner() {
-    let cluster = TestCluster::open(2).await;
+    let cluster = ForwardingCluster::open(2).await;
     let listener = cluster.listen().await;
     // Members know a newer map than the node that forwards.
     let newer = table_of(5, &[2], Some(2));
@@ -100,7 +100,7 @@ async fn a_request_follows_its_key_to_the_new_owner() {
 
 #[tokio::test]
 async fn a_member_without_the_map_of_the_request_refuses_it() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
     assert_eq!(client.call("GET", "/data", b"").await.status, 200);
@@ -112,7 +112,7 @@ async fn a_member_without_the_map_of_the_request_refuses_it() {
 
 #[tokio::test]
 async fn a_forwarded_request_is_never_forwarded_again() {
-    let cluster = TestCluster::open(2).await;
+    let cluster = ForwardingCluster::open(2).await;
     let listener = cluster.listen().await;
     // Each member names the other as the owner.
     let (first, second) = (table_of(5, &[2], Some(2)), table_of(5, &[1], Some(1)));
@@ -127,7 +127,7 @@ async fn a_forwarded_request_is_never_forwarded_again() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_ends_its_request_at_the_member() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     let body = vec![7; 30 << 20];
     let mut client = TestClient::connect(listener.address).await;
@@ -153,7 +153,7 @@ async fn a_client_that_goes_away_ends_its_request_at_the_member() {
 
 #[tokio::test]
 async fn a_client_that_sends_too_slowly_is_answered_by_its_own_node() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let window = Duration::from_millis(50);
     let slow = ClientTimeouts { min_rate: MinimumTransferRate { window, rate_min: 0 }, ..PATIENT };
     let listener = listen(S3Edge::Forwarding(Arc::clone(&cluster.edge)), slow).await;

@@ -9,7 +9,7 @@ use futures_util::stream::poll_fn;
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, StreamBody};
 use mlgw_common::NodeId;
-use mlgw_forwarding::{MemberBody, MemberStreams, OpenError, OpenedStream};
+use mlgw_forwarding::{MemberBody, MemberStreams, OpenedStream, StreamOpenError};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -74,35 +74,35 @@ impl TestNetwork {
 }
 
 /// The network as the node `from` reaches it.
-pub(super) struct Reachable {
+pub(super) struct NetworkOfNode {
     pub(super) network: Arc<TestNetwork>,
     pub(super) from: NodeId,
 }
 
-impl MemberStreams for Reachable {
+impl MemberStreams for NetworkOfNode {
     fn open(
         &self,
         member: NodeId,
         head: Bytes,
         body: MemberBody,
-    ) -> BoxFuture<'_, Result<OpenedStream, OpenError>> {
+    ) -> BoxFuture<'_, Result<OpenedStream, StreamOpenError>> {
         let link = self.network.0.lock().get(&member).cloned();
         let from = self.from;
         async move {
-            let link = link.ok_or_else(|| OpenError::NotSent("no such node".to_owned()))?;
+            let link = link.ok_or_else(|| StreamOpenError::NotSent("no such node".to_owned()))?;
             let state = *link.state.lock();
             if state == LinkState::Down || link.cut.is_cancelled() {
-                return Err(OpenError::NotSent("the link is down".to_owned()));
+                return Err(StreamOpenError::NotSent("the link is down".to_owned()));
             }
             link.opened.fetch_add(1, Relaxed);
             let broken = link.cut.child_token();
             let head = Bytes::copy_from_slice(&head);
-            let received = carry(Direction::Request, body, &link, &broken);
+            let received = carry(CarriedDirection::Request, body, &link, &broken);
             let OpenedStream { head, body } = link.requests.serve(from, head, received).await;
-            let answer = carry(Direction::Answer, body, &link, &broken);
+            let answer = carry(CarriedDirection::Answer, body, &link, &broken);
             if state == LinkState::LosesVerdicts {
                 broken.cancel();
-                return Err(OpenError::Lost("the link was cut".to_owned()));
+                return Err(StreamOpenError::Lost("the link was cut".to_owned()));
             }
             Ok(OpenedStream { head: Bytes::copy_from_slice(&head), body: answer })
         }
@@ -112,7 +112,7 @@ impl MemberStreams for Reachable {
 
 /// A direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+enum CarriedDirection {
     Request,
     Answer,
 }
@@ -137,7 +137,7 @@ impl Drop for PieceInFlight {
 
 /// Carries a body over a link. The returned body ends with an error if the link or the other direction fails.
 fn carry(
-    direction: Direction,
+    direction: CarriedDirection,
     source: MemberBody,
     link: &Arc<MemberLink>,
     broken: &CancellationToken,
@@ -167,7 +167,7 @@ fn carry(
 }
 
 struct Pump {
-    direction: Direction,
+    direction: CarriedDirection,
     sender: mpsc::UnboundedSender<CarriedPiece>,
     link: Arc<MemberLink>,
     broken: CancellationToken,
@@ -200,7 +200,7 @@ impl Pump {
                 Some(Ok(frame)) => frame.into_data().unwrap(),
             };
             for piece in bytes.chunks(PIECE_BYTES) {
-                if self.direction == Direction::Request {
+                if self.direction == CarriedDirection::Request {
                     is_paused.wait_for(|is_paused| !is_paused).await.unwrap();
                 }
                 let permits = u32::try_from(piece.len()).unwrap();

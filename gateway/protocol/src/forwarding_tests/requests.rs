@@ -1,7 +1,7 @@
 //! A client sees no difference between a node that serves a request and one that forwards it.
 
 use super::client::{TestAnswer, TestClient, signed};
-use super::cluster::{TestCluster, later};
+use super::cluster::{ForwardingCluster, later};
 use aws_sigv4::http_request::SignableBody;
 use http::request::Parts;
 use mlgw_common::Clock as _;
@@ -78,7 +78,7 @@ fn requests() -> Vec<(Parts, &'static [u8])> {
 
 #[tokio::test]
 async fn the_answers_are_those_of_the_member() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let (direct, forwarding) = (cluster.listen_directly().await, cluster.listen().await);
     let mut last = TestClient::connect(forwarding.address).await;
     for (head, body) in requests() {
@@ -99,7 +99,7 @@ async fn the_answers_are_those_of_the_member() {
 
 #[tokio::test]
 async fn both_nodes_count_a_request_under_its_operation_and_share_its_id() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let forwarding = cluster.listen().await;
     let mut client = TestClient::connect(forwarding.address).await;
     assert_eq!(client.call("PUT", "/data/k", b"hello").await.status, 200);
@@ -118,7 +118,7 @@ async fn both_nodes_count_a_request_under_its_operation_and_share_its_id() {
 
 #[tokio::test]
 async fn a_member_serves_its_own_keys_and_forwards_the_others() {
-    let cluster = TestCluster::open(2).await;
+    let cluster = ForwardingCluster::open(2).await;
     let listener = cluster.listen_as_member().await;
     let mut client = TestClient::connect(listener.address).await;
     assert_eq!(client.call("PUT", "/data/own", b"a").await.status, 200);
@@ -131,7 +131,7 @@ async fn a_member_serves_its_own_keys_and_forwards_the_others() {
 
 #[tokio::test]
 async fn the_age_of_a_signature_is_judged_by_the_clock_of_the_first_node() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
     // An hour later, the request would be refused at the member.
@@ -151,7 +151,7 @@ async fn the_age_of_a_signature_is_judged_by_the_clock_of_the_first_node() {
 
 #[tokio::test]
 async fn a_form_is_forwarded_with_its_file() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
     let body =
@@ -170,7 +170,7 @@ async fn a_form_is_forwarded_with_its_file() {
 
 #[tokio::test]
 async fn a_body_with_a_trailer_is_verified_by_the_member() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
     for (checksum, status) in [("M3eFcAZSQlc=", 200), ("AAAAAAAAAAA=", 400)] {

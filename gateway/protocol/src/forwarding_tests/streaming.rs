@@ -1,7 +1,7 @@
 //! Long bodies, `100 Continue`, and back-pressure.
 
 use super::client::{TestClient, signed};
-use super::cluster::TestCluster;
+use super::cluster::ForwardingCluster;
 use super::network::WINDOW_BYTES;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn long_body() -> Vec<u8> {
 
 #[tokio::test]
 async fn a_long_body_passes_in_both_directions_within_few_windows() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
     let body = long_body();
@@ -48,7 +48,7 @@ async fn send_until_stuck(client: &mut TestClient, body: &[u8]) -> usize {
 
 #[tokio::test]
 async fn a_member_that_does_not_read_stops_the_client() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
     let body = long_body();
@@ -64,7 +64,7 @@ async fn a_member_that_does_not_read_stops_the_client() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_stops_the_member() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
     let body = long_body();
@@ -86,7 +86,7 @@ async fn a_client_that_does_not_read_stops_the_member() {
 
 #[tokio::test]
 async fn the_interim_answer_is_sent_when_the_member_reads_the_body() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     let mut client = TestClient::connect(listener.address).await;
     let head = signed("PUT", "/data/k", &[("expect", "100-continue")], b"hello");
@@ -106,7 +106,7 @@ async fn the_interim_answer_is_sent_when_the_member_reads_the_body() {
 
 #[tokio::test]
 async fn a_request_that_is_refused_by_its_head_gets_no_interim_answer() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let (direct, forwarding) = (cluster.listen_directly().await, cluster.listen().await);
     for address in [direct.address, forwarding.address] {
         let mut client = TestClient::connect(address).await;
@@ -121,7 +121,7 @@ async fn a_request_that_is_refused_by_its_head_gets_no_interim_answer() {
 
 #[tokio::test]
 async fn a_connection_stays_usable_after_a_small_body_that_was_not_read() {
-    let cluster = TestCluster::open(1).await;
+    let cluster = ForwardingCluster::open(1).await;
     let (direct, forwarding) = (cluster.listen_directly().await, cluster.listen().await);
     for address in [direct.address, forwarding.address] {
         let mut client = TestClient::connect(address).await;

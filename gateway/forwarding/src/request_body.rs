@@ -21,7 +21,7 @@ pub struct NotReleased;
 struct TooManyBytes;
 
 /// Body of a forwarded request.
-pub struct ReceivedBody {
+pub struct ForwardedRequestBody {
     stream: MemberBody,
     declared: DeclaredBody,
     /// Bytes that arrived with [`GO`].
@@ -32,7 +32,7 @@ pub struct ReceivedBody {
     wanted: Option<oneshot::Sender<()>>,
 }
 
-impl ReceivedBody {
+impl ForwardedRequestBody {
     /// Returns the body that arrives on `stream`. `wanted` is notified when it is first read.
     #[must_use]
     pub fn new(stream: MemberBody, declared: DeclaredBody, wanted: Option<oneshot::Sender<()>>) -> Self {
@@ -70,7 +70,7 @@ impl ReceivedBody {
     }
 }
 
-impl Body for ReceivedBody {
+impl Body for ForwardedRequestBody {
     type Data = Bytes;
     type Error = StreamFault;
 
