@@ -50,7 +50,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-body", &["mlgw-api", "mlgw-auth", "mlgw-common", "mlgw-formats", "mlgw-testing", "mlgw-wire"]),
     (
         "mlgw-telemetry",
-        &["mlgw-carrier", "mlgw-common", "mlgw-config", "mlgw-objects", "mlgw-testing", "mlgw-wire"],
+        &[
+            "mlgw-carrier",
+            "mlgw-common",
+            "mlgw-config",
+            "mlgw-forwarding",
+            "mlgw-objects",
+            "mlgw-testing",
+            "mlgw-wire",
+        ],
     ),
     ("mlgw-listener", &["mlgw-common", "mlgw-config", "mlgw-objects", "mlgw-telemetry", "mlgw-wire"]),
     (

@@ -12,6 +12,14 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct ForwardTotals { $($(#[$doc])* pub $name: u64,)* }
 
+        impl ForwardTotals {
+            /// Returns the values with their names.
+            #[must_use]
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+
         impl ForwardCounters {
             /// Returns the current values.
             #[must_use]

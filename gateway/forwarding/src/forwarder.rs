@@ -132,7 +132,7 @@ pub struct Forwarder {
     health: MemberHealth,
     newest_epoch: AtomicU64,
     /// Counters of forwarded requests.
-    pub counters: ForwardCounters,
+    pub counters: Arc<ForwardCounters>,
 }
 
 /// A stream on which a member has accepted the request.
@@ -149,16 +149,10 @@ struct FailedAttempt {
 }
 
 impl Forwarder {
-    /// Returns the forwarder of the node `own`.
+    /// Returns the forwarder of the node `own`, which counts in `counters`.
     #[must_use]
-    pub fn new(own: NodeId, streams: Arc<dyn MemberStreams>) -> Self {
-        Self {
-            own,
-            streams,
-            health: MemberHealth::default(),
-            newest_epoch: AtomicU64::new(0),
-            counters: ForwardCounters::default(),
-        }
+    pub fn new(own: NodeId, streams: Arc<dyn MemberStreams>, counters: Arc<ForwardCounters>) -> Self {
+        Self { own, streams, health: MemberHealth::default(), newest_epoch: AtomicU64::new(0), counters }
     }
 
     /// Returns the highest epoch that a member has named. If it is higher than that of the node's own range

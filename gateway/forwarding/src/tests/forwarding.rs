@@ -56,7 +56,7 @@ impl ForwardingScenario {
         let ids = behaviors.iter().map(|(id, _)| NodeId(*id)).filter(|id| id.get() < 50).collect();
         let group = RangeMembers { members: ids, leader: None };
         Self {
-            forwarder: Forwarder::new(OWN, Arc::new(ScriptedNetwork(Arc::clone(&members)))),
+            forwarder: Forwarder::new(OWN, Arc::new(ScriptedNetwork(Arc::clone(&members))), Arc::default()),
             members,
             table: RouteTable::new(MapEpoch(2), group),
             read: Arc::default(),

@@ -13,6 +13,7 @@ use mlgw_cache::writeback::{WriteBack, WriteBackParts};
 use mlgw_common::clock::ManualClock;
 use mlgw_common::{BucketName, Clock, NodeId, Secret, Timestamp};
 use mlgw_credentials::{Keyring, RootCredentials, Sealer};
+use mlgw_forwarding::counters::ForwardCounters;
 use mlgw_forwarding::route::{RangeMembers, RangeRoute};
 use mlgw_forwarding::{Forwarder, MapEpoch, RouteTable};
 use mlgw_listener::ConnectionListener;
@@ -216,15 +217,17 @@ fn forwarding_edge(
     clock: Arc<dyn Clock>,
     routes: &watch::Sender<Arc<RouteTable>>,
 ) -> ForwardingEdge {
-    let from = ids.node();
+    let (from, counters) = (ids.node(), Arc::<ForwardCounters>::default());
+    let mut metrics = GatewayMetrics::new(0);
+    metrics.forwarding = Some(Arc::clone(&counters));
     let streams = Arc::new(NetworkOfNode { network: Arc::clone(network), from });
     ForwardingEdge {
         domains: Vec::new(),
-        metrics: Arc::new(GatewayMetrics::new(0)),
+        metrics: Arc::new(metrics),
         clock,
         ids,
         routes: routes.subscribe(),
-        forwarder: Forwarder::new(from, streams),
+        forwarder: Forwarder::new(from, streams, counters),
     }
 }
 

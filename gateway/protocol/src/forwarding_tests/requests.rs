@@ -112,6 +112,8 @@ async fn both_nodes_count_a_request_under_its_operation_and_share_its_id() {
         assert_eq!((of(Operation::PutObject).requests, of(Operation::PutObject).bytes_in), (1, 5));
         assert_eq!((of(Operation::GetObject).requests, of(Operation::GetObject).bytes_out), (1, 5));
     }
+    let text = mlgw_telemetry::exposition::text(cluster.edge.metrics.families()).unwrap();
+    assert!(text.contains("mlgw_forwarding_total{outcome=\"accepted\"} 2"), "{text}");
     // The node that received the request makes the id, so its number is 9.
     assert_eq!(got.header("x-amz-request-id").map(|id| &id[11..14]), Some("009"));
 }
