@@ -175,7 +175,7 @@ fn headers() -> impl Strategy<Value = HeaderMap> {
         .prop_map(|value| HeaderValue::from_bytes(&value).unwrap());
     prop::collection::vec((name, value), 0..30).prop_map(|lines| {
         let mut headers = HeaderMap::new();
-        lines.into_iter().for_each(|(name, value)| drop(headers.append(name, value)));
+        lines.into_iter().for_each(|(name, value)| _ = headers.append(name, value));
         headers
     })
 }
