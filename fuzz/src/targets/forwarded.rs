@@ -1,5 +1,5 @@
-//! Heads of forwarded requests, verdicts about them, and answers. Properties: a decoded value encodes to bytes
-//! that decode to the same value; the pieces in which an answer arrives have no meaning.
+//! Heads of forwarded requests, verdicts about them, and answers. Properties: a decoded value encodes to
+//! bytes that decode to the same value; the pieces in which an answer arrives have no meaning.
 
 use crate::input::Input;
 use bytes::{Bytes, BytesMut};
@@ -34,8 +34,11 @@ fn check_verdict(bytes: &[u8]) {
     }
 }
 
-/// Returns the frames of an answer and the bytes after them.
-fn frames<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> Result<(Vec<AnswerFrame>, Vec<u8>), AnswerError> {
+/// The frames of an answer and the bytes after them.
+type DecodedAnswer = (Vec<AnswerFrame>, Vec<u8>);
+
+/// Decodes an answer that arrives in `pieces`.
+fn frames<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> Result<DecodedAnswer, AnswerError> {
     let (mut decoder, mut frames) = (AnswerDecoder::default(), Vec::new());
     while !matches!(frames.last(), Some(AnswerFrame::Head(_))) {
         match decoder.next_frame()? {

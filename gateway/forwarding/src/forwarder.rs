@@ -109,7 +109,8 @@ impl ForwardFailure {
             Self::Busy => "The nodes that store this key are busy. Try again.",
             Self::Refused => "The nodes that store this key run another version. Try again.",
             Self::Lost => {
-                "The node that processed the request failed. The request may have been carried out. Try again."
+                "The node that processed the request failed. The request may have been carried out. \
+                 Try again."
             }
         }
     }

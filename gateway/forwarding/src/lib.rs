@@ -11,8 +11,9 @@
 //!    the answer's body.
 //!
 //! Invariants:
-//! - A member carries out a change only after [`GO`]. Until it is sent, the next member may be tried, whatever
-//!   happened to the stream. After it a failure is answered with 503, and the request is never sent again.
+//! - A member carries out a change only after [`GO`]. Until it is sent, the next member may be tried,
+//!   whatever happened to the stream. After it a failure is answered with 503, and the request is never sent
+//!   again.
 //! - The body of the client is not read before a member has accepted the request. If the client waits for
 //!   `100 Continue`, the body is read when the member's handler reads it.
 //! - A forwarded request is never forwarded again: the serving side has no [`Forwarder`].

@@ -242,7 +242,8 @@ proptest! {
         }
         AnswerFrame::Head(head.clone()).write(&mut bytes).unwrap();
         bytes.extend_from_slice(&rest);
-        let (mut decoder, mut frames, mut pieces) = (AnswerDecoder::default(), Vec::new(), bytes.chunks(piece));
+        let (mut decoder, mut pieces) = (AnswerDecoder::default(), bytes.chunks(piece));
+        let mut frames = Vec::new();
         while !matches!(frames.last(), Some(AnswerFrame::Head(_))) {
             match decoder.next_frame().unwrap() {
                 Some(frame) => frames.push(frame),

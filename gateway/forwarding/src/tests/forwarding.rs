@@ -241,6 +241,11 @@ fn behavior() -> impl Strategy<Value = Behavior> {
     ]
 }
 
+/// Returns a piece of a client's body, or its error.
+fn piece() -> impl Strategy<Value = Result<&'static str, Code>> {
+    prop_oneof![9 => Just(Ok("abc")), 1 => Just(Err(Code::RequestTimeout))]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -250,7 +255,7 @@ proptest! {
     fn a_request_is_carried_out_at_most_once(
         behaviors in prop::collection::vec(behavior(), 0..7),
         expects in any::<bool>(),
-        pieces in prop::collection::vec(prop_oneof![9 => Just(Ok("abc")), 1 => Just(Err(Code::RequestTimeout))], 0..4),
+        pieces in prop::collection::vec(piece(), 0..4),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(async {
