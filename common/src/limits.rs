@@ -67,6 +67,33 @@ pub const UNREAD_BODY_BYTES_MAX: u64 = 256 * KIB;
 /// Longest line of aws-chunked framing (a size, a signature, a trailer).
 pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;
 
+// Requests that are forwarded to another member.
+
+/// Largest encoded head of a forwarded request: the largest head of a client, the host of an absolute target,
+/// and the fixed fields.
+pub const FORWARDED_HEAD_BYTES_MAX: usize = REQUEST_HEAD_BYTES_MAX + 8 * KIB as usize;
+/// Largest encoded verdict of a member about a forwarded request.
+pub const FORWARD_VERDICT_BYTES_MAX: usize = KIB as usize;
+/// Largest encoded head of the answer to a forwarded request.
+pub const FORWARDED_ANSWER_HEAD_BYTES_MAX: usize = 64 * KIB as usize;
+/// Longest id of a forwarded request.
+pub const REQUEST_ID_BYTES_MAX: usize = 32;
+/// Members that are tried for one request. A group has at most five voters.
+pub const FORWARD_ATTEMPTS_MAX: usize = 5;
+/// Time that a member has for its verdict before the next one is tried.
+pub const FORWARD_VERDICT_WAIT_MS: u64 = 600;
+/// Time until some member has accepted a request. With one more round trip it stays below the two seconds
+/// after which a cluster without a quorum answers 503.
+pub const FORWARD_ACCEPT_WAIT_MS: u64 = 1800;
+/// Time that a member waits for a newer range map, or for memory, before it gives its verdict.
+pub const FORWARD_ADMIT_WAIT_MS: u64 = 250;
+/// Shortest time for which a member that failed is tried after all others. It doubles with each failure.
+pub const FORWARD_SUSPECT_MIN_MS: u64 = 500;
+/// Longest time for which a member that failed is tried after all others.
+pub const FORWARD_SUSPECT_MAX_MS: u64 = 16_000;
+/// Members whose failures are remembered; the largest cluster has as many.
+pub const FORWARD_SUSPECTS_MAX: usize = 4096;
+
 // Open files.
 
 /// Smallest limit of open files with which the server starts.
@@ -500,6 +527,8 @@ const _: () = {
     assert!(INLINE_READ_BYTES_MAX >= BLOCK_BYTES);
     assert!(KEY_LEN_MAX <= u16::MAX as usize && EXTRA_BYTES_MAX <= u16::MAX as usize);
     assert!(2 * WRITE_RECORDS_MAX <= 1024);
+    assert!(2 * FORWARD_ADMIT_WAIT_MS < FORWARD_VERDICT_WAIT_MS);
+    assert!(2 * FORWARD_VERDICT_WAIT_MS < FORWARD_ACCEPT_WAIT_MS && FORWARD_ACCEPT_WAIT_MS < 2000);
     assert!(DIRECT_BUFFER_BYTES.is_multiple_of(64 * KIB as usize));
     assert!(DEDICATED_SEGMENTS_OPEN_MAX * DIRECT_BUFFER_BYTES <= 32 * MIB as usize);
     assert!(POLICY_FILES_KEPT_MAX <= POLICY_VERSIONS_MAX && POLICY_FILE_BYTES_MAX <= POLICY_BYTES_MAX);

@@ -8,6 +8,7 @@ pub mod copies;
 pub mod decisions;
 pub mod documents;
 pub mod forms;
+pub mod forwarded;
 pub mod keys;
 pub mod log_entries;
 pub mod manifests;

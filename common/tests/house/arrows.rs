@@ -53,13 +53,22 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-body", &["mlgw-api", "mlgw-auth", "mlgw-common", "mlgw-formats", "mlgw-testing", "mlgw-wire"]),
     (
         "mlgw-telemetry",
-        &["mlgw-carrier", "mlgw-common", "mlgw-config", "mlgw-objects", "mlgw-testing", "mlgw-wire"],
+        &[
+            "mlgw-carrier",
+            "mlgw-common",
+            "mlgw-config",
+            "mlgw-forwarding",
+            "mlgw-objects",
+            "mlgw-testing",
+            "mlgw-wire",
+        ],
     ),
     ("mlgw-listener", &["mlgw-common", "mlgw-config", "mlgw-objects", "mlgw-telemetry", "mlgw-wire"]),
     (
         "mlgw-credentials",
         &["mlgw-api", "mlgw-auth", "mlgw-common", "mlgw-formats", "mlgw-metadata", "mlgw-wire"],
     ),
+    ("mlgw-forwarding", &["mlgw-common", "mlgw-wire"]),
     (
         "mlgw-protocol",
         &[
@@ -68,6 +77,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mlgw-cache",
             "mlgw-common",
             "mlgw-credentials",
+            "mlgw-forwarding",
             "mlgw-formats",
             "mlgw-listener",
             "mlgw-metadata",

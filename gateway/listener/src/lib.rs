@@ -131,6 +131,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Memory account of its connection.
     pub account: Account,
+    /// True if its connection is encrypted.
+    pub is_secure: bool,
     /// True if its connection has a reserved slot, in which only probes are answered.
     pub is_probe_only: bool,
 }
@@ -278,7 +280,12 @@ impl ConnectionListener {
             certificate: self.certificate.clone(),
             server: self.server.clone(),
             stop: self.stop.clone(),
-            peer: Peer { address, account: self.memory.account(address.ip()), is_probe_only: false },
+            peer: Peer {
+                address,
+                account: self.memory.account(address.ip()),
+                is_secure: self.certificate.is_some(),
+                is_probe_only: false,
+            },
             state: ConnectionState::new(),
         }
     }

@@ -22,8 +22,8 @@ pub(super) async fn send(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error
 
 /// Writes the answer and gives the client time to read it.
 async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) {
-    // The id is as long as that of a request. It is random and equals one of those with a chance of 1 in
-    // 2^72.
+    // The id is as long as that of a request in a small cluster. It is random and equals one of those with a
+    // chance of 1 in 2^72.
     let id = random::<9>().map(|id| hex::text(&id).to_uppercase()).unwrap_or_default();
     let body = error.to_document("", &id);
     let again = match error.code() {

@@ -10,11 +10,14 @@ pub mod attributes;
 mod barriers;
 pub mod bucket;
 pub mod bucket_config;
+pub mod client_body;
 pub mod conditions;
 pub(crate) mod copied_object;
 pub mod copy;
 pub mod delete;
 pub mod document;
+pub mod edge;
+pub mod forwarded;
 pub mod get;
 pub mod keep_alive;
 pub mod list;
@@ -26,6 +29,7 @@ pub mod post_object;
 pub mod put;
 pub mod remote_backed;
 pub mod request;
+pub mod request_ids;
 pub mod response;
 pub mod tagging;
 mod unsigned;
@@ -33,7 +37,10 @@ pub mod upload_ids;
 
 #[cfg(test)]
 mod documentation;
+#[cfg(test)]
+mod forwarding_tests;
 
+use client_body::ReceivedClientBody;
 use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
@@ -66,10 +73,10 @@ use mlgw_wire::target;
 use mlgw_wire::values;
 use operation::{Operation, ResourceLevel, Support, Supported};
 use request::{AuthenticatedRequest, Query, RequestTarget};
+use request_ids::{AssignedId, RequestIds};
 use response::{S3Response, S3Result};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use target::HttpRequestView;
 use upload_ids::UploadIds;
 
@@ -109,8 +116,8 @@ pub struct Gateway {
     pub metrics: Arc<GatewayMetrics>,
     /// The source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// Number of the next request of this process.
-    pub requests: AtomicU64,
+    /// Ids of requests.
+    pub ids: Arc<RequestIds>,
 }
 
 /// Answers one request.
@@ -119,39 +126,67 @@ pub async fn handle(
     request: http::Request<PacedRequestBody>,
     peer: Peer,
 ) -> S3Response {
-    let (mut head, incoming) = request.into_parts();
-    let mut incoming = Some(incoming);
+    let (head, body) = request.into_parts();
     let now = gateway.clock.now();
-    let number = gateway.requests.fetch_add(1, Ordering::Relaxed);
-    let id = request_id(now, number);
+    let AssignedId { number, id } = gateway.ids.assign(now);
+    let arrival = Arrival { number, id: &id, time: now, peer: peer.address, forwarded_by: None };
+    respond(&gateway, head, ReceivedClientBody::Direct(body), &peer.account, arrival, now).await
+}
+
+/// Answers a request that a client or another node sent. `now` is the time of this node; signatures are
+/// judged by the time of the arrival.
+async fn respond(
+    gateway: &Arc<Gateway>,
+    mut head: Parts,
+    body: ReceivedClientBody,
+    memory: &Account,
+    arrival: Arrival<'_>,
+    now: Timestamp,
+) -> S3Response {
+    let mut body = Some(body);
     let mut observed = gateway.metrics.begin();
-    observed.record_arrival(Arrival { number, id: &id, time: now, peer: peer.address }, &head);
+    observed.record_arrival(arrival, &head);
+    let times = RequestTimes { received: arrival.time, now };
     let answered = {
         let stages = observed.stages();
-        let answer = pin!(answer(&gateway, &peer.account, &mut head, &mut incoming, now, &mut observed));
+        let answer = pin!(answer(gateway, memory, &mut head, &mut body, times, &mut observed));
         follow(stages, answer).await
     };
     let mut response = match answered {
-        Ok(response) => response,
-        Err(error) => {
-            observed.record_failure(RequestFailure { code: error.code(), shortage: error.shortage() });
-            if let Some(cause) = error.cause() {
-                log_cause(&error, cause, &id);
-            }
-            error.into_response(head.uri.path(), &id)
+        Ok(mut response) => {
+            add_headers(&mut response, arrival.id);
+            response
         }
+        Err(error) => finish_error(error, &mut observed, &head, arrival.id),
     };
-    let headers = response.headers_mut();
-    headers.insert("x-amz-request-id", values::header_value(&id));
-    headers.insert(header::SERVER, HeaderValue::from_static("mlgw"));
     observed_response::observe_response(observed, &head, &mut response);
     response
 }
 
-/// Returns an id that no other request to this server has, not even one from before a restart: the time in
-/// milliseconds and a counter.
-fn request_id(now: Timestamp, number: u64) -> String {
-    format!("{:011X}{:07X}", now.as_millis(), number & 0x0fff_ffff)
+/// Returns the response to a request that failed, and records its error.
+fn finish_error(error: S3Error, observed: &mut Observed, head: &Parts, id: &str) -> S3Response {
+    observed.record_failure(RequestFailure { code: error.code(), shortage: error.shortage() });
+    if let Some(cause) = error.cause() {
+        log_cause(&error, cause, id);
+    }
+    let mut response = error.into_response(head.uri.path(), id);
+    add_headers(&mut response, id);
+    response
+}
+
+fn add_headers(response: &mut S3Response, id: &str) {
+    let headers = response.headers_mut();
+    headers.insert("x-amz-request-id", values::header_value(id));
+    headers.insert(header::SERVER, HeaderValue::from_static("mlgw"));
+}
+
+/// Times of a request.
+#[derive(Clone, Copy, Debug)]
+struct RequestTimes {
+    /// Time at which the first node received the head, by the clock of that node.
+    received: Timestamp,
+    /// Time at which this node began to answer.
+    now: Timestamp,
 }
 
 /// Logs internal failures as errors. Mistakes of clients and requests for absent things are logged at debug
@@ -168,8 +203,8 @@ async fn answer(
     gateway: &Arc<Gateway>,
     memory: &Account,
     head: &mut Parts,
-    incoming: &mut Option<PacedRequestBody>,
-    now: Timestamp,
+    incoming: &mut Option<ReceivedClientBody>,
+    times: RequestTimes,
     observed: &mut Observed,
 ) -> S3Result {
     headers::check_size(head)?;
@@ -183,9 +218,9 @@ async fn answer(
         HttpRequestView(head, &query).check_query(ResourceLevel::Bucket, Operation::PostObject)?;
         headers::check_headers(&head.headers, Operation::PostObject)?;
         let incoming = incoming.take().ok_or_else(body_already_taken)?;
-        return Box::pin(post_object::post_object(gateway, memory, head, &target, incoming, now)).await;
+        return Box::pin(post_object::post_object(gateway, memory, head, &target, incoming, times)).await;
     }
-    let verify = || authenticate(head, &query, &gateway.keyring, now, &gateway.config.rules);
+    let verify = || authenticate(head, &query, &gateway.keyring, times.received, &gateway.config.rules);
     let authenticated = stage_sync("authenticate", verify)?;
     let principal = authenticated.principal.ok_or_else(|| unsigned::denied(gateway, &target))?;
     observed.record_caller(&principal.access_key, target.bucket.as_deref());
@@ -195,7 +230,8 @@ async fn answer(
     }
     let operation = observed.operation;
     HttpRequestView(head, &query).check_query(target.level(), operation)?;
-    let request = AuthenticatedRequest { head, target: &target, query: &query, principal, memory, now };
+    let request =
+        AuthenticatedRequest { head, target: &target, query: &query, principal, memory, now: times.now };
     check_headers(gateway, &request, operation)?;
     authorize(&request, operation)?;
     let incoming = incoming.as_mut().ok_or_else(body_already_taken)?;
@@ -340,7 +376,7 @@ async fn dispatch_supported(
 /// Body of a request, not yet decoded.
 pub struct IncomingBody<'a> {
     /// Bytes as they arrive on the connection.
-    pub incoming: &'a mut PacedRequestBody,
+    pub incoming: &'a mut ReceivedClientBody,
     /// Payload rules that the signature sets.
     pub payload: BodyRequirement,
 }

@@ -7,7 +7,8 @@
 use super::object_headers;
 use super::request::{AuthenticatedRequest, Query, RequestTarget};
 use super::response::{S3Response, S3Result, empty, xml};
-use super::{Gateway, access_hooks, conditions, remote_backed, unsigned};
+use super::{Gateway, RequestTimes, access_hooks, conditions, remote_backed, unsigned};
+use crate::client_body::ReceivedClientBody;
 use crate::put::{BodySource, writer};
 use http::request::Parts;
 use http::{StatusCode, header};
@@ -15,10 +16,9 @@ use http_body_util::StreamBody;
 use mlgw_auth::{BodyRequirement, post};
 use mlgw_body::form::Form;
 use mlgw_body::{BodyTerms, RequestBody};
+use mlgw_common::ObjectKey;
 use mlgw_common::limits::PUT_BYTES_MAX;
-use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_formats::command::Conditions;
-use mlgw_listener::pace::PacedRequestBody;
 use mlgw_objects::body_target::BodyTarget;
 use mlgw_objects::memory::Account;
 use mlgw_policies::Op;
@@ -37,21 +37,21 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Those of S3.
-pub async fn post_object(
+pub(crate) async fn post_object(
     gateway: &Arc<Gateway>,
     memory: &Account,
     head: &Parts,
     target: &RequestTarget,
-    incoming: PacedRequestBody,
-    now: Timestamp,
+    incoming: ReceivedClientBody,
+    times: RequestTimes,
 ) -> S3Result {
-    let name = target.bucket.as_deref().unwrap_or_default();
+    let (name, now) = (target.bucket.as_deref().unwrap_or_default(), times.now);
     // The sender is unknown until the fields have been read, and they may never arrive.
     let unproven = memory.reserve_form()?;
     let mut form = Form::open(head, incoming)?;
     let file = form.read_fields().await?;
     let fields = form.fields()?;
-    let grant = post::verify(&fields, name, &gateway.keyring, now, &gateway.config.rules)?;
+    let grant = post::verify(&fields, name, &gateway.keyring, times.received, &gateway.config.rules)?;
     let principal = grant.principal.ok_or_else(|| unsigned::denied(gateway, target))?;
     drop(unproven);
     let key = key(&fields)?;

@@ -4,13 +4,13 @@
 //! service. No response depends on which buckets exist, so a client without a key cannot discover names.
 
 use super::Gateway;
+use super::client_body::ReceivedClientBody;
 use super::request::{Query, RequestTarget};
 use super::response::{S3Response, S3Result, xml};
 use http::request::Parts;
 use http::{HeaderName, Method, StatusCode, header};
 use mlgw_auth::BodyRequirement;
 use mlgw_body::{BodyTerms, RequestBody, read_all};
-use mlgw_listener::pace::PacedRequestBody;
 use mlgw_wire::error::{Code, S3Error};
 use mlgw_wire::operation::ResourceLevel;
 use mlgw_wire::values::header_value;
@@ -39,7 +39,7 @@ pub(super) fn is_unsigned_call(head: &Parts, target: &RequestTarget, query: &Que
 pub(super) async fn answer(
     head: &Parts,
     query: &Query<'_>,
-    incoming: &mut Option<PacedRequestBody>,
+    incoming: &mut Option<ReceivedClientBody>,
 ) -> S3Result {
     if head.method == Method::OPTIONS {
         return Err(preflight(head));
@@ -81,7 +81,7 @@ fn is_other_service_call(head: &Parts, query: &Query<'_>) -> bool {
 }
 
 /// Refuses a call and names it in the response.
-async fn refuse_call(head: &Parts, query: &Query<'_>, incoming: &mut Option<PacedRequestBody>) -> S3Result {
+async fn refuse_call(head: &Parts, query: &Query<'_>, incoming: &mut Option<ReceivedClientBody>) -> S3Result {
     let unnamed = || S3Error::not_implemented("IAM and STS");
     if let Some(action) = query.raw("Action") {
         return action_name(action).map(|name| not_implemented(&name)).ok_or_else(unnamed);

@@ -39,6 +39,8 @@ use mlgw_listener::watch;
 use mlgw_listener::{BindError, ConnectionListener, ProbeSlots, bind};
 use mlgw_objects::memory::RequestMemory;
 use mlgw_policy_runtime::{PolicyError, watched_files};
+use mlgw_protocol::edge::S3Edge;
+use mlgw_protocol::request_ids::RequestIds;
 use mlgw_protocol::{Gateway, S3Config};
 use mlgw_store::node_file::DataDirError;
 use mlgw_telemetry::GatewayMetrics;
@@ -50,7 +52,7 @@ use mlgw_wire::lanes::WorkloadLanes;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tls::{Certificate, TlsError};
 use tokio::net::TcpListener;
@@ -271,7 +273,7 @@ impl RunningServer {
         let watching = watched_files::watch(Arc::clone(&engine.policies));
         let policy_watch = AbortOnDropHandle::new(tokio::spawn(watching));
         let (s3, side) = (ListenerGroup::default(), ListenerGroup::default());
-        let gateway = Arc::new(gateway_of(engine, &config, &metrics));
+        let edge = S3Edge::Local(Arc::new(gateway_of(engine, &config, &metrics)));
         jobs.start(JobContext {
             objects: Arc::clone(&engine.objects),
             policies: Arc::clone(&engine.policies),
@@ -280,7 +282,7 @@ impl RunningServer {
         let objects = Arc::clone(&engine.objects);
         let reconciler =
             PolicyReconciler::start(reconciler_context(&admin), objects, config.policy.look_every);
-        listeners.accept(&admin, gateway, &config, engine.files, &s3, &side);
+        listeners.accept(&admin, edge, &config, engine.files, &s3, &side);
         let drain_timeout = config.drain_timeout;
         Ok(Self {
             admin,
@@ -384,7 +386,7 @@ impl BoundListeners {
     fn accept(
         self,
         admin: &Arc<Admin>,
-        gateway: Arc<Gateway>,
+        edge: S3Edge,
         config: &Config,
         files: FileBudget,
         s3: &ListenerGroup,
@@ -406,10 +408,7 @@ impl BoundListeners {
             stop: s3.stop.clone(),
             tasks: s3.tasks.clone(),
         };
-        s3.tasks.spawn(
-            s3_listener
-                .accept(move |request, peer| mlgw_protocol::handle(Arc::clone(&gateway), request, peer)),
-        );
+        s3.tasks.spawn(s3_listener.accept(move |request, peer| edge.handle(request, peer)));
         let served = if self.metrics.is_some() { ServedRoutes::Api } else { ServedRoutes::All };
         let side_listeners = [Some((self.admin, served)), self.metrics.map(|l| (l, ServedRoutes::Probes))];
         for (listener, served) in side_listeners.into_iter().flatten() {
@@ -569,7 +568,7 @@ fn gateway_of(engine: &ServerEngine, config: &Config, metrics: &Arc<GatewayMetri
         lanes: lanes_of(config),
         metrics: Arc::clone(metrics),
         clock: Arc::clone(&engine.clock),
-        requests: AtomicU64::new(0),
+        ids: Arc::new(RequestIds::new(engine.dir.lineage().node)),
     }
 }
 

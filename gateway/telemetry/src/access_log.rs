@@ -6,6 +6,7 @@
 
 use super::request_record::{RequestEnding, RequestNotes};
 use crate::rotating::RotatingFile;
+use mlgw_common::NodeId;
 use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
 use mlgw_config::AccessLogSection;
 use parking_lot::Mutex;
@@ -29,6 +30,12 @@ pub(super) struct AccessLogLine {
     time: String,
     request_id: String,
     from: String,
+    /// Number of the node that forwarded the request, if it was not received from its client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forwarded_by: Option<u64>,
+    /// Number of the member that answered, if the request was forwarded to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forwarded_to: Option<u64>,
     access_key: Option<String>,
     method: String,
     operation: &'static str,
@@ -54,6 +61,8 @@ impl AccessLogLine {
             time: notes.time.to_string(),
             request_id: notes.id,
             from: notes.peer.to_string(),
+            forwarded_by: notes.forwarded_by.map(NodeId::get),
+            forwarded_to: notes.forwarded_to.map(NodeId::get),
             access_key: notes.access_key,
             method: notes.method,
             operation: ending.operation.name(),
@@ -219,10 +228,13 @@ impl LogFile {
 #[cfg(test)]
 mod tests {
     use super::{AccessLog, AccessLogLine, FILE_NAME};
-    use mlgw_common::ByteSize;
+    use crate::GatewayMetrics;
+    use crate::observed::Arrival;
     use mlgw_common::limits::ACCESS_LOG_QUEUE_LINES;
+    use mlgw_common::{ByteSize, NodeId, Timestamp};
     use mlgw_config::AccessLogSection;
     use std::path::Path;
+    use std::sync::Arc;
 
     fn settings(one_in: u64) -> AccessLogSection {
         AccessLogSection { one_in, dir: None, file_bytes_max: ByteSize(1 << 20), files_max: 2 }
@@ -233,6 +245,8 @@ mod tests {
             time: "t".into(),
             request_id: "r".into(),
             from: "127.0.0.1:1".into(),
+            forwarded_by: None,
+            forwarded_to: None,
             access_key: Some("AK".into()),
             method: "GET".into(),
             operation: "GetObject",
@@ -281,6 +295,29 @@ mod tests {
         );
         assert_eq!(found[0]["user_agent"], "a \"quoted\"\nagent");
         assert_eq!(found[0]["first_byte_ms"], 0.031);
+    }
+
+    #[test]
+    fn both_nodes_of_a_forwarded_request_log_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut metrics = GatewayMetrics::new(0);
+        metrics.access_log = AccessLog::start(dir.path(), &settings(1)).unwrap();
+        let metrics = Arc::new(metrics);
+        let (peer, time) = ("192.0.2.7:50123".parse().unwrap(), Timestamp(5));
+        let head = http::Request::get("/b/k").body(()).unwrap().into_parts().0;
+        for (forwarded_by, forwarded_to) in [(None, Some(NodeId(2))), (Some(NodeId(9)), None), (None, None)] {
+            let mut observed = metrics.begin();
+            observed.record_arrival(Arrival { number: 0, id: "0A", time, peer, forwarded_by }, &head);
+            forwarded_to.into_iter().for_each(|member| observed.record_forwarding(member));
+            let ending = observed.record_response_head(&head.headers, 200, &mut http::HeaderMap::new());
+            observed.finish(ending, || ("", ""));
+        }
+        drop(Arc::into_inner(metrics));
+        let found = lines(dir.path());
+        let of = |at: usize, name| found[at].get(name).map(|node: &serde_json::Value| node.as_u64().unwrap());
+        let nodes = [0, 1, 2].map(|at| (of(at, "forwarded_by"), of(at, "forwarded_to")));
+        assert_eq!(nodes, [(None, Some(2)), (Some(9), None), (None, None)]);
+        assert!(found.iter().all(|line| line["from"] == "192.0.2.7:50123" && line["request_id"] == "0A"));
     }
 
     /// The directory is a file, so no write succeeds, and the queue fills because the writer is slower than

@@ -21,6 +21,7 @@ use access_log::AccessLog;
 use exposition::{MetricFamily, MetricValue};
 use mlgw_common::Tier;
 use mlgw_common::histogram::{DurationHistogram, Durations};
+use mlgw_forwarding::counters::ForwardCounters;
 use mlgw_objects::ResourceShortage;
 use mlgw_objects::metrics::{ObjectMetrics, QUOTAS};
 use mlgw_wire::error::Code;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use table::{
-    ACCESS_LOG_LINES, CONNECTIONS, FIRST_BYTE, INFLIGHT_REQUESTS, QUOTA_REFUSED, REQUEST_BYTES,
+    ACCESS_LOG_LINES, CONNECTIONS, FIRST_BYTE, FORWARDING, INFLIGHT_REQUESTS, QUOTA_REFUSED, REQUEST_BYTES,
     REQUEST_DURATION, REQUEST_ERROR_CODES, REQUEST_ERRORS, REQUESTS, THROTTLED,
 };
 use traces::Traces;
@@ -96,6 +97,8 @@ pub struct GatewayMetrics {
     pub access_log: AccessLog,
     /// Exporter of traces, if traces are exported.
     pub traces: Option<Traces>,
+    /// Counters of forwarded requests, on a node with peers.
+    pub forwarding: Option<Arc<ForwardCounters>>,
 }
 
 /// Totals of one operation since the start.
@@ -164,6 +167,7 @@ impl GatewayMetrics {
             slow_log: SlowLog::new(slow_request_millis),
             access_log: AccessLog::off(),
             traces: None,
+            forwarding: None,
         }
     }
 
@@ -257,6 +261,10 @@ impl GatewayMetrics {
         for (shortage, count) in ResourceShortage::ALL.iter().zip(self.objects.throttled()) {
             short.push(&[shortage.name()], MetricValue::Count(count));
         }
+        let mut forwarding = MetricFamily::new(FORWARDING);
+        for (outcome, count) in self.forwarding.iter().flat_map(|counters| counters.totals().named()) {
+            forwarding.push(&[outcome], MetricValue::Count(count));
+        }
         let inflight = MetricFamily::single(INFLIGHT_REQUESTS, MetricValue::Level(self.inflight_requests()));
         let connections = MetricFamily::single(CONNECTIONS, MetricValue::Level(self.open_connections()));
         let (written, dropped) = self.access_log.lines();
@@ -275,6 +283,7 @@ impl GatewayMetrics {
             connections,
             short,
             over,
+            forwarding,
             access_log,
         ]
     }

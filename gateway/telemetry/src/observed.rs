@@ -12,8 +12,8 @@ use bytes::BufMut;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use mlgw_common::Timestamp;
 use mlgw_common::time::Instant;
+use mlgw_common::{NodeId, Timestamp};
 use mlgw_objects::stages::Stages;
 use mlgw_wire::operation::Operation;
 use std::net::SocketAddr;
@@ -46,8 +46,10 @@ pub struct Arrival<'a> {
     pub id: &'a str,
     /// Time of arrival.
     pub time: Timestamp,
-    /// Address of the sender.
+    /// Address of the client.
     pub peer: SocketAddr,
+    /// Node that forwarded the request, if it was not received from its client.
+    pub forwarded_by: Option<NodeId>,
 }
 
 impl Drop for Observed {
@@ -82,6 +84,8 @@ impl Observed {
             id: arrival.id.to_owned(),
             time: arrival.time,
             peer: arrival.peer,
+            forwarded_by: arrival.forwarded_by,
+            forwarded_to: None,
             method: head.method.as_str().to_owned(),
             path: head.uri.path().to_owned(),
             user_agent: user_agent(&head.headers),
@@ -97,6 +101,13 @@ impl Observed {
         if let Some(notes) = &mut self.notes {
             notes.access_key = Some(access_key.to_owned());
             notes.bucket = bucket.map(str::to_owned);
+        }
+    }
+
+    /// Records the member that answers the request.
+    pub fn record_forwarding(&mut self, member: NodeId) {
+        if let Some(notes) = &mut self.notes {
+            notes.forwarded_to = Some(member);
         }
     }
 

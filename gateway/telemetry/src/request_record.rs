@@ -1,7 +1,7 @@
 //! Facts of a request for the access log and traces.
 
 use super::CLIENT_GONE;
-use mlgw_common::Timestamp;
+use mlgw_common::{NodeId, Timestamp};
 use mlgw_objects::stages::Stages;
 use mlgw_wire::error::Code;
 use mlgw_wire::operation::Operation;
@@ -25,6 +25,10 @@ pub(super) struct RequestNotes {
     pub(super) id: String,
     pub(super) time: Timestamp,
     pub(super) peer: SocketAddr,
+    /// Node from which the request was received, if not from its client.
+    pub(super) forwarded_by: Option<NodeId>,
+    /// Member that answers the request, if another one does.
+    pub(super) forwarded_to: Option<NodeId>,
     pub(super) method: String,
     /// Path without the query, which may contain a signature.
     pub(super) path: String,

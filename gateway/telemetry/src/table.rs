@@ -108,6 +108,10 @@ metrics! {
          (of the catalogue), write_back (attempts: the object was written again during each)"
     QUOTA_REFUSED: Counter "mlgw_quota_refused_total" ["quota"]
         "Writes refused by a quota of a bucket or of an access key"
+    FORWARDING: Counter "mlgw_forwarding_total" ["outcome"]
+        "Requests that this node forwards to members of a cluster: accepted, not_accepted (by any member), \
+         lost (accepted, and the answer did not arrive); and attempts at members that did not accept: \
+         not_mine (it does not own the key), busy, refused (it runs another version), unreachable"
     QUEUE_WAIT: Histogram "mlgw_queue_wait_seconds" ["queue"]
         "Time spent in a queue before the work began: append (for the next write to a segment), commit (for \
          the next log entry), disk_read (for a slot of the disk and a thread); and for a slot of a disk \

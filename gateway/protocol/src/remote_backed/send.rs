@@ -8,6 +8,7 @@
 use super::passed_headers::pass_headers;
 use super::{RemoteBackedBucket, origin_write_error};
 use crate::IncomingBody;
+use crate::client_body::ReceivedClientBody;
 use crate::request::AuthenticatedRequest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -20,7 +21,6 @@ use mlgw_body::{BodyTerms, Digests, RequestBody};
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, SMALL_BODY_BYTES};
 use mlgw_formats::checksum::Algorithm;
-use mlgw_listener::pace::PacedRequestBody;
 use mlgw_objects::CONNECTION_BLOCKS;
 use mlgw_objects::memory::blocks_of;
 use mlgw_remote::origin::{ChecksumTrailer, OriginContent, OriginError, OriginWriteReceipt, Streamed};
@@ -83,7 +83,7 @@ pub(super) async fn send(
 async fn send_whole(
     request: &AuthenticatedRequest<'_>,
     remote_backed: &RemoteBackedBucket,
-    mut body: RequestBody<&mut PacedRequestBody>,
+    mut body: RequestBody<&mut ReceivedClientBody>,
     bytes: u64,
     to: RemoteBodyTarget<'_>,
     mut headers: HeaderMap,
@@ -117,7 +117,7 @@ async fn send_whole(
 async fn send_stream(
     request: &AuthenticatedRequest<'_>,
     remote_backed: &RemoteBackedBucket,
-    body: RequestBody<&mut PacedRequestBody>,
+    body: RequestBody<&mut ReceivedClientBody>,
     bytes: u64,
     to: RemoteBodyTarget<'_>,
     mut headers: HeaderMap,
@@ -158,7 +158,7 @@ async fn send_stream(
 /// Passes the pieces of a body on, each once the next one has arrived, and the last once everything is
 /// verified.
 async fn forward_body(
-    mut body: RequestBody<&mut PacedRequestBody>,
+    mut body: RequestBody<&mut ReceivedClientBody>,
     pieces: mpsc::Sender<Result<Bytes, OriginError>>,
     checksum_sender: oneshot::Sender<String>,
 ) -> Result<(), S3Error> {

@@ -1,0 +1,443 @@
+//! Finds a member that accepts a request, sends the body of the client and returns the member's answer.
+//!
+//! Until a member accepts, each attempt is free: the next member is tried after a refusal, a failure or the
+//! time limit. Afterwards there is no second attempt, because the first may have been carried out.
+
+use crate::answer::{AnswerDecoder, AnswerFrame, ForwardedAnswerHead};
+use crate::counters::{ForwardCounters, count};
+use crate::gate::{BodyGate, BodyOpening};
+use crate::head::{DeclaredBody, ForwardedContext, HeadError, encode_head};
+use crate::health::MemberHealth;
+use crate::route::{CandidateQueue, MapEpoch, RoutePreference, RouteTable, RouteTarget};
+use crate::streams::{MemberBody, MemberStreams, StreamFault, empty_body};
+use crate::verdict::RoutingVerdict;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http::header::{EXPECT, RETRY_AFTER};
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, Version};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use mlgw_common::NodeId;
+use mlgw_common::limits::{FORWARD_ACCEPT_WAIT_MS, FORWARD_VERDICT_WAIT_MS};
+use mlgw_common::time::{Instant, timeout_at};
+use mlgw_wire::error::{Code, S3Error};
+use mlgw_wire::headers::head_too_large;
+use std::fmt::Display;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+const VERDICT_WAIT: Duration = Duration::from_millis(FORWARD_VERDICT_WAIT_MS);
+const ACCEPT_WAIT: Duration = Duration::from_millis(FORWARD_ACCEPT_WAIT_MS);
+
+/// Returns true if a member waits for the release of a request before it carries it out. A read without a
+/// body changes nothing, so it need not wait.
+#[must_use]
+pub fn is_released_later(method: &Method, body: DeclaredBody) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD) || body != DeclaredBody::Empty
+}
+
+/// Returns true if the body of a request is sent to the member only when its handler reads it.
+#[must_use]
+pub fn is_body_awaited(head: &Parts, body: DeclaredBody) -> bool {
+    let expects =
+        head.headers.get(EXPECT).is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    expects && head.version == Version::HTTP_11 && body != DeclaredBody::Empty
+}
+
+/// A request to forward.
+pub struct OutgoingRequest<'a, B> {
+    /// Its head, as received.
+    pub head: &'a Parts,
+    /// Facts for the member.
+    pub context: ForwardedContext,
+    /// Bucket and key.
+    pub target: RouteTarget<'a>,
+    /// Number of the request, which spreads reads over the members.
+    pub turn: u64,
+    /// Its body, not read yet.
+    pub body: B,
+}
+
+/// The answer of a member.
+pub struct ForwardedResponse {
+    /// The member.
+    pub member: NodeId,
+    /// Its answer.
+    pub response: Response<ForwardedBody>,
+}
+
+/// Reason why a request was not forwarded, or has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardFailure {
+    /// The range map has no member for the key.
+    NoMember,
+    /// No member gave a verdict in time.
+    Unreachable,
+    /// Every member answered that it does not own the key.
+    NotOwned,
+    /// Every member was out of room.
+    Busy,
+    /// The member cannot read the request.
+    Refused,
+    /// The member accepted the request, and its answer did not arrive.
+    Lost,
+}
+
+impl ForwardFailure {
+    /// Name of the reason in the `Error` document.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoMember => "NoMemberOfRange",
+            Self::Unreachable => "NoMemberReachable",
+            Self::NotOwned => "RangeMoving",
+            Self::Busy => "MembersBusy",
+            Self::Refused => "MemberVersion",
+            Self::Lost => "MemberLost",
+        }
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            Self::NoMember => "No node of the cluster is known to store this key. Try again.",
+            Self::Unreachable => "No node that stores this key can be reached. Try again.",
+            Self::NotOwned => "The key is being moved between nodes. Try again.",
+            Self::Busy => "The nodes that store this key are busy. Try again.",
+            Self::Refused => "The nodes that store this key run another version. Try again.",
+            Self::Lost => {
+                "The node that processed the request failed. The request may have been carried out. \
+                 Try again."
+            }
+        }
+    }
+
+    /// Returns the error response for this reason.
+    #[must_use]
+    pub fn error(self, cause: impl Display) -> S3Error {
+        S3Error::new(Code::ServiceUnavailable)
+            .message(self.message())
+            .field("Reason", self.name())
+            .header(RETRY_AFTER, HeaderValue::from_static(S3Error::RETRY_AFTER_SECS))
+            .caused_by(cause)
+    }
+}
+
+/// Forwards requests.
+pub struct Forwarder {
+    own: NodeId,
+    streams: Arc<dyn MemberStreams>,
+    health: MemberHealth,
+    newest_epoch: AtomicU64,
+    /// Counters of forwarded requests.
+    pub counters: Arc<ForwardCounters>,
+}
+
+/// A stream on which a member has accepted the request.
+struct AcceptedStream<B> {
+    member: NodeId,
+    gate: Option<BodyGate<B>>,
+    answer: MemberBody,
+}
+
+/// Failure of the attempts so far. The one that is reported is the last.
+struct FailedAttempt {
+    failure: ForwardFailure,
+    cause: String,
+}
+
+impl Forwarder {
+    /// Returns the forwarder of the node `own`, which counts in `counters`.
+    #[must_use]
+    pub fn new(own: NodeId, streams: Arc<dyn MemberStreams>, counters: Arc<ForwardCounters>) -> Self {
+        Self { own, streams, health: MemberHealth::default(), newest_epoch: AtomicU64::new(0), counters }
+    }
+
+    /// Returns the highest epoch that a member has named. If it is higher than that of the node's own range
+    /// map, the map is out of date.
+    #[must_use]
+    pub fn newest_epoch(&self) -> MapEpoch {
+        MapEpoch(self.newest_epoch.load(Relaxed))
+    }
+
+    /// Forwards a request and returns the head of its answer. Dropping the future, or the body of the answer,
+    /// cancels the request at the member.
+    ///
+    /// # Errors
+    /// `ServiceUnavailable` with a [`ForwardFailure`]; the error of the client's body;
+    /// `RequestHeaderSectionTooLarge`.
+    pub async fn forward<B>(
+        &self,
+        table: &RouteTable,
+        request: OutgoingRequest<'_, B>,
+    ) -> Result<ForwardedResponse, S3Error>
+    where
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        S3Error: From<B::Error>,
+    {
+        let OutgoingRequest { head, context, target, turn, body } = request;
+        let declared = context.body;
+        let encoded = encode_head(head, &context).map_err(|error| match error {
+            HeadError::TooLong(_) | HeadError::Headers(_) => head_too_large(),
+            other => S3Error::internal(other),
+        })?;
+        let preference = match head.method {
+            Method::GET | Method::HEAD => RoutePreference::Any,
+            _ => RoutePreference::Leader,
+        };
+        let now = Instant::now();
+        let is_suspect = |member| self.health.is_suspect(member, now);
+        let group = table.members_of(target);
+        let candidates = CandidateQueue::new(group, preference, turn, self.own, is_suspect);
+        let gated = is_released_later(&head.method, declared);
+        let accepted = self.find_member(candidates, &encoded, gated).await?;
+        count(&self.counters.accepted);
+        if let Some(gate) = &accepted.gate {
+            let opening = match is_body_awaited(head, declared) {
+                true => BodyOpening::OnDemand,
+                false => BodyOpening::AtRelease,
+            };
+            gate.release(body, opening);
+        }
+        let member = accepted.member;
+        let answered = receive_head(accepted).await;
+        let response = answered.inspect_err(|error| {
+            if error.code() == Code::ServiceUnavailable {
+                count(&self.counters.lost);
+                self.health.record_failure(member, Instant::now());
+            }
+        })?;
+        Ok(ForwardedResponse { member, response })
+    }
+
+    /// Tries the candidates until one accepts the request.
+    async fn find_member<B>(
+        &self,
+        mut candidates: CandidateQueue,
+        head: &Bytes,
+        gated: bool,
+    ) -> Result<AcceptedStream<B>, S3Error>
+    where
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        S3Error: From<B::Error>,
+    {
+        let until = Instant::now() + ACCEPT_WAIT;
+        let mut last = None;
+        while let Some(member) = candidates.next().filter(|_| Instant::now() < until) {
+            match self.attempt(member, head, gated, until).await {
+                Ok(accepted) => return Ok(accepted),
+                Err((failed, hint)) => {
+                    tracing::debug!(member = member.get(), cause = failed.cause, "a member did not accept");
+                    hint.into_iter().for_each(|leader| candidates.prefer(leader));
+                    last = Some(failed);
+                }
+            }
+        }
+        count(&self.counters.not_accepted);
+        let failed = last.unwrap_or(FailedAttempt {
+            failure: ForwardFailure::NoMember,
+            cause: "the range map has no other member".to_owned(),
+        });
+        Err(failed.failure.error(failed.cause))
+    }
+
+    /// Sends the head to one member and waits for its verdict. A refusal may name the leader.
+    async fn attempt<B>(
+        &self,
+        member: NodeId,
+        head: &Bytes,
+        gated: bool,
+        until: Instant,
+    ) -> Result<AcceptedStream<B>, (FailedAttempt, Option<NodeId>)>
+    where
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        S3Error: From<B::Error>,
+    {
+        let (gate, body) = match gated {
+            true => {
+                let (gate, body) = BodyGate::new();
+                (Some(gate), MemberBody::new(body))
+            }
+            false => (None, empty_body()),
+        };
+        let until = until.min(Instant::now() + VERDICT_WAIT);
+        let opened = timeout_at(until, self.streams.open(member, head.clone(), body)).await;
+        let unreachable = |cause: String| {
+            count(&self.counters.unreachable);
+            self.health.record_failure(member, Instant::now());
+            (
+                FailedAttempt {
+                    failure: ForwardFailure::Unreachable,
+                    cause: format!("node {member}: {cause}"),
+                },
+                None,
+            )
+        };
+        let opened = opened
+            .map_err(|_| unreachable("no verdict in time".to_owned()))?
+            .map_err(|error| unreachable(error.to_string()))?;
+        let verdict = RoutingVerdict::decode(&opened.head).map_err(|error| unreachable(error.to_string()))?;
+        self.health.record_success(member);
+        let (counter, failure, cause, hint) = match verdict {
+            RoutingVerdict::Accepted { epoch } => {
+                self.newest_epoch.fetch_max(epoch.0, Relaxed);
+                return Ok(AcceptedStream { member, gate, answer: opened.body });
+            }
+            RoutingVerdict::NotMine { leader, epoch } => {
+                self.newest_epoch.fetch_max(epoch.0, Relaxed);
+                let cause = format!("the map of epoch {} names another owner", epoch.0);
+                (&self.counters.not_mine, ForwardFailure::NotOwned, cause, leader)
+            }
+            RoutingVerdict::Busy { reason } => (&self.counters.busy, ForwardFailure::Busy, reason, None),
+            RoutingVerdict::Refused { reason } => {
+                (&self.counters.refused, ForwardFailure::Refused, reason, None)
+            }
+        };
+        count(counter);
+        Err((FailedAttempt { failure, cause: format!("node {member}: {cause}") }, hint))
+    }
+}
+
+/// Waits for the head of the answer. An error of the client's body ends the wait.
+async fn receive_head<B>(accepted: AcceptedStream<B>) -> Result<Response<ForwardedBody>, S3Error>
+where
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    S3Error: From<B::Error>,
+{
+    let AcceptedStream { member, gate, mut answer } = accepted;
+    let (mut decoder, lost) = (AnswerDecoder::default(), |cause: &dyn Display| {
+        ForwardFailure::Lost.error(format!("node {member}: {cause}"))
+    });
+    let head = loop {
+        match decoder.next_frame().map_err(|error| lost(&error))? {
+            Some(AnswerFrame::Head(head)) => break head,
+            Some(AnswerFrame::BodyWanted) => gate.iter().for_each(BodyGate::open_body),
+            None => {
+                let piece = match &gate {
+                    Some(gate) => tokio::select! {
+                        biased;
+                        fault = gate.fault() => return Err(fault),
+                        piece = next_piece(&mut answer) => piece,
+                    },
+                    None => next_piece(&mut answer).await,
+                };
+                let fault = || gate.as_ref().and_then(BodyGate::take_fault);
+                let piece = piece.map_err(|error| fault().unwrap_or_else(|| lost(&error)))?;
+                decoder.feed(piece.ok_or_else(|| lost(&"the answer ended before its head"))?);
+            }
+        }
+    };
+    if let Some(gate) = &gate {
+        gate.withhold_rest();
+    }
+    let ForwardedAnswerHead { status, headers, body_bytes } = head;
+    let kept: Option<Box<dyn Send>> = match gate {
+        Some(gate) => Some(Box::new(gate)),
+        None => None,
+    };
+    let mut body = ForwardedBody { first: decoder.into_rest(), left: body_bytes, answer, _gate: kept };
+    if body_bytes == Some(0) {
+        body.read_end();
+    }
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+/// Returns the next bytes of an answer.
+async fn next_piece(answer: &mut MemberBody) -> Result<Option<Bytes>, StreamFault> {
+    loop {
+        let Some(frame) = answer.frame().await else { return Ok(None) };
+        if let Ok(bytes) = frame?.into_data() {
+            return Ok(Some(bytes));
+        }
+    }
+}
+
+/// The body of an answer does not have its announced length.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer of the member broke off or is too long: {left} bytes are left")]
+struct WrongLength {
+    left: u64,
+}
+
+/// Body of a member's answer. Dropping it cancels the request at the member.
+pub struct ForwardedBody {
+    /// Bytes that arrived with the head.
+    first: Bytes,
+    /// Bytes that follow, if their number is known.
+    left: Option<u64>,
+    answer: MemberBody,
+    /// Keeps the request's direction of the stream open until the answer has ended.
+    _gate: Option<Box<dyn Send>>,
+}
+
+impl ForwardedBody {
+    /// Returns the remaining bytes, if their number is known.
+    #[must_use]
+    pub const fn left_bytes(&self) -> Option<u64> {
+        self.left
+    }
+
+    fn count(&mut self, bytes: Bytes) -> Result<Frame<Bytes>, StreamFault> {
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(bytes.len() as u64).ok_or(WrongLength { left: *left })?;
+            if *left == 0 {
+                self.read_end();
+            }
+        }
+        Ok(Frame::data(bytes))
+    }
+
+    /// Reads the end of the stream if it has arrived, as it does with the last bytes. A stream that is
+    /// dropped before its end has to be reset.
+    fn read_end(&mut self) {
+        // The announced bytes are complete, whatever follows.
+        let _ = self.answer.frame().now_or_never();
+    }
+}
+
+impl Body for ForwardedBody {
+    type Data = Bytes;
+    type Error = StreamFault;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamFault>>> {
+        let this = self.get_mut();
+        if !this.first.is_empty() {
+            let first = std::mem::take(&mut this.first);
+            return Poll::Ready(Some(this.count(first)));
+        }
+        if this.left == Some(0) {
+            return Poll::Ready(None);
+        }
+        loop {
+            match ready!(Pin::new(&mut this.answer).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    if !bytes.is_empty() {
+                        return Poll::Ready(Some(this.count(bytes)));
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => {
+                    return Poll::Ready(this.left.map(|left| Err(WrongLength { left }.into())));
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}

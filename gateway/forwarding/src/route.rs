@@ -1,0 +1,169 @@
+//! The range map as a node knows it, and the order in which members are tried. Pure.
+//!
+//! A table maps each key to the members of the group that owns it. Requests without a bucket, and requests
+//! for a bucket that the table does not have, belong to the system group, whose members know all buckets.
+//! Requests for a whole bucket belong to the group of its first range.
+
+use crate::verdict::RoutingVerdict;
+use mlgw_common::NodeId;
+use mlgw_common::limits::FORWARD_ATTEMPTS_MAX;
+use std::collections::{HashMap, VecDeque};
+
+/// Number of changes of the range map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MapEpoch(pub u64);
+
+/// Members of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeMembers {
+    /// All members that store the group.
+    pub members: Vec<NodeId>,
+    /// Its leader, as far as it is known.
+    pub leader: Option<NodeId>,
+}
+
+/// A range of keys of a bucket, up to the beginning of the next range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeRoute {
+    /// First key of the range; empty for the first range.
+    pub begin: String,
+    /// Its group.
+    pub group: RangeMembers,
+}
+
+/// Bucket and key of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteTarget<'a> {
+    /// Name of the bucket.
+    pub bucket: Option<&'a str>,
+    /// The key.
+    pub key: Option<&'a str>,
+}
+
+/// The ranges of a bucket do not cover all keys in ascending order.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the ranges of the bucket {0:?} do not cover all keys in ascending order")]
+pub struct BadRanges(String);
+
+/// The range map of one epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteTable {
+    /// The epoch.
+    pub epoch: MapEpoch,
+    system: RangeMembers,
+    buckets: HashMap<String, Vec<RangeRoute>>,
+}
+
+impl RouteTable {
+    /// Returns a table without buckets.
+    #[must_use]
+    pub fn new(epoch: MapEpoch, system: RangeMembers) -> Self {
+        Self { epoch, system, buckets: HashMap::new() }
+    }
+
+    /// Adds the ranges of a bucket.
+    ///
+    /// # Errors
+    /// [`BadRanges`].
+    pub fn add_bucket(&mut self, name: &str, ranges: Vec<RangeRoute>) -> Result<(), BadRanges> {
+        let covers = ranges.first().is_some_and(|first| first.begin.is_empty());
+        if !covers || !ranges.is_sorted_by(|a, b| a.begin < b.begin) {
+            return Err(BadRanges(name.to_owned()));
+        }
+        self.buckets.insert(name.to_owned(), ranges);
+        Ok(())
+    }
+
+    /// Returns the members of the group that owns `target`.
+    #[must_use]
+    pub fn members_of(&self, target: RouteTarget<'_>) -> &RangeMembers {
+        let Some(ranges) = target.bucket.and_then(|bucket| self.buckets.get(bucket)) else {
+            return &self.system;
+        };
+        let key = target.key.unwrap_or_default();
+        // Keys are ordered by their bytes, and so are strings.
+        let after = ranges.partition_point(|range| range.begin.as_str() <= key);
+        assert!(after > 0, "the first range begins before every key");
+        &ranges[after - 1].group
+    }
+
+    /// Returns true if `node` is a member of the group that owns `target`.
+    #[must_use]
+    pub fn is_owner(&self, node: NodeId, target: RouteTarget<'_>) -> bool {
+        self.members_of(target).members.contains(&node)
+    }
+
+    /// Returns the verdict of `node` about a request that was routed by the map of `epoch`. A node that does
+    /// not know that map yet owns nothing by it.
+    #[must_use]
+    pub fn judge(&self, node: NodeId, epoch: MapEpoch, target: RouteTarget<'_>) -> RoutingVerdict {
+        if self.epoch < epoch {
+            return RoutingVerdict::NotMine { leader: None, epoch: self.epoch };
+        }
+        match self.is_owner(node, target) {
+            true => RoutingVerdict::Accepted { epoch: self.epoch },
+            false => RoutingVerdict::NotMine { leader: self.members_of(target).leader, epoch: self.epoch },
+        }
+    }
+}
+
+/// Member that is tried first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoutePreference {
+    /// The leader of the group, which takes commands without a further hop.
+    Leader,
+    /// Any member; the turn of the request decides.
+    Any,
+}
+
+/// The members that are tried for one request, in this order. None is tried twice.
+#[derive(Clone, Debug)]
+pub struct CandidateQueue {
+    queue: VecDeque<NodeId>,
+    excluded: Vec<NodeId>,
+    left: usize,
+}
+
+impl CandidateQueue {
+    /// Returns the order for a request with the number `turn`, which spreads reads over the members. Suspect
+    /// members come last. `own` is the node that forwards.
+    #[must_use]
+    pub fn new(
+        group: &RangeMembers,
+        preference: RoutePreference,
+        turn: u64,
+        own: NodeId,
+        is_suspect: impl Fn(NodeId) -> bool,
+    ) -> Self {
+        let count = group.members.len();
+        let first = usize::try_from(turn % count.max(1) as u64).unwrap_or(0);
+        let turned = (0..count).map(|at| group.members[(first + at) % count]);
+        let leader = group.leader.filter(|_| preference == RoutePreference::Leader);
+        let others = turned.filter(|member| leader != Some(*member));
+        let ordered: Vec<NodeId> = leader.into_iter().chain(others).filter(|member| *member != own).collect();
+        let (suspects, healthy): (Vec<_>, Vec<_>) =
+            ordered.into_iter().partition(|member| is_suspect(*member));
+        let queue = healthy.into_iter().chain(suspects).collect();
+        Self { queue, excluded: vec![own], left: FORWARD_ATTEMPTS_MAX }
+    }
+
+    /// Tries `hint` next, a leader that another member has named.
+    pub fn prefer(&mut self, hint: NodeId) {
+        if !self.excluded.contains(&hint) {
+            self.queue.retain(|member| *member != hint);
+            self.queue.push_front(hint);
+        }
+    }
+}
+
+impl Iterator for CandidateQueue {
+    type Item = NodeId;
+
+    fn next(&mut self) -> Option<NodeId> {
+        self.left = self.left.checked_sub(1)?;
+        let member = self.queue.pop_front()?;
+        assert!(!self.excluded.contains(&member), "no member is tried twice");
+        self.excluded.push(member);
+        Some(member)
+    }
+}

@@ -1,0 +1,59 @@
+//! The transport as forwarding uses it: one stream to a member, with a head and a body in each direction.
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty};
+use mlgw_common::NodeId;
+use std::error::Error;
+
+/// Error of a stream that broke off.
+pub type StreamFault = Box<dyn Error + Send + Sync>;
+
+/// One direction of a stream, after its head.
+pub type MemberBody = UnsyncBoxBody<Bytes, StreamFault>;
+
+/// Returns a direction without bytes.
+#[must_use]
+pub fn empty_body() -> MemberBody {
+    UnsyncBoxBody::new(Empty::new().map_err(|never| match never {}))
+}
+
+/// The other side's half of a stream.
+pub struct OpenedStream {
+    /// Its head.
+    pub head: Bytes,
+    /// Its body.
+    pub body: MemberBody,
+}
+
+/// Error of opening a stream.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamOpenError {
+    /// Nothing of the request reached the member.
+    #[error("the member cannot be reached: {0}")]
+    NotSent(String),
+    /// The stream broke off before the head of the other side arrived.
+    #[error("the connection to the member broke off: {0}")]
+    Lost(String),
+}
+
+/// Opens streams to other members.
+///
+/// An implementation keeps these promises:
+/// - The future is ready when the other side's head has arrived, whether or not `body` was read.
+/// - Both bodies flow at the same time and with flow control: a side that does not read stops the other side.
+/// - An error of `body`, or a drop of the returned body before its end, ends the stream: the other side's
+///   body ends with an error, and its answer is dropped. The end of `body` without an error is the only clean
+///   end that the other side sees.
+/// - When the stream has ended, or the future or the returned body was dropped, `body` is dropped or polled
+///   again.
+pub trait MemberStreams: Send + Sync + 'static {
+    /// Opens a stream to `member`.
+    fn open(
+        &self,
+        member: NodeId,
+        head: Bytes,
+        body: MemberBody,
+    ) -> BoxFuture<'_, Result<OpenedStream, StreamOpenError>>;
+}

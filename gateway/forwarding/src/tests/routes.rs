@@ -1,0 +1,123 @@
+//! The range map and the order of candidates.
+
+use crate::route::{
+    CandidateQueue, MapEpoch, RangeMembers, RangeRoute, RoutePreference, RouteTable, RouteTarget,
+};
+use crate::verdict::RoutingVerdict;
+use mlgw_common::NodeId;
+use mlgw_common::limits::FORWARD_ATTEMPTS_MAX;
+use proptest::prelude::*;
+
+fn group(members: &[u64], leader: Option<u64>) -> RangeMembers {
+    RangeMembers { members: members.iter().copied().map(NodeId).collect(), leader: leader.map(NodeId) }
+}
+
+fn range(begin: &str, members: &[u64]) -> RangeRoute {
+    RangeRoute { begin: begin.to_owned(), group: group(members, members.first().copied()) }
+}
+
+fn table() -> RouteTable {
+    let mut table = RouteTable::new(MapEpoch(5), group(&[1, 2, 3], Some(2)));
+    table.add_bucket("data", vec![range("", &[1]), range("m", &[2, 4]), range("z", &[3])]).unwrap();
+    table
+}
+
+const fn target<'a>(bucket: Option<&'a str>, key: Option<&'a str>) -> RouteTarget<'a> {
+    RouteTarget { bucket, key }
+}
+
+#[test]
+fn a_key_belongs_to_the_last_range_that_begins_before_it() {
+    let table = table();
+    for (bucket, key, members) in [
+        (Some("data"), Some("a"), &[1][..]),
+        (Some("data"), Some("lzzz"), &[1]),
+        (Some("data"), Some("m"), &[2, 4]),
+        (Some("data"), Some("y\u{e9}"), &[2, 4]),
+        (Some("data"), Some("z"), &[3]),
+        (Some("data"), None, &[1]),
+        (Some("unknown"), Some("z"), &[1, 2, 3]),
+        (None, None, &[1, 2, 3]),
+    ] {
+        let found = &table.members_of(target(bucket, key)).members;
+        assert_eq!(*found, members.iter().copied().map(NodeId).collect::<Vec<_>>(), "{bucket:?} {key:?}");
+    }
+}
+
+#[test]
+fn ranges_that_leave_keys_out_are_refused() {
+    let mut table = RouteTable::default();
+    for ranges in [vec![], vec![range("a", &[1])], vec![range("", &[1]), range("b", &[1]), range("b", &[2])]]
+    {
+        assert!(table.add_bucket("data", ranges).is_err());
+    }
+}
+
+#[test]
+fn a_member_accepts_its_own_keys_by_a_map_that_is_as_new_as_that_of_the_request() {
+    let (table, key) = (table(), target(Some("data"), Some("n")));
+    for epoch in [MapEpoch(4), MapEpoch(5)] {
+        assert_eq!(table.judge(NodeId(4), epoch, key), RoutingVerdict::Accepted { epoch: MapEpoch(5) });
+        let other = RoutingVerdict::NotMine { leader: Some(NodeId(2)), epoch: MapEpoch(5) };
+        assert_eq!(table.judge(NodeId(1), epoch, key), other);
+    }
+    let behind = RoutingVerdict::NotMine { leader: None, epoch: MapEpoch(5) };
+    assert_eq!(table.judge(NodeId(4), MapEpoch(6), key), behind, "it may have lost the key meanwhile");
+}
+
+fn candidates(preference: RoutePreference, turn: u64, own: u64, suspects: &[u64]) -> Vec<u64> {
+    let group = group(&[1, 2, 3], Some(2));
+    let is_suspect = |member: NodeId| suspects.contains(&member.get());
+    CandidateQueue::new(&group, preference, turn, NodeId(own), is_suspect).map(NodeId::get).collect()
+}
+
+#[test]
+fn changes_prefer_the_leader_and_reads_take_turns() {
+    use RoutePreference::{Any, Leader};
+    assert_eq!(candidates(Leader, 0, 9, &[]), [2, 1, 3]);
+    assert_eq!(candidates(Leader, 2, 9, &[]), [2, 3, 1]);
+    assert_eq!(candidates(Any, 0, 9, &[]), [1, 2, 3]);
+    assert_eq!(candidates(Any, 1, 9, &[]), [2, 3, 1]);
+    assert_eq!(candidates(Any, u64::MAX, 9, &[]), [1, 2, 3]);
+    assert_eq!(candidates(Leader, 0, 9, &[2]), [1, 3, 2], "a suspect is the last");
+    assert_eq!(candidates(Leader, 0, 2, &[]), [1, 3], "a node does not forward to itself");
+}
+
+#[test]
+fn a_hint_is_tried_next_unless_it_was_tried() {
+    let mut queue =
+        CandidateQueue::new(&group(&[1, 2, 3], None), RoutePreference::Any, 0, NodeId(9), |_| false);
+    assert_eq!(queue.next(), Some(NodeId(1)));
+    queue.prefer(NodeId(3));
+    assert_eq!(queue.next(), Some(NodeId(3)));
+    queue.prefer(NodeId(1));
+    queue.prefer(NodeId(9));
+    queue.prefer(NodeId(7));
+    assert_eq!(queue.collect::<Vec<_>>(), [NodeId(7), NodeId(2)], "a newer map may name further members");
+}
+
+proptest! {
+    /// Members that name each other for ever end the attempts after a fixed number, and none is tried twice.
+    #[test]
+    fn attempts_are_limited_and_never_repeated(
+        members in prop::collection::vec(1_u64..8, 0..8),
+        leader in prop::option::of(1_u64..8),
+        turn in any::<u64>(),
+        hints in prop::collection::vec(1_u64..30, 0..40),
+        suspects in prop::collection::vec(1_u64..8, 0..4),
+    ) {
+        let mut members = members;
+        members.sort_unstable();
+        members.dedup();
+        let is_suspect = |member: NodeId| suspects.contains(&member.get());
+        let group = group(&members, leader);
+        let mut queue = CandidateQueue::new(&group, RoutePreference::Leader, turn, NodeId(1), is_suspect);
+        let (mut tried, mut hints) = (Vec::new(), hints.into_iter());
+        while let Some(member) = queue.next() {
+            prop_assert!(!tried.contains(&member) && member != NodeId(1));
+            tried.push(member);
+            hints.next().into_iter().for_each(|hint| queue.prefer(NodeId(hint)));
+        }
+        prop_assert!(tried.len() <= FORWARD_ATTEMPTS_MAX);
+    }
+}

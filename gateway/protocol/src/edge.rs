@@ -1,0 +1,175 @@
+//! The S3 edge of a node: it serves each request itself, or forwards it to a member of the key's group.
+//!
+//! A node without peers serves everything. A member serves the keys that it owns and forwards the others. A
+//! node that stores nothing forwards everything; it has no catalogue, no store and no access keys, and needs
+//! only the parts of [`ForwardingEdge`].
+
+use crate::forwarded::route_target;
+use crate::observed_response::observe_response;
+use crate::request_ids::{AssignedId, RequestIds};
+use crate::response::{ResponseBody, S3Response, S3Result};
+use crate::{Gateway, finish_error, handle};
+use futures_util::future::Either;
+use futures_util::{FutureExt as _, StreamExt as _};
+use http::Request;
+use http::request::Parts;
+use http_body_util::{BodyDataStream, BodyExt as _};
+use mlgw_common::limits::SMALL_BODY_BYTES;
+use mlgw_common::{Clock, NodeId};
+use mlgw_forwarding::{
+    DeclaredBody, ForwardFailure, ForwardedBody, ForwardedContext, ForwardedResponse, Forwarder, MapEpoch,
+    OutgoingRequest, RouteTable,
+};
+use mlgw_listener::Peer;
+use mlgw_listener::pace::PacedRequestBody;
+use mlgw_objects::stages::{follow, stage};
+use mlgw_telemetry::GatewayMetrics;
+use mlgw_telemetry::observed::{Arrival, Observed};
+use mlgw_wire::error::S3Error;
+use mlgw_wire::headers;
+use mlgw_wire::target::{HttpRequestView, Query, RequestTarget};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// The S3 edge of a node.
+#[derive(Clone)]
+pub enum S3Edge {
+    /// A node without peers.
+    Local(Arc<Gateway>),
+    /// A member of some groups.
+    Member(Arc<MemberEdge>),
+    /// A node that stores nothing.
+    Forwarding(Arc<ForwardingEdge>),
+}
+
+/// Edge of a member: serves the keys that it owns and forwards the others.
+pub struct MemberEdge {
+    /// Serves the keys that this node owns.
+    pub gateway: Arc<Gateway>,
+    /// Forwards the others.
+    pub forwarding: ForwardingEdge,
+}
+
+/// Parts of a node that forwards.
+pub struct ForwardingEdge {
+    /// Base names whose sub-domains are buckets.
+    pub domains: Vec<String>,
+    /// Metrics of requests.
+    pub metrics: Arc<GatewayMetrics>,
+    /// The source of the current time.
+    pub clock: Arc<dyn Clock>,
+    /// Ids of requests. Those of a member are shared with its gateway.
+    pub ids: Arc<RequestIds>,
+    /// The range map.
+    pub routes: watch::Receiver<Arc<RouteTable>>,
+    /// Forwards the requests.
+    pub forwarder: Forwarder,
+}
+
+impl S3Edge {
+    /// Answers one request of a client.
+    pub fn handle(
+        &self,
+        request: Request<PacedRequestBody>,
+        peer: Peer,
+    ) -> impl Future<Output = S3Response> + Send + use<> {
+        // Futures of clusters are boxed, so that a request of a single node pays for one branch only.
+        match self {
+            Self::Local(gateway) => Either::Left(handle(Arc::clone(gateway), request, peer)),
+            Self::Member(edge) => {
+                let edge = Arc::clone(edge);
+                Either::Right(async move { edge.handle(request, peer).await }.boxed())
+            }
+            Self::Forwarding(edge) => {
+                let edge = Arc::clone(edge);
+                Either::Right(async move { edge.handle(request, peer).await }.boxed())
+            }
+        }
+    }
+}
+
+impl MemberEdge {
+    async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer) -> S3Response {
+        let (head, body) = request.into_parts();
+        let own = self.gateway.ids.node();
+        let is_own = self.forwarding.is_owner(own, &head);
+        let request = Request::from_parts(head, body);
+        match is_own {
+            true => handle(Arc::clone(&self.gateway), request, peer).await,
+            false => self.forwarding.handle(request, peer).await,
+        }
+    }
+}
+
+impl ForwardingEdge {
+    /// Returns true if `own` answers the request with this head. A target that is not well-formed is refused
+    /// by any node.
+    fn is_owner(&self, own: NodeId, head: &Parts) -> bool {
+        let target = RequestTarget::parse(head, &self.domains);
+        target.is_ok_and(|target| self.routes.borrow().is_owner(own, route_target(&target)))
+    }
+
+    async fn handle(&self, request: Request<PacedRequestBody>, peer: Peer) -> S3Response {
+        let (head, body) = request.into_parts();
+        let now = self.clock.now();
+        let AssignedId { number, id } = self.ids.assign(now);
+        let mut observed = self.metrics.begin();
+        let arrival = Arrival { number, id: &id, time: now, peer: peer.address, forwarded_by: None };
+        observed.record_arrival(arrival, &head);
+        let context = ForwardedContext {
+            client: peer.address,
+            is_secure: peer.is_secure,
+            received: now,
+            request_id: id.clone(),
+            // That of the map by which the member is chosen below.
+            epoch: MapEpoch::default(),
+            body: DeclaredBody::of(&body),
+        };
+        let answered = {
+            let stages = observed.stages();
+            let answer = pin!(self.answer(&head, context, number, body, &mut observed));
+            follow(stages, answer).await
+        };
+        let mut response = answered.unwrap_or_else(|error| finish_error(error, &mut observed, &head, &id));
+        observe_response(observed, &head, &mut response);
+        response
+    }
+
+    async fn answer(
+        &self,
+        head: &Parts,
+        mut context: ForwardedContext,
+        turn: u64,
+        body: PacedRequestBody,
+        observed: &mut Observed,
+    ) -> S3Result {
+        headers::check_size(head)?;
+        let target = RequestTarget::parse(head, &self.domains)?;
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        observed.operation = HttpRequestView(head, &query).operation(target.level());
+        let table = Arc::clone(&self.routes.borrow());
+        context.epoch = table.epoch;
+        let target = route_target(&target);
+        let request = OutgoingRequest { head, context, target, turn, body };
+        let answered = stage("forward", self.forwarder.forward(&table, request)).await?;
+        let ForwardedResponse { member, response } = answered;
+        observed.record_forwarding(member);
+        let (head, body) = response.into_parts();
+        Ok(S3Response::from_parts(head, response_body(body).await?))
+    }
+}
+
+/// Returns the body of a member's answer. A small one is complete before the head is sent, so its failure is
+/// an error response.
+async fn response_body(body: ForwardedBody) -> Result<ResponseBody, S3Error> {
+    match body.left_bytes() {
+        Some(bytes) if bytes <= SMALL_BODY_BYTES as u64 => {
+            let whole = body.collect().await.map_err(|error| ForwardFailure::Lost.error(error))?;
+            Ok(ResponseBody::full(whole.to_bytes()))
+        }
+        Some(bytes) => Ok(ResponseBody::sized(bytes, BodyDataStream::new(body))),
+        None => Ok(ResponseBody::KeptAlive(StreamExt::boxed(BodyDataStream::new(body)))),
+    }
+}

@@ -1,0 +1,155 @@
+//! Requests that another node received and forwarded to this one.
+//!
+//! A forwarded request passes the same steps as any other: it is authenticated here, waits at the same
+//! barriers and appears in metrics and logs with the address of its client. Three things differ. The age of
+//! its signature is judged by the clock of the node that received it. A change begins only after that node
+//! has released it. Nothing here can forward it again: a request for a key that this node does not own is
+//! refused with a hint.
+
+use crate::client_body::ReceivedClientBody;
+use crate::{Gateway, respond};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http::request::Parts;
+use mlgw_common::NodeId;
+use mlgw_common::limits::FORWARD_ADMIT_WAIT_MS;
+use mlgw_common::time::timeout;
+use mlgw_forwarding::route::RouteTarget;
+use mlgw_forwarding::streams::empty_body;
+use mlgw_forwarding::{
+    AnswerStream, ForwardedContext, ForwardedRequestBody, MapEpoch, MemberBody, OpenedStream, RouteTable,
+    RoutingVerdict, StreamFault, decode_head, is_body_awaited, is_released_later,
+};
+use mlgw_objects::memory::{Account, ActiveSlot, RequestMemory};
+use mlgw_telemetry::observed::Arrival;
+use mlgw_wire::target::RequestTarget;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio_util::task::AbortOnDropHandle;
+
+const ADMIT_WAIT: Duration = Duration::from_millis(FORWARD_ADMIT_WAIT_MS);
+
+/// The serving side of forwarding.
+pub struct ForwardedRequests {
+    /// Serves the requests.
+    pub gateway: Arc<Gateway>,
+    /// Memory of the requests, shared with those that this node receives itself.
+    pub memory: RequestMemory,
+    /// The range map of this node.
+    pub routes: watch::Receiver<Arc<RouteTable>>,
+}
+
+/// A request that this node has accepted.
+struct AdmittedRequest {
+    head: Parts,
+    context: ForwardedContext,
+    account: Account,
+    slot: ActiveSlot,
+    verdict: RoutingVerdict,
+}
+
+impl ForwardedRequests {
+    /// Serves a request that `from` forwards. The answer is ready as soon as this node has given its verdict.
+    /// Dropping the body of the answer cancels the request.
+    pub async fn serve(&self, from: NodeId, head: Bytes, stream: MemberBody) -> OpenedStream {
+        match self.admit(head).await {
+            Ok(admitted) => self.begin(from, admitted, stream),
+            Err(verdict) => OpenedStream { head: verdict.encode(), body: empty_body() },
+        }
+    }
+
+    /// Returns the request, or the verdict that refuses it.
+    async fn admit(&self, head: Bytes) -> Result<AdmittedRequest, RoutingVerdict> {
+        let refused =
+            |error: mlgw_forwarding::HeadError| RoutingVerdict::Refused { reason: error.to_string() };
+        let (head, context) = decode_head(head).map_err(refused)?;
+        let table = table_at(self.routes.clone(), context.epoch).await;
+        // Every node answers a target that is not well-formed alike.
+        let target = RequestTarget::parse(&head, &self.gateway.config.domains).unwrap_or_default();
+        let verdict = table.judge(self.gateway.ids.node(), context.epoch, route_target(&target));
+        let RoutingVerdict::Accepted { .. } = &verdict else { return Err(verdict) };
+        let account = self.memory.account(context.client.ip());
+        let slot = timeout(ADMIT_WAIT, account.activate()).await.ok().and_then(Result::ok);
+        let slot = slot.ok_or_else(|| RoutingVerdict::Busy { reason: "memory".to_owned() })?;
+        Ok(AdmittedRequest { head, context, account, slot, verdict })
+    }
+
+    fn begin(&self, from: NodeId, admitted: AdmittedRequest, stream: MemberBody) -> OpenedStream {
+        let AdmittedRequest { head, context, account, slot, verdict } = admitted;
+        let (notify, wanted) = is_body_awaited(&head, context.body).then(oneshot::channel).unzip();
+        let mut body = ForwardedRequestBody::new(stream, context.body, notify);
+        let gateway = Arc::clone(&self.gateway);
+        let answering = async move {
+            if is_released_later(&head.method, context.body) {
+                body.released().await?;
+            }
+            let now = gateway.clock.now();
+            let arrival = Arrival {
+                number: gateway.ids.next_number(),
+                id: &context.request_id,
+                time: context.received,
+                peer: context.client,
+                forwarded_by: Some(from),
+            };
+            let body = ReceivedClientBody::Forwarded(Box::new(body));
+            Ok::<_, StreamFault>(respond(&gateway, head, body, &account, arrival, now).await)
+        };
+        let answer = AbortOnDropHandle::new(tokio::spawn(answering));
+        let answer = answer.map(|joined| match joined {
+            Ok(answered) => answered,
+            Err(error) => {
+                tracing::error!(%error, "a forwarded request panicked");
+                Err(error.into())
+            }
+        });
+        let body = MemberBody::new(AnswerStream::new(answer, wanted, slot));
+        OpenedStream { head: verdict.encode(), body }
+    }
+}
+
+/// Returns the range map of `epoch` or a newer one. If it does not arrive soon, returns the newest one.
+async fn table_at(mut routes: watch::Receiver<Arc<RouteTable>>, epoch: MapEpoch) -> Arc<RouteTable> {
+    let known = Arc::clone(&routes.borrow_and_update());
+    if known.epoch >= epoch {
+        return known;
+    }
+    match timeout(ADMIT_WAIT, routes.wait_for(|table| table.epoch >= epoch)).await {
+        Ok(Ok(newer)) => Arc::clone(&newer),
+        Ok(Err(_)) | Err(_) => known,
+    }
+}
+
+/// Returns bucket and key of a target for the range map.
+pub(crate) fn route_target(target: &RequestTarget) -> RouteTarget<'_> {
+    RouteTarget { bucket: target.bucket.as_deref(), key: target.key.as_ref().map(|key| key.as_str()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ADMIT_WAIT, table_at};
+    use mlgw_common::time::{Instant, sleep};
+    use mlgw_forwarding::{MapEpoch, RouteTable};
+    use std::sync::Arc;
+    use tokio::sync::watch;
+
+    fn table(epoch: u64) -> Arc<RouteTable> {
+        Arc::new(RouteTable::new(MapEpoch(epoch), mlgw_forwarding::route::RangeMembers::default()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_member_waits_for_the_map_of_the_request() {
+        let (routes, begin) = (watch::Sender::new(table(2)), Instant::now());
+        assert_eq!(table_at(routes.subscribe(), MapEpoch(1)).await.epoch, MapEpoch(2));
+        assert!(begin.elapsed().is_zero(), "a newer map is used at once");
+        let waiting = tokio::spawn(table_at(routes.subscribe(), MapEpoch(4)));
+        sleep(ADMIT_WAIT / 3).await;
+        routes.send_replace(table(3));
+        sleep(ADMIT_WAIT / 3).await;
+        routes.send_replace(table(5));
+        assert_eq!(waiting.await.unwrap().epoch, MapEpoch(5));
+        let begin = Instant::now();
+        assert_eq!(table_at(routes.subscribe(), MapEpoch(6)).await.epoch, MapEpoch(5));
+        assert!(begin.elapsed() >= ADMIT_WAIT);
+    }
+}

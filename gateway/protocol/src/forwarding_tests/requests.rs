@@ -1,0 +1,199 @@
+//! A client sees no difference between a node that serves a request and one that forwards it.
+
+use super::client::{TestAnswer, TestClient, signed};
+use super::cluster::{ForwardingCluster, later};
+use aws_sigv4::http_request::SignableBody;
+use http::request::Parts;
+use mlgw_common::Clock as _;
+use mlgw_testing::signer::{RequestToSign, head};
+use mlgw_wire::operation::Operation;
+use std::time::Duration;
+
+/// Headers that differ between two answers to the same request.
+const OWN_HEADERS: [&str; 3] = ["x-amz-request-id", "server-timing", "date"];
+
+/// Returns what two answers to the same request have in common.
+fn common(answer: &TestAnswer) -> (u16, Vec<(String, String)>, String) {
+    let id = answer.header("x-amz-request-id").unwrap_or_default();
+    let headers = answer.headers.iter().filter(|(name, _)| !OWN_HEADERS.contains(&name.as_str()));
+    (answer.status, headers.cloned().collect(), answer.text().replace(id, "ID"))
+}
+
+const NO_BODY: &[u8] = b"";
+
+fn presigned(target: &str) -> Parts {
+    let expires = Some(Duration::from_secs(60));
+    RequestToSign { target, expires, ..RequestToSign::default() }.sign().0
+}
+
+/// Requests with their bodies, in the order in which they are sent.
+fn requests() -> Vec<(Parts, &'static [u8])> {
+    let plain = |method: &str, target: &str, headers: &[(&str, &str)], body: &'static [u8]| {
+        (signed(method, target, headers, body), body)
+    };
+    let unsigned = |method: &str, target: &str, headers: &[(&str, &str)]| {
+        let host = [("host", "localhost:9000")];
+        (head(method, target, &[&host[..], headers].concat()), NO_BODY)
+    };
+    let mut forged = signed("GET", "/data/a%20b", &[], b"");
+    forged.uri = "/data/other".parse().unwrap();
+    let tags = br#"<Tagging><TagSet><Tag><Key>k</Key><Value>v</Value></Tag></TagSet></Tagging>"#;
+    let keys = br#"<Delete><Object><Key>empty</Key></Object></Delete>"#;
+    vec![
+        plain("PUT", "/data/a%20b", &[("x-amz-meta-name", "v"), ("content-type", "text/plain")], b"hello"),
+        plain("PUT", "/data/empty", &[], b""),
+        plain("GET", "/data/a%20b", &[], b""),
+        plain("GET", "/data/empty", &[], b""),
+        plain("HEAD", "/data/a%20b", &[], b""),
+        plain("GET", "/data/a%20b", &[("range", "bytes=1-3")], b""),
+        plain("GET", "/data/a%20b", &[("range", "bytes=7-")], b""),
+        plain("GET", "/data/a%20b", &[("if-none-match", "\"5d41402abc4b2a76b9719d911017c592\"")], b""),
+        plain("HEAD", "/data/a%20b", &[("if-none-match", "*")], b""),
+        plain("GET", "/data/a%20b", &[("if-match", "\"other\"")], b""),
+        plain("GET", "/data/missing", &[], b""),
+        plain("HEAD", "/data/missing", &[], b""),
+        plain("GET", "/missing/a", &[], b""),
+        plain("GET", "/data?list-type=2&prefix=a", &[], b""),
+        plain("GET", "/", &[], b""),
+        plain("PUT", "/data/copy", &[("x-amz-copy-source", "/data/a%20b")], b""),
+        plain("PUT", "/data/copy?tagging", &[], tags),
+        plain("GET", "/data/copy?tagging", &[], b""),
+        plain("POST", "/data?delete", &[("x-amz-checksum-crc32", "AAAAAA==")], keys),
+        plain("PUT", "/data/refused", &[("x-amz-acl", "public-read")], b"hello"),
+        plain("PUT", "/data/refused", &[("content-md5", "XUFAKrxLKna5cZ2REBfFkw==")], b"hello"),
+        plain("GET", "/data?acl", &[], b""),
+        plain("GET", "/data/%ff", &[], b""),
+        plain("PUT", "/data", &[], b""),
+        (presigned("/data/a%20b"), NO_BODY),
+        (forged, NO_BODY),
+        unsigned("GET", "/data/a%20b", &[]),
+        unsigned("OPTIONS", "/data", &[("origin", "http://a"), ("access-control-request-method", "PUT")]),
+        unsigned("GET", "/?Action=GetCallerIdentity", &[]),
+        unsigned("GET", "//key", &[]),
+        plain("DELETE", "/data/copy", &[], b""),
+        // A body that no handler reads.
+        plain("DELETE", "/data/copy", &[], b"abcde"),
+    ]
+}
+
+#[tokio::test]
+async fn the_answers_are_those_of_the_member() {
+    let cluster = ForwardingCluster::open(1).await;
+    let (direct, forwarding) = (cluster.listen_directly().await, cluster.listen().await);
+    let mut last = TestClient::connect(forwarding.address).await;
+    for (head, body) in requests() {
+        let own = TestClient::connect(direct.address).await.request(&head, body).await;
+        let forwarded = last.request(&head, body).await;
+        let request = format!("{} {} {:?}", head.method, head.uri, head.headers);
+        assert_eq!(common(&forwarded), common(&own), "{request}");
+        assert!(forwarded.header("x-amz-request-id").is_some_and(|id| id.len() == 18), "{request}");
+        assert!(forwarded.header("server-timing").is_some(), "{request}");
+        if forwarded.header("connection") == Some("close") {
+            assert!(last.has_ended().await);
+            last = TestClient::connect(forwarding.address).await;
+        }
+    }
+    assert_eq!(cluster.edge.metrics.inflight_requests(), 0);
+    cluster.quiet().await;
+}
+
+#[tokio::test]
+async fn both_nodes_count_a_request_under_its_operation_and_share_its_id() {
+    let cluster = ForwardingCluster::open(1).await;
+    let forwarding = cluster.listen().await;
+    let mut client = TestClient::connect(forwarding.address).await;
+    assert_eq!(client.call("PUT", "/data/k", b"hello").await.status, 200);
+    let got = client.call("GET", "/data/k", b"").await;
+    assert_eq!(got.body, b"hello");
+    cluster.quiet().await;
+    for metrics in [&cluster.edge.metrics, &cluster.member().gateway.metrics] {
+        let totals = metrics.totals();
+        let of = |operation| totals.iter().find(|(o, _)| *o == operation).map(|(_, totals)| *totals).unwrap();
+        assert_eq!((of(Operation::PutObject).requests, of(Operation::PutObject).bytes_in), (1, 5));
+        assert_eq!((of(Operation::GetObject).requests, of(Operation::GetObject).bytes_out), (1, 5));
+    }
+    let text = mlgw_telemetry::exposition::text(cluster.edge.metrics.families()).unwrap();
+    assert!(text.contains("mlgw_forwarding_total{outcome=\"accepted\"} 2"), "{text}");
+    // The node that received the request makes the id, so its number is 9.
+    assert_eq!(got.header("x-amz-request-id").map(|id| &id[11..14]), Some("009"));
+}
+
+#[tokio::test]
+async fn a_member_serves_its_own_keys_and_forwards_the_others() {
+    let cluster = ForwardingCluster::open(2).await;
+    let listener = cluster.listen_as_member().await;
+    let mut client = TestClient::connect(listener.address).await;
+    assert_eq!(client.call("PUT", "/data/own", b"a").await.status, 200);
+    assert!(cluster.member().has("own"));
+    let table = super::cluster::table_of(2, &[2], Some(2));
+    cluster.members.iter().for_each(|(member, _)| drop(member.routes.send_replace(table.clone())));
+    assert_eq!(client.call("PUT", "/data/other", b"a").await.status, 200);
+    assert!(!cluster.member().has("other") && cluster.members[1].0.has("other"));
+}
+
+#[tokio::test]
+async fn the_age_of_a_signature_is_judged_by_the_clock_of_the_first_node() {
+    let cluster = ForwardingCluster::open(1).await;
+    let listener = cluster.listen().await;
+    let mut client = TestClient::connect(listener.address).await;
+    // An hour later, the request would be refused at the member.
+    cluster.member().clock.set(later(3600));
+    assert_eq!(client.call("PUT", "/data/k", b"hello").await.status, 200);
+    let got = client.request(&presigned("/data/k"), b"").await;
+    assert_eq!(got.status, 200);
+    assert_eq!(got.header("last-modified"), Some("Fri, 24 May 2013 01:00:00 GMT"), "the member's time");
+    cluster.member().clock.set(later(0));
+    cluster.edge_clock.set(later(3600));
+    let late = client.call("GET", "/data/k", b"").await;
+    assert!(late.status == 403 && late.text().contains("RequestTimeTooSkewed"), "{late:?}");
+    let expired = client.request(&presigned("/data/k"), b"").await;
+    assert_eq!(expired.status, 403);
+    assert_eq!(cluster.member().clock.now(), later(0));
+}
+
+#[tokio::test]
+async fn a_form_is_forwarded_with_its_file() {
+    let cluster = ForwardingCluster::open(1).await;
+    let listener = cluster.listen().await;
+    let mut client = TestClient::connect(listener.address).await;
+    let body =
+        b"--x\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nk\r\n--x\r\nContent-Disposition: \
+        form-data; name=\"file\"\r\n\r\nhello\r\n--x--\r\n";
+    let length = body.len().to_string();
+    let lines = [
+        ("host", "localhost:9000"),
+        ("content-type", "multipart/form-data; boundary=x"),
+        ("content-length", &*length),
+    ];
+    let answer = client.request(&head("POST", "/data", &lines), body).await;
+    // The form has no policy, so it is anonymous: its fields were read by the member.
+    assert!(answer.status == 403 && answer.text().contains("AccessDenied"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_body_with_a_trailer_is_verified_by_the_member() {
+    let cluster = ForwardingCluster::open(1).await;
+    let listener = cluster.listen().await;
+    let mut client = TestClient::connect(listener.address).await;
+    for (checksum, status) in [("M3eFcAZSQlc=", 200), ("AAAAAAAAAAA=", 400)] {
+        let body = format!("5\r\nhello\r\n0\r\nx-amz-checksum-crc64nvme:{checksum}\r\n\r\n");
+        let length = body.len().to_string();
+        let lines = [
+            ("content-length", &*length),
+            ("content-encoding", "aws-chunked"),
+            ("x-amz-decoded-content-length", "5"),
+            ("x-amz-trailer", "x-amz-checksum-crc64nvme"),
+        ];
+        let signable = SignableBody::StreamingUnsignedPayloadTrailer;
+        let to_sign = RequestToSign {
+            method: "PUT",
+            target: "/data/trailer",
+            headers: &lines,
+            body: signable,
+            ..RequestToSign::default()
+        };
+        let answer = client.request(&to_sign.sign().0, body.as_bytes()).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
+    assert_eq!(client.call("GET", "/data/trailer", b"").await.body, b"hello");
+}
