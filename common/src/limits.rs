@@ -423,9 +423,7 @@ pub const JOB_ROWS_MAX: usize = 512;
 
 // The cluster.
 
-/// Maximum number of nodes of a cluster, removed ones that are still known included.
-pub const CLUSTER_NODES_MAX: usize = 4096;
-/// Longest file of the starts of peers: [`CLUSTER_NODES_MAX`] entries of at most 130 bytes.
+/// Longest file of the starts of peers: [`NODES_MAX`] entries of at most 130 bytes.
 pub const STARTS_FILE_BYTES_MAX: u64 = MIB;
 /// Longest file with the certificate of a node and those of authorities, each under 1 KiB.
 pub const NODE_FILE_BYTES_MAX: u64 = 64 * KIB;
@@ -437,8 +435,9 @@ pub const CERTIFICATE_ALERT_DAYS: i64 = 30;
 pub const CERTIFICATE_BACKDATED_SECS: i64 = 3600;
 /// Days for which the certificate of an authority is valid: twenty years. `rotate-ca` replaces it earlier.
 pub const AUTHORITY_DAYS: i64 = 20 * 365;
-/// Maximum number of authorities that a node trusts at once: two while one is replaced, and some more.
-pub const AUTHORITIES_MAX: usize = 4;
+/// Authorities that a node can trust at once. The catalogue has at most [`AUTHORITIES_MAX`]; a later version
+/// may have more.
+pub const TRUSTED_AUTHORITIES_MAX: usize = 4;
 /// Longest request for a certificate: a version, a point of 65 bytes, a signature of at most 72.
 pub const CERTIFICATE_REQUEST_BYTES_MAX: usize = 160;
 /// Longest text of a join token, which has 125 bytes.

@@ -4,7 +4,7 @@ use crate::authority::is_pair;
 use crate::certificate::{BadCertificate, CertifiedNode};
 use crate::request::NodeKey;
 use crate::validity::Validity;
-use mlgw_common::limits::AUTHORITIES_MAX;
+use mlgw_common::limits::TRUSTED_AUTHORITIES_MAX;
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub enum CredentialsError {
     #[error("the certificate of this node does not match its key")]
     Pair,
     /// There is no authority, or too many.
-    #[error("there are {0} certificates of authorities, instead of 1 to {AUTHORITIES_MAX}")]
+    #[error("there are {0} certificates of authorities, instead of 1 to {TRUSTED_AUTHORITIES_MAX}")]
     Authorities(usize),
 }
 
@@ -43,7 +43,7 @@ impl NodeCredentials {
         validity: Validity,
         authorities: Vec<CertificateDer<'static>>,
     ) -> Result<Self, CredentialsError> {
-        if authorities.is_empty() || authorities.len() > AUTHORITIES_MAX {
+        if authorities.is_empty() || authorities.len() > TRUSTED_AUTHORITIES_MAX {
             return Err(CredentialsError::Authorities(authorities.len()));
         }
         let node = CertifiedNode::of_certificate(&certificate)?;

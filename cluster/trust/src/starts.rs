@@ -5,7 +5,7 @@
 //! another timeline was restored or rebuilt. Each has forgotten votes and acknowledgements, so it must not
 //! take part under this id. Timelines have random numbers without an order, so every other one is refused.
 
-use mlgw_common::limits::CLUSTER_NODES_MAX;
+use mlgw_common::limits::NODES_MAX;
 use mlgw_common::{Incarnation, NodeId};
 
 /// One start of a node.
@@ -69,7 +69,7 @@ pub enum StartRefusal {
         known: Incarnation,
     },
     /// Too many nodes are known.
-    #[error("node {node} is unknown, and {CLUSTER_NODES_MAX} nodes are known, the maximum: remove some")]
+    #[error("node {node} is unknown, and {NODES_MAX} nodes are known, the maximum: remove some")]
     TooManyNodes {
         /// The node.
         node: NodeId,

@@ -5,7 +5,7 @@
 //! leaves the file before or after an acceptance; before it, the peer was not answered.
 
 use crate::starts::{NodeStart, StartRefusal, StartVerdict, judge_start};
-use mlgw_common::limits::{CLUSTER_NODES_MAX, STARTS_FILE_BYTES_MAX};
+use mlgw_common::limits::{NODES_MAX, STARTS_FILE_BYTES_MAX};
 use mlgw_common::{ClusterId, Incarnation, NodeId, private_file};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -120,7 +120,7 @@ impl PeerStarts {
         if verdict == StartVerdict::Known {
             return Ok(verdict);
         }
-        if !known.contains_key(&node) && known.len() >= CLUSTER_NODES_MAX {
+        if !known.contains_key(&node) && known.len() >= NODES_MAX {
             return Err(StartRefusal::TooManyNodes { node }.into());
         }
         let mut next = known.clone();
@@ -190,8 +190,8 @@ pub fn decode_starts(bytes: &[u8], cluster: ClusterId) -> Result<BTreeMap<NodeId
     if contents.cluster != cluster {
         return Err(format!("it is of cluster {}, and this node is in {cluster}", contents.cluster));
     }
-    if contents.nodes.len() > CLUSTER_NODES_MAX {
-        return Err(format!("it has {} nodes, more than {CLUSTER_NODES_MAX}", contents.nodes.len()));
+    if contents.nodes.len() > NODES_MAX {
+        return Err(format!("it has {} nodes, more than {NODES_MAX}", contents.nodes.len()));
     }
     let mut known = BTreeMap::new();
     for entry in contents.nodes {

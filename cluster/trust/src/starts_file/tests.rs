@@ -2,7 +2,7 @@
 
 use super::{NodeStart, PeerStarts, StartVerdict, StartsFileError, decode_starts, encode_starts};
 use crate::starts::StartRefusal;
-use mlgw_common::limits::{CLUSTER_NODES_MAX, STARTS_FILE_BYTES_MAX};
+use mlgw_common::limits::{NODES_MAX, STARTS_FILE_BYTES_MAX};
 use mlgw_common::{ClusterId, Incarnation, NodeId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -63,12 +63,12 @@ fn a_missing_or_foreign_file_is_refused_with_the_remedy() {
 #[test]
 fn the_number_of_nodes_is_limited() {
     let dir = tempfile::tempdir().unwrap();
-    let many = (1..=CLUSTER_NODES_MAX as u64).map(|node| (NodeId(node), start(u64::MAX, u64::MAX))).collect();
+    let many = (1..=NODES_MAX as u64).map(|node| (NodeId(node), start(u64::MAX, u64::MAX))).collect();
     let text = encode_starts(CLUSTER, &many).unwrap();
     assert!((text.len() as u64) < STARTS_FILE_BYTES_MAX, "{}", text.len());
     std::fs::write(dir.path().join("starts.json"), &text).unwrap();
     let starts = PeerStarts::open(dir.path(), CLUSTER).unwrap();
-    let node = NodeId(CLUSTER_NODES_MAX as u64 + 1);
+    let node = NodeId(NODES_MAX as u64 + 1);
     let refused = starts.admit(node, start(1, 1)).unwrap_err();
     assert!(
         matches!(refused, StartsFileError::Refused(StartRefusal::TooManyNodes { node: of }) if of == node)
