@@ -10,7 +10,7 @@ use crate::request_ids::{AssignedId, RequestIds};
 use crate::response::{ResponseBody, S3Response, S3Result};
 use crate::{Gateway, finish_error, handle};
 use futures_util::future::Either;
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::FutureExt as _;
 use http::Request;
 use http::request::Parts;
 use http_body_util::{BodyDataStream, BodyExt as _};
@@ -170,6 +170,6 @@ async fn response_body(body: ForwardedBody) -> Result<ResponseBody, S3Error> {
             Ok(ResponseBody::full(whole.to_bytes()))
         }
         Some(bytes) => Ok(ResponseBody::sized(bytes, BodyDataStream::new(body))),
-        None => Ok(ResponseBody::KeptAlive(StreamExt::boxed(BodyDataStream::new(body)))),
+        None => Ok(ResponseBody::KeptAlive(futures_util::StreamExt::boxed(BodyDataStream::new(body)))),
     }
 }

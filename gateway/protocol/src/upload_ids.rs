@@ -38,8 +38,8 @@ impl UploadIds {
     ///
     /// # Errors
     /// Fails if the key cannot be read or stored, or the system provides no random bytes.
-    pub async fn open(catalogue: &Catalogue) -> Result<Self, mlgw_metadata::StreamOpenError> {
-        let store = |error: &dyn std::fmt::Display| mlgw_metadata::StreamOpenError::Store(error.to_string());
+    pub async fn open(catalogue: &Catalogue) -> Result<Self, mlgw_metadata::OpenError> {
+        let store = |error: &dyn std::fmt::Display| mlgw_metadata::OpenError::Store(error.to_string());
         let candidate = random::<UPLOAD_KEY_BYTES>().map_err(|error| store(&error))?;
         let key = catalogue.upload_key(candidate).await?;
         Self::from_key(&key).ok_or_else(|| store(&"the key of upload IDs has the wrong length"))
