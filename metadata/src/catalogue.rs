@@ -55,10 +55,10 @@ pub(crate) mod testing;
 mod tests;
 
 pub use crate::durability::Durability;
-pub use cluster::{NewJoinToken, NodeReport};
 pub use crate::raft::members::{ChangeMembersError, GroupMembers, MemberRole, MemberStatus};
 pub use crate::raft::peers::{CallRefused, MemberLane, MemberPeers, PeerError, PeerFuture, SnapshotBytes};
 pub use crate::raft::snapshot_receiver::IncomingSnapshot;
+pub use cluster::{NewJoinToken, NodeReport};
 pub use dead::DeadSet;
 pub use options::{
     BarrierError, BarrierScope, CatalogueMetrics, CatalogueOptions, CheckpointOptions, CreateBucketError,

@@ -148,7 +148,7 @@ fn carry(
     let (mut unread, mut has_ended) = (None, false);
     MemberBody::new(StreamBody::new(poll_fn(move |cx| {
         // The reader is ready for more: the window moves.
-        unread = None;
+        drop(unread.take());
         if has_ended {
             return Poll::Ready(None);
         }
