@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_names_what_it_may_lose() {
+    fn a_group_names_its_risk() {
         assert_eq!(limit(&[1], &[], &[1]), "nothing: node 1 is the only copy");
         let trailing = "nothing: node 1 is the only complete copy, node 2 may trail behind it";
         assert_eq!(limit(&[1], &[2], &[1, 2]), trailing);

@@ -8,8 +8,8 @@
 //! - The group has 1, 3 or 5 voters, never 2 or 4 except inside a joint change.
 //! - A change of voters never starts while another one is in progress.
 //! - After a step a majority of the voters is reachable.
-//! - A leader transfers its leadership before it leaves the voters. A lone voter cannot, so it stays until two
-//!   others vote beside it.
+//! - A leader transfers its leadership before it leaves the voters. A lone voter cannot, so it stays until
+//!   two others vote beside it.
 //! - A node is recorded as removed only when it is in no membership.
 //!
 //! [`decide`]: decision::decide

@@ -26,7 +26,7 @@ fn run(seed: u64, rules: RuleSet) -> Result<(), String> {
     world.fail_at_random();
     world.calm_down();
     checks::goal_is_reached(&world)?;
-    world.lose_one_for_long();
+    world.fail_one_for_long();
     checks::goal_is_reached(&world)
 }
 

@@ -104,7 +104,7 @@ impl World {
     }
 
     /// One node other than the leader is lost for long.
-    pub(super) fn lose_one_for_long(&mut self) {
+    pub(super) fn fail_one_for_long(&mut self) {
         let Some(membership) = self.raft.membership().filter(|of| of.voters.len() >= 3) else { return };
         let others = membership.voters.into_iter().filter(|node| Some(*node) != self.raft.leader);
         let Some(lost) = self.rng.choice(others.collect::<Vec<_>>()) else { return };
