@@ -231,7 +231,14 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("rustls_native_certs", &["common/carrier"]),
     (
         "aws_sigv4",
-        &["common/carrier", "gateway/auth/src/tests", "gateway/body/src/tests", "gateway/testing", "tests"],
+        &[
+            "common/carrier",
+            "gateway/auth/src/tests",
+            "gateway/body/src/tests",
+            "gateway/protocol/src/forwarding_tests",
+            "gateway/testing",
+            "tests",
+        ],
     ),
     ("axum", &["gateway/admin"]),
     ("opendal", &["tiering/remote/src/upstream"]),

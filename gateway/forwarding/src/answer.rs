@@ -18,7 +18,7 @@ const HEAD: u8 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerFrame {
     /// The member's handler reads the body of the request. Sent only if the client waits for it.
-    BodyWanted,
+    BodyRequest,
     /// The head of the answer. The rest of the stream is its body.
     Head(ForwardedAnswerHead),
 }
@@ -65,7 +65,7 @@ impl AnswerFrame {
     /// See [`AnswerError`].
     pub fn write(&self, out: &mut BytesMut) -> Result<(), AnswerError> {
         let head = match self {
-            Self::BodyWanted => {
+            Self::BodyRequest => {
                 out.put_u8(BODY_WANTED);
                 out.put_u32(0);
                 return Ok(());
@@ -137,7 +137,7 @@ impl AnswerDecoder {
         match kind {
             BODY_WANTED if length == 0 => {
                 self.buffer.advance(FRAME_HEAD_BYTES);
-                Ok(Some(AnswerFrame::BodyWanted))
+                Ok(Some(AnswerFrame::BodyRequest))
             }
             HEAD if length > FORWARDED_ANSWER_HEAD_BYTES_MAX => Err(AnswerError::TooLong(length)),
             HEAD if self.buffer.len() < FRAME_HEAD_BYTES + length => Ok(None),

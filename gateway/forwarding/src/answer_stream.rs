@@ -57,7 +57,7 @@ where
         let this = self.get_mut();
         let polled = match &mut this.state {
             AnswerProgress::Awaited { answer, wanted } => match ready!(poll_head(answer, wanted, cx)) {
-                Ok(HeadProgress::Wanted(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Ok(HeadProgress::Request(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
                 Ok(HeadProgress::Answered(response)) => match begin(response, cx) {
                     Ok((bytes, rest)) => {
                         this.state = rest.map_or(AnswerProgress::Ended, AnswerProgress::Body);
@@ -88,7 +88,7 @@ where
 /// Next event before the body of an answer.
 enum HeadProgress<B> {
     /// The handler reads the body of the request. The value is the frame.
-    Wanted(Bytes),
+    Request(Bytes),
     /// The handler has answered.
     Answered(Response<B>),
 }
@@ -107,8 +107,8 @@ where
         *wanted = None;
         if notified.is_ok() {
             let mut bytes = BytesMut::new();
-            return Poll::Ready(match AnswerFrame::BodyWanted.write(&mut bytes) {
-                Ok(()) => Ok(HeadProgress::Wanted(bytes.freeze())),
+            return Poll::Ready(match AnswerFrame::BodyRequest.write(&mut bytes) {
+                Ok(()) => Ok(HeadProgress::Request(bytes.freeze())),
                 Err(error) => Err(error.into()),
             });
         }

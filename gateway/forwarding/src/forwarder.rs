@@ -314,7 +314,7 @@ where
     let head = loop {
         match decoder.next_frame().map_err(|error| lost(&error))? {
             Some(AnswerFrame::Head(head)) => break head,
-            Some(AnswerFrame::BodyWanted) => gate.iter().for_each(BodyGate::open_body),
+            Some(AnswerFrame::BodyRequest) => gate.iter().for_each(BodyGate::open_body),
             None => {
                 let piece = match &gate {
                     Some(gate) => tokio::select! {

@@ -86,8 +86,7 @@ impl ServerEngine {
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
         let mut options = hot_options(config, &dir, &machine, &clock);
         options.open_files_max = files.segment_files;
-        options.decisions = decisions.clone();
-        options.flash = flash(config, &dir, &clock)?;
+        (options.decisions, options.flash) = (decisions.clone(), flash(config, &dir, &clock)?);
         options.remote_tier = Some(remote_tier_options(config, &dir, &sealer, &upstreams));
         let hot = HotTier::open(options, catalogue.clone()).await?;
         // The log, the state and the directories now carry the identity.
@@ -120,8 +119,8 @@ impl ServerEngine {
         };
         let (writeback, sender) = start_write_back(parts, &tiers, &decisions)?;
         let reserve = start_reserve::maintain(dir.path().to_owned(), config.hot_reserve_bytes(&machine));
-        let keyring =
-            Keyring::open(catalogue.clone(), sealer, clock.clone(), root_from_environment()?).await?;
+        let root = root_from_environment()?;
+        let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), root).await?;
         Ok(Self {
             dir,
             _start_reserve: AbortOnDropHandle::new(tokio::spawn(reserve)),

@@ -2,8 +2,8 @@
 //!
 //! A server without peers has its catalogue in `catalogue/`. An operation that makes a new catalogue builds
 //! it in `catalogue-N/` and then replaces `node.json`. So one rename decides which catalogue counts, and a
-//! power loss leaves the old one or the new one. Checkpoints of `catalogue-N/` are in a directory of that name
-//! below the directory of checkpoints, so a rebuild never mixes two catalogues.
+//! power loss leaves the old one or the new one. Checkpoints of `catalogue-N/` are in a directory of that
+//! name below the directory of checkpoints, so a rebuild never mixes two catalogues.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;

@@ -133,7 +133,8 @@ async fn a_proposal_enters_the_log_of_its_leadership_only() {
     assert_eq!(declined.known_reason(), DeclineReason::NotLeader);
     assert!(proposed(Leadership { node_id: 9, ..current }).await.is_err(), "it is not for this member");
     assert_eq!(leased(&members[0]), 0);
-    assert!(matches!(proposed(current).await.unwrap(), MemberReply::Proposed(_)));
+    let reply = proposed(current).await.unwrap();
+    assert!(matches!(reply, MemberReply::Proposed(_)), "{reply:?}");
     assert_eq!(leased(&members[0]), 7);
     stop(members).await;
 }

@@ -61,7 +61,7 @@ fn the_bytes_of_verdicts_stay() {
 #[test]
 fn the_bytes_of_an_answer_stay() {
     let mut bytes = BytesMut::new();
-    AnswerFrame::BodyWanted.write(&mut bytes).unwrap();
+    AnswerFrame::BodyRequest.write(&mut bytes).unwrap();
     let headers =
         [(HeaderName::from_static("etag"), HeaderValue::from_static("\"e\""))].into_iter().collect();
     let head = ForwardedAnswerHead { status: StatusCode::PARTIAL_CONTENT, headers, body_bytes: Some(3) };
@@ -238,7 +238,7 @@ proptest! {
         let head = ForwardedAnswerHead { status: StatusCode::from_u16(status).unwrap(), headers, body_bytes };
         let mut bytes = BytesMut::new();
         if is_wanted {
-            AnswerFrame::BodyWanted.write(&mut bytes).unwrap();
+            AnswerFrame::BodyRequest.write(&mut bytes).unwrap();
         }
         AnswerFrame::Head(head.clone()).write(&mut bytes).unwrap();
         bytes.extend_from_slice(&rest);
@@ -252,7 +252,7 @@ proptest! {
         }
         let mut expected = vec![AnswerFrame::Head(head)];
         if is_wanted {
-            expected.insert(0, AnswerFrame::BodyWanted);
+            expected.insert(0, AnswerFrame::BodyRequest);
         }
         prop_assert_eq!(frames, expected);
         let mut after = decoder.into_rest().to_vec();

@@ -126,7 +126,7 @@ async fn a_forwarded_request_is_never_forwarded_again() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_its_request_at_the_member() {
+async fn a_client_that_disconnects_ends_its_request_at_the_member() {
     let cluster = ForwardingCluster::open(1).await;
     let listener = cluster.listen().await;
     let body = vec![7; 30 << 20];

@@ -179,7 +179,11 @@ impl Pump {
         let last = tokio::select! {
             biased;
             () = broken.cancelled() => CarriedPiece::Fault,
-            () = self.sender.closed() => CarriedPiece::Fault,
+            () = self.sender.closed() => match self.direction {
+                // A member may answer without reading the whole body.
+                CarriedDirection::Request => CarriedPiece::End,
+                CarriedDirection::Answer => CarriedPiece::Fault,
+            },
             last = self.carry_all(source) => last,
         };
         if matches!(last, CarriedPiece::Fault) {
