@@ -204,8 +204,8 @@ fn change_of_voters(input: &DecisionInput, rules: RuleSet) -> MemberStep {
 }
 
 /// Replaces all voters. The leader keeps its vote in the first of two changes, and transfers its leadership
-/// between them. If it left at once and restarted before the others have the end of the change, it could not
-/// lead, and nobody could lead without it.
+/// between them. If it left at once and restarted before the others have the end of the change, no member
+/// could be elected: it may not stand for election, and the others need its vote.
 fn replace_all(input: &DecisionInput, goal: BTreeSet<NodeId>, rules: RuleSet) -> MemberStep {
     let mut voters = goal;
     if rules.has(Rule::TransferFirst) {

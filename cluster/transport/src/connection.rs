@@ -17,7 +17,7 @@ pub(crate) struct OpenConnection {
 }
 
 impl OpenConnection {
-    /// True if it can be used, as far as this side has noticed.
+    /// True until this side has detected that the connection is closed.
     pub(crate) fn is_open(&self) -> bool {
         !self.cancel.is_cancelled() && !self.sender.is_closed()
     }

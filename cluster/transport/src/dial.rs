@@ -69,7 +69,7 @@ pub(crate) async fn dial_peer(
             Ok(Err(error)) => error,
             Err(_) => DialError::Unreachable { address: address.clone(), cause: no_answer(each) },
         };
-        // A refusal is reported rather than an address where nobody answers.
+        // A refusal has precedence over an address that does not answer.
         match error {
             DialError::Refused { address, refusal } => {
                 failed = CallError::PeerRefused { node, address, refusal };

@@ -96,7 +96,7 @@ pub enum NotSent {
 /// Error of a dial of an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DialError {
-    /// Nobody answers there.
+    /// The address does not answer.
     #[error("{address} cannot be reached: {cause}")]
     Unreachable {
         /// The address.

@@ -45,7 +45,7 @@ struct FailedDial {
     retry_at: Instant,
 }
 
-/// State of a link for a caller that wants to use it.
+/// State of a link for its next user.
 pub(crate) enum LinkUse {
     /// The connection, or the error of the last dial.
     Now(DialOutcome),

@@ -17,7 +17,7 @@ pub struct CertifiedNode {
     pub node: NodeId,
 }
 
-/// Error of a certificate that is none of a node.
+/// Error of a certificate that does not identify a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadCertificate {
     /// It is no X.509 certificate.

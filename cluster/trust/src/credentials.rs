@@ -21,7 +21,7 @@ pub struct NodeCredentials {
 /// Error of credentials that do not match each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
-    /// The certificate is none of a node.
+    /// The certificate does not identify a node.
     #[error("the certificate of this node: {0}")]
     Certificate(#[from] BadCertificate),
     /// The certificate is of another key.

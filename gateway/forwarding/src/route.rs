@@ -18,7 +18,7 @@ pub struct MapEpoch(pub u64);
 pub struct RangeMembers {
     /// All members that store the group.
     pub members: Vec<NodeId>,
-    /// Its leader, as far as it is known.
+    /// Its leader, if it is known.
     pub leader: Option<NodeId>,
 }
 

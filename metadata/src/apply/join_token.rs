@@ -64,7 +64,7 @@ pub(super) fn remove(view: &mut View<'_>, command: RemoveJoinToken) -> Result<Re
 /// another key joined with it.
 pub(super) fn presented(view: &View<'_>, command: &AdmitNode) -> Result<JoinTokenRecord, ApplyError> {
     let token: JoinTokenRecord = view.get(&join_token::row(command.token))?.ok_or(Reject::NoSuchJoinToken)?;
-    // The secret comes first: whoever does not have it learns nothing else about the token.
+    // The secret is checked first: without it a caller learns nothing else about the token.
     if token.secret_hash != command.secret_hash {
         return Err(Reject::WrongJoinSecret.into());
     }

@@ -1,7 +1,7 @@
 //! Group 0: nodes of the cluster.
 //!
-//! Ids grow from a counter and are never used again. A removed node is refused for ever: its row says so, and
-//! after the row made room for another node, the counter does. A node is removed only when it is in no
+//! Ids grow from a counter and are never used again. A removed node is refused for ever: by its row, and
+//! by the counter after the row made room for another node. A node is removed only when it is in no
 //! membership of this group any more; until then it is marked.
 
 use super::bucket::next_id;

@@ -145,7 +145,7 @@ async fn the_object_group_refuses_fenced_segments_and_group_0_removes_them() {
     let gone = Command::object(&b, &key("kept"), NOW, delete());
     catalogue.propose(gone).await.unwrap();
     assert_eq!(catalogue.segment_usage(fenced).unwrap().extents, 0);
-    // Nothing of the object group says that the segment was fenced, but its fence does.
+    // Only its fence records in the object group that the segment was fenced.
     let refused = catalogue.propose(Command::object(&b, &key("late"), NOW, put(refers))).await;
     assert_eq!(refused, Err(fenced_reject.into()));
     catalogue.remove_segment(fenced).await.unwrap();

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutcomeLost;
 
-/// Outcomes of a group's entries, as far as somebody expects one.
+/// Outcomes of a group's entries for which a proposal waits.
 #[derive(Debug, Default)]
 pub(crate) struct AppliedOutcomes {
     expecting: AtomicUsize,
@@ -31,7 +31,7 @@ struct KeptOutcomes {
     by_index: BTreeMap<u64, (LogId, Outcomes)>,
     commands: usize,
     waiting: BTreeMap<u64, Vec<(LogId, oneshot::Sender<Outcomes>)>>,
-    /// Index of the last entry that was applied while somebody expected an outcome.
+    /// Index of the last entry that was applied while a proposal waited.
     applied: Option<u64>,
 }
 
@@ -199,6 +199,6 @@ mod tests {
         }
         assert_eq!(oldest.wait(id(2, 0)).await, Err(OutcomeLost));
         assert_eq!(newest.wait(id(2, entries - 1)).await.unwrap().0.len(), 16);
-        assert!(applied.kept.lock().by_index.is_empty(), "nobody expects one");
+        assert!(applied.kept.lock().by_index.is_empty(), "no proposal waits");
     }
 }

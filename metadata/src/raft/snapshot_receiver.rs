@@ -175,7 +175,7 @@ impl IncomingFiles {
     fn open_next(&mut self) -> Result<IncomingFile, StoreError> {
         let next = self.waiting.pop_front();
         let SnapshotFile { name, bytes } =
-            next.ok_or_else(|| StoreError("a snapshot is longer than its head says".into()))?;
+            next.ok_or_else(|| StoreError("a snapshot has more bytes than its head declares".into()))?;
         let file = File::create_new(self.dir.join(name)).map_err(io_failed)?;
         Ok(IncomingFile { file, left: bytes, crc: Crc32c::default(), checksum: Vec::new() })
     }

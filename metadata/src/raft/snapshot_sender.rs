@@ -69,7 +69,7 @@ fn body_of(incoming: Receiver<io::Result<Bytes>>) -> SnapshotBytes {
     .boxed()
 }
 
-/// Reads the files into `pieces`, until the end or until nobody takes them.
+/// Reads the files into `pieces`, until the end or until the receiver is dropped.
 fn read_files(dir: &Path, files: &[SnapshotFile], pieces: &Sender<io::Result<Bytes>>) {
     for file in files {
         if let Err(error) = read_file(&dir.join(&file.name), file.bytes, pieces) {

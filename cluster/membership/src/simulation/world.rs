@@ -36,7 +36,7 @@ pub(super) struct SimRecord {
 /// Operators and faults of a phase.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing fails and nobody interferes.
+    /// No node fails, and no operator changes the cluster.
     Calm,
     /// Anything may happen.
     Faults,

@@ -16,9 +16,9 @@ async fn a_node_without_a_certificate_may_join() {
     let cluster = TestCluster::new();
     let one = cluster.node(1).await;
     let token = JoinToken::create(cluster.authority.hash()).unwrap();
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let silent = nobody.local_addr().unwrap().to_string().parse().unwrap();
-    drop(nobody);
+    let unused = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = unused.local_addr().unwrap().to_string().parse().unwrap();
+    drop(unused);
     let addresses = [silent, one.address.clone()];
     for body in [Bytes::from_static(b"request"), Bytes::from(vec![1; JOIN_BYTES_MAX]), Bytes::new()] {
         assert_eq!(join(&addresses, &token, body.clone(), late()).await, Ok(body));
@@ -52,7 +52,7 @@ async fn requests_are_bounded_in_size_and_rate() {
     let (bytes, limit) = (JOIN_BYTES_MAX + 1, JOIN_BYTES_MAX);
     let too_large = join(&addresses, &token, Bytes::from(vec![1; bytes]), late()).await;
     assert_eq!(too_large, Err(JoinError::TooLarge { bytes, limit }));
-    // A bucket that is full again in an hour lets nobody in.
+    // A bucket that is full again only in an hour admits no request.
     *one.transport.state.joins.lock() = JoinRate::new(Instant::now() + Duration::from_hours(1));
     let busy = join(&addresses, &token, Bytes::new(), late()).await;
     assert_eq!(busy, Err(JoinError::Busy { address: one.address.clone() }));

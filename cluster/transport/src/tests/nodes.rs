@@ -79,7 +79,7 @@ impl Default for TestServices {
     }
 }
 
-/// Both ends of a service as one object, which lets it keep itself alive.
+/// Services that can pass a reference to themselves to their tasks.
 struct SharedServices(Arc<TestServices>);
 
 fn refusal() -> ServiceRefusal {
@@ -274,12 +274,12 @@ impl TestCluster {
     pub(super) fn state(&self, node: u64) -> Arc<TransportState> {
         let dir = tempfile::tempdir().unwrap();
         let starts = Arc::new(PeerStarts::create(dir.path(), self.cluster).unwrap());
-        let config = self.config(node, "nobody:1".parse().unwrap(), starts, NodeOptions::default());
+        let config = self.config(node, "unused:1".parse().unwrap(), starts, NodeOptions::default());
         let services = Arc::new(SharedServices(Arc::new(TestServices::default())));
         Arc::new(TransportState::new(config, services).unwrap())
     }
 
-    /// Two nodes, 1 and 2, of which the first knows the address of the second.
+    /// Nodes 1 and 2. Node 1 knows the address of node 2.
     pub(super) async fn pair(&self) -> [TransportNode; 2] {
         let (one, two) = (self.node(1).await, self.node(2).await);
         one.knows(&two);

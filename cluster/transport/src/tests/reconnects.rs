@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
 
-/// An address on which nobody listens.
+/// An address on which no process listens.
 async fn silent_address() -> PeerAddress {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string().parse().unwrap()
@@ -55,9 +55,9 @@ async fn all_nodes_may_restart_with_new_addresses() {
     assert_eq!(one.transport.probe(&two.address, late()).await, Ok(TWO));
     one.echo(TWO).await.unwrap();
     two.echo(ONE).await.unwrap();
-    let nobody = silent_address().await;
-    let failed = one.transport.probe(&nobody, late()).await.unwrap_err();
-    assert!(matches!(&failed, DialError::Unreachable { address, .. } if *address == nobody), "{failed}");
+    let unused = silent_address().await;
+    let failed = one.transport.probe(&unused, late()).await.unwrap_err();
+    assert!(matches!(&failed, DialError::Unreachable { address, .. } if *address == unused), "{failed}");
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn each_address_of_a_node_is_tried() {
     one.knows(&two);
     one.transport.book().set_overrides(BTreeMap::from([(TWO, silent_address().await)]));
     one.echo(TWO).await.unwrap();
-    // A refusal is reported rather than an address where nobody answers.
+    // A refusal has precedence over an address that does not answer.
     let addresses = |address: &PeerAddress| BTreeMap::from([(NodeId(4), address.clone())]);
     one.transport.book().set_overrides(addresses(&three.address));
     one.transport.book().set_rows(addresses(&silent_address().await));

@@ -19,7 +19,7 @@ use std::time::Duration;
 const TWO: NodeId = NodeId(2);
 const MIB: usize = 1 << 20;
 
-/// Bytes that may be on their way while nobody reads: the window, the buffer of the sender, and some pieces.
+/// Bytes that may be in flight without a reader: the window, the sender's buffer, and some pieces.
 const IN_FLIGHT_MAX: usize = PEER_STREAM_WINDOW_BYTES as usize + PEER_SEND_BUFFER_BYTES + 3 * (64 << 10);
 
 async fn stream(one: &TransportNode, service: u16, body: PeerBody) -> Result<StreamAnswer, CallError> {

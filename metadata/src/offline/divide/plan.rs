@@ -25,7 +25,7 @@ pub(super) enum Residence {
     Objects,
     /// Both, unchanged.
     Both,
-    /// Decided by the row: [`DivisionPlan`] says how.
+    /// Decided for each row by [`DivisionPlan`].
     ByRow,
 }
 
