@@ -91,7 +91,7 @@ impl CatalogueInner {
     pub(super) async fn begin_duty(&self) -> Result<(), ProposeError> {
         let current = self.groups.system().barrier().await;
         current.map_err(|_| ProposeError::NotLeader { leader: None })?;
-        // Both are attempted: one that fails does not keep the other from it.
+        // Both are attempted, whether or not one fails.
         let sagas = self.resume_sagas().await;
         sagas.and(self.resume_quotas().await)
     }

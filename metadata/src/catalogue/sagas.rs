@@ -92,8 +92,8 @@ impl CatalogueInner {
         Ok(Saga { catalogue: self, leadership })
     }
 
-    /// Resumes the sagas that a crash or a change of the leader interrupted. A saga that cannot go on does
-    /// not keep the others from it.
+    /// Resumes the sagas that a crash or a change of the leader interrupted. The failure of
+    /// one saga does not stop the others.
     pub(super) async fn resume_sagas(&self) -> Result<(), ProposeError> {
         let _alone = self.saga.lock().await;
         let saga = self.begin_saga()?;

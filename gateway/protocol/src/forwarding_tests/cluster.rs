@@ -149,7 +149,7 @@ impl TestMember {
 }
 
 impl ForwardingCluster {
-    /// Opens members with the numbers 1 to `count`, of which each owns every key, and the node 9 without a
+    /// Opens members with the numbers 1 to `count`, each of which owns every key, and node 9 without a
     /// store.
     pub(super) async fn open(count: u64) -> Self {
         let network = Arc::new(TestNetwork::default());
